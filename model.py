@@ -1,0 +1,220 @@
+"""
+GPT-Neo, as in TinyStories: the whole model in one file.
+
+Pre-LayerNorm transformer with learned positions. Odd layers see only the last 256 tokens, attention logits are not
+scaled by 1/sqrt(d), q, k and v have no bias, and the head is tied to the embedding. The reference is
+transformers.GPTNeoForCausalLM; tests/test_model.py holds this file against it.
+
+>>> model = GPTNeo(GPTNeoConfig(**PRESETS["8M"]))
+>>> logits, loss = model(tokens, targets)
+"""
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from attention import causal_attention
+
+CHECKPOINT_FORMAT = 1
+
+# The seven published models, https://huggingface.co/roneneldan: all with 16 heads.
+PRESETS = {
+    "1M": dict(n_embd=64, n_layer=8, n_head=16),
+    "3M": dict(n_embd=128, n_layer=8, n_head=16),
+    "8M": dict(n_embd=256, n_layer=8, n_head=16),
+    "28M": dict(n_embd=512, n_layer=8, n_head=16),
+    "33M": dict(n_embd=768, n_layer=4, n_head=16),
+    "1L-21M": dict(n_embd=1024, n_layer=1, n_head=16),
+    "2L-33M": dict(n_embd=1024, n_layer=2, n_head=16),
+}
+
+
+@dataclass(frozen=True)
+class GPTNeoConfig:
+    vocab_size: int = 10_000
+    block_size: int = 512  # longest sequence, in tokens
+    n_layer: int = 8
+    n_head: int = 16
+    n_embd: int = 256
+    window_size: int = 256  # how far back the odd ("local") layers see, the current token included
+    dropout: float = 0.0  # on the embedding, the attention weights and both residual branches
+
+    def __post_init__(self):
+        for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd", "window_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.n_embd % self.n_head:
+            raise ValueError(f"n_embd ({self.n_embd}) must be a multiple of n_head ({self.n_head})")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
+
+    def window(self, layer: int) -> int:
+        """How far back `layer` sees: local and global attention alternate, global first."""
+        return self.window_size if layer % 2 else self.block_size
+
+
+# How queries meet keys: (layer, q, k, v) -> output, all (B, T, H, D). Training, generation with a cache and whoever
+# wants to look at the attention weights bring their own; the rest of the model is the same for all of them.
+Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class KVCache:
+    """Keys and values of `batch_size` sequences that grow independently, one slot each.
+
+    A local layer keeps its window only, as a ring: position p lies at p % window.
+    """
+
+    def __init__(self, config: GPTNeoConfig, batch_size: int, device: torch.device, dtype: torch.dtype):
+        self.lengths = torch.zeros(batch_size, dtype=torch.long, device=device)  # tokens in each slot
+        self.k, self.v = [], []
+        for layer in range(config.n_layer):
+            capacity = min(config.window(layer), config.block_size)
+            shape = (batch_size, config.n_head, capacity, config.n_embd // config.n_head)
+            self.k.append(torch.zeros(shape, device=device, dtype=dtype))
+            self.v.append(torch.zeros(shape, device=device, dtype=dtype))
+
+
+class Block(nn.Module):
+    def __init__(self, config: GPTNeoConfig):
+        super().__init__()
+        self.n_head = config.n_head
+        self.ln_1 = nn.LayerNorm(config.n_embd)
+        self.qkv = nn.Linear(config.n_embd, 3 * config.n_embd, bias=False)
+        self.attention_out = nn.Linear(config.n_embd, config.n_embd)
+        self.ln_2 = nn.LayerNorm(config.n_embd)
+        self.mlp_in = nn.Linear(config.n_embd, 4 * config.n_embd)
+        self.mlp_out = nn.Linear(4 * config.n_embd, config.n_embd)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: torch.Tensor, layer: int, attend: Attend) -> torch.Tensor:
+        B, T, C = x.shape
+        q, k, v = self.qkv(self.ln_1(x)).view(B, T, 3, self.n_head, C // self.n_head).unbind(2)  # (B, T, H, D) each
+        y = attend(layer, q, k, v).flatten(2)  # (B, T, H, D) -> (B, T, C)
+        x = x + self.dropout(self.attention_out(y))
+        # gelu_new, the tanh approximation
+        return x + self.dropout(self.mlp_out(F.gelu(self.mlp_in(self.ln_2(x)), approximate="tanh")))
+
+
+class GPTNeo(nn.Module):
+    def __init__(self, config: GPTNeoConfig):
+        super().__init__()
+        self.config = config
+        self.wte = nn.Embedding(config.vocab_size, config.n_embd)
+        self.wpe = nn.Embedding(config.block_size, config.n_embd)
+        self.dropout = nn.Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
+        self.ln_f = nn.LayerNorm(config.n_embd)
+        self.head = nn.Linear(config.n_embd, config.vocab_size, bias=False)
+        self.head.weight = self.wte.weight
+        self.apply(self._init_weights)
+
+    @staticmethod
+    def _init_weights(module: nn.Module):
+        if isinstance(module, (nn.Linear, nn.Embedding)):
+            nn.init.normal_(module.weight, std=0.02)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+    def forward(self, tokens: torch.Tensor, targets: torch.Tensor | None = None):
+        """tokens, targets: (B, T) int64 -> logits (B, T, vocab_size), loss (mean nats per target) or None.
+
+        A target of -100 does not count.
+        """
+        dropout = self.config.dropout if self.training else 0.0
+
+        def attend(layer, q, k, v):
+            return causal_attention(q, k, v, self.config.window(layer), dropout)
+
+        positions = torch.arange(tokens.size(1), device=tokens.device)
+        logits = self.head(self.hidden(tokens, positions, attend))
+        if targets is None:
+            return logits, None
+        return logits, F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+
+    def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
+        """The residual stream after the last LayerNorm, (B, T, C). positions: (T,) or (B, T)."""
+        x = self.dropout(self.wte(tokens) + self.wpe(positions))
+        for layer, block in enumerate(self.blocks):
+            x = block(x, layer, attend)
+        return self.ln_f(x)
+
+    def prefill(self, tokens: torch.Tensor, cache: KVCache, slot: int) -> torch.Tensor:
+        """Read a prompt (T,) into an empty slot of the cache -> logits (vocab_size,) of what comes next."""
+        T = tokens.size(0)
+
+        def attend(layer, q, k, v):
+            capacity = cache.k[layer].size(2)
+            kept = torch.arange(max(0, T - capacity), T, device=tokens.device)
+            cache.k[layer][slot, :, kept % capacity] = k[0, kept].transpose(0, 1)  # (T, H, D) -> (H, T, D)
+            cache.v[layer][slot, :, kept % capacity] = v[0, kept].transpose(0, 1)
+            return causal_attention(q, k, v, self.config.window(layer))
+
+        x = self.hidden(tokens[None], torch.arange(T, device=tokens.device), attend)
+        cache.lengths[slot] = T
+        return self.head(x[0, -1])
+
+    def step(self, tokens: torch.Tensor, cache: KVCache) -> torch.Tensor:
+        """Append one token (B,) to every slot of the cache -> logits (B, vocab_size) of what comes next."""
+        slots = torch.arange(tokens.size(0), device=tokens.device)
+        positions = cache.lengths
+
+        def attend(layer, q, k, v):
+            capacity = cache.k[layer].size(2)
+            cache.k[layer][slots, :, positions % capacity] = k[:, 0]
+            cache.v[layer][slots, :, positions % capacity] = v[:, 0]
+            used = min(int(positions.max()) + 1, capacity)
+            # A ring that is full holds exactly the window; before that, what lies beyond the slot's length is empty.
+            mask = torch.arange(used, device=tokens.device) <= positions[:, None, None, None]  # (B, 1, 1, used)
+            keys, values = cache.k[layer][:, :, :used], cache.v[layer][:, :, :used]
+            y = F.scaled_dot_product_attention(q.transpose(1, 2), keys, values, attn_mask=mask, scale=1.0)
+            return y.transpose(1, 2)
+
+        x = self.hidden(tokens[:, None], positions[:, None], attend)
+        cache.lengths += 1
+        return self.head(x[:, 0])
+
+    def num_params(self) -> int:
+        """All parameters; the tied head counts once."""
+        return sum(p.numel() for p in self.parameters())
+
+    def flops_per_token(self, T: int) -> int:
+        """Floating-point operations of forward and backward for one token of a sequence of T.
+
+        Counted, not estimated: each matrix product of m x k by k x n is 2mkn, the backward pass does two for each
+        one of the forward pass, and a token attends to what the causal mask and the window leave it, on average.
+        """
+        config = self.config
+        linear = sum(m.weight.numel() for m in self.modules() if isinstance(m, nn.Linear))
+        attention = 0.0
+        for layer in range(config.n_layer):
+            window = min(config.window(layer), T)
+            keys = window * (T - window) + window * (window + 1) / 2  # pairs (query, key) that the mask lets through
+            attention += 2 * config.n_embd * keys / T  # q times k, and the weights times v
+        return round(3 * 2 * (linear + attention))
+
+
+def load_checkpoint(path: str | Path) -> dict:
+    """A checkpoint written by train.py, as a dict of plain tensors and types. ValueError names what is wrong."""
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"{path}: no such checkpoint")
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError) as error:
+        raise ValueError(f"{path}: not a readable checkpoint (cut short, or not written by train.py)") from error
+    if not isinstance(checkpoint, dict) or "format" not in checkpoint:
+        raise ValueError(f"{path}: not a checkpoint of this project")
+    if checkpoint["format"] != CHECKPOINT_FORMAT:
+        raise ValueError(f"{path}: format {checkpoint['format']}, but this version reads {CHECKPOINT_FORMAT}")
+    return checkpoint
+
+
+def from_checkpoint(checkpoint: dict) -> GPTNeo:
+    model = GPTNeo(GPTNeoConfig(**checkpoint["model_config"]))
+    model.load_state_dict(checkpoint["model"])
+    return model.eval()

@@ -1,0 +1,202 @@
+"""model.py against transformers.GPTNeoForCausalLM, and the cached forward pass against the plain one."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from model import PRESETS, GPTNeo, GPTNeoConfig, KVCache, from_checkpoint, load_checkpoint
+
+transformers = pytest.importorskip("transformers")
+
+SHAPES = {
+    "window shorter than the sequence": dict(n_layer=4, n_head=4, n_embd=32, window_size=7),
+    "window of one": dict(n_layer=2, n_head=2, n_embd=32, window_size=1),
+    "window longer than the sequence": dict(n_layer=2, n_head=4, n_embd=32, window_size=100),
+    "odd number of layers, one head": dict(n_layer=3, n_head=1, n_embd=20, window_size=16),
+    "sixteen narrow heads": dict(n_layer=2, n_head=16, n_embd=48, window_size=16),
+    "one layer": dict(n_layer=1, n_head=2, n_embd=16, window_size=8),
+}
+
+
+def random_model(shape: dict, seed: int = 0) -> GPTNeo:
+    """Weights far from their initialisation, so that every one of them shows in the logits."""
+    torch.manual_seed(seed)
+    model = GPTNeo(GPTNeoConfig(vocab_size=97, block_size=40, **shape)).eval()
+    for name, parameter in model.named_parameters():
+        torch.nn.init.normal_(parameter, mean=1.0 if "ln" in name and "weight" in name else 0.0, std=0.15)
+    return model
+
+
+def as_transformers(model: GPTNeo):
+    """The same weights in the reference implementation."""
+    c = model.config
+    config = transformers.GPTNeoConfig(
+        vocab_size=c.vocab_size,
+        max_position_embeddings=c.block_size,
+        hidden_size=c.n_embd,
+        num_layers=c.n_layer,
+        num_heads=c.n_head,
+        window_size=c.window_size,
+        attention_types=[[["local" if i % 2 else "global"], 1] for i in range(c.n_layer)],
+        resid_dropout=0.0,
+        embed_dropout=0.0,
+        attention_dropout=0.0,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    theirs = transformers.GPTNeoForCausalLM(config).eval()
+    state = {"transformer.wte.weight": model.wte.weight, "transformer.wpe.weight": model.wpe.weight}
+    state |= {"transformer.ln_f.weight": model.ln_f.weight, "transformer.ln_f.bias": model.ln_f.bias}
+    state["lm_head.weight"] = model.wte.weight
+    for i, block in enumerate(model.blocks):
+        prefix = f"transformer.h.{i}."
+        for name, weight in zip("qkv", block.qkv.weight.chunk(3)):
+            state[f"{prefix}attn.attention.{name}_proj.weight"] = weight
+        for name, module in {
+            "attn.attention.out_proj": block.attention_out,
+            "ln_1": block.ln_1,
+            "ln_2": block.ln_2,
+            "mlp.c_fc": block.mlp_in,
+            "mlp.c_proj": block.mlp_out,
+        }.items():
+            state[f"{prefix}{name}.weight"], state[f"{prefix}{name}.bias"] = module.weight, module.bias
+    theirs.load_state_dict({name: weight.detach().clone() for name, weight in state.items()}, strict=True)
+    return theirs
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_logits_loss_and_gradients_equal_the_reference(shape):
+    ours = random_model(shape)
+    theirs = as_transformers(ours)
+    tokens = torch.randint(97, (3, 40))
+    targets = torch.cat([tokens[:, 1:], torch.full((3, 1), -100)], dim=1)
+
+    logits, loss = ours(tokens, targets)
+    reference = theirs(tokens, labels=tokens)
+    torch.testing.assert_close(logits, reference.logits, atol=1e-4, rtol=0)
+    torch.testing.assert_close(loss, reference.loss, atol=1e-5, rtol=0)
+
+    loss.backward()
+    reference.loss.backward()
+    theirs_grad = {name: parameter.grad for name, parameter in theirs.named_parameters()}
+    torch.testing.assert_close(ours.wte.weight.grad, theirs_grad["transformer.wte.weight"], atol=1e-4, rtol=0)
+    torch.testing.assert_close(ours.wpe.weight.grad, theirs_grad["transformer.wpe.weight"], atol=1e-4, rtol=0)
+    for i, block in enumerate(ours.blocks):
+        prefix = f"transformer.h.{i}."
+        qkv = torch.cat([theirs_grad[f"{prefix}attn.attention.{name}_proj.weight"] for name in "qkv"])
+        torch.testing.assert_close(block.qkv.weight.grad, qkv, atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            block.mlp_in.weight.grad, theirs_grad[f"{prefix}mlp.c_fc.weight"], atol=1e-4, rtol=0
+        )
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+@torch.inference_mode()
+def test_with_a_cache_the_logits_are_the_same(shape):
+    """Prompts of different length in two slots, each step beside the plain forward pass of the whole text."""
+    model = random_model(shape)
+    text = torch.randint(97, (2, 40))
+    plain = model(text)[0]
+    cache = KVCache(model.config, batch_size=2, device=text.device, dtype=torch.float32)
+    lengths = [1, 13]
+    for slot, length in enumerate(lengths):
+        logits = model.prefill(text[slot, :length], cache, slot)
+        torch.testing.assert_close(logits, plain[slot, length - 1], atol=1e-4, rtol=0)
+    for i in range(40 - max(lengths)):
+        tokens = torch.stack([text[slot, length + i] for slot, length in enumerate(lengths)])
+        logits = model.step(tokens, cache)
+        for slot, length in enumerate(lengths):
+            torch.testing.assert_close(logits[slot], plain[slot, length + i], atol=1e-4, rtol=0)
+
+
+@torch.inference_mode()
+def test_a_slot_can_be_used_again():
+    model = random_model(SHAPES["window shorter than the sequence"])
+    cache = KVCache(model.config, batch_size=1, device=torch.device("cpu"), dtype=torch.float32)
+    model.prefill(torch.randint(97, (40,)), cache, 0)
+    text = torch.randint(97, (20,))
+    model.prefill(text[:5], cache, 0)
+    for i in range(5, 20):
+        logits = model.step(text[i : i + 1], cache)
+    torch.testing.assert_close(logits[0], model(text[None])[0][0, -1], atol=1e-4, rtol=0)
+
+
+def test_no_token_sees_what_comes_after_it():
+    model = random_model(SHAPES["sixteen narrow heads"])
+    tokens = torch.randint(97, (1, 40))
+    changed = tokens.clone()
+    changed[0, 25:] = torch.randint(97, (15,))
+    torch.testing.assert_close(model(tokens)[0][:, :25], model(changed)[0][:, :25])
+
+
+def test_published_sizes():
+    """Parameter counts from the published configurations: vocabulary 50257, 2048 positions."""
+    for preset in PRESETS.values():
+        model = GPTNeo(GPTNeoConfig(vocab_size=50257, block_size=2048, **preset))
+        config = transformers.GPTNeoConfig(
+            hidden_size=preset["n_embd"],
+            num_layers=preset["n_layer"],
+            num_heads=preset["n_head"],
+            attention_types=[[["global"], preset["n_layer"]]],
+        )
+        with torch.device("meta"):
+            theirs = transformers.GPTNeoForCausalLM(config)
+        assert model.num_params() == theirs.num_parameters()
+
+
+def test_flops_are_those_that_torch_counts():
+    """Matrix products of one forward pass, counted by hand against PyTorch's own counter, attention written out."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    config = GPTNeoConfig(vocab_size=50, block_size=16, n_layer=2, n_head=2, n_embd=8, window_size=4)
+    model = GPTNeo(config)
+    tokens = torch.randint(50, (1, 16))
+    with FlopCounterMode(display=False) as counter:
+        model(tokens)
+    linear = 2 * 16 * (2 * 12 * 8 * 8 + 50 * 8)
+    assert counter.get_flop_counts()["Global"][torch.ops.aten.mm] + counter.get_flop_counts()["Global"][
+        torch.ops.aten.addmm
+    ] == linear
+    pairs = sum(min(i + 1, 16) for i in range(16)) + sum(min(i + 1, 4) for i in range(16))
+    assert model.flops_per_token(16) * 16 == pytest.approx(3 * (linear + 2 * 2 * 8 * pairs), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (dict(n_embd=30, n_head=4), r"n_embd \(30\) must be a multiple of n_head \(4\)"),
+        (dict(n_layer=0), "n_layer must be at least 1, not 0"),
+        (dict(dropout=1.0), "dropout"),
+    ],
+)
+def test_a_config_that_cannot_be_is_named(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        GPTNeoConfig(**wrong)
+
+
+def test_checkpoints_that_cannot_be_read_are_named(tmp_path):
+    model = random_model(SHAPES["one layer"])
+    good = dict(format=1, model_config=dataclasses.asdict(model.config), model=model.state_dict())
+    torch.save(good, tmp_path / "good.pt")
+    tokens = torch.randint(97, (1, 40))
+    torch.testing.assert_close(from_checkpoint(load_checkpoint(tmp_path / "good.pt"))(tokens)[0], model(tokens)[0])
+
+    whole = (tmp_path / "good.pt").read_bytes()
+    (tmp_path / "cut.pt").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "empty.pt").write_bytes(b"")
+    (tmp_path / "text.pt").write_text("Once upon a time")
+    torch.save([1, 2], tmp_path / "list.pt")
+    torch.save(good | dict(format=99), tmp_path / "newer.pt")
+    torch.save(good | dict(model=Bomb()), tmp_path / "code.pt")
+    for name in ("cut", "empty", "text", "list", "newer", "code", "missing"):
+        with pytest.raises(ValueError, match=f"{name}.pt: ") as caught:
+            load_checkpoint(tmp_path / f"{name}.pt")
+        assert "\n" not in str(caught.value)
+
+
+class Bomb:
+    """What runs code when an unwary reader unpickles it."""
+
+    def __reduce__(self):
+        return print, ("boom",)
