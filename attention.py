@@ -38,26 +38,32 @@ def causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: 
 
 @functools.cache
 def kernels() -> ctypes.CDLL | None:
-    """attention.cpp, compiled for this machine; None where that is not possible."""
+    """attention.cpp, compiled for this machine; None where that is not possible, and PyTorch's kernel serves."""
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if platform.system() != "Linux" or compiler is None:
         return None
-    source = Path(__file__).with_name("attention.cpp")
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
-    key = source.read_text() + version + platform.processor() + cpu_flags()
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "nanostories"
-    library = cache / f"attention-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
+    try:
+        return ctypes.CDLL(str(build(compiler, Path(__file__).with_name("attention.cpp"), cache)))
+    except (OSError, subprocess.CalledProcessError):  # no place to keep it, or a compiler that cannot
+        return None
+
+
+def build(compiler: str, source: Path, cache: Path) -> Path:
+    """Compile `source` to a library in `cache`, once for each version of it, of the compiler and of the processor."""
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    key = hashlib.sha256((source.read_text() + version + cpu_flags()).encode()).hexdigest()[:16]
+    library = cache / f"{source.stem}-{key}.so"
     if not library.exists():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as directory:
-            compiled, linked = Path(directory, "attention.o"), Path(directory, "attention.so")
+            compiled, linked = Path(directory, "compiled.o"), Path(directory, "linked.so")
             flags = ["-O3", "-march=native", "-std=c++17", "-fPIC", "-fopenmp"]
-            # Linked without OpenMP, so that its threads are those that PyTorch has loaded and not a second team.
-            for command in ([*flags, "-c", source, "-o", compiled], ["-shared", compiled, "-o", linked]):
-                if subprocess.run([compiler, *command], capture_output=True).returncode:
-                    return None
+            subprocess.run([compiler, *flags, "-c", source, "-o", compiled], capture_output=True, check=True)
+            # Linked without OpenMP: its threads shall be those that PyTorch has loaded, not a second team beside them.
+            subprocess.run([compiler, "-shared", compiled, "-o", linked], capture_output=True, check=True)
             linked.replace(library)
-    return ctypes.CDLL(str(library))
+    return library
 
 
 @torch.compiler.assume_constant_result  # torch.compile must not look into the building of it

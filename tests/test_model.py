@@ -86,9 +86,7 @@ def test_logits_loss_and_gradients_equal_the_reference(shape):
         prefix = f"transformer.h.{i}."
         qkv = torch.cat([theirs_grad[f"{prefix}attn.attention.{name}_proj.weight"] for name in "qkv"])
         torch.testing.assert_close(block.qkv.weight.grad, qkv, atol=1e-4, rtol=0)
-        torch.testing.assert_close(
-            block.mlp_in.weight.grad, theirs_grad[f"{prefix}mlp.c_fc.weight"], atol=1e-4, rtol=0
-        )
+        torch.testing.assert_close(block.mlp_in.weight.grad, theirs_grad[f"{prefix}mlp.c_fc.weight"], atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
@@ -155,9 +153,11 @@ def test_flops_are_those_that_torch_counts():
     with FlopCounterMode(display=False) as counter:
         model(tokens)
     linear = 2 * 16 * (2 * 12 * 8 * 8 + 50 * 8)
-    assert counter.get_flop_counts()["Global"][torch.ops.aten.mm] + counter.get_flop_counts()["Global"][
-        torch.ops.aten.addmm
-    ] == linear
+    assert (
+        counter.get_flop_counts()["Global"][torch.ops.aten.mm]
+        + counter.get_flop_counts()["Global"][torch.ops.aten.addmm]
+        == linear
+    )
     pairs = sum(min(i + 1, 16) for i in range(16)) + sum(min(i + 1, 4) for i in range(16))
     assert model.flops_per_token(16) * 16 == pytest.approx(3 * (linear + 2 * 2 * 8 * pairs), rel=0.01)
 

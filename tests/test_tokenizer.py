@@ -8,7 +8,7 @@ import tiktoken
 import tokenizer as tokenizer_module
 from tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut, gpt2, gpt2_ranks, merged_from
 
-TEXT = "Once upon a time, there was a dragon named Sue. She said, \"I'm happy!\" The dragon's 23 friends smiled.\n\n" * 3
+TEXT = "Once upon a time, there was a dragon named Sue. She said, \"I'm happy!\" The dragon's 23 friends ran.\n\n" * 3
 
 
 def counts(text: str) -> np.ndarray:

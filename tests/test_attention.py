@@ -1,0 +1,121 @@
+"""attention.cpp against attention written out in float64, and against PyTorch's own."""
+
+import subprocess
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import attention
+from attention import HEAD_WIDTHS, causal_attention
+
+needs_kernels = pytest.mark.skipif(not attention.have_kernels(), reason="no C++ compiler that builds attention.cpp")
+
+SHAPES = [  # B, T, H, window
+    (1, 1, 1, 1),
+    (2, 37, 3, 100),
+    (1, 64, 2, 64),
+    (2, 65, 2, 17),
+    (1, 130, 1, 64),
+    (3, 50, 2, 1),
+]
+
+
+def written_out(q, k, v, window):
+    """Softmax over the visible keys, in float64. (B, T, H, D)"""
+    T = q.size(1)
+    q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
+    i, j = torch.arange(T)[:, None], torch.arange(T)[None]
+    logits = (q @ k.mT).masked_fill((j > i) | (j <= i - window), -torch.inf)
+    return (logits.softmax(-1) @ v).transpose(1, 2)
+
+
+def relative_error(x, reference):
+    return ((x - reference).norm() / reference.norm()).item()
+
+
+@needs_kernels
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 3e-6), (torch.bfloat16, 1e-2)])
+@pytest.mark.parametrize("D", HEAD_WIDTHS)
+@pytest.mark.parametrize("B, T, H, window", SHAPES)
+def test_output_and_gradients_are_those_of_the_formula(B, T, H, D, window, dtype, tolerance):
+    torch.manual_seed(0)
+    qkv = torch.randn(B, T, 3, H, D).to(dtype).requires_grad_()
+    upstream = torch.randn(B, T, H, D).to(dtype)
+    exact = qkv.detach().double().requires_grad_()
+    reference = written_out(*exact.unbind(2), window)
+    reference.backward(upstream.double())
+
+    y = causal_attention(*qkv.unbind(2), window)
+    y.backward(upstream)
+    assert y.dtype == dtype
+    assert relative_error(y, reference) < tolerance
+    # With one visible key the weights are 1 whatever q and k are: their gradient is nothing but rounding.
+    assert (qkv.grad - exact.grad).norm() < tolerance * exact.grad.norm()
+
+
+@needs_kernels
+def test_large_logits_do_not_overflow():
+    """GPT-Neo does not scale its logits: a trained head can reach hundreds."""
+    torch.manual_seed(0)
+    q, k, v = 20 * torch.randn(3, 1, 60, 2, 16)
+    y = causal_attention(q, k, v, 60)
+    assert relative_error(y, written_out(q, k, v, 60)) < 1e-5
+
+
+@needs_kernels
+def test_what_is_out_of_sight_does_not_count():
+    q, k, v = torch.randn(3, 1, 40, 2, 8)
+    before = causal_attention(q, k, v, window=10)
+    for x in (k, v):
+        x[0, 21:], x[0, :11] = torch.randn(19, 2, 8), 1e4
+    assert torch.equal(causal_attention(q, k, v, window=10)[0, 20], before[0, 20])
+
+
+@needs_kernels
+def test_the_operators_keep_pytorchs_rules():
+    """Schema, fake tensors (shapes under torch.compile) and autograd registration, by PyTorch's own checker."""
+    qkv = torch.randn(2, 20, 3, 2, 8, requires_grad=True)
+    torch.library.opcheck(attention.narrow_attention, (*qkv.unbind(2), 7))
+
+
+@pytest.mark.parametrize("window", [5, 40])
+def test_other_widths_and_dropout_take_pytorchs_kernel(window):
+    q, k, v = torch.randn(3, 2, 30, 2, 10)
+    assert relative_error(causal_attention(q, k, v, window), written_out(q, k, v, window)) < 1e-5
+    q, k, v = torch.randn(3, 2, 30, 2, 8)
+    dropped = causal_attention(q, k, v, window, dropout=0.5)
+    assert relative_error(dropped, written_out(q, k, v, window)) > 0.1
+
+
+def test_without_a_compiler_pytorchs_kernel_serves(monkeypatch, tmp_path):
+    monkeypatch.setattr(attention.shutil, "which", lambda name: None)
+    assert attention.kernels.__wrapped__() is None
+    monkeypatch.undo()
+    broken = tmp_path / "broken.sh"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CXX", str(broken))
+    assert attention.kernels.__wrapped__() is None
+
+
+@needs_kernels
+def test_it_is_built_once_and_never_half(monkeypatch, tmp_path):
+    source = attention.Path(attention.__file__).with_name("attention.cpp")
+    library = attention.build("g++", source, tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == [library]
+    stamp = library.stat().st_mtime_ns
+    assert attention.build("g++", source, tmp_path / "cache").stat().st_mtime_ns == stamp
+    wrong = tmp_path / "attention.cpp"
+    wrong.write_text("not C++")
+    with pytest.raises(subprocess.CalledProcessError):
+        attention.build("g++", wrong, tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == [library]
+
+
+def test_pytorchs_kernel_means_the_same_by_a_window():
+    """The two paths of causal_attention side by side, where both can run."""
+    q, k, v = torch.randn(3, 1, 50, 2, 16)
+    mask = torch.ones(50, 50, dtype=torch.bool).tril().triu(1 - 12)
+    theirs = F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), attn_mask=mask, scale=1.0)
+    assert relative_error(causal_attention(q, k, v, 12), theirs.transpose(1, 2)) < 1e-5

@@ -1,0 +1,652 @@
+"""
+Train a storyteller.
+
+$ python train.py                                   # the demo: built-in stories, two minutes, then it tells one
+$ python train.py configs/ts_8m.py                  # a published size on a data set made by prepare.py
+$ python train.py configs/ts_8m.py --batch_size=32 --device=cpu
+$ python train.py configs/ts_8m.py --resume         # go on where a stopped run left off
+"""
+
+import ast
+import contextlib
+import csv
+import dataclasses
+import difflib
+import functools
+import importlib.util
+import itertools
+import json
+import math
+import os
+import shutil
+import signal
+import sys
+import sysconfig
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from model import CHECKPOINT_FORMAT, GPTNeo, GPTNeoConfig, load_checkpoint
+from prepare import DataError, load_meta, load_tokens, prepare_builtin
+from sample import load_run, print_story
+from tokenizer import Tokenizer
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Config
+
+
+@dataclass
+class TrainConfig:
+    name: str = ""  # of the run; by default that of the config file
+    out_dir: str = "out"  # the run is written to out_dir/name
+    seed: int = 0  # of the initial weights, the data order and dropout
+    # data
+    data: str = "tinystories"  # a directory under data_dir, made by prepare.py
+    data_dir: str = "data"
+    align_stories: bool = False  # let every window begin with a story; else the text is cut every block_size tokens
+    # model
+    block_size: int = 512  # context, in tokens
+    n_layer: int = 8
+    n_head: int = 16
+    n_embd: int = 256
+    window_size: int = 256  # reach of the local layers, in tokens
+    dropout: float = 0.0
+    # one optimizer step sees batch_size * grad_accum_steps sequences of block_size tokens
+    batch_size: int = 80  # sequences in one forward pass; lower it if memory runs out
+    grad_accum_steps: int = 16
+    max_steps: int = 10_000
+    max_minutes: float = 0.0  # if above 0, end after this time at the latest; the schedule then follows the clock
+    # optimizer
+    optimizer: str = "adamw"  # adamw, or muon: Muon for the matrices of the blocks, AdamW for all else
+    learning_rate: float = 5e-4
+    warmup_steps: int = 0
+    warmdown: float = 0.0  # the last share of the run in which the learning rate falls to zero, linearly; 0: never
+    weight_decay: float = 0.1  # on matrices and embeddings, not on biases and LayerNorms
+    beta1: float = 0.9
+    beta2: float = 0.95
+    grad_clip: float = 1.0  # largest norm of the gradient; 0: any
+    # what is written when
+    log_interval: int = 10  # steps
+    eval_interval: int = 250  # steps; the checkpoint is written then, too
+    eval_tokens: int = 500_000  # the first ones of the validation split: the same for every run
+    # machine
+    device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
+    dtype: str = "auto"  # of the matrix products: auto, bfloat16, float16, float32
+    compile: bool = True  # where a compiler is found
+
+    def __post_init__(self):
+        for name, least in dict(batch_size=1, grad_accum_steps=1, max_steps=1, log_interval=1, eval_interval=1).items():
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        for name in ("learning_rate", "max_minutes", "warmup_steps", "weight_decay", "grad_clip", "seed"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} must not be negative, but is {getattr(self, name)}")
+        for name in ("warmdown", "beta1", "beta2"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
+        if self.eval_tokens <= self.block_size:
+            raise ConfigError(f"eval_tokens ({self.eval_tokens}) must be more than block_size ({self.block_size})")
+        for name, choices in dict(
+            optimizer=("adamw", "muon"), dtype=("auto", "bfloat16", "float16", "float32")
+        ).items():
+            if getattr(self, name) not in choices:
+                raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
+        if Path(self.name).name != self.name:
+            raise ConfigError(f"name must be a plain directory name, not {self.name!r}; out_dir says where it goes")
+
+
+class ConfigError(Exception):
+    """A setting that cannot be; the message says which, where and what to do."""
+
+
+def read_config_file(path: Path) -> dict:
+    """{key: value} of a file of plain assignments `key = literal`. It is parsed, never executed."""
+    try:
+        statements = ast.parse(path.read_text(encoding="utf-8")).body
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); ours are in configs/") from error
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(f"{path}: not a config file of `key = value` lines ({error})") from error
+    settings = {}
+    for i, statement in enumerate(statements):
+        if i == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            continue  # the docstring
+        try:
+            ((target,), value) = statement.targets, ast.literal_eval(statement.value)
+            settings[target.id] = check_setting(target.id, value)
+        except (AttributeError, ValueError, TypeError) as error:
+            raise ConfigError(f"{path}:{statement.lineno}: expected `key = value` with a plain value") from error
+        except ConfigError as error:
+            raise ConfigError(f"{path}:{statement.lineno}: {error}") from None
+    return settings
+
+
+def check_setting(key: str, value):
+    """The value as its field's type, or a ConfigError."""
+    types = {field.name: type(field.default) for field in dataclasses.fields(TrainConfig)}
+    if key not in types:
+        near = difflib.get_close_matches(key, types, n=1)
+        raise ConfigError(f"unknown setting {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    if types[key] is float and type(value) is int:
+        value = float(value)
+    if type(value) is not types[key]:
+        raise ConfigError(f"{key} must be {types[key].__name__}, not {value!r}")
+    return value
+
+
+def parse_command_line(args: list[str]) -> tuple[TrainConfig, bool]:
+    """[CONFIG.py] [--key=value ...] [--resume] -> (config, resume)"""
+    overrides = {}
+    for arg in args:
+        if arg.startswith("-") and arg != "--resume":
+            key, equals, text = arg.removeprefix("--").partition("=")
+            if not equals:
+                raise ConfigError(f"{arg}: settings are written --key=value (and --resume stands alone)")
+            try:
+                value = text if isinstance(getattr(TrainConfig, key, None), str) else ast.literal_eval(text)
+            except (ValueError, SyntaxError):
+                value = text
+            overrides[key] = check_setting(key, value)
+    paths = [arg for arg in args if not arg.startswith("-")]
+    if len(paths) > 1:
+        raise ConfigError(f"one config file at a time, not {' and '.join(paths)}")
+    path = Path(paths[0]) if paths else Path(__file__).parent / "configs" / "demo.py"
+    return TrainConfig(**{"name": path.stem} | read_config_file(path) | overrides), "--resume" in args
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Data
+
+
+class TokenStream:
+    """The token stream of a split, held on the device, from which windows of block_size tokens are read."""
+
+    def __init__(self, tokens: np.ndarray, block_size: int, device: torch.device):
+        # int16 is all that every device can index; ids above 32767 come back by masking the sign away
+        self.tokens = torch.from_numpy(np.array(tokens).view(np.int16)).to(device)
+        self.span = torch.arange(block_size + 1, device=device)
+
+    def read(self, starts: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """inputs and targets (the inputs' successors), each (len(starts), block_size) int64"""
+        positions = torch.from_numpy(starts).to(self.tokens.device, non_blocking=True)[:, None] + self.span
+        tokens = self.tokens[positions].long() & 0xFFFF
+        return tokens[:, :-1], tokens[:, 1:]
+
+
+def flat_windows(tokens: np.ndarray, block_size: int) -> np.ndarray:
+    """Where windows start that lie side by side, with room left to shift them all by up to block_size."""
+    return np.arange(len(tokens) // block_size - 1) * block_size
+
+
+def story_windows(tokens: np.ndarray, block_size: int, end_of_text: int) -> np.ndarray:
+    """Where windows start that begin with a story, at the <|endoftext|> before it.
+
+    They overlap just so far that every story stands whole in one of them: where the end of a window cuts a story, the
+    next one begins with that story. A story longer than a window goes on in the next.
+    """
+    stories = np.append(0, np.flatnonzero(tokens == end_of_text))
+    starts = [0]
+    while (limit := starts[-1] + block_size) < len(tokens):
+        story = int(stories[np.searchsorted(stories, limit, side="right") - 1])  # the last one that this window begins
+        starts.append(story if story > starts[-1] else limit)
+    return np.array(starts[:-1])
+
+
+@functools.lru_cache(maxsize=2)
+def epoch_order(n_windows: int, seed: int, epoch: int) -> tuple[np.ndarray, float]:
+    """A fresh order of the windows for this epoch, and by what share of their shift to move them."""
+    rng = np.random.default_rng([seed, epoch])
+    return rng.permutation(n_windows), rng.random()
+
+
+def batch_starts(windows: np.ndarray, shift: int, n_sequences: int, seed: int, step: int) -> np.ndarray:
+    """Where the sequences of `step` start: windows drawn without replacement within an epoch, all of them moved by
+    the same number of tokens below `shift`. A pure function of its arguments, so that any step can be taken up again.
+    """
+    starts = np.empty(n_sequences, dtype=np.int64)
+    for i in range(n_sequences):
+        epoch, place = divmod(step * n_sequences + i, len(windows))
+        order, share = epoch_order(len(windows), seed, epoch)
+        starts[i] = windows[order[place]] + int(share * shift)
+    return starts
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Optimisation
+
+
+def learning_rate(step: int, progress: float, config: TrainConfig) -> float:
+    """Linear warm-up over steps, then constant, then a linear way down to zero over the last share of the run.
+
+    progress: how much of the run is over, 0 to 1.
+    """
+    warmup = min(1.0, (step + 1) / (config.warmup_steps + 1))
+    warmdown = min(1.0, (1 - progress) / config.warmdown) if config.warmdown else 1.0
+    return config.learning_rate * min(warmup, warmdown)
+
+
+def make_optimizers(model: GPTNeo, config: TrainConfig) -> list[torch.optim.Optimizer]:
+    """AdamW, as published; or Muon (Jordan et al. 2024) for the matrices of the blocks, and AdamW for the rest."""
+    in_blocks = [p for p in model.blocks.parameters() if p.dim() == 2]
+    embeddings = [model.wte.weight, model.wpe.weight]
+    vectors = [p for p in model.parameters() if p.dim() == 1]
+    decay, none = dict(weight_decay=config.weight_decay), dict(weight_decay=0.0)
+    optimizers = []
+    if config.optimizer == "muon":
+        # Updates are scaled to the size of AdamW's (Liu et al. 2025), so that one learning rate serves both.
+        scaling = dict(momentum=0.95, adjust_lr_fn="match_rms_adamw")
+        optimizers.append(torch.optim.Muon(in_blocks, lr=config.learning_rate, **decay, **scaling))
+        in_blocks = []
+    groups = [dict(params=in_blocks + embeddings, **decay), dict(params=vectors, **none)]
+    betas = (config.beta1, config.beta2)
+    fused = model.wte.weight.device.type in ("cuda", "cpu")
+    return [*optimizers, torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, fused=fused)]
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Machine
+
+# Dense bf16 (fp16 where there is no bf16) matrix products, in FLOP/s, from the vendors' data sheets.
+GPU_PEAK_FLOPS = {
+    "B200": 2250e12, "H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "A10": 125e12,
+    "RTX 5090": 209e12, "RTX 4090": 165e12, "RTX 3090": 71e12, "V100": 125e12, "T4": 65e12,
+}  # fmt: skip
+
+
+def choose_device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        return torch.zeros(1, device=name).device
+    except (RuntimeError, AssertionError) as error:  # an AssertionError where torch was built without CUDA
+        raise ConfigError(f"device {name!r} cannot be used here ({str(error).splitlines()[0]})") from error
+
+
+def choose_dtype(name: str, device: torch.device) -> torch.dtype:
+    """bfloat16 where the hardware multiplies it, else float16 on a GPU (with a loss scaler), else float32."""
+    if name != "auto":
+        return getattr(torch, name)
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.get_device_capability(device)[0] >= 8 else torch.float16
+    if device.type == "cpu":
+        capabilities = torch.cpu.get_capabilities()
+        if capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"):
+            return torch.bfloat16
+    return torch.float32
+
+
+def why_not_compile(device: torch.device) -> str | None:
+    """What torch.compile lacks on this machine; None if it can work."""
+    if device.type == "mps":
+        return "torch.compile is not ready for mps"
+    if device.type == "cuda" and importlib.util.find_spec("triton") is None:
+        return "the package triton is not installed"
+    if not any(shutil.which(compiler) for compiler in (os.environ.get("CXX", "g++"), "clang++", "cl")):
+        return "no C++ compiler (g++ or clang++) found"
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "Python's C headers are not installed (python3-dev)"
+    return None
+
+
+def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
+    """FLOP/s that MFU is measured against: of the data sheet on a known GPU, else what a matrix product reaches."""
+    if device.type == "cuda":
+        for name, peak in GPU_PEAK_FLOPS.items():
+            if name in torch.cuda.get_device_name(device):
+                return peak
+    n = 1024
+    a = torch.randn(n, n, device=device).to(dtype)
+    rates = []
+    for _ in range(5):
+        start = time.perf_counter()
+        (a @ a).sum().item()
+        rates.append(2 * n**3 / (time.perf_counter() - start))
+    return max(rates)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# What is measured and written
+
+
+@torch.no_grad()
+def evaluate(model: GPTNeo, stream: TokenStream, windows: np.ndarray, tokenizer: Tokenizer, autocast) -> dict:
+    """Loss (nats per token) and bits per UTF-8 byte over story_windows, every token counted once.
+
+    Where windows overlap, it is the later one that counts: there the story is read from its beginning.
+    """
+    block_size = len(stream.span) - 1
+    n_new = torch.from_numpy(np.diff(windows, append=windows[-1] + block_size)).to(stream.span.device)
+    byte_lengths = torch.from_numpy(tokenizer.byte_lengths()).to(stream.span.device)
+    nats, n_tokens, n_bytes = 0.0, 0, 0
+    model.eval()
+    for i in range(0, len(windows), EVAL_BATCH_SIZE):
+        inputs, targets = stream.read(windows[i : i + EVAL_BATCH_SIZE])
+        counted = stream.span[:-1] < n_new[i : i + EVAL_BATCH_SIZE, None]
+        with autocast():
+            _, loss = model(inputs, targets.where(counted, -100))
+        nats += loss.item() * counted.sum().item()
+        n_tokens += counted.sum().item()
+        n_bytes += byte_lengths[targets[counted]].sum().item()
+    model.train()
+    return dict(val_loss=nats / n_tokens, bpb=nats / math.log(2) / n_bytes)
+
+
+EVAL_BATCH_SIZE = 16  # windows
+LOG_COLUMNS = ["step", "tokens", "train_loss", "val_loss", "bpb", "learning_rate", "grad_norm", "tokens_per_s", "mfu"]
+
+
+class Log:
+    """log.csv: one row per log interval, appended, readable while the run goes on."""
+
+    def __init__(self, path: Path, last_step: int):
+        """Goes on behind `last_step`: rows beyond it were written by a run that stopped before its checkpoint."""
+        self.path = path
+        self.rows = []
+        if last_step and path.exists():
+            with path.open(newline="") as file:
+                self.rows = [row for row in csv.DictReader(file) if int(row["step"]) <= last_step]
+        with write_atomically(path) as temporary, temporary.open("w", newline="") as file:
+            writer = csv.DictWriter(file, LOG_COLUMNS)
+            writer.writeheader()
+            writer.writerows(self.rows)
+
+    @property
+    def last_step(self) -> int:
+        return int(self.rows[-1]["step"]) if self.rows else 0
+
+    def append(self, **row):
+        self.rows.append(row)
+        with self.path.open("a", newline="") as file:
+            csv.DictWriter(file, LOG_COLUMNS).writerow(row)
+
+    def plot(self, path: Path):
+        import matplotlib.pyplot as plt  # slow to import, and most calls of this script do not get here
+
+        figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+        for column, style in (("train_loss", dict(color="C0", alpha=0.6)), ("val_loss", dict(color="C1", marker="o"))):
+            points = [(int(row["tokens"]), float(row[column])) for row in self.rows if row.get(column)]
+            axes.plot(*zip(*points), label=column.replace("_loss", ""), **style)
+        axes.set(xlabel="tokens seen", ylabel="loss (nats per token)", title=path.parent.name)
+        axes.legend()
+        axes.grid(alpha=0.3)
+        with write_atomically(path) as temporary:
+            figure.savefig(temporary, dpi=120, format="png")
+        plt.close(figure)
+
+
+@contextlib.contextmanager
+def write_atomically(path: Path):
+    """Gives a temporary path to write to; it takes the name `path` when all is written, or goes if anything fails."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# Checkpoints
+
+# What may change when a run goes on; everything else would make it another run.
+RESUME_MAY_CHANGE = {
+    "out_dir", "data_dir", "max_steps", "max_minutes", "log_interval", "eval_interval", "device", "compile",
+}  # fmt: skip
+
+
+def load_resumable(run: Path, config: TrainConfig) -> dict:
+    """The run's last checkpoint, if the config asks for the same run."""
+    path = run / "ckpt.pt"
+    if not path.exists():
+        raise ConfigError(f"{path}: no checkpoint to resume; leave out --resume to start the run")
+    checkpoint = load_checkpoint(path)
+    for key, value in dataclasses.asdict(config).items():
+        before = checkpoint["train_config"][key]
+        if value != before and key not in RESUME_MAY_CHANGE:
+            raise ConfigError(f"{path}: trained with {key}={before!r}, so it cannot go on with {key}={value!r}")
+    return checkpoint
+
+
+def make_room(run: Path):
+    """Moves a run of the same name out of the way, so that nothing is lost by starting it again."""
+    if (run / "ckpt.pt").exists():
+        number = next(i for i in range(1, 10**6) if not run.with_name(f"{run.name}-{i}").exists())
+        run.rename(run.with_name(f"{run.name}-{number}"))
+        print(f"{run} existed: kept as {run.with_name(f'{run.name}-{number}')} (--resume would have gone on with it)")
+    run.mkdir(parents=True, exist_ok=True)
+
+
+def get_rng_state(device: torch.device) -> dict:
+    state = dict(cpu=torch.get_rng_state())
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_rng_state(state: dict, device: torch.device):
+    torch.set_rng_state(state["cpu"])
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
+
+
+class StopSignal:
+    """True once Ctrl-C or SIGTERM came, so that the step in hand can end and be saved. A second one is not held."""
+
+    def __init__(self):
+        self.received = False
+        self.handlers = {number: signal.signal(number, self.receive) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def receive(self, number, frame):
+        self.received = True
+        self.restore()
+
+    def restore(self):
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
+
+    def __bool__(self):
+        return self.received
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+# The loop
+
+
+def load_data(config: TrainConfig) -> tuple[Path, Tokenizer, np.ndarray, np.ndarray]:
+    """-> directory, tokenizer, training tokens, the validation tokens that are looked at"""
+    directory = Path(config.data_dir) / config.data
+    if config.data == "builtin" and not directory.exists():
+        prepare_builtin(config.data_dir)
+    meta = load_meta(directory)
+    train_tokens, val_tokens = load_tokens(directory, "train"), load_tokens(directory, "val")[: config.eval_tokens]
+    for split, tokens in (("train", train_tokens), ("val", val_tokens)):
+        if len(tokens) <= 2 * config.block_size:
+            raise ConfigError(
+                f"{directory}: the {split} split has {len(tokens):,} tokens, too few for "
+                f"block_size={config.block_size}; lower block_size or prepare more text"
+            )
+    return directory, Tokenizer(meta["gpt2_ids"]), train_tokens, val_tokens
+
+
+def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
+    """Train as the config says. Returns the directory of the run and whether it came to its end."""
+    run = Path(config.out_dir) / config.name
+    checkpoint = load_resumable(run, config) if resume else None
+    device = choose_device(config.device)
+    dtype = choose_dtype(config.dtype, device)
+    directory, tokenizer, train_tokens, val_tokens = load_data(config)
+    train_stream = TokenStream(train_tokens, config.block_size, device)
+    val_stream = TokenStream(val_tokens, config.block_size, device)
+    val_windows = story_windows(val_tokens, config.block_size, tokenizer.end_of_text)
+    if config.align_stories:
+        windows, shift = story_windows(train_tokens, config.block_size, tokenizer.end_of_text), 1
+    else:
+        windows, shift = flat_windows(train_tokens, config.block_size), config.block_size
+    if checkpoint and checkpoint["gpt2_ids"] != tokenizer.gpt2_ids:
+        raise ConfigError(f"{run} was trained on another vocabulary than that of {directory}; start anew with --name=…")
+
+    torch.manual_seed(config.seed)
+    shape = {f.name: getattr(config, f.name) for f in dataclasses.fields(GPTNeoConfig) if f.name != "vocab_size"}
+    model_config = GPTNeoConfig(vocab_size=tokenizer.vocab_size, **shape)
+    model = GPTNeo(model_config).to(device)
+    optimizers = make_optimizers(model, config)
+    scaler = torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
+    step, seconds, best_val_loss = 0, 0.0, math.inf
+    sums = torch.zeros(2, device=device)  # loss and norm of the gradient since the last row of the log
+    if checkpoint:
+        model.load_state_dict(checkpoint["model"])
+        for optimizer, state in zip(optimizers, checkpoint["optimizers"]):
+            optimizer.load_state_dict(state)
+        scaler.load_state_dict(checkpoint["scaler"])
+        step, seconds, best_val_loss = checkpoint["step"], checkpoint["seconds"], checkpoint["best_val_loss"]
+        sums += torch.tensor(checkpoint["sums"], device=device)
+    else:
+        make_room(run)
+
+    obstacle = why_not_compile(device) if config.compile else "compile=False"
+    forward = model if obstacle else torch.compile(model)
+    autocast = functools.partial(torch.autocast, device.type, dtype, enabled=dtype != torch.float32)
+    sequences_per_step = config.batch_size * config.grad_accum_steps
+    tokens_per_step = sequences_per_step * config.block_size
+    peak = peak_flops(device, dtype)
+    print(
+        f"{run}: {model.num_params():,} parameters, {len(train_tokens):,} training tokens in {directory}, "
+        f"{tokens_per_step:,} tokens a step\n{device.type}, {str(dtype).removeprefix('torch.')}, "
+        + (f"not compiled: {obstacle}" if obstacle else "compiling at the first step (up to a minute) …"),
+        flush=True,
+    )
+    with write_atomically(run / "config.json") as temporary:
+        temporary.write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
+    log = Log(run / "log.csv", step)
+
+    def save(name: str, **training_state):
+        with write_atomically(run / name) as temporary:
+            torch.save(
+                dict(
+                    format=CHECKPOINT_FORMAT,
+                    model_config=dataclasses.asdict(model_config),
+                    train_config=dataclasses.asdict(config),
+                    gpt2_ids=tokenizer.gpt2_ids,
+                    model=model.state_dict(),
+                    step=step,
+                    best_val_loss=best_val_loss,
+                    **training_state,
+                ),
+                temporary,
+            )
+
+    def save_last():
+        states = [optimizer.state_dict() for optimizer in optimizers]
+        rng = get_rng_state(device)
+        save("ckpt.pt", seconds=seconds, sums=sums.tolist(), optimizers=states, scaler=scaler.state_dict(), rng=rng)
+
+    def progress() -> float:
+        by_clock = seconds / (60 * config.max_minutes) if config.max_minutes else 0.0
+        return min(1.0, max(step / config.max_steps, by_clock))
+
+    stop = StopSignal()
+    layout = "{percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}{postfix}"
+    bar = tqdm(total=1.0, initial=progress(), bar_format=layout, disable=None)  # no bar where there is no terminal
+    first_step, logged_step, logged_seconds = step, step, seconds
+    model.train()
+    if checkpoint:
+        set_rng_state(checkpoint["rng"], device)  # last, so that nothing above has drawn from it
+    clock = time.perf_counter()
+    while progress() < 1 and not stop:
+        lr = learning_rate(step, progress(), config)
+        for group in itertools.chain.from_iterable(optimizer.param_groups for optimizer in optimizers):
+            group["lr"] = lr
+        starts = batch_starts(windows, shift, sequences_per_step, config.seed, step)
+        for micro_batch in starts.reshape(config.grad_accum_steps, config.batch_size):
+            inputs, targets = train_stream.read(micro_batch)
+            with autocast():
+                _, loss = forward(inputs, targets)
+                loss = loss / config.grad_accum_steps
+            sums[0] += loss.detach()
+            scaler.scale(loss).backward()
+        for optimizer in optimizers:
+            scaler.unscale_(optimizer)
+        sums[1] += torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip or math.inf)
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+            optimizer.zero_grad()
+        scaler.update()
+        step += 1
+
+        if step == first_step + 1:  # compiling it is not counted
+            logged_step, clock = step, time.perf_counter()
+        seconds += time.perf_counter() - clock
+        evaluating = step % config.eval_interval == 0 or progress() >= 1
+        if evaluating or step % config.log_interval == 0:
+            train_loss, grad_norm = (sums / (step - log.last_step)).tolist()  # here alone the host waits for the device
+            if not math.isfinite(train_loss):
+                raise TrainingError(
+                    f"the loss became {train_loss} between steps {log.last_step} and {step}; the last good checkpoint "
+                    f"stands in {run}; try a lower learning_rate or dtype=float32"
+                )
+            sums.zero_()
+            row = dict(step=step, tokens=step * tokens_per_step, train_loss=f"{train_loss:.5f}")
+            row |= dict(learning_rate=f"{lr:.3g}", grad_norm=f"{grad_norm:.4g}")
+            if step > logged_step:
+                tokens_per_s = (step - logged_step) * tokens_per_step / (seconds - logged_seconds)
+                mfu = tokens_per_s * model.flops_per_token(config.block_size) / peak
+                row |= dict(tokens_per_s=f"{tokens_per_s:.0f}", mfu=f"{mfu:.4f}")
+                bar.set_postfix_str(f" step {step}, loss {train_loss:.3f}, {tokens_per_s:,.0f} tok/s")
+            if evaluating:
+                result = evaluate(model, val_stream, val_windows, tokenizer, autocast)
+                row |= dict(val_loss=f"{result['val_loss']:.5f}", bpb=f"{result['bpb']:.5f}")
+            log.append(**row)
+            logged_step, logged_seconds = step, seconds
+            if evaluating:
+                bar.write(
+                    f"step {step:>6}  {step * tokens_per_step / 1e6:8.2f} M tokens  train {train_loss:.3f}  "
+                    f"val {result['val_loss']:.3f}  bpb {result['bpb']:.3f}"
+                )
+                if result["val_loss"] < best_val_loss:
+                    best_val_loss = result["val_loss"]
+                    save("best.pt")
+                save_last()
+                log.plot(run / "loss.png")
+        bar.n = progress()
+        bar.refresh()
+        clock = time.perf_counter()
+    if stop:
+        save_last()
+    stop.restore()
+    bar.close()
+    return run, not stop
+
+
+class TrainingError(Exception):
+    """The run cannot go on; the message says where it stands and what to try."""
+
+
+def main():
+    sys.stdout.reconfigure(line_buffering=True)  # a log file can be followed while the run goes on
+    try:
+        config, resume = parse_command_line(sys.argv[1:])
+        run, ended = train(config, resume)
+        if not ended:
+            sys.exit(f"Stopped; saved. The same command with --resume goes on from {run / 'ckpt.pt'}")
+        model, tokenizer = load_run(run)
+        print()
+        print_story(model, tokenizer, "", temperature=0.8, seed=config.seed)
+        print(
+            f"\nEverything is in {run}/ (the curve: loss.png). Next: python sample.py --run {run} --prompt "
+            '"Once upon a time, there was a little fox"'
+        )
+    except (ConfigError, DataError, TrainingError, ValueError, OSError) as error:
+        sys.exit(f"train.py: {error}")
+    except torch.OutOfMemoryError as error:
+        reason = str(error).splitlines()[0]
+        sys.exit(f"train.py: out of memory: halve batch_size and double grad_accum_steps ({reason})")
+
+
+if __name__ == "__main__":
+    main()
