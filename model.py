@@ -120,6 +120,20 @@ class GPTNeo(nn.Module):
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
 
+    @torch.no_grad()
+    def init_copying(self, gain: float):
+        """Start every head as a copier: whatever it looks at, it makes likelier as the next token.
+
+        The value and output matrices of all heads of a layer together become `gain` times the identity; as the head is
+        tied to the embedding, what was read in is what is written out. Left to chance, it takes millions of tokens
+        until a small model brings back the name of its hero. Not in the publication.
+        """
+        C = self.config.n_embd
+        for block in self.blocks:
+            values = nn.init.orthogonal_(torch.empty(C, C), gain=gain**0.5)
+            block.qkv.weight[2 * C :] = values
+            block.attention_out.weight.copy_(values.T)
+
     def forward(self, tokens: torch.Tensor, targets: torch.Tensor | None = None):
         """tokens, targets: (B, T) int64 -> logits (B, T, vocab_size), loss (mean nats per target) or None.
 

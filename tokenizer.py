@@ -82,7 +82,7 @@ class Tokenizer:
     def encode_stories(self, stories: Sequence[str]) -> np.ndarray:
         """(number of tokens,) uint16: the ids of every story, each followed by <|endoftext|>.
 
-        One call for many stories, outside the GIL: on threads this scales where encode_ordinary_batch does not.
+        One call for many stories, outside the GIL: with a Tokenizer each, threads share the work well.
         """
         text = "".join(story + END_OF_TEXT for story in stories)
         if text.count(END_OF_TEXT) == len(stories):

@@ -14,6 +14,8 @@ import dataclasses
 import difflib
 import functools
 import importlib.util
+import inspect
+import io
 import itertools
 import json
 import math
@@ -35,8 +37,7 @@ from prepare import DataError, load_meta, load_tokens, prepare_builtin
 from sample import load_run, print_story
 from tokenizer import Tokenizer
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Config
+# ---- Config ----
 
 
 @dataclass
@@ -55,6 +56,7 @@ class TrainConfig:
     n_embd: int = 256
     window_size: int = 256  # reach of the local layers, in tokens
     dropout: float = 0.0
+    copy_init: float = 0.0  # if above 0, heads start as copiers, this strong: GPTNeo.init_copying
     # one optimizer step sees batch_size * grad_accum_steps sequences of block_size tokens
     batch_size: int = 80  # sequences in one forward pass; lower it if memory runs out
     grad_accum_steps: int = 16
@@ -63,6 +65,7 @@ class TrainConfig:
     # optimizer
     optimizer: str = "adamw"  # adamw, or muon: Muon for the matrices of the blocks, AdamW for all else
     learning_rate: float = 5e-4
+    embedding_lr_factor: float = 1.0  # the embeddings learn at this multiple of it
     warmup_steps: int = 0
     warmdown: float = 0.0  # the last share of the run in which the learning rate falls to zero, linearly; 0: never
     weight_decay: float = 0.1  # on matrices and embeddings, not on biases and LayerNorms
@@ -82,7 +85,16 @@ class TrainConfig:
         for name, least in dict(batch_size=1, grad_accum_steps=1, max_steps=1, log_interval=1, eval_interval=1).items():
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")
-        for name in ("learning_rate", "max_minutes", "warmup_steps", "weight_decay", "grad_clip", "seed"):
+        for name in (
+            "learning_rate",
+            "embedding_lr_factor",
+            "max_minutes",
+            "warmup_steps",
+            "weight_decay",
+            "grad_clip",
+            "seed",
+            "copy_init",
+        ):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must not be negative, but is {getattr(self, name)}")
         for name in ("warmdown", "beta1", "beta2"):
@@ -140,6 +152,10 @@ def check_setting(key: str, value):
 
 def parse_command_line(args: list[str]) -> tuple[TrainConfig, bool]:
     """[CONFIG.py] [--key=value ...] [--resume] -> (config, resume)"""
+    if {"-h", "--help"} & set(args):
+        print(f"{__doc__}\nSettings, for config files and as --key=value:\n")
+        print(inspect.getsource(TrainConfig).partition(":\n")[2].partition("\n\n")[0])
+        sys.exit()
     overrides = {}
     for arg in args:
         if arg.startswith("-") and arg != "--resume":
@@ -158,8 +174,7 @@ def parse_command_line(args: list[str]) -> tuple[TrainConfig, bool]:
     return TrainConfig(**{"name": path.stem} | read_config_file(path) | overrides), "--resume" in args
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Data
+# ---- Data ----
 
 
 class TokenStream:
@@ -215,8 +230,7 @@ def batch_starts(windows: np.ndarray, shift: int, n_sequences: int, seed: int, s
     return starts
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Optimisation
+# ---- Optimisation ----
 
 
 def learning_rate(step: int, progress: float, config: TrainConfig) -> float:
@@ -240,15 +254,15 @@ def make_optimizers(model: GPTNeo, config: TrainConfig) -> list[torch.optim.Opti
         # Updates are scaled to the size of AdamW's (Liu et al. 2025), so that one learning rate serves both.
         scaling = dict(momentum=0.95, adjust_lr_fn="match_rms_adamw")
         optimizers.append(torch.optim.Muon(in_blocks, lr=config.learning_rate, **decay, **scaling))
-        in_blocks = []
-    groups = [dict(params=in_blocks + embeddings, **decay), dict(params=vectors, **none)]
+        in_blocks = []  # AdamW then has nothing to do there
+    groups = [dict(params=in_blocks, **decay), dict(params=vectors, **none)]
+    groups.append(dict(params=embeddings, lr_factor=config.embedding_lr_factor, **decay))
     betas = (config.beta1, config.beta2)
     fused = model.wte.weight.device.type in ("cuda", "cpu")
     return [*optimizers, torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, fused=fused)]
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Machine
+# ---- Machine ----
 
 # Dense bf16 (fp16 where there is no bf16) matrix products, in FLOP/s, from the vendors' data sheets.
 GPU_PEAK_FLOPS = {
@@ -308,8 +322,7 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
     return max(rates)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# What is measured and written
+# ---- What is measured and written ----
 
 
 @torch.no_grad()
@@ -391,8 +404,7 @@ def write_atomically(path: Path):
         temporary.unlink(missing_ok=True)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# Checkpoints
+# ---- Checkpoints ----
 
 # What may change when a run goes on; everything else would make it another run.
 RESUME_MAY_CHANGE = {
@@ -454,8 +466,7 @@ class StopSignal:
         return self.received
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-# The loop
+# ---- The loop ----
 
 
 def load_data(config: TrainConfig) -> tuple[Path, Tokenizer, np.ndarray, np.ndarray]:
@@ -494,7 +505,10 @@ def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
     torch.manual_seed(config.seed)
     shape = {f.name: getattr(config, f.name) for f in dataclasses.fields(GPTNeoConfig) if f.name != "vocab_size"}
     model_config = GPTNeoConfig(vocab_size=tokenizer.vocab_size, **shape)
-    model = GPTNeo(model_config).to(device)
+    model = GPTNeo(model_config)
+    if config.copy_init:
+        model.init_copying(config.copy_init)
+    model = model.to(device)
     optimizers = make_optimizers(model, config)
     scaler = torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
     step, seconds, best_val_loss = 0, 0.0, math.inf
@@ -526,20 +540,19 @@ def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
     log = Log(run / "log.csv", step)
 
     def save(name: str, **training_state):
+        state = dict(
+            format=CHECKPOINT_FORMAT,
+            model_config=dataclasses.asdict(model_config),
+            train_config=dataclasses.asdict(config),
+            gpt2_ids=tokenizer.gpt2_ids,
+            model=model.state_dict(),
+            step=step,
+            best_val_loss=best_val_loss,
+        )
+        buffer = io.BytesIO()  # torch.save to a full disk fails without saying so clearly; writing bytes does
+        torch.save(state | training_state, buffer)
         with write_atomically(run / name) as temporary:
-            torch.save(
-                dict(
-                    format=CHECKPOINT_FORMAT,
-                    model_config=dataclasses.asdict(model_config),
-                    train_config=dataclasses.asdict(config),
-                    gpt2_ids=tokenizer.gpt2_ids,
-                    model=model.state_dict(),
-                    step=step,
-                    best_val_loss=best_val_loss,
-                    **training_state,
-                ),
-                temporary,
-            )
+            temporary.write_bytes(buffer.getbuffer())
 
     def save_last():
         states = [optimizer.state_dict() for optimizer in optimizers]
@@ -561,7 +574,7 @@ def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
     while progress() < 1 and not stop:
         lr = learning_rate(step, progress(), config)
         for group in itertools.chain.from_iterable(optimizer.param_groups for optimizer in optimizers):
-            group["lr"] = lr
+            group["lr"] = lr * group.get("lr_factor", 1.0)
         starts = batch_starts(windows, shift, sequences_per_step, config.seed, step)
         for micro_batch in starts.reshape(config.grad_accum_steps, config.batch_size):
             inputs, targets = train_stream.read(micro_batch)
@@ -587,8 +600,8 @@ def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
             train_loss, grad_norm = (sums / (step - log.last_step)).tolist()  # here alone the host waits for the device
             if not math.isfinite(train_loss):
                 raise TrainingError(
-                    f"the loss became {train_loss} between steps {log.last_step} and {step}; the last good checkpoint "
-                    f"stands in {run}; try a lower learning_rate or dtype=float32"
+                    f"the loss became {train_loss} between steps {log.last_step} and {step}; checkpoints in {run} are "
+                    "from before that; try a lower learning_rate or dtype=float32"
                 )
             sums.zero_()
             row = dict(step=step, tokens=step * tokens_per_step, train_loss=f"{train_loss:.5f}")

@@ -1,19 +1,22 @@
 """The demo: a storyteller in two minutes on two CPU cores, from stories that need no download."""
 
 data = "builtin"
-block_size = 256
-n_layer = 6
+align_stories = True
+block_size = 256  # nearly every built-in story fits
+n_layer = 4
 n_head = 4
 n_embd = 128
+copy_init = 0.03
 batch_size = 8
 grad_accum_steps = 1
-max_steps = 3000
+max_steps = 4000
 max_minutes = 1.75
 optimizer = "muon"
-learning_rate = 4e-3
-warmup_steps = 50
+learning_rate = 6e-3
+embedding_lr_factor = 2.0
+warmup_steps = 40
 warmdown = 0.6
+beta2 = 0.99
 log_interval = 20
 eval_interval = 250
 eval_tokens = 40_000
-align_stories = True

@@ -120,6 +120,16 @@ def test_a_slot_can_be_used_again():
     torch.testing.assert_close(logits[0], model(text[None])[0][0, -1], atol=1e-4, rtol=0)
 
 
+def test_heads_that_start_as_copiers_copy():
+    """With one visible token, attention gives back `gain` times what it was given, in every layer."""
+    model = GPTNeo(GPTNeoConfig(vocab_size=97, block_size=40, n_layer=2, n_head=4, n_embd=32))
+    model.init_copying(0.3)
+    x = torch.randn(5, 32)
+    for block in model.blocks:
+        values = block.qkv(x)[:, 64:]
+        torch.testing.assert_close(block.attention_out(values), 0.3 * x, atol=1e-5, rtol=1e-4)
+
+
 def test_no_token_sees_what_comes_after_it():
     model = random_model(SHAPES["sixteen narrow heads"])
     tokens = torch.randint(97, (1, 40))
