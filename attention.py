@@ -24,9 +24,10 @@ HEAD_WIDTHS = (4, 8, 16, 32, 64)  # that attention.cpp is compiled for
 def causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, dropout: float = 0.0):
     """Each query meets the last `window` keys, its own included. All (B, T, H, D)."""
     T, D = q.shape[1], q.shape[3]
-    if q.device.type == "cpu" and D in HEAD_WIDTHS and not dropout and q.dtype in (torch.float32, torch.bfloat16):
-        if have_kernels():
-            return torch.ops.nanostories.narrow_attention(q, k, v, window)[0]
+    on_cpu = q.device.type == "cpu" and q.dtype in (torch.float32, torch.bfloat16)
+    alike = q.stride() == k.stride() == v.stride() and q.stride(3) == 1 and q.dtype == k.dtype == v.dtype
+    if on_cpu and alike and D in HEAD_WIDTHS and not dropout and have_kernels():
+        return torch.ops.nanostories.narrow_attention(q, k, v, min(window, T))[0]
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # (B, T, H, D) -> (B, H, T, D)
     if T <= window:
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0, dropout_p=dropout)
@@ -42,7 +43,7 @@ def kernels() -> ctypes.CDLL | None:
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if platform.system() != "Linux" or compiler is None:
         return None
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "nanostories"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "nanostories"
     try:
         return ctypes.CDLL(str(build(compiler, Path(__file__).with_name("attention.cpp"), cache)))
     except (OSError, subprocess.CalledProcessError):  # no place to keep it, or a compiler that cannot
@@ -52,7 +53,7 @@ def kernels() -> ctypes.CDLL | None:
 def build(compiler: str, source: Path, cache: Path) -> Path:
     """Compile `source` to a library in `cache`, once for each version of it, of the compiler and of the processor."""
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-    key = hashlib.sha256((source.read_text() + version + cpu_flags()).encode()).hexdigest()[:16]
+    key = hashlib.sha256((source.read_text(encoding="utf-8") + version + cpu_flags()).encode()).hexdigest()[:16]
     library = cache / f"{source.stem}-{key}.so"
     if not library.exists():
         cache.mkdir(parents=True, exist_ok=True)

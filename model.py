@@ -176,12 +176,13 @@ class GPTNeo(nn.Module):
         """Append one token (B,) to every slot of the cache -> logits (B, vocab_size) of what comes next."""
         slots = torch.arange(tokens.size(0), device=tokens.device)
         positions = cache.lengths
+        longest = int(positions.max()) + 1
 
         def attend(layer, q, k, v):
             capacity = cache.k[layer].size(2)
             cache.k[layer][slots, :, positions % capacity] = k[:, 0]
             cache.v[layer][slots, :, positions % capacity] = v[:, 0]
-            used = min(int(positions.max()) + 1, capacity)
+            used = min(longest, capacity)
             # A ring that is full holds exactly the window; before that, what lies beyond the slot's length is empty.
             mask = torch.arange(used, device=tokens.device) <= positions[:, None, None, None]  # (B, 1, 1, used)
             keys, values = cache.k[layer][:, :, :used], cache.v[layer][:, :, :used]
@@ -216,10 +217,10 @@ def load_checkpoint(path: str | Path) -> dict:
     """A checkpoint written by train.py, as a dict of plain tensors and types. ValueError names what is wrong."""
     path = Path(path)
     if not path.is_file():
-        raise ValueError(f"{path}: no such checkpoint")
+        raise ValueError(f"{path}: no such checkpoint (train.py writes it at its first evaluation)")
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError) as error:
+    except (RuntimeError, EOFError, OSError, LookupError, ValueError, pickle.UnpicklingError) as error:
         raise ValueError(f"{path}: not a readable checkpoint (cut short, or not written by train.py)") from error
     if not isinstance(checkpoint, dict) or "format" not in checkpoint:
         raise ValueError(f"{path}: not a checkpoint of this project")

@@ -168,6 +168,8 @@ def json_stories(path: Path) -> Iterator[str]:
             rows = json.loads("\n".join([line, *lines])) if is_array else [json.loads(line)] if line.strip() else []
         except json.JSONDecodeError as error:
             raise DataError(f"{path}: line {number + error.lineno - 1} is not JSON ({error.msg}); {hint}") from None
+        except RecursionError:
+            raise DataError(f"{path}: line {number} is nested too deeply; {hint}") from None
         for i, row in enumerate(rows, 1):
             place = f"object {i}" if is_array else f"line {number}"
             story = row.get("text", row.get("story")) if isinstance(row, dict) else None
@@ -204,8 +206,8 @@ def clean(text: str) -> tuple[str, bool]:
     if not text.isascii():  # which costs nothing: a str knows this of itself
         text, n_mended = MOJIBAKE.subn(mend, text)
     text = text.strip().replace("\r\n", "\n").replace("\r", "\n")
-    while " \n" in text or "\t\n" in text:
-        text = text.replace(" \n", "\n").replace("\t\n", "\n")
+    if " \n" in text or "\t\n" in text:
+        text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))
     return text, n_mended > 0
 
 
@@ -437,13 +439,15 @@ def main() -> None:
             if args.corpus:
                 sources = [f"{TINYSTORIES}/{file}" for file in DOWNLOADS[args.corpus]]
                 files = [map(download, [url], [args.data_dir / "download" / Path(url).name]) for url in sources]
-            elif missing := [source for source in sources if not os.path.isfile(source)]:
+            elif missing := [path for path in sources if not (os.path.isfile(path) and os.access(path, os.R_OK))]:
                 raise DataError(f"{', '.join(missing)}: no such file; check what --input and --val name")
             texts = [itertools.chain.from_iterable(map(read_stories, paths)) if paths else None for paths in files]
             prepare(args.data_dir / name, sources, *texts, **settings)
         report(args.data_dir / name)
     except DataError as error:
         sys.exit(f"prepare.py: {error}")
+    except KeyboardInterrupt:
+        sys.exit("prepare.py: stopped; what was there before still is")
 
 
 if __name__ == "__main__":

@@ -53,8 +53,7 @@ def generate(
             raise ValueError(
                 f"prompt {i} has {len(prompt)} tokens; this model's context takes 1 to {config.block_size - 1}"
             )
-    if max_new_tokens is None:
-        max_new_tokens = config.block_size
+    max_new_tokens = min(max_new_tokens or config.block_size, config.block_size)
 
     batch_size = min(batch_size, len(prompts))
     cache = KVCache(config, batch_size, device, model.wte.weight.dtype)
@@ -99,11 +98,12 @@ def draw(
     """One id for each row of logits (B, V), by inverting the cumulative distribution at `uniform` (B,) in [0, 1)."""
     if temperature == 0:
         return logits.argmax(-1)
+    logits = logits.float() - logits.amax(-1, keepdim=True).float()  # else a tiny temperature overflows
     if top_k is None and top_p is None:
         values, ids = logits, None
     else:
         values, ids = logits.topk(min(top_k or logits.size(-1), logits.size(-1)), dim=-1)
-    probabilities = torch.softmax(values.float() / temperature, dim=-1)
+    probabilities = torch.softmax(values / temperature, dim=-1)
     cumulative = probabilities.cumsum(-1)
     total = cumulative[:, -1:]
     if top_p is not None:
@@ -135,18 +135,23 @@ def load_run(run: str | Path) -> tuple[GPTNeo, Tokenizer]:
     return from_checkpoint(checkpoint), Tokenizer(checkpoint["gpt2_ids"])
 
 
-def print_story(model: GPTNeo, tokenizer: Tokenizer, prompt: str, **sampling) -> Completion:
-    """Print the prompt and its continuation while it is written."""
+def print_stories(model: GPTNeo, tokenizer: Tokenizer, prompt: str, n: int = 1, **sampling):
+    """Print `n` continuations of the prompt, one after the other, each while it is written."""
+    tokens = encode_prompt(tokenizer, prompt)
+    if len(tokens) >= model.config.block_size:
+        longest = model.config.block_size - 2
+        raise ValueError(f"the prompt has {len(tokens) - 1} tokens, and this model takes {longest}: shorten it")
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")  # a character may take several tokens
 
     def show(_, token):
         print(decoder.decode(tokenizer.decode_bytes([token])), end="", flush=True)
 
+    stop = tokenizer.end_of_text
     print(prompt.rstrip(), end="", flush=True)
-    prompts = [encode_prompt(tokenizer, prompt)]
-    (completion,) = generate(model, prompts, stop=tokenizer.end_of_text, on_token=show, **sampling)
-    print(decoder.decode(b"", final=True) + ("" if completion.finished else " [cut here]"))
-    return completion
+    for completion in generate(model, [tokens] * n, stop=stop, batch_size=1, on_token=show, **sampling):
+        print(decoder.decode(b"", final=True) + ("" if completion.finished else " [cut here]"))
+        if completion.index < n - 1:
+            print("\n" + prompt.rstrip(), end="", flush=True)
 
 
 def main():
@@ -170,24 +175,18 @@ def main():
     ):
         if not ok:
             parser.error(f"--{name} must be {what}, not {getattr(args, name)}")
+    sys.stdout.reconfigure(errors="replace")  # no terminal is too old for a story
     try:
         run = Path(args.run) if args.run else newest_run()
         model, tokenizer = load_run(run)
-        for i in range(args.n):
-            print_story(
-                model,
-                tokenizer,
-                args.prompt,
-                seed=args.seed + i,
-                temperature=args.temperature,
-                top_k=args.top_k,
-                top_p=args.top_p,
-                max_new_tokens=args.max_new_tokens,
-            )
-            print()
+        settings = {key: getattr(args, key) for key in ("temperature", "top_k", "top_p", "max_new_tokens", "seed")}
+        print_stories(model, tokenizer, args.prompt, args.n, **settings)
     except ValueError as error:
         sys.exit(f"sample.py: {error}")
-    print(f"{args.n} of {run}, seed {args.seed}, temperature {args.temperature}.", file=sys.stderr)
+    except (KeyboardInterrupt, BrokenPipeError):  # Ctrl-C, or `| head` has seen enough
+        sys.stderr.close()  # Python would complain that it could not flush
+        sys.exit(1)
+    print(f"\n{args.n} by {run}, seed {args.seed}, temperature {args.temperature}.", file=sys.stderr)
 
 
 if __name__ == "__main__":

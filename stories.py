@@ -3,7 +3,7 @@ put together from word lists, features and plots, so that what each story contai
 
     python stories.py                                # one story
     python stories.py --n 3 --seed 1 --headers       # three, each under the header TinyStories-Instruct gives
-    python stories.py --n 20000 > stories.txt        # a small corpus, in a few seconds
+    python prepare.py builtin --stories 20000        # a corpus of them, ready to train on
 """
 import argparse
 import random

@@ -30,11 +30,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from tqdm import tqdm
 
+from attention import have_kernels
 from model import CHECKPOINT_FORMAT, GPTNeo, GPTNeoConfig, load_checkpoint
 from prepare import DataError, load_meta, load_tokens, prepare_builtin
-from sample import load_run, print_story
+from sample import load_run, print_stories
 from tokenizer import Tokenizer
 
 # ---- Config ----
@@ -42,7 +44,7 @@ from tokenizer import Tokenizer
 
 @dataclass
 class TrainConfig:
-    name: str = ""  # of the run; by default that of the config file
+    name: str = "run"  # by default that of the config file
     out_dir: str = "out"  # the run is written to out_dir/name
     seed: int = 0  # of the initial weights, the data order and dropout
     # data
@@ -61,7 +63,7 @@ class TrainConfig:
     batch_size: int = 80  # sequences in one forward pass; lower it if memory runs out
     grad_accum_steps: int = 16
     max_steps: int = 10_000
-    max_minutes: float = 0.0  # if above 0, end after this time at the latest; the schedule then follows the clock
+    max_minutes: float = 0.0  # of training, compiling and validation aside; if above 0, the schedule follows the clock
     # optimizer
     optimizer: str = "adamw"  # adamw, or muon: Muon for the matrices of the blocks, AdamW for all else
     learning_rate: float = 5e-4
@@ -82,19 +84,11 @@ class TrainConfig:
     compile: bool = True  # where a compiler is found
 
     def __post_init__(self):
-        for name, least in dict(batch_size=1, grad_accum_steps=1, max_steps=1, log_interval=1, eval_interval=1).items():
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}")
-        for name in (
-            "learning_rate",
-            "embedding_lr_factor",
-            "max_minutes",
-            "warmup_steps",
-            "weight_decay",
-            "grad_clip",
-            "seed",
-            "copy_init",
-        ):
+        for name in "block_size batch_size grad_accum_steps max_steps log_interval eval_interval".split():
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
+        not_negative = "seed copy_init learning_rate embedding_lr_factor warmup_steps max_minutes weight_decay grad_clip"
+        for name in not_negative.split():
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must not be negative, but is {getattr(self, name)}")
         for name in ("warmdown", "beta1", "beta2"):
@@ -102,13 +96,20 @@ class TrainConfig:
                 raise ConfigError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
         if self.eval_tokens <= self.block_size:
             raise ConfigError(f"eval_tokens ({self.eval_tokens}) must be more than block_size ({self.block_size})")
-        for name, choices in dict(
-            optimizer=("adamw", "muon"), dtype=("auto", "bfloat16", "float16", "float32")
-        ).items():
+        GPTNeoConfig(**self.model_shape())  # a shape that cannot be is named before any data is made
+        words = dict(optimizer=("adamw", "muon"), dtype=("auto", "bfloat16", "float16", "float32"))
+        for name, choices in words.items():
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
-        if Path(self.name).name != self.name:
+        if self.seed >= 2**63:
+            raise ConfigError(f"seed must be below 2**63, not {self.seed}")
+        if self.name in ("", "..") or Path(self.name).name != self.name:
             raise ConfigError(f"name must be a plain directory name, not {self.name!r}; out_dir says where it goes")
+
+    def model_shape(self) -> dict:
+        """The fields of GPTNeoConfig; the data brings the vocabulary."""
+        names = {field.name for field in dataclasses.fields(GPTNeoConfig)} - {"vocab_size"}
+        return {name: getattr(self, name) for name in names}
 
 
 class ConfigError(Exception):
@@ -142,11 +143,13 @@ def check_setting(key: str, value):
     types = {field.name: type(field.default) for field in dataclasses.fields(TrainConfig)}
     if key not in types:
         near = difflib.get_close_matches(key, types, n=1)
-        raise ConfigError(f"unknown setting {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        hint = f"did you mean {near[0]!r}?" if near else "--help lists them"
+        raise ConfigError(f"unknown setting {key!r}; {hint}")
     if types[key] is float and type(value) is int:
         value = float(value)
     if type(value) is not types[key]:
-        raise ConfigError(f"{key} must be {types[key].__name__}, not {value!r}")
+        kind = {bool: "True or False", str: "text in quotes"}.get(types[key], types[key].__name__)
+        raise ConfigError(f"{key} must be {kind}, not {value!r}")
     return value
 
 
@@ -274,6 +277,8 @@ GPU_PEAK_FLOPS = {
 def choose_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    if name.partition(":")[0] not in ("cuda", "mps", "cpu"):
+        raise ConfigError(f"device must be auto, cpu, cuda, cuda:1 (…) or mps, not {name!r}")
     try:
         return torch.zeros(1, device=name).device
     except (RuntimeError, AssertionError) as error:  # an AssertionError where torch was built without CUDA
@@ -299,8 +304,9 @@ def why_not_compile(device: torch.device) -> str | None:
         return "torch.compile is not ready for mps"
     if device.type == "cuda" and importlib.util.find_spec("triton") is None:
         return "the package triton is not installed"
-    if not any(shutil.which(compiler) for compiler in (os.environ.get("CXX", "g++"), "clang++", "cl")):
-        return "no C++ compiler (g++ or clang++) found"
+    compiler = os.environ.get("CXX", {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++"))
+    if not shutil.which(compiler):
+        return f"no C++ compiler ({compiler}) found"
     if not Path(sysconfig.get_path("include"), "Python.h").exists():
         return "Python's C headers are not installed (python3-dev)"
     return None
@@ -377,9 +383,8 @@ class Log:
             csv.DictWriter(file, LOG_COLUMNS).writerow(row)
 
     def plot(self, path: Path):
-        import matplotlib.pyplot as plt  # slow to import, and most calls of this script do not get here
-
-        figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+        figure = Figure(figsize=(7, 4.5), layout="constrained")
+        axes = figure.subplots()
         for column, style in (("train_loss", dict(color="C0", alpha=0.6)), ("val_loss", dict(color="C1", marker="o"))):
             points = [(int(row["tokens"]), float(row[column])) for row in self.rows if row.get(column)]
             axes.plot(*zip(*points), label=column.replace("_loss", ""), **style)
@@ -388,7 +393,6 @@ class Log:
         axes.grid(alpha=0.3)
         with write_atomically(path) as temporary:
             figure.savefig(temporary, dpi=120, format="png")
-        plt.close(figure)
 
 
 @contextlib.contextmanager
@@ -419,7 +423,7 @@ def load_resumable(run: Path, config: TrainConfig) -> dict:
         raise ConfigError(f"{path}: no checkpoint to resume; leave out --resume to start the run")
     checkpoint = load_checkpoint(path)
     for key, value in dataclasses.asdict(config).items():
-        before = checkpoint["train_config"][key]
+        before = checkpoint["train_config"].get(key, getattr(TrainConfig, key))  # older than the setting: its default
         if value != before and key not in RESUME_MAY_CHANGE:
             raise ConfigError(f"{path}: trained with {key}={before!r}, so it cannot go on with {key}={value!r}")
     return checkpoint
@@ -427,7 +431,7 @@ def load_resumable(run: Path, config: TrainConfig) -> dict:
 
 def make_room(run: Path):
     """Moves a run of the same name out of the way, so that nothing is lost by starting it again."""
-    if (run / "ckpt.pt").exists():
+    if (run / "ckpt.pt").exists() or (run / "best.pt").exists():
         number = next(i for i in range(1, 10**6) if not run.with_name(f"{run.name}-{i}").exists())
         run.rename(run.with_name(f"{run.name}-{number}"))
         print(f"{run} existed: kept as {run.with_name(f'{run.name}-{number}')} (--resume would have gone on with it)")
@@ -456,6 +460,7 @@ class StopSignal:
 
     def receive(self, number, frame):
         self.received = True
+        print("\nstopping after this step (once more: at once)", file=sys.stderr)
         self.restore()
 
     def restore(self):
@@ -469,20 +474,23 @@ class StopSignal:
 # ---- The loop ----
 
 
-def load_data(config: TrainConfig) -> tuple[Path, Tokenizer, np.ndarray, np.ndarray]:
-    """-> directory, tokenizer, training tokens, the validation tokens that are looked at"""
+def load_data(config: TrainConfig) -> tuple[dict, np.ndarray, np.ndarray]:
+    """-> meta.json, training tokens, the validation tokens that are looked at"""
     directory = Path(config.data_dir) / config.data
     if config.data == "builtin" and not directory.exists():
         prepare_builtin(config.data_dir)
     meta = load_meta(directory)
     train_tokens, val_tokens = load_tokens(directory, "train"), load_tokens(directory, "val")[: config.eval_tokens]
-    for split, tokens in (("train", train_tokens), ("val", val_tokens)):
-        if len(tokens) <= 2 * config.block_size:
+    for split, tokens, least in (
+        ("train", train_tokens, 2 * config.block_size + 1),
+        ("val", val_tokens, config.block_size + 1),
+    ):
+        if len(tokens) < least:
             raise ConfigError(
-                f"{directory}: the {split} split has {len(tokens):,} tokens, too few for "
-                f"block_size={config.block_size}; lower block_size or prepare more text"
+                f"{directory}: {len(tokens):,} tokens of {split} are too few for block_size={config.block_size}, which "
+                f"takes {least:,}; lower it, or prepare more text (a larger --val_share, for val)"
             )
-    return directory, Tokenizer(meta["gpt2_ids"]), train_tokens, val_tokens
+    return meta, train_tokens, val_tokens
 
 
 def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
@@ -491,7 +499,9 @@ def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
     checkpoint = load_resumable(run, config) if resume else None
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
-    directory, tokenizer, train_tokens, val_tokens = load_data(config)
+    meta, train_tokens, val_tokens = load_data(config)
+    tokenizer = Tokenizer(meta["gpt2_ids"])
+    data_sha256 = meta["splits"]["train"]["sha256"]
     train_stream = TokenStream(train_tokens, config.block_size, device)
     val_stream = TokenStream(val_tokens, config.block_size, device)
     val_windows = story_windows(val_tokens, config.block_size, tokenizer.end_of_text)
@@ -499,12 +509,11 @@ def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
         windows, shift = story_windows(train_tokens, config.block_size, tokenizer.end_of_text), 1
     else:
         windows, shift = flat_windows(train_tokens, config.block_size), config.block_size
-    if checkpoint and checkpoint["gpt2_ids"] != tokenizer.gpt2_ids:
-        raise ConfigError(f"{run} was trained on another vocabulary than that of {directory}; start anew with --name=…")
+    if checkpoint and checkpoint["data_sha256"] != data_sha256:
+        raise ConfigError(f"{run} was trained on other data than what {config.data} is now; use another --name")
 
     torch.manual_seed(config.seed)
-    shape = {f.name: getattr(config, f.name) for f in dataclasses.fields(GPTNeoConfig) if f.name != "vocab_size"}
-    model_config = GPTNeoConfig(vocab_size=tokenizer.vocab_size, **shape)
+    model_config = GPTNeoConfig(vocab_size=tokenizer.vocab_size, **config.model_shape())
     model = GPTNeo(model_config)
     if config.copy_init:
         model.init_copying(config.copy_init)
@@ -530,9 +539,10 @@ def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
     tokens_per_step = sequences_per_step * config.block_size
     peak = peak_flops(device, dtype)
     print(
-        f"{run}: {model.num_params():,} parameters, {len(train_tokens):,} training tokens in {directory}, "
+        f"{run}: {model.num_params():,} parameters, {len(train_tokens):,} training tokens of {config.data}, "
         f"{tokens_per_step:,} tokens a step\n{device.type}, {str(dtype).removeprefix('torch.')}, "
-        + (f"not compiled: {obstacle}" if obstacle else "compiling at the first step (up to a minute) …"),
+        + (f"not compiled: {obstacle}" if obstacle else "compiling at the first step (up to a minute)")
+        + ("" if device.type != "cpu" or have_kernels() else "; attention.cpp could not be built: PyTorch's serves"),
         flush=True,
     )
     with write_atomically(run / "config.json") as temporary:
@@ -545,6 +555,7 @@ def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
             model_config=dataclasses.asdict(model_config),
             train_config=dataclasses.asdict(config),
             gpt2_ids=tokenizer.gpt2_ids,
+            data_sha256=data_sha256,
             model=model.state_dict(),
             step=step,
             best_val_loss=best_val_loss,
@@ -592,16 +603,19 @@ def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
         scaler.update()
         step += 1
 
+        now = time.perf_counter()
         if step == first_step + 1:  # compiling it is not counted
-            logged_step, clock = step, time.perf_counter()
-        seconds += time.perf_counter() - clock
+            logged_step, clock = step, now
+        seconds, clock = seconds + now - clock, now
         evaluating = step % config.eval_interval == 0 or progress() >= 1
         if evaluating or step % config.log_interval == 0:
             train_loss, grad_norm = (sums / (step - log.last_step)).tolist()  # here alone the host waits for the device
+            now = time.perf_counter()
+            seconds, clock = seconds + now - clock, now
             if not math.isfinite(train_loss):
                 raise TrainingError(
-                    f"the loss became {train_loss} between steps {log.last_step} and {step}; checkpoints in {run} are "
-                    "from before that; try a lower learning_rate or dtype=float32"
+                    f"the loss became {train_loss} between steps {log.last_step} and {step}; what {run} has "
+                    "is from before that; try a lower learning_rate or dtype=float32"
                 )
             sums.zero_()
             row = dict(step=step, tokens=step * tokens_per_step, train_loss=f"{train_loss:.5f}")
@@ -626,9 +640,9 @@ def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
                     save("best.pt")
                 save_last()
                 log.plot(run / "loss.png")
+            clock = time.perf_counter()  # what was written meanwhile is not counted
         bar.n = progress()
         bar.refresh()
-        clock = time.perf_counter()
     if stop:
         save_last()
     stop.restore()
@@ -641,7 +655,8 @@ class TrainingError(Exception):
 
 
 def main():
-    sys.stdout.reconfigure(line_buffering=True)  # a log file can be followed while the run goes on
+    # A log file can be followed while the run goes on, and no terminal is too old for a story.
+    sys.stdout.reconfigure(line_buffering=True, errors="replace")
     try:
         config, resume = parse_command_line(sys.argv[1:])
         run, ended = train(config, resume)
@@ -649,16 +664,20 @@ def main():
             sys.exit(f"Stopped; saved. The same command with --resume goes on from {run / 'ckpt.pt'}")
         model, tokenizer = load_run(run)
         print()
-        print_story(model, tokenizer, "", temperature=0.8, seed=config.seed)
+        print_stories(model, tokenizer, "", temperature=0.8, seed=config.seed)
         print(
             f"\nEverything is in {run}/ (the curve: loss.png). Next: python sample.py --run {run} --prompt "
             '"Once upon a time, there was a little fox"'
         )
     except (ConfigError, DataError, TrainingError, ValueError, OSError) as error:
         sys.exit(f"train.py: {error}")
-    except torch.OutOfMemoryError as error:
-        reason = str(error).splitlines()[0]
-        sys.exit(f"train.py: out of memory: halve batch_size and double grad_accum_steps ({reason})")
+    except (RuntimeError, MemoryError) as error:
+        # On a GPU it is an OutOfMemoryError, which is a RuntimeError; on a CPU it is just that.
+        if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and "can't allocate memory" not in str(error):
+            raise
+        sys.exit("train.py: out of memory; halve batch_size and double grad_accum_steps, which gives the same run")
+    except KeyboardInterrupt:
+        sys.exit("train.py: stopped")
 
 
 if __name__ == "__main__":

@@ -88,6 +88,13 @@ def test_other_widths_and_dropout_take_pytorchs_kernel(window):
     assert relative_error(dropped, written_out(q, k, v, window)) > 0.1
 
 
+def test_keys_in_another_layout_give_the_same():
+    """What does not lie as the kernel expects it goes to PyTorch's."""
+    q, k, v = torch.randn(3, 2, 30, 2, 8)
+    elsewhere = k.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0)
+    assert relative_error(causal_attention(q, elsewhere, v, 2**40), written_out(q, k, v, 30)) < 1e-5
+
+
 def test_without_a_compiler_pytorchs_kernel_serves(monkeypatch, tmp_path):
     monkeypatch.setattr(attention.shutil, "which", lambda name: None)
     assert attention.kernels.__wrapped__() is None

@@ -114,6 +114,7 @@ def test_draws_at_the_edges():
             token = draw(LOGITS[None], torch.tensor([uniform]), 1.0, top_k, top_p).item()
             assert 0 <= token < 5
     assert draw(LOGITS[None], torch.tensor([0.999]), 1.0, 1, None).item() == 1
+    assert draw(LOGITS[None], torch.tensor([0.999]), 1e-40, None, None).item() == 1
     assert draw(LOGITS[None], torch.tensor([0.999]), 0, None, None).item() == 1
 
 
@@ -155,8 +156,10 @@ def test_command_line_takes_the_newest_run_and_repeats_itself(run, sample_py):
     assert first.out.count("Once upon") == 2
     assert first.out.count("[cut here]") == 2  # an untrained model does not end
     assert sample_py("--prompt", "Once upon ", "--n", "2", "--seed", "3", "--run", "out/tiny")[1].out == first.out
-    # story 1 of seed 3 is story 0 of seed 4
-    assert sample_py("--prompt", "Once upon ", "--n", "1", "--seed", "4")[1].out.strip() in first.out
+    alone = sample_py("--prompt", "Once upon ", "--n", "1", "--seed", "3")[1].out
+    assert first.out.startswith(alone)
+    other = sample_py("--prompt", "Once upon ", "--n", "2", "--seed", "4")[1].out
+    assert not set(other.split("\n\n")) & set(first.out.split("\n\n"))  # no story of one seed is one of another
 
 
 def test_a_run_is_read_from_its_best_checkpoint(run):
@@ -173,7 +176,7 @@ def test_a_run_is_read_from_its_best_checkpoint(run):
     "args, message",
     [
         (["--run", "nowhere"], "nowhere: no such"),
-        (["--prompt", "far too long " * 20], "context takes 1 to 23"),
+        (["--prompt", "far too long " * 20], "tokens, and this model takes 22: shorten it"),
         (["--temperature", "-1"], "--temperature must be 0 or more"),
         (["--top_k", "0"], "--top_k must be at least 1"),
         (["--top_p", "1.5"], "--top_p must be above 0"),
@@ -182,9 +185,31 @@ def test_a_run_is_read_from_its_best_checkpoint(run):
 )
 def test_mistakes_get_one_line(run, sample_py, args, message):
     code, printed = sample_py(*args)
+    assert printed.out == ""
     complaint = printed.err.splitlines()[-1] if code == 2 else code  # argparse prints its own, after the usage
     assert message in complaint
     assert "\n" not in complaint
+
+
+def test_an_empty_prompt_lets_the_model_begin(run, sample_py):
+    code, printed = sample_py("--n", "1", "--max_new_tokens", "5")
+    assert code == 0 and printed.out.endswith(" [cut here]\n")
+
+
+def test_a_checkpoint_cut_short_is_named(run, sample_py):
+    whole = (run / "ckpt.pt").read_bytes()
+    for size in (0, 10, 1000, len(whole) // 2, len(whole) - 1):
+        (run / "ckpt.pt").write_bytes(whole[:size])
+        code, printed = sample_py()
+        assert code == "sample.py: out/tiny/ckpt.pt: not a readable checkpoint (cut short, or not written by train.py)"
+    (run / "ckpt.pt").write_text("step,loss\n1,2\n")
+    assert "not a readable checkpoint" in sample_py()[0]
+
+
+def test_a_reader_who_leaves_early_is_no_error(run, tmp_path):
+    command = f"{sys.executable} {ROOT / 'sample.py'} --n 50 | head -c 20"
+    result = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, errors="replace")
+    assert result.stderr == ""
 
 
 def test_without_any_run_it_says_what_to_do(tmp_path):

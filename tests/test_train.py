@@ -316,7 +316,7 @@ def test_a_loss_that_explodes_ends_the_run_and_spares_the_checkpoint(config):
     good["model"]["wte.weight"][:] = math.inf
     torch.save(good, run / "ckpt.pt")
     before = (run / "ckpt.pt").read_bytes()
-    with pytest.raises(TrainingError, match="the loss became nan between steps 20 and 25; checkpoints in"):
+    with pytest.raises(TrainingError, match="the loss became nan between steps 20 and 25; what"):
         train(TrainConfig(**config | dict(max_steps=40)), resume=True)
     assert (run / "ckpt.pt").read_bytes() == before
 
@@ -358,7 +358,11 @@ def test_every_config_that_comes_with_us_is_good():
         (["--learning_rat=1"], "unknown setting 'learning_rat'; did you mean 'learning_rate'?"),
         (["--n_layer=two"], "n_layer must be int, not 'two'"),
         (["--n_layer=2.5"], "n_layer must be int, not 2.5"),
-        (["--compile=1"], "compile must be bool, not 1"),
+        (["--compile=1"], "compile must be True or False, not 1"),
+        (["--foo=1"], "unknown setting 'foo'; --help lists them"),
+        (["--block_size=0"], "block_size must be at least 1, not 0"),
+        (["--name=.."], "name must be a plain directory name"),
+        (["--seed=99999999999999999999"], "seed must be below"),
         (["--n_layer", "3"], "settings are written --key=value"),
         (["--resum"], "--resum: settings are written --key=value"),
         (["-n_layer=3"], "unknown setting"),
@@ -408,12 +412,13 @@ def test_a_wrong_line_of_a_config_file_is_named_and_nothing_is_executed(tmp_path
     [
         (dict(data="tinystories"), False, "python prepare.py tinystories"),
         (dict(n_head=3), False, "n_embd (16) must be a multiple of n_head (3)"),
-        (dict(block_size=100_000, eval_tokens=200_000), False, "too few for block_size=100000"),
+        (dict(device="meta"), False, "device must be auto, cpu"),
+        (dict(block_size=100_000, eval_tokens=200_000), False, "are too few for block_size=100000"),
         (dict(device="cuda:7"), False, "device 'cuda:7' cannot be used here"),
         (dict(name="never"), True, "no checkpoint to resume"),
         (dict(n_layer=3), True, "trained with n_layer=2, so it cannot go on with n_layer=3"),
         (dict(learning_rate=0.5), True, "trained with learning_rate=0.01, so it cannot go on with learning_rate=0.5"),
-        (dict(eval_tokens=20), False, "the val split has 20 tokens, too few"),
+        (dict(block_size=1000, eval_tokens=5000), False, "tokens of val are too few for block_size=1000"),
     ],
 )
 def test_mistakes_get_one_line_and_lose_nothing(config, tmp_path, monkeypatch, changes, resume, message):
@@ -428,6 +433,42 @@ def test_mistakes_get_one_line_and_lose_nothing(config, tmp_path, monkeypatch, c
     assert "\n" not in caught.value.code
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
     assert list(run.parent.iterdir()) == [run]
+
+
+def test_a_run_does_not_go_on_with_other_data(config, data_dir, tmp_path):
+    texts = [f"A story of {i} words." for i in range(500)]
+    prepare(tmp_path / "data" / "tiny", ["made for the tests"], texts, texts[:100], vocab_size=300)
+    train(TrainConfig(**config), resume=False)
+    with pytest.raises(ConfigError, match="was trained on other data"):
+        train(TrainConfig(**config | dict(data_dir=str(tmp_path / "data"))), resume=True)
+
+
+def test_a_checkpoint_older_than_a_setting_goes_on_with_its_default(config):
+    run, _ = train(TrainConfig(**config), resume=False)
+    checkpoint = load_checkpoint(run / "ckpt.pt")
+    del checkpoint["train_config"]["copy_init"]
+    torch.save(checkpoint, run / "ckpt.pt")
+    assert train(TrainConfig(**config | dict(max_steps=21)), resume=True) == (run, True)
+
+
+def test_what_the_machine_is_asked(monkeypatch):
+    cpu = torch.device("cpu")
+    for capabilities, dtype in (
+        (dict(amx_bf16=True), torch.bfloat16),
+        (dict(avx512_bf16=True), torch.bfloat16),
+        (dict(avx2=True), torch.float32),
+    ):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda capabilities=capabilities: capabilities)
+        assert train_module.choose_dtype("auto", cpu) == dtype
+    assert train_module.choose_dtype("float32", cpu) == torch.float32
+    for capability, dtype in (((9, 0), torch.bfloat16), ((7, 5), torch.float16)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, capability=capability: capability)
+        assert train_module.choose_dtype("auto", torch.device("cuda")) == dtype
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100 80GB HBM3")
+    assert train_module.peak_flops(torch.device("cuda"), torch.bfloat16) == 989e12
+    assert 1e8 < train_module.peak_flops(cpu, torch.float32) < 1e14
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert train_module.why_not_compile(cpu) == "no C++ compiler (no-such-compiler) found"
 
 
 def test_a_checkpoint_cut_short_is_named(config, monkeypatch):

@@ -1,0 +1,24 @@
+"""The 1M model (64 wide, 8 layers, 16 heads) with the demo's recipe: ten minutes on two CPU cores.
+
+$ python prepare.py --input train.txt --val valid.txt --name sample && python train.py configs/cpu_1m.py
+"""
+
+data = "sample"
+align_stories = True
+block_size = 256
+n_layer = 8
+n_head = 16
+n_embd = 64
+copy_init = 0.03
+batch_size = 16
+grad_accum_steps = 1
+max_steps = 20_000
+max_minutes = 8.5
+optimizer = "muon"
+learning_rate = 8e-3
+embedding_lr_factor = 2.0
+warmup_steps = 40
+warmdown = 0.6
+beta2 = 0.99
+log_interval = 20
+eval_interval = 250
