@@ -722,3 +722,18 @@ def test_tinystories_from_a_mirror(server, tmp_path):
     meta = load_meta(tmp_path / "data" / "tinystories-v2")
     assert meta["source"] == [f"{server.url}{address}train.txt", f"{server.url}{address}valid.txt"]
     assert meta["splits"]["train"]["stories"] == meta["splits"]["val"]["stories"] == len(STORIES)
+
+
+def test_input_streams_through(tmp_path):
+    """60 MB of text in a process of its own: the peak of memory hardly moves from that of 6 MB."""
+    show_peak = "import resource as r, prepare; prepare.main(); print(r.getrusage(r.RUSAGE_SELF).ru_maxrss)"
+    peaks = []
+    for n in (6_000, 60_000):
+        texts = [f"Story {i}. " + "They ran and ran all day long. " * 32 for i in range(n)]
+        source = write(tmp_path / f"{n}.txt", texts)
+        args = ["--input", source, "--name", f"n{n}", "--data_dir", tmp_path / "data"]
+        command = [sys.executable, "-c", show_peak, *args]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        peaks.append(int(done.stdout.split()[-1]) // 1024)  # MB
+    assert source.stat().st_size > 55e6
+    assert peaks[1] - peaks[0] < 40
