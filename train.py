@@ -664,7 +664,7 @@ def main():
             sys.exit(f"Stopped; saved. The same command with --resume goes on from {run / 'ckpt.pt'}")
         model, tokenizer = load_run(run)
         print()
-        print_stories(model, tokenizer, "", temperature=0.8, seed=config.seed)
+        print_stories(model, tokenizer, "", temperature=0.6, seed=config.seed)
         print(
             f"\nEverything is in {run}/ (the curve: loss.png). Next: python sample.py --run {run} --prompt "
             '"Once upon a time, there was a little fox"'
