@@ -159,7 +159,7 @@ def main():
     parser.add_argument("--prompt", default="", help="how the stories begin (default: the model begins)")
     parser.add_argument("--run", help="directory of the run, or a checkpoint (default: the newest under out/)")
     parser.add_argument("--n", type=int, default=3, help="number of stories")
-    parser.add_argument("--temperature", type=float, default=0.8, help="0 is greedy, 1 as the model has it")
+    parser.add_argument("--temperature", type=float, default=0.6, help="0 is greedy, 1 as the model has it")
     parser.add_argument("--top_k", type=int, help="draw from the k likeliest tokens")
     parser.add_argument("--top_p", type=float, help="draw from the likeliest tokens that hold this share together")
     parser.add_argument("--max_new_tokens", type=int, help="cut a story here (default: the context is the limit)")

@@ -386,9 +386,9 @@ class Log:
         figure = Figure(figsize=(7, 4.5), layout="constrained")
         axes = figure.subplots()
         for column, style in (("train_loss", dict(color="C0", alpha=0.6)), ("val_loss", dict(color="C1", marker="o"))):
-            points = [(int(row["tokens"]), float(row[column])) for row in self.rows if row.get(column)]
+            points = [(int(row["tokens"]) / 1e6, float(row[column])) for row in self.rows if row.get(column)]
             axes.plot(*zip(*points), label=column.replace("_loss", ""), **style)
-        axes.set(xlabel="tokens seen", ylabel="loss (nats per token)", title=path.parent.name)
+        axes.set(xlabel="tokens seen (millions)", ylabel="loss (nats per token)", title=path.parent.name)
         axes.legend()
         axes.grid(alpha=0.3)
         with write_atomically(path) as temporary:
