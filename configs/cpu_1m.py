@@ -1,4 +1,4 @@
-"""The 1M model (64 wide, 8 layers, 16 heads) with the demo's recipe: ten minutes on two CPU cores.
+"""The 1M model (64 wide, 8 layers, 16 heads) with Muon and story windows: ten minutes on two CPU cores.
 
 $ python prepare.py --input train.txt --val valid.txt --name sample && python train.py configs/cpu_1m.py
 """
@@ -9,7 +9,6 @@ block_size = 256
 n_layer = 8
 n_head = 16
 n_embd = 64
-copy_init = 0.03
 batch_size = 16
 grad_accum_steps = 1
 max_steps = 20_000
