@@ -2,7 +2,7 @@
 Causal attention as GPT-Neo has it: with a window, and without 1/sqrt(d).
 
 On a GPU this is PyTorch's. On a CPU, PyTorch's kernel is slow at the 16 narrow heads that the published models have,
-so attention.cpp is compiled on first use (two seconds, kept in a cache) where there is a C++ compiler.
+so attention.cpp is compiled on first use (a few seconds, then kept in a cache) where there is a C++ compiler.
 """
 
 import ctypes
