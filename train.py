@@ -395,6 +395,10 @@ class Log:
             figure.savefig(temporary, dpi=120, format="png")
 
 
+class TrainingError(Exception):
+    """The run cannot go on; the message says where it stands and what to try."""
+
+
 @contextlib.contextmanager
 def write_atomically(path: Path):
     """Gives a temporary path to write to; it takes the name `path` when all is written, or goes if anything fails."""
@@ -404,6 +408,9 @@ def write_atomically(path: Path):
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        reason = f"{path}: cannot be written ({error.strerror}); what stood there before still does"
+        raise TrainingError(f"{reason}. Make room, then --resume") from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -432,7 +439,7 @@ def load_resumable(run: Path, config: TrainConfig) -> dict:
 def make_room(run: Path):
     """Moves a run of the same name out of the way, so that nothing is lost by starting it again."""
     if (run / "ckpt.pt").exists() or (run / "best.pt").exists():
-        number = next(i for i in range(1, 10**6) if not run.with_name(f"{run.name}-{i}").exists())
+        number = next(i for i in itertools.count(1) if not run.with_name(f"{run.name}-{i}").exists())
         run.rename(run.with_name(f"{run.name}-{number}"))
         print(f"{run} existed: kept as {run.with_name(f'{run.name}-{number}')} (--resume would have gone on with it)")
     run.mkdir(parents=True, exist_ok=True)
@@ -648,10 +655,6 @@ def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
     stop.restore()
     bar.close()
     return run, not stop
-
-
-class TrainingError(Exception):
-    """The run cannot go on; the message says where it stands and what to try."""
 
 
 def main():

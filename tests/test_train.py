@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -319,6 +320,22 @@ def test_a_loss_that_explodes_ends_the_run_and_spares_the_checkpoint(config):
     with pytest.raises(TrainingError, match="the loss became nan between steps 20 and 25; what"):
         train(TrainConfig(**config | dict(max_steps=40)), resume=True)
     assert (run / "ckpt.pt").read_bytes() == before
+
+
+def test_a_full_disk_ends_the_run_and_spares_the_checkpoint(config):
+    """A limit on the size of files stands in for the disk: writing beyond it fails just so."""
+    run, _ = train(TrainConfig(**config | dict(max_steps=10)), resume=False)
+    before = (run / "ckpt.pt").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 4, limits[1]))
+    try:
+        with pytest.raises(TrainingError, match=r"\.pt: cannot be written \(File too large\); what stood there before"):
+            train(TrainConfig(**config), resume=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (run / "ckpt.pt").read_bytes() == before
+    assert not list(run.glob(".*"))
+    assert train(TrainConfig(**config), resume=True) == (run, True)
 
 
 # ---- Config and mistakes ----
