@@ -2,21 +2,15 @@
 Causal attention as GPT-Neo has it: with a window, and without 1/sqrt(d).
 
 On a GPU this is PyTorch's. On a CPU, PyTorch's kernel is slow at the 16 narrow heads that the published models have,
-so attention.cpp is compiled on first use (a few seconds, then kept in a cache) where there is a C++ compiler.
+so cpp/attention.cpp serves where there is a C++ compiler.
 """
 
 import ctypes
-import functools
-import hashlib
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+
+import native
 
 HEAD_WIDTHS = (4, 8, 16, 32, 64)  # that attention.cpp is compiled for
 
@@ -37,54 +31,18 @@ def causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: 
     return y.transpose(1, 2)
 
 
-@functools.cache
-def kernels() -> ctypes.CDLL | None:
-    """attention.cpp, compiled for this machine; None where that is not possible, and PyTorch's kernel serves."""
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
-    if platform.system() != "Linux" or compiler is None:
-        return None
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "nanostories"
-    try:
-        return ctypes.CDLL(str(build(compiler, Path(__file__).with_name("attention.cpp"), cache)))
-    except (OSError, subprocess.CalledProcessError):  # no place to keep it, or a compiler that cannot
-        return None
-
-
-def build(compiler: str, source: Path, cache: Path) -> Path:
-    """Compile `source` to a library in `cache`, once for each version of it, of the compiler and of the processor."""
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-    key = hashlib.sha256((source.read_text(encoding="utf-8") + version + cpu_flags()).encode()).hexdigest()[:16]
-    library = cache / f"{source.stem}-{key}.so"
-    if not library.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as directory:
-            compiled, linked = Path(directory, "compiled.o"), Path(directory, "linked.so")
-            flags = ["-O3", "-march=native", "-std=c++17", "-fPIC", "-fopenmp"]
-            subprocess.run([compiler, *flags, "-c", source, "-o", compiled], capture_output=True, check=True)
-            # Linked without OpenMP: its threads shall be those that PyTorch has loaded, not a second team beside them.
-            subprocess.run([compiler, "-shared", compiled, "-o", linked], capture_output=True, check=True)
-            linked.replace(library)
-    return library
-
-
 @torch.compiler.assume_constant_result  # torch.compile must not look into the building of it
 def have_kernels() -> bool:
-    return kernels() is not None
-
-
-def cpu_flags() -> str:
-    """What -march=native depends on: a cache in a home directory may be shared by different machines."""
-    info = Path("/proc/cpuinfo")
-    return next((line for line in info.read_text().splitlines() if line.startswith(("flags", "Features"))), "")
+    return native.library("attention") is not None
 
 
 def call(name: str, tensors: list[torch.Tensor], shape: tuple[int, ...], strided: list[torch.Tensor]):
     """Call a kernel with pointers, then (B, T, H, window), then the (b, t, h) strides of each of `strided`."""
-    pointers = [ctypes.c_void_p(x.data_ptr()) for x in tensors]
+    pointers = [native.pointer(x) for x in tensors]
     strides = [Strides(x.stride(0), x.stride(1), x.stride(2)) for x in strided]
     dtype = str(tensors[0].dtype).removeprefix("torch.")
     D = tensors[0].size(3)
-    if getattr(kernels(), f"{name}_{dtype}")(ctypes.c_long(D), *pointers, Shape(*shape), *strides):
+    if getattr(native.library("attention"), f"{name}_{dtype}")(ctypes.c_long(D), *pointers, Shape(*shape), *strides):
         raise ValueError(f"attention.cpp is not compiled for heads of {D}, only for {HEAD_WIDTHS}")
 
 

@@ -63,22 +63,6 @@ class GPTNeoConfig:
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-class KVCache:
-    """Keys and values of `batch_size` sequences that grow independently, one slot each.
-
-    A local layer keeps its window only, as a ring: position p lies at p % window.
-    """
-
-    def __init__(self, config: GPTNeoConfig, batch_size: int, device: torch.device, dtype: torch.dtype):
-        self.lengths = torch.zeros(batch_size, dtype=torch.long, device=device)  # tokens in each slot
-        self.k, self.v = [], []
-        for layer in range(config.n_layer):
-            capacity = min(config.window(layer), config.block_size)
-            shape = (batch_size, config.n_head, capacity, config.n_embd // config.n_head)
-            self.k.append(torch.zeros(shape, device=device, dtype=dtype))
-            self.v.append(torch.zeros(shape, device=device, dtype=dtype))
-
-
 class Block(nn.Module):
     def __init__(self, config: GPTNeoConfig):
         super().__init__()
@@ -156,42 +140,6 @@ class GPTNeo(nn.Module):
         for layer, block in enumerate(self.blocks):
             x = block(x, layer, attend)
         return self.ln_f(x)
-
-    def prefill(self, tokens: torch.Tensor, cache: KVCache, slot: int) -> torch.Tensor:
-        """Read a prompt (T,) into an empty slot of the cache -> logits (vocab_size,) of what comes next."""
-        T = tokens.size(0)
-
-        def attend(layer, q, k, v):
-            capacity = cache.k[layer].size(2)
-            kept = torch.arange(max(0, T - capacity), T, device=tokens.device)
-            cache.k[layer][slot, :, kept % capacity] = k[0, kept].transpose(0, 1)  # (T, H, D) -> (H, T, D)
-            cache.v[layer][slot, :, kept % capacity] = v[0, kept].transpose(0, 1)
-            return causal_attention(q, k, v, self.config.window(layer))
-
-        x = self.hidden(tokens[None], torch.arange(T, device=tokens.device), attend)
-        cache.lengths[slot] = T
-        return self.head(x[0, -1])
-
-    def step(self, tokens: torch.Tensor, cache: KVCache) -> torch.Tensor:
-        """Append one token (B,) to every slot of the cache -> logits (B, vocab_size) of what comes next."""
-        slots = torch.arange(tokens.size(0), device=tokens.device)
-        positions = cache.lengths
-        longest = int(positions.max()) + 1
-
-        def attend(layer, q, k, v):
-            capacity = cache.k[layer].size(2)
-            cache.k[layer][slots, :, positions % capacity] = k[:, 0]
-            cache.v[layer][slots, :, positions % capacity] = v[:, 0]
-            used = min(longest, capacity)
-            # A ring that is full holds exactly the window; before that, what lies beyond the slot's length is empty.
-            mask = torch.arange(used, device=tokens.device) <= positions[:, None, None, None]  # (B, 1, 1, used)
-            keys, values = cache.k[layer][:, :, :used], cache.v[layer][:, :, :used]
-            y = F.scaled_dot_product_attention(q.transpose(1, 2), keys, values, attn_mask=mask, scale=1.0)
-            return y.transpose(1, 2)
-
-        x = self.hidden(tokens[:, None], positions[:, None], attend)
-        cache.lengths += 1
-        return self.head(x[:, 0])
 
     def num_params(self) -> int:
         """All parameters; the tied head counts once."""

@@ -36,7 +36,7 @@ from tqdm import tqdm
 from attention import have_kernels
 from model import CHECKPOINT_FORMAT, GPTNeo, GPTNeoConfig, load_checkpoint
 from prepare import DataError, load_meta, load_tokens, prepare_builtin
-from sample import load_run, print_stories
+from sample import Sampling, load_student, stream_story
 from tokenizer import Tokenizer
 
 # ---- Config ----
@@ -665,12 +665,11 @@ def main():
         run, ended = train(config, resume)
         if not ended:
             sys.exit(f"Stopped; saved. The same command with --resume goes on from {run / 'ckpt.pt'}")
-        model, tokenizer = load_run(run)
         print()
-        print_stories(model, tokenizer, "", temperature=0.6, seed=config.seed)
+        stream_story(load_student(str(run)), "", Sampling(temperature=0.6, seed=config.seed))
         print(
-            f"\nEverything is in {run}/ (the curve: loss.png). Next: python sample.py --run {run} --prompt "
-            '"Once upon a time, there was a little fox"'
+            f"\nEverything is in {run}/ (the curve: loss.png). Next: python sample.py --model {run} "
+            '--temperature 0.6 --prompt "Once upon a time, there was a little fox"'
         )
     except (ConfigError, DataError, TrainingError, ValueError, OSError) as error:
         sys.exit(f"train.py: {error}")

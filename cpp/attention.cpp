@@ -6,62 +6,12 @@
 //
 // Tensors: q, k, v, out and their gradients are (B, T, H, D) with D contiguous and the given strides; T beyond is padded
 // to whole vectors. lse (B, H, T) is the logarithm of each query's sum of exponentials, kept for the backward pass.
-#include <cmath>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
+#include "simd.h"
 
-typedef float vec __attribute__((vector_size(64)));
-typedef int32_t ivec __attribute__((vector_size(64)));
-constexpr int W = 16;  // floats in a vec; the compiler splits it where registers are narrower
-constexpr int R = 4;   // queries that share the loads of keys and values
-
-struct bf16 {
-    uint16_t bits;
-};
-static inline float to_float(float x) { return x; }
-static inline float to_float(bf16 x) {
-    uint32_t bits = uint32_t(x.bits) << 16;
-    float f;
-    memcpy(&f, &bits, 4);
-    return f;
-}
-static inline void store(float &to, float x) { to = x; }
-static inline void store(bf16 &to, float x) {  // round to nearest, ties to even
-    uint32_t bits;
-    memcpy(&bits, &x, 4);
-    to.bits = uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
-static inline vec splat(float x) { return x - vec{}; }
-
-static inline float sum(vec x) {
-    float total = 0;
-    for (int l = 0; l < W; l++) total += x[l];
-    return total;
-}
-
-// exp(x) for x <= 0, to float32 accuracy: 2^n * 2^f with |f| <= 1/2, the latter by its Taylor series.
-static inline vec exp_vec(vec x) {
-    x = x > -87.0f ? x : splat(-87.0f);
-    vec t = x * 1.44269504f;
-    vec n = (t + 12582912.0f) - 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer
-    vec f = (t - n) * 0.693147181f;
-    vec p = splat(1.0f / 720);
-    p = p * f + 1.0f / 120;
-    p = p * f + 1.0f / 24;
-    p = p * f + 1.0f / 6;
-    p = p * f + 0.5f;
-    p = p * f + 1.0f;
-    p = p * f + 1.0f;
-    ivec exponent = (__builtin_convertvector(n, ivec) + 127) << 23;
-    vec power;
-    memcpy(&power, &exponent, sizeof power);
-    return p * power;
-}
+constexpr int R = 4;  // queries that share the loads of keys and values
 
 static inline ivec visible(int j, int i, int window) {  // which of the keys j, j+1, … the query i may see
-    ivec keys = j + ivec{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    ivec keys = j + LANES;
     return (keys <= i) & (keys > i - window);
 }
 
@@ -156,10 +106,7 @@ static void forward(const E *q, const E *k, const E *v, E *out, float *lse, Shap
                 }
             }
             float top[R];
-            for (int r = 0; r < R; r++) {
-                top[r] = largest[r][0];
-                for (int l = 1; l < W; l++) top[r] = largest[r][l] > top[r] ? largest[r][l] : top[r];
-            }
+            for (int r = 0; r < R; r++) top[r] = largest_of(largest[r]);
             for (long j = j0; j < j1; j += W)
                 for (int r = 0; r < R; r++) {
                     vec *weight = (vec *)(weights + r * P + j);

@@ -1,0 +1,240 @@
+"""
+The model with a cache of keys and values, one token of many stories at a time.
+
+Two decoders with one interface; sample.py drives them. NativeDecoder is cpp/decode.cpp, for a CPU with a C++ compiler.
+TorchDecoder is the same in PyTorch, for everything else; on a GPU its step is a CUDA graph.
+
+A decoder has `n_slots` slots, each with room for a text of `context` tokens, and one more, the slot DESK, where a
+prompt can be read once and copied from:
+
+>>> decoder = make_decoder(model, n_slots=64, context=512, exact=False)
+>>> logits = decoder.read(DESK, prompt)                # a prompt into an empty slot; logits (vocab_size,) of what follows
+>>> decoder.copy(DESK, 3)
+>>> logits = decoder.step([3, 5], [token_3, token_5])  # one token more in these slots; logits (2, vocab_size)
+"""
+
+import ctypes
+
+import torch
+import torch.nn.functional as F
+
+import native
+from attention import causal_attention
+from model import GPTNeo
+
+DESK = -1
+CHUNK = 64  # tokens of a prompt that NativeDecoder reads at once
+
+
+def make_decoder(model: GPTNeo, n_slots: int, context: int, exact: bool):
+    """`exact` computes in float32. Else in bfloat16 where the machine is faster with it: see the README for what of the
+    distribution that costs."""
+    device = model.wte.weight.device.type
+    if device == "cpu" and native.library("decode"):
+        return NativeDecoder(model, n_slots, context, torch.float32 if exact else torch.bfloat16)
+    fast = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return TorchDecoder(model, n_slots, context, torch.bfloat16 if fast and not exact else torch.float32)
+
+
+class TorchDecoder:
+    """A local layer keeps its window only, as a ring: position p lies at p % window."""
+
+    def __init__(self, model: GPTNeo, n_slots: int, context: int, dtype: torch.dtype):
+        config, device = model.config, model.wte.weight.device
+        self.n_slots = n_slots
+        self.lengths = [0] * (n_slots + 1)
+        self.model = GPTNeo(config).to(device, dtype).eval()
+        self.model.load_state_dict(model.state_dict())
+        shapes = [
+            (n_slots + 1, config.n_head, min(config.window(layer), context), config.n_embd // config.n_head)
+            for layer in range(config.n_layer)
+        ]
+        self.k = [torch.zeros(shape, device=device, dtype=dtype) for shape in shapes]
+        self.v = [torch.zeros(shape, device=device, dtype=dtype) for shape in shapes]
+        self.tokens_and_positions = torch.zeros(2, n_slots, dtype=torch.long, device=device)
+        self.graph = None
+
+    def read(self, slot: int, prompt: list[int]) -> torch.Tensor:
+        T, device = len(prompt), self.k[0].device
+
+        def attend(layer, q, k, v):
+            capacity = self.k[layer].size(2)
+            kept = torch.arange(max(0, T - capacity), T, device=device)
+            self.k[layer][slot, :, kept % capacity] = k[0, kept].transpose(0, 1)  # (T, H, D) -> (H, T, D)
+            self.v[layer][slot, :, kept % capacity] = v[0, kept].transpose(0, 1)
+            return causal_attention(q, k, v, self.model.config.window(layer))
+
+        x = self.model.hidden(torch.tensor([prompt], device=device), torch.arange(T, device=device), attend)
+        self.lengths[slot] = T
+        return self.model.head(x[0, -1]).float()
+
+    def copy(self, source: int, target: int):
+        for x in self.k + self.v:
+            x[target] = x[source]
+        self.lengths[target] = self.lengths[source]
+
+    def step(self, slots: list[int], tokens: list[int]) -> torch.Tensor:
+        # All slots take part, whether they are asked for or not: the shapes, and so the sums, are always the same.
+        tokens_and_positions = torch.zeros(2, self.n_slots, dtype=torch.long)
+        tokens_and_positions[0, slots] = torch.tensor(tokens)
+        tokens_and_positions[1, slots] = torch.tensor([self.lengths[slot] for slot in slots])
+        self.tokens_and_positions.copy_(tokens_and_positions)
+        for slot in slots:
+            self.lengths[slot] += 1
+        if self.tokens_and_positions.is_cuda:
+            if self.graph is None:
+                self.capture()
+            self.graph.replay()
+            logits = self.logits
+        else:
+            logits = self.forward(longest=max(self.lengths))
+        return logits[slots].float()
+
+    def forward(self, longest: int) -> torch.Tensor:
+        tokens, positions = self.tokens_and_positions
+        slots = torch.arange(self.n_slots, device=tokens.device)
+
+        def attend(layer, q, k, v):
+            capacity = self.k[layer].size(2)
+            self.k[layer][slots, :, positions % capacity] = k[:, 0]
+            self.v[layer][slots, :, positions % capacity] = v[:, 0]
+            used = min(longest, capacity)
+            # A ring that is full holds exactly the window; before that, what lies beyond the text is not its own.
+            mask = torch.arange(used, device=tokens.device) <= positions[:, None, None, None]  # (B, 1, 1, used)
+            keys, values = self.k[layer][: self.n_slots, :, :used], self.v[layer][: self.n_slots, :, :used]
+            y = F.scaled_dot_product_attention(q.transpose(1, 2), keys, values, attn_mask=mask, scale=1.0)
+            return y.transpose(1, 2)
+
+        return self.model.head(self.model.hidden(tokens[:, None], positions[:, None], attend)[:, 0])
+
+    def capture(self):
+        """Record a step as a CUDA graph: for models this small, launching its kernels takes longer than running them."""
+        context = max(k.size(2) for k in self.k)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # once before, so that nothing is set up or allocated while it records
+            self.forward(context)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.logits = self.forward(context)
+
+
+class NativeDecoder:
+    """Weights and cache as cpp/decode.cpp wants them."""
+
+    def __init__(self, model: GPTNeo, n_slots: int, context: int, dtype: torch.dtype):
+        config = model.config
+        self.dtype, self.vocab_size = dtype, config.vocab_size
+        self.lengths = [0] * (n_slots + 1)
+        self.kept: list[torch.Tensor] = []  # what C++ has pointers to
+        self.k, self.v = [], []
+        layers = []
+        for i, block in enumerate(model.blocks):
+            # So much that a chunk of a prompt never overwrites what its own first token still sees.
+            positions = min(config.window(i) + CHUNK - 1, context)
+            shape = (n_slots + 1, config.n_head, -(-positions // 16), config.n_embd // config.n_head, 16)
+            for cache in (self.k, self.v):
+                cache.append(torch.zeros(shape, dtype=dtype))
+            layers.append(
+                Layer(
+                    *(self.norm(norm) for norm in (block.ln_1, block.ln_2)),
+                    *(self.linear(m) for m in (block.qkv, block.attention_out, block.mlp_in, block.mlp_out)),
+                    *(native.pointer(cache[i]) for cache in (self.k, self.v)),
+                    config.window(i),
+                    shape[2],
+                )
+            )
+        self.layers = (Layer * config.n_layer)(*layers)
+        self.model = Model(
+            config.n_layer,
+            config.n_head,
+            config.n_embd,
+            *(self.keep(padded(embedding.weight, 1)) for embedding in (model.wte, model.wpe)),
+            self.layers,
+            self.norm(model.ln_f),
+            self.linear(model.head),
+        )
+        self.work = torch.empty(9 * max(n_slots, CHUNK) * padded(model.wte.weight[:1], 1).numel())
+        self.logits = torch.empty(n_slots, self.model.head.n_out)
+
+    def keep(self, x: torch.Tensor) -> ctypes.c_void_p:
+        self.kept.append(x)
+        return native.pointer(x)
+
+    def norm(self, norm: torch.nn.LayerNorm) -> "Norm":
+        return Norm(*(self.keep(padded(x, 0)) for x in (norm.weight, norm.bias)))
+
+    def linear(self, linear: torch.nn.Linear) -> "Linear":
+        weight = padded(padded(linear.weight, 0), 1).to(self.dtype)
+        n_out, n_in = weight.shape
+        group = 4 // self.dtype.itemsize
+        weight = weight.view(n_out // 16, 16, n_in // group, group).transpose(1, 2).contiguous()
+        bias = torch.zeros(n_out) if linear.bias is None else padded(linear.bias, 0)
+        return Linear(self.keep(weight), self.keep(bias), n_in, n_out)
+
+    def read(self, slot: int, prompt: list[int]) -> torch.Tensor:
+        self.lengths[slot] = 0
+        for start in range(0, len(prompt), CHUNK):
+            chunk = prompt[start : start + CHUNK]
+            logits = self.forward([slot] * len(chunk), chunk, range(start, start + len(chunk)), n_logits=1)
+        self.lengths[slot] = len(prompt)
+        return logits[0].clone()
+
+    def copy(self, source: int, target: int):
+        blocks = -(-self.lengths[source] // 16)
+        for x in self.k + self.v:
+            x[target, :, :blocks] = x[source, :, :blocks]
+        self.lengths[target] = self.lengths[source]
+
+    def step(self, slots: list[int], tokens: list[int]) -> torch.Tensor:
+        """The logits stay valid until the next step."""
+        logits = self.forward(slots, tokens, [self.lengths[slot] for slot in slots], n_logits=len(slots))
+        for slot in slots:
+            self.lengths[slot] += 1
+        return logits
+
+    def forward(self, slots, tokens, positions, n_logits: int) -> torch.Tensor:
+        n_slots = len(self.lengths)
+        rows = torch.tensor([tokens, [slot % n_slots for slot in slots], positions], dtype=torch.int32).T.contiguous()
+        function = getattr(native.library("decode"), f"forward_{str(self.dtype).removeprefix('torch.')}")
+        function(
+            ctypes.byref(self.model),
+            native.pointer(rows),
+            ctypes.c_long(len(rows)),
+            native.pointer(self.logits),
+            ctypes.c_long(n_logits),
+            native.pointer(self.work),
+        )
+        return self.logits[:n_logits, : self.vocab_size]
+
+
+def padded(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """A copy with zeros up to the next multiple of 16, aligned as every tensor of PyTorch's own is."""
+    shape = list(x.shape)
+    shape[dim] = -(-shape[dim] // 16) * 16
+    result = x.new_zeros(shape)
+    result.narrow(dim, 0, x.size(dim)).copy_(x)
+    return result.detach()
+
+
+class Linear(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("weight", "bias")]
+    _fields_ += [(name, ctypes.c_long) for name in ("n_in", "n_out")]
+
+
+class Norm(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("weight", "bias")]
+
+
+class Layer(ctypes.Structure):
+    _fields_ = [(name, Norm) for name in ("ln_1", "ln_2")]
+    _fields_ += [(name, Linear) for name in ("qkv", "attention_out", "mlp_in", "mlp_out")]
+    _fields_ += [(name, ctypes.c_void_p) for name in ("k", "v")]
+    _fields_ += [(name, ctypes.c_long) for name in ("window", "blocks")]
+
+
+class Model(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_long) for name in ("n_layer", "n_head", "n_embd")]
+    _fields_ += [(name, ctypes.c_void_p) for name in ("wte", "wpe")]
+    _fields_ += [("layers", ctypes.POINTER(Layer)), ("ln_f", Norm), ("head", Linear)]

@@ -1,0 +1,60 @@
+"""
+C++ where PyTorch is slow: a file of cpp/ becomes a library on first use (a few seconds, then kept in a cache).
+
+Whoever calls it has another way: on a machine without a C++ compiler everything works, only slower.
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import torch
+
+SOURCES = Path(__file__).parent / "cpp"
+
+
+@functools.cache
+def library(name: str) -> ctypes.CDLL | None:
+    """cpp/<name>.cpp, compiled for this machine; None where that is not possible."""
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    if platform.system() != "Linux" or compiler is None:
+        return None
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "nanostories"
+    try:
+        return ctypes.CDLL(str(build(compiler, SOURCES / f"{name}.cpp", cache)))
+    except (OSError, subprocess.CalledProcessError):  # no place to keep it, or a compiler that cannot
+        return None
+
+
+def build(compiler: str, source: Path, cache: Path) -> Path:
+    """Compile `source` to a library in `cache`, once for each version of it, of the compiler and of the processor."""
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    text = "".join(path.read_text(encoding="utf-8") for path in [source, *sorted(source.parent.glob("*.h"))])
+    key = hashlib.sha256((text + version + cpu_flags()).encode()).hexdigest()[:16]
+    built = cache / f"{source.stem}-{key}.so"
+    if not built.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as directory:
+            compiled, linked = Path(directory, "compiled.o"), Path(directory, "linked.so")
+            flags = ["-O3", "-march=native", "-std=c++17", "-fPIC", "-fopenmp"]
+            subprocess.run([compiler, *flags, "-c", source, "-o", compiled], capture_output=True, check=True)
+            # Linked without OpenMP: its threads shall be those that PyTorch has loaded, not a second team beside them.
+            subprocess.run([compiler, "-shared", compiled, "-o", linked], capture_output=True, check=True)
+            linked.replace(built)
+    return built
+
+
+def cpu_flags() -> str:
+    """What -march=native depends on: a cache in a home directory may be shared by different machines."""
+    info = Path("/proc/cpuinfo")
+    return next((line for line in info.read_text().splitlines() if line.startswith(("flags", "Features"))), "")
+
+
+def pointer(x: torch.Tensor) -> ctypes.c_void_p:
+    return ctypes.c_void_p(x.data_ptr())
