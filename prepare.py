@@ -28,15 +28,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import requests
 from tqdm import tqdm
 
 import stories
+from hub import HubError, download, endpoint, sha256_of
 from tokenizer import END_OF_TEXT, GPT2_VOCAB_SIZE, Tokenizer, cut
 
 FORMAT = 1
-HUB = (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
-TINYSTORIES = f"{HUB}/datasets/roneneldan/TinyStories/resolve/main"  # of the paper, arXiv:2305.07759
+TINYSTORIES = "datasets/roneneldan/TinyStories/resolve/main"  # on the hub, of the paper, arXiv:2305.07759
 DOWNLOADS = {  # corpus -> training and validation file
     "tinystories": ("TinyStories-train.txt", "TinyStories-valid.txt"),
     "tinystories-v2": ("TinyStoriesV2-GPT4-train.txt", "TinyStoriesV2-GPT4-valid.txt"),
@@ -51,79 +50,6 @@ SAMPLE_BYTES = 100_000_000  # of training text, from which the vocabulary is lea
 
 class DataError(Exception):
     """Data that cannot be used. The message is one line for the user: what is wrong, where, what to do."""
-
-
-# ---- Download ----
-class BrokeOff(Exception):
-    """A try that did not bring the whole file, for a reason that may pass."""
-
-
-def download(url: str, path: str | Path, tries: int = 6, pause: float = 1.0, timeout: float = 30.0) -> Path:
-    """Fetch `url` to `path`, unless it is there. What has come lies in `path`.part: a later call goes on from there.
-
-    Gives up after `tries` tries in a row that brought nothing new; waits `pause` seconds, then twice that, and so on.
-    """
-    path = Path(path)
-    part, etag_file = (path.with_name(path.name + ending) for ending in (".part", ".part.etag"))
-    failures, most_bytes = 0, 0
-    while not path.exists():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            fetch(url, part, etag_file, timeout)
-            part.rename(path)
-            etag_file.unlink(missing_ok=True)
-            break
-        except BrokeOff as error:
-            reason = str(error)
-        except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
-            reason = type(error).__name__  # its text is half a page of pools and sockets
-        except OSError as error:  # of our file, or of requests: no address, too many redirects
-            raise DataError(f"{url} to {part}: {error.strerror or error}; mend that, then run again") from None
-        n_bytes = part.stat().st_size if part.exists() else 0
-        failures, most_bytes = 0 if n_bytes > most_bytes else failures + 1, max(n_bytes, most_bytes)
-        if failures == tries:
-            raise DataError(f"{url}: {reason}, {tries} times in a row; run again later: what came is kept")
-        tqdm.write(f"{path.name}: {reason} at {n_bytes:,} bytes, trying again", file=sys.stderr)
-        time.sleep(pause * 2**failures)
-    return path
-
-
-def fetch(url: str, part: Path, etag_file: Path, timeout: float) -> None:
-    """One try: add to `part` what is missing of the file, or write it anew if that is not to be had.
-
-    `etag_file` keeps which version of the file `part` is the beginning of, so that two versions are never joined.
-    """
-    known_etag = etag_file.read_text() if part.exists() and etag_file.exists() else ""
-    have = part.stat().st_size if known_etag else 0
-    headers = {"Accept-Encoding": "identity"}  # else ranges and sizes would be those of compressed bytes
-    if have:
-        headers |= {"Range": f"bytes={have}-", "If-Range": known_etag}
-    if os.environ.get("HF_TOKEN") and url.startswith(HUB + "/"):  # requests drops it on the way to another host
-        headers["Authorization"] = f"Bearer {os.environ['HF_TOKEN']}"
-    with requests.get(url, headers=headers, stream=True, timeout=timeout) as response:
-        status, etag = response.status_code, response.headers.get("ETag", response.headers.get("Last-Modified", ""))
-        if status in (408, 429) or status >= 500:
-            raise BrokeOff(f"HTTP status {status} {response.reason}")
-        if status not in (200, 206, 416):
-            hint = "set HF_TOKEN to a token that may read it" if status in (401, 403) else "check HF_ENDPOINT, if set"
-            raise DataError(f"{url}: HTTP status {status} {response.reason}; {hint}")
-        content_range = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+)", response.headers.get("Content-Range", ""))
-        total = int(content_range[2]) if content_range else response.raw.length_remaining
-        if status == 416 and have == total:
-            return  # the last run was killed between the last byte and the rename
-        if status == 200:  # the whole file, whether asked for or not
-            part.unlink(missing_ok=True)  # first, so that no part ever stands beside an etag that is not its own
-            etag_file.write_text(etag)
-            have = 0
-        elif not content_range or content_range[1] != str(have) or etag not in ("", known_etag):
-            part.unlink(missing_ok=True)
-            raise BrokeOff("the server's rest does not fit what had come, which is dropped")
-        bar = {"total": total, "initial": have, "desc": part.stem, "disable": None}
-        with part.open("ab") as file, tqdm.wrapattr(file, "write", **bar) as file_and_bar:
-            for block in response.iter_content(1 << 16):  # what is lost when it breaks off
-                file_and_bar.write(block)
-    if total not in (None, part.stat().st_size):
-        raise BrokeOff(f"{part.stat().st_size:,} bytes came where the server promised {total:,}")
 
 
 # ---- Read ----
@@ -373,13 +299,10 @@ def load_meta(directory: str | Path) -> dict:
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise DataError(f"{directory / 'meta.json'}: is not of format {FORMAT}; {remedy}")
     for split, facts in meta["splits"].items():
-        path, sha256 = directory / f"{split}.bin", hashlib.sha256()
+        path = directory / f"{split}.bin"
         if not path.exists() or path.stat().st_size != 2 * facts["tokens"]:
             raise DataError(f"{path}: missing, or not {2 * facts['tokens']:,} bytes long; {remedy}")
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                sha256.update(block)
-        if sha256.hexdigest() != facts["sha256"]:
+        if sha256_of(path) != facts["sha256"]:
             raise DataError(f"{path}: does not have the checksum that meta.json gives; {remedy}")
     return meta
 
@@ -437,14 +360,14 @@ def main() -> None:
         else:
             sources, files = [str(path) for path in args.input + args.val], [args.input, args.val]
             if args.corpus:
-                sources = [f"{TINYSTORIES}/{file}" for file in DOWNLOADS[args.corpus]]
+                sources = [f"{endpoint()}/{TINYSTORIES}/{file}" for file in DOWNLOADS[args.corpus]]
                 files = [map(download, [url], [args.data_dir / "download" / Path(url).name]) for url in sources]
             elif missing := [path for path in sources if not (os.path.isfile(path) and os.access(path, os.R_OK))]:
                 raise DataError(f"{', '.join(missing)}: no such file; check what --input and --val name")
             texts = [itertools.chain.from_iterable(map(read_stories, paths)) if paths else None for paths in files]
             prepare(args.data_dir / name, sources, *texts, **settings)
         report(args.data_dir / name)
-    except DataError as error:
+    except (DataError, HubError) as error:
         sys.exit(f"prepare.py: {error}")
     except KeyboardInterrupt:
         sys.exit("prepare.py: stopped; what was there before still is")

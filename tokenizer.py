@@ -8,10 +8,13 @@ import functools
 import sys
 from collections.abc import Sequence
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 import tiktoken
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
+
+from hub import model_directory, read_json, write_json
 
 END_OF_TEXT = "<|endoftext|>"
 GPT2_VOCAB_SIZE = 50257
@@ -21,6 +24,10 @@ SPLIT_PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++
 # sha256 of the official vocab.bpe and encoder.json, as tiktoken publishes them.
 VOCAB_BPE_SHA256 = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
 ENCODER_JSON_SHA256 = "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
+# How GPT-2's files spell a token: the bytes that print as themselves, the others as the characters from 256 on.
+PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
+SPELLING = {byte: chr(byte) for byte in PRINTABLE}
+SPELLING |= {byte: chr(256 + i) for i, byte in enumerate(sorted(set(range(256)) - set(PRINTABLE)))}
 
 
 @functools.cache
@@ -51,6 +58,11 @@ def merged_from(token: bytes, ranks: dict[bytes, int]) -> list[bytes]:
         i = pair_ranks.index(min(pair_ranks))
         parts[i : i + 2] = [parts[i] + parts[i + 1]]
     return parts if len(parts) == 2 else []
+
+
+def spelled(token: bytes) -> str:
+    """The token as GPT-2's files write it: " a" is Ġa."""
+    return "".join(SPELLING[byte] for byte in token)
 
 
 class Tokenizer:
@@ -101,6 +113,76 @@ class Tokenizer:
     def byte_lengths(self) -> np.ndarray:
         """(vocab_size,) int64: how many bytes of text each id stands for; <|endoftext|> is none."""
         return np.array([len(token) for token in self.ranks] + [0])
+
+    def to_hf(self, directory: str | Path) -> None:
+        """Write the tokenizer.json and tokenizer_config.json that transformers.AutoTokenizer loads.
+
+        It gives the same ids for every text but one that holds a literal "<|endoftext|>": there it sees the token.
+        """
+        special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+        byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+        facts = {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": [{"id": self.end_of_text, "content": END_OF_TEXT} | special],
+            "normalizer": None,
+            "pre_tokenizer": byte_level,  # its regular expression is the original of SPLIT_PATTERN
+            "post_processor": None,
+            "decoder": byte_level,
+            "model": {"type": "BPE", "vocab": self.hf_vocab(), "merges": self.hf_merges()},
+        }
+        settings = {
+            "tokenizer_class": "PreTrainedTokenizerFast",  # takes tokenizer.json as it stands
+            "bos_token": END_OF_TEXT,
+            "eos_token": END_OF_TEXT,
+            "unk_token": END_OF_TEXT,
+            "clean_up_tokenization_spaces": False,  # else "Oh ." comes back as "Oh."
+        }
+        write_json(Path(directory, "tokenizer.json"), facts)
+        write_json(Path(directory, "tokenizer_config.json"), settings)
+
+    @classmethod
+    def from_hf(cls, path_or_id: str | Path) -> "Tokenizer":
+        """The tokenizer of a model in a directory or on the hub. ValueError if it is no cut of GPT-2's.
+
+        The published TinyStories models use GPT-2's own, with or without a tokenizer.json beside them.
+        """
+        directory = model_directory(path_or_id)
+        path = directory / "tokenizer.json"
+        if not path.exists():
+            if read_json(directory / "config.json").get("vocab_size") == GPT2_VOCAB_SIZE:
+                return gpt2()
+            raise ValueError(f"{path}: missing, and the vocab_size in config.json is not that of GPT-2's own")
+        facts = read_json(path)
+        refusal = ValueError(f"{path}: not GPT-2's byte-level BPE nor a cut of it, and this code reads no other")
+        try:
+            vocab, merges, split = facts["model"]["vocab"], facts["model"]["merges"], facts["pre_tokenizer"]
+            ids = {spelled(token): gpt2_id for token, gpt2_id in gpt2_ranks().items()}
+            tokenizer = cls(ids[token] for token in sorted(vocab.keys() - {END_OF_TEXT}, key=vocab.get))
+            merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
+            added = {token["content"]: token["id"] for token in facts["added_tokens"]}
+            same = [
+                (tokenizer.gpt2_ids, sorted({*range(256), *tokenizer.gpt2_ids})),
+                (vocab | added, tokenizer.hf_vocab()),
+                (merges, tokenizer.hf_merges()),
+                (facts["normalizer"], None),
+                (split["type"], "ByteLevel"),
+                (split["add_prefix_space"], False),
+                (split.get("use_regex", True), True),
+            ]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise refusal from error
+        if any(theirs != ours for theirs, ours in same):
+            raise refusal
+        return tokenizer
+
+    def hf_vocab(self) -> dict[str, int]:
+        return {spelled(token): i for token, i in self.ranks.items()} | {END_OF_TEXT: self.end_of_text}
+
+    def hf_merges(self) -> list[str]:
+        merges = (merged_from(token, self.ranks) for token in self.ranks if len(token) > 1)
+        return [f"{spelled(left)} {spelled(right)}" for left, right in merges]
 
 
 def gpt2() -> Tokenizer:

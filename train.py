@@ -107,9 +107,9 @@ class TrainConfig:
             raise ConfigError(f"name must be a plain directory name, not {self.name!r}; out_dir says where it goes")
 
     def model_shape(self) -> dict:
-        """The fields of GPTNeoConfig; the data brings the vocabulary."""
-        names = {field.name for field in dataclasses.fields(GPTNeoConfig)} - {"vocab_size"}
-        return {name: getattr(self, name) for name in names}
+        """The fields of GPTNeoConfig that a run may set; the data brings the vocabulary."""
+        names = [{field.name for field in dataclasses.fields(config)} for config in (GPTNeoConfig, self)]
+        return {name: getattr(self, name) for name in set.intersection(*names)}
 
 
 class ConfigError(Exception):

@@ -1,4 +1,4 @@
-"""From text to tokens: nothing is lost, nothing leaks, nothing half written stays; downloads from a failing server."""
+"""From text to tokens: nothing is lost, nothing leaks, nothing half written stays."""
 
 import contextlib
 import gzip
@@ -11,9 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +19,7 @@ import pytest
 from conftest import ROOT, SAMPLE
 
 import prepare
-from prepare import DataError, clean, download, load_meta, load_tokens, prepare_builtin
+from prepare import DataError, clean, load_meta, load_tokens, prepare_builtin
 from tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut, gpt2
 
 END = "<|endoftext|>"
@@ -511,217 +509,6 @@ def test_load_meta_finds_damage(small, tmp_path, damage):
         load_meta(directory)
     assert f"{directory}/{words}" in str(error.value) and "\n" not in str(error.value)
     assert f"python prepare.py tinystories --data_dir {tmp_path}" in str(error.value)
-
-
-# ---- Download ----
-CONTENT = np.random.default_rng(0).bytes(300_000)
-
-
-class Server(ThreadingHTTPServer):
-    """Serves `content` with ranges, as the hub does. `plan` holds a fault for each of the next requests."""
-
-    def __init__(self, host="127.0.0.1"):
-        super().__init__((host, 0), Handler)
-        self.content, self.etag, self.plan, self.requests = CONTENT, '"v1"', [], []
-        self.url = f"http://{host}:{self.server_port}"
-
-    def handle_error(self, request, client_address):
-        pass  # that clients hang up is part of the tests
-
-
-class Handler(BaseHTTPRequestHandler):
-    def log_message(self, *args):
-        pass
-
-    def do_GET(self):
-        server, content = self.server, self.server.content
-        fault = server.plan.pop(0) if server.plan else None
-        server.requests.append(dict(self.headers) | {"path": self.path})
-        if isinstance(fault, int):
-            return self.send_error(fault)
-        if isinstance(fault, str) and fault.startswith("http"):
-            self.send_response(302)
-            self.send_header("Location", fault + self.path)
-            return self.end_headers()
-        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        same = self.headers.get("If-Range") in (None, server.etag)
-        ranges = "no ranges" not in str(fault) and (same or fault == "ignores If-Range")
-        start = int(asked[1]) if asked and ranges else None
-        if start is not None and start >= len(content):
-            self.send_response(416)
-            self.send_header("Content-Range", f"bytes */{len(content)}")
-            self.send_header("Content-Length", "0")
-            return self.end_headers()
-        start = start - 7 if start and fault == "wrong range" else start
-        body = content[start or 0 :][: 50_000 if fault == "half the range" else None]
-        self.send_response(200 if start is None else 206)
-        if start is not None:
-            self.send_header("Content-Range", f"bytes {start}-{start + len(body) - 1}/{len(content)}")
-        if server.etag:
-            self.send_header("ETag", server.etag)
-        if fault != "no length":
-            self.send_header("Content-Length", str(len(body) + (5000 if fault == "promises too much" else 0)))
-        self.end_headers()
-        if fault == "hangs":
-            time.sleep(1)
-        elif fault == "trickles":
-            for i in range(0, len(body), 50_000):
-                self.wfile.write(body[i : i + 50_000])
-                time.sleep(0.1)
-        else:
-            self.wfile.write(body[: 100_000 if "breaks off" in str(fault) or fault == "changes" else None])
-        if fault == "changes":
-            server.content, server.etag = CONTENT[::-1], '"v2"'
-
-
-@pytest.fixture
-def server():
-    with Server() as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield server
-        server.shutdown()
-
-
-def get(server, folder: Path, **settings) -> bytes:
-    """Download within a short time; what lies there must be the file and nothing else."""
-    path = folder / "models" / "file.txt"
-    settings = {"tries": 4, "pause": 0.01, "timeout": 5} | settings
-    assert download(f"{server.url}/file.txt", path, **settings) == path
-    assert os.listdir(path.parent) == ["file.txt"]
-    return path.read_bytes()
-
-
-def ranges(server) -> list:
-    return [request.get("Range") for request in server.requests]
-
-
-def test_download_and_not_again(server, tmp_path):
-    assert get(server, tmp_path) == CONTENT
-    assert get(server, tmp_path) == CONTENT
-    assert len(server.requests) == 1
-    assert server.requests[0]["Accept-Encoding"] == "identity"  # sizes and ranges are of the file itself
-
-
-def test_download_goes_on_after_breaks(server, tmp_path):
-    server.plan = ["breaks off", "breaks off", 503, 429, 500]
-    assert get(server, tmp_path) == CONTENT
-    starts = [int(asked[6:-1]) for asked in ranges(server)[1:]]
-    assert 0 < starts[0] <= 100_000 < starts[1] <= 200_000 and starts[1:] == [starts[1]] * 4
-    assert server.requests[1]["If-Range"] == '"v1"'
-
-
-def test_download_goes_on_in_a_later_run(server, tmp_path):
-    server.plan = ["breaks off", 503, 503, 503, 503]
-    with pytest.raises(DataError, match="HTTP status 503 .* 4 times in a row"):
-        get(server, tmp_path)
-    part = (tmp_path / "models" / "file.txt.part").read_bytes()
-    assert len(part) > 30_000 and CONTENT.startswith(part)
-    assert not (tmp_path / "models" / "file.txt").exists()
-    assert get(server, tmp_path) == CONTENT
-    assert ranges(server)[-1] == f"bytes={len(part)}-"
-
-
-@pytest.mark.parametrize(
-    ("plan", "expected"),
-    {
-        "a server without ranges": (["breaks off", "no ranges"], CONTENT),
-        "a server without ranges, which breaks off again": (["breaks off", "no ranges, breaks off"], CONTENT),
-        "a wrong range": (["breaks off", "wrong range"], CONTENT),
-        "less than was asked for": (["breaks off", "half the range", "half the range"], CONTENT),
-        "a file that changed": (["changes"], CONTENT[::-1]),
-        "a file that changed, where If-Range is ignored": (["changes", "ignores If-Range"], CONTENT[::-1]),
-        "a size too large": (["promises too much"], CONTENT),
-        "no size": (["no length"], CONTENT),
-        "a slow server": (["trickles"], CONTENT),
-        "a server that hangs": (["hangs"], CONTENT),
-        "a break before the first byte": ([503, 408, 500], CONTENT),
-    }.values(),
-)
-def test_download_is_whole_or_tried_again(server, tmp_path, plan, expected):
-    server.plan = plan
-    assert get(server, tmp_path, timeout=0.3) == expected
-    assert not server.plan
-
-
-def test_download_without_an_etag_starts_anew(server, tmp_path):
-    """Nothing would tell whether the rest belongs to the same file."""
-    server.etag, server.plan = "", ["breaks off"]
-    assert get(server, tmp_path) == CONTENT
-    assert ranges(server) == [None, None]
-
-
-def test_download_killed_before_the_rename(server, tmp_path):
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "file.txt.part").write_bytes(CONTENT)
-    (tmp_path / "models" / "file.txt.part.etag").write_text('"v1"')
-    assert get(server, tmp_path) == CONTENT
-    assert ranges(server) == [f"bytes={len(CONTENT)}-"]
-
-
-def test_download_of_a_size_that_never_comes(server, tmp_path):
-    server.plan = ["promises too much"] * 10
-    server.etag = ""
-    with pytest.raises(DataError, match="file.txt: .* in a row"):
-        get(server, tmp_path)
-    assert not (tmp_path / "models" / "file.txt").exists()
-    assert 4 <= len(server.requests) <= 5
-
-
-def test_download_from_nowhere(tmp_path):
-    with Server() as server:
-        url = server.url
-    with pytest.raises(DataError, match=f"{url}/x: ConnectionError, 2 times in a row"):
-        download(f"{url}/x", tmp_path / "x", tries=2, pause=0.01)
-    with pytest.raises(DataError, match="mend that"):
-        download("no-scheme/x", tmp_path / "x", tries=2, pause=0.01)
-
-
-@pytest.mark.parametrize(("status", "hint"), [(401, "HF_TOKEN"), (403, "HF_TOKEN"), (404, "HF_ENDPOINT"), (400, "400")])
-def test_download_refused(server, tmp_path, monkeypatch, status, hint):
-    monkeypatch.setattr(prepare, "HUB", server.url)
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    server.plan = [status]
-    with pytest.raises(DataError) as error:
-        get(server, tmp_path)
-    text = str(error.value)
-    assert f"{server.url}/file.txt: HTTP status {status} " in text and hint in text and "\n" not in text
-    assert "hf_secret" not in text
-    assert len(server.requests) == 1 and list(tmp_path.glob("*/*")) == []
-
-
-def test_token_goes_to_the_hub_alone(server, tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    assert get(server, tmp_path / "not the hub") == CONTENT
-    assert "Authorization" not in server.requests[0]
-    with Server("localhost") as hub:  # another host name, so that a redirect crosses hosts
-        threading.Thread(target=hub.serve_forever, args=(0.01,), daemon=True).start()
-        monkeypatch.setattr(prepare, "HUB", hub.url)
-        hub.plan = ["breaks off", server.url]
-        assert get(hub, tmp_path / "the hub") == CONTENT
-        hub.shutdown()
-    assert [request.get("Authorization") for request in hub.requests] == ["Bearer hf_secret"] * 2
-    assert "Authorization" not in server.requests[1]
-    assert server.requests[1]["Range"] == hub.requests[1]["Range"]  # which does cross
-
-
-def test_tinystories_from_a_mirror(server, tmp_path):
-    """The whole way, by command line: HF_ENDPOINT, the addresses, the files kept for next time."""
-    server.content = "".join(f"{story}\n{END}\n" for story in STORIES).encode()
-    command = [sys.executable, ROOT / "prepare.py", "tinystories-v2", "--vocab_size", "300"]
-    environment = os.environ | {"HF_ENDPOINT": server.url + "/", "HF_TOKEN": "hf_secret"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    address = "/datasets/roneneldan/TinyStories/resolve/main/TinyStoriesV2-GPT4-"
-    assert sorted(request["path"] for request in server.requests) == [address + "train.txt", address + "valid.txt"]
-    assert {request["Authorization"] for request in server.requests} == {"Bearer hf_secret"}
-    # Here both files are the same, so that all of train is dropped: they would leak.
-    assert done.returncode == 1 and "no story left for train" in done.stderr and "hf_secret" not in done.stderr
-    write(tmp_path / "data" / "download" / "TinyStoriesV2-GPT4-train.txt", [f"{story} Bye." for story in STORIES])
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    assert len(server.requests) == 2
-    assert "next: python train.py configs/ts_8m.py --data=tinystories-v2" in done.stdout
-    meta = load_meta(tmp_path / "data" / "tinystories-v2")
-    assert meta["source"] == [f"{server.url}{address}train.txt", f"{server.url}{address}valid.txt"]
-    assert meta["splits"]["train"]["stories"] == meta["splits"]["val"]["stories"] == len(STORIES)
 
 
 def test_input_streams_through(tmp_path):
