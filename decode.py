@@ -177,9 +177,10 @@ class NativeDecoder:
         self.lengths[slot] = 0
         for start in range(0, len(prompt), CHUNK):
             chunk = prompt[start : start + CHUNK]
-            logits = self.forward([slot] * len(chunk), chunk, range(start, start + len(chunk)), n_logits=1)
+            logits = torch.empty(1, self.model.head.n_out)
+            self.forward([slot] * len(chunk), chunk, range(start, start + len(chunk)), logits)
         self.lengths[slot] = len(prompt)
-        return logits[0].clone()
+        return logits[0, : self.vocab_size]
 
     def copy(self, source: int, target: int):
         blocks = -(-self.lengths[source] // 16)
@@ -189,12 +190,14 @@ class NativeDecoder:
 
     def step(self, slots: list[int], tokens: list[int]) -> torch.Tensor:
         """The logits stay valid until the next step."""
-        logits = self.forward(slots, tokens, [self.lengths[slot] for slot in slots], n_logits=len(slots))
+        logits = self.logits[: len(slots)]
+        self.forward(slots, tokens, [self.lengths[slot] for slot in slots], logits)
         for slot in slots:
             self.lengths[slot] += 1
-        return logits
+        return logits[:, : self.vocab_size]
 
-    def forward(self, slots, tokens, positions, n_logits: int) -> torch.Tensor:
+    def forward(self, slots, tokens, positions, logits: torch.Tensor) -> None:
+        """Append these tokens; `logits` takes what follows the last ones of them."""
         n_slots = len(self.lengths)
         rows = torch.tensor([tokens, [slot % n_slots for slot in slots], positions], dtype=torch.int32).T.contiguous()
         function = getattr(native.library("decode"), f"forward_{str(self.dtype).removeprefix('torch.')}")
@@ -202,11 +205,10 @@ class NativeDecoder:
             ctypes.byref(self.model),
             native.pointer(rows),
             ctypes.c_long(len(rows)),
-            native.pointer(self.logits),
-            ctypes.c_long(n_logits),
+            native.pointer(logits),
+            ctypes.c_long(len(logits)),
             native.pointer(self.work),
         )
-        return self.logits[:n_logits, : self.vocab_size]
 
 
 def padded(x: torch.Tensor, dim: int) -> torch.Tensor:

@@ -17,6 +17,7 @@ import codecs
 import concurrent.futures
 import itertools
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -249,7 +250,10 @@ class ApiStudent:
 
     def __init__(self, name: str):
         self.name = name
-        self.client = openai.OpenAI(max_retries=6, timeout=120)  # OPENAI_API_KEY and OPENAI_BASE_URL say where
+        key = os.environ.get("OPENAI_API_KEY")
+        if not key and not os.environ.get("OPENAI_BASE_URL"):
+            raise ValueError(f"api:{name} needs OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own")
+        self.client = openai.OpenAI(api_key=key or "none", max_retries=6, timeout=120)
 
     def fits(self, prompt: str) -> bool:
         return True
@@ -512,11 +516,11 @@ def main():
     sys.stdout.reconfigure(errors="replace")  # no terminal is too old for a story
     try:
         write(args)
-    except (ValueError, DataError, OSError) as error:
-        sys.exit(f"sample.py: {error}")
     except (KeyboardInterrupt, BrokenPipeError):  # Ctrl-C, or `| head` has seen enough
         sys.stderr.close()  # Python would complain that it could not flush
         sys.exit(1)
+    except (ValueError, DataError, OSError) as error:
+        sys.exit(f"sample.py: {error}")
 
 
 def write(args: argparse.Namespace) -> None:

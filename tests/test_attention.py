@@ -1,6 +1,4 @@
-"""attention.cpp against attention written out in float64, and against PyTorch's own."""
-
-import subprocess
+"""cpp/attention.cpp against attention written out in float64, and against PyTorch's own."""
 
 import pytest
 import torch
@@ -9,7 +7,7 @@ import torch.nn.functional as F
 import attention
 from attention import HEAD_WIDTHS, causal_attention
 
-needs_kernels = pytest.mark.skipif(not attention.have_kernels(), reason="no C++ compiler that builds attention.cpp")
+needs_kernels = pytest.mark.skipif(not attention.have_kernels(), reason="no C++ compiler that builds it")
 
 SHAPES = [  # B, T, H, window
     (1, 1, 1, 1),
@@ -93,31 +91,6 @@ def test_keys_in_another_layout_give_the_same():
     q, k, v = torch.randn(3, 2, 30, 2, 8)
     elsewhere = k.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0)
     assert relative_error(causal_attention(q, elsewhere, v, 2**40), written_out(q, k, v, 30)) < 1e-5
-
-
-def test_without_a_compiler_pytorchs_kernel_serves(monkeypatch, tmp_path):
-    monkeypatch.setattr(attention.shutil, "which", lambda name: None)
-    assert attention.kernels.__wrapped__() is None
-    monkeypatch.undo()
-    broken = tmp_path / "broken.sh"
-    broken.write_text("#!/bin/sh\nexit 1\n")
-    broken.chmod(0o755)
-    monkeypatch.setenv("CXX", str(broken))
-    assert attention.kernels.__wrapped__() is None
-
-
-@needs_kernels
-def test_it_is_built_once_and_never_half(monkeypatch, tmp_path):
-    source = attention.Path(attention.__file__).with_name("attention.cpp")
-    library = attention.build("g++", source, tmp_path / "cache")
-    assert list((tmp_path / "cache").iterdir()) == [library]
-    stamp = library.stat().st_mtime_ns
-    assert attention.build("g++", source, tmp_path / "cache").stat().st_mtime_ns == stamp
-    wrong = tmp_path / "attention.cpp"
-    wrong.write_text("not C++")
-    with pytest.raises(subprocess.CalledProcessError):
-        attention.build("g++", wrong, tmp_path / "cache")
-    assert list((tmp_path / "cache").iterdir()) == [library]
 
 
 def test_pytorchs_kernel_means_the_same_by_a_window():

@@ -1,11 +1,11 @@
-"""model.py against transformers.GPTNeoForCausalLM, and the cached forward pass against the plain one."""
+"""model.py against transformers.GPTNeoForCausalLM."""
 
 import dataclasses
 
 import pytest
 import torch
 
-from model import PRESETS, GPTNeo, GPTNeoConfig, KVCache, from_checkpoint, load_checkpoint
+from model import PRESETS, GPTNeo, GPTNeoConfig, from_checkpoint, load_checkpoint
 
 transformers = pytest.importorskip("transformers")
 
@@ -87,37 +87,6 @@ def test_logits_loss_and_gradients_equal_the_reference(shape):
         qkv = torch.cat([theirs_grad[f"{prefix}attn.attention.{name}_proj.weight"] for name in "qkv"])
         torch.testing.assert_close(block.qkv.weight.grad, qkv, atol=1e-4, rtol=0)
         torch.testing.assert_close(block.mlp_in.weight.grad, theirs_grad[f"{prefix}mlp.c_fc.weight"], atol=1e-4, rtol=0)
-
-
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
-@torch.inference_mode()
-def test_with_a_cache_the_logits_are_the_same(shape):
-    """Prompts of different length in two slots, each step beside the plain forward pass of the whole text."""
-    model = random_model(shape)
-    text = torch.randint(97, (2, 40))
-    plain = model(text)[0]
-    cache = KVCache(model.config, batch_size=2, device=text.device, dtype=torch.float32)
-    lengths = [1, 13]
-    for slot, length in enumerate(lengths):
-        logits = model.prefill(text[slot, :length], cache, slot)
-        torch.testing.assert_close(logits, plain[slot, length - 1], atol=1e-4, rtol=0)
-    for i in range(40 - max(lengths)):
-        tokens = torch.stack([text[slot, length + i] for slot, length in enumerate(lengths)])
-        logits = model.step(tokens, cache)
-        for slot, length in enumerate(lengths):
-            torch.testing.assert_close(logits[slot], plain[slot, length + i], atol=1e-4, rtol=0)
-
-
-@torch.inference_mode()
-def test_a_slot_can_be_used_again():
-    model = random_model(SHAPES["window shorter than the sequence"])
-    cache = KVCache(model.config, batch_size=1, device=torch.device("cpu"), dtype=torch.float32)
-    model.prefill(torch.randint(97, (40,)), cache, 0)
-    text = torch.randint(97, (20,))
-    model.prefill(text[:5], cache, 0)
-    for i in range(5, 20):
-        logits = model.step(text[i : i + 1], cache)
-    torch.testing.assert_close(logits[0], model(text[None])[0][0, -1], atol=1e-4, rtol=0)
 
 
 def test_heads_that_start_as_copiers_copy():

@@ -1,0 +1,183 @@
+"""
+Every speed that the README states: ours and a peer's, alternating in one run, medians.
+
+$ python bench.py sample           # generate() beside transformers.generate (pip install -r requirements-dev.txt)
+$ python bench.py sample --save    # and keep the result: bench/results.jsonl
+
+The last line is a JSON object; its ratios are ours / peer, above 1 is better. Run it on a machine that does nothing else.
+"""
+
+import argparse
+import gc
+import json
+import multiprocessing
+import os
+import platform
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from model import GPTNeo, GPTNeoConfig
+from sample import generate
+
+ROOT = Path(__file__).parent
+
+
+def alternating_medians(contestants: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
+    """Seconds that each takes, by turns, after one turn that is not counted."""
+    seconds = {name: [] for name in contestants}
+    for turn in tqdm(range(rounds + 1), "rounds", leave=False, disable=None):
+        for name, contestant in contestants.items():
+            gc.collect()
+            start = time.perf_counter()
+            contestant()
+            if turn > 0:
+                seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+# ---- sample: generate() beside transformers.generate ----
+
+SHAPE = dict(vocab_size=10_000, block_size=512, n_layer=8, n_head=16, n_embd=256)
+PROMPT_TOKENS, NEW_TOKENS, TOP_K = 40, 200, 50
+
+
+def our_model(directory: str) -> GPTNeo:
+    return GPTNeo.from_hf(directory).to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def their_model(directory: str, dtype: torch.dtype = torch.float32):
+    from transformers import AutoModelForCausalLM  # a peer, not a dependency
+
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype).eval()
+    return model.to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def random_prompts(batch_size: int, length: int = PROMPT_TOKENS) -> torch.Tensor:
+    return torch.randint(SHAPE["vocab_size"] - 1, (batch_size, length), generator=torch.Generator().manual_seed(0))
+
+
+def we_generate(model: GPTNeo, prompts: torch.Tensor, batch_size: int, **settings):
+    completions = list(generate(model, prompts.tolist(), NEW_TOKENS, batch_size=batch_size, **settings))
+    assert all(len(completion.tokens) == NEW_TOKENS for completion in completions)
+
+
+@torch.inference_mode()
+def they_generate(model, prompts: torch.Tensor):
+    prompts = prompts.to(model.device)
+    texts = model.generate(
+        prompts,
+        attention_mask=torch.ones_like(prompts),
+        do_sample=True,
+        top_k=TOP_K,
+        max_new_tokens=NEW_TOKENS,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    assert texts.shape == (len(prompts), prompts.size(1) + NEW_TOKENS)
+
+
+def export_random_model(directory: str):
+    from tokenizer import cut
+
+    torch.manual_seed(0)
+    GPTNeo(GPTNeoConfig(**SHAPE)).to_hf(directory, cut(torch.zeros(50257).numpy(), SHAPE["vocab_size"]))
+
+
+def memory_of_ours(directory: str):
+    we_generate(our_model(directory), random_prompts(64), 64, top_k=TOP_K)
+
+
+def memory_of_theirs(directory: str):
+    they_generate(their_model(directory), random_prompts(64))
+
+
+def peak_memory(function: Callable[[str], None], directory: str) -> float:
+    """MiB at the most: of the GPU, or of a process of its own, everything that it imports included."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(peak_memory_here, (function, directory))
+
+
+def peak_memory_here(function: Callable[[str], None], directory: str) -> float:
+    function(directory)
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10  # KiB on Linux
+
+
+def bench_sample(rounds: int) -> tuple[dict, dict]:
+    ratios, figures = {}, {}
+    with tempfile.TemporaryDirectory() as directory:
+        export_random_model(directory)
+        ours, theirs = our_model(directory), their_model(directory)
+        theirs_bfloat16 = their_model(directory, torch.bfloat16)
+        for batch_size in (1, 64):
+            prompts = random_prompts(batch_size)
+            seconds = alternating_medians(
+                {
+                    "ours": lambda: we_generate(ours, prompts, batch_size, top_k=TOP_K),
+                    "ours, greedy (float32)": lambda: we_generate(ours, prompts, batch_size, temperature=0),
+                    "transformers, float32": lambda: they_generate(theirs, prompts),
+                    "transformers, bfloat16": lambda: they_generate(theirs_bfloat16, prompts),
+                },
+                rounds,
+            )
+            best_peer = min(seconds["transformers, float32"], seconds["transformers, bfloat16"])
+            ratios[f"batch{batch_size}"] = best_peer / seconds["ours"]
+            for name, value in seconds.items():
+                figures[f"{name}, batch {batch_size}, tokens/s"] = batch_size * NEW_TOKENS / value
+        fifty = random_prompts(50, length=100).repeat_interleave(10, dim=0)
+        seconds = alternating_medians({"500": lambda: we_generate(ours, fifty, 64)}, rounds=1)
+        figures["ours, 50 prompts of 100 tokens x 10 completions of 200, no top-k, seconds"] = seconds["500"]
+        figures["ours, batch 64, peak MiB"] = peak_memory(memory_of_ours, directory)
+        figures["transformers, float32, batch 64, peak MiB"] = peak_memory(memory_of_theirs, directory)
+    return ratios, figures
+
+
+# ---- The command line ----
+
+BENCHES = {"sample": bench_sample}
+
+
+def hardware() -> str:
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    names = [line.split(": ")[1] for line in info.splitlines() if line.startswith("model name")]
+    units = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if f" {flag} " in info.replace("\n", " ")]
+    return f"{os.cpu_count()} cores, {names[0] if names else platform.processor()} ({' '.join(units)})"
+
+
+def versions() -> dict[str, str]:
+    import transformers
+
+    return {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=BENCHES)
+    parser.add_argument("--rounds", type=int, default=5, help="how often each contestant has its turn")
+    parser.add_argument("--save", action="store_true", help="append the result to bench/results.jsonl")
+    args = parser.parse_args()
+    ratios, figures = BENCHES[args.name](args.rounds)
+    width = max(map(len, figures))
+    for name, value in figures.items():
+        print(f"{name:{width}}  {value:>9,.{0 if value >= 100 else 1}f}")
+    result = dict(bench=args.name, ratios=ratios, figures=figures, hardware=hardware(), versions=versions())
+    if args.save:
+        path = ROOT / "bench" / "results.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        with path.open("a") as file:
+            file.write(json.dumps(result) + "\n")
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
