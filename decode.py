@@ -139,7 +139,8 @@ class NativeDecoder:
             layers.append(
                 Layer(
                     *(self.norm(norm) for norm in (block.ln_1, block.ln_2)),
-                    *(self.linear(m) for m in (block.qkv, block.attention_out, block.mlp_in, block.mlp_out)),
+                    self.linear(block.qkv, block.scale or 1.0),
+                    *(self.linear(linear) for linear in (block.attention_out, block.mlp_in, block.mlp_out)),
                     *(native.pointer(cache[i]) for cache in (self.k, self.v)),
                     config.window(i),
                     shape[2],
@@ -165,12 +166,14 @@ class NativeDecoder:
     def norm(self, norm: torch.nn.LayerNorm) -> "Norm":
         return Norm(*(self.keep(padded(x, 0)) for x in (norm.weight, norm.bias)))
 
-    def linear(self, linear: torch.nn.Linear) -> "Linear":
-        weight = padded(padded(linear.weight, 0), 1).to(self.dtype)
+    def linear(self, linear: torch.nn.Linear, scale_q: float = 1.0) -> "Linear":
+        weight = padded(padded(linear.weight, 0), 1)
+        bias = torch.zeros(len(weight)) if linear.bias is None else padded(linear.bias, 0)
+        for x in (weight, bias):
+            x[: linear.in_features] *= scale_q
         n_out, n_in = weight.shape
         group = 4 // self.dtype.itemsize
-        weight = weight.view(n_out // 16, 16, n_in // group, group).transpose(1, 2).contiguous()
-        bias = torch.zeros(n_out) if linear.bias is None else padded(linear.bias, 0)
+        weight = weight.to(self.dtype).view(n_out // 16, 16, n_in // group, group).transpose(1, 2).contiguous()
         return Linear(self.keep(weight), self.keep(bias), n_in, n_out)
 
     def read(self, slot: int, prompt: list[int]) -> torch.Tensor:

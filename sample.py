@@ -295,16 +295,8 @@ def newest_run(out_dir: str | Path = "out") -> Path:
     return checkpoints[-1].parent
 
 
-def checkpoint_of(run: str | Path) -> dict:
-    """The best checkpoint of a run (a directory), or the one that is named."""
-    path = Path(run)
-    if path.is_dir():
-        path = path / ("best.pt" if (path / "best.pt").exists() else "ckpt.pt")
-    return load_checkpoint(path)
-
-
 def load_run(run: str | Path) -> tuple[GPTNeo, Tokenizer]:
-    checkpoint = checkpoint_of(run)
+    checkpoint = load_checkpoint(run)
     return from_checkpoint(checkpoint), Tokenizer(checkpoint["gpt2_ids"])
 
 
@@ -564,7 +556,7 @@ def directory_of(model: str) -> Path:
 def corpus_of(model: str) -> Path:
     if model.startswith(("hf:", "api:")):
         raise ValueError(f"--eval with {model} needs --data, a corpus that prepare.py has made: --data data/tinystories")
-    config = checkpoint_of(model)["train_config"]
+    config = load_checkpoint(model)["train_config"]
     return Path(config["data_dir"], config["data"])
 
 

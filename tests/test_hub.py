@@ -12,11 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from conftest import ROOT
+from safetensors.torch import load_file
 from test_prepare import END, STORIES, write
 
 from hub import WEIGHTS, HubError, download, model_directory
+from model import GPTNeo, GPTNeoConfig
 from prepare import load_meta
+from tokenizer import Tokenizer, gpt2
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
 
@@ -377,3 +381,18 @@ def test_no_network_and_nothing_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(HubError, match="gpt2: no such directory here, and from the hub: .* ConnectionError"):
         model_directory("gpt2", tmp_path)
+
+
+@torch.no_grad()
+def test_a_model_as_published_by_its_id_alone(hub, tmp_path, monkeypatch):
+    """Weights as a pickle, no tokenizer beside them; the second time without a network."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    model = GPTNeo(GPTNeoConfig(vocab_size=50257, block_size=16, n_layer=2, n_head=2, n_embd=8, window_size=4)).eval()
+    model.to_hf(tmp_path / "model", gpt2())
+    torch.save(load_file(tmp_path / "model" / "model.safetensors"), tmp_path / "pytorch_model.bin")
+    hub.files = {path.name: path.read_bytes() for path in (tmp_path / "model" / "config.json", tmp_path / WEIGHTS[1])}
+    tokens = torch.randint(50257, (1, 16))
+    for _ in range(2):
+        torch.testing.assert_close(GPTNeo.from_hf(ID)(tokens)[0], model(tokens)[0])
+        assert Tokenizer.from_hf(ID).gpt2_ids == gpt2().gpt2_ids
+        monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
