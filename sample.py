@@ -259,15 +259,22 @@ class ApiStudent:
         return True
 
     def complete(self, prompts: Sequence[str], keys: Sequence[tuple[int, int]], sampling: Sampling):
-        with concurrent.futures.ThreadPoolExecutor(self.REQUESTS_AT_ONCE) as pool:
-            requests = [pool.submit(self.ask, i, prompt, key, sampling) for i, (prompt, key) in enumerate(zip(prompts, keys))]
-            try:
-                for request in concurrent.futures.as_completed(requests):
+        failure = None
+        pool = concurrent.futures.ThreadPoolExecutor(self.REQUESTS_AT_ONCE)
+        try:
+            requests = [pool.submit(self.ask, *request, sampling) for request in zip(itertools.count(), prompts, keys)]
+            for request in concurrent.futures.as_completed(requests):
+                if request.cancelled():
+                    continue
+                if not isinstance(request.exception(), openai.OpenAIError):
                     yield request.result()
-            except openai.OpenAIError as error:
-                raise ValueError(f"api:{self.name} at {self.client.base_url}: {one_line(error)}") from None
-            finally:
-                pool.shutdown(cancel_futures=True)
+                elif failure is None:  # no more requests; but what is on its way is paid for, and is kept
+                    failure = request.exception()
+                    pool.shutdown(wait=False, cancel_futures=True)
+        finally:
+            pool.shutdown(cancel_futures=True)
+        if failure:
+            raise ValueError(f"api:{self.name} at {self.client.base_url}: {one_line(failure)}") from failure
 
     def ask(self, i: int, prompt: str, key: tuple[int, int], sampling: Sampling) -> tuple[int, str, bool]:
         limits = {"max_tokens": sampling.max_new_tokens, "top_p": sampling.top_p}
