@@ -4,7 +4,7 @@ Every speed that the README states: ours and a peer's, alternating in one run, m
 $ python bench.py sample           # generate() beside transformers.generate (pip install -r requirements-dev.txt)
 $ python bench.py sample --save    # and keep the result: bench/results.jsonl
 
-The last line is a JSON object; its ratios are ours / peer, above 1 is better. Run it on a machine that does nothing else.
+The last line is a JSON object; its ratios are ours / peer, above 1 is better. Nothing else should run meanwhile.
 """
 
 import argparse
@@ -13,18 +13,21 @@ import json
 import multiprocessing
 import os
 import platform
-import resource
+import re
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
 from model import GPTNeo, GPTNeoConfig
 from sample import generate
+from tokenizer import GPT2_VOCAB_SIZE, cut
 
 ROOT = Path(__file__).parent
 
@@ -84,10 +87,8 @@ def they_generate(model, prompts: torch.Tensor):
 
 
 def export_random_model(directory: str):
-    from tokenizer import cut
-
     torch.manual_seed(0)
-    GPTNeo(GPTNeoConfig(**SHAPE)).to_hf(directory, cut(torch.zeros(50257).numpy(), SHAPE["vocab_size"]))
+    GPTNeo(GPTNeoConfig(**SHAPE)).to_hf(directory, cut(np.zeros(GPT2_VOCAB_SIZE), SHAPE["vocab_size"]))
 
 
 def memory_of_ours(directory: str):
@@ -108,7 +109,8 @@ def peak_memory_here(function: Callable[[str], None], directory: str) -> float:
     function(directory)
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10  # KiB on Linux
+    status = Path("/proc/self/status").read_text()  # not getrusage: its maximum begins with that of the parent
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 2**10
 
 
 def bench_sample(rounds: int) -> tuple[dict, dict]:
@@ -118,16 +120,14 @@ def bench_sample(rounds: int) -> tuple[dict, dict]:
         ours, theirs = our_model(directory), their_model(directory)
         theirs_bfloat16 = their_model(directory, torch.bfloat16)
         for batch_size in (1, 64):
-            prompts = random_prompts(batch_size)
-            seconds = alternating_medians(
-                {
-                    "ours": lambda: we_generate(ours, prompts, batch_size, top_k=TOP_K),
-                    "ours, greedy (float32)": lambda: we_generate(ours, prompts, batch_size, temperature=0),
-                    "transformers, float32": lambda: they_generate(theirs, prompts),
-                    "transformers, bfloat16": lambda: they_generate(theirs_bfloat16, prompts),
-                },
-                rounds,
-            )
+            args = random_prompts(batch_size), batch_size
+            contestants = {
+                "ours": partial(we_generate, ours, *args, top_k=TOP_K),
+                "ours, greedy (float32)": partial(we_generate, ours, *args, temperature=0),
+                "transformers, float32": partial(they_generate, theirs, args[0]),
+                "transformers, bfloat16": partial(they_generate, theirs_bfloat16, args[0]),
+            }
+            seconds = alternating_medians(contestants, rounds)
             best_peer = min(seconds["transformers, float32"], seconds["transformers, bfloat16"])
             ratios[f"batch{batch_size}"] = best_peer / seconds["ours"]
             for name, value in seconds.items():

@@ -8,7 +8,7 @@ A decoder has `n_slots` slots, each with room for a text of `context` tokens, an
 prompt can be read once and copied from:
 
 >>> decoder = make_decoder(model, n_slots=64, context=512, exact=False)
->>> logits = decoder.read(DESK, prompt)                # a prompt into an empty slot; logits (vocab_size,) of what follows
+>>> logits = decoder.read(DESK, prompt)                # a prompt into an empty slot; logits (vocab_size,) of the next
 >>> decoder.copy(DESK, 3)
 >>> logits = decoder.step([3, 5], [token_3, token_5])  # one token more in these slots; logits (2, vocab_size)
 """
@@ -108,7 +108,7 @@ class TorchDecoder:
         return self.model.head(self.model.hidden(tokens[:, None], positions[:, None], attend)[:, 0])
 
     def capture(self):
-        """Record a step as a CUDA graph: for models this small, launching its kernels takes longer than running them."""
+        """Record a step as a CUDA graph: for models this small, kernels take longer to launch than to run."""
         context = max(k.size(2) for k in self.k)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())

@@ -3,8 +3,8 @@ Write stories with a trained model, one to read or thousands to grade.
 
 $ python sample.py                                                # three stories from the newest run under out/
 $ python sample.py --prompt "Once upon a time, there was a cat" --stream     # watch one being written
-$ python sample.py --run out/demo --n 5 --temperature 0.8 --top_k 50 --seed 7
-$ python sample.py --eval 50 --n 10                               # validation stories, continued: out/<run>/samples.jsonl
+$ python sample.py --model out/demo --n 5 --temperature 0.8 --top_k 50 --seed 7
+$ python sample.py --eval 50 --n 10                     # validation stories, continued: out/<run>/samples.jsonl
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
 $ python sample.py --eval 50 --model api:gpt-3.5-turbo --data data/tinystories     # OPENAI_API_KEY, OPENAI_BASE_URL
 
@@ -162,7 +162,10 @@ def beam_search(
         for length in range(1, longest + 1):
             scores = torch.log_softmax(logits.float(), -1) + torch.tensor([[beam.score] for beam in growing]).to(logits)
             best, flat = scores.flatten().topk(min(2 * beams, scores.numel()))
-            candidates = [(score, growing[i // scores.size(1)], i % scores.size(1)) for score, i in zip(best.tolist(), flat.tolist())]
+            candidates = [
+                (score, growing[i // scores.size(1)], i % scores.size(1))
+                for score, i in zip(best.tolist(), flat.tolist())
+            ]
             ended += [(score / length, beam.tokens, True) for score, beam, token in candidates[:beams] if token == stop]
             going_on = [candidate for candidate in candidates if candidate[2] != stop][:beams]
             if length == longest:
@@ -233,7 +236,9 @@ class LocalStudent:
         if beams > 1:
             completions = beam_search(self.model, ids, beams, sampling.max_new_tokens, stop)
         else:
-            completions = generate(self.model, ids, **settings, seed=seed, stop=stop, batch_size=self.batch_size, keys=keys)
+            completions = generate(
+                self.model, ids, **settings, seed=seed, stop=stop, batch_size=self.batch_size, keys=keys
+            )
         for completion in completions:
             yield completion.index, self.tokenizer.decode(completion.tokens), completion.finished
 
@@ -385,7 +390,9 @@ def write_samples(path: Path, student, facts: dict, prompts: list[Prompt], n: in
     """
     part = path.with_name(path.name + ".part")
     wanted = {
-        (i, j): facts | asdict(sampling) | dict(prompt_index=i, sample_index=j, prompt=prompt.text, reference=prompt.reference)
+        (i, j): facts
+        | asdict(sampling)
+        | dict(prompt_index=i, sample_index=j, prompt=prompt.text, reference=prompt.reference)
         for i, prompt in enumerate(prompts)
         for j in range(n)
     }
@@ -466,7 +473,9 @@ def print_stories(student, prompt: str, n: int, sampling: Sampling) -> None:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="a run (or checkpoint), hf:ID-or-directory, api:MODEL (default: newest in out/)")
+    parser.add_argument(
+        "--model", help="a run (or checkpoint), hf:ID-or-directory, api:MODEL (default: newest in out/)"
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--prompt", default="", help="how the stories begin (default: the model begins)")
     what.add_argument("--prompts", type=Path, help="file of prompts: one a line, or .json, .jsonl")
@@ -541,10 +550,11 @@ def write(args: argparse.Namespace) -> None:
     if args.stream:
         stream_story(student, args.prompt, sampling)
     elif args.prompts or args.eval or args.out:
+        n_texts = f"{len(fitting)} prompts x {args.n} completions"
         path = args.out or directory_of(name) / "samples.jsonl"
         facts = dict(model=name, cut=args.cut if args.eval else None)
         write_samples(path, student, facts, fitting, args.n, sampling)
-        print(f"{len(fitting)} prompts x {args.n} completions by {name} are in {path}. Next: python grade.py {path.parent}")
+        print(f"{n_texts} by {name} are in {path}. Next: python grade.py {path.parent}")
     else:
         print_stories(student, args.prompt, args.n, sampling)
         print(f"\n{args.n} by {name}, seed {args.seed}, temperature {args.temperature}.", file=sys.stderr)
@@ -562,7 +572,9 @@ def directory_of(model: str) -> Path:
 
 def corpus_of(model: str) -> Path:
     if model.startswith(("hf:", "api:")):
-        raise ValueError(f"--eval with {model} needs --data, a corpus that prepare.py has made: --data data/tinystories")
+        raise ValueError(
+            f"--eval with {model} needs --data, a corpus that prepare.py has made: --data data/tinystories"
+        )
     config = load_checkpoint(model)["train_config"]
     return Path(config["data_dir"], config["data"])
 

@@ -59,7 +59,7 @@ static inline vec multiply_add(vec total, const bf16 *x, const bf16 *w) {
 #endif
 }
 
-// Rows of x from `row` on, N_ROWS at a time, times N_VECS vectors of output columns. done(row, column, sums) takes them.
+// Rows of x from `row` on, N_ROWS at a time, times N_VECS vectors of columns. done(row, column, sums) takes the sums.
 template <int N_ROWS, int N_VECS, typename E, typename Done>
 static inline void columns(const E *x, long row, long n_rows, const Linear &l, long column, Done done) {
     constexpr int G = 4 / sizeof(E);
@@ -102,7 +102,8 @@ static void layer_norm(E *out, const float *x, long n_rows, long n, const Norm &
         }
         const float factor = 1 / std::sqrt(sum(squares) / n + 1e-5f);
         for (long i = 0; i < stride; i += W)
-            store(out + row * stride + i, (load(from + i) - mean) * factor * load(norm.weight + i) + load(norm.bias + i));
+            store(out + row * stride + i,
+                  (load(from + i) - mean) * factor * load(norm.weight + i) + load(norm.bias + i));
     }
 }
 
@@ -113,44 +114,61 @@ static inline vec gelu_tanh(vec x) {  // 0.5 x (1 + tanh(u)), with exp(-2|u|) fo
     return 0.5f * x * (1 + (u > 0 ? tanh : -tanh));
 }
 
-// out[d] = sum over the blocks of weights x v[d], for N numbers of a head; block by block, as they lie in memory.
+// What one query sees of its slot: n_blocks of D x 16 numbers from block `start` on, going round at `end`.
+template <typename E>
+struct Seen {
+    const E *k, *v, *next;  // next: what will be read after these
+    long D, n_blocks, start, end;
+
+    // For each block, what(i, offset of its numbers), in the order of the positions.
+    template <typename What>
+    void each_block(What what) const {
+        for (long i = 0, block = start; i < n_blocks; i++, block = block + 1 == end ? 0 : block + 1)
+            what(i, block * D * W);
+    }
+};
+
+// out[d] = sum over the blocks of weights x v[d], for N numbers of a head. To wait for memory is most of the work.
 template <int N, typename E>
-static inline void weighted_sum(E *out, const vec *weights, float all, const E *v, long D, long n_blocks, long start,
-                                long end) {
+static inline void weighted_sum(E *out, const vec *weights, float all, const Seen<E> &seen, long from) {
     vec total[N] = {};
-    for (long i = 0, block = start; i < n_blocks; i++, block = block + 1 == end ? 0 : block + 1)
-        for (int d = 0; d < N; d++) total[d] += weights[i] * load(v + (block * D + d) * W);
-    for (int d = 0; d < N; d++) store(out[d], sum(total[d]) / all);
+    seen.each_block([&](long i, long block) {
+        for (int d = 0; d < N; d++) {
+            total[d] += weights[i] * load(seen.v + block + (from + d) * W);
+            __builtin_prefetch(seen.next + block + (from + d) * W);
+        }
+    });
+    for (int d = 0; d < N; d++) store(out[from + d], sum(total[d]) / all);
 }
 
 // One query against the keys and values of its head that its window shows it. weights: room for those, in blocks.
 template <typename E>
 static void attend(E *out, const float *q, const E *k, const E *v, long D, long position, const Layer &layer,
                    vec *weights) {
-    long first = position < layer.window ? 0 : position - layer.window + 1;
-    long n_blocks = position / W - first / W + 1, start = first / W % layer.blocks;
+    const long first = position < layer.window ? 0 : position - layer.window + 1;
+    const Seen<E> seen = {k, v, k + layer.blocks * D * W, D, position / W - first / W + 1, first / W % layer.blocks,
+                          layer.blocks};
     vec largest = splat(-INFINITY), total = {};
-    for (long i = 0, block = start; i < n_blocks; i++, block = block + 1 == layer.blocks ? 0 : block + 1) {
+    seen.each_block([&](long i, long block) {
         vec logits = {};
         for (long d = 0; d < D; d++) {
-            logits += q[d] * load(k + (block * D + d) * W);
-            __builtin_prefetch(v + (block * D + d) * W);  // on its way while the softmax is computed
+            logits += q[d] * load(k + block + d * W);
+            __builtin_prefetch(v + block + d * W);  // on its way while the softmax is computed
         }
-        ivec at = int32_t((first / W + i) * W) + LANES;
-        logits = (at >= int32_t(first)) & (at <= int32_t(position)) ? logits : splat(-INFINITY);
-        largest = largest > logits ? largest : logits;
-        weights[i] = logits;
-    }
-    float top = largest_of(largest);
-    for (long i = 0; i < n_blocks; i++) {
+        const ivec at = int32_t((first / W + i) * W) + LANES;
+        weights[i] = (at >= int32_t(first)) & (at <= int32_t(position)) ? logits : splat(-INFINITY);
+        largest = largest > weights[i] ? largest : weights[i];
+    });
+    const float top = largest_of(largest);
+    for (long i = 0; i < seen.n_blocks; i++) {
         weights[i] = weights[i] == -INFINITY ? vec{} : exp_vec(weights[i] - top);
         total += weights[i];
     }
-    float all = sum(total);
+    const float all = sum(total);
     long d = 0;
-    for (; d + 16 <= D; d += 16) weighted_sum<16>(out + d, weights, all, v + d * W, D, n_blocks, start, layer.blocks);
-    for (; d + 4 <= D; d += 4) weighted_sum<4>(out + d, weights, all, v + d * W, D, n_blocks, start, layer.blocks);
-    for (; d < D; d++) weighted_sum<1>(out + d, weights, all, v + d * W, D, n_blocks, start, layer.blocks);
+    for (; d + 16 <= D; d += 16) weighted_sum<16>(out, weights, all, seen, d);
+    for (; d + 4 <= D; d += 4) weighted_sum<4>(out, weights, all, seen, d);
+    for (; d < D; d++) weighted_sum<1>(out, weights, all, seen, d);
 }
 
 // Appends the rows to the cache -> logits (n_logits, padded vocab_size) of what follows the last n_logits of them.
@@ -211,9 +229,11 @@ static void forward(const Model &m, const Row *rows, long n_rows, float *logits,
     }
 }
 
-extern "C" void forward_float32(const Model *m, const Row *rows, long n_rows, float *logits, long n_logits, float *work) {
+extern "C" {
+void forward_float32(const Model *m, const Row *rows, long n_rows, float *logits, long n_logits, float *work) {
     forward<float>(*m, rows, n_rows, logits, n_logits, work);
 }
-extern "C" void forward_bfloat16(const Model *m, const Row *rows, long n_rows, float *logits, long n_logits, float *work) {
+void forward_bfloat16(const Model *m, const Row *rows, long n_rows, float *logits, long n_logits, float *work) {
     forward<bf16>(*m, rows, n_rows, logits, n_logits, work);
+}
 }

@@ -101,9 +101,13 @@ def test_beam_search_finds_what_transformers_finds(beams, max_new_tokens):
         for completion in beam_search(model, prompts, beams, max_new_tokens, stop=seed):
             prompt = torch.tensor([prompts[completion.index]])
             settings = dict(max_new_tokens=max_new_tokens, eos_token_id=seed, pad_token_id=seed)
-            theirs = as_transformers(model).generate(
-                prompt, attention_mask=torch.ones_like(prompt), num_beams=beams, do_sample=False, **settings
-            )[0, prompt.size(1) :].tolist()
+            theirs = (
+                as_transformers(model)
+                .generate(prompt, attention_mask=torch.ones_like(prompt), num_beams=beams, do_sample=False, **settings)[
+                    0, prompt.size(1) :
+                ]
+                .tolist()
+            )
             finished = seed in theirs
             assert completion.tokens == (theirs[: theirs.index(seed)] if finished else theirs)
             assert completion.finished == finished
@@ -303,7 +307,10 @@ def test_what_a_model_is_given():
     "args, message",
     [
         (["--model", "nowhere"], "nowhere: no such"),
-        (["--prompt", "far too long " * 20], "1 of 1 prompts do not fit into the context of out/tiny, 24 tokens: shorten"),
+        (
+            ["--prompt", "far too long " * 20],
+            "1 of 1 prompts do not fit into the context of out/tiny, 24 tokens: shorten",
+        ),
         (["--temperature", "-1"], "--temperature must be 0 or more"),
         (["--top_k", "0"], "--top_k must be at least 1"),
         (["--top_p", "1.5"], "--top_p must be above 0"),
@@ -366,7 +373,9 @@ def test_samples_of_the_evaluation_set(run, corpus, sample_py, tmp_path):
     assert [(row["prompt_index"], row["sample_index"]) for row in rows] == [(i, j) for i in range(4) for j in range(3)]
     assert rows[0]["prompt"] + rows[0]["reference"] == corpus[1][1]
     assert len({row["completion"] for row in rows}) == 12
-    settings = dict(model="out/tiny", cut=0.4, temperature=1.0, top_k=None, top_p=None, beams=1, max_new_tokens=6, seed=5)
+    settings = dict(
+        model="out/tiny", cut=0.4, temperature=1.0, top_k=None, top_p=None, beams=1, max_new_tokens=6, seed=5
+    )
     assert all(settings.items() <= row.items() and row["finished"] is False for row in rows)
     assert sorted(path.name for path in run.iterdir()) == ["ckpt.pt", "samples.jsonl"]
 
@@ -389,7 +398,9 @@ def test_an_interrupted_call_goes_on_where_it_was(run, sample_py, tmp_path, monk
     asked = []
     complete = LocalStudent.complete
     monkeypatch.setattr(
-        LocalStudent, "complete", lambda self, texts, keys, how: (asked.extend(keys), complete(self, texts, keys, how))[1]
+        LocalStudent,
+        "complete",
+        lambda self, texts, keys, how: (asked.extend(keys), complete(self, texts, keys, how))[1],
     )
     assert sample_py(*args)[0] == 0
     assert rows_of(run / "samples.jsonl") == whole
