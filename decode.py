@@ -13,6 +13,7 @@ prompt can be read once and copied from:
 >>> logits = decoder.step([3, 5], [token_3, token_5])  # one token more in these slots; logits (2, vocab_size)
 """
 
+import copy
 import ctypes
 
 import torch
@@ -43,8 +44,8 @@ class TorchDecoder:
         config, device = model.config, model.wte.weight.device
         self.n_slots = n_slots
         self.lengths = [0] * (n_slots + 1)
-        self.model = GPTNeo(config).to(device, dtype).eval()
-        self.model.load_state_dict(model.state_dict())
+        self.context = context
+        self.model = copy.deepcopy(model).to(device, dtype).eval()
         shapes = [
             (n_slots + 1, config.n_head, min(config.window(layer), context), config.n_embd // config.n_head)
             for layer in range(config.n_layer)
@@ -74,10 +75,10 @@ class TorchDecoder:
         self.lengths[target] = self.lengths[source]
 
     def step(self, slots: list[int], tokens: list[int]) -> torch.Tensor:
-        # All slots take part, whether they are asked for or not: the shapes, and so the sums, are always the same.
+        # All slots take part: their number is fixed. Where nothing is asked for, a 0 goes where the next token will.
         tokens_and_positions = torch.zeros(2, self.n_slots, dtype=torch.long)
         tokens_and_positions[0, slots] = torch.tensor(tokens)
-        tokens_and_positions[1, slots] = torch.tensor([self.lengths[slot] for slot in slots])
+        tokens_and_positions[1] = torch.tensor(self.lengths[:-1]).clamp(max=self.context - 1)
         self.tokens_and_positions.copy_(tokens_and_positions)
         for slot in slots:
             self.lengths[slot] += 1
@@ -215,10 +216,10 @@ class NativeDecoder:
 
 
 def padded(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """A copy with zeros up to the next multiple of 16, aligned as every tensor of PyTorch's own is."""
+    """A float32 copy with zeros up to the next multiple of 16."""
     shape = list(x.shape)
     shape[dim] = -(-shape[dim] // 16) * 16
-    result = x.new_zeros(shape)
+    result = x.new_zeros(shape, dtype=torch.float32)
     result.narrow(dim, 0, x.size(dim)).copy_(x)
     return result.detach()
 

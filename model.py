@@ -327,6 +327,8 @@ def config_from_hf(path: Path) -> tuple[GPTNeoConfig, str]:
         if facts.get(key, allowed[0]) not in allowed:
             raise ValueError(f"{path}: {key} is {facts[key]!r}; this model has {allowed[-1]!r}")
     n_layer, window_size = sizes["n_layer"], sizes["block_size"]
+    if n_layer > 1000:
+        raise ValueError(f"{path}: {n_layer:,} layers; no model of this kind has so many")
     if model_type == "gpt_neo":
         layers = attention_layers(facts)
         if layers == ["local" if i % 2 else "global" for i in range(n_layer)]:
@@ -348,7 +350,7 @@ def config_from_hf(path: Path) -> tuple[GPTNeoConfig, str]:
 def attention_layers(facts: dict) -> list[str]:
     """[[["global", "local"], 2]] -> global, local, global, local; nothing if it is of another form."""
     try:
-        return [kind for kinds, times in facts["attention_types"] for _ in range(times) for kind in kinds]
+        return [kind for kinds, times in facts["attention_types"] for _ in range(min(times, 1000)) for kind in kinds]
     except (KeyError, TypeError, ValueError):
         return []
 

@@ -8,8 +8,8 @@ $ python sample.py --eval 50 --n 10                     # validation stories, co
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
 $ python sample.py --eval 50 --model api:gpt-3.5-turbo --data data/tinystories     # OPENAI_API_KEY, OPENAI_BASE_URL
 
-Every completion depends on its seed, its prompt's number and its own number alone: more of them, another batch size or
-an interruption change none of those that were there before.
+Every completion of a local model depends on its seed, its prompt's number and its own number alone: another batch size,
+more of them or an interruption change none of those that were there before.
 """
 
 import argparse
@@ -20,8 +20,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -30,182 +30,17 @@ import torch
 from tqdm import tqdm
 
 import hub
-from decode import DESK, make_decoder
+from generate import beam_search, generate
 from model import GPTNeo, from_checkpoint, load_checkpoint
 from prepare import DataError, load_meta, load_tokens
 from tokenizer import END_OF_TEXT, Tokenizer
-
-# ---- The engine ----
-
-
-@dataclass
-class Completion:
-    index: int  # which of the prompts this continues
-    tokens: list[int] = field(default_factory=list)  # what was written, without the prompt and without the stop token
-    finished: bool = False  # ended by itself; False: cut at max_new_tokens or at the end of the context
-
-
-@torch.inference_mode()
-def generate(
-    model: GPTNeo,
-    prompts: Sequence[list[int]],
-    max_new_tokens: int | None = None,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    seed: int = 0,
-    stop: int | None = None,
-    batch_size: int = 64,
-    keys: Sequence[tuple[int, ...]] | None = None,
-    on_token: Callable[[int, int], None] | None = None,
-) -> Iterator[Completion]:
-    """Continue every prompt (a list of ids), `batch_size` at a time, and yield each completion when it ends.
-
-    A completion ends at the token `stop`, after `max_new_tokens`, or where the context is full. What is drawn for
-    prompt i depends on (seed, keys[i]) alone, not on its neighbours; keys are (0,), (1,), … unless given. `temperature`
-    0 is greedy. `on_token(i, token)` is called for every token as it is written. Equal prompts that follow one another
-    are read once.
-    """
-    block_size, device = model.config.block_size, model.wte.weight.device
-    check_lengths(prompts, block_size)
-    max_new_tokens = min(max_new_tokens or block_size, block_size)
-    context = min(block_size, max(map(len, prompts), default=0) + max_new_tokens)
-    decoder = make_decoder(model, batch_size, context, exact=temperature == 0)
-    waiting = iter(enumerate(prompts))
-    free = list(range(batch_size))
-    at_work: dict[int, Completion] = {}  # slot -> what is written there
-    uniform = np.zeros((batch_size, max_new_tokens), dtype=np.float32)
-    logits: list[torch.Tensor] = []  # of what comes next in the slots at work, in their order
-    on_desk, first_logits = None, None
-
-    while True:
-        for index, prompt in itertools.islice(waiting, len(free)):  # a slot that is free takes the next prompt at once
-            if prompt != on_desk:
-                on_desk, first_logits = prompt, decoder.read(DESK, prompt)
-            slot = free.pop()
-            decoder.copy(DESK, slot)
-            logits.append(first_logits[None])
-            at_work[slot] = Completion(index)
-            key = keys[index] if keys else (index,)
-            uniform[slot] = np.random.default_rng([seed, *key]).random(max_new_tokens, dtype=np.float32)
-        if not at_work:
-            return
-        chances = [uniform[slot, len(completion.tokens)] for slot, completion in at_work.items()]
-        tokens = draw(torch.cat(logits), torch.tensor(chances, device=device), temperature, top_k, top_p)
-        going_on = {}
-        for slot, token in zip(list(at_work), tokens.tolist()):
-            completion = at_work[slot]
-            if token == stop:
-                completion.finished = True
-            else:
-                completion.tokens.append(token)
-                if on_token:
-                    on_token(completion.index, token)
-            full = len(prompts[completion.index]) + len(completion.tokens) >= block_size
-            if completion.finished or full or len(completion.tokens) == max_new_tokens:
-                yield at_work.pop(slot)
-                free.append(slot)
-            else:
-                going_on[slot] = token
-        logits = [decoder.step(list(going_on), list(going_on.values()))] if going_on else []
-
-
-def check_lengths(prompts: Sequence[list[int]], block_size: int):
-    for i, prompt in enumerate(prompts):
-        if not 0 < len(prompt) < block_size:
-            raise ValueError(f"prompt {i} has {len(prompt)} tokens; this model's context takes 1 to {block_size - 1}")
-
-
-def draw(
-    logits: torch.Tensor, uniform: torch.Tensor, temperature: float, top_k: int | None, top_p: float | None
-) -> torch.Tensor:
-    """One id for each row of logits (B, V), by inverting the cumulative distribution at `uniform` (B,) in [0, 1)."""
-    if temperature == 0:
-        return logits.argmax(-1)
-    logits = logits.float() - logits.amax(-1, keepdim=True).float()  # else a tiny temperature overflows
-    if top_k is None and top_p is None:
-        values, ids = logits, None
-    else:
-        values, ids = logits.topk(min(top_k or logits.size(-1), logits.size(-1)), dim=-1)
-    probabilities = torch.softmax(values / temperature, dim=-1)
-    cumulative = probabilities.cumsum(-1)
-    total = cumulative[:, -1:]
-    if top_p is not None:
-        # The smallest set of the likeliest tokens that holds at least top_p: drop where the ones before suffice.
-        inside = (cumulative - probabilities) < top_p
-        total = (probabilities * inside).sum(-1, keepdim=True)
-    choice = torch.searchsorted(cumulative, uniform[:, None] * total, right=True).clamp(max=values.size(-1) - 1)
-    return (choice if ids is None else ids.gather(-1, choice))[:, 0]
-
-
-@torch.inference_mode()
-def beam_search(
-    model: GPTNeo, prompts: Sequence[list[int]], beams: int, max_new_tokens: int | None = None, stop: int | None = None
-) -> Iterator[Completion]:
-    """The likeliest continuation of every prompt that a search with so many beams finds, one after the other.
-
-    Texts compete by their mean log-probability per token, as transformers.generate(num_beams=beams) has it: candidates
-    that end are put aside, and the search ends when no text still growing could beat the worst of `beams` of those.
-    """
-    block_size = model.config.block_size
-    check_lengths(prompts, block_size)
-    max_new_tokens = min(max_new_tokens or block_size, block_size)
-    context = min(block_size, max(map(len, prompts), default=0) + max_new_tokens)
-    decoder = make_decoder(model, beams, context, exact=True)
-    for index, prompt in enumerate(prompts):
-        logits = decoder.read(DESK, prompt)[None]
-        for slot in range(beams):
-            decoder.copy(DESK, slot)
-        growing = [Beam(0.0, [], slot=0)]
-        ended: list[tuple[float, list[int], bool]] = []  # mean log-probability, tokens, whether ended by itself
-        longest = min(max_new_tokens, block_size - len(prompt))
-        for length in range(1, longest + 1):
-            scores = torch.log_softmax(logits.float(), -1) + torch.tensor([[beam.score] for beam in growing]).to(logits)
-            best, flat = scores.flatten().topk(min(2 * beams, scores.numel()))
-            candidates = [
-                (score, growing[i // scores.size(1)], i % scores.size(1))
-                for score, i in zip(best.tolist(), flat.tolist())
-            ]
-            ended += [(score / length, beam.tokens, True) for score, beam, token in candidates[:beams] if token == stop]
-            going_on = [candidate for candidate in candidates if candidate[2] != stop][:beams]
-            if length == longest:
-                ended += [(score / length, beam.tokens + [token], False) for score, beam, token in going_on]
-            ended = sorted(ended, key=lambda text: -text[0])[:beams]
-            if not going_on or len(ended) == beams and going_on[0][0] / length <= ended[-1][0]:
-                break
-            growing = grow(going_on, decoder, beams)
-            if length < longest:
-                logits = decoder.step([beam.slot for beam in growing], [beam.tokens[-1] for beam in growing])
-        yield Completion(index, ended[0][1], ended[0][2])
-
-
-@dataclass
-class Beam:
-    score: float  # log-probability of its tokens together
-    tokens: list[int]
-    slot: int  # where the decoder has all of them but the last
-
-
-def grow(candidates: list[tuple[float, Beam, int]], decoder, beams: int) -> list[Beam]:
-    """The chosen candidates as beams. The first child of a beam stays in its slot; its others get a copy elsewhere."""
-    free = set(range(beams)) - {parent.slot for _, parent, _ in candidates}
-    taken, grown = set(), []
-    for score, parent, token in candidates:
-        slot = parent.slot
-        if slot in taken:
-            slot = free.pop()
-            decoder.copy(parent.slot, slot)
-        taken.add(slot)
-        grown.append(Beam(score, parent.tokens + [token], slot))
-    return grown
-
 
 # ---- Who writes ----
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How completions are drawn; with the prompt and its number it says all of a local model's text."""
+    """How completions are drawn."""
 
     temperature: float = 1.0
     top_k: int | None = None
@@ -215,11 +50,19 @@ class Sampling:
     seed: int = 0
 
 
+Key = tuple[int, int]  # number of the prompt, number of the completion
+Continuation = tuple[int, str, bool]  # which of the prompts, its text, whether it ended by itself
+
+
 class LocalStudent:
     """A model of ours, or a published one, on this machine."""
 
     def __init__(self, model: GPTNeo, tokenizer: Tokenizer, prefix: Sequence[int], batch_size: int = 64):
         self.model, self.tokenizer, self.prefix, self.batch_size = model, tokenizer, list(prefix), batch_size
+
+    def identity(self) -> dict:
+        """Tells these weights from others of the same name."""
+        return dict(weights=f"{sum(p.double().abs().sum().item() for p in self.model.parameters()):.12e}")
 
     def encode(self, prompt: str) -> list[int]:
         """Trailing blanks go: they would split a word off. A model must be given something to begin with."""
@@ -228,19 +71,20 @@ class LocalStudent:
     def fits(self, prompt: str) -> bool:
         return len(self.encode(prompt)) < self.model.config.block_size
 
-    def complete(self, prompts: Sequence[str], keys: Sequence[tuple[int, int]], sampling: Sampling):
-        """Yields (index of the prompt, text, finished) as they come."""
+    def complete(self, prompts: Sequence[str], keys: Sequence[Key], sampling: Sampling) -> Iterator[Continuation]:
+        """As they come."""
         ids, stop = [self.encode(prompt) for prompt in prompts], self.tokenizer.end_of_text
         settings = asdict(sampling)
-        beams, seed = settings.pop("beams"), settings.pop("seed")
-        if beams > 1:
-            completions = beam_search(self.model, ids, beams, sampling.max_new_tokens, stop)
+        if settings.pop("beams") > 1:
+            completions = beam_search(self.model, ids, sampling.beams, sampling.max_new_tokens, stop)
         else:
-            completions = generate(
-                self.model, ids, **settings, seed=seed, stop=stop, batch_size=self.batch_size, keys=keys
-            )
+            completions = generate(self.model, ids, **settings, stop=stop, batch_size=self.batch_size, keys=keys)
         for completion in completions:
             yield completion.index, self.tokenizer.decode(completion.tokens), completion.finished
+
+
+class EndpointError(ValueError):
+    """What an endpoint would not do, in one line."""
 
 
 class ApiStudent:
@@ -260,44 +104,62 @@ class ApiStudent:
             raise ValueError(f"api:{name} needs OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own")
         self.client = openai.OpenAI(api_key=key or "none", max_retries=6, timeout=120)
 
+    def identity(self) -> dict:
+        return dict(base_url=str(self.client.base_url))
+
     def fits(self, prompt: str) -> bool:
         return True
 
-    def complete(self, prompts: Sequence[str], keys: Sequence[tuple[int, int]], sampling: Sampling):
+    def complete(self, prompts: Sequence[str], keys: Sequence[Key], sampling: Sampling) -> Iterator[Continuation]:
+        """As they come. When one fails, or at Ctrl-C, nothing more is asked, but what is on its way is paid for."""
         failure = None
         pool = concurrent.futures.ThreadPoolExecutor(self.REQUESTS_AT_ONCE)
-        try:
-            requests = [pool.submit(self.ask, *request, sampling) for request in zip(itertools.count(), prompts, keys)]
-            for request in concurrent.futures.as_completed(requests):
-                if request.cancelled():
-                    continue
-                if not isinstance(request.exception(), openai.OpenAIError):
+        requests = [pool.submit(self.ask, *request, sampling) for request in zip(itertools.count(), prompts, keys)]
+        waiting = set(requests)
+        while waiting:
+            try:
+                done, waiting = concurrent.futures.wait(waiting, return_when=concurrent.futures.FIRST_COMPLETED)
+            except KeyboardInterrupt as interrupt:
+                if failure:
+                    raise
+                failure, done = interrupt, set()
+                print("stopping when the answers on their way are here", file=sys.stderr)
+            for request in done:
+                if not request.exception():
                     yield request.result()
-                elif failure is None:  # no more requests; but what is on its way is paid for, and is kept
+                elif not failure:
                     failure = request.exception()
-                    pool.shutdown(wait=False, cancel_futures=True)
-        finally:
-            pool.shutdown(cancel_futures=True)
+            if failure:
+                pool.shutdown(wait=False, cancel_futures=True)
+                waiting = {request for request in waiting if not request.cancelled()}
         if failure:
-            raise ValueError(f"api:{self.name} at {self.client.base_url}: {one_line(failure)}") from failure
+            raise failure
 
-    def ask(self, i: int, prompt: str, key: tuple[int, int], sampling: Sampling) -> tuple[int, str, bool]:
+    def ask(self, i: int, prompt: str, key: Key, sampling: Sampling) -> Continuation:
         limits = {"max_tokens": sampling.max_new_tokens, "top_p": sampling.top_p}
-        answer = self.client.chat.completions.create(
-            model=self.name,
-            messages=[{"role": "system", "content": self.INSTRUCTION}, {"role": "user", "content": prompt}],
-            temperature=sampling.temperature,
-            seed=int(np.random.SeedSequence([sampling.seed, *key]).generate_state(1)[0] >> 1),
-            **{name: value for name, value in limits.items() if value is not None},
-        )
+        try:
+            answer = self.client.chat.completions.create(
+                model=self.name,
+                messages=[{"role": "system", "content": self.INSTRUCTION}, {"role": "user", "content": prompt}],
+                temperature=sampling.temperature,
+                seed=int(np.random.SeedSequence([sampling.seed, *key]).generate_state(1)[0] >> 1),
+                **{name: value for name, value in limits.items() if value is not None},
+            )
+        except (openai.OpenAIError, json.JSONDecodeError) as error:
+            raise EndpointError(f"api:{self.name} at {self.client.base_url}: {one_line(error)}") from None
+        if not getattr(answer, "choices", None):
+            raise EndpointError(
+                f"api:{self.name} at {self.client.base_url}: {one_line(answer)!r} is no completion; is that the URL of "
+                "an OpenAI-compatible endpoint? Most end in /v1"
+            )
         text = answer.choices[0].message.content or ""
         if prompt and text[:1].isalnum():  # chat models drop the blank that they would have begun with
             text = " " + text
         return i, text, answer.choices[0].finish_reason == "stop"
 
 
-def one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+def one_line(what: object) -> str:
+    return " ".join(str(what).split())[:300]
 
 
 def newest_run(out_dir: str | Path = "out") -> Path:
@@ -314,11 +176,15 @@ def load_run(run: str | Path) -> tuple[GPTNeo, Tokenizer]:
 
 def load_student(name: str, batch_size: int = 64) -> LocalStudent | ApiStudent:
     """Whoever --model names: a run of ours, hf:ID-or-directory, or api:MODEL. ValueError says what is wrong with it."""
-    if name.startswith("api:"):
-        return ApiStudent(name.removeprefix("api:"))
-    if name.startswith("hf:"):
-        directory = hub.model_directory(name.removeprefix("hf:"))
+    kind, _, rest = name.partition(":")
+    if kind == "api":
+        return ApiStudent(rest)
+    if kind == "hf":
+        directory = hub.model_directory(rest)
         model, tokenizer = GPTNeo.from_hf(directory), Tokenizer.from_hf(directory)
+        if tokenizer.vocab_size != model.config.vocab_size:
+            sizes = f"the model has {model.config.vocab_size} ids, its tokenizer {tokenizer.vocab_size}"
+            raise ValueError(f"{directory}: {sizes}; they do not belong together")
         # In our training every story follows an end of text, so a prompt does too; others are prompted without.
         follows_end_of_text = hub.read_json(directory / "config.json").get("prompt_prefix") == END_OF_TEXT
     else:
@@ -339,22 +205,18 @@ class Prompt:
 def read_prompts(path: Path) -> list[Prompt]:
     """One prompt a line; or JSON: an array, or one value a line, of strings or of {"prompt": …, "reference": …}."""
     try:
-        text = path.read_text(encoding="utf-8-sig").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: cannot be read ({getattr(error, 'strerror', 'not UTF-8 text')})") from None
-    rows = text.splitlines()
-    try:
-        if path.suffix == ".json":
-            rows = json.loads(text)
-        elif path.suffix == ".jsonl":
-            rows = [json.loads(row) for row in rows if row.strip()]
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: not JSON ({one_line(error)})") from None
+        text = path.read_text(encoding="utf-8-sig")
+        rows = [row for row in text.split("\n") if row.strip()]  # not splitlines: JSON may hold U+2028
+        if path.suffix in (".json", ".jsonl"):
+            rows = json.loads(text) if path.suffix == ".json" else [json.loads(row) for row in rows]
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: cannot be read ({getattr(error, 'strerror', one_line(error))})") from None
     prompts = []
     for number, row in enumerate(rows if isinstance(rows, list) else [rows], 1):
         row = row if isinstance(row, dict) else {"prompt": row}
         prompt, reference = row.get("prompt"), row.get("reference")
-        if not isinstance(prompt, str) or not isinstance(reference, str | None):
+        is_text = isinstance(prompt, str) and isinstance(reference, str | None)
+        if not is_text or re.search("[\ud800-\udfff]", prompt + (reference or "")):
             raise ValueError(f'{path}: prompt {number} must be a text, or an object such as {{"prompt": "Once upon"}}')
         if prompt.strip():
             prompts.append(Prompt(prompt.rstrip(), reference))
@@ -383,24 +245,28 @@ def cut_story(story: str, share: float) -> Prompt:
 # ---- What is kept ----
 
 
-def write_samples(path: Path, student, facts: dict, prompts: list[Prompt], n: int, sampling: Sampling) -> None:
-    """Writes `path`, a JSON object for every completion, in the order of the prompts.
+def write_samples(path: Path, student, facts: dict, prompts: dict[int, Prompt], n: int, sampling: Sampling) -> None:
+    """Writes `path`: a JSON object for each of n completions of every prompt (by its number), in their order.
 
-    While it goes on they gather in <path>.part; after an interruption, what is there already is not asked for again.
+    While it goes on they gather in <path>.part. What a call with the same settings has left there or in `path`, whether
+    interrupted or with a smaller n, is not asked for again; what is of other settings is kept under another name.
     """
     part = path.with_name(path.name + ".part")
+    facts = facts | student.identity() | asdict(sampling)
     wanted = {
-        (i, j): facts
-        | asdict(sampling)
-        | dict(prompt_index=i, sample_index=j, prompt=prompt.text, reference=prompt.reference)
-        for i, prompt in enumerate(prompts)
+        (i, j): facts | dict(prompt_index=i, sample_index=j, prompt=prompt.text, reference=prompt.reference)
+        for i, prompt in prompts.items()
         for j in range(n)
     }
-    done = {key: row for key, row in read_part(part).items() if row.items() >= wanted.get(key, {"": 0}).items()}
-    if not done:
-        put_aside(part)
-    write_rows(part, list(done.values()))  # without the line that was cut
+    done = {}
+    for file in (path, part):
+        rows = read_rows(file)
+        of_use = {key: row for key, row in rows.items() if row.items() >= wanted.get(key, {"": 0}).items()}
+        if len(of_use) < len(rows):
+            put_aside(file)
+        done |= of_use
     missing = [key for key in wanted if key not in done]
+    write_rows(part, done.values())
     bar = tqdm(desc="writing", total=len(wanted), initial=len(done), unit="story", disable=None, delay=1)
     with part.open("a", encoding="utf-8") as file, bar:
         for i, text, finished in student.complete([prompts[i].text for i, _ in missing], missing, sampling):
@@ -409,37 +275,34 @@ def write_samples(path: Path, student, facts: dict, prompts: list[Prompt], n: in
             file.flush()
             done[missing[i]] = row
             bar.update()
-    put_aside(path)
-    write_rows(path, [done[key] for key in wanted])
+    write_rows(path, (done[key] for key in wanted))
     part.unlink()
 
 
-def write_rows(path: Path, rows: list[dict]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    temporary.replace(path)
-
-
-def read_part(part: Path) -> dict[tuple[int, int], dict]:
-    """What an interrupted call had written; its last line may be cut."""
+def read_rows(path: Path) -> dict[Key, dict]:
+    """What an earlier call had written; its last line may be cut."""
     rows = {}
-    for line in part.read_text(encoding="utf-8", errors="replace").splitlines() if part.exists() else []:
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else []:
         try:
             row = json.loads(line)
-        except json.JSONDecodeError:
+            rows[row["prompt_index"], row["sample_index"]] = row
+        except (ValueError, TypeError, KeyError):
             continue
-        rows[row["prompt_index"], row["sample_index"]] = row
     return rows
+
+
+def write_rows(path: Path, rows) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    hub.write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
 
 
 def put_aside(path: Path) -> None:
     """Renames what stands at `path`, so that nothing is lost by writing there: samples.jsonl -> samples-1.jsonl."""
-    if path.exists():
-        names = (path.with_name(f"{path.stem}-{i}{path.suffix}") for i in itertools.count(1))
-        free = next(name for name in names if not name.exists())
-        path.rename(free)
-        print(f"{path} existed: kept as {free}")
+    stem, dot, endings = path.name.partition(".")
+    names = (path.with_name(f"{stem}-{i}{dot}{endings}") for i in itertools.count(1))
+    free = next(name for name in names if not name.exists())
+    path.rename(free)
+    print(f"{path} was of other settings or weights: kept as {free}")
 
 
 # ---- The command line ----
@@ -447,25 +310,21 @@ def put_aside(path: Path) -> None:
 
 def stream_story(student: LocalStudent, prompt: str, sampling: Sampling) -> None:
     """Prints the prompt and one continuation while it is written."""
-    tokenizer = student.tokenizer
+    tokenizer, settings = student.tokenizer, asdict(sampling)
+    del settings["beams"]
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")  # a character may take several tokens
 
     def show(_, token):
         print(decoder.decode(tokenizer.decode_bytes([token])), end="", flush=True)
 
     print(prompt.rstrip(), end="", flush=True)
-    settings = asdict(sampling)
-    del settings["beams"]
-    ids = [student.encode(prompt)]
-    (completion,) = generate(
-        student.model, ids, **settings, stop=tokenizer.end_of_text, batch_size=1, keys=[(0, 0)], on_token=show
-    )
+    settings |= dict(stop=tokenizer.end_of_text, batch_size=1, keys=[(0, 0)], on_token=show)
+    (completion,) = generate(student.model, [student.encode(prompt)], **settings)
     print(decoder.decode(b"", final=True) + ("" if completion.finished else " [cut here]"))
 
 
 def print_stories(student, prompt: str, n: int, sampling: Sampling) -> None:
-    keys = [(0, j) for j in range(n)]
-    completions = student.complete([prompt] * n, keys, sampling)
+    completions = student.complete([prompt] * n, [(0, j) for j in range(n)], sampling)
     bar = tqdm(completions, "writing", total=n, unit="story", disable=None, delay=1, leave=False)
     stories = [prompt.rstrip() + text + ("" if finished else " [cut here]") for _, text, finished in sorted(bar)]
     print("\n\n".join(stories))
@@ -483,7 +342,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--cut", type=float, default=0.5, help="share of its words that --eval shows of a story")
     parser.add_argument("--data", type=Path, help="corpus of --eval (default: that of the run)")
     parser.add_argument("--n", type=int, help="completions of each prompt (default: 3; 10 with --prompts and --eval)")
-    parser.add_argument("--temperature", type=float, default=1.0, help="0 is greedy, 1 as the model has it")
+    parser.add_argument("--temperature", type=float, help="1, the default, is as the model has it; 0 is greedy")
     parser.add_argument("--top_k", type=int, help="draw from the k likeliest tokens")
     parser.add_argument("--top_p", type=float, help="draw from the likeliest tokens that hold this share together")
     parser.add_argument("--beams", type=int, default=1, help="search with so many beams instead of drawing")
@@ -497,7 +356,7 @@ def parse_arguments() -> argparse.Namespace:
         ("eval", args.eval is None or args.eval >= 1, "at least 1"),
         ("cut", 0 < args.cut < 1, "between 0 and 1"),
         ("n", args.n is None or args.n >= 1, "at least 1"),
-        ("temperature", args.temperature >= 0, "0 or more"),
+        ("temperature", args.temperature is None or args.temperature >= 0, "0 or more"),
         ("top_k", args.top_k is None or args.top_k >= 1, "at least 1"),
         ("top_p", args.top_p is None or 0 < args.top_p <= 1, "above 0 and at most 1"),
         ("beams", args.beams >= 1, "at least 1"),
@@ -507,15 +366,18 @@ def parse_arguments() -> argparse.Namespace:
     ):
         if not ok:
             parser.error(f"--{name} must be {what}, not {getattr(args, name)}")
-    always_the_same = args.beams > 1 or args.temperature == 0
-    if always_the_same and (args.n or 1) > 1:
+    if args.beams > 1 and (args.temperature or args.top_k or args.top_p):
+        parser.error("--beams searches for the likeliest text: it takes no --temperature, --top_k or --top_p")
+    if args.temperature is None:
+        args.temperature = 0.0 if args.beams > 1 else 1.0
+    if args.temperature == 0 and (args.n or 1) > 1:
         parser.error(f"--n {args.n} with --beams or temperature 0 would write the same text {args.n} times")
-    args.n = args.n or (1 if always_the_same else 3 if args.eval is None and args.prompts is None else 10)
-    is_api = (args.model or "").startswith("api:")
-    if is_api and (args.top_k or args.beams > 1 or args.stream):
-        parser.error("an api: model takes no --top_k, --beams or --stream")
-    if args.stream and (args.beams > 1 or args.eval or args.prompts or args.out):
+    to_read = args.eval is None and args.prompts is None and args.out is None
+    if args.stream and (args.beams > 1 or not to_read or args.n):
         parser.error("--stream prints one story of one --prompt, as it is drawn")
+    if (args.model or "").startswith("api:") and (args.top_k or args.beams > 1 or args.stream):
+        parser.error("an api: model takes no --top_k, --beams or --stream")
+    args.n = args.n or (1 if args.temperature == 0 else 3 if to_read else 10)
     return args
 
 
@@ -524,24 +386,34 @@ def main():
     sys.stdout.reconfigure(errors="replace")  # no terminal is too old for a story
     try:
         write(args)
-    except (KeyboardInterrupt, BrokenPipeError):  # Ctrl-C, or `| head` has seen enough
+    except KeyboardInterrupt:
+        print("\nsample.py: stopped; what was written is kept, the same call goes on", file=sys.stderr, flush=True)
+        os._exit(1)  # without waiting for requests that are on their way
+    except BrokenPipeError:  # `| head` has seen enough
         sys.stderr.close()  # Python would complain that it could not flush
         sys.exit(1)
-    except (ValueError, DataError, OSError) as error:
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        sys.exit(f"sample.py: {where}{error.strerror}; mend that (make room?), then repeat the call: it goes on")
+    except (ValueError, DataError) as error:
         sys.exit(f"sample.py: {error}")
+    except torch.OutOfMemoryError:
+        sys.exit(f"sample.py: out of memory; lower --batch_size, which is {args.batch_size}")
 
 
 def write(args: argparse.Namespace) -> None:
     name = args.model or str(newest_run())
+    if not name.startswith(("hf:", "api:")):
+        name = str(Path(name))
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.beams, args.max_new_tokens, args.seed)
     student = load_student(name, args.batch_size)
     if args.prompts:
-        prompts = read_prompts(args.prompts)
+        prompts = dict(enumerate(read_prompts(args.prompts)))
     elif args.eval:
-        prompts = evaluation_prompts(args.data or corpus_of(name), args.eval, args.cut)
+        prompts = dict(enumerate(evaluation_prompts(args.data or corpus_of(name), args.eval, args.cut)))
     else:
-        prompts = [Prompt(args.prompt.rstrip())]
-    fitting = [prompt for prompt in prompts if student.fits(prompt.text)]
+        prompts = {0: Prompt(args.prompt.rstrip())}
+    fitting = {i: prompt for i, prompt in prompts.items() if student.fits(prompt.text)}
     if len(fitting) < len(prompts):
         what = f"{len(prompts) - len(fitting)} of {len(prompts)} prompts do not fit into the context of {name}"
         if not args.eval or not fitting:
@@ -550,11 +422,11 @@ def write(args: argparse.Namespace) -> None:
     if args.stream:
         stream_story(student, args.prompt, sampling)
     elif args.prompts or args.eval or args.out:
-        n_texts = f"{len(fitting)} prompts x {args.n} completions"
-        path = args.out or directory_of(name) / "samples.jsonl"
+        path = args.out or directory_of(name)
+        path = path / "samples.jsonl" if path.is_dir() or not args.out else path
         facts = dict(model=name, cut=args.cut if args.eval else None)
         write_samples(path, student, facts, fitting, args.n, sampling)
-        print(f"{n_texts} by {name} are in {path}. Next: python grade.py {path.parent}")
+        print(f"{len(fitting)} prompts x {args.n} completions by {name} are in {path}, one JSON object a line")
     else:
         print_stories(student, args.prompt, args.n, sampling)
         print(f"\n{args.n} by {name}, seed {args.seed}, temperature {args.temperature}.", file=sys.stderr)
@@ -562,19 +434,17 @@ def write(args: argparse.Namespace) -> None:
 
 def directory_of(model: str) -> Path:
     """Where its samples belong: in the run itself, in out/roneneldan--TinyStories-8M, in out/api--gpt-3.5-turbo."""
-    if model.startswith("api:"):
-        return Path("out", model.replace(":", "--").replace("/", "--"))
-    path = Path(model.removeprefix("hf:"))
-    if model.startswith("hf:"):
-        return Path("out", path.resolve().name if path.is_dir() else str(path).replace("/", "--"))
-    return path if path.is_dir() else path.parent
+    kind, _, rest = model.partition(":")
+    if kind == "api":
+        return Path("out", f"api--{rest.replace('/', '--')}")
+    if kind == "hf":
+        return Path("out", Path(rest).resolve().name if Path(rest).is_dir() else rest.replace("/", "--"))
+    return Path(model) if Path(model).is_dir() else Path(model).parent
 
 
 def corpus_of(model: str) -> Path:
     if model.startswith(("hf:", "api:")):
-        raise ValueError(
-            f"--eval with {model} needs --data, a corpus that prepare.py has made: --data data/tinystories"
-        )
+        raise ValueError(f"--eval with {model} needs --data, a corpus that prepare.py made, such as data/tinystories")
     config = load_checkpoint(model)["train_config"]
     return Path(config["data_dir"], config["data"])
 

@@ -549,7 +549,7 @@ def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
         f"{run}: {model.num_params():,} parameters, {len(train_tokens):,} training tokens of {config.data}, "
         f"{tokens_per_step:,} tokens a step\n{device.type}, {str(dtype).removeprefix('torch.')}, "
         + (f"not compiled: {obstacle}" if obstacle else "compiling at the first step (up to a minute)")
-        + ("" if device.type != "cpu" or have_kernels() else "; cpp/attention.cpp could not be built: PyTorch's serves"),
+        + ("" if device.type != "cpu" or have_kernels() else "; no C++ compiler: PyTorch's kernels serve"),
         flush=True,
     )
     with write_atomically(run / "config.json") as temporary:

@@ -29,17 +29,23 @@ static inline void store(bf16 &to, float x) {  // round to nearest, ties to even
 
 static inline vec splat(float x) { return x - vec{}; }
 
-static inline vec load(const float *x) { return *(const vec *)x; }
-static inline vec load(const bf16 *x) {
-    typedef uint16_t halves __attribute__((vector_size(32)));
-    ivec bits = __builtin_convertvector(*(const halves *)x, ivec) << 16;
-    return (vec)bits;
+// 16 numbers from or to anywhere: memcpy, as they may not be aligned.
+typedef uint16_t halves __attribute__((vector_size(32)));
+static inline vec load(const float *x) {
+    vec v;
+    memcpy(&v, x, sizeof v);
+    return v;
 }
-static inline void store(float *to, vec x) { *(vec *)to = x; }
+static inline vec load(const bf16 *x) {
+    halves h;
+    memcpy(&h, x, sizeof h);
+    return (vec)(__builtin_convertvector(h, ivec) << 16);
+}
+static inline void store(float *to, vec x) { memcpy(to, &x, sizeof x); }
 static inline void store(bf16 *to, vec x) {
-    typedef uint16_t halves __attribute__((vector_size(32)));
     ivec bits = (ivec)x;
-    *(halves *)to = __builtin_convertvector((bits + 0x7fff + ((bits >> 16) & 1)) >> 16, halves);
+    halves h = __builtin_convertvector((bits + 0x7fff + ((bits >> 16) & 1)) >> 16, halves);
+    memcpy(to, &h, sizeof h);
 }
 
 static inline float sum(vec x) {  // by halves: a chain of 16 additions would wait for each of them

@@ -1,11 +1,13 @@
-"""The generation engine: the cache changes nothing, neighbours change nothing, nothing is cut silently."""
+"""sample.py: what is continued, by whom, and what is kept of it, through mistakes and interruptions."""
 
 import dataclasses
 import http.server
 import json
+import signal
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -14,184 +16,9 @@ from conftest import ROOT
 
 import prepare
 import sample
-from model import CHECKPOINT_FORMAT, GPTNeo, GPTNeoConfig
-from sample import LocalStudent, beam_search, cut_story, draw, generate, load_run, newest_run, read_prompts
+from model import CHECKPOINT_FORMAT, GPTNeo, GPTNeoConfig, from_checkpoint, load_checkpoint
+from sample import LocalStudent, cut_story, load_run, newest_run, read_prompts
 from tokenizer import GPT2_VOCAB_SIZE, cut, gpt2
-
-PROMPTS = [[3, 1, 4], [1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9], [3], [2, 3, 8], [4, 6, 2, 6]]
-
-
-@pytest.fixture(scope="module")
-def model() -> GPTNeo:
-    torch.manual_seed(0)
-    model = GPTNeo(GPTNeoConfig(vocab_size=60, block_size=32, n_layer=3, n_head=4, n_embd=32, window_size=6)).eval()
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return model
-
-
-def completions(model, prompts, **settings):
-    return {completion.index: completion for completion in generate(model, prompts, **settings)}
-
-
-@torch.inference_mode()
-def greedy_without_cache(model, prompt, stop):
-    """The textbook loop: the whole text through the whole model for every token."""
-    text = list(prompt)
-    while len(text) < model.config.block_size:
-        token = model(torch.tensor([text]))[0][0, -1].argmax().item()
-        if token == stop:
-            return text[len(prompt) :], True
-        text.append(token)
-    return text[len(prompt) :], False
-
-
-@pytest.mark.parametrize("batch_size", [1, 2, 5])
-def test_greedy_text_is_that_of_the_uncached_model(model, batch_size):
-    texts = [greedy_without_cache(model, prompt, stop=None)[0] for prompt in PROMPTS]
-    # a token at which some of the completions end, and others do not
-    stop = next(token for token in range(60) if {token in text for text in texts} == {True, False})
-    result = completions(model, PROMPTS, temperature=0, stop=stop, batch_size=batch_size)
-    assert sorted(result) == list(range(len(PROMPTS)))
-    for index, prompt in enumerate(PROMPTS):
-        tokens, finished = greedy_without_cache(model, prompt, stop)
-        assert (result[index].tokens, result[index].finished) == (tokens, finished)
-
-
-@pytest.mark.parametrize("settings", [{}, dict(top_k=5), dict(top_p=0.7), dict(top_k=20, top_p=0.9, temperature=1.5)])
-def test_a_prompts_text_does_not_depend_on_its_batch(model, settings):
-    alone = completions(model, PROMPTS, seed=1, stop=0, batch_size=1, **settings)
-    for batch_size in (2, 3, 5):
-        assert completions(model, PROMPTS, seed=1, stop=0, batch_size=batch_size, **settings) == alone
-    assert completions(model, PROMPTS[:2], seed=1, stop=0, **settings) == {i: alone[i] for i in range(2)}
-    assert completions(model, PROMPTS, seed=2, stop=0, **settings) != alone
-    twins = completions(model, [PROMPTS[0]] * 2, seed=1, **settings)
-    assert twins[0].tokens != twins[1].tokens
-
-
-def test_the_end_of_the_context_is_reported(model):
-    result = completions(model, PROMPTS, temperature=0, stop=None)
-    for index, prompt in enumerate(PROMPTS):
-        assert not result[index].finished
-        assert len(prompt) + len(result[index].tokens) == model.config.block_size
-    short = completions(model, PROMPTS, temperature=0, stop=None, max_new_tokens=4)
-    assert [short[i].tokens for i in range(5)] == [result[i].tokens[:4] for i in range(5)]
-
-
-def test_a_key_says_what_is_drawn(model):
-    """Whatever the place in the list: that is what lets an interrupted run go on, and n grow."""
-    keys = [(0, 0), (0, 1), (1, 0), (1, 1)]
-    prompts = [PROMPTS[0], PROMPTS[0], PROMPTS[1], PROMPTS[1]]
-    all_of_them = completions(model, prompts, seed=3, stop=0, keys=keys)
-    some = completions(model, prompts[3:0:-2], seed=3, stop=0, keys=keys[3:0:-2])
-    assert [some[0].tokens, some[1].tokens] == [all_of_them[3].tokens, all_of_them[1].tokens]
-
-
-@pytest.mark.parametrize("beams, max_new_tokens", [(2, 12), (5, 12), (2, 27), (5, 27)])
-def test_beam_search_finds_what_transformers_finds(beams, max_new_tokens):
-    from test_model import as_transformers  # here, as it needs transformers
-
-    ended_by_itself = 0
-    for seed in range(6):
-        torch.manual_seed(seed)
-        model = GPTNeo(GPTNeoConfig(vocab_size=30, block_size=48, n_layer=2, n_head=2, n_embd=16, window_size=6)).eval()
-        for name, parameter in model.named_parameters():
-            torch.nn.init.normal_(parameter, mean=1.0 if "ln" in name and "weight" in name else 0.0, std=0.4)
-        prompts = [torch.randint(30, (length,)).tolist() for length in (1, 7, 21)]
-        for completion in beam_search(model, prompts, beams, max_new_tokens, stop=seed):
-            prompt = torch.tensor([prompts[completion.index]])
-            settings = dict(max_new_tokens=max_new_tokens, eos_token_id=seed, pad_token_id=seed)
-            theirs = (
-                as_transformers(model)
-                .generate(prompt, attention_mask=torch.ones_like(prompt), num_beams=beams, do_sample=False, **settings)[
-                    0, prompt.size(1) :
-                ]
-                .tolist()
-            )
-            finished = seed in theirs
-            assert completion.tokens == (theirs[: theirs.index(seed)] if finished else theirs)
-            assert completion.finished == finished
-            ended_by_itself += finished
-    assert 0 < ended_by_itself < 18
-
-
-def test_a_beam_search_that_fills_the_context_says_so(model):
-    (completion,) = beam_search(model, [PROMPTS[0]], beams=3)
-    assert len(completion.tokens) == 32 - 3 and not completion.finished
-
-
-@pytest.fixture(scope="module")
-def trained() -> GPTNeo:
-    """A model that has learned something: to count up to 20 from anywhere, and then stop."""
-    torch.manual_seed(0)
-    model = GPTNeo(GPTNeoConfig(vocab_size=40, block_size=48, n_layer=2, n_head=4, n_embd=32, window_size=6))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for _ in range(150):
-        text = (torch.randint(20, (16, 1)) + torch.arange(49)).clamp(max=20)
-        loss = model(text[:, :-1], text[:, 1:])[1]
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert loss < 0.2
-    return model.eval()
-
-
-def test_the_same_holds_for_a_trained_model(trained):
-    prompts = [[5, 6], [0, 1, 2, 3], [11], [17, 18]]
-    result = completions(trained, prompts, temperature=0, stop=20)
-    for index, prompt in enumerate(prompts):
-        assert (result[index].tokens, result[index].finished) == greedy_without_cache(trained, prompt, stop=20)
-        assert result[index].tokens == list(range(prompt[-1] + 1, 20))
-    alone = completions(trained, prompts, temperature=1.5, seed=1, stop=20, batch_size=1)
-    assert completions(trained, prompts, temperature=1.5, seed=1, stop=20, batch_size=3) == alone
-    endless = completions(trained, prompts, temperature=0, stop=39)
-    for index, prompt in enumerate(prompts):
-        assert len(prompt) + len(endless[index].tokens) == 48 and not endless[index].finished
-
-
-def test_tokens_are_reported_as_they_are_written(model):
-    written = {i: [] for i in range(len(PROMPTS))}
-    result = completions(model, PROMPTS, stop=0, batch_size=2, on_token=lambda i, token: written[i].append(token))
-    assert written == {i: completion.tokens for i, completion in result.items()}
-
-
-@pytest.mark.parametrize("length", [0, 32, 40])
-def test_a_prompt_that_does_not_fit_is_named(model, length):
-    with pytest.raises(ValueError, match=f"prompt 1 has {length} tokens; this model's context takes 1 to 31"):
-        list(generate(model, [[1], [1] * length]))
-
-
-LOGITS = torch.tensor([1.0, 3.0, 2.0, 0.0, 2.5])
-
-
-@pytest.mark.parametrize("temperature, top_k, top_p", [(1, None, None), (0.5, 3, None), (2, None, 0.8), (1, 4, 0.6)])
-def test_draws_follow_the_distribution(temperature, top_k, top_p):
-    """Shares of 50,000 draws against probabilities worked out the plain way, in NumPy."""
-    weights = np.exp(LOGITS.numpy() / temperature)
-    order = np.argsort(-weights)
-    kept = order[: top_k or 5]
-    if top_p:
-        share = weights[kept] / weights[kept].sum()
-        kept = kept[: int(np.searchsorted(np.cumsum(share), top_p)) + 1]
-    expected = np.zeros(5)
-    expected[kept] = weights[kept] / weights[kept].sum()
-
-    uniform = torch.rand(50_000, generator=torch.Generator().manual_seed(0))
-    tokens = draw(LOGITS.expand(50_000, 5), uniform, temperature, top_k, top_p)
-    shares = np.bincount(tokens.numpy(), minlength=5) / 50_000
-    assert abs(shares - expected).max() < 0.01
-    assert shares[expected == 0].sum() == 0
-
-
-def test_draws_at_the_edges():
-    for uniform in (0.0, 1 - 2**-24):
-        for top_k, top_p in ((None, None), (2, None), (None, 0.5), (1, 0.1)):
-            token = draw(LOGITS[None], torch.tensor([uniform]), 1.0, top_k, top_p).item()
-            assert 0 <= token < 5
-    assert draw(LOGITS[None], torch.tensor([0.999]), 1.0, 1, None).item() == 1
-    assert draw(LOGITS[None], torch.tensor([0.999]), 1e-40, None, None).item() == 1
-    assert draw(LOGITS[None], torch.tensor([0.999]), 0, None, None).item() == 1
-
 
 # What is continued
 
@@ -210,11 +37,15 @@ def test_prompts_are_read_from_lines_and_from_json(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(["Once upon", rows[1]]))
     (tmp_path / "a.jsonl").write_text("\n\n".join(map(json.dumps, rows)))
     assert read_prompts(tmp_path / "a.txt") == [one, sample.Prompt("There was")]
+    (tmp_path / "odd.jsonl").write_text('"Once\u2028upon a"\n')
+    assert read_prompts(tmp_path / "odd.jsonl") == [sample.Prompt("Once\u2028upon a")]
     assert read_prompts(tmp_path / "a.json") == read_prompts(tmp_path / "a.jsonl") == [one, two]
     for name, text, message in (
         ("none.txt", None, "cannot be read"),
         ("empty.txt", " \n", "no prompt in it"),
-        ("b.json", "{", "not JSON"),
+        ("b.json", "{", "cannot be read"),
+        ("d.json", "[" * 100_000, "cannot be read"),
+        ("e.json", '["\\ud800"]', "prompt 1 must be a text"),
         ("b.jsonl", '"good"\n{"text": "x"}', "prompt 2 must be a text"),
         ("c.json", "3", "prompt 1 must be a text"),
     ):
@@ -366,8 +197,8 @@ def test_samples_of_the_evaluation_set(run, corpus, sample_py, tmp_path):
     args = ("--eval", "4", "--n", "3", "--data", "data/tiny", "--max_new_tokens", "6", "--cut", "0.4", "--seed", "5")
     code, printed = sample_py(*args)
     assert code == 0
-    assert printed.out == (
-        "4 prompts x 3 completions by out/tiny are in out/tiny/samples.jsonl. Next: python grade.py out/tiny\n"
+    assert (
+        printed.out == "4 prompts x 3 completions by out/tiny are in out/tiny/samples.jsonl, one JSON object a line\n"
     )
     rows = rows_of(run / "samples.jsonl")
     assert [(row["prompt_index"], row["sample_index"]) for row in rows] == [(i, j) for i in range(4) for j in range(3)]
@@ -379,38 +210,96 @@ def test_samples_of_the_evaluation_set(run, corpus, sample_py, tmp_path):
     assert all(settings.items() <= row.items() and row["finished"] is False for row in rows)
     assert sorted(path.name for path in run.iterdir()) == ["ckpt.pt", "samples.jsonl"]
 
-    # More completions leave those that were there as they were, and the earlier file is kept.
-    code, printed = sample_py(*args[:3], "5", *args[4:], "--batch_size", "2")
-    more = rows_of(run / "samples.jsonl")
-    assert [row for row in more if row["sample_index"] < 3] == rows
-    assert "out/tiny/samples.jsonl existed: kept as out/tiny/samples-1.jsonl" in printed.out
-    assert rows_of(run / "samples-1.jsonl") == rows
+
+ARGS = ("--prompts", "prompts.txt", "--max_new_tokens", "5", "--n")
 
 
-def test_an_interrupted_call_goes_on_where_it_was(run, sample_py, tmp_path, monkeypatch):
+@pytest.fixture
+def asked(run, tmp_path, monkeypatch) -> list:
+    """prompts.txt, and which completions the model is asked for."""
     (tmp_path / "prompts.txt").write_text("Once upon\nThere was\nOne day\n")
-    args = ("--prompts", "prompts.txt", "--n", "4", "--max_new_tokens", "5")
-    assert sample_py(*args)[0] == 0
+    keys_asked = []
+    complete = LocalStudent.complete
+
+    def watched(self, prompts, keys, sampling):
+        keys_asked.extend(keys)
+        return complete(self, prompts, keys, sampling)
+
+    monkeypatch.setattr(LocalStudent, "complete", watched)
+    return keys_asked
+
+
+def test_more_completions_are_added_to_those_that_are_there(run, sample_py, asked):
+    assert sample_py(*ARGS, "2")[0] == 0
+    few = rows_of(run / "samples.jsonl")
+    asked.clear()
+    assert sample_py(*ARGS, "4", "--batch_size", "3")[0] == 0
+    assert sorted(asked) == [(i, j) for i in range(3) for j in (2, 3)]
+    many = rows_of(run / "samples.jsonl")
+    assert [row for row in many if row["sample_index"] < 2] == few
+    (run / "samples.jsonl").unlink()
+    assert sample_py(*ARGS, "4")[0] == 0
+    assert rows_of(run / "samples.jsonl") == many
+    assert sample_py(*ARGS, "1")[0] == 0  # fewer: what there was is kept
+    assert rows_of(run / "samples.jsonl") == [row for row in many if row["sample_index"] < 1]
+    assert rows_of(run / "samples-1.jsonl") == many
+
+
+def test_an_interrupted_call_goes_on_where_it_was(run, sample_py, asked):
+    assert sample_py(*ARGS, "4")[0] == 0
     whole = rows_of(run / "samples.jsonl")
     part = run / "samples.jsonl.part"
     lines = (run / "samples.jsonl").read_text().splitlines(keepends=True)
-    part.write_text("".join([lines[5], lines[2], lines[7][:20]]))  # killed while it wrote the third
-    asked = []
-    complete = LocalStudent.complete
-    monkeypatch.setattr(
-        LocalStudent,
-        "complete",
-        lambda self, texts, keys, how: (asked.extend(keys), complete(self, texts, keys, how))[1],
-    )
-    assert sample_py(*args)[0] == 0
+    (run / "samples.jsonl").unlink()
+    part.write_text("".join([lines[5], "[1]\n", lines[2], lines[7][:20]]))  # killed while it wrote the last
+    asked.clear()
+    assert sample_py(*ARGS, "4")[0] == 0
     assert rows_of(run / "samples.jsonl") == whole
     assert len(asked) == 10 and not {(0, 2), (1, 1)} & set(asked)
     assert not part.exists()
 
-    part.write_text(lines[0])  # of another seed: not mixed in, and not lost
-    assert sample_py(*args, "--seed", "1")[0] == 0
+
+def test_what_other_settings_or_weights_wrote_is_kept_apart(run, sample_py, asked):
+    assert sample_py(*ARGS, "2")[0] == 0
+    first = (run / "samples.jsonl").read_text()
+    (run / "samples.jsonl").rename(run / "samples.jsonl.part")
+    code, printed = sample_py(*ARGS, "2", "--seed", "1")
+    assert code == 0 and "kept as out/tiny/samples-1.jsonl.part" in printed.out
     assert all(row["seed"] == 1 for row in rows_of(run / "samples.jsonl"))
-    assert (run / "samples.jsonl-1.part").read_text() == lines[0]
+    assert (run / "samples-1.jsonl.part").read_text() == first
+
+    checkpoint = torch.load(run / "ckpt.pt", weights_only=True)
+    checkpoint["model"]["ln_f.bias"] += 1
+    torch.save(checkpoint, run / "ckpt.pt")
+    asked.clear()
+    code, printed = sample_py(*ARGS, "2", "--seed", "1")
+    assert len(asked) == 6 and "kept as out/tiny/samples-1.jsonl" in printed.out
+
+
+def test_out_may_be_a_directory_or_a_file(run, sample_py, asked, tmp_path):
+    assert sample_py(*ARGS, "1", "--out", "out/tiny")[0] == 0
+    assert len(rows_of(run / "samples.jsonl")) == 3 and (run / "ckpt.pt").exists()
+    assert sample_py(*ARGS, "1", "--out", "new/place.jsonl")[0] == 0
+    assert len(rows_of(tmp_path / "new" / "place.jsonl")) == 3
+
+
+def test_a_full_disk_loses_nothing(run, asked, tmp_path):
+    """A limit on the size of files stands for it; the same call goes on when there is room."""
+    command = f"ulimit -f 4; exec {sys.executable} {ROOT / 'sample.py'} {' '.join(ARGS)} 200"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("sample.py: ") and "make room" in done.stderr.splitlines()[-1]
+    rows = rows_of_part(run)
+    assert 0 < len(rows) < 600
+    again = subprocess.run(
+        [sys.executable, ROOT / "sample.py", *ARGS, "200"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert again.returncode == 0
+    assert all(row in rows_of(run / "samples.jsonl") for row in rows)
+
+
+def rows_of_part(run) -> list[dict]:
+    return list(sample.read_rows(run / "samples.jsonl.part").values())
 
 
 def test_greedy_and_beams_are_written_once(run, sample_py):
@@ -418,8 +307,12 @@ def test_greedy_and_beams_are_written_once(run, sample_py):
         assert sample_py("--prompt", "Once", *how, "--max_new_tokens", "5", "--out", "out/once.jsonl")[0] == 0
         (row,) = rows_of(run.parent / "once.jsonl")
         assert row["prompt"] == "Once" and row["reference"] is None
+        (run.parent / "once.jsonl").unlink()
         code, printed = sample_py("--prompt", "Once", "--n", "2", *how)
         assert code == 2 and "would write the same text 2 times" in printed.err
+    assert row["temperature"] == 0 and row["beams"] == 5
+    assert "it takes no --temperature" in sample_py("--beams", "3", "--temperature", "1")[1].err
+    assert "--stream prints one story" in sample_py("--stream", "--n", "2")[1].err
 
 
 def test_stories_too_long_for_the_context_are_left_out_of_the_evaluation(run, sample_py, tmp_path):
@@ -427,7 +320,16 @@ def test_stories_too_long_for_the_context_are_left_out_of_the_evaluation(run, sa
     prepare.prepare(tmp_path / "data" / "long", ["long"], ["Another story."], stories, 300, 0.1, 0, 1)
     code, printed = sample_py("--eval", "3", "--n", "1", "--data", "data/long", "--max_new_tokens", "2")
     assert code == 0 and "1 of 3 prompts do not fit into the context of out/tiny and are left out" in printed.out
-    assert len(rows_of(run / "samples.jsonl")) == 2
+    assert [row["prompt_index"] for row in rows_of(run / "samples.jsonl")] == [0, 2]  # numbers stay with their stories
+
+
+def test_a_tokenizer_of_another_model_is_refused(run, sample_py, tmp_path):
+    checkpoint = load_checkpoint(run)
+    from_checkpoint(checkpoint).to_hf(tmp_path / "exported", cut(np.zeros(GPT2_VOCAB_SIZE), 300))
+    assert sample_py("--model", "hf:exported", "--max_new_tokens", "3")[0] == 0
+    cut(np.zeros(GPT2_VOCAB_SIZE), 400).to_hf(tmp_path / "exported")
+    code, _ = sample_py("--model", "hf:exported")
+    assert code == "sample.py: exported: the model has 300 ids, its tokenizer 400; they do not belong together"
 
 
 # A model behind an endpoint
@@ -442,7 +344,8 @@ class Endpoint(http.server.BaseHTTPRequestHandler):
         status, text = self.server.answer(len(self.server.requests), request)
         choice = dict(index=0, message=dict(role="assistant", content=text), finish_reason="stop")
         facts = dict(id="1", object="chat.completion", created=0, model="m", choices=[choice])
-        body = json.dumps(facts if status == 200 else dict(error=dict(message=text))).encode()
+        raw = getattr(self.server, "raw", None)
+        body = raw.encode() if raw else json.dumps(facts if status == 200 else dict(error=dict(message=text))).encode()
         self.send_response(status)
         for name, value in (("Content-Type", "application/json"), ("Content-Length", len(body)), ("retry-after", "0")):
             self.send_header(name, str(value))
@@ -505,3 +408,31 @@ def test_an_api_model_without_a_key_says_so(sample_py, monkeypatch, tmp_path):
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     assert "takes no --top_k" in sample_py(*API, "--top_k", "5")[1].err
     assert "needs --data" in sample_py("--model", "api:x", "--eval", "3")[0]
+
+
+@pytest.mark.parametrize("answer", ["<html>Not here</html>", '{"error": "no"}', '{"choices": []}', '{"choi'])
+def test_an_endpoint_that_is_none_is_named(endpoint, sample_py, tmp_path, answer):
+    (tmp_path / "prompts.txt").write_text("Once upon\n")
+    endpoint.answer = lambda number, request: (200, None)
+    endpoint.raw = answer
+    code, _ = sample_py(*API)
+    assert code.startswith("sample.py: api:gpt-3.5-turbo at http://127.0.0.1") and "\n" not in code
+
+
+def test_ctrl_c_keeps_the_answers_that_are_on_their_way(endpoint, tmp_path):
+    (tmp_path / "prompts.txt").write_text("Once upon\n" * 20)
+
+    def slowly(number, request):
+        time.sleep(2)
+        return 200, "a time."
+
+    endpoint.answer = slowly
+    process = subprocess.Popen(
+        [sys.executable, ROOT / "sample.py", *API], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    while len(endpoint.requests) < 8:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    stderr = process.communicate(timeout=30)[1]
+    assert process.returncode == 1 and "the same call goes on" in stderr and "Traceback" not in stderr
+    assert len(rows_of_part(tmp_path / "out" / "api--gpt-3.5-turbo")) == 8
