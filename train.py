@@ -33,6 +33,7 @@ import torch
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
+import native
 from attention import have_kernels
 from model import CHECKPOINT_FORMAT, GPTNeo, GPTNeoConfig, load_checkpoint
 from prepare import DataError, load_meta, load_tokens, prepare_builtin
@@ -506,6 +507,8 @@ def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
     checkpoint = load_resumable(run, config) if resume else None
     device = choose_device(config.device)
     dtype = choose_dtype(config.dtype, device)
+    if device.type == "cpu":
+        native.keep_freed_memory()
     meta, train_tokens, val_tokens = load_data(config)
     tokenizer = Tokenizer(meta["gpt2_ids"])
     data_sha256 = meta["splits"]["train"]["sha256"]

@@ -1,0 +1,58 @@
+// Cross-entropy of rows of logits, and its gradient in their place; loss.py compiles and calls it.
+#include "simd.h"
+
+// Calls what(j, logits j to j + 16) along a row of n; beyond its end they are minus infinity.
+template <typename E, typename What>
+static inline void each_vec(const E *row, long n, What what) {
+    long j = 0;
+    for (; j + W <= n; j += W) what(j, load(row + j));
+    if (j < n) {
+        alignas(64) float tail[W];
+        for (int l = 0; l < W; l++) tail[l] = j + l < n ? to_float(row[j + l]) : -INFINITY;
+        what(j, load(tail));
+    }
+}
+
+// logits (n_rows, n) -> softmax minus one at the target; losses (n_rows) in nats. A target below 0 does not count.
+template <typename E>
+static void cross_entropy(E *logits, const int64_t *targets, float *losses, long n_rows, long n) {
+#pragma omp parallel
+    {
+        const long padded = (n + W - 1) / W * W;
+        float *weights = (float *)aligned_alloc(64, padded * sizeof(float));
+#pragma omp for schedule(static)
+        for (long r = 0; r < n_rows; r++) {
+            E *row = logits + r * n;
+            if (targets[r] < 0) {
+                losses[r] = 0;
+                memset((void *)row, 0, n * sizeof(E));
+                continue;
+            }
+            const float target = to_float(row[targets[r]]);
+            vec largest = splat(-INFINITY), total = {};
+            each_vec(row, n, [&](long, vec x) { largest = largest > x ? largest : x; });
+            const float top = largest_of(largest);
+            each_vec(row, n, [&](long j, vec x) {
+                vec e = exp_vec(x - top);
+                *(vec *)(weights + j) = e;
+                total += e;  // what lies beyond the row adds e^-87 each, nothing beside the 1 of the largest
+            });
+            const float all = sum(total);
+            losses[r] = top + std::log(all) - target;
+            weights[targets[r]] -= all;
+            long j = 0;
+            for (; j + W <= n; j += W) store(row + j, load(weights + j) * (1 / all));
+            for (; j < n; j++) store(row[j], weights[j] / all);
+        }
+        free(weights);
+    }
+}
+
+extern "C" {
+void cross_entropy_float32(float *logits, const int64_t *targets, float *losses, long n_rows, long n) {
+    cross_entropy(logits, targets, losses, n_rows, n);
+}
+void cross_entropy_bfloat16(bf16 *logits, const int64_t *targets, float *losses, long n_rows, long n) {
+    cross_entropy(logits, targets, losses, n_rows, n);
+}
+}
