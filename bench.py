@@ -2,7 +2,8 @@
 Every speed that the README states: ours and a peer's, alternating in one run, medians.
 
 $ python bench.py sample           # generate() beside transformers.generate (pip install -r requirements-dev.txt)
-$ python bench.py sample --save    # and keep the result: bench/results.jsonl
+$ python bench.py train            # a step of training beside transformers' GPTNeo, eager and compiled
+$ python bench.py train --save     # and keep the result: bench/results.jsonl
 
 The last line is a JSON object; its ratios are ours / peer, above 1 is better. Nothing else should run meanwhile.
 """
@@ -25,8 +26,9 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+import train
+from generate import generate
 from model import GPTNeo, GPTNeoConfig
-from sample import generate
 from tokenizer import GPT2_VOCAB_SIZE, cut
 
 ROOT = Path(__file__).parent
@@ -86,9 +88,9 @@ def they_generate(model, prompts: torch.Tensor):
     assert texts.shape == (len(prompts), prompts.size(1) + NEW_TOKENS)
 
 
-def export_random_model(directory: str):
+def export_random_model(directory: str, **shape):
     torch.manual_seed(0)
-    GPTNeo(GPTNeoConfig(**SHAPE)).to_hf(directory, cut(np.zeros(GPT2_VOCAB_SIZE), SHAPE["vocab_size"]))
+    GPTNeo(GPTNeoConfig(**SHAPE | shape)).to_hf(directory, cut(np.zeros(GPT2_VOCAB_SIZE), SHAPE["vocab_size"]))
 
 
 def memory_of_ours(directory: str):
@@ -140,9 +142,80 @@ def bench_sample(rounds: int) -> tuple[dict, dict]:
     return ratios, figures
 
 
+# ---- train: a step beside transformers' GPTNeo ----
+
+BATCH_SIZE = 16
+
+
+def our_step(model: GPTNeo, dtype: torch.dtype = torch.bfloat16) -> Callable[[torch.Tensor], None]:
+    """As train.py takes it, compiled, with AdamW."""
+    train.native.keep_freed_memory()
+    optimizers = train.make_optimizers(model, train.TrainConfig(name="bench"))
+    forward = torch.compile(model)
+    return partial(take_step, model, optimizers, dtype, lambda tokens: forward(tokens[:, :-1], tokens[:, 1:])[1])
+
+
+def their_step(model, dtype: torch.dtype, compiled: bool) -> Callable[[torch.Tensor], None]:
+    model.train()
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=5e-4, fused=True)]
+    forward = torch.compile(model) if compiled else model
+    return partial(
+        take_step, model, optimizers, dtype, lambda tokens: forward(tokens[:, :-1], labels=tokens[:, :-1]).loss
+    )
+
+
+def take_step(model, optimizers: list, dtype: torch.dtype, loss_of: Callable, tokens: torch.Tensor):
+    """dtype float32: no autocast."""
+    with torch.autocast(tokens.device.type, dtype, enabled=dtype != torch.float32):
+        loss = loss_of(tokens)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+    if tokens.is_cuda:
+        torch.cuda.synchronize()
+
+
+def memory_of_a_step(directory: str):
+    our_step(our_model(directory).train())(random_prompts(32, 513))
+
+
+def bench_train(rounds: int) -> tuple[dict, dict]:
+    """Batches of 16 x 512 tokens, bf16 autocast unless said otherwise; the same weights for all."""
+    ratios, figures = {}, {}
+    tokens = random_prompts(BATCH_SIZE, SHAPE["block_size"] + 1)
+    with tempfile.TemporaryDirectory() as directory:
+        export_random_model(directory)
+        ours = our_model(directory).train()
+        tokens = tokens.to(ours.wte.weight.device)
+        contestants = {
+            "ours": our_step(ours),
+            "transformers, eager, float32": their_step(their_model(directory), torch.float32, compiled=False),
+            "transformers, eager": their_step(their_model(directory), torch.bfloat16, compiled=False),
+            "transformers, compiled": their_step(their_model(directory), torch.bfloat16, compiled=True),
+        }
+        seconds = alternating_medians({name: partial(step, tokens) for name, step in contestants.items()}, rounds)
+        for name, value in seconds.items():
+            figures[f"{name}, tokens/s"] = BATCH_SIZE * SHAPE["block_size"] / value
+        device = tokens.device
+        figures["ours, MFU, percent"] = (
+            100
+            * figures["ours, tokens/s"]
+            * ours.flops_per_token(SHAPE["block_size"])
+            / train.peak_flops(device, torch.bfloat16)
+        )
+        ratios["transformers_eager_fp32"] = seconds["transformers, eager, float32"] / seconds["ours"]
+        ratios["transformers_compiled"] = seconds["transformers, compiled"] / seconds["ours"]
+    with tempfile.TemporaryDirectory() as directory:
+        export_random_model(directory, n_layer=12, n_embd=512)
+        figures["ours, 12 layers x 512, 32 x 512 tokens, peak MiB"] = peak_memory(memory_of_a_step, directory)
+    return ratios, figures
+
+
 # ---- The command line ----
 
-BENCHES = {"sample": bench_sample}
+BENCHES = {"sample": bench_sample, "train": bench_train}
 
 
 def hardware() -> str:

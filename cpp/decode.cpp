@@ -9,9 +9,6 @@
 #include <algorithm>
 
 #include "simd.h"
-#ifdef __AVX512BF16__
-#include <immintrin.h>
-#endif
 
 struct Linear {         // out = weight x + bias
     const void *weight;  // (out/16, in/G, 16, G), with G numbers of E in 4 bytes
@@ -46,27 +43,13 @@ constexpr int R = 3, C = 2;
 
 static inline long padded(long n) { return (n + W - 1) / W * W; }
 
-// total + x[0] * w[:, 0] (+ x[1] * w[:, 1]), for the G numbers of x and the 16 x G of w
-static inline vec multiply_add(vec total, const float *x, const float *w) { return total + *x * load(w); }
-static inline vec multiply_add(vec total, const bf16 *x, const bf16 *w) {
-    int32_t pair;
-    memcpy(&pair, x, 4);
-#ifdef __AVX512BF16__
-    return (vec)_mm512_dpbf16_ps((__m512)total, (__m512bh)_mm512_set1_epi32(pair), (__m512bh)_mm512_load_si512(w));
-#else
-    ivec bits = *(const ivec *)w;
-    return total + to_float(x[0]) * (vec)(bits << 16) + to_float(x[1]) * (vec)(bits & int32_t(0xffff0000));
-#endif
-}
-
 // Rows of x from `row` on, N_ROWS at a time, times N_VECS vectors of columns. done(row, column, sums) takes the sums.
 template <int N_ROWS, int N_VECS, typename E, typename Done>
 static inline void columns(const E *x, long row, long n_rows, const Linear &l, long column, Done done) {
-    constexpr int G = 4 / sizeof(E);
     const E *w = (const E *)l.weight + column * l.in;
     for (; row + N_ROWS <= n_rows; row += N_ROWS) {
         vec total[N_ROWS][N_VECS] = {};
-        for (long k = 0; k < l.in; k += G)
+        for (long k = 0; k < l.in; k += G<E>)
             for (int c = 0; c < N_VECS; c++)
                 for (int r = 0; r < N_ROWS; r++)
                     total[r][c] = multiply_add(total[r][c], x + (row + r) * l.in + k, w + (c * l.in + k) * W);

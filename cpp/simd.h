@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 
 typedef float vec __attribute__((vector_size(64)));
 typedef int32_t ivec __attribute__((vector_size(64)));
@@ -42,9 +45,16 @@ static inline vec load(const bf16 *x) {
     return (vec)(__builtin_convertvector(h, ivec) << 16);
 }
 static inline void store(float *to, vec x) { memcpy(to, &x, sizeof x); }
-static inline void store(bf16 *to, vec x) {
+static inline ivec rounded(vec x) {  // to bfloat16, in the upper halves: to nearest, ties to even
     ivec bits = (ivec)x;
-    halves h = __builtin_convertvector((bits + 0x7fff + ((bits >> 16) & 1)) >> 16, halves);
+    return bits + 0x7fff + ((bits >> 16) & 1);
+}
+static inline void store(bf16 *to, vec x) {
+#ifdef __AVX512BF16__
+    halves h = (halves)_mm512_cvtneps_pbh((__m512)x);
+#else
+    halves h = __builtin_convertvector(rounded(x) >> 16, halves);
+#endif
     memcpy(to, &h, sizeof h);
 }
 
@@ -68,19 +78,59 @@ static inline float largest_of(vec x) {
 
 // exp(x) for x <= 0, to float32 accuracy: 2^n * 2^f with |f| <= 1/2, the latter by its Taylor series.
 static inline vec exp_vec(vec x) {
-    x = x > -87.0f ? x : splat(-87.0f);
     vec t = x * 1.44269504f;
+    t = t > -126.0f ? t : splat(-126.0f);
+#ifdef __AVX512F__
+    vec n = (vec)_mm512_roundscale_ps((__m512)t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
     vec n = (t + 12582912.0f) - 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer
-    vec f = (t - n) * 0.693147181f;
-    vec p = splat(1.0f / 720);
-    p = p * f + 1.0f / 120;
-    p = p * f + 1.0f / 24;
-    p = p * f + 1.0f / 6;
-    p = p * f + 0.5f;
+#endif
+    vec f = t - n;
+    vec p = splat(1.54035304e-4f);  // ln(2)^6 / 6!, and so on
+    p = p * f + 1.33335581e-3f;
+    p = p * f + 9.61812911e-3f;
+    p = p * f + 5.55041087e-2f;
+    p = p * f + 2.40226507e-1f;
+    p = p * f + 6.93147181e-1f;
     p = p * f + 1.0f;
-    p = p * f + 1.0f;
+#ifdef __AVX512F__
+    return (vec)_mm512_scalef_ps((__m512)p, (__m512)n);
+#else
     ivec exponent = (__builtin_convertvector(n, ivec) + 127) << 23;
     vec power;
     memcpy(&power, &exponent, sizeof power);
     return p * power;
+#endif
+}
+
+// Products of 16-bit numbers go two at a time: G numbers of E share the 4 bytes of a lane.
+template <typename E>
+constexpr int G = 4 / sizeof(E);
+
+// total + the sum over g of x[g] * w[lane][g], for G numbers at x and the 16 x G of w
+static inline vec multiply_add(vec total, const float *x, const float *w) { return total + *x * load(w); }
+static inline vec multiply_add(vec total, const bf16 *x, const bf16 *w) {
+    int32_t pair;
+    memcpy(&pair, x, 4);
+    ivec bits;
+    memcpy(&bits, w, sizeof bits);
+#ifdef __AVX512BF16__
+    return (vec)_mm512_dpbf16_ps((__m512)total, (__m512bh)_mm512_set1_epi32(pair), (__m512bh)bits);
+#else
+    return total + to_float(x[0]) * (vec)(bits << 16) + to_float(x[1]) * (vec)(bits & int32_t(0xffff0000));
+#endif
+}
+
+// total + the sum over g of x[lane][g] * w[lane][g]
+static inline vec multiply_add_lanes(vec total, const float *x, const float *w) { return total + load(x) * load(w); }
+static inline vec multiply_add_lanes(vec total, const bf16 *x, const bf16 *w) {
+    ivec a, b;
+    memcpy(&a, x, sizeof a);
+    memcpy(&b, w, sizeof b);
+#ifdef __AVX512BF16__
+    return (vec)_mm512_dpbf16_ps((__m512)total, (__m512bh)a, (__m512bh)b);
+#else
+    const int32_t high = int32_t(0xffff0000);
+    return total + (vec)(a << 16) * (vec)(b << 16) + (vec)(a & high) * (vec)(b & high);
+#endif
 }
