@@ -9,6 +9,7 @@ The last line is a JSON object; its ratios are ours / peer, above 1 is better. N
 """
 
 import argparse
+import contextlib
 import gc
 import json
 import multiprocessing
@@ -45,6 +46,33 @@ def alternating_medians(contestants: dict[str, Callable[[], None]], rounds: int)
             if turn > 0:
                 seconds[name].append(time.perf_counter() - start)
     return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+class Worker:
+    """A contestant in a process of its own, so that none runs under the settings of another. Call it for its turn."""
+
+    def __init__(self, make: Callable[[], Callable], argument):
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=work, args=(make, argument, theirs), daemon=True)
+        self.process.start()
+
+    def __call__(self):
+        self.pipe.send("go")
+        self.pipe.recv()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+
+
+def work(make: Callable[[], Callable], argument, pipe):
+    contestant = make()
+    while pipe.recv():
+        contestant(argument)
+        pipe.send("done")
 
 
 # ---- sample: generate() beside transformers.generate ----
@@ -147,27 +175,29 @@ def bench_sample(rounds: int) -> tuple[dict, dict]:
 BATCH_SIZE = 16
 
 
-def our_step(model: GPTNeo, dtype: torch.dtype = torch.bfloat16) -> Callable[[torch.Tensor], None]:
+def our_step(directory: str) -> Callable[[], None]:
     """As train.py takes it, compiled, with AdamW."""
     train.native.keep_freed_memory()
+    model = our_model(directory).train()
     optimizers = train.make_optimizers(model, train.TrainConfig(name="bench"))
     forward = torch.compile(model)
-    return partial(take_step, model, optimizers, dtype, lambda tokens: forward(tokens[:, :-1], tokens[:, 1:])[1])
+    return partial(take_step, model, optimizers, torch.bfloat16, lambda x, y: forward(x, y)[1])
 
 
-def their_step(model, dtype: torch.dtype, compiled: bool) -> Callable[[torch.Tensor], None]:
-    model.train()
+def their_step(directory: str, dtype: torch.dtype, compiled: bool, keep_freed_memory: bool = False):
+    if keep_freed_memory:  # one of the things that train.py does, and a peer could
+        train.native.keep_freed_memory()
+    model = their_model(directory).train()
     optimizers = [torch.optim.AdamW(model.parameters(), lr=5e-4, fused=True)]
     forward = torch.compile(model) if compiled else model
-    return partial(
-        take_step, model, optimizers, dtype, lambda tokens: forward(tokens[:, :-1], labels=tokens[:, :-1]).loss
-    )
+    return partial(take_step, model, optimizers, dtype, lambda x, y: forward(x, labels=x).loss)  # shifts them itself
 
 
 def take_step(model, optimizers: list, dtype: torch.dtype, loss_of: Callable, tokens: torch.Tensor):
     """dtype float32: no autocast."""
+    tokens = tokens.to(next(model.parameters()).device)
     with torch.autocast(tokens.device.type, dtype, enabled=dtype != torch.float32):
-        loss = loss_of(tokens)
+        loss = loss_of(tokens[:, :-1], tokens[:, 1:])
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     for optimizer in optimizers:
@@ -178,35 +208,32 @@ def take_step(model, optimizers: list, dtype: torch.dtype, loss_of: Callable, to
 
 
 def memory_of_a_step(directory: str):
-    our_step(our_model(directory).train())(random_prompts(32, 513))
+    our_step(directory)(random_prompts(32, 513))
 
 
 def bench_train(rounds: int) -> tuple[dict, dict]:
-    """Batches of 16 x 512 tokens, bf16 autocast unless said otherwise; the same weights for all."""
+    """Batches of 16 x 512 tokens, bf16 autocast unless said otherwise; the same weights, each in its own process."""
     ratios, figures = {}, {}
     tokens = random_prompts(BATCH_SIZE, SHAPE["block_size"] + 1)
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
         export_random_model(directory)
-        ours = our_model(directory).train()
-        tokens = tokens.to(ours.wte.weight.device)
-        contestants = {
-            "ours": our_step(ours),
-            "transformers, eager, float32": their_step(their_model(directory), torch.float32, compiled=False),
-            "transformers, eager": their_step(their_model(directory), torch.bfloat16, compiled=False),
-            "transformers, compiled": their_step(their_model(directory), torch.bfloat16, compiled=True),
+        eager = "transformers, eager, float32"
+        steps = {
+            "ours": partial(our_step, directory),
+            eager: partial(their_step, directory, torch.float32, compiled=False),
+            f"{eager}, freed memory kept": partial(their_step, directory, torch.float32, False, keep_freed_memory=True),
+            "transformers, eager": partial(their_step, directory, torch.bfloat16, compiled=False),
+            "transformers, compiled": partial(their_step, directory, torch.bfloat16, compiled=True),
         }
-        seconds = alternating_medians({name: partial(step, tokens) for name, step in contestants.items()}, rounds)
+        contestants = {name: stack.enter_context(Worker(make, tokens)) for name, make in steps.items()}
+        seconds = alternating_medians(contestants, rounds)
         for name, value in seconds.items():
             figures[f"{name}, tokens/s"] = BATCH_SIZE * SHAPE["block_size"] / value
-        device = tokens.device
-        figures["ours, MFU, percent"] = (
-            100
-            * figures["ours, tokens/s"]
-            * ours.flops_per_token(SHAPE["block_size"])
-            / train.peak_flops(device, torch.bfloat16)
-        )
-        ratios["transformers_eager_fp32"] = seconds["transformers, eager, float32"] / seconds["ours"]
+        ratios["transformers_eager_fp32"] = seconds[eager] / seconds["ours"]
         ratios["transformers_compiled"] = seconds["transformers, compiled"] / seconds["ours"]
+        flops = GPTNeo(GPTNeoConfig(**SHAPE)).flops_per_token(SHAPE["block_size"]) * figures["ours, tokens/s"]
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        figures["ours, MFU, percent"] = 100 * flops / train.peak_flops(device, torch.bfloat16)
     with tempfile.TemporaryDirectory() as directory:
         export_random_model(directory, n_layer=12, n_embd=512)
         figures["ours, 12 layers x 512, 32 x 512 tokens, peak MiB"] = peak_memory(memory_of_a_step, directory)
