@@ -3,6 +3,7 @@ Every speed that the README states: ours and a peer's, alternating in one run, m
 
 $ python bench.py sample           # generate() beside transformers.generate (pip install -r requirements-dev.txt)
 $ python bench.py train            # a step of training beside transformers' GPTNeo, eager and compiled
+$ python bench.py loss --rounds 3  # how soon each recipe reaches a loss; needs data/sample (README, "ten minutes")
 $ python bench.py train --save     # and keep the result: bench/results.jsonl
 
 The last line is a JSON object; its ratios are ours / peer, above 1 is better. Nothing else should run meanwhile.
@@ -10,13 +11,17 @@ The last line is a JSON object; its ratios are ours / peer, above 1 is better. N
 
 import argparse
 import contextlib
+import csv
 import gc
 import json
+import math
 import multiprocessing
 import os
 import platform
 import re
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -240,9 +245,54 @@ def bench_train(rounds: int) -> tuple[dict, dict]:
     return ratios, figures
 
 
+# ---- loss: both recipes beside a plain AdamW ----
+
+# The 1M shape on a corpus of real stories, the same steps for the peers and half of them for ours.
+LOSS_STEPS = 600
+LOSS_RUNS = {
+    "adamw": dict(recipe="paper", learning_rate=8e-3, warmup_steps=20, warmdown=0.6),  # the best of those in LOG.md
+    "paper": dict(recipe="paper"),
+    "fast": dict(recipe="fast", max_steps=LOSS_STEPS // 2),
+}
+
+
+def train_run(name: str, settings: dict, out_dir: str) -> list[tuple[float, float, int]]:
+    """Trains in a process of its own -> (seconds of training, validation loss, tokens) at every evaluation."""
+    settings = dict(max_minutes=0, max_steps=LOSS_STEPS, eval_interval=25, log_interval=25) | settings
+    flags = [f"--{key}={value}" for key, value in (settings | dict(name=name, out_dir=out_dir)).items()]
+    subprocess.run([sys.executable, ROOT / "train.py", ROOT / "configs" / "cpu_1m.py", *flags], check=True, stdout=2)
+    curve, seconds, tokens_before = [], 0.0, 0
+    with Path(out_dir, name, "log.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            seconds += (int(row["tokens"]) - tokens_before) / float(row["tokens_per_s"])
+            tokens_before = int(row["tokens"])
+            curve.append((seconds, float(row["val_loss"]), tokens_before))
+    return curve
+
+
+def bench_loss(rounds: int) -> tuple[dict, dict]:
+    """How long `fast` takes to the loss at which a plain AdamW ends; a round is a seed."""
+    figures, ratios = {}, []
+    with tempfile.TemporaryDirectory() as out_dir:
+        for seed in range(rounds):
+            curves = {}
+            for name, settings in LOSS_RUNS.items():
+                curves[name] = train_run(f"{name}_{seed}", settings | dict(seed=seed), out_dir)
+                seconds, val_loss, tokens = curves[name][-1]
+                figures[f"{name}, seed {seed}: validation loss at the end"] = val_loss
+                figures[f"{name}, seed {seed}: seconds"] = seconds
+                figures[f"{name}, seed {seed}: tokens"] = tokens
+            goal = curves["adamw"][-1]
+            reached = next((point for point in curves["fast"] if point[1] <= goal[1]), (math.inf, 0.0, math.inf))
+            figures[f"fast, seed {seed}: seconds to the loss of adamw"] = reached[0]
+            figures[f"fast, seed {seed}: tokens to the loss of adamw"] = reached[2]
+            ratios.append(goal[0] / reached[0])
+    return dict(fast_vs_adamw=statistics.median(ratios)), figures
+
+
 # ---- The command line ----
 
-BENCHES = {"sample": bench_sample, "train": bench_train}
+BENCHES = {"sample": bench_sample, "train": bench_train, "loss": bench_loss}
 
 
 def hardware() -> str:
@@ -269,7 +319,7 @@ def main():
     ratios, figures = BENCHES[args.name](args.rounds)
     width = max(map(len, figures))
     for name, value in figures.items():
-        print(f"{name:{width}}  {value:>9,.{0 if value >= 100 else 1}f}")
+        print(f"{name:{width}}  {value:>10,.{0 if value >= 100 else 1 if value >= 10 else 3}f}")
     result = dict(bench=args.name, ratios=ratios, figures=figures, hardware=hardware(), versions=versions())
     if args.save:
         path = ROOT / "bench" / "results.jsonl"
