@@ -399,7 +399,7 @@ def test_a_wrong_setting_is_named(args, message):
 
 def test_help_shows_every_setting(capsys):
     with pytest.raises(SystemExit):
-        parse_command_line(["--help"])
+        parse_command_line(["--help"], train_module.__doc__)
     shown = capsys.readouterr().out
     assert all(f"    {key}: " in shown for key in vars(TrainConfig()))
     assert "python train.py configs/ts_8m.py" in shown
