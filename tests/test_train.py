@@ -20,14 +20,13 @@ from conftest import ROOT
 import train as train_module
 from model import from_checkpoint, load_checkpoint
 from prepare import load_tokens, prepare
+from runs import LOG_COLUMNS, Log, TrainingError
 from sample import load_run
 from tokenizer import Tokenizer
 from train import (
     ConfigError,
-    Log,
     TokenStream,
     TrainConfig,
-    TrainingError,
     batch_starts,
     flat_windows,
     learning_rate,
@@ -78,7 +77,7 @@ def test_a_run_learns_and_leaves_what_the_design_says(config):
     run, ended = train(TrainConfig(**config, warmup_steps=2, warmdown=0.5), resume=False)
     assert ended
     rows = log_of(run)
-    assert list(rows[0]) == train_module.LOG_COLUMNS
+    assert list(rows[0]) == LOG_COLUMNS
     assert [int(row["step"]) for row in rows] == [5, 10, 15, 20]
     assert [int(row["tokens"]) for row in rows] == [step * 8 * 16 for step in (5, 10, 15, 20)]
     assert [bool(row["val_loss"]) for row in rows] == [False, True, False, True]
