@@ -79,6 +79,10 @@ class TrainConfig:
         if self.name in ("", "..") or Path(self.name).name != self.name:
             raise ConfigError(f"name must be a plain directory name, not {self.name!r}; out_dir says where it goes")
 
+    @property
+    def sequences_per_step(self) -> int:
+        return self.batch_size * self.grad_accum_steps
+
     def model_shape(self) -> dict:
         """The fields of GPTNeoConfig that a run may set; the data brings the vocabulary."""
         names = [{field.name for field in dataclasses.fields(config)} for config in (GPTNeoConfig, self)]

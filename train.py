@@ -5,8 +5,11 @@ $ python train.py                                   # the demo: built-in stories
 $ python train.py configs/ts_8m.py                  # a published size on a data set made by prepare.py
 $ python train.py configs/ts_8m.py --batch_size=32 --device=cpu
 $ python train.py configs/ts_8m.py --resume         # go on where a stopped run left off
+$ torchrun --standalone --nproc_per_node=8 train.py configs/ts_8m.py             # the same run on eight GPUs
+$ python train.py --plot out/ts_8m out/ts_1m        # their curves in one picture
 """
 
+import contextlib
 import dataclasses
 import functools
 import importlib.util
@@ -30,7 +33,8 @@ from attention import have_kernels
 from config import ConfigError, TrainConfig, parse_command_line
 from model import CHECKPOINT_FORMAT, GPTNeo, GPTNeoConfig
 from prepare import DataError, load_meta, load_tokens, prepare_builtin
-from runs import Log, TrainingError, load_resumable, make_room, write_atomically
+from ranks import ALONE, Ranks, is_lost_rank
+from runs import PREVIOUS, Log, TrainingError, claim, load_resumable, plot_loss, plot_runs, write_atomically
 from sample import Sampling, load_student, stream_story
 from tokenizer import Tokenizer
 
@@ -90,6 +94,15 @@ def batch_starts(windows: np.ndarray, shift: int, n_sequences: int, seed: int, s
     return starts
 
 
+def dropout_seed(seed: int, step: int, micro_batch: int) -> int:
+    """What the dropout of a micro-batch is drawn from; again a pure function, so there is no random state to keep.
+
+    Where whole micro-batches are dealt out to several processes, each is dropped as one process alone would; where a
+    micro-batch is cut in parts, each part has a number of its own, and the run is another draw of the same dropout.
+    """
+    return int(np.random.SeedSequence([seed, step, micro_batch]).generate_state(1, np.uint64)[0])
+
+
 # ---- Optimisation ----
 
 
@@ -126,8 +139,8 @@ def make_optimizers(model: GPTNeo, config: TrainConfig) -> list[torch.optim.Opti
 
 # Dense bf16 (fp16 where there is no bf16) matrix products, in FLOP/s, from the vendors' data sheets.
 GPU_PEAK_FLOPS = {
-    "B200": 2250e12, "H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "A10": 125e12,
-    "RTX 5090": 209e12, "RTX 4090": 165e12, "RTX 3090": 71e12, "V100": 125e12, "T4": 65e12,
+    "B200": 2250e12, "H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L40": 181e12, "L4": 121e12,
+    "A10": 125e12, "RTX 5090": 209e12, "RTX 4090": 165e12, "RTX 3090": 71e12, "V100": 125e12, "T4": 65e12,
 }  # fmt: skip
 
 
@@ -175,12 +188,12 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
         for name, peak in GPU_PEAK_FLOPS.items():
             if name in torch.cuda.get_device_name(device):
                 return peak
-    n = 1024
+    n = 1024 if device.type == "cpu" else 4096  # large enough to keep all of the device at work
     a = torch.randn(n, n, device=device).to(dtype)
     rates = []
-    for _ in range(5):
+    for _ in range(20):  # the best of many, as the first ones warm up and others may be at work on the machine
         start = time.perf_counter()
-        (a @ a).sum().item()
+        (a @ a)[0, 0].item()
         rates.append(2 * n**3 / (time.perf_counter() - start))
     return max(rates)
 
@@ -189,54 +202,47 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
 
 
 @torch.no_grad()
-def evaluate(model: GPTNeo, stream: TokenStream, windows: np.ndarray, tokenizer: Tokenizer, autocast) -> dict:
+def evaluate(
+    model: GPTNeo, stream: TokenStream, windows: np.ndarray, tokenizer: Tokenizer, autocast, ranks: Ranks = ALONE
+) -> dict:
     """Loss (nats per token) and bits per UTF-8 byte over story_windows, every token counted once.
 
-    Where windows overlap, it is the later one that counts: there the story is read from its beginning.
+    Where windows overlap, it is the later one that counts: there the story is read from its beginning. The ranks take
+    batches by turns; all get the same figures, bit by bit those of one process alone.
     """
     block_size = len(stream.span) - 1
     n_new = torch.from_numpy(np.diff(windows, append=windows[-1] + block_size)).to(stream.span.device)
     byte_lengths = torch.from_numpy(tokenizer.byte_lengths()).to(stream.span.device)
-    nats, n_tokens, n_bytes = 0.0, 0, 0
+    batches = range(0, len(windows), EVAL_BATCH_SIZE)
+    counts = torch.zeros(len(batches), 3, dtype=torch.float64)  # nats, tokens and bytes of each
     model.eval()
-    for i in range(0, len(windows), EVAL_BATCH_SIZE):
+    for batch in range(ranks.rank, len(batches), ranks.size):
+        i = batches[batch]
         inputs, targets = stream.read(windows[i : i + EVAL_BATCH_SIZE])
         counted = stream.span[:-1] < n_new[i : i + EVAL_BATCH_SIZE, None]
         with autocast():
             _, loss = model(inputs, targets.where(counted, -100))
-        nats += loss.item() * counted.sum().item()
-        n_tokens += counted.sum().item()
-        n_bytes += byte_lengths[targets[counted]].sum().item()
+        n_tokens = counted.sum().item()
+        counts[batch] = torch.tensor([loss.item() * n_tokens, n_tokens, byte_lengths[targets[counted]].sum().item()])
     model.train()
+    nats, n_tokens, n_bytes = ranks.total(counts).sum(0).tolist()
     return dict(val_loss=nats / n_tokens, bpb=nats / math.log(2) / n_bytes)
 
 
 EVAL_BATCH_SIZE = 16  # windows
 
 
-def get_rng_state(device: torch.device) -> dict:
-    state = dict(cpu=torch.get_rng_state())
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    return state
-
-
-def set_rng_state(state: dict, device: torch.device):
-    torch.set_rng_state(state["cpu"])
-    if device.type == "cuda" and "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"], device)
-
-
 class StopSignal:
     """True once Ctrl-C or SIGTERM came, so that the step in hand can end and be saved. A second one is not held."""
 
-    def __init__(self):
-        self.received = False
+    def __init__(self, say: bool):
+        self.received, self.say = False, say
         self.handlers = {number: signal.signal(number, self.receive) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def receive(self, number, frame):
         self.received = True
-        print("\nstopping after this step (once more: at once)", file=sys.stderr)
+        if self.say:
+            print("\nstopping after this step (once more: at once)", file=sys.stderr)
         self.restore()
 
     def restore(self):
@@ -269,13 +275,28 @@ def load_data(config: TrainConfig) -> tuple[dict, np.ndarray, np.ndarray]:
     return meta, train_tokens, val_tokens
 
 
-def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
-    """Train as the config says. Returns the directory of the run and whether it came to its end."""
+def train(config: TrainConfig, resume: bool, ranks: Ranks = ALONE) -> tuple[Path, bool]:
+    """Train as the config says. Returns the directory of the run and whether it came to its end.
+
+    `ranks` have the same weights at every step: each takes its share of the sequences, and their gradients are summed.
+    With other numbers of them the losses are the same up to the order in which floats are added.
+    """
+    device = choose_device(ranks.device_name(config.device))
+    with contextlib.ExitStack() as held:
+        held.enter_context(ranks.together(device))
+        return train_on(device, config, resume, ranks, held)
+
+
+def train_on(
+    device: torch.device, config: TrainConfig, resume: bool, ranks: Ranks, held: contextlib.ExitStack
+) -> tuple[Path, bool]:
+    """train(), on this device; what must be let go of at the end goes into `held`."""
     run = Path(config.out_dir) / config.name
-    checkpoint = load_resumable(run, config) if resume else None
-    device = choose_device(config.device)
+    n_micro_batches, micro_batch_size = ranks.share(config)
+    checkpoint, resumed_from = ranks.from_first(load_resumable(run, config) if resume and ranks.first else (None, None))
     dtype = choose_dtype(config.dtype, device)
-    meta, train_tokens, val_tokens = load_data(config)
+    with ranks.first_first():  # which may have to make it
+        meta, train_tokens, val_tokens = load_data(config)
     tokenizer = Tokenizer(meta["gpt2_ids"])
     data_sha256 = meta["splits"]["train"]["sha256"]
     train_stream = TokenStream(train_tokens, config.block_size, device)
@@ -287,6 +308,13 @@ def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
         windows, shift = flat_windows(train_tokens, config.block_size), config.block_size
     if checkpoint and checkpoint["data_sha256"] != data_sha256:
         raise ConfigError(f"{run} was trained on other data than what {config.data} is now; use another --name")
+    log = None  # and nothing else is written, but by the first rank
+    if ranks.first:
+        held.enter_context(claim(run, resumed_from))
+        with write_atomically(run / "config.json") as temporary:
+            temporary.write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
+        log = Log(run / "log.csv", checkpoint["step"] if checkpoint else 0)
+    row_step = ranks.from_first(log.last_step if log else None)  # where the last row of the log stands
 
     torch.manual_seed(config.seed)
     model_config = GPTNeoConfig(vocab_size=tokenizer.vocab_size, **config.model_shape())
@@ -297,35 +325,34 @@ def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
     optimizers = make_optimizers(model, config)
     scaler = torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
     step, seconds, best_val_loss = 0, 0.0, math.inf
-    sums = torch.zeros(2, device=device)  # loss and norm of the gradient since the last row of the log
+    sums = torch.zeros(3, device=device)  # since that row: loss, norm of the gradient, steps with both of them finite
     if checkpoint:
         model.load_state_dict(checkpoint["model"])
         for optimizer, state in zip(optimizers, checkpoint["optimizers"]):
             optimizer.load_state_dict(state)
         scaler.load_state_dict(checkpoint["scaler"])
         step, seconds, best_val_loss = checkpoint["step"], checkpoint["seconds"], checkpoint["best_val_loss"]
-        sums += torch.tensor(checkpoint["sums"], device=device)
-    else:
-        make_room(run)
+        sums += torch.tensor([*checkpoint["sums"], step - row_step], device=device)
 
     obstacle = why_not_compile(device) if config.compile else "compile=False"
-    forward = model if obstacle else torch.compile(model)
+    forward = ranks.data_parallel(model if obstacle else torch.compile(model))
     autocast = functools.partial(torch.autocast, device.type, dtype, enabled=dtype != torch.float32)
-    sequences_per_step = config.batch_size * config.grad_accum_steps
-    tokens_per_step = sequences_per_step * config.block_size
-    peak = peak_flops(device, dtype)
-    print(
-        f"{run}: {model.num_params():,} parameters, {len(train_tokens):,} training tokens of {config.data}, "
-        f"{tokens_per_step:,} tokens a step\n{device.type}, {str(dtype).removeprefix('torch.')}, "
-        + (f"not compiled: {obstacle}" if obstacle else "compiling at the first step (up to a minute)")
-        + ("" if device.type != "cpu" or have_kernels() else "; no C++ compiler: PyTorch's kernels serve"),
-        flush=True,
-    )
-    with write_atomically(run / "config.json") as temporary:
-        temporary.write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
-    log = Log(run / "log.csv", step)
+    tokens_per_step = config.sequences_per_step * config.block_size
+    peak = peak_flops(device, dtype) * ranks.size
+    if ranks.first:
+        print(
+            f"{run}: {model.num_params():,} parameters, {len(train_tokens):,} training tokens of {config.data}, "
+            f"{tokens_per_step:,} tokens a step\n"
+            + (f"{ranks.size} processes, " if ranks.size > 1 else "")
+            + f"{device.type}, {str(dtype).removeprefix('torch.')}, "
+            + (f"not compiled: {obstacle}" if obstacle else "compiling at the first step (up to a minute)")
+            + ("" if device.type != "cpu" or have_kernels() else "; no C++ compiler: PyTorch's kernels serve"),
+            flush=True,
+        )
 
-    def save(name: str, **training_state):
+    def save(name: str, previous: Path | None = None, **training_state):
+        if not ranks.first:
+            return
         state = dict(
             format=CHECKPOINT_FORMAT,
             model_config=dataclasses.asdict(model_config),
@@ -338,41 +365,57 @@ def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
         )
         buffer = io.BytesIO()  # torch.save to a full disk fails without saying so clearly; writing bytes does
         torch.save(state | training_state, buffer)
-        with write_atomically(run / name) as temporary:
+        with write_atomically(run / name, previous) as temporary:
             temporary.write_bytes(buffer.getbuffer())
 
-    def save_last():
+    def save_last(sums: list[float]):
         states = [optimizer.state_dict() for optimizer in optimizers]
-        rng = get_rng_state(device)
-        save("ckpt.pt", seconds=seconds, sums=sums.tolist(), optimizers=states, scaler=scaler.state_dict(), rng=rng)
+        state = dict(seconds=seconds, sums=sums, optimizers=states, scaler=scaler.state_dict())
+        save("ckpt.pt", previous=run / PREVIOUS, **state)
+
+    def sums_of_all() -> list[float]:
+        """Loss and norm, mean over ranks; a TrainingError if one was not finite. Nothing is saved without it."""
+        loss, norm = (ranks.total(sums[:2].clone()) / ranks.size).tolist()  # here alone the host waits for the device
+        n_finite = round(ranks.least(sums[2].clone()).item())
+        if n_finite < step - row_step:
+            raise TrainingError(
+                f"at step {row_step + n_finite + 1} the loss or its gradient became infinite or NaN; what {run} has is "
+                "from before that; try a lower learning_rate or dtype=float32"
+            )
+        return [loss, norm]
 
     def progress() -> float:
         by_clock = seconds / (60 * config.max_minutes) if config.max_minutes else 0.0
         return min(1.0, max(step / config.max_steps, by_clock))
 
-    stop = StopSignal()
+    stop, stopping = StopSignal(say=ranks.first), False
+    held.callback(stop.restore)
     layout = "{percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}{postfix}"
-    bar = tqdm(total=1.0, initial=progress(), bar_format=layout, disable=None)  # no bar where there is no terminal
+    hidden = None if ranks.first else True  # None: no bar where there is no terminal
+    bar = tqdm(total=1.0, initial=progress(), bar_format=layout, disable=hidden)
     first_step, logged_step, logged_seconds = step, step, seconds
     model.train()
-    if checkpoint:
-        set_rng_state(checkpoint["rng"], device)  # last, so that nothing above has drawn from it
     clock = time.perf_counter()
-    while progress() < 1 and not stop:
+    while progress() < 1 and not stopping:
         lr = learning_rate(step, progress(), config)
         for group in itertools.chain.from_iterable(optimizer.param_groups for optimizer in optimizers):
             group["lr"] = lr * group.get("lr_factor", 1.0)
-        starts = batch_starts(windows, shift, sequences_per_step, config.seed, step)
-        for micro_batch in starts.reshape(config.grad_accum_steps, config.batch_size):
+        starts = batch_starts(windows, shift, config.sequences_per_step, config.seed, step)
+        for i, micro_batch in enumerate(starts.reshape(ranks.size, n_micro_batches, micro_batch_size)[ranks.rank]):
+            if config.dropout:
+                torch.manual_seed(dropout_seed(config.seed, step, ranks.rank * n_micro_batches + i))
             inputs, targets = train_stream.read(micro_batch)
-            with autocast():
-                _, loss = forward(inputs, targets)
-                loss = loss / config.grad_accum_steps
-            sums[0] += loss.detach()
-            scaler.scale(loss).backward()
+            with ranks.summing(forward, now=i == n_micro_batches - 1):
+                with autocast():
+                    _, loss = forward(inputs, targets)
+                    loss = loss / n_micro_batches
+                sums[0] += loss.detach()
+                scaler.scale(loss).backward()
         for optimizer in optimizers:
             scaler.unscale_(optimizer)
         sums[1] += torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip or math.inf)
+        # float16 may overflow in the gradient: the scaler then skips the step
+        sums[2] += sums[: 1 if scaler.is_enabled() else 2].isfinite().all()
         for optimizer in optimizers:
             scaler.step(optimizer)
             optimizer.zero_grad()
@@ -382,73 +425,84 @@ def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
         now = time.perf_counter()
         if step == first_step + 1:  # compiling it is not counted
             logged_step, clock = step, now
-        seconds, clock = seconds + now - clock, now
+        (seconds, stopping), clock = ranks.agree(seconds + now - clock, bool(stop)), now
         evaluating = step % config.eval_interval == 0 or progress() >= 1
         if evaluating or step % config.log_interval == 0:
-            train_loss, grad_norm = (sums / (step - log.last_step)).tolist()  # here alone the host waits for the device
+            train_loss, grad_norm = (total / (step - row_step) for total in sums_of_all())
             now = time.perf_counter()
-            seconds, clock = seconds + now - clock, now
-            if not math.isfinite(train_loss):
-                raise TrainingError(
-                    f"the loss became {train_loss} between steps {log.last_step} and {step}; what {run} has "
-                    "is from before that; try a lower learning_rate or dtype=float32"
-                )
+            (seconds, _), clock = ranks.agree(seconds + now - clock, False), now
             sums.zero_()
             row = dict(step=step, tokens=step * tokens_per_step, train_loss=f"{train_loss:.5f}")
             row |= dict(learning_rate=f"{lr:.3g}", grad_norm=f"{grad_norm:.4g}")
             if step > logged_step:
                 tokens_per_s = (step - logged_step) * tokens_per_step / (seconds - logged_seconds)
-                mfu = tokens_per_s * model.flops_per_token(config.block_size) / peak
-                row |= dict(tokens_per_s=f"{tokens_per_s:.0f}", mfu=f"{mfu:.4f}")
+                flops_per_s = tokens_per_s * model.flops_per_token(config.block_size)
+                peak = max(peak, flops_per_s)  # it may have been measured while the machine was busy
+                row |= dict(tokens_per_s=f"{tokens_per_s:.0f}", mfu=f"{flops_per_s / peak:.4f}")
                 bar.set_postfix_str(f" step {step}, loss {train_loss:.3f}, {tokens_per_s:,.0f} tok/s")
             if evaluating:
-                result = evaluate(model, val_stream, val_windows, tokenizer, autocast)
+                result = evaluate(model, val_stream, val_windows, tokenizer, autocast, ranks)
                 row |= dict(val_loss=f"{result['val_loss']:.5f}", bpb=f"{result['bpb']:.5f}")
-            log.append(**row)
-            logged_step, logged_seconds = step, seconds
+                if not math.isfinite(result["val_loss"]):
+                    raise TrainingError(f"the validation loss is {row['val_loss']} at step {step}; lower learning_rate")
+            if log:
+                log.append(**row)
+            row_step, logged_step, logged_seconds = step, step, seconds
             if evaluating:
-                bar.write(
-                    f"step {step:>6}  {step * tokens_per_step / 1e6:8.2f} M tokens  train {train_loss:.3f}  "
-                    f"val {result['val_loss']:.3f}  bpb {result['bpb']:.3f}"
-                )
+                if log:
+                    bar.write(
+                        f"step {step:>6}  {step * tokens_per_step / 1e6:8.2f} M tokens  train {train_loss:.3f}  "
+                        f"val {result['val_loss']:.3f}  bpb {result['bpb']:.3f}"
+                    )
                 if result["val_loss"] < best_val_loss:
                     best_val_loss = result["val_loss"]
                     save("best.pt")
-                save_last()
-                log.plot(run / "loss.png")
+                save_last([0.0, 0.0])
+                if log:
+                    plot_loss(run / "loss.png", {run.name: log.rows})
             clock = time.perf_counter()  # what was written meanwhile is not counted
         bar.n = progress()
         bar.refresh()
-    if stop:
-        save_last()
-    stop.restore()
+    if stopping:
+        save_last(sums_of_all())
     bar.close()
-    return run, not stop
+    return run, not stopping
 
 
 def main():
     # A log file can be followed while the run goes on, and no terminal is too old for a story.
     sys.stdout.reconfigure(line_buffering=True, errors="replace")
+    ranks = Ranks.of_torchrun()
+    name = "train.py" if ranks.size == 1 else f"train.py, process {ranks.rank}"
+    args = sys.argv[1:]
     try:
-        config, resume = parse_command_line(sys.argv[1:], __doc__)
-        run, ended = train(config, resume)
+        if "--plot" in args:
+            print(f"wrote {plot_runs([Path(arg) for arg in args if arg != '--plot'])}")
+            return
+        config, resume = parse_command_line(args, __doc__)
+        run, ended = train(config, resume, ranks)
         if not ended:
-            sys.exit(f"Stopped; saved. The same command with --resume goes on from {run / 'ckpt.pt'}")
-        print()
-        stream_story(load_student(str(run)), "", Sampling(temperature=0.6, seed=config.seed))
-        print(
-            f"\nEverything is in {run}/ (the curve: loss.png). Next: python sample.py --model {run} "
-            '--temperature 0.6 --prompt "Once upon a time, there was a little fox"'
-        )
+            message = f"Stopped; saved. The same command with --resume goes on from {run / 'ckpt.pt'}"
+            sys.exit(message if ranks.first else 1)
+        if ranks.first:
+            print()
+            stream_story(load_student(str(run)), "", Sampling(temperature=0.6, seed=config.seed))
+            print(
+                f"\nEverything is in {run}/ (the curve: loss.png). Next: python sample.py --model {run} "
+                '--temperature 0.6 --prompt "Once upon a time, there was a little fox"'
+            )
     except (ConfigError, DataError, TrainingError, ValueError, OSError) as error:
-        sys.exit(f"train.py: {error}")
+        sys.exit(f"{name}: {error}")
     except (RuntimeError, MemoryError) as error:
         # On a GPU it is an OutOfMemoryError, which is a RuntimeError; on a CPU it is just that.
-        if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and "can't allocate memory" not in str(error):
+        if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error):
+            sys.exit(f"{name}: out of memory; halve batch_size and double grad_accum_steps, which gives the same run")
+        if ranks.size == 1 or not is_lost_rank(error):
             raise
-        sys.exit("train.py: out of memory; halve batch_size and double grad_accum_steps, which gives the same run")
+        directory = Path(config.out_dir) / config.name
+        sys.exit(f"{name}: another process has ended; see its message. --resume goes on from what {directory} has")
     except KeyboardInterrupt:
-        sys.exit("train.py: stopped")
+        sys.exit(f"{name}: stopped")
 
 
 if __name__ == "__main__":
