@@ -1,6 +1,5 @@
 """The training loop: what it computes, that it can be stopped and goes on exactly, and what it says to mistakes."""
 
-import csv
 import itertools
 import json
 import math
@@ -15,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import ROOT
+from conftest import ROOT, STATEFUL, assert_same_run, log_of, weights
 
 import train as train_module
 from model import from_checkpoint, load_checkpoint
 from prepare import load_tokens, prepare
-from runs import LOG_COLUMNS, Log, TrainingError
+from runs import LOG_COLUMNS, TrainingError
 from sample import load_run
 from tokenizer import Tokenizer
 from train import (
@@ -35,40 +34,6 @@ from train import (
     story_windows,
     train,
 )
-
-
-@pytest.fixture(scope="session")
-def data_dir(tmp_path_factory):
-    """data/tiny: a few hundred little stories."""
-    directory = tmp_path_factory.mktemp("data")
-    names, things = ["Tom", "Mia", "Ben", "Sue"], ["ball", "cat", "kite", "drum", "hat"]
-    texts = [f"{name} had a {thing}. It was number {i}." for i in range(25) for name in names for thing in things]
-    prepare(directory / "tiny", ["made for the tests"], texts, texts[::-10] + ["A new one."] * 1, vocab_size=300)
-    return directory
-
-
-@pytest.fixture
-def config(data_dir, tmp_path):
-    """Settings of a run that takes a second."""
-    return dict(
-        name="run", out_dir=str(tmp_path / "out"), data="tiny", data_dir=str(data_dir), device="cpu", dtype="float32",
-        compile=False, block_size=16, n_layer=2, n_head=2, n_embd=16, window_size=8, batch_size=4, grad_accum_steps=2,
-        max_steps=20, learning_rate=1e-2, log_interval=5, eval_interval=10, eval_tokens=400,
-    )  # fmt: skip
-
-
-def log_of(run) -> list[dict]:
-    with (run / "log.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def without_speed(rows):
-    return [{key: value for key, value in row.items() if key not in ("tokens_per_s", "mfu")} for row in rows]
-
-
-def weights(run, name="ckpt.pt") -> dict:
-    return load_checkpoint(run / name)["model"]
-
 
 # ---- What it computes ----
 
@@ -231,16 +196,6 @@ def test_muon_has_the_matrices_of_the_blocks_and_adamw_the_rest():
 
 
 # ---- Stopped and resumed ----
-
-
-def assert_same_run(run, reference):
-    for name in ("ckpt.pt", "best.pt"):
-        for key, weight in weights(reference, name).items():
-            assert torch.equal(weights(run, name)[key], weight), key
-    assert without_speed(log_of(run)) == without_speed(log_of(reference))
-
-
-STATEFUL = dict(dropout=0.1, optimizer="muon", embedding_lr_factor=2.0)
 
 
 @pytest.fixture
@@ -486,21 +441,3 @@ def test_what_the_machine_is_asked(monkeypatch):
     assert 1e8 < train_module.peak_flops(cpu, torch.float32) < 1e14
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert train_module.why_not_compile(cpu) == "no C++ compiler (no-such-compiler) found"
-
-
-def test_a_checkpoint_cut_short_is_named(config, monkeypatch):
-    run, _ = train(TrainConfig(**config), resume=False)
-    with (run / "ckpt.pt").open("rb+") as file:
-        file.truncate(1000)
-    with pytest.raises(ValueError, match="ckpt.pt: not a readable checkpoint"):
-        train(TrainConfig(**config), resume=True)
-
-
-def test_a_log_goes_on_behind_the_checkpoint(tmp_path):
-    log = Log(tmp_path / "log.csv", 0)
-    for step in (10, 20, 30):
-        log.append(step=step, tokens=step, train_loss="1.0")
-    again = Log(tmp_path / "log.csv", 20)
-    again.append(step=30, tokens=30, train_loss="2.0")
-    rows = [(row["step"], row["train_loss"]) for row in log_of(tmp_path)]
-    assert rows == [("10", "1.0"), ("20", "1.0"), ("30", "2.0")]
