@@ -79,7 +79,7 @@ class Ranks:
         dist.destroy_process_group()
 
     @contextlib.contextmanager
-    def first_first(self):
+    def first_goes_ahead(self):
         """What is inside is done by the first rank, then by the others."""
         if not self.first:
             self.wait()

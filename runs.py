@@ -102,6 +102,8 @@ def plot_loss(path: Path, logs: dict[str, list[dict]]):
 
 def plot_runs(runs: list[Path]) -> Path:
     """The curves of several runs in one picture, plot.png beside the first of them; or a ConfigError."""
+    if not runs:
+        raise ConfigError("--plot is followed by the directories of runs, such as out/demo")
     logs = {}
     for run in runs:
         if not (run / "log.csv").is_file():

@@ -295,7 +295,7 @@ def train_on(
     n_micro_batches, micro_batch_size = ranks.share(config)
     checkpoint, resumed_from = ranks.from_first(load_resumable(run, config) if resume and ranks.first else (None, None))
     dtype = choose_dtype(config.dtype, device)
-    with ranks.first_first():  # which may have to make it
+    with ranks.first_goes_ahead():  # it may have to make the data
         meta, train_tokens, val_tokens = load_data(config)
     tokenizer = Tokenizer(meta["gpt2_ids"])
     data_sha256 = meta["splits"]["train"]["sha256"]
@@ -444,7 +444,10 @@ def train_on(
                 result = evaluate(model, val_stream, val_windows, tokenizer, autocast, ranks)
                 row |= dict(val_loss=f"{result['val_loss']:.5f}", bpb=f"{result['bpb']:.5f}")
                 if not math.isfinite(result["val_loss"]):
-                    raise TrainingError(f"the validation loss is {row['val_loss']} at step {step}; lower learning_rate")
+                    raise TrainingError(
+                        f"at step {step} the validation loss is {row['val_loss']}; what {run} has is from before that; "
+                        "try a lower learning_rate or dtype=float32"
+                    )
             if log:
                 log.append(**row)
             row_step, logged_step, logged_seconds = step, step, seconds
@@ -464,7 +467,7 @@ def train_on(
         bar.n = progress()
         bar.refresh()
     if stopping:
-        save_last(sums_of_all())
+        save_last(sums_of_all())  # the rows of the log do not depend on where a run was stopped
     bar.close()
     return run, not stopping
 
