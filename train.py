@@ -189,13 +189,15 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
             if name in torch.cuda.get_device_name(device):
                 return peak
     n = 1024 if device.type == "cpu" else 4096  # large enough to keep all of the device at work
-    a = torch.randn(n, n, device=device).to(dtype)
-    times = []
-    while sum(times) < 0.1 or len(times) < 3:  # the best of many: the first warms up, and others may be at work here
-        start = time.perf_counter()
-        (a @ a)[0, 0].item()
-        times.append(time.perf_counter() - start)
-    return 2 * n**3 / min(times)
+    rates = []
+    for a in (torch.randn(n, n, device=device).to(dtype), torch.randn(n, n, device=device)):
+        times = []  # the best of many: the first warms up, and others may be at work here
+        while sum(times) < 0.1 or len(times) < 2:
+            start = time.perf_counter()
+            (a @ a)[0, 0].item()
+            times.append(time.perf_counter() - start)
+        rates.append(2 * n**3 / min(times))
+    return max(rates)  # float32 where the processor only emulates the other
 
 
 # ---- What is measured and written ----
@@ -233,17 +235,22 @@ EVAL_BATCH_SIZE = 16  # windows
 
 
 class StopSignal:
-    """True once Ctrl-C or SIGTERM came, so that the step in hand can end and be saved. A second one is not held."""
+    """True once Ctrl-C or SIGTERM came, so that the step in hand can end and be saved. A second one is not held.
 
-    def __init__(self, say: bool):
-        self.received, self.say = False, say
+    Under torchrun it is: some systems tell every process, and torchrun tells its own again. It has its own patience.
+    """
+
+    def __init__(self, ranks: Ranks):
+        self.received, self.ranks = False, ranks
         self.handlers = {number: signal.signal(number, self.receive) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def receive(self, number, frame):
+        if self.ranks.first and not self.received:
+            hint = " (once more: at once)" if self.ranks.size == 1 else ""
+            print(f"\nstopping after this step{hint}", file=sys.stderr)
         self.received = True
-        if self.say:
-            print("\nstopping after this step (once more: at once)", file=sys.stderr)
-        self.restore()
+        if self.ranks.size == 1:
+            self.restore()
 
     def restore(self):
         for number, handler in self.handlers.items():
@@ -388,7 +395,7 @@ def train_on(
         by_clock = seconds / (60 * config.max_minutes) if config.max_minutes else 0.0
         return min(1.0, max(step / config.max_steps, by_clock))
 
-    stop, stopping = StopSignal(say=ranks.first), False
+    stop, stopping = StopSignal(ranks), False
     held.callback(stop.restore)
     layout = "{percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}{postfix}"
     hidden = None if ranks.first else True  # None: no bar where there is no terminal

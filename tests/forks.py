@@ -24,7 +24,7 @@ CONTEXT.set_forkserver_preload(["train"])
 def fork(args: list[str], output: Path, accident: str = "", step: int = 0, **environment) -> multiprocessing.Process:
     """python train.py ARGS as a process; what it says goes to the file `output`."""
     os.environ["PYTHONPATH"] = str(ROOT)  # for the fork server, which starts with the first process
-    process = CONTEXT.Process(target=run, args=(args, output, accident, step, environment))
+    process = CONTEXT.Process(target=run, args=(args, output, accident, step, environment), daemon=True)
     process.start()
     return process
 
@@ -75,7 +75,8 @@ def die(*args, **kwargs):
 
 
 def be_told_to_stop(batch_starts, *args):
-    os.kill(os.getpid(), signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)  # as where a system tells every process, and torchrun its own again
     return batch_starts(*args)
 
 
