@@ -190,7 +190,8 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
                 return peak
     n = 1024 if device.type == "cpu" else 4096  # large enough to keep all of the device at work
     rates = []
-    for a in (torch.randn(n, n, device=device).to(dtype), torch.randn(n, n, device=device)):
+    for kind in {dtype, torch.float32}:
+        a = torch.randn(n, n, device=device).to(kind)
         times = []  # the best of many: the first warms up, and others may be at work here
         while sum(times) < 0.1 or len(times) < 2:
             start = time.perf_counter()
