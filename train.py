@@ -5,16 +5,14 @@ $ python train.py                                   # the demo: built-in stories
 $ python train.py configs/ts_8m.py                  # a published size on a data set made by prepare.py
 $ python train.py configs/ts_8m.py --batch_size=32 --device=cpu
 $ python train.py configs/ts_8m.py --resume         # go on where a stopped run left off
+$ torchrun --standalone --nproc_per_node=8 train.py configs/ts_8m.py             # the same run on eight GPUs
+$ python train.py --plot out/ts_8m out/ts_1m        # their curves in one picture
 """
 
-import ast
 import contextlib
-import csv
 import dataclasses
-import difflib
 import functools
 import importlib.util
-import inspect
 import io
 import itertools
 import json
@@ -25,158 +23,21 @@ import signal
 import sys
 import sysconfig
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from tqdm import tqdm
 
 import native
 from attention import have_kernels
-from model import CHECKPOINT_FORMAT, GPTNeo, GPTNeoConfig, load_checkpoint
+from config import ConfigError, TrainConfig, parse_command_line
+from model import CHECKPOINT_FORMAT, GPTNeo, GPTNeoConfig
 from prepare import DataError, load_meta, load_tokens, prepare_builtin
+from ranks import ALONE, Ranks, is_lost_rank
+from runs import PREVIOUS, Log, TrainingError, claim, load_resumable, plot_loss, plot_runs, write_atomically
 from sample import Sampling, load_student, stream_story
 from tokenizer import Tokenizer
-
-# ---- Config ----
-
-
-@dataclass
-class TrainConfig:
-    name: str = "run"  # by default that of the config file
-    out_dir: str = "out"  # the run is written to out_dir/name
-    seed: int = 0  # of the initial weights, the data order and dropout
-    # data
-    data: str = "tinystories"  # a directory under data_dir, made by prepare.py
-    data_dir: str = "data"
-    align_stories: bool = False  # let every window begin with a story; else the text is cut every block_size tokens
-    # model
-    block_size: int = 512  # context, in tokens
-    n_layer: int = 8
-    n_head: int = 16
-    n_embd: int = 256
-    window_size: int = 256  # reach of the local layers, in tokens
-    dropout: float = 0.0
-    copy_init: float = 0.0  # if above 0, heads start as copiers, this strong: GPTNeo.init_copying
-    # one optimizer step sees batch_size * grad_accum_steps sequences of block_size tokens
-    batch_size: int = 80  # sequences in one forward pass; lower it if memory runs out
-    grad_accum_steps: int = 16
-    max_steps: int = 10_000
-    max_minutes: float = 0.0  # of training, compiling and validation aside; if above 0, the schedule follows the clock
-    # optimizer
-    optimizer: str = "adamw"  # adamw, or muon: Muon for the matrices of the blocks, AdamW for all else
-    learning_rate: float = 5e-4
-    embedding_lr_factor: float = 1.0  # the embeddings learn at this multiple of it
-    warmup_steps: int = 0
-    warmdown: float = 0.0  # the last share of the run in which the learning rate falls to zero, linearly; 0: never
-    weight_decay: float = 0.1  # on matrices and embeddings, not on biases and LayerNorms
-    beta1: float = 0.9
-    beta2: float = 0.95
-    grad_clip: float = 1.0  # largest norm of the gradient; 0: any
-    # what is written when
-    log_interval: int = 10  # steps
-    eval_interval: int = 250  # steps; the checkpoint is written then, too
-    eval_tokens: int = 500_000  # the first ones of the validation split: the same for every run
-    # machine
-    device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
-    dtype: str = "auto"  # of the matrix products: auto, bfloat16, float16, float32
-    compile: bool = True  # where a compiler is found
-
-    def __post_init__(self):
-        for name in "block_size batch_size grad_accum_steps max_steps log_interval eval_interval".split():
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
-        nonnegative = "seed copy_init learning_rate embedding_lr_factor warmup_steps max_minutes weight_decay grad_clip"
-        for name in nonnegative.split():
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} must not be negative, but is {getattr(self, name)}")
-        for name in ("warmdown", "beta1", "beta2"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
-        if self.eval_tokens <= self.block_size:
-            raise ConfigError(f"eval_tokens ({self.eval_tokens}) must be more than block_size ({self.block_size})")
-        GPTNeoConfig(**self.model_shape())  # a shape that cannot be is named before any data is made
-        words = dict(optimizer=("adamw", "muon"), dtype=("auto", "bfloat16", "float16", "float32"))
-        for name, choices in words.items():
-            if getattr(self, name) not in choices:
-                raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
-        if self.seed >= 2**63:
-            raise ConfigError(f"seed must be below 2**63, not {self.seed}")
-        if self.name in ("", "..") or Path(self.name).name != self.name:
-            raise ConfigError(f"name must be a plain directory name, not {self.name!r}; out_dir says where it goes")
-
-    def model_shape(self) -> dict:
-        """The fields of GPTNeoConfig that a run may set; the data brings the vocabulary."""
-        names = [{field.name for field in dataclasses.fields(config)} for config in (GPTNeoConfig, self)]
-        return {name: getattr(self, name) for name in set.intersection(*names)}
-
-
-class ConfigError(Exception):
-    """A setting that cannot be; the message says which, where and what to do."""
-
-
-def read_config_file(path: Path) -> dict:
-    """{key: value} of a file of plain assignments `key = literal`. It is parsed, never executed."""
-    try:
-        statements = ast.parse(path.read_text(encoding="utf-8")).body
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); ours are in configs/") from error
-    except (SyntaxError, ValueError) as error:
-        raise ConfigError(f"{path}: not a config file of `key = value` lines ({error})") from error
-    settings = {}
-    for i, statement in enumerate(statements):
-        if i == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-            continue  # the docstring
-        try:
-            ((target,), value) = statement.targets, ast.literal_eval(statement.value)
-            settings[target.id] = check_setting(target.id, value)
-        except (AttributeError, ValueError, TypeError) as error:
-            raise ConfigError(f"{path}:{statement.lineno}: expected `key = value` with a plain value") from error
-        except ConfigError as error:
-            raise ConfigError(f"{path}:{statement.lineno}: {error}") from None
-    return settings
-
-
-def check_setting(key: str, value):
-    """The value as its field's type, or a ConfigError."""
-    types = {field.name: type(field.default) for field in dataclasses.fields(TrainConfig)}
-    if key not in types:
-        near = difflib.get_close_matches(key, types, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "--help lists them"
-        raise ConfigError(f"unknown setting {key!r}; {hint}")
-    if types[key] is float and type(value) is int:
-        value = float(value)
-    if type(value) is not types[key]:
-        kind = {bool: "True or False", str: "text in quotes"}.get(types[key], types[key].__name__)
-        raise ConfigError(f"{key} must be {kind}, not {value!r}")
-    return value
-
-
-def parse_command_line(args: list[str]) -> tuple[TrainConfig, bool]:
-    """[CONFIG.py] [--key=value ...] [--resume] -> (config, resume)"""
-    if {"-h", "--help"} & set(args):
-        print(f"{__doc__}\nSettings, for config files and as --key=value:\n")
-        print(inspect.getsource(TrainConfig).partition(":\n")[2].partition("\n\n")[0])
-        sys.exit()
-    overrides = {}
-    for arg in args:
-        if arg.startswith("-") and arg != "--resume":
-            key, equals, text = arg.removeprefix("--").partition("=")
-            if not equals:
-                raise ConfigError(f"{arg}: settings are written --key=value (and --resume stands alone)")
-            try:
-                value = text if isinstance(getattr(TrainConfig, key, None), str) else ast.literal_eval(text)
-            except (ValueError, SyntaxError):
-                value = text
-            overrides[key] = check_setting(key, value)
-    paths = [arg for arg in args if not arg.startswith("-")]
-    if len(paths) > 1:
-        raise ConfigError(f"one config file at a time, not {' and '.join(paths)}")
-    path = Path(paths[0]) if paths else Path(__file__).parent / "configs" / "demo.py"
-    return TrainConfig(**{"name": path.stem} | read_config_file(path) | overrides), "--resume" in args
-
 
 # ---- Data ----
 
@@ -234,6 +95,15 @@ def batch_starts(windows: np.ndarray, shift: int, n_sequences: int, seed: int, s
     return starts
 
 
+def dropout_seed(seed: int, step: int, micro_batch: int) -> int:
+    """What the dropout of a micro-batch is drawn from; again a pure function, so there is no random state to keep.
+
+    Where whole micro-batches are dealt out to several processes, each is dropped as one process alone would; where a
+    micro-batch is cut in parts, each part has a number of its own, and the run is another draw of the same dropout.
+    """
+    return int(np.random.SeedSequence([seed, step, micro_batch]).generate_state(1, np.uint64)[0])
+
+
 # ---- Optimisation ----
 
 
@@ -270,8 +140,8 @@ def make_optimizers(model: GPTNeo, config: TrainConfig) -> list[torch.optim.Opti
 
 # Dense bf16 (fp16 where there is no bf16) matrix products, in FLOP/s, from the vendors' data sheets.
 GPU_PEAK_FLOPS = {
-    "B200": 2250e12, "H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "A10": 125e12,
-    "RTX 5090": 209e12, "RTX 4090": 165e12, "RTX 3090": 71e12, "V100": 125e12, "T4": 65e12,
+    "B200": 2250e12, "H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L40": 181e12, "L4": 121e12,
+    "A10": 125e12, "RTX 5090": 209e12, "RTX 4090": 165e12, "RTX 3090": 71e12, "V100": 125e12, "T4": 65e12,
 }  # fmt: skip
 
 
@@ -319,157 +189,70 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
         for name, peak in GPU_PEAK_FLOPS.items():
             if name in torch.cuda.get_device_name(device):
                 return peak
-    n = 1024
-    a = torch.randn(n, n, device=device).to(dtype)
+    n = 1024 if device.type == "cpu" else 4096  # large enough to keep all of the device at work
     rates = []
-    for _ in range(5):
-        start = time.perf_counter()
-        (a @ a).sum().item()
-        rates.append(2 * n**3 / (time.perf_counter() - start))
-    return max(rates)
+    for kind in {dtype, torch.float32}:
+        a = torch.randn(n, n, device=device).to(kind)
+        times = []  # the best of many: the first warms up, and others may be at work here
+        while sum(times) < 0.1 or len(times) < 2:
+            start = time.perf_counter()
+            (a @ a)[0, 0].item()
+            times.append(time.perf_counter() - start)
+        rates.append(2 * n**3 / min(times))
+    return max(rates)  # float32 where the processor only emulates the other
 
 
 # ---- What is measured and written ----
 
 
 @torch.no_grad()
-def evaluate(model: GPTNeo, stream: TokenStream, windows: np.ndarray, tokenizer: Tokenizer, autocast) -> dict:
+def evaluate(
+    model: GPTNeo, stream: TokenStream, windows: np.ndarray, tokenizer: Tokenizer, autocast, ranks: Ranks = ALONE
+) -> dict:
     """Loss (nats per token) and bits per UTF-8 byte over story_windows, every token counted once.
 
-    Where windows overlap, it is the later one that counts: there the story is read from its beginning.
+    Where windows overlap, it is the later one that counts: there the story is read from its beginning. The ranks take
+    batches by turns; all get the same figures, bit by bit those of one process alone.
     """
     block_size = len(stream.span) - 1
     n_new = torch.from_numpy(np.diff(windows, append=windows[-1] + block_size)).to(stream.span.device)
     byte_lengths = torch.from_numpy(tokenizer.byte_lengths()).to(stream.span.device)
-    nats, n_tokens, n_bytes = 0.0, 0, 0
+    batches = range(0, len(windows), EVAL_BATCH_SIZE)
+    counts = torch.zeros(len(batches), 3, dtype=torch.float64)  # nats, tokens and bytes of each
     model.eval()
-    for i in range(0, len(windows), EVAL_BATCH_SIZE):
+    for batch in range(ranks.rank, len(batches), ranks.size):
+        i = batches[batch]
         inputs, targets = stream.read(windows[i : i + EVAL_BATCH_SIZE])
         counted = stream.span[:-1] < n_new[i : i + EVAL_BATCH_SIZE, None]
         with autocast():
             _, loss = model(inputs, targets.where(counted, -100))
-        nats += loss.item() * counted.sum().item()
-        n_tokens += counted.sum().item()
-        n_bytes += byte_lengths[targets[counted]].sum().item()
+        n_tokens = counted.sum().item()
+        counts[batch] = torch.tensor([loss.item() * n_tokens, n_tokens, byte_lengths[targets[counted]].sum().item()])
     model.train()
+    nats, n_tokens, n_bytes = ranks.total(counts).sum(0).tolist()
     return dict(val_loss=nats / n_tokens, bpb=nats / math.log(2) / n_bytes)
 
 
 EVAL_BATCH_SIZE = 16  # windows
-LOG_COLUMNS = ["step", "tokens", "train_loss", "val_loss", "bpb", "learning_rate", "grad_norm", "tokens_per_s", "mfu"]
-
-
-class Log:
-    """log.csv: one row per log interval, appended, readable while the run goes on."""
-
-    def __init__(self, path: Path, last_step: int):
-        """Goes on behind `last_step`: rows beyond it were written by a run that stopped before its checkpoint."""
-        self.path = path
-        self.rows = []
-        if last_step and path.exists():
-            with path.open(newline="") as file:
-                self.rows = [row for row in csv.DictReader(file) if int(row["step"]) <= last_step]
-        with write_atomically(path) as temporary, temporary.open("w", newline="") as file:
-            writer = csv.DictWriter(file, LOG_COLUMNS)
-            writer.writeheader()
-            writer.writerows(self.rows)
-
-    @property
-    def last_step(self) -> int:
-        return int(self.rows[-1]["step"]) if self.rows else 0
-
-    def append(self, **row):
-        self.rows.append(row)
-        with self.path.open("a", newline="") as file:
-            csv.DictWriter(file, LOG_COLUMNS).writerow(row)
-
-    def plot(self, path: Path):
-        figure = Figure(figsize=(7, 4.5), layout="constrained")
-        axes = figure.subplots()
-        for column, style in (("train_loss", dict(color="C0", alpha=0.6)), ("val_loss", dict(color="C1", marker="o"))):
-            points = [(int(row["tokens"]) / 1e6, float(row[column])) for row in self.rows if row.get(column)]
-            axes.plot(*zip(*points), label=column.replace("_loss", ""), **style)
-        axes.set(xlabel="tokens seen (millions)", ylabel="loss (nats per token)", title=path.parent.name)
-        axes.legend()
-        axes.grid(alpha=0.3)
-        with write_atomically(path) as temporary:
-            figure.savefig(temporary, dpi=120, format="png")
-
-
-class TrainingError(Exception):
-    """The run cannot go on; the message says where it stands and what to try."""
-
-
-@contextlib.contextmanager
-def write_atomically(path: Path):
-    """Gives a temporary path to write to; it takes the name `path` when all is written, or goes if anything fails."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        reason = f"{path}: cannot be written ({error.strerror}); what stood there before still does"
-        raise TrainingError(f"{reason}. Make room, then --resume") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-# ---- Checkpoints ----
-
-# What may change when a run goes on; everything else would make it another run.
-RESUME_MAY_CHANGE = {
-    "out_dir", "data_dir", "max_steps", "max_minutes", "log_interval", "eval_interval", "device", "compile",
-}  # fmt: skip
-
-
-def load_resumable(run: Path, config: TrainConfig) -> dict:
-    """The run's last checkpoint, if the config asks for the same run."""
-    path = run / "ckpt.pt"
-    if not path.exists():
-        raise ConfigError(f"{path}: no checkpoint to resume; leave out --resume to start the run")
-    checkpoint = load_checkpoint(path)
-    for key, value in dataclasses.asdict(config).items():
-        before = checkpoint["train_config"].get(key, getattr(TrainConfig, key))  # older than the setting: its default
-        if value != before and key not in RESUME_MAY_CHANGE:
-            raise ConfigError(f"{path}: trained with {key}={before!r}, so it cannot go on with {key}={value!r}")
-    return checkpoint
-
-
-def make_room(run: Path):
-    """Moves a run of the same name out of the way, so that nothing is lost by starting it again."""
-    if (run / "ckpt.pt").exists() or (run / "best.pt").exists():
-        number = next(i for i in itertools.count(1) if not run.with_name(f"{run.name}-{i}").exists())
-        run.rename(run.with_name(f"{run.name}-{number}"))
-        print(f"{run} existed: kept as {run.with_name(f'{run.name}-{number}')} (--resume would have gone on with it)")
-    run.mkdir(parents=True, exist_ok=True)
-
-
-def get_rng_state(device: torch.device) -> dict:
-    state = dict(cpu=torch.get_rng_state())
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    return state
-
-
-def set_rng_state(state: dict, device: torch.device):
-    torch.set_rng_state(state["cpu"])
-    if device.type == "cuda" and "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"], device)
 
 
 class StopSignal:
-    """True once Ctrl-C or SIGTERM came, so that the step in hand can end and be saved. A second one is not held."""
+    """True once Ctrl-C or SIGTERM came, so that the step in hand can end and be saved. A second one is not held.
 
-    def __init__(self):
-        self.received = False
+    Under torchrun it is: some systems tell every process, and torchrun tells its own again. It has its own patience.
+    """
+
+    def __init__(self, ranks: Ranks):
+        self.received, self.ranks = False, ranks
         self.handlers = {number: signal.signal(number, self.receive) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def receive(self, number, frame):
+        if self.ranks.first and not self.received:
+            hint = " (once more: at once)" if self.ranks.size == 1 else ""
+            print(f"\nstopping after this step{hint}", file=sys.stderr)
         self.received = True
-        print("\nstopping after this step (once more: at once)", file=sys.stderr)
-        self.restore()
+        if self.ranks.size == 1:
+            self.restore()
 
     def restore(self):
         for number, handler in self.handlers.items():
@@ -501,15 +284,30 @@ def load_data(config: TrainConfig) -> tuple[dict, np.ndarray, np.ndarray]:
     return meta, train_tokens, val_tokens
 
 
-def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
-    """Train as the config says. Returns the directory of the run and whether it came to its end."""
+def train(config: TrainConfig, resume: bool, ranks: Ranks = ALONE) -> tuple[Path, bool]:
+    """Train as the config says. Returns the directory of the run and whether it came to its end.
+
+    `ranks` have the same weights at every step: each takes its share of the sequences, and their gradients are summed.
+    With other numbers of them the losses are the same up to the order in which floats are added.
+    """
+    device = choose_device(ranks.device_name(config.device))
+    with contextlib.ExitStack() as held:
+        held.enter_context(ranks.together(device))
+        return train_on(device, config, resume, ranks, held)
+
+
+def train_on(
+    device: torch.device, config: TrainConfig, resume: bool, ranks: Ranks, held: contextlib.ExitStack
+) -> tuple[Path, bool]:
+    """train(), on this device; what must be let go of at the end goes into `held`."""
     run = Path(config.out_dir) / config.name
-    checkpoint = load_resumable(run, config) if resume else None
-    device = choose_device(config.device)
+    n_micro_batches, micro_batch_size = ranks.share(config)
+    checkpoint, resumed_from = ranks.from_first(load_resumable(run, config) if resume and ranks.first else (None, None))
     dtype = choose_dtype(config.dtype, device)
     if device.type == "cpu":
         native.keep_freed_memory()
-    meta, train_tokens, val_tokens = load_data(config)
+    with ranks.first_goes_ahead():  # it may have to make the data
+        meta, train_tokens, val_tokens = load_data(config)
     tokenizer = Tokenizer(meta["gpt2_ids"])
     data_sha256 = meta["splits"]["train"]["sha256"]
     train_stream = TokenStream(train_tokens, config.block_size, device)
@@ -521,6 +319,13 @@ def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
         windows, shift = flat_windows(train_tokens, config.block_size), config.block_size
     if checkpoint and checkpoint["data_sha256"] != data_sha256:
         raise ConfigError(f"{run} was trained on other data than what {config.data} is now; use another --name")
+    log = None  # and nothing else is written, but by the first rank
+    if ranks.first:
+        held.enter_context(claim(run, resumed_from))
+        with write_atomically(run / "config.json") as temporary:
+            temporary.write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
+        log = Log(run / "log.csv", checkpoint["step"] if checkpoint else 0)
+    row_step = ranks.from_first(log.last_step if log else None)  # where the last row of the log stands
 
     torch.manual_seed(config.seed)
     model_config = GPTNeoConfig(vocab_size=tokenizer.vocab_size, **config.model_shape())
@@ -531,35 +336,34 @@ def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
     optimizers = make_optimizers(model, config)
     scaler = torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
     step, seconds, best_val_loss = 0, 0.0, math.inf
-    sums = torch.zeros(2, device=device)  # loss and norm of the gradient since the last row of the log
+    sums = torch.zeros(3, device=device)  # since that row: loss, norm of the gradient, steps with both of them finite
     if checkpoint:
         model.load_state_dict(checkpoint["model"])
         for optimizer, state in zip(optimizers, checkpoint["optimizers"]):
             optimizer.load_state_dict(state)
         scaler.load_state_dict(checkpoint["scaler"])
         step, seconds, best_val_loss = checkpoint["step"], checkpoint["seconds"], checkpoint["best_val_loss"]
-        sums += torch.tensor(checkpoint["sums"], device=device)
-    else:
-        make_room(run)
+        sums += torch.tensor([*checkpoint["sums"], step - row_step], device=device)
 
     obstacle = why_not_compile(device) if config.compile else "compile=False"
-    forward = model if obstacle else torch.compile(model)
+    forward = ranks.data_parallel(model if obstacle else torch.compile(model))
     autocast = functools.partial(torch.autocast, device.type, dtype, enabled=dtype != torch.float32)
-    sequences_per_step = config.batch_size * config.grad_accum_steps
-    tokens_per_step = sequences_per_step * config.block_size
-    peak = peak_flops(device, dtype)
-    print(
-        f"{run}: {model.num_params():,} parameters, {len(train_tokens):,} training tokens of {config.data}, "
-        f"{tokens_per_step:,} tokens a step\n{device.type}, {str(dtype).removeprefix('torch.')}, "
-        + (f"not compiled: {obstacle}" if obstacle else "compiling at the first step (up to a minute)")
-        + ("" if device.type != "cpu" or have_kernels() else "; no C++ compiler: PyTorch's kernels serve"),
-        flush=True,
-    )
-    with write_atomically(run / "config.json") as temporary:
-        temporary.write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
-    log = Log(run / "log.csv", step)
+    tokens_per_step = config.sequences_per_step * config.block_size
+    peak = peak_flops(device, dtype) * ranks.size
+    if ranks.first:
+        print(
+            f"{run}: {model.num_params():,} parameters, {len(train_tokens):,} training tokens of {config.data}, "
+            f"{tokens_per_step:,} tokens a step\n"
+            + (f"{ranks.size} processes, " if ranks.size > 1 else "")
+            + f"{device.type}, {str(dtype).removeprefix('torch.')}, "
+            + (f"not compiled: {obstacle}" if obstacle else "compiling at the first step (up to a minute)")
+            + ("" if device.type != "cpu" or have_kernels() else "; no C++ compiler: PyTorch's kernels serve"),
+            flush=True,
+        )
 
-    def save(name: str, **training_state):
+    def save(name: str, previous: Path | None = None, **training_state):
+        if not ranks.first:
+            return
         state = dict(
             format=CHECKPOINT_FORMAT,
             model_config=dataclasses.asdict(model_config),
@@ -572,41 +376,57 @@ def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
         )
         buffer = io.BytesIO()  # torch.save to a full disk fails without saying so clearly; writing bytes does
         torch.save(state | training_state, buffer)
-        with write_atomically(run / name) as temporary:
+        with write_atomically(run / name, previous) as temporary:
             temporary.write_bytes(buffer.getbuffer())
 
-    def save_last():
+    def save_last(sums: list[float]):
         states = [optimizer.state_dict() for optimizer in optimizers]
-        rng = get_rng_state(device)
-        save("ckpt.pt", seconds=seconds, sums=sums.tolist(), optimizers=states, scaler=scaler.state_dict(), rng=rng)
+        state = dict(seconds=seconds, sums=sums, optimizers=states, scaler=scaler.state_dict())
+        save("ckpt.pt", previous=run / PREVIOUS, **state)
+
+    def sums_of_all() -> list[float]:
+        """Loss and norm, mean over ranks; a TrainingError if one was not finite. Nothing is saved without it."""
+        loss, norm = (ranks.total(sums[:2].clone()) / ranks.size).tolist()  # here alone the host waits for the device
+        n_finite = round(ranks.least(sums[2].clone()).item())
+        if n_finite < step - row_step:
+            raise TrainingError(
+                f"at step {row_step + n_finite + 1} the loss or its gradient became infinite or NaN; what {run} has is "
+                "from before that; try a lower learning_rate or dtype=float32"
+            )
+        return [loss, norm]
 
     def progress() -> float:
         by_clock = seconds / (60 * config.max_minutes) if config.max_minutes else 0.0
         return min(1.0, max(step / config.max_steps, by_clock))
 
-    stop = StopSignal()
+    stop, stopping = StopSignal(ranks), False
+    held.callback(stop.restore)
     layout = "{percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}{postfix}"
-    bar = tqdm(total=1.0, initial=progress(), bar_format=layout, disable=None)  # no bar where there is no terminal
+    hidden = None if ranks.first else True  # None: no bar where there is no terminal
+    bar = tqdm(total=1.0, initial=progress(), bar_format=layout, disable=hidden)
     first_step, logged_step, logged_seconds = step, step, seconds
     model.train()
-    if checkpoint:
-        set_rng_state(checkpoint["rng"], device)  # last, so that nothing above has drawn from it
     clock = time.perf_counter()
-    while progress() < 1 and not stop:
+    while progress() < 1 and not stopping:
         lr = learning_rate(step, progress(), config)
         for group in itertools.chain.from_iterable(optimizer.param_groups for optimizer in optimizers):
             group["lr"] = lr * group.get("lr_factor", 1.0)
-        starts = batch_starts(windows, shift, sequences_per_step, config.seed, step)
-        for micro_batch in starts.reshape(config.grad_accum_steps, config.batch_size):
+        starts = batch_starts(windows, shift, config.sequences_per_step, config.seed, step)
+        for i, micro_batch in enumerate(starts.reshape(ranks.size, n_micro_batches, micro_batch_size)[ranks.rank]):
+            if config.dropout:
+                torch.manual_seed(dropout_seed(config.seed, step, ranks.rank * n_micro_batches + i))
             inputs, targets = train_stream.read(micro_batch)
-            with autocast():
-                _, loss = forward(inputs, targets)
-                loss = loss / config.grad_accum_steps
-            sums[0] += loss.detach()
-            scaler.scale(loss).backward()
+            with ranks.summing(forward, now=i == n_micro_batches - 1):
+                with autocast():
+                    _, loss = forward(inputs, targets)
+                    loss = loss / n_micro_batches
+                sums[0] += loss.detach()
+                scaler.scale(loss).backward()
         for optimizer in optimizers:
             scaler.unscale_(optimizer)
         sums[1] += torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip or math.inf)
+        # float16 may overflow in the gradient: the scaler then skips the step
+        sums[2] += sums[: 1 if scaler.is_enabled() else 2].isfinite().all()
         for optimizer in optimizers:
             scaler.step(optimizer)
             optimizer.zero_grad()
@@ -616,73 +436,87 @@ def train(config: TrainConfig, resume: bool) -> tuple[Path, bool]:
         now = time.perf_counter()
         if step == first_step + 1:  # compiling it is not counted
             logged_step, clock = step, now
-        seconds, clock = seconds + now - clock, now
+        (seconds, stopping), clock = ranks.agree(seconds + now - clock, bool(stop)), now
         evaluating = step % config.eval_interval == 0 or progress() >= 1
         if evaluating or step % config.log_interval == 0:
-            train_loss, grad_norm = (sums / (step - log.last_step)).tolist()  # here alone the host waits for the device
+            train_loss, grad_norm = (total / (step - row_step) for total in sums_of_all())
             now = time.perf_counter()
-            seconds, clock = seconds + now - clock, now
-            if not math.isfinite(train_loss):
-                raise TrainingError(
-                    f"the loss became {train_loss} between steps {log.last_step} and {step}; what {run} has "
-                    "is from before that; try a lower learning_rate or dtype=float32"
-                )
+            (seconds, _), clock = ranks.agree(seconds + now - clock, False), now
             sums.zero_()
             row = dict(step=step, tokens=step * tokens_per_step, train_loss=f"{train_loss:.5f}")
             row |= dict(learning_rate=f"{lr:.3g}", grad_norm=f"{grad_norm:.4g}")
             if step > logged_step:
                 tokens_per_s = (step - logged_step) * tokens_per_step / (seconds - logged_seconds)
-                mfu = tokens_per_s * model.flops_per_token(config.block_size) / peak
-                row |= dict(tokens_per_s=f"{tokens_per_s:.0f}", mfu=f"{mfu:.4f}")
+                flops_per_s = tokens_per_s * model.flops_per_token(config.block_size)
+                peak = max(peak, flops_per_s)  # it may have been measured while the machine was busy
+                row |= dict(tokens_per_s=f"{tokens_per_s:.0f}", mfu=f"{flops_per_s / peak:.4f}")
                 bar.set_postfix_str(f" step {step}, loss {train_loss:.3f}, {tokens_per_s:,.0f} tok/s")
             if evaluating:
-                result = evaluate(model, val_stream, val_windows, tokenizer, autocast)
+                result = evaluate(model, val_stream, val_windows, tokenizer, autocast, ranks)
                 row |= dict(val_loss=f"{result['val_loss']:.5f}", bpb=f"{result['bpb']:.5f}")
-            log.append(**row)
-            logged_step, logged_seconds = step, seconds
+                if not math.isfinite(result["val_loss"]):
+                    raise TrainingError(
+                        f"at step {step} the validation loss is {row['val_loss']}; what {run} has is from before that; "
+                        "try a lower learning_rate or dtype=float32"
+                    )
+            if log:
+                log.append(**row)
+            row_step, logged_step, logged_seconds = step, step, seconds
             if evaluating:
-                bar.write(
-                    f"step {step:>6}  {step * tokens_per_step / 1e6:8.2f} M tokens  train {train_loss:.3f}  "
-                    f"val {result['val_loss']:.3f}  bpb {result['bpb']:.3f}"
-                )
+                if log:
+                    bar.write(
+                        f"step {step:>6}  {step * tokens_per_step / 1e6:8.2f} M tokens  train {train_loss:.3f}  "
+                        f"val {result['val_loss']:.3f}  bpb {result['bpb']:.3f}"
+                    )
                 if result["val_loss"] < best_val_loss:
                     best_val_loss = result["val_loss"]
                     save("best.pt")
-                save_last()
-                log.plot(run / "loss.png")
+                save_last([0.0, 0.0])
+                if log:
+                    plot_loss(run / "loss.png", {run.name: log.rows})
             clock = time.perf_counter()  # what was written meanwhile is not counted
         bar.n = progress()
         bar.refresh()
-    if stop:
-        save_last()
-    stop.restore()
+    if stopping:
+        save_last(sums_of_all())  # the rows of the log do not depend on where a run was stopped
     bar.close()
-    return run, not stop
+    return run, not stopping
 
 
 def main():
     # A log file can be followed while the run goes on, and no terminal is too old for a story.
     sys.stdout.reconfigure(line_buffering=True, errors="replace")
+    ranks = Ranks.of_torchrun()
+    name = "train.py" if ranks.size == 1 else f"train.py, process {ranks.rank}"
+    args = sys.argv[1:]
     try:
-        config, resume = parse_command_line(sys.argv[1:])
-        run, ended = train(config, resume)
+        if "--plot" in args:
+            print(f"wrote {plot_runs([Path(arg) for arg in args if arg != '--plot'])}")
+            return
+        config, resume = parse_command_line(args, __doc__)
+        run, ended = train(config, resume, ranks)
         if not ended:
-            sys.exit(f"Stopped; saved. The same command with --resume goes on from {run / 'ckpt.pt'}")
-        print()
-        stream_story(load_student(str(run)), "", Sampling(temperature=0.6, seed=config.seed))
-        print(
-            f"\nEverything is in {run}/ (the curve: loss.png). Next: python sample.py --model {run} "
-            '--temperature 0.6 --prompt "Once upon a time, there was a little fox"'
-        )
+            message = f"Stopped; saved. The same command with --resume goes on from {run / 'ckpt.pt'}"
+            sys.exit(message if ranks.first else 1)
+        if ranks.first:
+            print()
+            stream_story(load_student(str(run)), "", Sampling(temperature=0.6, seed=config.seed))
+            print(
+                f"\nEverything is in {run}/ (the curve: loss.png). Next: python sample.py --model {run} "
+                '--temperature 0.6 --prompt "Once upon a time, there was a little fox"'
+            )
     except (ConfigError, DataError, TrainingError, ValueError, OSError) as error:
-        sys.exit(f"train.py: {error}")
+        sys.exit(f"{name}: {error}")
     except (RuntimeError, MemoryError) as error:
         # On a GPU it is an OutOfMemoryError, which is a RuntimeError; on a CPU it is just that.
-        if not isinstance(error, (torch.OutOfMemoryError, MemoryError)) and "can't allocate memory" not in str(error):
+        if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error):
+            sys.exit(f"{name}: out of memory; halve batch_size and double grad_accum_steps, which gives the same run")
+        if ranks.size == 1 or not is_lost_rank(error):
             raise
-        sys.exit("train.py: out of memory; halve batch_size and double grad_accum_steps, which gives the same run")
+        directory = Path(config.out_dir) / config.name
+        sys.exit(f"{name}: another process has ended, see its message; --resume goes on from what {directory} has")
     except KeyboardInterrupt:
-        sys.exit("train.py: stopped")
+        sys.exit(f"{name}: stopped")
 
 
 if __name__ == "__main__":

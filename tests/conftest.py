@@ -1,5 +1,6 @@
 """Tests run from anywhere, on the scripts beside this folder, and never on a GPU by accident."""
 
+import csv
 import sys
 from pathlib import Path
 
@@ -16,3 +17,64 @@ def real_stories() -> list[str]:
     if not SAMPLE.exists():
         pytest.skip("needs ../shared/data/tinystories-sample")
     return [story.strip() for story in (SAMPLE / "valid.txt").read_text().split("<|endoftext|>") if story.strip()]
+
+
+# ---- Runs that take a second ----
+
+STATEFUL = dict(dropout=0.1, optimizer="muon", embedding_lr_factor=2.0)  # what an exact resume could forget
+
+
+@pytest.fixture(scope="session")
+def data_dir(tmp_path_factory):
+    """data/tiny: a few hundred little stories."""
+    from prepare import prepare
+
+    directory = tmp_path_factory.mktemp("data")
+    names, things = ["Tom", "Mia", "Ben", "Sue"], ["ball", "cat", "kite", "drum", "hat"]
+    texts = [f"{name} had a {thing}. It was number {i}." for i in range(25) for name in names for thing in things]
+    prepare(directory / "tiny", ["made for the tests"], texts, texts[::-10] + ["A new one."] * 1, vocab_size=300)
+    return directory
+
+
+def settings(data_dir: Path, directory: Path) -> dict:
+    """Of a run that takes a second and is written to out/run in `directory`."""
+    return dict(
+        name="run", out_dir=str(directory / "out"), data="tiny", data_dir=str(data_dir), device="cpu", dtype="float32",
+        compile=False, block_size=16, n_layer=2, n_head=2, n_embd=16, window_size=8, batch_size=4, grad_accum_steps=2,
+        max_steps=20, learning_rate=1e-2, log_interval=5, eval_interval=10, eval_tokens=400,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def config(data_dir, tmp_path) -> dict:
+    return settings(data_dir, tmp_path)
+
+
+def arguments(config: dict, *others: str) -> list[str]:
+    """The command line of such a run."""
+    path = Path(config["out_dir"]).parent / "empty.py"
+    path.write_text("")
+    return [str(path), *(f"--{key}={value}" for key, value in config.items()), *others]
+
+
+def log_of(run: Path) -> list[dict]:
+    with (run / "log.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def without_speed(rows: list[dict]) -> list[dict]:
+    return [{key: value for key, value in row.items() if key not in ("tokens_per_s", "mfu")} for row in rows]
+
+
+def weights(run: Path, name: str = "ckpt.pt") -> dict:
+    from model import load_checkpoint
+
+    return load_checkpoint(run / name)["model"]
+
+
+def assert_same_run(run: Path, reference: Path):
+    """Bit by bit, the speeds aside."""
+    for name in ("ckpt.pt", "best.pt"):
+        for key, weight in weights(reference, name).items():
+            assert weight.equal(weights(run, name)[key]), key
+    assert without_speed(log_of(run)) == without_speed(log_of(reference))

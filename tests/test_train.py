@@ -1,6 +1,5 @@
 """The training loop: what it computes, that it can be stopped and goes on exactly, and what it says to mistakes."""
 
-import csv
 import itertools
 import json
 import math
@@ -15,19 +14,18 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import ROOT
+from conftest import ROOT, STATEFUL, assert_same_run, log_of, weights
 
 import train as train_module
 from model import from_checkpoint, load_checkpoint
 from prepare import load_tokens, prepare
+from runs import LOG_COLUMNS, TrainingError
 from sample import load_run
 from tokenizer import Tokenizer
 from train import (
     ConfigError,
-    Log,
     TokenStream,
     TrainConfig,
-    TrainingError,
     batch_starts,
     flat_windows,
     learning_rate,
@@ -37,40 +35,6 @@ from train import (
     train,
 )
 
-
-@pytest.fixture(scope="session")
-def data_dir(tmp_path_factory):
-    """data/tiny: a few hundred little stories."""
-    directory = tmp_path_factory.mktemp("data")
-    names, things = ["Tom", "Mia", "Ben", "Sue"], ["ball", "cat", "kite", "drum", "hat"]
-    texts = [f"{name} had a {thing}. It was number {i}." for i in range(25) for name in names for thing in things]
-    prepare(directory / "tiny", ["made for the tests"], texts, texts[::-10] + ["A new one."] * 1, vocab_size=300)
-    return directory
-
-
-@pytest.fixture
-def config(data_dir, tmp_path):
-    """Settings of a run that takes a second."""
-    return dict(
-        name="run", out_dir=str(tmp_path / "out"), data="tiny", data_dir=str(data_dir), device="cpu", dtype="float32",
-        compile=False, block_size=16, n_layer=2, n_head=2, n_embd=16, window_size=8, batch_size=4, grad_accum_steps=2,
-        max_steps=20, learning_rate=1e-2, log_interval=5, eval_interval=10, eval_tokens=400,
-    )  # fmt: skip
-
-
-def log_of(run) -> list[dict]:
-    with (run / "log.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def without_speed(rows):
-    return [{key: value for key, value in row.items() if key not in ("tokens_per_s", "mfu")} for row in rows]
-
-
-def weights(run, name="ckpt.pt") -> dict:
-    return load_checkpoint(run / name)["model"]
-
-
 # ---- What it computes ----
 
 
@@ -78,7 +42,7 @@ def test_a_run_learns_and_leaves_what_the_design_says(config):
     run, ended = train(TrainConfig(**config, warmup_steps=2, warmdown=0.5), resume=False)
     assert ended
     rows = log_of(run)
-    assert list(rows[0]) == train_module.LOG_COLUMNS
+    assert list(rows[0]) == LOG_COLUMNS
     assert [int(row["step"]) for row in rows] == [5, 10, 15, 20]
     assert [int(row["tokens"]) for row in rows] == [step * 8 * 16 for step in (5, 10, 15, 20)]
     assert [bool(row["val_loss"]) for row in rows] == [False, True, False, True]
@@ -86,7 +50,8 @@ def test_a_run_learns_and_leaves_what_the_design_says(config):
     assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"]) - 1
     assert json.loads((run / "config.json").read_text())["n_embd"] == 16
     assert (run / "loss.png").read_bytes()[:4] == b"\x89PNG"
-    assert sorted(path.name for path in run.iterdir()) == ["best.pt", "ckpt.pt", "config.json", "log.csv", "loss.png"]
+    files = ["best.pt", "ckpt-previous.pt", "ckpt.pt", "config.json", "log.csv", "loss.png"]
+    assert sorted(path.name for path in run.glob("[!.]*")) == files
     model, tokenizer = load_run(run)
     assert isinstance(tokenizer, Tokenizer) and model.config.n_embd == 16
 
@@ -233,16 +198,6 @@ def test_muon_has_the_matrices_of_the_blocks_and_adamw_the_rest():
 # ---- Stopped and resumed ----
 
 
-def assert_same_run(run, reference):
-    for name in ("ckpt.pt", "best.pt"):
-        for key, weight in weights(reference, name).items():
-            assert torch.equal(weights(run, name)[key], weight), key
-    assert without_speed(log_of(run)) == without_speed(log_of(reference))
-
-
-STATEFUL = dict(dropout=0.1, optimizer="muon", embedding_lr_factor=2.0)
-
-
 @pytest.fixture
 def reference(config):
     """A run that was never stopped; dropout makes it depend on the random state, Muon on two optimizers."""
@@ -317,7 +272,7 @@ def test_a_loss_that_explodes_ends_the_run_and_spares_the_checkpoint(config):
     good["model"]["wte.weight"][:] = math.inf
     torch.save(good, run / "ckpt.pt")
     before = (run / "ckpt.pt").read_bytes()
-    with pytest.raises(TrainingError, match="the loss became nan between steps 20 and 25; what"):
+    with pytest.raises(TrainingError, match="at step 21 the loss or its gradient became infinite or NaN; what"):
         train(TrainConfig(**config | dict(max_steps=40)), resume=True)
     assert (run / "ckpt.pt").read_bytes() == before
 
@@ -334,7 +289,7 @@ def test_a_full_disk_ends_the_run_and_spares_the_checkpoint(config):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert (run / "ckpt.pt").read_bytes() == before
-    assert not list(run.glob(".*"))
+    assert not list(run.glob(".*.tmp"))
     assert train(TrainConfig(**config), resume=True) == (run, True)
 
 
@@ -399,7 +354,7 @@ def test_a_wrong_setting_is_named(args, message):
 
 def test_help_shows_every_setting(capsys):
     with pytest.raises(SystemExit):
-        parse_command_line(["--help"])
+        parse_command_line(["--help"], train_module.__doc__)
     shown = capsys.readouterr().out
     assert all(f"    {key}: " in shown for key in vars(TrainConfig()))
     assert "python train.py configs/ts_8m.py" in shown
@@ -486,21 +441,3 @@ def test_what_the_machine_is_asked(monkeypatch):
     assert 1e8 < train_module.peak_flops(cpu, torch.float32) < 1e14
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert train_module.why_not_compile(cpu) == "no C++ compiler (no-such-compiler) found"
-
-
-def test_a_checkpoint_cut_short_is_named(config, monkeypatch):
-    run, _ = train(TrainConfig(**config), resume=False)
-    with (run / "ckpt.pt").open("rb+") as file:
-        file.truncate(1000)
-    with pytest.raises(ValueError, match="ckpt.pt: not a readable checkpoint"):
-        train(TrainConfig(**config), resume=True)
-
-
-def test_a_log_goes_on_behind_the_checkpoint(tmp_path):
-    log = Log(tmp_path / "log.csv", 0)
-    for step in (10, 20, 30):
-        log.append(step=step, tokens=step, train_loss="1.0")
-    again = Log(tmp_path / "log.csv", 20)
-    again.append(step=30, tokens=30, train_loss="2.0")
-    rows = [(row["step"], row["train_loss"]) for row in log_of(tmp_path)]
-    assert rows == [("10", "1.0"), ("20", "1.0"), ("30", "2.0")]

@@ -1,0 +1,146 @@
+"""
+Processes that run train.py, forked from one that has imported everything: a tenth of a second instead of four.
+
+They can be one of several ranks, as torchrun would start them, and can meet with an accident at a chosen step.
+"""
+
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import torch
+from conftest import ROOT
+
+import runs
+import train
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["train"])
+
+
+def fork(args: list[str], output: Path, accident: str = "", step: int = 0, **environment) -> multiprocessing.Process:
+    """python train.py ARGS as a process; what it says goes to the file `output`."""
+    os.environ["PYTHONPATH"] = str(ROOT)  # for the fork server, which starts with the first process
+    process = CONTEXT.Process(target=run, args=(args, output, accident, step, environment), daemon=True)
+    process.start()
+    return process
+
+
+def fork_ranks(
+    size: int, args: list[str], output: Path, accident: str = "", step: int = 0, victim: int = 1
+) -> list[str]:
+    """torchrun --nproc_per_node=SIZE train.py ARGS, to its end: what each rank said, the exit code as the last word."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = dict(MASTER_ADDR="127.0.0.1", MASTER_PORT=free.getsockname()[1], TORCHELASTIC_RUN_ID="test")
+    outputs = [output.with_name(f"{output.name}.{rank}") for rank in range(size)]
+    processes = []
+    for rank in range(size):
+        place |= dict(WORLD_SIZE=size, RANK=rank, LOCAL_RANK=rank, OMP_NUM_THREADS=1)
+        processes.append(fork(args, outputs[rank], accident if rank == victim else "", step, **place))
+    for process in processes:
+        process.join(60)
+    assert all(process.exitcode is not None for process in processes), "a rank hangs"
+    return [f"{path.read_text()} {process.exitcode}" for path, process in zip(outputs, processes)]
+
+
+def run(args: list[str], output: Path, accident: str, step: int, environment: dict):
+    with output.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
+    os.environ |= {key: str(value) for key, value in environment.items()}
+    if "OMP_NUM_THREADS" in environment:
+        torch.set_num_threads(environment["OMP_NUM_THREADS"])
+    train.stream_story = train.plot_loss = lambda *args: None  # they take most of the time
+    train.peak_flops = lambda *args: 1e12
+    if accident:
+        arrange(accident, step)
+    sys.argv = ["train.py", *args]
+    train.main()
+
+
+# ---- Accidents ----
+
+
+def call(function, *args, **kwargs):
+    return function(*args, **kwargs)
+
+
+def die(*args, **kwargs):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def be_told_to_stop(batch_starts, *args):
+    signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)  # as where a system tells every process, and torchrun its own again
+    return batch_starts(*args)
+
+
+def run_out_of_memory(*args):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+def lose_half_a_row(append, log, **row):
+    with log.path.open("a") as file:
+        file.write("2")  # and not yet the 0 of step 20
+    die()
+
+
+def die_behind(function, *args, **row):
+    function(*args, **row)
+    die()
+
+
+def write_half(write, path, data):
+    write(path, bytes(data)[: len(data) // 2])
+    die()
+
+
+def write_half_of(name):
+    return lambda write, path, data: (write_half if path.name == name else call)(write, path, data)
+
+
+def die_before_renaming(name):
+    return lambda replace, path, target: (die if path.name == name else call)(replace, path, target)
+
+
+def die_behind_renaming(name):
+    return lambda replace, path, target: (die_behind if path.name == name else call)(replace, path, target)
+
+
+KILLED = {
+    "in the step": (train, "batch_starts", die),
+    "in the evaluation": (train, "evaluate", die),
+    "within a row of the log": (runs.Log, "append", lose_half_a_row),
+    "behind a row of the log": (runs.Log, "append", die_behind),
+    "within best.pt": (Path, "write_bytes", write_half_of(".best.pt.tmp")),
+    "behind best.pt": (Path, "replace", die_behind_renaming(".best.pt.tmp")),
+    "within ckpt.pt": (Path, "write_bytes", write_half_of(".ckpt.pt.tmp")),
+    "between the renames": (Path, "replace", die_before_renaming(".ckpt.pt.tmp")),
+    "before the plot": (train, "plot_loss", die),
+}
+ACCIDENTS = KILLED | {
+    "told to stop": (train, "batch_starts", be_told_to_stop),
+    "out of memory": (train, "batch_starts", run_out_of_memory),
+}
+
+
+def arrange(accident: str, step: int):
+    """From now on, the accident happens while `step` is done."""
+    holder, name, happen = ACCIDENTS[accident]
+    learning_rate, function = train.learning_rate, getattr(holder, name)
+    steps = []
+
+    def note_the_step(done, *args):
+        steps.append(done + 1)
+        return learning_rate(done, *args)
+
+    def function_with_accident(*args, **kwargs):
+        return (happen if steps and steps[-1] == step else call)(function, *args, **kwargs)
+
+    train.learning_rate = note_the_step
+    setattr(holder, name, function_with_accident)
