@@ -14,6 +14,20 @@ from pathlib import Path
 
 from model import GPTNeoConfig
 
+# What a recipe sets, unless the config file or the command line sets it otherwise. LOG.md has the measurements.
+RECIPES = {
+    "paper": {},  # as published: the defaults below
+    "fast": dict(
+        optimizer="muon",
+        learning_rate=8e-3,
+        embedding_lr_factor=2.0,
+        beta2=0.99,
+        warmup_steps=40,
+        warmdown=0.6,
+        align_stories=True,
+    ),
+}
+
 
 @dataclass
 class TrainConfig:
@@ -38,6 +52,7 @@ class TrainConfig:
     max_steps: int = 10_000
     max_minutes: float = 0.0  # of training, compiling and validation aside; if above 0, the schedule follows the clock
     # optimizer
+    recipe: str = "paper"  # as published; or fast: other defaults for the rest of these, and align_stories
     optimizer: str = "adamw"  # adamw, or muon: Muon for the matrices of the blocks, AdamW for all else
     learning_rate: float = 5e-4
     embedding_lr_factor: float = 1.0  # the embeddings learn at this multiple of it
@@ -70,7 +85,8 @@ class TrainConfig:
         if self.eval_tokens <= self.block_size:
             raise ConfigError(f"eval_tokens ({self.eval_tokens}) must be more than block_size ({self.block_size})")
         GPTNeoConfig(**self.model_shape())  # a shape that cannot be is named before any data is made
-        words = dict(optimizer=("adamw", "muon"), dtype=("auto", "bfloat16", "float16", "float32"))
+        words = dict(recipe=tuple(RECIPES), optimizer=("adamw", "muon"))
+        words["dtype"] = ("auto", "bfloat16", "float16", "float32")
         for name, choices in words.items():
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
@@ -151,4 +167,5 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
     if len(paths) > 1:
         raise ConfigError(f"one config file at a time, not {' and '.join(paths)}")
     path = Path(paths[0]) if paths else Path(__file__).parent / "configs" / "demo.py"
-    return TrainConfig(**{"name": path.stem} | read_config_file(path) | overrides), "--resume" in args
+    settings = {"name": path.stem} | read_config_file(path) | overrides
+    return TrainConfig(**RECIPES.get(settings.get("recipe"), {}) | settings), "--resume" in args

@@ -3,8 +3,8 @@
 $ python prepare.py --input train.txt --val valid.txt --name sample && python train.py configs/cpu_1m.py
 """
 
+recipe = "fast"
 data = "sample"
-align_stories = True
 block_size = 256
 n_layer = 8
 n_head = 16
@@ -13,11 +13,5 @@ batch_size = 16
 grad_accum_steps = 1
 max_steps = 20_000
 max_minutes = 8.5
-optimizer = "muon"
-learning_rate = 8e-3
-embedding_lr_factor = 2.0
-warmup_steps = 40
-warmdown = 0.6
-beta2 = 0.99
 log_interval = 20
 eval_interval = 250

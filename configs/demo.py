@@ -1,7 +1,7 @@
 """The demo: a storyteller in two minutes on two CPU cores, from stories that need no download."""
 
+recipe = "fast"
 data = "builtin"
-align_stories = True
 block_size = 256  # nearly every built-in story fits
 n_layer = 4
 n_head = 4
@@ -11,12 +11,7 @@ batch_size = 8
 grad_accum_steps = 1
 max_steps = 4000
 max_minutes = 2.0
-optimizer = "muon"
 learning_rate = 6e-3
-embedding_lr_factor = 2.0
-warmup_steps = 40
-warmdown = 0.6
-beta2 = 0.99
 log_interval = 20
 eval_interval = 250
 eval_tokens = 40_000

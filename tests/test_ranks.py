@@ -28,7 +28,8 @@ def assert_same_curve(run: Path, reference: Path):
             close = pytest.approx(float(value), rel=2e-3, abs=2e-5) if value else ""
             assert (float(row[key]) if row[key] else "") == close, key
     for key, weight in weights(reference).items():
-        torch.testing.assert_close(weights(run)[key], weight, atol=2e-3, rtol=2e-3)
+        # AdamW makes a step of learning_rate = 1e-2 of the smallest gradient: this is half of one, in twenty.
+        torch.testing.assert_close(weights(run)[key], weight, atol=5e-3, rtol=2e-3)
 
 
 @pytest.fixture

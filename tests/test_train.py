@@ -311,6 +311,17 @@ def test_settings_come_from_the_file_then_from_the_command_line(tmp_path):
     )
 
 
+def test_a_recipe_sets_what_nothing_else_sets(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text('recipe = "fast"\nbeta2 = 0.9\n')
+    config, _ = parse_command_line([str(path), "--warmup_steps=7"])
+    assert (config.optimizer, config.align_stories, config.beta2, config.warmup_steps) == ("muon", True, 0.9, 7)
+    paper, _ = parse_command_line([str(path), "--recipe=paper"])
+    assert paper == TrainConfig(name="mine", beta2=0.9)
+    with pytest.raises(ConfigError, match="recipe must be one of paper, fast, not 'quick'"):
+        parse_command_line([str(path), "--recipe=quick"])
+
+
 def test_every_config_that_comes_with_us_is_good():
     from model import PRESETS
 
