@@ -80,7 +80,7 @@ def test_the_clock_of_the_first_rank_ends_the_run(config, tmp_path):
     said = fork_ranks(2, arguments(config), tmp_path / "said")
     assert [text.split()[-1] for text in said] == ["0", "0"], said
     checkpoint = load_checkpoint(tmp_path / "out" / "run" / "ckpt.pt")
-    assert checkpoint["seconds"] >= 0.6 and checkpoint["step"] > 3
+    assert checkpoint["seconds"] >= 0.6 and checkpoint["step"] > 0
 
 
 @pytest.mark.parametrize("accident, victim", [("in the step", 0), ("in the evaluation", 1), ("out of memory", 1)])
