@@ -42,7 +42,8 @@ def generate(
     """Continue every prompt (a list of ids), `batch_size` at a time, and yield each completion when it ends.
 
     A completion ends at the token `stop`, after `max_new_tokens`, or where the context is full. What is drawn for
-    prompt i depends on (seed, keys[i]) alone, not on its neighbours; keys are (0,), (1,), … unless given. `temperature`
+    prompt i depends on (seed, keys[i]) alone, not on its neighbours (NativeDecoder's logits are the same to the bit,
+    TorchDecoder's to the rounding of sums); keys are (0,), (1,), … unless given. `temperature`
     0 is greedy. `on_token(i, token)` is called for every token as it is written. Equal prompts that follow one another
     are read once.
     """
@@ -50,6 +51,7 @@ def generate(
     check_prompts(prompts, model)
     max_new_tokens = block_size if max_new_tokens is None else min(max_new_tokens, block_size)
     context = min(block_size, max(map(len, prompts), default=0) + max_new_tokens)
+    batch_size = min(batch_size, len(prompts))
     decoder = make_decoder(model, batch_size, context, exact=temperature == 0)
     waiting = iter(enumerate(prompts))
     free = list(range(batch_size))
