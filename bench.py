@@ -248,7 +248,7 @@ def bench_train(rounds: int) -> tuple[dict, dict]:
 # ---- loss: both recipes beside a plain AdamW ----
 
 # The 1M shape on a corpus of real stories, the same steps for the peers and half of them for ours.
-LOSS_STEPS = 1000
+LOSS_STEPS = 800
 LOSS_RUNS = {
     "adamw": dict(recipe="paper", learning_rate=4e-3, warmup_steps=40, warmdown=0.6),  # the best of those in LOG.md
     "paper": dict(recipe="paper"),
