@@ -370,7 +370,8 @@ def test_neither_a_directory_nor_an_id(hub, tmp_path, monkeypatch, wrong):
     assert "\n" not in str(error.value) and not hub.requests
 
 
-def test_a_model_that_the_hub_does_not_have(hub, tmp_path):
+def test_a_model_that_the_hub_does_not_have(hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where there is no out/demo
     with pytest.raises(HubError, match="out/demo: no such directory here, and from the hub: .* status 404") as error:
         model_directory("out/demo", tmp_path)
     assert "\n" not in str(error.value) and asked(hub) == ["config.json"]
