@@ -33,6 +33,7 @@ import native
 from attention import have_kernels
 from config import ConfigError, TrainConfig, parse_command_line
 from model import CHECKPOINT_FORMAT, GPTNeo, GPTNeoConfig
+from muon import Muon
 from prepare import DataError, load_meta, load_tokens, prepare_builtin
 from ranks import ALONE, Ranks, is_lost_rank
 from runs import PREVIOUS, Log, TrainingError, claim, load_resumable, plot_loss, plot_runs, write_atomically
@@ -118,22 +119,20 @@ def learning_rate(step: int, progress: float, config: TrainConfig) -> float:
 
 
 def make_optimizers(model: GPTNeo, config: TrainConfig) -> list[torch.optim.Optimizer]:
-    """AdamW, as published; or Muon (Jordan et al. 2024) for the matrices of the blocks, and AdamW for the rest."""
-    in_blocks = [p for p in model.blocks.parameters() if p.dim() == 2]
+    """AdamW, as published; or Muon for the matrices of the blocks, and AdamW for the rest."""
+    kinds = [[getattr(b, name).weight for b in model.blocks] for name in ("qkv", "attention_out", "mlp_in", "mlp_out")]
     embeddings = [model.wte.weight, model.wpe.weight]
     vectors = [p for p in model.parameters() if p.dim() == 1]
-    decay, none = dict(weight_decay=config.weight_decay), dict(weight_decay=0.0)
+    lr, decay, none = config.learning_rate, dict(weight_decay=config.weight_decay), dict(weight_decay=0.0)
+    groups = [dict(params=vectors, **none), dict(params=embeddings, lr_factor=config.embedding_lr_factor, **decay)]
     optimizers = []
     if config.optimizer == "muon":
-        # Updates are scaled to the size of AdamW's (Liu et al. 2025), so that one learning rate serves both.
-        scaling = dict(momentum=0.95, adjust_lr_fn="match_rms_adamw")
-        optimizers.append(torch.optim.Muon(in_blocks, lr=config.learning_rate, **decay, **scaling))
-        in_blocks = []  # AdamW then has nothing to do there
-    groups = [dict(params=in_blocks, **decay), dict(params=vectors, **none)]
-    groups.append(dict(params=embeddings, lr_factor=config.embedding_lr_factor, **decay))
-    betas = (config.beta1, config.beta2)
+        q_k_v, *others = kinds
+        optimizers.append(Muon([dict(params=q_k_v, split=3), *(dict(params=kind) for kind in others)], lr=lr, **decay))
+    else:
+        groups.append(dict(params=sum(kinds, []), **decay))
     fused = model.wte.weight.device.type in ("cuda", "cpu")
-    return [*optimizers, torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, fused=fused)]
+    return [*optimizers, torch.optim.AdamW(groups, lr=lr, betas=(config.beta1, config.beta2), fused=fused)]
 
 
 # ---- Machine ----
