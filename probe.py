@@ -5,11 +5,10 @@ $ python probe.py out/                                              # every run 
 $ python probe.py out/demo --model hf:roneneldan/TinyStories-8M     # a run beside a published model
 $ python probe.py out/demo --prompts mine.txt                       # prompts without answers: how each model goes on
 
-The paper shows what its models write after prompts for facts, reasoning and context tracking; here they are counted. A
-model is right where the right answer has a higher log-likelihood per byte than every wrong one. Per byte, because that
-does not depend on the vocabulary: an answer may be one token here and three there, and then a mean over tokens compares
-other things in one model than in the other. In our sets every answer is right exactly as often as it is wrong beside
-each of its rivals: a model that has favourites, but does not read the prompt, scores chance.
+The paper shows what its models write after prompts for facts, reasoning and context tracking; here answers are
+counted. A model is right where the right answer has a higher log-likelihood per byte than every wrong one: per byte,
+because an answer may be one token here and three there, and models of different vocabularies are to be compared. The
+answers come in groups in which each is right equally often: who has favourites, but does not read, scores chance.
 """
 
 import argparse
@@ -62,6 +61,7 @@ def read_probes(path: Path, name: str) -> list[Probe]:
 
 
 def read_answers(line: bytes, where: str) -> tuple[str, tuple[str, ...]]:
+    """A prompt and its answers, the right one first."""
     try:
         row = json.loads(line)
         prompt, answers = row["prompt"], (row["right"], *row["wrong"])
@@ -148,7 +148,10 @@ Results = dict[str, list[Result]]  # of each model, in the order of the probes
 
 
 def wilson(right: int, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """The 95 % interval of a share, from Wilson's score test; unlike p ± z·sd it is of use for few, none and all."""
+    """The 95 % interval of a share, from Wilson's score test; unlike p ± z·sd it is of use for few, none and all.
+
+    It takes the prompts for independent. Those of a group are not: who understands one may well understand its twin.
+    """
     p, z2 = right / n, z * z
     middle, reach = p + z2 / (2 * n), z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
     return max(0.0, (middle - reach) / (1 + z2 / n)), min(1.0, (middle + reach) / (1 + z2 / n))
@@ -193,11 +196,9 @@ STYLE = """
   --right: #1c4425; --nearly: #4f4413; --wrong: #56211f; } }
 body { margin: 2rem; background: var(--page); color: var(--text); font: 15px/1.4 system-ui, sans-serif; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; } p { max-width: 48rem; }
-small, th { color: var(--pale); } td small { display: block; }
-table { border-spacing: 0; }
+table { border-spacing: 0; } small, th { color: var(--pale); } td small { display: block; }
 th, td { padding: .4rem .6rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-th { position: sticky; top: 0; background: var(--page); white-space: nowrap; }
-td { min-width: 9rem; max-width: 28rem; }
+th { position: sticky; top: 0; background: var(--page); } td { min-width: 9rem; max-width: 28rem; }
 .right { background: var(--right); } .nearly { background: var(--nearly); } .wrong { background: var(--wrong); }
 .right::before { content: "✓ "; } .nearly::before { content: "≈ "; } .wrong::before { content: "✗ "; }
 """
@@ -205,7 +206,8 @@ LEGEND = f"""<p>A model is <span class="right">right</span> where the log-likeli
 length in bytes, is above that of every wrong one, <span class="nearly">nearly right</span> where the best wrong answer
 leads by up to {NEARLY} nats per byte, <span class="wrong">wrong</span> where it leads by more. The small figure is the
 lead of the right answer, in nats per byte. The text is how the model itself goes on (greedy), which is not counted. In
-the first table: the share of right ones, its 95 % interval (Wilson), and what a guess would score.</p>"""
+the first table: the share of right ones, its 95 % interval (Wilson; as if no prompt resembled another), and what a
+guess would score.</p>"""
 
 
 def as_html(probes: Sequence[Probe], results: Results) -> str:
@@ -221,8 +223,8 @@ def as_html(probes: Sequence[Probe], results: Results) -> str:
 
 
 def asked(probe: Probe) -> str:
-    prompt, answers = html.escape(probe.prompt), [html.escape(answer.strip()) for answer in probe.answers]
-    return f"<td>{prompt}" + (f" <b>{answers[0]}</b><small>not {', '.join(answers[1:])}</small>" if answers else "")
+    right, *wrong = [html.escape(answer.strip()) for answer in probe.answers] or [""]
+    return cell(probe.prompt) + (f" <b>{right}</b><small>not {', '.join(wrong)}</small>" if wrong else "")
 
 
 def answered(result: Result) -> str:
@@ -252,12 +254,10 @@ def parse_arguments() -> argparse.Namespace:
         " takes them, which are only continued, or your own with answers, as in prompts/facts.jsonl"
     )  # fmt: skip
     parser.add_argument("--max_new_tokens", type=int, default=16, help="length of the greedy completions")
-    parser.add_argument("--batch_size", type=int, default=64, help="texts at once; the figures do not depend on it")
     parser.add_argument("--out", type=Path, help="directory to write to (default: the first one given)")
     args = parser.parse_args()
-    for name in ("max_new_tokens", "batch_size"):
-        if getattr(args, name) < 1:
-            parser.error(f"--{name} must be at least 1, not {getattr(args, name)}")
+    if args.max_new_tokens < 1:
+        parser.error(f"--max_new_tokens must be at least 1, not {args.max_new_tokens}")
     return args
 
 
@@ -281,7 +281,7 @@ def probe_all(args: argparse.Namespace) -> int:
     with tqdm(desc="probing", total=n_texts, unit="text", disable=None, delay=1) as bar:
         for name in names:
             try:
-                results[name] = examine(load_student(name, args.batch_size), probes, sampling, bar)
+                results[name] = examine(load_student(name), probes, sampling, bar)
             except ValueError as error:
                 if len(names) == 1:
                     raise
@@ -307,12 +307,8 @@ def main():
         sys.exit(probe_all(args))
     except KeyboardInterrupt:
         sys.exit("\nprobe.py: stopped; nothing was written")
-    except OSError as error:
-        sys.exit(f"probe.py: {error.filename}: {error.strerror}; nothing was lost")
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         sys.exit(f"probe.py: {error}")
-    except torch.OutOfMemoryError:
-        sys.exit(f"probe.py: out of memory; lower --batch_size, which is {args.batch_size}")
 
 
 if __name__ == "__main__":
