@@ -198,7 +198,8 @@ body { margin: 2rem; background: var(--page); color: var(--text); font: 15px/1.4
 h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; } p { max-width: 48rem; }
 table { border-spacing: 0; } small, th { color: var(--pale); } td small { display: block; }
 th, td { padding: .4rem .6rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-th { position: sticky; top: 0; background: var(--page); } td { min-width: 9rem; max-width: 28rem; }
+th { position: sticky; top: 0; z-index: 1; } td:first-child { position: sticky; left: 0; min-width: 13rem; }
+th, td:first-child { background: var(--page); } td { min-width: 9rem; max-width: 28rem; }
 .right { background: var(--right); } .nearly { background: var(--nearly); } .wrong { background: var(--wrong); }
 .right::before { content: "✓ "; } .nearly::before { content: "≈ "; } .wrong::before { content: "✗ "; }
 """
@@ -288,14 +289,14 @@ def probe_all(args: argparse.Namespace) -> int:
                 bar.write(f"probe.py: {name} is left out: {error}", file=sys.stderr)
     if not results:
         raise ValueError("no model is left; nothing was written")
-    for row in summary(probes, results):
-        print(f"{row[0]:{max(map(len, names))}}", *(f"{text:>22}" for text in row[1:]), sep="  ")
     directory = args.out or (args.runs[0] if args.runs else directory_of(names[0]))
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / ("probe-prompts.csv" if args.prompts else "probe.csv")
     page = path.with_suffix(".html")
     hub.write_whole(path, as_csv(probes, results).encode())
     hub.write_whole(page, as_html(probes, results).encode())
+    for row in summary(probes, results):
+        print(f"{row[0]:{max(map(len, names))}}", *(f"{text:>22}" for text in row[1:]), sep="  ")
     print(f"{path} has prompts x models; open {page} to see what each of them says")
     return int(len(results) < len(names))
 

@@ -366,10 +366,13 @@ def test_a_run_that_cannot_be_probed_is_left_out(out, probe_py):
     broken = random_model()
     torch.nn.init.constant_(broken.ln_f.bias, float("nan"))
     save_run(out / "nan", broken)
+    other = random_model()
+    other.another_part = torch.nn.Linear(1, 1)
+    save_run(out / "other", other)
     code, printed = probe_py("out", "--max_new_tokens", "1")
     assert code == 1
     assert [line.split(" is left out: ")[0] for line in printed.err.splitlines()] == [
-        f"probe.py: out/{name}" for name in ("deeper/random", "nan", "short")
+        f"probe.py: out/{name}" for name in ("deeper/random", "nan", "other", "short")
     ]
     assert "out/fixed verdict" in table_of(out / "probe.csv")[0]
     shutil.rmtree(out / "fixed")
