@@ -279,8 +279,12 @@ def load_checkpoint(path: str | Path) -> dict:
 
 
 def from_checkpoint(checkpoint: dict) -> GPTNeo:
-    model = GPTNeo(GPTNeoConfig(**checkpoint["model_config"]))
-    model.load_state_dict(checkpoint["model"])
+    """ValueError if it is of a model with other parts."""
+    try:
+        model = GPTNeo(GPTNeoConfig(**checkpoint["model_config"]))
+        model.load_state_dict(checkpoint["model"])
+    except (TypeError, RuntimeError) as error:
+        raise ValueError("the checkpoint's settings or weights are not those of this version's model") from error
     return model.eval()
 
 
