@@ -39,6 +39,7 @@ class TrainConfig:
     data_dir: str = "data"
     align_stories: bool = False  # let every window begin with a story; else the text is cut every block_size tokens
     # model
+    model: str = "gptneo"  # or compressor: two tokens in one step of the trunk
     block_size: int = 512  # context, in tokens
     n_layer: int = 8
     n_head: int = 16
@@ -85,7 +86,7 @@ class TrainConfig:
         if self.eval_tokens <= self.block_size:
             raise ConfigError(f"eval_tokens ({self.eval_tokens}) must be more than block_size ({self.block_size})")
         GPTNeoConfig(**self.model_shape())  # a shape that cannot be is named before any data is made
-        words = dict(recipe=tuple(RECIPES), optimizer=("adamw", "muon"))
+        words = dict(model=("gptneo", "compressor"), recipe=tuple(RECIPES), optimizer=("adamw", "muon"))
         words["dtype"] = ("auto", "bfloat16", "float16", "float32")
         for name, choices in words.items():
             if getattr(self, name) not in choices:

@@ -31,6 +31,7 @@ from tqdm import tqdm
 
 import native
 from attention import have_kernels
+from compressor import MODELS
 from config import ConfigError, TrainConfig, parse_command_line
 from model import CHECKPOINT_FORMAT, GPTNeo, GPTNeoConfig
 from muon import Muon
@@ -328,7 +329,7 @@ def train_on(
 
     torch.manual_seed(config.seed)
     model_config = GPTNeoConfig(vocab_size=tokenizer.vocab_size, **config.model_shape())
-    model = GPTNeo(model_config)
+    model = MODELS[config.model](model_config)
     if config.copy_init:
         model.init_copying(config.copy_init)
     model = model.to(device)
