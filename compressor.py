@@ -2,9 +2,9 @@
 The compressor: two tokens become one vector, so that the trunk of the model runs at half the length.
 
 The first block is the encoder: it reads a pair of tokens and a summary token, whose output stands for the pair. The
-blocks between are GPT-Neo's, causal over pairs. The last one is the decoder: from the trunk's vector it tells the first
-token of the next pair, from that vector and this token the second. So every token is predicted from all before it, as in
-model.py, and loss and bpb can be compared; parameters are those of a GPTNeo of the same shape, and two vectors.
+blocks between are GPT-Neo's, causal over pairs. The last one is the decoder: from the trunk's vector it tells the
+first token of the next pair, from that vector and this token the second. So every token is predicted from all before it,
+as in model.py, and loss and bpb can be compared. It has the parameters of a GPTNeo of its shape, and two vectors more.
 
 >>> model = Compressor(GPTNeoConfig(**PRESETS["8M"]))
 >>> logits, loss = model(tokens, targets)
@@ -31,7 +31,7 @@ class Compressor(GPTNeo):
         return causal_attention(q, k, v, window, self.config.dropout if self.training else 0.0)
 
     def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
-        """The residual stream after the last LayerNorm, (B, T, C). positions: (T,) or (B, T). `attend` is the trunk's."""
+        """The residual stream after the last LayerNorm, (B, T, C). positions: (T,) or (B, T). `attend`: the trunk's."""
         (B, T), C = tokens.shape, self.config.n_embd
         encoder, *trunk, decoder = self.blocks
         x = self.dropout(self.wte(tokens) + self.wpe(positions))

@@ -421,7 +421,7 @@ def main():
     args = parser.parse_args()
     try:
         checkpoint = load_checkpoint(args.run)
-        if (kind := checkpoint["train_config"].get("model", "gptneo")) != "gptneo":
+        if (kind := checkpoint.get("model_class", "gptneo")) != "gptneo":
             raise ValueError(f"{args.run}: transformers has no model like the {kind}")
         from_checkpoint(checkpoint).to_hf(args.directory, Tokenizer(checkpoint["gpt2_ids"]))
     except (ValueError, OSError) as error:

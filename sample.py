@@ -30,8 +30,8 @@ import torch
 from tqdm import tqdm
 
 import hub
-from generate import beam_search, generate
 from compressor import MODELS
+from generate import beam_search, generate
 from model import GPTNeo, from_checkpoint, load_checkpoint
 from prepare import DataError, load_meta, load_tokens
 from tokenizer import END_OF_TEXT, Tokenizer
@@ -172,7 +172,7 @@ def newest_run(out_dir: str | Path = "out") -> Path:
 
 def load_run(run: str | Path) -> tuple[GPTNeo, Tokenizer]:
     checkpoint = load_checkpoint(run)
-    model_class = MODELS[checkpoint["train_config"].get("model", "gptneo")]
+    model_class = MODELS[checkpoint.get("model_class", "gptneo")]
     return from_checkpoint(checkpoint, model_class), Tokenizer(checkpoint["gpt2_ids"])
 
 

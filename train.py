@@ -366,6 +366,7 @@ def train_on(
             return
         state = dict(
             format=CHECKPOINT_FORMAT,
+            model_class=config.model,
             model_config=dataclasses.asdict(model_config),
             train_config=dataclasses.asdict(config),
             gpt2_ids=tokenizer.gpt2_ids,
