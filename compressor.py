@@ -3,8 +3,8 @@ The compressor: two tokens become one vector, so that the trunk of the model run
 
 The first block is the encoder: it reads a pair of tokens and a summary token, whose output stands for the pair. The
 blocks between are GPT-Neo's, causal over pairs. The last one is the decoder: from the trunk's vector it tells the
-first token of the next pair, from that vector and this token the second. So every token is predicted from all before it,
-as in model.py, and loss and bpb can be compared. It has the parameters of a GPTNeo of its shape, and two vectors more.
+first token of the next pair, from that vector and this token the second. So every token is predicted from all before
+it, as in model.py, and loss and bpb can be compared. It has the parameters of a GPTNeo of its shape, and two vectors.
 
 >>> model = Compressor(GPTNeoConfig(**PRESETS["8M"]))
 >>> logits, loss = model(tokens, targets)
