@@ -39,6 +39,7 @@ class TrainConfig:
     data_dir: str = "data"
     align_stories: bool = False  # let every window begin with a story; else the text is cut every block_size tokens
     # model
+    model: str = "gptneo"  # or compressor: two tokens in one step of the trunk
     block_size: int = 512  # context, in tokens
     n_layer: int = 8
     n_head: int = 16
@@ -61,6 +62,10 @@ class TrainConfig:
     weight_decay: float = 0.1  # on matrices and embeddings, not on biases and LayerNorms
     beta1: float = 0.9
     beta2: float = 0.95
+    contrast: str = "none"  # none, reciprocal or margin: stories against their shuffled sentences, see contrastive.py
+    contrast_alpha: float = 5.0  # weight of that part of the loss
+    contrast_margin: float = 0.3  # of form margin, in nats per token
+    contrast_share: float = 0.5  # of the batch that is also shuffled
     grad_clip: float = 1.0  # largest norm of the gradient; 0: any
     # what is written when
     log_interval: int = 10  # steps
@@ -76,16 +81,18 @@ class TrainConfig:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
         nonnegative = "seed copy_init learning_rate embedding_lr_factor warmup_steps max_minutes weight_decay grad_clip"
+        nonnegative += " contrast_alpha contrast_margin"
         for name in nonnegative.split():
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must not be negative, but is {getattr(self, name)}")
-        for name in ("warmdown", "beta1", "beta2"):
+        for name in ("warmdown", "beta1", "beta2", "contrast_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
         if self.eval_tokens <= self.block_size:
             raise ConfigError(f"eval_tokens ({self.eval_tokens}) must be more than block_size ({self.block_size})")
         GPTNeoConfig(**self.model_shape())  # a shape that cannot be is named before any data is made
-        words = dict(recipe=tuple(RECIPES), optimizer=("adamw", "muon"))
+        words = dict(model=("gptneo", "compressor"), recipe=tuple(RECIPES), optimizer=("adamw", "muon"))
+        words["contrast"] = ("none", "reciprocal", "margin")
         words["dtype"] = ("auto", "bfloat16", "float16", "float32")
         for name, choices in words.items():
             if getattr(self, name) not in choices:

@@ -1,7 +1,7 @@
 """
 The model with a cache of keys and values, one token of many stories at a time.
 
-Two decoders with one interface; sample.py drives them. NativeDecoder is cpp/decode.cpp, for a CPU with a C++ compiler.
+Decoders with one interface; generate.py drives them. NativeDecoder is cpp/decode.cpp, for a CPU with a C++ compiler.
 TorchDecoder is the same in PyTorch, for everything else; on a GPU its step is a CUDA graph.
 
 A decoder has `n_slots` slots, each with room for a text of `context` tokens, and one more, the slot DESK, where a
@@ -21,6 +21,7 @@ import torch.nn.functional as F
 
 import native
 from attention import causal_attention
+from compressor import Compressor
 from model import GPTNeo
 
 DESK = -1
@@ -31,6 +32,8 @@ def make_decoder(model: GPTNeo, n_slots: int, context: int, exact: bool):
     """`exact` computes in float32. Else in bfloat16 where the machine is faster with it: see the README for what of the
     distribution that costs."""
     device = model.wte.weight.device.type
+    if isinstance(model, Compressor):
+        return RereadingDecoder(model, n_slots)
     if device == "cpu" and native.library("decode"):
         return NativeDecoder(model, n_slots, context, torch.float32 if exact else torch.bfloat16)
     fast = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
@@ -119,6 +122,33 @@ class TorchDecoder:
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             self.logits = self.forward(context)
+
+
+class RereadingDecoder:
+    """For models without a cache: reads every text anew for each of its tokens."""
+
+    def __init__(self, model: Compressor, n_slots: int):
+        self.model, self.texts = model, [[] for _ in range(n_slots + 1)]
+
+    def read(self, slot: int, prompt: list[int]) -> torch.Tensor:
+        self.texts[slot] = list(prompt)
+        return self.logits([slot])[0]
+
+    def copy(self, source: int, target: int):
+        self.texts[target] = list(self.texts[source])
+
+    def step(self, slots: list[int], tokens: list[int]) -> torch.Tensor:
+        for slot, token in zip(slots, tokens):
+            self.texts[slot].append(token)
+        return self.logits(slots)
+
+    def logits(self, slots: list[int]) -> torch.Tensor:
+        device, lengths = self.model.wte.weight.device, [len(self.texts[slot]) for slot in slots]
+        tokens = torch.zeros(len(slots), max(lengths), dtype=torch.long)  # what stands behind a text does not reach it
+        for row, slot, length in zip(tokens, slots, lengths):
+            row[:length] = torch.tensor(self.texts[slot])
+        x = self.model.hidden(tokens.to(device), torch.arange(max(lengths), device=device), self.model.attend)
+        return self.model.head(x[torch.arange(len(slots)), torch.tensor(lengths) - 1]).float()
 
 
 class NativeDecoder:

@@ -145,16 +145,14 @@ class GPTNeo(nn.Module):
 
         The loss is the mean, in nats, over targets that are not -100. The logits are then never held all together.
         """
-        dropout = self.config.dropout if self.training else 0.0
-
-        def attend(layer, q, k, v):
-            return causal_attention(q, k, v, self.config.window(layer), dropout)
-
         positions = torch.arange(tokens.size(1), device=tokens.device)
-        x = self.hidden(tokens, positions, attend)
+        x = self.hidden(tokens, positions, self.attend)
         if targets is None:
             return self.head(x), None
         return None, head_loss(x.flatten(0, 1), self.head.weight, targets.flatten())
+
+    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return causal_attention(q, k, v, self.config.window(layer), self.config.dropout if self.training else 0.0)
 
     def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
         """The residual stream after the last LayerNorm, (B, T, C). positions: (T,) or (B, T)."""
@@ -278,10 +276,10 @@ def load_checkpoint(path: str | Path) -> dict:
     return checkpoint
 
 
-def from_checkpoint(checkpoint: dict) -> GPTNeo:
+def from_checkpoint(checkpoint: dict, model_class: type[GPTNeo] = GPTNeo) -> GPTNeo:
     """ValueError if it is of a model with other parts."""
     try:
-        model = GPTNeo(GPTNeoConfig(**checkpoint["model_config"]))
+        model = model_class(GPTNeoConfig(**checkpoint["model_config"]))
         model.load_state_dict(checkpoint["model"])
     except (TypeError, RuntimeError) as error:
         raise ValueError("the checkpoint's settings or weights are not those of this version's model") from error
@@ -427,6 +425,8 @@ def main():
     args = parser.parse_args()
     try:
         checkpoint = load_checkpoint(args.run)
+        if (kind := checkpoint.get("model_class", "gptneo")) != "gptneo":
+            raise ValueError(f"{args.run}: transformers has no model like the {kind}")
         from_checkpoint(checkpoint).to_hf(args.directory, Tokenizer(checkpoint["gpt2_ids"]))
     except (ValueError, OSError) as error:
         sys.exit(f"model.py: {error}")

@@ -30,7 +30,6 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 import hub
-from attention import causal_attention
 from sample import ApiStudent, LocalStudent, Sampling, directory_of, load_student, newest_run, read_prompts
 
 SETS = [Path(__file__).parent / "prompts" / f"{name}.jsonl" for name in ("facts", "reasoning", "context")]
@@ -120,10 +119,6 @@ def examine(student: LocalStudent | ApiStudent, probes: Sequence[Probe], samplin
 def nats_per_byte(student: LocalStudent, pairs: Sequence[tuple[str, str]], bar: tqdm) -> list[float]:
     """The log-likelihood of each answer after its prompt, divided by the answer's length in UTF-8."""
     model, device = student.model, student.model.wte.weight.device
-
-    def attend(layer, q, k, v):
-        return causal_attention(q, k, v, model.config.window(layer))
-
     ids = [(student.encode(prompt), student.tokenizer.encode(answer)) for prompt, answer in pairs]
     lengths = [(len(prompt), len(prompt) + len(answer)) for prompt, answer in ids]
     scores = [0.0] * len(pairs)
@@ -132,7 +127,7 @@ def nats_per_byte(student: LocalStudent, pairs: Sequence[tuple[str, str]], bar: 
         batch = by_length[start : start + student.batch_size]
         # The shorter ones are filled up behind their end, where none of their own tokens looks.
         tokens = pad_sequence([torch.tensor(sum(ids[i], [])) for i in batch], batch_first=True).to(device)  # (B, T)
-        x = model.hidden(tokens, torch.arange(tokens.size(1), device=device), attend)  # (B, T, C)
+        x = model.hidden(tokens, torch.arange(tokens.size(1), device=device), model.attend)  # (B, T, C)
         for row, i in enumerate(batch):
             first, end = lengths[i]
             logits = model.head(x[row, first - 1 : end - 1]).float()  # (tokens of the answer, V)

@@ -30,6 +30,7 @@ import torch
 from tqdm import tqdm
 
 import hub
+from compressor import MODELS
 from generate import beam_search, generate
 from model import GPTNeo, from_checkpoint, load_checkpoint
 from prepare import DataError, load_meta, load_tokens
@@ -171,7 +172,8 @@ def newest_run(out_dir: str | Path = "out") -> Path:
 
 def load_run(run: str | Path) -> tuple[GPTNeo, Tokenizer]:
     checkpoint = load_checkpoint(run)
-    return from_checkpoint(checkpoint), Tokenizer(checkpoint["gpt2_ids"])
+    model_class = MODELS[checkpoint.get("model_class", "gptneo")]
+    return from_checkpoint(checkpoint, model_class), Tokenizer(checkpoint["gpt2_ids"])
 
 
 def load_student(name: str, batch_size: int = 64) -> LocalStudent | ApiStudent:

@@ -31,7 +31,9 @@ from tqdm import tqdm
 
 import native
 from attention import have_kernels
+from compressor import MODELS
 from config import ConfigError, TrainConfig, parse_command_line
+from contrastive import Contrastive
 from model import CHECKPOINT_FORMAT, GPTNeo, GPTNeoConfig
 from muon import Muon
 from prepare import DataError, load_meta, load_tokens, prepare_builtin
@@ -328,7 +330,7 @@ def train_on(
 
     torch.manual_seed(config.seed)
     model_config = GPTNeoConfig(vocab_size=tokenizer.vocab_size, **config.model_shape())
-    model = GPTNeo(model_config)
+    model = MODELS[config.model](model_config)
     if config.copy_init:
         model.init_copying(config.copy_init)
     model = model.to(device)
@@ -345,7 +347,10 @@ def train_on(
         sums += torch.tensor([*checkpoint["sums"], step - row_step], device=device)
 
     obstacle = why_not_compile(device) if config.compile else "compile=False"
-    forward = ranks.data_parallel(model if obstacle else torch.compile(model))
+    objective = model if obstacle else torch.compile(model, dynamic=False)
+    if config.contrast != "none":
+        objective = Contrastive(objective, tokenizer, config)
+    forward = ranks.data_parallel(objective.to(device))
     autocast = functools.partial(torch.autocast, device.type, dtype, enabled=dtype != torch.float32)
     tokens_per_step = config.sequences_per_step * config.block_size
     peak = peak_flops(device, dtype) * ranks.size
@@ -365,6 +370,7 @@ def train_on(
             return
         state = dict(
             format=CHECKPOINT_FORMAT,
+            model_class=config.model,
             model_config=dataclasses.asdict(model_config),
             train_config=dataclasses.asdict(config),
             gpt2_ids=tokenizer.gpt2_ids,
@@ -412,7 +418,7 @@ def train_on(
             group["lr"] = lr * group.get("lr_factor", 1.0)
         starts = batch_starts(windows, shift, config.sequences_per_step, config.seed, step)
         for i, micro_batch in enumerate(starts.reshape(ranks.size, n_micro_batches, micro_batch_size)[ranks.rank]):
-            if config.dropout:
+            if config.dropout or config.contrast != "none":
                 torch.manual_seed(dropout_seed(config.seed, step, ranks.rank * n_micro_batches + i))
             inputs, targets = train_stream.read(micro_batch)
             with ranks.summing(forward, now=i == n_micro_batches - 1):

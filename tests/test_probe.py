@@ -134,7 +134,7 @@ class Knowing(torch.nn.Module):
         super().__init__()
         self.config = GPTNeoConfig(vocab_size=3000, block_size=128)
         self.next = {tuple(ids[:i]): ids[i] for ids in texts for i in range(1, len(ids))}
-        self.wte, self.head = torch.nn.Embedding(1, 1), torch.nn.Identity()
+        self.wte, self.head, self.attend = torch.nn.Embedding(1, 1), torch.nn.Identity(), None
 
     def hidden(self, tokens, positions, attend):
         x = torch.zeros(*tokens.shape, 3000)

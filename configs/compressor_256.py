@@ -1,0 +1,7 @@
+"""The compressor, 256 wide, 8 blocks, of which six run at half the length; beside ts_*.py, which it else equals."""
+
+model = "compressor"
+data = "tinystories"
+n_embd = 256
+n_layer = 8
+n_head = 16

@@ -1,0 +1,97 @@
+"""The contrastive objective: what is shuffled, and what the losses are."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from config import TrainConfig
+from contrastive import Contrastive, sentence_ends, shuffle_sentences
+from model import GPTNeo, GPTNeoConfig
+from tokenizer import GPT2_VOCAB_SIZE, cut
+
+TEXT = 'Once upon a time. Tom said, "Go!" He ran. "Why?" asked Mia. It rained'
+STORIES = ["It ran. A dog sat. The cat hid! No one came.", TEXT, "One sentence."]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """With the tokens of these stories, the quotes that close a sentence among them."""
+    gpt2_ids = cut(np.zeros(GPT2_VOCAB_SIZE), GPT2_VOCAB_SIZE).encode(" ".join(STORIES))
+    return cut(np.bincount(gpt2_ids, minlength=GPT2_VOCAB_SIZE), 400)
+
+
+@pytest.fixture(scope="module")
+def tokens(tokenizer) -> torch.Tensor:
+    """Two rows: the end of a story, three whole ones."""
+    rows = [[*tokenizer.encode("cut off. " + end), tokenizer.end_of_text] for end in ("The end.", "He was gone.")]
+    for row in rows:
+        for story in STORIES:
+            row += [*tokenizer.encode(story), tokenizer.end_of_text]
+    n = min(map(len, rows))
+    return torch.tensor([row[:n] for row in rows])
+
+
+def shuffled(tokens: torch.Tensor, tokenizer, seed: int = 0) -> torch.Tensor:
+    keys = torch.rand(len(tokens), tokens.size(1) + 1, generator=torch.Generator().manual_seed(seed))
+    return shuffle_sentences(tokens, sentence_ends(tokenizer), tokenizer.end_of_text, keys)
+
+
+def test_sentences_change_places_within_their_story(tokenizer, tokens):
+    orders = set()
+    for seed in range(200):
+        result = shuffled(tokens, tokenizer, seed)
+        assert torch.equal(result == tokenizer.end_of_text, tokens == tokenizer.end_of_text)
+        before, after = (tokenizer.decode(x[0].tolist()).split("<|endoftext|>") for x in (tokens, result))
+        for a, b in zip(before, after):
+            assert sorted(a) == sorted(b)
+        assert after[1].startswith("It ran.") and after[3] == "One sentence."
+        orders.add(after[1])
+    assert orders == {
+        f"It ran.{a}{b}{c}" for a, b, c in itertools.permutations([" A dog sat.", " The cat hid!", " No one came."])
+    }
+
+
+def test_a_closing_quote_belongs_to_its_sentence(tokenizer, tokens):
+    for seed in range(20):
+        story = tokenizer.decode(shuffled(tokens, tokenizer, seed)[0].tolist()).split("<|endoftext|>")[2]
+        for sentence in (' Tom said, "Go!"', ' "Why?"', " He ran.", " asked Mia.", " It rained"):
+            assert sentence in story
+
+
+def small_model() -> GPTNeo:
+    torch.manual_seed(0)
+    return GPTNeo(GPTNeoConfig(vocab_size=400, block_size=64, n_layer=2, n_head=2, n_embd=16))
+
+
+@pytest.mark.parametrize("form", ["reciprocal", "margin"])
+def test_losses_are_what_the_formula_says(form, tokenizer, tokens):
+    model = small_model()
+    config = TrainConfig(contrast=form, contrast_alpha=3.0, contrast_margin=0.7, contrast_share=0.5)
+    torch.manual_seed(5)
+    _, loss = Contrastive(model, tokenizer, config)(tokens[:, :-1], tokens[:, 1:])
+    torch.manual_seed(5)
+    other = shuffle_sentences(
+        tokens[:1], sentence_ends(tokenizer), tokenizer.end_of_text, torch.rand(1, tokens.size(1) + 1)
+    )
+    plain, wrong = (F.cross_entropy(model(x[:, :-1])[0].flatten(0, 1), x[:, 1:].flatten()) for x in (tokens, other))
+    extra = 3 / (wrong + 0.01) if form == "reciprocal" else 3 * F.relu(0.7 - (wrong - plain))
+    torch.testing.assert_close(loss, plain + extra)
+
+
+def test_it_learns_to_tell_them_apart(tokenizer, tokens):
+    """The gap between the orders grows with the objective, more than without it."""
+    gaps = {}
+    for form in ("none", "margin"):
+        model, config = small_model(), TrainConfig(contrast=form, contrast_share=1.0, contrast_margin=2.0)
+        objective = model if form == "none" else Contrastive(model, tokenizer, config)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+        for _ in range(60):
+            optimizer.zero_grad()
+            objective(tokens[:, :-1], tokens[:, 1:])[1].backward()
+            optimizer.step()
+        true, wrong = (model(x[:, :-1], x[:, 1:])[1].item() for x in (tokens, shuffled(tokens, tokenizer, 1)))
+        gaps[form] = wrong - true
+    assert gaps["margin"] > gaps["none"] + 0.1
