@@ -11,30 +11,25 @@ import torch
 
 
 class Muon(torch.optim.Optimizer):
-    """
-    The matrices of a group have one shape. `split`: of how many matrices, one above the other, each of them consists,
-    as the weight that makes queries, keys and values consists of three.
-    """
+    """The matrices of a group have one shape."""
 
     def __init__(self, groups: list[dict], lr: float, weight_decay: float, momentum: float = 0.95):
-        super().__init__(groups, dict(lr=lr, weight_decay=weight_decay, momentum=momentum, split=1))
+        super().__init__(groups, dict(lr=lr, weight_decay=weight_decay, momentum=momentum))
 
     @torch.no_grad()
     def step(self):
         for group in self.param_groups:
-            matrices, lr, split = group["params"], group["lr"], group["split"]
+            matrices, lr = group["params"], group["lr"]
             gradients = torch.stack([p.grad for p in matrices])  # (N, rows, columns)
             state = self.state[matrices[0]]
             if not state:
                 state["momentum_buffer"] = torch.zeros_like(gradients)  # of all of them
             state["momentum_buffer"].lerp_(gradients, 1 - group["momentum"])
             updates = gradients.lerp_(state["momentum_buffer"], group["momentum"])  # Nesterov's
-            updates = updates.view(len(matrices) * split, -1, updates.size(2))
             # Scaled to the size of AdamW's updates (Liu et al. 2025), so that one learning rate serves both.
             scale = 0.2 * max(updates.shape[1:]) ** 0.5
-            updates = orthogonalized(updates).reshape_as(gradients)
             torch._foreach_mul_(matrices, 1 - lr * group["weight_decay"])
-            torch._foreach_add_(matrices, list(updates.float()), alpha=-lr * scale)
+            torch._foreach_add_(matrices, list(orthogonalized(updates).float()), alpha=-lr * scale)
 
 
 def orthogonalized(matrices: torch.Tensor, n_steps: int = 5) -> torch.Tensor:

@@ -30,16 +30,6 @@ def test_equals_pytorchs(shape):
         assert (a - c).abs().mean() > 0.01  # about 4 steps of 0.2 * lr
 
 
-def test_a_weight_that_is_split_is_so_many_matrices():
-    (whole,), parts = weights_with_gradients((48, 16), 1), []
-    for part, gradient in zip(whole.detach().chunk(3), whole.grad.chunk(3)):
-        parts.append(torch.nn.Parameter(part.clone()))
-        parts[-1].grad = gradient.clone()
-    Muon([dict(params=[whole], split=3)], lr=0.1, weight_decay=0.1).step()
-    Muon([dict(params=parts)], lr=0.1, weight_decay=0.1).step()
-    assert torch.equal(whole, torch.cat(parts))
-
-
 @pytest.mark.parametrize("shape", [(5, 32, 32), (2, 64, 24), (1, 8, 40)])
 def test_orthogonalized_keeps_the_directions_and_evens_out_the_sizes(shape):
     matrices = torch.randn(shape, generator=torch.Generator().manual_seed(1))
