@@ -1,0 +1,463 @@
+"""
+Grade completions as a teacher would, by a language model (GPT-Eval), and say how far that can be believed.
+
+$ python grade.py out/ --no-judge                                   # loss, endings, repetition, words: no key needed
+$ python grade.py out/ --judge gpt-4o-mini --controls --dry-run     # what it would ask, and at what cost
+$ python grade.py out/ --judge gpt-4o-mini --controls --price-in 0.15 --price-out 0.6 --max-cost 1   # OPENAI_API_KEY
+$ python grade.py out/ --judge qwen --base-url http://localhost:8080/v1 --repeats 3                  # llama.cpp, vLLM
+
+Every samples.jsonl below the directories is graded. Every reply is kept in grades.jsonl beside it, as it comes: the
+same call goes on where it was, and asks only for what is not there for just this judge, question and completion.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tqdm import tqdm
+
+import hub
+import scoreboard
+from config import ConfigError
+from controls import TRUE, controls
+from endpoint import DIALECTS, OPENAI, Bill, Endpoint, OverBudget, Patience, Stop, Unanswered
+from judge import BadReply, Story, question, read_reply, response_format
+from judgefree import STORY_FIGURES, corpus_words, distinct, held_out, story_figures, words_of
+from prepare import DataError
+from runs import TrainingError, lock
+from sample import read_rows
+from scoreboard import Finding
+from tokenizer import gpt2
+
+REPLY_TOKENS = 100  # what --dry-run takes a reply for, where none has come yet
+
+# ---- What is graded ----
+
+
+@dataclass
+class Run:
+    """A directory with samples.jsonl."""
+
+    name: str
+    directory: Path
+    rows: list[dict]  # the first completion of every prompt, then the second ones, ...
+    stories: list[Story]  # of the rows
+
+    @property
+    def true_endings(self) -> list[Story]:
+        """Of the prompts that have one, once each."""
+        pairs = zip(self.rows, self.stories)
+        endings = (replace(story, completion=row["reference"]) for row, story in pairs if row.get("reference"))
+        return list(dict.fromkeys(endings))
+
+
+def read_runs(directories: Sequence[Path]) -> tuple[list[Run], Path]:
+    """The runs below the directories, named by their place, and the directory that holds them all."""
+    for directory in directories:
+        if not directory.is_dir():
+            raise ValueError(f"{directory}: no such directory; name a run, or a directory of runs such as out/")
+    common = Path(os.path.relpath(os.path.commonpath([path.resolve() for path in directories])))
+    paths = sorted({path.resolve() for directory in directories for path in directory.rglob("samples.jsonl")})
+    runs = []
+    for path in paths:
+        rows = [row for _, row in sorted(read_rows(path).items(), key=lambda item: item[0][::-1])]
+        if not rows or not all(isinstance(row.get(name), str) for row in rows for name in ("prompt", "completion")):
+            raise ValueError(f"{path}: its lines are not the prompts and completions that sample.py writes")
+        stories = [Story(row["prompt"], row["completion"], row.get("instruction") or "") for row in rows]
+        name = os.path.relpath(path.parent, common.resolve())
+        runs.append(Run(path.parent.name if name == "." else name, path.parent, rows, stories))
+    if not runs:
+        raise ValueError(
+            f"{' '.join(map(str, directories))}: no samples.jsonl below; `python sample.py --eval 50` writes one"
+        )
+    return runs, common
+
+
+@dataclass
+class Grading:
+    """One question to one judge; the ledgers that its replies belong to, and what it is about in the words of each."""
+
+    key: str
+    judge: str
+    story: Story
+    repeat: int
+    places: dict["Ledger", dict] = field(default_factory=dict)
+
+
+def key_of(judge: str, base_url: str, temperature: float | None, text: str, repeat: int) -> str:
+    """The same for the same question to the same judge, and for nothing else."""
+    return hashlib.sha256(json.dumps([judge, base_url, temperature, text, repeat]).encode()).hexdigest()
+
+
+def plan(
+    runs: Sequence[Run], spoiled: Mapping[str, Sequence[Story]], ledgers: Mapping[str, "Ledger"], args
+) -> list[Grading]:
+    """All that is to be graded, runs and controls mixed, in the order of the keys, which is no order at all.
+
+    A control belongs to every run that has its prompt; so does a completion that two of them share. It is asked once.
+    """
+    gradings = {}
+    for run in runs:
+        prompts = {story.prompt for story in run.true_endings}
+        wanted = [
+            (story, dict(kind="completion", prompt_index=row["prompt_index"], sample_index=row["sample_index"]))
+            for row, story in zip(run.rows, run.stories)
+        ]
+        for kind, stories in spoiled.items():
+            wanted += [(story, dict(kind=kind)) for story in stories if story.prompt in prompts]
+        for story, place in wanted:
+            text = question(story)
+            for judge in args.judge:
+                for repeat in range(args.repeats):
+                    key = key_of(judge, args.base_url, args.temperature, text, repeat)
+                    grading = gradings.setdefault(key, Grading(key, judge, story, repeat))
+                    grading.places.setdefault(ledgers[run.name], dict(run=run.name) | place)
+    return [gradings[key] for key in sorted(gradings)]
+
+
+# ---- What is kept ----
+
+
+class Ledger:
+    """grades.jsonl of a run: every reply as a JSON object on a line, in the order in which they came."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.scores, self.places = {}, {}  # key -> the scores, and where their line begins
+        self.failures = {}  # key -> why there are none
+        self.reply_tokens = {}  # judge -> those of each reply
+        self.is_cut = False  # killed while it wrote the last line
+        unreadable, offset = 0, 0
+        with path.open("rb") if path.exists() else contextlib.nullcontext([]) as lines:
+            for line in lines:
+                try:
+                    self.take(json.loads(line), offset)
+                except (ValueError, TypeError, KeyError):
+                    unreadable += 1
+                offset += len(line)
+                self.is_cut = not line.endswith(b"\n")
+        if unreadable:
+            print(f"{path}: {unreadable} line(s) cut short or damaged, which count for nothing")
+
+    def take(self, record: dict, offset: int) -> None:
+        if record["scores"]:
+            self.scores[record["key"]], self.places[record["key"]] = record["scores"], offset
+            self.failures.pop(record["key"], None)
+        elif record["key"] not in self.scores:
+            self.failures[record["key"]] = record["failure"]
+        if record["tokens_out"]:
+            self.reply_tokens.setdefault(record["judge"], []).append(record["tokens_out"])
+
+    def append(self, record: dict) -> None:
+        """In one write, which a kill may cut but not mix with another."""
+        line = json.dumps(record, ensure_ascii=False).encode(errors="replace") + b"\n"
+        with self.path.open("ab") as file:
+            offset = file.tell() + self.is_cut
+            file.write(b"\n" * self.is_cut + line)
+        self.is_cut = False
+        self.take(record, offset)
+
+    def record(self, key: str) -> dict:
+        with self.path.open("rb") as file:
+            file.seek(self.places[key])
+            return json.loads(file.readline())
+
+
+def owner_of(grading: Grading, ledgers: Mapping[str, Ledger]) -> Ledger | None:
+    return next((ledger for ledger in ledgers.values() if grading.key in ledger.scores), None)
+
+
+def share_out(gradings: Iterable[Grading], ledgers: Mapping[str, Ledger]) -> None:
+    """What one ledger has is written to the others that it belongs to, so that each is complete without them."""
+    for grading in gradings:
+        if owner := owner_of(grading, ledgers):
+            for ledger, place in grading.places.items():
+                if grading.key not in ledger.scores:
+                    ledger.append(owner.record(grading.key) | place)
+
+
+# ---- The judge at work ----
+
+
+async def grade(grading: Grading, endpoint: Endpoint) -> None:
+    """Asks until there are scores, or patience ends. Whatever comes is kept."""
+    story = grading.story
+    facts = dict(key=grading.key, judge=grading.judge, base_url=endpoint.url, repeat=grading.repeat)
+
+    def keep(**reply):
+        for ledger, place in grading.places.items():
+            ledger.append(facts | place | dict(time=round(time.time())) | reply)
+
+    for _ in range(endpoint.patience.replies):
+        try:
+            reply = await endpoint.ask(grading.judge, question(story), response_format(story))
+        except Unanswered as error:
+            keep(text=None, scores=None, failure=str(error), tokens_in=None, tokens_out=None)
+            return
+        scores, failure = None, reply.problem
+        if not failure:
+            try:
+                scores = read_reply(reply.text, list(story.scores))
+            except BadReply as error:
+                failure = str(error)
+        tokens = dict(tokens_in=reply.tokens_in, tokens_out=reply.tokens_out)
+        keep(text=reply.text, scores=scores, failure=failure, **tokens)
+        if scores:
+            return
+
+
+async def grade_all(gradings: Sequence[Grading], endpoint: Endpoint, concurrency: int) -> None:
+    """So many at a time. At Ctrl-C, or when no more can be asked, what is on its way is still waited for and kept."""
+    loop, queue = asyncio.get_running_loop(), iter(gradings)
+    bar = tqdm(desc="grading", total=len(gradings), unit="grade", disable=None)
+
+    def interrupt(*_):
+        print("\nstopping when the replies on their way are here (once more: at once)", file=sys.stderr)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        loop.call_soon_threadsafe(endpoint.stop, KeyboardInterrupt())
+
+    async def work():
+        for grading in queue:
+            try:
+                await grade(grading, endpoint)
+            except (Stop, OSError) as error:
+                endpoint.stop(error)
+            if endpoint.why:
+                return
+            bar.set_postfix_str(f"{endpoint.bill}, {endpoint.retries} tried again", refresh=False)
+            bar.update()
+
+    handler = signal.signal(signal.SIGINT, interrupt)
+    with bar:
+        await asyncio.gather(*(work() for _ in range(concurrency)))
+    signal.signal(signal.SIGINT, handler)
+    await endpoint.client.close()
+
+
+def dry_run(missing: Sequence[Grading], ledgers: Mapping[str, Ledger], args) -> None:
+    """Prints one whole request, as the endpoint would get it first, and how many there would be, at what cost."""
+    if not missing:
+        print("nothing to ask: all of it has been graded")
+        return
+    tokenizer, bill, story = gpt2(), Bill(args.price_in, args.price_out), missing[0].story
+    request = dict(model=missing[0].judge, messages=[dict(role="user", content="(above)")])
+    request |= {DIALECTS[0][1]: args.max_tokens} | (
+        {} if args.temperature is None else dict(temperature=args.temperature)
+    )
+    request |= dict(response_format=response_format(story))
+    print(f"{question(story)}\n\n{json.dumps(request, indent=2)}\n")
+    seen = [n for ledger in ledgers.values() for judge in args.judge for n in ledger.reply_tokens.get(judge, [])]
+    each = sum(seen) / len(seen) if seen else REPLY_TOKENS
+    bill.tokens_in = sum(len(tokenizer.encode(question(grading.story))) for grading in missing)
+    bill.tokens_out = round(each * len(missing))
+    most = bill.cost(bill.tokens_in, args.max_tokens * len(missing))
+    cost = "give --price-in and --price-out to see the cost"
+    if args.price_in is not None:
+        cost = f"${bill.spent:.2f}, and ${most:.2f} if every reply took all of --max-tokens"
+    where = "as they were so far" if seen else "a guess"
+    print(
+        f"{len(missing):,} requests to {args.base_url}: about {bill.tokens_in:,} tokens in (by GPT-2's tokenizer), "
+        f"{bill.tokens_out:,} out ({each:.0f} a reply, {where}); {cost}"
+    )
+
+
+# ---- What is made of it ----
+
+
+def scores_of(gradings: Iterable[Grading]) -> dict[str, dict[Story, dict[str, float]]]:
+    """judge -> story -> its scores, the mean over the repeats that came."""
+    repeats = {}
+    for grading in gradings:
+        ledger, *_ = grading.places
+        if scores := ledger.scores.get(grading.key):
+            repeats.setdefault(grading.judge, {}).setdefault(grading.story, []).append(scores)
+    return {
+        judge: {
+            story: {name: sum(scores[name] for scores in several) / len(several) for name in several[0]}
+            for story, several in of_judge.items()
+        }
+        for judge, of_judge in repeats.items()
+    }
+
+
+def judge_free(runs: Sequence[Run], endings: Sequence[Story], data: Path | None) -> list[Finding]:
+    """What needs no judge, of the runs and of the true endings of their prompts."""
+    findings, known = [], {}
+    sources = {run.name: (run.stories, [row.get("finished") for row in run.rows], corpus_of(run, data)) for run in runs}
+    corpora = {corpus for _, _, corpus in sources.values()}
+    if len(corpora - {None}) > 1:
+        print("these runs learned from different corpora: neither their loss nor their bpb is on the same text")
+    if endings:
+        sources[TRUE] = (endings, [None] * len(endings), corpora.pop() if len(corpora) == 1 else None)
+    limit = min(sum(len(words_of(story.completion)) for story in stories) for stories, _, _ in sources.values())
+    for name, (stories, finished, corpus) in sources.items():
+        if corpus and corpus not in known:
+            known[corpus] = corpus_words(corpus)
+        vectors = {}
+        for story, ended in zip(stories, finished):
+            vectors[story] = story_figures(story, ended, known.get(corpus))
+        findings += scoreboard.compare({name: stories}, [name], vectors, STORY_FIGURES, judge="")
+        for n in (1, 2, 3):
+            value = distinct((story.completion for story in stories), n, limit)
+            findings.append(Finding("mean", "", name, f"distinct-{n}", value))
+    for run in runs:
+        for figure, value in zip(("loss", "bpb"), held_out(run.directory)):
+            findings.append(Finding("mean", "", run.name, figure, value))
+    return findings
+
+
+def corpus_of(run: Run, data: Path | None) -> Path | None:
+    """The corpus that the run learned from, if it is at hand."""
+    if data is None and (run.directory / "config.json").exists():
+        config = hub.read_json(run.directory / "config.json")
+        data = Path(config.get("data_dir", ""), config.get("data", ""))
+        if not (data / "meta.json").exists():
+            print(f"{data}: no such corpus here, so nothing is said of words unknown to {run.name}; --data names it")
+            return None
+    return data
+
+
+def failures(gradings: Sequence[Grading], judge: str) -> tuple[str, list[str]]:
+    """How many gradings of this judge there are, and a line for each that failed."""
+    mine = [grading for grading in gradings if grading.judge == judge]
+    lines, n_missing = [], 0
+    for grading in mine:
+        ledger, place = next(iter(grading.places.items()))
+        n_missing += grading.key not in ledger.scores
+        if grading.key in ledger.failures:
+            where = (
+                f"prompt {place['prompt_index']}, completion {place['sample_index']}"
+                if "prompt_index" in place
+                else place["kind"]
+            )
+            lines.append(f"{judge}, {place['run']}, {where}: {ledger.failures[grading.key]}")
+    n = f"{len(mine) - n_missing:,} of {len(mine):,} gradings"
+    return n + (f"; {len(lines):,} failed and are not counted" if lines else ""), lines
+
+
+# ---- The command line ----
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directories", nargs="+", type=Path, metavar="DIR", help="runs, or directories of runs")
+    parser.add_argument("--judge", action="append", default=[], metavar="MODEL", help="who grades; may be repeated")
+    parser.add_argument("--no-judge", action="store_true", help="only what needs no judge")
+    parser.add_argument("--base-url", help="OpenAI-compatible endpoint (default: OPENAI_BASE_URL, or OpenAI's own)")
+    parser.add_argument(
+        "--controls", action="store_true", help="also grade true and spoiled endings: is the judge any good?"
+    )
+    parser.add_argument("--repeats", type=int, default=1, help="gradings of each completion by each judge")
+    parser.add_argument("--temperature", type=float, help="of the judge (default: the endpoint's)")
+    parser.add_argument("--max-tokens", type=int, default=2000, help="longest reply, thoughts included")
+    parser.add_argument("--concurrency", type=int, default=8, help="requests on their way at a time")
+    parser.add_argument("--rate", type=float, help="requests per minute, at most")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds for a reply")
+    parser.add_argument("--price-in", type=float, help="of a million tokens that the judge reads")
+    parser.add_argument("--price-out", type=float, help="of a million tokens that it writes")
+    parser.add_argument("--max-cost", type=float, help="what this call may cost; it stops before")
+    parser.add_argument("--dry-run", action="store_true", help="ask nothing: show a request, and how many at what cost")
+    parser.add_argument("--data", type=Path, help="corpus whose words are known (default: that of each run)")
+    args = parser.parse_args(arguments)
+    for name, least in (("repeats", 1), ("max_tokens", 1), ("concurrency", 1), ("price_in", 0), ("price_out", 0),
+                        ("temperature", 0)):  # fmt: skip
+        if (value := getattr(args, name)) is not None and value < least:
+            parser.error(f"--{name.replace('_', '-')} must be at least {least}, not {value}")
+    for name in ("rate", "timeout", "max_cost"):
+        if (value := getattr(args, name)) is not None and value <= 0:
+            parser.error(f"--{name.replace('_', '-')} must be above 0, not {value}")
+    if bool(args.judge) == args.no_judge:
+        parser.error("name a --judge MODEL, or say --no-judge")
+    if (args.price_in is None) != (args.price_out is None):
+        parser.error("--price-in and --price-out belong together")
+    if args.max_cost is not None and args.price_in is None:
+        parser.error("--max-cost needs --price-in and --price-out, in dollars per million tokens")
+    args.judge = list(dict.fromkeys(args.judge))
+    args.base_url = (args.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI).rstrip("/")
+    return args
+
+
+def ask(missing: Sequence[Grading], patience: Patience, args: argparse.Namespace) -> Exception | None:
+    """Has them graded; what stopped it, if anything did."""
+    if not missing:
+        return None
+    bill = Bill(args.price_in, args.price_out, args.max_cost)
+    endpoint = Endpoint(args.base_url, bill, patience, args.rate, args.max_tokens, args.temperature)
+    asyncio.run(grade_all(missing, endpoint, args.concurrency))
+    print(f"this call: {bill}", file=sys.stderr)
+    return endpoint.why
+
+
+def conclude(
+    runs: Sequence[Run], kinds: Mapping[str, Sequence[Story]], gradings: Sequence[Grading], common: Path, args
+) -> None:
+    """The table, grades.csv and grades.png."""
+    names = [run.name for run in runs]
+    sources = {run.name: run.stories for run in runs} | (kinds if args.controls else {})
+    findings = judge_free(runs, kinds[TRUE], args.data)
+    grades, facts = scores_of(gradings), {}
+    for judge in args.judge:
+        findings += scoreboard.compare(sources, names, grades.get(judge, {}), scoreboard.ASPECTS, judge)
+        facts[judge], lines = failures(gradings, judge)
+        print("\n".join(lines[:10] + [f"... and {len(lines) - 10:,} more, all in grades.jsonl"] * (len(lines) > 10)))
+    completions = [story for run in runs for story in run.stories]
+    findings += scoreboard.agreement(completions, grades)
+    shown = [*names, *(kinds if args.controls else [TRUE] if kinds[TRUE] else [])]
+    print(scoreboard.report(findings, shown, args.judge, facts))
+    scoreboard.write_csv(common / "grades.csv", findings)
+    scoreboard.plot(common / "grades.png", findings, names, args.judge)
+    print(f"\nAll of it, with intervals, is in {common / 'grades.csv'}; {common / 'grades.png'} shows it.")
+
+
+def grade_runs(args: argparse.Namespace, patience: Patience) -> None:
+    runs, common = read_runs(args.directories)
+    kinds = controls([ending for run in runs for ending in run.true_endings])
+    if args.controls and not kinds[TRUE]:
+        raise ValueError(
+            "--controls needs true endings, which `python sample.py --eval N` keeps; these samples have none"
+        )
+    with contextlib.ExitStack() as held:
+        for run in runs if args.judge else []:
+            held.enter_context(lock(run.directory, ".grade.lock", "another grade.py is at work there; let it end"))
+        ledgers = {run.name: Ledger(run.directory / "grades.jsonl") for run in runs if args.judge}
+        gradings = plan(runs, kinds if args.controls else {}, ledgers, args)
+        missing = [grading for grading in gradings if not owner_of(grading, ledgers)]
+        if args.dry_run:
+            return dry_run(missing, ledgers, args)
+        share_out(gradings, ledgers)
+        why = ask(missing, patience, args)
+    if why and not isinstance(why, OverBudget):
+        raise why
+    conclude(runs, kinds, gradings, common, args)
+    if why:
+        raise why
+
+
+def main(arguments: Sequence[str] | None = None, patience: Patience | None = None) -> None:
+    args = parse_arguments(arguments)
+    sys.stdout.reconfigure(errors="replace")
+    try:
+        grade_runs(args, patience or Patience(timeout=args.timeout))
+    except KeyboardInterrupt:
+        sys.exit("grade.py: stopped; every reply that came is kept, the same call goes on")
+    except BrokenPipeError:  # `| head` has seen enough
+        sys.stderr.close()
+        sys.exit(1)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        sys.exit(f"grade.py: {where}{error.strerror}; mend that (make room?), then repeat the call: it goes on")
+    except (ValueError, DataError, ConfigError, TrainingError, Stop) as error:
+        sys.exit(f"grade.py: {error}")
+
+
+if __name__ == "__main__":
+    main()
