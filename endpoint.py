@@ -23,6 +23,7 @@ OPENAI = "https://api.openai.com/v1"
 
 # How requests are put, the best way first. An endpoint that refuses one (400, 422) is asked in the next.
 DIALECTS = [(schema, limit) for schema in (True, False) for limit in ("max_completion_tokens", "max_tokens")]
+IS_IT_ONE = "is that the URL of an OpenAI-compatible endpoint? Most end in /v1"
 
 
 @dataclass(frozen=True)
@@ -186,8 +187,7 @@ class Endpoint:
             self.bill.lost += worst
         choice = (getattr(answer, "choices", None) or [None])[0]
         if not getattr(choice, "message", None):
-            hint = "is that the URL of an OpenAI-compatible endpoint? Most end in /v1"
-            raise openai.OpenAIError(f"{one_line(answer)!r} is no completion; {hint}")
+            raise openai.OpenAIError(f"{one_line(answer)!r} is no completion; {IS_IT_ONE}")
         problems = {"length": f"cut off at {self.max_tokens} tokens: raise --max-tokens", "content_filter": "filtered"}
         problem = "refused" if choice.message.refusal else problems.get(choice.finish_reason)
         return Reply(self.hide(choice.message.refusal or choice.message.content or ""), problem, *tokens)
@@ -238,6 +238,8 @@ class Endpoint:
 
     def describe(self, error: Exception) -> str:
         """One line, without the key; nor what endpoints show of it: sk-ab***yz."""
+        if isinstance(error, ValueError):
+            return f"what it says is not JSON; {IS_IT_ONE}"
         return re.sub(r"\S*\*{3,}\S*", "[key]", self.hide(one_line(error)))
 
 

@@ -273,20 +273,18 @@ def dry_run(missing: Sequence[Grading], ledgers: Mapping[str, Ledger], args) -> 
 # ---- What is made of it ----
 
 
-def scores_of(gradings: Iterable[Grading]) -> dict[str, dict[Story, dict[str, float]]]:
+def scores_of(gradings: Iterable[Grading], judges: Sequence[str]) -> dict[str, dict[Story, dict[str, float]]]:
     """judge -> story -> its scores, the mean over the repeats that came."""
-    repeats = {}
+    repeats = {judge: {} for judge in judges}
     for grading in gradings:
         ledger, *_ = grading.places
         if scores := ledger.scores.get(grading.key):
-            repeats.setdefault(grading.judge, {}).setdefault(grading.story, []).append(scores)
-    return {
-        judge: {
-            story: {name: sum(scores[name] for scores in several) / len(several) for name in several[0]}
-            for story, several in of_judge.items()
-        }
-        for judge, of_judge in repeats.items()
-    }
+            repeats[grading.judge].setdefault(grading.story, []).append(scores)
+    return {judge: {story: mean_scores(several) for story, several in repeats[judge].items()} for judge in judges}
+
+
+def mean_scores(several: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: sum(scores[name] for scores in several) / len(several) for name in several[0]}
 
 
 def judge_free(runs: Sequence[Run], endings: Sequence[Story], data: Path | None) -> list[Finding]:
@@ -404,9 +402,9 @@ def conclude(
     names = [run.name for run in runs]
     sources = {run.name: run.stories for run in runs} | (kinds if args.controls else {})
     findings = judge_free(runs, kinds[TRUE], args.data)
-    grades, facts = scores_of(gradings), {}
+    grades, facts = scores_of(gradings, args.judge), {}
     for judge in args.judge:
-        findings += scoreboard.compare(sources, names, grades.get(judge, {}), scoreboard.ASPECTS, judge)
+        findings += scoreboard.compare(sources, names, grades[judge], scoreboard.ASPECTS, judge)
         facts[judge], lines = failures(gradings, judge)
         print("\n".join(lines[:10] + [f"... and {len(lines) - 10:,} more, all in grades.jsonl"] * (len(lines) > 10)))
     completions = [story for run in runs for story in run.stories]

@@ -129,11 +129,11 @@ def values_of_lines(text: str, names: Sequence[str]) -> dict[str, str]:
 
 def read_score(name: str, value: object) -> float:
     """A number, or its digits in a text, with or without "/10"."""
-    if isinstance(value, str) and (digits := re.fullmatch(r"\s*(\d+(?:\.\d+)?)(?:\s*/\s*10)?\s*", value)):
-        value = float(digits[1])
-    if type(value) not in (int, float) or not 0 <= value <= 10:
+    digits = re.fullmatch(r"\s*(\d+(?:\.\d+)?)(?:\s*/\s*10)?\s*", value) if isinstance(value, str) else None
+    number = float(digits[1]) if digits else value
+    if type(number) not in (int, float) or not 0 <= number <= 10:
         raise BadReply(f"{name} is {str(value)[:40]!r}, not a number from 0 to 10")
-    return float(value)
+    return float(number)
 
 
 def read_age(value: object) -> float:

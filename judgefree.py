@@ -75,5 +75,5 @@ def corpus_words(directory: Path) -> set[str]:
     tokens = load_tokens(directory, "train")[:CORPUS_TOKENS]
     ends = np.append(np.flatnonzero(tokens == tokenizer.end_of_text)[::1000], len(tokens))
     for start, end in zip(tqdm(np.append(0, ends), "words of the corpus", delay=2, leave=False, disable=None), ends):
-        words.update(words_of(tokenizer.decode(tokens[start:end])))
+        words.update(words_of(tokenizer.decode(tokens[start:end].tolist())))
     return words

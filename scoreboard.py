@@ -147,9 +147,9 @@ def warnings(findings: Sequence[Finding], judge: str) -> list[str]:
         ]
         so = f"it only sees {' and '.join(seen)}" if seen else f"what it says of the models' {figure} means nothing"
         lines.append(f"{figure}: {judge} cannot tell the true ending from {what}; {so}")
-    differences = [f for f in findings if f.kind == "difference" and f.judge == judge and not is_resolved(f)]
-    for figure in dict.fromkeys(f.figure for f in differences):
-        close = [f for f in differences if f.figure == figure]
+    unresolved = [f for f in find(findings, "difference", judge).values() if not is_resolved(f) and f.half_width > 0]
+    for figure in dict.fromkeys(f.figure for f in unresolved):
+        close = [f for f in unresolved if f.figure == figure]
         finest = np.mean([f.half_width for f in close])
         pairs = "; ".join(f.subject for f in close[:4]) + (f"; {len(close) - 4} more" if len(close) > 4 else "")
         n = max(f.prompts for f in close)
@@ -177,10 +177,6 @@ def cell(finding: Finding | None, factor: float = 1, form: str = ".2f", mark: st
     return f"{factor * finding.value:{form}}{width}{mark}"
 
 
-def shorten(name: str, width: int = 28) -> str:
-    return name if len(name) <= width else "…" + name[1 - width :]
-
-
 def aligned(rows: list[list[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = (
@@ -201,7 +197,7 @@ def text_table(findings: Sequence[Finding], kind: str, judge: str, form: str = "
     rows = [["", *names]]
     for subject in dict.fromkeys(subject for subject, _ in found):
         cells = [found.get((subject, name)) for name in names]
-        rows.append([shorten(subject, 40), *(cell(f, form=form, mark=mark(f) if f else "") for f in cells)])
+        rows.append([subject, *(cell(f, form=form, mark=mark(f) if f else "") for f in cells)])
     return aligned(rows)
 
 
@@ -212,9 +208,9 @@ def main_table(findings: Sequence[Finding], sources: Sequence[str], judge: str) 
     shown = [name for name in SHOWN if any(figure == name for _, figure in free)]
     rows = [["", *names, *(SHOWN[name][0] for name in shown)]]
     for source in sources:
-        scores = [cell(by_judge.get((source, name))) for name in names]
+        scores = [cell(by_judge.get((source, name)), form=".1f") for name in names]
         figures = [cell(free.get((source, name)), *SHOWN[name][1:]) for name in shown]
-        rows.append([shorten(source), *scores, *figures])
+        rows.append([source, *scores, *figures])
     return aligned(rows)
 
 
@@ -242,6 +238,8 @@ def report(findings: Sequence[Finding], sources: Sequence[str], judges: Sequence
 
 # ---- Files ----
 
+LONGEST_NAME = 48  # characters, in the picture
+
 
 def write_csv(path: Path, findings: Sequence[Finding]) -> None:
     """One finding a line; what is not known is empty."""
@@ -256,12 +254,14 @@ def write_csv(path: Path, findings: Sequence[Finding]) -> None:
 
 def plot(path: Path, findings: Sequence[Finding], models: Sequence[str], judges: Sequence[str]) -> None:
     """Bars with intervals, a row for each judge, and the normalised scores; without a judge, what needs none."""
-    rows = {judge: [name for name in (ASPECTS if judge else SHOWN)
-                    if any(f.kind == "mean" and f.judge == judge and f.figure == name for f in findings)]
-            for judge in judges or [""]}  # fmt: skip
+    shown = {(f.judge, f.figure) for f in findings if f.kind == "mean"}
+    rows = {judge: [name for name in ASPECTS if (judge, name) in shown] for judge in judges}
+    judges = [judge for judge in judges if rows[judge]]
+    rows = {judge: rows[judge] for judge in judges} or {"": [name for name in SHOWN if ("", name) in shown]}
     columns = max(map(len, rows.values()))
     ratios = [1] * columns + [0.36 * columns] * bool(judges)
-    size = (2.2 + 1.3 * columns * (1.36 if judges else 1), 0.4 + len(rows) * (1.2 + 0.3 * len(models)))
+    names_width = 0.065 * min(LONGEST_NAME, max(map(len, models)))  # inches
+    size = (names_width + 1 + 1.3 * sum(ratios), 0.4 + len(rows) * (1.2 + 0.3 * len(models)))
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(len(rows), len(ratios), squeeze=False, width_ratios=ratios)
     for axes, (judge, names) in zip(grid, rows.items()):
@@ -271,7 +271,7 @@ def plot(path: Path, findings: Sequence[Finding], models: Sequence[str], judges:
         for axis, name in zip(axes, names):
             draw_bars(axis, found, models, name, "#b8b8b8" if name in blind else "#5b8db8")
             axis.set_yticks(range(len(models)), [""] * len(models))
-        axes[0].set_yticks(range(len(models)), [shorten(model) for model in models])
+        axes[0].set_yticks(range(len(models)), [shorten(model, LONGEST_NAME) for model in models])
         axes[0].set_ylabel(shorten(judge, 12 + 3 * len(models)))
         if judge:
             draw_heat_map(axes[-1], found, models, names)
@@ -281,6 +281,11 @@ def plot(path: Path, findings: Sequence[Finding], models: Sequence[str], judges:
     figure.supxlabel("; ".join(notes), fontsize=8, color="#555555")
     with write_atomically(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")
+
+
+def shorten(name: str, width: int) -> str:
+    """Both ends of it, where it is too long."""
+    return name if len(name) <= width else f"{name[: width // 2]}…{name[-(width // 2 - 1) :]}"
 
 
 def draw_bars(axis, found: Mapping, models: Sequence[str], name: str, color: str) -> None:

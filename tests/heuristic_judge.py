@@ -61,7 +61,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self):
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+    def answer(self, request: dict):
         text = request["messages"][-1]["content"]
         prompt, _, completion = text.split("\n----\n")[-2].partition(" ***")
         content = json.dumps(grade(prompt, completion))
@@ -80,14 +82,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def serve(port: int) -> http.server.ThreadingHTTPServer:
-    """On this machine alone; port 0 is any that is free."""
-    return http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=8123)
-    server = serve(parser.parse_args().port)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", parser.parse_args().port), Handler)
     print(f"rules of thumb at http://127.0.0.1:{server.server_port}/v1; Ctrl-C ends it")
     server.serve_forever()
