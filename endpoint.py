@@ -112,7 +112,7 @@ class Endpoint:
         self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"  # no password, no ?key=
         self.bill, self.patience, self.max_tokens = bill, patience, max_tokens
         self.gap = 60 / rate if rate else 0.0  # seconds
-        self.settings = {} if temperature is None else dict(temperature=temperature)
+        self.temperature = temperature
         self.next_turn = 0.0
         self.dialects = {}  # model -> the dialect that it has accepted
         self.stopped, self.why = asyncio.Event(), None
@@ -151,13 +151,11 @@ class Endpoint:
         """One try, in the first dialect that the endpoint accepts."""
         known = self.dialects.get(model)
         for dialect in [known] if known else DIALECTS:
-            settings = self.request_settings(dialect, response_format)
-            worst = self.bill.cost(len(json.dumps([text, settings]).encode()), self.max_tokens)
+            body = request_body(model, text, response_format, self.max_tokens, self.temperature, dialect)
+            worst = self.bill.cost(len(json.dumps(body)), self.max_tokens)  # a token is one character at least
             await self.reserve(worst)
             try:
-                answer = await self.client.chat.completions.create(
-                    model=model, messages=[dict(role="user", content=text)], **settings
-                )
+                answer = await self.client.chat.completions.create(**body)
             except openai.APIStatusError as error:  # an answer that costs nothing
                 refused = isinstance(error, openai.BadRequestError | openai.UnprocessableEntityError)
                 if not refused or dialect in (known, DIALECTS[-1]):
@@ -171,10 +169,6 @@ class Endpoint:
             finally:
                 self.bill.on_the_way -= 1
                 self.bill.reserved -= worst
-
-    def request_settings(self, dialect: tuple[bool, str], response_format: dict) -> dict:
-        schema, limit = dialect
-        return self.settings | {limit: self.max_tokens} | (dict(response_format=response_format) if schema else {})
 
     def reply(self, answer, worst: float) -> Reply:
         """What an answer says, paid for."""
@@ -241,6 +235,18 @@ class Endpoint:
         if isinstance(error, ValueError):
             return f"what it says is not JSON; {IS_IT_ONE}"
         return re.sub(r"\S*\*{3,}\S*", "[key]", self.hide(one_line(error)))
+
+
+def request_body(
+    model: str, text: str, response_format: dict, max_tokens: int, temperature: float | None, dialect=DIALECTS[0]
+) -> dict:
+    schema, limit = dialect
+    body = dict(model=model, messages=[dict(role="user", content=text)]) | {limit: max_tokens}
+    if temperature is not None:
+        body["temperature"] = temperature
+    if schema:
+        body["response_format"] = response_format
+    return body
 
 
 def why_stop(error: Exception) -> str | None:

@@ -13,177 +13,28 @@ same call goes on where it was, and asks only for what is not there for just thi
 import argparse
 import asyncio
 import contextlib
-import hashlib
 import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tqdm import tqdm
 
-import hub
 import scoreboard
 from config import ConfigError
 from controls import TRUE, controls
-from endpoint import DIALECTS, OPENAI, Bill, Endpoint, OverBudget, Patience, Stop, Unanswered
+from endpoint import OPENAI, Bill, Endpoint, OverBudget, Patience, Stop, Unanswered, request_body
+from gradings import Grading, Ledger, Run, owner_of, plan, read_runs, share_out
 from judge import BadReply, Story, question, read_reply, response_format
-from judgefree import STORY_FIGURES, corpus_words, distinct, held_out, story_figures, words_of
+from judgefree import judge_free
 from prepare import DataError
-from runs import TrainingError, lock
-from sample import read_rows
-from scoreboard import Finding
+from runs import lock
 from tokenizer import gpt2
 
 REPLY_TOKENS = 100  # what --dry-run takes a reply for, where none has come yet
-
-# ---- What is graded ----
-
-
-@dataclass
-class Run:
-    """A directory with samples.jsonl."""
-
-    name: str
-    directory: Path
-    rows: list[dict]  # the first completion of every prompt, then the second ones, ...
-    stories: list[Story]  # of the rows
-
-    @property
-    def true_endings(self) -> list[Story]:
-        """Of the prompts that have one, once each."""
-        pairs = zip(self.rows, self.stories)
-        endings = (replace(story, completion=row["reference"]) for row, story in pairs if row.get("reference"))
-        return list(dict.fromkeys(endings))
-
-
-def read_runs(directories: Sequence[Path]) -> tuple[list[Run], Path]:
-    """The runs below the directories, named by their place, and the directory that holds them all."""
-    for directory in directories:
-        if not directory.is_dir():
-            raise ValueError(f"{directory}: no such directory; name a run, or a directory of runs such as out/")
-    common = Path(os.path.relpath(os.path.commonpath([path.resolve() for path in directories])))
-    paths = sorted({path.resolve() for directory in directories for path in directory.rglob("samples.jsonl")})
-    runs = []
-    for path in paths:
-        rows = [row for _, row in sorted(read_rows(path).items(), key=lambda item: item[0][::-1])]
-        if not rows or not all(isinstance(row.get(name), str) for row in rows for name in ("prompt", "completion")):
-            raise ValueError(f"{path}: its lines are not the prompts and completions that sample.py writes")
-        stories = [Story(row["prompt"], row["completion"], row.get("instruction") or "") for row in rows]
-        name = os.path.relpath(path.parent, common.resolve())
-        runs.append(Run(path.parent.name if name == "." else name, path.parent, rows, stories))
-    if not runs:
-        raise ValueError(
-            f"{' '.join(map(str, directories))}: no samples.jsonl below; `python sample.py --eval 50` writes one"
-        )
-    return runs, common
-
-
-@dataclass
-class Grading:
-    """One question to one judge; the ledgers that its replies belong to, and what it is about in the words of each."""
-
-    key: str
-    judge: str
-    story: Story
-    repeat: int
-    places: dict["Ledger", dict] = field(default_factory=dict)
-
-
-def key_of(judge: str, base_url: str, temperature: float | None, text: str, repeat: int) -> str:
-    """The same for the same question to the same judge, and for nothing else."""
-    return hashlib.sha256(json.dumps([judge, base_url, temperature, text, repeat]).encode()).hexdigest()
-
-
-def plan(
-    runs: Sequence[Run], spoiled: Mapping[str, Sequence[Story]], ledgers: Mapping[str, "Ledger"], args
-) -> list[Grading]:
-    """All that is to be graded, runs and controls mixed, in the order of the keys, which is no order at all.
-
-    A control belongs to every run that has its prompt; so does a completion that two of them share. It is asked once.
-    """
-    gradings = {}
-    for run in runs:
-        prompts = {story.prompt for story in run.true_endings}
-        wanted = [
-            (story, dict(kind="completion", prompt_index=row["prompt_index"], sample_index=row["sample_index"]))
-            for row, story in zip(run.rows, run.stories)
-        ]
-        for kind, stories in spoiled.items():
-            wanted += [(story, dict(kind=kind)) for story in stories if story.prompt in prompts]
-        for story, place in wanted:
-            text = question(story)
-            for judge in args.judge:
-                for repeat in range(args.repeats):
-                    key = key_of(judge, args.base_url, args.temperature, text, repeat)
-                    grading = gradings.setdefault(key, Grading(key, judge, story, repeat))
-                    grading.places.setdefault(ledgers[run.name], dict(run=run.name) | place)
-    return [gradings[key] for key in sorted(gradings)]
-
-
-# ---- What is kept ----
-
-
-class Ledger:
-    """grades.jsonl of a run: every reply as a JSON object on a line, in the order in which they came."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self.scores, self.places = {}, {}  # key -> the scores, and where their line begins
-        self.failures = {}  # key -> why there are none
-        self.reply_tokens = {}  # judge -> those of each reply
-        self.is_cut = False  # killed while it wrote the last line
-        unreadable, offset = 0, 0
-        with path.open("rb") if path.exists() else contextlib.nullcontext([]) as lines:
-            for line in lines:
-                try:
-                    self.take(json.loads(line), offset)
-                except (ValueError, TypeError, KeyError):
-                    unreadable += 1
-                offset += len(line)
-                self.is_cut = not line.endswith(b"\n")
-        if unreadable:
-            print(f"{path}: {unreadable} line(s) cut short or damaged, which count for nothing")
-
-    def take(self, record: dict, offset: int) -> None:
-        if record["scores"]:
-            self.scores[record["key"]], self.places[record["key"]] = record["scores"], offset
-            self.failures.pop(record["key"], None)
-        elif record["key"] not in self.scores:
-            self.failures[record["key"]] = record["failure"]
-        if record["tokens_out"]:
-            self.reply_tokens.setdefault(record["judge"], []).append(record["tokens_out"])
-
-    def append(self, record: dict) -> None:
-        """In one write, which a kill may cut but not mix with another."""
-        line = json.dumps(record, ensure_ascii=False).encode(errors="replace") + b"\n"
-        with self.path.open("ab") as file:
-            offset = file.tell() + self.is_cut
-            file.write(b"\n" * self.is_cut + line)
-        self.is_cut = False
-        self.take(record, offset)
-
-    def record(self, key: str) -> dict:
-        with self.path.open("rb") as file:
-            file.seek(self.places[key])
-            return json.loads(file.readline())
-
-
-def owner_of(grading: Grading, ledgers: Mapping[str, Ledger]) -> Ledger | None:
-    return next((ledger for ledger in ledgers.values() if grading.key in ledger.scores), None)
-
-
-def share_out(gradings: Iterable[Grading], ledgers: Mapping[str, Ledger]) -> None:
-    """What one ledger has is written to the others that it belongs to, so that each is complete without them."""
-    for grading in gradings:
-        if owner := owner_of(grading, ledgers):
-            for ledger, place in grading.places.items():
-                if grading.key not in ledger.scores:
-                    ledger.append(owner.record(grading.key) | place)
-
 
 # ---- The judge at work ----
 
@@ -243,30 +94,36 @@ async def grade_all(gradings: Sequence[Grading], endpoint: Endpoint, concurrency
     await endpoint.client.close()
 
 
-def dry_run(missing: Sequence[Grading], ledgers: Mapping[str, Ledger], args) -> None:
+def ask(missing: Sequence[Grading], patience: Patience, args: argparse.Namespace) -> Exception | None:
+    """Has them graded; what stopped it, if anything did."""
+    if not missing:
+        return None
+    bill = Bill(args.price_in, args.price_out, args.max_cost)
+    endpoint = Endpoint(args.base_url, bill, patience, args.rate, args.max_tokens, args.temperature)
+    asyncio.run(grade_all(missing, endpoint, args.concurrency))
+    print(f"this call: {bill}", file=sys.stderr)
+    return endpoint.why
+
+
+def dry_run(missing: Sequence[Grading], ledgers: Mapping[str, Ledger], args: argparse.Namespace) -> None:
     """Prints one whole request, as the endpoint would get it first, and how many there would be, at what cost."""
     if not missing:
         print("nothing to ask: all of it has been graded")
         return
-    tokenizer, bill, story = gpt2(), Bill(args.price_in, args.price_out), missing[0].story
-    request = dict(model=missing[0].judge, messages=[dict(role="user", content="(above)")])
-    request |= {DIALECTS[0][1]: args.max_tokens} | (
-        {} if args.temperature is None else dict(temperature=args.temperature)
-    )
-    request |= dict(response_format=response_format(story))
-    print(f"{question(story)}\n\n{json.dumps(request, indent=2)}\n")
+    judge, story = missing[0].judge, missing[0].story
+    body = request_body(judge, "(above)", response_format(story), args.max_tokens, args.temperature)
+    print(f"{question(story)}\n\n{json.dumps(body, indent=2)}\n")
     seen = [n for ledger in ledgers.values() for judge in args.judge for n in ledger.reply_tokens.get(judge, [])]
-    each = sum(seen) / len(seen) if seen else REPLY_TOKENS
-    bill.tokens_in = sum(len(tokenizer.encode(question(grading.story))) for grading in missing)
-    bill.tokens_out = round(each * len(missing))
-    most = bill.cost(bill.tokens_in, args.max_tokens * len(missing))
+    each, source = (sum(seen) / len(seen), "as so far") if seen else (REPLY_TOKENS, "a guess")
+    tokens_in = sum(len(ids) for ids in map(gpt2().encode, (question(grading.story) for grading in missing)))
     cost = "give --price-in and --price-out to see the cost"
     if args.price_in is not None:
-        cost = f"${bill.spent:.2f}, and ${most:.2f} if every reply took all of --max-tokens"
-    where = "as they were so far" if seen else "a guess"
+        bill = Bill(args.price_in, args.price_out)
+        likely, most = (bill.cost(tokens_in, n * len(missing)) for n in (each, args.max_tokens))
+        cost = f"about ${likely:.2f}, and ${most:.2f} if every reply took all of --max-tokens"
     print(
-        f"{len(missing):,} requests to {args.base_url}: about {bill.tokens_in:,} tokens in (by GPT-2's tokenizer), "
-        f"{bill.tokens_out:,} out ({each:.0f} a reply, {where}); {cost}"
+        f"{len(missing):,} requests to {args.base_url}: about {tokens_in:,} tokens in (by GPT-2's tokenizer), "
+        f"{each * len(missing):,.0f} out ({each:.0f} a reply, {source}); {cost}"
     )
 
 
@@ -287,43 +144,6 @@ def mean_scores(several: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: sum(scores[name] for scores in several) / len(several) for name in several[0]}
 
 
-def judge_free(runs: Sequence[Run], endings: Sequence[Story], data: Path | None) -> list[Finding]:
-    """What needs no judge, of the runs and of the true endings of their prompts."""
-    findings, known = [], {}
-    sources = {run.name: (run.stories, [row.get("finished") for row in run.rows], corpus_of(run, data)) for run in runs}
-    corpora = {corpus for _, _, corpus in sources.values()}
-    if len(corpora - {None}) > 1:
-        print("these runs learned from different corpora: neither their loss nor their bpb is on the same text")
-    if endings:
-        sources[TRUE] = (endings, [None] * len(endings), corpora.pop() if len(corpora) == 1 else None)
-    limit = min(sum(len(words_of(story.completion)) for story in stories) for stories, _, _ in sources.values())
-    for name, (stories, finished, corpus) in sources.items():
-        if corpus and corpus not in known:
-            known[corpus] = corpus_words(corpus)
-        vectors = {}
-        for story, ended in zip(stories, finished):
-            vectors[story] = story_figures(story, ended, known.get(corpus))
-        findings += scoreboard.compare({name: stories}, [name], vectors, STORY_FIGURES, judge="")
-        for n in (1, 2, 3):
-            value = distinct((story.completion for story in stories), n, limit)
-            findings.append(Finding("mean", "", name, f"distinct-{n}", value))
-    for run in runs:
-        for figure, value in zip(("loss", "bpb"), held_out(run.directory)):
-            findings.append(Finding("mean", "", run.name, figure, value))
-    return findings
-
-
-def corpus_of(run: Run, data: Path | None) -> Path | None:
-    """The corpus that the run learned from, if it is at hand."""
-    if data is None and (run.directory / "config.json").exists():
-        config = hub.read_json(run.directory / "config.json")
-        data = Path(config.get("data_dir", ""), config.get("data", ""))
-        if not (data / "meta.json").exists():
-            print(f"{data}: no such corpus here, so nothing is said of words unknown to {run.name}; --data names it")
-            return None
-    return data
-
-
 def failures(gradings: Sequence[Grading], judge: str) -> tuple[str, list[str]]:
     """How many gradings of this judge there are, and a line for each that failed."""
     mine = [grading for grading in gradings if grading.judge == judge]
@@ -332,14 +152,36 @@ def failures(gradings: Sequence[Grading], judge: str) -> tuple[str, list[str]]:
         ledger, place = next(iter(grading.places.items()))
         n_missing += grading.key not in ledger.scores
         if grading.key in ledger.failures:
-            where = (
-                f"prompt {place['prompt_index']}, completion {place['sample_index']}"
-                if "prompt_index" in place
-                else place["kind"]
-            )
-            lines.append(f"{judge}, {place['run']}, {where}: {ledger.failures[grading.key]}")
+            where = "prompt {prompt_index}, completion {sample_index}" if place["kind"] == "completion" else "{kind}"
+            lines.append(f"{judge}, {place['run']}, {where.format(**place)}: {ledger.failures[grading.key]}")
     n = f"{len(mine) - n_missing:,} of {len(mine):,} gradings"
     return n + (f"; {len(lines):,} failed and are not counted" if lines else ""), lines
+
+
+def conclude(
+    runs: Sequence[Run],
+    kinds: Mapping[str, Sequence[Story]],
+    gradings: Sequence[Grading],
+    common: Path,
+    args: argparse.Namespace,
+) -> None:
+    """The table, grades.csv and grades.png."""
+    names = [run.name for run in runs]
+    sources = {run.name: run.stories for run in runs} | (kinds if args.controls else {})
+    findings = judge_free(runs, kinds[TRUE], args.data)
+    grades, facts = scores_of(gradings, args.judge), {}
+    for judge in args.judge:
+        findings += scoreboard.compare(sources, names, grades[judge], scoreboard.ASPECTS, judge)
+        facts[judge], lines = failures(gradings, judge)
+        for line in lines[:10] + [f"... and {len(lines) - 10:,} more, all in grades.jsonl"] * (len(lines) > 10):
+            print(line)
+    completions = [story for run in runs for story in run.stories]
+    findings += scoreboard.agreement(completions, grades)
+    shown = [*names, *(kinds if args.controls else [TRUE] if kinds[TRUE] else [])]
+    print(scoreboard.report(findings, shown, args.judge, facts))
+    scoreboard.write_csv(common / "grades.csv", findings)
+    scoreboard.plot(common / "grades.png", findings, names, args.judge)
+    print(f"\nAll of it, with intervals, is in {common / 'grades.csv'}; {common / 'grades.png'} shows it.")
 
 
 # ---- The command line ----
@@ -384,38 +226,6 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     return args
 
 
-def ask(missing: Sequence[Grading], patience: Patience, args: argparse.Namespace) -> Exception | None:
-    """Has them graded; what stopped it, if anything did."""
-    if not missing:
-        return None
-    bill = Bill(args.price_in, args.price_out, args.max_cost)
-    endpoint = Endpoint(args.base_url, bill, patience, args.rate, args.max_tokens, args.temperature)
-    asyncio.run(grade_all(missing, endpoint, args.concurrency))
-    print(f"this call: {bill}", file=sys.stderr)
-    return endpoint.why
-
-
-def conclude(
-    runs: Sequence[Run], kinds: Mapping[str, Sequence[Story]], gradings: Sequence[Grading], common: Path, args
-) -> None:
-    """The table, grades.csv and grades.png."""
-    names = [run.name for run in runs]
-    sources = {run.name: run.stories for run in runs} | (kinds if args.controls else {})
-    findings = judge_free(runs, kinds[TRUE], args.data)
-    grades, facts = scores_of(gradings, args.judge), {}
-    for judge in args.judge:
-        findings += scoreboard.compare(sources, names, grades[judge], scoreboard.ASPECTS, judge)
-        facts[judge], lines = failures(gradings, judge)
-        print("\n".join(lines[:10] + [f"... and {len(lines) - 10:,} more, all in grades.jsonl"] * (len(lines) > 10)))
-    completions = [story for run in runs for story in run.stories]
-    findings += scoreboard.agreement(completions, grades)
-    shown = [*names, *(kinds if args.controls else [TRUE] if kinds[TRUE] else [])]
-    print(scoreboard.report(findings, shown, args.judge, facts))
-    scoreboard.write_csv(common / "grades.csv", findings)
-    scoreboard.plot(common / "grades.png", findings, names, args.judge)
-    print(f"\nAll of it, with intervals, is in {common / 'grades.csv'}; {common / 'grades.png'} shows it.")
-
-
 def grade_runs(args: argparse.Namespace, patience: Patience) -> None:
     runs, common = read_runs(args.directories)
     kinds = controls([ending for run in runs for ending in run.true_endings])
@@ -453,7 +263,7 @@ def main(arguments: Sequence[str] | None = None, patience: Patience | None = Non
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         sys.exit(f"grade.py: {where}{error.strerror}; mend that (make room?), then repeat the call: it goes on")
-    except (ValueError, DataError, ConfigError, TrainingError, Stop) as error:
+    except (ValueError, DataError, ConfigError, Stop) as error:
         sys.exit(f"grade.py: {error}")
 
 

@@ -9,9 +9,14 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+import hub
+import scoreboard
+from controls import TRUE
+from gradings import Run
 from judge import Story
 from prepare import load_meta, load_tokens
 from runs import read_log
+from scoreboard import Finding
 from tokenizer import Tokenizer
 
 CORPUS_TOKENS = 20_000_000  # of the training split, from which its words are learned: about 80 MB, ten seconds
@@ -77,3 +82,43 @@ def corpus_words(directory: Path) -> set[str]:
     for start, end in zip(tqdm(np.append(0, ends), "words of the corpus", delay=2, leave=False, disable=None), ends):
         words.update(words_of(tokenizer.decode(tokens[start:end].tolist())))
     return words
+
+
+# ---- Of all runs ----
+
+
+def judge_free(runs: Sequence[Run], endings: Sequence[Story], data: Path | None) -> list[Finding]:
+    """What needs no judge, of the runs and of the true endings of their prompts."""
+    findings, known = [], {}
+    sources = {run.name: (run.stories, [row.get("finished") for row in run.rows], corpus_of(run, data)) for run in runs}
+    corpora = {corpus for _, _, corpus in sources.values()}
+    if len(corpora - {None}) > 1:
+        print("these runs learned from different corpora: neither their loss nor their bpb is on the same text")
+    if endings:
+        sources[TRUE] = (endings, [None] * len(endings), corpora.pop() if len(corpora) == 1 else None)
+    limit = min(sum(len(words_of(story.completion)) for story in stories) for stories, _, _ in sources.values())
+    for name, (stories, finished, corpus) in sources.items():
+        if corpus and corpus not in known:
+            known[corpus] = corpus_words(corpus)
+        vectors = {}
+        for story, ended in zip(stories, finished):
+            vectors[story] = story_figures(story, ended, known.get(corpus))
+        findings += scoreboard.compare({name: stories}, [name], vectors, STORY_FIGURES, judge="")
+        for n in (1, 2, 3):
+            value = distinct((story.completion for story in stories), n, limit)
+            findings.append(Finding("mean", "", name, f"distinct-{n}", value))
+    for run in runs:
+        for figure, value in zip(("loss", "bpb"), held_out(run.directory)):
+            findings.append(Finding("mean", "", run.name, figure, value))
+    return findings
+
+
+def corpus_of(run: Run, data: Path | None) -> Path | None:
+    """The corpus that the run learned from, if it is at hand."""
+    if data is None and (run.directory / "config.json").exists():
+        config = hub.read_json(run.directory / "config.json")
+        data = Path(config.get("data_dir", ""), config.get("data", ""))
+        if not (data / "meta.json").exists():
+            print(f"{data}: no such corpus here, so nothing is said of words unknown to {run.name}; --data names it")
+            return None
+    return data

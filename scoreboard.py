@@ -19,7 +19,6 @@ import hub
 import stats
 from controls import CUT, OTHER, SHUFFLED, SPOILED, TRUE
 from judge import INSTRUCTIONS, SCORES, Story
-from runs import write_atomically
 
 ASPECTS = (*SCORES, *INSTRUCTIONS, "age")
 
@@ -43,7 +42,7 @@ class Finding:
         return (self.high - self.low) / 2
 
 
-def prompt_means(stories: Sequence[Story], vectors: Vectors, figure: str) -> dict[Story, float]:
+def prompt_means(stories: Sequence[Story], vectors: Vectors, figure: str) -> dict[tuple[str, str], float]:
     """{prompt and instruction: mean over its completions}, of those that have this figure."""
     values = {}
     for story in stories:
@@ -132,28 +131,29 @@ def is_resolved(difference: Finding) -> bool:
 SPOILED_HOW = {SHUFFLED: "one with its sentences shuffled", OTHER: "that of another story", CUT: "one cut off"}
 
 
-def warnings(findings: Sequence[Finding], judge: str) -> list[str]:
-    """Where the judge is blind to what a score is about, and which differences are too small to be shown."""
-    lines, spots = [], blind_spots(findings, judge)
-    for figure in dict.fromkeys(f.figure for f in spots):
-        missed = [f for f in spots if f.figure == figure]
-        what = " nor ".join(
-            f"{SPOILED_HOW[f.subject]} (AUC {f.value:.2f}, {f.low:.2f} to {f.high:.2f})" for f in missed
-        )
-        seen = [
-            SPOILED_HOW[kind]
-            for kind, figures in SPOILED.items()
-            if figure in figures and kind not in {f.subject for f in missed}
-        ]
+def warn_of_blindness(findings: Sequence[Finding], judge: str) -> list[str]:
+    """Where the judge does not see what a score is about."""
+    lines, missed = [], {}
+    for spot in blind_spots(findings, judge):
+        missed.setdefault(spot.figure, {})[spot.subject] = f"AUC {spot.value:.2f}, {spot.low:.2f} to {spot.high:.2f}"
+    for figure, spots in missed.items():
+        what = " nor ".join(f"{SPOILED_HOW[kind]} ({auc})" for kind, auc in spots.items())
+        seen = [SPOILED_HOW[kind] for kind in SPOILED if figure in SPOILED[kind] and kind not in spots]
         so = f"it only sees {' and '.join(seen)}" if seen else f"what it says of the models' {figure} means nothing"
         lines.append(f"{figure}: {judge} cannot tell the true ending from {what}; {so}")
-    unresolved = [f for f in find(findings, "difference", judge).values() if not is_resolved(f) and f.half_width > 0]
-    for figure in dict.fromkeys(f.figure for f in unresolved):
-        close = [f for f in unresolved if f.figure == figure]
-        finest = np.mean([f.half_width for f in close])
-        pairs = "; ".join(f.subject for f in close[:4]) + (f"; {len(close) - 4} more" if len(close) > 4 else "")
-        n = max(f.prompts for f in close)
-        lines.append(f"{figure}: with {n} prompts, about {finest:.2f} can be resolved, which is more than {pairs}")
+    return lines
+
+
+def warn_of_close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
+    """Differences smaller than what this judge can resolve with these prompts."""
+    lines, close = [], {}
+    for difference in find(findings, "difference", judge).values():
+        if not is_resolved(difference) and difference.half_width > 0:
+            close.setdefault(difference.figure, []).append(difference)
+    for figure, calls in close.items():
+        about, n = np.mean([f.half_width for f in calls]), max(f.prompts for f in calls)
+        pairs = "; ".join(f.subject for f in calls[:4]) + f"; {len(calls) - 4} more" * (len(calls) > 4)
+        lines.append(f"{figure}: too close to call with {n} prompts, which resolve about {about:.2f}: {pairs}")
     return lines
 
 
@@ -228,8 +228,10 @@ def report(findings: Sequence[Finding], sources: Sequence[str], judges: Sequence
             marked = text_table(findings, "auc", judge, mark=lambda f, spots=spots: "!" if f in spots else " ")
             head = f"Does {judge} tell the true ending from a spoiled one? AUC: 1 always, 0.5 no better than a coin"
             parts.append(f"{head} (! where that is a fault)\n{marked}")
-        lines = warnings(findings, judge) if judge else []
-        parts += ["\n".join(f"WARNING {line}" for line in lines)] * bool(lines)
+        elif judge:
+            parts.append(f"What {judge} can see nobody knows: --controls finds out")
+        if lines := warn_of_blindness(findings, judge) + warn_of_close_calls(findings, judge) if judge else []:
+            parts.append("\n".join(f"WARNING {line}" for line in lines))
     for kind, head in (("spearman", "rank correlation"), ("mean_absolute_difference", "mean absolute difference")):
         if find(findings, kind, ""):
             parts.append(f"Agreement of the judges: {head}\n{text_table(findings, kind, '')}")
@@ -279,8 +281,9 @@ def plot(path: Path, findings: Sequence[Finding], models: Sequence[str], judges:
         blind_spots(findings, judge) for judge in judges
     )
     figure.supxlabel("; ".join(notes), fontsize=8, color="#555555")
-    with write_atomically(path) as temporary:
-        figure.savefig(temporary, dpi=120, format="png")
+    file = io.BytesIO()
+    figure.savefig(file, dpi=120, format="png")
+    hub.write_whole(path, file.getvalue())
 
 
 def shorten(name: str, width: int) -> str:

@@ -12,7 +12,17 @@ import scoreboard
 from controls import CUT, OTHER, SHUFFLED, TRUE, controls
 from judge import SCORES, Story
 from judgefree import words_of
-from scoreboard import ASPECTS, Finding, agreement, blind_spots, compare, find, report, warnings
+from scoreboard import (
+    ASPECTS,
+    Finding,
+    agreement,
+    blind_spots,
+    compare,
+    find,
+    report,
+    warn_of_blindness,
+    warn_of_close_calls,
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +40,7 @@ def test_a_perfect_judge(kinds):
     findings = findings_of(kinds, "perfect", lambda kind, story: 10 if kind == TRUE else 3 + len(story.prompt) % 3)
     aucs = find(findings, "auc", "perfect")
     assert len(aucs) == 15 and all((f.value, f.low, f.high) == (1, 1, 1) for f in aucs.values())
-    assert blind_spots(findings, "perfect") == [] and warnings(findings, "perfect") == []
+    assert blind_spots(findings, "perfect") == [] and warn_of_blindness(findings, "perfect") == []
 
 
 def test_a_coin(kinds):
@@ -40,7 +50,9 @@ def test_a_coin(kinds):
         assert f.low < 0.5 < f.high or abs(f.value - 0.5) < 0.2
     missed = {(f.subject, f.figure) for f in blind_spots(findings, "coin")}
     assert len(missed) >= 5  # of 6: one in forty coins is taken for a judge
-    assert any("consistency: coin cannot tell the true ending from" in line for line in warnings(findings, "coin"))
+    assert any(
+        "consistency: coin cannot tell the true ending from" in line for line in warn_of_blindness(findings, "coin")
+    )
 
 
 def test_one_that_only_counts_words(kinds):
@@ -50,7 +62,7 @@ def test_one_that_only_counts_words(kinds):
     assert (shuffled.value, shuffled.low, shuffled.high) == (0.5, 0.5, 0.5)
     assert aucs[CUT, "grammar"].low > 0.5  # fewer words: it only seems to see that the end is missing
     assert aucs[OTHER, "consistency"].low < 0.5 < aucs[OTHER, "consistency"].high
-    lines = warnings(findings, "counter")
+    lines = warn_of_blindness(findings, "counter")
     assert lines[0].endswith("what it says of the models' consistency means nothing")
     assert lines[1].startswith("plot: ") and lines[1].endswith("it only sees one cut off")
     assert not any(line.startswith("grammar") for line in lines)
@@ -90,10 +102,10 @@ def test_models_are_compared_on_the_same_prompts():
     assert means["b", "plot"].normalised == pytest.approx(
         (means["b", "plot"].value - means["a", "plot"].value) / (means["c", "plot"].value - means["a", "plot"].value)
     )
-    lines = warnings(findings, "j")
-    assert any(
-        "grammar: with 40 prompts, about 0.1" in line and line.endswith("which is more than b - c") for line in lines
-    )
+    lines = warn_of_close_calls(findings, "j")
+    assert len(lines) == 5 and lines[0].startswith("grammar: too close to call with 40 prompts, which resolve about 0.")
+    assert all(line.endswith(": b - c") for line in lines)
+    assert "--controls finds out" in report(findings, ["a"], ["j"], dict(j="240 of 240"))
 
 
 def test_what_was_not_graded_is_left_out():
