@@ -27,14 +27,24 @@ class Estimate(NamedTuple):
 def mean(prompt_means: np.ndarray, draws: int = DRAWS, seed: int = 0) -> Estimate:
     """Of (prompts,). Every prompt counts the same, however many completions it has.
 
-    A sample varies less around its own mean than around the true one; n / (n - 1) makes up for that.
+    The percentile interval, widened from its middle, as it is too narrow for few prompts (Hesterberg, 2015): by
+    n / (n - 1), as a sample varies less around its own mean than around the true one, and as Student's t is wider
+    than the normal distribution.
     """
     n, value = len(prompt_means), prompt_means.mean()
     if n < 2:
         return Estimate(value, np.nan, np.nan)
     rng = np.random.default_rng(seed)
     means = [prompt_means[rng.integers(n, size=(100, n))].mean(1) for _ in range(draws // 100)]  # 100: little memory
-    return Estimate(value, *(value + (np.quantile(means, SHARES) - value) * (n / (n - 1)) ** 0.5))
+    widening = (n / (n - 1)) ** 0.5 * student(n - 1) / student(np.inf)
+    return Estimate(value, *(value + (np.quantile(means, SHARES) - value) * widening))
+
+
+def student(df: float) -> float:
+    """Below which 97.5 % of Student's t lies, by its expansion around the normal: to 0.01 from 4 degrees of freedom."""
+    z = 1.959964
+    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    return z + first / df + second / df**2 + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384 / df**3
 
 
 def bootstrap(statistic: Callable[..., float], *columns: np.ndarray, draws: int = DRAWS, seed: int = 0) -> Estimate:
