@@ -152,7 +152,9 @@ class Endpoint:
         known = self.dialects.get(model)
         for dialect in [known] if known else DIALECTS:
             body = request_body(model, text, response_format, self.max_tokens, self.temperature, dialect)
-            worst = self.bill.cost(len(json.dumps(body)), self.max_tokens)  # a token is one character at least
+            worst = self.bill.cost(
+                len(json.dumps(body)), self.max_tokens
+            )  # a token is one of these characters at least
             await self.reserve(worst)
             try:
                 answer = await self.client.chat.completions.create(**body)
@@ -164,8 +166,9 @@ class Endpoint:
                 self.bill.lost += worst
                 raise
             else:
+                reply = self.reply(answer, worst)
                 self.dialects[model] = dialect
-                return self.reply(answer, worst)
+                return reply
             finally:
                 self.bill.on_the_way -= 1
                 self.bill.reserved -= worst
