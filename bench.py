@@ -4,15 +4,18 @@ Every speed that the README states: ours and a peer's, alternating in one run, m
 $ python bench.py sample           # generate() beside transformers.generate (pip install -r requirements-dev.txt)
 $ python bench.py train            # a step of training beside transformers' GPTNeo, eager and compiled
 $ python bench.py loss --rounds 3  # how soon each recipe reaches a loss; needs data/sample (README, "ten minutes")
+$ python bench.py grade            # what 10,000 gradings take besides the judge's time
 $ python bench.py train --save     # and keep the result: bench/results.jsonl
 
 The last line is a JSON object; its ratios are ours / peer, above 1 is better. Nothing else should run meanwhile.
 """
 
 import argparse
+import asyncio
 import contextlib
 import csv
 import gc
+import io
 import json
 import math
 import multiprocessing
@@ -32,6 +35,10 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+import endpoint
+import grade
+import sample
+import stories
 import train
 from generate import generate
 from model import GPTNeo, GPTNeoConfig
@@ -144,8 +151,12 @@ def peak_memory_here(function: Callable[[str], None], directory: str) -> float:
     function(directory)
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2**20
-    status = Path("/proc/self/status").read_text()  # not getrusage: its maximum begins with that of the parent
-    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 2**10
+    return memory_mib("VmHWM")  # not getrusage: its maximum begins with that of the parent
+
+
+def memory_mib(what: str) -> float:
+    """Of this process: VmRSS now, VmHWM at the most so far."""
+    return int(re.search(rf"{what}:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) / 2**10
 
 
 def bench_sample(rounds: int) -> tuple[dict, dict]:
@@ -292,9 +303,77 @@ def bench_loss(rounds: int) -> tuple[dict, dict]:
     return dict(fast_vs_adamw=statistics.median(ratios)), figures
 
 
+# ---- grade: 10,000 gradings by a judge who answers at once ----
+
+RUNS, PROMPTS, COMPLETIONS, REPEATS = 5, 100, 10, 2
+REPLY = dict(assessment="A story that hangs together, in simple words. It ends a little soon.", age_group="C")
+
+
+class InstantJudge(endpoint.Endpoint):
+    """Another reply to each question, without a network."""
+
+    async def ask(self, model: str, text: str, response_format: dict) -> endpoint.Reply:
+        scores = {name: (len(text) + place) % 11 for place, name in enumerate(grade.scoreboard.SCORES)}
+        return endpoint.Reply(json.dumps(REPLY | scores), None, 500, 60)
+
+
+def write_samples(out: Path):
+    """RUNS runs that exchange the endings of the built-in stories."""
+    texts = [story.text for story in stories.stories(PROMPTS + RUNS * COMPLETIONS)]
+    pieces = [sample.cut_story(text, 0.5) for text in texts]
+    for run in range(RUNS):
+        rows = [
+            dict(prompt_index=i, sample_index=j, prompt=pieces[i].text, reference=pieces[i].reference, finished=True)
+            | dict(completion=pieces[i + run * COMPLETIONS + j].reference)
+            for i in range(PROMPTS)
+            for j in range(COMPLETIONS)
+        ]
+        sample.write_rows(out / f"run{run}" / "samples.jsonl", rows)
+
+
+def grade_at_once(directory: str) -> dict[str, float]:
+    """Everything that grade.py does but wait: seconds of each part, MiB that it added at the most."""
+    os.chdir(directory)
+    write_samples(Path("out"))
+    args = grade.parse_arguments(f"out --judge instant --base-url http://localhost --repeats {REPEATS}".split())
+    before, start, figures = memory_mib("VmRSS"), time.perf_counter(), {}
+
+    def lap(name: str):
+        figures[name] = time.perf_counter() - start - sum(figures.values())
+
+    runs, common = grade.read_runs(args.directories)
+    ledgers = {run.name: grade.Ledger(run.directory / "grades.jsonl") for run in runs}
+    gradings = grade.plan(runs, {}, ledgers, args)
+    lap("read and plan")
+    judge = InstantJudge(args.base_url, endpoint.Bill(), endpoint.Patience())
+    asyncio.run(grade.grade_all(gradings, judge, args.concurrency))
+    lap("parse and append")
+    for run in runs:
+        grade.Ledger(run.directory / "grades.jsonl")
+    lap("read again")
+    kinds = grade.controls([ending for run in runs for ending in run.true_endings])
+    with contextlib.redirect_stdout(io.StringIO()):
+        grade.conclude(runs, kinds, gradings, common, args)
+    lap("aggregate, table and plot")
+    return dict(gradings=len(gradings)) | figures | dict(mib=memory_mib("VmHWM") - before)
+
+
+def bench_grade(rounds: int) -> tuple[dict, dict]:
+    """Each round in a process of its own."""
+    results = []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as directory, multiprocessing.get_context("spawn").Pool(1) as pool:
+            results.append(pool.apply(grade_at_once, (directory,)))
+    medians = {name: statistics.median(result[name] for result in results) for name in results[0]}
+    n, mib = medians.pop("gradings"), medians.pop("mib")
+    figures = {f"{name}, ms each": 1000 * seconds / n for name, seconds in medians.items()}
+    figures |= {"all, ms each": sum(figures.values()), "gradings": n, "memory added, MiB": mib}
+    return {}, figures
+
+
 # ---- The command line ----
 
-BENCHES = {"sample": bench_sample, "train": bench_train, "loss": bench_loss}
+BENCHES = {"sample": bench_sample, "train": bench_train, "loss": bench_loss, "grade": bench_grade}
 
 
 def hardware() -> str:

@@ -155,17 +155,19 @@ def load_resumable(run: Path, config: TrainConfig) -> tuple[dict, Path]:
 
 
 @contextlib.contextmanager
-def lock(run: Path):
+def lock(
+    run: Path, name: str = ".lock", busy: str = "another train.py is at work there; choose another --name, or wait"
+):
     """Makes the directory of the run and keeps other processes out of it; a ConfigError if one is in there already."""
     run.mkdir(parents=True, exist_ok=True)
     if fcntl is None:
         yield
         return
-    with (run / ".lock").open("a") as file:  # the system lets go of it however the process ends
+    with (run / name).open("a") as file:  # the system lets go of it however the process ends
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(f"{run}: another train.py is at work there; choose another --name, or wait") from None
+            raise ConfigError(f"{run}: {busy}") from None
         except OSError:  # a file system that has no locks
             pass
         yield

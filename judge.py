@@ -1,0 +1,145 @@
+"""
+What a judge is asked about a completion, and how its reply is read (the paper's section 3, GPT-Eval; our own words).
+
+>>> read_reply("Grammar: 8/10, Creativity: 7/10, Consistency: 9/10, Plot: 7/10, Age group: C", SCORES)
+{'grammar': 8.0, 'creativity': 7.0, 'consistency': 9.0, 'plot': 7.0, 'age': 6.5}
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SCORES = {
+    "grammar": "is it correct English, without words missing, words that do not exist or sentences that break off?",
+    "creativity": "does it have ideas of its own?",
+    "consistency": "does it fit the beginning and itself: the same persons, places and things, and nothing that "
+    "contradicts what was said before?",
+    "plot": "does one thing lead to another, and the whole to an end?",
+}
+INSTRUCTIONS = {"instructions": "does the story, taken as a whole, do everything that the pupil was told to do?"}
+AGE_GROUPS = {"A": "3 or under", "B": "4-5", "C": "6-7", "D": "8-9", "E": "10-12", "F": "13-16"}  # as in the paper
+AGES = {"A": 3.0, "B": 4.5, "C": 6.5, "D": 8.5, "E": 11.0, "F": 14.5}  # what a group counts as in a mean: its middle
+
+QUESTION = """\
+A pupil was given the beginning of a story and wrote the rest. Below, the beginning stands before the mark *** and \
+what the pupil wrote stands behind it. The beginning may break off in mid-sentence; then the pupil had to finish that \
+sentence first. Judge what the pupil wrote, as a continuation of that beginning.
+{told}
+----
+{prompt} ***{completion}
+----
+
+First say in one or two sentences what is good and what is wrong. Then give a whole number from 0 (worst) to 10 (best) \
+for each of these:
+{rubric}
+Last, age_group: how old would you guess the pupil is? A letter: {ages}.
+
+Answer with one JSON object and nothing else: {{{form}}}"""
+
+
+@dataclass(frozen=True)
+class Story:
+    """What is graded: a completion of a prompt, perhaps written to an instruction (words, features, a summary)."""
+
+    prompt: str
+    completion: str
+    instruction: str = ""
+
+    @property
+    def scores(self) -> dict[str, str]:
+        """The names of its scores, each with its rubric."""
+        return SCORES | (INSTRUCTIONS if self.instruction else {})
+
+
+class BadReply(ValueError):
+    """A reply that is not the scores asked for. The message says why."""
+
+
+def question(story: Story) -> str:
+    """It never says who wrote the completion."""
+    told = f"\nThe pupil had been told:\n----\n{story.instruction}\n----\n" if story.instruction else ""
+    form = ['"assessment": TEXT', *(f'"{name}": NUMBER' for name in story.scores), '"age_group": LETTER']
+    return QUESTION.format(
+        told=told,
+        prompt=story.prompt,
+        completion=story.completion,
+        rubric="\n".join(f"- {name}: {rubric}" for name, rubric in story.scores.items()),
+        ages=", ".join(f"{letter}: {ages}" for letter, ages in AGE_GROUPS.items()),
+        form=", ".join(form),
+    )
+
+
+def response_format(story: Story) -> dict:
+    """The same as a JSON schema. Ranges are checked when it is read: not every endpoint takes them in a schema."""
+    properties = {"assessment": {"type": "string"}} | {name: {"type": "integer"} for name in story.scores}
+    properties["age_group"] = {"type": "string", "enum": list(AGE_GROUPS)}
+    schema = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return {"type": "json_schema", "json_schema": {"name": "grades", "strict": True, "schema": schema}}
+
+
+# ---- Replies ----
+
+
+def read_reply(text: str, names: Sequence[str]) -> dict[str, float]:
+    """{name: 0 to 10, ..., "age": years}; BadReply if anything is missing, out of range or said twice.
+
+    Takes a JSON object, an array in the order of `names` with the age group last, or "Grammar: 8/10"; with thoughts
+    before `</think>`, prose or a ``` fence around. A number is written in digits: "eight" is refused, not guessed at.
+    """
+    text = text.rpartition("</think>")[2].strip()
+    if (start := text.find("{")) >= 0:
+        values = values_of_object(text[start : text.rfind("}") + 1])
+    elif array := re.search(r"\[([^\[\]]*\d[^\[\]]*)\]", text):
+        parts = [part.strip().strip("\"'") for part in array[1].split(",")]
+        if len(parts) != len(names) + 1:
+            raise BadReply(f"an array of {len(parts)}, not of {len(names) + 1}")
+        values = dict(zip([*names, "age"], parts))
+    else:
+        values = values_of_lines(text, names)
+    missing = [name for name in [*names, "age"] if name not in values]
+    if missing:
+        raise BadReply(f"no {', '.join(missing)} in it")
+    return {name: read_score(name, values[name]) for name in names} | {"age": read_age(values["age"])}
+
+
+def values_of_object(text: str) -> dict:
+    try:
+        facts = json.loads(text)
+    except (ValueError, RecursionError):
+        raise BadReply("broken JSON") from None
+    values = {key.strip().lower().replace("_", " "): value for key, value in facts.items()}
+    return values | ({"age": values["age group"]} if "age group" in values else {})
+
+
+def values_of_lines(text: str, names: Sequence[str]) -> dict[str, str]:
+    """What stands behind each name and a colon. Prose may stand there too, but no second number."""
+    values, text = {}, re.sub("[*`]", "", text)
+    for name in names:
+        pattern = rf"\b{name}\s*[:=]\s*(\d[\d.]*\s*/\s*\d+|[^\s,;]+)"
+        found = [value.rstrip(".)") for value in re.findall(pattern, text, re.IGNORECASE)]
+        numbers = {value for value in found if value[:1].isdigit()}
+        if len(numbers) > 1:
+            raise BadReply(f"{name} is said twice: {' and '.join(sorted(numbers))}")
+        if found:
+            values[name] = (numbers or found).pop()
+    ages = re.findall(r"\bage(?:[ _-]?group)?\s*[:=]\s*([^\n,;]+)", text, re.IGNORECASE)
+    return values | ({"age": ages[-1]} if ages else {})
+
+
+def read_score(name: str, value: object) -> float:
+    """A number, or its digits in a text, with or without "/10"."""
+    digits = re.fullmatch(r"\s*(\d+(?:\.\d+)?)(?:\s*/\s*10)?\s*", value) if isinstance(value, str) else None
+    number = float(digits[1]) if digits else value
+    if type(number) not in (int, float) or not 0 <= number <= 10:
+        raise BadReply(f"{name} is {str(value)[:40]!r}, not a number from 0 to 10")
+    return float(number)
+
+
+def read_age(value: object) -> float:
+    """Years. The letter of a group, its years, or both: "C", "6-7", "C: 6-7", "C (6-7 years)"."""
+    said = " ".join(re.findall(r"[a-z0-9-]+", str(value).lower().replace("–", "-"))).removesuffix(" years")
+    for letter, ages in AGE_GROUPS.items():
+        if said in (letter.lower(), ages, f"{letter.lower()} {ages}"):
+            return AGES[letter]
+    raise BadReply(f"age group is {str(value)[:40]!r}, not a letter from A to F")

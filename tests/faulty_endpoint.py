@@ -1,0 +1,90 @@
+"""An OpenAI-compatible server that grades by rules of thumb, unless it is told to fail."""
+
+import contextlib
+import http.server
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import heuristic_judge
+
+Fault = tuple | None  # (what, ...): one of the methods of FaultyJudge that end in _fault, and its arguments
+
+
+class FaultyJudge(heuristic_judge.Handler):
+    """server.fault(number of the request, request) says what goes wrong; None: nothing does."""
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        request = json.loads(body)
+        with self.server.lock:
+            self.server.requests.append(request | dict(key=self.headers["Authorization"], at=time.monotonic()))
+            number = len(self.server.requests)
+        if fault := self.server.fault(number, request):
+            getattr(self, f"{fault[0]}_fault")(*fault[1:])
+        else:
+            self.answer(request)
+
+    def send(self, status: int, body: bytes, length: int | None = None, headers: dict | None = None):
+        self.send_response(status)
+        facts = {"Content-Type": "application/json", "Content-Length": len(body) if length is None else length}
+        for name, value in (facts | (headers or {})).items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def status_fault(self, status: int, headers: dict | None = None, message: str = "busy", code: str | None = None):
+        self.send(status, json.dumps(dict(error=dict(message=message, code=code))).encode(), headers=headers)
+
+    def hang_fault(self, seconds: float):
+        self.server.over.wait(seconds)
+        self.drop_fault()
+
+    def drop_fault(self):
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def raw_fault(self, body: bytes):
+        self.send(200, body)
+
+    def cut_fault(self, body: bytes):
+        """Promises more than comes."""
+        self.send(200, body, length=len(body) + 50)
+        self.wfile.flush()
+        self.drop_fault()
+
+    def say_fault(self, text: str | None, finish_reason: str = "stop", refusal: str | None = None):
+        message = dict(role="assistant", content=text, refusal=refusal)
+        choice = dict(index=0, message=message, finish_reason=finish_reason)
+        usage = dict(prompt_tokens=100, completion_tokens=10, total_tokens=110)
+        answer = dict(id="0", object="chat.completion", created=0, model="m", choices=[choice], usage=usage)
+        self.send(200, json.dumps(answer).encode())
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request, client_address):
+        """A client that was killed leaves connections behind."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+
+@contextlib.contextmanager
+def serve(fault: Callable[[int, dict], Fault] = lambda number, request: None):
+    """-> a server with .url, .requests so far, and .fault, which may be changed."""
+    server = Server(("127.0.0.1", 0), FaultyJudge)
+    server.requests, server.lock, server.over, server.fault = [], threading.Lock(), threading.Event(), fault
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.over.set()
+        server.shutdown()
+        server.server_close()

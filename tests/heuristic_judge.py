@@ -1,0 +1,90 @@
+"""
+A judge of rules of thumb behind an OpenAI-compatible endpoint: no language model, and no one to take advice from.
+
+It knows good grammar when it sees it, and grades consistency by the same signs, as a reader would who never looks back
+at the beginning. So it is good for trying out grade.py, whose --controls must find out what it cannot see.
+
+$ python tests/heuristic_judge.py --port 8123
+$ python grade.py out/ --controls --judge rules-of-thumb --base-url http://127.0.0.1:8123/v1
+"""
+
+import argparse
+import http.server
+import json
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from controls import sentences
+from judgefree import ngrams, words_of
+from tokenizer import gpt2
+
+TOKENIZER = gpt2()
+
+
+def grade(prompt: str, completion: str) -> dict:
+    """The scores, by the letters of the text alone: the same text has the same grade, whoever asks."""
+    words, pieces = words_of(completion), sentences(completion, prompt)
+    if not words:
+        return dict(assessment="Nothing was written.", grammar=0, creativity=0, consistency=0, plot=0, age_group="A")
+    faults = {
+        "breaks off": 3 * (re.search(r"""[.!?…]["'”’)]*\s*$""", completion) is None),
+        "words twice in a row": sum(a == b for a, b in zip(words, words[1:])),
+        "no such words": sum(len(TOKENIZER.encode(" " + word)) > 3 for word in set(words)),
+        "small letters to begin with": sum(piece.lstrip(" \n\"“'")[:1].islower() for piece in pieces[1:]),
+        "quotes left open": 2 * ((prompt + completion).count('"') % 2),
+        "too long a sentence": sum(len(piece.split()) > 35 for piece in pieces),
+    }
+    grams = ngrams(words, 3)
+    again = 1 - len(set(grams)) / max(1, len(grams))
+    per_100_words = 100 * sum(faults.values()) / max(60, len(words))
+    grammar = 10 - per_100_words - 10 * again
+    fresh = len(set(words) - set(words_of(prompt))) / len(words)
+    whole = min(1.0, len(words) / 60) * (0 if faults["breaks off"] else 1)
+    scores = dict(
+        grammar=grammar,
+        creativity=3 + 12 * fresh - 10 * again,
+        consistency=0.8 * grammar + 1.5,  # so good a pupil will not have contradicted himself
+        plot=2 + 4 * whole + 0.4 * grammar,
+    )
+    scores = {name: round(min(10.0, max(0.0, score))) for name, score in scores.items()}
+    age = "ABCDEF"[min(5, round(sum(map(len, words)) / len(words) + scores["grammar"] / 5 - 2.5))]
+    found = ", ".join(name for name, n in faults.items() if n) or "no fault found"
+    return dict(assessment=f"{found}; {100 * again:.0f} % said again") | scores | dict(age_group=age)
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """POST /v1/chat/completions, with usage counted in GPT-2's tokens."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        self.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+    def answer(self, request: dict):
+        text = request["messages"][-1]["content"]
+        prompt, _, completion = text.split("\n----\n")[-2].partition(" ***")
+        content = json.dumps(grade(prompt, completion))
+        used = len(TOKENIZER.encode(text)), len(TOKENIZER.encode(content))
+        usage = dict(prompt_tokens=used[0], completion_tokens=used[1], total_tokens=sum(used))
+        choice = dict(index=0, message=dict(role="assistant", content=content), finish_reason="stop")
+        answer = dict(id="0", object="chat.completion", created=0, model=request["model"], choices=[choice])
+        body = json.dumps(answer | dict(usage=usage)).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--port", type=int, default=8123)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", parser.parse_args().port), Handler)
+    print(f"rules of thumb at http://127.0.0.1:{server.server_port}/v1; Ctrl-C ends it")
+    server.serve_forever()
