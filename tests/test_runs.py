@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -50,10 +51,11 @@ def test_a_run_killed_at_any_moment_goes_on_exactly(config, reference, tmp_path,
 
 def test_a_run_killed_again_and_again_goes_on_exactly(config, reference, tmp_path):
     rng, run = random.Random(0), tmp_path / "out" / "run"
-    for _ in range(8):
-        resume = ["--resume"] * any((run / name).exists() for name in ("ckpt.pt", "ckpt-previous.pt"))
-        process = fork(arguments(config | LONGER, *resume), tmp_path / "said")
-        process.join(rng.uniform(0.1, 0.5))
+    for kill in range(8):
+        process = fork(arguments(config | LONGER, *["--resume"] * (kill > 0)), tmp_path / "said")
+        while not (run / "ckpt.pt").exists() and process.is_alive():  # the first one, however busy the machine is
+            time.sleep(0.01)
+        process.join(rng.uniform(0.0, 0.4))
         process.kill()
         process.join()
     finish(config | LONGER, tmp_path / "said")
