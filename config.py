@@ -60,7 +60,7 @@ class TrainConfig:
     warmup_steps: int = 0
     warmdown: float = 0.0  # the last share of the run in which the learning rate falls to zero, linearly; 0: never
     weight_decay: float = 0.1  # on matrices and embeddings, not on biases and LayerNorms
-    beta1: float = 0.9
+    beta1: float = 0.9  # of AdamW; the momentum of Muon
     beta2: float = 0.95
     contrast: str = "none"  # none, reciprocal or margin: stories against their shuffled sentences, see contrastive.py
     contrast_alpha: float = 5.0  # weight of that part of the loss

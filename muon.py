@@ -1,7 +1,8 @@
 """
 Muon (Jordan et al. 2024): momentum whose update is made orthogonal, for the matrices inside a transformer's blocks.
 
->>> optimizer = Muon([dict(params=[block.mlp_in.weight for block in model.blocks])], lr=8e-3, weight_decay=0.1)
+>>> optimizer = Muon([dict(params=[block.mlp_in.weight for block in model.blocks])], lr=8e-3, momentum=0.9,
+...                  weight_decay=0.1)
 
 The same update as torch.optim.Muon(adjust_lr_fn="match_rms_adamw"), but for all equal matrices at once: in small models
 they are so small that handing them to the processor one by one costs more than the products.
@@ -13,7 +14,7 @@ import torch
 class Muon(torch.optim.Optimizer):
     """The matrices of a group have one shape."""
 
-    def __init__(self, groups: list[dict], lr: float, weight_decay: float, momentum: float = 0.95):
+    def __init__(self, groups: list[dict], lr: float, momentum: float, weight_decay: float):
         super().__init__(groups, dict(lr=lr, weight_decay=weight_decay, momentum=momentum))
 
     @torch.no_grad()

@@ -129,7 +129,7 @@ def make_optimizers(model: GPTNeo, config: TrainConfig) -> list[torch.optim.Opti
     groups = [dict(params=vectors, **none), dict(params=embeddings, lr_factor=config.embedding_lr_factor, **decay)]
     optimizers = []
     if config.optimizer == "muon":
-        optimizers.append(Muon([dict(params=kind) for kind in kinds], lr=lr, **decay))
+        optimizers.append(Muon([dict(params=kind) for kind in kinds], lr=lr, momentum=config.beta1, **decay))
     else:
         groups.append(dict(params=sum(kinds, []), **decay))
     fused = model.wte.weight.device.type in ("cuda", "cpu")

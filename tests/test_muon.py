@@ -46,11 +46,11 @@ def test_state_survives_saving():
     states = []
     for save in (False, True):
         weights = weights_with_gradients((8, 8))
-        optimizer = Muon([dict(params=weights)], lr=0.1, weight_decay=0.0)
+        optimizer = Muon([dict(params=weights)], lr=0.1, momentum=0.9, weight_decay=0.0)
         optimizer.step()
         if save:
             saved = optimizer.state_dict()
-            optimizer = Muon([dict(params=weights)], lr=0.1, weight_decay=0.0)
+            optimizer = Muon([dict(params=weights)], lr=0.1, momentum=0.9, weight_decay=0.0)
             optimizer.load_state_dict(saved)
         optimizer.step()
         states.append(torch.stack([w.detach() for w in weights]))
