@@ -11,7 +11,6 @@ $ python index.py data/sample            # rouge.py does this by itself
 import ctypes
 import json
 import re
-import shutil
 import sys
 import tempfile
 from collections import Counter
