@@ -214,12 +214,10 @@ class NativeSearch:
         self.found = Found(self.n_threads, len(tables.lengths), len(tables.at))
         self.stories = stories
         size = 1 << max(4, 2 * len(tables.edges) - 1).bit_length()
-        keys, children = np.full(size, -1), np.zeros(size, dtype=np.int32)
-        to = np.arange(1, len(tables.edges) + 1, dtype=np.int32)
-        pointers = [native.pointer(x) for x in (tables.edges, to)]
-        length, mask = ctypes.c_long(len(to)), ctypes.c_long(size - 1)
-        native.library("overlap").fill_tables(*pointers, length, native.pointer(keys), native.pointer(children), mask)
-        fields = dict(vars(tables), keys=keys, children=children, mask=size - 1, leave_out_own=leave_out_own)
+        edges = np.full((size, 2), -1)
+        arguments = ctypes.c_long(len(tables.edges)), native.pointer(edges), ctypes.c_long(size - 1)
+        native.library("overlap").fill_table(native.pointer(tables.edges), *arguments)
+        fields = dict(vars(tables), edges=edges, mask=size - 1, leave_out_own=leave_out_own)
         fields |= dict(n_texts=len(tables.lengths), n_nodes=len(tables.at), n_grams=len(tables.items) - 1)
         self.kept = fields  # the arrays must live as long as the pointers to them
         self.texts, self.rows = filled(TextsStruct, fields), filled(FoundStruct, vars(self.found))
@@ -242,8 +240,7 @@ def filled(structure: type, fields: dict):
 class TextsStruct(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("classes", "table", "words")]
     _fields_ += [(name, ctypes.c_long) for name in ("n_texts", "k", "by_set", "leave_out_own")]
-    _fields_ += [(name, ctypes.c_void_p) for name in ("keys", "children")]
-    _fields_ += [("mask", ctypes.c_long)]
+    _fields_ += [("edges", ctypes.c_void_p), ("mask", ctypes.c_long)]
     _fields_ += [
         (name, ctypes.c_void_p) for name in ("at", "leaf", "grams", "items", "members", "member_ends", "sizes")
     ]

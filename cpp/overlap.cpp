@@ -8,15 +8,19 @@ constexpr uint64_t NONE = ~uint64_t(0), MIX = 0x9E3779B97F4A7C15u;
 
 static inline uint64_t first_slot(uint64_t key) { return key * MIX >> 32; }
 
+struct Edge {
+    uint64_t key;  // node << 32 | word, or NONE where the table is free
+    int64_t child;
+};
+
 struct Texts {
     const int32_t *classes;  // id of a word of the stories -> its class: words of one class are the same
     const int32_t *table;    // class -> word of the texts, or -1
     const int32_t *words;    // all texts in a row, with -1 behind each
     long n_texts, k, by_set, leave_out_own;
     // The trie of the texts' suffixes: node 0 is its root, and 1 + w the node that word w leads to from there.
-    const uint64_t *keys;  // of its edges: node << 32 | word, NONE where the table is free
-    const int32_t *children;
-    long mask;  // the tables' size - 1
+    const Edge *edges;
+    long mask;  // the number of `edges` - 1
     const int32_t *at;  // where in `words` what leads to a node stands
     const uint8_t *leaf;  // whether it stands there alone: then the words that follow there are the way on
     // Overlaps: the c-th occurrence of k-gram g in a story counts for the texts in which it occurs c times or more.
@@ -41,7 +45,9 @@ struct Search {
     double *f;
     int64_t *nearest, *container, *place;
     int32_t *overlap, *reached;
-    std::vector<int32_t> kinds, words, overlaps, counts, touched, seen;
+    std::vector<int32_t> kinds, words, nodes, grams, overlaps, counts, touched, seen;
+    std::vector<uint64_t> keys;
+    std::vector<long> going;
 
     Search(const Texts &t, const Found &found, long thread)
         : t(t), f(found.f + thread * t.n_texts), nearest(found.nearest + thread * t.n_texts),
@@ -49,37 +55,42 @@ struct Search {
           overlap(found.overlap + thread * t.n_texts), reached(found.reached + thread * t.n_nodes),
           overlaps(t.n_texts), counts(t.n_grams) {}
 
-    int32_t child(int32_t node, int32_t word) const {
-        const uint64_t key = uint64_t(node) << 32 | uint32_t(word);
+    int32_t child(uint64_t key) const {
         for (uint64_t i = first_slot(key);; i++) {
-            if (t.keys[i & t.mask] == key) return t.children[i & t.mask];
-            if (t.keys[i & t.mask] == NONE) return -1;
+            const Edge &edge = t.edges[i & t.mask];
+            if (edge.key == key) return edge.child;
+            if (edge.key == NONE) return -1;
         }
     }
 
-    void reach(int32_t node, int32_t length, int64_t where) {
-        if (length <= reached[node]) return;
-        reached[node] = length;
-        place[node] = where;
-    }
-
-    // The longest match from words[i] on, into `reached` -> the k-gram there, or -1
-    int32_t match(long i, long n, int64_t where) {
-        if (words[i] < 0) return -1;
-        int32_t node = 1 + words[i], length = 1;
-        while (!t.leaf[node]) {
-            reach(node, length, where);
-            const int32_t next = i + length < n && words[i + length] >= 0 ? child(node, words[i + length]) : -1;
-            if (next < 0) break;
-            node = next;
-            length++;
+    // grams (n): the k-grams of the texts that begin at each of the words, or -1. The longest matches go into `reached`.
+    // All words take a step down the trie together, as each would have to wait for the memory that it asks for.
+    void match(long n, int64_t where) {
+        nodes.resize(n);
+        keys.resize(n);
+        grams.assign(n, -1);
+        going.clear();
+        for (long i = 0; i < n; i++)
+            if (words[i] >= 0) nodes[i] = 1 + words[i], going.push_back(i);
+        for (int32_t length = 1; !going.empty(); length++) {
+            for (long i : going) {
+                keys[i] = uint64_t(nodes[i]) << 32 | uint32_t(words[i + length]);
+                __builtin_prefetch(&t.edges[first_slot(keys[i]) & t.mask]);
+            }
+            size_t n_going = 0;
+            for (long i : going) {
+                const int32_t node = nodes[i];
+                if (length > reached[node]) reached[node] = length, place[node] = where + i;
+                if (length == t.k) grams[i] = t.grams[t.at[node]];
+                if (words[i + length] < 0) continue;
+                if (t.leaf[node]) {
+                    if (t.words[t.at[node] + length] != words[i + length]) continue;
+                } else if ((nodes[i] = child(keys[i])) < 0)
+                    continue;
+                going[n_going++] = i;
+            }
+            going.resize(n_going);
         }
-        if (t.leaf[node]) {
-            const int32_t *follow = t.words + t.at[node];
-            while (i + length < n && words[i + length] >= 0 && words[i + length] == follow[length]) length++;
-            reach(node, length, where);
-        }
-        return length >= t.k ? t.grams[t.at[node]] : -1;
     }
 
     void count(int32_t gram) {
@@ -121,12 +132,12 @@ struct Search {
     template <typename Id>
     void story(const Id *ids, long n, int64_t number, int64_t where) {
         kinds.resize(n);
-        words.resize(n);
+        words.resize(n + 1);
         for (long i = 0; i < n; i++) words[i] = t.table[kinds[i] = t.classes[ids[i]]];
-        for (long i = 0; i < n; i++) {
-            const int32_t gram = match(i, n, where + i);
+        words[n] = -1;
+        match(n, where);
+        for (int32_t gram : grams)
             if (gram >= 0) count(gram);
-        }
         for (int32_t gram : touched) counts[gram] = 0;
         touched.clear();
         compare(number, n < t.k ? 0 : t.by_set ? distinct(n) : n - t.k + 1);
@@ -155,13 +166,12 @@ void search_tokens(const Texts *t, const Found *found, const uint16_t *ids, cons
     search(*t, *found, ids, starts, ends, first, n, n_threads);
 }
 
-// Edges (n) into the free tables (mask + 1).
-void fill_tables(const uint64_t *edges, const int32_t *to, long n, uint64_t *keys, int32_t *children, long mask) {
+// edges (n), of which edge i leads to node i + 1, into a free table (mask + 1)
+void fill_table(const uint64_t *edges, long n, Edge *table, long mask) {
     for (long e = 0; e < n; e++) {
         uint64_t i = first_slot(edges[e]);
-        while (keys[i & mask] != NONE) i++;
-        keys[i & mask] = edges[e];
-        children[i & mask] = to[e];
+        while (table[i & mask].key != NONE) i++;
+        table[i & mask] = {edges[e], e + 1};
     }
 }
 }
