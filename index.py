@@ -2,8 +2,8 @@
 The training set as words: a stream of word ids beside its train.bin, built once and memory-mapped from then on.
 
 Words are those of rouge-score: runs of letters a to z and digits, in lower case. The stream is read from end to end
-against an index of the few texts that are asked about (overlap.py), so there is nothing to sort here, and building takes
-no more memory than a block of tokens and the vocabulary.
+against an index of the few texts that are asked about (overlap.py). So there is nothing to sort here, and to build it
+takes no more memory than a block of tokens and the vocabulary.
 
 $ python index.py data/sample            # rouge.py does this by itself
 """
@@ -23,6 +23,7 @@ from tqdm import tqdm
 
 import native
 from hub import sha256_of
+from overlap import Stream
 from prepare import DataError, install, load_meta, load_tokens, remove_leftovers, restore
 from tokenizer import Tokenizer
 
@@ -41,30 +42,34 @@ def words_of(text: str) -> list[str]:
 
 @dataclass
 class Stories:
-    """The stories of a training set in a row, as words or as tokens: story i is ids[starts[i] : ends[i]]."""
+    """The stories of a training set, as words or as tokens."""
 
-    ids: np.ndarray  # (n,) uint32 for words, uint16 for tokens
-    starts: np.ndarray  # (stories,) int64
-    ends: np.ndarray  # (stories,) int64
+    stream: Stream
     tokens: np.ndarray  # (tokens,) uint16, train.bin
-    token_ends: np.ndarray  # (stories,) int64, where each has its <|endoftext|> there
+    token_ends: np.ndarray  # (stories,) int64, where each story has its <|endoftext|> there
     tokenizer: Tokenizer
-    vocabulary: dict[str, int] | None = None  # word -> id; None: the ids are tokens
+    vocabulary: dict[str, int] | None = None  # word -> id, grows with `encode`; None: the ids are tokens
     names: frozenset[str] = frozenset()  # words that in mid-sentence have a capital more often than not
 
     def __len__(self) -> int:
-        return len(self.starts)
-
-    @property
-    def n_ids(self) -> int:
-        return self.tokenizer.vocab_size if self.vocabulary is None else len(self.vocabulary)
+        return len(self.token_ends)
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """(words,) int64 for each text; words that the training set lacks get ids from n_ids on."""
+        """(words,) int64 for each text; words that the training set lacks get ids from stream.n_ids on."""
         if self.vocabulary is None:
             return [np.array(self.tokenizer.encode(text), dtype=np.int64) for text in texts]
-        ids = dict(self.vocabulary)
+        ids = self.vocabulary
         return [np.array([ids.setdefault(w, len(ids)) for w in words_of(text)], dtype=np.int64) for text in texts]
+
+    def spell(self, ids: np.ndarray) -> str:
+        if self.vocabulary is None:
+            return self.tokenizer.decode(ids)
+        words = list(self.vocabulary)
+        return " ".join(words[i] for i in ids)
+
+    def at(self, place: int) -> int:
+        """The story that ids[place] belongs to."""
+        return int(np.searchsorted(self.stream.starts, place, side="right")) - 1
 
     def text(self, story: int) -> str:
         start = self.token_ends[story - 1] + 1 if story else 0
@@ -81,7 +86,8 @@ def open_stories(directory: str | Path, by_tokens: bool = False) -> Stories:
     tokenizer, tokens = Tokenizer(meta["gpt2_ids"]), load_tokens(directory, "train")
     if by_tokens:
         ends = np.flatnonzero(tokens == tokenizer.end_of_text)
-        return Stories(tokens, np.append(0, ends[:-1] + 1), ends, tokens, ends, tokenizer)
+        stream = Stream(tokens, np.append(0, ends[:-1] + 1), ends, tokenizer.vocab_size)
+        return Stories(stream, tokens, ends, tokenizer)
     place, train_sha256 = directory / "words", meta["splits"]["train"]["sha256"]
     reason = why_not(place, train_sha256)
     if reason:
@@ -92,8 +98,8 @@ def open_stories(directory: str | Path, by_tokens: bool = False) -> Stories:
     word_ends, token_ends = np.fromfile(place / "ends.bin", dtype="<i8").reshape(-1, 2).T.copy()
     ids = np.memmap(place / "words.bin", dtype="<u4", mode="r")
     vocabulary = {word: i for i, word in enumerate(facts["vocabulary"])}
-    starts = np.append(0, word_ends[:-1])
-    return Stories(ids, starts, word_ends, tokens, token_ends, tokenizer, vocabulary, frozenset(facts["names"]))
+    stream = Stream(ids, np.append(0, word_ends[:-1]), word_ends, len(vocabulary))
+    return Stories(stream, tokens, token_ends, tokenizer, vocabulary, frozenset(facts["names"]))
 
 
 def why_not(place: Path, train_sha256: str) -> str | None:
@@ -177,7 +183,7 @@ class PythonReader:
         return np.array(ids, dtype=np.uint32), np.array(word_ends, dtype=np.int64)
 
     def vocabulary(self) -> tuple[list[str], np.ndarray]:
-        """Words in the order of their ids; (words, 2), how often each is in mid-sentence in lower case, with a capital."""
+        """Words in the order of their ids; (words, 2): how often each is in mid-sentence, in lower case, with a capital."""
         return list(self.ids), np.array([[self.lower[word], self.capital[word]] for word in self.ids]).reshape(-1, 2)
 
 
@@ -222,7 +228,7 @@ def main() -> None:
         stories = open_stories(sys.argv[1])
     except DataError as error:
         sys.exit(f"index.py: {error}")
-    counts = f"{len(stories):,} stories, {len(stories.ids):,} words, {stories.n_ids:,} different ones"
+    counts = f"{len(stories):,} stories, {len(stories.stream.ids):,} words, {stories.stream.n_ids:,} different ones"
     print(f"{Path(sys.argv[1], 'words')} holds {counts}, {len(stories.names):,} of these names; next: python rouge.py")
 
 

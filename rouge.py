@@ -1,0 +1,477 @@
+"""
+Is it novel, is it diverse, did it memorise: a run's completions beside their true endings, each other, and every story
+of the training set, by ROUGE-k, with held-out stories of human hand under the same treatment for comparison.
+
+$ python rouge.py out/cpu_8m                    # its samples.jsonl -> rouge.json, rouge.png, flagged.txt
+$ python rouge.py out/cpu_8m out/overfit        # and their histograms over each other, out/rouge.png
+$ python rouge.py out/api--gpt-3.5-turbo --data data/tinystories --k 4 --counting clipped
+
+>>> rouge_k("The cat sat on the mat.", "A cat sat there.", k=2)
+Score(precision=0.2, recall=0.3333333333333333, f=0.25)
+"""
+
+import argparse
+import io
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+from tqdm import tqdm
+
+from hub import write_json, write_whole
+from index import Stories, open_stories, words_of
+from overlap import COUNTINGS, Overlaps, Stream, number_kgrams, search
+from prepare import DataError, load_tokens
+from sample import corpus_of, newest_run, read_rows
+from stories import NOUNS, plural
+
+# ---- ROUGE ----
+
+
+class Score(NamedTuple):
+    precision: float  # share of a's k-grams that stand in b
+    recall: float  # share of b's that stand in a
+    f: float  # their harmonic mean
+
+
+def rouge_k(a: str | Sequence, b: str | Sequence, k: int = 2, counting: str = "set") -> Score:
+    """Shared k-grams of two texts, or of two sequences of token ids.
+
+    counting: "set" is the paper's (section 4): each k-gram counts once in a text, however often it stands there.
+    "clipped" is Lin's (2004), and rouge-score's: one that a has m times and b n times is shared min(m, n) times.
+    """
+    a, b = number_words(a, b)
+    ids = number_kgrams(np.concatenate([a, [-1], b, [-1]]), k)
+    halves = ids[: len(a)], ids[len(a) + 1 :]
+    counts = np.array([np.bincount(half[half >= 0], minlength=ids.max() + 1) for half in halves])
+    if counting == "set":
+        counts = np.minimum(counts, 1)
+    return score(counts.min(0).sum(), *counts.sum(1))
+
+
+def rouge_l(a: str | Sequence, b: str | Sequence) -> Score:
+    """By the longest common subsequence (Lin 2004)."""
+    a, b = number_words(a, b)
+    longest = np.zeros(len(b) + 1, dtype=np.int64)  # common to a's words so far and b's first j
+    for word in a:
+        longest[1:] = np.maximum(longest[1:], longest[:-1] + (b == word))
+        longest = np.maximum.accumulate(longest)
+    return score(longest[-1], len(a), len(b))
+
+
+def number_words(*texts: str | Sequence) -> list[np.ndarray]:
+    """(words,) int64 for each: the same number for the same word, or id."""
+    numbers: dict = {}
+    texts = [words_of(text) if isinstance(text, str) else text for text in texts]
+    return [np.array([numbers.setdefault(word, len(numbers)) for word in text], dtype=np.int64) for text in texts]
+
+
+def score(shared: int, n_a: int, n_b: int) -> Score:
+    return Score(float(shared / max(n_a, 1)), float(shared / max(n_b, 1)), float(2 * shared / max(n_a + n_b, 1)))
+
+
+# ---- Intervals ----
+
+
+class Values(NamedTuple):
+    """One figure of many texts. Texts of one cluster belong together: completions of a prompt, pieces of a story."""
+
+    values: np.ndarray  # (n,) float; nan where a text has none
+    clusters: np.ndarray  # (n,)
+
+
+def means(figure: Values, n: int = 2000, seed: int = 0) -> np.ndarray:
+    """(1 + n,): the mean over texts, then that of n bootstrap samples, for which whole clusters are drawn."""
+    values, clusters = figure.values[~np.isnan(figure.values)], figure.clusters[~np.isnan(figure.values)]
+    cluster = np.unique(clusters, return_inverse=True)[1]
+    totals = np.stack([np.bincount(cluster, values), np.bincount(cluster)])
+    drawn = np.random.default_rng(seed).multinomial(len(totals[0]), np.full(len(totals[0]), 1 / len(totals[0])), n)
+    sums, counts = totals @ np.concatenate([np.ones((1, len(totals[0]))), drawn]).T
+    return sums / counts
+
+
+def interval(means: np.ndarray) -> dict:
+    low, high = np.quantile(means[1:], [0.025, 0.975])
+    return dict(mean=float(means[0]), low=float(low), high=float(high))
+
+
+# ---- What is compared ----
+
+K_MAX = 8  # the share of k-grams that stand in the training set is reported up to here
+OTHERS = 10  # stories' endings that each true ending is compared with
+
+
+@dataclass
+class Texts:
+    """Completions, or what is put beside them."""
+
+    words: list[np.ndarray]
+    clusters: np.ndarray  # (n,) the prompt of each completion, the story of each held-out piece
+
+
+Figures = dict[str, tuple[Values, Values | None]]  # of the completions, of what is put beside them
+
+
+def read_completions(path: Path) -> list[dict]:
+    rows = read_rows(path)
+    if not rows or not all(isinstance(row.get("completion"), str) for row in rows.values()):
+        raise ValueError(f"{path}: no completions there; write some with `python sample.py --eval 50`")
+    return [rows[key] for key in sorted(rows)]
+
+
+def held_out(directory: Path, stories: Stories, completions: Texts) -> Texts:
+    """For each completion, as many words from the end of a validation story: of the next one that is long enough."""
+    tokens = load_tokens(directory, "val")
+    ends = np.flatnonzero(tokens == stories.tokenizer.end_of_text)[: len(completions.words)]
+    words = stories.encode([stories.tokenizer.decode(tokens[a:b]) for a, b in zip(np.append(0, ends[:-1] + 1), ends)])
+    longest, pieces, clusters, story = max(map(len, words)), [], [], -1
+    for completion in completions.words:
+        n, story = min(len(completion), longest), story + 1
+        while len(words[story % len(words)]) < n:
+            story += 1
+        pieces.append(words[story % len(words)][-n:] if n else completion)
+        clusters.append(story % len(words))
+    return Texts(pieces, np.array(clusters))
+
+
+def to_endings(rows: list[dict], stories: Stories, k: int, counting: str) -> Figures:
+    """Completions against the true ending of their story; beside it, other stories' endings against that ending."""
+    rows = [row for row in rows if (row.get("reference") or "").strip()]
+    prompts = sorted({row["prompt_index"] for row in rows})
+    n = len(prompts)
+    if n < 2:
+        return {}
+    endings = dict(zip((row["prompt_index"] for row in rows), stories.encode([row["reference"] for row in rows])))
+    own = list(zip(stories.encode([row["completion"] for row in rows]), (row["prompt_index"] for row in rows)))
+    others = [(endings[prompts[(i + j) % n]], prompts[i]) for i in range(n) for j in range(1, min(OTHERS + 1, n))]
+    columns = []
+    for pairs in (own, others):
+        bar = tqdm(pairs, "true endings", leave=False, disable=None, delay=1)
+        scores = [[*rouge_k(a, endings[prompt], k, counting), rouge_l(a, endings[prompt]).f] for a, prompt in bar]
+        precision, _, f, l_f = np.array(scores).T
+        clusters = np.array([prompt for _, prompt in pairs])
+        columns.append([Values(values, clusters) for values in (f, precision, l_f)])
+    return dict(zip(("ending_f", "ending_precision", "ending_l"), zip(*columns)))
+
+
+def to_each_other(completions: Texts, samples: np.ndarray, pieces: Texts, k: int, counting: str) -> Figures:
+    """The largest F of a completion to any other. Pieces are of as many stories: so beside them stands, for each number
+    of a sample, the completion of every prompt that has it."""
+
+    def to_others(texts: list[np.ndarray]) -> np.ndarray:
+        return search(texts, Stream.of(texts), k, counting, leave_out_own=True).f
+
+    figures: Figures = {}
+    if len(completions.words) > 1:
+        figures["any_other_f"] = Values(to_others(completions.words), completions.clusters), None
+    columns = []
+    for texts in (completions, pieces):
+        f = np.full(len(samples), np.nan)
+        for sample in np.unique(samples):
+            together = np.flatnonzero(samples == sample)
+            if len(together) > 1:
+                f[together] = to_others([texts.words[i] for i in together])
+        columns.append(Values(f, texts.clusters))
+    if not np.isnan(columns[0].values).all():
+        figures["other_prompt_f"] = tuple(columns)
+    return figures
+
+
+def masks(stories: Stories, texts: list[np.ndarray]) -> np.ndarray:
+    """(ids,) classes: all names are one word, all nouns of stories.py's headers another, and every other word itself."""
+    nouns = {form for noun in NOUNS for form in (noun, plural(noun))}
+    classes = np.arange(max(stories.stream.n_ids, *(int(text.max(initial=0)) + 1 for text in texts)))
+    for words in (stories.names, nouns - stories.names):
+        ids = [stories.vocabulary[word] for word in words if word in stories.vocabulary]
+        classes[ids] = min(ids, default=0)
+    return classes
+
+
+def to_training(found: Overlaps, clusters: np.ndarray, rows: slice) -> dict[str, Values]:
+    """What `found` says of the texts in these rows."""
+    spans = found.spans[rows]
+    columns = {
+        "training_f": found.f[rows],
+        "training_precision": found.precision[rows],
+        "span": np.array([span.max(initial=0) for span in spans], dtype=float),
+    }
+    for k in range(1, K_MAX + 1):
+        starts = [span[: max(len(span) - k + 1, 0)] >= k for span in spans]
+        columns[f"share_{k}"] = np.array([start.mean() if len(start) else np.nan for start in starts])
+    return {name: Values(values, clusters) for name, values in columns.items()}
+
+
+# ---- Flags ----
+
+KINDS = ("copy", "near copy", "template")
+MIN_WORDS = 20  # of a flagged text: stories share phrases
+
+
+def kinds_of(found: Overlaps, masked: Overlaps | None, threshold: float) -> np.ndarray:
+    """(texts,) of KINDS or "". A copy stands word for word in a training story. Of a near copy this share of k-grams, at
+    least, stands in one story; of a template so many do when names and nouns are masked."""
+    kinds = np.full(len(found.f), "", dtype="<U9")
+    if masked:
+        kinds[masked.precision >= threshold] = "template"
+    kinds[found.precision >= threshold] = "near copy"
+    kinds[[span.max(initial=0) == len(span) for span in found.spans]] = "copy"
+    kinds[[len(span) < MIN_WORDS for span in found.spans]] = ""
+    return kinds
+
+
+def side_by_side(left: str, right: str, width: int = 58) -> str:
+    columns = [[line for part in text.splitlines() for line in textwrap.wrap(part, width)] for text in (left, right)]
+    return "\n".join(f"{a:{width}} | {b}".rstrip() for a, b in zip_longest(*columns, fillvalue=""))
+
+
+def flagged_text(run: Path, details: list[dict], completions: list[str], stories: Stories, k: int) -> str:
+    """The flagged completions, copies first, each beside the story that it is like."""
+    says = {
+        "copy": "all {words} words stand in training story {story}",
+        "near copy": f"{{share:.0%}} of its {k}-grams stand in training story {{story}}",
+        "template": f"with names and nouns masked, {{share:.0%}} of its {k}-grams stand in training story {{story}}",
+    }
+    flagged = [row | dict(text=text) for row, text in zip(details, completions) if row["flag"]]
+    flagged.sort(key=lambda row: (KINDS.index(row["flag"]), -row["flag_share"]))
+    counts = ", ".join(f"{sum(row['flag'] == kind for row in flagged)} {kind}" for kind in KINDS)
+    parts = [f"{run}: {len(flagged)} of {len(details)} completions are flagged ({counts})."]
+    for row in flagged:
+        what = says[row["flag"]].format(words=row["words"], share=row["flag_share"], story=row["flag_story"])
+        parts.append(f"Prompt {row['prompt_index']}, completion {row['sample_index']}, {row['flag']}: {what}")
+        parts.append(side_by_side(row["text"], stories.text(row["flag_story"])))
+    return "\n\n".join(parts) + "\n"
+
+
+# ---- A run's report ----
+
+
+@dataclass
+class Settings:
+    k: int = 2  # of ROUGE-k
+    counting: str = "set"  # or clipped: rouge_k
+    tokens: bool = False  # k-grams of the data's tokens instead of words; then no templates, which need words
+    threshold: float = 0.75  # share of a completion's k-grams in one training story from which on it is flagged
+
+
+@dataclass
+class Report:
+    run: Path
+    facts: dict  # of rouge.json
+    figures: Figures
+    flagged: str
+
+
+def report(run: Path, directory: Path, settings: Settings) -> Report:
+    """All that there is to say of out/<run>/samples.jsonl and the training set in data/<name>/."""
+    rows = read_completions(run / "samples.jsonl")
+    stories = open_stories(directory, settings.tokens)
+    texts, k, counting = [row["completion"] for row in rows], settings.k, settings.counting
+    completions = Texts(stories.encode(texts), np.array([row["prompt_index"] for row in rows]))
+    if not any(map(len, completions.words)):
+        raise ValueError(f"{run / 'samples.jsonl'}: no completion has a word in it")
+    pieces = held_out(directory, stories, completions)
+    both = completions.words + pieces.words
+    found = search(both, stories.stream, k, counting, doing="training stories")
+    classes = None if settings.tokens else masks(stories, both)
+    masked = None if settings.tokens else search(both, stories.stream, k, counting, classes, doing="templates")
+    kinds = kinds_of(found, masked, settings.threshold)
+
+    figures = to_endings(rows, stories, k, counting)
+    figures |= to_each_other(completions, np.array([row["sample_index"] for row in rows]), pieces, k, counting)
+    n = len(rows)
+    columns = []
+    for clusters, part in ((completions.clusters, slice(n)), (pieces.clusters, slice(n, None))):
+        column = to_training(found, clusters, part)
+        columns.append(column | {kind: Values((kinds[part] == kind).astype(float), clusters) for kind in KINDS})
+    figures |= {name: (values, columns[1][name]) for name, values in columns[0].items()}
+
+    details = details_of(rows, completions, stories, found, masked, kinds)
+    facts = dict(run=str(run), data=str(directory), training_stories=len(stories), completions=n)
+    facts |= dict(prompts=len(set(completions.clusters)), held_out_stories=len(set(pieces.clusters)))
+    facts |= vars(settings) | dict(figures={name: in_figures(*columns) for name, columns in figures.items()})
+    return Report(run, facts | dict(details=details), figures, flagged_text(run, details, texts, stories, k))
+
+
+def in_figures(completions: Values, beside: Values | None) -> dict:
+    """Means with 95 % intervals, and that of the difference."""
+    ours = means(completions)
+    if beside is None:
+        return dict(completions=interval(ours))
+    theirs = means(beside, seed=1)
+    return dict(completions=interval(ours), beside=interval(theirs), difference=interval(ours - theirs))
+
+
+def details_of(
+    rows: list[dict], completions: Texts, stories: Stories, found: Overlaps, masked: Overlaps | None, kinds: np.ndarray
+) -> list[dict]:
+    """For each completion its nearest training story, its longest span that stands in any, and why it is flagged."""
+    details = []
+    for i, (row, words) in enumerate(zip(rows, completions.words)):
+        start = int(found.spans[i].argmax()) if len(words) else 0
+        length = int(found.spans[i].max(initial=0))
+        span_story = stories.at(found.places[i][start]) if length else -1
+        nearest = int(found.nearest[i])
+        sources = {"": (-1, 0.0), "copy": (span_story, 1.0), "near copy": (found.container[i], found.precision[i])}
+        if masked:
+            sources["template"] = (masked.container[i], masked.precision[i])
+        flag_story, flag_share = sources[kinds[i]]
+        details.append(
+            dict(
+                prompt_index=row["prompt_index"],
+                sample_index=row["sample_index"],
+                words=len(words),
+                f=found.f[i],
+                nearest_story=nearest,
+                nearest_text=stories.text(nearest) if nearest >= 0 else None,
+                span_words=length,
+                span=stories.spell(words[start : start + length]),
+                span_story=span_story,
+                flag=str(kinds[i]),
+                flag_story=int(flag_story),
+                flag_share=float(flag_share),
+            )
+        )
+    return details
+
+
+# ---- What is shown and written ----
+
+TITLES = {
+    "ending_f": "F with the true ending *",
+    "ending_precision": "precision by the true ending *",
+    "ending_l": "ROUGE-L F with the true ending *",
+    "any_other_f": "F with the nearest other completion",
+    "other_prompt_f": "... among one of each prompt",
+    "training_f": "F with the nearest training story",
+    "training_precision": "largest share in one training story",
+    "share_1": "share of words in the training set",
+    "share_2": "... of 2-grams",
+    "share_4": "... of 4-grams",
+    "share_8": "... of 8-grams",
+    "span": "longest span in the training set, words",
+    "copy": "flagged as copy",
+    "near copy": "... as near copy",
+    "template": "... as template",
+}
+
+
+def print_table(facts: dict) -> None:
+    what = f"{facts['completions']:,} completions of {facts['prompts']:,} prompts"
+    unit = "tokens" if facts["tokens"] else "words"
+    print(f"\n{facts['run']}: {what}, {facts['training_stories']:,} training stories of {facts['data']}")
+    print(f"ROUGE-{facts['k']} of {unit}, {facts['counting']}; means, with 95 % intervals by bootstrap over prompts")
+    print(f"{'':40}{'completions':24}{'held-out stories':24}{'difference':24}")
+    for name, title in TITLES.items():
+        if name in facts["figures"]:
+            digits = 1 if name == "span" else 3
+            cells = [
+                f"{x['mean']:.{digits}f} [{x['low']:.{digits}f}, {x['high']:.{digits}f}]"
+                for x in facts["figures"][name].values()
+            ]
+            print(f"{title:40}" + "".join(f"{cell:24}" for cell in cells).rstrip())
+    print("* beside it: other stories' endings with that ending")
+
+
+PANELS = {
+    "ending_f": "F with the true ending",
+    "other_prompt_f": "F with the nearest completion of another prompt",
+    "training_f": "F with the nearest training story",
+    "training_precision": "largest share in one training story",
+    "span": "longest span in the training set (words)",
+}
+
+
+def plot(path: Path, reports: list[Report]) -> None:
+    """Each run in a colour: its completions as a line, what stands beside them as a pale area."""
+    picture = Figure(figsize=(13, 7.5), layout="constrained")
+    *panels, last = picture.subplots(2, 3).flat
+    for axes, (name, title) in zip(panels, PANELS.items()):
+        figures = {i: report.figures[name] for i, report in enumerate(reports) if name in report.figures}
+        everything = np.concatenate([[0.0, 0.01], *(x.values for columns in figures.values() for x in columns)])
+        bins = np.linspace(0, np.nanmax(everything), 41)
+        for i, columns in figures.items():
+            for column, style in zip(columns, (dict(histtype="step", linewidth=1.8), dict(alpha=0.2))):
+                values = column.values[~np.isnan(column.values)]
+                axes.hist(values, bins, weights=np.full(len(values), 100 / len(values)), color=f"C{i}", **style)
+        axes.set(xlabel=title, ylabel="texts (%)")
+    ks = np.arange(1, K_MAX + 1)
+    for i, report in enumerate(reports):
+        for column, style in (("completions", dict(marker="o", label=report.run)), ("beside", dict(linestyle="--"))):
+            shares = [report.facts["figures"][f"share_{k}"][column] for k in ks]
+            last.plot(ks, [100 * share["mean"] for share in shares], color=f"C{i}", **style)
+            low, high = ([100 * share[end] for share in shares] for end in ("low", "high"))
+            last.fill_between(ks, low, high, color=f"C{i}", alpha=0.2, linewidth=0)
+    last.set(xlabel="k", ylabel="k-grams that stand in the training set (%)", ylim=(0, 103), xticks=ks)
+    last.legend(title="lines: completions\npale, dashed: held-out stories")
+    image = io.BytesIO()
+    picture.savefig(image, dpi=120, format="png")
+    write_whole(path, image.getvalue())
+
+
+# ---- The command line ----
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="*", type=Path, help="directories with a samples.jsonl (default: the newest run)")
+    parser.add_argument("--data", type=Path, help="the training set, as data/tinystories (default: that of each run)")
+    parser.add_argument("--k", type=int, default=2, help="of ROUGE-k")
+    parser.add_argument("--counting", choices=COUNTINGS, default="set", help="the paper's, or that of rouge-score")
+    parser.add_argument("--tokens", action="store_true", help="compare tokens, not words; there are then no templates")
+    parser.add_argument("--threshold", type=float, default=0.75, help="flag from this share in one training story on")
+    args = parser.parse_args()
+    if args.k < 1:
+        parser.error(f"--k must be at least 1, not {args.k}")
+    if not 0 < args.threshold <= 1:
+        parser.error(f"--threshold must be above 0 and at most 1, not {args.threshold}")
+    return args
+
+
+def data_of(run: Path) -> Path:
+    if not (run / "ckpt.pt").exists():
+        raise ValueError(f"{run}: no run of train.py's; name the training set, as in --data data/tinystories")
+    return corpus_of(str(run))
+
+
+def main() -> None:
+    args = parse_arguments()
+    sys.stdout.reconfigure(errors="replace")
+    try:
+        write(args)
+    except KeyboardInterrupt:
+        sys.exit("rouge.py: stopped; what was there before still is")
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        sys.exit(f"rouge.py: {where}{error.strerror}; what stood there before still does")
+    except (ValueError, DataError) as error:
+        sys.exit(f"rouge.py: {error}")
+
+
+def write(args: argparse.Namespace) -> None:
+    settings = Settings(args.k, args.counting, args.tokens, args.threshold)
+    reports = []
+    for run in args.runs or [newest_run()]:
+        reports.append(report(run, args.data or data_of(run), settings))
+        print_table(reports[-1].facts)
+        write_json(run / "rouge.json", reports[-1].facts)
+        write_whole(run / "flagged.txt", reports[-1].flagged.encode())
+        plot(run / "rouge.png", reports[-1:])
+    pictures = str(run / "rouge.png")
+    if len(reports) > 1:
+        pictures = str(run.parent / "rouge.png")
+        plot(run.parent / "rouge.png", reports)
+    last = reports[-1]
+    n = sum(row["flag"] != "" for row in last.facts["details"])
+    print(
+        f"wrote rouge.json, rouge.png and flagged.txt ({n} flagged); next: look at {pictures}, read {run}/flagged.txt"
+    )
+
+
+if __name__ == "__main__":
+    main()
