@@ -183,7 +183,7 @@ class PythonReader:
         return np.array(ids, dtype=np.uint32), np.array(word_ends, dtype=np.int64)
 
     def vocabulary(self) -> tuple[list[str], np.ndarray]:
-        """Words in the order of their ids; (words, 2): how often each is in mid-sentence, in lower case, with a capital."""
+        """Words in the order of their ids; (words, 2): how often in mid-sentence in lower case, and with a capital."""
         return list(self.ids), np.array([[self.lower[word], self.capital[word]] for word in self.ids]).reshape(-1, 2)
 
 

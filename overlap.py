@@ -280,8 +280,8 @@ class NumpySearch:
             where[0, better], best[0, better] = first + scores.argmax(0)[better], scores.max(0)[better]
 
     def match(self, words: np.ndarray, left: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """(n,) words of whole stories, how many are left of each, where they stand -> the k-gram of the texts at each, or
-        -1. The longest matches from each word on go into `found`."""
+        """(n,) words of whole stories, how many are left to the end, where they stand -> the k-grams of the texts that
+        begin there, or -1. The longest matches go into `found`."""
         tables, found = self.tables, self.found
         nodes, grams, depth = words + 1, np.full(len(words), -1), 1
         going = np.flatnonzero(words >= 0)

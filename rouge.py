@@ -113,6 +113,7 @@ class Texts:
 
     words: list[np.ndarray]
     clusters: np.ndarray  # (n,) the prompt of each completion, the story of each held-out piece
+    samples: np.ndarray  # (n,) which of its prompt's completions it is, or is put beside
 
 
 Figures = dict[str, tuple[Values, Values | None]]  # of the completions, of what is put beside them
@@ -130,14 +131,15 @@ def held_out(directory: Path, stories: Stories, completions: Texts) -> Texts:
     tokens = load_tokens(directory, "val")
     ends = np.flatnonzero(tokens == stories.tokenizer.end_of_text)[: len(completions.words)]
     words = stories.encode([stories.tokenizer.decode(tokens[a:b]) for a, b in zip(np.append(0, ends[:-1] + 1), ends)])
-    longest, pieces, clusters, story = max(map(len, words)), [], [], -1
-    for completion in completions.words:
-        n, story = min(len(completion), longest), story + 1
+    longest, story = max(map(len, words)), -1
+    pieces, clusters = completions.words.copy(), completions.clusters.copy()
+    for i in np.lexsort((completions.clusters, completions.samples)):  # so that pieces of one sample differ
+        n, story = min(len(pieces[i]), longest), story + 1
         while len(words[story % len(words)]) < n:
             story += 1
-        pieces.append(words[story % len(words)][-n:] if n else completion)
-        clusters.append(story % len(words))
-    return Texts(pieces, np.array(clusters))
+        clusters[i] = story % len(words)
+        pieces[i] = words[clusters[i]][len(words[clusters[i]]) - n :]
+    return Texts(pieces, clusters, completions.samples)
 
 
 def to_endings(rows: list[dict], stories: Stories, k: int, counting: str) -> Figures:
@@ -160,36 +162,37 @@ def to_endings(rows: list[dict], stories: Stories, k: int, counting: str) -> Fig
     return dict(zip(("ending_f", "ending_precision", "ending_l"), zip(*columns)))
 
 
-def to_each_other(completions: Texts, samples: np.ndarray, pieces: Texts, k: int, counting: str) -> Figures:
-    """The largest F of a completion to any other. Pieces are of as many stories: so beside them stands, for each number
-    of a sample, the completion of every prompt that has it."""
+def to_each_other(completions: Texts, pieces: Texts, k: int, counting: str) -> Figures:
+    """The largest F of a text to any other: of all completions; and, to compare with pieces of as many stories, of one
+    completion of every prompt at a time."""
 
     def to_others(texts: list[np.ndarray]) -> np.ndarray:
         return search(texts, Stream.of(texts), k, counting, leave_out_own=True).f
 
-    figures: Figures = {}
-    if len(completions.words) > 1:
-        figures["any_other_f"] = Values(to_others(completions.words), completions.clusters), None
     columns = []
     for texts in (completions, pieces):
-        f = np.full(len(samples), np.nan)
-        for sample in np.unique(samples):
-            together = np.flatnonzero(samples == sample)
-            if len(together) > 1:
-                f[together] = to_others([texts.words[i] for i in together])
+        f = np.full(len(texts.words), np.nan)
+        for sample in np.unique(texts.samples):
+            of_sample = np.flatnonzero(texts.samples == sample)
+            together = of_sample[np.unique(texts.clusters[of_sample], return_index=True)[1]]
+            f[together] = to_others([texts.words[i] for i in together]) if len(together) > 1 else np.nan
         columns.append(Values(f, texts.clusters))
-    if not np.isnan(columns[0].values).all():
-        figures["other_prompt_f"] = tuple(columns)
-    return figures
+    figures: Figures = {"any_other_f": (Values(to_others(completions.words), completions.clusters), None)}
+    return figures if np.isnan(columns[0].values).all() else figures | {"other_prompt_f": tuple(columns)}
 
 
 def masks(stories: Stories, texts: list[np.ndarray]) -> np.ndarray:
-    """(ids,) classes: all names are one word, all nouns of stories.py's headers another, and every other word itself."""
+    """(ids,) classes: all names are one word, all nouns of stories.py's headers another, every other word is itself.
+
+    Words that the training set lacks count as names: nearly all that a model makes up are.
+    """
     nouns = {form for noun in NOUNS for form in (noun, plural(noun))}
-    classes = np.arange(max(stories.stream.n_ids, *(int(text.max(initial=0)) + 1 for text in texts)))
-    for words in (stories.names, nouns - stories.names):
-        ids = [stories.vocabulary[word] for word in words if word in stories.vocabulary]
-        classes[ids] = min(ids, default=0)
+    n_ids = stories.stream.n_ids
+    classes = np.arange(max(n_ids, *(int(text.max(initial=0)) + 1 for text in texts)) + 2)
+    name, noun = classes[-2:]
+    classes[n_ids:-2] = name
+    for words, mask in ((nouns, noun), (stories.names, name)):
+        classes[[i for word in words if (i := stories.vocabulary.get(word, n_ids)) < n_ids]] = mask
     return classes
 
 
@@ -214,8 +217,8 @@ MIN_WORDS = 20  # of a flagged text: stories share phrases
 
 
 def kinds_of(found: Overlaps, masked: Overlaps | None, threshold: float) -> np.ndarray:
-    """(texts,) of KINDS or "". A copy stands word for word in a training story. Of a near copy this share of k-grams, at
-    least, stands in one story; of a template so many do when names and nouns are masked."""
+    """(texts,) of KINDS or "". A copy stands word for word in a training story. Of a near copy the share of k-grams in
+    one training story reaches the threshold; of a template it does when names and nouns are masked."""
     kinds = np.full(len(found.f), "", dtype="<U9")
     if masked:
         kinds[masked.precision >= threshold] = "template"
@@ -226,7 +229,9 @@ def kinds_of(found: Overlaps, masked: Overlaps | None, threshold: float) -> np.n
 
 
 def side_by_side(left: str, right: str, width: int = 58) -> str:
-    columns = [[line for part in text.splitlines() for line in textwrap.wrap(part, width)] for text in (left, right)]
+    columns = [
+        [line for part in text.strip().splitlines() for line in textwrap.wrap(part, width)] for text in (left, right)
+    ]
     return "\n".join(f"{a:{width}} | {b}".rstrip() for a, b in zip_longest(*columns, fillvalue=""))
 
 
@@ -272,7 +277,8 @@ def report(run: Path, directory: Path, settings: Settings) -> Report:
     rows = read_completions(run / "samples.jsonl")
     stories = open_stories(directory, settings.tokens)
     texts, k, counting = [row["completion"] for row in rows], settings.k, settings.counting
-    completions = Texts(stories.encode(texts), np.array([row["prompt_index"] for row in rows]))
+    prompts, samples = (np.array([row[name] for row in rows]) for name in ("prompt_index", "sample_index"))
+    completions = Texts(stories.encode(texts), prompts, samples)
     if not any(map(len, completions.words)):
         raise ValueError(f"{run / 'samples.jsonl'}: no completion has a word in it")
     pieces = held_out(directory, stories, completions)
@@ -282,23 +288,21 @@ def report(run: Path, directory: Path, settings: Settings) -> Report:
     masked = None if settings.tokens else search(both, stories.stream, k, counting, classes, doing="templates")
     kinds = kinds_of(found, masked, settings.threshold)
 
-    figures = to_endings(rows, stories, k, counting)
-    figures |= to_each_other(completions, np.array([row["sample_index"] for row in rows]), pieces, k, counting)
     n = len(rows)
-    columns = []
-    for clusters, part in ((completions.clusters, slice(n)), (pieces.clusters, slice(n, None))):
-        column = to_training(found, clusters, part)
-        columns.append(column | {kind: Values((kinds[part] == kind).astype(float), clusters) for kind in KINDS})
-    figures |= {name: (values, columns[1][name]) for name, values in columns[0].items()}
+    figures = to_endings(rows, stories, k, counting) | to_each_other(completions, pieces, k, counting)
+    beside = to_training(found, pieces.clusters, slice(n, None))
+    figures |= {name: (ours, beside[name]) for name, ours in to_training(found, prompts, slice(n)).items()}
 
     details = details_of(rows, completions, stories, found, masked, kinds)
     facts = dict(run=str(run), data=str(directory), training_stories=len(stories), completions=n)
-    facts |= dict(prompts=len(set(completions.clusters)), held_out_stories=len(set(pieces.clusters)))
-    facts |= vars(settings) | dict(figures={name: in_figures(*columns) for name, columns in figures.items()})
-    return Report(run, facts | dict(details=details), figures, flagged_text(run, details, texts, stories, k))
+    facts |= dict(prompts=len(set(prompts)), held_out_stories=len(set(pieces.clusters))) | vars(settings)
+    flagged = {kind: [int((part == kind).sum()) for part in (kinds[:n], kinds[n:])] for kind in KINDS}
+    facts |= dict(flagged={kind: dict(zip(("completions", "beside"), counts)) for kind, counts in flagged.items()})
+    facts |= dict(figures={name: with_intervals(*columns) for name, columns in figures.items()}, details=details)
+    return Report(run, facts, figures, flagged_text(run, details, texts, stories, k))
 
 
-def in_figures(completions: Values, beside: Values | None) -> dict:
+def with_intervals(completions: Values, beside: Values | None) -> dict:
     """Means with 95 % intervals, and that of the difference."""
     ours = means(completions)
     if beside is None:
@@ -355,9 +359,6 @@ TITLES = {
     "share_4": "... of 4-grams",
     "share_8": "... of 8-grams",
     "span": "longest span in the training set, words",
-    "copy": "flagged as copy",
-    "near copy": "... as near copy",
-    "template": "... as template",
 }
 
 
@@ -375,6 +376,9 @@ def print_table(facts: dict) -> None:
                 for x in facts["figures"][name].values()
             ]
             print(f"{title:40}" + "".join(f"{cell:24}" for cell in cells).rstrip())
+    for kind, counts in facts["flagged"].items():
+        cells = [f"{count:,} of {facts['completions']:,}" for count in counts.values()]
+        print(f"{'flagged: ' + kind:40}{cells[0]:24}{cells[1]}")
     print("* beside it: other stories' endings with that ending")
 
 
@@ -394,7 +398,8 @@ def plot(path: Path, reports: list[Report]) -> None:
     for axes, (name, title) in zip(panels, PANELS.items()):
         figures = {i: report.figures[name] for i, report in enumerate(reports) if name in report.figures}
         everything = np.concatenate([[0.0, 0.01], *(x.values for columns in figures.values() for x in columns)])
-        bins = np.linspace(0, np.nanmax(everything), 41)
+        step = np.nanmax(everything) / 40
+        bins = np.arange(0, 41) * step if name != "span" else np.arange(-0.5, 41 * np.ceil(step), np.ceil(step))
         for i, columns in figures.items():
             for column, style in zip(columns, (dict(histtype="step", linewidth=1.8), dict(alpha=0.2))):
                 values = column.values[~np.isnan(column.values)]
@@ -466,8 +471,7 @@ def write(args: argparse.Namespace) -> None:
     if len(reports) > 1:
         pictures = str(run.parent / "rouge.png")
         plot(run.parent / "rouge.png", reports)
-    last = reports[-1]
-    n = sum(row["flag"] != "" for row in last.facts["details"])
+    n = sum(counts["completions"] for counts in reports[-1].facts["flagged"].values())
     print(
         f"wrote rouge.json, rouge.png and flagged.txt ({n} flagged); next: look at {pictures}, read {run}/flagged.txt"
     )
