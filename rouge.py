@@ -178,7 +178,7 @@ def to_each_other(completions: Texts, pieces: Texts, k: int, counting: str) -> F
             f[together] = to_others([texts.words[i] for i in together]) if len(together) > 1 else np.nan
         columns.append(Values(f, texts.clusters))
     figures: Figures = {"any_other_f": (Values(to_others(completions.words), completions.clusters), None)}
-    return figures if np.isnan(columns[0].values).all() else figures | {"other_prompt_f": tuple(columns)}
+    return figures | {"other_prompt_f": tuple(columns)}
 
 
 def masks(stories: Stories, texts: list[np.ndarray]) -> np.ndarray:
@@ -298,6 +298,7 @@ def report(run: Path, directory: Path, settings: Settings) -> Report:
     facts |= dict(prompts=len(set(prompts)), held_out_stories=len(set(pieces.clusters))) | vars(settings)
     flagged = {kind: [int((part == kind).sum()) for part in (kinds[:n], kinds[n:])] for kind in KINDS}
     facts |= dict(flagged={kind: dict(zip(("completions", "beside"), counts)) for kind, counts in flagged.items()})
+    figures = {name: columns for name, columns in figures.items() if not np.isnan(columns[0].values).all()}
     facts |= dict(figures={name: with_intervals(*columns) for name, columns in figures.items()}, details=details)
     return Report(run, facts, figures, flagged_text(run, details, texts, stories, k))
 
@@ -405,14 +406,14 @@ def plot(path: Path, reports: list[Report]) -> None:
                 values = column.values[~np.isnan(column.values)]
                 axes.hist(values, bins, weights=np.full(len(values), 100 / len(values)), color=f"C{i}", **style)
         axes.set(xlabel=title, ylabel="texts (%)")
-    ks = np.arange(1, K_MAX + 1)
     for i, report in enumerate(reports):
+        ks = [k for k in range(1, K_MAX + 1) if f"share_{k}" in report.figures]
         for column, style in (("completions", dict(marker="o", label=report.run)), ("beside", dict(linestyle="--"))):
             shares = [report.facts["figures"][f"share_{k}"][column] for k in ks]
             last.plot(ks, [100 * share["mean"] for share in shares], color=f"C{i}", **style)
             low, high = ([100 * share[end] for share in shares] for end in ("low", "high"))
             last.fill_between(ks, low, high, color=f"C{i}", alpha=0.2, linewidth=0)
-    last.set(xlabel="k", ylabel="k-grams that stand in the training set (%)", ylim=(0, 103), xticks=ks)
+    last.set(xlabel="k", ylabel="k-grams that stand in the training set (%)", ylim=(0, 103))
     last.legend(title="lines: completions\npale, dashed: held-out stories")
     image = io.BytesIO()
     picture.savefig(image, dpi=120, format="png")
