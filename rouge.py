@@ -126,8 +126,9 @@ def read_completions(path: Path) -> list[dict]:
     return [rows[key] for key in sorted(rows)]
 
 
-def held_out(directory: Path, stories: Stories, completions: Texts) -> Texts:
-    """For each completion, as many words from the end of a validation story: of the next one that is long enough."""
+def held_out(directory: Path, stories: Stories, completions: Texts, begin: list[int]) -> Texts:
+    """For each completion, as many words of a validation story, from the same place in it, as far as it is that long:
+    `begin` says behind how many words of its story a completion begins."""
     tokens = load_tokens(directory, "val")
     ends = np.flatnonzero(tokens == stories.tokenizer.end_of_text)[: len(completions.words)]
     words = stories.encode([stories.tokenizer.decode(tokens[a:b]) for a, b in zip(np.append(0, ends[:-1] + 1), ends)])
@@ -138,7 +139,8 @@ def held_out(directory: Path, stories: Stories, completions: Texts) -> Texts:
         while len(words[story % len(words)]) < n:
             story += 1
         clusters[i] = story % len(words)
-        pieces[i] = words[clusters[i]][len(words[clusters[i]]) - n :]
+        start = min(begin[i], len(words[clusters[i]]) - n)
+        pieces[i] = words[clusters[i]][start : start + n]
     return Texts(pieces, clusters, completions.samples)
 
 
@@ -278,10 +280,12 @@ def report(run: Path, directory: Path, settings: Settings) -> Report:
     stories = open_stories(directory, settings.tokens)
     texts, k, counting = [row["completion"] for row in rows], settings.k, settings.counting
     prompts, samples = (np.array([row[name] for row in rows]) for name in ("prompt_index", "sample_index"))
-    completions = Texts(stories.encode(texts), prompts, samples)
+    one_prompt = len(set(prompts)) == 1  # then each completion is a draw of its own
+    completions = Texts(stories.encode(texts), samples if one_prompt else prompts, samples)
     if not any(map(len, completions.words)):
         raise ValueError(f"{run / 'samples.jsonl'}: no completion has a word in it")
-    pieces = held_out(directory, stories, completions)
+    prompt_words = [len(words) for words in stories.encode([row.get("prompt", "") for row in rows])]
+    pieces = held_out(directory, stories, completions, prompt_words)
     both = completions.words + pieces.words
     found = search(both, stories.stream, k, counting, doing="training stories")
     classes = None if settings.tokens else masks(stories, both)
@@ -291,7 +295,7 @@ def report(run: Path, directory: Path, settings: Settings) -> Report:
     n = len(rows)
     figures = to_endings(rows, stories, k, counting) | to_each_other(completions, pieces, k, counting)
     beside = to_training(found, pieces.clusters, slice(n, None))
-    figures |= {name: (ours, beside[name]) for name, ours in to_training(found, prompts, slice(n)).items()}
+    figures |= {name: (ours, beside[name]) for name, ours in to_training(found, completions.clusters, slice(n)).items()}
 
     details = details_of(rows, completions, stories, found, masked, kinds)
     facts = dict(run=str(run), data=str(directory), training_stories=len(stories), completions=n)
@@ -364,10 +368,10 @@ TITLES = {
 
 
 def print_table(facts: dict) -> None:
-    what = f"{facts['completions']:,} completions of {facts['prompts']:,} prompts"
-    unit = "tokens" if facts["tokens"] else "words"
+    drawn, unit = "completions" if facts["prompts"] == 1 else "prompts", "tokens" if facts["tokens"] else "words"
+    what = f"{facts['completions']:,} completions (prompts: {facts['prompts']:,})"
     print(f"\n{facts['run']}: {what}, {facts['training_stories']:,} training stories of {facts['data']}")
-    print(f"ROUGE-{facts['k']} of {unit}, {facts['counting']}; means, with 95 % intervals by bootstrap over prompts")
+    print(f"ROUGE-{facts['k']} of {unit}, {facts['counting']}; means, with 95 % intervals by bootstrap over {drawn}\n")
     print(f"{'':40}{'completions':24}{'held-out stories':24}{'difference':24}")
     for name, title in TITLES.items():
         if name in facts["figures"]:
@@ -380,7 +384,8 @@ def print_table(facts: dict) -> None:
     for kind, counts in facts["flagged"].items():
         cells = [f"{count:,} of {facts['completions']:,}" for count in counts.values()]
         print(f"{'flagged: ' + kind:40}{cells[0]:24}{cells[1]}")
-    print("* beside it: other stories' endings with that ending")
+    if "ending_f" in facts["figures"]:
+        print("* beside it: other stories' endings with that ending")
 
 
 PANELS = {
@@ -394,9 +399,12 @@ PANELS = {
 
 def plot(path: Path, reports: list[Report]) -> None:
     """Each run in a colour: its completions as a line, what stands beside them as a pale area."""
+    titles = {name: title for name, title in PANELS.items() if any(name in report.figures for report in reports)}
     picture = Figure(figsize=(13, 7.5), layout="constrained")
-    *panels, last = picture.subplots(2, 3).flat
-    for axes, (name, title) in zip(panels, PANELS.items()):
+    *panels, last = picture.subplots(2, len(titles) // 2 + 1).flat
+    for axes in panels[len(titles) :]:
+        axes.set_axis_off()
+    for axes, (name, title) in zip(panels, titles.items()):
         figures = {i: report.figures[name] for i, report in enumerate(reports) if name in report.figures}
         everything = np.concatenate([[0.0, 0.01], *(x.values for columns in figures.values() for x in columns)])
         step = np.nanmax(everything) / 40
@@ -414,7 +422,7 @@ def plot(path: Path, reports: list[Report]) -> None:
             low, high = ([100 * share[end] for share in shares] for end in ("low", "high"))
             last.fill_between(ks, low, high, color=f"C{i}", alpha=0.2, linewidth=0)
     last.set(xlabel="k", ylabel="k-grams that stand in the training set (%)", ylim=(0, 103))
-    last.legend(title="lines: completions\npale, dashed: held-out stories")
+    picture.legend(loc="outside upper center", ncols=4, title="lines: completions; pale, dashed: held-out stories")
     image = io.BytesIO()
     picture.savefig(image, dpi=120, format="png")
     write_whole(path, image.getvalue())

@@ -186,17 +186,19 @@ def test_copies_are_flagged_with_their_story_beside_them(run, corpus, rouge_py):
     assert training[5].startswith(right.strip())
 
 
-def test_held_out_pieces_are_as_long_as_the_completions(run, corpus):
+def test_held_out_pieces_are_as_long_and_from_the_same_place(run, corpus):
     data, _, validation = corpus
     training = open_stories(data)
     rows = rouge.read_completions(run / "samples.jsonl")
     prompts, samples = (np.array([row[name] for row in rows]) for name in ("prompt_index", "sample_index"))
     completions = rouge.Texts(training.encode([row["completion"] for row in rows]), prompts, samples)
-    pieces = rouge.held_out(data, training, completions)
+    begin = [len(words(row["prompt"])) for row in rows]
+    pieces = rouge.held_out(data, training, completions, begin)
     endings = training.encode(validation)
-    for completion, piece, story in zip(completions.words, pieces.words, pieces.clusters):
+    for completion, piece, story, place in zip(completions.words, pieces.words, pieces.clusters, begin):
         assert len(piece) == len(completion)
-        assert (piece == endings[story][len(endings[story]) - len(piece) :]).all()
+        place = min(place, len(endings[story]) - len(piece))
+        assert (piece == endings[story][place : place + len(piece)]).all()
     assert all(len(set(pieces.clusters[samples == sample])) == 20 for sample in range(3))
 
 
