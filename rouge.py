@@ -103,6 +103,7 @@ def interval(means: np.ndarray) -> dict:
 
 # ---- What is compared ----
 
+FORMAT = 1  # of rouge.json
 K_MAX = 8  # the share of k-grams that stand in the training set is reported up to here
 OTHERS = 10  # stories' endings that each true ending is compared with
 
@@ -114,6 +115,7 @@ class Texts:
     words: list[np.ndarray]
     clusters: np.ndarray  # (n,) the prompt of each completion, the story of each held-out piece
     samples: np.ndarray  # (n,) which of its prompt's completions it is, or is put beside
+    begin: np.ndarray  # (n,) how many words of its story stand before it
 
 
 Figures = dict[str, tuple[Values, Values | None]]  # of the completions, of what is put beside them
@@ -126,22 +128,29 @@ def read_completions(path: Path) -> list[dict]:
     return [rows[key] for key in sorted(rows)]
 
 
-def held_out(directory: Path, stories: Stories, completions: Texts, begin: list[int]) -> Texts:
-    """For each completion, as many words of a validation story, from the same place in it, as far as it is that long:
-    `begin` says behind how many words of its story a completion begins."""
+def texts_of(rows: list[dict], stories: Stories) -> Texts:
+    prompts, samples = (np.array([row[name] for row in rows]) for name in ("prompt_index", "sample_index"))
+    clusters = prompts if len(set(prompts)) > 1 else samples  # of one prompt, each completion is a draw of its own
+    begin = np.array([len(words) for words in stories.encode([row.get("prompt") or "" for row in rows])])
+    return Texts(stories.encode([row["completion"] for row in rows]), clusters, samples, begin)
+
+
+def held_out(directory: Path, stories: Stories, completions: Texts) -> Texts:
+    """For each completion a piece of a validation story, the next that has as many words: from the same place in it,
+    or from as near to it as the story's length allows."""
     tokens = load_tokens(directory, "val")
     ends = np.flatnonzero(tokens == stories.tokenizer.end_of_text)[: len(completions.words)]
     words = stories.encode([stories.tokenizer.decode(tokens[a:b]) for a, b in zip(np.append(0, ends[:-1] + 1), ends)])
     longest, story = max(map(len, words)), -1
-    pieces, clusters = completions.words.copy(), completions.clusters.copy()
+    pieces = Texts(*(column.copy() for column in vars(completions).values()))
     for i in np.lexsort((completions.clusters, completions.samples)):  # so that pieces of one sample differ
-        n, story = min(len(pieces[i]), longest), story + 1
+        n, story = min(len(completions.words[i]), longest), story + 1
         while len(words[story % len(words)]) < n:
             story += 1
-        clusters[i] = story % len(words)
-        start = min(begin[i], len(words[clusters[i]]) - n)
-        pieces[i] = words[clusters[i]][start : start + n]
-    return Texts(pieces, clusters, completions.samples)
+        pieces.clusters[i] = story % len(words)
+        pieces.begin[i] = min(completions.begin[i], len(words[story % len(words)]) - n)
+        pieces.words[i] = words[story % len(words)][pieces.begin[i] : pieces.begin[i] + n]
+    return pieces
 
 
 def to_endings(rows: list[dict], stories: Stories, k: int, counting: str) -> Figures:
@@ -239,19 +248,16 @@ def side_by_side(left: str, right: str, width: int = 58) -> str:
 
 def flagged_text(run: Path, details: list[dict], completions: list[str], stories: Stories, k: int) -> str:
     """The flagged completions, copies first, each beside the story that it is like."""
-    says = {
-        "copy": "all {words} words stand in training story {story}",
-        "near copy": f"{{share:.0%}} of its {k}-grams stand in training story {{story}}",
-        "template": f"with names and nouns masked, {{share:.0%}} of its {k}-grams stand in training story {{story}}",
-    }
-    flagged = [row | dict(text=text) for row, text in zip(details, completions) if row["flag"]]
-    flagged.sort(key=lambda row: (KINDS.index(row["flag"]), -row["flag_share"]))
-    counts = ", ".join(f"{sum(row['flag'] == kind for row in flagged)} {kind}" for kind in KINDS)
+    flagged = [(row, text) for row, text in zip(details, completions) if row["flag"]]
+    flagged.sort(key=lambda pair: (KINDS.index(pair[0]["flag"]), -pair[0]["flag_share"]))
+    counts = ", ".join(f"{sum(row['flag'] == kind for row, _ in flagged)} {kind}" for kind in KINDS)
     parts = [f"{run}: {len(flagged)} of {len(details)} completions are flagged ({counts})."]
-    for row in flagged:
-        what = says[row["flag"]].format(words=row["words"], share=row["flag_share"], story=row["flag_story"])
-        parts.append(f"Prompt {row['prompt_index']}, completion {row['sample_index']}, {row['flag']}: {what}")
-        parts.append(side_by_side(row["text"], stories.text(row["flag_story"])))
+    for row, text in flagged:
+        what = f"all {row['words']} words" if row["flag"] == "copy" else f"{row['flag_share']:.0%} of its {k}-grams"
+        what += " (names and nouns masked)" if row["flag"] == "template" else ""
+        who = f"Prompt {row['prompt_index']}, completion {row['sample_index']}, {row['flag']}"
+        parts.append(f"{who}: {what} stand in training story {row['flag_story']}")
+        parts.append(side_by_side(text, stories.text(row["flag_story"])))
     return "\n\n".join(parts) + "\n"
 
 
@@ -278,33 +284,40 @@ def report(run: Path, directory: Path, settings: Settings) -> Report:
     """All that there is to say of out/<run>/samples.jsonl and the training set in data/<name>/."""
     rows = read_completions(run / "samples.jsonl")
     stories = open_stories(directory, settings.tokens)
-    texts, k, counting = [row["completion"] for row in rows], settings.k, settings.counting
-    prompts, samples = (np.array([row[name] for row in rows]) for name in ("prompt_index", "sample_index"))
-    one_prompt = len(set(prompts)) == 1  # then each completion is a draw of its own
-    completions = Texts(stories.encode(texts), samples if one_prompt else prompts, samples)
+    completions = texts_of(rows, stories)
     if not any(map(len, completions.words)):
         raise ValueError(f"{run / 'samples.jsonl'}: no completion has a word in it")
-    prompt_words = [len(words) for words in stories.encode([row.get("prompt", "") for row in rows])]
-    pieces = held_out(directory, stories, completions, prompt_words)
+    pieces = held_out(directory, stories, completions)
+    n, k, counting, masked = len(rows), settings.k, settings.counting, None
     both = completions.words + pieces.words
     found = search(both, stories.stream, k, counting, doing="training stories")
-    classes = None if settings.tokens else masks(stories, both)
-    masked = None if settings.tokens else search(both, stories.stream, k, counting, classes, doing="templates")
+    if not settings.tokens:
+        masked = search(both, stories.stream, k, counting, masks(stories, both), doing="templates")
     kinds = kinds_of(found, masked, settings.threshold)
 
-    n = len(rows)
     figures = to_endings(rows, stories, k, counting) | to_each_other(completions, pieces, k, counting)
     beside = to_training(found, pieces.clusters, slice(n, None))
     figures |= {name: (ours, beside[name]) for name, ours in to_training(found, completions.clusters, slice(n)).items()}
-
-    details = details_of(rows, completions, stories, found, masked, kinds)
-    facts = dict(run=str(run), data=str(directory), training_stories=len(stories), completions=n)
-    facts |= dict(prompts=len(set(prompts)), held_out_stories=len(set(pieces.clusters))) | vars(settings)
-    flagged = {kind: [int((part == kind).sum()) for part in (kinds[:n], kinds[n:])] for kind in KINDS}
-    facts |= dict(flagged={kind: dict(zip(("completions", "beside"), counts)) for kind, counts in flagged.items()})
     figures = {name: columns for name, columns in figures.items() if not np.isnan(columns[0].values).all()}
-    facts |= dict(figures={name: with_intervals(*columns) for name, columns in figures.items()}, details=details)
-    return Report(run, facts, figures, flagged_text(run, details, texts, stories, k))
+    details = details_of(rows, completions, stories, found, masked, kinds)
+    facts = dict(
+        format=FORMAT,
+        run=str(run),
+        data=str(directory),
+        training_stories=len(stories),
+        completions=n,
+        prompts=len({row["prompt_index"] for row in rows}),
+        held_out_stories=len(set(pieces.clusters)),
+        settings=vars(settings),
+        figures={name: with_intervals(*columns) for name, columns in figures.items()},
+        flagged={
+            kind: dict(completions=int(np.sum(kinds[:n] == kind)), beside=int(np.sum(kinds[n:] == kind)))
+            for kind in KINDS
+        },
+        details=details,
+    )
+    flagged = flagged_text(run, details, [row["completion"] for row in rows], stories, k)
+    return Report(run, facts, figures, flagged)
 
 
 def with_intervals(completions: Values, beside: Values | None) -> dict:
@@ -368,10 +381,12 @@ TITLES = {
 
 
 def print_table(facts: dict) -> None:
-    drawn, unit = "completions" if facts["prompts"] == 1 else "prompts", "tokens" if facts["tokens"] else "words"
+    settings = facts["settings"]
+    unit, drawn = "tokens" if settings["tokens"] else "words", "prompts" if facts["prompts"] > 1 else "completions"
     what = f"{facts['completions']:,} completions (prompts: {facts['prompts']:,})"
     print(f"\n{facts['run']}: {what}, {facts['training_stories']:,} training stories of {facts['data']}")
-    print(f"ROUGE-{facts['k']} of {unit}, {facts['counting']}; means, with 95 % intervals by bootstrap over {drawn}\n")
+    how = f"ROUGE-{settings['k']} of {unit}, {settings['counting']}"
+    print(f"{how}; means, with 95 % intervals by bootstrap over {drawn}\n")
     print(f"{'':40}{'completions':24}{'held-out stories':24}{'difference':24}")
     for name, title in TITLES.items():
         if name in facts["figures"]:
@@ -407,8 +422,9 @@ def plot(path: Path, reports: list[Report]) -> None:
     for axes, (name, title) in zip(panels, titles.items()):
         figures = {i: report.figures[name] for i, report in enumerate(reports) if name in report.figures}
         everything = np.concatenate([[0.0, 0.01], *(x.values for columns in figures.values() for x in columns)])
-        step = np.nanmax(everything) / 40
-        bins = np.arange(0, 41) * step if name != "span" else np.arange(-0.5, 41 * np.ceil(step), np.ceil(step))
+        largest = np.nanmax(everything)
+        step = np.ceil(largest / 40)  # of words
+        bins = np.arange(-0.5, largest + step, step) if name == "span" else np.linspace(0, largest, 41)
         for i, columns in figures.items():
             for column, style in zip(columns, (dict(histtype="step", linewidth=1.8), dict(alpha=0.2))):
                 values = column.values[~np.isnan(column.values)]
@@ -422,7 +438,8 @@ def plot(path: Path, reports: list[Report]) -> None:
             low, high = ([100 * share[end] for share in shares] for end in ("low", "high"))
             last.fill_between(ks, low, high, color=f"C{i}", alpha=0.2, linewidth=0)
     last.set(xlabel="k", ylabel="k-grams that stand in the training set (%)", ylim=(0, 103))
-    picture.legend(loc="outside upper center", ncols=4, title="lines: completions; pale, dashed: held-out stories")
+    title = f"ROUGE-{reports[0].facts['settings']['k']}. Lines: completions; pale, dashed: held-out stories"
+    picture.legend(loc="outside upper center", ncols=4, title=title)
     image = io.BytesIO()
     picture.savefig(image, dpi=120, format="png")
     write_whole(path, image.getvalue())
@@ -475,15 +492,13 @@ def write(args: argparse.Namespace) -> None:
         print_table(reports[-1].facts)
         write_json(run / "rouge.json", reports[-1].facts)
         write_whole(run / "flagged.txt", reports[-1].flagged.encode())
-        plot(run / "rouge.png", reports[-1:])
-    pictures = str(run / "rouge.png")
+        picture = run / "rouge.png"
+        plot(picture, reports[-1:])
     if len(reports) > 1:
-        pictures = str(run.parent / "rouge.png")
-        plot(run.parent / "rouge.png", reports)
+        picture = run.parent / "rouge.png"
+        plot(picture, reports)
     n = sum(counts["completions"] for counts in reports[-1].facts["flagged"].values())
-    print(
-        f"wrote rouge.json, rouge.png and flagged.txt ({n} flagged); next: look at {pictures}, read {run}/flagged.txt"
-    )
+    print(f"wrote rouge.json, rouge.png and flagged.txt ({n} flagged); next: look at {picture}, read {run}/flagged.txt")
 
 
 if __name__ == "__main__":

@@ -190,16 +190,15 @@ def test_held_out_pieces_are_as_long_and_from_the_same_place(run, corpus):
     data, _, validation = corpus
     training = open_stories(data)
     rows = rouge.read_completions(run / "samples.jsonl")
-    prompts, samples = (np.array([row[name] for row in rows]) for name in ("prompt_index", "sample_index"))
-    completions = rouge.Texts(training.encode([row["completion"] for row in rows]), prompts, samples)
+    completions = rouge.texts_of(rows, training)
+    pieces = rouge.held_out(data, training, completions)
     begin = [len(words(row["prompt"])) for row in rows]
-    pieces = rouge.held_out(data, training, completions, begin)
     endings = training.encode(validation)
     for completion, piece, story, place in zip(completions.words, pieces.words, pieces.clusters, begin):
         assert len(piece) == len(completion)
         place = min(place, len(endings[story]) - len(piece))
         assert (piece == endings[story][place : place + len(piece)]).all()
-    assert all(len(set(pieces.clusters[samples == sample])) == 20 for sample in range(3))
+    assert all(len(set(pieces.clusters[pieces.samples == sample])) == 20 for sample in range(3))
 
 
 def test_planted_copies_are_found(corpus, rouge_py, tmp_path):
