@@ -140,7 +140,9 @@ def write_words(new: Path, tokens: np.ndarray, tokenizer: Tokenizer) -> dict:
     <|endoftext|>, there are up to its end. -> {"vocabulary": words in the order of their ids, "names": [...]}"""
     reader = (NativeReader if native.library("words") else PythonReader)(tokenizer)
     n_words = start = 0
-    bar = tqdm(desc=f"reading words of {new.parent.parent}", total=len(tokens), unit="token", unit_scale=True, delay=1)
+    bar = tqdm(
+        desc=f"reading words of {new.parent.parent}", total=len(tokens), unit="token", unit_scale=True, disable=None
+    )
     with (new / "words.bin").open("wb") as words_file, (new / "ends.bin").open("wb") as ends_file, bar:
         for block, token_ends in blocks_of_stories(tokens, tokenizer.end_of_text):
             ids, ends = reader.read(block, token_ends)

@@ -280,9 +280,10 @@ class Report:
     flagged: str
 
 
-def report(run: Path, directory: Path, settings: Settings) -> Report:
-    """All that there is to say of out/<run>/samples.jsonl and the training set in data/<name>/."""
+def report(run: Path, directory: Path | None, settings: Settings) -> Report:
+    """All that there is to say of out/<run>/samples.jsonl beside data/<name>/, which by default is the run's own."""
     rows = read_completions(run / "samples.jsonl")
+    directory = directory or data_of(run)
     stories = open_stories(directory, settings.tokens)
     completions = texts_of(rows, stories)
     if not any(map(len, completions.words)):
@@ -318,6 +319,12 @@ def report(run: Path, directory: Path, settings: Settings) -> Report:
     )
     flagged = flagged_text(run, details, [row["completion"] for row in rows], stories, k)
     return Report(run, facts, figures, flagged)
+
+
+def data_of(run: Path) -> Path:
+    if not (run / "ckpt.pt").exists():
+        raise ValueError(f"{run}: no run of train.py's; name the training set, as in --data data/tinystories")
+    return corpus_of(str(run))
 
 
 def with_intervals(completions: Values, beside: Values | None) -> dict:
@@ -464,12 +471,6 @@ def parse_arguments() -> argparse.Namespace:
     return args
 
 
-def data_of(run: Path) -> Path:
-    if not (run / "ckpt.pt").exists():
-        raise ValueError(f"{run}: no run of train.py's; name the training set, as in --data data/tinystories")
-    return corpus_of(str(run))
-
-
 def main() -> None:
     args = parse_arguments()
     sys.stdout.reconfigure(errors="replace")
@@ -488,7 +489,7 @@ def write(args: argparse.Namespace) -> None:
     settings = Settings(args.k, args.counting, args.tokens, args.threshold)
     reports = []
     for run in args.runs or [newest_run()]:
-        reports.append(report(run, args.data or data_of(run), settings))
+        reports.append(report(run, args.data, settings))
         print_table(reports[-1].facts)
         write_json(run / "rouge.json", reports[-1].facts)
         write_whole(run / "flagged.txt", reports[-1].flagged.encode())

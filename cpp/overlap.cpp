@@ -63,7 +63,7 @@ struct Search {
         }
     }
 
-    // grams (n): the k-grams of the texts that begin at each of the words, or -1. The longest matches go into `reached`.
+    // grams (n): the k-gram of the texts that begins at each of the words, or -1. The longest matches go into `reached`.
     // All words take a step down the trie together, as each would have to wait for the memory that it asks for.
     void match(long n, int64_t where) {
         nodes.resize(n);
