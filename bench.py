@@ -5,6 +5,7 @@ $ python bench.py sample           # generate() beside transformers.generate (pi
 $ python bench.py train            # a step of training beside transformers' GPTNeo, eager and compiled
 $ python bench.py loss --rounds 3  # how soon each recipe reaches a loss; needs data/sample (README, "ten minutes")
 $ python bench.py grade            # what 10,000 gradings take besides the judge's time
+$ python bench.py rouge            # 500 texts and every training story, beside rouge-score-rs; takes ten minutes
 $ python bench.py train --save     # and keep the result: bench/results.jsonl
 
 The last line is a JSON object; its ratios are ours / peer, above 1 is better. Nothing else should run meanwhile.
@@ -14,7 +15,9 @@ import argparse
 import asyncio
 import contextlib
 import csv
+import dataclasses
 import gc
+import hashlib
 import io
 import json
 import math
@@ -22,13 +25,16 @@ import multiprocessing
 import os
 import platform
 import re
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +43,9 @@ from tqdm import tqdm
 
 import endpoint
 import grade
+import index
+import overlap
+import prepare
 import sample
 import stories
 import train
@@ -147,7 +156,7 @@ def peak_memory(function: Callable[[str], None], directory: str) -> float:
         return pool.apply(peak_memory_here, (function, directory))
 
 
-def peak_memory_here(function: Callable[[str], None], directory: str) -> float:
+def peak_memory_here(function: Callable, directory: str | Path) -> float:
     function(directory)
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2**20
@@ -371,9 +380,105 @@ def bench_grade(rounds: int) -> tuple[dict, dict]:
     return {}, figures
 
 
+# ---- rouge: the nearest of all training stories, beside rouge-score-rs ----
+
+N_TEXTS, N_STORIES, GROWTH = 500, 100_000, (10_000, 100_000, 1_000_000)
+
+
+def write_first_stories(source: Path, directory: Path, n: int):
+    """The corpus with the first n training stories alone."""
+    meta, tokens = prepare.load_meta(source), prepare.load_tokens(source, "train")
+    tokens = tokens[: np.flatnonzero(tokens == len(meta["gpt2_ids"]))[n - 1] + 1]
+    facts = dict(stories=n, tokens=len(tokens), sha256=hashlib.sha256(tokens).hexdigest())
+    meta["splits"]["train"] |= facts
+    directory.mkdir()
+    tokens.tofile(directory / "train.bin")
+    shutil.copy(source / "val.bin", directory)
+    (directory / "meta.json").write_text(json.dumps(meta))
+
+
+def held_out_endings(directory: Path) -> list[str]:
+    return [prompt.reference for prompt in sample.evaluation_prompts(directory, N_TEXTS, cut=0.5)]
+
+
+def find_nearest(stories: index.Stories, texts: list[str]) -> np.ndarray:
+    return overlap.search(stories.encode(texts), stories.stream, k=2, counting="clipped").f
+
+
+def build_words(directory: Path) -> index.Stories:
+    shutil.rmtree(directory / "words", ignore_errors=True)
+    return index.open_stories(directory)
+
+
+def race(directory: Path, rounds: int) -> dict[str, float]:
+    """Pairs a second. The peer gets a sample of the pairs, in both of the ways that it has for many."""
+    from rouge_score_rs.rouge_scorer import RougeScorer  # a peer, not a dependency
+
+    scorer = RougeScorer(["rouge2"])
+    stories, texts = build_words(directory), held_out_endings(directory)
+    few = [stories.text(i) for i in range(400)]
+    pairs = list(zip(*((story, text) for text in texts for story in few)))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        contestants = {
+            "ours": lambda: find_nearest(stories, texts),
+            "building": lambda: build_words(directory),
+            "rouge-score-rs, score_batch": lambda: scorer.score_batch(*pairs),
+            "rouge-score-rs, score_multi": lambda: list(pool.map(partial(scorer.score_multi, few), texts)),
+        }
+        seconds = alternating_medians(contestants, rounds)
+        theirs = [best["rouge2"].fmeasure for best in pool.map(partial(scorer.score_multi, few), texts)]
+    first = dataclasses.replace(stories.stream, starts=stories.stream.starts[:400], ends=stories.stream.ends[:400])
+    assert np.allclose(find_nearest(dataclasses.replace(stories, stream=first), texts), theirs, rtol=0, atol=1e-12)
+    building = seconds.pop("building")
+    rates = {name: len(texts) * (len(stories) if name == "ours" else len(few)) / t for name, t in seconds.items()}
+    return rates | {"ours, building included": len(texts) * len(stories) / (seconds["ours"] + building)}
+
+
+def growth(directory: Path) -> dict[str, float]:
+    """What it takes to build and to read these stories' words, in a process of its own."""
+    figures = {}
+
+    def everything(directory: Path):
+        start = time.perf_counter()
+        build_words(directory)
+        built = time.perf_counter()
+        stories, texts = index.open_stories(directory), held_out_endings(directory)
+        opened = time.perf_counter()
+        find_nearest(stories, texts)
+        moments = dict(build=built - start, open=opened - built, search=time.perf_counter() - opened)
+        figures.update({f"{what}, seconds": value for what, value in moments.items()})
+
+    figures["peak MiB"] = peak_memory_here(everything, directory)
+    return figures | {"words on disk, MB": sum(path.stat().st_size for path in (directory / "words").iterdir()) / 1e6}
+
+
+def bench_rouge(rounds: int) -> tuple[dict, dict]:
+    """Built-in stories; the texts are second halves of held-out ones."""
+    figures = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        source = prepare.prepare_builtin(temporary, GROWTH[-1] + 3000, val_share=0.002, name="all")
+        for n in GROWTH:
+            write_first_stories(source, Path(temporary, f"{n}"), n)
+        rates = race(Path(temporary, f"{N_STORIES}"), rounds)
+        for n in GROWTH:
+            with multiprocessing.get_context("spawn").Pool(1) as process:
+                grown = process.apply(growth, (Path(temporary, f"{n}"),))
+            figures |= {f"{n:,} stories: {what}": value for what, value in grown.items()}
+    peer = max(rate for name, rate in rates.items() if name.startswith("rouge-score-rs"))
+    ratios = {"rouge-score-rs": rates["ours"] / peer}
+    ratios["rouge-score-rs_building_included"] = rates["ours, building included"] / peer
+    return ratios, {f"{name}, pairs/s": rate for name, rate in rates.items()} | figures
+
+
 # ---- The command line ----
 
-BENCHES = {"sample": bench_sample, "train": bench_train, "loss": bench_loss, "grade": bench_grade}
+BENCHES = {
+    "sample": bench_sample,
+    "train": bench_train,
+    "loss": bench_loss,
+    "grade": bench_grade,
+    "rouge": bench_rouge,
+}
 
 
 def hardware() -> str:
@@ -386,9 +491,8 @@ def hardware() -> str:
 
 
 def versions() -> dict[str, str]:
-    import transformers
-
-    return {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__}
+    peers = ("transformers", "rouge-score-rs")
+    return {"python": platform.python_version(), "torch": torch.__version__} | {name: version(name) for name in peers}
 
 
 def main():

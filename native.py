@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import torch
 
 SOURCES = Path(__file__).parent / "cpp"
@@ -66,5 +67,5 @@ def keep_freed_memory():
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def pointer(x: torch.Tensor) -> ctypes.c_void_p:
-    return ctypes.c_void_p(x.data_ptr())
+def pointer(x: torch.Tensor | np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(x.data_ptr() if isinstance(x, torch.Tensor) else x.ctypes.data)

@@ -240,9 +240,7 @@ def prepare(
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         restore(directory)
-        for leftover in directory.parent.glob(f".{directory.name}.tmp-*"):  # of killed runs, not of one at work
-            if time.time() - max(path.stat().st_mtime for path in [leftover, *leftover.rglob("*")]) > 3600:
-                shutil.rmtree(leftover, ignore_errors=True)
+        remove_leftovers(directory)
         if directory.exists() and not (directory / "meta.json").exists():
             raise DataError(f"{directory}: holds something else, which would be lost; choose another --name")
         with tempfile.TemporaryDirectory(prefix=f".{directory.name}.tmp-", dir=directory.parent) as temporary:
@@ -266,6 +264,13 @@ def prepare(
             install(new, directory)
     except OSError as error:
         raise DataError(f"{error.filename or directory}: {error.strerror}; make room or change --data_dir") from None
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Removes what killed runs had begun to write for `directory`, but not what one at work does."""
+    for leftover in directory.parent.glob(f".{directory.name}.tmp-*"):
+        if time.time() - max(path.stat().st_mtime for path in [leftover, *leftover.rglob("*")]) > 3600:
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def install(new: Path, directory: Path) -> None:

@@ -22,7 +22,7 @@ def test_without_a_compiler_there_is_no_library(monkeypatch, tmp_path):
 
 
 @needs_compiler
-@pytest.mark.parametrize("name", ["attention", "decode"])
+@pytest.mark.parametrize("name", ["attention", "decode", "overlap", "words"])
 def test_it_is_built_once_and_never_half(tmp_path, name):
     source, cache = native.SOURCES / f"{name}.cpp", tmp_path / "cache"
     built = native.build("g++", source, cache)

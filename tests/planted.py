@@ -1,0 +1,103 @@
+"""
+Does rouge.py find copies? Plants some among the honest completions of a run: recall and false alarms.
+
+$ python tests/planted.py out/cpu_8m                    # writes out/cpu_8m-planted/, as rouge.py does
+"""
+
+import json
+import random
+import re
+import sys
+from pathlib import Path
+
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT))
+
+import rouge
+from index import Stories, open_stories
+from sample import cut_story, write_rows
+from stories import NAMES, NOUNS
+
+EACH = 100  # planted of each kind
+
+
+def exchange(text: str, words: set[str], others: list[str], rng: random.Random) -> str:
+    """Every one of these words, wherever it stands, for the same one of the others."""
+    partner: dict[str, str] = {}
+
+    def other(match: re.Match) -> str:
+        word = match[0].lower()
+        if word not in words:
+            return match[0]
+        new = partner.setdefault(word, rng.choice(others).lower())
+        return new.capitalize() if match[0][0].isupper() else new
+
+    return re.sub("[A-Za-z]+", other, text)
+
+
+def shuffled(parts: list[str], rng: random.Random) -> str:
+    return " ".join(rng.sample(parts, len(parts)))
+
+
+def kinds_of_copies(stories: Stories, seed: int = 0) -> dict:
+    """What is done to the second half of a training story, before it is planted."""
+    rng = random.Random(seed)
+    names, nouns = set(stories.names), set(NOUNS)
+    words = sorted(stories.vocabulary)
+
+    def rename(text: str) -> str:
+        return exchange(text, names, sorted(names), rng)
+
+    def some(text: str) -> str:
+        return re.sub("[A-Za-z]+", lambda m: rng.choice(words) if rng.random() < 0.1 else m[0], text)
+
+    return {
+        "as it stands": str,
+        "names exchanged": rename,
+        "names exchanged for unknown ones": lambda text: exchange(text, names, [name + "o" for name in NAMES], rng),
+        "names and nouns exchanged": lambda text: exchange(rename(text), nouns, sorted(nouns), rng),
+        "every tenth word another": some,
+        "sentences shuffled": lambda text: shuffled(re.split(r"(?<=[.!?])\s+", text.strip()), rng),
+        "words shuffled": lambda text: shuffled(text.split(), rng),
+    }
+
+
+def plant(rows: list[dict], stories: Stories, each: int = EACH, seed: int = 0) -> list[dict]:
+    """The rows, and behind them `each` copies of every kind, of stories drawn at random, each a prompt of its own."""
+    rng, planted = random.Random(seed), []
+    number = max((row["prompt_index"] for row in rows), default=-1)
+    for kind, change in kinds_of_copies(stories, seed).items():
+        for story in rng.sample(range(len(stories)), each):
+            number += 1
+            prompt = cut_story(stories.text(story), 0.5)
+            row = dict(prompt_index=number, sample_index=0, prompt=prompt.text, planted=kind, story=story)
+            planted.append(row | dict(completion=change(prompt.reference)))
+    return rows + planted
+
+
+def findings(rows: list[dict], details: list[dict]) -> dict[str, tuple[int, int, int]]:
+    """Of each kind: how many are flagged, how many of these with the story that they are of, how many there are."""
+    found: dict[str, list] = {}
+    for row, detail in zip(rows, details):
+        right = detail["flag"] != "" and detail["flag_story"] == row.get("story")
+        found.setdefault(row.get("planted", "honest"), []).append((detail["flag"] != "", right))
+    return {kind: (*(sum(column) for column in zip(*flags)), len(flags)) for kind, flags in found.items()}
+
+
+def main() -> None:
+    run = Path(sys.argv[1])
+    data = Path(sys.argv[2]) if len(sys.argv) > 2 else rouge.data_of(run)
+    rows = plant(rouge.read_completions(run / "samples.jsonl"), open_stories(data))
+    there = run.with_name(run.name + "-planted")
+    write_rows(there / "samples.jsonl", rows)
+    sys.argv = ["rouge.py", str(there), "--data", str(data)]
+    rouge.main()
+    details = json.loads((there / "rouge.json").read_text())["details"]
+    print(f"\n{'':34}{'flagged':>10}{'right story':>14}{'of':>8}")
+    for kind, counts in findings(rows, details).items():
+        print(f"{kind:34}{counts[0]:10}{counts[1]:14}{counts[2]:8}")
+
+
+if __name__ == "__main__":
+    main()
