@@ -159,10 +159,12 @@ class Stopwatch:
         self.seconds[stage] = self.seconds.get(stage, 0) + round(time.perf_counter() - start, 1)
 
 
-def interpret(out: Path, name: str, student: LocalStudent, texts: Sequence[str], args: argparse.Namespace) -> dict:
-    """Writes all files into `out` -> what summary.json says."""
+def interpret(
+    out: Path, name: str, student: LocalStudent, texts: Sequence[str], args: argparse.Namespace, stage: Stopwatch
+) -> None:
+    """Writes all files into `out`."""
     model, tokenizer, prefix = student.model, student.tokenizer, student.prefix
-    stage, device = Stopwatch(), model.wte.weight.device
+    device = model.wte.weight.device
     corpus = Corpus.of(texts, tokenizer, prefix, model.config.block_size)
     dtype = choose_dtype("auto", device)
     with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
@@ -187,15 +189,14 @@ def interpret(out: Path, name: str, student: LocalStudent, texts: Sequence[str],
         write_table(out / "heads.csv", rows)
         write_table(out / "neurons.csv", table.rows(effects.neurons))
         cards = neuron_cards(table, effects.shown, found, effects.neurons)
-        facts = f"{len(cards)} of {table.auc.size(1)} neurons; neurons.csv has all. The stories: {len(texts)} of validation."
-        findings = tell(summary, rows)
-        write_whole(out / "neurons.html", pages.neurons_page(name, facts, findings[1:], KINDS, pieces, cards))
+        facts = f"{len(cards)} of {table.auc.size(1):,} neurons (neurons.csv has all), {len(texts)} validation stories"
+        told = tell_neurons(summary)
+        write_whole(out / "neurons.html", pages.neurons_page(name, facts, told, KINDS, pieces, cards))
         ids = student.encode(args.text) if args.text else corpus.stories[0].tokens[:DEFAULT_TOKENS].tolist()
         draw_attention(out, name, student, ids, args, rows)
     summary |= dict(seconds=stage.seconds)
     write_json(out / "summary.json", summary)
-    print("\n".join(findings))
-    return summary
+    print("\n".join([*tell_heads(summary, rows), *told]))
 
 
 @dataclass
@@ -237,36 +238,40 @@ def count_heads(rows: list[dict]) -> dict:
     return dict(all=len(rows), matter=matter) | counts
 
 
-def tell(summary: dict, rows: list[dict]) -> list[str]:
-    """What was found, in sentences: of the heads, then of the neurons."""
-    heads, neurons, ablation = summary["heads"], summary["neurons"], summary["ablation"]
-    n, total = heads["all"], neurons["all"]
-    roles = ", ".join(f"{count} {role}" for role, count in Counter(heads["role"]).most_common())
-    text = [f"{summary['stories']} stories, {summary['tokens']:,} tokens. Heads, {n} in all: {roles}."]
-    earlier = heads["kind_by_correlation"].get("positional", 0)
-    text[0] += f" Positional: {heads['kind'].get('positional', 0)} (by |correlation with distance| > 0.5: {earlier})."
+def tell_heads(summary: dict, rows: list[dict]) -> list[str]:
+    """What was found, in sentences."""
+    heads, ablation = summary["heads"], summary["ablation"]
+    roles = ", ".join(f"{n} {role}" for role, n in sorted(heads["role"].items(), key=lambda item: -item[1]))
+    positional, earlier = (heads[kind].get("positional", 0) for kind in ("kind", "kind_by_correlation"))
+    text = [
+        f"{heads['all']} heads, by what clearly gets their attention: {roles}.",
+        f"Position, not content, explains most of where {positional} of them look (by the earlier criterion, "
+        f"correlation with distance above 0.5, it would be {earlier}).",
+    ]
     if ablation:
         most = max(rows, key=lambda row: row["rise"])
-        text[0] += (
-            f" Ablated on {ablation['stories']} other stories than the means are from (loss {ablation['loss']:.3f}), "
-            f"{heads['matter']} heads raise the loss with an interval above 0, most of all layer {most['layer']}, head "
-            f"{most['head']} ({most['role']}): {most['rise']:+.4f} nats [{most['rise_low']:.4f}, {most['rise_high']:.4f}]."
+        text.append(
+            f"Without it, the loss (of {ablation['loss']:.3f}, on {ablation['stories']} stories) rises for "
+            f"{heads['matter']} of them with a 95 % interval above 0; most for layer {most['layer']}, head "
+            f"{most['head']} ({most['role']}): {most['rise']:+.4f} [{most['rise_low']:.4f}, {most['rise_high']:.4f}]."
         )
+    return text
+
+
+def tell_neurons(summary: dict) -> list[str]:
+    neurons, ablation = summary["neurons"], summary["ablation"]
     trained, random = neurons["trained"], neurons["random_init"]
-    shuffled = sum(trained["shuffled"]) / len(trained["shuffled"])
-    text.append(
-        f"{trained['strongly']:,} of {total:,} neurons strongly prefer a kind of word (in {STRONG:.0%} of pairs of words "
-        f"as frequent, false-discovery rate {FDR:.0%}), at random initialisation {random['strongly']:,}; weakly or "
-        f"strongly {trained['preferring']:,} and {random['preferring']:,}. With kinds shuffled over the "
-        f"{neurons['words']['all']:,} words, {shuffled:.1f} preferences are found on average of {6 * total:,} tested."
-    )
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in trained["by_kind"].items())
-    text.append(f"Strong preferences by kind: {kinds}.")
+    text = [
+        f"{trained['strongly']:,} of {neurons['all']:,} neurons strongly prefer a kind of word ({kinds}); before "
+        f"training, {random['strongly']:,}. Strongly: in {STRONG:.0%} of pairs of words, false-discovery rate {FDR:.0%}.",
+        f"However weakly, {trained['preferring']:,} prefer one; before training, {random['preferring']:,}; with kinds "
+        f"shuffled over the {neurons['words']['all']:,} words, {np.mean(trained['shuffled']):.1f} on average.",
+    ]
     if ablation:
-        text[-1] += (
-            f" The first-order estimate of the rise in loss, which all neurons have, ranks the "
-            f"{ablation['estimates_checked']} that were ablated at random as the exact one does with a correlation of "
-            f"{ablation['estimates_rank_correlation']:.2f}."
+        text.append(
+            f"The rise in loss without a neuron, estimated for all and exact for {ablation['estimates_checked']} drawn "
+            f"at random: rank correlation {ablation['estimates_rank_correlation']:.2f}."
         )
     return text
 
@@ -338,7 +343,7 @@ def look(args: argparse.Namespace) -> None:
     out = args.out or directory_of(name) / "interpret"
     out.mkdir(parents=True, exist_ok=True)
     if texts:
-        interpret(out, name, student, texts, args)
+        interpret(out, name, student, texts, args, Stopwatch())
     else:
         draw_attention(out, name, student, student.encode(args.text), args, [])
     pages_made = "attention.html and neurons.html" if texts else "attention.html"

@@ -1,8 +1,8 @@
 """
 What neurons fire on: the tokens on which each fires most, and whether it prefers a kind of word.
 
-Preference is measured over words, not tokens: the same word fires much alike wherever it stands, so a thousand "was" are
-one observation. Words are compared with others that are about as frequent, by ranks; the null distribution, kinds dealt
+Preference is measured over words, not tokens: a word fires much alike wherever it stands, so a thousand "was" are one
+observation. Words are compared with others that are about as frequent, by ranks; the null distribution, kinds dealt
 out to words anew, is then known exactly, and preferences found for kinds that were shuffled are counted beside it.
 """
 
@@ -18,7 +18,7 @@ from words import KINDS, Batch, Corpus, pieces_of
 RARE = 2  # a word must stand in the stories so often to count
 FDR = 0.05  # of the preferences that are reported, so many may be false, on average
 STRONG = 0.8  # a preference is strong if in so many pairs of words the neuron fires more on the one of the kind
-CONTEXTS, BEFORE, AFTER = 5, 16, 4  # of a neuron on the page, and tokens around the one on which it fires
+CONTEXTS, BEFORE, AFTER = 6, 18, 8  # of a neuron on the page, and tokens around the one on which it fires
 SHOWN, SHOWN_OF_KIND = 96, 48  # neurons on the page: at random, and at most for each kind of word
 ABLATED, ABLATED_AT_RANDOM = 6, 20  # neurons ablated exactly: those of the largest estimates, and to check these by
 N_ABLATED = ABLATED + ABLATED_AT_RANDOM + len(KINDS)  # with the one that prefers each kind most
@@ -78,7 +78,7 @@ class Ranks:
         pairs = (inside * outside).sum(1)[:, None].clamp(min=1)
         wins = (kinds @ self.ranks).double() - (inside * (inside + 1) / 2).sum(1)[:, None]
         deviation = ((inside * outside * (everything + 1)).sum(1)[:, None] / 12).sqrt().clamp(min=1e-9)
-        return wins / pairs, torch.special.ndtr(-(wins - pairs / 2) / deviation)
+        return wins / pairs, torch.special.erfc((wins - pairs / 2) / deviation / 2**0.5) / 2
 
     def shuffled(self, kinds: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """The kinds dealt out anew among words that are about as frequent."""
@@ -207,7 +207,7 @@ def choose_neurons(table: NeuronTable, layer: int | None) -> tuple[list[int], li
 
 @torch.no_grad()
 def activations_around(model: GPTNeo, corpus: Corpus, shown: torch.Tensor, stories: torch.Tensor, places: torch.Tensor):
-    """(shown, CONTEXTS, BEFORE + 1 + AFTER): of each of these neurons, at the tokens around its `places` in `stories`."""
+    """(shown, CONTEXTS, BEFORE + 1 + AFTER): of each of these neurons, around its `places` in `stories`."""
     width, window = 4 * model.config.n_embd, torch.arange(-BEFORE, AFTER + 1, device=shown.device)
     layers, inside = shown // width, shown % width
     around = torch.zeros(*places.shape, len(window), device=shown.device)

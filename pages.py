@@ -130,7 +130,9 @@ def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], 
         words = f"{head['layer']}.{head['head']}" + (f" {head['role']}" if head["role"] not in ("", "mixed") else "")
         axes.text(x + T - 0.5, y - 0.3, words, ha="right", va="top", fontsize=max(size * 1.35, 7), color="#222222")
     figure.text(left / total[0], 1 - 0.3 / total[1], title, fontsize=13, va="center")
-    subtitle = "each map: layer.head and role; row: the token that looks, column: what it looks at; colour: square root of attention"
+    subtitle = (
+        "each map: layer.head and role; row: the token that looks, column: what at; colour: square root of attention"
+    )
     figure.text(left / total[0], 1 - 0.6 / total[1], subtitle, fontsize=8.5, va="center", color="#666666")
     return png(figure, dpi=150)
 

@@ -43,7 +43,7 @@ def fast_attention(model: GPTNeo) -> Attend:
 
 
 def run_fast(model: GPTNeo, tokens: torch.Tensor, see: See) -> torch.Tensor:
-    """tokens (B, T) -> the residual stream behind the last LayerNorm, (B, T, C); `see` is told what `watching` shows."""
+    """tokens (B, T) -> the residual stream behind the last LayerNorm, (B, T, C); `see` is told what `watching` says."""
     with watching(model, see):
         return model.hidden(tokens, torch.arange(tokens.size(1), device=tokens.device), fast_attention(model))
 

@@ -46,8 +46,8 @@ function caption(which) {
   const looksAt = strongest(before, (key) => weight(which, token, key));
   const lines = [element("span", { class: "from" },
     `→ ${shown(tokens[looksAt])} ${weight(which, token, looksAt).toFixed(2)}`)];
-  if (after.length) {
-    const seenBy = strongest(after, (query) => weight(which, query, token));
+  const seenBy = after.length ? strongest(after, (query) => weight(which, query, token)) : token;
+  if (seenBy > token && weight(which, seenBy, token) >= 0.05) {
     lines.push(element("br"), element("span", { class: "to" },
       `← ${shown(tokens[seenBy])} ${weight(which, seenBy, token).toFixed(2)}`));
   }

@@ -52,11 +52,11 @@ function card(neuron) {
   const facts = element("div", { class: "facts" }, element("b", {}, `layer ${neuron.layer}, neuron ${neuron.neuron}`),
     ...kinds.map((_, i) => preference(neuron, i)));
   const lines = [neuron.kind === null ? "prefers no kind strongly"
-    : `prefers: ${kinds[neuron.kind]} (false-discovery rate ${neuron.q.toPrecision(1)})`];
+    : `prefers: ${kinds[neuron.kind]} (FDR ${neuron.q.toPrecision(1)})`];
   if (neuron.rise) {
     const [rise, low, high] = neuron.rise.map(thousandths);
-    lines.push(`loss without it: ${rise} [${low}, ${high}] mnats`);
-  } else if (neuron.estimate !== null) lines.push(`estimated loss without it: ${thousandths(neuron.estimate)} mnats`);
+    lines.push(`without it, loss ${rise} [${low}, ${high}] · 10⁻³`);
+  } else if (neuron.estimate !== null) lines.push(`without it, loss ${thousandths(neuron.estimate)} · 10⁻³ (estimate)`);
   facts.append(...lines.map((line) => element("div", { class: "quiet" }, line)));
   return element("div", { class: "card", id: `neuron-${neuron.layer}-${neuron.neuron}` }, facts,
     element("div", {}, ...neuron.contexts.map(context)));
