@@ -76,9 +76,9 @@ class Reading:
     """A model that reads all stories once: what its heads and neurons do, and their means over the even ones."""
 
     def __init__(self, model: GPTNeo, corpus: Corpus, with_heads: bool = True):
-        self.model, self.corpus, self.with_heads = model, corpus, with_heads
-        self.heads, self.neurons = HeadReader(model, corpus), NeuronReader(model, corpus)
-        self.sums, self.n = {}, 0
+        self.model, self.corpus, self.neurons = model, corpus, NeuronReader(model, corpus)
+        self.heads = HeadReader(model, corpus) if with_heads else None
+        self.sums, self.n = {}, 0  # for the means
         device = model.wte.weight.device
         what = "reading" if with_heads else "reading, at random initialisation"
         bar = tqdm(desc=what, total=len(corpus.stories), unit="story", disable=None, delay=1)
@@ -263,8 +263,8 @@ def tell_neurons(summary: dict) -> list[str]:
     trained, random = neurons["trained"], neurons["random_init"]
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in trained["by_kind"].items())
     text = [
-        f"{trained['strongly']:,} of {neurons['all']:,} neurons strongly prefer a kind of word ({kinds}); before "
-        f"training, {random['strongly']:,}. Strongly: in {STRONG:.0%} of pairs of words, false-discovery rate {FDR:.0%}.",
+        f"{trained['strongly']:,} of {neurons['all']:,} neurons strongly prefer a kind of word ({kinds}), before "
+        f"training {random['strongly']:,}. Strongly: in {STRONG:.0%} of pairs of words, false discoveries {FDR:.0%}.",
         f"However weakly, {trained['preferring']:,} prefer one; before training, {random['preferring']:,}; with kinds "
         f"shuffled over the {neurons['words']['all']:,} words, {np.mean(trained['shuffled']):.1f} on average.",
     ]

@@ -32,7 +32,10 @@ $body
 """)
 MAP_BYTES = 900_000  # of attention in a page, which keeps it under 2 MB
 PICTURE_TOKENS = 48  # more would not be legible
-BLUES = LinearSegmentedColormap.from_list("blues", ["#fdfdfc", "#9dbbe0", "#265caa", "#0d2347"])
+MAPS_IN_A_ROW = 12  # of the picture, where a layer has fewer heads
+BLUES = LinearSegmentedColormap.from_list("blues", ["#fdfdfc", "#9dbbe0", "#265caa", "#0d2347"]).with_extremes(
+    bad="white"
+)
 
 
 def page(title: str, kind: str, data: dict, **texts: str) -> bytes:
@@ -81,59 +84,54 @@ def attention_page(
         columns=[dict(zip(("key", "kind", "title", "help"), column)) for column in COLUMNS],
         rows=rows,
     )
-    layers = len({head["layer"] for head in heads})
-    facts = f"{layers} layers, {len(heads)} heads, {T} tokens" + (
-        f" (the first of {len(pieces)})" if T < len(pieces) else ""
-    )
+    facts = f"layers: {len({head['layer'] for head in heads})}, heads: {len(heads)}, tokens: {T}"
+    facts += f", the first of {len(pieces)}" if T < len(pieces) else ""
     measures = ""
     if rows:
         measures = (
             '<h2>What each head does</h2><p class="quiet">Means over many stories. Bars are shares of its attention, '
-            "the thin line is what a head would give that looks everywhere alike. Click a title to sort, a row to see "
-            'the head.</p><div class="scroll"><table id="heads"></table></div>'
+            "the thin line is what a head would give that looks everywhere alike. The role stands under each map, too. "
+            'Click a title to sort, a row to see the head.</p><div class="scroll"><table id="heads"></table></div>'
         )
     texts = dict(name=html.escape(name), facts=facts, measures=measures)
     return page(f"Attention in {name}", "attention", data, **texts)
 
 
 def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], heads: list[dict]) -> bytes:
-    """PNG of all maps, (heads, T, T), a row for each layer, with the tokens at its left side and under each column."""
-    T = min(len(pieces), PICTURE_TOKENS)
-    layers = sorted({head["layer"] for head in heads})
-    column = {i: sum(other["layer"] == head["layer"] for other in heads[:i]) for i, head in enumerate(heads)}
-    n_columns, gap = max(column.values()) + 1, 3  # cells between two maps
-    step = T + gap
-    canvas = np.full((len(layers) * step - gap, n_columns * step - gap), np.nan, dtype=np.float32)
-    for i, head in enumerate(heads):
-        y, x = layers.index(head["layer"]) * step, column[i] * step
-        canvas[y : y + T, x : x + T] = np.where(np.tri(T, dtype=bool), np.sqrt(attention[i, :T, :T]), np.nan)
-    cell = 0.075 if len(heads) > 1 else 0.2  # inches: a label of 5 points, or 9, fits
-    width, height = canvas.shape[1] * cell, canvas.shape[0] * cell
+    """PNG of all maps, (heads, T, T): each layer in a row, or several where they fit, with the tokens at both axes."""
+    T, gap = min(len(pieces), PICTURE_TOKENS), 3  # cells of a map, and between two
+    layers, columns = (sorted({head[key] for head in heads}) for key in ("layer", "head"))
+    beside = min(len(layers), max(1, MAPS_IN_A_ROW // len(columns)))  # layers in a row
+    places = []
+    for head in heads:
+        row, group = divmod(layers.index(head["layer"]), beside)
+        places.append(((T + gap) * (group * len(columns) + columns.index(head["head"])), (T + gap) * row))
+    xs, ys = (sorted(set(each)) for each in zip(*places))
+    cells = np.full((ys[-1] + T, xs[-1] + T), np.nan, dtype=np.float32)
+    for (x, y), weights in zip(places, attention):
+        cells[y : y + T, x : x + T] = np.where(np.tri(T, dtype=bool), np.sqrt(weights[:T, :T]), np.nan)
+
+    cell = 0.075 if len(heads) > 1 else 0.2  # inches; a label is as high
+    width, height = cells.shape[1] * cell, cells.shape[0] * cell
     left, right, top, bottom = 1.2, 0.25, 0.95, 0.9
-    figure = Figure(figsize=(max(width, 3.5) + left + right, height + top + bottom))
-    total = figure.get_size_inches()
-    axes = figure.add_axes((left / total[0], bottom / total[1], width / total[0], height / total[1]))
-    colours = BLUES.copy()
-    colours.set_bad("white")
-    axes.imshow(canvas, cmap=colours, vmin=0, vmax=1, interpolation="nearest", aspect="auto")
+    figure = Figure(figsize=(max(width, 4.5) + left + right, height + top + bottom))
+    page_width, page_height = figure.get_size_inches()
+    axes = figure.add_axes((left / page_width, bottom / page_height, width / page_width, height / page_height))
+    axes.imshow(cells, cmap=BLUES, vmin=0, vmax=1, interpolation="nearest", aspect="auto")
+    for (x, y), head in zip(places, heads):
+        role = f" {head['role']}" if head["role"] not in ("", "mixed") else ""
+        axes.plot([x - 0.5, x - 0.5, x + T - 0.5], [y - 0.5, y + T - 0.5, y + T - 0.5], color="#c9c5bd", linewidth=0.6)
+        axes.text(x + T - 0.5, y - 0.3, f"{head['layer']}.{head['head']}{role}", ha="right", va="top", fontsize=7)
+
     labels = [piece.replace("\n", "↵").strip() or "·" for piece in pieces[:T]]
-    size = cell * 72 * 0.88
-    ticks = dict(fontsize=size, family="monospace", color="#444444", parse_math=False)
-    axes.set_yticks([i * step + t for i in range(len(layers)) for t in range(T)], labels * len(layers), **ticks)
-    places = [i * step + t for i in range(n_columns) for t in range(T)]
-    axes.set_xticks(places, labels * n_columns, rotation=90, **ticks)
+    style = dict(fontsize=min(60 * cell, 9), family="monospace", color="#444444", parse_math=False)
+    axes.set_yticks([y + t for y in ys for t in range(T)], labels * len(ys), **style)
+    axes.set_xticks([x + t for x in xs for t in range(T)], labels * len(xs), rotation=90, **style)
     axes.tick_params(length=0, pad=2)
     axes.spines[:].set_visible(False)
-    for i, head in enumerate(heads):
-        y, x = layers.index(head["layer"]) * step, column[i] * step
-        axes.plot([x - 0.5, x - 0.5, x + T - 0.5], [y - 0.5, y + T - 0.5, y + T - 0.5], color="#c9c5bd", linewidth=0.6)
-        words = f"{head['layer']}.{head['head']}" + (f" {head['role']}" if head["role"] not in ("", "mixed") else "")
-        axes.text(x + T - 0.5, y - 0.3, words, ha="right", va="top", fontsize=max(size * 1.35, 7), color="#222222")
-    figure.text(left / total[0], 1 - 0.3 / total[1], title, fontsize=13, va="center")
-    subtitle = (
-        "each map: layer.head and role; row: the token that looks, column: what at; colour: square root of attention"
-    )
-    figure.text(left / total[0], 1 - 0.6 / total[1], subtitle, fontsize=8.5, va="center", color="#666666")
+    figure.text(left / page_width, 1 - 0.3 / page_height, title, fontsize=13, va="center")
+    how = "a map: layer.head and role; row: the token that looks, column: what it looks at, colour: root of attention"
+    figure.text(left / page_width, 1 - 0.6 / page_height, how, fontsize=7, va="center", color="#666666")
     return png(figure, dpi=150)
 
 

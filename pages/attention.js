@@ -79,7 +79,7 @@ function pin(which) {
 
 const grid = document.getElementById("grid");
 const columns = Math.max(...heads.map((each) => heads.filter((other) => other.layer === each.layer).length));
-grid.style.gridTemplateColumns = `auto repeat(${columns}, minmax(${columns > 8 ? 74 : 110}px, ${columns > 1 ? 190 : 560}px))`;
+grid.style.gridTemplateColumns = `max-content repeat(${columns}, minmax(${columns > 8 ? 74 : 110}px, ${columns > 1 ? 190 : 560}px))`;
 let layer = null;
 for (const each of heads) {
   if (each.layer !== layer) grid.append(element("div", { class: "quiet layer" }, `layer ${layer = each.layer}`));
