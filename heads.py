@@ -163,7 +163,7 @@ def induction(model: GPTNeo, corpus: Corpus, prefix: Sequence[int], seed: int = 
     generator = torch.Generator().manual_seed(seed)
     once = torch.stack([found[torch.randperm(len(found), generator=generator)[:n]] for _ in range(16)])
     tokens = torch.cat([torch.tensor(prefix, dtype=torch.long).expand(16, -1), once, once], 1)
-    queries = torch.arange(len(prefix) + n, tokens.size(1) - 0)
+    queries = torch.arange(len(prefix) + n, tokens.size(1))
     keys = queries - n + 1
     scores, alike = [], []
 

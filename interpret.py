@@ -31,14 +31,22 @@ from tqdm import tqdm
 
 import native
 import pages
-from ablate import ablate, affordable, estimate_neurons, rank_correlation, rise_with_interval
+from ablate import (
+    HEAD_BUDGET,
+    NEURON_BUDGET,
+    ablate_heads,
+    ablate_neurons,
+    affordable,
+    estimate_neurons,
+    rank_correlation,
+    rise_with_interval,
+)
 from compare import FORMAT, compare
 from heads import HeadReader, induction
 from hub import write_json, write_whole
 from model import GPTNeo
 from neurons import (
     FDR,
-    N_ABLATED,
     STRONG,
     NeuronReader,
     NeuronTable,
@@ -212,23 +220,28 @@ class Effects:
 def ablation(model: GPTNeo, corpus: Corpus, reading: Reading, table: NeuronTable, args: argparse.Namespace) -> Effects:
     """Means are of the even stories, losses of the odd ones. Adds to the table what is estimated of all neurons."""
     odd = range(1, len(corpus.stories), 2)
-    numbers = list(odd[: args.ablate]) if args.ablate is not None else affordable(model, corpus, odd, N_ABLATED)
+    n_heads = model.config.n_layer * model.config.n_head
+    numbers = affordable(model, corpus, odd, n_heads, HEAD_BUDGET) if args.ablate is None else odd[: args.ablate]
     if not numbers:
         return Effects(choose_neurons(table, args.layer)[2], [], {}, {})
-    head_means, neuron_means = reading.means("heads"), reading.means("mlp")
-    table.estimates = estimate_neurons(model, corpus, numbers, neuron_means).flatten()
-    ablated, random, shown = choose_neurons(table, args.layer)
-    by_layer = [
-        [i % table.width for i in ablated if i // table.width == layer] for layer in range(model.config.n_layer)
-    ]
-    whole, without_heads, without_neurons = ablate(model, corpus, numbers, head_means, neuron_means, by_layer)
-    tokens = torch.tensor([len(corpus.stories[number].tokens) for number in numbers])
-    heads = list(zip(*rise_with_interval(without_heads.flatten(0, 1), whole, tokens)))
-    neurons = dict(zip(ablated, zip(*rise_with_interval(torch.cat(without_neurons), whole, tokens))))
-    exact = torch.tensor([neurons[i][0] for i in random])
-    facts = dict(stories=len(numbers), tokens=int(tokens.sum()), loss=float(whole.sum() / tokens.sum()))
-    facts |= dict(neurons=len(ablated), estimates_checked=len(random))
-    facts |= dict(estimates_rank_correlation=rank_correlation(table.estimates[random], exact))
+    n_tokens = torch.tensor([len(corpus.stories[number].tokens) for number in numbers])
+    whole, without = ablate_heads(model, corpus, numbers, reading.means("heads"))
+    heads = list(zip(*rise_with_interval(without.flatten(0, 1), whole, n_tokens)))
+    facts = dict(stories=len(numbers), loss=float(whole.sum() / n_tokens.sum()))
+
+    means = reading.means("mlp")
+    table.estimates = estimate_neurons(model, corpus, numbers, means).flatten()
+    chosen, random, shown = choose_neurons(table, args.layer)
+    few = affordable(model, corpus, numbers, len(chosen), NEURON_BUDGET)
+    by_layer = [[i % table.width for i in chosen if i // table.width == layer] for layer in range(len(means))]
+    whole, without = ablate_neurons(model, corpus, few, means, by_layer)
+    neurons = dict(zip(chosen, zip(*rise_with_interval(without, whole, n_tokens[: len(few)]))))
+    exact, estimates = (
+        torch.tensor([neurons[i][0] for i in random]),
+        estimate_neurons(model, corpus, few, means).flatten(),
+    )
+    facts |= dict(neurons=len(chosen), stories_for_neurons=len(few), estimates_checked=len(random))
+    facts |= dict(estimates_rank_correlation=rank_correlation(estimates[random], exact))
     return Effects(shown, heads, neurons, facts)
 
 
@@ -252,8 +265,9 @@ def tell_heads(summary: dict, rows: list[dict]) -> list[str]:
         most = max(rows, key=lambda row: row["rise"])
         text.append(
             f"Without it, the loss (of {ablation['loss']:.3f}, on {ablation['stories']} stories) rises for "
-            f"{heads['matter']} of them with a 95 % interval above 0; most for layer {most['layer']}, head "
-            f"{most['head']} ({most['role']}): {most['rise']:+.4f} [{most['rise_low']:.4f}, {most['rise_high']:.4f}]."
+            f"{heads['matter']} of them, with a 95 % interval above 0 (about {heads['all'] / 40:.0f} would by chance); "
+            f"most for layer {most['layer']}, head {most['head']} ({most['role']}): {most['rise']:+.4f} "
+            f"[{most['rise_low']:.4f}, {most['rise_high']:.4f}]."
         )
     return text
 

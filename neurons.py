@@ -21,7 +21,6 @@ STRONG = 0.8  # a preference is strong if in so many pairs of words the neuron f
 CONTEXTS, BEFORE, AFTER = 6, 18, 8  # of a neuron on the page, and tokens around the one on which it fires
 SHOWN, SHOWN_OF_KIND = 96, 48  # neurons on the page: at random, and at most for each kind of word
 ABLATED, ABLATED_AT_RANDOM = 6, 20  # neurons ablated exactly: those of the largest estimates, and to check these by
-N_ABLATED = ABLATED + ABLATED_AT_RANDOM + len(KINDS)  # with the one that prefers each kind most
 
 
 class NeuronReader:

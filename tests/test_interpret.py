@@ -17,7 +17,7 @@ from conftest import arguments
 import compare
 import interpret
 import prepare
-from ablate import ablate, estimate_neurons, rank_correlation, rise_with_interval
+from ablate import ablate_heads, ablate_neurons, affordable, estimate_neurons, rank_correlation, rise_with_interval
 from heads import HeadReader, Tally, induction
 from interpret import Reading, at_random, run_with_cache
 from model import GPTNeo, GPTNeoConfig
@@ -294,7 +294,10 @@ def ablated():
 def test_ablations_equal_models_with_other_weights(ablated):
     model, corpus, head_means, neuron_means = ablated
     numbers, neurons = [7, 2, 5, 9], [[3, 100], [], [64]]
-    whole, heads, chosen = ablate(model, corpus, numbers, head_means, neuron_means, neurons)
+    whole, heads = ablate_heads(model, corpus, numbers, head_means)
+    again, chosen = ablate_neurons(model, corpus, numbers, neuron_means, neurons)
+    torch.testing.assert_close(whole, again)
+    chosen = chosen.split([len(some) for some in neurons])
     torch.testing.assert_close(whole, story_losses(model, corpus, numbers), atol=1e-3, rtol=1e-5)
     for layer in range(3):
         for head in range(4):
@@ -327,13 +330,23 @@ def test_a_head_that_does_nothing_costs_nothing_and_one_that_is_all_costs_much(p
     with torch.no_grad():  # induction writes what it read: the next token
         model.blocks[1].qkv.weight.view(3, 2, -1, 2 * V + T)[2, 0, :V, :V] = torch.eye(V)
         model.blocks[1].attention_out.weight[:V, :V] = 5 * torch.eye(V)
-    means = [planted.sums[f"blocks.{layer}.heads"] / planted.n for layer in range(2)]
+    means = planted.means("heads")
     numbers = range(1, 60, 2)
-    whole, heads, _ = ablate(model, corpus, numbers, means, planted.means("mlp"), [[], []])
+    whole, heads = ablate_heads(model, corpus, numbers, means)
     tokens = torch.tensor([len(corpus.stories[number].tokens) for number in numbers])
     rise, low, high = rise_with_interval(heads, whole, tokens)
     assert low[0, 0] > 0.1 and low[1, 0] > 0.1
     assert abs(rise[0, 1]) < 1e-6 and abs(rise[1, 1]) < 1e-6
+
+
+def test_what_a_default_run_may_cost():
+    """Half of the layers' matrices and the head, twice, for every token and part."""
+    corpus, model = planted_corpus(40), random_model(vocab_size=V)
+    per_token = 2 * 12 * (2 * 12 * 32**2 + 32 * V)
+    tokens = [len(corpus.stories[number].tokens) for number in range(20)]
+    assert affordable(model, corpus, range(40), 12, per_token * sum(tokens)) == range(20)
+    assert affordable(model, corpus, range(40), 12, 0) == range(10)
+    assert affordable(model, corpus, range(15), 12, 1e18) == range(15)
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say():
