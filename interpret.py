@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -175,19 +176,19 @@ def interpret(
     device = model.wte.weight.device
     corpus = Corpus.of(texts, tokenizer, prefix, model.config.block_size)
     dtype = choose_dtype("auto", device)
-    with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-        with stage("reading"):
-            reading = Reading(model, corpus)
-            rows = reading.heads.rows(induction(model, corpus, prefix))
-        with stage("reading at random initialisation"):
-            random = Reading(at_random(model), corpus, with_heads=False)
-        with stage("preferences of neurons"):
-            table, counts = tabulate(reading.neurons, random.neurons, corpus, tokenizer)
-        del random
-        with stage("ablation"):
-            effects = ablation(model, corpus, reading, table, args)
-        with stage("contexts of neurons"):
-            pieces, found = contexts(model, corpus, tokenizer, reading.neurons, effects.shown)
+    fast = partial(torch.autocast, device.type, dtype, enabled=dtype != torch.float32)
+    with stage("reading"), fast():
+        reading = Reading(model, corpus)
+        rows = reading.heads.rows(induction(model, corpus, prefix))
+    with stage("reading at random initialisation"), fast():
+        random = Reading(at_random(model), corpus, with_heads=False)
+    with stage("preferences of neurons"):
+        table, counts = tabulate(reading.neurons, random.neurons, corpus, tokenizer)
+    del random
+    with stage("ablation"), fast():
+        effects = ablation(model, corpus, reading, table, args)
+    with stage("contexts of neurons"), fast():
+        pieces, found = contexts(model, corpus, tokenizer, reading.neurons, effects.shown)
     for row, rise in zip(rows, effects.heads):
         row |= dict(zip(("rise", "rise_low", "rise_high"), rise))
     summary = dict(format=FORMAT, name=name, parameters=model.num_params(), shape=asdict(model.config))

@@ -60,8 +60,8 @@ def run(model: GPTNeo, tokens: torch.Tensor, see: See) -> torch.Tensor:
             seen = visible(T, model.config.window(layer), tokens.device)
             attention = (q @ k.transpose(2, 3)).masked_fill_(~seen, -torch.inf).softmax(-1)
             heads = (attention @ v).transpose(1, 2)
-        see(f"blocks.{layer}.attention", attention)
-        see(f"blocks.{layer}.heads", heads)
+            see(f"blocks.{layer}.attention", attention)
+            see(f"blocks.{layer}.heads", heads)
         return heads
 
     with watching(model, see):

@@ -242,6 +242,17 @@ def test_measures_equal_loops_over_pairs():
             assert measures[name] == pytest.approx(np.mean(values), rel=1e-4, abs=1e-6), name
 
 
+def test_sums_are_exact_where_the_model_is_not():
+    """What is the same in every precision of the model: looking everywhere alike."""
+    corpus, model = planted_corpus(12), random_model(vocab_size=V)
+    with torch.autocast("cpu", torch.bfloat16):
+        rows = Reading(model, corpus).heads.rows(induction(model, corpus, []))
+    exact = Reading(model, corpus).heads.rows(induction(model, corpus, []))
+    for name in (name for name in rows[0] if name.endswith("_alike")):
+        assert rows[0][name] == pytest.approx(exact[0][name], rel=1e-6), name
+    assert rows[0]["previous"] == pytest.approx(exact[0]["previous"], abs=0.01)
+
+
 def test_position_and_content_are_told_apart():
     """Patterns that are a mixture of one for all stories and one for each: the share of the first in their variance."""
     torch.manual_seed(0)
