@@ -278,15 +278,18 @@ def tell_neurons(summary: dict) -> list[str]:
     trained, random = neurons["trained"], neurons["random_init"]
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in trained["by_kind"].items())
     text = [
-        f"{trained['strongly']:,} of {neurons['all']:,} neurons strongly prefer a kind of word ({kinds}), before "
-        f"training {random['strongly']:,}. Strongly: in {STRONG:.0%} of pairs of words, false discoveries {FDR:.0%}.",
+        f"{trained['strongly']:,} of {neurons['all']:,} neurons strongly prefer a kind of word: {kinds}. Before "
+        f"training, {random['strongly']:,} do. Strongly: of a word of the kind and another, they fire more on the first "
+        f"in {100 * STRONG:.0f} % of pairs or more.",
         f"However weakly, {trained['preferring']:,} prefer one; before training, {random['preferring']:,}; with kinds "
-        f"shuffled over the {neurons['words']['all']:,} words, {np.mean(trained['shuffled']):.1f} on average.",
+        f"shuffled over the {neurons['words']['all']:,} words, {np.mean(trained['shuffled']):.1f} on average. Of what "
+        f"is found, {100 * FDR:.0f} % may be false.",
     ]
     if ablation:
         text.append(
-            f"The rise in loss without a neuron, estimated for all and exact for {ablation['estimates_checked']} drawn "
-            f"at random: rank correlation {ablation['estimates_rank_correlation']:.2f}."
+            f"How much the loss rises without a neuron is estimated for all, and measured for {ablation['neurons']}. "
+            f"Over {ablation['estimates_checked']} of these, drawn at random, the rank correlation of the two is "
+            f"{ablation['estimates_rank_correlation']:.2f}."
         )
     return text
 

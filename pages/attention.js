@@ -45,11 +45,11 @@ function caption(which) {
   const before = [...Array(token + 1).keys()], after = [...Array(T).keys()].slice(token + 1);
   const looksAt = strongest(before, (key) => weight(which, token, key));
   const lines = [element("span", { class: "from" },
-    `→ ${shown(tokens[looksAt])} ${weight(which, token, looksAt).toFixed(2)}`)];
+    `→ ${weight(which, token, looksAt).toFixed(2)} ${shown(tokens[looksAt])}`)];
   const seenBy = after.length ? strongest(after, (query) => weight(which, query, token)) : token;
   if (seenBy > token && weight(which, seenBy, token) >= 0.05) {
     lines.push(element("br"), element("span", { class: "to" },
-      `← ${shown(tokens[seenBy])} ${weight(which, seenBy, token).toFixed(2)}`));
+      `← ${weight(which, seenBy, token).toFixed(2)} ${shown(tokens[seenBy])}`));
   }
   return lines;
 }

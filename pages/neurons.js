@@ -55,8 +55,8 @@ function card(neuron) {
     : `prefers: ${kinds[neuron.kind]} (FDR ${neuron.q.toPrecision(1)})`];
   if (neuron.rise) {
     const [rise, low, high] = neuron.rise.map(thousandths);
-    lines.push(`without it, loss ${rise} [${low}, ${high}] · 10⁻³`);
-  } else if (neuron.estimate !== null) lines.push(`without it, loss ${thousandths(neuron.estimate)} · 10⁻³ (estimate)`);
+    lines.push(`loss ${rise} [${low}, ${high}] · 10⁻³ without it`);
+  } else if (neuron.estimate !== null) lines.push(`loss about ${thousandths(neuron.estimate)} · 10⁻³ without it`);
   facts.append(...lines.map((line) => element("div", { class: "quiet" }, line)));
   return element("div", { class: "card", id: `neuron-${neuron.layer}-${neuron.neuron}` }, facts,
     element("div", {}, ...neuron.contexts.map(context)));
