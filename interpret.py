@@ -279,8 +279,8 @@ def tell_neurons(summary: dict) -> list[str]:
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in trained["by_kind"].items())
     text = [
         f"{trained['strongly']:,} of {neurons['all']:,} neurons strongly prefer a kind of word: {kinds}. Before "
-        f"training, {random['strongly']:,} do. Strongly: of a word of the kind and another, they fire more on the first "
-        f"in {100 * STRONG:.0f} % of pairs or more.",
+        f"training, {random['strongly']:,} do. Strongly: of a word of the kind and another, they fire more on the "
+        f"first in {100 * STRONG:.0f} % of pairs or more.",
         f"However weakly, {trained['preferring']:,} prefer one; before training, {random['preferring']:,}; with kinds "
         f"shuffled over the {neurons['words']['all']:,} words, {np.mean(trained['shuffled']):.1f} on average. Of what "
         f"is found, {100 * FDR:.0f} % may be false.",
