@@ -6,6 +6,7 @@ $ python bench.py train            # a step of training beside transformers' GPT
 $ python bench.py loss --rounds 3  # how soon each recipe reaches a loss; needs data/sample (README, "ten minutes")
 $ python bench.py grade            # what 10,000 gradings take besides the judge's time
 $ python bench.py rouge            # 500 texts and every training story, beside rouge-score-rs; takes ten minutes
+$ python bench.py interpret --rounds 1  # seconds and memory of interpret.py, by stage, beside what it may take
 $ python bench.py train --save     # and keep the result: bench/results.jsonl
 
 The last line is a JSON object; its ratios are ours / peer, above 1 is better. Nothing else should run meanwhile.
@@ -44,6 +45,7 @@ from tqdm import tqdm
 import endpoint
 import grade
 import index
+import interpret
 import overlap
 import prepare
 import sample
@@ -51,7 +53,9 @@ import stories
 import train
 from generate import generate
 from model import GPTNeo, GPTNeoConfig
-from tokenizer import GPT2_VOCAB_SIZE, cut
+from prepare import load_meta, prepare_builtin
+from sample import LocalStudent
+from tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut
 
 ROOT = Path(__file__).parent
 
@@ -158,6 +162,10 @@ def peak_memory(function: Callable[[str], None], directory: str) -> float:
 
 def peak_memory_here(function: Callable, directory: str | Path) -> float:
     function(directory)
+    return peak_until_now()
+
+
+def peak_until_now() -> float:
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2**20
     return memory_mib("VmHWM")  # not getrusage: its maximum begins with that of the parent
@@ -468,6 +476,61 @@ def bench_rouge(rounds: int) -> tuple[dict, dict]:
     ratios = {"rouge-score-rs": rates["ours"] / peer}
     ratios["rouge-score-rs_building_included"] = rates["ours, building included"] / peer
     return ratios, {f"{name}, pairs/s": rate for name, rate in rates.items()} | figures
+# ---- interpret: all that interpret.py does, beside its limits ----
+
+INTERPRET_SHAPE = dict(block_size=512, n_layer=12, n_head=4, n_embd=512)
+INTERPRET_LIMITS = dict(seconds=180, MiB=4096)
+
+
+class Stages(interpret.Stopwatch):
+    """Seconds of each stage, and its peak memory in MiB."""
+
+    def __init__(self):
+        super().__init__()
+        self.peaks = {}
+
+    @contextlib.contextmanager
+    def __call__(self, stage: str):
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+        else:
+            Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak is counted anew
+        with super().__call__(stage):
+            yield
+        self.peaks[stage] = max(peak_until_now(), self.peaks.get(stage, 0))
+
+
+def interpret_here(corpus: str, out_dir: str) -> tuple[dict, dict]:
+    """interpret.py on a model of random weights -> seconds and MiB of each stage."""
+    train.native.keep_freed_memory()
+    tokenizer = Tokenizer(load_meta(corpus)["gpt2_ids"])
+    torch.manual_seed(0)
+    model = GPTNeo(GPTNeoConfig(vocab_size=tokenizer.vocab_size, **INTERPRET_SHAPE)).eval()
+    student = LocalStudent(model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer, [tokenizer.end_of_text])
+    args, stages = argparse.Namespace(text=None, layer=None, head=None, ablate=None), Stages()
+    with contextlib.redirect_stdout(sys.stderr):  # stdout is for our table
+        texts = interpret.validation_texts(Path(corpus), 200)
+        interpret.interpret(Path(out_dir), "random weights", student, texts, args, stages)
+    return stages.seconds, stages.peaks
+
+
+def bench_interpret(rounds: int) -> tuple[dict, dict]:
+    """512 x 12 layers x 4 heads, 200 validation stories: real ones, if data/sample is there (README, "ten minutes")."""
+    seconds, peaks = [], []
+    with tempfile.TemporaryDirectory() as directory:
+        corpus = ROOT / "data" / "sample"
+        if not corpus.exists():
+            corpus = prepare_builtin(directory, n_stories=5000, vocab_size=10_000)
+        for _ in range(rounds):
+            with multiprocessing.get_context("spawn").Pool(1) as pool:  # a process of its own, for its peak
+                results = pool.apply(interpret_here, (str(corpus), directory))
+            seconds.append(results[0])
+            peaks.append(results[1])
+    figures = {f"{stage}, seconds": statistics.median(each[stage] for each in seconds) for stage in seconds[0]}
+    figures |= {f"{stage}, peak MiB": statistics.median(each[stage] for each in peaks) for stage in peaks[0]}
+    total = figures["all, seconds"] = statistics.median(sum(each.values()) for each in seconds)
+    peak = figures["all, peak MiB"] = max(max(each.values()) for each in peaks)
+    return dict(time=INTERPRET_LIMITS["seconds"] / total, memory=INTERPRET_LIMITS["MiB"] / peak), figures
 
 
 # ---- The command line ----
@@ -478,6 +541,7 @@ BENCHES = {
     "loss": bench_loss,
     "grade": bench_grade,
     "rouge": bench_rouge,
+    "interpret": bench_interpret,
 }
 
 

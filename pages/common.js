@@ -1,0 +1,25 @@
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+
+// An element with text in it, never markup: what stands in a story stays text.
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+const tip = document.body.appendChild(element("div", { id: "tip" }));
+function showTip(event, text) {
+  tip.textContent = text;
+  tip.style.display = text ? "block" : "none";
+  const { offsetWidth: width, offsetHeight: height } = tip;
+  tip.style.left = Math.max(0, Math.min(event.clientX + 14, innerWidth - width - 8)) + "px";
+  tip.style.top = (event.clientY + height + 26 > innerHeight ? event.clientY - height - 10 : event.clientY + 18) + "px";
+}
+function hideTip() { tip.style.display = "none"; }
+
+function shown(piece) { return piece.replaceAll("\n", "↵") || "·"; }
