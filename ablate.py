@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from attention import causal_attention
 from loss import CHUNK, cross_entropy_, head_loss
 from model import GPTNeo
-from watch import fast_attention, run_fast
+from watch import run_fast
 from words import Batch, Corpus
 
 TOKENS_AT_ONCE = 8192  # through the rest of the model, the ablations of a layer beside each other
@@ -37,9 +36,9 @@ def affordable(model: GPTNeo, corpus: Corpus, numbers: Sequence[int], n_parts: i
 def losses(model: GPTNeo, x: torch.Tensor, layer: int, targets: torch.Tensor) -> torch.Tensor:
     """x (N, B, T, C), N versions of the residual stream before `layer` -> nats of each story, (N, B)."""
     N, B, T, _ = x.shape
-    x, attend = x.flatten(0, 1), fast_attention(model)
+    x = x.flatten(0, 1)
     for i in range(layer, model.config.n_layer):
-        x = model.blocks[i](x, i, attend)
+        x = model.blocks[i](x, i, model.attend)
     x, targets, head = model.ln_f(x).flatten(0, 1), targets.flatten().repeat(N), model.head.weight
     device = x.device.type
     if torch.is_autocast_enabled(device):
@@ -59,7 +58,7 @@ def without_heads(model: GPTNeo, layer: int, x: torch.Tensor, heads: Sequence[in
     block, B, N = model.blocks[layer], len(x), len(heads)
 
     def attend(_, q, k, v):
-        y = causal_attention(q[:B], k[:B], v[:B], model.config.window(layer))  # the same in every version
+        y = model.attend(layer, q[:B], k[:B], v[:B])  # the same in every version
         versions = y.repeat(N, 1, 1, 1, 1)  # (N, B, T, H, D)
         for version, head in zip(versions, heads):
             version[:, :, head] = mean[head]

@@ -20,7 +20,6 @@ import torch
 import torch.nn.functional as F
 
 import native
-from attention import causal_attention
 from compressor import Compressor
 from model import GPTNeo
 
@@ -66,7 +65,7 @@ class TorchDecoder:
             kept = torch.arange(max(0, T - capacity), T, device=device)
             self.k[layer][slot, :, kept % capacity] = k[0, kept].transpose(0, 1)  # (T, H, D) -> (H, T, D)
             self.v[layer][slot, :, kept % capacity] = v[0, kept].transpose(0, 1)
-            return causal_attention(q, k, v, self.model.config.window(layer))
+            return self.model.attend(layer, q, k, v)
 
         x = self.model.hidden(torch.tensor([prompt], device=device), torch.arange(T, device=device), attend)
         self.lengths[slot] = T

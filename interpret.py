@@ -43,6 +43,7 @@ from ablate import (
     rise_with_interval,
 )
 from compare import FORMAT, compare
+from compressor import Compressor
 from heads import HeadReader, induction
 from hub import write_json, write_whole
 from model import GPTNeo
@@ -338,6 +339,8 @@ def parse_arguments() -> argparse.Namespace:
 def check_student(name: str, student: LocalStudent, args: argparse.Namespace) -> None:
     """That what the command line asks for is there in this model."""
     config = student.model.config
+    if isinstance(student.model, Compressor):
+        raise ValueError(f"{name} is a compressor, whose heads look at pairs of tokens; only a GPTNeo can be read")
     for flag, value, n in (("layer", args.layer, config.n_layer), ("head", args.head, config.n_head)):
         if value is not None and value >= n:
             raise ValueError(f"--{flag} must be at most {n - 1} for {name}, not {value}")

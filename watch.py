@@ -12,8 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-from attention import causal_attention
-from model import Attend, GPTNeo
+from model import GPTNeo
 
 See = Callable[[str, torch.Tensor], None]  # is told what was computed: a name such as "blocks.2.attention", a tensor
 
@@ -38,14 +37,10 @@ def watching(model: GPTNeo, see: See):
             handle.remove()
 
 
-def fast_attention(model: GPTNeo) -> Attend:
-    return lambda layer, q, k, v: causal_attention(q, k, v, model.config.window(layer))
-
-
 def run_fast(model: GPTNeo, tokens: torch.Tensor, see: See) -> torch.Tensor:
     """tokens (B, T) -> the residual stream behind the last LayerNorm, (B, T, C); `see` is told what `watching` says."""
     with watching(model, see):
-        return model.hidden(tokens, torch.arange(tokens.size(1), device=tokens.device), fast_attention(model))
+        return model.hidden(tokens, torch.arange(tokens.size(1), device=tokens.device), model.attend)
 
 
 @torch.no_grad()
