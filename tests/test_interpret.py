@@ -253,10 +253,12 @@ def test_sums_are_exact_where_the_model_is_not():
     assert rows[0]["previous"] == pytest.approx(exact[0]["previous"], abs=0.01)
 
 
-def test_position_and_content_are_told_apart():
+@pytest.mark.parametrize("positions", [256, 20])
+def test_position_and_content_are_told_apart(positions, monkeypatch):
     """Patterns that are a mixture of one for all stories and one for each: the share of the first in their variance."""
+    monkeypatch.setattr("heads.POSITIONS", positions)
     torch.manual_seed(0)
-    seen, B, queries = visible(30, 30), 40, slice(1, None)
+    seen, B, queries = visible(30, 30), 40, slice(1, positions)
 
     def pattern(*shape):
         return torch.randn(*shape, 30, 30).mul(2).masked_fill(~seen, -torch.inf).softmax(-1)
@@ -588,6 +590,7 @@ def test_models_are_compared(interpret_py, trained):
         (["out/run", "--layer", "2"], "--layer must be at most 1 for out/run, not 2"),
         (["out/run", "--head", "-1"], "--head must be 0 or more"),
         (["out/run", "--stories", "3"], "--stories must be 0, or at least 10"),
+        (["out/run", "--ablate", "3"], "--ablate must be 0, or at least 10"),
         (["out/run", "--stories", "0"], "--stories 0 draws attention on a --text"),
         (["out/run", "--text", "cat " * 100], "--text has 102 tokens, the context of out/run 64; shorten it"),
         (["out/run", "--out", "data/tiny/meta.json"], "data/tiny/meta.json: File exists"),
