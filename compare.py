@@ -27,6 +27,15 @@ def read_summary(run: Path) -> dict:
     return summary
 
 
+def write_table(path: Path, rows: list[dict]) -> None:
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(file, rows[0])
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in row.items()})
+    write_whole(path, file.getvalue().encode())
+
+
 def row_of(run: Path, summary: dict) -> dict:
     """Counts and shares of one model."""
     heads, neurons, shape = summary["heads"], summary["neurons"], summary["shape"]
@@ -45,32 +54,25 @@ def compare(runs: list[Path]) -> None:
     """Prints a table; writes compare.csv and compare.png beside the first run. In order of width, depth, heads."""
     rows = [row_of(run, read_summary(run)) for run in runs]
     rows.sort(key=lambda row: (row["n_embd"], row["n_layer"], row["n_head"]))
-    file = io.StringIO(newline="")
-    writer = csv.DictWriter(file, rows[0])
-    writer.writeheader()
-    writer.writerows(rows)
     directory = runs[0].parent
-    write_whole(directory / "compare.csv", file.getvalue().encode())
+    write_table(directory / "compare.csv", rows)
     write_whole(directory / "compare.png", picture(rows))
-    columns = [
-        "width-depth-heads",
-        "loss",
-        "positional",
-        "semantic",
-        "alike",
-        "matter",
-        "selective neurons",
-        "at random",
-    ]
-    print(f"{'':24}" + "".join(f"{column:>19}" for column in columns))
-    for row in rows:
-        share = row["selective"] / row["neurons"]
-        cells = ["{n_embd}-{n_layer}-{n_head}".format(**row), "" if row["loss"] is None else f"{row['loss']:.3f}"]
-        cells += [f"{row[key]} of {row['heads']}" for key in ("positional", "semantic", "everywhere alike")]
-        cells += ["" if row["heads_that_matter"] is None else f"{row['heads_that_matter']} of {row['heads']}"]
-        cells += [f"{row['selective']:,} ({share:.1%})", f"{row['selective_at_random_init']:,}"]
-        print(f"{Path(row['run']).name:24}" + "".join(f"{cell:>19}" for cell in cells))
+    lines = [in_short(row) for row in rows]
+    print(f"{'':24}" + "".join(f"{column:>19}" for column in lines[0]))
+    for row, line in zip(rows, lines):
+        print(f"{Path(row['run']).name:24}" + "".join(f"{cell:>19}" for cell in line.values()))
     print(f"All counts are in {directory / 'compare.csv'}, a picture in {directory / 'compare.png'}")
+
+
+def in_short(row: dict) -> dict[str, str]:
+    """What is printed of a model, by column."""
+    n = row["heads"]
+    line = {"width-depth-heads": f"{row['n_embd']}-{row['n_layer']}-{row['n_head']}"}
+    line["loss"] = "" if row["loss"] is None else f"{row['loss']:.3f}"
+    line |= {kind: f"{row[kind]} of {n}" for kind in ("positional", "semantic", "everywhere alike")}
+    line["matter"] = "" if row["heads_that_matter"] is None else f"{row['heads_that_matter']} of {n}"
+    line["selective neurons"] = f"{row['selective']:,} ({100 * row['selective'] / row['neurons']:.1f} %)"
+    return line | {"before training": f"{row['selective_at_random_init']:,}"}
 
 
 def picture(rows: list[dict]) -> bytes:

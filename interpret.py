@@ -16,7 +16,6 @@ neurons.csv and summary.json. In a notebook:
 
 import argparse
 import contextlib
-import csv
 import io
 import sys
 import time
@@ -42,7 +41,7 @@ from ablate import (
     rank_correlation,
     rise_with_interval,
 )
-from compare import FORMAT, compare
+from compare import FORMAT, compare, write_table
 from compressor import Compressor
 from heads import HeadReader, induction
 from hub import write_json, write_whole
@@ -238,10 +237,8 @@ def ablation(model: GPTNeo, corpus: Corpus, reading: Reading, table: NeuronTable
     by_layer = [[i % table.width for i in chosen if i // table.width == layer] for layer in range(len(means))]
     whole, without = ablate_neurons(model, corpus, few, means, by_layer)
     neurons = dict(zip(chosen, zip(*rise_with_interval(without, whole, n_tokens[: len(few)]))))
-    exact, estimates = (
-        torch.tensor([neurons[i][0] for i in random]),
-        estimate_neurons(model, corpus, few, means).flatten(),
-    )
+    exact = torch.tensor([neurons[i][0] for i in random])
+    estimates = estimate_neurons(model, corpus, few, means).flatten()  # on the same stories
     facts |= dict(neurons=len(chosen), stories_for_neurons=len(few), estimates_checked=len(random))
     facts |= dict(estimates_rank_correlation=rank_correlation(estimates[random], exact))
     return Effects(shown, heads, neurons, facts)
@@ -295,15 +292,6 @@ def tell_neurons(summary: dict) -> list[str]:
     return text
 
 
-def write_table(path: Path, rows: list[dict]) -> None:
-    file = io.StringIO(newline="")
-    writer = csv.DictWriter(file, rows[0])
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in row.items()})
-    write_whole(path, file.getvalue().encode())
-
-
 # ---- The command line ----
 
 
@@ -317,13 +305,15 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--head", type=int, help="draw this head alone (of each layer, or of --layer)")
     parser.add_argument("--data", type=Path, help="corpus of the stories (default: that of the run)")
     parser.add_argument("--stories", type=int, default=200, help="validation stories to read; 0: draw --text, no more")
-    parser.add_argument("--ablate", type=int, help="of these, measure losses on so many (default: a minute's or two)")
+    parser.add_argument(
+        "--ablate", type=int, help="on how many of them heads are ablated (default: what takes about a minute); 0: none"
+    )
     parser.add_argument("--out", type=Path, help="directory to write to (default: interpret/ in that of the run)")
     parser.add_argument("--compare", nargs="+", type=Path, metavar="RUN", help="runs that were interpreted before")
     args = parser.parse_args()
     for name, ok, what in (
         ("stories", args.stories == 0 or args.stories >= FEWEST_STORIES, f"0, or at least {FEWEST_STORIES}"),
-        ("ablate", args.ablate is None or args.ablate >= 0, "0 or more"),
+        ("ablate", args.ablate in (None, 0) or args.ablate >= FEWEST_STORIES, f"0, or at least {FEWEST_STORIES}"),
         ("layer", args.layer is None or args.layer >= 0, "0 or more"),
         ("head", args.head is None or args.head >= 0, "0 or more"),
     ):

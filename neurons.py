@@ -20,6 +20,7 @@ FDR = 0.05  # of the preferences that are reported, so many may be false, on ave
 STRONG = 0.8  # a preference is strong if in so many pairs of words the neuron fires more on the one of the kind
 CONTEXTS, BEFORE, AFTER = 6, 18, 8  # of a neuron on the page, and tokens around the one on which it fires
 SHOWN, SHOWN_OF_KIND = 96, 48  # neurons on the page: at random, and at most for each kind of word
+CONTEXTS_ON_PAGE = 6000  # of all neurons together, which keeps it under 2 MB
 ABLATED, ABLATED_AT_RANDOM = 6, 20  # neurons ablated exactly: those of the largest estimates, and to check these by
 
 
@@ -247,7 +248,7 @@ def contexts(
 
 
 def neuron_cards(table: NeuronTable, shown: list[int], found: list[list[dict]], rises: dict[int, tuple]) -> list[dict]:
-    kinds = table.preferred()
+    kinds, n_contexts = table.preferred(), max(1, CONTEXTS_ON_PAGE // len(shown))
     return [
         dict(
             layer=i // table.width,
@@ -257,7 +258,7 @@ def neuron_cards(table: NeuronTable, shown: list[int], found: list[list[dict]], 
             auc=[round(auc, 3) for auc in table.auc[:, i].tolist()],
             estimate=None if table.estimates is None else round(table.estimates[i].item(), 7),
             rise=rises.get(i),
-            contexts=some,
+            contexts=some[:n_contexts],
         )
         for i, some in zip(shown, found)
     ]

@@ -40,13 +40,12 @@ BLUES = LinearSegmentedColormap.from_list("blues", ["#fdfdfc", "#9dbbe0", "#265c
 
 def page(title: str, kind: str, data: dict, **texts: str) -> bytes:
     """The page `kind` of pages/, with `data` for its script; `texts` and the title are shown as they stand."""
-    read = lambda file: (PARTS / file).read_text(encoding="utf-8")  # noqa: E731
-    body = Template(read(f"{kind}.html")).substitute(texts)
-    script = read("common.js") + read(f"{kind}.js")
+    files = ("style.css", f"{kind}.html", "common.js", f"{kind}.js")
+    style, body, common, script = ((PARTS / file).read_text(encoding="utf-8") for file in files)
     # "<" only stands in strings here: written so, none can end the script element
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    parts = dict(title=html.escape(title), style=read("style.css"), body=body, data=text, script=script)
-    return PAGE.substitute(parts).encode()
+    body = Template(body).substitute(texts)
+    return PAGE.substitute(title=html.escape(title), style=style, body=body, data=text, script=common + script).encode()
 
 
 # ---- Attention ----

@@ -17,13 +17,14 @@ from conftest import arguments
 import compare
 import interpret
 import prepare
+import train
 from ablate import ablate_heads, ablate_neurons, affordable, estimate_neurons, rank_correlation, rise_with_interval
 from heads import HeadReader, Tally, induction
 from interpret import Reading, at_random, run_with_cache
-from model import GPTNeo, GPTNeoConfig
+from model import GPTNeo, GPTNeoConfig, from_checkpoint, load_checkpoint
 from neurons import FDR, Ranks, contexts, false_discovery_rates, ranks_and_kinds, tabulate
 from stories import ROLES
-from tokenizer import gpt2
+from tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut, gpt2
 from watch import visible
 from words import KINDS, Corpus, Story, names_in, split_words
 
@@ -253,10 +254,12 @@ def test_sums_are_exact_where_the_model_is_not():
     assert rows[0]["previous"] == pytest.approx(exact[0]["previous"], abs=0.01)
 
 
-def test_position_and_content_are_told_apart():
+@pytest.mark.parametrize("positions", [256, 20])
+def test_position_and_content_are_told_apart(positions, monkeypatch):
     """Patterns that are a mixture of one for all stories and one for each: the share of the first in their variance."""
+    monkeypatch.setattr("heads.POSITIONS", positions)
     torch.manual_seed(0)
-    seen, B, queries = visible(30, 30), 40, slice(1, None)
+    seen, B, queries = visible(30, 30), 40, slice(1, positions)
 
     def pattern(*shape):
         return torch.randn(*shape, 30, 30).mul(2).masked_fill(~seen, -torch.inf).softmax(-1)
@@ -362,13 +365,13 @@ def test_what_a_default_run_may_cost():
 
 def test_intervals_hold_the_truth_as_often_as_they_say():
     rng, truth, held = np.random.default_rng(0), 0.1, []
-    for i in range(150):
+    for i in range(80):
         tokens = torch.from_numpy(rng.integers(50, 300, size=60)).double()
         whole = torch.zeros(60)
         nats = tokens * truth + torch.from_numpy(rng.normal(size=60)) * tokens.sqrt()
         _, low, high = rise_with_interval(nats[None], whole, tokens, seed=i)
         held.append(low[0] <= truth <= high[0])
-    assert 0.89 <= np.mean(held) <= 0.99
+    assert 0.87 <= np.mean(held) <= 0.99
 
 
 # ---- Statistics of neurons ----
@@ -473,8 +476,6 @@ def trained(tmp_path_factory):
         dtype="float32", compile=False, block_size=64, n_layer=2, n_head=2, n_embd=16, batch_size=4, max_steps=2,
         eval_tokens=400, eval_interval=2,
     )  # fmt: skip
-    import train
-
     train.train(*train.parse_command_line(arguments(config)))
     return directory
 
@@ -543,9 +544,6 @@ def test_what_is_drawn_can_be_chosen(interpret_py, trained):
 
 
 def test_published_models_read_any_corpus(interpret_py, trained):
-    from model import from_checkpoint, load_checkpoint
-    from tokenizer import Tokenizer
-
     checkpoint = load_checkpoint(trained / "out" / "run")
     from_checkpoint(checkpoint).to_hf(trained / "exported", Tokenizer(checkpoint["gpt2_ids"]))
     args = ("--stories", "20", "--ablate", "0", "--out")
@@ -553,9 +551,9 @@ def test_published_models_read_any_corpus(interpret_py, trained):
     assert interpret_py("out/run", *args, "ours")[0] == 0
     assert rows_of(trained / "theirs" / "heads.csv") == rows_of(trained / "ours" / "heads.csv")
     # Another vocabulary than the corpus has: the text is the same
-    model = GPTNeo(GPTNeoConfig(vocab_size=50257, block_size=32, n_layer=1, n_head=2, n_embd=8))
-    model.to_hf(trained / "whole", gpt2())
-    assert interpret_py("hf:whole", "--data", "data/tiny", *args, "whole_vocabulary")[0] == 0
+    model = GPTNeo(GPTNeoConfig(vocab_size=400, block_size=32, n_layer=1, n_head=2, n_embd=8))
+    model.to_hf(trained / "others", cut(np.zeros(GPT2_VOCAB_SIZE), 400))
+    assert interpret_py("hf:others", "--data", "data/tiny", *args, "other_vocabulary")[0] == 0
 
 
 def test_models_are_compared(interpret_py, trained):
@@ -588,6 +586,7 @@ def test_models_are_compared(interpret_py, trained):
         (["out/run", "--layer", "2"], "--layer must be at most 1 for out/run, not 2"),
         (["out/run", "--head", "-1"], "--head must be 0 or more"),
         (["out/run", "--stories", "3"], "--stories must be 0, or at least 10"),
+        (["out/run", "--ablate", "3"], "--ablate must be 0, or at least 10"),
         (["out/run", "--stories", "0"], "--stories 0 draws attention on a --text"),
         (["out/run", "--text", "cat " * 100], "--text has 102 tokens, the context of out/run 64; shorten it"),
         (["out/run", "--out", "data/tiny/meta.json"], "data/tiny/meta.json: File exists"),
