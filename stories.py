@@ -960,13 +960,14 @@ def sentences(text: str) -> list[str]:
     return [piece for piece in pieces if piece.count('"') % 2 == 0]
 
 
-def three_words(text: str, rng: random.Random) -> tuple[str, str, str]:
+def three_words(text: str, rng: random.Random) -> tuple[str, ...]:
+    """A noun, a verb and an adjective of the text; fewer where it has none of a kind, which no built-in story lacks."""
     found = {"noun": set(), "verb": set(), "adjective": set()}
     for word in re.findall(r"(?<!')\b[a-z]+\b(?!')", text):    # "won't" is not "won"
         if word in ROLES:
             role, base = ROLES[word]
             found[role].add(base)
-    return tuple(rng.choice(sorted(found[role])) for role in found)
+    return tuple(rng.choice(sorted(found[role])) for role in found if found[role])
 
 
 def tell(seed: int, index: int) -> Story:
