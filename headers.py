@@ -24,6 +24,7 @@ from stories import FEATURES, Story, sentences, three_words
 from tokenizer import Tokenizer
 
 FIELDS = {"words": "Words", "features": "Features", "summary": "Summary", "sentence": "Random sentence"}
+LISTS = ("words", "features")
 MARKER = "Story:"
 NAMES = {title: name for name, title in FIELDS.items()}
 FIELD = re.compile(rf"^({'|'.join(NAMES)}):", re.M)
@@ -49,8 +50,7 @@ class Headed:
     @property
     def instruction(self) -> dict:
         """What is asked for, by the names in FIELDS: words and features as lists, summary and sentence as texts."""
-        lists = {name: self.fields[name].split(", ") for name in ("words", "features") if name in self.fields}
-        return {**self.fields, **lists}
+        return {name: parts(text) if name in LISTS else text for name, text in self.fields.items()}
 
     def only(self, names: Collection[str]) -> "Headed":
         """Under a header that has no other fields than these."""
@@ -80,13 +80,16 @@ def read(text: str) -> Headed | None:
     return Headed(fields, story.strip()) if fields and not above.strip() else None
 
 
+def parts(text: str) -> list[str]:
+    """ "jump, frog" -> ["jump", "frog"]"""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
 def write(fields: Mapping[str, str]) -> str:
     """A header that asks for this. ValueError for a feature that there is none of."""
     fields = {name: " ".join(text.split()) for name, text in fields.items()}
-    for name in fields.keys() & {"words", "features"}:
-        fields[name] = ", ".join(part.strip() for part in fields[name].split(",") if part.strip())
-    asked = fields["features"].split(", ") if "features" in fields else []
-    if unknown := [feature for feature in asked if feature not in FEATURES]:
+    fields |= {name: ", ".join(parts(fields[name])) for name in LISTS if name in fields}
+    if unknown := [feature for feature in parts(fields.get("features", "")) if feature not in FEATURES]:
         raise ValueError(f"no such feature: {', '.join(unknown)}; known are {', '.join(FEATURES)}")
     return Headed(fields, "").header
 
