@@ -28,7 +28,7 @@ LISTS = ("words", "features")
 MARKER = "Story:"
 NAMES = {title: name for name, title in FIELDS.items()}
 FIELD = re.compile(rf"^({'|'.join(NAMES)}):", re.M)
-BEHIND = re.compile(rf"(?:\n+(?:{'|'.join(NAMES)}):[^\n]*)+\Z")  # fields that stand below the story
+BEHIND = re.compile(rf"(?:\n+(?:{'|'.join(NAMES)}):[^\n]*)+\s*\Z")  # fields that stand below the story
 
 # What meta.json says of a corpus with headers
 ANY = "any fields together"

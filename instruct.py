@@ -88,8 +88,8 @@ class Summaries:
         """1 where no other has as large a share of it in the story; where k are ahead together, 1 / k."""
         told = content(story)
         shares = {summary: self.share(summary, told) for summary in self.words}
-        ahead = [summary for summary, share in shares.items() if share == max(shares.values())]
-        return (own in ahead) / len(ahead)
+        most = max(shares.values())
+        return (shares[own] == most) / list(shares.values()).count(most)
 
     @property
     def chance(self) -> float:
@@ -161,7 +161,7 @@ def measure(run: str, rows: Sequence[dict]) -> list[Figures]:
     found = {}  # measure -> whose stories -> prompt -> values
     for whose, stories_told in texts.items():
         for row, story in zip(rows, stories_told):
-            for name, value in follow(row, story, summaries) if story else ():
+            for name, value in follow(row, story, summaries) if story is not None else ():
                 found.setdefault(name, {}).setdefault(whose, {}).setdefault(row["prompt_index"], []).append(value)
     for name in ("dialogue", "bad ending"):
         if name not in found:  # never asked for; or a bad ending that no rule can tell
