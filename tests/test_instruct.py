@@ -398,9 +398,9 @@ def test_a_model_behind_an_endpoint_is_told_what_a_header_is(endpoint, sample_py
 # ---- Whether it is there ----
 
 
-THERE = """run: He RAN.|run: They are running|child: children|happy: the happiest of all|red: redder|nice: nicer|carry: carried
-teach: he taught|admit: She admitted it|leaf: leaves|x-ray: an X-ray!|ice cream: two ice creams|hat: that hats|be: she was
-good: the best|knife: knives|box: boxes"""
+THERE = """run: He RAN.|run: They are running|child: children|happy: the happiest of all|red: redder|nice: nicer
+carry: carried|teach: he taught|admit: She admitted it|leaf: leaves|x-ray: an X-ray!|ice cream: two ice creams
+hat: that hats|be: she was|good: the best|knife: knives|box: boxes"""
 NOT_THERE = "run: a runt|hat: that|be: bee|art: party|ice cream: ice cold cream"
 
 
