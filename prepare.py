@@ -397,7 +397,7 @@ def main() -> None:
             read = functools.partial(read_stories, errors="replace" if args.corpus else "strict")  # theirs has slips
             texts = [itertools.chain.from_iterable(map(read, paths)) if paths else None for paths in files]
             if args.headers:
-                texts = [map(headers.derived, stories) if stories else None for stories in texts]
+                texts = [map(headers.derived, split) if split else None for split in texts]
             kind = ANY if args.headers else HEADERS.get(args.corpus)
             prepare(args.data_dir / name, sources, *texts, kind=kind, **settings)
         report(args.data_dir / name)

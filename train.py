@@ -29,16 +29,15 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+import headers
 import native
 from attention import have_kernels
 from compressor import MODELS
 from config import ConfigError, TrainConfig, parse_command_line
 from contrastive import Contrastive
-from headers import story_tokens
 from model import CHECKPOINT_FORMAT, GPTNeo, GPTNeoConfig
 from muon import Muon
 from prepare import BUILTIN, DataError, load_meta, load_tokens, prepare_builtin
-from prompts import evaluation_prompts
 from ranks import ALONE, Ranks, is_lost_rank
 from runs import PREVIOUS, Log, TrainingError, claim, load_resumable, plot_loss, plot_runs, write_atomically
 from sample import Sampling, load_student, stream_story
@@ -57,7 +56,7 @@ class TokenStream:
         # int16 is all that every device can index; ids above 32767 come back by masking the sign away
         self.tokens = torch.from_numpy(np.array(tokens).view(np.int16)).to(device)
         self.span = torch.arange(block_size + 1, device=device)
-        self.counted = counted
+        self.counted = counted  # here, too: how many targets a step has is asked without waiting for the device
         self.is_target = None if counted is None else torch.from_numpy(counted).to(device)
 
     def read(self, starts: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
@@ -334,8 +333,10 @@ def train_on(
         meta, train_tokens, val_tokens = load_data(config)
     tokenizer = Tokenizer(meta["gpt2_ids"])
     data_sha256 = meta["splits"]["train"]["sha256"]
-    train_counted = story_tokens(train_tokens, tokenizer) if config.loss_on == "story" else None
-    val_counted = story_tokens(val_tokens, tokenizer) if "headers" in meta else None  # the same for every loss_on
+    train_counted = headers.story_tokens(train_tokens, tokenizer) if config.loss_on == "story" else None
+    val_counted = (
+        headers.story_tokens(val_tokens, tokenizer) if "headers" in meta else None
+    )  # the same for every loss_on
     train_stream = TokenStream(train_tokens, config.block_size, device, train_counted)
     val_stream = TokenStream(val_tokens, config.block_size, device, val_counted)
     val_windows = story_windows(val_tokens, config.block_size, tokenizer.end_of_text)
@@ -532,10 +533,9 @@ def main():
             sys.exit(message if ranks.first else 1)
         if ranks.first:
             print()
-            directory = Path(config.data_dir, config.data)
             prompt, next_prompt = "", '--prompt "Once upon a time, there was a little fox"'
-            if "headers" in load_meta(directory):
-                prompt, next_prompt = evaluation_prompts(directory, 1, cut=0.5)[0].text, '--words "hide, fox, little"'
+            if "headers" in load_meta(Path(config.data_dir, config.data)):
+                prompt, next_prompt = headers.write(dict(words="hide, fox, little")), '--words "jump, frog, red"'
             stream_story(load_student(str(run)), prompt, Sampling(temperature=0.6, seed=config.seed))
             print(
                 f"\nEverything is in {run}/ (the curve: loss.png). Next: python sample.py --model {run} "
