@@ -252,7 +252,7 @@ def main() -> None:
         paths = [Path(arg) for arg in sys.argv[1:]] or [newest_run()]
         table = [line for path in paths for line in measure(*read_instructed(path))]
         print_table(table)
-        directory = (paths[0] if paths[0].is_dir() else paths[0]).parent
+        directory = paths[0].parent
         with write_atomically(directory / "instruct.csv") as temporary, temporary.open("w", newline="") as file:
             writer = csv.DictWriter(file, [field.name for field in fields(Figures)])
             writer.writeheader()
