@@ -261,7 +261,7 @@ def main() -> None:
     except (ValueError, TrainingError, OSError) as error:
         sys.exit(f"instruct.py: {error}")
     print(
-        f"wrote {directory / 'instruct.csv'} and instruct.png; what only a reader can tell: python grade.py {paths[0]}"
+        f"wrote {directory / 'instruct.csv'} and instruct.png; what only a reader can tell: python grade.py {directory}"
     )
 
 
