@@ -194,13 +194,13 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 
 
 def read_instructed(path: Path) -> tuple[str, list[dict]]:
-    """The name of a run and its rows; or of a file that sample.py wrote. A ValueError where nothing is asked for."""
-    path = path / "samples.jsonl" if path.is_dir() else path
-    rows = [row for _, row in sorted(read_rows(path).items()) if row.get("instruction")]
+    """The name of a run, or of a file that sample.py wrote, and its rows. A ValueError where nothing is asked for."""
+    file = path / "samples.jsonl" if path.is_dir() else path
+    rows = [row for _, row in sorted(read_rows(file).items()) if row.get("instruction")]
     if not rows:
         remedy = "write them with sample.py --eval 200 on a corpus with headers (prepare.py instruct, builtin-instruct)"
-        raise ValueError(f"{path}: no stories that were asked for under headers; {remedy}")
-    return (path.parent.name if path.name == "samples.jsonl" else path.stem), rows
+        raise ValueError(f"{file}: no stories that were asked for under headers; {remedy}")
+    return str(path), rows
 
 
 def percent(share: float | None) -> str:
@@ -225,12 +225,13 @@ def plot(path: Path, table: Sequence[Figures]) -> None:
     """A row for each measure, in it a line for each run."""
     runs, measures = (list(dict.fromkeys(getattr(line, name) for line in table)) for name in ("run", "measure"))
     figure = Figure(figsize=(8, 1.2 + (0.25 + 0.15 * len(runs)) * len(measures)), layout="constrained")
-    axes = figure.subplots()
+    axes, labelled = figure.subplots(), set()
     for line in table:
         i = runs.index(line.run)
         y = measures.index(line.measure) + 0.7 * ((i + 0.5) / len(runs) - 0.5)
         reach = [[line.share - line.low], [line.high - line.share]]
-        label = line.run if line.measure == measures[0] else None
+        label = None if line.run in labelled else line.run
+        labelled.add(line.run)
         axes.errorbar(line.share, y, xerr=reach, fmt="o", markersize=4, color=f"C{i}", label=label)
         for share, style in ((line.true_stories, dict(color="0.2")), (line.other_stories, dict(color="0.65"))):
             if share is not None:
@@ -247,7 +248,8 @@ def plot(path: Path, table: Sequence[Figures]) -> None:
 
 def main() -> None:
     if {"-h", "--help"} & set(sys.argv):
-        sys.exit(__doc__)
+        print(__doc__)
+        return
     try:
         paths = [Path(arg) for arg in sys.argv[1:]] or [newest_run()]
         table = [line for path in paths for line in measure(*read_instructed(path))]

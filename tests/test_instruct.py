@@ -491,10 +491,10 @@ def test_command_line(prompts, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["instruct.py", "out/a", "out/b"])
     instruct.main()
     printed = capsys.readouterr().out
-    assert printed.count("\n  a ") == printed.count("\n  b ") > 6 and "wrote out/instruct.csv" in printed
+    assert printed.count("\n  out/a ") == printed.count("\n  out/b ") > 6 and "wrote out/instruct.csv" in printed
     with (tmp_path / "out" / "instruct.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert {row["run"] for row in rows} == {"a", "b"} and all(
+    assert {row["run"] for row in rows} == {"out/a", "out/b"} and all(
         0 <= float(row["low"]) <= float(row["high"]) for row in rows
     )
     assert (tmp_path / "out" / "instruct.png").stat().st_size > 10_000
