@@ -25,6 +25,7 @@ from matplotlib.figure import Figure
 import stories
 from runs import TrainingError, write_atomically
 from sample import newest_run, read_rows
+from stats import wilson
 
 # ---- Words, however they are inflected ----
 
@@ -183,14 +184,6 @@ def of_other_prompts(rows: Sequence[dict]) -> list[str | None]:
         following = (j % len(rows) for j in range(i + 1, i + len(rows)))
         others.append(next((rows[j]["completion"] for j in following if subjects[j] != subject), None))
     return others
-
-
-def wilson(share: float, n: int) -> tuple[float, float]:
-    """Ends of the 95 % interval of a share among n. With n prompts, whose shares are means of several completions or
-    words, it is wide enough, for these vary less than zeros and ones."""
-    z2 = 1.96**2
-    middle, reach = share + z2 / (2 * n), math.sqrt(z2 * share * (1 - share) / n + z2 * z2 / (4 * n * n))
-    return min(share, (middle - reach) / (1 + z2 / n)), max(share, (middle + reach) / (1 + z2 / n))
 
 
 def read_instructed(path: Path) -> tuple[str, list[dict]]:

@@ -333,9 +333,8 @@ def train_on(
     tokenizer = Tokenizer(meta["gpt2_ids"])
     data_sha256 = meta["splits"]["train"]["sha256"]
     train_counted = headers.story_tokens(train_tokens, tokenizer) if config.loss_on == "story" else None
-    val_counted = (
-        headers.story_tokens(val_tokens, tokenizer) if "headers" in meta else None
-    )  # the same for every loss_on
+    # Of validation stories under headers the stories alone, whatever loss_on is: so runs can be compared.
+    val_counted = headers.story_tokens(val_tokens, tokenizer) if "headers" in meta else None
     train_stream = TokenStream(train_tokens, config.block_size, device, train_counted)
     val_stream = TokenStream(val_tokens, config.block_size, device, val_counted)
     val_windows = story_windows(val_tokens, config.block_size, tokenizer.end_of_text)

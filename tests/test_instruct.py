@@ -473,17 +473,6 @@ def test_what_no_rule_can_tell_is_left_out(tmp_path):
     assert lines["words (no summary): all"].true_stories is None
 
 
-@pytest.mark.parametrize("share", [0, 0.02, 0.5, 0.9, 1])
-@pytest.mark.parametrize("n", [1, 10, 200])
-def test_wilson(share, n):
-    """Its ends are the true shares p from which the share is 1.96 standard errors away (Wilson, 1927)."""
-    low, high = instruct.wilson(share, n)
-    assert 0 <= low <= share <= high <= 1
-    for p in (low, high):
-        if p != share:
-            assert abs(p - share) == pytest.approx(1.96 * math.sqrt(p * (1 - p) / n))
-
-
 def test_command_line(prompts, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b"):
