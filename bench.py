@@ -48,6 +48,7 @@ import index
 import interpret
 import overlap
 import prepare
+import prompts
 import sample
 import stories
 import train
@@ -337,7 +338,7 @@ class InstantJudge(endpoint.Endpoint):
 def write_samples(out: Path):
     """RUNS runs that exchange the endings of the built-in stories."""
     texts = [story.text for story in stories.stories(PROMPTS + RUNS * COMPLETIONS)]
-    pieces = [sample.cut_story(text, 0.5) for text in texts]
+    pieces = [prompts.cut_story(text, 0.5) for text in texts]
     for run in range(RUNS):
         rows = [
             dict(prompt_index=i, sample_index=j, prompt=pieces[i].text, reference=pieces[i].reference, finished=True)

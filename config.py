@@ -38,6 +38,7 @@ class TrainConfig:
     data: str = "tinystories"  # a directory under data_dir, made by prepare.py
     data_dir: str = "data"
     align_stories: bool = False  # let every window begin with a story; else the text is cut every block_size tokens
+    loss_on: str = "all"  # or story: what stands in a header is read, but not learned
     # model
     model: str = "gptneo"  # or compressor: two tokens in one step of the trunk
     block_size: int = 512  # context, in tokens
@@ -92,11 +93,13 @@ class TrainConfig:
             raise ConfigError(f"eval_tokens ({self.eval_tokens}) must be more than block_size ({self.block_size})")
         GPTNeoConfig(**self.model_shape())  # a shape that cannot be is named before any data is made
         words = dict(model=("gptneo", "compressor"), recipe=tuple(RECIPES), optimizer=("adamw", "muon"))
-        words["contrast"] = ("none", "reciprocal", "margin")
+        words |= dict(contrast=("none", "reciprocal", "margin"), loss_on=("all", "story"))
         words["dtype"] = ("auto", "bfloat16", "float16", "float32")
         for name, choices in words.items():
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
+        if self.contrast != "none" and self.loss_on == "story":
+            raise ConfigError(f"contrast={self.contrast} shuffles all that is read: it takes loss_on=all")
         if self.seed >= 2**63:
             raise ConfigError(f"seed must be below 2**63, not {self.seed}")
         if self.name in ("", "..") or Path(self.name).name != self.name:

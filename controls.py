@@ -41,7 +41,7 @@ def controls(true_endings: Sequence[Story]) -> dict[str, list[Story]]:
     A story's controls depend on it alone, but for the other story, which is the next one in the order of hashes: so
     more stories leave nearly all of the controls as they were, and what was graded stays so.
     """
-    unique = {hashlib.sha256(story.prompt.encode()).hexdigest(): story for story in true_endings}
+    unique = {hashlib.sha256(story.task.encode()).hexdigest(): story for story in true_endings}
     ordered = [unique[key] for key in sorted(unique)]
     kinds = {TRUE: ordered, SHUFFLED: [], OTHER: [], CUT: []}
     for story, other in zip(ordered, ordered[1:] + ordered[:1]):
@@ -58,7 +58,7 @@ def shuffled(story: Story) -> str | None:
     texts = [piece.strip() for piece in others]
     if len(set(texts)) < 2:
         return None
-    rng, order = random.Random(story.prompt), list(texts)
+    rng, order = random.Random(story.task), list(texts)
     while order == texts:
         rng.shuffle(order)
     blanks = [piece[: len(piece) - len(piece.lstrip())] for piece in others]
@@ -75,7 +75,7 @@ def of_another(story: Story, other: Story) -> str | None:
 def cut_off(story: Story) -> str | None:
     """Cut within one of the sentences of the second half, at some word but the last."""
     pieces = sentences(story.completion, story.prompt)
-    rng = random.Random(story.prompt)
+    rng = random.Random(story.task)
     long_enough = [i for i in range(len(pieces) // 2, len(pieces)) if len(pieces[i].split()) >= 3]
     if not long_enough:
         return None

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from headers import MARKER
 from judge import Story, question
 from sample import read_rows
 
@@ -46,7 +47,7 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[Run], Path]:
         rows = [row for _, row in sorted(read_rows(path).items(), key=lambda item: item[0][::-1])]
         if not rows or not all(isinstance(row.get(name), str) for row in rows for name in ("prompt", "completion")):
             raise ValueError(f"{path}: its lines are not the prompts and completions that sample.py writes")
-        stories = [Story(row["prompt"], row["completion"], row.get("instruction") or "") for row in rows]
+        stories = [story_of(row) for row in rows]
         name = os.path.relpath(path.parent, common.resolve())
         runs.append(Run(path.parent.name if name == "." else name, path.parent, rows, stories))
     if not runs:
@@ -54,6 +55,13 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[Run], Path]:
             f"{' '.join(map(str, directories))}: no samples.jsonl below; `python sample.py --eval 50` writes one"
         )
     return runs, common
+
+
+def story_of(row: dict) -> Story:
+    """Where the prompt is a header, it is what the writer was told to do, and not how the story begins."""
+    if row.get("instruction"):
+        return Story("", row["completion"], row["prompt"].removesuffix(MARKER).rstrip())
+    return Story(row["prompt"], row["completion"])
 
 
 @dataclass
@@ -84,13 +92,13 @@ def plan(
     """
     gradings = {}
     for run in runs:
-        prompts = {story.prompt for story in run.true_endings}
+        tasks = {story.task for story in run.true_endings}
         wanted = [
             (story, dict(kind="completion", prompt_index=row["prompt_index"], sample_index=row["sample_index"]))
             for row, story in zip(run.rows, run.stories)
         ]
         for kind, stories in spoiled.items():
-            wanted += [(story, dict(kind=kind)) for story in stories if story.prompt in prompts]
+            wanted += [(story, dict(kind=kind)) for story in stories if story.task in tasks]
         for story, place in wanted:
             text = question(story)
             for judge in args.judge:

@@ -47,6 +47,11 @@ class Story:
     instruction: str = ""
 
     @property
+    def task(self) -> str:
+        """What the writer was given: stories of one task are compared."""
+        return f"{self.instruction}\n{self.prompt}" if self.instruction else self.prompt
+
+    @property
     def scores(self) -> dict[str, str]:
         """The names of its scores, each with its rubric."""
         return SCORES | (INSTRUCTIONS if self.instruction else {})

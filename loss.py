@@ -17,7 +17,8 @@ CHUNK = 1024  # tokens
 def head_loss(x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Mean cross-entropy, in nats, of targets (N,) int64 under the logits x (N, C) @ weight (V, C).T.
 
-    Negative targets do not count. Under autocast the matrix products are of its type; the sums are float32.
+    Negative targets do not count; where none is left, the loss is 0. Under autocast the matrix products are of its
+    type; the sums are float32.
     """
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
@@ -40,7 +41,7 @@ def chunked_loss(
         if with_grad:
             dx[chunk] = logits @ head
             dweight += logits.T @ inputs
-    n_targets = (targets >= 0).sum()
+    n_targets = (targets >= 0).sum().clamp(min=1)
     return losses.sum() / n_targets, dx.div_(n_targets), dweight.div_(n_targets)
 
 

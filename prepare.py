@@ -4,11 +4,13 @@ data/<name>/{train.bin, val.bin, meta.json}. Input streams through: 2 GB of it t
 
 $ python prepare.py builtin                                        # 20,000 stories of our own, nothing to download
 $ python prepare.py tinystories-v2                                 # the GPT-4 stories of TinyStories (2 GB)
+$ python prepare.py instruct                                       # stories under headers that say what is in them
 $ python prepare.py --input mine.txt more.jsonl.gz --name mine     # your own: <|endoftext|> stands between stories
 """
 
 import argparse
 import collections
+import functools
 import gzip
 import hashlib
 import io
@@ -30,16 +32,23 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+import headers
 import stories
+from headers import ANY, OOD
 from hub import HubError, download, endpoint, sha256_of
 from tokenizer import END_OF_TEXT, GPT2_VOCAB_SIZE, Tokenizer, cut
 
 FORMAT = 1
-TINYSTORIES = "datasets/roneneldan/TinyStories/resolve/main"  # on the hub, of the paper, arXiv:2305.07759
-DOWNLOADS = {  # corpus -> training and validation file
-    "tinystories": ("TinyStories-train.txt", "TinyStories-valid.txt"),
-    "tinystories-v2": ("TinyStoriesV2-GPT4-train.txt", "TinyStoriesV2-GPT4-valid.txt"),
+PUBLISHED = "datasets/roneneldan"  # on the hub, of the paper, arXiv:2305.07759
+INSTRUCT = "TinyStoriesInstruct/resolve/main/TinyStories-Instruct"
+DOWNLOADS = {  # corpus -> its files, up to -train.txt and -valid.txt
+    "tinystories": "TinyStories/resolve/main/TinyStories",
+    "tinystories-v2": "TinyStories/resolve/main/TinyStoriesV2-GPT4",
+    "instruct": INSTRUCT,
+    "instruct-ood": INSTRUCT,
 }
+BUILTIN = ("builtin", "builtin-instruct", "builtin-instruct-ood")
+HEADERS = {"instruct": ANY, "instruct-ood": OOD, "builtin-instruct": ANY, "builtin-instruct-ood": OOD}
 LONGEST_STORY = 50_000  # characters: a .txt that is longer and holds no <|endoftext|> is no list of stories
 CLEANING = ("stories read", "mojibake mended", "empty dropped", "truncated dropped", "duplicates dropped",
             "validation stories dropped from train")
@@ -53,21 +62,24 @@ class DataError(Exception):
 
 
 # ---- Read ----
-def read_stories(path: Path) -> Iterator[str]:
-    """The text of every story in a .txt, .jsonl or .json file, perhaps with .gz behind, as it stands there."""
+def read_stories(path: Path, errors: str = "strict") -> Iterator[str]:
+    """The text of every story in a .txt, .jsonl or .json file, perhaps with .gz behind, as it stands there.
+
+    errors: what becomes of bytes in a .txt that are no UTF-8: "strict" refuses them, "replace" makes them U+FFFD.
+    """
     kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if kind not in (".txt", ".jsonl", ".json"):
         raise DataError(f"{path}: what is this? Its name must end in .txt, .jsonl or .json, or in one of these and .gz")
-    return pieces(path, END_OF_TEXT, LONGEST_STORY) if kind == ".txt" else json_stories(path)
+    return pieces(path, END_OF_TEXT, LONGEST_STORY, errors) if kind == ".txt" else json_stories(path)
 
 
-def pieces(path: Path, separator: str, longest: float = float("inf")) -> Iterator[str]:
+def pieces(path: Path, separator: str, longest: float = float("inf"), errors: str = "strict") -> Iterator[str]:
     """The file's text, cut at each separator; the last piece only if there is something in it."""
     rest = ""
     bar = tqdm(desc=f"reading {path.name}", total=path.stat().st_size, unit="B", unit_scale=True, disable=None)
     with path.open("rb") as raw, bar:
         data = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
-        text = io.TextIOWrapper(data, encoding="utf-8-sig", newline="")
+        text = io.TextIOWrapper(data, encoding="utf-8-sig", errors=errors, newline="")
         try:
             while block := text.read(1 << 20):
                 *whole, rest = (rest + block).split(separator)
@@ -162,16 +174,22 @@ class Spool:
 
 
 def fill_spools(
-    spools: dict[str, Spool], train: Iterable[str], val: Iterable[str] | None, val_share: float, seed: int
+    spools: dict[str, Spool], train: Iterable[str], val: Iterable[str] | None, val_share: float, seed: int,
+    kind: str | None = None
 ) -> dict[str, int]:
-    """Clean the stories and sort them into the spools; return what was done to how many."""
+    """Clean the stories and sort them into the spools; return what was done to how many.
+
+    kind: of the headers above them (ANY, OOD), which make no other story of the same; None: there are none.
+    """
     counts = collections.Counter()
     seen = {split: set() for split in spools}  # 100 bytes a story. 64 bits: a false match in 3 million once in 1e7 runs
     salt = (seed % 2**64).to_bytes(8, "big")
     val_below = int(val_share * 2**64).to_bytes(8, "big")
     for given_split, texts in (("val", val or ()), (None if val is None else "train", train)):
         for text in texts:
-            story, was_mended = clean(text)
+            text, was_mended = clean(text)
+            headed = (headers.read(text) or headers.Headed({}, "")) if kind else None
+            story = headed.story if headed else text
             data = story.encode()
             digest = hashlib.blake2b(data, digest_size=8, salt=salt).digest()
             # Where no validation texts are given, a story's hash decides: so copies always meet in one split.
@@ -188,7 +206,10 @@ def fill_spools(
                 counts["validation stories dropped from train"] += 1
             else:
                 seen[split].add(digest)
-                spools[split].add(story, len(data))
+                if headed:
+                    text = str(headers.apart(headed) if kind == OOD and split == "train" else headed)
+                    data = text.encode()
+                spools[split].add(text, len(data))
     return {step: counts[step] for step in CLEANING}
 
 
@@ -230,9 +251,12 @@ def write_tokens(spool: Spool, directory: Path, gpt2_ids: list[int], threads: in
 # ---- All of it, and the files it leaves ----
 def prepare(
     directory: Path, sources: list[str], train: Iterable[str], val: Iterable[str] | None, vocab_size: int = 10000,
-    val_share: float = 0.01, seed: int = 0, threads: int = CORES
+    val_share: float = 0.01, seed: int = 0, threads: int = CORES, kind: str | None = None
 ) -> None:
-    """Make `directory` from stories. If anything fails, what was there before still is."""
+    """Make `directory` from stories, which stand under headers of this kind (ANY, OOD) or none.
+
+    If anything fails, what was there before still is.
+    """
     if not 257 <= vocab_size <= GPT2_VOCAB_SIZE:
         raise DataError(f"vocab_size {vocab_size}: must be 257 (bytes and end of text) to {GPT2_VOCAB_SIZE} (GPT-2's)")
     if not 0 < val_share < 1:
@@ -245,7 +269,7 @@ def prepare(
             raise DataError(f"{directory}: holds something else, which would be lost; choose another --name")
         with tempfile.TemporaryDirectory(prefix=f".{directory.name}.tmp-", dir=directory.parent) as temporary:
             spools = {split: Spool(Path(temporary, split)) for split in ("train", "val")}
-            cleaning = fill_spools(spools, train, val, val_share, seed)
+            cleaning = fill_spools(spools, train, val, val_share, seed, kind)
             for split, spool in spools.items():
                 if not spool.stories:
                     reason = f"no story left for {split} of {cleaning['stories read']} read"
@@ -257,7 +281,7 @@ def prepare(
                 "gpt2_ids": "",
                 "splits": {split: write_tokens(spool, new, gpt2_ids, threads) for split, spool in spools.items()},
                 "cleaning": cleaning,
-            }
+            } | ({"headers": kind} if kind else {})
             text = json.dumps(meta, indent=2)
             text = text.replace('"gpt2_ids": ""', f'"gpt2_ids": {json.dumps(gpt2_ids)}')  # all on one line
             (new / "meta.json").write_text(text + "\n", encoding="utf-8")
@@ -294,7 +318,7 @@ def load_meta(directory: str | Path) -> dict:
     """meta.json, after a check that it and the .bin files beside it are whole and belong together."""
     directory = Path(directory)
     restore(directory)
-    source = directory.name if directory.name in (*DOWNLOADS, "builtin") else f"--input FILE --name {directory.name}"
+    source = directory.name if directory.name in (*DOWNLOADS, *BUILTIN) else f"--input FILE --name {directory.name}"
     remedy = f"make it anew: python prepare.py {source} --data_dir {directory.parent}"
     try:
         meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
@@ -320,13 +344,16 @@ def load_tokens(directory: str | Path, split: str) -> np.ndarray:
 # ---- The three kinds of corpus, and the command line ----
 def prepare_builtin(
     data_dir: str | Path = "data", n_stories: int = 20000, vocab_size: int = 4096, seed: int = 0,
-    val_share: float = 0.01, threads: int = CORES, name: str = "builtin"
+    val_share: float = 0.01, threads: int = CORES, corpus: str = "builtin", name: str | None = None
 ) -> Path:
     """Our own stories; a larger share of few, as validation wants 200 at least."""
-    val_share = max(val_share, min(250 / max(n_stories, 1), 0.5))
-    texts = tqdm((story.text for story in stories.stories(n_stories, seed)), "telling", n_stories, disable=None)
-    prepare(Path(data_dir, name), ["builtin"], texts, None, vocab_size, val_share, seed, threads)
-    return Path(data_dir, name)
+    val_share, directory = max(val_share, min(250 / max(n_stories, 1), 0.5)), Path(data_dir, name or corpus)
+    told, kind = stories.stories(n_stories, seed), HEADERS.get(corpus)
+    always = ("words", "summary") if kind == OOD else ()  # and one of them is taken away again, for training
+    texts = (headers.of_builtin(story, always) if kind else story.text for story in told)
+    texts = tqdm(texts, "telling", n_stories, disable=None)
+    prepare(directory, [corpus], texts, None, vocab_size, val_share, seed, threads, kind)
+    return directory
 
 
 def report(directory: Path) -> None:
@@ -337,14 +364,16 @@ def report(directory: Path) -> None:
         count, tokens, n_bytes = facts["stories"], facts["tokens"], facts["bytes"]
         print(f"{split:5}{count:13,}{tokens:14,}{n_bytes / 1e6:10.1f}{n_bytes / tokens:13.3f}")
     print(", ".join(f"{step}: {n:,}" for step, n in meta["cleaning"].items()))
-    print(f"wrote {directory}; next: python train.py configs/ts_8m.py --data={meta['name']}")
+    config = "instruct" if "headers" in meta else "ts_8m"
+    print(f"wrote {directory}; next: python train.py configs/{config}.py --data={meta['name']}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Prepare a corpus: data/<name>/{train.bin, val.bin, meta.json}.")
-    parser.add_argument("corpus", nargs="?", choices=[*DOWNLOADS, "builtin"], help="or else --input and --name")
+    parser.add_argument("corpus", nargs="?", choices=[*DOWNLOADS, *BUILTIN], help="or else --input and --name")
     parser.add_argument("--input", nargs="+", type=Path, default=[], metavar="FILE", help=".txt .jsonl .json, or + .gz")
     parser.add_argument("--val", nargs="+", type=Path, default=[], metavar="FILE", help="default: a share of the input")
+    parser.add_argument("--headers", action="store_true", help="with --input: a header of what can be read off a story")
     parser.add_argument("--name", help="the directory under data_dir; default: the corpus")
     parser.add_argument("--vocab_size", type=int, default=argparse.SUPPRESS, help="default: 10000, for builtin 4096")
     parser.add_argument("--val_share", type=float, default=0.01, help="of the stories, where no --val is given")
@@ -354,23 +383,28 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=CORES)
     args = parser.parse_args()
     name = args.name or args.corpus
-    if bool(args.corpus) == bool(args.input) or (args.val and not args.input):
-        parser.error(f"give {', '.join(DOWNLOADS)} or builtin, or else --input FILE (and, with it, --val FILE)")
+    if bool(args.corpus) == bool(args.input) or ((args.val or args.headers) and not args.input):
+        parser.error(f"give {', '.join([*DOWNLOADS, *BUILTIN])}, or else --input FILE (with it, --val FILE, --headers)")
     if not name or not re.fullmatch(r"\w[\w.-]*", name) or args.threads < 1:
         parser.error("--input needs a --name of letters, digits, - _ and . only; --threads must be 1 or more")
     settings = {key: getattr(args, key) for key in ("vocab_size", "val_share", "seed", "threads") if key in args}
     try:
-        if args.corpus == "builtin":
-            prepare_builtin(args.data_dir, args.stories, name=name, **settings)
+        if args.corpus in BUILTIN:
+            prepare_builtin(args.data_dir, args.stories, corpus=args.corpus, name=name, **settings)
         else:
             sources, files = [str(path) for path in args.input + args.val], [args.input, args.val]
             if args.corpus:
-                sources = [f"{endpoint()}/{TINYSTORIES}/{file}" for file in DOWNLOADS[args.corpus]]
+                published = f"{endpoint()}/{PUBLISHED}/{DOWNLOADS[args.corpus]}"
+                sources = [f"{published}-{split}.txt" for split in ("train", "valid")]
                 files = [map(download, [url], [args.data_dir / "download" / Path(url).name]) for url in sources]
             elif missing := [path for path in sources if not (os.path.isfile(path) and os.access(path, os.R_OK))]:
                 raise DataError(f"{', '.join(missing)}: no such file; check what --input and --val name")
-            texts = [itertools.chain.from_iterable(map(read_stories, paths)) if paths else None for paths in files]
-            prepare(args.data_dir / name, sources, *texts, **settings)
+            read = functools.partial(read_stories, errors="replace" if args.corpus else "strict")  # theirs has slips
+            texts = [itertools.chain.from_iterable(map(read, paths)) if paths else None for paths in files]
+            if args.headers:
+                texts = [map(headers.derived, split) if split else None for split in texts]
+            kind = ANY if args.headers else HEADERS.get(args.corpus)
+            prepare(args.data_dir / name, sources, *texts, kind=kind, **settings)
         report(args.data_dir / name)
     except (DataError, HubError) as error:
         sys.exit(f"prepare.py: {error}")

@@ -17,7 +17,6 @@ import html
 import io
 import itertools
 import json
-import math
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -31,6 +30,7 @@ from tqdm import tqdm
 
 import hub
 from sample import ApiStudent, LocalStudent, Sampling, directory_of, load_student, newest_run, read_prompts
+from stats import wilson
 
 SETS = [Path(__file__).parent / "prompts" / f"{name}.jsonl" for name in ("facts", "reasoning", "context")]
 NEARLY = 0.1  # nats per byte; by so much the best wrong answer may lead where a model is nearly right
@@ -142,16 +142,6 @@ def nats_per_byte(student: LocalStudent, pairs: Sequence[tuple[str, str]], bar: 
 Results = dict[str, list[Result]]  # of each model, in the order of the probes
 
 
-def wilson(right: int, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """The 95 % interval of a share, from Wilson's score test; unlike p ± z·sd it is of use for few, none and all.
-
-    It takes the prompts for independent. Those of a group are not: who understands one may well understand its twin.
-    """
-    p, z2 = right / n, z * z
-    middle, reach = p + z2 / (2 * n), z * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
-    return max(0.0, (middle - reach) / (1 + z2 / n)), min(1.0, (middle + reach) / (1 + z2 / n))
-
-
 def summary(probes: Sequence[Probe], results: Results) -> list[list[str]]:
     """Rows of a table, models x sets, of the sets that have answers; the last says what a guess would score."""
     table = [["", *results, "chance"]]
@@ -160,7 +150,7 @@ def summary(probes: Sequence[Probe], results: Results) -> list[list[str]]:
         column = [f"{name} (n = {len(own)})"]
         for of_model in results.values():
             right = sum(of_model[i].verdict == "right" for i in own)
-            low, high = wilson(right, len(own))
+            low, high = wilson(right / len(own), len(own))
             column.append(f"{right / len(own):.1%} [{low:.1%}, {high:.1%}]")
         column.append(f"{sum(1 / len(probes[i].answers) for i in own) / len(own):.1%}")
         table.append(column)

@@ -4,6 +4,7 @@ Write stories with a trained model, one to read or thousands to grade.
 $ python sample.py                                                # three stories from the newest run under out/
 $ python sample.py --prompt "Once upon a time, there was a cat" --stream     # watch one being written
 $ python sample.py --model out/demo --n 5 --temperature 0.8 --top_k 50 --seed 7
+$ python sample.py --words "jump, frog, red" --features Dialogue             # for models trained on headers
 $ python sample.py --eval 50 --n 10                     # validation stories, continued: out/<run>/samples.jsonl
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
 $ python sample.py --eval 50 --model api:gpt-3.5-turbo --data data/tinystories     # OPENAI_API_KEY, OPENAI_BASE_URL
@@ -18,7 +19,6 @@ import concurrent.futures
 import itertools
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -29,11 +29,14 @@ import openai
 import torch
 from tqdm import tqdm
 
+import headers
 import hub
 from compressor import MODELS
 from generate import beam_search, generate
 from model import GPTNeo, from_checkpoint, load_checkpoint
-from prepare import DataError, load_meta, load_tokens
+from prepare import DataError
+from prompts import Prompt, evaluation_prompts, one_line, read_prompts
+from stories import FEATURES
 from tokenizer import END_OF_TEXT, Tokenizer
 
 # ---- Who writes ----
@@ -96,6 +99,10 @@ class ApiStudent:
         "sentence. Continue it from exactly there to its end, in the same simple words. Answer with the continuation "
         "alone: do not repeat the beginning, and add no title and no remark."
     )
+    UNDER_A_HEADER = (
+        "Write a story for small children, in words that a child of three knows. You are told what it must have: "
+        "words, features, a summary that it follows, a sentence that stands in it. Answer with the story alone."
+    )
     REQUESTS_AT_ONCE = 8
 
     def __init__(self, name: str):
@@ -137,11 +144,12 @@ class ApiStudent:
             raise failure
 
     def ask(self, i: int, prompt: str, key: Key, sampling: Sampling) -> Continuation:
+        told = self.UNDER_A_HEADER if headers.read(prompt) else self.INSTRUCTION
         limits = {"max_tokens": sampling.max_new_tokens, "top_p": sampling.top_p}
         try:
             answer = self.client.chat.completions.create(
                 model=self.name,
-                messages=[{"role": "system", "content": self.INSTRUCTION}, {"role": "user", "content": prompt}],
+                messages=[{"role": "system", "content": told}, {"role": "user", "content": prompt}],
                 temperature=sampling.temperature,
                 seed=int(np.random.SeedSequence([sampling.seed, *key]).generate_state(1)[0] >> 1),
                 **{name: value for name, value in limits.items() if value is not None},
@@ -157,10 +165,6 @@ class ApiStudent:
         if prompt and text[:1].isalnum():  # chat models drop the blank that they would have begun with
             text = " " + text
         return i, text, answer.choices[0].finish_reason == "stop"
-
-
-def one_line(what: object) -> str:
-    return " ".join(str(what).split())[:300]
 
 
 def newest_run(out_dir: str | Path = "out") -> Path:
@@ -195,55 +199,6 @@ def load_student(name: str, batch_size: int = 64) -> LocalStudent | ApiStudent:
     return LocalStudent(model.to(device), tokenizer, [tokenizer.end_of_text] * follows_end_of_text, batch_size)
 
 
-# ---- What is continued ----
-
-
-@dataclass
-class Prompt:
-    text: str
-    reference: str | None = None  # how the story truly goes on
-
-
-def read_prompts(path: Path) -> list[Prompt]:
-    """One prompt a line; or JSON: an array, or one value a line, of strings or of {"prompt": …, "reference": …}."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        rows = [row for row in text.split("\n") if row.strip()]  # not splitlines: JSON may hold U+2028
-        if path.suffix in (".json", ".jsonl"):
-            rows = json.loads(text) if path.suffix == ".json" else [json.loads(row) for row in rows]
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: cannot be read ({getattr(error, 'strerror', one_line(error))})") from None
-    prompts = []
-    for number, row in enumerate(rows if isinstance(rows, list) else [rows], 1):
-        row = row if isinstance(row, dict) else {"prompt": row}
-        prompt, reference = row.get("prompt"), row.get("reference")
-        is_text = isinstance(prompt, str) and isinstance(reference, str | None)
-        if not is_text or re.search("[\ud800-\udfff]", prompt + (reference or "")):
-            raise ValueError(f'{path}: prompt {number} must be a text, or an object such as {{"prompt": "Once upon"}}')
-        if prompt.strip():
-            prompts.append(Prompt(prompt.rstrip(), reference))
-    if not prompts:
-        raise ValueError(f"{path}: no prompt in it")
-    return prompts
-
-
-def evaluation_prompts(directory: Path, n: int, cut: float) -> list[Prompt]:
-    """Validation stories 2 to n + 1, cut after this share of their words; the first ones share one beginning."""
-    meta = load_meta(directory)
-    tokenizer, tokens = Tokenizer(meta["gpt2_ids"]), load_tokens(directory, "val")
-    ends = np.flatnonzero(tokens == tokenizer.end_of_text)[: n + 1]
-    if len(ends) < n + 1:
-        raise ValueError(f"{directory}: its validation split has {len(ends)} stories, --eval {n} needs {n + 1}")
-    stories = [tokenizer.decode(tokens[start + 1 : end]) for start, end in zip(ends, ends[1:])]
-    return [cut_story(story, cut) for story in stories]
-
-
-def cut_story(story: str, share: float) -> Prompt:
-    words = list(re.finditer(r"\S+", story))
-    end = words[max(1, int(share * len(words))) - 1].end()
-    return Prompt(story[:end], story[end:])
-
-
 # ---- What is kept ----
 
 
@@ -256,7 +211,7 @@ def write_samples(path: Path, student, facts: dict, prompts: dict[int, Prompt], 
     part = path.with_name(path.name + ".part")
     facts = facts | student.identity() | asdict(sampling)
     wanted = {
-        (i, j): facts | dict(prompt_index=i, sample_index=j, prompt=prompt.text, reference=prompt.reference)
+        (i, j): facts | dict(prompt_index=i, sample_index=j) | prompt.row()
         for i, prompt in prompts.items()
         for j in range(n)
     }
@@ -341,6 +296,13 @@ def parse_arguments() -> argparse.Namespace:
     what.add_argument("--prompt", default="", help="how the stories begin (default: the model begins)")
     what.add_argument("--prompts", type=Path, help="file of prompts: one a line, or .json, .jsonl")
     what.add_argument("--eval", type=int, metavar="N", help="continue validation stories 2 to N + 1")
+    told = parser.add_argument_group("a header as the prompt, for models that were trained under headers")
+    told.add_argument("--words", help='words of the story, such as "jump, frog, red"')
+    told.add_argument("--features", help=f"some of {', '.join(FEATURES)}")
+    told.add_argument("--summary", help="what happens in it")
+    told.add_argument("--sentence", help="a sentence that stands in it")
+    ask = "what --eval shows of headers, such as: words summary words,summary (three prompts a story; default: all)"
+    told.add_argument("--ask", nargs="+", default=[], metavar="FIELDS", help=ask)
     parser.add_argument("--cut", type=float, default=0.5, help="share of its words that --eval shows of a story")
     parser.add_argument("--data", type=Path, help="corpus of --eval (default: that of the run)")
     parser.add_argument("--n", type=int, help="completions of each prompt (default: 3; 10 with --prompts and --eval)")
@@ -354,9 +316,17 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, help="write here (default with --prompts, --eval: out/MODEL/samples.jsonl)")
     parser.add_argument("--stream", action="store_true", help="print one story as it is written")
     args = parser.parse_args()
+    if fields := {name: getattr(args, name) for name in headers.FIELDS if getattr(args, name)}:
+        if args.prompt or args.prompts or args.eval:
+            parser.error(f"--{' --'.join(fields)} make a prompt: leave out --prompt, --prompts and --eval")
+        try:
+            args.prompt = headers.write(fields)
+        except ValueError as error:
+            parser.error(str(error))
     for name, ok, what in (
         ("eval", args.eval is None or args.eval >= 1, "at least 1"),
         ("cut", 0 < args.cut < 1, "between 0 and 1"),
+        ("ask", set(",".join(args.ask or headers.FIELDS).split(",")) <= {*headers.FIELDS}, ", ".join(headers.FIELDS)),
         ("n", args.n is None or args.n >= 1, "at least 1"),
         ("temperature", args.temperature is None or args.temperature >= 0, "0 or more"),
         ("top_k", args.top_k is None or args.top_k >= 1, "at least 1"),
@@ -412,7 +382,7 @@ def write(args: argparse.Namespace) -> None:
     if args.prompts:
         prompts = dict(enumerate(read_prompts(args.prompts)))
     elif args.eval:
-        prompts = dict(enumerate(evaluation_prompts(args.data or corpus_of(name), args.eval, args.cut)))
+        prompts = dict(enumerate(evaluation_prompts(args.data or corpus_of(name), args.eval, args.cut, args.ask)))
     else:
         prompts = {0: Prompt(args.prompt.rstrip())}
     fitting = {i: prompt for i, prompt in prompts.items() if student.fits(prompt.text)}
@@ -426,7 +396,8 @@ def write(args: argparse.Namespace) -> None:
     elif args.prompts or args.eval or args.out:
         path = args.out or directory_of(name)
         path = path / "samples.jsonl" if path.is_dir() or not args.out else path
-        facts = dict(model=name, cut=args.cut if args.eval else None)
+        is_cut = args.eval and not any(prompt.instruction for prompt in fitting.values())
+        facts = dict(model=name, cut=args.cut if is_cut else None)
         write_samples(path, student, facts, fitting, args.n, sampling)
         print(f"{len(fitting)} prompts x {args.n} completions by {name} are in {path}, one JSON object a line")
     else:

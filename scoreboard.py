@@ -42,13 +42,13 @@ class Finding:
         return (self.high - self.low) / 2
 
 
-def prompt_means(stories: Sequence[Story], vectors: Vectors, figure: str) -> dict[tuple[str, str], float]:
-    """{prompt and instruction: mean over its completions}, of those that have this figure."""
+def prompt_means(stories: Sequence[Story], vectors: Vectors, figure: str) -> dict[str, float]:
+    """{task: mean over its completions}, of those that have this figure."""
     values = {}
     for story in stories:
         value = vectors.get(story, {}).get(figure, math.nan)
         if not math.isnan(value):
-            values.setdefault((story.prompt, story.instruction), []).append(value)
+            values.setdefault(story.task, []).append(value)
     return {prompt: sum(of_one) / len(of_one) for prompt, of_one in values.items()}
 
 
@@ -99,7 +99,7 @@ def agreement(stories: Sequence[Story], judges: Mapping[str, Vectors]) -> list[F
             for story in dict.fromkeys(stories):
                 if figure in grades_a.get(story, {}) and figure in grades_b.get(story, {}):
                     both = grades_a[story][figure], grades_b[story][figure]
-                    prompts.setdefault((story.prompt, story.instruction), []).append(both)
+                    prompts.setdefault(story.task, []).append(both)
             if not prompts:
                 continue
             pairs = np.full((len(prompts), max(map(len, prompts.values())), 2), np.nan)

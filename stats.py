@@ -1,5 +1,5 @@
 """
-Statistics of scores, by hand: means, AUC and rank correlation, with 95 % bootstrap intervals clustered by prompt.
+Statistics of scores, by hand: means, shares, AUC and rank correlation, with their 95 % intervals; bootstrap by prompt.
 
 Completions of one prompt are alike, since an easy beginning makes all of them good. So what is drawn again is prompts,
 each with all that belongs to it, and more completions of the same prompts narrow an interval less than more prompts.
@@ -11,8 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 DRAWS = 2000  # the ends of an interval then move by a few percent of its width from seed to seed
-
-
 SHARES = (0.025, 0.975)  # of the draws, below the ends
 
 
@@ -56,6 +54,18 @@ def bootstrap(statistic: Callable[..., float], *columns: np.ndarray, draws: int 
     drawn = (rng.integers(n, size=n) for _ in range(draws))
     values = [statistic(*(column[rows] for column in columns)) for rows in drawn]
     return Estimate(value, *np.nanquantile(values, SHARES))
+
+
+def wilson(share: float, n: int) -> tuple[float, float]:
+    """The 95 % interval of a share, from Wilson's score test; unlike p ± z·sd it is of use for few, none and all.
+
+    It takes the n for independent. Where prompts come in groups they are not: who understands one may well understand
+    its twin. Shares that are themselves means, of several completions or words, vary less: then it is wide enough.
+    """
+    z, z2 = student(np.inf), student(np.inf) ** 2
+    middle, reach = share + z2 / (2 * n), z * (share * (1 - share) / n + z2 / (4 * n * n)) ** 0.5
+    low, high = ((middle + sign * reach) / (1 + z2 / n) for sign in (-1, 1))
+    return max(0.0, min(share, low)), min(1.0, max(share, high))  # whatever the rounding
 
 
 def auc(better: np.ndarray, worse: np.ndarray) -> float:

@@ -960,13 +960,44 @@ def sentences(text: str) -> list[str]:
     return [piece for piece in pieces if piece.count('"') % 2 == 0]
 
 
-def three_words(text: str, rng: random.Random) -> tuple[str, str, str]:
+def three_words(text: str, rng: random.Random) -> tuple[str, ...]:
+    """A noun, a verb and an adjective of the text; fewer where it has none of a kind, which no built-in story lacks."""
     found = {"noun": set(), "verb": set(), "adjective": set()}
     for word in re.findall(r"(?<!')\b[a-z]+\b(?!')", text):    # "won't" is not "won"
         if word in ROLES:
             role, base = ROLES[word]
             found[role].add(base)
-    return tuple(rng.choice(sorted(found[role])) for role in found)
+    return tuple(rng.choice(sorted(found[role])) for role in found if found[role])
+
+
+def as_pattern(part) -> str:
+    """A regular expression for all that a part of a parsed template can become; a slot may become any words."""
+    if type(part) is tuple:
+        return "(?:" + "|".join("".join(map(as_pattern, alternative)) for alternative in part[1]) + ")"
+    if part[0] == "{":
+        return "[^.]+?"
+    return re.sub(r"\ba ", "an? ", re.escape(re.sub(r"\s+", " ", part)).replace("\\ ", " "))
+
+
+def sentences_marked(mark: str, choice) -> Iterator[str]:
+    """A pattern for each sentence of a parsed template that stands behind this mark."""
+    for alternative in choice[1]:
+        for i, part in enumerate(alternative):
+            if type(part) is tuple:
+                yield from sentences_marked(mark, part)
+            elif mark in part:
+                rest = [part.partition(mark)[2].lstrip(), *alternative[i + 1:]]
+                pattern = "".join(as_pattern(part) for part in rest if part).partition(r"\.")[0]
+                yield pattern.removeprefix("[^.]+?")    # with anything in front, the search takes 25 times as long
+
+
+BAD_ENDINGS = re.compile("|".join(
+    pattern for _, story in PARSED_PLOTS.values() for pattern in sentences_marked("@BadEnding", story)), re.I)
+
+
+def ends_badly(text: str) -> bool:
+    """Whether one of the sentences stands in it by which a built-in plot ends badly: it knows no other bad endings."""
+    return BAD_ENDINGS.search(text) is not None
 
 
 def tell(seed: int, index: int) -> Story:

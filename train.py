@@ -29,6 +29,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+import headers
 import native
 from attention import have_kernels
 from compressor import MODELS
@@ -36,7 +37,7 @@ from config import ConfigError, TrainConfig, parse_command_line
 from contrastive import Contrastive
 from model import CHECKPOINT_FORMAT, GPTNeo, GPTNeoConfig
 from muon import Muon
-from prepare import DataError, load_meta, load_tokens, prepare_builtin
+from prepare import BUILTIN, DataError, load_meta, load_tokens, prepare_builtin
 from ranks import ALONE, Ranks, is_lost_rank
 from runs import PREVIOUS, Log, TrainingError, claim, load_resumable, plot_loss, plot_runs, write_atomically
 from sample import Sampling, load_student, stream_story
@@ -46,18 +47,36 @@ from tokenizer import Tokenizer
 
 
 class TokenStream:
-    """The token stream of a split, held on the device, from which windows of block_size tokens are read."""
+    """The token stream of a split, held on the device, from which windows of block_size tokens are read.
 
-    def __init__(self, tokens: np.ndarray, block_size: int, device: torch.device):
+    counted: (tokens,) bool, which of them are to be predicted; None: all.
+    """
+
+    def __init__(self, tokens: np.ndarray, block_size: int, device: torch.device, counted: np.ndarray | None = None):
         # int16 is all that every device can index; ids above 32767 come back by masking the sign away
         self.tokens = torch.from_numpy(np.array(tokens).view(np.int16)).to(device)
         self.span = torch.arange(block_size + 1, device=device)
+        self.counted = counted  # here, too: how many targets a step has is asked without waiting for the device
+        self.is_target = None if counted is None else torch.from_numpy(counted).to(device)
 
     def read(self, starts: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """inputs and targets (the inputs' successors), each (len(starts), block_size) int64"""
+        """inputs and targets (the inputs' successors; -100: does not count), each (len(starts), block_size) int64"""
         positions = torch.from_numpy(starts).to(self.tokens.device, non_blocking=True)[:, None] + self.span
         tokens = self.tokens[positions].long() & 0xFFFF
-        return tokens[:, :-1], tokens[:, 1:]
+        inputs, targets = tokens[:, :-1], tokens[:, 1:]
+        if self.is_target is not None:
+            targets = targets.where(self.is_target[positions[:, 1:]], -100)
+        return inputs, targets
+
+    def shares(self, starts: np.ndarray) -> np.ndarray:
+        """How much each micro-batch counts in the mean over a step's targets: 1, where all have as many of them.
+
+        starts: (ranks, micro-batches, sequences) -> (ranks, micro-batches)
+        """
+        if self.counted is None:
+            return np.ones(starts.shape[:2])
+        targets = self.counted[starts[..., None] + np.arange(1, len(self.span))].sum((-1, -2))
+        return targets / (targets.mean() or 1.0)
 
 
 def flat_windows(tokens: np.ndarray, block_size: int) -> np.ndarray:
@@ -209,7 +228,7 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
 def evaluate(
     model: GPTNeo, stream: TokenStream, windows: np.ndarray, tokenizer: Tokenizer, autocast, ranks: Ranks = ALONE
 ) -> dict:
-    """Loss (nats per token) and bits per UTF-8 byte over story_windows, every token counted once.
+    """Loss (nats per token) and bits per UTF-8 byte over story_windows, every token that counts taken once.
 
     Where windows overlap, it is the later one that counts: there the story is read from its beginning. The ranks take
     batches by turns; all get the same figures, bit by bit those of one process alone.
@@ -223,9 +242,10 @@ def evaluate(
     for batch in range(ranks.rank, len(batches), ranks.size):
         i = batches[batch]
         inputs, targets = stream.read(windows[i : i + EVAL_BATCH_SIZE])
-        counted = stream.span[:-1] < n_new[i : i + EVAL_BATCH_SIZE, None]
+        targets = targets.where(stream.span[:-1] < n_new[i : i + EVAL_BATCH_SIZE, None], -100)
         with autocast():
-            _, loss = model(inputs, targets.where(counted, -100))
+            _, loss = model(inputs, targets)
+        counted = targets >= 0
         n_tokens = counted.sum().item()
         counts[batch] = torch.tensor([loss.item() * n_tokens, n_tokens, byte_lengths[targets[counted]].sum().item()])
     model.train()
@@ -268,9 +288,11 @@ class StopSignal:
 def load_data(config: TrainConfig) -> tuple[dict, np.ndarray, np.ndarray]:
     """-> meta.json, training tokens, the validation tokens that are looked at"""
     directory = Path(config.data_dir) / config.data
-    if config.data == "builtin" and not directory.exists():
-        prepare_builtin(config.data_dir)
+    if config.data in BUILTIN and not directory.exists():
+        prepare_builtin(config.data_dir, corpus=config.data)
     meta = load_meta(directory)
+    if config.loss_on == "story" and "headers" not in meta:
+        raise ConfigError(f"{directory}: its stories have no headers, which loss_on=story would leave out; use all")
     train_tokens, val_tokens = load_tokens(directory, "train"), load_tokens(directory, "val")[: config.eval_tokens]
     for split, tokens, least in (
         ("train", train_tokens, 2 * config.block_size + 1),
@@ -310,8 +332,11 @@ def train_on(
         meta, train_tokens, val_tokens = load_data(config)
     tokenizer = Tokenizer(meta["gpt2_ids"])
     data_sha256 = meta["splits"]["train"]["sha256"]
-    train_stream = TokenStream(train_tokens, config.block_size, device)
-    val_stream = TokenStream(val_tokens, config.block_size, device)
+    train_counted = headers.story_tokens(train_tokens, tokenizer) if config.loss_on == "story" else None
+    # Of validation stories under headers the stories alone, whatever loss_on is: so runs can be compared.
+    val_counted = headers.story_tokens(val_tokens, tokenizer) if "headers" in meta else None
+    train_stream = TokenStream(train_tokens, config.block_size, device, train_counted)
+    val_stream = TokenStream(val_tokens, config.block_size, device, val_counted)
     val_windows = story_windows(val_tokens, config.block_size, tokenizer.end_of_text)
     if config.align_stories:
         windows, shift = story_windows(train_tokens, config.block_size, tokenizer.end_of_text), 1
@@ -416,14 +441,16 @@ def train_on(
         for group in itertools.chain.from_iterable(optimizer.param_groups for optimizer in optimizers):
             group["lr"] = lr * group.get("lr_factor", 1.0)
         starts = batch_starts(windows, shift, config.sequences_per_step, config.seed, step)
-        for i, micro_batch in enumerate(starts.reshape(ranks.size, n_micro_batches, micro_batch_size)[ranks.rank]):
+        starts = starts.reshape(ranks.size, n_micro_batches, micro_batch_size)
+        shares = train_stream.shares(starts)[ranks.rank].tolist()
+        for i, (micro_batch, share) in enumerate(zip(starts[ranks.rank], shares)):
             if config.dropout or config.contrast != "none":
                 torch.manual_seed(dropout_seed(config.seed, step, ranks.rank * n_micro_batches + i))
             inputs, targets = train_stream.read(micro_batch)
             with ranks.summing(forward, now=i == n_micro_batches - 1):
                 with autocast():
                     _, loss = forward(inputs, targets)
-                    loss = loss / n_micro_batches
+                    loss = loss * share / n_micro_batches
                 sums[0] += loss.detach()
                 scaler.scale(loss).backward()
         for optimizer in optimizers:
@@ -504,10 +531,13 @@ def main():
             sys.exit(message if ranks.first else 1)
         if ranks.first:
             print()
-            stream_story(load_student(str(run)), "", Sampling(temperature=0.6, seed=config.seed))
+            prompt, next_prompt = "", '--prompt "Once upon a time, there was a little fox"'
+            if "headers" in load_meta(Path(config.data_dir, config.data)):
+                prompt, next_prompt = headers.write(dict(words="hide, fox, little")), '--words "jump, frog, red"'
+            stream_story(load_student(str(run)), prompt, Sampling(temperature=0.6, seed=config.seed))
             print(
                 f"\nEverything is in {run}/ (the curve: loss.png). Next: python sample.py --model {run} "
-                '--temperature 0.6 --prompt "Once upon a time, there was a little fox"'
+                f"--temperature 0.6 {next_prompt}"
             )
     except (ConfigError, DataError, TrainingError, ValueError, OSError) as error:
         sys.exit(f"{name}: {error}")

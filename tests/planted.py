@@ -16,7 +16,8 @@ sys.path.insert(0, str(ROOT))
 
 import rouge
 from index import Stories, open_stories
-from sample import cut_story, write_rows
+from prompts import cut_story
+from sample import write_rows
 from stories import NAMES, NOUNS
 
 EACH = 100  # planted of each kind

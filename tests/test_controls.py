@@ -5,7 +5,7 @@ import random
 import stories
 from controls import CUT, OTHER, SHUFFLED, TRUE, controls, sentences
 from judge import Story
-from sample import cut_story
+from prompts import cut_story
 
 
 def true_endings(n: int) -> list[Story]:

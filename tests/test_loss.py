@@ -53,6 +53,14 @@ def test_without_gradients_there_is_the_same_loss():
         torch.testing.assert_close(head_loss(x, weight, targets), F.cross_entropy(x @ weight.T, targets))
 
 
+def test_without_targets_there_is_nothing_to_learn():
+    """A window that holds nothing but a header."""
+    x, weight = torch.randn(7, 8).requires_grad_(), torch.randn(33, 8).requires_grad_()
+    value = head_loss(x, weight, torch.full((7,), -100))
+    value.backward()
+    assert value == 0 and not x.grad.any() and not weight.grad.any()
+
+
 def test_large_logits_neither_overflow_nor_vanish():
     x = torch.tensor([[300.0], [-300.0]]).requires_grad_()
     weight, targets = torch.arange(-20.0, 21.0)[:, None], torch.tensor([40, 40])

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 import probe
 from model import CHECKPOINT_FORMAT, GPTNeo, GPTNeoConfig
-from probe import Probe, Result, nats_per_byte, read_probes, wilson
+from probe import Probe, Result, nats_per_byte, read_probes
 from sample import LocalStudent, Sampling, load_student
 from tokenizer import Tokenizer, gpt2
 
@@ -167,14 +167,6 @@ def test_verdicts():
         ((), ""),
     ):
         assert Result(scores, "").verdict == verdict
-
-
-def test_wilson_intervals_are_those_of_newcombe_1998():
-    """Statistics in Medicine 17, table I: the score method."""
-    for right, n, low, high in ((81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0, 0.1611)):
-        assert wilson(right, n) == pytest.approx((low, high), abs=5e-5)
-        assert wilson(n - right, n) == pytest.approx((1 - high, 1 - low), abs=5e-5)
-    assert wilson(1, 29) == pytest.approx((0.0061, 0.1718), abs=5e-5)
 
 
 # The command line

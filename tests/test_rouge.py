@@ -16,8 +16,9 @@ import prepare
 import rouge
 import stories
 from index import open_stories
+from prompts import cut_story
 from rouge import Values, interval, means, rouge_k, rouge_l
-from sample import cut_story, write_rows
+from sample import write_rows
 
 # ROUGE
 

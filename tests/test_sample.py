@@ -17,7 +17,8 @@ from conftest import ROOT
 import prepare
 import sample
 from model import CHECKPOINT_FORMAT, GPTNeo, GPTNeoConfig, from_checkpoint, load_checkpoint
-from sample import LocalStudent, cut_story, load_run, newest_run, read_prompts
+from prompts import cut_story, read_prompts
+from sample import LocalStudent, load_run, newest_run
 from tokenizer import GPT2_VOCAB_SIZE, cut, gpt2
 
 # What is continued

@@ -91,3 +91,26 @@ def test_rank_correlation():
 def test_normalised():
     assert stats.normalised(np.array([2.0, 6.0, 4.0])).tolist() == [0, 1, 0.5]
     assert np.isnan(stats.normalised(np.array([3.0, 3.0]))).all()
+
+
+def test_wilson_intervals_are_those_of_newcombe_1998():
+    """Statistics in Medicine 17, table I: the score method."""
+    for right, n, low, high in (
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ):
+        assert stats.wilson(right / n, n) == pytest.approx((low, high), abs=5e-5)
+        assert stats.wilson(1 - right / n, n) == pytest.approx((1 - high, 1 - low), abs=5e-5)
+
+
+@pytest.mark.parametrize("share", [0, 0.02, 0.5, 0.9, 1])
+@pytest.mark.parametrize("n", [1, 10, 200])
+def test_wilson_intervals_end_where_the_share_is_too_far(share, n):
+    """Its ends are the true shares p from which the share is 1.96 standard errors away (Wilson, 1927)."""
+    low, high = stats.wilson(share, n)
+    assert 0 <= low <= share <= high <= 1
+    for p in (low, high):
+        if p != share:
+            assert abs(p - share) == pytest.approx(1.959964 * np.sqrt(p * (1 - p) / n))

@@ -1,0 +1,21 @@
+"""Stories told to order, on two CPU cores in three minutes: the demo's model on built-in stories under headers.
+
+$ python train.py configs/builtin_instruct.py && python sample.py --words "hide, fox, little" --temperature 0.6
+"""
+
+recipe = "fast"
+data = "builtin-instruct"
+loss_on = "story"
+block_size = 320  # nearly every built-in story fits, its header included
+n_layer = 4
+n_head = 4
+n_embd = 128
+copy_init = 0.03
+batch_size = 8
+grad_accum_steps = 1
+max_steps = 4000
+max_minutes = 3.0
+learning_rate = 6e-3
+log_interval = 20
+eval_interval = 250
+eval_tokens = 60_000
