@@ -477,6 +477,8 @@ def bench_rouge(rounds: int) -> tuple[dict, dict]:
     ratios = {"rouge-score-rs": rates["ours"] / peer}
     ratios["rouge-score-rs_building_included"] = rates["ours, building included"] / peer
     return ratios, {f"{name}, pairs/s": rate for name, rate in rates.items()} | figures
+
+
 # ---- interpret: all that interpret.py does, beside its limits ----
 
 INTERPRET_SHAPE = dict(block_size=512, n_layer=12, n_head=4, n_embd=512)
