@@ -1,6 +1,7 @@
 """Tests run from anywhere, on the scripts beside this folder, and never on a GPU by accident."""
 
 import csv
+import signal
 import sys
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT.parent / "shared" / "data" / "tinystories-sample"
 sys.path.insert(0, str(ROOT))
+# What a shell runs in the background, it starts deaf to Ctrl-C, and so are the processes that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
