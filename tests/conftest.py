@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT.parent / "shared" / "data" / "tinystories-sample"
 sys.path.insert(0, str(ROOT))
-# What a shell runs in the background, it starts deaf to Ctrl-C, and so are the processes that tests start and interrupt.
+# What a shell runs in the background is deaf to Ctrl-C from the start, and so are the processes that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
