@@ -177,9 +177,3 @@ def rise_with_interval(nats: torch.Tensor, whole: torch.Tensor, tokens: torch.Te
     resampled = differences @ draws.T / (draws @ tokens)
     low, high = np.percentile(resampled, [2.5, 97.5], axis=-1)
     return differences.sum(-1) / tokens.sum(), low, high
-
-
-def rank_correlation(a: torch.Tensor, b: torch.Tensor) -> float:
-    """Spearman's, of two rows of numbers without ties."""
-    ranks = torch.stack([x.argsort().argsort().double() for x in (a, b)])
-    return torch.corrcoef(ranks)[0, 1].item()

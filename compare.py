@@ -46,7 +46,7 @@ def row_of(run: Path, summary: dict) -> dict:
     row |= {f"role: {role}": heads["role"].get(role, 0) for role in ROLES}
     row |= dict(neurons=neurons["all"], selective=neurons["trained"]["strongly"])
     row |= dict(selective_at_random_init=neurons["random_init"]["strongly"])
-    row |= dict(selective_with_shuffled_kinds=float(np.mean(neurons["trained"]["shuffled"])))
+    row |= dict(selective_with_shuffled_kinds=float(np.mean(neurons["trained"]["strongly_shuffled"])))
     return row | {f"prefers: {kind}": neurons["trained"]["by_kind"][kind] for kind in KINDS}
 
 

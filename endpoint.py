@@ -135,7 +135,7 @@ class Endpoint:
                 reason = self.describe(error)
                 if final := why_stop(error):
                     self.stop(Stop(f"{model} at {self.url}: {reason}; {final}"))
-                    raise self.why from None
+                    raise Stop(reason) from None
                 if not may_pass(error):
                     break
                 if attempt + 1 < self.patience.tries:
@@ -144,7 +144,7 @@ class Endpoint:
         self.given_up += 1
         if self.given_up >= self.patience.failures_in_a_row:
             self.stop(Stop(f"{model} at {self.url}: {reason}; {self.given_up} in a row came to nothing"))
-            raise self.why
+            raise Stop(reason)
         raise Unanswered(reason)
 
     async def request(self, model: str, text: str, response_format: dict) -> Reply:
@@ -184,10 +184,13 @@ class Endpoint:
             self.bill.lost += worst
         choice = (getattr(answer, "choices", None) or [None])[0]
         if not getattr(choice, "message", None):
-            raise openai.OpenAIError(f"{one_line(answer)!r} is no completion; {IS_IT_ONE}")
+            raise openai.OpenAIError(f"{one_line(self.hide(str(answer)))!r} is no completion; {IS_IT_ONE}")
         problems = {"length": f"cut off at {self.max_tokens} tokens: raise --max-tokens", "content_filter": "filtered"}
         problem = "refused" if choice.message.refusal else problems.get(choice.finish_reason)
-        return Reply(self.hide(choice.message.refusal or choice.message.content or ""), problem, *tokens)
+        said = choice.message.refusal or choice.message.content or ""
+        if not isinstance(said, str):
+            said, problem = json.dumps(said, default=str), "its content is no text"
+        return Reply(self.hide(said), problem, *tokens)
 
     # ---- Time and money ----
 
@@ -237,7 +240,7 @@ class Endpoint:
         """One line, without the key; nor what endpoints show of it: sk-ab***yz."""
         if isinstance(error, ValueError):
             return f"what it says is not JSON; {IS_IT_ONE}"
-        return re.sub(r"\S*\*{3,}\S*", "[key]", self.hide(one_line(error)))
+        return re.sub(r"\S*\*{3,}\S*", "[key]", one_line(self.hide(str(error))))
 
 
 def request_body(

@@ -217,6 +217,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
             parser.error(f"--{name.replace('_', '-')} must be above 0, not {value}")
     if bool(args.judge) == args.no_judge:
         parser.error("name a --judge MODEL, or say --no-judge")
+    if args.base_url and not args.base_url.startswith(("http://", "https://")):
+        parser.error(f"--base-url must begin with http:// or https://, unlike {args.base_url}")
     if (args.price_in is None) != (args.price_out is None):
         parser.error("--price-in and --price-out belong together")
     if args.max_cost is not None and args.price_in is None:

@@ -146,8 +146,9 @@ class Ledger:
         """In one write, which a kill may cut but not mix with another."""
         line = json.dumps(record, ensure_ascii=False).encode(errors="replace") + b"\n"
         with self.path.open("ab") as file:
-            offset = file.tell() + self.is_cut
-            file.write(b"\n" * self.is_cut + line)
+            was_cut, self.is_cut = self.is_cut, True  # until it is written: the disk may be full
+            offset = file.tell() + was_cut
+            file.write(b"\n" * was_cut + line)
         self.is_cut = False
         self.take(record, offset)
 

@@ -9,6 +9,7 @@ $ python index.py data/sample            # rouge.py does this by itself
 """
 
 import ctypes
+import hashlib
 import json
 import re
 import sys
@@ -111,10 +112,16 @@ def why_not(place: Path, train_sha256: str) -> str | None:
             return f"of format {facts['format']}, not {FORMAT}"
         if facts["train_sha256"] != train_sha256:
             return "made from another train.bin"
+        if facts["vocabulary_sha256"] != sha256_of_words(facts):
+            return "meta.json damaged"
         damaged = [name for name, sha256 in facts["sha256"].items() if sha256_of(place / name) != sha256]
         return f"{', '.join(damaged)} damaged" if damaged else None
     except (OSError, ValueError, TypeError, KeyError) as error:
         return f"not whole ({error})"
+
+
+def sha256_of_words(facts: dict) -> str:
+    return hashlib.sha256(json.dumps([facts["vocabulary"], facts["names"]]).encode()).hexdigest()
 
 
 # ---- Build ----
@@ -127,6 +134,9 @@ def build(place: Path, tokens: np.ndarray, tokenizer: Tokenizer, train_sha256: s
         with tempfile.TemporaryDirectory(prefix=f".{place.name}.tmp-", dir=place.parent) as temporary:
             (new := Path(temporary, "new")).mkdir()
             facts = write_words(new, tokens, tokenizer)
+            if not facts["vocabulary"]:
+                raise DataError(f"{place.parent}: no word of letters a to z or digits in it; compare its --tokens")
+            facts |= dict(vocabulary_sha256=sha256_of_words(facts))
             sha256 = {name: sha256_of(new / name) for name in ("words.bin", "ends.bin")}
             facts = dict(format=FORMAT, train_sha256=train_sha256, sha256=sha256) | facts
             (new / "meta.json").write_text(json.dumps(facts), encoding="utf-8")

@@ -31,6 +31,7 @@ from tqdm import tqdm
 
 import native
 import pages
+import stats
 from ablate import (
     HEAD_BUDGET,
     NEURON_BUDGET,
@@ -38,7 +39,6 @@ from ablate import (
     ablate_neurons,
     affordable,
     estimate_neurons,
-    rank_correlation,
     rise_with_interval,
 )
 from compare import FORMAT, compare, write_table
@@ -240,7 +240,7 @@ def ablation(model: GPTNeo, corpus: Corpus, reading: Reading, table: NeuronTable
     exact = torch.tensor([neurons[i][0] for i in random])
     estimates = estimate_neurons(model, corpus, few, means).flatten()  # on the same stories
     facts |= dict(neurons=len(chosen), stories_for_neurons=len(few), estimates_checked=len(random))
-    facts |= dict(estimates_rank_correlation=rank_correlation(estimates[random], exact))
+    facts |= dict(estimates_rank_correlation=stats.spearman(estimates[random].numpy(), exact.numpy()))
     return Effects(shown, heads, neurons, facts)
 
 
@@ -258,7 +258,7 @@ def tell_heads(summary: dict, rows: list[dict]) -> list[str]:
     text = [
         f"{heads['all']} heads, by what clearly gets their attention: {roles}.",
         f"Position, not content, explains most of where {positional} of them look (by the earlier criterion, "
-        f"correlation with distance above 0.5, it would be {earlier}).",
+        f"correlation with distance beyond 0.5 either way, it would be {earlier}).",
     ]
     if ablation:
         most = max(rows, key=lambda row: row["rise"])
@@ -276,12 +276,12 @@ def tell_neurons(summary: dict) -> list[str]:
     trained, random = neurons["trained"], neurons["random_init"]
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in trained["by_kind"].items())
     text = [
-        f"{trained['strongly']:,} of {neurons['all']:,} neurons strongly prefer a kind of word: {kinds}. Before "
-        f"training, {random['strongly']:,} do. Strongly: of a word of the kind and another, they fire more on the "
-        f"first in {100 * STRONG:.0f} % of pairs or more.",
-        f"However weakly, {trained['preferring']:,} prefer one; before training, {random['preferring']:,}; with kinds "
-        f"shuffled over the {neurons['words']['all']:,} words, {np.mean(trained['shuffled']):.1f} on average. Of what "
-        f"is found, {100 * FDR:.0f} % may be false.",
+        f"{trained['strongly']:,} of {neurons['all']:,} neurons strongly prefer a kind of word: {kinds}. At random "
+        f"initialisation, {random['strongly']:,} do. Strongly: of a word of the kind and another, they fire more on "
+        f"the first in {100 * STRONG:.0f} % of pairs or more.",
+        f"However weakly, {trained['preferring']:,} prefer one; at random initialisation, {random['preferring']:,}; "
+        f"with kinds shuffled over the {neurons['words']['all']:,} words, "
+        f"{np.mean(trained['preferring_shuffled']):.1f} on average. Of what is found, {100 * FDR:.0f} % may be false.",
     ]
     if ablation:
         text.append(

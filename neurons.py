@@ -109,11 +109,17 @@ def ranks_and_kinds(reader: NeuronReader, corpus: Corpus) -> tuple[Ranks, torch.
     return Ranks(means.transpose(0, 1).flatten(1), counts[used].to(device)), kinds[:, used].to(device)
 
 
-def count_shuffled(ranks: Ranks, kinds: torch.Tensor, times: int = 20, seed: int = 0) -> list[int]:
-    """How many preferences are found when the kinds are shuffled, each of so many times."""
+def found_in(auc: torch.Tensor, p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(KINDS, N) bool: what each neuron prefers, however weakly; and what strongly."""
+    found = false_discovery_rates(p) <= FDR
+    return found, found & (auc >= STRONG)
+
+
+def count_shuffled(ranks: Ranks, kinds: torch.Tensor, times: int = 20, seed: int = 0) -> list[tuple[int, int]]:
+    """How many neurons prefer a kind, and how many strongly, when the kinds are shuffled: each of so many times."""
     generator = torch.Generator().manual_seed(seed)
     tests = (ranks.preferences(ranks.shuffled(kinds, generator)) for _ in range(times))
-    return [int((false_discovery_rates(p) <= FDR).sum()) for _, p in tests]
+    return [tuple(int(found.any(0).sum()) for found in found_in(*test)) for test in tests]
 
 
 # ---- All of them in a table ----
@@ -171,11 +177,11 @@ def tabulate(
         ranks, kinds = ranks_and_kinds(each, corpus)
         auc, p = ranks.preferences(kinds)
         columns += [auc.float().cpu(), false_discovery_rates(p).cpu()]
-        found = columns[-1] <= FDR
-        strong = found & (columns[-2] >= STRONG)
+        found, strong = (found.cpu() for found in found_in(auc, p))
         counts[which] = dict(preferring=int(found.any(0).sum()), strongly=int(strong.any(0).sum()))
         counts[which]["by_kind"] = {kind: int(strong[i].sum()) for i, kind in enumerate(KINDS)}
-        counts[which]["shuffled"] = count_shuffled(ranks, kinds)
+        shuffled = zip(*count_shuffled(ranks, kinds))
+        counts[which] |= zip(("preferring_shuffled", "strongly_shuffled"), map(list, shuffled))
     counts["words"] = {kind: int(n) for kind, n in zip(KINDS, kinds.sum(1))} | {"all": kinds.size(1)}
     return NeuronTable(reader.highest.size(2), *columns, top_tokens(reader, corpus, tokenizer)), counts
 

@@ -65,7 +65,7 @@ COLUMNS = [  # of the table: key, how it is shown, title, explanation
     ("names", "share", "names", "share, where one is in sight"),
     ("beginning", "share", "beginning", "share on the first token"),
     ("distance", "number", "distance", "mean, in tokens"),
-    ("distance_correlation", "number", "correlation with distance", "over all pairs; above 0.5: earlier criterion"),
+    ("distance_correlation", "number", "correlation with distance", "over all pairs; beyond ±0.5: earlier criterion"),
     ("entropy", "number", "entropy", "mean, in nats"),
 ]
 

@@ -139,7 +139,7 @@ def held_out(directory: Path, stories: Stories, completions: Texts) -> Texts:
     """For each completion a piece of a validation story, the next that has as many words: from the same place in it,
     or from as near to it as the story's length allows."""
     tokens = load_tokens(directory, "val")
-    ends = np.flatnonzero(tokens == stories.tokenizer.end_of_text)[: len(completions.words)]
+    ends = np.flatnonzero(tokens == stories.tokenizer.end_of_text)[: max(len(completions.words), 1000)]
     words = stories.encode([stories.tokenizer.decode(tokens[a:b]) for a, b in zip(np.append(0, ends[:-1] + 1), ends)])
     longest, story = max(map(len, words)), -1
     pieces = Texts(*(column.copy() for column in vars(completions).values()))
@@ -224,10 +224,10 @@ def to_training(found: Overlaps, clusters: np.ndarray, rows: slice) -> dict[str,
 # ---- Flags ----
 
 KINDS = ("copy", "near copy", "template")
-MIN_WORDS = 20  # of a flagged text: stories share phrases
+MIN_WORDS = 20  # of a flagged text, going round in a loop aside: stories share phrases
 
 
-def kinds_of(found: Overlaps, masked: Overlaps | None, threshold: float) -> np.ndarray:
+def kinds_of(texts: list[np.ndarray], found: Overlaps, masked: Overlaps | None, k: int, threshold: float) -> np.ndarray:
     """(texts,) of KINDS or "". A copy stands word for word in a training story. Of a near copy the share of k-grams in
     one training story reaches the threshold; of a template it does when names and nouns are masked."""
     kinds = np.full(len(found.f), "", dtype="<U9")
@@ -235,7 +235,7 @@ def kinds_of(found: Overlaps, masked: Overlaps | None, threshold: float) -> np.n
         kinds[masked.precision >= threshold] = "template"
     kinds[found.precision >= threshold] = "near copy"
     kinds[[span.max(initial=0) == len(span) for span in found.spans]] = "copy"
-    kinds[[len(span) < MIN_WORDS for span in found.spans]] = ""
+    kinds[[len(set(zip(*(text[i:] for i in range(k))))) < MIN_WORDS - k + 1 for text in texts]] = ""
     return kinds
 
 
@@ -294,7 +294,7 @@ def report(run: Path, directory: Path | None, settings: Settings) -> Report:
     found = search(both, stories.stream, k, counting, doing="training stories")
     if not settings.tokens:
         masked = search(both, stories.stream, k, counting, masks(stories, both), doing="templates")
-    kinds = kinds_of(found, masked, settings.threshold)
+    kinds = kinds_of(both, found, masked, k, settings.threshold)
 
     figures = to_endings(rows, stories, k, counting) | to_each_other(completions, pieces, k, counting)
     beside = to_training(found, pieces.clusters, slice(n, None))
@@ -330,7 +330,7 @@ def data_of(run: Path) -> Path:
 def with_intervals(completions: Values, beside: Values | None) -> dict:
     """Means with 95 % intervals, and that of the difference."""
     ours = means(completions)
-    if beside is None:
+    if beside is None or np.isnan(beside.values).all():
         return dict(completions=interval(ours))
     theirs = means(beside, seed=1)
     return dict(completions=interval(ours), beside=interval(theirs), difference=interval(ours - theirs))
@@ -435,6 +435,8 @@ def plot(path: Path, reports: list[Report]) -> None:
         for i, columns in figures.items():
             for column, style in zip(columns, (dict(histtype="step", linewidth=1.8), dict(alpha=0.2))):
                 values = column.values[~np.isnan(column.values)]
+                if not len(values):
+                    continue
                 axes.hist(values, bins, weights=np.full(len(values), 100 / len(values)), color=f"C{i}", **style)
         axes.set(xlabel=title, ylabel="texts (%)")
     for i, report in enumerate(reports):
@@ -498,8 +500,9 @@ def write(args: argparse.Namespace) -> None:
     if len(reports) > 1:
         picture = run.parent / "rouge.png"
         plot(picture, reports)
-    n = sum(counts["completions"] for counts in reports[-1].facts["flagged"].values())
-    print(f"wrote rouge.json, rouge.png and flagged.txt ({n} flagged); next: look at {picture}, read {run}/flagged.txt")
+    counts = {r.run: sum(count["completions"] for count in r.facts["flagged"].values()) for r in reports}
+    flagged = ", ".join(f"{run}/flagged.txt ({n} flagged)" for run, n in counts.items())
+    print(f"wrote rouge.json and rouge.png; next: look at {picture}, read {flagged}")
 
 
 if __name__ == "__main__":

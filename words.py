@@ -68,8 +68,10 @@ def kind_of(word: str, names: frozenset[str]) -> str | None:
     return ROLES[noun][0] if noun in ROLES else None
 
 
-def is_letter(byte: int) -> bool:
-    return byte >= 128 or chr(byte).isalpha()
+def letters(text: bytes) -> list[bool]:
+    """For each byte whether it belongs to a letter. The border of a token may cut a character of several bytes."""
+    characters = text.decode("utf-8", "surrogateescape")
+    return [char.isalpha() for char in characters for _ in char.encode("utf-8", "surrogateescape")]
 
 
 def split_words(pieces: Sequence[bytes]) -> list[list[int]]:
@@ -77,14 +79,15 @@ def split_words(pieces: Sequence[bytes]) -> list[list[int]]:
 
     A token goes on with the word before it if letter follows letter: BPE never merges across the border of a word.
     """
-    words = []
+    is_letter, words, start = letters(b"".join(pieces)), [], 0
     for i, piece in enumerate(pieces):
-        if not piece.strip():
-            continue
-        if words and words[-1][-1] == i - 1 and is_letter(piece[0]) and is_letter(pieces[i - 1][-1]):
-            words[-1].append(i)
-        else:
-            words.append([i])
+        if piece.strip():
+            goes_on = is_letter[start] and is_letter[start - 1] or piece[0] & 0xC0 == 0x80  # within a character
+            if words and words[-1][-1] == i - 1 and goes_on:
+                words[-1].append(i)
+            else:
+                words.append([i])
+        start += len(piece)
     return words
 
 

@@ -170,7 +170,7 @@ def test_a_report_says_what_is_so(run, corpus, rouge_py):
     for figure in figures.values():
         for found in figure.values():
             assert found["low"] <= found["mean"] <= found["high"]
-    assert printed.out.splitlines()[-1].startswith("wrote rouge.json, rouge.png and flagged.txt (")
+    assert printed.out.splitlines()[-1].startswith("wrote rouge.json and rouge.png; next: ")
     assert (run / "rouge.png").read_bytes().startswith(b"\x89PNG")
 
 
