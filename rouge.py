@@ -105,6 +105,7 @@ def interval(means: np.ndarray) -> dict:
 
 FORMAT = 1  # of rouge.json
 K_MAX = 8  # the share of k-grams that stand in the training set is reported up to here
+SHARES = (*range(1, K_MAX + 1), 12, 16, 24, 32)  # and of each completion up to here
 OTHERS = 10  # stories' endings that each true ending is compared with
 
 
@@ -358,6 +359,9 @@ def details_of(
                 f=found.f[i],
                 nearest_story=nearest,
                 nearest_text=stories.text(nearest) if nearest >= 0 else None,
+                shares={
+                    n: float((found.spans[i][: len(words) - n + 1] >= n).mean()) for n in SHARES if n <= len(words)
+                },
                 span_words=length,
                 span=stories.spell(words[start : start + length]),
                 span_story=span_story,
