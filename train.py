@@ -473,6 +473,7 @@ def train_on(
             train_loss, grad_norm = (total / (step - row_step) for total in sums_of_all())
             now = time.perf_counter()
             (seconds, _), clock = ranks.agree(seconds + now - clock, False), now
+            evaluating = evaluating or progress() >= 1  # the time may have run out meanwhile
             sums.zero_()
             row = dict(step=step, tokens=step * tokens_per_step, train_loss=f"{train_loss:.5f}")
             row |= dict(learning_rate=f"{lr:.3g}", grad_norm=f"{grad_norm:.4g}")
