@@ -11,7 +11,6 @@ The last line is a JSON object; its ratios are ours / peer, above 1 is better. N
 
 import argparse
 import contextlib
-import csv
 import gc
 import json
 import math
@@ -35,6 +34,7 @@ from tqdm import tqdm
 import train
 from generate import generate
 from model import GPTNeo, GPTNeoConfig
+from runs import read_log, training_seconds
 from tokenizer import GPT2_VOCAB_SIZE, cut
 
 ROOT = Path(__file__).parent
@@ -262,14 +262,12 @@ def train_run(name: str, settings: dict, out_dir: str) -> list[tuple[float, floa
     settings = defaults | settings
     flags = [f"--{key}={value}" for key, value in (settings | dict(name=name, out_dir=out_dir)).items()]
     subprocess.run([sys.executable, ROOT / "train.py", ROOT / "configs" / "cpu_1m.py", *flags], check=True, stdout=2)
-    curve, seconds, tokens_before = [], 0.0, 0
-    with Path(out_dir, name, "log.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            seconds += (int(row["tokens"]) - tokens_before) / float(row["tokens_per_s"])
-            tokens_before = int(row["tokens"])
-            if row["val_loss"]:
-                curve.append((seconds, float(row["val_loss"]), tokens_before))
-    return curve
+    rows = read_log(Path(out_dir, name, "log.csv"))
+    return [
+        (training_seconds(rows[: i + 1]), float(row["val_loss"]), int(row["tokens"]))
+        for i, row in enumerate(rows)
+        if row["val_loss"]
+    ]
 
 
 def bench_loss(rounds: int) -> tuple[dict, dict]:

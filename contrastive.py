@@ -10,12 +10,22 @@ $ python train.py configs/contrast_256.py
 $ python contrastive.py out/contrast_256 out/ts_8m       # how often does a run tell a true story from a shuffled one?
 """
 
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from tqdm import tqdm
 
 from config import TrainConfig
-from tokenizer import Tokenizer
+from hub import write_json
+from prepare import DataError, load_meta, load_tokens
+from probe import wilson
+from sample import corpus_of, load_run
+from tokenizer import END_OF_TEXT, Tokenizer
 
 SENTENCE_END = tuple(mark + quote for mark in ".!?" for quote in ("", '"', "'"))
 
@@ -41,6 +51,11 @@ def shuffle_sentences(tokens: torch.Tensor, ends: torch.Tensor, end_of_text: int
     return tokens.gather(1, (story + keys).argsort(dim=1, stable=True))
 
 
+def n_shuffled(n_sequences: int, config: TrainConfig) -> int:
+    """How many sequences of a batch are also shuffled."""
+    return max(1, round(config.contrast_share * n_sequences))
+
+
 class Contrastive(nn.Module):
     """A model with the objective for its loss. The first rows of a batch are also shuffled."""
 
@@ -53,11 +68,89 @@ class Contrastive(nn.Module):
     def forward(self, inputs: torch.Tensor, targets: torch.Tensor):
         """As of the model: inputs, targets (B, T) -> None, loss."""
         _, loss = self.model(inputs, targets)
-        config, n_shuffled = self.config, max(1, round(self.config.contrast_share * len(inputs)))
-        tokens = torch.cat([inputs, targets[:, -1:]], dim=1)[:n_shuffled]
-        keys = torch.rand(n_shuffled, tokens.size(1) + 1, device=tokens.device)
+        config = self.config
+        tokens = torch.cat([inputs, targets[:, -1:]], dim=1)[: n_shuffled(len(inputs), config)]
+        keys = torch.rand(len(tokens), tokens.size(1) + 1, device=tokens.device)
         tokens = shuffle_sentences(tokens, self.ends, self.end_of_text, keys)
         _, loss_shuffled = self.model(tokens[:, :-1], tokens[:, 1:])
         if config.contrast == "reciprocal":
             return None, loss + config.contrast_alpha / (loss_shuffled + 0.01)
         return None, loss + config.contrast_alpha * F.relu(config.contrast_margin - (loss_shuffled - loss))
+
+
+# ---- A true story and a shuffled one ----
+
+FILE = "shuffled.json"
+
+
+def beside_shuffled(
+    story: str, tokenizer: Tokenizer, ends: torch.Tensor, block_size: int, seed: int
+) -> torch.Tensor | None:
+    """The story and itself in another order, (2, T) tokens with T - 1 <= block_size; None if it has no other.
+
+    Of a story that is too long, those whole sentences are taken that fit.
+    """
+    tokens = torch.tensor([tokenizer.end_of_text, *tokenizer.encode(story), tokenizer.end_of_text])
+    if len(tokens) > block_size + 1:
+        tokens = tokens[: block_size + 1]
+        tokens = tokens[: ends[tokens].nonzero().amax() + 1] if ends[tokens].any() else tokens[:1]
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(20):  # of few sentences, the true order may well come up
+        keys = torch.rand(1, len(tokens) + 1, generator=generator)
+        shuffled = shuffle_sentences(tokens[None], ends, tokenizer.end_of_text, keys)[0]
+        if not shuffled.equal(tokens):
+            return torch.stack([tokens, shuffled])
+    return None
+
+
+@torch.inference_mode()
+def leads(model: nn.Module, tokenizer: Tokenizer, stories: Sequence[str]) -> list[float]:
+    """By how much each story is likelier than in another order, the same for every model, in nats per token."""
+    ends, device, results = sentence_ends(tokenizer), model.wte.weight.device, []
+    for seed, story in enumerate(tqdm(stories, "telling apart", unit="story", leave=False, disable=None, delay=1)):
+        pair = beside_shuffled(story, tokenizer, ends, model.config.block_size, seed)
+        if pair is not None:
+            logits = model(pair[:, :-1].to(device))[0]  # (2, T - 1, V)
+            true, shuffled = F.cross_entropy(logits.mT, pair[:, 1:].to(device), reduction="none").mean(1).tolist()
+            results.append(shuffled - true)
+    return results
+
+
+def tell_apart(run: Path) -> dict:
+    """Writes and returns how many stories of the validation split the run finds likelier than in another order."""
+    model, tokenizer = load_run(run)
+    corpus = corpus_of(str(run))
+    text = Tokenizer(load_meta(corpus)["gpt2_ids"]).decode(load_tokens(corpus, "val"))
+    stories = [story for story in text.split(END_OF_TEXT) if story]
+    of_stories = leads(model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer, stories)
+    if not of_stories:
+        raise ValueError(f"{corpus}: its validation stories are too short to be put in another order")
+    right = sum(lead > 0 for lead in of_stories)
+    low, high = wilson(right, len(of_stories))
+    result = dict(right=right, stories=len(of_stories), low=low, high=high, lead=sum(of_stories) / len(of_stories))
+    write_json(run / FILE, result)
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", type=Path, help="runs, or directories with runs below them")
+    args = parser.parse_args()
+    try:
+        for directory in args.runs:
+            runs = sorted(path.parent for path in directory.rglob("ckpt.pt"))
+            if not runs:
+                raise ValueError(f"{directory}: no run below it; train one with `python train.py`")
+            for run in runs:
+                r = tell_apart(run)
+                share = f"{r['right'] / r['stories']:.1%} [{r['low']:.1%}, {r['high']:.1%}] of {r['stories']}"
+                print(f"{run}: {share} stories are likelier than in another order, by {r['lead']:.3f} nats per token")
+        print(f"The intervals are Wilson's, 95 %. Each run has its figures in {FILE}")
+    except KeyboardInterrupt:
+        sys.exit("\ncontrastive.py: stopped; the runs that were named have their figures")
+    except (DataError, ValueError, OSError) as error:
+        sys.exit(f"contrastive.py: {error}")
+
+
+if __name__ == "__main__":
+    main()
