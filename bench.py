@@ -4,6 +4,7 @@ Every speed that the README states: ours and a peer's, alternating in one run, m
 $ python bench.py sample           # generate() beside transformers.generate (pip install -r requirements-dev.txt)
 $ python bench.py train            # a step of training beside transformers' GPTNeo, eager and compiled
 $ python bench.py loss --rounds 3  # how soon each recipe reaches a loss; needs data/sample (README, "ten minutes")
+$ python bench.py compressor --rounds 3    # memory and time of a step of compressor.py beside the plain model
 $ python bench.py train --save     # and keep the result: bench/results.jsonl
 
 The last line is a JSON object; its ratios are ours / peer, above 1 is better. Nothing else should run meanwhile.
@@ -12,6 +13,7 @@ The last line is a JSON object; its ratios are ours / peer, above 1 is better. N
 import argparse
 import contextlib
 import gc
+import itertools
 import json
 import math
 import multiprocessing
@@ -64,7 +66,7 @@ class Worker:
 
     def __call__(self):
         self.pipe.send("go")
-        self.pipe.recv()
+        self.peak_mib = self.pipe.recv()
 
     def __enter__(self):
         return self
@@ -77,7 +79,7 @@ def work(make: Callable[[], Callable], argument, pipe):
     contestant = make()
     while pipe.recv():
         contestant(argument)
-        pipe.send("done")
+        pipe.send(peak_mib())
 
 
 # ---- sample: generate() beside transformers.generate ----
@@ -142,6 +144,11 @@ def peak_memory(function: Callable[[str], None], directory: str) -> float:
 
 def peak_memory_here(function: Callable[[str], None], directory: str) -> float:
     function(directory)
+    return peak_mib()
+
+
+def peak_mib() -> float:
+    """Of this process, so far."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2**20
     status = Path("/proc/self/status").read_text()  # not getrusage: its maximum begins with that of the parent
@@ -180,10 +187,13 @@ def bench_sample(rounds: int) -> tuple[dict, dict]:
 BATCH_SIZE = 16
 
 
-def our_step(directory: str) -> Callable[[], None]:
+def our_step(directory: str) -> Callable[[torch.Tensor], None]:
+    return step_of(our_model(directory).train())
+
+
+def step_of(model: GPTNeo) -> Callable[[torch.Tensor], None]:
     """As train.py takes it, compiled, with AdamW."""
     train.native.keep_freed_memory()
-    model = our_model(directory).train()
     optimizers = train.make_optimizers(model, train.TrainConfig(name="bench"))
     forward = torch.compile(model)
     return partial(take_step, model, optimizers, torch.bfloat16, lambda x, y: forward(x, y)[1])
@@ -245,6 +255,54 @@ def bench_train(rounds: int) -> tuple[dict, dict]:
     return ratios, figures
 
 
+# ---- compressor: a step of it beside the plain model ----
+
+WIDTHS, BATCH_SIZES = (128, 256, 512), (2, 4, 8, 16, 32)
+BATCH_SIZE_OF_MATRIX = 8  # at which attention that builds its matrix is measured as well
+
+
+def step_of_shape(kind: str, width: int, with_matrix: bool) -> Callable[[torch.Tensor], None]:
+    torch.manual_seed(0)
+    model = train.MODELS[kind](GPTNeoConfig(**SHAPE | dict(n_embd=width)))
+    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    if with_matrix:
+        model.attend = attend_with_matrix
+    return step_of(model)
+
+
+def attend_with_matrix(_, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """As it was written before kernels: all T x T weights of all heads, kept for the way back. (B, T, H, D)"""
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k)
+    later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+    return torch.einsum("bhqk,bkhd->bqhd", scores.masked_fill(later, -torch.inf).softmax(-1), v)
+
+
+def bench_compressor(rounds: int) -> tuple[dict, dict]:
+    """Steps of batches of 512 tokens, AdamW, bf16, compiled; each contestant in its own process."""
+    ratios, figures = {}, {}
+    for width, batch_size in itertools.product(WIDTHS, BATCH_SIZES):
+        tokens = random_prompts(batch_size, SHAPE["block_size"] + 1)
+        kinds = [(kind, matrix) for matrix in (False, True) for kind in ("gptneo", "compressor")]
+        with contextlib.ExitStack() as stack:
+            workers = {
+                kind + " with matrix" * matrix: stack.enter_context(
+                    Worker(partial(step_of_shape, kind, width, matrix), tokens)
+                )
+                for kind, matrix in kinds
+                if not matrix or batch_size == BATCH_SIZE_OF_MATRIX
+            }
+            seconds = alternating_medians(workers, rounds)
+            for name, worker in workers.items():
+                figures[f"{name}, {width} wide, batch {batch_size}: ms a step"] = 1000 * seconds[name]
+                figures[f"{name}, {width} wide, batch {batch_size}: peak MiB"] = worker.peak_mib
+        ratios[f"speed_{width}_batch{batch_size}"] = seconds["gptneo"] / seconds["compressor"]
+        ratios[f"memory_{width}_batch{batch_size}"] = workers["gptneo"].peak_mib / workers["compressor"].peak_mib
+        if batch_size == BATCH_SIZE_OF_MATRIX:
+            plain, compressed = (workers[f"{kind} with matrix"].peak_mib for kind in ("gptneo", "compressor"))
+            ratios[f"memory_{width}_batch{batch_size}_with_matrix"] = plain / compressed
+    return ratios, figures
+
+
 # ---- loss: both recipes beside a plain AdamW ----
 
 # The 1M shape on a corpus of real stories, the same steps for the peers and half of them for ours.
@@ -292,7 +350,7 @@ def bench_loss(rounds: int) -> tuple[dict, dict]:
 
 # ---- The command line ----
 
-BENCHES = {"sample": bench_sample, "train": bench_train, "loss": bench_loss}
+BENCHES = {"sample": bench_sample, "train": bench_train, "compressor": bench_compressor, "loss": bench_loss}
 
 
 def hardware() -> str:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from config import TrainConfig
-from contrastive import Contrastive, sentence_ends, shuffle_sentences
+from contrastive import Contrastive, beside_shuffled, leads, sentence_ends, shuffle_sentences
 from model import GPTNeo, GPTNeoConfig
 from tokenizer import GPT2_VOCAB_SIZE, cut
 
@@ -95,3 +95,34 @@ def test_it_learns_to_tell_them_apart(tokenizer, tokens):
         true, wrong = (model(x[:, :-1], x[:, 1:])[1].item() for x in (tokens, shuffled(tokens, tokenizer, 1)))
         gaps[form] = wrong - true
     assert gaps["margin"] > gaps["none"] + 0.1
+
+
+# ---- Telling apart ----
+
+
+def test_the_other_order_has_the_same_sentences_and_is_another(tokenizer):
+    ends = sentence_ends(tokenizer)
+    for seed in range(50):
+        true, other = beside_shuffled("It ran. A dog sat. The cat hid!", tokenizer, ends, 64, seed)
+        assert tokenizer.decode(true.tolist()) == "<|endoftext|>It ran. A dog sat. The cat hid!<|endoftext|>"
+        assert tokenizer.decode(other.tolist()) == "<|endoftext|>It ran. The cat hid! A dog sat.<|endoftext|>"
+    assert beside_shuffled("It ran. A dog sat.", tokenizer, ends, 64, 0) is None  # the first one stays where it is
+    assert beside_shuffled("It ran and ran and ran.", tokenizer, ends, 4, 0) is None
+
+
+def test_a_long_story_is_cut_after_a_sentence(tokenizer):
+    story = "It ran. A dog sat. The cat hid! No one came."
+    n = len(tokenizer.encode("It ran. A dog sat. The cat hid! No"))
+    true, other = beside_shuffled(story, tokenizer, sentence_ends(tokenizer), n, 0)
+    assert tokenizer.decode(true.tolist()) == "<|endoftext|>It ran. A dog sat. The cat hid!"
+    assert sorted(true.tolist()) == sorted(other.tolist()) and not true.equal(other)
+
+
+def test_leads_are_those_of_the_losses(tokenizer):
+    model = small_model().eval()
+    ends, of_stories = sentence_ends(tokenizer), leads(model, tokenizer, [*STORIES, STORIES[0]])
+    assert len(of_stories) == 3  # one of them is a single sentence
+    for seed, story in ((0, STORIES[0]), (1, TEXT), (3, STORIES[0])):
+        pair = beside_shuffled(story, tokenizer, ends, 64, seed)
+        true, other = (model(x[None, :-1], x[None, 1:])[1].item() for x in pair)
+        assert of_stories.pop(0) == pytest.approx(other - true, abs=1e-5)
