@@ -22,7 +22,6 @@ import json
 import math
 import shlex
 import signal
-import statistics
 import subprocess
 import sys
 import time
@@ -30,10 +29,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from matplotlib.figure import Figure
 from tqdm import tqdm
 
-import hub
+from comparison import plot_variants, print_table, write_table
 from compressor import MODELS
 from config import ConfigError, TrainConfig, parse_command_line
 from contrastive import FILE, n_shuffled
@@ -41,7 +39,7 @@ from model import GPTNeoConfig, load_checkpoint
 from muon import Muon
 from prepare import DataError, load_meta
 from probe import wilson
-from runs import PREVIOUS, RESUME_MAY_CHANGE, TrainingError, lock, read_log, training_seconds, write_atomically
+from runs import PREVIOUS, RESUME_MAY_CHANGE, TrainingError, lock, read_log, training_seconds
 from scaling import best_of_budgets, fit_power_law, plot_scaling, points
 from train import make_optimizers
 
@@ -286,86 +284,26 @@ def table(runs: list[Run], directory: Path) -> list[dict]:
         row |= {key: float(log[-1][key]) for key in ("train_loss", "val_loss", "bpb")}
         if (run.directory / FILE).exists():
             told = json.loads((run.directory / FILE).read_text())
-            row |= dict(told_apart=told["right"] / told["stories"], told_apart_of=told["stories"])
-        if str(run.directory) in context:
-            row |= dict(context=context[str(run.directory)])
-        rows.append(row)
+            row |= dict(told_apart=told["right"] / told["stories"])
+            row |= dict(told_apart_low=told["low"], told_apart_high=told["high"])
+        rows.append(row | context.get(str(run.directory), {}))
     return rows
 
 
-def context_shares(path: Path) -> dict[str, float]:
-    """The share of context prompts that each run has right, from probe.py's table."""
+def context_shares(path: Path) -> dict[str, dict]:
+    """The share of context prompts that each run has right, with its interval, from probe.py's table."""
     if not path.exists():
         return {}
     with path.open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["set"] == "context"]
-    columns = [column for column in rows[0] if column.endswith(" verdict")]
-    return {
-        column.removesuffix(" verdict"): statistics.mean(row[column] == "right" for row in rows) for column in columns
-    }
-
-
-def write_table(path: Path, rows: list[dict]):
-    columns = list(dict.fromkeys(itertools.chain.from_iterable(rows)))
-    file = io.StringIO()
-    writer = csv.DictWriter(file, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    hub.write_whole(path, file.getvalue().encode())
-
-
-def by_variant(rows: list[dict]) -> dict[str, list[dict]]:
-    """{variant, and its budget if it has one: the rows of its seeds}"""
-    groups = {}
-    for row in rows:
-        name = f"{row['budget']:.1e}  {row['variant']}" if "budget" in row else row["variant"]
-        groups.setdefault(name, []).append(row)
-    return groups
-
-
-def print_table(rows: list[dict]):
-    groups = by_variant(rows)
-    width = max(map(len, groups))
-    shares = [key for key in ("told_apart", "context") if all(key in row for row in rows)]
-    head = (
-        f"{'':{width}}  parameters   tokens  training FLOPs  seconds  validation loss, lowest and highest seed    bpb"
-    )
-    print("\n" + head, *shares, sep="  ")
-    for name, of_variant in groups.items():
-        mean = {key: statistics.mean(row[key] for row in of_variant) for key in ("seconds", "val_loss", "bpb", *shares)}
-        losses, first = [row["val_loss"] for row in of_variant], of_variant[0]
-        print(
-            f"{name:{width}}  {first['parameters']:>10,}  {first['tokens'] / 1e6:5.2f} M  {first['flops']:>14.2e}  "
-            f"{mean['seconds']:>7.0f}  {mean['val_loss']:15.3f}  {f'[{min(losses):.3f}, {max(losses):.3f}]':26}  "
-            f"{mean['bpb']:5.3f}",
-            *(f"{mean[key]:{len(key)}.1%}" for key in shares),
-            sep="  ",
-        )
-
-
-def plot_variants(path: Path, rows: list[dict]):
-    """Dots: the seeds of each variant; a line: their mean. A panel for the loss and, where measured, for the order."""
-    groups = by_variant(rows)
-    panels = {"val_loss": "validation loss (nats per token)", "train_loss": "training loss of the last steps"}
-    if "told_apart" in rows[0]:
-        panels["told_apart"] = "true stories told from shuffled ones, 95 % intervals"
-    figure = Figure(figsize=(2 + 4.5 * len(panels), 1.2 + 0.35 * len(groups)), layout="constrained")
-    for axes, (column, label) in zip(figure.subplots(1, len(panels), sharey=True), panels.items()):
-        for y, of_variant in enumerate(groups.values()):
-            values = [row[column] for row in of_variant]
-            axes.plot(statistics.mean(values), y, "|", color="C0", markersize=16)
-            axes.plot(values, [y] * len(values), "o", color="C0", alpha=0.6)
-            if column == "told_apart":
-                n = of_variant[0]["told_apart_of"]
-                for row in of_variant:
-                    axes.plot(wilson(round(row[column] * n), n), (y, y), color="C0", alpha=0.4)
-        axes.set_xlabel(label)
-        axes.grid(alpha=0.3)
-    names = [f"{name}  ({of_variant[0]['parameters'] / 1e6:.1f} M)" for name, of_variant in groups.items()]
-    figure.axes[0].set_yticks(range(len(groups)), names)
-    figure.axes[0].invert_yaxis()
-    with write_atomically(path) as temporary:
-        figure.savefig(temporary, dpi=120, format="png")
+    shares = {}
+    for column in rows[0]:
+        if column.endswith(" verdict"):
+            right = sum(row[column] == "right" for row in rows)
+            low, high = wilson(right, len(rows))
+            of_run = dict(context=right / len(rows), context_low=low, context_high=high)
+            shares[column.removesuffix(" verdict")] = of_run
+    return shares
 
 
 def show_results(experiment: str, directory: Path, rows: list[dict]):
@@ -380,7 +318,7 @@ def show_results(experiment: str, directory: Path, rows: list[dict]):
         law = fit_power_law([p.flops for p in best], [p.loss for p in best]) if len(best) > 2 else None
         plot_scaling(picture, of_all, law)
         for p in best:
-            print(f"best for {p.budget:.1e} FLOPs: {p.variant}, {p.parameters:,} parameters, loss {p.loss:.3f}")
+            print(f"best for {p.budget:.2g} FLOPs: {p.variant}, {p.parameters:,} parameters, loss {p.loss:.3f}")
         if law:
             print(f"loss = {law.a:.4g} * FLOPs^-b, b = {law.b:.4f}, 95 % interval [{law.low:.4f}, {law.high:.4f}]")
     print(f"\n{directory / 'experiment.csv'} has a row for each run, {picture} the plot")

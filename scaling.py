@@ -51,8 +51,8 @@ class Point(NamedTuple):
     """A variant at a budget: the mean over its seeds."""
 
     budget: float
-    flops: float
     parameters: int
+    flops: float
     loss: float
     variant: str
 
@@ -61,7 +61,7 @@ def points(rows: Sequence[dict]) -> list[Point]:
     """Of the rows of an experiment's table, by budget and parameters."""
     groups = {}
     for row in rows:
-        groups.setdefault((row["budget"], row["flops"], row["parameters"], row["variant"]), []).append(row["val_loss"])
+        groups.setdefault((row["budget"], row["parameters"], row["flops"], row["variant"]), []).append(row["val_loss"])
     return sorted(Point(*place, float(np.mean(losses)), variant) for (*place, variant), losses in groups.items())
 
 
@@ -83,7 +83,7 @@ def plot_scaling(path: Path, of_all: Sequence[Point], law: PowerLaw | None):
         color = f"C{i}"
         line = [point for point in of_all if point.budget == top.budget]
         xs, ys = [point.parameters for point in line], [point.loss for point in line]
-        left.plot(xs, ys, marker=".", color=color, label=f"{top.budget:.1e}")
+        left.plot(xs, ys, marker=".", color=color, label=f"{top.budget:.2g}".replace("+", ""))
         left.plot(top.parameters, top.loss, marker="o", markersize=9, fillstyle="none", color=color)
         right.plot([point.flops for point in line], ys, ".", color=color, alpha=0.4)
         right.plot(top.flops, top.loss, "o", color=color)
@@ -98,6 +98,7 @@ def plot_scaling(path: Path, of_all: Sequence[Point], law: PowerLaw | None):
         label = f"{law.a:.3g} · C^−{law.b:.4f}, b in [{law.low:.4f}, {law.high:.4f}]"
         right.plot(ends, law(ends), color="black", linewidth=1, label=label)
         right.legend(fontsize=8)
+    right.margins(0.12)
     right.yaxis.set_major_formatter(FormatStrFormatter("%.1f"))
     right.yaxis.set_minor_formatter(FormatStrFormatter("%.1f"))
     for axes in (left, right):

@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, log_of
+from conftest import ROOT, assert_same_run, log_of
 from torch.utils.flop_counter import FlopCounterMode
 
 import experiments
 from experiments import PUBLISHED, SMALL, VARIANTS, count, plan, show_results, table
 from model import GPTNeo, GPTNeoConfig
 from muon import Muon
+from probe import wilson
 from runs import LOG_COLUMNS, training_seconds
 from scaling import best_of_budgets, fit_power_law, points
 from train import TrainConfig, train
@@ -162,7 +163,7 @@ def test_the_table_is_of_the_logs(tmp_path, capsys):
     runs = planned("contrast", n_seeds=2, out_dir=str(tmp_path))
     for i, run in enumerate(runs):
         fake(run, 3 + i / 10)
-        told = dict(right=300 + i, stories=400)
+        told = dict(right=300 + i, stories=400, low=0.7, high=0.8)
         (run.directory / "shuffled.json").write_text(json.dumps(told))
     with (tmp_path / "probe.csv").open("w", newline="") as file:
         writer = csv.writer(file)
@@ -177,11 +178,12 @@ def test_the_table_is_of_the_logs(tmp_path, capsys):
     row = read[6]  # reciprocal, seed 1
     assert (row["variant"], row["seed"], row["contrast"], row["val_loss"]) == ("reciprocal", "1", "reciprocal", "3.6")
     assert (float(row["told_apart"]), float(row["context"])) == (306 / 400, 3 / 4)
+    assert (float(row["context_low"]), float(row["context_high"])) == pytest.approx(wilson(3, 4))
     first, whole = (int(log["tokens"]) for log in log_of(runs[6].directory))
     assert float(row["seconds"]) == pytest.approx(first / 100 + (whole - first) / 50, abs=0.1)
     assert int(row["flops"]) == runs[6].flops and "n_layer" not in row  # what does not differ is no column
     printed = capsys.readouterr().out
-    assert "3.350  [3.100, 3.600]" in printed  # reciprocal, both seeds
+    assert "3.350 [3.100, 3.600]" in printed  # reciprocal, both seeds
     assert (tmp_path / "experiment.png").read_bytes()[:4] == b"\x89PNG"
 
 
@@ -211,23 +213,30 @@ def test_seconds_leave_out_what_was_not_timed():
 
 
 @pytest.fixture
-def call(config, tmp_path):
-    """call(*args, steps=…) starts experiments.py with a list of two tiny runs, a and b."""
+def tiny(config, tmp_path) -> Path:
+    """The config file of runs that take seconds."""
+    of_the_list = ("name", "out_dir", "data_dir", "max_steps", "eval_interval")
     path = tmp_path / "tiny.py"
-    left_out = ("name", "out_dir", "data_dir", "max_steps", "eval_interval")
-    path.write_text("".join(f"{key} = {value!r}\n" for key, value in config.items() if key not in left_out))
-    driver = tmp_path / "driver.py"
+    path.write_text("".join(f"{key} = {value!r}\n" for key, value in config.items() if key not in of_the_list))
+    return path
 
-    def start(*args: str, steps: int = 200, other: str = "dict(n_layer=1)") -> subprocess.Popen:
-        driver.write_text(
-            f"import dataclasses, sys\nsys.path.insert(0, {str(ROOT)!r})\nimport experiments as e\n"
-            f"e.EVAL_INTERVALS = (10, 10)\ne.VARIANTS['grid'] = dict(a=dict(), b={other})\n"
-            f"e.SMALL = dataclasses.replace(e.SMALL, config={str(path)!r}, steps=dict(grid={steps}))\ne.main()\n"
-        )
-        command = [sys.executable, driver, "grid", "--data_dir", config["data_dir"], *args]
-        return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    return start
+def small_list(tiny: Path, steps: int, **b) -> dict:
+    """experiments.py's globals for a list of two such runs."""
+    scale = dataclasses.replace(SMALL, config=str(tiny), steps=dict(grid=steps))
+    return dict(SMALL=scale, EVAL_INTERVALS=(10, 10), VARIANTS=VARIANTS | dict(grid=dict(a={}, b=b)))
+
+
+def in_process(monkeypatch, data_dir: Path, tiny: Path, steps: int, **b) -> str | None:
+    """experiments.py grid, in tiny's directory; what it exits with."""
+    monkeypatch.chdir(tiny.parent)
+    monkeypatch.setattr(sys, "argv", ["experiments.py", "grid", f"--data_dir={data_dir}"])
+    for name, value in small_list(tiny, steps, **b).items():
+        monkeypatch.setattr(experiments, name, value)
+    try:
+        experiments.main()
+    except SystemExit as exit:
+        return exit.code
 
 
 def wait_for(condition, process: subprocess.Popen):
@@ -236,76 +245,86 @@ def wait_for(condition, process: subprocess.Popen):
         time.sleep(0.01)
 
 
+def child_of(process: subprocess.Popen) -> int:
+    return int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+
+
 def last_step(run: Path) -> int:
+    """That a checkpoint holds, at least."""
     return int(log_of(run)[-1]["step"]) if (run / "ckpt.pt").exists() else 0
 
 
 @pytest.mark.skipif(not Path(f"/proc/self/task/{os.getpid()}/children").exists(), reason="needs Linux's /proc")
-def test_killed_twice_nothing_is_lost_or_done_twice(call, config, tmp_path):
+def test_stopped_and_killed_nothing_is_lost_or_done_twice(tiny, config, data_dir, tmp_path, monkeypatch):
     directory = tmp_path / "out" / "grid"
+    driver = tmp_path / "driver.py"
+    driver.write_text(
+        f"import sys\nfrom pathlib import Path\nsys.path[:0] = [{str(ROOT)!r}, {str(ROOT / 'tests')!r}]\n"
+        f"import experiments, test_experiments\n"
+        f"vars(experiments).update(test_experiments.small_list(Path({str(tiny)!r}), 200, n_layer=1))\n"
+        f"experiments.main()\n"
+    )
+
+    def call() -> subprocess.Popen:
+        command = [sys.executable, driver, "grid", "--data_dir", data_dir]
+        return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
     process = call()
-    wait_for(lambda: 20 <= last_step(directory / "a_0"), process)
-    train_py = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+    wait_for(lambda: last_step(directory / "a_0") >= 10, process)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert errors.splitlines()[-1] == "experiments.py: stopped; the same command goes on"
+    assert "Stopped; saved." in (directory / "experiment.log").read_text()
+    stopped_at = last_step(directory / "a_0")
+
+    process = call()
+    wait_for(lambda: last_step(directory / "a_0") >= stopped_at + 20, process)
+    child = child_of(process)
     process.kill()
-    os.kill(train_py, signal.SIGKILL)  # as when the machine fails
-    process.wait()
+    os.kill(child, signal.SIGKILL)  # as when the machine fails
+    process.communicate()
     assert last_step(directory / "a_0") < 200
 
     process = call()
-    wait_for(lambda: 20 <= last_step(directory / "b_0"), process)
+    wait_for(lambda: last_step(directory / "b_0") >= 20, process)
+    child = child_of(process)
+    os.kill(child, signal.SIGSTOP)
     process.kill()  # alone: the run in hand goes on
-    process.wait()
+    process.communicate()
     process = call()
-    said, errors = process.communicate(timeout=300)
+    assert "is at work; waiting" in process.stdout.readline()
+    os.kill(child, signal.SIGCONT)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
-    assert "waiting" in said
 
     commands = [line for line in (directory / "experiment.log").read_text().splitlines() if line.startswith("$ ")]
-    assert [("--name=a_0" in c, "--name=b_0" in c, "--resume" in c) for c in commands] == [
-        (True, False, False),
-        (True, False, True),
-        (False, True, False),
-    ]
+    started = [("--name=a_0" in command, "--name=b_0" in command, "--resume" in command) for command in commands]
+    assert started == [(True, False, False), (True, False, True), (True, False, True), (False, True, False)]
     for run in ("a_0", "b_0"):
         assert [int(row["step"]) for row in log_of(directory / run)] == list(range(5, 201, 5))
     with (directory / "experiment.csv").open(newline="") as file:
         assert [row["run"] for row in csv.DictReader(file)] == ["a_0", "b_0"]
-    settings = dict(name="reference", max_steps=200, warmup_steps=10, eval_interval=200)
-    reference, _ = train(TrainConfig(**config | settings), resume=False)
-    assert log_of(reference)[-1]["val_loss"] == log_of(directory / "a_0")[-1]["val_loss"]
+    settings = dict(name="reference", out_dir=str(tmp_path), max_steps=200, warmup_steps=10, eval_interval=10)
+    assert_same_run(directory / "a_0", train(TrainConfig(**config | settings), resume=False)[0])
 
-    # what stands is not trained again, and what is another run now is not touched
+    # what stands is not trained again, and what would be another run now is not touched
     before = {path: path.stat().st_mtime_ns for path in directory.rglob("*.pt")}
-    process = call(other="dict(n_layer=2, dropout=0.5)")
-    said, errors = process.communicate(timeout=300)
-    assert process.returncode == 1 and errors.count("\n") == 1
-    assert "out/grid/b_0: trained with n_layer=1, now n_layer=2" in errors
+    message = in_process(monkeypatch, data_dir, tiny, 200, n_layer=2, dropout=0.5)
+    assert message.startswith("experiments.py: out/grid/b_0: trained with n_layer=1, now n_layer=2; move it away")
+    assert in_process(monkeypatch, data_dir, tiny, 200, n_layer=1) is None
     assert before == {path: path.stat().st_mtime_ns for path in directory.rglob("*.pt")}
 
 
-def test_ctrl_c_saves_and_the_next_call_goes_on(call, tmp_path):
-    run = tmp_path / "out" / "grid" / "a_0"
-    process = call("--only", "a")
-    wait_for(lambda: 10 <= last_step(run), process)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert errors.splitlines()[-1] == "experiments.py: stopped; the same command goes on"
-    assert "Stopped; saved." in (run.parent / "experiment.log").read_text()
-    process = call("--only", "a_0")
-    assert process.wait(timeout=300) == 0
-    assert last_step(run) == 200
-
-
-def test_a_run_that_fails_is_named_and_the_others_go_on(call, tmp_path):
+def test_a_run_that_fails_is_named_and_the_others_go_on(tiny, data_dir, tmp_path, monkeypatch, capsys):
     (tmp_path / "out" / "grid").mkdir(parents=True)
     (tmp_path / "out" / "grid" / "a_0").write_text("in the way")
-    process = call(steps=10)
-    said, errors = process.communicate(timeout=300)
-    assert process.returncode == 1
-    assert "a_0: train.py: " in said and "Traceback" not in errors
-    assert errors.splitlines()[-1].startswith("experiments.py: 1 of 2 runs failed (a_0), see out/grid/experiment.log")
-    assert "b  " in said
+    message = in_process(monkeypatch, data_dir, tiny, 10)
+    assert message.startswith("experiments.py: 1 of 2 runs failed (a_0), see out/grid/experiment.log")
+    said = capsys.readouterr().out
+    assert "a_0: train.py: " in said
+    (row,) = [line for line in said.splitlines() if line.startswith("b  ")]
+    assert f"{float(log_of(tmp_path / 'out' / 'grid' / 'b_0')[-1]['val_loss']):.3f}" in row
 
 
 @pytest.mark.parametrize(
