@@ -72,6 +72,6 @@ def plot_variants(path: Path, rows: list[dict]):
         axes.grid(alpha=0.3)
     names = [f"{name}  ({of_variant[0]['parameters'] / 1e6:.1f} M)" for name, of_variant in groups.items()]
     figure.axes[0].set_yticks(range(len(groups)), names)
-    figure.axes[0].invert_yaxis()
+    figure.axes[0].set_ylim(len(groups) - 0.5, -0.5)  # the first one on top
     with write_atomically(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")

@@ -56,7 +56,6 @@ def shape(name: str) -> dict:
 GRID = "128-8-4 128-12-4 256-8-2 256-8-4 256-8-8 256-12-4 512-8-4 512-12-4"  # as published
 SHALLOW = "256-1-4 256-2-4 512-1-4 512-2-4"
 SCALING = "64-2-4 64-8-4 128-2-4 128-8-4 256-4-4 256-12-4 512-2-8 512-12-8 1024-2-16 1024-12-16"
-MARGINS = (0.1, 0.3, 1.0)
 WIDTHS = (128, 256, 512)
 
 # What each variant sets beside the config of its scale. All runs of a list have as many steps, so the same tokens; but
@@ -65,8 +64,15 @@ VARIANTS = {
     "grid": {name: shape(name) for name in f"{GRID} {SHALLOW}".split()},
     "dropout": {f"dropout-{p}": shape("128-8-4") | dict(dropout=p) for p in (0.0, 0.1, 0.2, 0.3)},
     "scaling": {name: shape(name) for name in SCALING.split()},
-    "contrast": {"plain": {}, "reciprocal": dict(contrast="reciprocal", flops_of="plain")}
-    | {f"margin-{m}": dict(contrast="margin", contrast_margin=m, flops_of="plain") for m in MARGINS},
+    "contrast": {
+        "plain": {},
+        "reciprocal": dict(flops_of="plain", contrast="reciprocal"),  # alpha is 5, as published
+        "margin-0.1": dict(flops_of="plain", contrast="margin", contrast_margin=0.1),
+        "margin-0.3": dict(flops_of="plain", contrast="margin", contrast_margin=0.3),
+        "margin-1.0": dict(flops_of="plain", contrast="margin", contrast_margin=1.0),
+        "margin-0.1-alpha-1": dict(flops_of="plain", contrast="margin", contrast_margin=0.1, contrast_alpha=1.0),
+        "margin-0.1-alpha-0.2": dict(flops_of="plain", contrast="margin", contrast_margin=0.1, contrast_alpha=0.2),
+    },
     "compressor": {f"plain-{w}": shape(f"{w}-8-16") for w in WIDTHS}
     | {f"compressor-{w}": shape(f"{w}-8-16") | dict(model="compressor") for w in WIDTHS}
     | {
@@ -138,7 +144,9 @@ def count(config: TrainConfig, vocab_size: int) -> tuple[int, int]:
     return model.num_params(), flops + sum(o.flops_per_step() for o in optimizers if isinstance(o, Muon))
 
 
-def make_run(name: str, variant: str, settings: dict, scale: Scale, vocab_size: int, steps: int, flops: float | None):
+def make_run(
+    name: str, variant: str, settings: dict, scale: Scale, vocab_size: int, steps: int, flops: float | None
+) -> Run:
     """flops: of the whole training, instead of so many steps."""
     args = [str(ROOT / "configs" / scale.config), f"--name={name}", *flags(settings)]
     config = parse_command_line(args)[0]
@@ -253,6 +261,8 @@ def train_one(run: Run, log: Path, lock_file: io.IOBase | None, bar: tqdm) -> st
         if process.poll() is None:
             process.terminate()
             process.wait()
+    if process.returncode < 0:
+        return f"killed by signal {-process.returncode}" + " (out of memory?)" * (process.returncode == -signal.SIGKILL)
     return log.read_text(errors="replace").splitlines()[-1] if process.returncode else None
 
 
@@ -370,7 +380,7 @@ def run_experiment(args: argparse.Namespace):
         r for r in runs if any(fnmatch.fnmatchcase(name, p) for p in patterns for name in (r.variant, r.config.name))
     ]
     if not runs:
-        raise ConfigError(f"--only {' '.join(patterns)}: no such run; --show without --only lists them")
+        raise ConfigError(f"--only {' '.join(patterns)}: no such run of {args.experiment}; --show alone lists them")
     if args.show:
         for run in runs:
             print(f"# {run.parameters:,} parameters, {run.tokens / 1e6:.1f} M tokens, {run.flops:.2e} FLOPs")
@@ -393,13 +403,13 @@ def run_experiment(args: argparse.Namespace):
 
 
 def measure(experiment: str, directory: Path, runs: list[Run]):
-    """Runs the scripts that the list is also measured by, unless all runs have been."""
-    measured = context_shares(directory / "probe.csv")
-    if experiment not in MEASURES or all(str(run.directory) in measured for run in runs):
+    """Runs the scripts that the list is also measured by, unless they have been since the last run came to its end."""
+    last, newest = directory / "probe.csv", max((run.directory / "ckpt.pt").stat().st_mtime for run in runs)
+    if experiment not in MEASURES or (last.exists() and last.stat().st_mtime > newest):
         return
     for script in MEASURES[experiment]:
         if subprocess.run([sys.executable, ROOT / script, directory]).returncode:
-            raise ValueError(f"{script} failed; the same command tries it again")
+            raise TrainingError(f"{script} failed; the same command tries it again")
 
 
 if __name__ == "__main__":
