@@ -16,6 +16,13 @@ from matplotlib.figure import Figure
 import hub
 from runs import write_atomically
 
+# What a list may be measured by beside the loss: shares, with _low and _high for the ends of their 95 % intervals.
+SHARES = {
+    "shuffled": "true stories likelier than shuffled",
+    "swapped": "… than with two sentences swapped",
+    "context": "context prompts right (probe.py)",
+}
+
 
 def write_table(path: Path, rows: list[dict]):
     columns = list(dict.fromkeys(itertools.chain.from_iterable(rows)))
@@ -37,7 +44,7 @@ def by_variant(rows: list[dict]) -> dict[str, list[dict]]:
 def print_table(rows: list[dict]):
     groups = by_variant(rows)
     width = max(map(len, groups))
-    shares = [key for key in ("told_apart", "context") if all(key in row for row in rows)]
+    shares = [key for key in SHARES if all(key in row for row in rows)]
     head = f"{'':{width}}  parameters   tokens  training FLOPs  seconds  validation loss [lowest, highest seed]    bpb"
     print("\n" + head, *shares, sep="  ")
     for name, of_variant in groups.items():
@@ -56,18 +63,17 @@ def plot_variants(path: Path, rows: list[dict]):
     """A dot for each seed, a bar where they are several for their mean; panels side by side."""
     groups = by_variant(rows)
     panels = {"val_loss": "validation loss (nats per token)", "seconds": "seconds of training"}
-    if "told_apart" in rows[0]:
-        panels["told_apart"] = "true stories told from shuffled ones, 95 % intervals"
-    figure = Figure(figsize=(2 + 4.5 * len(panels), 1.2 + 0.35 * len(groups)), layout="constrained")
+    panels |= {key: label for key, label in SHARES.items() if all(key in row for row in rows)}
+    figure = Figure(figsize=(2 + 3.5 * len(panels), 1.2 + 0.35 * len(groups)), layout="constrained")
     for axes, (column, label) in zip(figure.subplots(1, len(panels), sharey=True), panels.items()):
         for y, of_variant in enumerate(groups.values()):
             values = [row[column] for row in of_variant]
             axes.plot(values, [y] * len(values), "o", color="C0", alpha=0.6)
             if len(values) > 1:
                 axes.plot(statistics.mean(values), y, "|", color="C0", markersize=16)
-            if column == "told_apart":
-                for row in of_variant:
-                    axes.plot((row["told_apart_low"], row["told_apart_high"]), (y, y), color="C0", alpha=0.4)
+            for row in of_variant:
+                if column in SHARES:
+                    axes.plot((row[f"{column}_low"], row[f"{column}_high"]), (y, y), color="C0", alpha=0.4)
         axes.set_xlabel(label)
         axes.grid(alpha=0.3)
     names = [f"{name}  ({of_variant[0]['parameters'] / 1e6:.1f} M)" for name, of_variant in groups.items()]

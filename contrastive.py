@@ -78,13 +78,16 @@ class Contrastive(nn.Module):
         return None, loss + config.contrast_alpha * F.relu(config.contrast_margin - (loss_shuffled - loss))
 
 
-# ---- A true story and a shuffled one ----
+# ---- A true story and one in another order ----
 
-FILE = "shuffled.json"
+# All sentences but the first shuffled: so many cues are off that a plain model of a million parameters soon tells it.
+# Two neighbours exchanged: harder.
+ORDERS = ("shuffled", "swapped")
+FILE = "orders.json"
 
 
-def beside_shuffled(
-    story: str, tokenizer: Tokenizer, ends: torch.Tensor, block_size: int, seed: int
+def with_another(
+    story: str, order: str, tokenizer: Tokenizer, ends: torch.Tensor, block_size: int, seed: int
 ) -> torch.Tensor | None:
     """The story and itself in another order, (2, T) tokens with T - 1 <= block_size; None if it has no other.
 
@@ -94,40 +97,48 @@ def beside_shuffled(
     if len(tokens) > block_size + 1:
         tokens = tokens[: block_size + 1]
         tokens = tokens[: ends[tokens].nonzero().amax() + 1] if ends[tokens].any() else tokens[:1]
+    n_sentences = int(ends[tokens].sum())
     generator = torch.Generator().manual_seed(seed)
-    for _ in range(20):  # of few sentences, the true order may well come up
-        keys = torch.rand(1, len(tokens) + 1, generator=generator)
-        shuffled = shuffle_sentences(tokens[None], ends, tokenizer.end_of_text, keys)[0]
-        if not shuffled.equal(tokens):
-            return torch.stack([tokens, shuffled])
+    for _ in range(20 if n_sentences > 2 else 0):  # of few sentences, the true order may well come up
+        keys = torch.rand(len(tokens) + 1, generator=generator)
+        if order == "swapped":
+            i = 1 + int(torch.randint(n_sentences - 2, (), generator=generator))
+            keys = keys.sort().values
+            keys[[i, i + 1]] = keys[[i + 1, i]]
+        other = shuffle_sentences(tokens[None], ends, tokenizer.end_of_text, keys[None])[0]
+        if not other.equal(tokens):
+            return torch.stack([tokens, other])
     return None
 
 
 @torch.inference_mode()
-def leads(model: nn.Module, tokenizer: Tokenizer, stories: Sequence[str]) -> list[float]:
+def leads(model: nn.Module, tokenizer: Tokenizer, stories: Sequence[str], order: str) -> list[float]:
     """By how much each story is likelier than in another order, the same for every model, in nats per token."""
     ends, device, results = sentence_ends(tokenizer), model.wte.weight.device, []
-    for seed, story in enumerate(tqdm(stories, "telling apart", unit="story", leave=False, disable=None, delay=1)):
-        pair = beside_shuffled(story, tokenizer, ends, model.config.block_size, seed)
+    for seed, story in enumerate(tqdm(stories, order, unit="story", leave=False, disable=None, delay=1)):
+        pair = with_another(story, order, tokenizer, ends, model.config.block_size, seed)
         if pair is not None:
             logits = model(pair[:, :-1].to(device))[0]  # (2, T - 1, V)
-            true, shuffled = F.cross_entropy(logits.mT, pair[:, 1:].to(device), reduction="none").mean(1).tolist()
-            results.append(shuffled - true)
+            true, other = F.cross_entropy(logits.mT, pair[:, 1:].to(device), reduction="none").mean(1).tolist()
+            results.append(other - true)
     return results
 
 
-def tell_apart(run: Path) -> dict:
-    """Writes and returns how many stories of the validation split the run finds likelier than in another order."""
+def tell_apart(run: Path) -> dict[str, dict]:
+    """How many stories of the validation split the run finds likelier than in each other order; also written."""
     model, tokenizer = load_run(run)
+    model = model.to("cuda" if torch.cuda.is_available() else "cpu")
     corpus = corpus_of(str(run))
     text = Tokenizer(load_meta(corpus)["gpt2_ids"]).decode(load_tokens(corpus, "val"))
     stories = [story for story in text.split(END_OF_TEXT) if story]
-    of_stories = leads(model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer, stories)
-    if not of_stories:
-        raise ValueError(f"{corpus}: its validation stories are too short to be put in another order")
-    right = sum(lead > 0 for lead in of_stories)
-    low, high = wilson(right, len(of_stories))
-    result = dict(right=right, stories=len(of_stories), low=low, high=high, lead=sum(of_stories) / len(of_stories))
+    result = {}
+    for order in ORDERS:
+        of_stories = leads(model, tokenizer, stories, order)
+        if not of_stories:
+            raise ValueError(f"{corpus}: its validation stories are too short to be put in another order")
+        right, n = sum(lead > 0 for lead in of_stories), len(of_stories)
+        low, high = wilson(right, n)
+        result[order] = dict(share=right / n, low=low, high=high, stories=n, lead=sum(of_stories) / n)
     write_json(run / FILE, result)
     return result
 
@@ -142,9 +153,9 @@ def main():
             if not runs:
                 raise ValueError(f"{directory}: no run below it; train one with `python train.py`")
             for run in runs:
-                r = tell_apart(run)
-                share = f"{r['right'] / r['stories']:.1%} [{r['low']:.1%}, {r['high']:.1%}] of {r['stories']}"
-                print(f"{run}: {share} stories are likelier than in another order, by {r['lead']:.3f} nats per token")
+                for order, r in tell_apart(run).items():
+                    share = f"{r['share']:6.1%} [{r['low']:.1%}, {r['high']:.1%}] of {r['stories']} stories"
+                    print(f"{run}: {share} are likelier than {order}, by {r['lead']:.3f} nats per token on average")
         print(f"The intervals are Wilson's, 95 %. Each run has its figures in {FILE}")
     except KeyboardInterrupt:
         sys.exit("\ncontrastive.py: stopped; the runs that were named have their figures")

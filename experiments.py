@@ -293,9 +293,8 @@ def table(runs: list[Run], directory: Path) -> list[dict]:
         row |= dict(seconds=round(training_seconds(log), 1))
         row |= {key: float(log[-1][key]) for key in ("train_loss", "val_loss", "bpb")}
         if (run.directory / FILE).exists():
-            told = json.loads((run.directory / FILE).read_text())
-            row |= dict(told_apart=told["right"] / told["stories"])
-            row |= dict(told_apart_low=told["low"], told_apart_high=told["high"])
+            for order, told in json.loads((run.directory / FILE).read_text()).items():
+                row |= {order: told["share"], f"{order}_low": told["low"], f"{order}_high": told["high"]}
         rows.append(row | context.get(str(run.directory), {}))
     return rows
 

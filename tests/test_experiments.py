@@ -163,8 +163,8 @@ def test_the_table_is_of_the_logs(tmp_path, capsys):
     runs = planned("contrast", n_seeds=2, out_dir=str(tmp_path))
     for i, run in enumerate(runs):
         fake(run, 3 + i / 10)
-        told = dict(right=300 + i, stories=400, low=0.7, high=0.8)
-        (run.directory / "shuffled.json").write_text(json.dumps(told))
+        told = {order: dict(share=0.5 + i / 100, low=0.4, high=0.8) for order in ("shuffled", "swapped")}
+        (run.directory / "orders.json").write_text(json.dumps(told))
     with (tmp_path / "probe.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["set", "prompt", *(f"{run.directory} verdict" for run in runs)])
@@ -175,15 +175,15 @@ def test_the_table_is_of_the_logs(tmp_path, capsys):
     with (tmp_path / "experiment.csv").open(newline="") as file:
         read = list(csv.DictReader(file))
     assert [row["run"] for row in read] == [run.config.name for run in runs]
-    row = read[6]  # reciprocal, seed 1
-    assert (row["variant"], row["seed"], row["contrast"], row["val_loss"]) == ("reciprocal", "1", "reciprocal", "3.6")
-    assert (float(row["told_apart"]), float(row["context"])) == (306 / 400, 3 / 4)
+    run, row = runs[8], read[8]
+    assert (row["variant"], row["seed"], row["contrast"], row["val_loss"]) == ("reciprocal", "1", "reciprocal", "3.8")
+    assert (row["shuffled"], row["swapped_low"], row["context"]) == ("0.58", "0.4", "0.75")
     assert (float(row["context_low"]), float(row["context_high"])) == pytest.approx(wilson(3, 4))
-    first, whole = (int(log["tokens"]) for log in log_of(runs[6].directory))
+    first, whole = (int(log["tokens"]) for log in log_of(run.directory))
     assert float(row["seconds"]) == pytest.approx(first / 100 + (whole - first) / 50, abs=0.1)
-    assert int(row["flops"]) == runs[6].flops and "n_layer" not in row  # what does not differ is no column
+    assert int(row["flops"]) == run.flops and "n_layer" not in row  # what does not differ is no column
     printed = capsys.readouterr().out
-    assert "3.350 [3.100, 3.600]" in printed  # reciprocal, both seeds
+    assert "3.450 [3.100, 3.800]" in printed  # reciprocal, both seeds
     assert (tmp_path / "experiment.png").read_bytes()[:4] == b"\x89PNG"
 
 
