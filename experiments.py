@@ -292,6 +292,7 @@ def table(runs: list[Run], directory: Path) -> list[dict]:
         row |= dict(parameters=run.parameters, steps=run.config.max_steps, tokens=run.tokens, flops=run.flops)
         row |= dict(seconds=round(training_seconds(log), 1))
         row |= {key: float(log[-1][key]) for key in ("train_loss", "val_loss", "bpb")}
+        row |= dict(best_val_loss=min(float(r["val_loss"]) for r in log if r["val_loss"]))
         if (run.directory / FILE).exists():
             for order, told in json.loads((run.directory / FILE).read_text()).items():
                 row |= {order: told["share"], f"{order}_low": told["low"], f"{order}_high": told["high"]}
