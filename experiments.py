@@ -342,7 +342,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("experiment", choices=VARIANTS)
     parser.add_argument("--published", action="store_true", help="the published budgets, for a GPU")
     parser.add_argument("--data", help="a corpus that prepare.py made (default: that of the scale's config)")
-    parser.add_argument("--only", nargs="+", metavar="RUN", help="names or patterns, such as '512-*'")
+    parser.add_argument("--only", nargs="+", metavar="RUN", default=["*"], help="names or patterns, such as '512-*'")
     parser.add_argument(
         "--seeds", type=int, help="runs of each variant, from seed 0 (default: see the top of the file)"
     )
@@ -375,17 +375,11 @@ def run_experiment(args: argparse.Namespace):
     meta = load_meta(Path(args.data_dir, data))
     common = dict(data=data, data_dir=args.data_dir, out_dir=str(directory))
     runs = plan(args.experiment, scale, args.seeds or scale.seeds[args.experiment], common, meta)
-    patterns = args.only or ["*"]
-    runs = [
-        r for r in runs if any(fnmatch.fnmatchcase(name, p) for p in patterns for name in (r.variant, r.config.name))
-    ]
+    runs = [run for run in runs if any(named(run, pattern) for pattern in args.only)]
     if not runs:
-        raise ConfigError(f"--only {' '.join(patterns)}: no such run of {args.experiment}; --show alone lists them")
+        raise ConfigError(f"--only {' '.join(args.only)}: no run of {args.experiment} with {data}; --show lists them")
     if args.show:
-        for run in runs:
-            print(f"# {run.parameters:,} parameters, {run.tokens / 1e6:.1f} M tokens, {run.flops:.2e} FLOPs")
-            print("python train.py", shlex.join([f"configs/{scale.config}", *run.args[1:]]))
-        print(f"# {len(runs)} runs, {sum(run.flops for run in runs):.2e} FLOPs")
+        show(runs, scale)
         return
     with lock_when_free(directory) as lock_file:
         sha256 = meta["splits"]["train"]["sha256"]
@@ -400,6 +394,17 @@ def run_experiment(args: argparse.Namespace):
             f"{len(failures)} of {len(runs)} runs failed ({', '.join(failures)}), see {directory / 'experiment.log'}; "
             "the same command tries them again"
         )
+
+
+def named(run: Run, pattern: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for name in (run.variant, run.config.name))
+
+
+def show(runs: list[Run], scale: Scale):
+    for run in runs:
+        print(f"# {run.parameters:,} parameters, {run.tokens / 1e6:.1f} M tokens, {run.flops:.2e} FLOPs")
+        print("python train.py", shlex.join([f"configs/{scale.config}", *run.args[1:]]))
+    print(f"# {len(runs)} runs, {sum(run.flops for run in runs):.2e} FLOPs")
 
 
 def measure(experiment: str, directory: Path, runs: list[Run]):
