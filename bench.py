@@ -261,7 +261,7 @@ WIDTHS, BATCH_SIZES = (128, 256, 512), (2, 4, 8, 16, 32)
 BATCH_SIZE_OF_MATRIX = 8  # at which attention that builds its matrix is measured as well
 
 
-def step_of_shape(kind: str, width: int, with_matrix: bool) -> Callable[[torch.Tensor], None]:
+def step_of_shape(kind: str, width: int, with_matrix: bool = False) -> Callable[[torch.Tensor], None]:
     torch.manual_seed(0)
     model = train.MODELS[kind](GPTNeoConfig(**SHAPE | dict(n_embd=width)))
     model.to("cuda" if torch.cuda.is_available() else "cpu")
@@ -282,24 +282,25 @@ def bench_compressor(rounds: int) -> tuple[dict, dict]:
     ratios, figures = {}, {}
     for width, batch_size in itertools.product(WIDTHS, BATCH_SIZES):
         tokens = random_prompts(batch_size, SHAPE["block_size"] + 1)
-        kinds = [(kind, matrix) for matrix in (False, True) for kind in ("gptneo", "compressor")]
-        with contextlib.ExitStack() as stack:
-            workers = {
-                kind + " with matrix" * matrix: stack.enter_context(
-                    Worker(partial(step_of_shape, kind, width, matrix), tokens)
-                )
-                for kind, matrix in kinds
-                if not matrix or batch_size == BATCH_SIZE_OF_MATRIX
-            }
-            seconds = alternating_medians(workers, rounds)
-            for name, worker in workers.items():
-                figures[f"{name}, {width} wide, batch {batch_size}: ms a step"] = 1000 * seconds[name]
-                figures[f"{name}, {width} wide, batch {batch_size}: peak MiB"] = worker.peak_mib
-        ratios[f"speed_{width}_batch{batch_size}"] = seconds["gptneo"] / seconds["compressor"]
-        ratios[f"memory_{width}_batch{batch_size}"] = workers["gptneo"].peak_mib / workers["compressor"].peak_mib
+        contestants = {kind: partial(step_of_shape, kind, width) for kind in ("gptneo", "compressor")}
         if batch_size == BATCH_SIZE_OF_MATRIX:
-            plain, compressed = (workers[f"{kind} with matrix"].peak_mib for kind in ("gptneo", "compressor"))
-            ratios[f"memory_{width}_batch{batch_size}_with_matrix"] = plain / compressed
+            contestants |= {f"{kind}, matrix": partial(make, with_matrix=True) for kind, make in contestants.items()}
+        with contextlib.ExitStack() as stack:
+            workers = {name: stack.enter_context(Worker(make, tokens)) for name, make in contestants.items()}
+            seconds = alternating_medians(workers, rounds)
+        peak = {name: worker.peak_mib for name, worker in workers.items()}
+        for name in contestants:
+            figures[f"{name}, {width} wide, batch {batch_size}: ms a step"] = 1000 * seconds[name]
+            figures[f"{name}, {width} wide, batch {batch_size}: peak MiB"] = peak[name]
+        ratios[f"speed_{width}_batch{batch_size}"] = seconds["gptneo"] / seconds["compressor"]
+        ratios[f"memory_{width}_batch{batch_size}"] = peak["gptneo"] / peak["compressor"]
+        if batch_size == BATCH_SIZE_OF_MATRIX:
+            ratios[f"memory_{width}_batch{batch_size}_matrix"] = peak["gptneo, matrix"] / peak["compressor, matrix"]
+    few, many = BATCH_SIZES[0], BATCH_SIZES[-1]
+    for width, kind in itertools.product(WIDTHS, ("gptneo", "compressor")):  # without what Python and PyTorch take
+        difference = figures[f"{kind}, {width} wide, batch {many}: peak MiB"]
+        difference -= figures[f"{kind}, {width} wide, batch {few}: peak MiB"]
+        figures[f"{kind}, {width} wide: MiB a sequence"] = difference / (many - few)
     return ratios, figures
 
 
