@@ -386,8 +386,9 @@ def run_experiment(args: argparse.Namespace):
         todo = [run for run in runs if not is_finished(run, sha256)]
         failures = train_all(runs, todo, directory / "experiment.log", lock_file)
         whole = [run for run in runs if run.config.name not in failures]
-        if whole:
+        if not failures:
             measure(args.experiment, directory, whole)
+        if whole:
             show_results(args.experiment, directory, table(whole, directory))
     if failures:
         raise TrainingError(
