@@ -4,6 +4,7 @@ Every speed that the README states: ours and a peer's, alternating in one run, m
 $ python bench.py sample           # generate() beside transformers.generate (pip install -r requirements-dev.txt)
 $ python bench.py train            # a step of training beside transformers' GPTNeo, eager and compiled
 $ python bench.py loss --rounds 3  # how soon each recipe reaches a loss; needs data/sample (README, "ten minutes")
+$ python bench.py compressor --rounds 3    # memory and time of a step of compressor.py beside the plain model
 $ python bench.py grade            # what 10,000 gradings take besides the judge's time
 $ python bench.py rouge            # 500 texts and every training story, beside rouge-score-rs; takes ten minutes
 $ python bench.py interpret --rounds 1  # seconds and memory of interpret.py, by stage, beside what it may take
@@ -15,11 +16,11 @@ The last line is a JSON object; its ratios are ours / peer, above 1 is better. N
 import argparse
 import asyncio
 import contextlib
-import csv
 import dataclasses
 import gc
 import hashlib
 import io
+import itertools
 import json
 import math
 import multiprocessing
@@ -55,6 +56,7 @@ import train
 from generate import generate
 from model import GPTNeo, GPTNeoConfig
 from prepare import load_meta, prepare_builtin
+from runs import read_log, training_seconds
 from sample import LocalStudent
 from tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut
 
@@ -85,7 +87,7 @@ class Worker:
 
     def __call__(self):
         self.pipe.send("go")
-        self.pipe.recv()
+        self.peak_mib = self.pipe.recv()
 
     def __enter__(self):
         return self
@@ -98,7 +100,7 @@ def work(make: Callable[[], Callable], argument, pipe):
     contestant = make()
     while pipe.recv():
         contestant(argument)
-        pipe.send("done")
+        pipe.send(peak_mib())
 
 
 # ---- sample: generate() beside transformers.generate ----
@@ -163,10 +165,11 @@ def peak_memory(function: Callable[[str], None], directory: str) -> float:
 
 def peak_memory_here(function: Callable, directory: str | Path) -> float:
     function(directory)
-    return peak_until_now()
+    return peak_mib()
 
 
-def peak_until_now() -> float:
+def peak_mib() -> float:
+    """Of this process, so far."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2**20
     return memory_mib("VmHWM")  # not getrusage: its maximum begins with that of the parent
@@ -209,10 +212,13 @@ def bench_sample(rounds: int) -> tuple[dict, dict]:
 BATCH_SIZE = 16
 
 
-def our_step(directory: str) -> Callable[[], None]:
+def our_step(directory: str) -> Callable[[torch.Tensor], None]:
+    return step_of(our_model(directory).train())
+
+
+def step_of(model: GPTNeo) -> Callable[[torch.Tensor], None]:
     """As train.py takes it, compiled, with AdamW."""
     train.native.keep_freed_memory()
-    model = our_model(directory).train()
     optimizers = train.make_optimizers(model, train.TrainConfig(name="bench"))
     forward = torch.compile(model)
     return partial(take_step, model, optimizers, torch.bfloat16, lambda x, y: forward(x, y)[1])
@@ -274,6 +280,55 @@ def bench_train(rounds: int) -> tuple[dict, dict]:
     return ratios, figures
 
 
+# ---- compressor: a step of it beside the plain model ----
+
+WIDTHS, BATCH_SIZES = (128, 256, 512), (2, 4, 8, 16, 32)
+BATCH_SIZE_OF_MATRIX = 8  # at which attention that builds its matrix is measured as well
+
+
+def step_of_shape(kind: str, width: int, with_matrix: bool = False) -> Callable[[torch.Tensor], None]:
+    torch.manual_seed(0)
+    model = train.MODELS[kind](GPTNeoConfig(**SHAPE | dict(n_embd=width)))
+    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    if with_matrix:
+        model.attend = attend_with_matrix
+    return step_of(model)
+
+
+def attend_with_matrix(_, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """As it was written before kernels: all T x T weights of all heads, kept for the way back. (B, T, H, D)"""
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k)
+    later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+    return torch.einsum("bhqk,bkhd->bqhd", scores.masked_fill(later, -torch.inf).softmax(-1), v)
+
+
+def bench_compressor(rounds: int) -> tuple[dict, dict]:
+    """Steps of batches of 512 tokens, AdamW, bf16, compiled; each contestant in its own process."""
+    ratios, figures = {}, {}
+    for width, batch_size in itertools.product(WIDTHS, BATCH_SIZES):
+        tokens = random_prompts(batch_size, SHAPE["block_size"] + 1)
+        contestants = {kind: partial(step_of_shape, kind, width) for kind in ("gptneo", "compressor")}
+        if batch_size == BATCH_SIZE_OF_MATRIX:
+            contestants |= {f"{kind}, matrix": partial(make, with_matrix=True) for kind, make in contestants.items()}
+        with contextlib.ExitStack() as stack:
+            workers = {name: stack.enter_context(Worker(make, tokens)) for name, make in contestants.items()}
+            seconds = alternating_medians(workers, rounds)
+        peak = {name: worker.peak_mib for name, worker in workers.items()}
+        for name in contestants:
+            figures[f"{name}, {width} wide, batch {batch_size}: ms a step"] = 1000 * seconds[name]
+            figures[f"{name}, {width} wide, batch {batch_size}: peak MiB"] = peak[name]
+        ratios[f"speed_{width}_batch{batch_size}"] = seconds["gptneo"] / seconds["compressor"]
+        ratios[f"memory_{width}_batch{batch_size}"] = peak["gptneo"] / peak["compressor"]
+        if batch_size == BATCH_SIZE_OF_MATRIX:
+            ratios[f"memory_{width}_batch{batch_size}_matrix"] = peak["gptneo, matrix"] / peak["compressor, matrix"]
+    few, many = BATCH_SIZES[0], BATCH_SIZES[-1]
+    for width, kind in itertools.product(WIDTHS, ("gptneo", "compressor")):  # without what Python and PyTorch take
+        difference = figures[f"{kind}, {width} wide, batch {many}: peak MiB"]
+        difference -= figures[f"{kind}, {width} wide, batch {few}: peak MiB"]
+        figures[f"{kind}, {width} wide: MiB a sequence"] = difference / (many - few)
+    return ratios, figures
+
+
 # ---- loss: both recipes beside a plain AdamW ----
 
 # The 1M shape on a corpus of real stories. The peer has the best batch, learning rate and schedule of those in LOG.md.
@@ -291,14 +346,12 @@ def train_run(name: str, settings: dict, out_dir: str) -> list[tuple[float, floa
     settings = defaults | settings
     flags = [f"--{key}={value}" for key, value in (settings | dict(name=name, out_dir=out_dir)).items()]
     subprocess.run([sys.executable, ROOT / "train.py", ROOT / "configs" / "cpu_1m.py", *flags], check=True, stdout=2)
-    curve, seconds, tokens_before = [], 0.0, 0
-    with Path(out_dir, name, "log.csv").open(newline="") as file:
-        for row in csv.DictReader(file):
-            seconds += (int(row["tokens"]) - tokens_before) / float(row["tokens_per_s"])
-            tokens_before = int(row["tokens"])
-            if row["val_loss"]:
-                curve.append((seconds, float(row["val_loss"]), tokens_before))
-    return curve
+    rows = read_log(Path(out_dir, name, "log.csv"))
+    return [
+        (training_seconds(rows[: i + 1]), float(row["val_loss"]), int(row["tokens"]))
+        for i, row in enumerate(rows)
+        if row["val_loss"]
+    ]
 
 
 def bench_loss(rounds: int) -> tuple[dict, dict]:
@@ -500,7 +553,7 @@ class Stages(interpret.Stopwatch):
             Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak is counted anew
         with super().__call__(stage):
             yield
-        self.peaks[stage] = max(peak_until_now(), self.peaks.get(stage, 0))
+        self.peaks[stage] = max(peak_mib(), self.peaks.get(stage, 0))
 
 
 def interpret_here(corpus: str, out_dir: str) -> tuple[dict, dict]:
@@ -541,6 +594,7 @@ def bench_interpret(rounds: int) -> tuple[dict, dict]:
 BENCHES = {
     "sample": bench_sample,
     "train": bench_train,
+    "compressor": bench_compressor,
     "loss": bench_loss,
     "grade": bench_grade,
     "rouge": bench_rouge,

@@ -10,6 +10,8 @@ they are so small that handing them to the processor one by one costs more than 
 
 import torch
 
+NEWTON_SCHULZ_STEPS = 5
+
 
 class Muon(torch.optim.Optimizer):
     """The matrices of a group have one shape."""
@@ -32,8 +34,16 @@ class Muon(torch.optim.Optimizer):
             torch._foreach_mul_(matrices, 1 - lr * group["weight_decay"])
             torch._foreach_add_(matrices, list(orthogonalized(updates).float()), alpha=-lr * scale)
 
+    def flops_per_step(self) -> int:
+        """Floating-point operations of the matrix products. A step of few tokens spends more on them than the model."""
+        flops = 0
+        for group in self.param_groups:
+            short, long = sorted(group["params"][0].shape)
+            flops += len(group["params"]) * NEWTON_SCHULZ_STEPS * (4 * short**2 * long + 2 * short**3)
+        return flops
 
-def orthogonalized(matrices: torch.Tensor, n_steps: int = 5) -> torch.Tensor:
+
+def orthogonalized(matrices: torch.Tensor) -> torch.Tensor:
     """
     (N, rows, columns) -> the same, bfloat16, singular values now roughly 1: Newton and Schulz's iteration, with
     Jordan's coefficients, which bring them between 0.7 and 1.2 in few steps instead of to 1 in many.
@@ -44,7 +54,7 @@ def orthogonalized(matrices: torch.Tensor, n_steps: int = 5) -> torch.Tensor:
     if tall:
         x = x.mT
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)  # no singular value above 1
-    for _ in range(n_steps):
+    for _ in range(NEWTON_SCHULZ_STEPS):
         gram = x @ x.mT
         polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
         x = torch.baddbmm(x, polynomial, x, beta=a)

@@ -84,6 +84,16 @@ def read_log(path: Path) -> list[dict]:
         return list(csv.DictReader(line for line in file if line.endswith("\n")))
 
 
+def training_seconds(rows: list[dict]) -> float:
+    """Compiling, validation and saving aside."""
+    seconds, tokens = 0.0, 0
+    for row in rows:
+        if row["tokens_per_s"]:  # not in a row that ends with the step that compiles
+            seconds += (int(row["tokens"]) - tokens) / float(row["tokens_per_s"])
+        tokens = int(row["tokens"])
+    return seconds
+
+
 def plot_loss(path: Path, logs: dict[str, list[dict]]):
     """Training and validation loss over tokens, of one run or of several: {label: rows}."""
     figure = Figure(figsize=(8, 5), layout="constrained")
@@ -158,10 +168,13 @@ def load_resumable(run: Path, config: TrainConfig) -> tuple[dict, Path]:
 def lock(
     run: Path, name: str = ".lock", busy: str = "another train.py is at work there; choose another --name, or wait"
 ):
-    """Makes the directory of the run and keeps other processes out of it; a ConfigError if one is in there already."""
+    """Makes the directory of the run and keeps other processes out of it; a ConfigError if one is in there already.
+
+    Gives the file that is locked, None where there are no locks. A process that inherits it holds the lock as well.
+    """
     run.mkdir(parents=True, exist_ok=True)
     if fcntl is None:
-        yield
+        yield None
         return
     with (run / name).open("a") as file:  # the system lets go of it however the process ends
         try:
@@ -170,7 +183,7 @@ def lock(
             raise ConfigError(f"{run}: {busy}") from None
         except OSError:  # a file system that has no locks
             pass
-        yield
+        yield file
 
 
 def make_room(run: Path):
