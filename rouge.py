@@ -316,6 +316,7 @@ def report(run: Path, directory: Path | None, settings: Settings) -> Report:
             kind: dict(completions=int(np.sum(kinds[:n] == kind)), beside=int(np.sum(kinds[n:] == kind)))
             for kind in KINDS
         },
+        values={name: values_of(*figures[name]) for name in PANELS if name in figures},
         details=details,
     )
     flagged = flagged_text(run, details, [row["completion"] for row in rows], stories, k)
@@ -335,6 +336,16 @@ def with_intervals(completions: Values, beside: Values | None) -> dict:
         return dict(completions=interval(ours))
     theirs = means(beside, seed=1)
     return dict(completions=interval(ours), beside=interval(theirs), difference=interval(ours - theirs))
+
+
+def values_of(completions: Values, beside: Values | None) -> dict[str, list[float]]:
+    """That of each text, for histograms."""
+    columns = dict(completions=completions, beside=beside)
+    return {
+        name: [round(float(x), 4) for x in column.values if not np.isnan(x)]
+        for name, column in columns.items()
+        if column is not None
+    }
 
 
 def details_of(

@@ -1,7 +1,11 @@
 """Tests run from anywhere, on the scripts beside this folder, and never on a GPU by accident."""
 
 import csv
+import json
+import re
+import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -81,3 +85,39 @@ def assert_same_run(run: Path, reference: Path):
         for key, weight in weights(reference, name).items():
             assert weight.equal(weights(run, name)[key]), key
     assert without_speed(log_of(run)) == without_speed(log_of(reference))
+
+
+# ---- Pages, in a browser ----
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """Opens a page, runs a script in it -> the document then, and what the console says."""
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        pytest.skip("no Chromium on this machine")
+    profile = tmp_path_factory.mktemp("chromium")
+
+    def visit(path, script: str) -> tuple[str, list[str]]:
+        page = profile / path.name
+        page.write_text(path.read_text().replace("</body>", f"<script>{script}</script></body>"))
+        flags = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--enable-logging=stderr",
+            f"--user-data-dir={profile}/p",
+        ]
+        flags += ["--virtual-time-budget=3000", "--dump-dom", page.as_uri()]
+        done = subprocess.run([program, *flags], capture_output=True, text=True, timeout=300)
+        return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+    return visit
+
+
+def seen_in(document: str) -> dict:
+    """What a script left as JSON in an element with id="seen"."""
+    text = re.search(r'<pre id="seen">(.*?)</pre>', document, re.S)[1]
+    for name, character in (("&lt;", "<"), ("&gt;", ">"), ("&nbsp;", "\xa0"), ("&amp;", "&")):
+        text = text.replace(name, character)
+    return json.loads(text)

@@ -5,14 +5,13 @@ import csv
 import json
 import re
 import shutil
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import arguments
+from conftest import arguments, seen_in
 
 import compare
 import interpret
@@ -605,31 +604,6 @@ def test_mistakes_get_one_line(interpret_py, args, message):
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    """Opens a page, runs a script in it -> the document then, and what the console says."""
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if program is None:
-        pytest.skip("no Chromium on this machine")
-    profile = tmp_path_factory.mktemp("chromium")
-
-    def visit(path, script: str) -> tuple[str, list[str]]:
-        page = profile / path.name
-        page.write_text(path.read_text().replace("</body>", f"<script>{script}</script></body>"))
-        flags = [
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--enable-logging=stderr",
-            f"--user-data-dir={profile}/p",
-        ]
-        flags += ["--virtual-time-budget=3000", "--dump-dom", page.as_uri()]
-        done = subprocess.run([program, *flags], capture_output=True, text=True, timeout=300)
-        return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-
-    return visit
-
-
-@pytest.fixture(scope="module")
 def visited(trained, monkeypatch_module):
     """A directory with both pages, attention on a text that holds markup."""
     monkeypatch_module.chdir(trained)
@@ -659,13 +633,6 @@ document.body.append(element("pre", {id: "seen"}, JSON.stringify({
   bold: document.querySelectorAll("b").length, rows: document.querySelectorAll("#heads tbody tr").length,
 })));
 """
-
-
-def seen_in(document: str) -> dict:
-    text = re.search(r'<pre id="seen">(.*?)</pre>', document, re.S)[1]
-    for name, character in (("&lt;", "<"), ("&gt;", ">"), ("&nbsp;", "\xa0"), ("&amp;", "&")):
-        text = text.replace(name, character)
-    return json.loads(text)
 
 
 def test_pointing_at_a_token_shows_where_each_head_looks(browser, visited):
