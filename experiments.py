@@ -31,7 +31,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from comparison import plot_variants, print_table, write_table
+from variants import plot_variants, print_table, write_table
 from compressor import MODELS
 from config import ConfigError, TrainConfig, parse_command_line
 from contrastive import FILE, n_shuffled

@@ -207,14 +207,9 @@ def curves(logs: dict[str, list[dict]]) -> dict:
 
 def read_findings(path: Path) -> list[scoreboard.Finding]:
     """What scoreboard.write_csv wrote."""
-    kinds = {field.name: field.type for field in fields(scoreboard.Finding)}
-    parse = {"float": lambda text: float(text or "nan"), "int": int, "str": str}
-    return [
-        scoreboard.Finding(
-            **{key: parse[getattr(kinds[key], "__name__", kinds[key])](text) for key, text in row.items()}
-        )
-        for row in read_table(path)
-    ]
+    parse = {float: lambda text: float(text or "nan"), int: int, str: str}
+    columns = fields(scoreboard.Finding)
+    return [scoreboard.Finding(*(parse[c.type](row[c.name]) for c in columns)) for row in read_table(path)]
 
 
 def scores(found: Found) -> Iterable[dict]:
