@@ -95,10 +95,10 @@ class Scale:
 
 SMALL = Scale(
     config="experiment.py",
-    steps=dict(grid=160, dropout=600, contrast=600, compressor=120),
+    steps=dict(grid=120, dropout=600, contrast=600, compressor=120),
     seeds=dict(grid=1, scaling=1, dropout=1, contrast=3, compressor=1),
-    budgets=(2e12, 4e12, 8e12, 1.6e13, 3.2e13),
-    least_steps=28,
+    budgets=(1.5e12, 3e12, 6e12, 1.2e13, 2.4e13),
+    least_steps=20,
     most_epochs=4,
     warmup=0.05,
 )
