@@ -162,14 +162,14 @@ def conclude(
     runs: Sequence[Run],
     kinds: Mapping[str, Sequence[Story]],
     gradings: Sequence[Grading],
+    findings: Sequence[scoreboard.Finding],
     common: Path,
     args: argparse.Namespace,
 ) -> None:
-    """The table, grades.csv and grades.png."""
+    """The table, grades.csv and grades.png. findings: what could be said without a judge."""
     names = [run.name for run in runs]
     sources = {run.name: run.stories for run in runs} | (kinds if args.controls else {})
-    findings = judge_free(runs, kinds[TRUE], args.data)
-    grades, facts = scores_of(gradings, args.judge), {}
+    grades, facts, findings = scores_of(gradings, args.judge), {}, list(findings)
     for judge in args.judge:
         findings += scoreboard.compare(sources, names, grades[judge], scoreboard.ASPECTS, judge)
         facts[judge], lines = failures(gradings, judge)
@@ -243,11 +243,12 @@ def grade_runs(args: argparse.Namespace, patience: Patience) -> None:
         missing = [grading for grading in gradings if not owner_of(grading, ledgers)]
         if args.dry_run:
             return dry_run(missing, ledgers, args)
+        findings = judge_free(runs, kinds[TRUE], args.data)  # first: what fails here costs nothing yet
         share_out(gradings, ledgers)
         why = ask(missing, patience, args)
     if why and not isinstance(why, OverBudget):
         raise why
-    conclude(runs, kinds, gradings, common, args)
+    conclude(runs, kinds, gradings, findings, common, args)
     if why:
         raise why
 

@@ -524,6 +524,11 @@ def test_words_unknown_to_the_corpus(grade_py, data_dir, tmp_path):
     assert ("b", "unknown") in {(row["subject"], row["figure"]) for row in table(tmp_path)}
 
 
+def test_a_corpus_that_is_none_is_noticed_before_the_judge_is_paid(grade_py, server):
+    code, _ = grade_py("--data", "nowhere")
+    assert code.startswith("grade.py: nowhere/meta.json: cannot be read") and server.requests == []
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
