@@ -108,8 +108,7 @@ class Endpoint:
         self.client = openai.AsyncOpenAI(
             api_key=self.key or "none", base_url=base_url, max_retries=0, timeout=patience.timeout
         )
-        parts = urlsplit(base_url)
-        self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"  # no password, no ?key=
+        self.url = public(base_url)
         self.bill, self.patience, self.max_tokens = bill, patience, max_tokens
         self.gap = 60 / rate if rate else 0.0  # seconds
         self.temperature = temperature
@@ -241,6 +240,12 @@ class Endpoint:
         if isinstance(error, ValueError):
             return f"what it says is not JSON; {IS_IT_ONE}"
         return re.sub(r"\S*\*{3,}\S*", "[key]", one_line(self.hide(str(error))))
+
+
+def public(url: str) -> str:
+    """Without what may be secret in it: name:password@ and ?key=."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def request_body(

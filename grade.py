@@ -26,7 +26,7 @@ from tqdm import tqdm
 import scoreboard
 from config import ConfigError
 from controls import TRUE, controls
-from endpoint import OPENAI, Bill, Endpoint, OverBudget, Patience, Stop, Unanswered, request_body
+from endpoint import OPENAI, Bill, Endpoint, OverBudget, Patience, Stop, Unanswered, public, request_body
 from gradings import Grading, Ledger, Run, owner_of, plan, read_runs, share_out
 from judge import BadReply, Story, question, read_reply, response_format
 from judgefree import judge_free
@@ -122,7 +122,7 @@ def dry_run(missing: Sequence[Grading], ledgers: Mapping[str, Ledger], args: arg
         likely, most = (bill.cost(tokens_in, n * len(missing)) for n in (each, args.max_tokens))
         cost = f"about ${likely:.2f}, and ${most:.2f} if every reply took all of --max-tokens"
     print(
-        f"{len(missing):,} requests to {args.base_url}: about {tokens_in:,} tokens in (by GPT-2's tokenizer), "
+        f"{len(missing):,} requests to {public(args.base_url)}: about {tokens_in:,} tokens in (by GPT-2's tokenizer), "
         f"{each * len(missing):,.0f} out ({each:.0f} a reply, {source}); {cost}"
     )
 
@@ -218,7 +218,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     if bool(args.judge) == args.no_judge:
         parser.error("name a --judge MODEL, or say --no-judge")
     if args.base_url and not args.base_url.startswith(("http://", "https://")):
-        parser.error(f"--base-url must begin with http:// or https://, unlike {args.base_url}")
+        parser.error("--base-url must begin with http:// or https://")
     if (args.price_in is None) != (args.price_out is None):
         parser.error("--price-in and --price-out belong together")
     if args.max_cost is not None and args.price_in is None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from endpoint import public
 from headers import MARKER
 from judge import Story, question
 from sample import read_rows
@@ -103,7 +104,7 @@ def plan(
             text = question(story)
             for judge in args.judge:
                 for repeat in range(args.repeats):
-                    key = key_of(judge, args.base_url, args.temperature, text, repeat)
+                    key = key_of(judge, public(args.base_url), args.temperature, text, repeat)
                     grading = gradings.setdefault(key, Grading(key, judge, story, repeat))
                     grading.places.setdefault(ledgers[run.name], dict(run=run.name) | place)
     return [gradings[key] for key in sorted(gradings)]

@@ -275,6 +275,20 @@ def test_the_key_is_nowhere(grade_py, server, tmp_path):
     )
 
 
+def test_a_password_in_the_url_is_nowhere(grade_py, server, tmp_path):
+    def grade_at(login, *arguments):
+        url = server.url.replace("//", f"//{login}@") + "?key=k3y"
+        return grade_py("out/a", "--judge", "rules", "--base-url", url, *arguments, judge=None)
+
+    printed = [grade_at("me:s3cret", "--dry-run"), grade_at("me:s3cret")]
+    assert printed[1][0] == 0 and "requests to http://127.0.0.1" in printed[0][1].out
+    kept = (tmp_path / "out" / "a" / "grades.jsonl").read_text()
+    assert '"http://127.0.0.1' in kept and not any(word in f"{printed}{kept}" for word in ("s3cret", "k3y"))
+    assert len(server.requests) == 10
+    assert grade_at("me:another")[0] == 0 and len(server.requests) == 10  # the same endpoint: nothing is asked again
+    assert "s3cret" not in str(grade_py("out/a", "--judge", "rules", "--base-url", "me:s3cret@host", judge=None))
+
+
 def test_an_endpoint_without_schemas_or_newer_names_is_asked_otherwise(grade_py, server):
     unknown = {"response_format", "max_completion_tokens"}
     server.fault = lambda number, request: ("status", 400) if unknown & set(request) else None
