@@ -112,7 +112,7 @@ class Endpoint:
         self.bill, self.patience, self.max_tokens = bill, patience, max_tokens
         self.gap = 60 / rate if rate else 0.0  # seconds
         self.temperature = temperature
-        self.next_turn = 0.0
+        self.gate, self.next_turn = asyncio.Lock(), 0.0
         self.dialects = {}  # model -> the dialect that it has accepted
         self.stopped, self.why = asyncio.Event(), None
         self.given_up, self.retries = 0, 0
@@ -194,11 +194,11 @@ class Endpoint:
     # ---- Time and money ----
 
     async def turn(self) -> None:
-        """Waits until the next request may go."""
-        now = time.monotonic()
-        start = max(now, self.next_turn)
-        self.next_turn = start + self.gap
-        await self.sleep(start - now)
+        """Waits until the next request may go: one after the other, as a Retry-After may yet put off the next turn."""
+        async with self.gate:
+            while (wait := self.next_turn - time.monotonic()) > 0 or self.stopped.is_set():
+                await self.sleep(wait)
+            self.next_turn = time.monotonic() + self.gap
 
     def pause(self, attempt: int, asked: float | None) -> float:
         """Seconds until the next try; what Retry-After asks for holds for all requests."""

@@ -1,5 +1,6 @@
 """grade.py and endpoint.py: the real client against a server that fails in every way, kills, and what is made of it."""
 
+import asyncio
 import collections
 import csv
 import email.utils
@@ -17,7 +18,7 @@ from faulty_endpoint import serve
 from test_controls import true_endings
 
 import grade
-from endpoint import Bill, Patience
+from endpoint import Bill, Endpoint, Patience
 from grade import Ledger
 
 KEY = "sk-secret-0123456789"
@@ -219,6 +220,27 @@ def test_retry_after_is_respected_by_all(grade_py, server):
     assert grade_py("--concurrency", "2")[0] == 0
     times = [request["at"] for request in server.requests]
     assert max(b - a for a, b in zip(times, times[1:])) > 0.9
+
+
+def test_retry_after_holds_back_what_the_rate_has_queued():
+    async def turns():
+        endpoint, starts = Endpoint("http://127.0.0.1/v1", Bill(), HASTY, rate=1200), []
+
+        async def turn():
+            await endpoint.turn()
+            starts.append(time.monotonic())
+
+        waiting = [asyncio.create_task(turn()) for _ in range(4)]
+        while not starts:
+            await asyncio.sleep(0.001)
+        asked = time.monotonic()
+        endpoint.pause(0, 0.5)
+        before = len(starts)
+        await asyncio.gather(*waiting)
+        return before, asked, starts
+
+    before, asked, starts = asyncio.run(turns())
+    assert before < 4 and all(start > asked + 0.5 for start in starts[before:])
 
 
 def test_retry_after_may_be_a_date_and_too_far(grade_py, server, monkeypatch):
