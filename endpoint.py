@@ -161,8 +161,9 @@ class Endpoint:
                 refused = isinstance(error, openai.BadRequestError | openai.UnprocessableEntityError)
                 if not refused or dialect in (known, DIALECTS[-1]):
                     raise
-            except (openai.OpenAIError, ValueError):  # no answer, or half of one
-                self.bill.lost += worst
+            except (openai.OpenAIError, ValueError) as error:  # no answer, or half of one
+                if was_sent(error):
+                    self.bill.lost += worst
                 raise
             else:
                 reply = self.reply(answer, worst)
@@ -270,6 +271,11 @@ def why_stop(error: Exception) -> str | None:
     if status == 402 or getattr(error, "code", None) == "insufficient_quota":
         return "the account has nothing left"
     return None
+
+
+def was_sent(error: Exception) -> bool:
+    """Not where there was no connection to send it by: what the client's HTTP library says lies behind its error."""
+    return type(error.__cause__).__name__ not in ("ConnectError", "ConnectTimeout", "PoolTimeout")
 
 
 def may_pass(error: Exception) -> bool:

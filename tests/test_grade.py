@@ -347,6 +347,14 @@ def test_requests_that_were_lost_count_as_paid(grade_py, server):
     assert code.startswith("grade.py: stopped before --max-cost 2") and len(server.requests) < 12
 
 
+def test_a_refused_connection_costs_nothing(grade_py, server):
+    server.server_close()
+    code, printed = grade_py(
+        "--price-in", "100", "--price-out", "1000", "--max-cost", "5", patience=Patience(tries=2, first_pause=0.01)
+    )
+    assert code.endswith("Connection error.; 5 in a row came to nothing") and "this call: $0.0000" in printed.err
+
+
 def test_a_bill():
     bill = Bill(2.0, 8.0, limit=1.0)
     bill.tokens_in, bill.tokens_out = 100_000, 50_000
