@@ -50,7 +50,9 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[Run], Path]:
             raise ValueError(f"{path}: its lines are not the prompts and completions that sample.py writes")
         stories = [story_of(row) for row in rows]
         name = os.path.relpath(path.parent, common.resolve())
-        runs.append(Run(path.parent.name if name == "." else name, path.parent, rows, stories))
+        if name == "." and len(paths) == 1:  # beside others, one of which may be ./name, it stays "."
+            name = path.parent.name
+        runs.append(Run(name, path.parent, rows, stories))
     if not runs:
         raise ValueError(
             f"{' '.join(map(str, directories))}: no samples.jsonl below; `python sample.py --eval 50` writes one"

@@ -555,6 +555,22 @@ def test_without_a_judge(grade_py, server, tmp_path):
     assert not (tmp_path / "out" / "a" / "grades.jsonl").exists()
 
 
+def test_runs_of_one_name_stay_apart(grade_py, tmp_path):
+    for run in ("x", "x/x", "y/x"):
+        write_samples(tmp_path / "out" / run, 3, 1)
+    for directories, names in (
+        (("out/x", "out/y/x"), {"x", "x/x", "y/x"}),
+        (("out/x",), {".", "x"}),
+        (("out/y/x",), {"x"}),
+    ):
+        runs, common = grade.read_runs([tmp_path / directory for directory in directories])
+        assert {run.name for run in runs} == names and len(runs) == len(names)
+    assert grade_py("out/x", "--no-judge", judge=None)[0] == 0
+    with (tmp_path / "out" / "x" / "grades.csv").open(newline="") as file:
+        subjects = [row["subject"] for row in csv.DictReader(file) if row["figure"] == "loss"]
+    assert sorted(subjects) == [".", "x"]
+
+
 def test_words_unknown_to_the_corpus(grade_py, data_dir, tmp_path):
     (tmp_path / "out" / "a" / "config.json").write_text(json.dumps(dict(data_dir=str(data_dir), data="tiny")))
     (tmp_path / "out" / "b" / "config.json").write_text(json.dumps(dict(data_dir="data", data="gone")))
