@@ -73,6 +73,14 @@ def test_one_that_prefers_what_is_spoiled_is_blind_too(kinds):
     assert len(blind_spots(findings, "odd")) == 6
 
 
+@pytest.mark.parametrize("n, few", [(9, True), (10, False)])
+def test_few_prompts_are_no_proof(n, few):
+    findings = findings_of(controls(true_endings(n)), "j", lambda kind, story: 10 if kind == TRUE else 3)
+    assert all(f.low == 1 for f in find(findings, "auc", "j").values())  # as if it were certain
+    text = report(findings, [TRUE], ["j"], dict(j="all"))
+    assert ("WARNING too few prompts (9) to say what j sees" in text) == few
+
+
 # Models beside each other
 
 
