@@ -160,12 +160,13 @@ def warn_of_close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
     """Differences smaller than what this judge can resolve with these prompts."""
     lines, close = [], {}
     for difference in find(findings, "difference", judge).values():
-        if not is_resolved(difference) and difference.half_width > 0:
+        if not is_resolved(difference) and not math.isnan(difference.half_width):
             close.setdefault(difference.figure, []).append(difference)
     for figure, calls in close.items():
-        about, n = np.mean([f.half_width for f in calls]), max(f.prompts for f in calls)
+        widths, n = [f.half_width for f in calls if f.half_width], max(f.prompts for f in calls)
+        resolved = f", which resolve about {np.mean(widths):.2f}" if widths else ", on which they are equal"
         pairs = "; ".join(f.subject for f in calls[:4]) + f"; {len(calls) - 4} more" * (len(calls) > 4)
-        lines.append(f"{figure}: too close to call with {n} prompts, which resolve about {about:.2f}: {pairs}")
+        lines.append(f"{figure}: too close to call with {n} prompts{resolved}: {pairs}")
     return lines
 
 

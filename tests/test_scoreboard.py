@@ -116,6 +116,15 @@ def test_models_are_compared_on_the_same_prompts():
     assert "--controls finds out" in report(findings, ["a"], ["j"], dict(j="240 of 240"))
 
 
+def test_models_that_are_equal_on_every_prompt_are_too_close_to_call():
+    sources, scores = models(12, a=5, b=5, c=9)
+    for i in range(12):
+        for j in (0, 1):
+            scores[Story(f"p{i}", f"b {j}")] = scores[Story(f"p{i}", f"a {j}")]
+    lines = warn_of_close_calls(compare(sources, list(sources), scores, ASPECTS, "j"), "j")
+    assert lines[0] == "grammar: too close to call with 12 prompts, on which they are equal: a - b"
+
+
 def test_what_was_not_graded_is_left_out():
     sources, scores = models(10, a=5, b=6)
     for story in list(scores):
