@@ -162,6 +162,15 @@ def test_agreement_of_judges():
     assert apart.value == pytest.approx(by_hand) and apart.low < by_hand < apart.high
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_judge_who_always_says_the_same_agrees_with_nobody():
+    sources, scores = models(5, a=5)
+    findings = agreement(sources["a"], dict(kind=scores, same={story: dict(grammar=7.0) for story in scores}))
+    estimate = find(findings, "spearman", "")["kind, same", "grammar"]
+    assert math.isnan(estimate.value) and math.isnan(estimate.low) and math.isnan(estimate.high)
+    assert "kind, same        –" in report(findings, [], [], {})
+
+
 def test_files(tmp_path, kinds):
     for names in (["one"], ["a", "b"], [f"a run with a rather long name, number {i}" for i in range(8)]):
         sources, scores = models(12, **dict.fromkeys(names, 5.0))
