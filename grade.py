@@ -152,8 +152,9 @@ def failures(gradings: Sequence[Grading], judge: str) -> tuple[str, list[str]]:
         ledger, place = next(iter(grading.places.items()))
         n_missing += grading.key not in ledger.scores
         if grading.key in ledger.failures:
-            where = "prompt {prompt_index}, completion {sample_index}" if place["kind"] == "completion" else "{kind}"
-            lines.append(f"{judge}, {place['run']}, {where.format(**place)}: {ledger.failures[grading.key]}")
+            which = f"completion {place['sample_index']}" if place["kind"] == "completion" else place["kind"]
+            where = f"{place['run']}, prompt {place['prompt_index']}, {which}"
+            lines.append(f"{judge}, {where}: {ledger.failures[grading.key]}")
     n = f"{len(mine) - n_missing:,} of {len(mine):,} gradings"
     return n + (f"; {len(lines):,} failed and are not counted" if lines else ""), lines
 

@@ -95,13 +95,15 @@ def plan(
     """
     gradings = {}
     for run in runs:
-        tasks = {story.task for story in run.true_endings}
+        pairs = zip(run.rows, run.stories)
+        prompts = {story.task: row["prompt_index"] for row, story in pairs if row.get("reference")}
         wanted = [
             (story, dict(kind="completion", prompt_index=row["prompt_index"], sample_index=row["sample_index"]))
             for row, story in zip(run.rows, run.stories)
         ]
         for kind, stories in spoiled.items():
-            wanted += [(story, dict(kind=kind)) for story in stories if story.task in tasks]
+            of_run = (story for story in stories if story.task in prompts)
+            wanted += [(story, dict(kind=kind, prompt_index=prompts[story.task])) for story in of_run]
         for story, place in wanted:
             text = question(story)
             for judge in args.judge:

@@ -215,6 +215,16 @@ def test_faults_that_stay_are_counted_and_asked_again_later(grade_py, server, tm
     assert "20 of 20 gradings\n" in printed.out and len(server.requests) == 20 + HASTY.replies
 
 
+def test_controls_that_failed_are_named_by_their_prompt(grade_py, server, tmp_path):
+    kinds = grade.controls(grade.read_runs([tmp_path / "out" / "a"])[0][0].true_endings)
+    prompt = true_endings(5)[3].prompt
+    bad = next(grade.question(story) for story in kinds["(cut off)"] if story.prompt == prompt)
+    server.fault = lambda number, request: ("say", "No.") if request["messages"][0]["content"] == bad else None
+    code, printed = grade_py("out/a", "--controls")
+    assert code == 0 and "rules, a, prompt 3, (cut off): no grammar" in printed.out
+    assert all("prompt_index" in record for record in records(tmp_path / "out" / "a"))
+
+
 def test_retry_after_is_respected_by_all(grade_py, server):
     server.fault = lambda number, request: ("status", 429, {"Retry-After": "1"}) if number == 5 else None
     assert grade_py("--concurrency", "2")[0] == 0
