@@ -108,12 +108,11 @@ class Endpoint:
         self.client = openai.AsyncOpenAI(
             api_key=self.key or "none", base_url=base_url, max_retries=0, timeout=patience.timeout
         )
-        parts = urlsplit(base_url)
-        self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"  # no password, no ?key=
+        self.url = public(base_url)
         self.bill, self.patience, self.max_tokens = bill, patience, max_tokens
         self.gap = 60 / rate if rate else 0.0  # seconds
         self.temperature = temperature
-        self.next_turn = 0.0
+        self.gate, self.next_turn = asyncio.Lock(), 0.0
         self.dialects = {}  # model -> the dialect that it has accepted
         self.stopped, self.why = asyncio.Event(), None
         self.given_up, self.retries = 0, 0
@@ -162,8 +161,9 @@ class Endpoint:
                 refused = isinstance(error, openai.BadRequestError | openai.UnprocessableEntityError)
                 if not refused or dialect in (known, DIALECTS[-1]):
                     raise
-            except (openai.OpenAIError, ValueError):  # no answer, or half of one
-                self.bill.lost += worst
+            except (openai.OpenAIError, ValueError) as error:  # no answer, or half of one
+                if was_sent(error):
+                    self.bill.lost += worst
                 raise
             else:
                 reply = self.reply(answer, worst)
@@ -195,11 +195,11 @@ class Endpoint:
     # ---- Time and money ----
 
     async def turn(self) -> None:
-        """Waits until the next request may go."""
-        now = time.monotonic()
-        start = max(now, self.next_turn)
-        self.next_turn = start + self.gap
-        await self.sleep(start - now)
+        """Waits until the next request may go: one after the other, as a Retry-After may yet put off the next turn."""
+        async with self.gate:
+            while (wait := self.next_turn - time.monotonic()) > 0 or self.stopped.is_set():
+                await self.sleep(wait)
+            self.next_turn = time.monotonic() + self.gap
 
     def pause(self, attempt: int, asked: float | None) -> float:
         """Seconds until the next try; what Retry-After asks for holds for all requests."""
@@ -243,6 +243,12 @@ class Endpoint:
         return re.sub(r"\S*\*{3,}\S*", "[key]", one_line(self.hide(str(error))))
 
 
+def public(url: str) -> str:
+    """Without what may be secret in it: name:password@ and ?key=."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
 def request_body(
     model: str, text: str, response_format: dict, max_tokens: int, temperature: float | None, dialect=DIALECTS[0]
 ) -> dict:
@@ -265,6 +271,11 @@ def why_stop(error: Exception) -> str | None:
     if status == 402 or getattr(error, "code", None) == "insufficient_quota":
         return "the account has nothing left"
     return None
+
+
+def was_sent(error: Exception) -> bool:
+    """Not where there was no connection to send it by: what the client's HTTP library says lies behind its error."""
+    return type(error.__cause__).__name__ not in ("ConnectError", "ConnectTimeout", "PoolTimeout")
 
 
 def may_pass(error: Exception) -> bool:

@@ -26,7 +26,7 @@ from tqdm import tqdm
 import scoreboard
 from config import ConfigError
 from controls import TRUE, controls
-from endpoint import OPENAI, Bill, Endpoint, OverBudget, Patience, Stop, Unanswered, request_body
+from endpoint import OPENAI, Bill, Endpoint, OverBudget, Patience, Stop, Unanswered, public, request_body
 from gradings import Grading, Ledger, Run, owner_of, plan, read_runs, share_out
 from judge import BadReply, Story, question, read_reply, response_format
 from judgefree import judge_free
@@ -122,7 +122,7 @@ def dry_run(missing: Sequence[Grading], ledgers: Mapping[str, Ledger], args: arg
         likely, most = (bill.cost(tokens_in, n * len(missing)) for n in (each, args.max_tokens))
         cost = f"about ${likely:.2f}, and ${most:.2f} if every reply took all of --max-tokens"
     print(
-        f"{len(missing):,} requests to {args.base_url}: about {tokens_in:,} tokens in (by GPT-2's tokenizer), "
+        f"{len(missing):,} requests to {public(args.base_url)}: about {tokens_in:,} tokens in (by GPT-2's tokenizer), "
         f"{each * len(missing):,.0f} out ({each:.0f} a reply, {source}); {cost}"
     )
 
@@ -152,8 +152,9 @@ def failures(gradings: Sequence[Grading], judge: str) -> tuple[str, list[str]]:
         ledger, place = next(iter(grading.places.items()))
         n_missing += grading.key not in ledger.scores
         if grading.key in ledger.failures:
-            where = "prompt {prompt_index}, completion {sample_index}" if place["kind"] == "completion" else "{kind}"
-            lines.append(f"{judge}, {place['run']}, {where.format(**place)}: {ledger.failures[grading.key]}")
+            which = f"completion {place['sample_index']}" if place["kind"] == "completion" else place["kind"]
+            where = f"{place['run']}, prompt {place['prompt_index']}, {which}"
+            lines.append(f"{judge}, {where}: {ledger.failures[grading.key]}")
     n = f"{len(mine) - n_missing:,} of {len(mine):,} gradings"
     return n + (f"; {len(lines):,} failed and are not counted" if lines else ""), lines
 
@@ -162,14 +163,14 @@ def conclude(
     runs: Sequence[Run],
     kinds: Mapping[str, Sequence[Story]],
     gradings: Sequence[Grading],
+    findings: Sequence[scoreboard.Finding],
     common: Path,
     args: argparse.Namespace,
 ) -> None:
-    """The table, grades.csv and grades.png."""
+    """The table, grades.csv and grades.png. findings: what could be said without a judge."""
     names = [run.name for run in runs]
     sources = {run.name: run.stories for run in runs} | (kinds if args.controls else {})
-    findings = judge_free(runs, kinds[TRUE], args.data)
-    grades, facts = scores_of(gradings, args.judge), {}
+    grades, facts, findings = scores_of(gradings, args.judge), {}, list(findings)
     for judge in args.judge:
         findings += scoreboard.compare(sources, names, grades[judge], scoreboard.ASPECTS, judge)
         facts[judge], lines = failures(gradings, judge)
@@ -218,7 +219,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     if bool(args.judge) == args.no_judge:
         parser.error("name a --judge MODEL, or say --no-judge")
     if args.base_url and not args.base_url.startswith(("http://", "https://")):
-        parser.error(f"--base-url must begin with http:// or https://, unlike {args.base_url}")
+        parser.error("--base-url must begin with http:// or https://")
     if (args.price_in is None) != (args.price_out is None):
         parser.error("--price-in and --price-out belong together")
     if args.max_cost is not None and args.price_in is None:
@@ -243,11 +244,12 @@ def grade_runs(args: argparse.Namespace, patience: Patience) -> None:
         missing = [grading for grading in gradings if not owner_of(grading, ledgers)]
         if args.dry_run:
             return dry_run(missing, ledgers, args)
+        findings = judge_free(runs, kinds[TRUE], args.data)  # first: what fails here costs nothing yet
         share_out(gradings, ledgers)
         why = ask(missing, patience, args)
     if why and not isinstance(why, OverBudget):
         raise why
-    conclude(runs, kinds, gradings, common, args)
+    conclude(runs, kinds, gradings, findings, common, args)
     if why:
         raise why
 

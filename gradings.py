@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from endpoint import public
 from headers import MARKER
 from judge import Story, question
 from sample import read_rows
@@ -49,7 +50,9 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[Run], Path]:
             raise ValueError(f"{path}: its lines are not the prompts and completions that sample.py writes")
         stories = [story_of(row) for row in rows]
         name = os.path.relpath(path.parent, common.resolve())
-        runs.append(Run(path.parent.name if name == "." else name, path.parent, rows, stories))
+        if name == "." and len(paths) == 1:  # beside others, one of which may be ./name, it stays "."
+            name = path.parent.name
+        runs.append(Run(name, path.parent, rows, stories))
     if not runs:
         raise ValueError(
             f"{' '.join(map(str, directories))}: no samples.jsonl below; `python sample.py --eval 50` writes one"
@@ -92,18 +95,20 @@ def plan(
     """
     gradings = {}
     for run in runs:
-        tasks = {story.task for story in run.true_endings}
+        pairs = zip(run.rows, run.stories)
+        prompts = {story.task: row["prompt_index"] for row, story in pairs if row.get("reference")}
         wanted = [
             (story, dict(kind="completion", prompt_index=row["prompt_index"], sample_index=row["sample_index"]))
             for row, story in zip(run.rows, run.stories)
         ]
         for kind, stories in spoiled.items():
-            wanted += [(story, dict(kind=kind)) for story in stories if story.task in tasks]
+            of_run = (story for story in stories if story.task in prompts)
+            wanted += [(story, dict(kind=kind, prompt_index=prompts[story.task])) for story in of_run]
         for story, place in wanted:
             text = question(story)
             for judge in args.judge:
                 for repeat in range(args.repeats):
-                    key = key_of(judge, args.base_url, args.temperature, text, repeat)
+                    key = key_of(judge, public(args.base_url), args.temperature, text, repeat)
                     grading = gradings.setdefault(key, Grading(key, judge, story, repeat))
                     grading.places.setdefault(ledgers[run.name], dict(run=run.name) | place)
     return [gradings[key] for key in sorted(gradings)]

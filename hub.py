@@ -171,14 +171,28 @@ def read_json(path: Path) -> dict:
     return facts
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Write under a temporary name and rename: the old file stays, or the new one is there, never half of one."""
-    temporary = path.with_name(path.name + ".tmp")
+@contextlib.contextmanager
+def replacing(path: Path, previous: Path | None = None):
+    """Gives a temporary path to write to; it takes the name `path` when all is on the disk, or goes if anything fails.
+
+    previous: the name that the file which stood there before gets, if it is to be kept.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        temporary.write_bytes(data)
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        if previous and path.exists():
+            path.replace(previous)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """The old file stays, or the new one is there, never half of one."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
 
 
 def write_json(path: Path, facts: dict) -> None:

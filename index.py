@@ -238,6 +238,9 @@ def main() -> None:
         sys.exit(__doc__)
     try:
         stories = open_stories(sys.argv[1])
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        sys.exit(f"index.py: {where}{error.strerror}; what stood there before still does")
     except DataError as error:
         sys.exit(f"index.py: {error}")
     counts = f"{len(stories):,} stories, {len(stories.stream.ids):,} words, {stories.stream.n_ids:,} different ones"

@@ -45,7 +45,7 @@ from compare import FORMAT, compare, write_table
 from compressor import Compressor
 from heads import HeadReader, induction
 from hub import write_json, write_whole
-from model import GPTNeo
+from model import GPTNeo, load_checkpoint
 from neurons import (
     FDR,
     STRONG,
@@ -119,11 +119,19 @@ class Reading:
         return [self.sums[f"blocks.{layer}.{part}"] / self.n for layer in range(self.model.config.n_layer)]
 
 
-def at_random(model: GPTNeo) -> GPTNeo:
-    """The same model before any training."""
+def at_random(model: GPTNeo, copy_init: float) -> GPTNeo:
+    """The same model before any training. copy_init: how strong copiers its heads started as, 0 if they did not."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return GPTNeo(model.config).to(model.wte.weight.device).eval()
+        random = GPTNeo(model.config)
+        if copy_init:
+            random.init_copying(copy_init)
+        return random.to(model.wte.weight.device).eval()
+
+
+def copy_init_of(name: str) -> float:
+    """By the config of the run; published models have none."""
+    return 0.0 if name.startswith("hf:") else load_checkpoint(name)["train_config"].get("copy_init", 0.0)
 
 
 # ---- Attention on one text ----
@@ -181,7 +189,7 @@ def interpret(
         reading = Reading(model, corpus)
         rows = reading.heads.rows(induction(model, corpus, prefix))
     with stage("reading at random initialisation"), fast():
-        random = Reading(at_random(model), corpus, with_heads=False)
+        random = Reading(at_random(model, copy_init_of(name)), corpus, with_heads=False)
     with stage("preferences of neurons"):
         table, counts = tabulate(reading.neurons, random.neurons, corpus, tokenizer)
     del random

@@ -95,8 +95,10 @@ def read_reply(text: str, names: Sequence[str]) -> dict[str, float]:
     text = text.rpartition("</think>")[2].strip()
     if (start := text.find("{")) >= 0:
         values = values_of_object(text[start : text.rfind("}") + 1])
-    elif array := re.search(r"\[([^\[\]]*\d[^\[\]]*)\]", text):
-        parts = [part.strip().strip("\"'") for part in array[1].split(",")]
+    elif arrays := set(re.findall(r"\[([^\[\]]*\d[^\[\]]*)\]", text)):
+        if len(arrays) > 1:
+            raise BadReply(f"{len(arrays)} arrays, not one")
+        parts = [part.strip().strip("\"'") for part in arrays.pop().split(",")]
         if len(parts) != len(names) + 1:
             raise BadReply(f"an array of {len(parts)}, not of {len(names) + 1}")
         values = dict(zip([*names, "age"], parts))
@@ -110,31 +112,42 @@ def read_reply(text: str, names: Sequence[str]) -> dict[str, float]:
 
 def values_of_object(text: str) -> dict:
     try:
-        facts = json.loads(text)
+        pairs = json.loads(text, object_pairs_hook=list)  # a dict would keep the last of equal keys
     except (ValueError, RecursionError):
         raise BadReply("broken JSON") from None
-    values = {key.strip().lower().replace("_", " "): value for key, value in facts.items()}
-    return values | ({"age": values["age group"]} if "age group" in values else {})
+    values = {}
+    for key, value in pairs:
+        name = key.strip().lower().replace("_", " ").replace("age group", "age")
+        if name in values and values[name] != value:
+            raise BadReply(f"{name} is said twice")
+        values[name] = value
+    return values
+
+
+# "7 or 8", "7 (to 8)", "7, maybe 8": more than one number, to be refused as a whole; but "8/10" and "8 out of 10"
+SEVERAL = r"\d[\d.]*(?:[\s,(]*(?:(?:/|[-–—]|or|to|and|maybe|perhaps|out of)\s*)+\d[\d.]*)+"
 
 
 def values_of_lines(text: str, names: Sequence[str]) -> dict[str, str]:
     """What stands behind each name and a colon. Prose may stand there too, but no second number."""
     values, text = {}, re.sub("[*`]", "", text)
     for name in names:
-        pattern = rf"\b{name}\s*[:=]\s*(\d[\d.]*\s*/\s*\d+|[^\s,;]+)"
+        pattern = rf"\b{name}\s*[:=]\s*({SEVERAL}|[^\s,;]+)"
         found = [value.rstrip(".)") for value in re.findall(pattern, text, re.IGNORECASE)]
         numbers = {value for value in found if value[:1].isdigit()}
         if len(numbers) > 1:
             raise BadReply(f"{name} is said twice: {' and '.join(sorted(numbers))}")
         if found:
             values[name] = (numbers or found).pop()
-    ages = re.findall(r"\bage(?:[ _-]?group)?\s*[:=]\s*([^\n,;]+)", text, re.IGNORECASE)
-    return values | ({"age": ages[-1]} if ages else {})
+    ages = set(re.findall(r"\bage(?:[ _-]?group)?\s*[:=]\s*([^\n,;]+(?:,\s*or[^\n,;]+)?)", text, re.IGNORECASE))
+    if len(ages) > 1:
+        raise BadReply(f"age is said twice: {' and '.join(sorted(ages))}")
+    return values | ({"age": ages.pop()} if ages else {})
 
 
 def read_score(name: str, value: object) -> float:
     """A number, or its digits in a text, with or without "/10"."""
-    digits = re.fullmatch(r"\s*(\d+(?:\.\d+)?)(?:\s*/\s*10)?\s*", value) if isinstance(value, str) else None
+    digits = re.fullmatch(r"\s*(\d+(?:\.\d+)?)(?:\s*(?:/|out of)\s*10)?\s*", value) if isinstance(value, str) else None
     number = float(digits[1]) if digits else value
     if type(number) not in (int, float) or not 0 <= number <= 10:
         raise BadReply(f"{name} is {str(value)[:40]!r}, not a number from 0 to 10")

@@ -12,6 +12,7 @@ Score(precision=0.2, recall=0.3333333333333333, f=0.25)
 
 import argparse
 import io
+import json
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -87,12 +88,15 @@ class Values(NamedTuple):
 
 
 def means(figure: Values, n: int = 2000, seed: int = 0) -> np.ndarray:
-    """(1 + n,): the mean over texts, then that of n bootstrap samples, for which whole clusters are drawn."""
+    """(1 + n,): the mean over texts, then that of n bootstrap samples, for which whole clusters are drawn; NaN where
+    there is but one. With the same seed, figures of the same clusters have the same ones drawn."""
     values, clusters = figure.values[~np.isnan(figure.values)], figure.clusters[~np.isnan(figure.values)]
     cluster = np.unique(clusters, return_inverse=True)[1]
     totals = np.stack([np.bincount(cluster, values), np.bincount(cluster)])
-    drawn = np.random.default_rng(seed).multinomial(len(totals[0]), np.full(len(totals[0]), 1 / len(totals[0])), n)
-    sums, counts = totals @ np.concatenate([np.ones((1, len(totals[0]))), drawn]).T
+    n_clusters = totals.shape[1]
+    drawn = np.random.default_rng(seed).multinomial(n_clusters, np.full(n_clusters, 1 / n_clusters), n)
+    drawn = drawn if n_clusters > 1 else np.full((n, 1), np.nan)
+    sums, counts = totals @ np.concatenate([np.ones((1, n_clusters)), drawn]).T
     return sums / counts
 
 
@@ -106,6 +110,7 @@ def interval(means: np.ndarray) -> dict:
 FORMAT = 1  # of rouge.json
 K_MAX = 8  # the share of k-grams that stand in the training set is reported up to here
 SHARES = (*range(1, K_MAX + 1), 12, 16, 24, 32)  # and of each completion up to here
+ENDINGS = ("ending_f", "ending_precision", "ending_l")  # figures of the true ending
 OTHERS = 10  # stories' endings that each true ending is compared with
 
 
@@ -171,7 +176,7 @@ def to_endings(rows: list[dict], stories: Stories, k: int, counting: str) -> Fig
         precision, _, f, l_f = np.array(scores).T
         clusters = np.array([prompt for _, prompt in pairs])
         columns.append([Values(values, clusters) for values in (f, precision, l_f)])
-    return dict(zip(("ending_f", "ending_precision", "ending_l"), zip(*columns)))
+    return dict(zip(ENDINGS, zip(*columns)))
 
 
 def to_each_other(completions: Texts, pieces: Texts, k: int, counting: str) -> Figures:
@@ -311,7 +316,7 @@ def report(run: Path, directory: Path | None, settings: Settings) -> Report:
         prompts=len({row["prompt_index"] for row in rows}),
         held_out_stories=len(set(pieces.clusters)),
         settings=vars(settings),
-        figures={name: with_intervals(*columns) for name, columns in figures.items()},
+        figures={name: with_intervals(*columns, name in ENDINGS) for name, columns in figures.items()},
         flagged={
             kind: dict(completions=int(np.sum(kinds[:n] == kind)), beside=int(np.sum(kinds[n:] == kind)))
             for kind in KINDS
@@ -329,12 +334,12 @@ def data_of(run: Path) -> Path:
     return corpus_of(str(run))
 
 
-def with_intervals(completions: Values, beside: Values | None) -> dict:
-    """Means with 95 % intervals, and that of the difference."""
+def with_intervals(completions: Values, beside: Values | None, paired: bool) -> dict:
+    """Means with 95 % intervals, and that of the difference. paired: both are of the same prompts."""
     ours = means(completions)
     if beside is None or np.isnan(beside.values).all():
         return dict(completions=interval(ours))
-    theirs = means(beside, seed=1)
+    theirs = means(beside, seed=0 if paired else 1)
     return dict(completions=interval(ours), beside=interval(theirs), difference=interval(ours - theirs))
 
 
@@ -413,16 +418,19 @@ def print_table(facts: dict) -> None:
     for name, title in TITLES.items():
         if name in facts["figures"]:
             digits = 1 if name == "span" else 3
-            cells = [
-                f"{x['mean']:.{digits}f} [{x['low']:.{digits}f}, {x['high']:.{digits}f}]"
-                for x in facts["figures"][name].values()
-            ]
+            cells = [cell(**figure, digits=digits) for figure in facts["figures"][name].values()]
             print(f"{title:40}" + "".join(f"{cell:24}" for cell in cells).rstrip())
     for kind, counts in facts["flagged"].items():
         cells = [f"{count:,} of {facts['completions']:,}" for count in counts.values()]
         print(f"{'flagged: ' + kind:40}{cells[0]:24}{cells[1]}")
     if "ending_f" in facts["figures"]:
         print("* beside it: other stories' endings with that ending")
+    if facts["prompts"] == 1:
+        print("One prompt only: nothing of human hand stands beside how like each other its completions are")
+
+
+def cell(mean: float, low: float, high: float, digits: int) -> str:
+    return f"{mean:.{digits}f}" + ("" if np.isnan(low) else f" [{low:.{digits}f}, {high:.{digits}f}]")
 
 
 PANELS = {
@@ -508,7 +516,8 @@ def write(args: argparse.Namespace) -> None:
     for run in args.runs or [newest_run()]:
         reports.append(report(run, args.data, settings))
         print_table(reports[-1].facts)
-        write_json(run / "rouge.json", reports[-1].facts)
+        without_nan = json.loads(json.dumps(reports[-1].facts), parse_constant=lambda _: None)  # JSON has none
+        write_json(run / "rouge.json", without_nan)
         write_whole(run / "flagged.txt", reports[-1].flagged.encode())
         picture = run / "rouge.png"
         plot(picture, reports[-1:])

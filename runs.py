@@ -6,12 +6,12 @@ import contextlib
 import csv
 import dataclasses
 import itertools
-import os
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from config import ConfigError, TrainConfig
+from hub import replacing
 from model import load_checkpoint
 
 try:
@@ -26,23 +26,13 @@ class TrainingError(Exception):
 
 @contextlib.contextmanager
 def write_atomically(path: Path, previous: Path | None = None):
-    """Gives a temporary path to write to; it takes the name `path` when all is written, or goes if anything fails.
-
-    previous: the name that the file which stood there before gets, if it is to be kept.
-    """
-    temporary = path.with_name(f".{path.name}.tmp")
+    """hub.replacing, of which a TrainingError says what went wrong."""
     try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        if previous and path.exists():
-            path.replace(previous)
-        temporary.replace(path)
+        with replacing(path, previous) as temporary:
+            yield temporary
     except OSError as error:
         reason = f"{path}: cannot be written ({error.strerror}); what stood there before still does"
         raise TrainingError(f"{reason}. Make room, then --resume") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 # ---- The log ----

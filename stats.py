@@ -46,14 +46,18 @@ def student(df: float) -> float:
 
 
 def bootstrap(statistic: Callable[..., float], *columns: np.ndarray, draws: int = DRAWS, seed: int = 0) -> Estimate:
-    """Of statistic(*columns). Row i of every column, (prompts, ...), belongs to prompt i; they are drawn together."""
+    """Of statistic(*columns). Row i of every column, (prompts, ...), belongs to prompt i; they are drawn together.
+
+    Draws of which the statistic is NaN are left out; where all are, so are the ends.
+    """
     n, value = len(columns[0]), statistic(*columns)
     if n < 2:
         return Estimate(value, np.nan, np.nan)
     rng = np.random.default_rng(seed)
     drawn = (rng.integers(n, size=n) for _ in range(draws))
-    values = [statistic(*(column[rows] for column in columns)) for rows in drawn]
-    return Estimate(value, *np.nanquantile(values, SHARES))
+    values = np.array([statistic(*(column[rows] for column in columns)) for rows in drawn])
+    known = values[~np.isnan(values)]
+    return Estimate(value, *(np.quantile(known, SHARES) if len(known) else (np.nan, np.nan)))
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:

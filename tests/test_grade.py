@@ -1,5 +1,6 @@
 """grade.py and endpoint.py: the real client against a server that fails in every way, kills, and what is made of it."""
 
+import asyncio
 import collections
 import csv
 import email.utils
@@ -17,7 +18,7 @@ from faulty_endpoint import serve
 from test_controls import true_endings
 
 import grade
-from endpoint import Bill, Patience
+from endpoint import Bill, Endpoint, Patience
 from grade import Ledger
 
 KEY = "sk-secret-0123456789"
@@ -214,11 +215,42 @@ def test_faults_that_stay_are_counted_and_asked_again_later(grade_py, server, tm
     assert "20 of 20 gradings\n" in printed.out and len(server.requests) == 20 + HASTY.replies
 
 
+def test_controls_that_failed_are_named_by_their_prompt(grade_py, server, tmp_path):
+    kinds = grade.controls(grade.read_runs([tmp_path / "out" / "a"])[0][0].true_endings)
+    prompt = true_endings(5)[3].prompt
+    bad = next(grade.question(story) for story in kinds["(cut off)"] if story.prompt == prompt)
+    server.fault = lambda number, request: ("say", "No.") if request["messages"][0]["content"] == bad else None
+    code, printed = grade_py("out/a", "--controls")
+    assert code == 0 and "rules, a, prompt 3, (cut off): no grammar" in printed.out
+    assert all("prompt_index" in record for record in records(tmp_path / "out" / "a"))
+
+
 def test_retry_after_is_respected_by_all(grade_py, server):
     server.fault = lambda number, request: ("status", 429, {"Retry-After": "1"}) if number == 5 else None
     assert grade_py("--concurrency", "2")[0] == 0
     times = [request["at"] for request in server.requests]
     assert max(b - a for a, b in zip(times, times[1:])) > 0.9
+
+
+def test_retry_after_holds_back_what_the_rate_has_queued():
+    async def turns():
+        endpoint, starts = Endpoint("http://127.0.0.1/v1", Bill(), HASTY, rate=1200), []
+
+        async def turn():
+            await endpoint.turn()
+            starts.append(time.monotonic())
+
+        waiting = [asyncio.create_task(turn()) for _ in range(4)]
+        while not starts:
+            await asyncio.sleep(0.001)
+        asked = time.monotonic()
+        endpoint.pause(0, 0.5)
+        before = len(starts)
+        await asyncio.gather(*waiting)
+        return before, asked, starts
+
+    before, asked, starts = asyncio.run(turns())
+    assert before < 4 and all(start > asked + 0.5 for start in starts[before:])
 
 
 def test_retry_after_may_be_a_date_and_too_far(grade_py, server, monkeypatch):
@@ -275,6 +307,20 @@ def test_the_key_is_nowhere(grade_py, server, tmp_path):
     )
 
 
+def test_a_password_in_the_url_is_nowhere(grade_py, server, tmp_path):
+    def grade_at(login, *arguments):
+        url = server.url.replace("//", f"//{login}@") + "?key=k3y"
+        return grade_py("out/a", "--judge", "rules", "--base-url", url, *arguments, judge=None)
+
+    printed = [grade_at("me:s3cret", "--dry-run"), grade_at("me:s3cret")]
+    assert printed[1][0] == 0 and "requests to http://127.0.0.1" in printed[0][1].out
+    kept = (tmp_path / "out" / "a" / "grades.jsonl").read_text()
+    assert '"http://127.0.0.1' in kept and not any(word in f"{printed}{kept}" for word in ("s3cret", "k3y"))
+    assert len(server.requests) == 10
+    assert grade_at("me:another")[0] == 0 and len(server.requests) == 10  # the same endpoint: nothing is asked again
+    assert "s3cret" not in str(grade_py("out/a", "--judge", "rules", "--base-url", "me:s3cret@host", judge=None))
+
+
 def test_an_endpoint_without_schemas_or_newer_names_is_asked_otherwise(grade_py, server):
     unknown = {"response_format", "max_completion_tokens"}
     server.fault = lambda number, request: ("status", 400) if unknown & set(request) else None
@@ -309,6 +355,14 @@ def test_requests_that_were_lost_count_as_paid(grade_py, server):
     server.fault = lambda number, request: ("drop",)
     code, printed = grade_py("--price-in", "100", "--price-out", "1000", "--max-tokens", "100", "--max-cost", "2")
     assert code.startswith("grade.py: stopped before --max-cost 2") and len(server.requests) < 12
+
+
+def test_a_refused_connection_costs_nothing(grade_py, server):
+    server.server_close()
+    code, printed = grade_py(
+        "--price-in", "100", "--price-out", "1000", "--max-cost", "5", patience=Patience(tries=2, first_pause=0.01)
+    )
+    assert code.endswith("Connection error.; 5 in a row came to nothing") and "this call: $0.0000" in printed.err
 
 
 def test_a_bill():
@@ -511,6 +565,22 @@ def test_without_a_judge(grade_py, server, tmp_path):
     assert not (tmp_path / "out" / "a" / "grades.jsonl").exists()
 
 
+def test_runs_of_one_name_stay_apart(grade_py, tmp_path):
+    for run in ("x", "x/x", "y/x"):
+        write_samples(tmp_path / "out" / run, 3, 1)
+    for directories, names in (
+        (("out/x", "out/y/x"), {"x", "x/x", "y/x"}),
+        (("out/x",), {".", "x"}),
+        (("out/y/x",), {"x"}),
+    ):
+        runs, common = grade.read_runs([tmp_path / directory for directory in directories])
+        assert {run.name for run in runs} == names and len(runs) == len(names)
+    assert grade_py("out/x", "--no-judge", judge=None)[0] == 0
+    with (tmp_path / "out" / "x" / "grades.csv").open(newline="") as file:
+        subjects = [row["subject"] for row in csv.DictReader(file) if row["figure"] == "loss"]
+    assert sorted(subjects) == [".", "x"]
+
+
 def test_words_unknown_to_the_corpus(grade_py, data_dir, tmp_path):
     (tmp_path / "out" / "a" / "config.json").write_text(json.dumps(dict(data_dir=str(data_dir), data="tiny")))
     (tmp_path / "out" / "b" / "config.json").write_text(json.dumps(dict(data_dir="data", data="gone")))
@@ -522,6 +592,11 @@ def test_words_unknown_to_the_corpus(grade_py, data_dir, tmp_path):
     assert found["a", "loss"] == "2.5" and found["b", "loss"] == ""
     assert grade_py("--no-judge", "--data", str(data_dir / "tiny"), judge=None)[0] == 0
     assert ("b", "unknown") in {(row["subject"], row["figure"]) for row in table(tmp_path)}
+
+
+def test_a_corpus_that_is_none_is_noticed_before_the_judge_is_paid(grade_py, server):
+    code, _ = grade_py("--data", "nowhere")
+    assert code.startswith("grade.py: nowhere/meta.json: cannot be read") and server.requests == []
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from conftest import ROOT
 from safetensors.torch import load_file
 from test_prepare import END, STORIES, write
 
-from hub import WEIGHTS, HubError, download, model_directory
+from hub import WEIGHTS, HubError, download, model_directory, write_json, write_whole
 from model import GPTNeo, GPTNeoConfig
 from prepare import load_meta
 from tokenizer import Tokenizer, gpt2
@@ -397,3 +397,16 @@ def test_a_model_as_published_by_its_id_alone(hub, tmp_path, monkeypatch):
         torch.testing.assert_close(GPTNeo.from_hf(ID)(tokens)[0], model(tokens)[0])
         assert Tokenizer.from_hf(ID).gpt2_ids == gpt2().gpt2_ids
         monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+
+
+def test_a_file_takes_its_name_when_it_is_on_the_disk(tmp_path, monkeypatch):
+    path = tmp_path / "facts.json"
+    write_json(path, dict(old=1))
+
+    def refuse(_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", refuse)  # what was written was only in memory, and is lost
+    with pytest.raises(OSError, match="Input/output"):
+        write_whole(path, b"new")
+    assert path.read_text() == '{\n  "old": 1\n}\n' and list(tmp_path.iterdir()) == [path]

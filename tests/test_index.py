@@ -180,6 +180,16 @@ def test_a_full_disk_is_one_line(data):
     check(data)
 
 
+@pytest.mark.parametrize(
+    "path, reason", [("nowhere", "cannot be read (No such file"), ("x" * 300, "File name too long")]
+)
+def test_a_bad_path_is_one_line(tmp_path, monkeypatch, path, reason):
+    monkeypatch.setattr(sys, "argv", ["index.py", str(tmp_path / path)])
+    with pytest.raises(SystemExit) as exit:
+        index.main()
+    assert exit.value.code.startswith(f"index.py: {tmp_path}") and reason in exit.value.code
+
+
 def test_by_tokens_nothing_is_built(data):
     stories = open_stories(data, by_tokens=True)
     assert not (data / "words").exists()

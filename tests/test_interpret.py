@@ -185,7 +185,7 @@ def test_planted_heads_get_the_right_role_and_score(planted):
 
 
 def test_planted_neurons_are_found(planted):
-    random = Reading(at_random(planted.model), planted.corpus, with_heads=False)
+    random = Reading(at_random(planted.model, 0.0), planted.corpus, with_heads=False)
     alphabet = type("Alphabet", (), dict(decode=staticmethod(lambda ids: WORDS[ids[0]])))
     table, counts = tabulate(planted.neurons, random.neurons, planted.corpus, alphabet)
     assert table.words[3] == WORDS[7]  # the only token among those on which it fires most
@@ -475,7 +475,7 @@ def trained(tmp_path_factory):
     config = dict(
         name="run", out_dir=str(directory / "out"), data="tiny", data_dir=str(directory / "data"), device="cpu",
         dtype="float32", compile=False, block_size=64, n_layer=2, n_head=2, n_embd=16, batch_size=4, max_steps=2,
-        eval_tokens=400, eval_interval=2,
+        eval_tokens=400, eval_interval=2, copy_init=0.03,
     )  # fmt: skip
     train.train(*train.parse_command_line(arguments(config)))
     return directory
@@ -504,6 +504,15 @@ def rows_of(path) -> list[dict]:
 
 def page_data(path) -> dict:
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text(), re.S)[1])
+
+
+def test_before_training_it_is_as_the_run_started(interpret_py, monkeypatch):
+    started = []
+    monkeypatch.setattr(interpret, "at_random", lambda *args: started.append(at_random(*args)) or started[-1])
+    assert interpret_py("out/run", "--stories", "10", "--ablate", "0", "--out", "started")[0] == 0
+    for block in started[0].blocks:
+        copies = block.attention_out.weight @ block.qkv.weight[-16:]
+        torch.testing.assert_close(copies, 0.03 * torch.eye(16))
 
 
 def test_all_files_are_written(interpret_py, trained):

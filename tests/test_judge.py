@@ -48,6 +48,7 @@ def test_an_instruction_is_shown_and_graded():
         "Grammar: 8/10, Creativity: 7/10, Consistency: 9/10, Plot: 6/10, Age group: C: 6-7",
         "**Grammar:** 8/10\n**Creativity**: 7\n**Consistency:** 9 / 10\n**Plot:** 6.0/10.\nAge group: C (6–7 years)",
         "The grammar is good. Grammar: 8. Creativity: 7. Consistency: 9. Plot: 6. Age: c",
+        "Grammar: 8 out of 10. Creativity: 7 (of 10). Consistency: 9, with 2 slips. Plot: 6. Age: c",
     ],
 )
 def test_replies_in_all_three_forms(text):
@@ -78,6 +79,15 @@ def test_replies_in_all_three_forms(text):
         ("Grammar: 8/100, Creativity: 7, Consistency: 9, Plot: 6, Age group: C", "grammar is '8/100'"),
         ("Grammar: 8-9, Creativity: 7, Consistency: 9, Plot: 6, Age group: C", "grammar is '8-9'"),
         ("Grammar: 8, Grammar: 6, Creativity: 7, Consistency: 9, Plot: 6, Age group: C", "said twice: 6 and 8"),
+        ("Grammar: 7 or 8, Creativity: 7, Consistency: 9, Plot: 6, Age group: C", "grammar is '7 or 8'"),
+        ("Grammar: 7 (maybe 8), Creativity: 7, Consistency: 9, Plot: 6, Age group: C", r"grammar is '7 (maybe 8'"),
+        ("Grammar: 7/10, or 8/10, Creativity: 7, Consistency: 9, Plot: 6, Age group: C", "grammar is '7/10, or 8/10'"),
+        ("Grammar: 8 – 9, Creativity: 7, Consistency: 9, Plot: 6, Age group: C", "grammar is '8 – 9'"),
+        (json.dumps(GOOD)[:-1] + ', "grammar": 5}', "grammar is said twice"),
+        (json.dumps(GOOD)[:-1] + ', "Age group": "D"}', "age is said twice"),
+        ("[8, 7, 9, 6, C] or rather [7, 7, 9, 6, C]", "2 arrays, not one"),
+        ("Grammar: 8, Creativity: 7, Consistency: 9, Plot: 6, Age: B, Age group: C", "age is said twice: B and C"),
+        ("Grammar: 8, Creativity: 7, Consistency: 9, Plot: 6, Age group: C, or D", "age group is 'C, or D'"),
         ("Grammar: 8, Creativity: 7, Consistency: 9, Plot: 6", "no age in it"),
         ("Grammar: 8, Creativity: 7, Consistency: 9, Plot: 6, Age group: young", "age group is 'young'"),
     ],

@@ -92,6 +92,24 @@ def test_values_that_are_missing_do_not_count():
     assert means(values)[0] == 2 and np.isfinite(means(values)).all()
 
 
+def test_one_cluster_has_no_interval():
+    found = interval(means(Values(np.array([1.0, 2.0]), np.array([3, 3]))))
+    assert found["mean"] == 1.5 and np.isnan(found["low"]) and np.isnan(found["high"])
+    all_alike = interval(means(Values(np.ones(4), np.arange(4))))
+    assert all_alike == dict(mean=1.0, low=1.0, high=1.0)
+
+
+def test_differences_on_the_same_prompts_are_paired():
+    """Prompts differ, what is put beside them is always lower by the same: nothing of that is left in the interval."""
+    prompts = np.random.default_rng(0).normal(size=20)
+    ours = Values(np.repeat(prompts, 3), np.repeat(np.arange(20), 3))
+    theirs = Values(np.repeat(prompts - 0.1, 10), np.repeat(np.arange(20), 10))
+    found = rouge.with_intervals(ours, theirs, paired=True)["difference"]
+    assert [*found.values()] == pytest.approx([0.1] * 3)
+    found = rouge.with_intervals(ours, theirs, paired=False)["difference"]
+    assert found["low"] < -0.2 and found["high"] > 0.4
+
+
 # A report
 
 
@@ -238,7 +256,11 @@ def test_all_settings_and_several_runs(run, corpus, rouge_py, tmp_path):
 def test_one_completion_alone(corpus, rouge_py, tmp_path):
     data, _, validation = corpus
     write_rows(tmp_path / "out" / "one" / "samples.jsonl", rows_of([" They all went home."], validation, 1))
-    assert rouge_py("out/one", "--data", data)[0] == 0
+    code, printed = rouge_py("out/one", "--data", data)
+    assert code == 0 and "One prompt only: nothing of human hand" in printed.out
+    assert "F with the nearest training story" in printed.out and "[" not in printed.out and "nan" not in printed.out
+    text = (tmp_path / "out" / "one" / "rouge.json").read_text()
+    assert "NaN" not in text and json.loads(text)["figures"]["training_f"]["difference"]["low"] is None
 
 
 ONE = '{"prompt_index": 0, "sample_index": 0, "completion": "…"}\n'

@@ -73,6 +73,14 @@ def test_one_that_prefers_what_is_spoiled_is_blind_too(kinds):
     assert len(blind_spots(findings, "odd")) == 6
 
 
+@pytest.mark.parametrize("n, few", [(9, True), (10, False)])
+def test_few_prompts_are_no_proof(n, few):
+    findings = findings_of(controls(true_endings(n)), "j", lambda kind, story: 10 if kind == TRUE else 3)
+    assert all(f.low == 1 for f in find(findings, "auc", "j").values())  # as if it were certain
+    text = report(findings, [TRUE], ["j"], dict(j="all"))
+    assert ("WARNING too few prompts (9) to say what j sees" in text) == few
+
+
 # Models beside each other
 
 
@@ -106,6 +114,15 @@ def test_models_are_compared_on_the_same_prompts():
     assert len(lines) == 5 and lines[0].startswith("grammar: too close to call with 40 prompts, which resolve about 0.")
     assert all(line.endswith(": b - c") for line in lines)
     assert "--controls finds out" in report(findings, ["a"], ["j"], dict(j="240 of 240"))
+
+
+def test_models_that_are_equal_on_every_prompt_are_too_close_to_call():
+    sources, scores = models(12, a=5, b=5, c=9)
+    for i in range(12):
+        for j in (0, 1):
+            scores[Story(f"p{i}", f"b {j}")] = scores[Story(f"p{i}", f"a {j}")]
+    lines = warn_of_close_calls(compare(sources, list(sources), scores, ASPECTS, "j"), "j")
+    assert lines[0] == "grammar: too close to call with 12 prompts, on which they are equal: a - b"
 
 
 def test_what_was_not_graded_is_left_out():
@@ -143,6 +160,15 @@ def test_agreement_of_judges():
     apart = find(findings, "mean_absolute_difference", "")["kind, strict", "plot"]
     by_hand = np.mean([abs(strict[story]["plot"] - scores[story]["plot"]) for story in stories])
     assert apart.value == pytest.approx(by_hand) and apart.low < by_hand < apart.high
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_judge_who_always_says_the_same_agrees_with_nobody():
+    sources, scores = models(5, a=5)
+    findings = agreement(sources["a"], dict(kind=scores, same={story: dict(grammar=7.0) for story in scores}))
+    estimate = find(findings, "spearman", "")["kind, same", "grammar"]
+    assert math.isnan(estimate.value) and math.isnan(estimate.low) and math.isnan(estimate.high)
+    assert "kind, same        –" in report(findings, [], [], {})
 
 
 def test_files(tmp_path, kinds):
