@@ -2,14 +2,12 @@
 What interpret.py found in several models, side by side: by width, depth and number of heads.
 """
 
-import csv
-import io
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from hub import read_json, write_whole
+from files import read_json, write_table, write_whole
 from pages import png
 from words import KINDS
 
@@ -25,15 +23,6 @@ def read_summary(run: Path) -> dict:
     if summary.get("format") != FORMAT:
         raise ValueError(f"{path}: format {summary.get('format')}, but this version reads {FORMAT}; interpret it anew")
     return summary
-
-
-def write_table(path: Path, rows: list[dict]) -> None:
-    file = io.StringIO(newline="")
-    writer = csv.DictWriter(file, rows[0])
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({key: f"{value:.6g}" if isinstance(value, float) else value for key, value in row.items()})
-    write_whole(path, file.getvalue().encode())
 
 
 def row_of(run: Path, summary: dict) -> dict:

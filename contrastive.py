@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from tqdm import tqdm
 
 from config import TrainConfig
-from hub import write_json
+from files import write_json
 from prepare import DataError, load_meta, load_tokens
 from sample import corpus_of, load_run
 from stats import wilson

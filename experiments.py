@@ -13,7 +13,6 @@ killed at any moment, the same call goes on: what is finished stands, what is no
 
 import argparse
 import contextlib
-import csv
 import dataclasses
 import fnmatch
 import io
@@ -31,10 +30,10 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from variants import plot_variants, print_table, write_table
 from compressor import MODELS
 from config import ConfigError, TrainConfig, parse_command_line
 from contrastive import FILE, n_shuffled
+from files import read_table, write_table
 from model import GPTNeoConfig, load_checkpoint
 from muon import Muon
 from prepare import DataError, load_meta
@@ -42,6 +41,7 @@ from runs import PREVIOUS, RESUME_MAY_CHANGE, TrainingError, lock, read_log, tra
 from scaling import best_of_budgets, fit_power_law, plot_scaling, points
 from stats import wilson
 from train import make_optimizers
+from variants import plot_variants, print_table
 
 ROOT = Path(__file__).parent
 
@@ -304,8 +304,7 @@ def context_shares(path: Path) -> dict[str, dict]:
     """The share of context prompts that each run has right, with its interval, from probe.py's table."""
     if not path.exists():
         return {}
-    with path.open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["set"] == "context"]
+    rows = [row for row in read_table(path) if row["set"] == "context"]
     shares = {}
     for column in rows[0]:
         if column.endswith(" verdict"):

@@ -8,8 +8,6 @@ PosixPath('/home/me/.cache/nanostories/hub/roneneldan--TinyStories-1M')
 """
 
 import contextlib
-import hashlib
-import json
 import os
 import re
 import sys
@@ -18,6 +16,8 @@ from pathlib import Path
 
 import requests
 from tqdm import tqdm
+
+from files import sha256_of
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # in the order of preference
 MODEL_ID = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -149,51 +149,3 @@ def promised_sha256(response: requests.Response) -> str:
     answers = [*response.history, response]
     etags = [answer.headers.get("X-Linked-Etag", "") for answer in answers] + [answers[0].headers.get("ETag", "")]
     return next((etag.strip('"') for etag in etags if re.fullmatch('"?[0-9a-f]{64}"?', etag)), "")
-
-
-# ---- Files ----
-def sha256_of(path: Path) -> str:
-    sha256 = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            sha256.update(block)
-    return sha256.hexdigest()
-
-
-def read_json(path: Path) -> dict:
-    """The object in a JSON file; ValueError names what is wrong with it."""
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: cannot be read as JSON ({getattr(error, 'strerror', error)})") from None
-    if not isinstance(facts, dict):
-        raise ValueError(f"{path}: a JSON object {{…}} should stand there")
-    return facts
-
-
-@contextlib.contextmanager
-def replacing(path: Path, previous: Path | None = None):
-    """Gives a temporary path to write to; it takes the name `path` when all is on the disk, or goes if anything fails.
-
-    previous: the name that the file which stood there before gets, if it is to be kept.
-    """
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        if previous and path.exists():
-            path.replace(previous)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """The old file stays, or the new one is there, never half of one."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(data)
-
-
-def write_json(path: Path, facts: dict) -> None:
-    write_whole(path, (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode())

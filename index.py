@@ -23,7 +23,7 @@ import numpy as np
 from tqdm import tqdm
 
 import native
-from hub import sha256_of
+from files import sha256_of
 from overlap import Stream
 from prepare import DataError, install, load_meta, load_tokens, remove_leftovers, restore
 from tokenizer import Tokenizer

@@ -10,19 +10,19 @@ for other prompts, which did not know what is asked. Twist, MoralValue, Foreshad
 grade.py asks one whether instructions were followed.
 """
 
-import csv
 import functools
 import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
 import stories
+from files import write_table
 from runs import TrainingError, write_atomically
 from sample import newest_run, read_rows
 from stats import wilson
@@ -248,10 +248,7 @@ def main() -> None:
         table = [line for path in paths for line in measure(*read_instructed(path))]
         print_table(table)
         directory = paths[0].parent
-        with write_atomically(directory / "instruct.csv") as temporary, temporary.open("w", newline="") as file:
-            writer = csv.DictWriter(file, [field.name for field in fields(Figures)])
-            writer.writeheader()
-            writer.writerows(map(asdict, table))
+        write_table(directory / "instruct.csv", list(map(asdict, table)))
         plot(directory / "instruct.png", table)
     except (ValueError, TrainingError, OSError) as error:
         sys.exit(f"instruct.py: {error}")

@@ -41,10 +41,10 @@ from ablate import (
     estimate_neurons,
     rise_with_interval,
 )
-from compare import FORMAT, compare, write_table
+from compare import FORMAT, compare
 from compressor import Compressor
+from files import write_json, write_table, write_whole
 from heads import HeadReader, induction
-from hub import write_json, write_whole
 from model import GPTNeo, load_checkpoint
 from neurons import (
     FDR,

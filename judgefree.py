@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-import hub
 import scoreboard
 from controls import TRUE
+from files import read_json
 from gradings import Run
 from judge import Story
 from prepare import load_meta, load_tokens
@@ -116,7 +116,7 @@ def judge_free(runs: Sequence[Run], endings: Sequence[Story], data: Path | None)
 def corpus_of(run: Run, data: Path | None) -> Path | None:
     """The corpus that the run learned from, if it is at hand."""
     if data is None and (run.directory / "config.json").exists():
-        config = hub.read_json(run.directory / "config.json")
+        config = read_json(run.directory / "config.json")
         data = Path(config.get("data_dir", ""), config.get("data", ""))
         if not (data / "meta.json").exists():
             print(f"{data}: no such corpus here, so nothing is said of words unknown to {run.name}; --data names it")

@@ -28,7 +28,8 @@ import torch
 import torch.nn as nn
 
 from attention import causal_attention
-from hub import WEIGHTS, model_directory, read_json, write_json, write_whole
+from files import read_json, write_json, write_whole
+from hub import WEIGHTS, model_directory
 from loss import head_loss
 from tokenizer import END_OF_TEXT, Tokenizer
 

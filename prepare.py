@@ -34,8 +34,9 @@ from tqdm import tqdm
 
 import headers
 import stories
+from files import sha256_of
 from headers import ANY, OOD
-from hub import HubError, download, endpoint, sha256_of
+from hub import HubError, download, endpoint
 from tokenizer import END_OF_TEXT, GPT2_VOCAB_SIZE, Tokenizer, cut
 
 FORMAT = 1

@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
-import hub
+from files import write_whole
 from sample import ApiStudent, LocalStudent, Sampling, directory_of, load_student, newest_run, read_prompts
 from stats import wilson
 
@@ -278,8 +278,8 @@ def probe_all(args: argparse.Namespace) -> int:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / ("probe-prompts.csv" if args.prompts else "probe.csv")
     page = path.with_suffix(".html")
-    hub.write_whole(path, as_csv(probes, results).encode())
-    hub.write_whole(page, as_html(probes, results).encode())
+    write_whole(path, as_csv(probes, results).encode())
+    write_whole(page, as_html(probes, results).encode())
     for row in summary(probes, results):
         print(f"{row[0]:{max(map(len, names))}}", *(f"{text:>22}" for text in row[1:]), sep="  ")
     print(f"{path} has prompts x models; open {page} to see what each of them says")

@@ -9,7 +9,6 @@ anew but intervals: what is not there yet is listed at its end, with the command
 """
 
 import base64
-import csv
 import html
 import itertools
 import json
@@ -26,7 +25,7 @@ import rouge
 import scoreboard
 from compare import ROLES, read_summary
 from compressor import MODELS
-from hub import read_json, write_whole
+from files import read_json, read_table, write_whole
 from model import GPTNeoConfig, load_checkpoint
 from pages import page
 from runs import read_log, training_seconds
@@ -83,14 +82,6 @@ class Found:
         """{name of a run: what it has in this file}"""
         read = {run: self.read(path / name, parse) for run, path in self.runs.items()}
         return {run: content for run, content in read.items() if content}
-
-
-def read_table(path: Path) -> list[dict]:
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    if any(None in row.values() or None in row for row in rows):
-        raise ValueError("a line has too few or too many cells")
-    return rows
 
 
 def numbers(*columns: str) -> Callable[[Path], list[dict]]:

@@ -25,7 +25,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
-from hub import write_json, write_whole
+from files import write_json, write_whole
 from index import Stories, open_stories, words_of
 from overlap import COUNTINGS, Overlaps, Stream, number_kgrams, search
 from prepare import DataError, load_tokens

@@ -11,7 +11,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from config import ConfigError, TrainConfig
-from hub import replacing
+from files import replacing
 from model import load_checkpoint
 
 try:
@@ -26,7 +26,7 @@ class TrainingError(Exception):
 
 @contextlib.contextmanager
 def write_atomically(path: Path, previous: Path | None = None):
-    """hub.replacing, of which a TrainingError says what went wrong."""
+    """files.replacing, of which a TrainingError says what went wrong."""
     try:
         with replacing(path, previous) as temporary:
             yield temporary

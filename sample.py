@@ -32,6 +32,7 @@ from tqdm import tqdm
 import headers
 import hub
 from compressor import MODELS
+from files import read_json, write_whole
 from generate import beam_search, generate
 from model import GPTNeo, from_checkpoint, load_checkpoint
 from prepare import DataError
@@ -192,7 +193,7 @@ def load_student(name: str, batch_size: int = 64) -> LocalStudent | ApiStudent:
             sizes = f"the model has {model.config.vocab_size} ids, its tokenizer {tokenizer.vocab_size}"
             raise ValueError(f"{directory}: {sizes}; they do not belong together")
         # In our training every story follows an end of text, so a prompt does too; others are prompted without.
-        follows_end_of_text = hub.read_json(directory / "config.json").get("prompt_prefix") == END_OF_TEXT
+        follows_end_of_text = read_json(directory / "config.json").get("prompt_prefix") == END_OF_TEXT
     else:
         (model, tokenizer), follows_end_of_text = load_run(name), True
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -250,7 +251,7 @@ def read_rows(path: Path) -> dict[Key, dict]:
 
 def write_rows(path: Path, rows) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    hub.write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+    write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
 
 
 def put_aside(path: Path) -> None:

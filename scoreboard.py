@@ -4,7 +4,6 @@ From grades to what may be concluded of them: means, differences, and whether th
 Everything is a Finding, with its interval where there is one; the table, grades.csv and grades.png show the same ones.
 """
 
-import csv
 import io
 import itertools
 import math
@@ -15,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-import hub
 import stats
 from controls import CUT, OTHER, SHUFFLED, SPOILED, TRUE
+from files import write_table, write_whole
 from judge import INSTRUCTIONS, SCORES, Story
 
 ASPECTS = (*SCORES, *INSTRUCTIONS, "age")
@@ -259,13 +258,7 @@ LONGEST_NAME = 48  # characters, in the picture
 
 def write_csv(path: Path, findings: Sequence[Finding]) -> None:
     """One finding a line; what is not known is empty."""
-    file = io.StringIO(newline="")
-    writer = csv.DictWriter(file, [field.name for field in fields(Finding)])
-    writer.writeheader()
-    for finding in findings:
-        facts = asdict(finding).items()
-        writer.writerow({key: "" if isinstance(value, float) and math.isnan(value) else value for key, value in facts})
-    hub.write_whole(path, file.getvalue().encode())
+    write_table(path, list(map(asdict, findings)), [field.name for field in fields(Finding)])
 
 
 def plot(path: Path, findings: Sequence[Finding], models: Sequence[str], judges: Sequence[str]) -> None:
@@ -297,7 +290,7 @@ def plot(path: Path, findings: Sequence[Finding], models: Sequence[str], judges:
     figure.supxlabel("; ".join(notes), fontsize=8, color="#555555")
     file = io.BytesIO()
     figure.savefig(file, dpi=120, format="png")
-    hub.write_whole(path, file.getvalue())
+    write_whole(path, file.getvalue())
 
 
 def shorten(name: str, width: int) -> str:

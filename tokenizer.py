@@ -14,7 +14,8 @@ import numpy as np
 import tiktoken
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 
-from hub import model_directory, read_json, write_json
+from files import read_json, write_json
+from hub import model_directory
 
 END_OF_TEXT = "<|endoftext|>"
 GPT2_VOCAB_SIZE = 50257

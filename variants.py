@@ -1,19 +1,15 @@
 """
 Runs beside one another, in a table and a plot: what they cost and what came of them.
 
->>> write_table(Path("out/grid/experiment.csv"), rows)  # a dict for each run, as experiments.py makes them
->>> print_table(rows)
+>>> print_table(rows)  # a dict for each run, as experiments.py makes them
+>>> plot_variants(Path("out/grid/experiment.png"), rows)
 """
 
-import csv
-import io
-import itertools
 import statistics
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-import hub
 from runs import write_atomically
 
 # What a list may be measured by beside the loss: shares, with _low and _high for the ends of their 95 % intervals.
@@ -22,15 +18,6 @@ SHARES = {
     "swapped": "… than with two sentences swapped",
     "context": "context prompts right (probe.py)",
 }
-
-
-def write_table(path: Path, rows: list[dict]):
-    columns = list(dict.fromkeys(itertools.chain.from_iterable(rows)))
-    file = io.StringIO()
-    writer = csv.DictWriter(file, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    hub.write_whole(path, file.getvalue().encode())
 
 
 def by_variant(rows: list[dict]) -> dict[str, list[dict]]:

@@ -17,7 +17,8 @@ from conftest import ROOT
 from safetensors.torch import load_file
 from test_prepare import END, STORIES, write
 
-from hub import WEIGHTS, HubError, download, model_directory, write_json, write_whole
+from files import write_json, write_whole
+from hub import WEIGHTS, HubError, download, model_directory
 from model import GPTNeo, GPTNeoConfig
 from prepare import load_meta
 from tokenizer import Tokenizer, gpt2
