@@ -1,0 +1,69 @@
+"""
+Seconds and memory of all that interpret.py does, by stage, beside what it may take: 12 layers x 512, 4 heads, random
+weights, 200 validation stories: real ones, if data/sample is there (README, "ten minutes").
+
+$ python bench.py interpret --rounds 1
+"""
+
+import argparse
+import contextlib
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+import native
+from benches.measure import DEVICE, alone, medians, peak_mib
+from interpret import Stopwatch, interpret, validation_texts
+from model import GPTNeo, GPTNeoConfig
+from prepare import load_meta, prepare_builtin
+from sample import LocalStudent
+from tokenizer import Tokenizer
+
+ROOT = Path(__file__).parent.parent
+SHAPE = dict(block_size=512, n_layer=12, n_head=4, n_embd=512)
+LIMITS = dict(seconds=180, MiB=4096)
+
+
+class Stages(Stopwatch):
+    """Seconds of each stage, and its peak memory in MiB."""
+
+    def __init__(self):
+        super().__init__()
+        self.peaks = {}
+
+    @contextlib.contextmanager
+    def __call__(self, stage: str):
+        if DEVICE == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        else:
+            Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak is counted anew
+        with super().__call__(stage):
+            yield
+        self.peaks[stage] = max(peak_mib(), self.peaks.get(stage, 0))
+
+
+def interpret_here(corpus: Path, out_dir: Path) -> dict[str, float]:
+    """interpret.py on a model of random weights: figures of each stage, and of all."""
+    native.keep_freed_memory()
+    tokenizer = Tokenizer(load_meta(corpus)["gpt2_ids"])
+    torch.manual_seed(0)
+    model = GPTNeo(GPTNeoConfig(vocab_size=tokenizer.vocab_size, **SHAPE)).eval()
+    student = LocalStudent(model.to(DEVICE), tokenizer, [tokenizer.end_of_text])
+    args, stages = argparse.Namespace(text=None, layer=None, head=None, ablate=None), Stages()
+    with contextlib.redirect_stdout(sys.stderr):  # stdout is for our table
+        interpret(out_dir, "random weights", student, validation_texts(corpus, 200), args, stages)
+    figures = {f"{stage}, seconds": value for stage, value in stages.seconds.items()}
+    figures |= {f"{stage}, peak MiB": value for stage, value in stages.peaks.items()}
+    return figures | {"all, seconds": sum(stages.seconds.values()), "all, peak MiB": max(stages.peaks.values())}
+
+
+def bench(rounds: int) -> tuple[dict, dict]:
+    with tempfile.TemporaryDirectory() as directory:
+        corpus = ROOT / "data" / "sample"
+        if not corpus.exists():
+            corpus = prepare_builtin(directory, n_stories=5000, vocab_size=10_000)
+        figures = medians([alone(interpret_here, corpus, Path(directory)) for _ in range(rounds)])
+    ratios = dict(time=LIMITS["seconds"] / figures["all, seconds"], memory=LIMITS["MiB"] / figures["all, peak MiB"])
+    return ratios, figures
