@@ -290,7 +290,7 @@ def table(runs: list[Run], directory: Path) -> list[dict]:
         row |= {"budget": run.budget} if run.budget else {}
         row |= {key: of_run[key] for key in differing}
         row |= dict(parameters=run.parameters, steps=run.config.max_steps, tokens=run.tokens, flops=run.flops)
-        row |= dict(seconds=round(training_seconds(log), 1))
+        row |= dict(seconds=round(training_seconds(log)[-1], 1))
         row |= {key: float(log[-1][key]) for key in ("train_loss", "val_loss", "bpb")}
         row |= dict(best_val_loss=min(float(r["val_loss"]) for r in log if r["val_loss"]))
         if (run.directory / FILE).exists():

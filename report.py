@@ -94,16 +94,10 @@ def numbers(*columns: str) -> Callable[[Path], list[dict]]:
 
 
 def read_curve(path: Path) -> list[dict]:
-    """A row with numbers for each of log.csv that is whole, and the seconds of training until then."""
-    rows = read_log(path)
-    return [
-        {
-            key: float(row[key]) if row[key] else None
-            for key in ("tokens", "train_loss", "val_loss", "bpb", "tokens_per_s")
-        }
-        | dict(seconds=training_seconds(rows[: i + 1]))
-        for i, row in enumerate(rows)
-    ]
+    """The rows of log.csv that are whole, as numbers, and the seconds of training until each."""
+    rows, columns = read_log(path), ("tokens", "train_loss", "val_loss", "bpb", "tokens_per_s")
+    numbers = [{name: float(row[name]) if row[name] else None for name in columns} for row in rows]
+    return [row | dict(seconds=seconds) for row, seconds in zip(numbers, training_seconds(rows))]
 
 
 # ---- Parts of a section, which pages/report.js draws ----

@@ -74,14 +74,15 @@ def read_log(path: Path) -> list[dict]:
         return list(csv.DictReader(line for line in file if line.endswith("\n")))
 
 
-def training_seconds(rows: list[dict]) -> float:
-    """Compiling, validation and saving aside."""
-    seconds, tokens = 0.0, 0
+def training_seconds(rows: list[dict]) -> list[float]:
+    """Until each row; compiling, validation and saving aside."""
+    seconds, tokens = [0.0], 0
     for row in rows:
-        if row["tokens_per_s"]:  # not in a row that ends with the step that compiles
-            seconds += (int(row["tokens"]) - tokens) / float(row["tokens_per_s"])
+        # no speed stands in a row that ends with the step that compiles
+        more = (int(row["tokens"]) - tokens) / float(row["tokens_per_s"]) if row["tokens_per_s"] else 0.0
+        seconds.append(seconds[-1] + more)
         tokens = int(row["tokens"])
-    return seconds
+    return seconds[1:]
 
 
 def plot_loss(path: Path, logs: dict[str, list[dict]]):

@@ -32,8 +32,8 @@ def train_run(name: str, settings: dict, out_dir: str) -> list[tuple[float, floa
     subprocess.run([sys.executable, ROOT / "train.py", ROOT / "configs" / "cpu_1m.py", *flags], check=True, stdout=2)
     rows = read_log(Path(out_dir, name, "log.csv"))
     return [
-        (training_seconds(rows[: i + 1]), float(row["val_loss"]), int(row["tokens"]))
-        for i, row in enumerate(rows)
+        (seconds, float(row["val_loss"]), int(row["tokens"]))
+        for row, seconds in zip(rows, training_seconds(rows))
         if row["val_loss"]
     ]
 
