@@ -82,7 +82,7 @@ class Summaries:
     def share(self, summary: str, told: frozenset[str]) -> float:
         """How much of the summary a story tells. Words that are in many summaries weigh little: log(n / how many)."""
         words = self.words[summary]
-        told, whole = (sum(map(self.weights.get, some)) for some in (words & told, words))
+        told, whole = (math.fsum(map(self.weights.get, some)) for some in (words & told, words))  # in any order
         return told / whole if whole else 0.0
 
     def is_nearest(self, own: str, story: str) -> float:
@@ -234,7 +234,7 @@ def plot(path: Path, table: Sequence[Figures]) -> None:
     axes.grid(axis="x", alpha=0.3)
     axes.plot([], [], "|", color="0.2", label="true stories")
     axes.plot([], [], "|", color="0.65", label="stories for other prompts")
-    figure.legend(loc="outside upper center", ncols=len(runs) + 2, frameon=False)
+    figure.legend(loc="outside upper center", ncols=3, frameon=False)
     with write_atomically(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")
 

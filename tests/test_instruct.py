@@ -4,8 +4,10 @@ import csv
 import itertools
 import json
 import math
+import os
 import random
 import re
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -14,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import SAMPLE, arguments, log_of, settings
+from conftest import ROOT, SAMPLE, arguments, log_of, settings
 from forks import fork_ranks
 from test_hub import Server
 from test_prepare import message, run, stories_in, write
@@ -493,3 +495,12 @@ def test_command_line(prompts, tmp_path, monkeypatch, capsys):
         with pytest.raises(SystemExit) as stop:
             instruct.main()
         assert f"{path}" in stop.value.code and "\n" not in stop.value.code
+
+
+def test_ties_do_not_depend_on_the_order_of_sets():
+    code = "import instruct, stories; told = list(stories.stories(60)); s = instruct.Summaries([t.summary for t in told])\n"
+    code += "print([s.share(a.summary, instruct.content(b.text)) for a in told for b in told])"
+    command = [sys.executable, "-c", code]
+    environments = [{**os.environ, "PYTHONHASHSEED": seed} for seed in "12"]
+    one, other = (subprocess.run(command, cwd=ROOT, env=env, capture_output=True, check=True) for env in environments)
+    assert one.stdout == other.stdout
