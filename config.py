@@ -63,11 +63,12 @@ class TrainConfig:
     weight_decay: float = 0.1  # on matrices and embeddings, not on biases and LayerNorms
     beta1: float = 0.9  # of AdamW; the momentum of Muon
     beta2: float = 0.95
+    grad_clip: float = 1.0  # largest norm of the gradient; 0: any
+    # objective
     contrast: str = "none"  # none, reciprocal or margin: stories against their shuffled sentences, see contrastive.py
     contrast_alpha: float = 5.0  # weight of that part of the loss
     contrast_margin: float = 0.3  # of form margin, in nats per token
     contrast_share: float = 0.5  # of the batch that is also shuffled
-    grad_clip: float = 1.0  # largest norm of the gradient; 0: any
     # what is written when
     log_interval: int = 10  # steps
     eval_interval: int = 250  # steps; the checkpoint is written then, too

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import openai
 
-from sample import one_line
+from prompts import one_line
 
 OPENAI = "https://api.openai.com/v1"
 

@@ -60,8 +60,7 @@ def cpu_flags() -> str:
 def keep_freed_memory():
     """Tell glibc to keep what is freed. It gives large blocks back to the system at once, and a training step would
     fault in a gigabyte of fresh pages each time: 15 % of it, on two cores."""
-    libc = ctypes.CDLL(None)
-    if platform.system() == "Linux" and hasattr(libc, "mallopt"):
+    if platform.system() == "Linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
         libc.mallopt(M_MMAP_MAX, 0)
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)

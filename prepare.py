@@ -365,7 +365,11 @@ def report(directory: Path) -> None:
         count, tokens, n_bytes = facts["stories"], facts["tokens"], facts["bytes"]
         print(f"{split:5}{count:13,}{tokens:14,}{n_bytes / 1e6:10.1f}{n_bytes / tokens:13.3f}")
     print(", ".join(f"{step}: {n:,}" for step, n in meta["cleaning"].items()))
-    config = "instruct" if "headers" in meta else "ts_8m"
+    few, builtin = meta["splits"]["train"]["tokens"] < 20e6, meta["source"][0].startswith("builtin")
+    if "headers" in meta:
+        config = "builtin_instruct" if builtin else "instruct"
+    else:
+        config = "demo" if builtin else "cpu_1m" if few else "ts_8m"
     print(f"wrote {directory}; next: python train.py configs/{config}.py --data={meta['name']}")
 
 

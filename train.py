@@ -385,7 +385,7 @@ def train_on(
             + (f"{ranks.size} processes, " if ranks.size > 1 else "")
             + f"{device.type}, {str(dtype).removeprefix('torch.')}, "
             + (f"not compiled: {obstacle}" if obstacle else "compiling at the first step (up to a minute)")
-            + ("" if device.type != "cpu" or have_kernels() else "; no C++ compiler: PyTorch's kernels serve"),
+            + ("" if device.type != "cpu" or have_kernels() else "; without cpp/, which needs Linux and g++"),
             flush=True,
         )
 

@@ -227,7 +227,7 @@ def test_tinystories_from_a_mirror(server, tmp_path):
     write(tmp_path / "data" / "download" / "TinyStoriesV2-GPT4-train.txt", [f"{story} Bye." for story in STORIES])
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert len(server.requests) == 2
-    assert "next: python train.py configs/ts_8m.py --data=tinystories-v2" in done.stdout
+    assert "next: python train.py configs/cpu_1m.py --data=tinystories-v2" in done.stdout
     meta = load_meta(tmp_path / "data" / "tinystories-v2")
     assert meta["source"] == [f"{server.url}{address}train.txt", f"{server.url}{address}valid.txt"]
     assert meta["splits"]["train"]["stories"] == meta["splits"]["val"]["stories"] == len(STORIES)

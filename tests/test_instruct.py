@@ -498,7 +498,8 @@ def test_command_line(prompts, tmp_path, monkeypatch, capsys):
 
 
 def test_ties_do_not_depend_on_the_order_of_sets():
-    code = "import instruct, stories; told = list(stories.stories(60)); s = instruct.Summaries([t.summary for t in told])\n"
+    code = "import instruct, stories; told = list(stories.stories(60))\n"
+    code += "s = instruct.Summaries([t.summary for t in told])\n"
     code += "print([s.share(a.summary, instruct.content(b.text)) for a in told for b in told])"
     command = [sys.executable, "-c", code]
     environments = [{**os.environ, "PYTHONHASHSEED": seed} for seed in "12"]
