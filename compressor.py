@@ -49,13 +49,14 @@ class Compressor(GPTNeo):
 
     def flops_per_token(self, T: int) -> int:
         """As model.py counts: a pair has three slots in the encoder, one in the trunk and two in the decoder."""
-        C, pairs = self.config.n_embd, T / 2
+        C, pairs, layers = self.config.n_embd, -(-T // 2), range(1, len(self.blocks) - 1)
+        seen = pairs + 1  # by the trunk and the decoder, which begin with the pair that is to be guessed
         block = sum(m.weight.numel() for m in self.blocks[0].modules() if isinstance(m, nn.Linear))
-        linear = (3 + (len(self.blocks) - 2) + 2) * block / 2 + self.head.weight.numel()
-        attention = 2 * C * (3 * 3 + 2 * 2) / 2  # multiplied out, masked or not
-        for layer in range(1, len(self.blocks) - 1):
-            window = min(-(-self.config.window(layer) // 2), pairs)
-            keys = window * (pairs - window) + window * (window + 1) / 2
+        linear = (3 * pairs + len(layers) * seen + 2 * seen) * block / T + self.head.weight.numel()
+        attention = 2 * C * (3 * 3 * pairs + 2 * 2 * seen) / T  # multiplied out, masked or not
+        for layer in layers:
+            window = min(-(-self.config.window(layer) // 2), seen)
+            keys = window * (seen - window) + window * (window + 1) / 2
             attention += 2 * C * keys / T
         return round(3 * 2 * (linear + attention))
 

@@ -4,7 +4,9 @@ The contrastive objective: a story is to be likelier than the same story with it
 The published form divides by the loss on the shuffled story, so it never stops paying for making nonsense unlikely:
 
     reciprocal   L_next + alpha / (L_shuffled + 0.01)
-    margin       L_next + alpha * max(0, margin - (L_shuffled - L_next)), which asks for no more than a margin
+    margin       L_next + alpha * max(0, margin - (L_shuffled - L_in_order)), which asks for no more than a margin
+
+L_next is of the whole batch, the others are of those of its rows that are also shuffled.
 
 $ python train.py configs/contrast_256.py
 $ python contrastive.py out/contrast_256 out/ts_8m       # how often does a run tell a true story from a shuffled one?
@@ -67,15 +69,19 @@ class Contrastive(nn.Module):
 
     def forward(self, inputs: torch.Tensor, targets: torch.Tensor):
         """As of the model: inputs, targets (B, T) -> None, loss."""
-        _, loss = self.model(inputs, targets)
-        config = self.config
-        tokens = torch.cat([inputs, targets[:, -1:]], dim=1)[: n_shuffled(len(inputs), config)]
+        config, n = self.config, n_shuffled(len(inputs), self.config)
+        _, loss_in_order = self.model(inputs[:n], targets[:n])
+        loss = loss_in_order
+        if n < len(inputs):
+            _, loss_of_others = self.model(inputs[n:], targets[n:])
+            loss = torch.lerp(loss_of_others, loss_in_order, n / len(inputs))
+        tokens = torch.cat([inputs, targets[:, -1:]], dim=1)[:n]
         keys = torch.rand(len(tokens), tokens.size(1) + 1, device=tokens.device)
         tokens = shuffle_sentences(tokens, self.ends, self.end_of_text, keys)
         _, loss_shuffled = self.model(tokens[:, :-1], tokens[:, 1:])
         if config.contrast == "reciprocal":
             return None, loss + config.contrast_alpha / (loss_shuffled + 0.01)
-        return None, loss + config.contrast_alpha * F.relu(config.contrast_margin - (loss_shuffled - loss))
+        return None, loss + config.contrast_alpha * F.relu(config.contrast_margin - (loss_shuffled - loss_in_order))
 
 
 # ---- A true story and one in another order ----

@@ -76,8 +76,10 @@ def test_losses_are_what_the_formula_says(form, tokenizer, tokens):
     other = shuffle_sentences(
         tokens[:1], sentence_ends(tokenizer), tokenizer.end_of_text, torch.rand(1, tokens.size(1) + 1)
     )
-    plain, wrong = (F.cross_entropy(model(x[:, :-1])[0].flatten(0, 1), x[:, 1:].flatten()) for x in (tokens, other))
-    extra = 3 / (wrong + 0.01) if form == "reciprocal" else 3 * F.relu(0.7 - (wrong - plain))
+    plain, wrong, right = (
+        F.cross_entropy(model(x[:, :-1])[0].flatten(0, 1), x[:, 1:].flatten()) for x in (tokens, other, tokens[:1])
+    )
+    extra = 3 / (wrong + 0.01) if form == "reciprocal" else 3 * F.relu(0.7 - (wrong - right))
     torch.testing.assert_close(loss, plain + extra)
 
 
