@@ -7,8 +7,10 @@ $ python experiments.py contrast --show      # what would be run, as commands of
 $ python experiments.py dropout --only dropout-0.1 --seeds 3
 $ python experiments.py compressor --published --data tinystories-v2     # the published budgets, for a GPU
 
-Needs data/sample (README, "ten minutes"), or --data. All is written to out/<experiment>/. Where a call was stopped, or
-killed at any moment, the same call goes on: what is finished stands, what is not goes on from its last checkpoint.
+Needs data/sample (README, "ten minutes"), or --data. All is written to
+out/<experiment>/ (--published: out/<experiment>-published/). Where a call was stopped, or
+killed at any moment, the same call goes on: what is finished stands, what is not goes on from its last checkpoint. The
+table is of all runs of the list that are finished, whichever were asked for now.
 """
 
 import argparse
@@ -24,6 +26,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,7 +58,7 @@ def shape(name: str) -> dict:
 
 GRID = "128-8-4 128-12-4 256-8-2 256-8-4 256-8-8 256-12-4 512-8-4 512-12-4"  # as published
 SHALLOW = "256-1-4 256-2-4 512-1-4 512-2-4"
-SCALING = "64-2-4 64-8-4 128-2-4 128-8-4 256-4-4 256-12-4 512-2-8 512-12-8 1024-2-16 1024-12-16"
+SCALING = "64-2-4 64-8-4 128-2-8 128-8-8 256-4-16 256-12-16 512-2-32 512-12-32 1024-2-64 1024-12-64"
 WIDTHS = (128, 256, 512)
 
 # What each variant sets beside the config of its scale. All runs of a list have as many steps, so the same tokens; but
@@ -91,22 +94,24 @@ class Scale:
     least_steps: int  # of scaling; below, the size of the batch decides, not that of the model
     most_epochs: float  # of scaling; above, it would measure repetition
     warmup: float  # share of the steps
+    learning_rate: float | None = None  # at the most: 1 / width where that is less; None: the config's
 
 
 SMALL = Scale(
     config="experiment.py",
-    steps=dict(grid=120, dropout=600, contrast=600, compressor=120),
-    seeds=dict(grid=1, scaling=1, dropout=1, contrast=3, compressor=1),
+    steps=dict(grid=160, dropout=2000, contrast=600, compressor=120),
+    seeds=dict(grid=1, scaling=1, dropout=1, contrast=2, compressor=1),
     budgets=(1.5e12, 3e12, 6e12, 1.2e13, 2.4e13),
     least_steps=20,
     most_epochs=4,
     warmup=0.05,
+    learning_rate=8e-3,
 )
 PUBLISHED = Scale(
     config="experiment_published.py",
     steps=dict(grid=720, dropout=2880, contrast=2880, compressor=720),  # of 655,360 tokens: 1 and 4 epochs
     seeds=dict(grid=1, scaling=1, dropout=3, contrast=3, compressor=1),
-    budgets=(1e16, 3e16, 1e17, 3e17),
+    budgets=(1e16, 3e16, 1e17, 3e17, 1e18),
     least_steps=60,
     most_epochs=4,
     warmup=0.0,  # as published
@@ -170,6 +175,8 @@ def plan(experiment: str, scale: Scale, n_seeds: int, common: dict, meta: dict) 
         flops_of = {}
         for variant, settings in VARIANTS[experiment].items():
             settings = settings | common | dict(seed=seed)
+            if scale.learning_rate:  # what suits 64 is four times too much for 512 (LOG.md)
+                settings["learning_rate"] = min(scale.learning_rate, 1 / settings.get("n_embd", 64))
             flops = budget or flops_of.get(settings.pop("flops_of", None))
             name = f"{budget:.1e}-{variant}_{seed}".replace("+", "") if budget else f"{variant}_{seed}"
             run = make_run(name, variant, settings, scale, meta["vocab_size"], scale.steps.get(experiment, 0), flops)
@@ -373,8 +380,9 @@ def run_experiment(args: argparse.Namespace):
     data = args.data or parse_command_line([str(ROOT / "configs" / scale.config)])[0].data
     meta = load_meta(Path(args.data_dir, data))
     common = dict(data=data, data_dir=args.data_dir, out_dir=str(directory))
-    runs = plan(args.experiment, scale, args.seeds or scale.seeds[args.experiment], common, meta)
-    runs = [run for run in runs if any(named(run, pattern) for pattern in args.only)]
+    n_seeds = args.seeds or scale.seeds[args.experiment]
+    planned = plan(args.experiment, scale, max(n_seeds, seeds_on_disk(directory)), common, meta)
+    runs = [run for run in planned if run.config.seed < n_seeds and any(named(run, each) for each in args.only)]
     if not runs:
         raise ConfigError(f"--only {' '.join(args.only)}: no run of {args.experiment} with {data}; --show lists them")
     if args.show:
@@ -384,7 +392,7 @@ def run_experiment(args: argparse.Namespace):
         sha256 = meta["splits"]["train"]["sha256"]
         todo = [run for run in runs if not is_finished(run, sha256)]
         failures = train_all(runs, todo, directory / "experiment.log", lock_file)
-        whole = [run for run in runs if run.config.name not in failures]
+        whole = list(finished(planned, sha256))  # those of earlier calls as well
         if not failures:
             measure(args.experiment, directory, whole)
         if whole:
@@ -394,6 +402,19 @@ def run_experiment(args: argparse.Namespace):
             f"{len(failures)} of {len(runs)} runs failed ({', '.join(failures)}), see {directory / 'experiment.log'}; "
             "the same command tries them again"
         )
+
+
+def seeds_on_disk(directory: Path) -> int:
+    seeds = (path.parent.name.rpartition("_")[2] for path in directory.glob("*/ckpt.pt"))
+    return 1 + max((int(seed) for seed in seeds if seed.isdigit()), default=-1)
+
+
+def finished(runs: list[Run], data_sha256: str) -> Iterator[Run]:
+    """Those that came to their end, with these settings and data."""
+    for run in runs:
+        with contextlib.suppress(ConfigError):
+            if is_finished(run, data_sha256):
+                yield run
 
 
 def named(run: Run, pattern: str) -> bool:

@@ -1,5 +1,5 @@
 """
-What interpret.py shows: attention as one picture and as a page to point at, neurons as a page to browse.
+What is looked at: attention as one picture and as a page to point at, neurons as a page to browse.
 
 A page is one file, which needs no network: the parts in pages/, and data as JSON that only becomes text, never markup.
 """
@@ -43,7 +43,7 @@ def page(title: str, kind: str, data: dict, **texts: str) -> bytes:
     files = ("style.css", f"{kind}.html", "common.js", f"{kind}.js")
     style, body, common, script = ((PARTS / file).read_text(encoding="utf-8") for file in files)
     # "<" only stands in strings here: written so, none can end the script element
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     body = Template(body).substitute(texts)
     return PAGE.substitute(title=html.escape(title), style=style, body=body, data=text, script=common + script).encode()
 

@@ -4,19 +4,23 @@ One page of all there is about runs: curves, scores, answers, copies, heads, neu
 $ python report.py out/         # every run and every experiment below it -> out/report.html
 $ python report.py out/demo     # one run -> out/demo/report.html
 
-The page is one file that needs no network. It shows what the other scripts have left behind, and computes nothing
-anew but intervals: what is not there yet is listed at its end, with the command that makes it.
+The page is one file that needs no network. It shows what the other scripts have left behind; where a whole section has
+nothing to show yet, its end names the command that makes it.
 """
 
 import base64
+import csv
 import html
 import itertools
 import json
+import math
 import sys
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import torch
@@ -33,7 +37,7 @@ from sample import read_rows
 from stats import wilson
 from words import KINDS
 
-# What makes a page large is kept within bounds, so that it stays below 5 MB whatever the number of runs.
+# What makes a page large is kept within bounds, so that it stays below 5 MB with dozens of runs.
 CURVE_POINTS = 30_000  # of all curves
 ATTENTION_BYTES = 700_000  # of all maps, before base64 makes them a third larger
 MAP_TOKENS = 48  # of a map, at most
@@ -45,7 +49,8 @@ PROMPTS, COMPLETIONS = 30, 2  # side by side; of each run
 BINS = 40
 NEURONS_OF_KIND = 3
 
-DAMAGED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)  # what reading a file that is cut raises
+# What reading a file raises that is cut, or of another version.
+DAMAGED = (OSError, ValueError, KeyError, TypeError, EOFError, csv.Error, zlib.error, zipfile.BadZipFile)
 
 
 class Found:
@@ -58,14 +63,21 @@ class Found:
         inside = {experiment for experiment in self.experiments if experiment != directory}
         runs = sorted({path.parent for path in logs if not inside & set(path.parents)})
         self.runs = {self.name(run): run for run in runs}
-        # What is said of several runs stands beside them: above, where the page is of one.
-        self.shared = directory.parent if directory in runs else directory
+        self.one = directory in runs  # then what is said of several runs may stand above it
         self.damaged = []
 
     def name(self, run: str | Path) -> str:
         """As the page calls it: the part of its path below the directory."""
-        run = Path(run)
-        return str(run.relative_to(self.directory)) if run.is_relative_to(self.directory) else run.name
+        run, top = Path(run).resolve(), self.directory.resolve()
+        return run.relative_to(top).as_posix() if top in run.parents else run.name
+
+    def shared(self, name: str) -> Path:
+        """Where what is said of several runs stands."""
+        below = self.directory / name
+        return self.directory.resolve().parent / name if self.one and not below.exists() else below
+
+    def is_shown(self, run: str) -> bool:
+        return not self.one or Path(run).name == self.directory.resolve().name
 
     def read(self, path: Path, parse: Callable):
         """parse(path); None where there is no such file, or where it is damaged, which is then said on the page."""
@@ -180,7 +192,7 @@ def curves(logs: dict[str, list[dict]]) -> dict:
         line = dict(name=name)
         for column in ("train_loss", "val_loss"):
             rows = [row for row in log if row[column]]
-            rows = rows[:: max(1, len(rows) // points)]
+            rows = rows[:: -max(1, math.ceil(len(rows) / points))][::-1]  # the last one always
             line[column] = [[round(row["tokens"]), round(row["seconds"], 1), row[column]] for row in rows]
         lines.append(line)
     caption = "Pale: training, strong: validation. A click on a name shows it alone."
@@ -199,10 +211,15 @@ def read_findings(path: Path) -> list[scoreboard.Finding]:
 
 def scores(found: Found) -> Iterable[dict]:
     """GPT-Eval and what needs no judge: means over prompts with 95 % intervals; the controls; what not to conclude."""
-    findings = found.read(found.shared / "grades.csv", read_findings) or []
-    if found.shared != found.directory:  # a page of one run
-        ours = found.directory.name
-        findings = [f for f in findings if f.kind != "mean" or f.subject.startswith("(") or f.subject == ours]
+    findings = found.read(found.shared("grades.csv"), read_findings) or []
+    if found.one:  # differences are between two
+        findings = [
+            f
+            for f in findings
+            if f.kind == "auc" or f.kind == "mean" and (f.subject[0] == "(" or found.is_shown(f.subject))
+        ]
+        if not any(f.kind == "mean" and f.subject[0] != "(" for f in findings):
+            return
     for judge in dict.fromkeys(f.judge for f in findings if f.judge or f.kind == "mean"):
         means = scoreboard.find(findings, "mean", judge)
         names = scoreboard.ASPECTS if judge else scoreboard.SHOWN
@@ -212,7 +229,8 @@ def scores(found: Found) -> Iterable[dict]:
         titles, kinds = zip(*(how_shown(name) for name in names))
         subjects = list(dict.fromkeys(subject for subject, _ in means))
         rows = [[subject, *(estimate(means.get((subject, name))) for name in names)] for subject in subjects]
-        caption = f"Judge: {judge}. Means over prompts." if judge else "What needs no judge. Means over prompts."
+        n = max(f.prompts for f in means.values())
+        caption = (f"Judge: {judge}. " if judge else "What needs no judge. ") + f"Means over {n} prompts."
         yield table([("", "text"), *zip(titles, kinds)], rows, caption)
         yield bars([panel_of_scores(means, name, subjects) for name in names])
         if aucs := scoreboard.find(findings, "auc", judge):
@@ -221,8 +239,18 @@ def scores(found: Found) -> Iterable[dict]:
             caption = f"How often {judge} puts the true ending above a spoiled one (AUC): 1 always, 0.5 is a coin"
             yield table([("true ending against", "text"), *((name, 2) for name in names)], rows, caption)
         if judge:
-            lines = scoreboard.warn_of_blindness(findings, judge) + scoreboard.warn_of_close_calls(findings, judge)
+            warnings = (scoreboard.warn_of_few_prompts, scoreboard.warn_of_blindness, scoreboard.warn_of_close_calls)
+            lines = [line for warn in warnings for line in warn(findings, judge)]
+            lines += [f"What {judge} can see nobody knows: grade.py --controls finds out"] * (not aucs)
             yield dict(type="warnings", lines=lines)
+    for kind, head in (("spearman", "Rank correlation"), ("mean_absolute_difference", "Mean absolute difference")):
+        if agreement := scoreboard.find(findings, kind, ""):
+            names = [name for name in scoreboard.ASPECTS if any(figure == name for _, figure in agreement)]
+            rows = [
+                [pair, *(estimate(agreement.get((pair, name))) for name in names)]
+                for pair in dict.fromkeys(pair for pair, _ in agreement)
+            ]
+            yield table([("judges", "text"), *((name, 2) for name in names)], rows, f"{head} of the judges")
 
 
 def how_shown(name: str) -> tuple[str, str | int]:
@@ -248,11 +276,11 @@ def panel_of_scores(means: dict, name: str, subjects: list[str]) -> dict:
 
 def answers(found: Found) -> Iterable[dict]:
     """Facts, reasoning, context: what the models make of prompts with known answers (probe.py)."""
-    rows = found.read(found.shared / "probe.csv", read_table)
-    if not rows:
-        return
+    rows = found.read(found.shared("probe.csv"), read_table) or [{}]
     models = [column.removesuffix(" verdict") for column in rows[0] if column.endswith(" verdict")]
-    models = [model for model in models if found.shared == found.directory or Path(model).name == found.directory.name]
+    models = [model for model in models if found.is_shown(model)]
+    if not models:
+        return
     panels = []
     for name in dict.fromkeys(row["set"] for row in rows if row["right"]):
         of_set = [row for row in rows if row["set"] == name]
@@ -286,16 +314,22 @@ def answers(found: Found) -> Iterable[dict]:
 
 def instructions(found: Found) -> Iterable[dict]:
     """Is what a header asks for in the story? (instruct.py)"""
-    columns = ("share", "low", "high", "true_stories", "chance")
+    columns = ("share", "low", "high", "true_stories", "other_stories", "chance")
     panels = {}
-    for row in found.read(found.shared / "instruct.csv", numbers(*columns)) or []:
-        if found.shared != found.directory and Path(row["run"]).name != found.directory.name:
-            continue
-        panel = panels.setdefault(row["measure"], dict(title=row["measure"], kind="percent", bars=[], marks={}, end=1))
-        panel["bars"].append([found.name(row["run"]), row["share"], row["low"], row["high"]])
-        panel["marks"] |= {name.replace("_", " "): row[name] for name in columns[3:] if row[name] is not None}
+    for row in found.read(found.shared("instruct.csv"), numbers(*columns)) or []:
+        if found.is_shown(row["run"]):
+            empty = dict(title=row["measure"], kind="percent", bars=[], marks={}, end=1)
+            panel, name = panels.setdefault(row["measure"], empty), found.name(row["run"])
+            panel["bars"].append([name, row["share"], row["low"], row["high"]])
+            for whose in ("true_stories", "other_stories"):
+                if row[whose] is not None:
+                    panel["bars"].append([f"({name}: {whose.replace('_', ' ')})", row[whose], None, None])
+            panel["marks"] |= {"chance": row["chance"]} if row["chance"] is not None else {}
     if panels:
-        yield bars(list(panels.values()), "Share of prompts, with 95 % intervals; dashed: the true stories, or chance.")
+        caption = (
+            "Share of prompts, with 95 % intervals; gray: the true stories, and the run's stories for other prompts."
+        )
+        yield bars(list(panels.values()), caption)
 
 
 # ---- Novel, or learned by heart ----
@@ -330,7 +364,9 @@ def recitation(found: Found) -> Iterable[dict]:
             for whose in WHOSE
         ]
         if any(cells):
-            rows.append([title.replace("...", f"{about.split(' in the')[0]}:").rstrip(" *"), *cells])
+            rows.append(
+                [title.replace("...", f"{about.split(' in the')[0].removesuffix(' of words')}").rstrip(" *"), *cells]
+            )
     for flag in next(iter(facts.values()))["flagged"]:
         rows.append(
             [f"flagged: {flag}", *((f["flagged"][flag][whose], "integer") for f in facts.values() for whose in WHOSE)]
@@ -363,7 +399,7 @@ def histogram(title: str, values: dict[str, dict], whole: bool) -> dict:
 
 
 def relative(found: Found, path: Path) -> str:
-    return path.relative_to(found.directory).as_posix()
+    return quote(path.relative_to(found.directory).as_posix())
 
 
 # ---- Heads and neurons ----
@@ -447,11 +483,12 @@ def experiments(found: Found) -> Iterable[dict]:
         names = [name for name in rows[0] if not name.endswith(("_low", "_high")) and name != "variant"]
         columns = [(name.replace("_", " "), kind_of([row[name] for row in rows])) for name in names]
         cells = [[value_of(row, name, kind) for name, (_, kind) in zip(names, columns)] for row in rows]
-        yield table(columns, cells, found.name(directory) if directory != found.directory else directory.name)
+        yield table(columns, cells, found.name(directory))
         picture = found.read(directory / "experiment.png", Path.read_bytes)
         if picture and len(picture) <= left:
             left -= len(picture)
-            yield dict(type="picture", data=base64.b64encode(picture).decode(), caption=str(directory))
+            caption = f"{directory.name}: the plot of the table above"
+            yield dict(type="picture", data=base64.b64encode(picture).decode(), caption=caption)
 
 
 def kind_of(texts: list[str]) -> str | int:
@@ -484,10 +521,10 @@ def completions(found: Found) -> Iterable[dict]:
     for run, rows in rows_of.items():
         for row in rows:
             prompt = prompts.setdefault(row["prompt"], dict(prompt=row["prompt"], reference="", of={}))
-            prompt["reference"] = (row.get("reference") or "")[:LONGEST_TEXT]
+            prompt["reference"] = prompt["reference"] or shortened(row.get("reference") or "")
             texts = prompt["of"].setdefault(run, [])
             if len(texts) < COMPLETIONS:
-                texts.append(row["completion"][:LONGEST_TEXT] + "…" * (len(row["completion"]) > LONGEST_TEXT))
+                texts.append(shortened(row["completion"]))
     shown, size = [], 0
     for prompt in sorted(prompts.values(), key=lambda prompt: -len(prompt["of"]))[:PROMPTS]:
         size += len(json.dumps(prompt))
@@ -498,18 +535,28 @@ def completions(found: Found) -> Iterable[dict]:
         yield dict(type="stories", prompts=shown, runs=list(rows_of), all=len(prompts))
 
 
+def shortened(text: str) -> str:
+    return text[:LONGEST_TEXT] + "…" * (len(text) > LONGEST_TEXT)
+
+
 # ---- Speed and memory ----
+
+
+def read_records(path: Path) -> list[dict]:
+    """Infinity, of a loss that was never reached, as None."""
+    return [json.loads(line, parse_constant=lambda _: None) for line in path.read_text().splitlines()]
 
 
 def speeds(found: Found) -> Iterable[dict]:
     """The last record of each bench (bench.py)."""
     path = Path(__file__).parent / "bench" / "results.jsonl"
-    records = found.read(path, lambda path: [json.loads(line) for line in path.read_text().splitlines()]) or []
+    records = found.read(path, read_records) or []
     last = {(record["bench"], record["hardware"]): record for record in records}
     ratios, figures = [], []
     for (bench, hardware), record in last.items():
         ratios += [[bench, name, value, hardware] for name, value in record["ratios"].items()]
-        figures += [[bench, name, value, hardware] for name, value in record["figures"].items()]
+        for name, value in record["figures"].items():
+            figures.append([bench, name, value and [value, 0 if value >= 100 else 3], hardware])
     if ratios:
         columns = [
             ("bench", "text"),
@@ -548,11 +595,11 @@ def report(directory: Path) -> tuple[bytes, list[str]]:
         parts = list(make(found))
         if parts:
             shown.append(dict(title=title, about=make.__doc__, parts=parts))
-        elif make is not experiments:
+        else:
             absent.append(f"{title}: {command.format(directory)}")
     data = dict(sections=shown, absent=absent, damaged=found.damaged, runs=list(found.runs))
     n = f"{len(found.runs)} run{'s' * (len(found.runs) != 1)}"
-    n += f", {len(found.experiments)} experiments" if found.experiments else ""
+    n += f", {len(found.experiments)} experiment{'s' * (len(found.experiments) != 1)}" if found.experiments else ""
     name = html.escape(directory.resolve().name)
     return page(f"nanostories: {directory.resolve().name}", "report", data, name=name, facts=n), found.damaged
 

@@ -107,7 +107,7 @@ def interval(means: np.ndarray) -> dict:
 
 # ---- What is compared ----
 
-FORMAT = 1  # of rouge.json
+FORMAT = 2  # of rouge.json
 K_MAX = 8  # the share of k-grams that stand in the training set is reported up to here
 SHARES = (*range(1, K_MAX + 1), 12, 16, 24, 32)  # and of each completion up to here
 ENDINGS = ("ending_f", "ending_precision", "ending_l")  # figures of the true ending

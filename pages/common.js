@@ -2,8 +2,8 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 
 // An element with text in it, never markup: what stands in a story stays text.
-function element(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
+const element = (tag, ...others) => build(document.createElement(tag), ...others);
+function build(made, attributes = {}, ...children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
     else made.setAttribute(name, value);

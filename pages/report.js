@@ -1,14 +1,6 @@
 // Sections made of parts: report.py says what, this draws it. A run has the same colour everywhere.
 const SVG = "http://www.w3.org/2000/svg";
-function svg(tag, attributes = {}, ...children) {
-  const made = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else made.setAttribute(name, value);
-  }
-  made.append(...children);
-  return made;
-}
+const svg = (tag, ...others) => build(document.createElementNS(SVG, tag), ...others);
 
 const places = new Map(data.runs.map((run, i) => [run, i]));
 function place(name) {
@@ -103,6 +95,7 @@ function panelOfBars({ title, kind, bars, marks, end }) {
     const bar = svg("g", { onmousemove: (event) => showTip(event, told), onmouseleave: hideTip },
       svg("rect", { x: 0, y, width, height: line, fill: "transparent" }),
       svg("text", { class: "name", x: 2, y: y + 12 }, name),
+      svg("text", { x: width, y: y + 12, "text-anchor": "end" }, number(value, kind)),
       svg("rect", { x: 0, y: y + 16, width: x(value), height: 9, rx: 2, fill: colour(name), opacity: 0.75 }));
     if (low !== null) bar.append(svg("line", { class: "whisker", x1: x(low), x2: x(high), y1: y + 20.5, y2: y + 20.5 }));
     picture.append(bar);
@@ -124,11 +117,14 @@ draw.curves = (part) => {
   let axis = 0, logarithmic = true, alone = null;
   const picture = svg("svg", { class: "curves", viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "loss curves" });
   const legend = element("div", { class: "legend" }, ...part.lines.map(({ name }) => element("button", {
-    "aria-pressed": "true", onclick: () => { alone = alone === name ? null : name; redraw(); },
+    "aria-pressed": "false", onclick: () => { alone = alone === name ? null : name; redraw(); },
   }, swatch(name), name)));
 
   function redraw() {
-    [...legend.children].forEach((button, i) => button.classList.toggle("off", alone !== null && part.lines[i].name !== alone));
+    [...legend.children].forEach((button, i) => {
+      button.classList.toggle("off", alone !== null && part.lines[i].name !== alone);
+      button.setAttribute("aria-pressed", String(part.lines[i].name === alone));
+    });
     const points = part.lines.flatMap((line) => [...line.val_loss, ...line.train_loss]).filter((point) => point[axis] > 0);
     const scale = (value) => (logarithmic ? Math.log10(value) : value);
     const xs = points.map((point) => scale(point[axis])), ys = points.map((point) => point[2]);
@@ -172,9 +168,8 @@ draw.curves = (part) => {
 };
 
 function swatch(name) {
-  const mark = element("i");
-  mark.style.background = colour(name);
-  return mark;
+  const line = svg("line", { x1: 0, x2: 26, y1: 5, y2: 5, stroke: colour(name), "stroke-width": 3, "stroke-dasharray": dashes(name) });
+  return svg("svg", { class: "swatch", viewBox: "0 0 26 10", "aria-hidden": "true" }, line);
 }
 
 // ---- Histograms ----
@@ -201,7 +196,7 @@ function panelOfHistogram({ title, end, series }) {
   }
   for (const { name, completions, beside } of series) {
     if (beside) picture.append(svg("path", { d: outline(beside), fill: colour(name), opacity: 0.18 }));
-    picture.append(svg("path", { d: outline(completions), fill: "none", stroke: colour(name), "stroke-width": 1.6 }));
+    picture.append(svg("path", { d: outline(completions), fill: "none", stroke: colour(name), "stroke-width": 1.6, "stroke-dasharray": dashes(name) }));
   }
   return element("div", { class: "panel" }, element("b", {}, title), picture);
 }
@@ -228,7 +223,7 @@ draw.answers = (part) => {
 draw.attention = (part) => {
   const { layers, heads, tokens } = part, T = tokens.length, GAP = 2, side = T + GAP;
   const levels = Uint8Array.from(atob(part.levels), (character) => character.charCodeAt(0));
-  const canvas = element("canvas", { width: heads * side - GAP, height: layers * side - GAP });
+  const canvas = element("canvas", { role: "img", "aria-label": part.caption, width: heads * side - GAP, height: layers * side - GAP });
   canvas.style.maxWidth = `${Math.max(360, 2.2 * canvas.width)}px`;
   const paint = () => {
     const context = canvas.getContext("2d"), image = context.createImageData(canvas.width, canvas.height);

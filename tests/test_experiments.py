@@ -355,7 +355,7 @@ def test_show_prints_commands_that_run(data_dir, tmp_path, monkeypatch, capsys):
     experiments.main()
     lines = capsys.readouterr().out.splitlines()
     commands = [line.split() for line in lines if line.startswith("python train.py configs/experiment.py ")]
-    assert len(commands) == 3 * len(VARIANTS["contrast"])
+    assert len(commands) == SMALL.seeds["contrast"] * len(VARIANTS["contrast"])
     for command in commands:
         experiments.parse_command_line([str(ROOT / command[2]), *command[3:]])
     assert not Path("out").exists()
