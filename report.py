@@ -291,9 +291,8 @@ def answers(found: Found) -> Iterable[dict]:
         chance = sum(1 / (2 + row["wrong"].count(" | ")) for row in of_set) / len(of_set)
         title = f"{name} (n = {len(of_set)})"
         panels.append(dict(title=title, kind="percent", bars=lines, marks={"chance": chance}, end=1))
-    yield bars(
-        panels, "Share of prompts answered right, with Wilson's 95 % interval; dashed: what a guess would score."
-    )
+    caption = "Share of prompts answered right, with Wilson's 95 % interval, as if no prompt resembled another"
+    yield bars(panels, f"{caption}; dashed: a guess.")
     cells, size = [], 0
     for row in rows:
         answered = [[row[f"{model} verdict"], row[f"{model} lead"], row[f"{model} greedy"]] for model in models]
@@ -561,11 +560,11 @@ def speeds(found: Found) -> Iterable[dict]:
         columns = [
             ("bench", "text"),
             ("beside", "text"),
-            ("ours / theirs", 2, "above 1 is better"),
+            ("ratio", 2, "above 1 is better"),
             ("hardware", "text"),
         ]
-        yield table(columns, ratios, "Ours beside a peer's, by turns in one run, medians")
-        columns[1:3] = [("figure", "text"), ("value", 1)]
+        yield table(columns, ratios, "Ours beside what the bench compares it with (python bench.py --help), medians")
+        columns[1:3] = [("figure", "text"), ("value", "figures")]
         yield table(columns, figures, "All figures behind it", folded=True)
 
 

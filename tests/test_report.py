@@ -207,6 +207,9 @@ def test_findings_come_back_as_they_were(tmp_path):
 def test_a_page_of_one_run(out, report_py):
     assert report_py(out / "a")[0] is None
     data = data_of(out / "a" / "report.html")
+    assert data["runs"] == ["a"] and parts_of(data, "Runs", "table")[0]["rows"][0][0] == "a"
+    few, blind = parts_of(data, "Scores", "warnings")[0]["lines"]  # and no close call between two runs
+    assert "too few prompts (9)" in few and "cannot tell the true ending" in blind
     names = {section["title"] for section in data["sections"]}
     assert names == {title for title, *_ in report.SECTIONS} - {"Experiments", "Instructions"}  # asked is another run
     for part in parts_of(data, "Facts, reasoning, context", "bars") + parts_of(data, "Scores", "bars"):
@@ -215,14 +218,14 @@ def test_a_page_of_one_run(out, report_py):
 
 
 def test_a_run_with_some_stages_shows_those(out, report_py):
-    only = out / "only"
+    only = out / "only"  # which is in none of the tables above it
     only.mkdir()
     shutil.copy(out / "a" / "log.csv", only)  # no checkpoint either
     assert report_py(only)[0] is None
     data = data_of(only / "report.html")
     assert [section["title"] for section in data["sections"]][0] == "Runs"
     assert "Heads: python interpret.py RUN" in data["absent"]
-    assert "Stories side by side" not in [section["title"] for section in data["sections"]]
+    assert [section["title"] for section in data["sections"]] == ["Runs", "Speed and memory"]
 
 
 DAMAGE = {
