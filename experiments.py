@@ -334,7 +334,9 @@ def show_results(experiment: str, directory: Path, rows: list[dict]):
         law = fit_power_law([p.flops for p in best], [p.loss for p in best]) if len(best) > 3 else None
         plot_scaling(picture, of_all, law)
         for p in best:
-            print(f"best for {p.budget:.2g} FLOPs: {p.variant}, {p.parameters:,} parameters, loss {p.loss:.3f}")
+            sizes = [other.parameters for other in of_all if other.budget == p.budget]
+            edge = {min(sizes): ", the smallest tried", max(sizes): ", the largest tried"}.get(p.parameters, "")
+            print(f"best for {p.budget:.2g} FLOPs: {p.variant}, {p.parameters:,} parameters{edge}, loss {p.loss:.3f}")
         if law:
             print(f"loss = {law.a:.4g} * FLOPs^-b, b = {law.b:.4f}, 95 % interval [{law.low:.4f}, {law.high:.4f}]")
     print(f"\n{directory / 'experiment.csv'} has a row for each run, {picture} the plot")
