@@ -320,9 +320,12 @@ def instructions(found: Found) -> Iterable[dict]:
             empty = dict(title=row["measure"], kind="percent", bars=[], marks={}, end=1)
             panel, name = panels.setdefault(row["measure"], empty), found.name(row["run"])
             panel["bars"].append([name, row["share"], row["low"], row["high"]])
-            for whose in ("true_stories", "other_stories"):
-                if row[whose] is not None:
-                    panel["bars"].append([f"({name}: {whose.replace('_', ' ')})", row[whose], None, None])
+            for told, value in (
+                ("(true stories)", row["true_stories"]),
+                (f"({name}, other prompts)", row["other_stories"]),
+            ):
+                if value is not None and [told, value, None, None] not in panel["bars"]:
+                    panel["bars"].append([told, value, None, None])
             panel["marks"] |= {"chance": row["chance"]} if row["chance"] is not None else {}
     if panels:
         caption = (

@@ -86,7 +86,7 @@ function panelOfBars({ title, kind, bars, marks, end }) {
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
   for (const tick of ticks(0, top, 4)) {
     picture.append(svg("line", { class: "axis", x1: x(tick), x2: x(tick), y1: 0, y2: height - 16 }));
-    const label = kind === "percent" ? `${+(100 * tick).toFixed(1)} %` : short(tick);
+    const label = kind === "percent" ? `${+(100 * tick).toPrecision(2)} %` : short(tick);
     const anchor = tick === 0 ? "start" : x(tick) > width - 12 ? "end" : "middle";
     picture.append(svg("text", { x: x(tick), y: height - 4, "text-anchor": anchor }, label));
   }
@@ -260,7 +260,7 @@ draw.stories = ({ prompts, runs, all }) => {
   const fill = (i) => {
     const { prompt, reference, of } = prompts[i];
     const column = (title, texts) => element("div", { class: "story" }, element("b", {}, title),
-      ...texts.flatMap((text, j) => (j ? [element("hr"), element("p", {}, text)] : [element("p", {}, text)])));
+      ...texts.flatMap((text, j) => [...(j ? [element("hr")] : []), element("p", {}, text.trim())]));
     const columns = runs.filter((run) => of[run]).map((run) => column(run, of[run]));
     if (reference) columns.push(column("the true ending", [reference]));
     body.replaceChildren(element("p", { class: "prompt" }, prompt || "(nothing: the model begins)"), element("div", { class: "stories" }, ...columns));
