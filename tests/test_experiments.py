@@ -223,14 +223,14 @@ def tiny(config, tmp_path) -> Path:
 
 def small_list(tiny: Path, steps: int, **b) -> dict:
     """experiments.py's globals for a list of two such runs."""
-    scale = dataclasses.replace(SMALL, config=str(tiny), steps=dict(grid=steps))
+    scale = dataclasses.replace(SMALL, config=str(tiny), steps=dict(grid=steps), learning_rate=None)
     return dict(SMALL=scale, EVAL_INTERVALS=(10, 10), VARIANTS=VARIANTS | dict(grid=dict(a={}, b=b)))
 
 
-def in_process(monkeypatch, data_dir: Path, tiny: Path, steps: int, **b) -> str | None:
+def in_process(monkeypatch, data_dir: Path, tiny: Path, steps: int, *flags: str, **b) -> str | None:
     """experiments.py grid, in tiny's directory; what it exits with."""
     monkeypatch.chdir(tiny.parent)
-    monkeypatch.setattr(sys, "argv", ["experiments.py", "grid", f"--data_dir={data_dir}"])
+    monkeypatch.setattr(sys, "argv", ["experiments.py", "grid", f"--data_dir={data_dir}", *flags])
     for name, value in small_list(tiny, steps, **b).items():
         monkeypatch.setattr(experiments, name, value)
     try:
@@ -314,6 +314,26 @@ def test_stopped_and_killed_nothing_is_lost_or_done_twice(tiny, config, data_dir
     assert message.startswith("experiments.py: out/grid/b_0: trained with n_layer=1, now n_layer=2; move it away")
     assert in_process(monkeypatch, data_dir, tiny, 100, n_layer=1) is None
     assert before == {path: path.stat().st_mtime_ns for path in directory.rglob("*.pt")}
+
+
+def test_the_table_is_of_all_that_is_finished(tiny, data_dir, tmp_path, monkeypatch):
+    def tabulated() -> list[str]:
+        with (tmp_path / "out" / "grid" / "experiment.csv").open(newline="") as file:
+            return [row["run"] for row in csv.DictReader(file)]
+
+    assert in_process(monkeypatch, data_dir, tiny, 10, "--only=a", "--seeds=2", n_layer=1) is None
+    assert tabulated() == ["a_0", "a_1"]
+    assert in_process(monkeypatch, data_dir, tiny, 10, "--only=b", n_layer=1) is None
+    assert tabulated() == ["a_0", "b_0", "a_1"]
+    assert in_process(monkeypatch, data_dir, tiny, 10, "--only=a", n_layer=3) is None  # b_0 is now of other settings
+    assert tabulated() == ["a_0", "a_1"]
+
+
+def test_wide_models_learn_more_slowly():
+    rates = {run.variant: run.config.learning_rate for run in planned("grid")}
+    assert rates["128-8-4"] == 1 / 128 and rates["512-8-4"] == 1 / 512
+    assert {run.config.learning_rate for run in planned("contrast")} == {8e-3}
+    assert {run.config.learning_rate for run in planned("grid", PUBLISHED)} == {5e-4}
 
 
 def test_a_run_that_fails_is_named_and_the_others_go_on(tiny, data_dir, tmp_path, monkeypatch, capsys):
