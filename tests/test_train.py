@@ -266,6 +266,17 @@ def test_the_clock_can_end_a_run(config, monkeypatch):
     assert float(last["learning_rate"]) < 1e-3  # the schedule came to its end, too
 
 
+@pytest.mark.parametrize("limit", range(3, 9))
+def test_wherever_the_time_runs_out_the_run_is_evaluated_and_saved(config, monkeypatch, limit):
+    """Also while the losses of a log interval are waited for."""
+    ticks = itertools.count()
+    monkeypatch.setattr(train_module.time, "perf_counter", lambda: float(next(ticks)))  # a second at each look
+    config |= dict(max_steps=10**6, max_minutes=limit / 60, log_interval=1, eval_interval=10**6)
+    run, ended = train(TrainConfig(**config), resume=False)
+    assert ended and load_checkpoint(run / "ckpt.pt")["step"] == int(log_of(run)[-1]["step"])
+    assert log_of(run)[-1]["val_loss"]
+
+
 def test_a_loss_that_explodes_ends_the_run_and_spares_the_checkpoint(config):
     run, _ = train(TrainConfig(**config), resume=False)
     good = load_checkpoint(run / "ckpt.pt")
