@@ -87,6 +87,25 @@ def assert_same_run(run: Path, reference: Path):
     assert without_speed(log_of(run)) == without_speed(log_of(reference))
 
 
+@pytest.fixture
+def command_line(monkeypatch, capsys):
+    """command_line(script, directory) calls the script's main() there -> (exit code or message, what it printed)."""
+
+    def of(script, directory: Path):
+        def call(*args):
+            monkeypatch.chdir(directory)
+            monkeypatch.setattr(sys, "argv", [f"{script.__name__}.py", *map(str, args)])
+            try:
+                script.main()
+            except SystemExit as end:
+                return end.code, capsys.readouterr()
+            return 0, capsys.readouterr()
+
+        return call
+
+    return of
+
+
 # ---- Pages, in a browser ----
 
 

@@ -482,19 +482,8 @@ def trained(tmp_path_factory):
 
 
 @pytest.fixture
-def interpret_py(monkeypatch, capsys, trained):
-    """Calls the command line where the run is -> (exit code or message, what it printed)."""
-
-    def call(*args):
-        monkeypatch.chdir(trained)
-        monkeypatch.setattr(sys, "argv", ["interpret.py", *args])
-        try:
-            interpret.main()
-        except SystemExit as stop:
-            return stop.code, capsys.readouterr()
-        return 0, capsys.readouterr()
-
-    return call
+def interpret_py(command_line, trained):
+    return command_line(interpret, trained)
 
 
 def rows_of(path) -> list[dict]:

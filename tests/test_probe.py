@@ -173,17 +173,8 @@ def test_verdicts():
 
 
 @pytest.fixture
-def probe_py(monkeypatch, capsys, tmp_path):
-    """Calls the command line in tmp_path -> (exit code or message, what it printed)."""
-
-    def call(*args):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["probe.py", *args])
-        with pytest.raises(SystemExit) as end:
-            probe.main()
-        return end.value.code, capsys.readouterr()
-
-    return call
+def probe_py(command_line, tmp_path):
+    return command_line(probe, tmp_path)
 
 
 def save_run(directory, model: GPTNeo):

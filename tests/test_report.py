@@ -106,19 +106,8 @@ def out(made, tmp_path):
 
 
 @pytest.fixture
-def report_py(monkeypatch, capsys):
-    """Calls the command line -> (what it ends with, what it printed)."""
-
-    def call(*args):
-        monkeypatch.setattr(sys, "argv", ["report.py", *map(str, args)])
-        code = None
-        try:
-            report.main()
-        except SystemExit as end:
-            code = end.code
-        return code, capsys.readouterr()
-
-    return call
+def report_py(command_line, tmp_path):
+    return command_line(report, tmp_path)
 
 
 def data_of(page) -> dict:
@@ -133,7 +122,7 @@ def parts_of(data: dict, title: str, kind: str) -> list[dict]:
 
 def test_every_stage_is_there(out, report_py):
     code, printed = report_py(out)
-    assert code is None and "wrote" in printed.out and "next: open it" in printed.out and printed.err == ""
+    assert code == 0 and "wrote" in printed.out and "next: open it" in printed.out and printed.err == ""
     data = data_of(out / "report.html")
     assert [section["title"] for section in data["sections"]] == [title for title, *_ in report.SECTIONS]
     assert data["absent"] == data["damaged"] == [] and data["runs"] == ["a", "b"]
@@ -205,7 +194,7 @@ def test_findings_come_back_as_they_were(tmp_path):
 
 
 def test_a_page_of_one_run(out, report_py):
-    assert report_py(out / "a")[0] is None
+    assert report_py(out / "a")[0] == 0
     data = data_of(out / "a" / "report.html")
     assert data["runs"] == ["a"] and parts_of(data, "Runs", "table")[0]["rows"][0][0] == "a"
     few, blind = parts_of(data, "Scores", "warnings")[0]["lines"]  # and no close call between two runs
@@ -221,7 +210,7 @@ def test_a_run_with_some_stages_shows_those(out, report_py):
     only = out / "only"  # which is in none of the tables above it
     only.mkdir()
     shutil.copy(out / "a" / "log.csv", only)  # no checkpoint either
-    assert report_py(only)[0] is None
+    assert report_py(only)[0] == 0
     data = data_of(only / "report.html")
     assert [section["title"] for section in data["sections"]][0] == "Runs"
     assert "Heads: python interpret.py RUN" in data["absent"]
@@ -248,7 +237,7 @@ def test_what_is_damaged_is_named_and_left_out(out, report_py, name):
     path = out / name
     path.write_bytes(DAMAGE[name](path.read_bytes()))
     code, printed = report_py(out)
-    assert code is None and printed.err.count("\n") == 1 and str(path) in printed.err, printed.err
+    assert code == 0 and printed.err.count("\n") == 1 and str(path) in printed.err, printed.err
     data = data_of(out / "report.html")
     assert len(data["damaged"]) == 1 and str(path) in data["damaged"][0]
     assert "Runs" in [section["title"] for section in data["sections"]]
@@ -329,7 +318,7 @@ document.body.append(element("pre", {id: "seen"}, JSON.stringify({
 def test_a_browser_shows_it_without_complaint(browser, out, report_py):
     rows = [dict(prompt_index=i, sample_index=0, prompt=f"{i} {MARKUP}", completion=MARKUP) for i in range(3)]
     write_rows(out / "b" / "samples.jsonl", rows)
-    assert report_py(out)[0] is None
+    assert report_py(out)[0] == 0
     document, console = browser(out / "report.html", USE)
     assert console == []
     seen = seen_in(document)

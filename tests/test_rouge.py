@@ -133,19 +133,8 @@ def rows_of(completions: list[str], validation: list[str], n: int) -> list[dict]
 
 
 @pytest.fixture
-def rouge_py(monkeypatch, capsys, tmp_path):
-    """Calls the command line in tmp_path -> (exit code or message, what it printed)."""
-
-    def call(*args):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["rouge.py", *map(str, args)])
-        try:
-            rouge.main()
-        except SystemExit as end:
-            return end.code, capsys.readouterr()
-        return 0, capsys.readouterr()
-
-    return call
+def rouge_py(command_line, tmp_path):
+    return command_line(rouge, tmp_path)
 
 
 @pytest.fixture

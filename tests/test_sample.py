@@ -91,19 +91,8 @@ def run(tmp_path):
 
 
 @pytest.fixture
-def sample_py(monkeypatch, capsys, tmp_path):
-    """Calls the command line in tmp_path -> (exit code or message, what it printed)."""
-
-    def call(*args):
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["sample.py", *args])
-        try:
-            sample.main()
-        except SystemExit as end:
-            return end.code, capsys.readouterr()
-        return 0, capsys.readouterr()
-
-    return call
+def sample_py(command_line, tmp_path):
+    return command_line(sample, tmp_path)
 
 
 def test_command_line_takes_the_newest_run_and_repeats_itself(run, sample_py):
