@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 import stats
 from controls import CUT, OTHER, SHUFFLED, SPOILED, TRUE
-from files import write_table, write_whole
+from files import read_table, write_table, write_whole
 from judge import INSTRUCTIONS, SCORES, Story
 
 ASPECTS = (*SCORES, *INSTRUCTIONS, "age")
@@ -259,6 +259,13 @@ LONGEST_NAME = 48  # characters, in the picture
 def write_csv(path: Path, findings: Sequence[Finding]) -> None:
     """One finding a line; what is not known is empty."""
     write_table(path, list(map(asdict, findings)), [field.name for field in fields(Finding)])
+
+
+def read_csv(path: Path) -> list[Finding]:
+    """What write_csv wrote."""
+    parse = {float: lambda text: float(text or "nan"), int: int, str: str}
+    columns = fields(Finding)
+    return [Finding(*(parse[c.type](row[c.name]) for c in columns)) for row in read_table(path)]
 
 
 def plot(path: Path, findings: Sequence[Finding], models: Sequence[str], judges: Sequence[str]) -> None:

@@ -21,6 +21,7 @@ import rouge
 import sample
 import scoreboard
 import train
+from found import read_attention
 from prepare import prepare
 from sample import load_run, write_rows
 from scoreboard import Finding
@@ -73,7 +74,7 @@ def made(tmp_path_factory):
             call(sample, "--model", f"out/{name}", "--eval", 6, "--n", 2, "--max_new_tokens", 12)
         call(grade, "out/", "--no-judge")
         scoreboard.write_csv(
-            directory / "out" / "grades.csv", report.read_findings(directory / "out" / "grades.csv") + JUDGED
+            directory / "out" / "grades.csv", scoreboard.read_csv(directory / "out" / "grades.csv") + JUDGED
         )
         call(probe, "out/", "--max_new_tokens", 4)
         call(rouge, "out/a", "out/b")
@@ -143,7 +144,7 @@ def test_figures_are_those_of_the_runs(out):
     drawn = [[point[0], point[2]] for point in curves["lines"][0]["train_loss"]]
     assert drawn == [[int(line["tokens"]), float(line["train_loss"])] for line in log_of(out / "a")]
 
-    attention, tokens = report.read_attention(out / "a" / "interpret" / "attention.npz")
+    attention, tokens = read_attention(out / "a" / "interpret" / "attention.npz")
     (maps,) = parts_of(data, "Heads", "attention")
     T = len(maps["tokens"])
     levels = np.frombuffer(base64.b64decode(maps["levels"]), np.uint8).reshape(2, 2, T, T)
@@ -188,7 +189,7 @@ def test_histograms_hold_every_text(out):
 
 def test_findings_come_back_as_they_were(tmp_path):
     scoreboard.write_csv(tmp_path / "grades.csv", JUDGED)
-    for back, finding in zip(report.read_findings(tmp_path / "grades.csv"), JUDGED, strict=True):
+    for back, finding in zip(scoreboard.read_csv(tmp_path / "grades.csv"), JUDGED, strict=True):
         for ours, theirs in zip(vars(back).values(), vars(finding).values(), strict=True):
             assert ours == theirs or math.isnan(ours) and math.isnan(theirs)
 
