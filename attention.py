@@ -1,27 +1,33 @@
 """
 Causal attention as GPT-Neo has it: with a window, and without 1/sqrt(d).
 
-On a GPU this is PyTorch's. On a CPU, PyTorch's kernel is slow at the 16 narrow heads that the published models have,
-so cpp/attention.cpp serves where there is a C++ compiler.
+On a GPU this is PyTorch's. On a CPU, PyTorch's is slow at the 16 narrow heads that the published models have, so
+cpp/attention.cpp serves where there is a C++ compiler and it is the faster one, as measured.
 """
 
 import ctypes
+import functools
 
 import torch
 import torch.nn.functional as F
 
+import machine
 import native
-
-HEAD_WIDTHS = (4, 8, 16, 32, 64)  # that attention.cpp is compiled for
 
 
 def causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, dropout: float = 0.0):
     """Each query meets the last `window` keys, its own included. All (B, T, H, D)."""
-    T, D = q.shape[1], q.shape[3]
+    T, H, D = q.shape[1:]
     on_cpu = q.device.type == "cpu" and q.dtype in (torch.float32, torch.bfloat16)
     alike = q.stride() == k.stride() == v.stride() and q.stride(3) == 1 and q.dtype == k.dtype == v.dtype
-    if on_cpu and alike and D in HEAD_WIDTHS and not dropout and have_kernels():
+    if on_cpu and alike and not dropout and implementation(T, H, D, window, q.dtype) == "kernel":
         return torch.ops.nanostories.narrow_attention(q, k, v, min(window, T))[0]
+    return pytorch_attention(q, k, v, window, dropout)
+
+
+def pytorch_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, dropout: float = 0.0):
+    """causal_attention by PyTorch's own kernels."""
+    T = q.size(1)
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # (B, T, H, D) -> (B, H, T, D)
     if T <= window:
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0, dropout_p=dropout)
@@ -31,9 +37,42 @@ def causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: 
     return y.transpose(1, 2)
 
 
-@torch.compiler.assume_constant_result  # torch.compile must not look into the building of it
-def have_kernels() -> bool:
-    return native.library("attention") is not None
+# ---- Which of the two ----
+
+
+@torch.compiler.assume_constant_result  # torch.compile must not look into the building and measuring of it
+def implementation(T: int, H: int, D: int, window: int, dtype: torch.dtype) -> str:
+    """"kernel" or "pytorch", on the CPU: whichever is faster forward and backward, at the next power of two of T."""
+    rounded = max(64, 1 << (T - 1).bit_length())
+    return measured_implementation(rounded, H, D, min(window, rounded), dtype)
+
+
+@functools.cache
+@torch.inference_mode(False)  # a measurement may be wanted where no gradients are
+@torch.enable_grad()
+def measured_implementation(T: int, H: int, D: int, window: int, dtype: torch.dtype) -> str:
+    if kernels(D) is None:
+        return "pytorch"
+    generator = torch.Generator().manual_seed(0)
+    qkv = torch.randn(2, T, 3, H, D, generator=generator).to(dtype).requires_grad_()
+
+    def run(attention):
+        attention(*qkv.unbind(2)).sum().backward()
+
+    contestants = dict(
+        kernel=lambda: run(lambda q, k, v: torch.ops.nanostories.narrow_attention(q, k, v, window)[0]),
+        pytorch=lambda: run(lambda q, k, v: pytorch_attention(q, k, v, window)),
+    )
+    built = kernels(D)._name  # another kernel is another question
+    return machine.fastest(f"attention, {T} x {H} x {D}, window {window}, {dtype}, {built}", contestants)
+
+
+def kernels(D: int) -> ctypes.CDLL | None:
+    """attention.cpp for heads that are D wide."""
+    return native.library("attention", HEAD_WIDTH=D)
+
+
+# ---- The kernel as an operator of PyTorch ----
 
 
 def call(name: str, tensors: list[torch.Tensor], shape: tuple[int, ...], strided: list[torch.Tensor]):
@@ -41,9 +80,7 @@ def call(name: str, tensors: list[torch.Tensor], shape: tuple[int, ...], strided
     pointers = [native.pointer(x) for x in tensors]
     strides = [Strides(x.stride(0), x.stride(1), x.stride(2)) for x in strided]
     dtype = str(tensors[0].dtype).removeprefix("torch.")
-    D = tensors[0].size(3)
-    if getattr(native.library("attention"), f"{name}_{dtype}")(ctypes.c_long(D), *pointers, Shape(*shape), *strides):
-        raise ValueError(f"attention.cpp is not compiled for heads of {D}, only for {HEAD_WIDTHS}")
+    getattr(kernels(tensors[0].size(3)), f"{name}_{dtype}")(*pointers, Shape(*shape), *strides)
 
 
 class Shape(ctypes.Structure):

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import torch
 
+import machine
+
 ROOT = Path(__file__).parent
 NAMES = ("sample", "train", "compressor", "loss", "grade", "rouge", "interpret")
 
@@ -28,8 +30,7 @@ def hardware() -> str:
         return torch.cuda.get_device_name()
     info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     names = [line.split(": ")[1] for line in info.splitlines() if line.startswith("model name")]
-    units = [flag for flag in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if f" {flag} " in info.replace("\n", " ")]
-    return f"{os.cpu_count()} cores, {names[0] if names else platform.processor()} ({' '.join(units)})"
+    return f"{os.cpu_count()} cores, {names[0] if names else platform.processor()}, as {machine.isa()}"
 
 
 def versions() -> dict[str, str]:
@@ -42,7 +43,7 @@ def main():
     description = "\n\n".join(map(str.strip, texts))  # without importing them
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=NAMES)
-    parser.add_argument("--rounds", type=int, default=5, help="how often each contestant has its turn")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each contestant has its turn")
     parser.add_argument("--save", action="store_true", help="append the result to bench/results.jsonl")
     args = parser.parse_args()
     ratios, figures = import_module(f"benches.{args.name}").bench(args.rounds)

@@ -53,6 +53,7 @@ class TrainConfig:
     grad_accum_steps: int = 16
     max_steps: int = 10_000
     max_minutes: float = 0.0  # of training, compiling and validation aside; if above 0, the schedule follows the clock
+    min_steps: int = 0  # that are taken even if max_minutes is over before: what a slow machine needs for a good model
     # optimizer
     recipe: str = "paper"  # as published; or fast: other defaults for the rest of these, and align_stories
     optimizer: str = "adamw"  # adamw, or muon: Muon for the matrices of the blocks, AdamW for all else
@@ -82,7 +83,7 @@ class TrainConfig:
         for name in "block_size batch_size grad_accum_steps max_steps log_interval eval_interval".split():
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
-        nonnegative = "seed copy_init learning_rate embedding_lr_factor warmup_steps max_minutes weight_decay grad_clip"
+        nonnegative = "seed copy_init learning_rate embedding_lr_factor warmup_steps min_steps max_minutes weight_decay grad_clip"
         nonnegative += " contrast_alpha contrast_margin"
         for name in nonnegative.split():
             if getattr(self, name) < 0:

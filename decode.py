@@ -19,6 +19,7 @@ import ctypes
 import torch
 import torch.nn.functional as F
 
+import machine
 import native
 from compressor import Compressor
 from model import GPTNeo
@@ -28,15 +29,33 @@ CHUNK = 64  # tokens of a prompt that NativeDecoder reads at once
 
 
 def make_decoder(model: GPTNeo, n_slots: int, context: int, exact: bool):
-    """`exact` computes in float32. Else in bfloat16 where the machine is faster with it: see the README for what of the
-    distribution that costs."""
+    """`exact` computes in float32. Else in bfloat16 where this machine is faster with it, as measured: see the README for
+    what of the distribution that costs."""
     device = model.wte.weight.device.type
     if isinstance(model, Compressor):
         return RereadingDecoder(model, n_slots)
     if device == "cpu" and native.library("decode"):
-        return NativeDecoder(model, n_slots, context, torch.float32 if exact else torch.bfloat16)
+        return NativeDecoder(model, n_slots, context, torch.float32 if exact else faster_dtype(model))
     fast = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return TorchDecoder(model, n_slots, context, torch.bfloat16 if fast and not exact else torch.float32)
+
+
+def faster_dtype(model: GPTNeo) -> torch.dtype:
+    """Which of float32 and bfloat16 NativeDecoder steps faster with: weights and cache are half as large in the latter,
+    but not every processor multiplies it. Always measured with as many stories, so that `n_slots` never changes a text.
+    """
+    n_slots, length, decoders = 8, 64, {}
+
+    def step(dtype: torch.dtype):
+        if dtype not in decoders:  # only if it is not known already
+            decoders[dtype] = NativeDecoder(model, n_slots, 2 * length, dtype)
+        decoders[dtype].lengths = [length] * (n_slots + 1)
+        decoders[dtype].step(list(range(n_slots)), [0] * n_slots)
+
+    contestants = dict(float32=lambda: step(torch.float32), bfloat16=lambda: step(torch.bfloat16))
+    config = model.config
+    shape = f"{config.n_layer} layers, {config.n_head} heads, {config.n_embd} wide, {config.vocab_size} ids"
+    return getattr(torch, machine.fastest(f"decoding, {shape}, {native.library('decode')._name}", contestants))
 
 
 class TorchDecoder:
@@ -156,6 +175,7 @@ class NativeDecoder:
     def __init__(self, model: GPTNeo, n_slots: int, context: int, dtype: torch.dtype):
         config = model.config
         self.dtype, self.vocab_size = dtype, config.vocab_size
+        self.lanes = ctypes.c_int.in_dll(native.library("decode"), "n_lanes").value  # widths are multiples of it
         self.lengths = [0] * (n_slots + 1)
         self.kept: list[torch.Tensor] = []  # what C++ has pointers to
         self.k, self.v = [], []
@@ -163,7 +183,7 @@ class NativeDecoder:
         for i, block in enumerate(model.blocks):
             # So much that a chunk of a prompt never overwrites what its own first token still sees.
             positions = min(config.window(i) + CHUNK - 1, context)
-            shape = (n_slots + 1, config.n_head, -(-positions // 16), config.n_embd // config.n_head, 16)
+            shape = (n_slots + 1, config.n_head, -(-positions // self.lanes), config.n_embd // config.n_head, self.lanes)
             for cache in (self.k, self.v):
                 cache.append(torch.zeros(shape, dtype=dtype))
             layers.append(
@@ -181,29 +201,37 @@ class NativeDecoder:
             config.n_layer,
             config.n_head,
             config.n_embd,
-            *(self.keep(padded(embedding.weight, 1)) for embedding in (model.wte, model.wpe)),
+            *(self.keep(self.padded(embedding.weight, 1)) for embedding in (model.wte, model.wpe)),
             self.layers,
             self.norm(model.ln_f),
             self.linear(model.head),
         )
-        self.work = torch.empty(9 * max(n_slots, CHUNK) * padded(model.wte.weight[:1], 1).numel())
+        self.work = torch.empty(9 * max(n_slots, CHUNK) * self.padded(model.wte.weight[:1], 1).numel())
         self.logits = torch.empty(n_slots, self.model.head.n_out)
 
     def keep(self, x: torch.Tensor) -> ctypes.c_void_p:
         self.kept.append(x)
         return native.pointer(x)
 
+    def padded(self, x: torch.Tensor, dim: int) -> torch.Tensor:
+        """A float32 copy with zeros up to the next multiple of the lanes."""
+        shape = list(x.shape)
+        shape[dim] = -(-shape[dim] // self.lanes) * self.lanes
+        result = x.new_zeros(shape, dtype=torch.float32)
+        result.narrow(dim, 0, x.size(dim)).copy_(x)
+        return result.detach()
+
     def norm(self, norm: torch.nn.LayerNorm) -> "Norm":
-        return Norm(*(self.keep(padded(x, 0)) for x in (norm.weight, norm.bias)))
+        return Norm(*(self.keep(self.padded(x, 0)) for x in (norm.weight, norm.bias)))
 
     def linear(self, linear: torch.nn.Linear, scale_q: float = 1.0) -> "Linear":
-        weight = padded(padded(linear.weight, 0), 1)
-        bias = torch.zeros(len(weight)) if linear.bias is None else padded(linear.bias, 0)
+        weight = self.padded(self.padded(linear.weight, 0), 1)
+        bias = torch.zeros(len(weight)) if linear.bias is None else self.padded(linear.bias, 0)
         for x in (weight, bias):
             x[: linear.in_features] *= scale_q
         n_out, n_in = weight.shape
         group = 4 // self.dtype.itemsize
-        weight = weight.to(self.dtype).view(n_out // 16, 16, n_in // group, group).transpose(1, 2).contiguous()
+        weight = weight.to(self.dtype).view(-1, self.lanes, n_in // group, group).transpose(1, 2).contiguous()
         return Linear(self.keep(weight), self.keep(bias), n_in, n_out)
 
     def read(self, slot: int, prompt: list[int]) -> torch.Tensor:
@@ -216,7 +244,7 @@ class NativeDecoder:
         return logits[0, : self.vocab_size]
 
     def copy(self, source: int, target: int):
-        blocks = -(-self.lengths[source] // 16)
+        blocks = -(-self.lengths[source] // self.lanes)
         for x in self.k + self.v:
             x[target, :, :blocks] = x[source, :, :blocks]
         self.lengths[target] = self.lengths[source]
@@ -242,15 +270,6 @@ class NativeDecoder:
             ctypes.c_long(len(logits)),
             native.pointer(self.work),
         )
-
-
-def padded(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """A float32 copy with zeros up to the next multiple of 16."""
-    shape = list(x.shape)
-    shape[dim] = -(-shape[dim] // 16) * 16
-    result = x.new_zeros(shape, dtype=torch.float32)
-    result.narrow(dim, 0, x.size(dim)).copy_(x)
-    return result.detach()
 
 
 class Linear(ctypes.Structure):

@@ -189,7 +189,7 @@ def plan(experiment: str, scale: Scale, n_seeds: int, common: dict, meta: dict) 
 
 # ---- Running it ----
 
-MAY_DIFFER = RESUME_MAY_CHANGE - {"max_steps", "max_minutes"}
+MAY_DIFFER = RESUME_MAY_CHANGE - {"max_steps", "min_steps", "max_minutes"}
 
 
 def is_finished(run: Run, data_sha256: str) -> bool:

@@ -6,9 +6,11 @@ same size. Here they are made for CHUNK tokens at a time, become their own gradi
 """
 
 import ctypes
+import functools
 
 import torch
 
+import machine
 import native
 
 CHUNK = 1024  # tokens
@@ -47,12 +49,20 @@ def chunked_loss(
 
 def cross_entropy_(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """(N, V), (N,) -> losses (N,); the logits become the gradient of each."""
-    if logits.device.type == "cpu" and logits.dtype in (torch.float32, torch.bfloat16) and native.library("loss"):
-        losses = torch.empty(len(logits))
-        function = getattr(native.library("loss"), f"cross_entropy_{str(logits.dtype).removeprefix('torch.')}")
-        tensors = [native.pointer(tensor) for tensor in (logits, targets.contiguous(), losses)]
-        function(*tensors, *(ctypes.c_long(size) for size in logits.shape))
-        return losses
+    if logits.device.type == "cpu" and implementation(logits.size(1), logits.dtype) == "kernel":
+        return kernel_cross_entropy_(logits, targets)
+    return pytorch_cross_entropy_(logits, targets)
+
+
+def kernel_cross_entropy_(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    losses = torch.empty(len(logits))
+    function = getattr(native.library("loss"), f"cross_entropy_{str(logits.dtype).removeprefix('torch.')}")
+    tensors = [native.pointer(tensor) for tensor in (logits, targets.contiguous(), losses)]
+    function(*tensors, *(ctypes.c_long(size) for size in logits.shape))
+    return losses
+
+
+def pytorch_cross_entropy_(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     counted, rows = targets >= 0, torch.arange(len(targets), device=targets.device)
     log_probabilities = torch.log_softmax(logits.float(), -1)
     losses = torch.where(counted, -log_probabilities[rows, targets.clamp(min=0)], 0.0)
@@ -60,6 +70,18 @@ def cross_entropy_(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     gradient[rows, targets.clamp(min=0)] -= 1
     logits.copy_(gradient * counted[:, None])
     return losses
+
+
+@functools.cache
+def implementation(V: int, dtype: torch.dtype) -> str:
+    """"kernel" or "pytorch", on the CPU: whichever is faster."""
+    if dtype not in (torch.float32, torch.bfloat16) or native.library("loss") is None:
+        return "pytorch"
+    logits = torch.randn(128, V, generator=torch.Generator().manual_seed(0)).to(dtype)
+    targets = torch.zeros(len(logits), dtype=torch.long)
+    question = f"cross-entropy, {V} ids, {dtype}, {native.library('loss')._name}"
+    contestants = dict(kernel=kernel_cross_entropy_, pytorch=pytorch_cross_entropy_)
+    return machine.fastest(question, {name: lambda f=f: f(logits, targets) for name, f in contestants.items()})
 
 
 @chunked_loss.register_fake

@@ -1,5 +1,5 @@
 """
-C++ where PyTorch is slow: a file of cpp/ becomes a library on first use (a few seconds, then kept in a cache).
+C++ where PyTorch is slow: a file of cpp/ becomes a library on first use (a second or two, then kept in a cache).
 
 Whoever calls it has another way: on a machine without a C++ compiler everything works, only slower.
 """
@@ -17,44 +17,43 @@ from pathlib import Path
 import numpy as np
 import torch
 
+import machine
+
 SOURCES = Path(__file__).parent / "cpp"
 
 
 @functools.cache
-def library(name: str) -> ctypes.CDLL | None:
-    """cpp/<name>.cpp, compiled for this machine; None where that is not possible."""
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
-    if platform.system() != "Linux" or compiler is None:
+def library(name: str, **constants: int) -> ctypes.CDLL | None:
+    """cpp/<name>.cpp, compiled for this machine with these constants; None where that is not possible."""
+    mac = platform.system() == "Darwin"
+    compiler = shutil.which(os.environ.get("CXX", "clang++" if mac else "g++"))
+    if platform.system() not in ("Linux", "Darwin") or compiler is None:
         return None
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "nanostories"
+    flags = [*machine.compiler_flags(), *(f"-D{key}={value}" for key, value in constants.items())]
     try:
-        return ctypes.CDLL(str(build(compiler, SOURCES / f"{name}.cpp", cache)))
+        return ctypes.CDLL(str(build(compiler, SOURCES / f"{name}.cpp", flags, machine.cache_directory())))
     except (OSError, subprocess.CalledProcessError):  # no place to keep it, or a compiler that cannot
         return None
 
 
-def build(compiler: str, source: Path, cache: Path) -> Path:
+def build(compiler: str, source: Path, flags: list[str], cache: Path) -> Path:
     """Compile `source` to a library in `cache`, once for each version of it, of the compiler and of the processor."""
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
     text = "".join(path.read_text(encoding="utf-8") for path in [source, *sorted(source.parent.glob("*.h"))])
-    key = hashlib.sha256((text + version + cpu_flags()).encode()).hexdigest()[:16]
+    key = hashlib.sha256(repr((text, version, flags, machine.cpu_flags())).encode()).hexdigest()[:16]
     built = cache / f"{source.stem}-{key}.so"
     if not built.exists():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as directory:
             compiled, linked = Path(directory, "compiled.o"), Path(directory, "linked.so")
-            flags = ["-O3", "-march=native", "-std=c++17", "-fPIC", "-fopenmp"]
+            mac = platform.system() == "Darwin"
+            flags = ["-O3", *flags, "-std=c++17", "-fPIC", *(["-Xclang"] if mac else []), "-fopenmp"]
             subprocess.run([compiler, *flags, "-c", source, "-o", compiled], capture_output=True, check=True)
             # Linked without OpenMP: its threads shall be those that PyTorch has loaded, not a second team beside them.
-            subprocess.run([compiler, "-shared", compiled, "-o", linked], capture_output=True, check=True)
+            unresolved = ["-undefined", "dynamic_lookup"] if mac else []
+            subprocess.run([compiler, "-shared", *unresolved, compiled, "-o", linked], capture_output=True, check=True)
             linked.replace(built)
     return built
-
-
-def cpu_flags() -> str:
-    """What -march=native depends on: a cache in a home directory may be shared by different machines."""
-    info = Path("/proc/cpuinfo")
-    return next((line for line in info.read_text().splitlines() if line.startswith(("flags", "Features"))), "")
 
 
 def keep_freed_memory():

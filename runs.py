@@ -121,7 +121,8 @@ PREVIOUS, REFUSED = "ckpt-previous.pt", "ckpt-refused.pt"
 
 # What may change when a run goes on; everything else would make it another run.
 RESUME_MAY_CHANGE = {
-    "recipe", "out_dir", "data_dir", "max_steps", "max_minutes", "log_interval", "eval_interval", "device", "compile",
+    "recipe", "out_dir", "data_dir", "max_steps", "min_steps", "max_minutes", "log_interval", "eval_interval", "device",
+    "compile",
 }  # fmt: skip
 
 

@@ -21,7 +21,6 @@ import os
 import shutil
 import signal
 import sys
-import sysconfig
 import time
 from pathlib import Path
 
@@ -29,12 +28,14 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+import attention
 import headers
+import machine
 import native
-from attention import have_kernels
 from compressor import MODELS
 from config import ConfigError, TrainConfig, parse_command_line
 from contrastive import Contrastive
+from loss import implementation as loss_implementation
 from model import CHECKPOINT_FORMAT, GPTNeo, GPTNeoConfig
 from muon import Muon
 from prepare import BUILTIN, DataError, load_meta, load_tokens, prepare_builtin
@@ -182,9 +183,7 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.get_device_capability(device)[0] >= 8 else torch.float16
     if device.type == "cpu":
-        capabilities = torch.cpu.get_capabilities()
-        if capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"):
-            return torch.bfloat16
+        return machine.fast_dtype()
     return torch.float32
 
 
@@ -194,12 +193,30 @@ def why_not_compile(device: torch.device) -> str | None:
         return "torch.compile is not ready for mps"
     if device.type == "cuda" and importlib.util.find_spec("triton") is None:
         return "the package triton is not installed"
-    compiler = os.environ.get("CXX", {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++"))
-    if not shutil.which(compiler):
-        return f"no C++ compiler ({compiler}) found"
-    if not Path(sysconfig.get_path("include"), "Python.h").exists():
-        return "Python's C headers are not installed (python3-dev)"
+    if device.type == "cpu":
+        compiler = os.environ.get("CXX", {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++"))
+        if not shutil.which(compiler):
+            return f"no C++ compiler ({compiler}) found"
+        try:  # it must have OpenMP, as Apple's has not, and Python's headers
+            torch.compile(lambda x: x.sin() + 1)(torch.zeros(64, 64))
+        except RuntimeError as error:
+            lines = str(error.__cause__ or error).strip().splitlines()
+            return next((line for line in lines if "error" in line), lines[0])
     return None
+
+
+def kernels_line(device: torch.device, dtype: torch.dtype, config: GPTNeoConfig) -> str:
+    """What a CPU computes attention and the loss with: cpp/, or PyTorch where that is faster, as measured here."""
+    if device.type != "cpu":
+        return ""
+    if attention.kernels(config.n_embd // config.n_head) is None:
+        return "attention and loss: PyTorch (cpp/ needs Linux or macOS, and a C++ compiler); "
+    width = config.n_embd // config.n_head
+    windows = sorted({config.window(layer) for layer in range(config.n_layer)})
+    kinds = [attention.implementation(config.block_size, config.n_head, width, window, dtype) for window in windows]
+    kinds = dict(attention=kinds, loss=[loss_implementation(config.vocab_size, dtype)])
+    names = dict(kernel="cpp/", pytorch="PyTorch")
+    return "".join(f"{part}: {' and '.join(names[kind] for kind in kinds)}; " for part, kinds in kinds.items())
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
@@ -325,12 +342,15 @@ def train_on(
     run = Path(config.out_dir) / config.name
     n_micro_batches, micro_batch_size = ranks.share(config)
     checkpoint, resumed_from = ranks.from_first(load_resumable(run, config) if resume and ranks.first else (None, None))
-    dtype = choose_dtype(config.dtype, device)
     if device.type == "cpu":
         native.keep_freed_memory()
-    with ranks.first_goes_ahead():  # it may have to make the data
+    with ranks.first_goes_ahead():  # it may have to make the data, and to measure what is fast here
         meta, train_tokens, val_tokens = load_data(config)
-    tokenizer = Tokenizer(meta["gpt2_ids"])
+        tokenizer = Tokenizer(meta["gpt2_ids"])
+        model_config = GPTNeoConfig(vocab_size=tokenizer.vocab_size, **config.model_shape())
+        dtype = choose_dtype(config.dtype, device)
+        kernels = kernels_line(device, dtype, model_config)
+    dtype = ranks.from_first(dtype)
     data_sha256 = meta["splits"]["train"]["sha256"]
     train_counted = headers.story_tokens(train_tokens, tokenizer) if config.loss_on == "story" else None
     # Of validation stories under headers the stories alone, whatever loss_on is: so runs can be compared.
@@ -353,7 +373,6 @@ def train_on(
     row_step = ranks.from_first(log.last_step if log else None)  # where the last row of the log stands
 
     torch.manual_seed(config.seed)
-    model_config = GPTNeoConfig(vocab_size=tokenizer.vocab_size, **config.model_shape())
     model = MODELS[config.model](model_config)
     if config.copy_init:
         model.init_copying(config.copy_init)
@@ -383,9 +402,9 @@ def train_on(
             f"{run}: {model.num_params():,} parameters, {len(train_tokens):,} training tokens of {config.data}, "
             f"{tokens_per_step:,} tokens a step\n"
             + (f"{ranks.size} processes, " if ranks.size > 1 else "")
-            + f"{device.type}, {str(dtype).removeprefix('torch.')}, "
-            + (f"not compiled: {obstacle}" if obstacle else "compiling at the first step (up to a minute)")
-            + ("" if device.type != "cpu" or have_kernels() else "; without cpp/, which needs Linux and g++"),
+            + (f"cpu ({machine.isa()})" if device.type == "cpu" else device.type)
+            + f", {str(dtype).removeprefix('torch.')}; {kernels}"
+            + (f"not compiled: {obstacle}" if obstacle else "compiling at the first step (up to a minute)"),
             flush=True,
         )
 
@@ -426,6 +445,8 @@ def train_on(
 
     def progress() -> float:
         by_clock = seconds / (60 * config.max_minutes) if config.max_minutes else 0.0
+        if config.min_steps:
+            by_clock = min(by_clock, step / config.min_steps)
         return min(1.0, max(step / config.max_steps, by_clock))
 
     stop, stopping = StopSignal(ranks), False
@@ -433,7 +454,7 @@ def train_on(
     layout = "{percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}{postfix}"
     hidden = None if ranks.first else True  # None: no bar where there is no terminal
     bar = tqdm(total=1.0, initial=progress(), bar_format=layout, disable=hidden)
-    first_step, logged_step, logged_seconds = step, step, seconds
+    first_step, logged_step, logged_seconds, first_row = step, step, seconds, ranks.first
     model.train()
     clock = time.perf_counter()
     while progress() < 1 and not stopping:
@@ -482,6 +503,10 @@ def train_on(
                 flops_per_s = tokens_per_s * model.flops_per_token(config.block_size)
                 peak = max(peak, flops_per_s)  # it may have been measured while the machine was busy
                 row |= dict(tokens_per_s=f"{tokens_per_s:.0f}", mfu=f"{flops_per_s / peak:.4f}")
+                if config.max_minutes and first_row:
+                    minutes = max(config.max_minutes, config.min_steps * tokens_per_step / tokens_per_s / 60)
+                    bar.write(f"{tokens_per_s:,.0f} tokens/s: training will take {minutes:.1f} minutes on this machine")
+                    first_row = False
                 bar.set_postfix_str(f" step {step}, loss {train_loss:.3f}, {tokens_per_s:,.0f} tok/s")
             if evaluating:
                 result = evaluate(model, val_stream, val_windows, tokenizer, autocast, ranks)

@@ -16,7 +16,14 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+import machine
+
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def fast_dtype() -> torch.dtype:
+    """What a contestant multiplies in when it may choose: bfloat16, or float32 where the former is only emulated."""
+    return torch.bfloat16 if DEVICE == "cuda" else machine.fast_dtype()
 
 
 def medians(results: list[dict[str, float]]) -> dict[str, float]:

@@ -1,9 +1,11 @@
 """
-The model that the benches measure: random weights, the same for us and for transformers.
+The models that the benches measure, all of one shape with random weights: ours, transformers' and one in nanoGPT's style.
 """
 
 import numpy as np
 import torch
+import torch.nn as nn
+import torch.nn.functional as F
 
 from benches.measure import DEVICE
 from model import GPTNeo, GPTNeoConfig
@@ -25,6 +27,46 @@ def their_model(directory: str, dtype: torch.dtype = torch.float32):
     from transformers import AutoModelForCausalLM  # a peer, not a dependency
 
     return AutoModelForCausalLM.from_pretrained(directory, dtype=dtype).eval().to(DEVICE)
+
+
+class PlainGPT(nn.Module):
+    """A GPT as nanoGPT writes it: PyTorch's own parts, a bias everywhere, all logits at once, no cache."""
+
+    def __init__(self, vocab_size: int, block_size: int, n_layer: int, n_head: int, n_embd: int):
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(vocab_size, n_embd), nn.Embedding(block_size, n_embd)
+        self.blocks = nn.ModuleList(PlainBlock(n_head, n_embd) for _ in range(n_layer))
+        self.ln_f = nn.LayerNorm(n_embd)
+        self.head = nn.Linear(n_embd, vocab_size, bias=False)
+        self.head.weight = self.wte.weight
+        for p in self.parameters():
+            if p.dim() == 2:
+                nn.init.normal_(p, std=0.02)
+
+    def forward(self, tokens: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
+        """The loss; without targets the logits (B, vocab_size) of what follows the last token."""
+        x = self.wte(tokens) + self.wpe(torch.arange(tokens.size(1), device=tokens.device))
+        for block in self.blocks:
+            x = block(x)
+        x = self.ln_f(x)
+        if targets is None:
+            return self.head(x[:, -1])
+        return F.cross_entropy(self.head(x).flatten(0, 1), targets.flatten())
+
+
+class PlainBlock(nn.Module):
+    def __init__(self, n_head: int, n_embd: int):
+        super().__init__()
+        self.n_head = n_head
+        self.ln_1, self.ln_2 = nn.LayerNorm(n_embd), nn.LayerNorm(n_embd)
+        self.qkv, self.attention_out = nn.Linear(n_embd, 3 * n_embd), nn.Linear(n_embd, n_embd)
+        self.mlp_in, self.mlp_out = nn.Linear(n_embd, 4 * n_embd), nn.Linear(4 * n_embd, n_embd)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (y.unflatten(2, (self.n_head, -1)).transpose(1, 2) for y in self.qkv(self.ln_1(x)).chunk(3, dim=2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B, H, T, D)
+        x = x + self.attention_out(y.transpose(1, 2).flatten(2))
+        return x + self.mlp_out(F.gelu(self.mlp_in(self.ln_2(x))))
 
 
 def random_tokens(n: int, length: int) -> torch.Tensor:

@@ -1,20 +1,23 @@
 """
-generate() beside transformers.generate, in float32 and bfloat16: tokens a second, 1 and 64 prompts at a time; memory.
+generate() beside transformers.generate and beside a plain GPT without a cache, as nanoGPT samples: tokens a second, 1, 16
+and 64 prompts at a time; memory. Types that this processor only emulates are left out.
 
 $ python bench.py sample           # needs transformers: pip install -r requirements-dev.txt
 """
 
+import sys
 import tempfile
 from functools import partial
 
 import torch
 
-from benches.measure import alone, alternating_medians, peak_mib
-from benches.models import export_random_model, our_model, random_tokens, their_model
-from generate import generate
+from benches.measure import alone, alternating_medians, fast_dtype, peak_mib, seconds_of
+from benches.models import DEVICE, SHAPE, PlainGPT, export_random_model, our_model, random_tokens, their_model
+from generate import draw, generate
 from model import GPTNeo
 
 PROMPT_TOKENS, NEW_TOKENS, TOP_K = 40, 200, 50
+PLAIN_NEW_TOKENS = 10  # of the plain GPT, in the middle of such a text: without a cache all of it would take minutes
 
 
 def we_generate(model: GPTNeo, prompts: torch.Tensor, batch_size: int, **settings):
@@ -28,6 +31,13 @@ def they_generate(model, prompts: torch.Tensor):
     settings = dict(do_sample=True, top_k=TOP_K, max_new_tokens=NEW_TOKENS, eos_token_id=None, pad_token_id=0)
     texts = model.generate(prompts, attention_mask=torch.ones_like(prompts), **settings)
     assert texts.shape == (len(prompts), prompts.size(1) + NEW_TOKENS)
+
+
+@torch.inference_mode()
+def plain_generates(model: PlainGPT, texts: torch.Tensor):
+    for _ in range(PLAIN_NEW_TOKENS):
+        tokens = draw(model(texts), torch.rand(len(texts), device=texts.device), 1.0, TOP_K, None)
+        texts = torch.cat([texts, tokens[:, None]], dim=1)
 
 
 def memory_of_ours(directory: str) -> float:
@@ -44,24 +54,30 @@ def bench(rounds: int) -> tuple[dict, dict]:
     ratios, figures = {}, {}
     with tempfile.TemporaryDirectory() as directory:
         export_random_model(directory)
-        ours, theirs = our_model(directory), their_model(directory)
-        theirs_bfloat16 = their_model(directory, torch.bfloat16)
-        for batch_size in (1, 64):
+        ours, plain = our_model(directory), PlainGPT(**SHAPE).to(DEVICE).eval()
+        theirs = {"float32": their_model(directory)}
+        if fast_dtype() == torch.bfloat16:
+            theirs["bfloat16"] = their_model(directory, torch.bfloat16)
+        else:
+            print("transformers in bfloat16 is left out: this processor only emulates it", file=sys.stderr)
+        for batch_size in (1, 16, 64):
             prompts = random_tokens(batch_size, PROMPT_TOKENS)
+            halfway = random_tokens(batch_size, PROMPT_TOKENS + NEW_TOKENS // 2).to(DEVICE)
             contestants = {
                 "ours": partial(we_generate, ours, prompts, batch_size, top_k=TOP_K),
                 "ours, greedy (float32)": partial(we_generate, ours, prompts, batch_size, temperature=0),
-                "transformers, float32": partial(they_generate, theirs, prompts),
-                "transformers, bfloat16": partial(they_generate, theirs_bfloat16, prompts),
-            }
+                "nanoGPT-style, float32": partial(plain_generates, plain, halfway),
+            } | {f"transformers, {name}": partial(they_generate, model, prompts) for name, model in theirs.items()}
             seconds = alternating_medians(contestants, rounds)
-            best_peer = min(seconds["transformers, float32"], seconds["transformers, bfloat16"])
+            seconds["nanoGPT-style, float32"] *= NEW_TOKENS / PLAIN_NEW_TOKENS
+            best_peer = min(value for name, value in seconds.items() if name.startswith("transformers"))
             ratios[f"batch{batch_size}"] = best_peer / seconds["ours"]
+            ratios[f"nanogpt_batch{batch_size}"] = seconds["nanoGPT-style, float32"] / seconds["ours"]
             for name, value in seconds.items():
                 figures[f"{name}, batch {batch_size}, tokens/s"] = batch_size * NEW_TOKENS / value
         fifty = random_tokens(50, 100).repeat_interleave(10, dim=0)
-        seconds = alternating_medians({"500": lambda: we_generate(ours, fifty, 64)}, rounds=1)
-        figures["ours, 50 prompts of 100 tokens x 10 completions of 200, no top-k, seconds"] = seconds["500"]
+        label = "ours, 50 prompts of 100 tokens x 10 completions of 200, no top-k, seconds"
+        figures[label] = seconds_of(lambda: we_generate(ours, fifty, 64))
         figures["ours, batch 64, peak MiB"] = alone(memory_of_ours, directory)
         figures["transformers, float32, batch 64, peak MiB"] = alone(memory_of_theirs, directory)
     return ratios, figures

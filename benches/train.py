@@ -1,10 +1,12 @@
 """
-A step of training beside transformers' GPTNeo, eager and compiled: the same weights, batches of 16 x 512 tokens, bf16
-autocast unless said otherwise; each in a process of its own.
+A step of training, 8 x 512 tokens, beside a plain GPT as nanoGPT writes it and transformers' GPTNeo, eager and compiled,
+and beside the matrix products alone (the limit: a step that does nothing else). Each in a process of its own; types
+that this processor only emulates are left out.
 
 $ python bench.py train            # needs transformers: pip install -r requirements-dev.txt
 """
 
+import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -12,13 +14,14 @@ from functools import partial
 import torch
 
 import native
-from benches.measure import DEVICE, alone, alternating_processes, peak_mib
-from benches.models import SHAPE, export_random_model, our_model, random_tokens, their_model
+from benches.measure import DEVICE, alone, alternating_processes, fast_dtype, peak_mib
+from benches.models import SHAPE, PlainGPT, export_random_model, our_model, random_tokens, their_model
 from config import TrainConfig
+from loss import CHUNK
 from model import GPTNeo, GPTNeoConfig
 from train import make_optimizers, peak_flops  # of the project: this file is benches.train
 
-BATCH_SIZE = 16
+BATCH_SIZE = 8
 
 
 def our_step(directory: str) -> Callable[[torch.Tensor], None]:
@@ -29,17 +32,27 @@ def step_of(model: GPTNeo) -> Callable[[torch.Tensor], None]:
     """As train.py takes it, compiled, with AdamW."""
     native.keep_freed_memory()
     optimizers = make_optimizers(model, TrainConfig(name="bench"))
-    forward = torch.compile(model)
-    return partial(take_step, model, optimizers, torch.bfloat16, lambda x, y: forward(x, y)[1])
+    forward = torch.compile(model, dynamic=False)
+    return partial(take_step, model, optimizers, fast_dtype(), lambda x, y: forward(x, y)[1])
 
 
 def their_step(directory: str, dtype: torch.dtype, compiled: bool, keep_freed_memory: bool = False):
     if keep_freed_memory:  # one of the things that train.py does, and a peer could
         native.keep_freed_memory()
     model = their_model(directory).train()
-    optimizers = [torch.optim.AdamW(model.parameters(), lr=5e-4, fused=True)]
     forward = torch.compile(model) if compiled else model
-    return partial(take_step, model, optimizers, dtype, lambda x, y: forward(x, labels=x).loss)  # shifts them itself
+    return peer_step(model, dtype, lambda x, y: forward(x, labels=x).loss)  # shifts them itself
+
+
+def plain_step(directory: str, dtype: torch.dtype, compiled: bool):
+    torch.manual_seed(0)
+    model = PlainGPT(**SHAPE).to(DEVICE)
+    return peer_step(model, dtype, torch.compile(model) if compiled else model)
+
+
+def peer_step(model: torch.nn.Module, dtype: torch.dtype, loss_of: Callable):
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=5e-4, fused=True)]
+    return partial(take_step, model, optimizers, dtype, loss_of)
 
 
 def take_step(model, optimizers: list, dtype: torch.dtype, loss_of: Callable, tokens: torch.Tensor):
@@ -56,30 +69,66 @@ def take_step(model, optimizers: list, dtype: torch.dtype, loss_of: Callable, to
         torch.cuda.synchronize()
 
 
+def products_alone(directory: str) -> Callable[[torch.Tensor], None]:
+    """The products of all Linear layers, forward and both of the backward pass, the head's in chunks as loss.py has it;
+    not those within attention."""
+    n, C, V, dtype = BATCH_SIZE * SHAPE["block_size"], SHAPE["n_embd"], SHAPE["vocab_size"], fast_dtype()
+    layers = [(n, C, 3 * C), (n, C, C), (n, C, 4 * C), (n, 4 * C, C)] * SHAPE["n_layer"] + [(CHUNK, C, V)] * (n // CHUNK)
+    random = {size: [torch.randn(*shape, device=DEVICE, dtype=dtype) for shape in shapes_of(*size)] for size in layers}
+
+    def run(_):
+        for size in layers:
+            x, weight, dy = random[size]
+            x @ weight.T, dy @ weight, dy.T @ x
+        if DEVICE == "cuda":
+            torch.cuda.synchronize()
+
+    return run
+
+
+def shapes_of(n: int, n_in: int, n_out: int) -> list[tuple[int, int]]:
+    """Of inputs, weight and the gradient of the outputs."""
+    return [(n, n_in), (n_out, n_in), (n, n_out)]
+
+
 def memory_of_a_step(directory: str) -> float:
     our_step(directory)(random_tokens(32, 513))
     return peak_mib()
 
 
 def bench(rounds: int) -> tuple[dict, dict]:
-    ratios, figures = {}, {}
+    figures = {}
     with tempfile.TemporaryDirectory() as directory:
         export_random_model(directory)
         eager = "transformers, eager, float32"
         steps = {
             "ours": partial(our_step, directory),
+            "matrix products alone": partial(products_alone, directory),
             eager: partial(their_step, directory, torch.float32, compiled=False),
             f"{eager}, freed memory kept": partial(their_step, directory, torch.float32, False, keep_freed_memory=True),
-            "transformers, eager": partial(their_step, directory, torch.bfloat16, compiled=False),
-            "transformers, compiled": partial(their_step, directory, torch.bfloat16, compiled=True),
         }
+        dtypes = [torch.float32]
+        if fast_dtype() == torch.bfloat16:
+            dtypes.append(torch.bfloat16)
+        else:
+            print("bfloat16 is left out: this processor only emulates it", file=sys.stderr)
+        name = str(dtypes[-1]).removeprefix("torch.")
+        steps[f"transformers, compiled, {name}"] = partial(their_step, directory, dtypes[-1], compiled=True)
+        for dtype in dtypes:
+            for how in ("eager", "compiled"):
+                label = f"nanoGPT-style, {how}, {str(dtype).removeprefix('torch.')}"
+                steps[label] = partial(plain_step, directory, dtype, compiled=how == "compiled")
         seconds, _ = alternating_processes(steps, random_tokens(BATCH_SIZE, SHAPE["block_size"] + 1), rounds)
-        for name, value in seconds.items():
-            figures[f"{name}, tokens/s"] = BATCH_SIZE * SHAPE["block_size"] / value
-        ratios["transformers_eager_fp32"] = seconds[eager] / seconds["ours"]
-        ratios["transformers_compiled"] = seconds["transformers, compiled"] / seconds["ours"]
-        flops = GPTNeo(GPTNeoConfig(**SHAPE)).flops_per_token(SHAPE["block_size"]) * figures["ours, tokens/s"]
-        figures["ours, MFU, percent"] = 100 * flops / peak_flops(torch.device(DEVICE), torch.bfloat16)
+    for label, value in seconds.items():
+        figures[f"{label}, tokens/s"] = BATCH_SIZE * SHAPE["block_size"] / value
+    ratios = dict(
+        nanogpt=min(value for label, value in seconds.items() if label.startswith("nanoGPT")) / seconds["ours"],
+        transformers=min(value for label, value in seconds.items() if label.startswith("trans")) / seconds["ours"],
+        transformers_eager_fp32=seconds[eager] / seconds["ours"],
+        limit=seconds["matrix products alone"] / seconds["ours"],
+    )
+    flops = GPTNeo(GPTNeoConfig(**SHAPE)).flops_per_token(SHAPE["block_size"]) * figures["ours, tokens/s"]
+    figures["ours, MFU, percent"] = 100 * flops / peak_flops(torch.device(DEVICE), fast_dtype())
     with tempfile.TemporaryDirectory() as directory:
         export_random_model(directory, n_layer=12, n_embd=512)
         figures["ours, 12 layers x 512, 32 x 512 tokens, peak MiB"] = alone(memory_of_a_step, directory)

@@ -1,7 +1,7 @@
 // Cross-entropy of rows of logits, and its gradient in their place; loss.py compiles and calls it.
 #include "simd.h"
 
-// Calls what(j, logits j to j + 16) along a row of n; beyond its end they are minus infinity.
+// Calls what(j, logits j to j + W) along a row of n; beyond its end they are minus infinity.
 template <typename E, typename What>
 static inline void each_vec(const E *row, long n, What what) {
     long j = 0;
@@ -30,7 +30,7 @@ static void cross_entropy(E *logits, const int64_t *targets, float *losses, long
             }
             const float target = to_float(row[targets[r]]);
             vec largest = splat(-INFINITY), total = {};
-            each_vec(row, n, [&](long, vec x) { largest = largest > x ? largest : x; });
+            each_vec(row, n, [&](long, vec x) { largest = larger(largest, x); });
             const float top = largest_of(largest);
             each_vec(row, n, [&](long j, vec x) {
                 vec e = exp_vec(x - top);

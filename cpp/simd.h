@@ -1,4 +1,7 @@
-// Vectors of 16 floats, and numbers of 16 bits, as the kernels beside this file use them.
+// Vectors as wide as the processor's registers, and numbers of 16 bits, as the kernels beside this file use them.
+//
+// AVX-512: 16 floats; AVX2: 8; anything else, NEON among it: 4. A wider vector than the registers would be split by the
+// compiler, which then spills most of it and compares lane by lane: on AVX2, vectors of 16 made attention 5 times slower.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -8,10 +11,26 @@
 #include <immintrin.h>
 #endif
 
-typedef float vec __attribute__((vector_size(64)));
-typedef int32_t ivec __attribute__((vector_size(64)));
-constexpr int W = 16;  // floats in a vec; the compiler splits it where registers are narrower
-const ivec LANES = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#if defined(__AVX512F__)
+constexpr int W = 16, REGISTERS = 32;  // floats in a vec, and how many of them the processor holds
+#elif defined(__AVX2__)
+constexpr int W = 8, REGISTERS = 16;
+#elif defined(__aarch64__)
+constexpr int W = 4, REGISTERS = 32;
+#else
+constexpr int W = 4, REGISTERS = 16;
+#endif
+
+typedef float vec __attribute__((vector_size(4 * W)));
+typedef int32_t ivec __attribute__((vector_size(4 * W)));
+typedef uint16_t halves __attribute__((vector_size(2 * W)));
+
+static inline vec splat(float x) { return x - vec{}; }
+static inline ivec lanes() {  // 0, 1, 2, …
+    ivec v;
+    for (int l = 0; l < W; l++) v[l] = l;
+    return v;
+}
 
 struct bf16 {
     uint16_t bits;
@@ -30,10 +49,7 @@ static inline void store(bf16 &to, float x) {  // round to nearest, ties to even
     to.bits = uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-static inline vec splat(float x) { return x - vec{}; }
-
-// 16 numbers from or to anywhere: memcpy, as they may not be aligned.
-typedef uint16_t halves __attribute__((vector_size(32)));
+// W numbers from or to anywhere: memcpy, as they may not be aligned.
 static inline vec load(const float *x) {
     vec v;
     memcpy(&v, x, sizeof v);
@@ -45,92 +61,86 @@ static inline vec load(const bf16 *x) {
     return (vec)(__builtin_convertvector(h, ivec) << 16);
 }
 static inline void store(float *to, vec x) { memcpy(to, &x, sizeof x); }
-static inline ivec rounded(vec x) {  // to bfloat16, in the upper halves: to nearest, ties to even
-    ivec bits = (ivec)x;
-    return bits + 0x7fff + ((bits >> 16) & 1);
-}
 static inline void store(bf16 *to, vec x) {
 #ifdef __AVX512BF16__
     halves h = (halves)_mm512_cvtneps_pbh((__m512)x);
 #else
-    halves h = __builtin_convertvector(rounded(x) >> 16, halves);
+    ivec bits = (ivec)x;
+    halves h = __builtin_convertvector((bits + 0x7fff + ((bits >> 16) & 1)) >> 16, halves);
 #endif
     memcpy(to, &h, sizeof h);
 }
 
-static inline float sum(vec x) {  // by halves: a chain of 16 additions would wait for each of them
-    typedef float vec8 __attribute__((vector_size(32)));
+static inline float sum(vec x) {  // by halves: a chain of W additions would wait for each of them
     typedef float vec4 __attribute__((vector_size(16)));
-    vec8 eight[2];
-    memcpy(eight, &x, sizeof eight);
-    eight[0] += eight[1];
-    vec4 four[2];
-    memcpy(four, eight, sizeof four);
-    four[0] += four[1];
-    return (four[0][0] + four[0][2]) + (four[0][1] + four[0][3]);
+    vec4 part[W / 4];
+    memcpy(part, &x, sizeof x);
+    for (int n = W / 8; n > 0; n /= 2)
+        for (int i = 0; i < n; i++) part[i] += part[i + n];
+    return (part[0][0] + part[0][2]) + (part[0][1] + part[0][3]);
 }
 
+static inline vec larger(vec x, vec y) { return x > y ? x : y; }
 static inline float largest_of(vec x) {
     float top = x[0];
     for (int l = 1; l < W; l++) top = x[l] > top ? x[l] : top;
     return top;
 }
 
-// exp(x) for x <= 0, to float32 accuracy: 2^n * 2^f with |f| <= 1/2, the latter by its Taylor series.
+// exp(x) for x <= 0, to 2e-7 of it: 2^n * 2^f with |f| <= 1/2, the latter by the polynomial of degree 5 that is nearest.
 static inline vec exp_vec(vec x) {
-    vec t = x * 1.44269504f;
-    t = t > -126.0f ? t : splat(-126.0f);
+    const vec t = larger(x * 1.44269504f, splat(-126.0f));
 #ifdef __AVX512F__
-    vec n = (vec)_mm512_roundscale_ps((__m512)t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const vec n = (vec)_mm512_roundscale_ps((__m512)t, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #else
-    vec n = (t + 12582912.0f) - 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer
+    const vec n = (t + 12582912.0f) - 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer
 #endif
-    vec f = t - n;
-    vec p = splat(1.54035304e-4f);  // ln(2)^6 / 6!, and so on
-    p = p * f + 1.33335581e-3f;
-    p = p * f + 9.61812911e-3f;
-    p = p * f + 5.55041087e-2f;
-    p = p * f + 2.40226507e-1f;
-    p = p * f + 6.93147181e-1f;
+    const vec f = t - n;
+    vec p = splat(1.32647266e-3f);
+    p = p * f + 9.67151296e-3f;
+    p = p * f + 5.55073375e-2f;
+    p = p * f + 2.40222421e-1f;
+    p = p * f + 6.93146978e-1f;
     p = p * f + 1.0f;
 #ifdef __AVX512F__
     return (vec)_mm512_scalef_ps((__m512)p, (__m512)n);
 #else
-    ivec exponent = (__builtin_convertvector(n, ivec) + 127) << 23;
-    vec power;
-    memcpy(&power, &exponent, sizeof power);
-    return p * power;
+    return p * (vec)((__builtin_convertvector(n, ivec) + 127) << 23);
 #endif
 }
 
-// Products of 16-bit numbers go two at a time: G numbers of E share the 4 bytes of a lane.
+// ---- Products of vectors of weights, float or bf16, with single numbers ----
+
+// So many weights that one input each is multiplied with share the 4 bytes of a lane.
 template <typename E>
 constexpr int G = 4 / sizeof(E);
 
-// total + the sum over g of x[g] * w[lane][g], for G numbers at x and the 16 x G of w
-static inline vec multiply_add(vec total, const float *x, const float *w) { return total + *x * load(w); }
-static inline vec multiply_add(vec total, const bf16 *x, const bf16 *w) {
+#ifdef __AVX512BF16__
+typedef bf16 Bf16Input;  // what weights in bf16 meet: two products in one instruction, where the processor has it,
+struct Pairs {
+    ivec both;
+};
+static inline Pairs load_pairs(const bf16 *w) {
+    ivec both;  // not a Pairs: the compiler may copy a struct in two halves, at half the speed
+    memcpy(&both, w, sizeof both);
+    return {both};
+}
+static inline vec multiply_add(vec total, const bf16 *x, Pairs w) {
     int32_t pair;
     memcpy(&pair, x, 4);
-    ivec bits;
-    memcpy(&bits, w, sizeof bits);
-#ifdef __AVX512BF16__
-    return (vec)_mm512_dpbf16_ps((__m512)total, (__m512bh)_mm512_set1_epi32(pair), (__m512bh)bits);
-#else
-    return total + to_float(x[0]) * (vec)(bits << 16) + to_float(x[1]) * (vec)(bits & int32_t(0xffff0000));
-#endif
+    return (vec)_mm512_dpbf16_ps((__m512)total, (__m512bh)_mm512_set1_epi32(pair), (__m512bh)w.both);
 }
-
-// total + the sum over g of x[lane][g] * w[lane][g]
-static inline vec multiply_add_lanes(vec total, const float *x, const float *w) { return total + load(x) * load(w); }
-static inline vec multiply_add_lanes(vec total, const bf16 *x, const bf16 *w) {
-    ivec a, b;
-    memcpy(&a, x, sizeof a);
-    memcpy(&b, w, sizeof b);
-#ifdef __AVX512BF16__
-    return (vec)_mm512_dpbf16_ps((__m512)total, (__m512bh)a, (__m512bh)b);
 #else
-    const int32_t high = int32_t(0xffff0000);
-    return total + (vec)(a << 16) * (vec)(b << 16) + (vec)(a & high) * (vec)(b & high);
-#endif
+typedef float Bf16Input;  // else float32: bf16 is then only how weights are kept, in half the memory
+struct Pairs {
+    vec even, odd;
+};
+static inline Pairs load_pairs(const bf16 *w) {
+    ivec both;
+    memcpy(&both, w, sizeof both);
+    return {(vec)(both << 16), (vec)(both & int32_t(0xffff0000))};
 }
+static inline vec multiply_add(vec total, const float *x, Pairs w) { return total + x[0] * w.even + x[1] * w.odd; }
+#endif
+static inline vec load_pairs(const float *w) { return load(w); }
+static inline vec multiply_add(vec total, const float *x, vec w) { return total + x[0] * w; }

@@ -15,10 +15,9 @@ from loss import head_loss
 needs_compiler = pytest.mark.skipif(native.library("loss") is None, reason="no C++ compiler that builds loss.cpp")
 
 
-@pytest.fixture(params=[pytest.param("C++", marks=needs_compiler), "PyTorch"], autouse=True)
-def kernel(request, monkeypatch):
-    if request.param == "PyTorch":
-        monkeypatch.setattr(native, "library", lambda name: None)
+@pytest.fixture(params=[pytest.param("kernel", marks=needs_compiler), "pytorch"], autouse=True)
+def implementation(request, monkeypatch):
+    monkeypatch.setattr(loss, "implementation", lambda V, dtype: request.param)
 
 
 def plain(x, weight, targets):

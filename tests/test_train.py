@@ -266,6 +266,30 @@ def test_the_clock_can_end_a_run(config, monkeypatch):
     assert float(last["learning_rate"]) < 1e-3  # the schedule came to its end, too
 
 
+def test_a_slow_machine_takes_its_least_number_of_steps(config, monkeypatch):
+    """The clock alone would end this run after some 30 steps."""
+    ticks = itertools.count()
+    monkeypatch.setattr(train_module.time, "perf_counter", lambda: float(next(ticks)))
+    config |= dict(max_steps=10**6, max_minutes=0.5, min_steps=60, warmdown=1.0)
+    run, ended = train(TrainConfig(**config), resume=False)
+    last = log_of(run)[-1]
+    assert ended and int(last["step"]) == 60 and float(last["learning_rate"]) < 1e-3
+
+
+def test_a_compiler_that_cannot_is_named_and_done_without(tmp_path):
+    """As Apple's, which has no OpenMP: inductor finds it, and fails at the first step."""
+    if train_module.why_not_compile(torch.device("cpu")):
+        pytest.skip("needs a compiler that can, to take from it what it can")
+    compiler = tmp_path / "g++"
+    refuse = 'case "$*" in *fopenmp*) echo "error: unsupported option -fopenmp" >&2; exit 1;; esac'
+    compiler.write_text(f'#!/bin/sh\n{refuse}\nexec g++ "$@"\n')
+    compiler.chmod(0o755)
+    code = "import torch, train; print(train.why_not_compile(torch.device('cpu')))"
+    environment = os.environ | dict(CXX=str(compiler), TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"))
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.stdout.count("\n") == 1 and "error: unsupported option -fopenmp" in done.stdout
+
+
 @pytest.mark.parametrize("limit", range(3, 9))
 def test_wherever_the_time_runs_out_the_run_is_evaluated_and_saved(config, monkeypatch, limit):
     """Also while the losses of a log interval are waited for."""
@@ -447,12 +471,8 @@ def test_a_checkpoint_older_than_a_setting_goes_on_with_its_default(config):
 
 def test_what_the_machine_is_asked(monkeypatch):
     cpu = torch.device("cpu")
-    for capabilities, dtype in (
-        (dict(amx_bf16=True), torch.bfloat16),
-        (dict(avx512_bf16=True), torch.bfloat16),
-        (dict(avx2=True), torch.float32),
-    ):
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda capabilities=capabilities: capabilities)
+    for dtype in (torch.bfloat16, torch.float32):
+        monkeypatch.setattr(train_module.machine, "fast_dtype", lambda dtype=dtype: dtype)
         assert train_module.choose_dtype("auto", cpu) == dtype
     assert train_module.choose_dtype("float32", cpu) == torch.float32
     for capability, dtype in (((9, 0), torch.bfloat16), ((7, 5), torch.float16)):

@@ -1,0 +1,160 @@
+"""
+What this machine can do, and what is fastest on it. Everything that depends on the processor asks here.
+
+$ NANOSTORIES_ISA=avx2 python train.py   # as on a PC without AVX-512; or avx512, avx512_bf16, amx, native
+
+That variable makes a processor pass for a lesser one: for our kernels, for PyTorch and for the libraries that multiply
+for it. So every path can be tested and measured on one machine, and a user's report reproduced on another.
+
+>>> fastest("attention of 16 x 512", {"kernel": ours, "pytorch": theirs})   # measured once, then remembered
+"""
+
+import functools
+import hashlib
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from files import read_json, write_json
+
+
+@dataclass(frozen=True)
+class ISA:
+    """A class of x86 processors, by the instructions that matter here; each has those of the ones before it."""
+
+    name: str
+    needs: tuple[str, ...]  # as torch.cpu.get_capabilities calls them
+    compiler_flags: tuple[str, ...]
+    libraries: dict[str, str]  # environment variables that hold PyTorch, oneDNN and MKL to it
+
+
+def _libraries(aten: str, onednn: str, mkl: str, march: str) -> dict[str, str]:
+    names = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "TORCHINDUCTOR_CPP_MARCH")
+    return dict(zip(names, (aten, onednn, mkl, march)))
+
+
+X86 = (
+    ISA("avx2", ("avx2", "fma3"), ("-march=x86-64-v3",), _libraries("avx2", "AVX2", "AVX2", "x86-64-v3")),
+    ISA(
+        "avx512",
+        ("avx512_f", "avx512_bw", "avx512_dq", "avx512_vl"),
+        ("-march=x86-64-v4",),
+        _libraries("avx512", "AVX512_CORE_VNNI", "AVX512", "x86-64-v4"),
+    ),
+    ISA(
+        "avx512_bf16",
+        ("avx512_bf16",),
+        ("-march=x86-64-v4", "-mavx512bf16"),
+        _libraries("avx512", "AVX512_CORE_BF16", "AVX512", "x86-64-v4"),
+    ),
+    ISA("amx", ("amx_bf16",), ("-march=native",), {}),
+)
+ISA_VARIABLE = "NANOSTORIES_ISA"
+
+
+def detected() -> ISA | None:
+    """The highest class whose instructions, and those of all classes below it, this processor has."""
+    capabilities, found = torch.cpu.get_capabilities(), None
+    for isa in X86:
+        if not all(capabilities.get(need) for need in isa.needs):
+            break
+        found = isa
+    return found
+
+
+def _chosen(wanted: str) -> ISA | None:
+    """What $NANOSTORIES_ISA asks for; None: everything that the processor has."""
+    if wanted in ("", "native"):
+        return None
+    here = detected()
+    possible = [isa for isa in X86 if here and X86.index(isa) <= X86.index(here)]
+    for isa in possible:
+        if isa.name == wanted:
+            return isa
+    names = ", ".join(["native", *(isa.name for isa in possible)])
+    raise SystemExit(f"{ISA_VARIABLE}={wanted}: this processor can be one of {names}")
+
+
+LIMIT = _chosen(os.environ.get(ISA_VARIABLE, ""))
+if LIMIT:  # the libraries look when they compute for the first time
+    os.environ.update(LIMIT.libraries)
+
+
+def isa() -> str:
+    """What the processor is taken for: avx2, avx512, avx512_bf16, amx, or neon; else its architecture."""
+    known = LIMIT or detected()
+    if known:
+        return known.name
+    return "neon" if platform.machine() in ("aarch64", "arm64") else platform.machine()
+
+
+def compiler_flags() -> list[str]:
+    """For the kernels: all that the processor has, or is said to have."""
+    if LIMIT:
+        return list(LIMIT.compiler_flags)
+    return ["-mcpu=native" if isa() == "neon" else "-march=native"]
+
+
+def cpu_flags() -> str:
+    """What `native` means here: a cache in a home directory may be shared by different machines."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else [platform.processor()]
+    return next((line for line in lines if line.startswith(("flags", "Features"))), lines[0])
+
+
+def cache_directory() -> Path:
+    """Where compiled kernels and measurements are kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "nanostories"
+
+
+def fastest(question: str, contestants: dict[str, Callable[[], object]], seconds: float = 0.01) -> str:
+    """The name of the contestant that takes the least time, each at its best of a few alternating turns.
+
+    Measured once for each machine, number of threads, version of PyTorch and `question`, then remembered, so that
+    every run here chooses alike. `seconds`: how long each is given.
+    """
+    machine = (isa(), cpu_flags(), torch.get_num_threads(), torch.__version__)
+    key = hashlib.sha256(repr((question, sorted(contestants), machine)).encode()).hexdigest()[:16]
+    path = cache_directory() / f"fastest-{key}.json"
+    try:
+        times = read_json(path)["seconds"]
+    except ValueError:  # never measured here
+        times = measure(contestants, seconds)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(path, dict(question=question, isa=isa(), threads=torch.get_num_threads(), seconds=times))
+        except OSError:
+            pass  # no place to remember it: the next run measures again
+    return min(times, key=times.get)
+
+
+def measure(contestants: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:
+    """{name: the least seconds of one call}. One that is hopeless is not called again."""
+    for contestant in contestants.values():
+        contestant()  # the first call sets things up
+    best = dict.fromkeys(contestants, float("inf"))
+    spent = dict.fromkeys(contestants, 0.0)
+    while any(spent[name] < seconds and best[name] < 10 * min(best.values()) or not spent[name] for name in contestants):
+        for name, contestant in contestants.items():
+            if not spent[name] or best[name] < 10 * min(best.values()):
+                start = time.perf_counter()
+                contestant()
+                best[name] = min(best[name], time.perf_counter() - start)
+                spent[name] += best[name]
+    return best
+
+
+@functools.cache
+def fast_dtype() -> torch.dtype:
+    """bfloat16 where this processor multiplies matrices of it faster than float32, which it may only emulate."""
+    generator = torch.Generator().manual_seed(0)
+    matrices = [torch.randn(512, 256, generator=generator), torch.randn(256, 512, generator=generator)]
+    halves = [x.bfloat16() for x in matrices]
+    products = dict(float32=lambda: matrices[0] @ matrices[1], bfloat16=lambda: halves[0] @ halves[1])
+    return getattr(torch, fastest("product of 512 x 256 and 256 x 512", products))

@@ -1,0 +1,112 @@
+"""machine.py: a processor that passes for a lesser one does so everywhere, and what is measured once is remembered."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from conftest import ROOT
+
+import machine
+
+REPORT = """
+import json, sys, torch, machine, native
+from torch._inductor.cpu_vec_isa import pick_vec_isa
+a = torch.ones(64, 64)
+a @ a  # MKL says what it runs on
+torch.nn.functional.linear(a.bfloat16(), a.bfloat16())  # and so does oneDNN
+facts = dict(isa=machine.isa(), aten=torch.backends.cpu.get_cpu_capability(), inductor=str(pick_vec_isa()))
+facts |= dict(lanes=None, dtype=str(machine.fast_dtype()))
+if library := native.library("decode"):
+    facts["lanes"] = native.ctypes.c_int.in_dll(library, "n_lanes").value
+print(json.dumps(facts), file=sys.stderr)
+"""
+
+
+def report(isa: str) -> tuple[dict, str]:
+    """What a process under NANOSTORIES_ISA says of itself, and what MKL and oneDNN say."""
+    environment = os.environ | dict(NANOSTORIES_ISA=isa, MKL_VERBOSE="1", ONEDNN_VERBOSE="1")
+    done = subprocess.run([sys.executable, "-c", REPORT], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stderr.splitlines()[-1]), done.stdout
+
+
+@pytest.mark.skipif(machine.detected() is None, reason="needs an x86 processor with AVX2")
+def test_a_processor_passes_for_one_with_avx2_everywhere():
+    facts, libraries = report("avx2")
+    assert (facts["isa"], facts["aten"], facts["inductor"]) == ("avx2", "AVX2", "avx2")
+    assert facts["dtype"] == "torch.float32"  # bfloat16 is emulated there
+    assert facts["lanes"] in (8, None)
+    for name, lines in (("MKL", "MKL_VERBOSE oneMKL"), ("oneDNN", "onednn_verbose")):
+        said = [line for line in libraries.splitlines() if line.startswith(lines)]
+        assert not said or any("AVX2" in line for line in said), name
+        assert not any("AVX-512" in line or "avx512" in line for line in said), name
+
+
+@pytest.mark.skipif(machine.detected() in (None, machine.X86[0]), reason="needs a processor with AVX-512")
+def test_a_processor_passes_for_one_with_avx512_everywhere():
+    facts, libraries = report("avx512")
+    assert (facts["isa"], facts["aten"], facts["lanes"]) == ("avx512", "AVX512", 16)
+    assert "amx" not in libraries.lower()
+
+
+def test_what_a_processor_is_not_ends_in_one_line():
+    environment = os.environ | dict(NANOSTORIES_ISA="avx1024")
+    done = subprocess.run([sys.executable, "train.py"], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("NANOSTORIES_ISA=avx1024: this processor can be one of native")
+
+
+@pytest.fixture
+def empty_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "nanostories"
+
+
+def slow_and_fast(calls: list) -> dict:
+    return dict(slow=lambda: calls.append("slow") or time.sleep(0.005), fast=lambda: calls.append("fast"))
+
+
+def test_the_faster_is_found_and_remembered(empty_cache):
+    calls = []
+    assert machine.fastest("a question", slow_and_fast(calls)) == "fast"
+    assert set(calls) == {"slow", "fast"}
+    calls.clear()
+    assert machine.fastest("a question", slow_and_fast(calls)) == "fast" and not calls
+    assert machine.fastest("another question", slow_and_fast(calls)) == "fast" and calls
+    (remembered, _) = empty_cache.glob("fastest-*.json")
+    assert set(json.loads(remembered.read_text())["seconds"]) == {"slow", "fast"}
+
+
+def test_what_is_hopeless_is_not_called_again(empty_cache):
+    calls = []
+    machine.fastest("a question", slow_and_fast(calls))
+    assert calls.count("slow") == 2  # once to set things up, once to be timed
+
+
+def test_where_nothing_can_be_remembered_it_is_measured_each_time(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    for _ in range(2):
+        calls = []
+        assert machine.fastest("a question", slow_and_fast(calls)) == "fast" and calls
+
+
+def test_a_damaged_memory_is_measured_anew(empty_cache):
+    machine.fastest("a question", slow_and_fast([]))
+    (remembered,) = empty_cache.glob("fastest-*.json")
+    remembered.write_text("{")
+    calls = []
+    assert machine.fastest("a question", slow_and_fast(calls)) == "fast" and calls
+
+
+@pytest.mark.parametrize("winner", ["float32", "bfloat16"])
+def test_the_type_that_multiplies_faster_is_taken(monkeypatch, winner):
+    monkeypatch.setattr(machine, "fastest", lambda question, products: winner)
+    machine.fast_dtype.cache_clear()
+    assert machine.fast_dtype() == getattr(torch, winner)
+    machine.fast_dtype.cache_clear()
