@@ -42,7 +42,7 @@ def pytorch_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window:
 
 @torch.compiler.assume_constant_result  # torch.compile must not look into the building and measuring of it
 def implementation(T: int, H: int, D: int, window: int, dtype: torch.dtype) -> str:
-    """"kernel" or "pytorch", on the CPU: whichever is faster forward and backward, at the next power of two of T."""
+    """Of "kernel" and "pytorch", what is faster on this CPU, forward and backward, at the next power of two of T."""
     rounded = max(64, 1 << (T - 1).bit_length())
     return measured_implementation(rounded, H, D, min(window, rounded), dtype)
 

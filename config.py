@@ -83,8 +83,8 @@ class TrainConfig:
         for name in "block_size batch_size grad_accum_steps max_steps log_interval eval_interval".split():
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
-        nonnegative = "seed copy_init learning_rate embedding_lr_factor warmup_steps min_steps max_minutes weight_decay grad_clip"
-        nonnegative += " contrast_alpha contrast_margin"
+        nonnegative = "seed copy_init learning_rate embedding_lr_factor warmup_steps min_steps max_minutes"
+        nonnegative += " weight_decay grad_clip contrast_alpha contrast_margin"
         for name in nonnegative.split():
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} must not be negative, but is {getattr(self, name)}")

@@ -29,8 +29,8 @@ CHUNK = 64  # tokens of a prompt that NativeDecoder reads at once
 
 
 def make_decoder(model: GPTNeo, n_slots: int, context: int, exact: bool):
-    """`exact` computes in float32. Else in bfloat16 where this machine is faster with it, as measured: see the README for
-    what of the distribution that costs."""
+    """`exact` computes in float32. Else in bfloat16 where this machine is faster with it, as measured: see the README
+    for what of the distribution that costs."""
     device = model.wte.weight.device.type
     if isinstance(model, Compressor):
         return RereadingDecoder(model, n_slots)
@@ -183,7 +183,8 @@ class NativeDecoder:
         for i, block in enumerate(model.blocks):
             # So much that a chunk of a prompt never overwrites what its own first token still sees.
             positions = min(config.window(i) + CHUNK - 1, context)
-            shape = (n_slots + 1, config.n_head, -(-positions // self.lanes), config.n_embd // config.n_head, self.lanes)
+            blocks = -(-positions // self.lanes)
+            shape = (n_slots + 1, config.n_head, blocks, config.n_embd // config.n_head, self.lanes)
             for cache in (self.k, self.v):
                 cache.append(torch.zeros(shape, dtype=dtype))
             layers.append(
@@ -193,7 +194,7 @@ class NativeDecoder:
                     *(self.linear(linear) for linear in (block.attention_out, block.mlp_in, block.mlp_out)),
                     *(native.pointer(cache[i]) for cache in (self.k, self.v)),
                     config.window(i),
-                    shape[2],
+                    blocks,
                 )
             )
         self.layers = (Layer * config.n_layer)(*layers)

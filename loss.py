@@ -74,7 +74,7 @@ def pytorch_cross_entropy_(logits: torch.Tensor, targets: torch.Tensor) -> torch
 
 @functools.cache
 def implementation(V: int, dtype: torch.dtype) -> str:
-    """"kernel" or "pytorch", on the CPU: whichever is faster."""
+    """Of "kernel" and "pytorch", what is faster on this CPU."""
     if dtype not in (torch.float32, torch.bfloat16) or native.library("loss") is None:
         return "pytorch"
     logits = torch.randn(128, V, generator=torch.Generator().manual_seed(0)).to(dtype)

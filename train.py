@@ -200,8 +200,8 @@ def why_not_compile(device: torch.device) -> str | None:
         try:  # it must have OpenMP, as Apple's has not, and Python's headers
             torch.compile(lambda x: x.sin() + 1)(torch.zeros(64, 64))
         except RuntimeError as error:
-            lines = str(error.__cause__ or error).strip().splitlines()
-            return next((line for line in lines if "error" in line), lines[0])
+            lines = str(error).strip().splitlines()
+            return next((line for line in lines if "error:" in line), lines[0])
     return None
 
 

@@ -1,5 +1,5 @@
 """
-The models that the benches measure, all of one shape with random weights: ours, transformers' and one in nanoGPT's style.
+The models that the benches measure, of one shape, with random weights: ours, transformers', one in nanoGPT's style.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """
-generate() beside transformers.generate and beside a plain GPT without a cache, as nanoGPT samples: tokens a second, 1, 16
-and 64 prompts at a time; memory. Types that this processor only emulates are left out.
+generate() beside transformers.generate and beside a plain GPT without a cache, as nanoGPT samples: tokens a second, 1,
+16 and 64 prompts at a time; memory. Types that this processor only emulates are left out.
 
 $ python bench.py sample           # needs transformers: pip install -r requirements-dev.txt
 """

@@ -1,7 +1,7 @@
 """
-A step of training, 8 x 512 tokens, beside a plain GPT as nanoGPT writes it and transformers' GPTNeo, eager and compiled,
-and beside the matrix products alone (the limit: a step that does nothing else). Each in a process of its own; types
-that this processor only emulates are left out.
+A step of training, 8 x 512 tokens, beside a plain GPT as nanoGPT writes it and transformers' GPTNeo, eager and
+compiled, and beside the matrix products alone (the limit: a step that does nothing else). Each in a process of its own;
+types that this processor only emulates are left out.
 
 $ python bench.py train            # needs transformers: pip install -r requirements-dev.txt
 """
@@ -72,8 +72,10 @@ def take_step(model, optimizers: list, dtype: torch.dtype, loss_of: Callable, to
 def products_alone(directory: str) -> Callable[[torch.Tensor], None]:
     """The products of all Linear layers, forward and both of the backward pass, the head's in chunks as loss.py has it;
     not those within attention."""
+    native.keep_freed_memory()
     n, C, V, dtype = BATCH_SIZE * SHAPE["block_size"], SHAPE["n_embd"], SHAPE["vocab_size"], fast_dtype()
-    layers = [(n, C, 3 * C), (n, C, C), (n, C, 4 * C), (n, 4 * C, C)] * SHAPE["n_layer"] + [(CHUNK, C, V)] * (n // CHUNK)
+    block = [(n, C, 3 * C), (n, C, C), (n, C, 4 * C), (n, 4 * C, C)]
+    layers = block * SHAPE["n_layer"] + [(CHUNK, C, V)] * (n // CHUNK)
     random = {size: [torch.randn(*shape, device=DEVICE, dtype=dtype) for shape in shapes_of(*size)] for size in layers}
 
     def run(_):

@@ -56,20 +56,28 @@ static inline void product(float *out, long out_row, const float *a, long a_row,
         for (int c = 0; c < N; c++) store(out + m * out_row + c * W, total[m][c]);
 }
 
-// Positions t0 to t1 of a head to rows of D numbers, or to columns. The heads of a position lie side by side in the
-// tensor, so each row is in another page: no processor foresees that.
+// Positions t0 to t1 of a head to rows of D numbers, to columns, or from either to the tensor. The heads of a position lie
+// side by side there, so that each row of a head is in another page: no processor foresees that.
+constexpr int AHEAD = 16;
 template <typename E>
 static inline void read_rows(float *to, long to_row, const E *x, long t0, long t1, long stride) {
     for (long t = t0; t < t1; t++) {
-        __builtin_prefetch(x + (t + 16) * stride);
+        __builtin_prefetch(x + (t + AHEAD) * stride);
         for (int d = 0; d < D; d++) to[(t - t0) * to_row + d] = to_float(x[t * stride + d]);
     }
 }
 template <typename E>
 static inline void read_columns(float *to, long to_row, const E *x, long t0, long t1, long stride) {
     for (long t = t0; t < t1; t++) {
-        __builtin_prefetch(x + (t + 16) * stride);
+        __builtin_prefetch(x + (t + AHEAD) * stride);
         for (int d = 0; d < D; d++) to[d * to_row + t - t0] = to_float(x[t * stride + d]);
+    }
+}
+template <typename E>
+static inline void write(E *x, long t0, long t1, long stride, const float *from, long row, long column) {
+    for (long t = t0; t < t1; t++) {
+        __builtin_prefetch(x + (t + AHEAD) * stride, 1);
+        for (int d = 0; d < D; d++) store(x[t * stride + d], from[(t - t0) * row + d * column]);
     }
 }
 
@@ -187,14 +195,10 @@ static void backward(const E *q, const E *k, const E *v, const E *out, const E *
                         product<ROWS, D_VECS, true>(dQ + (i + r) * D_PADDED + d, D_PADDED, dlogits + r * TILE + begin, TILE,
                                                     1, K + begin * D_PADDED + d, D_PADDED, end - begin);
             }
-            for (long t = j0; t < j1; t++)
-                for (int d = 0; d < D; d++) {
-                    store(dk[to + t * grad.t + d], dK[d * TILE + t - j0]);
-                    store(dv[to + t * grad.t + d], dV[d * TILE + t - j0]);
-                }
+            write(dk + to, j0, j1, grad.t, dK, 1, TILE);
+            write(dv + to, j0, j1, grad.t, dV, 1, TILE);
         }
-        for (long t = 0; t < n.T; t++)
-            for (int d = 0; d < D; d++) store(dq[to + t * grad.t + d], dQ[t * D_PADDED + d]);
+        write(dq + to, 0, n.T, grad.t, dQ, D_PADDED, 1);
     }
 }
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import shutil
 import signal
@@ -14,6 +15,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT.parent / "shared" / "data" / "tinystories-sample"
 sys.path.insert(0, str(ROOT))
+# Where tests run side by side (pytest -n), the threads of one would wait for those of another.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["OMP_NUM_THREADS"] = "1"
 # What a shell runs in the background is deaf to Ctrl-C from the start, and so are the processes that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

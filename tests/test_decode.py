@@ -99,7 +99,7 @@ def test_bfloat16_is_close():
 
 
 def test_without_a_compiler_pytorch_decodes(monkeypatch):
-    monkeypatch.setattr(native, "library", lambda name: None)
+    monkeypatch.setattr(native, "library", lambda name, **constants: None)
     assert isinstance(make_decoder(random_model(**SHAPES["wide heads"]), 1, T, exact=False), TorchDecoder)
 
 

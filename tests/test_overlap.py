@@ -13,7 +13,7 @@ from overlap import Stream, number_kgrams, search
 @pytest.fixture(params=["c++", "numpy"])
 def path(request, monkeypatch):
     if request.param == "numpy":
-        monkeypatch.setattr(overlap.native, "library", lambda name: None)
+        monkeypatch.setattr(overlap.native, "library", lambda name, **constants: None)
     elif native.library("overlap") is None:
         pytest.skip("no C++ compiler that builds it")
     return request.param
@@ -109,7 +109,7 @@ def test_both_ways_and_any_number_of_threads_agree(monkeypatch):
         if n_threads:
             monkeypatch.setattr(overlap.torch, "get_num_threads", lambda n=n_threads: n)
         else:
-            monkeypatch.setattr(overlap.native, "library", lambda name: None)
+            monkeypatch.setattr(overlap.native, "library", lambda name, **constants: None)
         results.append(search(texts, Stream.of(stories), 2, "clipped"))
     for other in results[1:]:
         for name, value in vars(results[0]).items():
