@@ -22,7 +22,7 @@ import torch
 import machine
 
 ROOT = Path(__file__).parent
-NAMES = ("sample", "train", "compressor", "loss", "grade", "rouge", "interpret")
+NAMES = ("sample", "train", "demo", "compressor", "loss", "grade", "rouge", "interpret")
 
 
 def hardware() -> str:
@@ -43,10 +43,11 @@ def main():
     description = "\n\n".join(map(str.strip, texts))  # without importing them
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=NAMES)
-    parser.add_argument("--rounds", type=int, default=3, help="how often each contestant has its turn")
+    parser.add_argument("--rounds", type=int, help="how often each contestant has its turn")
     parser.add_argument("--save", action="store_true", help="append the result to bench/results.jsonl")
     args = parser.parse_args()
-    ratios, figures = import_module(f"benches.{args.name}").bench(args.rounds)
+    module = import_module(f"benches.{args.name}")
+    ratios, figures = module.bench(args.rounds or getattr(module, "ROUNDS", 3))
     width = max(map(len, figures))
     for name, value in figures.items():
         print(f"{name:{width}}  {value:>10,.{0 if value >= 100 else 1 if value >= 10 else 3}f}")

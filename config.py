@@ -53,7 +53,7 @@ class TrainConfig:
     grad_accum_steps: int = 16
     max_steps: int = 10_000
     max_minutes: float = 0.0  # of training, compiling and validation aside; if above 0, the schedule follows the clock
-    min_steps: int = 0  # that are taken even if max_minutes is over before: what a slow machine needs for a good model
+    min_steps: int = 0  # take at least this many, even after max_minutes: what a good model needs on a slow machine
     # optimizer
     recipe: str = "paper"  # as published; or fast: other defaults for the rest of these, and align_stories
     optimizer: str = "adamw"  # adamw, or muon: Muon for the matrices of the blocks, AdamW for all else

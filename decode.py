@@ -15,6 +15,7 @@ prompt can be read once and copied from:
 
 import copy
 import ctypes
+import functools
 
 import torch
 import torch.nn.functional as F
@@ -22,7 +23,7 @@ import torch.nn.functional as F
 import machine
 import native
 from compressor import Compressor
-from model import GPTNeo
+from model import GPTNeo, GPTNeoConfig
 
 DESK = -1
 CHUNK = 64  # tokens of a prompt that NativeDecoder reads at once
@@ -35,27 +36,27 @@ def make_decoder(model: GPTNeo, n_slots: int, context: int, exact: bool):
     if isinstance(model, Compressor):
         return RereadingDecoder(model, n_slots)
     if device == "cpu" and native.library("decode"):
-        return NativeDecoder(model, n_slots, context, torch.float32 if exact else faster_dtype(model))
+        return NativeDecoder(model, n_slots, context, torch.float32 if exact else faster_dtype(model.config))
     fast = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return TorchDecoder(model, n_slots, context, torch.bfloat16 if fast and not exact else torch.float32)
 
 
-def faster_dtype(model: GPTNeo) -> torch.dtype:
+@functools.cache
+def faster_dtype(config: GPTNeoConfig) -> torch.dtype:
     """Which of float32 and bfloat16 NativeDecoder steps faster with: weights and cache are half as large in the latter,
     but not every processor multiplies it. Always measured with as many stories, so that `n_slots` never changes a text.
     """
-    n_slots, length, decoders = 8, 64, {}
+    n_slots, length, decoders = 8, min(64, config.block_size), {}
 
     def step(dtype: torch.dtype):
         if dtype not in decoders:  # only if it is not known already
-            decoders[dtype] = NativeDecoder(model, n_slots, 2 * length, dtype)
-        decoders[dtype].lengths = [length] * (n_slots + 1)
+            with torch.random.fork_rng([]):
+                decoders[dtype] = NativeDecoder(GPTNeo(config).eval(), n_slots, length, dtype)
+        decoders[dtype].lengths = [length - 1] * (n_slots + 1)
         decoders[dtype].step(list(range(n_slots)), [0] * n_slots)
 
     contestants = dict(float32=lambda: step(torch.float32), bfloat16=lambda: step(torch.bfloat16))
-    config = model.config
-    shape = f"{config.n_layer} layers, {config.n_head} heads, {config.n_embd} wide, {config.vocab_size} ids"
-    return getattr(torch, machine.fastest(f"decoding, {shape}, {native.library('decode')._name}", contestants))
+    return getattr(torch, machine.fastest(f"decoding, {config}, {native.library('decode')._name}", contestants))
 
 
 class TorchDecoder:

@@ -10,16 +10,18 @@ they are so small that handing them to the processor one by one costs more than 
 
 import torch
 
-import machine
-
 NEWTON_SCHULZ_STEPS = 5
 
 
 class Muon(torch.optim.Optimizer):
     """The matrices of a group have one shape."""
 
-    def __init__(self, groups: list[dict], lr: float, momentum: float, weight_decay: float):
+    def __init__(
+        self, groups: list[dict], lr: float, momentum: float, weight_decay: float, dtype: torch.dtype = torch.bfloat16
+    ):
+        """dtype: of the iteration. bfloat16 is enough for it; a CPU may multiply float32 faster."""
         super().__init__(groups, dict(lr=lr, weight_decay=weight_decay, momentum=momentum))
+        self.dtype = dtype
 
     @torch.no_grad()
     def step(self):
@@ -34,7 +36,7 @@ class Muon(torch.optim.Optimizer):
             # Scaled to the size of AdamW's updates (Liu et al. 2025), so that one learning rate serves both.
             scale = 0.2 * max(updates.shape[1:]) ** 0.5
             torch._foreach_mul_(matrices, 1 - lr * group["weight_decay"])
-            torch._foreach_add_(matrices, list(orthogonalized(updates).float()), alpha=-lr * scale)
+            torch._foreach_add_(matrices, list(orthogonalized(updates.to(self.dtype)).float()), alpha=-lr * scale)
 
     def flops_per_step(self) -> int:
         """Floating-point operations of the matrix products. A step of few tokens spends more on them than the model."""
@@ -48,14 +50,11 @@ class Muon(torch.optim.Optimizer):
 def orthogonalized(matrices: torch.Tensor) -> torch.Tensor:
     """
     (N, rows, columns) -> the same, singular values now roughly 1: Newton and Schulz's iteration, with Jordan's
-    coefficients, which bring them between 0.7 and 1.2 in few steps instead of to 1 in many. bfloat16 is enough for it;
-    on a CPU that multiplies float32 faster, it is float32.
+    coefficients, which bring them between 0.7 and 1.2 in few steps instead of to 1 in many.
     """
     a, b, c = 3.4445, -4.7750, 2.0315
-    x = matrices.to(machine.fast_dtype() if matrices.device.type == "cpu" else torch.bfloat16)
-    tall = x.size(1) > x.size(2)
-    if tall:
-        x = x.mT
+    tall = matrices.size(1) > matrices.size(2)
+    x = matrices.mT if tall else matrices
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)  # no singular value above 1
     for _ in range(NEWTON_SCHULZ_STEPS):
         gram = x @ x.mT

@@ -47,7 +47,8 @@ def build(compiler: str, source: Path, flags: list[str], cache: Path) -> Path:
         with tempfile.TemporaryDirectory(dir=cache) as directory:
             compiled, linked = Path(directory, "compiled.o"), Path(directory, "linked.so")
             mac = platform.system() == "Darwin"
-            flags = ["-O3", *flags, "-std=c++17", "-fPIC", *(["-Xclang"] if mac else []), "-fopenmp"]
+            openmp = ["-Xclang", "-fopenmp"] if "Apple" in version else ["-fopenmp"]
+            flags = ["-O3", *flags, "-std=c++17", "-fPIC", *openmp]
             subprocess.run([compiler, *flags, "-c", source, "-o", compiled], capture_output=True, check=True)
             # Linked without OpenMP: its threads shall be those that PyTorch has loaded, not a second team beside them.
             unresolved = ["-undefined", "dynamic_lookup"] if mac else []

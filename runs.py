@@ -190,6 +190,8 @@ def make_room(run: Path):
 @contextlib.contextmanager
 def claim(run: Path, resumed_from: Path | None):
     """The directory of the run, for this process alone: empty of an older run, or ready to go on in."""
+    if fcntl is None:
+        print("this system has no file locks: take care not to start two runs of one name", flush=True)
     if not resumed_from:
         make_room(run)
     with lock(run):

@@ -140,7 +140,9 @@ def learning_rate(step: int, progress: float, config: TrainConfig) -> float:
     return config.learning_rate * min(warmup, warmdown)
 
 
-def make_optimizers(model: GPTNeo, config: TrainConfig) -> list[torch.optim.Optimizer]:
+def make_optimizers(
+    model: GPTNeo, config: TrainConfig, muon_dtype: torch.dtype = torch.bfloat16
+) -> list[torch.optim.Optimizer]:
     """AdamW, as published; or Muon for the matrices of the blocks, and AdamW for the rest."""
     kinds = [[getattr(b, name).weight for b in model.blocks] for name in ("qkv", "attention_out", "mlp_in", "mlp_out")]
     embeddings = [model.wte.weight, model.wpe.weight]
@@ -149,7 +151,8 @@ def make_optimizers(model: GPTNeo, config: TrainConfig) -> list[torch.optim.Opti
     groups = [dict(params=vectors, **none), dict(params=embeddings, lr_factor=config.embedding_lr_factor, **decay)]
     optimizers = []
     if config.optimizer == "muon":
-        optimizers.append(Muon([dict(params=kind) for kind in kinds], lr=lr, momentum=config.beta1, **decay))
+        groups_of_kinds = [dict(params=kind) for kind in kinds]
+        optimizers.append(Muon(groups_of_kinds, lr=lr, momentum=config.beta1, dtype=muon_dtype, **decay))
     else:
         groups.append(dict(params=sum(kinds, []), **decay))
     fused = model.wte.weight.device.type in ("cuda", "cpu")
@@ -177,7 +180,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """bfloat16 where the hardware multiplies it, else float16 on a GPU (with a loss scaler), else float32."""
+    """bfloat16 on a GPU that has it, else float16 (with a loss scaler); on a CPU bfloat16 or float32, as measured."""
     if name != "auto":
         return getattr(torch, name)
     if device.type == "cuda":
@@ -193,30 +196,40 @@ def why_not_compile(device: torch.device) -> str | None:
         return "torch.compile is not ready for mps"
     if device.type == "cuda" and importlib.util.find_spec("triton") is None:
         return "the package triton is not installed"
-    if device.type == "cpu":
-        compiler = os.environ.get("CXX", {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++"))
-        if not shutil.which(compiler):
-            return f"no C++ compiler ({compiler}) found"
-        try:  # it must have OpenMP, as Apple's has not, and Python's headers
-            torch.compile(lambda x: x.sin() + 1)(torch.zeros(64, 64))
-        except RuntimeError as error:
-            lines = str(error).strip().splitlines()
-            return next((line for line in lines if "error:" in line), lines[0])
+    compiler = os.environ.get("CXX", {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++"))
+    if not shutil.which(compiler):
+        return f"no C++ compiler ({compiler}) found"
+    try:  # on a CPU it must have OpenMP, as Apple's has not; and it takes Python's headers
+        torch.compile(lambda x: x.sin() + 1)(torch.zeros(64, 64, device=device))
+    except RuntimeError as error:
+        lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        return next((line for line in lines if "error:" in line), lines[-1])
     return None
 
 
-def kernels_line(device: torch.device, dtype: torch.dtype, config: GPTNeoConfig) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def kernels_line(device: torch.device, dtype: torch.dtype, config: TrainConfig, shape: GPTNeoConfig) -> str:
     """What a CPU computes attention and the loss with: cpp/, or PyTorch where that is faster, as measured here."""
-    if device.type != "cpu":
+    if device.type != "cpu" or config.model != "gptneo":
         return ""
-    if attention.kernels(config.n_embd // config.n_head) is None:
-        return "attention and loss: PyTorch (cpp/ needs Linux or macOS, and a C++ compiler); "
-    width = config.n_embd // config.n_head
-    windows = sorted({config.window(layer) for layer in range(config.n_layer)})
-    kinds = [attention.implementation(config.block_size, config.n_head, width, window, dtype) for window in windows]
-    kinds = dict(attention=kinds, loss=[loss_implementation(config.vocab_size, dtype)])
+    width = shape.n_embd // shape.n_head
+    if attention.kernels(width) is None:
+        return "attention and loss: PyTorch (no C++ compiler that builds cpp/); "
+    windows = {min(shape.window(layer), shape.block_size) for layer in range(shape.n_layer)}
+    chosen = {
+        window: attention.implementation(shape.block_size, shape.n_head, width, window, dtype) for window in windows
+    }
+    kinds = dict(attention=dict.fromkeys(chosen, "pytorch") if config.dropout else chosen)
+    kinds["loss"] = {0: loss_implementation(shape.vocab_size, dtype)}
     names = dict(kernel="cpp/", pytorch="PyTorch")
-    return "".join(f"{part}: {' and '.join(names[kind] for kind in kinds)}; " for part, kinds in kinds.items())
+    parts = []
+    for part, of in kinds.items():
+        each = [f"{names[kind]} (window {window})" for window, kind in sorted(of.items())]
+        parts.append(f"{part}: {' and '.join(each) if len(set(of.values())) > 1 else names[min(of.values())]}; ")
+    return "".join(parts)
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
@@ -348,9 +361,12 @@ def train_on(
         meta, train_tokens, val_tokens = load_data(config)
         tokenizer = Tokenizer(meta["gpt2_ids"])
         model_config = GPTNeoConfig(vocab_size=tokenizer.vocab_size, **config.model_shape())
-        dtype = choose_dtype(config.dtype, device)
-        kernels = kernels_line(device, dtype, model_config)
-    dtype = ranks.from_first(dtype)
+        fast_dtype = choose_dtype("auto", device)
+        if checkpoint and device.type == "cpu":  # what was measured when the run began
+            fast_dtype = getattr(torch, checkpoint.get("fast_dtype", dtype_name(fast_dtype)))
+        dtype = fast_dtype if config.dtype == "auto" else choose_dtype(config.dtype, device)
+        kernels = kernels_line(device, dtype, config, model_config)
+    fast_dtype, dtype = ranks.from_first((fast_dtype, dtype))
     data_sha256 = meta["splits"]["train"]["sha256"]
     train_counted = headers.story_tokens(train_tokens, tokenizer) if config.loss_on == "story" else None
     # Of validation stories under headers the stories alone, whatever loss_on is: so runs can be compared.
@@ -377,7 +393,7 @@ def train_on(
     if config.copy_init:
         model.init_copying(config.copy_init)
     model = model.to(device)
-    optimizers = make_optimizers(model, config)
+    optimizers = make_optimizers(model, config, fast_dtype if device.type == "cpu" else torch.bfloat16)
     scaler = torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
     step, seconds, best_val_loss = 0, 0.0, math.inf
     sums = torch.zeros(3, device=device)  # since that row: loss, norm of the gradient, steps with both of them finite
@@ -403,7 +419,7 @@ def train_on(
             f"{tokens_per_step:,} tokens a step\n"
             + (f"{ranks.size} processes, " if ranks.size > 1 else "")
             + (f"cpu ({machine.isa()})" if device.type == "cpu" else device.type)
-            + f", {str(dtype).removeprefix('torch.')}; {kernels}"
+            + f", {dtype_name(dtype)}; {kernels}"
             + (f"not compiled: {obstacle}" if obstacle else "compiling at the first step (up to a minute)"),
             flush=True,
         )
@@ -430,6 +446,7 @@ def train_on(
     def save_last(sums: list[float]):
         states = [optimizer.state_dict() for optimizer in optimizers]
         state = dict(seconds=seconds, sums=sums, optimizers=states, scaler=scaler.state_dict())
+        state |= dict(fast_dtype=dtype_name(fast_dtype))
         save("ckpt.pt", previous=run / PREVIOUS, **state)
 
     def sums_of_all() -> list[float]:
@@ -504,8 +521,10 @@ def train_on(
                 peak = max(peak, flops_per_s)  # it may have been measured while the machine was busy
                 row |= dict(tokens_per_s=f"{tokens_per_s:.0f}", mfu=f"{flops_per_s / peak:.4f}")
                 if config.max_minutes and first_row:
-                    minutes = max(config.max_minutes, config.min_steps * tokens_per_step / tokens_per_s / 60)
-                    bar.write(f"{tokens_per_s:,.0f} tokens/s: training will take {minutes:.1f} minutes on this machine")
+                    step_minutes = tokens_per_step / tokens_per_s / 60
+                    minutes = max(config.max_minutes, config.min_steps * step_minutes)
+                    left = min(minutes, config.max_steps * step_minutes) - seconds / 60
+                    bar.write(f"{tokens_per_s:,.0f} tokens/s on this machine: about {left:.1f} minutes to go")
                     first_row = False
                 bar.set_postfix_str(f" step {step}, loss {train_loss:.3f}, {tokens_per_s:,.0f} tok/s")
             if evaluating:

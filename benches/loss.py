@@ -16,6 +16,7 @@ from runs import read_log, training_seconds
 
 ROOT = Path(__file__).parent.parent
 
+ROUNDS = 1
 STEPS = 1600
 RUNS = {  # the peer, adamw, has the best batch, learning rate and schedule of those in LOG.md
     "adamw": dict(recipe="paper", learning_rate=6e-3, warmup_steps=40, warmdown=0.6),

@@ -7,6 +7,7 @@ import gc
 import multiprocessing
 import re
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -22,8 +23,16 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def fast_dtype() -> torch.dtype:
-    """What a contestant multiplies in when it may choose: bfloat16, or float32 where the former is only emulated."""
+    """What we multiply in: bfloat16, or float32 where that is faster."""
     return torch.bfloat16 if DEVICE == "cuda" else machine.fast_dtype()
+
+
+def peer_dtypes() -> list[torch.dtype]:
+    """What a peer is tried in: all that the hardware has instructions for."""
+    if DEVICE == "cuda" or machine.multiplies_bfloat16():
+        return [torch.float32, torch.bfloat16]
+    print("peers in bfloat16 are left out: this processor only emulates it", file=sys.stderr)
+    return [torch.float32]
 
 
 def medians(results: list[dict[str, float]]) -> dict[str, float]:

@@ -5,13 +5,12 @@ generate() beside transformers.generate and beside a plain GPT without a cache, 
 $ python bench.py sample           # needs transformers: pip install -r requirements-dev.txt
 """
 
-import sys
 import tempfile
 from functools import partial
 
 import torch
 
-from benches.measure import alone, alternating_medians, fast_dtype, peak_mib, seconds_of
+from benches.measure import alone, alternating_medians, peak_mib, peer_dtypes, seconds_of
 from benches.models import DEVICE, SHAPE, PlainGPT, export_random_model, our_model, random_tokens, their_model
 from generate import draw, generate
 from model import GPTNeo
@@ -55,11 +54,7 @@ def bench(rounds: int) -> tuple[dict, dict]:
     with tempfile.TemporaryDirectory() as directory:
         export_random_model(directory)
         ours, plain = our_model(directory), PlainGPT(**SHAPE).to(DEVICE).eval()
-        theirs = {"float32": their_model(directory)}
-        if fast_dtype() == torch.bfloat16:
-            theirs["bfloat16"] = their_model(directory, torch.bfloat16)
-        else:
-            print("transformers in bfloat16 is left out: this processor only emulates it", file=sys.stderr)
+        theirs = {str(dtype).removeprefix("torch."): their_model(directory, dtype) for dtype in peer_dtypes()}
         for batch_size in (1, 16, 64):
             prompts = random_tokens(batch_size, PROMPT_TOKENS)
             halfway = random_tokens(batch_size, PROMPT_TOKENS + NEW_TOKENS // 2).to(DEVICE)

@@ -6,7 +6,6 @@ types that this processor only emulates are left out.
 $ python bench.py train            # needs transformers: pip install -r requirements-dev.txt
 """
 
-import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +13,7 @@ from functools import partial
 import torch
 
 import native
-from benches.measure import DEVICE, alone, alternating_processes, fast_dtype, peak_mib
+from benches.measure import DEVICE, alone, alternating_processes, fast_dtype, peak_mib, peer_dtypes
 from benches.models import SHAPE, PlainGPT, export_random_model, our_model, random_tokens, their_model
 from config import TrainConfig
 from loss import CHUNK
@@ -109,14 +108,9 @@ def bench(rounds: int) -> tuple[dict, dict]:
             eager: partial(their_step, directory, torch.float32, compiled=False),
             f"{eager}, freed memory kept": partial(their_step, directory, torch.float32, False, keep_freed_memory=True),
         }
-        dtypes = [torch.float32]
-        if fast_dtype() == torch.bfloat16:
-            dtypes.append(torch.bfloat16)
-        else:
-            print("bfloat16 is left out: this processor only emulates it", file=sys.stderr)
-        name = str(dtypes[-1]).removeprefix("torch.")
-        steps[f"transformers, compiled, {name}"] = partial(their_step, directory, dtypes[-1], compiled=True)
-        for dtype in dtypes:
+        name = str(fast_dtype()).removeprefix("torch.")
+        steps[f"transformers, compiled, {name}"] = partial(their_step, directory, fast_dtype(), compiled=True)
+        for dtype in peer_dtypes():
             for how in ("eager", "compiled"):
                 label = f"nanoGPT-style, {how}, {str(dtype).removeprefix('torch.')}"
                 steps[label] = partial(plain_step, directory, dtype, compiled=how == "compiled")

@@ -32,13 +32,6 @@ struct Strides {
     long b, t, h;
 };
 
-struct Buffer {  // of zeros, aligned to a vec
-    float *data;
-    Buffer(size_t n) : data((float *)aligned_alloc(64, (n * 4 + 63) / 64 * 64)) { memset(data, 0, n * 4); }
-    ~Buffer() { free(data); }
-    operator float *() { return data; }
-};
-
 // out (M, N vectors) = a (M, n) @ b (n, N vectors), or += that. Rows of out and b, rows and columns of a have a stride.
 template <int M, int N, bool ADD>
 static inline void product(float *out, long out_row, const float *a, long a_row, long a_column, const float *b,

@@ -19,7 +19,7 @@ static void cross_entropy(E *logits, const int64_t *targets, float *losses, long
 #pragma omp parallel
     {
         const long padded = (n + W - 1) / W * W;
-        float *weights = (float *)aligned_alloc(64, padded * sizeof(float));
+        Buffer weights(padded);
 #pragma omp for schedule(static)
         for (long r = 0; r < n_rows; r++) {
             E *row = logits + r * n;
@@ -34,7 +34,7 @@ static void cross_entropy(E *logits, const int64_t *targets, float *losses, long
             const float top = largest_of(largest);
             each_vec(row, n, [&](long j, vec x) {
                 vec e = exp_vec(x - top);
-                *(vec *)(weights + j) = e;
+                store(weights + j, e);
                 total += e;  // what lies beyond the row adds e^-87 each, nothing beside the 1 of the largest
             });
             const float all = sum(total);
@@ -44,7 +44,6 @@ static void cross_entropy(E *logits, const int64_t *targets, float *losses, long
             for (; j + W <= n; j += W) store(row + j, load(weights + j) * (1 / all));
             for (; j < n; j++) store(row[j], weights[j] / all);
         }
-        free(weights);
     }
 }
 

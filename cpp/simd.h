@@ -32,6 +32,13 @@ static inline ivec lanes() {  // 0, 1, 2, …
     return v;
 }
 
+struct Buffer {  // of zeros, aligned to a vec
+    float *data;
+    Buffer(size_t n) : data((float *)aligned_alloc(64, (n * 4 + 63) / 64 * 64)) { memset(data, 0, n * 4); }
+    ~Buffer() { free(data); }
+    operator float *() { return data; }
+};
+
 struct bf16 {
     uint16_t bits;
 };

@@ -18,6 +18,8 @@ sys.path.insert(0, str(ROOT))
 # Where tests run side by side (pytest -n), the threads of one would wait for those of another.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"
+# What is measured while tests run side by side is nothing that a user's runs should go by.
+os.environ["XDG_CACHE_HOME"] = str(Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "nanostories-tests"))
 # What a shell runs in the background is deaf to Ctrl-C from the start, and so are the processes that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -108,6 +110,17 @@ def command_line(monkeypatch, capsys):
         return call
 
     return of
+
+
+@pytest.fixture
+def two_threads():
+    """Kernels and PyTorch share the work among two threads, whatever the others run with."""
+    import torch  # not before OMP_NUM_THREADS is set
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 # ---- Pages, in a browser ----

@@ -65,6 +65,22 @@ def test_large_logits_do_not_overflow():
 
 
 @needs_kernels
+def test_threads_share_the_work_and_change_nothing(two_threads):
+    torch.manual_seed(0)
+    results = []
+    qkv = torch.randn(3, 70, 3, 5, 16).requires_grad_()
+    for n_threads in (2, 1):
+        torch.set_num_threads(n_threads)
+        y = kernel_attention(*qkv.unbind(2), 20)
+        results.append(torch.cat([y.flatten(), *(x.flatten() for x in torch.autograd.grad(y.sin().sum(), qkv))]))
+    assert torch.equal(*results)
+
+
+def test_a_type_that_the_kernel_has_not_takes_pytorchs():
+    assert attention.implementation(64, 2, 8, 64, torch.float16) == "pytorch"
+
+
+@needs_kernels
 def test_what_is_out_of_sight_does_not_count():
     q, k, v = torch.randn(3, 1, 40, 2, 8)
     before = kernel_attention(q, k, v, window=10)
@@ -100,7 +116,7 @@ def test_pytorchs_kernel_means_the_same_by_a_window(window):
 
 @pytest.mark.parametrize("faster", ["kernel", "pytorch"])
 def test_the_faster_one_is_taken_as_measured(monkeypatch, faster):
-    """Whatever the measurement says is what runs, compiled or not."""
+    """Whatever the measurement says is what runs."""
     if attention.kernels(16) is None:
         pytest.skip("no C++ compiler that builds it")
     calls = []

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import decode
 import native
 from decode import CHUNK, DESK, NativeDecoder, TorchDecoder, make_decoder
 from model import GPTNeo, GPTNeoConfig
@@ -87,6 +88,22 @@ def test_company_does_not_change_one_bit(shape, dtype):
 
 @needs_compiler
 @torch.inference_mode()
+def test_threads_share_the_work_and_change_nothing(two_threads):
+    model = random_model(**SHAPES["sixteen narrow heads"])
+    texts = torch.randint(97, (5, 30)).tolist()
+    results = []
+    for n_threads in (2, 1):
+        torch.set_num_threads(n_threads)
+        decoder = NativeDecoder(model, 5, 40, torch.float32)
+        logits = [decoder.read(slot, text[:10]) for slot, text in enumerate(texts)]
+        for i in range(10, 30):
+            logits.append(decoder.step(list(range(5)), [text[i] for text in texts]).flatten().clone())
+        results.append(torch.cat(logits))
+    assert torch.equal(*results)
+
+
+@needs_compiler
+@torch.inference_mode()
 def test_bfloat16_is_close():
     """As close as PyTorch's own bfloat16 is to float32, on the same weights."""
     model = random_model(**SHAPES["sixteen narrow heads"])
@@ -96,6 +113,21 @@ def test_bfloat16_is_close():
     theirs = model.to(torch.bfloat16)(torch.tensor([text]))[0][0, 49:].float().log_softmax(-1)
     errors = [(other - exact).square().mean().sqrt().item() for other in (ours, theirs)]
     assert 0 < errors[0] < errors[1]
+
+
+@needs_compiler
+@pytest.mark.parametrize("block_size", [2, 16, 64, 200])
+def test_the_faster_type_is_measured_within_the_context(block_size, monkeypatch):
+    """And leaves PyTorch's random numbers as they were."""
+    steps = []
+    monkeypatch.setattr(decode.machine, "fastest", lambda question, of: [of[name]() for name in of] and "float32")
+    step = NativeDecoder.step
+    monkeypatch.setattr(NativeDecoder, "step", lambda self, *of: steps.append(max(self.lengths)) or step(self, *of))
+    config = GPTNeoConfig(vocab_size=97, block_size=block_size, n_layer=1, n_head=2, n_embd=8)
+    state = torch.get_rng_state()
+    assert decode.faster_dtype.__wrapped__(config) == torch.float32
+    assert torch.equal(torch.get_rng_state(), state)
+    assert len(steps) == 2 and max(steps) < block_size
 
 
 def test_without_a_compiler_pytorch_decodes(monkeypatch):

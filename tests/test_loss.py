@@ -46,6 +46,17 @@ def test_loss_and_gradients_are_those_of_plain_cross_entropy(monkeypatch, N, V, 
         assert (gradient - 3 * reference).norm() < tolerance * (3 * reference).norm()
 
 
+def test_threads_share_the_work_and_change_nothing(two_threads):
+    torch.manual_seed(0)
+    x, weight, targets = torch.randn(50, 8, requires_grad=True), torch.randn(333, 8), torch.randint(333, (50,))
+    results = []
+    for n_threads in (2, 1):
+        torch.set_num_threads(n_threads)
+        value = head_loss(x, weight, targets)
+        results.append(torch.cat([value[None], torch.autograd.grad(value, x)[0].flatten()]))
+    torch.testing.assert_close(*results)
+
+
 def test_without_gradients_there_is_the_same_loss():
     x, weight, targets = torch.randn(50, 8), torch.randn(33, 8), torch.randint(33, (50,))
     with torch.no_grad():

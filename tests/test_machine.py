@@ -49,8 +49,8 @@ def test_a_processor_passes_for_one_with_avx2_everywhere():
 @pytest.mark.skipif(machine.detected() in (None, machine.X86[0]), reason="needs a processor with AVX-512")
 def test_a_processor_passes_for_one_with_avx512_everywhere():
     facts, libraries = report("avx512")
-    assert (facts["isa"], facts["aten"], facts["lanes"]) == ("avx512", "AVX512", 16)
-    assert "amx" not in libraries.lower()
+    assert (facts["isa"], facts["aten"]) == ("avx512", "AVX512") and facts["lanes"] in (16, None)
+    assert not any(name in libraries.lower() for name in ("amx", "avx512_core_bf16", "bfloat16 instruction"))
 
 
 def test_what_a_processor_is_not_ends_in_one_line():

@@ -1,0 +1,83 @@
+"""
+The demo as a new user runs it, corpus and compiling included: how long it takes, and whether the model tells stories.
+A round is a seed. No peer; the ratios are to what it promises: 300 s, a loss of 0.45, the names.
+
+"Names again": how often a name that already stood in a story is the likeliest token where it stands again.
+
+$ python bench.py demo
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benches.measure import medians
+from model import from_checkpoint, load_checkpoint
+from prepare import load_meta, load_tokens
+from runs import read_log
+from stories import NAMES
+from tokenizer import Tokenizer
+from train import TokenStream, story_windows
+
+ROOT = Path(__file__).parent.parent
+ROUNDS = 1
+PROMISES = dict(seconds=300, loss=0.45, names=0.85)
+
+
+def train_demo(directory: str, seed: int) -> dict[str, float]:
+    command = [sys.executable, ROOT / "train.py", f"--out_dir={directory}", f"--data_dir={directory}", f"--seed={seed}"]
+    start = time.perf_counter()
+    subprocess.run(command, check=True, stdout=2)
+    seconds, run = time.perf_counter() - start, Path(directory, "demo")
+    last = read_log(run / "log.csv")[-1]
+    figures = {
+        "seconds in all": seconds,
+        "tokens/s at the end": float(last["tokens_per_s"]),
+        "tokens": int(last["tokens"]),
+    }
+    return figures | {
+        "validation loss": float(last["val_loss"]),
+        "names again": names_again(run, Path(directory, "builtin")),
+    }
+
+
+@torch.no_grad()
+def names_again(run: Path, corpus: Path, n_tokens: int = 40_000) -> float:
+    """Over the windows of the first n_tokens of the validation split, each token once."""
+    model, tokenizer = from_checkpoint(load_checkpoint(run)), Tokenizer(load_meta(corpus)["gpt2_ids"])
+    tokens, length = load_tokens(corpus, "val")[:n_tokens], model.config.block_size
+    names = {ids[0] for ids in (tokenizer.encode(f" {name}") for name in NAMES) if len(ids) == 1}
+    windows, stream = (
+        story_windows(tokens, length, tokenizer.end_of_text),
+        TokenStream(tokens, length, torch.device("cpu")),
+    )
+    right = places = 0
+    for window, n_new in zip(windows, np.diff(windows, append=windows[-1] + length)):
+        inputs, targets = stream.read(np.array([window]))
+        likeliest, inputs, targets = (x[0].tolist() for x in (model(inputs)[0].argmax(-1), inputs, targets))
+        story = 0  # where it begins
+        for i in range(n_new):
+            story = i if inputs[i] == tokenizer.end_of_text else story
+            if targets[i] in names and targets[i] in inputs[story : i + 1]:
+                places += 1
+                right += likeliest[i] == targets[i]
+    return right / places
+
+
+def bench(rounds: int) -> tuple[dict, dict]:
+    results = []
+    for seed in range(rounds):
+        with tempfile.TemporaryDirectory() as directory:
+            results.append(train_demo(directory, seed))
+    figures = medians(results)
+    ratios = dict(
+        time=PROMISES["seconds"] / figures["seconds in all"],
+        loss=PROMISES["loss"] / figures["validation loss"],
+        names=figures["names again"] / PROMISES["names"],
+    )
+    return ratios, figures
