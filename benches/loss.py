@@ -1,6 +1,5 @@
 """
-How soon the recipe `fast` comes to the loss at which a plain AdamW ends, and where `paper` ends: the 1M shape on real
-stories. A round is a seed.
+How soon the recipe `fast` comes to the loss at which a plain AdamW ends: the 1M shape on real stories. A round is a seed.
 
 $ python bench.py loss --rounds 3  # needs data/sample (README, "ten minutes")
 """
@@ -20,7 +19,6 @@ ROUNDS = 1
 STEPS = 1600
 RUNS = {  # the peer, adamw, has the best batch, learning rate and schedule of those in LOG.md
     "adamw": dict(recipe="paper", learning_rate=6e-3, warmup_steps=40, warmdown=0.6),
-    "paper": dict(recipe="paper"),
     "fast": dict(recipe="fast", max_steps=700, eval_interval=50),
 }
 
