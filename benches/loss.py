@@ -1,5 +1,5 @@
 """
-How soon the recipe `fast` comes to the loss at which a plain AdamW ends: the 1M shape on real stories. A round is a seed.
+How soon the recipe `fast` comes to the loss at which a plain AdamW ends: the 1M shape, real stories. A round is a seed.
 
 $ python bench.py loss --rounds 3  # needs data/sample (README, "ten minutes")
 """

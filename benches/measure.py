@@ -69,6 +69,7 @@ def alternating_processes(makes: dict[str, Callable], argument, rounds: int) -> 
             process = context.Process(target=take_turns, args=(make, argument, theirs), daemon=True)
             with theirs:  # closed here once it is there: where a contestant fails, we hear it
                 process.start()
+            stack.callback(process.join)  # so that it is gone, and its memory, before anything else is measured
             stack.callback(process.terminate)
         return alternating_medians({name: partial(take_turn, name) for name in makes}, rounds), peaks
 

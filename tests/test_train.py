@@ -461,6 +461,15 @@ def test_a_run_does_not_go_on_with_other_data(config, data_dir, tmp_path):
         train(TrainConfig(**config | dict(data_dir=str(tmp_path / "data"))), resume=True)
 
 
+def test_a_run_goes_on_in_the_type_that_was_measured_when_it_began(config, monkeypatch, capsys):
+    config |= dict(dtype="auto", optimizer="muon")
+    for n_steps, measured in ((10, torch.bfloat16), (20, torch.float32)):
+        monkeypatch.setattr(train_module.machine, "fast_dtype", lambda measured=measured: measured)
+        run, _ = train(TrainConfig(**config | dict(max_steps=n_steps)), resume=n_steps > 10)
+        assert ", bfloat16; " in capsys.readouterr().out
+        assert load_checkpoint(run / "ckpt.pt")["fast_dtype"] == "bfloat16"
+
+
 def test_a_checkpoint_older_than_a_setting_goes_on_with_its_default(config):
     run, _ = train(TrainConfig(**config), resume=False)
     checkpoint = load_checkpoint(run / "ckpt.pt")
