@@ -18,8 +18,9 @@ sys.path.insert(0, str(ROOT))
 # Where tests run side by side (pytest -n), the threads of one would wait for those of another.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"
-# What is measured while tests run side by side is nothing that a user's runs should go by.
-os.environ["XDG_CACHE_HOME"] = str(Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "nanostories-tests"))
+else:
+    # What is measured while tests run side by side is nothing that a user's runs should go by. (Workers inherit this.)
+    os.environ["XDG_CACHE_HOME"] = str(Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "nanostories-tests"))
 # What a shell runs in the background is deaf to Ctrl-C from the start, and so are the processes that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
