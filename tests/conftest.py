@@ -20,7 +20,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"
 else:
     # What is measured while tests run side by side is nothing that a user's runs should go by. (Workers inherit this.)
-    os.environ["XDG_CACHE_HOME"] = str(Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "nanostories-tests"))
+    users = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    os.environ["XDG_CACHE_HOME"] = str(Path(users, "nanostories-tests"))
 # What a shell runs in the background is deaf to Ctrl-C from the start, and so are the processes that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
