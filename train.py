@@ -218,18 +218,13 @@ def kernels_line(device: torch.device, dtype: torch.dtype, config: TrainConfig, 
     width = shape.n_embd // shape.n_head
     if attention.kernels(width) is None:
         return "attention and loss: PyTorch (no C++ compiler that builds cpp/); "
-    windows = {min(shape.window(layer), shape.block_size) for layer in range(shape.n_layer)}
-    chosen = {
-        window: attention.implementation(shape.block_size, shape.n_head, width, window, dtype) for window in windows
-    }
-    kinds = dict(attention=dict.fromkeys(chosen, "pytorch") if config.dropout else chosen)
-    kinds["loss"] = {0: loss_implementation(shape.vocab_size, dtype)}
+    chosen = {}
+    for window in sorted({min(shape.window(layer), shape.block_size) for layer in range(shape.n_layer)}):
+        kind = attention.implementation(shape.block_size, shape.n_head, width, window, dtype)
+        chosen[f"attention (window {window})"] = "pytorch" if config.dropout else kind
+    chosen["loss"] = loss_implementation(shape.vocab_size, dtype)
     names = dict(kernel="cpp/", pytorch="PyTorch")
-    parts = []
-    for part, of in kinds.items():
-        each = [f"{names[kind]} (window {window})" for window, kind in sorted(of.items())]
-        parts.append(f"{part}: {' and '.join(each) if len(set(of.values())) > 1 else names[min(of.values())]}; ")
-    return "".join(parts)
+    return "".join(f"{part}: {names[kind]}; " for part, kind in chosen.items())
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
