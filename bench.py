@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-import machine
+from kernels import cpu_features
 
 ROOT = Path(__file__).parent
 NAMES = ("sample", "train", "demo", "compressor", "loss", "grade", "rouge", "interpret")
@@ -30,7 +30,7 @@ def hardware() -> str:
         return torch.cuda.get_device_name()
     info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     names = [line.split(": ")[1] for line in info.splitlines() if line.startswith("model name")]
-    return f"{os.cpu_count()} cores, {names[0] if names else platform.processor()}, as {machine.isa()}"
+    return f"{os.cpu_count()} cores, {names[0] if names else platform.processor()}, as {cpu_features.isa()}"
 
 
 def versions() -> dict[str, str]:

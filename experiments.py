@@ -33,18 +33,20 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from compressor import MODELS
-from config import ConfigError, TrainConfig, parse_command_line
-from contrastive import FILE, n_shuffled
-from files import read_table, write_table
-from model import GPTNeoConfig, load_checkpoint
-from muon import Muon
-from prepare import DataError, load_meta
-from runs import PREVIOUS, RESUME_MAY_CHANGE, TrainingError, lock, read_log, training_seconds
-from scaling import best_of_budgets, fit_power_law, plot_scaling, points
-from stats import wilson
+from checkpoints.checkpoint import load_checkpoint
+from common.files import read_table, write_table
+from common.statistics import wilson
+from corpus.token_files import load_meta
+from grading.sentence_order import FILE
+from model import GPTNeoConfig
+from sweeps.plots import plot_variants, print_table
+from sweeps.scaling_law import best_of_budgets, fit_power_law, plot_scaling, points
 from train import make_optimizers
-from variants import plot_variants, print_table
+from training.config import ConfigError, TrainConfig, parse_command_line
+from training.muon import Muon
+from training.run_directory import PREVIOUS, RESUME_MAY_CHANGE, TrainingError, lock, read_log, training_seconds
+from variants.compressor import MODELS
+from variants.contrastive import n_shuffled
 
 ROOT = Path(__file__).parent
 
@@ -143,7 +145,7 @@ def count(config: TrainConfig, vocab_size: int) -> tuple[int, int]:
         model = MODELS[config.model](GPTNeoConfig(vocab_size=vocab_size, **config.model_shape()))
     n_sequences = config.sequences_per_step
     if config.contrast != "none":
-        n_sequences += config.grad_accum_steps * n_shuffled(config.batch_size, config)
+        n_sequences += config.grad_accum_steps * n_shuffled(config.batch_size, config.contrast_share)
     flops = n_sequences * config.block_size * model.flops_per_token(config.block_size)
     optimizers = make_optimizers(model, config)
     return model.num_params(), flops + sum(o.flops_per_step() for o in optimizers if isinstance(o, Muon))
@@ -370,7 +372,7 @@ def main():
         run_experiment(args)
     except KeyboardInterrupt:
         sys.exit("\nexperiments.py: stopped; the same command goes on")
-    except (ConfigError, DataError, TrainingError, ValueError, OSError) as error:
+    except (ValueError, OSError) as error:
         sys.exit(f"experiments.py: {error}")
 
 

@@ -23,16 +23,14 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-import scoreboard
-from config import ConfigError
-from controls import TRUE, controls
-from endpoint import OPENAI, Bill, Endpoint, OverBudget, Patience, Stop, Unanswered, public, request_body
-from gradings import Grading, Ledger, Run, owner_of, plan, read_runs, share_out
-from judge import BadReply, Story, question, read_reply, response_format
-from judgefree import judge_free
-from prepare import DataError
-from runs import lock
-from tokenizer import gpt2
+from corpus.tokenizer import gpt2
+from generation.api_client import OPENAI, Bill, Endpoint, OverBudget, Patience, Stop, Unanswered, public, request_body
+from grading import scoreboard
+from grading.controls import TRUE, controls
+from grading.judge import BadReply, Story, question, read_reply, response_format
+from grading.ledger import Grading, Ledger, Run, owner_of, plan, read_runs, share_out
+from grading.metrics import judge_free
+from training.run_directory import lock
 
 REPLY_TOKENS = 100  # what --dry-run takes a reply for, where none has come yet
 
@@ -267,7 +265,7 @@ def main(arguments: Sequence[str] | None = None, patience: Patience | None = Non
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         sys.exit(f"grade.py: {where}{error.strerror}; mend that (make room?), then repeat the call: it goes on")
-    except (ValueError, DataError, ConfigError, Stop) as error:
+    except (ValueError, Stop) as error:
         sys.exit(f"grade.py: {error}")
 
 

@@ -21,11 +21,12 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-import stories
-from files import write_table
-from runs import TrainingError, write_atomically
-from sample import newest_run, read_rows
-from stats import wilson
+from checkpoints.checkpoint import newest_run
+from common.files import write_table
+from common.statistics import wilson
+from corpus import builtin_stories
+from generation.samples_file import read_rows
+from training.run_directory import TrainingError, write_atomically
 
 # ---- Words, however they are inflected ----
 
@@ -39,7 +40,13 @@ IRREGULAR = {forms.split()[0]: forms.split() for forms in """bad worse worst, be
 @functools.cache
 def inflections(word: str) -> frozenset[str]:
     """All that `word` may become as a noun, a verb or an adjective; forms that nobody uses do no harm."""
-    forms = {word, stories.plural(word), stories.past(word), stories.participle(word), stories.ing(word)}
+    forms = {
+        word,
+        builtin_stories.plural(word),
+        builtin_stories.past(word),
+        builtin_stories.participle(word),
+        builtin_stories.ing(word),
+    }
     forms |= {*IRREGULAR.get(word, ())}
     doubled = word + word[-1]
     for stem in (re.sub(r"(?<![aeiou])y$", "i", word.removesuffix("e")), doubled):
@@ -52,13 +59,13 @@ def pattern(word: str) -> re.Pattern:
     return re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(inflections(word.lower()))))})\b", re.I)
 
 
-KNOWN = (*stories.VERBS, *stories.ADJECTIVES, *stories.NOUNS)
+KNOWN = (*builtin_stories.VERBS, *builtin_stories.ADJECTIVES, *builtin_stories.NOUNS)
 BASES = {form: word for word in KNOWN for form in inflections(word)} | {word: word for word in KNOWN}
 STOP = frozenset("""a about after all also an and another any as at away back be because before but by can could did do
     down each ends even every everything find first for from get go had has have if in into is it its itself just later
     learn like long make more much must no not now of off on one only or other out over so some something takes than
     that the their them then there they this though through time to too two until up very was way well were what when
-    where which who why will with without would""".split()) | {*stories.PRONOUNS}  # fmt: skip
+    where which who why will with without would""".split()) | {*builtin_stories.PRONOUNS}  # fmt: skip
 
 
 def content(text: str) -> frozenset[str]:
@@ -120,7 +127,10 @@ def follow(row: dict, story: str, summaries: Summaries) -> Found:
     wanted = asked.get("features", ())
     yield f"dialogue{'' if 'Dialogue' in wanted else ', not asked for'}", float('"' in plain(story))
     if "BadEnding" not in wanted or knows_ending(row):
-        yield f"bad ending{'' if 'BadEnding' in wanted else ', not asked for'}", float(stories.ends_badly(story))
+        yield (
+            f"bad ending{'' if 'BadEnding' in wanted else ', not asked for'}",
+            float(builtin_stories.ends_badly(story)),
+        )
 
 
 def plain(text: str) -> str:
@@ -130,7 +140,7 @@ def plain(text: str) -> str:
 
 def knows_ending(row: dict) -> bool:
     """Whether the bad ending that is asked for is one of the built-in plots', the only ones that a rule can tell."""
-    return stories.ends_badly(row["reference"] or "")
+    return builtin_stories.ends_badly(row["reference"] or "")
 
 
 # ---- Tables ----

@@ -29,10 +29,13 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-import native
-import pages
-import stats
-from ablate import (
+from checkpoints.checkpoint import corpus_of, directory_of, load_checkpoint, newest_run
+from common import statistics
+from common.files import write_json, write_table, write_whole
+from corpus.token_files import load_meta, load_tokens
+from corpus.tokenizer import END_OF_TEXT, Tokenizer
+from generation.backends import LocalStudent, load_student
+from interpretation.ablation import (
     HEAD_BUDGET,
     NEURON_BUDGET,
     ablate_heads,
@@ -41,12 +44,10 @@ from ablate import (
     estimate_neurons,
     rise_with_interval,
 )
-from compare import FORMAT, compare
-from compressor import Compressor
-from files import write_json, write_table, write_whole
-from heads import HeadReader, induction
-from model import GPTNeo, load_checkpoint
-from neurons import (
+from interpretation.comparison import FORMAT, compare
+from interpretation.heads import HeadReader, induction
+from interpretation.hooks import run, run_fast, run_with_cache
+from interpretation.neurons import (
     FDR,
     STRONG,
     NeuronReader,
@@ -56,12 +57,12 @@ from neurons import (
     neuron_cards,
     tabulate,
 )
-from prepare import DataError, load_meta, load_tokens
-from sample import LocalStudent, corpus_of, directory_of, load_student, newest_run
-from tokenizer import END_OF_TEXT, Tokenizer
+from interpretation.word_classes import KINDS, START, Corpus, pieces_of
+from kernels import compile_cpp
+from model import GPTNeo
+from pages import html
 from train import choose_dtype
-from watch import run, run_fast, run_with_cache
-from words import KINDS, START, Corpus, pieces_of
+from variants.compressor import Compressor
 
 FEWEST_STORIES = 10  # for an interval
 DEFAULT_TOKENS = 32  # of the first story that are drawn where no --text is given
@@ -156,8 +157,8 @@ def draw_attention(out: Path, name: str, student: LocalStudent, ids: list[int], 
     roles = {(row["layer"], row["head"]): row["role"] for row in rows}
     heads = [dict(layer=layer, head=head, role=roles.get((layer, head), "")) for layer, head in drawn]
     maps = np.stack([attention[layer, head] for layer, head in drawn])
-    write_whole(out / "attention.png", pages.attention_picture(f"Attention in {name}", maps, pieces, heads))
-    write_whole(out / "attention.html", pages.attention_page(name, maps, pieces, heads, rows))
+    write_whole(out / "attention.png", html.attention_picture(f"Attention in {name}", maps, pieces, heads))
+    write_whole(out / "attention.html", html.attention_page(name, maps, pieces, heads, rows))
 
 
 # ---- All of it ----
@@ -208,7 +209,7 @@ def interpret(
         cards = neuron_cards(table, effects.shown, found, effects.neurons)
         facts = f"{len(cards)} of {table.auc.size(1):,} neurons (neurons.csv has all), {len(texts)} validation stories"
         told = tell_neurons(summary)
-        write_whole(out / "neurons.html", pages.neurons_page(name, facts, told, KINDS, pieces, cards))
+        write_whole(out / "neurons.html", html.neurons_page(name, facts, told, KINDS, pieces, cards))
         ids = student.encode(args.text) if args.text else corpus.stories[0].tokens[:DEFAULT_TOKENS].tolist()
         draw_attention(out, name, student, ids, args, rows)
     summary |= dict(seconds=stage.seconds)
@@ -248,7 +249,7 @@ def ablation(model: GPTNeo, corpus: Corpus, reading: Reading, table: NeuronTable
     exact = torch.tensor([neurons[i][0] for i in random])
     estimates = estimate_neurons(model, corpus, few, means).flatten()  # on the same stories
     facts |= dict(neurons=len(chosen), stories_for_neurons=len(few), estimates_checked=len(random))
-    facts |= dict(estimates_rank_correlation=stats.spearman(estimates[random].numpy(), exact.numpy()))
+    facts |= dict(estimates_rank_correlation=statistics.spearman(estimates[random].numpy(), exact.numpy()))
     return Effects(shown, heads, neurons, facts)
 
 
@@ -371,7 +372,7 @@ def look(args: argparse.Namespace) -> None:
 
 def main():
     args = parse_arguments()
-    native.keep_freed_memory()
+    compile_cpp.keep_freed_memory()
     try:
         look(args)
     except KeyboardInterrupt:
@@ -379,7 +380,7 @@ def main():
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         sys.exit(f"interpret.py: {where}{error.strerror}; mend that (make room?), then run again")
-    except (ValueError, DataError) as error:
+    except ValueError as error:
         sys.exit(f"interpret.py: {error}")
 
 

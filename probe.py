@@ -28,9 +28,11 @@ import torch.nn.functional as F
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
-from files import write_whole
-from sample import ApiStudent, LocalStudent, Sampling, directory_of, load_student, newest_run, read_prompts
-from stats import wilson
+from checkpoints.checkpoint import directory_of, newest_run
+from common.files import write_whole
+from common.statistics import wilson
+from generation.backends import ApiStudent, LocalStudent, Sampling, load_student
+from sample import read_prompts
 
 SETS = [Path(__file__).parent / "prompts" / f"{name}.jsonl" for name in ("facts", "reasoning", "context")]
 NEARLY = 0.1  # nats per byte; by so much the best wrong answer may lead where a model is nearly right

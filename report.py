@@ -12,10 +12,10 @@ import html
 import sys
 from pathlib import Path
 
-from files import write_whole
-from found import Found
-from pages import page
-from sections import (
+from common.files import write_whole
+from pages.html import page
+from pages.results import Found
+from pages.sections import (
     answers,
     completions,
     experiments,

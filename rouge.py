@@ -25,12 +25,13 @@ import numpy as np
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
-from files import write_json, write_whole
-from index import Stories, open_stories, words_of
-from overlap import COUNTINGS, Overlaps, Stream, number_kgrams, search
-from prepare import DataError, load_tokens
-from sample import corpus_of, newest_run, read_rows
-from stories import NOUNS, plural
+from checkpoints.checkpoint import corpus_of, newest_run
+from common.files import write_json, write_whole
+from corpus.builtin_stories import NOUNS, plural
+from corpus.token_files import load_tokens
+from generation.samples_file import read_rows
+from novelty.corpus_words import Stories, open_stories, words_of
+from novelty.ngram_search import COUNTINGS, Overlaps, Stream, number_kgrams, search
 
 # ---- ROUGE ----
 
@@ -506,7 +507,7 @@ def main() -> None:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         sys.exit(f"rouge.py: {where}{error.strerror}; what stood there before still does")
-    except (ValueError, DataError) as error:
+    except ValueError as error:
         sys.exit(f"rouge.py: {error}")
 
 

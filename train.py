@@ -28,21 +28,31 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-import attention
-import headers
-import machine
-import native
-from compressor import MODELS
-from config import ConfigError, TrainConfig, parse_command_line
-from contrastive import Contrastive
-from loss import implementation as loss_implementation
-from model import CHECKPOINT_FORMAT, GPTNeo, GPTNeoConfig
-from muon import Muon
-from prepare import BUILTIN, DataError, load_meta, load_tokens, prepare_builtin
-from ranks import ALONE, Ranks, is_lost_rank
-from runs import PREVIOUS, Log, TrainingError, claim, load_resumable, plot_loss, plot_runs, write_atomically
-from sample import Sampling, load_student, stream_story
-from tokenizer import Tokenizer
+from checkpoints.checkpoint import CHECKPOINT_FORMAT
+from corpus import instruct_headers
+from corpus.preparation import prepare_builtin
+from corpus.sources import BUILTIN
+from corpus.token_files import load_meta, load_tokens
+from corpus.tokenizer import Tokenizer
+from generation.backends import Sampling, load_student, stream_story
+from kernels import attention, autotune, compile_cpp, cpu_features
+from kernels.cross_entropy import implementation as loss_implementation
+from model import GPTNeo, GPTNeoConfig
+from training.config import ConfigError, TrainConfig, parse_command_line
+from training.distributed import ALONE, Ranks, is_lost_rank
+from training.muon import Muon
+from training.run_directory import (
+    PREVIOUS,
+    Log,
+    TrainingError,
+    claim,
+    load_resumable,
+    plot_loss,
+    plot_runs,
+    write_atomically,
+)
+from variants.compressor import MODELS
+from variants.contrastive import Contrastive
 
 # ---- Data ----
 
@@ -186,7 +196,7 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.get_device_capability(device)[0] >= 8 else torch.float16
     if device.type == "cpu":
-        return machine.fast_dtype()
+        return autotune.fast_dtype()
     return torch.float32
 
 
@@ -351,7 +361,7 @@ def train_on(
     n_micro_batches, micro_batch_size = ranks.share(config)
     checkpoint, resumed_from = ranks.from_first(load_resumable(run, config) if resume and ranks.first else (None, None))
     if device.type == "cpu":
-        native.keep_freed_memory()
+        compile_cpp.keep_freed_memory()
     with ranks.first_goes_ahead():  # it may have to make the data, and to measure what is fast here
         meta, train_tokens, val_tokens = load_data(config)
         tokenizer = Tokenizer(meta["gpt2_ids"])
@@ -363,9 +373,9 @@ def train_on(
         kernels = kernels_line(device, dtype, config, model_config)
     fast_dtype, dtype = ranks.from_first((fast_dtype, dtype))
     data_sha256 = meta["splits"]["train"]["sha256"]
-    train_counted = headers.story_tokens(train_tokens, tokenizer) if config.loss_on == "story" else None
+    train_counted = instruct_headers.story_tokens(train_tokens, tokenizer) if config.loss_on == "story" else None
     # Of validation stories under headers the stories alone, whatever loss_on is: so runs can be compared.
-    val_counted = headers.story_tokens(val_tokens, tokenizer) if "headers" in meta else None
+    val_counted = instruct_headers.story_tokens(val_tokens, tokenizer) if "headers" in meta else None
     train_stream = TokenStream(train_tokens, config.block_size, device, train_counted)
     val_stream = TokenStream(val_tokens, config.block_size, device, val_counted)
     val_windows = story_windows(val_tokens, config.block_size, tokenizer.end_of_text)
@@ -403,7 +413,9 @@ def train_on(
     obstacle = why_not_compile(device) if config.compile else "compile=False"
     objective = model if obstacle else torch.compile(model, dynamic=False)
     if config.contrast != "none":
-        objective = Contrastive(objective, tokenizer, config)
+        objective = Contrastive(
+            objective, tokenizer, config.contrast, config.contrast_alpha, config.contrast_margin, config.contrast_share
+        )
     forward = ranks.data_parallel(objective.to(device))
     autocast = functools.partial(torch.autocast, device.type, dtype, enabled=dtype != torch.float32)
     tokens_per_step = config.sequences_per_step * config.block_size
@@ -413,7 +425,7 @@ def train_on(
             f"{run}: {model.num_params():,} parameters, {len(train_tokens):,} training tokens of {config.data}, "
             f"{tokens_per_step:,} tokens a step\n"
             + (f"{ranks.size} processes, " if ranks.size > 1 else "")
-            + (f"cpu ({machine.isa()})" if device.type == "cpu" else device.type)
+            + (f"cpu ({cpu_features.isa()})" if device.type == "cpu" else device.type)
             + f", {dtype_name(dtype)}; {kernels}"
             + (f"not compiled: {obstacle}" if obstacle else "compiling at the first step (up to a minute)"),
             flush=True,
@@ -573,13 +585,16 @@ def main():
             print()
             prompt, next_prompt = "", '--prompt "Once upon a time, there was a little fox"'
             if "headers" in load_meta(Path(config.data_dir, config.data)):
-                prompt, next_prompt = headers.write(dict(words="hide, fox, little")), '--words "jump, frog, red"'
+                prompt, next_prompt = (
+                    instruct_headers.write(dict(words="hide, fox, little")),
+                    '--words "jump, frog, red"',
+                )
             stream_story(load_student(str(run)), prompt, Sampling(temperature=0.6, seed=config.seed))
             print(
                 f"\nEverything is in {run}/ (the curve: loss.png). Next: python sample.py --model {run} "
                 f"--temperature 0.6 {next_prompt}"
             )
-    except (ConfigError, DataError, TrainingError, ValueError, OSError) as error:
+    except (ValueError, OSError) as error:
         sys.exit(f"{name}: {error}")
     except (RuntimeError, MemoryError) as error:
         # On a GPU it is an OutOfMemoryError, which is a RuntimeError; on a CPU it is just that.

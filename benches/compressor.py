@@ -14,8 +14,8 @@ import torch
 from benches.measure import DEVICE, alternating_processes
 from benches.models import SHAPE, random_tokens
 from benches.train import step_of
-from compressor import MODELS
 from model import GPTNeoConfig
+from variants.compressor import MODELS
 
 WIDTHS, BATCH_SIZES = (128, 256, 512), (2, 4, 8, 16, 32)
 BATCH_SIZE_OF_MATRIX = 8  # at which attention that builds its matrix is measured as well

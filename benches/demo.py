@@ -17,12 +17,12 @@ import numpy as np
 import torch
 
 from benches.measure import medians
-from model import from_checkpoint, load_checkpoint
-from prepare import load_meta, load_tokens
-from runs import read_log
-from stories import NAMES
-from tokenizer import Tokenizer
+from checkpoints.checkpoint import from_checkpoint, load_checkpoint
+from corpus.builtin_stories import NAMES
+from corpus.token_files import load_meta, load_tokens
+from corpus.tokenizer import Tokenizer
 from train import TokenStream, story_windows
+from training.run_directory import read_log
 
 ROOT = Path(__file__).parent.parent
 ROUNDS = 1

@@ -14,14 +14,14 @@ import time
 from pathlib import Path
 
 from benches.measure import alone, medians, memory_mib
-from controls import controls
-from endpoint import Bill, Endpoint, Patience, Reply
+from corpus.builtin_stories import stories
+from generation.api_client import Bill, Endpoint, Patience, Reply
+from generation.prompts import cut_story
+from generation.samples_file import write_rows
 from grade import conclude, grade_all, parse_arguments
-from gradings import Ledger, plan, read_runs
-from prompts import cut_story
-from sample import write_rows
-from scoreboard import SCORES
-from stories import stories
+from grading.controls import controls
+from grading.ledger import Ledger, plan, read_runs
+from grading.scoreboard import SCORES
 
 RUNS, PROMPTS, COMPLETIONS, REPEATS = 5, 100, 10, 2
 REPLY = dict(assessment="A story that hangs together, in simple words. It ends a little soon.", age_group="C")

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import torch
 
-import native
 from benches.measure import DEVICE, alone, medians, peak_mib
+from corpus.preparation import prepare_builtin
+from corpus.token_files import load_meta
+from corpus.tokenizer import Tokenizer
+from generation.backends import LocalStudent
 from interpret import Stopwatch, interpret, validation_texts
+from kernels import compile_cpp
 from model import GPTNeo, GPTNeoConfig
-from prepare import load_meta, prepare_builtin
-from sample import LocalStudent
-from tokenizer import Tokenizer
 
 ROOT = Path(__file__).parent.parent
 SHAPE = dict(block_size=512, n_layer=12, n_head=4, n_embd=512)
@@ -46,7 +47,7 @@ class Stages(Stopwatch):
 
 def interpret_here(corpus: Path, out_dir: Path) -> dict[str, float]:
     """interpret.py on a model of random weights: figures of each stage, and of all."""
-    native.keep_freed_memory()
+    compile_cpp.keep_freed_memory()
     tokenizer = Tokenizer(load_meta(corpus)["gpt2_ids"])
     torch.manual_seed(0)
     model = GPTNeo(GPTNeoConfig(vocab_size=tokenizer.vocab_size, **SHAPE)).eval()

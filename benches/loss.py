@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from runs import read_log, training_seconds
+from training.run_directory import read_log, training_seconds
 
 ROOT = Path(__file__).parent.parent
 

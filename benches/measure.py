@@ -17,19 +17,19 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-import machine
+from kernels import autotune, cpu_features
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def fast_dtype() -> torch.dtype:
     """What we multiply in: bfloat16, or float32 where that is faster."""
-    return torch.bfloat16 if DEVICE == "cuda" else machine.fast_dtype()
+    return torch.bfloat16 if DEVICE == "cuda" else autotune.fast_dtype()
 
 
 def peer_dtypes() -> list[torch.dtype]:
     """What a peer is tried in: all that the hardware has instructions for."""
-    if DEVICE == "cuda" or machine.multiplies_bfloat16():
+    if DEVICE == "cuda" or cpu_features.multiplies_bfloat16():
         return [torch.float32, torch.bfloat16]
     print("peers in bfloat16 are left out: this processor only emulates it", file=sys.stderr)
     return [torch.float32]

@@ -8,19 +8,20 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from benches.measure import DEVICE
+from checkpoints.huggingface import load_hf, save_hf
+from corpus.tokenizer import GPT2_VOCAB_SIZE, cut
 from model import GPTNeo, GPTNeoConfig
-from tokenizer import GPT2_VOCAB_SIZE, cut
 
 SHAPE = dict(vocab_size=10_000, block_size=512, n_layer=8, n_head=16, n_embd=256)
 
 
 def export_random_model(directory: str, **shape):
     torch.manual_seed(0)
-    GPTNeo(GPTNeoConfig(**SHAPE | shape)).to_hf(directory, cut(np.zeros(GPT2_VOCAB_SIZE), SHAPE["vocab_size"]))
+    save_hf(GPTNeo(GPTNeoConfig(**SHAPE | shape)), directory, cut(np.zeros(GPT2_VOCAB_SIZE), SHAPE["vocab_size"]))
 
 
 def our_model(directory: str) -> GPTNeo:
-    return GPTNeo.from_hf(directory).to(DEVICE)
+    return load_hf(directory).to(DEVICE)
 
 
 def their_model(directory: str, dtype: torch.dtype = torch.float32):

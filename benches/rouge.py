@@ -19,10 +19,11 @@ from pathlib import Path
 import numpy as np
 
 from benches.measure import alone, alternating_medians, peak_mib
-from index import Stories, open_stories
-from overlap import search
-from prepare import load_meta, load_tokens, prepare_builtin
-from prompts import evaluation_prompts
+from corpus.preparation import prepare_builtin
+from corpus.token_files import load_meta, load_tokens
+from generation.prompts import evaluation_prompts
+from novelty.corpus_words import Stories, open_stories
+from novelty.ngram_search import search
 
 N_TEXTS, N_STORIES, GROWTH = 500, 100_000, (10_000, 100_000, 1_000_000)
 

@@ -12,13 +12,13 @@ from functools import partial
 
 import torch
 
-import native
 from benches.measure import DEVICE, alone, alternating_processes, fast_dtype, peak_mib, peer_dtypes
 from benches.models import SHAPE, PlainGPT, export_random_model, our_model, random_tokens, their_model
-from config import TrainConfig
-from loss import CHUNK
+from kernels import compile_cpp
+from kernels.cross_entropy import CHUNK
 from model import GPTNeo, GPTNeoConfig
 from train import make_optimizers, peak_flops  # of the project: this file is benches.train
+from training.config import TrainConfig
 
 BATCH_SIZE = 8
 
@@ -29,7 +29,7 @@ def our_step(directory: str) -> Callable[[torch.Tensor], None]:
 
 def step_of(model: GPTNeo) -> Callable[[torch.Tensor], None]:
     """As train.py takes it, compiled, with AdamW."""
-    native.keep_freed_memory()
+    compile_cpp.keep_freed_memory()
     optimizers = make_optimizers(model, TrainConfig(name="bench"))
     forward = torch.compile(model, dynamic=False)
     return partial(take_step, model, optimizers, fast_dtype(), lambda x, y: forward(x, y)[1])
@@ -37,7 +37,7 @@ def step_of(model: GPTNeo) -> Callable[[torch.Tensor], None]:
 
 def their_step(directory: str, dtype: torch.dtype, compiled: bool, keep_freed_memory: bool = False):
     if keep_freed_memory:  # one of the things that train.py does, and a peer could
-        native.keep_freed_memory()
+        compile_cpp.keep_freed_memory()
     model = their_model(directory).train()
     forward = torch.compile(model) if compiled else model
     return peer_step(model, dtype, lambda x, y: forward(x, labels=x).loss)  # shifts them itself
@@ -71,7 +71,7 @@ def take_step(model, optimizers: list, dtype: torch.dtype, loss_of: Callable, to
 def products_alone(directory: str) -> Callable[[torch.Tensor], None]:
     """The products of all Linear layers, forward and both of the backward pass, the head's in chunks as loss.py has it;
     not those within attention."""
-    native.keep_freed_memory()
+    compile_cpp.keep_freed_memory()
     n, C, V, dtype = BATCH_SIZE * SHAPE["block_size"], SHAPE["n_embd"], SHAPE["vocab_size"], fast_dtype()
     block = [(n, C, 3 * C), (n, C, C), (n, C, 4 * C), (n, 4 * C, C)]
     layers = block * SHAPE["n_layer"] + [(CHUNK, C, V)] * (n // CHUNK)

@@ -42,7 +42,7 @@ STATEFUL = dict(dropout=0.1, optimizer="muon", embedding_lr_factor=2.0)  # what 
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory):
     """data/tiny: a few hundred little stories."""
-    from prepare import prepare
+    from corpus.preparation import prepare
 
     directory = tmp_path_factory.mktemp("data")
     names, things = ["Tom", "Mia", "Ben", "Sue"], ["ball", "cat", "kite", "drum", "hat"]
@@ -82,7 +82,7 @@ def without_speed(rows: list[dict]) -> list[dict]:
 
 
 def weights(run: Path, name: str = "ckpt.pt") -> dict:
-    from model import load_checkpoint
+    from checkpoints.checkpoint import load_checkpoint
 
     return load_checkpoint(run / name)["model"]
 

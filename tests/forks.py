@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from conftest import ROOT
 
-import runs
 import train
+from training import run_directory
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["train"])
@@ -115,8 +115,8 @@ def die_behind_renaming(name):
 KILLED = {
     "in the step": (train, "batch_starts", die),
     "in the evaluation": (train, "evaluate", die),
-    "within a row of the log": (runs.Log, "append", lose_half_a_row),
-    "behind a row of the log": (runs.Log, "append", die_behind),
+    "within a row of the log": (run_directory.Log, "append", lose_half_a_row),
+    "behind a row of the log": (run_directory.Log, "append", die_behind),
     "within best.pt": (Path, "write_bytes", write_half_of(".best.pt.tmp")),
     "behind best.pt": (Path, "replace", die_behind_renaming(".best.pt.tmp")),
     "within ckpt.pt": (Path, "write_bytes", write_half_of(".ckpt.pt.tmp")),

@@ -17,9 +17,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from controls import sentences
-from judgefree import ngrams, words_of
-from tokenizer import gpt2
+from corpus.tokenizer import gpt2
+from grading.controls import sentences
+from grading.metrics import ngrams, words_of
 
 TOKENIZER = gpt2()
 

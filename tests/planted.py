@@ -15,10 +15,10 @@ from conftest import ROOT
 sys.path.insert(0, str(ROOT))
 
 import rouge
-from index import Stories, open_stories
-from prompts import cut_story
-from sample import write_rows
-from stories import NAMES, NOUNS
+from corpus.builtin_stories import NAMES, NOUNS
+from generation.prompts import cut_story
+from generation.samples_file import write_rows
+from novelty.corpus_words import Stories, open_stories
 
 EACH = 100  # planted of each kind
 

@@ -4,8 +4,11 @@ import dataclasses
 
 import pytest
 import torch
+from conftest import ROOT
 
-from model import PRESETS, GPTNeo, GPTNeoConfig, from_checkpoint, load_checkpoint
+from checkpoints.checkpoint import from_checkpoint, load_checkpoint
+from model import GPTNeo, GPTNeoConfig
+from training.config import parse_command_line
 
 transformers = pytest.importorskip("transformers")
 
@@ -107,9 +110,24 @@ def test_no_token_sees_what_comes_after_it():
     torch.testing.assert_close(model(tokens)[0][:, :25], model(changed)[0][:, :25])
 
 
+# Width, layers and heads of the models at https://huggingface.co/roneneldan
+PUBLISHED = {
+    "1m": (64, 8, 16),
+    "3m": (128, 8, 16),
+    "8m": (256, 8, 16),
+    "28m": (512, 8, 16),
+    "33m": (768, 4, 16),
+    "1l_21m": (1024, 1, 16),
+    "2l_33m": (1024, 2, 16),
+}
+
+
 def test_published_sizes():
     """Parameter counts from the published configurations: vocabulary 50257, 2048 positions."""
-    for preset in PRESETS.values():
+    for name, shape in PUBLISHED.items():
+        config, _ = parse_command_line([str(ROOT / "configs" / f"ts_{name}.py")])
+        preset = dict(zip(("n_embd", "n_layer", "n_head"), shape))
+        assert preset.items() <= vars(config).items()
         model = GPTNeo(GPTNeoConfig(vocab_size=50257, block_size=2048, **preset))
         config = transformers.GPTNeoConfig(
             hidden_size=preset["n_embd"],

@@ -1,0 +1,329 @@
+"""
+checkpoints.huggingface
+"""
+
+import contextlib
+import os
+import re
+from pathlib import Path
+
+import safetensors.torch
+import torch
+import torch.nn as nn
+
+from checkpoints.checkpoint import load_torch
+from common.downloads import Absent, HubError, download, endpoint
+from common.files import read_json, write_json, write_whole
+from corpus.tokenizer import END_OF_TEXT, GPT2_VOCAB_SIZE, Tokenizer, gpt2, gpt2_ranks, merged_from, spelled
+from model import GPTNeo, GPTNeoConfig
+
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # in the order of preference
+MODEL_ID = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", re.ASCII)
+
+
+def model_directory(path_or_id: str | Path, cache: str | Path | None = None) -> Path:
+    """A directory as it stands; or the hub's model of that ID, `owner/name` or `gpt2`, downloaded to the cache.
+
+    Holds config.json, the weights and, where the model has one, tokenizer.json. HubError names what is wrong.
+    """
+    if Path(path_or_id).is_dir():
+        return Path(path_or_id)
+    model_id = str(path_or_id)
+    if not MODEL_ID.fullmatch(model_id):
+        raise HubError(f"{model_id!r}: no such directory, nor can it be a model of the hub such as owner/name or gpt2")
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    directory = Path(cache or caches / "nanostories" / "hub") / model_id.replace("/", "--")
+    if any((directory / name).exists() for name in WEIGHTS):
+        return directory  # the weights come last, so that where they are, nothing is left to be asked for
+    url = f"{endpoint()}/{model_id}/resolve/main"
+    try:
+        download(f"{url}/config.json", directory / "config.json", tries=3)
+    except HubError as error:
+        raise HubError(f"{model_id}: no such directory here, and from the hub: {error}") from None
+    with contextlib.suppress(Absent):
+        download(f"{url}/tokenizer.json", directory / "tokenizer.json")
+    try:
+        download(f"{url}/{WEIGHTS[0]}", directory / WEIGHTS[0])
+    except Absent:
+        download(f"{url}/{WEIGHTS[1]}", directory / WEIGHTS[1])
+    return directory
+
+
+# ---- The files of transformers ----
+
+# What its config.json calls our settings, and what tells GPT-Neo and GPT-2 apart. The same names are read and written.
+HF_SIZES = ("vocab_size", "block_size", "n_layer", "n_head", "n_embd")
+HF_KEYS = {
+    "gpt_neo": dict(
+        architecture="GPTNeoForCausalLM",
+        sizes=("vocab_size", "max_position_embeddings", "num_layers", "num_heads", "hidden_size"),
+        mlp="intermediate_size",
+        dropouts=("resid_dropout", "embed_dropout", "attention_dropout"),
+    ),
+    "gpt2": dict(
+        architecture="GPT2LMHeadModel",
+        sizes=("vocab_size", "n_positions", "n_layer", "n_head", "n_embd"),
+        mlp="n_inner",
+        dropouts=("resid_pdrop", "embd_pdrop", "attn_pdrop"),
+    ),
+}
+# What old versions of transformers saved beside the weights: the causal mask, and what stands for minus infinity.
+HF_MASKS = re.compile(r"h\.\d+\.attn\.(attention\.)?(masked_)?bias")
+
+
+def config_from_hf(path: Path) -> tuple[GPTNeoConfig, str]:
+    """What a config.json says, as our config, and its model_type. ValueError names what this model cannot be."""
+    hf_config = read_json(path)
+    model_type = str(hf_config.get("model_type"))
+    if model_type not in HF_KEYS:
+        raise ValueError(f"{path}: model_type is {model_type}; only gpt_neo and gpt2 can be read")
+    keys = HF_KEYS[model_type]
+
+    def whole_number(key: str) -> int:
+        if type(hf_config.get(key)) is not int:
+            raise ValueError(f"{path}: {key} is {hf_config.get(key)!r}; it must be a whole number")
+        return hf_config[key]
+
+    sizes = {ours: whole_number(theirs) for ours, theirs in zip(HF_SIZES, keys["sizes"])}
+    for key, allowed in {  # where a key is missing, transformers assumes the first
+        "architectures": [None, [keys["architecture"]]],
+        "activation_function": ["gelu_new"],
+        "layer_norm_epsilon": [1e-5],
+        keys["mlp"]: [None, 4 * sizes["n_embd"]],
+        "tie_word_embeddings": [True],
+        "scale_attn_by_inverse_layer_idx": [False],
+        "add_cross_attention": [False],
+    }.items():
+        if hf_config.get(key, allowed[0]) not in allowed:
+            raise ValueError(f"{path}: {key} is {hf_config[key]!r}; this model has {allowed[-1]!r}")
+    n_layer, window_size = sizes["n_layer"], sizes["block_size"]
+    if n_layer > 1000:
+        raise ValueError(f"{path}: {n_layer:,} layers; no model of this kind has so many")
+    if model_type == "gpt_neo":
+        layers = attention_layers(hf_config)
+        if layers == ["local" if i % 2 else "global" for i in range(n_layer)]:
+            window_size = whole_number("window_size")
+        elif layers != ["global"] * n_layer:
+            known = "all layers must be global, or global and local by turns"
+            raise ValueError(f"{path}: attention_types is {hf_config.get('attention_types')!r}; {known}")
+    own = {}
+    if model_type == "gpt2":
+        own = dict(scale_attention=hf_config.get("scale_attn_weights", True), qkv_bias=True)
+    # One figure of ours stands for three dropouts; where they differ, that of the residual branches does.
+    dropout = hf_config.get(keys["dropouts"][0], 0.0)
+    try:
+        return GPTNeoConfig(**sizes, window_size=window_size, dropout=dropout, **own), model_type
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def attention_layers(hf_config: dict) -> list[str]:
+    """[[["global", "local"], 2]] -> global, local, global, local; nothing if it is of another form."""
+    try:
+        return [
+            kind for kinds, times in hf_config["attention_types"] for _ in range(min(times, 1000)) for kind in kinds
+        ]
+    except (KeyError, TypeError, ValueError):
+        return []
+
+
+def config_to_hf(config: GPTNeoConfig) -> dict:
+    """config.json for transformers: GPT-2's if q, k and v have a bias, else GPT-Neo's. ValueError if neither fits."""
+    n_layer, model_type = config.n_layer, "gpt2" if config.qkv_bias else "gpt_neo"
+    all_global = all(config.window(layer) >= config.block_size for layer in range(n_layer))
+    if config.scale_attention and not config.qkv_bias or config.qkv_bias and not all_global:
+        needs = "scale_attention needs qkv_bias, and qkv_bias a window_size of block_size"
+        raise ValueError(f"neither GPT-Neo nor GPT-2 can hold this model: {needs}")
+    keys = HF_KEYS[model_type]
+    hf_config = {"model_type": model_type, "architectures": [keys["architecture"]]}
+    hf_config |= {theirs: getattr(config, ours) for ours, theirs in zip(HF_SIZES, keys["sizes"])}
+    hf_config |= dict.fromkeys(keys["dropouts"], config.dropout)
+    hf_config |= {keys["mlp"]: None, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
+    if model_type == "gpt2":
+        hf_config["scale_attn_weights"] = config.scale_attention
+    else:
+        pattern = [[["global", "local"], n_layer // 2], [["global"], n_layer % 2]]
+        hf_config["attention_types"] = [[kinds, times] for kinds, times in pattern if times]
+        hf_config["window_size"] = config.window_size
+    return hf_config | {"tie_word_embeddings": True}
+
+
+def read_weights(directory: Path, expected: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors of a directory that transformers wrote, by name without the prefix "transformer.".
+
+    ValueError names the first that is missing, unknown, or not of the shape that `expected` has.
+    """
+    path = next((directory / name for name in WEIGHTS if (directory / name).exists()), None)
+    if path is None:
+        raise ValueError(f"{directory}: holds neither {' nor '.join(WEIGHTS)}")
+    if path.suffix == ".bin":
+        weights = load_torch(path, "not a readable file of weights (cut short, or with code in it)")
+    else:
+        try:
+            weights = safetensors.torch.load_file(path)
+        except (safetensors.SafetensorError, OSError) as error:
+            raise ValueError(f"{path}: not a readable file of weights, perhaps cut short ({error})") from None
+    if not isinstance(weights, dict) or not all(isinstance(weight, torch.Tensor) for weight in weights.values()):
+        raise ValueError(f"{path}: holds something else than named tensors")
+    weights = {str(name).removeprefix("transformer."): weight for name, weight in weights.items()}
+    weights = {name: weight for name, weight in weights.items() if not HF_MASKS.fullmatch(name)}
+    head = weights.pop("lm_head.weight", None)
+    if missing := expected.keys() - weights.keys():
+        raise ValueError(f"{path}: lacks {min(missing)}, which config.json asks for")
+    if unknown := weights.keys() - expected.keys():
+        raise ValueError(f"{path}: has {min(unknown)}, which is no part of the model that config.json describes")
+    for name, tensor in expected.items():
+        weight = weights[name]
+        if weight.shape != tensor.shape or not weight.is_floating_point():
+            found = f"{weight.dtype} of {tuple(weight.shape)}".removeprefix("torch.")
+            raise ValueError(f"{path}: {name} is {found}; by config.json, floats of {tuple(tensor.shape)}")
+    wte = weights["wte.weight"]
+    if head is not None and not (head.shape == wte.shape and torch.equal(head.float(), wte.float())):
+        raise ValueError(f"{path}: lm_head.weight differs from wte.weight, and this model ties one to the other")
+    return weights
+
+
+@torch.no_grad()
+def load_hf(path_or_id: str | Path) -> GPTNeo:
+    """GPT-Neo or GPT-2 in fp32, from a directory that transformers wrote or from the hub. In eval mode.
+
+    ValueError names the file and what is wrong with it.
+    """
+    directory = model_directory(path_or_id)
+    config, model_type = config_from_hf(directory / "config.json")
+    with torch.device("meta"):  # shapes first: nothing is drawn or allocated before they are known to fit
+        model = GPTNeo(config)
+    weights = read_weights(directory, hf_tensors(model, model_type))
+    model.to_empty(device="cpu")
+    model.head.weight = model.wte.weight  # to_empty untied them
+    for name, tensor in hf_tensors(model, model_type).items():
+        tensor.copy_(weights[name])
+    return model.eval()
+
+
+@torch.no_grad()
+def save_hf(model: GPTNeo, directory: str | Path, tokenizer: Tokenizer, prompt_prefix: str = END_OF_TEXT) -> None:
+    """Write config.json, model.safetensors and the tokenizer for transformers' AutoModelForCausalLM to load.
+
+    `prompt_prefix` is noted in config.json: our models are trained, and so must be prompted, with an end of text
+    before every story; the published ones are not.
+    """
+    directory = Path(directory)
+    if tokenizer.vocab_size != model.config.vocab_size:
+        sizes = f"{model.config.vocab_size} ids, and the tokenizer {tokenizer.vocab_size}"
+        raise ValueError(f"{directory}: not written; the model has {sizes}: they do not belong together")
+    hf_config = config_to_hf(model.config)
+    hf_config |= dict.fromkeys(("bos_token_id", "eos_token_id"), tokenizer.end_of_text)
+    tensors = {
+        f"transformer.{name}": tensor.to("cpu", torch.float32).contiguous()
+        for name, tensor in hf_tensors(model, hf_config["model_type"]).items()
+    }
+    directory.mkdir(parents=True, exist_ok=True)
+    save_hf_tokenizer(tokenizer, directory)
+    write_json(directory / "config.json", hf_config | {"prompt_prefix": prompt_prefix})
+    write_whole(directory / "model.safetensors", safetensors.torch.save(tensors, metadata={"format": "pt"}))
+
+
+def hf_tensors(model: GPTNeo, model_type: str) -> dict[str, torch.Tensor]:
+    """Our weights by their names in transformers, as views: what is copied into them is loaded.
+
+    GPT-2 keeps q, k and v in one, as we do, and every matrix transposed.
+    """
+    gpt2 = model_type == "gpt2"
+    modules, tensors = {"wte": model.wte, "wpe": model.wpe, "ln_f": model.ln_f}, {}
+    for i, block in enumerate(model.blocks):
+        modules |= {f"h.{i}.ln_1": block.ln_1, f"h.{i}.ln_2": block.ln_2}
+        modules |= {f"h.{i}.mlp.c_fc": block.mlp_in, f"h.{i}.mlp.c_proj": block.mlp_out}
+        attention = f"h.{i}.attn" if gpt2 else f"h.{i}.attn.attention"
+        modules[f"{attention}.c_proj" if gpt2 else f"{attention}.out_proj"] = block.attention_out
+        if gpt2:
+            modules[f"{attention}.c_attn"] = block.qkv
+        else:
+            names = [f"{attention}.{name}_proj.weight" for name in "qkv"]
+            tensors |= zip(names, block.qkv.weight.chunk(3))
+    for name, module in modules.items():
+        transposed = gpt2 and isinstance(module, nn.Linear)
+        tensors[f"{name}.weight"] = module.weight.T if transposed else module.weight
+        if getattr(module, "bias", None) is not None:
+            tensors[f"{name}.bias"] = module.bias
+    return tensors
+
+
+# ---- The tokenizer's files ----
+
+
+def load_hf_tokenizer(path_or_id: str | Path) -> Tokenizer:
+    """The tokenizer of a model in a directory or on the hub. ValueError if it is no cut of GPT-2's.
+
+    The published TinyStories models use GPT-2's own, with or without a tokenizer.json beside them.
+    """
+    directory = model_directory(path_or_id)
+    path = directory / "tokenizer.json"
+    if not path.exists():
+        if read_json(directory / "config.json").get("vocab_size") == GPT2_VOCAB_SIZE:
+            return gpt2()
+        raise ValueError(f"{path}: missing, and the vocab_size in config.json is not that of GPT-2's own")
+    tokenizer_json = read_json(path)
+    refusal = ValueError(f"{path}: not GPT-2's byte-level BPE nor a cut of it, and this code reads no other")
+    try:
+        vocab, merges, split = (
+            tokenizer_json["model"]["vocab"],
+            tokenizer_json["model"]["merges"],
+            tokenizer_json["pre_tokenizer"],
+        )
+        ids = {spelled(token): gpt2_id for token, gpt2_id in gpt2_ranks().items()}
+        tokenizer = Tokenizer(ids[token] for token in sorted(vocab.keys() - {END_OF_TEXT}, key=vocab.get))
+        merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
+        added = {token["content"]: token["id"] for token in tokenizer_json["added_tokens"]}
+        same = [
+            (tokenizer.gpt2_ids, sorted({*range(256), *tokenizer.gpt2_ids})),
+            (vocab | added, hf_vocab(tokenizer)),
+            (merges, hf_merges(tokenizer)),
+            (tokenizer_json["normalizer"], None),
+            (split["type"], "ByteLevel"),
+            (split["add_prefix_space"], False),
+            (split.get("use_regex", True), True),
+        ]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise refusal from error
+    if any(theirs != ours for theirs, ours in same):
+        raise refusal
+    return tokenizer
+
+
+def save_hf_tokenizer(tokenizer: Tokenizer, directory: str | Path) -> None:
+    """Write the tokenizer.json and tokenizer_config.json that transformers.AutoTokenizer loads.
+
+    It gives the same ids for every text but one that holds a literal "<|endoftext|>": there it sees the token.
+    """
+    special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    tokenizer_json = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": tokenizer.end_of_text, "content": END_OF_TEXT} | special],
+        "normalizer": None,
+        "pre_tokenizer": byte_level,  # its regular expression is the original of SPLIT_PATTERN
+        "post_processor": None,
+        "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": hf_vocab(tokenizer), "merges": hf_merges(tokenizer)},
+    }
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",  # takes tokenizer.json as it stands
+        "bos_token": END_OF_TEXT,
+        "eos_token": END_OF_TEXT,
+        "unk_token": END_OF_TEXT,
+        "clean_up_tokenization_spaces": False,  # else "Oh ." comes back as "Oh."
+    }
+    write_json(Path(directory, "tokenizer.json"), tokenizer_json)
+    write_json(Path(directory, "tokenizer_config.json"), settings)
+
+
+def hf_vocab(tokenizer: Tokenizer) -> dict[str, int]:
+    return {spelled(token): i for token, i in tokenizer.ranks.items()} | {END_OF_TEXT: tokenizer.end_of_text}
+
+
+def hf_merges(tokenizer: Tokenizer) -> list[str]:
+    merges = (merged_from(token, tokenizer.ranks) for token in tokenizer.ranks if len(token) > 1)
+    return [f"{spelled(left)} {spelled(right)}" for left, right in merges]

@@ -1,0 +1,85 @@
+"""
+corpus.sources
+"""
+
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from tqdm import tqdm
+
+from corpus.instruct_headers import ANY, OOD
+from corpus.tokenizer import END_OF_TEXT
+
+PUBLISHED = "datasets/roneneldan"  # on the hub, of the paper, arXiv:2305.07759
+INSTRUCT = "TinyStoriesInstruct/resolve/main/TinyStories-Instruct"
+DOWNLOADS = {  # corpus -> its files, up to -train.txt and -valid.txt
+    "tinystories": "TinyStories/resolve/main/TinyStories",
+    "tinystories-v2": "TinyStories/resolve/main/TinyStoriesV2-GPT4",
+    "instruct": INSTRUCT,
+    "instruct-ood": INSTRUCT,
+}
+BUILTIN = ("builtin", "builtin-instruct", "builtin-instruct-ood")
+HEADERS = {"instruct": ANY, "instruct-ood": OOD, "builtin-instruct": ANY, "builtin-instruct-ood": OOD}
+LONGEST_STORY = 50_000  # characters: a .txt that is longer and holds no <|endoftext|> is no list of stories
+
+
+# ---- Read ----
+def read_stories(path: Path, errors: str = "strict") -> Iterator[str]:
+    """The text of every story in a .txt, .jsonl or .json file, perhaps with .gz behind, as it stands there.
+
+    errors: what becomes of bytes in a .txt that are no UTF-8: "strict" refuses them, "replace" makes them U+FFFD.
+    """
+    kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    if kind not in (".txt", ".jsonl", ".json"):
+        raise ValueError(
+            f"{path}: what is this? Its name must end in .txt, .jsonl or .json, or in one of these and .gz"
+        )
+    return pieces(path, END_OF_TEXT, LONGEST_STORY, errors) if kind == ".txt" else json_stories(path)
+
+
+def pieces(path: Path, separator: str, longest: float = float("inf"), errors: str = "strict") -> Iterator[str]:
+    """The file's text, cut at each separator; the last piece only if there is something in it."""
+    rest = ""
+    bar = tqdm(desc=f"reading {path.name}", total=path.stat().st_size, unit="B", unit_scale=True, disable=None)
+    with path.open("rb") as raw, bar:
+        data = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
+        text = io.TextIOWrapper(data, encoding="utf-8-sig", errors=errors, newline="")
+        try:
+            while block := text.read(1 << 20):
+                *whole, rest = (rest + block).split(separator)
+                longest = float("inf") if whole else longest
+                if len(rest) > longest:
+                    raise ValueError(f"{path}: no {separator} in {len(rest):,} characters; put one after each story")
+                yield from whole
+                bar.update(raw.tell() - bar.n)
+        except UnicodeDecodeError:
+            raise ValueError(f"{path}: not UTF-8 text, somewhere before byte {data.tell():,}; convert it") from None
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f"{path}: broken gzip ({error}); fetch or compress it anew") from None
+    if rest.strip():
+        yield rest
+
+
+def json_stories(path: Path) -> Iterator[str]:
+    """Stories from one JSON object a line, or from one array of them (which is read as a whole)."""
+    hint = 'a story must be an object such as {"text": "Once upon a time…"}, one a line or all in one array'
+    lines = pieces(path, "\n")
+    for number, line in enumerate(lines, 1):
+        is_array = line.lstrip().startswith("[")
+        try:
+            rows = json.loads("\n".join([line, *lines])) if is_array else [json.loads(line)] if line.strip() else []
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}: line {number + error.lineno - 1} is not JSON ({error.msg}); {hint}") from None
+        except RecursionError:
+            raise ValueError(f"{path}: line {number} is nested too deeply; {hint}") from None
+        for i, row in enumerate(rows, 1):
+            place = f"object {i}" if is_array else f"line {number}"
+            story = row.get("text", row.get("story")) if isinstance(row, dict) else None
+            if not isinstance(story, str) or not story.isascii() and re.search("[\ud800-\udfff]", story):
+                raise ValueError(f'{path}: {place} has no "text" or "story" with a string of whole characters; {hint}')
+            yield story

@@ -1,0 +1,32 @@
+"""
+Export a run's best model.
+
+$ python export.py out/demo --hf exported/       # config.json, model.safetensors and the tokenizer, for transformers
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from checkpoints.checkpoint import from_checkpoint, load_checkpoint
+from checkpoints.huggingface import save_hf
+from corpus.tokenizer import Tokenizer
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="a run (or checkpoint)")
+    parser.add_argument("--hf", type=Path, required=True, metavar="DIR", help="write files for transformers there")
+    args = parser.parse_args()
+    try:
+        checkpoint = load_checkpoint(args.model)
+        if (kind := checkpoint.get("model_class", "gptneo")) != "gptneo":
+            raise ValueError(f"{args.model}: transformers has no model like the {kind}")
+        save_hf(from_checkpoint(checkpoint), args.hf, Tokenizer(checkpoint["gpt2_ids"]))
+    except (ValueError, OSError) as error:
+        sys.exit(f"export.py: {error}")
+    print(f"wrote {args.hf}; load it with transformers.AutoModelForCausalLM.from_pretrained('{args.hf}')")
+
+
+if __name__ == "__main__":
+    main()

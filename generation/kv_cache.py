@@ -1,0 +1,297 @@
+"""
+The model with a cache of keys and values, one token of many stories at a time.
+
+Decoders with one interface; generate.py drives them. NativeDecoder is cpp/decode.cpp, for a CPU with a C++ compiler.
+TorchDecoder is the same in PyTorch, for everything else; on a GPU its step is a CUDA graph.
+
+A decoder has `n_slots` slots, each with room for a text of `context` tokens, and one more, the slot DESK, where a
+prompt can be read once and copied from:
+
+>>> decoder = make_decoder(model, n_slots=64, context=512, exact=False)
+>>> logits = decoder.read(DESK, prompt)                # a prompt into an empty slot; logits (vocab_size,) of the next
+>>> decoder.copy(DESK, 3)
+>>> logits = decoder.step([3, 5], [token_3, token_5])  # one token more in these slots; logits (2, vocab_size)
+"""
+
+import copy
+import ctypes
+import functools
+
+import torch
+import torch.nn.functional as F
+
+from kernels import autotune, compile_cpp
+from model import GPTNeo, GPTNeoConfig
+from variants.compressor import Compressor
+
+DESK = -1
+CHUNK = 64  # tokens of a prompt that NativeDecoder reads at once
+
+
+def make_decoder(model: GPTNeo, n_slots: int, context: int, exact: bool):
+    """`exact` computes in float32. Else in bfloat16 where this machine is faster with it, as measured: see the README
+    for what of the distribution that costs."""
+    device = model.wte.weight.device.type
+    if isinstance(model, Compressor):
+        return RereadingDecoder(model, n_slots)
+    if device == "cpu" and compile_cpp.library("decode_step"):
+        return NativeDecoder(model, n_slots, context, torch.float32 if exact else faster_dtype(model.config))
+    fast = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return TorchDecoder(model, n_slots, context, torch.bfloat16 if fast and not exact else torch.float32)
+
+
+@functools.cache
+def faster_dtype(config: GPTNeoConfig) -> torch.dtype:
+    """Which of float32 and bfloat16 NativeDecoder steps faster with: weights and cache are half as large in the latter,
+    but not every processor multiplies it. Always measured with as many stories, so that `n_slots` never changes a text.
+    """
+    n_slots, length, decoders = 8, min(64, config.block_size), {}
+
+    def step(dtype: torch.dtype):
+        if dtype not in decoders:  # only if it is not known already
+            with torch.random.fork_rng([]):
+                decoders[dtype] = NativeDecoder(GPTNeo(config).eval(), n_slots, length, dtype)
+        decoders[dtype].lengths = [length - 1] * (n_slots + 1)
+        decoders[dtype].step(list(range(n_slots)), [0] * n_slots)
+
+    contestants = dict(float32=lambda: step(torch.float32), bfloat16=lambda: step(torch.bfloat16))
+    return getattr(torch, autotune.fastest(f"decoding, {config}, {compile_cpp.library('decode_step')._name}", contestants))
+
+
+class TorchDecoder:
+    """A local layer keeps its window only, as a ring: position p lies at p % window."""
+
+    def __init__(self, model: GPTNeo, n_slots: int, context: int, dtype: torch.dtype):
+        config, device = model.config, model.wte.weight.device
+        self.n_slots = n_slots
+        self.lengths = [0] * (n_slots + 1)
+        self.context = context
+        self.model = copy.deepcopy(model).to(device, dtype).eval()
+        shapes = [
+            (n_slots + 1, config.n_head, min(config.window(layer), context), config.n_embd // config.n_head)
+            for layer in range(config.n_layer)
+        ]
+        self.k = [torch.zeros(shape, device=device, dtype=dtype) for shape in shapes]
+        self.v = [torch.zeros(shape, device=device, dtype=dtype) for shape in shapes]
+        self.tokens_and_positions = torch.zeros(2, n_slots, dtype=torch.long, device=device)
+        self.graph = None
+
+    def read(self, slot: int, prompt: list[int]) -> torch.Tensor:
+        T, device = len(prompt), self.k[0].device
+
+        def attend(layer, q, k, v):
+            capacity = self.k[layer].size(2)
+            kept = torch.arange(max(0, T - capacity), T, device=device)
+            self.k[layer][slot, :, kept % capacity] = k[0, kept].transpose(0, 1)  # (T, H, D) -> (H, T, D)
+            self.v[layer][slot, :, kept % capacity] = v[0, kept].transpose(0, 1)
+            return self.model.attend(layer, q, k, v)
+
+        x = self.model.hidden(torch.tensor([prompt], device=device), torch.arange(T, device=device), attend)
+        self.lengths[slot] = T
+        return self.model.head(x[0, -1]).float()
+
+    def copy(self, source: int, target: int):
+        for x in self.k + self.v:
+            x[target] = x[source]
+        self.lengths[target] = self.lengths[source]
+
+    def step(self, slots: list[int], tokens: list[int]) -> torch.Tensor:
+        # All slots take part: their number is fixed. Where nothing is asked for, a 0 goes where the next token will.
+        tokens_and_positions = torch.zeros(2, self.n_slots, dtype=torch.long)
+        tokens_and_positions[0, slots] = torch.tensor(tokens)
+        tokens_and_positions[1] = torch.tensor(self.lengths[:-1]).clamp(max=self.context - 1)
+        self.tokens_and_positions.copy_(tokens_and_positions)
+        for slot in slots:
+            self.lengths[slot] += 1
+        if self.tokens_and_positions.is_cuda:
+            if self.graph is None:
+                self.capture()
+            self.graph.replay()
+            logits = self.logits
+        else:
+            logits = self.forward(longest=max(self.lengths))
+        return logits[slots].float()
+
+    def forward(self, longest: int) -> torch.Tensor:
+        tokens, positions = self.tokens_and_positions
+        slots = torch.arange(self.n_slots, device=tokens.device)
+
+        def attend(layer, q, k, v):
+            capacity = self.k[layer].size(2)
+            self.k[layer][slots, :, positions % capacity] = k[:, 0]
+            self.v[layer][slots, :, positions % capacity] = v[:, 0]
+            used = min(longest, capacity)
+            # A ring that is full holds exactly the window; before that, what lies beyond the text is not its own.
+            mask = torch.arange(used, device=tokens.device) <= positions[:, None, None, None]  # (B, 1, 1, used)
+            keys, values = self.k[layer][: self.n_slots, :, :used], self.v[layer][: self.n_slots, :, :used]
+            y = F.scaled_dot_product_attention(q.transpose(1, 2), keys, values, attn_mask=mask, scale=1.0)
+            return y.transpose(1, 2)
+
+        return self.model.head(self.model.hidden(tokens[:, None], positions[:, None], attend)[:, 0])
+
+    def capture(self):
+        """Record a step as a CUDA graph: for models this small, kernels take longer to launch than to run."""
+        context = max(k.size(2) for k in self.k)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # once before, so that nothing is set up or allocated while it records
+            self.forward(context)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.logits = self.forward(context)
+
+
+class RereadingDecoder:
+    """For models without a cache: reads every text anew for each of its tokens."""
+
+    def __init__(self, model: Compressor, n_slots: int):
+        self.model, self.texts = model, [[] for _ in range(n_slots + 1)]
+
+    def read(self, slot: int, prompt: list[int]) -> torch.Tensor:
+        self.texts[slot] = list(prompt)
+        return self.logits([slot])[0]
+
+    def copy(self, source: int, target: int):
+        self.texts[target] = list(self.texts[source])
+
+    def step(self, slots: list[int], tokens: list[int]) -> torch.Tensor:
+        for slot, token in zip(slots, tokens):
+            self.texts[slot].append(token)
+        return self.logits(slots)
+
+    def logits(self, slots: list[int]) -> torch.Tensor:
+        device, lengths = self.model.wte.weight.device, [len(self.texts[slot]) for slot in slots]
+        tokens = torch.zeros(len(slots), max(lengths), dtype=torch.long)  # what stands behind a text does not reach it
+        for row, slot, length in zip(tokens, slots, lengths):
+            row[:length] = torch.tensor(self.texts[slot])
+        x = self.model.hidden(tokens.to(device), torch.arange(max(lengths), device=device), self.model.attend)
+        return self.model.head(x[torch.arange(len(slots)), torch.tensor(lengths) - 1]).float()
+
+
+class NativeDecoder:
+    """Weights and cache as cpp/decode.cpp wants them."""
+
+    def __init__(self, model: GPTNeo, n_slots: int, context: int, dtype: torch.dtype):
+        config = model.config
+        self.dtype, self.vocab_size = dtype, config.vocab_size
+        self.lanes = ctypes.c_int.in_dll(
+            compile_cpp.library("decode_step"), "n_lanes"
+        ).value  # widths are multiples of it
+        self.lengths = [0] * (n_slots + 1)
+        self.kept: list[torch.Tensor] = []  # what C++ has pointers to
+        self.k, self.v = [], []
+        layers = []
+        for i, block in enumerate(model.blocks):
+            # So much that a chunk of a prompt never overwrites what its own first token still sees.
+            positions = min(config.window(i) + CHUNK - 1, context)
+            blocks = -(-positions // self.lanes)
+            shape = (n_slots + 1, config.n_head, blocks, config.n_embd // config.n_head, self.lanes)
+            for cache in (self.k, self.v):
+                cache.append(torch.zeros(shape, dtype=dtype))
+            layers.append(
+                Layer(
+                    *(self.norm(norm) for norm in (block.ln_1, block.ln_2)),
+                    self.linear(block.qkv, block.scale or 1.0),
+                    *(self.linear(linear) for linear in (block.attention_out, block.mlp_in, block.mlp_out)),
+                    *(compile_cpp.pointer(cache[i]) for cache in (self.k, self.v)),
+                    config.window(i),
+                    blocks,
+                )
+            )
+        self.layers = (Layer * config.n_layer)(*layers)
+        self.model = Model(
+            config.n_layer,
+            config.n_head,
+            config.n_embd,
+            *(self.keep(self.padded(embedding.weight, 1)) for embedding in (model.wte, model.wpe)),
+            self.layers,
+            self.norm(model.ln_f),
+            self.linear(model.head),
+        )
+        self.work = torch.empty(9 * max(n_slots, CHUNK) * self.padded(model.wte.weight[:1], 1).numel())
+        self.logits = torch.empty(n_slots, self.model.head.n_out)
+
+    def keep(self, x: torch.Tensor) -> ctypes.c_void_p:
+        self.kept.append(x)
+        return compile_cpp.pointer(x)
+
+    def padded(self, x: torch.Tensor, dim: int) -> torch.Tensor:
+        """A float32 copy with zeros up to the next multiple of the lanes."""
+        shape = list(x.shape)
+        shape[dim] = -(-shape[dim] // self.lanes) * self.lanes
+        result = x.new_zeros(shape, dtype=torch.float32)
+        result.narrow(dim, 0, x.size(dim)).copy_(x)
+        return result.detach()
+
+    def norm(self, norm: torch.nn.LayerNorm) -> "Norm":
+        return Norm(*(self.keep(self.padded(x, 0)) for x in (norm.weight, norm.bias)))
+
+    def linear(self, linear: torch.nn.Linear, scale_q: float = 1.0) -> "Linear":
+        weight = self.padded(self.padded(linear.weight, 0), 1)
+        bias = torch.zeros(len(weight)) if linear.bias is None else self.padded(linear.bias, 0)
+        for x in (weight, bias):
+            x[: linear.in_features] *= scale_q
+        n_out, n_in = weight.shape
+        group = 4 // self.dtype.itemsize
+        weight = weight.to(self.dtype).view(-1, self.lanes, n_in // group, group).transpose(1, 2).contiguous()
+        return Linear(self.keep(weight), self.keep(bias), n_in, n_out)
+
+    def read(self, slot: int, prompt: list[int]) -> torch.Tensor:
+        self.lengths[slot] = 0
+        for start in range(0, len(prompt), CHUNK):
+            chunk = prompt[start : start + CHUNK]
+            logits = torch.empty(1, self.model.head.n_out)
+            self.forward([slot] * len(chunk), chunk, range(start, start + len(chunk)), logits)
+        self.lengths[slot] = len(prompt)
+        return logits[0, : self.vocab_size]
+
+    def copy(self, source: int, target: int):
+        blocks = -(-self.lengths[source] // self.lanes)
+        for x in self.k + self.v:
+            x[target, :, :blocks] = x[source, :, :blocks]
+        self.lengths[target] = self.lengths[source]
+
+    def step(self, slots: list[int], tokens: list[int]) -> torch.Tensor:
+        """The logits stay valid until the next step."""
+        logits = self.logits[: len(slots)]
+        self.forward(slots, tokens, [self.lengths[slot] for slot in slots], logits)
+        for slot in slots:
+            self.lengths[slot] += 1
+        return logits[:, : self.vocab_size]
+
+    def forward(self, slots, tokens, positions, logits: torch.Tensor) -> None:
+        """Append these tokens; `logits` takes what follows the last ones of them."""
+        n_slots = len(self.lengths)
+        rows = torch.tensor([tokens, [slot % n_slots for slot in slots], positions], dtype=torch.int32).T.contiguous()
+        function = getattr(compile_cpp.library("decode_step"), f"forward_{str(self.dtype).removeprefix('torch.')}")
+        function(
+            ctypes.byref(self.model),
+            compile_cpp.pointer(rows),
+            ctypes.c_long(len(rows)),
+            compile_cpp.pointer(logits),
+            ctypes.c_long(len(logits)),
+            compile_cpp.pointer(self.work),
+        )
+
+
+class Linear(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("weight", "bias")]
+    _fields_ += [(name, ctypes.c_long) for name in ("n_in", "n_out")]
+
+
+class Norm(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("weight", "bias")]
+
+
+class Layer(ctypes.Structure):
+    _fields_ = [(name, Norm) for name in ("ln_1", "ln_2")]
+    _fields_ += [(name, Linear) for name in ("qkv", "attention_out", "mlp_in", "mlp_out")]
+    _fields_ += [(name, ctypes.c_void_p) for name in ("k", "v")]
+    _fields_ += [(name, ctypes.c_long) for name in ("window", "blocks")]
+
+
+class Model(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_long) for name in ("n_layer", "n_head", "n_embd")]
+    _fields_ += [(name, ctypes.c_void_p) for name in ("wte", "wpe")]
+    _fields_ += [("layers", ctypes.POINTER(Layer)), ("ln_f", Norm), ("head", Linear)]

@@ -1,0 +1,101 @@
+"""
+What a model is asked: prompts from a file, beginnings of validation stories, or headers that say what to write.
+
+>>> evaluation_prompts(Path("data/tinystories"), 50, cut=0.5)[0].text
+'Once upon a time, there was'
+"""
+
+import itertools
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from corpus import instruct_headers
+from corpus.token_files import load_meta, load_tokens
+from corpus.tokenizer import Tokenizer
+
+
+@dataclass
+class Prompt:
+    text: str
+    reference: str | None = None  # how the story truly goes on
+
+    @property
+    def instruction(self) -> dict | None:
+        """What is asked for, where the prompt is a header: words, features, summary, sentence."""
+        headed = instruct_headers.read(self.text)
+        return headed.instruction if headed and not headed.story else None
+
+    def row(self) -> dict:
+        """What samples.jsonl says of it."""
+        row, instruction = dict(prompt=self.text, reference=self.reference), self.instruction
+        return row | dict(instruction=instruction) if instruction else row
+
+
+def read_prompts(path: Path) -> list[Prompt]:
+    """One prompt a line; or JSON: an array, or one value a line, of strings or of {"prompt": …, "reference": …}."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        rows = [row for row in text.split("\n") if row.strip()]  # not splitlines: JSON may hold U+2028
+        if path.suffix in (".json", ".jsonl"):
+            rows = json.loads(text) if path.suffix == ".json" else [json.loads(row) for row in rows]
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: cannot be read ({getattr(error, 'strerror', one_line(error))})") from None
+    prompts = []
+    for number, row in enumerate(rows if isinstance(rows, list) else [rows], 1):
+        row = row if isinstance(row, dict) else {"prompt": row}
+        prompt, reference = row.get("prompt"), row.get("reference")
+        is_text = isinstance(prompt, str) and isinstance(reference, str | None)
+        if not is_text or re.search("[\ud800-\udfff]", prompt + (reference or "")):
+            raise ValueError(f'{path}: prompt {number} must be a text, or an object such as {{"prompt": "Once upon"}}')
+        if prompt.strip():
+            prompts.append(Prompt(prompt.rstrip(), reference))
+    if not prompts:
+        raise ValueError(f"{path}: no prompt in it")
+    return prompts
+
+
+def one_line(what: object) -> str:
+    return " ".join(str(what).split())[:300]
+
+
+def evaluation_prompts(directory: Path, n: int, cut: float, ask: Sequence[str] = ()) -> list[Prompt]:
+    """Validation stories 2 to n + 1, cut after this share of their words; the first ones share one beginning.
+
+    Where they stand under headers, the header is the prompt and all of the story the reference.
+    ask: such as ["words", "words,summary"]: of each story whose header has all these fields, one prompt that asks
+    for the words alone, and one that asks for both.
+    """
+    meta = load_meta(directory)
+    tokenizer, tokens = Tokenizer(meta["gpt2_ids"]), load_tokens(directory, "val")
+    ends = np.flatnonzero(tokens == tokenizer.end_of_text)
+    stories = (tokenizer.decode(tokens[start + 1 : end]) for start, end in zip(ends, ends[1:]))
+    kinds = [kind.split(",") for kind in ask]
+    needed, which = set(itertools.chain(*kinds)), ""
+    if needed:
+        which = f" whose header has {', '.join(sorted(needed))}"
+        stories = (story for story in stories if needed <= fields_of(story))
+    chosen = list(itertools.islice(stories, n))
+    if len(chosen) < n:
+        there = len(chosen) + 1
+        raise ValueError(f"{directory}: its validation split has {there} stories{which}, --eval {n} needs {n + 1}")
+    if "headers" not in meta:
+        return [cut_story(story, cut) for story in chosen]
+    headed = [instruct_headers.read(story) for story in chosen]
+    asked = [story.only(kind) for story in headed for kind in kinds] if kinds else headed
+    return [Prompt(story.header, f"\n\n{story.story}") for story in asked]
+
+
+def fields_of(story: str) -> set[str]:
+    headed = instruct_headers.read(story)
+    return set(headed.fields) if headed else set()
+
+
+def cut_story(story: str, share: float) -> Prompt:
+    words = list(re.finditer(r"\S+", story))
+    end = words[max(1, int(share * len(words))) - 1].end()
+    return Prompt(story[:end], story[end:])

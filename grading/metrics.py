@@ -1,0 +1,124 @@
+"""
+What can be said of stories without a judge: held-out loss, whether they end, how they repeat themselves, their words.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from common.files import read_json
+from corpus.token_files import load_meta, load_tokens
+from corpus.tokenizer import Tokenizer
+from grading import scoreboard
+from grading.controls import TRUE
+from grading.judge import Story
+from grading.ledger import Run
+from grading.scoreboard import Finding
+from training.run_directory import read_log
+
+CORPUS_TOKENS = 20_000_000  # of the training split, from which its words are learned: about 80 MB, ten seconds
+NGRAM = 4  # words that make a repetition
+STORY_FIGURES = ("ended", "repeated", "words", "unknown")
+
+
+def words_of(text: str) -> list[str]:
+    return re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)*", text.lower().replace("’", "'"))
+
+
+def ngrams(words: Sequence[str], n: int) -> list[tuple[str, ...]]:
+    return list(zip(*(words[i:] for i in range(n))))
+
+
+def story_figures(story: Story, finished: bool | None, known: set[str] | None) -> dict[str, float]:
+    """Of one completion:
+
+    ended     1 if the model ended it by itself, 0 if it had to be cut; NaN where nobody knows
+    repeated  share of its 4-grams of words that stood in the story before, the prompt included; NaN if it has none
+    words     how many
+    unknown   share of its words that are neither in the corpus (`known`) nor in the prompt; NaN without a corpus
+    """
+    before, words = words_of(story.prompt), words_of(story.completion)
+    seen, again = set(ngrams(before, NGRAM)), 0
+    of_completion = ngrams(before[1 - NGRAM :] + words, NGRAM)
+    for ngram in of_completion:
+        again += ngram in seen
+        seen.add(ngram)
+    strange = set(words) - known - set(before) if known is not None else set()
+    return dict(
+        ended=np.nan if finished is None else float(finished),
+        repeated=again / len(of_completion) if words and of_completion else np.nan,
+        words=float(len(words)),
+        unknown=sum(word in strange for word in words) / len(words) if words and known is not None else np.nan,
+    )
+
+
+def distinct(completions: Iterable[str], n: int, limit: int) -> float:
+    """Share of different n-grams among those of the first `limit` words: the more text, the fewer are new."""
+    grams, left = [], limit
+    for completion in completions:
+        words = words_of(completion)[:left]
+        left -= len(words)
+        grams += ngrams(words, n)
+    return len(set(grams)) / len(grams) if grams else np.nan
+
+
+def held_out(run: Path) -> tuple[float, float]:
+    """Loss (nats per token) and bpb on the validation split, of the weights that sample.py takes: those of the best
+    evaluation in log.csv; NaN where there is no log."""
+    path = run / "log.csv"
+    rows = [row for row in read_log(path) if row["val_loss"]] if path.exists() else []
+    best = min(rows, key=lambda row: float(row["val_loss"]), default=dict(val_loss="nan", bpb="nan"))
+    return float(best["val_loss"]), float(best["bpb"])
+
+
+def corpus_words(directory: Path) -> set[str]:
+    """The words of a corpus that prepare.py made (of its first CORPUS_TOKENS)."""
+    tokenizer, words = Tokenizer(load_meta(directory)["gpt2_ids"]), set()
+    tokens = load_tokens(directory, "train")[:CORPUS_TOKENS]
+    ends = np.append(np.flatnonzero(tokens == tokenizer.end_of_text)[::1000], len(tokens))
+    for start, end in zip(tqdm(np.append(0, ends), "words of the corpus", delay=2, leave=False, disable=None), ends):
+        words.update(words_of(tokenizer.decode(tokens[start:end].tolist())))
+    return words
+
+
+# ---- Of all runs ----
+
+
+def judge_free(runs: Sequence[Run], endings: Sequence[Story], data: Path | None) -> list[Finding]:
+    """What needs no judge, of the runs and of the true endings of their prompts."""
+    findings, known = [], {}
+    sources = {run.name: (run.stories, [row.get("finished") for row in run.rows], corpus_of(run, data)) for run in runs}
+    corpora = {corpus for _, _, corpus in sources.values()}
+    if len(corpora - {None}) > 1:
+        print("these runs learned from different corpora: neither their loss nor their bpb is on the same text")
+    if endings:
+        sources[TRUE] = (endings, [None] * len(endings), corpora.pop() if len(corpora) == 1 else None)
+    limit = min(sum(len(words_of(story.completion)) for story in stories) for stories, _, _ in sources.values())
+    for name, (stories, finished, corpus) in sources.items():
+        if corpus and corpus not in known:
+            known[corpus] = corpus_words(corpus)
+        vectors = {}
+        for story, ended in zip(stories, finished):
+            vectors[story] = story_figures(story, ended, known.get(corpus))
+        findings += scoreboard.compare({name: stories}, [name], vectors, STORY_FIGURES, judge="")
+        for n in (1, 2, 3):
+            value = distinct((story.completion for story in stories), n, limit)
+            findings.append(Finding("mean", "", name, f"distinct-{n}", value))
+    for run in runs:
+        for figure, value in zip(("loss", "bpb"), held_out(run.directory)):
+            findings.append(Finding("mean", "", run.name, figure, value))
+    return findings
+
+
+def corpus_of(run: Run, data: Path | None) -> Path | None:
+    """The corpus that the run learned from, if it is at hand."""
+    if data is None and (run.directory / "config.json").exists():
+        config = read_json(run.directory / "config.json")
+        data = Path(config.get("data_dir", ""), config.get("data", ""))
+        if not (data / "meta.json").exists():
+            print(f"{data}: no such corpus here, so nothing is said of words unknown to {run.name}; --data names it")
+            return None
+    return data

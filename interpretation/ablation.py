@@ -1,0 +1,179 @@
+"""
+Does a part of the model matter? The rise in loss when its output is replaced by its mean over other stories.
+
+Exactly, for heads and for chosen neurons: the model is run again from the layer of the part on. For all neurons at
+once, to first order: what the gradient says of the same replacement, from one pass forward and backward.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from interpretation.hooks import run_fast
+from interpretation.word_classes import Batch, Corpus
+from kernels.cross_entropy import CHUNK, cross_entropy_, head_loss
+from model import GPTNeo
+
+TOKENS_AT_ONCE = 8192  # through the rest of the model, the ablations of a layer beside each other
+RESAMPLES = 2000  # of the stories, for an interval
+HEAD_BUDGET, NEURON_BUDGET = 25e12, 4e12  # floating-point operations, by default: about a minute, half, on two cores
+FEWEST = 10  # stories that the loss is measured on
+
+
+def affordable(model: GPTNeo, corpus: Corpus, numbers: Sequence[int], n_parts: int, budget: float) -> Sequence[int]:
+    """As many of these stories, the first ones, as the budget allows to ablate so many heads or neurons on.
+
+    An ablation runs half of the layers on average, and the head.
+    """
+    C, layers = model.config.n_embd, (model.config.n_layer + 1) / 2
+    per_token = 2 * n_parts * (layers * 12 * C**2 + C * model.config.vocab_size)
+    tokens = np.cumsum([len(corpus.stories[number].tokens) for number in numbers])
+    return numbers[: max(FEWEST, int((tokens * per_token <= budget).sum()))]
+
+
+def losses(model: GPTNeo, x: torch.Tensor, layer: int, targets: torch.Tensor) -> torch.Tensor:
+    """x (N, B, T, C), N versions of the residual stream before `layer` -> nats of each story, (N, B)."""
+    N, B, T, _ = x.shape
+    x = x.flatten(0, 1)
+    for i in range(layer, model.config.n_layer):
+        x = model.blocks[i](x, i, model.attend)
+    x, targets, head = model.ln_f(x).flatten(0, 1), targets.flatten().repeat(N), model.head.weight
+    device = x.device.type
+    if torch.is_autocast_enabled(device):
+        head = head.to(torch.get_autocast_dtype(device))
+    nats = torch.empty(len(x), device=x.device)
+    for start in range(0, len(x), CHUNK):
+        chunk = slice(start, start + CHUNK)
+        nats[chunk] = cross_entropy_(x[chunk].to(head.dtype) @ head.T, targets[chunk])
+    return nats.view(N, B, T).sum(-1)
+
+
+def without_heads(model: GPTNeo, layer: int, x: torch.Tensor, heads: Sequence[int], mean: torch.Tensor):
+    """The residual stream behind `layer`, (N, B, T, C): once for each of N heads, its output being its `mean` (H, D).
+
+    x (B, T, C) is that before the layer.
+    """
+    block, B, N = model.blocks[layer], len(x), len(heads)
+
+    def attend(_, q, k, v):
+        y = model.attend(layer, q[:B], k[:B], v[:B])  # the same in every version
+        versions = y.repeat(N, 1, 1, 1, 1)  # (N, B, T, H, D)
+        for version, head in zip(versions, heads):
+            version[:, :, head] = mean[head]
+        return versions.flatten(0, 1)
+
+    return block(x.repeat(N, 1, 1), layer, attend).unflatten(0, (N, B))
+
+
+def without_neurons(model: GPTNeo, layer: int, x: torch.Tensor, activations: torch.Tensor, neurons, mean: torch.Tensor):
+    """The same for N neurons: x (B, T, C) is the residual stream behind the layer, `activations` (B, T, N) are theirs
+    and `mean` (4C,) is that of all of the layer."""
+    change = (mean[neurons] - activations).permute(2, 0, 1)  # (N, B, T)
+    return x + change[..., None] * model.blocks[layer].mlp_out.weight.T[neurons][:, None, None]
+
+
+@torch.no_grad()
+def ablate_heads(model: GPTNeo, corpus: Corpus, numbers: Sequence[int], means: list) -> tuple:
+    """Nats of each of these stories as the model is, (S,), and without each head, (L, H, S).
+
+    means: (H, D) of each layer, over other stories. Under autocast in its type: on 20 stories, bfloat16 makes 0.0002
+    nats per token of noise, less than stories differ by.
+    """
+    n_layer, n_head, device = model.config.n_layer, model.config.n_head, model.wte.weight.device
+    whole, without = torch.empty(len(numbers)), torch.empty(n_layer, n_head, len(numbers))
+    for stories, batch in batches_with_bar("ablating heads", corpus, numbers, device):
+        at_once = max(1, TOKENS_AT_ONCE // batch.tokens.numel())
+        inputs, _ = layer_inputs(model, batch, [[]] * n_layer)
+        whole[stories] = losses(model, inputs[-1][None], n_layer, batch.targets)[0].cpu()
+        for layer in range(n_layer):
+            for heads in torch.arange(n_head).split(at_once):
+                x = without_heads(model, layer, inputs[layer], heads.tolist(), means[layer])
+                without[layer, heads[:, None], stories] = losses(model, x, layer + 1, batch.targets).cpu()
+    return whole, without
+
+
+@torch.no_grad()
+def ablate_neurons(
+    model: GPTNeo, corpus: Corpus, numbers: Sequence[int], means: list, neurons: list[list[int]]
+) -> tuple:
+    """The same for the chosen `neurons` of each layer, (n, S) all together. means: (4C,) of each layer.
+
+    In float32, for most neurons do less than bfloat16 rounds away.
+    """
+    n_layer, device = model.config.n_layer, model.wte.weight.device
+    whole, without = torch.empty(len(numbers)), [torch.empty(len(some), len(numbers)) for some in neurons]
+    with torch.autocast(device.type, enabled=False):
+        for stories, batch in batches_with_bar("ablating neurons", corpus, numbers, device):
+            at_once = max(1, TOKENS_AT_ONCE // batch.tokens.numel())
+            inputs, activations = layer_inputs(model, batch, neurons)
+            whole[stories] = losses(model, inputs[-1][None], n_layer, batch.targets)[0].cpu()
+            for layer, chosen in enumerate(neurons):
+                for i in range(0, len(chosen), at_once):
+                    some = slice(i, i + at_once)
+                    parts = activations[layer][..., some], chosen[some], means[layer]
+                    x = without_neurons(model, layer, inputs[layer + 1], *parts)
+                    without[layer][some, stories] = losses(model, x, layer + 1, batch.targets).cpu()
+    return whole, torch.cat(without)
+
+
+def batches_with_bar(what: str, corpus: Corpus, numbers: Sequence[int], device: torch.device) -> Iterator:
+    """Batches of these stories, each behind the places that they have in `numbers`."""
+    place = {number: i for i, number in enumerate(numbers)}
+    bar = tqdm(desc=what, total=len(numbers), unit="story", disable=None, delay=1)
+    for batch in corpus.batches(numbers, device, tokens=2048):
+        yield [place[number] for number in batch.index], batch
+        bar.update(len(batch.index))
+    bar.close()
+
+
+def layer_inputs(model: GPTNeo, batch: Batch, neurons: list[list[int]]) -> tuple[list, list]:
+    """The residual stream (B, T, C) before every layer and behind the last; activations (B, T, n) of chosen neurons."""
+    inputs, activations = [], []
+
+    def see(name, tensor):
+        if name.endswith("mlp"):
+            activations.append(tensor[..., neurons[len(activations)]].float())
+        else:
+            inputs.append(tensor)
+
+    run_fast(model, batch.tokens, see)
+    return inputs, activations
+
+
+def estimate_neurons(model: GPTNeo, corpus: Corpus, numbers: Sequence[int], means: list) -> torch.Tensor:
+    """(L, 4C): the rise in loss without each neuron, in nats per token, to first order in what is replaced."""
+    rises = [torch.zeros_like(mean) for mean in means]
+
+    def see(name, tensor):
+        if name.endswith("mlp"):
+            layer, activations = int(name.split(".")[1]), tensor.detach()
+
+            def gather(grad):
+                rises[layer] += ((means[layer] - activations) * grad).sum((0, 1))
+
+            tensor.register_hook(gather)
+
+    n_tokens = 0
+    model.requires_grad_(False)
+    model.wpe.weight.requires_grad_(True)  # so that a gradient flows, and no other is computed
+    for _, batch in batches_with_bar("estimating neurons", corpus, numbers, model.wte.weight.device):
+        x = run_fast(model, batch.tokens, see)
+        n_targets = batch.real.sum().item()
+        loss = head_loss(x.flatten(0, 1), model.head.weight, batch.targets.flatten()) * n_targets
+        torch.autograd.grad(loss, model.wpe.weight)
+        n_tokens += n_targets
+    model.requires_grad_(True)
+    return torch.stack(rises).cpu() / n_tokens
+
+
+def rise_with_interval(nats: torch.Tensor, whole: torch.Tensor, tokens: torch.Tensor, seed: int = 0):
+    """nats (…, S) of each story without a part, `whole` (S,) with it, over `tokens` (S,) -> the rise in loss in nats
+    per token, and the ends of its 95 % interval (bootstrap: stories drawn with replacement). All (…)."""
+    rng = np.random.default_rng(seed)
+    draws = rng.multinomial(len(tokens), np.full(len(tokens), 1 / len(tokens)), RESAMPLES)  # how often each story is in
+    differences, tokens = (nats - whole).double().numpy(), tokens.double().numpy()
+    resampled = differences @ draws.T / (draws @ tokens)
+    low, high = np.percentile(resampled, [2.5, 97.5], axis=-1)
+    return differences.sum(-1) / tokens.sum(), low, high

@@ -1,0 +1,146 @@
+"""
+Causal attention as GPT-Neo has it: with a window, and without 1/sqrt(d).
+
+On a GPU this is PyTorch's. On a CPU, PyTorch's is slow at the 16 narrow heads that the published models have, so
+cpp/attention.cpp serves where there is a C++ compiler and it is the faster one, as measured.
+"""
+
+import ctypes
+import functools
+
+import torch
+import torch.nn.functional as F
+
+from kernels import autotune, compile_cpp
+
+
+def causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, dropout: float = 0.0):
+    """Each query meets the last `window` keys, its own included. All (B, T, H, D)."""
+    T, H, D = q.shape[1:]
+    on_cpu = q.device.type == "cpu" and q.dtype in (torch.float32, torch.bfloat16)
+    alike = q.stride() == k.stride() == v.stride() and q.stride(3) == 1 and q.dtype == k.dtype == v.dtype
+    if on_cpu and alike and not dropout and implementation(T, H, D, window, q.dtype) == "kernel":
+        return torch.ops.nanostories.narrow_attention(q, k, v, min(window, T))[0]
+    return pytorch_attention(q, k, v, window, dropout)
+
+
+def pytorch_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, dropout: float = 0.0):
+    """causal_attention by PyTorch's own kernels."""
+    T = q.size(1)
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # (B, T, H, D) -> (B, H, T, D)
+    if T <= window:
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0, dropout_p=dropout)
+    else:
+        mask = torch.ones(T, T, dtype=torch.bool, device=q.device).tril().triu(1 - window)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=1.0, dropout_p=dropout)
+    return y.transpose(1, 2)
+
+
+# ---- Which of the two ----
+
+
+@torch.compiler.assume_constant_result  # torch.compile must not look into the building and measuring of it
+def implementation(T: int, H: int, D: int, window: int, dtype: torch.dtype) -> str:
+    """Of "kernel" and "pytorch", what is faster on this CPU, forward and backward, at the next power of two of T."""
+    rounded = max(64, 1 << (T - 1).bit_length())
+    return measured_implementation(rounded, H, D, min(window, rounded), dtype)
+
+
+@functools.cache
+@torch.inference_mode(False)  # a measurement may be wanted where no gradients are
+@torch.enable_grad()
+def measured_implementation(T: int, H: int, D: int, window: int, dtype: torch.dtype) -> str:
+    if dtype not in (torch.float32, torch.bfloat16) or kernels(D) is None:
+        return "pytorch"
+    generator = torch.Generator().manual_seed(0)
+    B = max(2, -(-2 * torch.get_num_threads() // H))  # heads enough for every thread, as in a batch
+    qkv = torch.randn(B, T, 3, H, D, generator=generator).to(dtype).requires_grad_()
+
+    def run(attention):
+        attention(*qkv.unbind(2)).sum().backward()
+
+    contestants = dict(
+        kernel=lambda: run(lambda q, k, v: torch.ops.nanostories.narrow_attention(q, k, v, window)[0]),
+        pytorch=lambda: run(lambda q, k, v: pytorch_attention(q, k, v, window)),
+    )
+    built = kernels(D)._name  # another kernel is another question
+    return autotune.fastest(f"attention, {T} x {H} x {D}, window {window}, {dtype}, {built}", contestants)
+
+
+def kernels(D: int) -> ctypes.CDLL | None:
+    """attention.cpp for heads that are D wide."""
+    return compile_cpp.library("attention", HEAD_WIDTH=D)
+
+
+# ---- The kernel as an operator of PyTorch ----
+
+
+def call(name: str, tensors: list[torch.Tensor], shape: tuple[int, ...], strided: list[torch.Tensor]):
+    """Call a kernel with pointers, then (B, T, H, window), then the (b, t, h) strides of each of `strided`."""
+    pointers = [compile_cpp.pointer(x) for x in tensors]
+    strides = [Strides(x.stride(0), x.stride(1), x.stride(2)) for x in strided]
+    dtype = str(tensors[0].dtype).removeprefix("torch.")
+    getattr(kernels(tensors[0].size(3)), f"{name}_{dtype}")(*pointers, Shape(*shape), *strides)
+
+
+class Shape(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_long) for name in ("B", "T", "H", "window")]
+
+
+class Strides(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_long) for name in ("b", "t", "h")]
+
+
+@torch.library.custom_op("nanostories::narrow_attention", mutates_args=())
+def narrow_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(B, T, H, D) each -> the same, and the log of every query's sum of exponentials (B, H, T) for the way back."""
+    B, T, H, D = q.shape
+    out, lse = torch.empty(B, T, H, D, dtype=q.dtype), torch.empty(B, H, T)
+    call("forward", [q, k, v, out, lse], (B, T, H, window), [q, out])
+    return out, lse
+
+
+@narrow_attention.register_fake
+def _(q, k, v, window):
+    B, T, H, D = q.shape
+    return q.new_empty(B, T, H, D), q.new_empty(B, H, T, dtype=torch.float32)
+
+
+@torch.library.custom_op("nanostories::narrow_attention_backward", mutates_args=())
+def narrow_attention_backward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    dout: torch.Tensor,
+    lse: torch.Tensor,
+    window: int,
+) -> torch.Tensor:
+    """(B, T, 3, H, D): the gradients of q, k and v in one tensor, as the projection that made them wants them."""
+    B, T, H, D = q.shape
+    grad = torch.empty(B, T, 3, H, D, dtype=q.dtype)
+    dq, dk, dv = grad.unbind(2)
+    call("backward", [q, k, v, out, dout.contiguous(), lse, dq, dk, dv], (B, T, H, window), [q, out, dq])
+    return grad
+
+
+@narrow_attention_backward.register_fake
+def _(q, k, v, out, dout, lse, window):
+    B, T, H, D = q.shape
+    return q.new_empty(B, T, 3, H, D)
+
+
+def setup_context(ctx, inputs, output):
+    *qkv, ctx.window = inputs
+    ctx.save_for_backward(*qkv, *output)
+
+
+def backward(ctx, dout, _):
+    q, k, v, out, lse = ctx.saved_tensors
+    grad = torch.ops.nanostories.narrow_attention_backward(q, k, v, out, dout, lse, ctx.window)
+    return *grad.unbind(2), None
+
+
+narrow_attention.register_autograd(backward, setup_context=setup_context)

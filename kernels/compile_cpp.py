@@ -1,0 +1,72 @@
+"""
+C++ where PyTorch is slow: a file of cpp/ becomes a library on first use (a second or two, then kept in a cache).
+
+Whoever calls it has another way: on a machine without a C++ compiler everything works, only slower.
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from common import files
+from kernels import cpu_features
+
+SOURCES = Path(__file__).parent
+
+
+@functools.cache
+def library(name: str, **constants: int) -> ctypes.CDLL | None:
+    """cpp/<name>.cpp, compiled for this machine with these constants; None where that is not possible."""
+    mac = platform.system() == "Darwin"
+    compiler = shutil.which(os.environ.get("CXX", "clang++" if mac else "g++"))
+    if platform.system() not in ("Linux", "Darwin") or compiler is None:
+        return None
+    flags = [*cpu_features.compiler_flags(), *(f"-D{key}={value}" for key, value in constants.items())]
+    try:
+        return ctypes.CDLL(str(build(compiler, SOURCES / f"{name}.cpp", flags, files.cache_directory())))
+    except (OSError, subprocess.CalledProcessError):  # no place to keep it, or a compiler that cannot
+        return None
+
+
+def build(compiler: str, source: Path, flags: list[str], cache: Path) -> Path:
+    """Compile `source` to a library in `cache`, once for each version of it, of the compiler and of the processor."""
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    text = "".join(path.read_text(encoding="utf-8") for path in [source, *sorted(source.parent.glob("*.h"))])
+    key = hashlib.sha256(repr((text, version, flags, cpu_features.cpu_flags())).encode()).hexdigest()[:16]
+    built = cache / f"{source.stem}-{key}.so"
+    if not built.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as directory:
+            compiled, linked = Path(directory, "compiled.o"), Path(directory, "linked.so")
+            mac = platform.system() == "Darwin"
+            openmp = ["-Xclang", "-fopenmp"] if "Apple" in version else ["-fopenmp"]
+            # Sums are rounded the same in every copy of a loop that the compiler makes: only fma() fuses.
+            flags = ["-O3", "-ffp-contract=off", *flags, "-std=c++17", "-fPIC", *openmp]
+            subprocess.run([compiler, *flags, "-c", source, "-o", compiled], capture_output=True, check=True)
+            # Linked without OpenMP: its threads shall be those that PyTorch has loaded, not a second team beside them.
+            unresolved = ["-undefined", "dynamic_lookup"] if mac else []
+            subprocess.run([compiler, "-shared", *unresolved, compiled, "-o", linked], capture_output=True, check=True)
+            linked.replace(built)
+    return built
+
+
+def keep_freed_memory():
+    """Tell glibc to keep what is freed. It gives large blocks back to the system at once, and a training step would
+    fault in a gigabyte of fresh pages each time: 15 % of it, on two cores."""
+    if platform.system() == "Linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+        libc.mallopt(M_MMAP_MAX, 0)
+        libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def pointer(x: torch.Tensor | np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(x.data_ptr() if isinstance(x, torch.Tensor) else x.ctypes.data)

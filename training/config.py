@@ -1,0 +1,183 @@
+"""
+What a run is asked to be: its settings, from a config file of plain assignments and from the command line.
+
+>>> config, resume = parse_command_line(["configs/ts_8m.py", "--batch_size=32", "--resume"])
+"""
+
+import ast
+import dataclasses
+import difflib
+import inspect
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from model import GPTNeoConfig
+
+# What a recipe sets, unless the config file or the command line sets it otherwise. LOG.md has the measurements.
+RECIPES = {
+    "paper": {},  # as published: the defaults below
+    "fast": dict(
+        optimizer="muon",
+        learning_rate=8e-3,
+        embedding_lr_factor=2.0,
+        beta2=0.99,
+        warmup_steps=40,
+        warmdown=0.6,
+        align_stories=True,
+    ),
+}
+
+
+@dataclass
+class TrainConfig:
+    name: str = "run"  # by default that of the config file
+    out_dir: str = "out"  # the run is written to out_dir/name
+    seed: int = 0  # of the initial weights, the data order and dropout
+    # data
+    data: str = "tinystories"  # a directory under data_dir, made by prepare.py
+    data_dir: str = "data"
+    align_stories: bool = False  # let every window begin with a story; else the text is cut every block_size tokens
+    loss_on: str = "all"  # or story: what stands in a header is read, but not learned
+    # model
+    model: str = "gptneo"  # or compressor: two tokens in one step of the trunk
+    block_size: int = 512  # context, in tokens
+    n_layer: int = 8
+    n_head: int = 16
+    n_embd: int = 256
+    window_size: int = 256  # reach of the local layers, in tokens
+    dropout: float = 0.0
+    copy_init: float = 0.0  # if above 0, heads start as copiers, this strong: GPTNeo.init_copying
+    # one optimizer step sees batch_size * grad_accum_steps sequences of block_size tokens
+    batch_size: int = 80  # sequences in one forward pass; lower it if memory runs out
+    grad_accum_steps: int = 16
+    max_steps: int = 10_000
+    max_minutes: float = 0.0  # of training, compiling and validation aside; if above 0, the schedule follows the clock
+    min_steps: int = 0  # take at least this many, even after max_minutes: what a good model needs on a slow machine
+    # optimizer
+    recipe: str = "paper"  # as published; or fast: other defaults for the rest of these, and align_stories
+    optimizer: str = "adamw"  # adamw, or muon: Muon for the matrices of the blocks, AdamW for all else
+    learning_rate: float = 5e-4
+    embedding_lr_factor: float = 1.0  # the embeddings learn at this multiple of it
+    warmup_steps: int = 0
+    warmdown: float = 0.0  # the last share of the run in which the learning rate falls to zero, linearly; 0: never
+    weight_decay: float = 0.1  # on matrices and embeddings, not on biases and LayerNorms
+    beta1: float = 0.9  # of AdamW; the momentum of Muon
+    beta2: float = 0.95
+    grad_clip: float = 1.0  # largest norm of the gradient; 0: any
+    # objective
+    contrast: str = "none"  # none, reciprocal or margin: stories against their shuffled sentences, see contrastive.py
+    contrast_alpha: float = 5.0  # weight of that part of the loss
+    contrast_margin: float = 0.3  # of form margin, in nats per token
+    contrast_share: float = 0.5  # of the batch that is also shuffled
+    # what is written when
+    log_interval: int = 10  # steps
+    eval_interval: int = 250  # steps; the checkpoint is written then, too
+    eval_tokens: int = 500_000  # the first ones of the validation split: the same for every run
+    # machine
+    device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
+    dtype: str = "auto"  # of the matrix products: auto, bfloat16, float16, float32
+    compile: bool = True  # where a compiler is found
+
+    def __post_init__(self):
+        for name in "block_size batch_size grad_accum_steps max_steps log_interval eval_interval".split():
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
+        nonnegative = "seed copy_init learning_rate embedding_lr_factor warmup_steps min_steps max_minutes"
+        nonnegative += " weight_decay grad_clip contrast_alpha contrast_margin"
+        for name in nonnegative.split():
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} must not be negative, but is {getattr(self, name)}")
+        for name in ("warmdown", "beta1", "beta2", "contrast_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
+        if self.eval_tokens <= self.block_size:
+            raise ConfigError(f"eval_tokens ({self.eval_tokens}) must be more than block_size ({self.block_size})")
+        GPTNeoConfig(**self.model_shape())  # a shape that cannot be is named before any data is made
+        words = dict(model=("gptneo", "compressor"), recipe=tuple(RECIPES), optimizer=("adamw", "muon"))
+        words |= dict(contrast=("none", "reciprocal", "margin"), loss_on=("all", "story"))
+        words["dtype"] = ("auto", "bfloat16", "float16", "float32")
+        for name, choices in words.items():
+            if getattr(self, name) not in choices:
+                raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
+        if self.contrast != "none" and self.loss_on == "story":
+            raise ConfigError(f"contrast={self.contrast} shuffles all that is read: it takes loss_on=all")
+        if self.seed >= 2**63:
+            raise ConfigError(f"seed must be below 2**63, not {self.seed}")
+        if self.name in ("", "..") or Path(self.name).name != self.name:
+            raise ConfigError(f"name must be a plain directory name, not {self.name!r}; out_dir says where it goes")
+
+    @property
+    def sequences_per_step(self) -> int:
+        return self.batch_size * self.grad_accum_steps
+
+    def model_shape(self) -> dict:
+        """The fields of GPTNeoConfig that a run may set; the data brings the vocabulary."""
+        names = [{field.name for field in dataclasses.fields(config)} for config in (GPTNeoConfig, self)]
+        return {name: getattr(self, name) for name in set.intersection(*names)}
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be; the message says which, where and what to do."""
+
+
+def read_config_file(path: Path) -> dict:
+    """{key: value} of a file of plain assignments `key = literal`. It is parsed, never executed."""
+    try:
+        statements = ast.parse(path.read_text(encoding="utf-8")).body
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); ours are in configs/") from error
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(f"{path}: not a config file of `key = value` lines ({error})") from error
+    settings = {}
+    for i, statement in enumerate(statements):
+        if i == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            continue  # the docstring
+        try:
+            ((target,), value) = statement.targets, ast.literal_eval(statement.value)
+            settings[target.id] = check_setting(target.id, value)
+        except ConfigError as error:
+            raise ConfigError(f"{path}:{statement.lineno}: {error}") from None
+        except (AttributeError, ValueError, TypeError) as error:
+            raise ConfigError(f"{path}:{statement.lineno}: expected `key = value` with a plain value") from error
+    return settings
+
+
+def check_setting(key: str, value):
+    """The value as its field's type, or a ConfigError."""
+    types = {field.name: type(field.default) for field in dataclasses.fields(TrainConfig)}
+    if key not in types:
+        near = difflib.get_close_matches(key, types, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "--help lists them"
+        raise ConfigError(f"unknown setting {key!r}; {hint}")
+    if types[key] is float and type(value) is int:
+        value = float(value)
+    if type(value) is not types[key]:
+        kind = {bool: "True or False", str: "text in quotes"}.get(types[key], types[key].__name__)
+        raise ConfigError(f"{key} must be {kind}, not {value!r}")
+    return value
+
+
+def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, bool]:
+    """[CONFIG.py] [--key=value ...] [--resume] -> (config, resume); or --help: `usage`, then all settings."""
+    if {"-h", "--help"} & set(args):
+        print(f"{usage}\nSettings, for config files and as --key=value:\n")
+        print(inspect.getsource(TrainConfig).partition(":\n")[2].partition("\n\n")[0])
+        sys.exit()
+    overrides = {}
+    for arg in args:
+        if arg.startswith("-") and arg != "--resume":
+            key, equals, text = arg.removeprefix("--").partition("=")
+            if not equals:
+                raise ConfigError(f"{arg}: settings are written --key=value (and --resume stands alone)")
+            try:
+                value = text if isinstance(getattr(TrainConfig, key, None), str) else ast.literal_eval(text)
+            except (ValueError, SyntaxError):
+                value = text
+            overrides[key] = check_setting(key, value)
+    paths = [arg for arg in args if not arg.startswith("-")]
+    if len(paths) > 1:
+        raise ConfigError(f"one config file at a time, not {' and '.join(paths)}")
+    path = Path(paths[0]) if paths else Path(__file__).parent.parent / "configs" / "demo.py"
+    settings = {"name": path.stem} | read_config_file(path) | overrides
+    return TrainConfig(**RECIPES.get(settings.get("recipe"), {}) | settings), "--resume" in args

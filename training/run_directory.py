@@ -1,0 +1,200 @@
+"""
+The directory of a run: its log, its curve, its checkpoints. What is written takes its name when it is whole.
+"""
+
+import contextlib
+import csv
+import dataclasses
+import itertools
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from checkpoints.checkpoint import load_checkpoint
+from common.files import replacing
+from training.config import ConfigError, TrainConfig
+
+try:
+    import fcntl
+except ImportError:  # Windows: two processes with one --name are then not told apart
+    fcntl = None
+
+
+class TrainingError(ValueError):
+    """The run cannot go on; the message says where it stands and what to try."""
+
+
+@contextlib.contextmanager
+def write_atomically(path: Path, previous: Path | None = None):
+    """files.replacing, of which a TrainingError says what went wrong."""
+    try:
+        with replacing(path, previous) as temporary:
+            yield temporary
+    except OSError as error:
+        reason = f"{path}: cannot be written ({error.strerror}); what stood there before still does"
+        raise TrainingError(f"{reason}. Make room, then --resume") from error
+
+
+# ---- The log ----
+
+LOG_COLUMNS = ["step", "tokens", "train_loss", "val_loss", "bpb", "learning_rate", "grad_norm", "tokens_per_s", "mfu"]
+
+
+class Log:
+    """log.csv: one row per log interval, appended, readable while the run goes on."""
+
+    def __init__(self, path: Path, last_step: int):
+        """Goes on behind `last_step`: rows beyond it were written by a run that stopped before its checkpoint."""
+        self.path = path
+        self.rows = []
+        if last_step and path.exists():
+            self.rows = [row for row in read_log(path) if int(row["step"]) <= last_step]
+        with write_atomically(path) as temporary, temporary.open("w", newline="") as file:
+            writer = csv.DictWriter(file, LOG_COLUMNS)
+            writer.writeheader()
+            writer.writerows(self.rows)
+
+    @property
+    def last_step(self) -> int:
+        return int(self.rows[-1]["step"]) if self.rows else 0
+
+    def append(self, **row):
+        self.rows.append(dict.fromkeys(LOG_COLUMNS, "") | row)
+        try:
+            with self.path.open("a", newline="") as file:
+                csv.DictWriter(file, LOG_COLUMNS).writerow(row)
+        except OSError as error:
+            reason = f"{self.path}: cannot be written ({error.strerror})"
+            raise TrainingError(f"{reason}; the checkpoints are whole. Make room, then --resume") from error
+
+
+def read_log(path: Path) -> list[dict]:
+    """The rows that are whole: the last one may have been cut short with its run."""
+    with path.open(newline="") as file:
+        return list(csv.DictReader(line for line in file if line.endswith("\n")))
+
+
+def training_seconds(rows: list[dict]) -> list[float]:
+    """Until each row; compiling, validation and saving aside."""
+    seconds, tokens = [0.0], 0
+    for row in rows:
+        # no speed stands in a row that ends with the step that compiles
+        more = (int(row["tokens"]) - tokens) / float(row["tokens_per_s"]) if row["tokens_per_s"] else 0.0
+        seconds.append(seconds[-1] + more)
+        tokens = int(row["tokens"])
+    return seconds[1:]
+
+
+def plot_loss(path: Path, logs: dict[str, list[dict]]):
+    """Training and validation loss over tokens, of one run or of several: {label: rows}."""
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplots()
+    for i, (label, rows) in enumerate(logs.items()):
+        styles = dict(train_loss=dict(alpha=0.4, linewidth=1), val_loss=dict(marker=".", label=label))
+        for column, style in styles.items():
+            points = [(int(row["tokens"]) / 1e6, float(row[column])) for row in rows if row[column]]
+            axes.plot([x for x, _ in points], [y for _, y in points], color=f"C{i}", **style)
+    axes.set(xlabel="tokens seen (millions)", ylabel="loss (nats per token)")
+    axes.legend(title="pale: training, dots: validation")
+    axes.grid(alpha=0.3)
+    with write_atomically(path) as temporary:
+        figure.savefig(temporary, dpi=120, format="png")
+
+
+def plot_runs(runs: list[Path]) -> Path:
+    """The curves of several runs in one picture, plot.png beside the first of them; or a ConfigError."""
+    if not runs:
+        raise ConfigError("--plot is followed by the directories of runs, such as out/demo")
+    logs = {}
+    for run in runs:
+        if not (run / "log.csv").is_file():
+            raise ConfigError(f"{run / 'log.csv'}: no such log; --plot takes directories of runs, such as out/demo")
+        logs[str(run)] = read_log(run / "log.csv")
+    path = runs[0].parent / "plot.png"
+    plot_loss(path, logs)
+    return path
+
+
+# ---- Checkpoints ----
+
+PREVIOUS, REFUSED = "ckpt-previous.pt", "ckpt-refused.pt"
+
+# What may change when a run goes on; everything else would make it another run.
+RESUME_MAY_CHANGE = {
+    "recipe", "out_dir", "data_dir", "max_steps", "min_steps", "max_minutes", "log_interval", "eval_interval", "device",
+    "compile",
+}  # fmt: skip
+
+
+def load_resumable(run: Path, config: TrainConfig) -> tuple[dict, Path]:
+    """The run's last checkpoint that can be read, if the config asks for the same run, and where it was.
+
+    The one before the last stands in where the last is damaged, of a newer format or gone: its steps are then done
+    again, to the same end. Rows of the log beyond it are dropped; best.pt may be of a later step, and will be again.
+    """
+    paths = [path for path in (run / "ckpt.pt", run / PREVIOUS) if path.exists()]
+    if not paths:
+        raise ConfigError(f"{run / 'ckpt.pt'}: no checkpoint to resume; leave out --resume to start the run")
+    refusals = []
+    for path in paths:
+        try:
+            checkpoint = load_checkpoint(path)
+            break
+        except ValueError as error:
+            refusals.append(str(error))
+    else:
+        raise ConfigError("; ".join(refusals))
+    before = dataclasses.asdict(TrainConfig()) | checkpoint["train_config"]  # older than a setting: its default
+    may_change = set(RESUME_MAY_CHANGE)
+    if before["batch_size"] * before["grad_accum_steps"] == config.sequences_per_step:
+        may_change |= {"batch_size", "grad_accum_steps"}  # divided otherwise, it is the same step
+    for key, value in dataclasses.asdict(config).items():
+        if value != before[key] and key not in may_change:
+            raise ConfigError(f"{path}: trained with {key}={before[key]!r}, so it cannot go on with {key}={value!r}")
+    for refusal in refusals:
+        print(f"{refusal}; going on from {path}, step {checkpoint['step']}", flush=True)
+    return checkpoint, path
+
+
+@contextlib.contextmanager
+def lock(
+    run: Path, name: str = ".lock", busy: str = "another train.py is at work there; choose another --name, or wait"
+):
+    """Makes the directory of the run and keeps other processes out of it; a ConfigError if one is in there already.
+
+    Gives the file that is locked, None where there are no locks. A process that inherits it holds the lock as well.
+    """
+    run.mkdir(parents=True, exist_ok=True)
+    if fcntl is None:
+        yield None
+        return
+    with (run / name).open("a") as file:  # the system lets go of it however the process ends
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"{run}: {busy}") from None
+        except OSError:  # a file system that has no locks
+            pass
+        yield file
+
+
+def make_room(run: Path):
+    """Moves a run of the same name out of the way, so that nothing is lost by starting it again."""
+    if any((run / name).exists() for name in ("ckpt.pt", PREVIOUS, "best.pt")):
+        number = next(i for i in itertools.count(1) if not run.with_name(f"{run.name}-{i}").exists())
+        with lock(run):
+            run.rename(run.with_name(f"{run.name}-{number}"))
+        print(f"{run} existed: kept as {run.with_name(f'{run.name}-{number}')} (--resume would have gone on with it)")
+
+
+@contextlib.contextmanager
+def claim(run: Path, resumed_from: Path | None):
+    """The directory of the run, for this process alone: empty of an older run, or ready to go on in."""
+    if fcntl is None:
+        print("this system has no file locks: take care not to start two runs of one name", flush=True)
+    if not resumed_from:
+        make_room(run)
+    with lock(run):
+        if resumed_from and resumed_from.name == PREVIOUS and (run / "ckpt.pt").exists():
+            (run / "ckpt.pt").replace(run / REFUSED)  # else it would become the previous one when the next is written
+        yield

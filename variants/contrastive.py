@@ -1,0 +1,73 @@
+"""
+The contrastive objective: a story is to be likelier than the same story with its sentences in another order.
+
+The published form divides by the loss on the shuffled story, so it never stops paying for making nonsense unlikely:
+
+    reciprocal   L_next + alpha / (L_shuffled + 0.01)
+    margin       L_next + alpha * max(0, margin - (L_shuffled - L_in_order)), which asks for no more than a margin
+
+L_next is of the whole batch, the others are of those of its rows that are also shuffled.
+
+$ python train.py configs/contrast_256.py
+"""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from corpus.tokenizer import Tokenizer
+
+SENTENCE_END = tuple(mark + quote for mark in ".!?" for quote in ("", '"', "'"))
+
+
+def sentence_ends(tokenizer: Tokenizer) -> torch.Tensor:
+    """Which ids end a sentence, (vocab_size,) bool."""
+    texts = (tokenizer.decode([i]).rstrip() for i in range(tokenizer.vocab_size))
+    return torch.tensor([text.endswith(SENTENCE_END) for text in texts])
+
+
+def shuffle_sentences(tokens: torch.Tensor, ends: torch.Tensor, end_of_text: int, keys: torch.Tensor) -> torch.Tensor:
+    """
+    tokens (B, T) with the sentences of each story in another order. Every story stays where it was, and so does its
+    first sentence, whose first word, without a blank before it, would else give the shuffled story away.
+
+    keys: (B, T + 1), uniform in [0, 1); the sentences are sorted by them.
+    """
+    ended = tokens == end_of_text
+    story = ended.cumsum(1)
+    sentence = F.pad(ends[tokens].cumsum(1)[:, :-1], (1, 0))
+    first_sentence = torch.where(ended, sentence, 0).cummax(1).values
+    keys = torch.where(sentence == first_sentence, 0.0, keys.gather(1, sentence))
+    return tokens.gather(1, (story + keys).argsort(dim=1, stable=True))
+
+
+def n_shuffled(n_sequences: int, share: float) -> int:
+    """How many sequences of a batch are also shuffled."""
+    return max(1, round(share * n_sequences))
+
+
+class Contrastive(nn.Module):
+    """A model with the objective for its loss. The first rows of a batch are also shuffled."""
+
+    def __init__(self, model: nn.Module, tokenizer: Tokenizer, form: str, alpha: float, margin: float, share: float):
+        """form: "reciprocal" or "margin"; margin in nats per token; share: of the batch that is also shuffled."""
+        super().__init__()
+        self.model, self.form, self.alpha, self.margin, self.share = model, form, alpha, margin, share
+        self.end_of_text = tokenizer.end_of_text
+        self.register_buffer("ends", sentence_ends(tokenizer))
+
+    def forward(self, inputs: torch.Tensor, targets: torch.Tensor):
+        """As of the model: inputs, targets (B, T) -> None, loss."""
+        n = n_shuffled(len(inputs), self.share)
+        _, loss_in_order = self.model(inputs[:n], targets[:n])
+        loss = loss_in_order
+        if n < len(inputs):
+            _, loss_of_others = self.model(inputs[n:], targets[n:])
+            loss = torch.lerp(loss_of_others, loss_in_order, n / len(inputs))
+        tokens = torch.cat([inputs, targets[:, -1:]], dim=1)[:n]
+        keys = torch.rand(len(tokens), tokens.size(1) + 1, device=tokens.device)
+        tokens = shuffle_sentences(tokens, self.ends, self.end_of_text, keys)
+        _, loss_shuffled = self.model(tokens[:, :-1], tokens[:, 1:])
+        if self.form == "reciprocal":
+            return None, loss + self.alpha / (loss_shuffled + 0.01)
+        return None, loss + self.alpha * F.relu(self.margin - (loss_shuffled - loss_in_order))
