@@ -34,8 +34,8 @@ import torch
 from tqdm import tqdm
 
 from checkpoints.checkpoint import load_checkpoint
-from common.files import read_table, write_table
 from common.statistics import wilson
+from common.tables import read_table, write_table
 from corpus.token_files import load_meta
 from grading.sentence_order import FILE
 from model import GPTNeoConfig

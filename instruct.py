@@ -22,11 +22,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from checkpoints.checkpoint import newest_run
-from common.files import write_table
 from common.statistics import wilson
+from common.tables import write_table
 from corpus import builtin_stories
 from generation.samples_file import read_rows
-from training.run_directory import TrainingError, write_atomically
+from training.run_directory import TrainingError, write_run_file
 
 # ---- Words, however they are inflected ----
 
@@ -245,7 +245,7 @@ def plot(path: Path, table: Sequence[Figures]) -> None:
     axes.plot([], [], "|", color="0.2", label="true stories")
     axes.plot([], [], "|", color="0.65", label="stories for other prompts")
     figure.legend(loc="outside upper center", ncols=3, frameon=False)
-    with write_atomically(path) as temporary:
+    with write_run_file(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")
 
 

@@ -31,10 +31,11 @@ from tqdm import tqdm
 
 from checkpoints.checkpoint import corpus_of, directory_of, load_checkpoint, newest_run
 from common import statistics
-from common.files import write_json, write_table, write_whole
+from common.files import write_bytes, write_json
+from common.tables import write_table
 from corpus.token_files import load_meta, load_tokens
 from corpus.tokenizer import END_OF_TEXT, Tokenizer
-from generation.backends import LocalStudent, load_student
+from generation.backends import LocalBackend, load_backend
 from interpretation.ablation import (
     HEAD_BUDGET,
     NEURON_BUDGET,
@@ -138,16 +139,16 @@ def copy_init_of(name: str) -> float:
 # ---- Attention on one text ----
 
 
-def draw_attention(out: Path, name: str, student: LocalStudent, ids: list[int], args, rows: list[dict]) -> None:
+def draw_attention(out: Path, name: str, backend: LocalBackend, ids: list[int], args, rows: list[dict]) -> None:
     """attention.npz, attention.png and attention.html for the tokens `ids`; rows: what is known of every head."""
-    model = student.model
+    model = backend.model
     _, cache = run_with_cache(model, torch.tensor([ids], device=model.wte.weight.device))
     attention = torch.cat([cache[f"blocks.{layer}.attention"] for layer in range(model.config.n_layer)]).cpu().numpy()
-    pieces = pieces_of(student.tokenizer, ids)
+    pieces = pieces_of(backend.tokenizer, ids)
     tokens = [END_OF_TEXT if piece == START else piece for piece in pieces]
     file = io.BytesIO()
     np.savez_compressed(file, format=FORMAT, attention=attention, tokens=np.array(tokens), ids=np.array(ids))
-    write_whole(out / "attention.npz", file.getvalue())
+    write_bytes(out / "attention.npz", file.getvalue())
     drawn = [
         (layer, head)
         for layer in range(model.config.n_layer)
@@ -157,8 +158,8 @@ def draw_attention(out: Path, name: str, student: LocalStudent, ids: list[int], 
     roles = {(row["layer"], row["head"]): row["role"] for row in rows}
     heads = [dict(layer=layer, head=head, role=roles.get((layer, head), "")) for layer, head in drawn]
     maps = np.stack([attention[layer, head] for layer, head in drawn])
-    write_whole(out / "attention.png", html.attention_picture(f"Attention in {name}", maps, pieces, heads))
-    write_whole(out / "attention.html", html.attention_page(name, maps, pieces, heads, rows))
+    write_bytes(out / "attention.png", html.attention_picture(f"Attention in {name}", maps, pieces, heads))
+    write_bytes(out / "attention.html", html.attention_page(name, maps, pieces, heads, rows))
 
 
 # ---- All of it ----
@@ -178,10 +179,10 @@ class Stopwatch:
 
 
 def interpret(
-    out: Path, name: str, student: LocalStudent, texts: Sequence[str], args: argparse.Namespace, stage: Stopwatch
+    out: Path, name: str, backend: LocalBackend, texts: Sequence[str], args: argparse.Namespace, stage: Stopwatch
 ) -> None:
     """Writes all files into `out`."""
-    model, tokenizer, prefix = student.model, student.tokenizer, student.prefix
+    model, tokenizer, prefix = backend.model, backend.tokenizer, backend.prefix
     device = model.wte.weight.device
     corpus = Corpus.of(texts, tokenizer, prefix, model.config.block_size)
     dtype = choose_dtype("auto", device)
@@ -209,9 +210,9 @@ def interpret(
         cards = neuron_cards(table, effects.shown, found, effects.neurons)
         facts = f"{len(cards)} of {table.auc.size(1):,} neurons (neurons.csv has all), {len(texts)} validation stories"
         told = tell_neurons(summary)
-        write_whole(out / "neurons.html", html.neurons_page(name, facts, told, KINDS, pieces, cards))
-        ids = student.encode(args.text) if args.text else corpus.stories[0].tokens[:DEFAULT_TOKENS].tolist()
-        draw_attention(out, name, student, ids, args, rows)
+        write_bytes(out / "neurons.html", html.neurons_page(name, facts, told, KINDS, pieces, cards))
+        ids = backend.encode(args.text) if args.text else corpus.stories[0].tokens[:DEFAULT_TOKENS].tolist()
+        draw_attention(out, name, backend, ids, args, rows)
     summary |= dict(seconds=stage.seconds)
     write_json(out / "summary.json", summary)
     print("\n".join([*tell_heads(summary, rows), *told]))
@@ -335,16 +336,16 @@ def parse_arguments() -> argparse.Namespace:
     return args
 
 
-def check_student(name: str, student: LocalStudent, args: argparse.Namespace) -> None:
+def check_backend(name: str, backend: LocalBackend, args: argparse.Namespace) -> None:
     """That what the command line asks for is there in this model."""
-    config = student.model.config
-    if isinstance(student.model, Compressor):
+    config = backend.model.config
+    if isinstance(backend.model, Compressor):
         raise ValueError(f"{name} is a compressor, whose heads look at pairs of tokens; only a GPTNeo can be read")
     for flag, value, n in (("layer", args.layer, config.n_layer), ("head", args.head, config.n_head)):
         if value is not None and value >= n:
             raise ValueError(f"--{flag} must be at most {n - 1} for {name}, not {value}")
-    if args.text and len(student.encode(args.text)) > config.block_size:
-        n_tokens = len(student.encode(args.text))
+    if args.text and len(backend.encode(args.text)) > config.block_size:
+        n_tokens = len(backend.encode(args.text))
         raise ValueError(f"--text has {n_tokens} tokens, the context of {name} {config.block_size}; shorten it")
 
 
@@ -357,15 +358,15 @@ def look(args: argparse.Namespace) -> None:
         raise ValueError(f"{name}: nobody can look into a model behind an endpoint; take a run or hf:ID-or-directory")
     if name.startswith("hf:") and args.stories and not args.data:
         raise ValueError(f"{name} needs --data, a corpus that prepare.py made; or --stories 0, to draw --text alone")
-    student = load_student(name)
-    check_student(name, student, args)
+    backend = load_backend(name)
+    check_backend(name, backend, args)
     texts = validation_texts(args.data or corpus_of(name), args.stories) if args.stories else []
     out = args.out or directory_of(name) / "interpret"
     out.mkdir(parents=True, exist_ok=True)
     if texts:
-        interpret(out, name, student, texts, args, Stopwatch())
+        interpret(out, name, backend, texts, args, Stopwatch())
     else:
-        draw_attention(out, name, student, student.encode(args.text), args, [])
+        draw_attention(out, name, backend, backend.encode(args.text), args, [])
     pages_made = "attention.html and neurons.html" if texts else "attention.html"
     print(f"Everything is in {out}/; open {pages_made} there in a browser")
 

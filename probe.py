@@ -29,9 +29,9 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from checkpoints.checkpoint import directory_of, newest_run
-from common.files import write_whole
+from common.files import write_bytes
 from common.statistics import wilson
-from generation.backends import ApiStudent, LocalStudent, Sampling, load_student
+from generation.backends import ApiBackend, LocalBackend, Sampling, load_backend
 from sample import read_prompts
 
 SETS = [Path(__file__).parent / "prompts" / f"{name}.jsonl" for name in ("facts", "reasoning", "context")]
@@ -100,33 +100,33 @@ class Result:
         return "right" if self.lead > 0 else "nearly" if self.lead >= -NEARLY else "wrong"
 
 
-def examine(student: LocalStudent | ApiStudent, probes: Sequence[Probe], sampling: Sampling, bar: tqdm) -> list[Result]:
+def examine(backend: LocalBackend | ApiBackend, probes: Sequence[Probe], sampling: Sampling, bar: tqdm) -> list[Result]:
     """ValueError says why this model cannot take these prompts."""
     pairs = [(probe.prompt, answer) for probe in probes for answer in probe.answers]
-    if pairs and isinstance(student, ApiStudent):
+    if pairs and isinstance(backend, ApiBackend):
         raise ValueError("an endpoint gives no log-likelihoods of answers; give it plain prompts, with --prompts")
     for text in [prompt + answer for prompt, answer in pairs] + [probe.prompt for probe in probes]:
-        if not student.fits(text):
-            raise ValueError(f'the context, {student.model.config.block_size} tokens, is too short for "{text[:40]}…"')
-    scores = iter(nats_per_byte(student, pairs, bar) if pairs else [])
+        if not backend.fits(text):
+            raise ValueError(f'the context, {backend.model.config.block_size} tokens, is too short for "{text[:40]}…"')
+    scores = iter(nats_per_byte(backend, pairs, bar) if pairs else [])
     greedy = [""] * len(probes)
     prompts, keys = [probe.prompt for probe in probes], [(i, 0) for i in range(len(probes))]
-    for i, text, _ in student.complete(prompts, keys, sampling):
+    for i, text, _ in backend.complete(prompts, keys, sampling):
         greedy[i] = text
         bar.update()
     return [Result(tuple(itertools.islice(scores, len(probe.answers))), text) for probe, text in zip(probes, greedy)]
 
 
 @torch.inference_mode()
-def nats_per_byte(student: LocalStudent, pairs: Sequence[tuple[str, str]], bar: tqdm) -> list[float]:
+def nats_per_byte(backend: LocalBackend, pairs: Sequence[tuple[str, str]], bar: tqdm) -> list[float]:
     """The log-likelihood of each answer after its prompt, divided by the answer's length in UTF-8."""
-    model, device = student.model, student.model.wte.weight.device
-    ids = [(student.encode(prompt), student.tokenizer.encode(answer)) for prompt, answer in pairs]
+    model, device = backend.model, backend.model.wte.weight.device
+    ids = [(backend.encode(prompt), backend.tokenizer.encode(answer)) for prompt, answer in pairs]
     lengths = [(len(prompt), len(prompt) + len(answer)) for prompt, answer in ids]
     scores = [0.0] * len(pairs)
     by_length = sorted(range(len(pairs)), key=lambda i: lengths[i][1])
-    for start in range(0, len(pairs), student.batch_size):
-        batch = by_length[start : start + student.batch_size]
+    for start in range(0, len(pairs), backend.batch_size):
+        batch = by_length[start : start + backend.batch_size]
         # The shorter ones are filled up behind their end, where none of their own tokens looks.
         tokens = pad_sequence([torch.tensor(sum(ids[i], [])) for i in batch], batch_first=True).to(device)  # (B, T)
         x = model.hidden(tokens, torch.arange(tokens.size(1), device=device), model.attend)  # (B, T, C)
@@ -269,7 +269,7 @@ def probe_all(args: argparse.Namespace) -> int:
     with tqdm(desc="probing", total=n_texts, unit="text", disable=None, delay=1) as bar:
         for name in names:
             try:
-                results[name] = examine(load_student(name), probes, sampling, bar)
+                results[name] = examine(load_backend(name), probes, sampling, bar)
             except ValueError as error:
                 if len(names) == 1:
                     raise
@@ -280,8 +280,8 @@ def probe_all(args: argparse.Namespace) -> int:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / ("probe-prompts.csv" if args.prompts else "probe.csv")
     page = path.with_suffix(".html")
-    write_whole(path, as_csv(probes, results).encode())
-    write_whole(page, as_html(probes, results).encode())
+    write_bytes(path, as_csv(probes, results).encode())
+    write_bytes(page, as_html(probes, results).encode())
     for row in summary(probes, results):
         print(f"{row[0]:{max(map(len, names))}}", *(f"{text:>22}" for text in row[1:]), sep="  ")
     print(f"{path} has prompts x models; open {page} to see what each of them says")

@@ -12,7 +12,7 @@ import html
 import sys
 from pathlib import Path
 
-from common.files import write_whole
+from common.files import write_bytes
 from pages.html import page
 from pages.results import Found
 from pages.sections import (
@@ -72,7 +72,7 @@ def main():
             raise ValueError("one directory at a time, such as out/")
         content, damaged = report(directory)
         path = directory / "report.html"
-        write_whole(path, content)
+        write_bytes(path, content)
     except (ValueError, OSError) as error:
         sys.exit(f"report.py: {error}")
     for line in damaged:

@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from tqdm import tqdm
 
 from checkpoints.checkpoint import corpus_of, newest_run
-from common.files import write_json, write_whole
+from common.files import write_bytes, write_json
 from corpus.builtin_stories import NOUNS, plural
 from corpus.token_files import load_tokens
 from generation.samples_file import read_rows
@@ -475,7 +475,7 @@ def plot(path: Path, reports: list[Report]) -> None:
     picture.legend(loc="outside upper center", ncols=4, title=title)
     image = io.BytesIO()
     picture.savefig(image, dpi=120, format="png")
-    write_whole(path, image.getvalue())
+    write_bytes(path, image.getvalue())
 
 
 # ---- The command line ----
@@ -519,7 +519,7 @@ def write(args: argparse.Namespace) -> None:
         print_table(reports[-1].facts)
         without_nan = json.loads(json.dumps(reports[-1].facts), parse_constant=lambda _: None)  # JSON has none
         write_json(run / "rouge.json", without_nan)
-        write_whole(run / "flagged.txt", reports[-1].flagged.encode())
+        write_bytes(run / "flagged.txt", reports[-1].flagged.encode())
         picture = run / "rouge.png"
         plot(picture, reports[-1:])
     if len(reports) > 1:

@@ -24,13 +24,13 @@ from tqdm import tqdm
 from checkpoints.checkpoint import corpus_of, directory_of, newest_run
 from corpus import instruct_headers
 from corpus.builtin_stories import FEATURES
-from generation.backends import Sampling, load_student, stream_story
+from generation.backends import Sampling, load_backend, stream_story
 from generation.prompts import Prompt, evaluation_prompts, read_prompts
 from generation.samples_file import write_samples
 
 
-def print_stories(student, prompt: str, n: int, sampling: Sampling) -> None:
-    completions = student.complete([prompt] * n, [(0, j) for j in range(n)], sampling)
+def print_stories(backend, prompt: str, n: int, sampling: Sampling) -> None:
+    completions = backend.complete([prompt] * n, [(0, j) for j in range(n)], sampling)
     bar = tqdm(completions, "writing", total=n, unit="story", disable=None, delay=1, leave=False)
     stories = [prompt.rstrip() + text + ("" if finished else " [cut here]") for _, text, finished in sorted(bar)]
     print("\n\n".join(stories))
@@ -131,30 +131,30 @@ def write(args: argparse.Namespace) -> None:
     if not name.startswith(("hf:", "api:")):
         name = str(Path(name))
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.beams, args.max_new_tokens, args.seed)
-    student = load_student(name, args.batch_size)
+    backend = load_backend(name, args.batch_size)
     if args.prompts:
         prompts = dict(enumerate(read_prompts(args.prompts)))
     elif args.eval:
         prompts = dict(enumerate(evaluation_prompts(args.data or corpus_of(name), args.eval, args.cut, args.ask)))
     else:
         prompts = {0: Prompt(args.prompt.rstrip())}
-    fitting = {i: prompt for i, prompt in prompts.items() if student.fits(prompt.text)}
+    fitting = {i: prompt for i, prompt in prompts.items() if backend.fits(prompt.text)}
     if len(fitting) < len(prompts):
         what = f"{len(prompts) - len(fitting)} of {len(prompts)} prompts do not fit into the context of {name}"
         if not args.eval or not fitting:
-            raise ValueError(f"{what}, {student.model.config.block_size} tokens: shorten them")
+            raise ValueError(f"{what}, {backend.model.config.block_size} tokens: shorten them")
         print(f"{what} and are left out")
     if args.stream:
-        stream_story(student, args.prompt, sampling)
+        stream_story(backend, args.prompt, sampling)
     elif args.prompts or args.eval or args.out:
         path = args.out or directory_of(name)
         path = path / "samples.jsonl" if path.is_dir() or not args.out else path
         is_cut = args.eval and not any(prompt.instruction for prompt in fitting.values())
         facts = dict(model=name, cut=args.cut if is_cut else None)
-        write_samples(path, student, facts, fitting, args.n, sampling)
+        write_samples(path, backend, facts, fitting, args.n, sampling)
         print(f"{len(fitting)} prompts x {args.n} completions by {name} are in {path}, one JSON object a line")
     else:
-        print_stories(student, args.prompt, args.n, sampling)
+        print_stories(backend, args.prompt, args.n, sampling)
         print(f"\n{args.n} by {name}, seed {args.seed}, temperature {args.temperature}.", file=sys.stderr)
 
 

@@ -34,7 +34,7 @@ from corpus.preparation import prepare_builtin
 from corpus.sources import BUILTIN
 from corpus.token_files import load_meta, load_tokens
 from corpus.tokenizer import Tokenizer
-from generation.backends import Sampling, load_student, stream_story
+from generation.backends import Sampling, load_backend, stream_story
 from kernels import attention, autotune, compile_cpp, cpu_features
 from kernels.cross_entropy import implementation as loss_implementation
 from model import GPTNeo, GPTNeoConfig
@@ -49,7 +49,7 @@ from training.run_directory import (
     load_resumable,
     plot_loss,
     plot_runs,
-    write_atomically,
+    write_run_file,
 )
 from variants.compressor import MODELS
 from variants.contrastive import Contrastive
@@ -388,7 +388,7 @@ def train_on(
     log = None  # and nothing else is written, but by the first rank
     if ranks.first:
         held.enter_context(claim(run, resumed_from))
-        with write_atomically(run / "config.json") as temporary:
+        with write_run_file(run / "config.json") as temporary:
             temporary.write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
         log = Log(run / "log.csv", checkpoint["step"] if checkpoint else 0)
     row_step = ranks.from_first(log.last_step if log else None)  # where the last row of the log stands
@@ -447,7 +447,7 @@ def train_on(
         )
         buffer = io.BytesIO()  # torch.save to a full disk fails without saying so clearly; writing bytes does
         torch.save(state | training_state, buffer)
-        with write_atomically(run / name, previous) as temporary:
+        with write_run_file(run / name, previous) as temporary:
             temporary.write_bytes(buffer.getbuffer())
 
     def save_last(sums: list[float]):
@@ -589,7 +589,7 @@ def main():
                     instruct_headers.write(dict(words="hide, fox, little")),
                     '--words "jump, frog, red"',
                 )
-            stream_story(load_student(str(run)), prompt, Sampling(temperature=0.6, seed=config.seed))
+            stream_story(load_backend(str(run)), prompt, Sampling(temperature=0.6, seed=config.seed))
             print(
                 f"\nEverything is in {run}/ (the curve: loss.png). Next: python sample.py --model {run} "
                 f"--temperature 0.6 {next_prompt}"

@@ -17,7 +17,7 @@ from benches.measure import DEVICE, alone, medians, peak_mib
 from corpus.preparation import prepare_builtin
 from corpus.token_files import load_meta
 from corpus.tokenizer import Tokenizer
-from generation.backends import LocalStudent
+from generation.backends import LocalBackend
 from interpret import Stopwatch, interpret, validation_texts
 from kernels import compile_cpp
 from model import GPTNeo, GPTNeoConfig
@@ -51,10 +51,10 @@ def interpret_here(corpus: Path, out_dir: Path) -> dict[str, float]:
     tokenizer = Tokenizer(load_meta(corpus)["gpt2_ids"])
     torch.manual_seed(0)
     model = GPTNeo(GPTNeoConfig(vocab_size=tokenizer.vocab_size, **SHAPE)).eval()
-    student = LocalStudent(model.to(DEVICE), tokenizer, [tokenizer.end_of_text])
+    backend = LocalBackend(model.to(DEVICE), tokenizer, [tokenizer.end_of_text])
     args, stages = argparse.Namespace(text=None, layer=None, head=None, ablate=None), Stages()
     with contextlib.redirect_stdout(sys.stderr):  # stdout is for our table
-        interpret(out_dir, "random weights", student, validation_texts(corpus, 200), args, stages)
+        interpret(out_dir, "random weights", backend, validation_texts(corpus, 200), args, stages)
     figures = {f"{stage}, seconds": value for stage, value in stages.seconds.items()}
     figures |= {f"{stage}, peak MiB": value for stage, value in stages.peaks.items()}
     return figures | {"all, seconds": sum(stages.seconds.values()), "all, peak MiB": max(stages.peaks.values())}

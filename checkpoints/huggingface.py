@@ -13,7 +13,7 @@ import torch.nn as nn
 
 from checkpoints.checkpoint import load_torch
 from common.downloads import Absent, HubError, download, endpoint
-from common.files import read_json, write_json, write_whole
+from common.files import read_json, write_bytes, write_json
 from corpus.tokenizer import END_OF_TEXT, GPT2_VOCAB_SIZE, Tokenizer, gpt2, gpt2_ranks, merged_from, spelled
 from model import GPTNeo, GPTNeoConfig
 
@@ -221,7 +221,7 @@ def save_hf(model: GPTNeo, directory: str | Path, tokenizer: Tokenizer, prompt_p
     directory.mkdir(parents=True, exist_ok=True)
     save_hf_tokenizer(tokenizer, directory)
     write_json(directory / "config.json", hf_config | {"prompt_prefix": prompt_prefix})
-    write_whole(directory / "model.safetensors", safetensors.torch.save(tensors, metadata={"format": "pt"}))
+    write_bytes(directory / "model.safetensors", safetensors.torch.save(tensors, metadata={"format": "pt"}))
 
 
 def hf_tensors(model: GPTNeo, model_type: str) -> dict[str, torch.Tensor]:

@@ -2,18 +2,12 @@
 Files that are whole or not there: what is written takes its name when all of it is on the disk.
 
 >>> write_json(Path("out/demo/config.json"), {"n_layer": 4})
->>> write_table(Path("out/compare.csv"), [{"run": "a", "loss": 1.5}, {"run": "b", "loss": None}])
 """
 
 import contextlib
-import csv
 import hashlib
-import io
-import itertools
 import json
-import math
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 
@@ -29,7 +23,7 @@ def read_json(path: Path) -> dict:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, previous: Path | None = None):
+def write_atomically(path: Path, previous: Path | None = None):
     """Gives a temporary path to write to; it takes the name `path` when all is on the disk, or goes if anything fails.
 
     previous: the name that the file which stood there before gets, if it is to be kept.
@@ -46,39 +40,14 @@ def replacing(path: Path, previous: Path | None = None):
         temporary.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_bytes(path: Path, data: bytes) -> None:
     """The old file stays, or the new one is there, never half of one."""
-    with replacing(path) as temporary:
+    with write_atomically(path) as temporary:
         temporary.write_bytes(data)
 
 
 def write_json(path: Path, facts: dict) -> None:
-    write_whole(path, (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode())
-
-
-def write_table(path: Path, rows: Sequence[dict], columns: Sequence[str] | None = None) -> None:
-    """CSV, six significant digits. What a row lacks, None and NaN are empty; columns: those of the rows, in order."""
-    file = io.StringIO(newline="")
-    writer = csv.DictWriter(file, columns or list(dict.fromkeys(itertools.chain.from_iterable(rows))))
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({key: as_cell(value) for key, value in row.items()})
-    write_whole(path, file.getvalue().encode())
-
-
-def as_cell(value):
-    if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.6g}"
-    return value
-
-
-def read_table(path: Path) -> list[dict]:
-    """Its rows, all cells text; ValueError where a line was cut."""
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    if any(None in row.values() or None in row for row in rows):
-        raise ValueError(f"{path}: a line has too few or too many cells")
-    return rows
+    write_bytes(path, (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def sha256_of(path: Path) -> str:

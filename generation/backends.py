@@ -44,7 +44,7 @@ Key = tuple[int, int]  # number of the prompt, number of the completion
 Continuation = tuple[int, str, bool]  # which of the prompts, its text, whether it ended by itself
 
 
-class LocalStudent:
+class LocalBackend:
     """A model of ours, or a published one, on this machine."""
 
     def __init__(self, model: GPTNeo, tokenizer: Tokenizer, prefix: Sequence[int], batch_size: int = 64):
@@ -77,7 +77,7 @@ class EndpointError(ValueError):
     """What an endpoint would not do, in one line."""
 
 
-class ApiStudent:
+class ApiBackend:
     """A model behind any OpenAI-compatible endpoint, asked to continue a story: the GPT-3.5 baseline."""
 
     INSTRUCTION = (
@@ -153,11 +153,11 @@ class ApiStudent:
         return i, text, answer.choices[0].finish_reason == "stop"
 
 
-def load_student(name: str, batch_size: int = 64) -> LocalStudent | ApiStudent:
+def load_backend(name: str, batch_size: int = 64) -> LocalBackend | ApiBackend:
     """Whoever --model names: a run of ours, hf:ID-or-directory, or api:MODEL. ValueError says what is wrong with it."""
     kind, _, rest = name.partition(":")
     if kind == "api":
-        return ApiStudent(rest)
+        return ApiBackend(rest)
     if kind == "hf":
         directory = huggingface.model_directory(rest)
         model, tokenizer = load_hf(directory), load_hf_tokenizer(directory)
@@ -169,15 +169,15 @@ def load_student(name: str, batch_size: int = 64) -> LocalStudent | ApiStudent:
     else:
         (model, tokenizer), follows_end_of_text = load_run(name), True
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    return LocalStudent(model.to(device), tokenizer, [tokenizer.end_of_text] * follows_end_of_text, batch_size)
+    return LocalBackend(model.to(device), tokenizer, [tokenizer.end_of_text] * follows_end_of_text, batch_size)
 
 
 # ---- The command line ----
 
 
-def stream_story(student: LocalStudent, prompt: str, sampling: Sampling) -> None:
+def stream_story(backend: LocalBackend, prompt: str, sampling: Sampling) -> None:
     """Prints the prompt and one continuation while it is written."""
-    tokenizer, settings = student.tokenizer, asdict(sampling)
+    tokenizer, settings = backend.tokenizer, asdict(sampling)
     del settings["beams"]
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")  # a character may take several tokens
 
@@ -186,5 +186,5 @@ def stream_story(student: LocalStudent, prompt: str, sampling: Sampling) -> None
 
     print(prompt.rstrip(), end="", flush=True)
     settings |= dict(stop=tokenizer.end_of_text, batch_size=1, keys=[(0, 0)], on_token=show)
-    (completion,) = generate(student.model, [student.encode(prompt)], **settings)
+    (completion,) = generate(backend.model, [backend.encode(prompt)], **settings)
     print(decoder.decode(b"", final=True) + ("" if completion.finished else " [cut here]"))

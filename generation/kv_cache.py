@@ -55,7 +55,9 @@ def faster_dtype(config: GPTNeoConfig) -> torch.dtype:
         decoders[dtype].step(list(range(n_slots)), [0] * n_slots)
 
     contestants = dict(float32=lambda: step(torch.float32), bfloat16=lambda: step(torch.bfloat16))
-    return getattr(torch, autotune.fastest(f"decoding, {config}, {compile_cpp.library('decode_step')._name}", contestants))
+    return getattr(
+        torch, autotune.fastest(f"decoding, {config}, {compile_cpp.library('decode_step')._name}", contestants)
+    )
 
 
 class TorchDecoder:

@@ -9,21 +9,21 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from common.files import write_whole
+from common.files import write_bytes
 from generation.backends import Key, Sampling
 from generation.prompts import Prompt
 
 # ---- What is kept ----
 
 
-def write_samples(path: Path, student, facts: dict, prompts: dict[int, Prompt], n: int, sampling: Sampling) -> None:
+def write_samples(path: Path, backend, facts: dict, prompts: dict[int, Prompt], n: int, sampling: Sampling) -> None:
     """Writes `path`: a JSON object for each of n completions of every prompt (by its number), in their order.
 
     While it goes on they gather in <path>.part. What a call with the same settings has left there or in `path`, whether
     interrupted or with a smaller n, is not asked for again; what is of other settings is kept under another name.
     """
     part = path.with_name(path.name + ".part")
-    facts = facts | student.identity() | asdict(sampling)
+    facts = facts | backend.identity() | asdict(sampling)
     wanted = {
         (i, j): facts | dict(prompt_index=i, sample_index=j) | prompt.row()
         for i, prompt in prompts.items()
@@ -40,7 +40,7 @@ def write_samples(path: Path, student, facts: dict, prompts: dict[int, Prompt], 
     write_rows(part, done.values())
     bar = tqdm(desc="writing", total=len(wanted), initial=len(done), unit="story", disable=None, delay=1)
     with part.open("a", encoding="utf-8") as file, bar:
-        for i, text, finished in student.complete([prompts[i].text for i, _ in missing], missing, sampling):
+        for i, text, finished in backend.complete([prompts[i].text for i, _ in missing], missing, sampling):
             row = wanted[missing[i]] | dict(completion=text, finished=finished)
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
             file.flush()
@@ -64,7 +64,7 @@ def read_rows(path: Path) -> dict[Key, dict]:
 
 def write_rows(path: Path, rows) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+    write_bytes(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
 
 
 def put_aside(path: Path) -> None:

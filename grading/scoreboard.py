@@ -15,7 +15,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from common import statistics
-from common.files import read_table, write_table, write_whole
+from common.files import write_bytes
+from common.tables import read_table, write_table
 from grading.controls import CUT, OTHER, SHUFFLED, SPOILED, TRUE
 from grading.judge import INSTRUCTIONS, SCORES, Story
 
@@ -302,7 +303,7 @@ def plot(path: Path, findings: Sequence[Finding], models: Sequence[str], judges:
     figure.supxlabel("; ".join(notes), fontsize=8, color="#555555")
     file = io.BytesIO()
     figure.savefig(file, dpi=120, format="png")
-    write_whole(path, file.getvalue())
+    write_bytes(path, file.getvalue())
 
 
 def shorten(name: str, width: int) -> str:

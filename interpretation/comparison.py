@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from common.files import read_json, write_table, write_whole
+from common.files import read_json, write_bytes
+from common.tables import write_table
 from interpretation.word_classes import KINDS
 from pages.html import png
 
@@ -45,7 +46,7 @@ def compare(runs: list[Path]) -> None:
     rows.sort(key=lambda row: (row["n_embd"], row["n_layer"], row["n_head"]))
     directory = runs[0].parent
     write_table(directory / "compare.csv", rows)
-    write_whole(directory / "compare.png", picture(rows))
+    write_bytes(directory / "compare.png", picture(rows))
     lines = [in_short(row) for row in rows]
     print(f"{'':24}" + "".join(f"{column:>19}" for column in lines[0]))
     for row, line in zip(rows, lines):

@@ -19,7 +19,8 @@ import torch
 
 import rouge
 from checkpoints.checkpoint import load_checkpoint
-from common.files import read_json, read_table
+from common.files import read_json
+from common.tables import read_table
 from interpretation.comparison import read_summary
 from model import GPTNeoConfig
 from training.run_directory import read_log, training_seconds

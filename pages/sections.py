@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 
 import rouge
-from common.files import read_json, read_table
+from common.files import read_json
 from common.statistics import wilson
+from common.tables import read_table
 from generation.samples_file import read_rows
 from grading import scoreboard
 from interpretation.comparison import ROLES

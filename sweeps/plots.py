@@ -10,7 +10,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from training.run_directory import write_atomically
+from training.run_directory import write_run_file
 
 # What a list may be measured by beside the loss: shares, with _low and _high for the ends of their 95 % intervals.
 SHARES = {
@@ -66,5 +66,5 @@ def plot_variants(path: Path, rows: list[dict]):
     names = [f"{name}  ({of_variant[0]['parameters'] / 1e6:.1f} M)" for name, of_variant in groups.items()]
     figure.axes[0].set_yticks(range(len(groups)), names)
     figure.axes[0].set_ylim(len(groups) - 0.5, -0.5)  # the first one on top
-    with write_atomically(path) as temporary:
+    with write_run_file(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")

@@ -11,7 +11,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from checkpoints.checkpoint import load_checkpoint
-from common.files import replacing
+from common.files import write_atomically
 from training.config import ConfigError, TrainConfig
 
 try:
@@ -25,10 +25,10 @@ class TrainingError(ValueError):
 
 
 @contextlib.contextmanager
-def write_atomically(path: Path, previous: Path | None = None):
-    """files.replacing, of which a TrainingError says what went wrong."""
+def write_run_file(path: Path, previous: Path | None = None):
+    """files.write_atomically, of which a TrainingError says what went wrong."""
     try:
-        with replacing(path, previous) as temporary:
+        with write_atomically(path, previous) as temporary:
             yield temporary
     except OSError as error:
         reason = f"{path}: cannot be written ({error.strerror}); what stood there before still does"
@@ -49,7 +49,7 @@ class Log:
         self.rows = []
         if last_step and path.exists():
             self.rows = [row for row in read_log(path) if int(row["step"]) <= last_step]
-        with write_atomically(path) as temporary, temporary.open("w", newline="") as file:
+        with write_run_file(path) as temporary, temporary.open("w", newline="") as file:
             writer = csv.DictWriter(file, LOG_COLUMNS)
             writer.writeheader()
             writer.writerows(self.rows)
@@ -97,7 +97,7 @@ def plot_loss(path: Path, logs: dict[str, list[dict]]):
     axes.set(xlabel="tokens seen (millions)", ylabel="loss (nats per token)")
     axes.legend(title="pale: training, dots: validation")
     axes.grid(alpha=0.3)
-    with write_atomically(path) as temporary:
+    with write_run_file(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")
 
 

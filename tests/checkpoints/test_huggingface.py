@@ -18,8 +18,8 @@ from test_tokenizer import TEXT, any_tokenizer, counts, random_text  # noqa: F40
 from checkpoints.checkpoint import CHECKPOINT_FORMAT
 from checkpoints.huggingface import config_from_hf, load_hf, load_hf_tokenizer, save_hf, save_hf_tokenizer
 from corpus.tokenizer import END_OF_TEXT, Tokenizer, cut, gpt2
-from model import GPTNeo, GPTNeoConfig
 from generation.engine import generate
+from model import GPTNeo, GPTNeoConfig
 
 transformers = pytest.importorskip("transformers")
 

@@ -19,7 +19,7 @@ from test_prepare import END, STORIES, write
 
 from checkpoints.huggingface import WEIGHTS, load_hf, load_hf_tokenizer, model_directory, save_hf
 from common.downloads import HubError, download
-from common.files import write_json, write_whole
+from common.files import write_bytes, write_json
 from corpus.token_files import load_meta
 from corpus.tokenizer import gpt2
 from model import GPTNeo, GPTNeoConfig
@@ -410,5 +410,5 @@ def test_a_file_takes_its_name_when_it_is_on_the_disk(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", refuse)  # what was written was only in memory, and is lost
     with pytest.raises(OSError, match="Input/output"):
-        write_whole(path, b"new")
+        write_bytes(path, b"new")
     assert path.read_text() == '{\n  "old": 1\n}\n' and list(tmp_path.iterdir()) == [path]

@@ -20,7 +20,7 @@ from checkpoints.huggingface import save_hf, save_hf_tokenizer
 from corpus import preparation
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut, gpt2
 from generation import samples_file
-from generation.backends import LocalStudent
+from generation.backends import LocalBackend
 from generation.prompts import cut_story, read_prompts
 from model import GPTNeo, GPTNeoConfig
 
@@ -121,7 +121,7 @@ def test_a_run_is_read_from_its_best_checkpoint(run):
 
 def test_what_a_model_is_given():
     tokenizer = gpt2()
-    ours, theirs = LocalStudent(None, tokenizer, [tokenizer.end_of_text]), LocalStudent(None, tokenizer, [])
+    ours, theirs = LocalBackend(None, tokenizer, [tokenizer.end_of_text]), LocalBackend(None, tokenizer, [])
     assert ours.encode("a b \n") == [tokenizer.end_of_text] + tokenizer.encode("a b")
     assert theirs.encode("a b \n") == tokenizer.encode("a b")
     assert theirs.encode(" ") == [tokenizer.end_of_text]
@@ -212,13 +212,13 @@ def asked(run, tmp_path, monkeypatch) -> list:
     """prompts.txt, and which completions the model is asked for."""
     (tmp_path / "prompts.txt").write_text("Once upon\nThere was\nOne day\n")
     keys_asked = []
-    complete = LocalStudent.complete
+    complete = LocalBackend.complete
 
     def watched(self, prompts, keys, sampling):
         keys_asked.extend(keys)
         return complete(self, prompts, keys, sampling)
 
-    monkeypatch.setattr(LocalStudent, "complete", watched)
+    monkeypatch.setattr(LocalBackend, "complete", watched)
     return keys_asked
 
 

@@ -20,7 +20,7 @@ import probe
 from checkpoints.checkpoint import CHECKPOINT_FORMAT
 from checkpoints.huggingface import save_hf
 from corpus.tokenizer import Tokenizer, gpt2
-from generation.backends import LocalStudent, Sampling, load_student
+from generation.backends import LocalBackend, Sampling, load_backend
 from model import GPTNeo, GPTNeoConfig
 from probe import Probe, Result, nats_per_byte, read_probes
 
@@ -111,7 +111,7 @@ def test_scores_are_those_of_transformers(tmp_path, prefix):
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     pairs = pairs_of(OURS["facts"])[::7] + [("Zoë went to the", " café in the zoo")]
-    scores = nats_per_byte(load_student(f"hf:{tmp_path}", batch_size=5), pairs, SILENT)
+    scores = nats_per_byte(load_backend(f"hf:{tmp_path}", batch_size=5), pairs, SILENT)
     for (prompt, answer), score in zip(pairs, scores):
         ids = tokenizer(prefix + prompt + answer, return_tensors="pt").input_ids
         n = len(tokenizer(answer).input_ids)
@@ -123,9 +123,9 @@ def test_scores_are_those_of_transformers(tmp_path, prefix):
 
 def test_scores_do_not_depend_on_the_batch():
     model, pairs = random_model(), pairs_of(OURS["reasoning"])
-    alone = nats_per_byte(LocalStudent(model, TOKENIZER, [], batch_size=1), pairs, SILENT)
+    alone = nats_per_byte(LocalBackend(model, TOKENIZER, [], batch_size=1), pairs, SILENT)
     for batch_size in (3, 1000):
-        together = nats_per_byte(LocalStudent(model, TOKENIZER, [], batch_size), pairs, SILENT)
+        together = nats_per_byte(LocalBackend(model, TOKENIZER, [], batch_size), pairs, SILENT)
         assert together == pytest.approx(alone, abs=1e-4)
 
 
@@ -146,7 +146,7 @@ class Knowing(torch.nn.Module):
         return x
 
 
-class Mute(LocalStudent):
+class Mute(LocalBackend):
     def complete(self, prompts, keys, sampling):
         return ((i, "", True) for i in range(len(prompts)))
 
@@ -154,9 +154,9 @@ class Mute(LocalStudent):
 @pytest.mark.parametrize("which, expected", [(0, "right"), (1, "wrong")])
 def test_a_model_that_knows_the_answers_is_always_right(which, expected):
     for probes in OURS.values():
-        student = Mute(None, TOKENIZER, [TOKENIZER.end_of_text], batch_size=50)
-        student.model = Knowing([student.encode(one.prompt + one.answers[which]) for one in probes])
-        results = probe.examine(student, probes, Sampling(), SILENT)
+        backend = Mute(None, TOKENIZER, [TOKENIZER.end_of_text], batch_size=50)
+        backend.model = Knowing([backend.encode(one.prompt + one.answers[which]) for one in probes])
+        results = probe.examine(backend, probes, Sampling(), SILENT)
         assert {result.verdict for result in results} == {expected}
 
 
