@@ -14,7 +14,6 @@ builtin_plots.txt      the plots: a summary and a story, written as templates; i
 """
 
 import argparse
-import functools
 import random
 import re
 from collections.abc import Iterator
@@ -41,7 +40,7 @@ for head, text in read_sections("builtin_words.txt").items():
 GIRLS, BOYS = SLOTS["girl"], SLOTS["boy"]
 NAMES = (*GIRLS, *BOYS)
 NOUNS, ADJECTIVES, PRONOUNS = WORDS["noun"], WORDS["adjective"], WORDS["pronoun"]
-IRREGULAR_VERBS = {base: forms for base, *forms in map(str.split, WORDS["irregular verb"])}  # base -> [past, participle]
+IRREGULAR_VERBS = {base: forms for base, *forms in map(str.split, WORDS["irregular verb"])}  # be -> [was, been]
 VERBS = (*IRREGULAR_VERBS, *WORDS["verb"])
 IRREGULAR_PLURALS = dict(map(str.split, WORDS["irregular plural"]))
 PREPOSITIONS = dict(map(str.split, WORDS["preposition of place"]))
@@ -92,7 +91,7 @@ FORMS = {
 
 
 def base_forms() -> dict[str, tuple[str, str]]:
-    """Word form -> (part of speech, base form), where it can be only one thing: not "light", not "broken", not "lay"."""
+    """Word form -> (part of speech, base form), where there is but one reading: not "light", "broken" or "lay"."""
     uses: dict[str, set] = {}
     for word in NOUNS:
         uses.setdefault(word, set()).add(("noun", word))
@@ -222,39 +221,6 @@ def tell(seed: int, index: int) -> Story:
 
 def stories(n: int, seed: int = 0) -> Iterator[Story]:
     return (tell(seed, index) for index in range(n))
-
-
-# ---- Bad endings, found in any text ----
-def as_pattern(part) -> str:
-    """A regular expression for all that a part of a parsed template can become; a slot may become any words."""
-    if type(part) is tuple:
-        return "(?:" + "|".join("".join(map(as_pattern, branch)) for branch in part[1]) + ")"
-    if part[0] == "{":
-        return "[^.]+?"
-    return re.sub(r"\ba ", "an? ", re.escape(re.sub(r"\s+", " ", part)).replace("\\ ", " "))
-
-
-def marked_sentences(mark: str, choice) -> Iterator[str]:
-    """A pattern for each sentence of a parsed template that stands behind this mark."""
-    for branch in choice[1]:
-        for i, part in enumerate(branch):
-            if type(part) is tuple:
-                yield from marked_sentences(mark, part)
-            elif mark in part:
-                rest = [part.partition(mark)[2].lstrip(), *branch[i + 1 :]]
-                pattern = "".join(as_pattern(part) for part in rest if part).partition(r"\.")[0]
-                yield pattern.removeprefix("[^.]+?")  # with anything in front, the search takes 25 times as long
-
-
-@functools.cache
-def bad_endings() -> re.Pattern:
-    patterns = (pattern for _, story in PARSED_PLOTS.values() for pattern in marked_sentences("@BadEnding", story))
-    return re.compile("|".join(patterns), re.I)
-
-
-def ends_badly(text: str) -> bool:
-    """Whether the text has one of the sentences by which a built-in plot ends badly: it knows no other bad endings."""
-    return bad_endings().search(text) is not None
 
 
 def main() -> None:

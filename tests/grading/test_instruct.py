@@ -26,7 +26,8 @@ from test_sample import endpoint, rows_of, sample_py  # noqa: F401
 import instruct
 import train as train_module
 from checkpoints.checkpoint import load_run
-from corpus import builtin_stories, instruct_headers
+from corpus import builtin_stories, instruct_headers, sources
+from corpus.bad_endings import ends_badly
 from corpus.instruct_headers import Headed, story_tokens
 from corpus.preparation import prepare_builtin
 from corpus.token_files import load_meta, load_tokens
@@ -93,19 +94,19 @@ def test_published_headers():
 
 def test_every_choice_of_fields_is_equally_likely_in_any_order():
     rng, fields = random.Random(0), dict.fromkeys(instruct_headers.FIELDS, "x")
-    drawn = [tuple(instruct_headers.draw(fields, rng)) for _ in range(6000)]
+    drawn = [tuple(instruct_headers.draw_fields(fields, rng)) for _ in range(6000)]
     choices = Counter(frozenset(names) for names in drawn)
     assert len(choices) == 15 and all(300 < count < 500 for count in choices.values())  # 400 ± 5 standard deviations
     assert len(set(drawn)) == sum(math.comb(4, k) * math.factorial(k) for k in range(1, 5))
     assert all(
-        {"words", "summary"} <= instruct_headers.draw(fields, rng, ("words", "summary")).keys() for _ in range(100)
+        {"words", "summary"} <= instruct_headers.draw_fields(fields, rng, ("words", "summary")).keys() for _ in range(100)
     )
 
 
 def test_headers_of_the_builtin_stories_are_true():
     for story in builtin_stories.stories(300, seed=4):
-        text = instruct_headers.of_builtin(story)
-        assert text == instruct_headers.of_builtin(story)
+        text = instruct_headers.add_builtin_header(story)
+        assert text == instruct_headers.add_builtin_header(story)
         headed = instruct_headers.read(text)
         assert str(headed) == text and headed.story == story.text
         known = dict(
@@ -117,23 +118,23 @@ def test_headers_of_the_builtin_stories_are_true():
 def test_what_can_be_read_off_any_story(real_stories):
     seen = set()
     for text in real_stories:
-        headed = instruct_headers.read(instruct_headers.derived(text))
+        headed = instruct_headers.read(instruct_headers.add_header(text))
         seen |= headed.fields.keys()
         assert headed.story == text
         asked = headed.instruction
         assert all(instruct.pattern(word).search(text) for word in asked.get("words", ()))
         assert asked.get("sentence", "") in " ".join(text.split())
         assert "features" not in asked or asked["features"] == ["Dialogue"] and re.search('["“]', text)
-        assert instruct_headers.derived(str(headed)) == str(headed)  # one that is there stays
+        assert instruct_headers.add_header(str(headed)) == str(headed)  # one that is there stays
     assert seen == {"words", "features", "sentence"}
 
 
 def test_words_and_summary_are_taken_apart_by_a_fair_coin():
     both = dict(words="a", sentence="b", summary="c")
-    left = Counter(tuple(instruct_headers.apart(Headed(both, f"Story {i}.")).fields) for i in range(1000))
+    left = Counter(tuple(Headed(both, f"Story {i}.").without_words_or_summary().fields) for i in range(1000))
     assert left.keys() == {("words", "sentence"), ("sentence", "summary")} and 420 < left["words", "sentence"] < 580
     one = Headed(dict(words="a", features="b"), "A story.")
-    assert instruct_headers.apart(one) == one
+    assert one.without_words_or_summary() == one
 
 
 @pytest.mark.parametrize("vocab_size", [257, 400, 50257])
@@ -184,8 +185,8 @@ def test_instruct_from_a_mirror(tmp_path, monkeypatch):
     )
     cleaning = load_meta(tmp_path / "instruct")["cleaning"]
     assert cleaning["empty dropped"] == 1 and cleaning["validation stories dropped from train"] == 10
-    assert load_meta(tmp_path / "instruct")["headers"] == instruct_headers.ANY
-    assert load_meta(tmp_path / "instruct-ood")["headers"] == instruct_headers.OOD
+    assert load_meta(tmp_path / "instruct")["headers"] == sources.ANY
+    assert load_meta(tmp_path / "instruct-ood")["headers"] == sources.OOD
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +223,7 @@ def test_your_own_stories_get_headers(tmp_path):
     run("--input", path, "--headers", "--name", "x", "--vocab_size", 400, "--data_dir", tmp_path, "--val_share", 0.2)
     told = stories_in(tmp_path / "x", "train") + stories_in(tmp_path / "x", "val")
     assert given in told and sorted(instruct_headers.read(text).story for text in told) == sorted([*texts, "It ran."])
-    assert load_meta(tmp_path / "x")["headers"] == instruct_headers.ANY
+    assert load_meta(tmp_path / "x")["headers"] == sources.ANY
     with pytest.raises(SystemExit):
         run("builtin", "--headers")
     assert "no story left" in message("--input", write(tmp_path / "e.txt", ["", "\n"]), "--headers", "--name", "y",
@@ -415,10 +416,10 @@ def test_words_are_found_however_inflected(texts, there):
 
 def test_the_only_bad_endings_that_a_rule_knows_are_the_builtin_ones():
     told = list(builtin_stories.stories(3000, seed=9))
-    assert [builtin_stories.ends_badly(story.text) for story in told] == [
+    assert [ends_badly(story.text) for story in told] == [
         "BadEnding" in story.features for story in told
     ]
-    assert 200 < sum(builtin_stories.ends_badly(story.text) for story in told) < 600
+    assert 200 < sum(ends_badly(story.text) for story in told) < 600
 
 
 def samples(path, prompts, completions, n=1):
