@@ -9,7 +9,6 @@ import random
 import re
 import subprocess
 import sys
-import threading
 from collections import Counter
 
 import numpy as np
@@ -17,10 +16,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import ROOT, SAMPLE, arguments, log_of, settings
+from file_server import serve
 from forks import fork_ranks
+from story_files import prepare_error, run_prepare, stories_in, write_stories
 from test_distributed import assert_same_curve
-from test_downloads import Server
-from test_prepare import message, run, stories_in, write
 from test_sample import endpoint, rows_of, sample_py  # noqa: F401
 
 import instruct
@@ -99,7 +98,8 @@ def test_every_choice_of_fields_is_equally_likely_in_any_order():
     assert len(choices) == 15 and all(300 < count < 500 for count in choices.values())  # 400 ± 5 standard deviations
     assert len(set(drawn)) == sum(math.comb(4, k) * math.factorial(k) for k in range(1, 5))
     assert all(
-        {"words", "summary"} <= instruct_headers.draw_fields(fields, rng, ("words", "summary")).keys() for _ in range(100)
+        {"words", "summary"} <= instruct_headers.draw_fields(fields, rng, ("words", "summary")).keys()
+        for _ in range(100)
     )
 
 
@@ -164,16 +164,14 @@ def test_instruct_from_a_mirror(tmp_path, monkeypatch):
     ]
     val = ["ooks. He ran.\nSummary: He ran.\n", *(block.format(i).replace("Words", "Summary") for i in range(30, 50))]
     text = "<|endoftext|>\n".join([*val, ""])
-    with Server() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with serve() as server:
         server.content = text.encode()
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         (tmp_path / "download").mkdir()
         name = tmp_path / "download" / "TinyStories-Instruct-train.txt"
         name.write_bytes("<|endoftext|>\n".join([*train, ""]).encode("latin-1"))
         for corpus in ("instruct", "instruct-ood"):
-            run(corpus, "--vocab_size", 400, "--data_dir", tmp_path)
-        server.shutdown()
+            run_prepare(corpus, "--vocab_size", 400, "--data_dir", tmp_path)
     address = "/datasets/roneneldan/TinyStoriesInstruct/resolve/main/TinyStories-Instruct-valid.txt"
     assert {request["path"] for request in server.requests} == {address}
     told = stories_in(tmp_path / "instruct", "train")
@@ -219,15 +217,17 @@ def test_your_own_stories_get_headers(tmp_path):
         f'One day, {name} saw a red ball in bed {i}. "Jump!" it said.' for i in range(50) for name in ("Tom", "Mia")
     ]
     given = "Summary: A given one.\nStory:\n\nIt ran."
-    path = write(tmp_path / "t.txt", [*texts, given])
-    run("--input", path, "--headers", "--name", "x", "--vocab_size", 400, "--data_dir", tmp_path, "--val_share", 0.2)
+    path = write_stories(tmp_path / "t.txt", [*texts, given])
+    run_prepare(
+        "--input", path, "--headers", "--name", "x", "--vocab_size", 400, "--data_dir", tmp_path, "--val_share", 0.2
+    )
     told = stories_in(tmp_path / "x", "train") + stories_in(tmp_path / "x", "val")
     assert given in told and sorted(instruct_headers.read(text).story for text in told) == sorted([*texts, "It ran."])
     assert load_meta(tmp_path / "x")["headers"] == sources.ANY
     with pytest.raises(SystemExit):
-        run("builtin", "--headers")
-    assert "no story left" in message("--input", write(tmp_path / "e.txt", ["", "\n"]), "--headers", "--name", "y",
-                                      "--data_dir", tmp_path)  # fmt: skip
+        run_prepare("builtin", "--headers")
+    empty = write_stories(tmp_path / "e.txt", ["", "\n"])
+    assert "no story left" in prepare_error("--input", empty, "--headers", "--name", "y", "--data_dir", tmp_path)
 
 
 # ---- What is learned ----
@@ -416,9 +416,7 @@ def test_words_are_found_however_inflected(texts, there):
 
 def test_the_only_bad_endings_that_a_rule_knows_are_the_builtin_ones():
     told = list(builtin_stories.stories(3000, seed=9))
-    assert [ends_badly(story.text) for story in told] == [
-        "BadEnding" in story.features for story in told
-    ]
+    assert [ends_badly(story.text) for story in told] == ["BadEnding" in story.features for story in told]
     assert 200 < sum(ends_badly(story.text) for story in told) < 600
 
 
