@@ -63,7 +63,7 @@ class Headed:
 
 
 def read(text: str) -> Headed | None:
-    """The header and the story; None without a header above a "Story:", as the first of the published validation file.
+    """The header and the story. None without a header above a "Story:", as the published validation file begins.
 
     Many published texts have the summary below the story. It is moved up, as nothing below a story can instruct its
     writer.

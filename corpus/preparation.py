@@ -28,7 +28,7 @@ from corpus.sources import ANY, DOWNLOADS, HEADERS, OOD, PUBLISHED, read_stories
 from corpus.token_files import FORMAT, install, remove_leftovers, restore
 from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut
 
-STORIES_PER_CHUNK = 128  # tokenised in one call: enough that threads seldom meet, few enough to hold many chunks
+STORIES_PER_CHUNK = 128  # tokenised in one call: enough to keep threads busy, few enough to hold many chunks
 CORES = os.cpu_count() or 1
 SAMPLE_BYTES = 100_000_000  # of training text, from which the vocabulary is learned
 
@@ -47,7 +47,7 @@ class Spool:
         self.bytes += n_bytes
         if len(self.chunk) == STORIES_PER_CHUNK:
             with self.path.open("ab") as file:
-                pickle.dump(self.chunk, file)  # unlike a separator it leaves a story free to hold anything
+                pickle.dump(self.chunk, file)  # unlike a separator, this works whatever a story contains
             self.chunk = []
 
     def chunks(self) -> Iterator[list[str]]:
@@ -65,9 +65,9 @@ def clean_and_split(
     seed: int,
     headers: str | None = None,
 ) -> dict[str, int]:
-    """Clean the stories and add them to the spool of their split; return how many each step of CLEANING met.
+    """Clean the stories and add them to the spool of their split; return the counts of CLEANING.
 
-    headers: ANY or OOD if stories stand under headers, which are no part of what makes two stories the same.
+    headers: ANY or OOD if the stories have headers, which do not count when two stories are compared.
     """
     counts = collections.Counter()
     seen = {split: set() for split in spools}  # 100 bytes a story. 64 bits: a false match in 3 million once in 1e7 runs
@@ -75,7 +75,7 @@ def clean_and_split(
     val_below = int(val_share * 2**64).to_bytes(8, "big")
     for given_split, texts in (("val", val or ()), (None if val is None else "train", train)):
         for text in texts:
-            text, was_mended = clean(text)
+            text, was_repaired = clean(text)
             headed = (instruct_headers.read(text) or instruct_headers.Headed({}, "")) if headers else None
             story = headed.story if headed else text
             data = story.encode()
@@ -83,7 +83,7 @@ def clean_and_split(
             # Without validation texts a story's hash decides, so that copies always end up in the same split.
             split = given_split or ("val" if digest < val_below else "train")
             counts["stories read"] += 1
-            counts["mojibake mended"] += was_mended
+            counts["mojibake mended"] += was_repaired
             if not story:
                 counts["empty dropped"] += 1
             elif not COMPLETE.search(story[-16:]):
@@ -125,7 +125,7 @@ def learn_vocabulary(spool: Spool, vocab_size: int, threads: int) -> list[int]:
 
 
 def write_tokens(spool: Spool, directory: Path, gpt2_ids: list[int], threads: int) -> dict:
-    """Tokenise a split into a flat file of uint16; return what meta.json says of it."""
+    """Tokenise a split into a flat file of uint16; return its entry in meta.json."""
     tokens, sha256 = 0, hashlib.sha256()
     with (directory / f"{spool.path.name}.bin").open("wb") as file:
         for ids in encode_chunks(spool, gpt2_ids, threads, f"tokenising {spool.path.name}"):
@@ -150,8 +150,8 @@ def prepare(
 ) -> None:
     """Make or replace `directory`; if anything fails, it stays as it was, and ValueError says why in one line.
 
-    sources: where the stories are from, for meta.json. val: None if a share `val_share` of `train` is to be held out.
-    headers: ANY or OOD if the stories stand under headers (corpus/instruct_headers.py).
+    sources: where the stories are from, for meta.json. val: validation stories; None to hold out a share of `train`.
+    headers: ANY or OOD if the stories have headers (corpus/instruct_headers.py).
     """
     if not 257 <= vocab_size <= GPT2_VOCAB_SIZE:
         raise ValueError(f"vocab_size {vocab_size}: must be 257 (bytes and end of text) to {GPT2_VOCAB_SIZE} (GPT-2's)")
@@ -162,7 +162,7 @@ def prepare(
         restore(directory)
         remove_leftovers(directory)
         if directory.exists() and not (directory / "meta.json").exists():
-            raise ValueError(f"{directory}: holds something else, which would be lost; choose another --name")
+            raise ValueError(f"{directory}: holds something else; choose another --name")
         with tempfile.TemporaryDirectory(prefix=f".{directory.name}.tmp-", dir=directory.parent) as temporary:
             spools = {split: Spool(Path(temporary, split)) for split in ("train", "val")}
             cleaning = clean_and_split(spools, train, val, val_share, seed, headers)
@@ -194,17 +194,17 @@ def prepare(
 def prepare_builtin(
     data_dir: str | Path = "data",
     n_stories: int = 20000,
-    vocab_size: int = 4096,
-    seed: int = 0,
-    val_share: float = 0.01,
-    threads: int = CORES,
     corpus: str = "builtin",
     name: str | None = None,
+    vocab_size: int = 4096,
+    val_share: float = 0.01,
+    seed: int = 0,
+    threads: int = CORES,
 ) -> Path:
-    """Our own stories. Of few a larger share is held out, as validation wants at least 200."""
+    """A corpus of BUILTIN, from stories of our own. Of a few stories a larger share is held out: about 250."""
     val_share, directory = max(val_share, min(250 / max(n_stories, 1), 0.5)), Path(data_dir, name or corpus)
     stories, headers = builtin_stories.stories(n_stories, seed), HEADERS.get(corpus)
-    always = ("words", "summary") if headers == OOD else ()  # of which training stories then lose one
+    always = ("words", "summary") if headers == OOD else ()  # for validation; training stories lose one of them
     texts = (instruct_headers.add_builtin_header(story, always) if headers else story.text for story in stories)
     texts = tqdm(texts, "telling stories", n_stories, disable=None)
     prepare(directory, [corpus], texts, None, vocab_size, val_share, seed, threads, headers)
@@ -224,9 +224,9 @@ def prepare_download(directory: Path, corpus: str, **settings) -> None:
 
 
 def prepare_files(directory: Path, train: list[Path], val: list[Path], add_headers: bool = False, **settings) -> None:
-    """Files of one's own; without `val` a share of the stories is held out. ValueError names files that are missing."""
+    """A corpus from files; without `val`, a share of the stories is held out. ValueError names missing files."""
     if missing := [str(path) for path in [*train, *val] if not (path.is_file() and os.access(path, os.R_OK))]:
-        raise ValueError(f"{', '.join(missing)}: no such file; check what --input and --val name")
+        raise ValueError(f"{', '.join(missing)}: no such file; check --input and --val")
     splits = [itertools.chain.from_iterable(map(read_stories, paths)) if paths else None for paths in (train, val)]
     if add_headers:
         splits = [stories and map(instruct_headers.add_header, stories) for stories in splits]

@@ -1,5 +1,5 @@
 """
-Which corpora there are, and how stories are read from files, whatever their format: one at a time, as they stand there.
+Which corpora there are, and the stories of a file in any of the formats that we read, one at a time, not yet cleaned.
 
 >>> next(read_stories(Path("mine.jsonl.gz")))
 'Once upon a time…'
@@ -29,10 +29,9 @@ BUILTIN = ("builtin", "builtin-instruct", "builtin-instruct-ood")
 # What meta.json says of the headers over the stories (corpus/instruct_headers.py), and for which corpora.
 ANY, OOD = "any fields together", "in train never words and summary together"
 HEADERS = {"instruct": ANY, "instruct-ood": OOD, "builtin-instruct": ANY, "builtin-instruct-ood": OOD}
-LONGEST_STORY = 50_000  # characters: a longer .txt without an <|endoftext|> is no list of stories
+LONGEST_STORY = 50_000  # characters: a longer .txt without an <|endoftext|> is not a list of stories
 
 
-# ---- Read ----
 def read_stories(path: Path, errors: str = "strict") -> Iterator[str]:
     """The text of every story in a .txt, .jsonl or .json file, which may be compressed (.gz).
 
@@ -40,7 +39,7 @@ def read_stories(path: Path, errors: str = "strict") -> Iterator[str]:
     """
     ending = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if ending not in (".txt", ".jsonl", ".json"):
-        raise ValueError(f"{path}: unknown format; its name must end in .txt, .jsonl or .json, perhaps with .gz behind")
+        raise ValueError(f"{path}: unknown format; its name must end in .txt, .jsonl or .json, or one of these and .gz")
     return split_file(path, END_OF_TEXT, LONGEST_STORY, errors) if ending == ".txt" else json_stories(path)
 
 
@@ -68,8 +67,8 @@ def split_file(path: Path, separator: str, longest: float = float("inf"), errors
 
 
 def json_stories(path: Path) -> Iterator[str]:
-    """Stories from one JSON object a line, or from one array of them (which is read as a whole)."""
-    hint = 'a story must be an object such as {"text": "Once upon a time…"}, one a line or all in one array'
+    """Stories from one JSON object per line, or from one array of them, which is read into memory whole."""
+    hint = 'a story must be an object such as {"text": "Once upon a time…"}, one per line or all in one array'
     lines = split_file(path, "\n")
     for number, line in enumerate(lines, 1):
         is_array = line.lstrip().startswith("[")

@@ -5,31 +5,30 @@ A .bin is one flat stream of little-endian uint16 token ids, every story followe
 source, the vocabulary, and for each split the number of stories, tokens and bytes and the SHA-256 of its .bin.
 
 >>> load_meta("data/builtin")["vocab_size"], load_tokens("data/builtin", "train").shape
-(4096, (4485713,))
+(4096, (4434217,))
 """
 
-import json
 import shutil
 import time
 from pathlib import Path
 
 import numpy as np
 
-from common.files import sha256_of
+from common.files import read_json, sha256_of
 from corpus.sources import BUILTIN, DOWNLOADS
 
 FORMAT = 1
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Remove temporary directories that killed runs left beside `directory`; young ones may belong to a run at work."""
+    """Remove temporary directories that killed runs left beside `directory`; not those of a run in progress."""
     for leftover in directory.parent.glob(f".{directory.name}.tmp-*"):
         if time.time() - max(path.stat().st_mtime for path in [leftover, *leftover.rglob("*")]) > 3600:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
 def install(new: Path, directory: Path) -> None:
-    """Put `new` in the place of `directory`. If killed between the two renames, `restore` repairs that."""
+    """Replace `directory` by `new`. If the process is killed between the two renames, `restore` repairs that."""
     old = directory.with_name(f".{directory.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if directory.exists():
@@ -55,12 +54,11 @@ def load_meta(directory: str | Path) -> dict:
     source = directory.name if directory.name in (*DOWNLOADS, *BUILTIN) else f"--input FILE --name {directory.name}"
     remedy = f"make it again: python prepare.py {source} --data_dir {directory.parent}"
     try:
-        meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", error)
-        raise ValueError(f"{directory / 'meta.json'}: cannot be read ({reason}); {remedy}") from None
-    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-        raise ValueError(f"{directory / 'meta.json'}: is not of format {FORMAT}; {remedy}")
+        meta = read_json(directory / "meta.json")
+    except ValueError as error:
+        raise ValueError(f"{error}; {remedy}") from None
+    if meta.get("format") != FORMAT:
+        raise ValueError(f"{directory / 'meta.json'}: not of format {FORMAT}; {remedy}")
     for split, expected in meta["splits"].items():
         path = directory / f"{split}.bin"
         if not path.exists() or path.stat().st_size != 2 * expected["tokens"]:

@@ -98,9 +98,9 @@ def flip_a_byte(directory):
 
 
 DAMAGES = {
-    "no directory": (shutil.rmtree, "meta.json: cannot be read (No such file"),
+    "no directory": (shutil.rmtree, "meta.json: cannot be read as JSON (No such file"),
     "meta cut off": (damage_meta, "meta.json: cannot be read"),
-    "another format": (other_format, "meta.json: is not of format 1"),
+    "another format": (other_format, "meta.json: not of format 1"),
     "no meta": (lambda directory: (directory / "meta.json").unlink(), "meta.json"),
     "no val.bin": (lambda directory: (directory / "val.bin").unlink(), "val.bin: missing"),
     "cut off": (lambda directory: os.truncate(directory / "train.bin", 100), "train.bin: missing, or not"),
