@@ -13,7 +13,7 @@ import safetensors
 import safetensors.torch
 import torch
 from conftest import ROOT
-from test_tokenizer import TEXT, any_tokenizer, counts, random_text  # noqa: F401
+from tokenizer_texts import TEXT, count_tokens, random_text
 
 from checkpoints.checkpoint import CHECKPOINT_FORMAT
 from checkpoints.huggingface import config_from_hf, load_hf, load_hf_tokenizer, save_hf, save_hf_tokenizer
@@ -40,7 +40,7 @@ SHAPES = {
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return cut(counts(TEXT), VOCAB_SIZE)
+    return cut(count_tokens(TEXT), VOCAB_SIZE)
 
 
 @pytest.fixture(scope="module")
