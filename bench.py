@@ -1,10 +1,10 @@
 """
-Every speed that the docs state: ours and a peer's, alternating in one run, medians. Each bench is a file, benches/NAME.py.
+Every speed that the docs state: ours and a peer's, alternating in one run, medians. Each bench is a file in benches/.
 
-$ python bench.py --help                      # what each bench compares with what
-$ python bench.py train --save                # run it, and append the result to bench/results.jsonl
-$ python bench.py train --saved --markdown    # its newest saved results, a column for each machine (docs/performance.md)
-$ python bench.py --saved --markdown          # the speed table of the README, from the same file
+$ python bench.py --help                    # what each bench compares with what
+$ python bench.py train --save              # run it, and append the result to bench/results.jsonl
+$ python bench.py train --saved --markdown  # its newest saved results, a column for each machine: docs/performance.md
+$ python bench.py --saved --markdown        # the speed table of the README, from the same file
 
 The last line of a run is a JSON object; its ratios are ours / peer, above 1 is better. Run nothing else meanwhile.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from common.cli import Parser
+from common.cli import Parser, one_line_errors
 from common.tables import table_text
 from kernels import cpu_features
 
@@ -105,21 +105,22 @@ def main():
     parser.add_argument("--saved", action="store_true", help="run nothing: print the results in bench/results.jsonl")
     parser.add_shared("markdown")
     args = parser.parse_args()
-    if args.saved:
-        columns = (
-            {machine: result["figures"] for machine, result in saved_results(args.name).items()} if args.name else {}
-        )
-        print(figures_table(columns, args.markdown) if args.name else summary_table(args.markdown))
-        return
-    if not args.name:
+    if args.saved and not args.name:
+        print(summary_table(args.markdown))
+    elif args.saved:
+        columns = {machine: result["figures"] for machine, result in saved_results(args.name).items()}
+        print(figures_table(columns, args.markdown))
+    elif not args.name:
         parser.error(f"which one? {', '.join(NAMES)}; or --saved for the table of the README")
-    result = run_bench(args.name, args.rounds)
-    print(figures_table({"median": result["figures"]}, args.markdown))
-    if args.save:
-        with RESULTS.open("a") as file:
-            file.write(json.dumps(result) + "\n")
-    print(json.dumps(result))
+    else:
+        result = run_bench(args.name, args.rounds)
+        print(figures_table({"median": result["figures"]}, args.markdown))
+        if args.save:
+            with RESULTS.open("a") as file:
+                file.write(json.dumps(result) + "\n")
+        print(json.dumps(result))
 
 
 if __name__ == "__main__":
-    main()
+    with one_line_errors("bench.py", interrupted="no result was kept"):
+        main()

@@ -69,8 +69,8 @@ def take_step(model, optimizers: list, dtype: torch.dtype, loss_of: Callable, to
 
 
 def products_alone(directory: str) -> Callable[[torch.Tensor], None]:
-    """The products of all Linear layers, one forward and two backward, the head's in chunks as in kernels/cross_entropy.py;
-    not those inside attention."""
+    """The products of all Linear layers, one forward and two backward, the head's in chunks, as in
+    kernels/cross_entropy.py; not those inside attention."""
     compile_cpp.keep_freed_memory()
     n, C, V, dtype = BATCH_SIZE * SHAPE["block_size"], SHAPE["n_embd"], SHAPE["vocab_size"], fast_dtype()
     block = [(n, C, 3 * C), (n, C, C), (n, C, 4 * C), (n, 4 * C, C)]
