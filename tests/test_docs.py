@@ -39,6 +39,13 @@ def test_links_and_images_lead_to_something(page):
         assert not anchor or anchor in anchors(target), link
 
 
+def test_files_that_are_named_are_there():
+    for page in PAGES:
+        text = FENCE.sub("", page.read_text()) if page.name != "LOG.md" else ""  # which names files of its time
+        named = re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]+\.(?:py|cpp|h|js|jsonl|txt|md))`", text)
+        assert [name for name in named if not (ROOT / name).exists() and not name.startswith("data/")] == [], page
+
+
 def test_every_image_is_shown():
     text = "".join(page.read_text() for page in PAGES)
     assert [path.name for path in ROOT.glob("assets/*") if f"assets/{path.name})" not in text] == []
