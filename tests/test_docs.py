@@ -68,8 +68,9 @@ def shell_lines(path: Path) -> Iterator[str]:
     for block in FENCE.findall(text):
         variables = dict(re.findall(r'^(\w)="(.*)"$', block, re.MULTILINE))  # T="python train.py …"
         variables |= dict(re.findall(r"\bfor (\w+) in ([^\s;]+)", block))  # the first of them
-        for line in block.replace("\\\n", " ").splitlines():
-            yield re.sub(r"\$(\w+)", lambda match: variables.get(match[1], match[0]), line)
+        for name, value in variables.items():
+            block = re.sub(rf"\${name}\b", value, block)
+        yield from block.replace("\\\n", " ").splitlines()
     yield from (code.replace("\n", " ") for code in re.findall(r"`([^`]+)`", FENCE.sub("", text)))
 
 
@@ -92,7 +93,9 @@ def commands(path: Path) -> Iterator[tuple[str, ...]]:
                 yield tuple(command[scripts[0] :])
 
 
-COMMANDS = {command: path.name for path in [*PAGES, *SCRIPTS] for command in commands(path)}
+COMMANDS = {  # LOG.md has those of its time
+    command: path.name for path in [*PAGES, *SCRIPTS] if path.name != "LOG.md" for command in commands(path)
+}
 
 
 class Parsed(BaseException):
