@@ -111,6 +111,10 @@ class TrainConfig:
     def sequences_per_step(self) -> int:
         return self.batch_size * self.grad_accum_steps
 
+    @property
+    def tokens_per_step(self) -> int:
+        return self.sequences_per_step * self.block_size
+
     def model_shape(self) -> dict:
         """The fields of GPTNeoConfig that a run may set; the data brings the vocabulary."""
         names = [{field.name for field in dataclasses.fields(config)} for config in (GPTNeoConfig, self)]
