@@ -69,6 +69,11 @@ def figures_table(columns: dict[str, dict[str, float]], markdown: bool) -> str:
     return table_text(["", *columns], rows, markdown)
 
 
+def saved_table(name: str, markdown: bool) -> str:
+    results = saved_results(name)
+    return figures_table({machine: result["figures"] for machine, result in results.items()}, markdown)
+
+
 def number(value: float | None) -> str:
     if value is None:
         return ""
@@ -108,8 +113,7 @@ def main():
     if args.saved and not args.name:
         print(summary_table(args.markdown))
     elif args.saved:
-        columns = {machine: result["figures"] for machine, result in saved_results(args.name).items()}
-        print(figures_table(columns, args.markdown))
+        print(saved_table(args.name, args.markdown))
     elif not args.name:
         parser.error(f"which one? {', '.join(NAMES)}; or --saved for the table of the README")
     else:
