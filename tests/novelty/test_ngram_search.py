@@ -1,4 +1,4 @@
-"""overlap.py: every pair is compared and every span found, as by brute force, with a compiler and without."""
+"""novelty/ngram_search.py: it finds what brute force finds, in C++ and in NumPy."""
 
 from collections import Counter
 
@@ -97,7 +97,7 @@ def test_stories_of_tokens_have_gaps_between_them(path):
     assert found.nearest.tolist() == [2] and found.f[0] == 2 * 1 / (4 + 1)
 
 
-def test_both_ways_and_any_number_of_threads_agree(monkeypatch):
+def test_cpp_and_numpy_agree_with_any_number_of_threads(monkeypatch):
     if compile_cpp.library("ngram_search") is None:
         pytest.skip("no C++ compiler that builds it")
     rng = np.random.default_rng(2)
