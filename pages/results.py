@@ -20,7 +20,7 @@ import torch
 from checkpoints.checkpoint import load_checkpoint
 from common.files import read_json
 from common.tables import read_table
-from interpretation.comparison import read_summary
+from interpretation.summary import read_summary
 from model import GPTNeoConfig
 from novelty.analysis import FORMAT as ROUGE_FORMAT
 from training.run_directory import read_log, training_seconds
