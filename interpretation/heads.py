@@ -1,10 +1,6 @@
 """
 What attention heads look at, measured over many stories: how far, how sharply, and how much of their attention goes to
 the previous token, to names, to what followed the same token before …; beside each, what uniform attention would give.
-
->>> rows = statistics.heads.rows(induction(model, corpus, prefix))  # a dict for each head
->>> rows[0]["role"], rows[0]["previous"], rows[0]["previous_alike"]
-('previous token', 0.83, 0.04)
 """
 
 from collections.abc import Sequence

@@ -4,10 +4,6 @@ What neurons fire on: the tokens on which each fires most, and whether it prefer
 Preference is measured over distinct words, not tokens: a neuron reacts to a word similarly wherever it occurs, so a
 thousand "was" are one observation. Words are compared, by ranks, with others that are about as frequent; the null
 distribution (kinds permuted among words) is then known exactly, and preferences for permuted kinds are also counted.
-
->>> table, counts = tabulate(statistics.neurons, untrained_statistics.neurons, corpus, tokenizer)
->>> table.words[7], table.preferred()[7]
-(' ball| toy| doll', 0)
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,5 @@
 """
 What was measured in a model, counted: summary.json, and the sentences that interpret.py prints.
-
->>> print("\n".join(describe_heads(summary, rows) + describe_neurons(summary)))
-128 heads, by what clearly gets their attention: 60 mixed, 31 beginning, 20 previous token, …
 """
 
 from collections import Counter
@@ -40,14 +37,14 @@ def describe_heads(summary: dict, rows: list[dict]) -> list[str]:
     positional, by_correlation = (heads[kind].get("positional", 0) for kind in ("kind", "kind_by_correlation"))
     sentences = [
         f"{heads['all']} heads, by what clearly gets their attention: {roles}.",
-        f"For {positional} of them, position explains more of the attention than content does (by the earlier "
-        f"criterion, a correlation with distance beyond ±0.5, for {by_correlation}).",
+        f"In {positional} of them, position explains more of the attention than content does (by the earlier "
+        f"criterion, a correlation with distance beyond ±0.5, in {by_correlation}).",
     ]
     if ablation:
         most = max(rows, key=lambda row: row["rise"])
         sentences.append(
             f"Ablating a head raises the loss ({ablation['loss']:.3f} on {ablation['stories']} stories) for "
-            f"{heads['matter']} of them, with a 95 % interval above 0 (by chance it would be for about "
+            f"{heads['matter']} of them, with a 95 % interval above 0 (expected by chance: about "
             f"{heads['all'] / 40:.0f}); most for layer {most['layer']}, head {most['head']} ({most['role']}): "
             f"{most['rise']:+.4f} [{most['rise_low']:.4f}, {most['rise_high']:.4f}]."
         )

@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -22,23 +23,9 @@ from corpus.tokenizer import Tokenizer
 
 KINDS = ("noun", "verb", "adjective", "pronoun", "name", "punctuation")
 # Words that builtin_stories.py does not list, but that are frequent in real stories.
-FUNCTION_WORDS = frozenset(
-    """a an the this that these those some any every each all both no not and or but so because if when while then than
-    as of to in on at by for from with without into onto over under behind beside between near around through across
-    about after before until up down out off away back again very too also only just still never always often now here
-    there where why how what who which once one two three ever soon later suddenly finally together inside outside more
-    most much many yes oh maybe even instead well upon anymore okay really please everyone something""".split()
-)
-MORE_VERBS = frozenset(
-    """be am is are was were been being have has had having do does did doing done can could will would shall should may
-    might must say says said saying saw named decided showed happened""".split()
-)
-MORE_NOUNS = tuple(
-    """animal bathtub bean bee bike bird bone book brother bunny car cheese color doctor elevator eye fight
-    flower game hat jar jellyfish kid lesson magic man map mess message moment movie musician net noise sack sea snake
-    store sunglasses thing toy treasure tree wheat world""".split()
-)
-NOUN_OF = {plural(noun): noun for noun in NOUNS + MORE_NOUNS}
+SECTIONS = Path(__file__).with_name("frequent_words.txt").read_text(encoding="utf-8").split("#")[1:]
+FUNCTION_WORDS, MORE_VERBS, MORE_NOUNS = (section.partition("\n")[2].split() for section in SECTIONS)
+NOUN_OF = {plural(noun): noun for noun in [*NOUNS, *MORE_NOUNS]}
 START = "‹start›"  # how <|endoftext|> before a story is shown
 MID_SENTENCE = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]+\b")
 

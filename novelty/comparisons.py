@@ -1,9 +1,6 @@
 """
 Completions compared with their true endings, with each other, and with every training story; and a baseline for each:
 held-out human stories (or other stories' endings), treated the same way.
-
->>> compare_with_each_other(completions, pieces, k=2, counting="set")["other_prompt_f"]  # (completions, baseline)
-(Clustered(values=array([0.31, ...]), clusters=array([0, ...])), Clustered(...))
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,6 @@
 """
 Which completions look memorised (word for word, nearly, or but for names and nouns), and flagged.txt, which shows each
 beside the training story that it resembles.
-
->>> flag_texts(texts, overlaps, masked, k=2, threshold=0.75)
-array(['', 'copy', '', 'template'], dtype='<U9')
 """
 
 import textwrap

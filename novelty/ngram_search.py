@@ -4,10 +4,6 @@ any story. rouge.py searches a model's whole training set for its completions.
 
 The texts are few, so they are what is indexed, in tables that stay in the CPU's cache; the stories are read once, from
 end to end. K-grams are compared word by word, never by a hash alone.
-
->>> overlaps = search(stories.encode(["The cat sat on the mat."]), stories.stream, k=2)
->>> overlaps.f, overlaps.nearest
-(array([0.21]), array([4711]))
 """
 
 import ctypes

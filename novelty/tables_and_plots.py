@@ -1,7 +1,5 @@
 """
 A rouge.json as a table to read, and one or several as a plot.
-
->>> print(scores_table(rouge_json))
 """
 
 from pathlib import Path
