@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from common.statistics import spearman
+from common.statistics import SHARES, bootstrap_ratio, spearman
 from interpretation.activation_statistics import ActivationStatistics
 from interpretation.hooks import run_fast
 from interpretation.neurons import NeuronTable, choose_neurons
@@ -21,7 +21,6 @@ from kernels.cross_entropy import CHUNK, cross_entropy_, head_loss
 from model import GPTNeo
 
 TOKENS_AT_ONCE = 8192  # several ablations of a layer run through the rest of the model as one batch
-RESAMPLES = 2000  # of the stories, for a bootstrap interval
 HEAD_BUDGET, NEURON_BUDGET = 25e12, 4e12  # FLOPs by default: about a minute, and half of one, on two cores
 FEWEST_STORIES = 10  # that the loss is measured on, for an interval to mean anything
 
@@ -177,14 +176,8 @@ def estimate_neurons(model: GPTNeo, corpus: TaggedCorpus, numbers: Sequence[int]
 def rise_with_interval(nats: torch.Tensor, whole: torch.Tensor, tokens: torch.Tensor, seed: int = 0):
     """nats (…, S) of each story without a part, `whole` (S,) with it, over `tokens` (S,) -> the rise in loss in nats
     per token, and the ends of its 95 % interval (bootstrap over stories). All (…)."""
-    rng = np.random.default_rng(seed)
-    draws = rng.multinomial(
-        len(tokens), np.full(len(tokens), 1 / len(tokens)), RESAMPLES
-    )  # how often each story is drawn
-    differences, tokens = (nats - whole).double().numpy(), tokens.double().numpy()
-    resampled = differences @ draws.T / (draws @ tokens)
-    low, high = np.percentile(resampled, [2.5, 97.5], axis=-1)
-    return differences.sum(-1) / tokens.sum(), low, high
+    rises = bootstrap_ratio((nats - whole).double().numpy(), tokens.double().numpy(), seed=seed)
+    return rises[..., 0], *np.quantile(rises[..., 1:], SHARES, axis=-1)
 
 
 @dataclass

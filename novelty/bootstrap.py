@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from common.statistics import DRAWS, SHARES, bootstrap_ratio
+
 
 class Clustered(NamedTuple):
     """One number for each of n texts, and the cluster that the text belongs to."""
@@ -17,21 +19,19 @@ class Clustered(NamedTuple):
     clusters: np.ndarray  # (n,)
 
 
-def bootstrap_means(numbers: Clustered, n: int = 2000, seed: int = 0) -> np.ndarray:
-    """(1 + n,): the mean over texts, then the means of n bootstrap samples of whole clusters; these are NaN if there is
-    only one cluster. With the same seed, numbers with the same clusters get the same samples."""
+def bootstrap_means(numbers: Clustered, draws: int = DRAWS, seed: int = 0) -> np.ndarray:
+    """(1 + draws,): the mean over texts, then the means of bootstrap samples of whole clusters; these are NaN if there
+    is only one cluster. With the same seed, numbers with the same clusters get the same samples."""
     known = ~np.isnan(numbers.values)
     cluster = np.unique(numbers.clusters[known], return_inverse=True)[1]
-    totals = np.stack([np.bincount(cluster, numbers.values[known]), np.bincount(cluster)])
-    n_clusters = totals.shape[1]
-    draws = np.random.default_rng(seed).multinomial(n_clusters, np.full(n_clusters, 1 / n_clusters), n)
-    draws = draws if n_clusters > 1 else np.full((n, 1), np.nan)
-    sums, counts = totals @ np.concatenate([np.ones((1, n_clusters)), draws]).T
-    return sums / counts
+    means = bootstrap_ratio(np.bincount(cluster, numbers.values[known]), np.bincount(cluster), draws, seed)
+    if len(set(cluster)) < 2:
+        means[1:] = np.nan
+    return means
 
 
 def interval(means: np.ndarray) -> dict:
-    low, high = np.quantile(means[1:], [0.025, 0.975])
+    low, high = np.quantile(means[1:], SHARES)
     return dict(mean=float(means[0]), low=float(low), high=float(high))
 
 

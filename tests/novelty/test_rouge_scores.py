@@ -72,7 +72,7 @@ def test_an_interval_holds_the_mean_as_often_as_it_says():
     for _ in range(300):
         centres = rng.normal(size=40)
         values = np.repeat(centres, 10) + 0.1 * rng.normal(size=400)
-        found = interval(bootstrap_means(Clustered(values, np.repeat(np.arange(40), 10)), n=500))
+        found = interval(bootstrap_means(Clustered(values, np.repeat(np.arange(40), 10)), draws=500))
         held += found["low"] <= 0 <= found["high"]
         assert found["mean"] == pytest.approx(values.mean())
     assert 0.90 <= held / 300 <= 0.98
