@@ -74,29 +74,29 @@ def without_heads(model: GPTNeo, layer: int, x: torch.Tensor, heads: Sequence[in
 
 def without_neurons(model: GPTNeo, layer: int, x: torch.Tensor, activations: torch.Tensor, neurons, mean: torch.Tensor):
     """The same for N neurons: x (B, T, C) is the residual stream after the layer, `activations` (B, T, N) are those of
-    the N neurons, `mean` (4C,) those of the whole layer."""
+    the N neurons, `mean` (4C,) those of all of the layer."""
     change = (mean[neurons] - activations).permute(2, 0, 1)  # (N, B, T)
     return x + change[..., None] * model.blocks[layer].mlp_out.weight.T[neurons][:, None, None]
 
 
 @torch.no_grad()
 def ablate_heads(model: GPTNeo, corpus: TaggedCorpus, numbers: Sequence[int], means: list) -> tuple:
-    """Each story's loss in nats: with the whole model, (S,), and without each head, (L, H, S).
+    """Each story's loss in nats: with the intact model, (S,), and without each head, (L, H, S).
 
     means: (H, D) of each layer, over other stories. Runs in the dtype of autocast: on 20 stories, bfloat16 adds 0.0002
     nats per token of noise, less than stories differ by.
     """
     n_layer, n_head, device = model.config.n_layer, model.config.n_head, model.wte.weight.device
-    whole, without = torch.empty(len(numbers)), torch.empty(n_layer, n_head, len(numbers))
+    intact, without = torch.empty(len(numbers)), torch.empty(n_layer, n_head, len(numbers))
     for stories, batch in batches_with_bar("ablating heads", corpus, numbers, device):
         at_once = max(1, TOKENS_AT_ONCE // batch.tokens.numel())
         inputs, _ = layer_inputs(model, batch, [[]] * n_layer)
-        whole[stories] = losses(model, inputs[-1][None], n_layer, batch.targets)[0].cpu()
+        intact[stories] = losses(model, inputs[-1][None], n_layer, batch.targets)[0].cpu()
         for layer in range(n_layer):
             for heads in torch.arange(n_head).split(at_once):
                 x = without_heads(model, layer, inputs[layer], heads.tolist(), means[layer])
                 without[layer, heads[:, None], stories] = losses(model, x, layer + 1, batch.targets).cpu()
-    return whole, without
+    return intact, without
 
 
 @torch.no_grad()
@@ -108,19 +108,19 @@ def ablate_neurons(
     In float32, because most neurons matter less than the rounding of bfloat16.
     """
     n_layer, device = model.config.n_layer, model.wte.weight.device
-    whole, without = torch.empty(len(numbers)), [torch.empty(len(some), len(numbers)) for some in neurons]
+    intact, without = torch.empty(len(numbers)), [torch.empty(len(some), len(numbers)) for some in neurons]
     with torch.autocast(device.type, enabled=False):
         for stories, batch in batches_with_bar("ablating neurons", corpus, numbers, device):
             at_once = max(1, TOKENS_AT_ONCE // batch.tokens.numel())
             inputs, activations = layer_inputs(model, batch, neurons)
-            whole[stories] = losses(model, inputs[-1][None], n_layer, batch.targets)[0].cpu()
+            intact[stories] = losses(model, inputs[-1][None], n_layer, batch.targets)[0].cpu()
             for layer, chosen in enumerate(neurons):
                 for i in range(0, len(chosen), at_once):
                     some = slice(i, i + at_once)
                     parts = activations[layer][..., some], chosen[some], means[layer]
                     x = without_neurons(model, layer, inputs[layer + 1], *parts)
                     without[layer][some, stories] = losses(model, x, layer + 1, batch.targets).cpu()
-    return whole, torch.cat(without)
+    return intact, torch.cat(without)
 
 
 def batches_with_bar(label: str, corpus: TaggedCorpus, numbers: Sequence[int], device: torch.device) -> Iterator:
@@ -162,7 +162,7 @@ def estimate_neurons(model: GPTNeo, corpus: TaggedCorpus, numbers: Sequence[int]
 
     n_tokens = 0
     model.requires_grad_(False)
-    model.wpe.weight.requires_grad_(True)  # so that gradients flow, but no other one is computed
+    model.wpe.weight.requires_grad_(True)  # the backward pass needs a parameter to reach; one is enough
     for _, batch in batches_with_bar("estimating neurons", corpus, numbers, model.wte.weight.device):
         x = run_fast(model, batch.tokens, record)
         n_targets = batch.real.sum().item()
@@ -173,10 +173,10 @@ def estimate_neurons(model: GPTNeo, corpus: TaggedCorpus, numbers: Sequence[int]
     return torch.stack(rises).cpu() / n_tokens
 
 
-def rise_with_interval(nats: torch.Tensor, whole: torch.Tensor, tokens: torch.Tensor, seed: int = 0):
-    """nats (…, S) of each story without a part, `whole` (S,) with it, over `tokens` (S,) -> the rise in loss in nats
+def rise_with_interval(nats: torch.Tensor, intact: torch.Tensor, tokens: torch.Tensor, seed: int = 0):
+    """nats (…, S) of each story without a part, `intact` (S,) with it, over `tokens` (S,) -> the rise in loss in nats
     per token, and the ends of its 95 % interval (bootstrap over stories). All (…)."""
-    rises = bootstrap_ratio((nats - whole).double().numpy(), tokens.double().numpy(), seed=seed)
+    rises = bootstrap_ratio((nats - intact).double().numpy(), tokens.double().numpy(), seed=seed)
     return rises[..., 0], *np.quantile(rises[..., 1:], SHARES, axis=-1)
 
 
@@ -209,17 +209,17 @@ def measure_effects(
     if not numbers:
         return Effects(choose_neurons(table, layer)[2], [], {}, {})
     n_tokens = torch.tensor([len(corpus.stories[number].tokens) for number in numbers])
-    whole, without = ablate_heads(model, corpus, numbers, activations.means("heads"))
-    heads = list(zip(*rise_with_interval(without.flatten(0, 1), whole, n_tokens)))
-    summary = dict(stories=len(numbers), loss=float(whole.sum() / n_tokens.sum()))
+    intact, without = ablate_heads(model, corpus, numbers, activations.means("heads"))
+    heads = list(zip(*rise_with_interval(without.flatten(0, 1), intact, n_tokens)))
+    summary = dict(stories=len(numbers), loss=float(intact.sum() / n_tokens.sum()))
 
     means = activations.means("mlp")
     table.estimates = estimate_neurons(model, corpus, numbers, means).flatten()
     chosen, random, shown = choose_neurons(table, layer)
     few = stories_within(NEURON_BUDGET, model, corpus, numbers, len(chosen))
     by_layer = [[i % table.width for i in chosen if i // table.width == index] for index in range(len(means))]
-    whole, without = ablate_neurons(model, corpus, few, means, by_layer)
-    neurons = dict(zip(chosen, zip(*rise_with_interval(without, whole, n_tokens[: len(few)]))))
+    intact, without = ablate_neurons(model, corpus, few, means, by_layer)
+    neurons = dict(zip(chosen, zip(*rise_with_interval(without, intact, n_tokens[: len(few)]))))
     exact = torch.tensor([neurons[i][0] for i in random])
     estimates = estimate_neurons(model, corpus, few, means).flatten()  # on the same stories
     summary |= dict(neurons=len(chosen), stories_for_neurons=len(few), estimates_checked=len(random))

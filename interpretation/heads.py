@@ -1,6 +1,6 @@
 """
 What attention heads look at, measured over many stories: how far, how sharply, and how much of their attention goes to
-the previous token, to names, to what followed the same token before …; beside each, what uniform attention would give.
+the previous token, to names, to what followed the same token before …; and what uniform attention would give to each.
 """
 
 from collections.abc import Sequence

@@ -134,7 +134,7 @@ class NeuronTable:
     q: torch.Tensor
     auc_random: torch.Tensor  # of the same model at random initialization
     q_random: torch.Tensor
-    words: list[str]  # the different tokens on which it fires most
+    words: list[str]  # the distinct tokens on which it fires most
     estimates: torch.Tensor | None = None  # of the rise in loss without it, nats per token
 
     def strong(self) -> torch.Tensor:

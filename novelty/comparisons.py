@@ -108,7 +108,7 @@ def compare_with_each_other(completions: Texts, pieces: Texts, k: int, counting:
 
 
 def compare_with_training(overlaps: Overlaps, completions: Texts, pieces: Texts) -> Comparisons:
-    """What a search of the training set says of the completions and, behind them, the held-out pieces."""
+    """What a search of the training set says of the completions and, after them, the held-out pieces."""
     columns = {
         "training_f": overlaps.f,
         "training_precision": overlaps.precision,

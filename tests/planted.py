@@ -26,7 +26,7 @@ from novelty.corpus_words import Stories, open_stories
 EACH = 100  # planted of each kind
 
 
-def exchange(text: str, words: set[str], others: list[str], rng: random.Random) -> str:
+def replace_words(text: str, words: set[str], others: list[str], rng: random.Random) -> str:
     """Replaces each of these words by one of the others, the same one wherever it occurs."""
     partner: dict[str, str] = {}
 
@@ -51,17 +51,17 @@ def ways_to_copy(stories: Stories, seed: int = 0) -> dict:
     words = sorted(stories.vocabulary)
 
     def rename(text: str) -> str:
-        return exchange(text, names, sorted(names), rng)
+        return replace_words(text, names, sorted(names), rng)
 
     def replace_some(text: str) -> str:
         return re.sub("[A-Za-z]+", lambda m: rng.choice(words) if rng.random() < 0.1 else m[0], text)
 
     return {
-        "as it stands": str,
-        "names exchanged": rename,
-        "names exchanged for unknown ones": lambda text: exchange(text, names, [name + "o" for name in NAMES], rng),
-        "names and nouns exchanged": lambda text: exchange(rename(text), nouns, sorted(nouns), rng),
-        "every tenth word another": replace_some,
+        "verbatim": str,
+        "names replaced": rename,
+        "names replaced by unknown ones": lambda text: replace_words(text, names, [name + "o" for name in NAMES], rng),
+        "names and nouns replaced": lambda text: replace_words(rename(text), nouns, sorted(nouns), rng),
+        "every tenth word replaced": replace_some,
         "sentences shuffled": lambda text: shuffled(re.split(r"(?<=[.!?])\s+", text.strip()), rng),
         "words shuffled": lambda text: shuffled(text.split(), rng),
     }

@@ -21,7 +21,7 @@ V = len(WORDS)
 
 
 def planted_corpus(n: int = 60, seed: int = 0) -> TaggedCorpus:
-    """Stories of words drawn at random, each a token; a quarter of each repeats what stood before."""
+    """Stories of words drawn at random, each a token; a quarter of each repeats what came before."""
     rng, stories = np.random.default_rng(seed), []
     for _ in range(n):
         ids = rng.integers(V, size=T + 1 - rng.integers(10))
@@ -36,7 +36,7 @@ def planted_model() -> GPTNeo:
     """Weights by hand. The residual stream holds the token, its position, and in layer 1 the token before it.
 
     Heads: 0.0 looks at the previous token and copies it, 0.1 at the first; 1.0 at what followed the token before, so
-    does induction; 1.1 everywhere alike. Neurons: 0.3 fires on token 7, 0.5 on names; others at random.
+    does induction; 1.1 attends uniformly. Neurons: 0.3 fires on token 7, 0.5 on names; others at random.
     """
     torch.manual_seed(0)
     C = 2 * V + T

@@ -49,11 +49,11 @@ def ablated():
 def test_ablations_equal_models_with_other_weights(ablated):
     model, corpus, head_means, neuron_means = ablated
     numbers, neurons = [7, 2, 5, 9], [[3, 100], [], [64]]
-    whole, heads = ablate_heads(model, corpus, numbers, head_means)
+    intact, heads = ablate_heads(model, corpus, numbers, head_means)
     again, chosen = ablate_neurons(model, corpus, numbers, neuron_means, neurons)
-    torch.testing.assert_close(whole, again)
+    torch.testing.assert_close(intact, again)
     chosen = chosen.split([len(some) for some in neurons])
-    torch.testing.assert_close(whole, story_losses(model, corpus, numbers), atol=1e-3, rtol=1e-5)
+    torch.testing.assert_close(intact, story_losses(model, corpus, numbers), atol=1e-3, rtol=1e-5)
     for layer in range(3):
         for head in range(4):
             inputs = torch.arange(8 * head, 8 * head + 8)
@@ -70,11 +70,11 @@ def test_the_estimate_is_the_slope_of_the_loss(ablated):
     model, means, numbers = copy.deepcopy(model).double(), [mean.double() for mean in neuron_means], range(1, 12, 2)
     estimates = estimate_neurons(model, corpus, numbers, means)
     n_tokens, share = sum(len(corpus.stories[number].tokens) for number in numbers), 1e-5
-    whole = story_losses(model, corpus, numbers).sum()
+    intact = story_losses(model, corpus, numbers).sum()
     for layer, neuron in ((0, 5), (1, 17), (2, 127)):
         inputs = torch.tensor([neuron])
         other = without(model, layer, inputs, means[layer][inputs], "mlp_out", share)
-        slope = (story_losses(other, corpus, numbers).sum() - whole) / share / n_tokens
+        slope = (story_losses(other, corpus, numbers).sum() - intact) / share / n_tokens
         assert estimates[layer, neuron].item() == pytest.approx(slope.item(), rel=0.01, abs=1e-7)
     assert all(parameter.requires_grad for parameter in model.parameters())
 
@@ -87,9 +87,9 @@ def test_a_head_that_does_nothing_costs_nothing_and_one_that_is_all_costs_much(p
         model.blocks[1].attention_out.weight[:V, :V] = 5 * torch.eye(V)
     means = planted.means("heads")
     numbers = range(1, 60, 2)
-    whole, heads = ablate_heads(model, corpus, numbers, means)
+    intact, heads = ablate_heads(model, corpus, numbers, means)
     tokens = torch.tensor([len(corpus.stories[number].tokens) for number in numbers])
-    rise, low, high = rise_with_interval(heads, whole, tokens)
+    rise, low, high = rise_with_interval(heads, intact, tokens)
     assert low[0, 0] > 0.1 and low[1, 0] > 0.1
     assert abs(rise[0, 1]) < 1e-6 and abs(rise[1, 1]) < 1e-6
 
@@ -108,8 +108,8 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
     rng, truth, held = np.random.default_rng(0), 0.1, []
     for i in range(80):
         tokens = torch.from_numpy(rng.integers(50, 300, size=60)).double()
-        whole = torch.zeros(60)
+        intact = torch.zeros(60)
         nats = tokens * truth + torch.from_numpy(rng.normal(size=60)) * tokens.sqrt()
-        _, low, high = rise_with_interval(nats[None], whole, tokens, seed=i)
+        _, low, high = rise_with_interval(nats[None], intact, tokens, seed=i)
         held.append(low[0] <= truth <= high[0])
     assert 0.87 <= np.mean(held) <= 0.99

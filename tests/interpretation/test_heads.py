@@ -73,7 +73,7 @@ def test_measures_equal_loops_over_pairs():
 
 
 def test_sums_are_exact_where_the_model_is_not():
-    """What is the same in every precision of the model: looking everywhere alike."""
+    """Sums of uniform attention do not depend on the precision of the model."""
     corpus, model = planted_corpus(12), random_model(vocab_size=V)
     with torch.autocast("cpu", torch.bfloat16):
         rows = ActivationStatistics(model, corpus).heads.rows(induction(model, corpus, []))
@@ -84,7 +84,7 @@ def test_sums_are_exact_where_the_model_is_not():
 
 
 @pytest.mark.parametrize("positions", [256, 20])
-def test_position_and_content_are_told_apart(positions, monkeypatch):
+def test_position_and_content_are_separated(positions, monkeypatch):
     """Patterns that are a mixture of one for all stories and one for each: the share of the first in their variance."""
     monkeypatch.setattr("interpretation.heads.POSITIONS", positions)
     torch.manual_seed(0)

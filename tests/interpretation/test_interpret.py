@@ -222,6 +222,7 @@ document.body.append(element("pre", {id: "seen"}, JSON.stringify({
 """
 
 
+@pytest.mark.slow
 def test_neurons_can_be_browsed(browser, visited):
     document, console = browser(visited / "neurons.html", BROWSE)
     assert console == []

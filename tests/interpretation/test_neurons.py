@@ -74,13 +74,13 @@ def test_false_discovery_rates_equal_the_definition():
 
 
 def neurons_on_words(generator: torch.Generator, n_words: int = 300, n_neurons: int = 1000):
-    """Neurons that fire alike, as those of a model do: of 40 dimensions; kinds of words; how often these stand."""
+    """Correlated neurons, as a model has them (of 40 dimensions); kinds of words; how often each word occurs."""
     means = torch.randn(n_words, 40, generator=generator) @ torch.randn(40, n_neurons, generator=generator)
     kinds = torch.nn.functional.one_hot(torch.randint(7, (n_words,), generator=generator), 7).bool().T[:6]
     return means, kinds, 2 + 60 * torch.rand(n_words, generator=generator) ** 3
 
 
-def test_on_shuffled_kinds_hardly_ever_anything_is_found():
+def test_hardly_anything_is_found_for_permuted_kinds():
     """Where no neuron prefers anything, the false-discovery rate is the chance of any find at all."""
     generator = torch.Generator().manual_seed(0)
     means, kinds, counts = neurons_on_words(generator)
@@ -103,7 +103,7 @@ def test_among_true_preferences_few_are_false():
 
 
 def test_one_frequent_word_is_one_observation():
-    """A neuron that fires on a single verb, however often it stands there, does not "prefer verbs"."""
+    """A neuron that fires on a single verb, however often it occurs, does not "prefer verbs"."""
     corpus, model = planted_corpus(), planted_model()
     verb = WORDS.index(next(word for word in WORDS if word in ROLES and ROLES[word][0] == "verb"))
     for story in corpus.stories:

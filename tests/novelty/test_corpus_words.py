@@ -154,6 +154,7 @@ def test_preparing_data_again_discards_its_words(data):
     check(data)
 
 
+@pytest.mark.slow
 def test_a_killed_build_leaves_nothing_half_done(data):
     program = (
         f"import sys, os, signal; sys.path.insert(0, {str(ROOT)!r})\n"

@@ -41,7 +41,7 @@ def best_by_brute_force(text, stories, k: int, counting: str, left_out: int = -1
 
 
 def spans_by_brute_force(text, stories):
-    """For each word: the longest span from it on that stands in a story, and its first place in all of them."""
+    """For each word: the longest span starting there that occurs in a story, and its first place in all of them."""
     words = [tuple(story) for story in stories]
     starts = np.append(0, np.cumsum([len(story) for story in stories]))
     for i in range(len(text)):

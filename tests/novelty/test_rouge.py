@@ -27,10 +27,10 @@ def words(text: str) -> list[str]:
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     """data/tiny and, of its training and validation stories, the texts."""
-    told = [story.text for story in builtin_stories.stories(300)]
+    stories = [story.text for story in builtin_stories.stories(300)]
     data = tmp_path_factory.mktemp("rouge") / "data" / "tiny"
-    preparation.prepare(data, ["told"], told[100:], told[:100], 1000, 0.1, 0, 1)
-    return data, told[100:], told[:100]
+    preparation.prepare(data, ["tests"], stories[100:], stories[:100], 1000, 0.1, 0, 1)
+    return data, stories[100:], stories[:100]
 
 
 def rows_of(completions: list[str], validation: list[str], n: int) -> list[dict]:
@@ -79,7 +79,9 @@ def test_a_report_says_what_is_so(run, corpus, rouge_py):
     assert figures["ending_f"]["completions"]["mean"] == pytest.approx(np.mean(endings))
     others = [max(rouge_k(a["completion"], b["completion"]).f for b in rows if b is not a) for a in rows]
     assert figures["any_other_f"]["completions"]["mean"] == pytest.approx(np.mean(others))
-    together = " ".join(f"{' '.join(words(story))} |" for story in training)  # no span goes on from story to story
+    together = " ".join(
+        f"{' '.join(words(story))} |" for story in training
+    )  # no span continues from one story into the next
     shares = []
     for text in (words(row["completion"]) for row in rows):
         threes = [" ".join(text[i : i + 3]) for i in range(len(text) - 2)]
@@ -92,7 +94,7 @@ def test_a_report_says_what_is_so(run, corpus, rouge_py):
     assert (run / "rouge.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_copies_are_flagged_with_their_story_beside_them(run, corpus, rouge_py):
+def test_copies_are_flagged_side_by_side_with_their_story(run, corpus, rouge_py):
     data, training, _ = corpus
     assert rouge_py(run, "--data", data, "--threshold", "0.95")[0] == 0
     details = json.loads((run / "rouge.json").read_text())["details"]
@@ -128,9 +130,9 @@ def test_planted_copies_are_found(corpus, rouge_py, tmp_path):
     assert rouge_py("out/planted", "--data", data)[0] == 0
     details = json.loads((tmp_path / "out" / "planted" / "rouge.json").read_text())["details"]
     found = planted.count_flagged(rows, details)
-    for kind in ("as it stands", "names exchanged", "names exchanged for unknown ones", "sentences shuffled"):
+    for kind in ("verbatim", "names replaced", "names replaced by unknown ones", "sentences shuffled"):
         assert found[kind][0] == 15, kind
-    assert found["as it stands"][1] >= 14  # another story may have all of its ending, too
+    assert found["verbatim"][1] >= 14  # another story may have all of its ending, too
     assert found["words shuffled"][0] == 0
 
 
@@ -201,6 +203,7 @@ def with_file_size_limit(kib: int, run, data) -> subprocess.CompletedProcess:
     return subprocess.run(["bash", "-c", program], capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_while_words_are_built_is_one_line(run, corpus, tmp_path):
     data = tmp_path / "data" / "tiny"
     shutil.copytree(corpus[0], data, ignore=shutil.ignore_patterns("words"))
@@ -210,6 +213,7 @@ def test_a_full_disk_while_words_are_built_is_one_line(run, corpus, tmp_path):
     assert len(open_stories(data)) == len(corpus[1])
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_old_files_unchanged(run, corpus):
     open_stories(corpus[0])
     (run / "rouge.json").write_text("old")

@@ -18,9 +18,11 @@ def pairs(real: list[str]) -> list[tuple[str, str]]:
     rng = random.Random(0)
     made = [" ".join(rng.choices(["a", "b", "The", "cat,", "3rd", "é"], k=rng.randrange(25))) for _ in range(200)]
     odd = ["", "Word", "word", "...", "The cat sat. The cat sat. The cat sat."]
-    told = [story.text for story in builtin_stories.stories(20)]
+    stories = [story.text for story in builtin_stories.stories(20)]
     return (
-        list(zip(made, made[::-1])) + [(a, b) for a in odd for b in odd] + list(zip(told + real, told[::-1] + real[1:]))
+        list(zip(made, made[::-1]))
+        + [(a, b) for a in odd for b in odd]
+        + list(zip(stories + real, stories[::-1] + real[1:]))
     )
 
 
@@ -91,7 +93,7 @@ def test_one_cluster_has_no_interval():
 
 
 def test_differences_on_the_same_prompts_are_paired():
-    """Prompts differ, what is put beside them is always lower by the same: nothing of that is left in the interval."""
+    """Prompts differ, but the baseline is always lower by the same amount: the paired interval has no width."""
     prompts = np.random.default_rng(0).normal(size=20)
     ours = Clustered(np.repeat(prompts, 3), np.repeat(np.arange(20), 3))
     theirs = Clustered(np.repeat(prompts - 0.1, 10), np.repeat(np.arange(20), 10))
