@@ -99,7 +99,10 @@ def test_what_is_drawn_can_be_chosen(interpret_py, trained):
     assert {card["layer"] for card in cards} == {1} and len(cards) == 64
     with np.load(trained / "chosen" / "attention.npz") as file:
         assert file["attention"].shape[:2] == (2, 2)
-    assert interpret_py("out/run", "--stories", "0", "--text", "Tom ran.", "--head", "1", "--out", "alone")[0] == 0
+    assert (
+        interpret_py("--model", "out/run", "--stories", "0", "--text", "Tom ran.", "--head", "1", "--out", "alone")[0]
+        == 0
+    )
     assert [head["layer"] for head in page_data(trained / "alone" / "attention.html")["heads"]] == [0, 1]
     assert sorted(path.suffix for path in (trained / "alone").iterdir()) == [".html", ".npz", ".png"]
 
