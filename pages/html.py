@@ -6,7 +6,6 @@ A page is one file, which needs no network: the parts in pages/, and data as JSO
 
 import base64
 import html
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,8 @@ from string import Template
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+
+from common.figures import png_bytes
 
 PARTS = Path(__file__).parent
 PAGE = Template("""<!doctype html>
@@ -131,13 +132,7 @@ def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], 
     figure.text(left / page_width, 1 - 0.3 / page_height, title, fontsize=13, va="center")
     how = "a map: layer.head and role; row: the token that looks, column: what it looks at, colour: root of attention"
     figure.text(left / page_width, 1 - 0.6 / page_height, how, fontsize=7, va="center", color="#666666")
-    return png(figure, dpi=150)
-
-
-def png(figure: Figure, dpi: int) -> bytes:
-    file = io.BytesIO()
-    figure.savefig(file, dpi=dpi, format="png")
-    return file.getvalue()
+    return png_bytes(figure, dpi=150)
 
 
 # ---- Neurons ----

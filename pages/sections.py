@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-import rouge
 from common.files import read_json
 from common.statistics import wilson
 from common.tables import read_table
@@ -21,6 +20,7 @@ from generation.samples_file import read_rows
 from grading import scoreboard
 from interpretation.comparison import ROLES
 from interpretation.word_classes import KINDS
+from novelty.tables_and_plots import PANELS, TITLES
 from pages.results import (
     Found,
     numbers,
@@ -265,7 +265,7 @@ def recitation(found: Found) -> Iterable[dict]:
     for run in facts:
         columns += [(run, "figures"), (f"{run}: beside it", "figures", "held-out stories, or other stories' endings")]
     rows, about = [], ""
-    for name, title in rouge.TITLES.items():
+    for name, title in TITLES.items():
         of_runs = [of_run["figures"].get(name, {}) for of_run in facts.values()]
         about = about if title.startswith("...") else title
         kind = 1 if name == "span" else 3
@@ -284,7 +284,7 @@ def recitation(found: Found) -> Iterable[dict]:
         )
     yield table(columns, rows, "Means, with 95 % intervals")
     panels = []
-    for name, title in rouge.PANELS.items():
+    for name, title in PANELS.items():
         values = {run: of_run["values"][name] for run, of_run in facts.items() if name in of_run["values"]}
         if values:
             panels.append(histogram(title, values, whole=name == "span"))
