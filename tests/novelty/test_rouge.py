@@ -176,7 +176,7 @@ ONE_WORD = NO_WORD.replace("…", "A.")
         ("{}\nnot json\n", (), "out/bad/samples.jsonl: no completions there"),
         ('{"prompt_index": 0, "sample_index": 0}\n', (), "no completions there"),
         (NO_WORD, (), "no completion has a word in it"),
-        (ONE_WORD, ("--data", "no"), "no/meta.json: cannot be read (No such file"),
+        (ONE_WORD, ("--data", "no"), "no/meta.json: cannot be read as JSON (No such file"),
         (ONE_WORD, ("--data", "x" * 300), "File name too long"),
         ("", ("--k", "0"), "--k must be at least 1"),
         ("", ("--threshold", "2"), "--threshold must be above 0"),
