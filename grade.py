@@ -70,7 +70,7 @@ def grade_runs(args: argparse.Namespace, retries) -> None:
     runs, directory = read_runs(args.directories)
     controls = make_controls([ending for run in runs for ending in run.true_endings])
     if args.controls and not controls[TRUE]:
-        raise ValueError("--controls needs the true endings that `python sample.py --eval N` keeps; there are none")
+        raise ValueError("--controls needs true endings, which `python sample.py --eval N` keeps; these have none")
     with contextlib.ExitStack() as locks:
         for run in runs if args.judge else []:
             locks.enter_context(lock(run.directory, ".grade.lock", "another grade.py is at work there; let it end"))
