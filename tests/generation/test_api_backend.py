@@ -66,6 +66,7 @@ def test_an_endpoint_that_is_none_is_named(endpoint, sample_py, tmp_path, monkey
     assert "OpenAI-compatible endpoint? Most end in /v1" in code or "no" in code
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_answers_that_are_on_their_way(endpoint, tmp_path):
     (tmp_path / "prompts.txt").write_text("Once upon\n" * 20)
 
@@ -86,6 +87,7 @@ def test_ctrl_c_keeps_the_answers_that_are_on_their_way(endpoint, tmp_path):
     assert len(rows_of_part(tmp_path / "out" / "api--gpt-3.5-turbo")) == 8
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_quits(endpoint, tmp_path):
     (tmp_path / "prompts.txt").write_text("Once upon\n" * 20)
     endpoint.fault = lambda number, request: ("hang", 60)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT
-from sample_fixtures import rows_of, rows_of_part
+from sample_fixtures import heavy_imports, rows_of, rows_of_part
 
 from checkpoints.checkpoint import CHECKPOINT_FORMAT, from_checkpoint, load_checkpoint, load_run, newest_run
 from checkpoints.huggingface import save_hf, save_hf_tokenizer
@@ -102,6 +102,11 @@ def test_a_reader_who_leaves_early_is_no_error(run, tmp_path):
     command = f"{sys.executable} {ROOT / 'sample.py'} --stream | head -c 20"
     result = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, errors="replace")
     assert result.stderr == ""
+
+
+def test_what_takes_long_to_import_is_imported_only_where_it_is_used(run, tmp_path):
+    assert heavy_imports(tmp_path, "sample.py", "--help") == set()
+    assert heavy_imports(tmp_path, "sample.py", "--n", "1", "--max_new_tokens", "1") == {"torch"}
 
 
 def test_without_any_run_it_says_what_to_do(tmp_path):

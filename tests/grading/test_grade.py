@@ -5,6 +5,7 @@ import json
 
 import pytest
 from grade_fixtures import KEY, graded, records, table, true_endings, write_samples
+from sample_fixtures import heavy_imports
 
 from grading import judge
 from grading.controls import make_controls
@@ -171,3 +172,21 @@ def test_a_key_that_is_none(grade_py, monkeypatch):
     assert "copy it again" in grade_py()[0]
     monkeypatch.setenv("OPENAI_API_KEY", KEY + "\n")
     assert grade_py()[0] == 0
+
+
+def test_openai_is_imported_only_where_a_judge_is_asked(tmp_path):
+    write_samples(tmp_path / "out" / "a", 2, 1)
+    assert heavy_imports(tmp_path, "grade.py", "--help") == set()
+    assert heavy_imports(tmp_path, "grade.py", "out", "--no_judge") <= {"torch"}
+    assert (tmp_path / "out" / "grades.csv").exists()
+
+
+def test_hyphens_in_flags_are_understood(grade_py):
+    assert grade_py("--no-judge", judge=None)[0] == 0
+    assert "--price_in and --price_out belong together" in grade_py("--price-in=1")[1].err
+
+
+def test_tables_as_markdown(grade_py):
+    code, printed = grade_py("--controls", "--markdown")
+    tables = [part for part in printed.out.split("\n\n") if part.startswith("|")]
+    assert code == 0 and len(tables) == 3 and all(part.splitlines()[1].startswith("| --- |") for part in tables)
