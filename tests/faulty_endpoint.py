@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server that grades by rules of thumb, unless it is told to fail."""
+"""An OpenAI-compatible server that grades as heuristic_judge.py does, unless it is told to fail or to say something."""
 
 import contextlib
 import http.server

@@ -37,7 +37,9 @@ def test_faults_that_pass(grade_py, server, tmp_path):
         ("say", json.dumps(dict(grammar=11, creativity=7, consistency=9, plot=6, age_group="C"))),
     ]
     server.fault = lambda number, request: faults.pop() if number % 3 == 0 and faults else None
-    code, printed = grade_py("--controls", "--timeout", "3", retries=RetryPolicy(attempts=8, replies=6, first_delay=0.01))
+    code, printed = grade_py(
+        "--controls", "--timeout", "3", retries=RetryPolicy(attempts=8, replies=6, first_delay=0.01)
+    )
     assert code == 0 and not faults and "rules: 40 of 40 gradings\n" in printed.out
     assert len(graded(tmp_path)) == 40 and set(graded(tmp_path).values()) == {1}
     told = {r["failure"]: r["text"] for run in "ab" for r in records(tmp_path / "out" / run) if not r["scores"]}
