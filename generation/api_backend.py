@@ -8,8 +8,7 @@ import numpy as np
 
 from corpus import instruct_headers
 from generation.api_client import ApiClient, RequestFailed
-from generation.backends import Continuation
-from generation.prompts import Key, Sampling
+from generation.prompts import Continuation, Key, Sampling
 
 
 class ApiBackend:

@@ -18,10 +18,8 @@ from checkpoints.huggingface import load_hf, load_hf_tokenizer
 from common.files import read_json
 from corpus.tokenizer import END_OF_TEXT, Tokenizer
 from generation.engine import beam_search, generate
-from generation.prompts import Key, Sampling
+from generation.prompts import Continuation, Key, Sampling
 from model import GPTNeo
-
-Continuation = tuple[int, str, bool]  # which of the prompts, its text, whether it ended by itself
 
 
 class LocalBackend:

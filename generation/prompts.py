@@ -19,6 +19,7 @@ from corpus.token_files import load_meta, load_tokens
 from corpus.tokenizer import Tokenizer
 
 Key = tuple[int, int]  # number of the prompt, number of the completion
+Continuation = tuple[int, str, bool]  # index of the prompt, the text, whether it ended by itself
 
 
 @dataclass(frozen=True)
