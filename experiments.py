@@ -41,9 +41,9 @@ from grading.sentence_order import FILE
 from model import GPTNeoConfig
 from sweeps.plots import plot_variants, print_table
 from sweeps.scaling_law import best_of_budgets, fit_power_law, plot_scaling, points
-from train import make_optimizers
 from training.config import ConfigError, TrainConfig, parse_command_line
 from training.muon import Muon
+from training.optimizers import make_optimizers
 from training.run_directory import PREVIOUS, RESUME_MAY_CHANGE, TrainingError, lock, read_log, training_seconds
 from variants.compressor import MODELS
 from variants.contrastive import n_shuffled

@@ -25,6 +25,7 @@ from checkpoints.checkpoint import newest_run
 from common.statistics import wilson
 from common.tables import write_table
 from corpus import builtin_stories
+from corpus.bad_endings import ends_badly
 from generation.samples_file import read_rows
 from training.run_directory import TrainingError, write_run_file
 
@@ -129,7 +130,7 @@ def follow(row: dict, story: str, summaries: Summaries) -> Found:
     if "BadEnding" not in wanted or knows_ending(row):
         yield (
             f"bad ending{'' if 'BadEnding' in wanted else ', not asked for'}",
-            float(builtin_stories.ends_badly(story)),
+            float(ends_badly(story)),
         )
 
 
@@ -140,7 +141,7 @@ def plain(text: str) -> str:
 
 def knows_ending(row: dict) -> bool:
     """Whether the bad ending that is asked for is one of the built-in plots', the only ones that a rule can tell."""
-    return builtin_stories.ends_badly(row["reference"] or "")
+    return ends_badly(row["reference"] or "")
 
 
 # ---- Tables ----
