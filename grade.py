@@ -193,7 +193,7 @@ def write_results(
     print(scoreboard.report(findings, shown, args.judge, counts, args.markdown))
     scoreboard.write_csv(directory / "grades.csv", findings)
     scoreboard.plot(directory / "grades.png", findings, names, args.judge)
-    print(f"\nwrote {directory / 'grades.csv'} (all of it, with intervals) and grades.png; next: python report.py")
+    print(f"\nwrote {directory / 'grades.csv'}, with all intervals, and grades.png; next: python report.py {directory}")
 
 
 def main(arguments: Sequence[str] | None = None, retries=None) -> None:

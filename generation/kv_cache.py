@@ -31,7 +31,7 @@ CHUNK = 64  # tokens of a prompt that NativeDecoder reads at once
 
 def make_decoder(model: GPTNeo, n_slots: int, context: int, exact: bool):
     """The decoder for this model and its device. `exact` computes in float32; otherwise in bfloat16 where this machine
-    is faster with it, as measured; docs/performance.md says how little that changes the distribution."""
+    is faster with it, as measured; docs/sampling.md says how little that changes the distribution."""
     device = model.wte.weight.device.type
     if isinstance(model, Compressor):
         return RereadingDecoder(model, n_slots)

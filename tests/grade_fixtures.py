@@ -36,13 +36,13 @@ def write_samples(run, n_prompts: int, n: int, seed: int = 0, **facts):
 
 
 @pytest.fixture
-def server():
-    with serve() as server:
-        yield server
+def api():
+    with serve() as api:
+        yield api
 
 
 @pytest.fixture
-def grade_py(tmp_path, monkeypatch, server, capsys):
+def grade_py(tmp_path, monkeypatch, api, capsys):
     """Runs grade.py in tmp_path, where out/a and out/b are: (exit code or message, what was printed)."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
@@ -52,10 +52,10 @@ def grade_py(tmp_path, monkeypatch, server, capsys):
 
     def call(*arguments, retries=HASTY, judge="rules"):
         directories = ["out"] if not arguments or arguments[0].startswith("-") else []
-        asked = ["--judge", judge, "--base_url", server.url] if judge else []
+        asked = ["--judge", judge, "--base_url", api.url] if judge else []
         code = 0
         try:
-            grade.main([*directories, *asked, "--timeout", "600", *arguments], retries)  # 600: machines are busy
+            grade.main([*directories, "--timeout", "600", *arguments, *asked], retries)  # 600: machines are busy
         except SystemExit as exit:
             code = exit.code
         return code, capsys.readouterr()

@@ -15,10 +15,10 @@ from grading.ledger import read_runs
 # From samples to the table
 
 
-def test_runs_are_graded_and_compared(grade_py, server, tmp_path):
+def test_runs_are_graded_and_compared(grade_py, api, tmp_path):
     code, printed = grade_py("--controls", "--price_in", "1", "--price_out", "2")
     assert code == 0
-    assert len(server.requests) == 2 * 5 * 2 + 4 * 5  # completions of both runs, and of each prompt four controls
+    assert len(api.requests) == 2 * 5 * 2 + 4 * 5  # completions of both runs, and of each prompt four controls
     assert "rules: 40 of 40 gradings" in printed.out and "WARNING consistency: rules cannot tell" in printed.out
     assert "this call: $0.0" in printed.err
     rows = {(row["kind"], row["judge"], row["subject"], row["figure"]): row for row in table(tmp_path)}
@@ -36,60 +36,60 @@ def test_runs_are_graded_and_compared(grade_py, server, tmp_path):
     ]  # fmt: skip
 
 
-def test_the_judge_is_blind(grade_py, server):
+def test_the_judge_is_blind(grade_py, api):
     """No request says who wrote the completion, or whether it is a control; their order says nothing either."""
     grade_py("--controls", "--concurrency", "1")
-    texts = [request["messages"][0]["content"] for request in server.requests]
+    texts = [request["messages"][0]["content"] for request in api.requests]
     assert len(set(texts)) == 40
     for text in texts:
         assert not any(word in text for word in ("out/a", "out/b", "(true", "shuffled", "control", "model"))
-    settings = {json.dumps({k: v for k, v in r.items() if k not in ("messages", "at")}) for r in server.requests}
+    settings = {json.dumps({k: v for k, v in r.items() if k not in ("messages", "at")}) for r in api.requests}
     assert len(settings) == 1
     spoiled = {question(story) for stories in make_controls(true_endings(5)).values() for story in stories}
     is_control = [text in spoiled for text in texts]
     assert sum(is_control) == 20 and sum(a != b for a, b in zip(is_control, is_control[1:])) > 10
 
 
-def test_nothing_is_asked_twice(grade_py, server, tmp_path):
+def test_nothing_is_asked_twice(grade_py, api, tmp_path):
     assert grade_py("--controls")[0] == 0
-    asked = len(server.requests)
+    asked = len(api.requests)
     code, printed = grade_py("--controls")
-    assert code == 0 and len(server.requests) == asked and "40 of 40" in printed.out
-    assert grade_py("out/b", "--controls")[0] == 0 and len(server.requests) == asked  # nor with one run alone
+    assert code == 0 and len(api.requests) == asked and "40 of 40" in printed.out
+    assert grade_py("out/b", "--controls")[0] == 0 and len(api.requests) == asked  # nor with one run alone
     write_samples(tmp_path / "out" / "c", 5, 2)
-    assert grade_py("--controls")[0] == 0 and len(server.requests) == asked + 10
-    assert grade_py("out/c", "--controls")[0] == 0 and len(server.requests) == asked + 10  # its controls were shared
+    assert grade_py("--controls")[0] == 0 and len(api.requests) == asked + 10
+    assert grade_py("out/c", "--controls")[0] == 0 and len(api.requests) == asked + 10  # its controls were shared
     assert grade_py("--no_judge", judge=None)[0] == 0
     assert set(graded(tmp_path).values()) == {1}
 
 
-def test_what_changed_is_graded_again_and_no_more(grade_py, server, tmp_path, monkeypatch):
+def test_what_changed_is_graded_again_and_no_more(grade_py, api, tmp_path, monkeypatch):
     assert grade_py()[0] == 0
-    assert len(server.requests) == 20
+    assert len(api.requests) == 20
     rows = (tmp_path / "out" / "a" / "samples.jsonl").read_text().splitlines()
     changed = json.loads(rows[3]) | dict(completion=" was another one.")
     (tmp_path / "out" / "a" / "samples.jsonl").write_text("\n".join([*rows[:3], json.dumps(changed), *rows[4:]]) + "\n")
-    assert grade_py()[0] == 0 and len(server.requests) == 21
-    assert grade_py("--repeats", "2")[0] == 0 and len(server.requests) == 41
-    assert grade_py(judge="other")[0] == 0 and len(server.requests) == 61
-    assert grade_py("--temperature", "0")[0] == 0 and len(server.requests) == 81
-    assert server.requests[-1]["temperature"] == 0 and "temperature" not in server.requests[0]
+    assert grade_py()[0] == 0 and len(api.requests) == 21
+    assert grade_py("--repeats", "2")[0] == 0 and len(api.requests) == 41
+    assert grade_py(judge="other")[0] == 0 and len(api.requests) == 61
+    assert grade_py("--temperature", "0")[0] == 0 and len(api.requests) == 81
+    assert api.requests[-1]["temperature"] == 0 and "temperature" not in api.requests[0]
     monkeypatch.setattr("grading.judge.QUESTION", "Well?\n" + judge.QUESTION)
-    assert grade_py()[0] == 0 and len(server.requests) == 101
+    assert grade_py()[0] == 0 and len(api.requests) == 101
 
 
-def test_several_judges_and_their_agreement(grade_py, server, tmp_path):
+def test_several_judges_and_their_agreement(grade_py, api, tmp_path):
     code, printed = grade_py("--judge", "first", judge="second")
-    assert code == 0 and len(server.requests) == 40
+    assert code == 0 and len(api.requests) == 40
     assert "Agreement of the judges: rank correlation" in printed.out
     rows = [row for row in table(tmp_path) if row["kind"] == "spearman"]
     assert {row["subject"] for row in rows} == {"first, second"} and float(rows[0]["value"]) == pytest.approx(1)
 
 
-def test_instructions_are_graded_where_there_are_any(grade_py, server, tmp_path):
+def test_instructions_are_graded_where_there_are_any(grade_py, api, tmp_path):
     write_samples(tmp_path / "out" / "b", 5, 2, instruction="Words: cat")
     says = json.dumps(dict(grammar=8, creativity=7, consistency=9, plot=6, age_group="C", instructions=2))
-    server.fault = lambda number, request: ("say", says)
+    api.fault = lambda number, request: ("say", says)
     assert grade_py()[0] == 0
     rows = [row for row in table(tmp_path) if row["figure"] == "instructions" and row["kind"] == "mean"]
     assert [(row["subject"], float(row["value"])) for row in rows] == [("b", 2.0)]
@@ -98,9 +98,9 @@ def test_instructions_are_graded_where_there_are_any(grade_py, server, tmp_path)
 # The command line
 
 
-def test_without_a_judge(grade_py, server, tmp_path):
+def test_without_a_judge(grade_py, api, tmp_path):
     code, printed = grade_py("--no_judge", judge=None)
-    assert code == 0 and server.requests == []
+    assert code == 0 and api.requests == []
     assert "(true ending)" in printed.out and "ended %" in printed.out
     assert {row["judge"] for row in table(tmp_path)} == {""}
     assert not (tmp_path / "out" / "a" / "grades.jsonl").exists()
@@ -135,9 +135,9 @@ def test_words_unknown_to_the_corpus(grade_py, data_dir, tmp_path):
     assert ("b", "unknown") in {(row["subject"], row["figure"]) for row in table(tmp_path)}
 
 
-def test_a_corpus_that_is_none_is_noticed_before_the_judge_is_paid(grade_py, server):
+def test_a_corpus_that_is_none_is_noticed_before_the_judge_is_paid(grade_py, api):
     code, _ = grade_py("--data", "nowhere")
-    assert code.startswith("grade.py: nowhere/meta.json: cannot be read") and server.requests == []
+    assert code.startswith("grade.py: nowhere/meta.json: cannot be read") and api.requests == []
 
 
 @pytest.mark.parametrize(

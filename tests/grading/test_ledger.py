@@ -62,10 +62,10 @@ def assert_whole(tmp_path, n: int):
                 assert all(said[name] == record["scores"][name] for name in SCORES)
 
 
-def test_a_thousand_gradings_under_random_faults(grade_py, server, tmp_path):
+def test_a_thousand_gradings_under_random_faults(grade_py, api, tmp_path):
     for name in "ab":
         write_samples(tmp_path / "out" / name, 50, 8)
-    server.fault = one_in_five(0)
+    api.fault = one_in_five(0)
     arguments = ("--controls", "--concurrency", "16")
     code, printed = grade_py(
         *arguments, retries=RetryPolicy(attempts=12, replies=12, first_delay=0.005, longest_delay=0.05)
@@ -98,11 +98,11 @@ def grade_in(directory, arguments: list[str], output):
 
 
 @pytest.fixture
-def start(grade_py, server, tmp_path):
+def start(grade_py, api, tmp_path):
     os.environ["PYTHONPATH"] = str(ROOT)  # for the fork server, which starts with the first process
 
     def start(*arguments):
-        arguments = ["out", "--judge", "rules", "--base_url", server.url, "--timeout", "600", *arguments]
+        arguments = ["out", "--judge", "rules", "--base_url", api.url, "--timeout", "600", *arguments]
         process = CONTEXT.Process(target=grade_in, args=(tmp_path, arguments, tmp_path / "said"), daemon=True)
         process.start()
         return process
@@ -110,45 +110,45 @@ def start(grade_py, server, tmp_path):
     return start
 
 
-def wait_for_requests(server, n: int, process):
-    while len(server.requests) < n:
+def wait_for_requests(api, n: int, process):
+    while len(api.requests) < n:
         assert process.is_alive()
         time.sleep(0.005)
 
 
-def test_killed_again_and_again(start, grade_py, server, tmp_path):
+def test_killed_again_and_again(start, grade_py, api, tmp_path):
     """What was on its way at a kill is asked for again, and nothing else: SIGKILL at any moment loses only that."""
     for name in "ab":
         write_samples(tmp_path / "out" / name, 25, 4)
-    server.fault = one_in_five(1)
+    api.fault = one_in_five(1)
     for n in (40, 100, 170):
         process = start("--controls")
-        wait_for_requests(server, n, process)
+        wait_for_requests(api, n, process)
         process.kill()
         process.join()
     before = graded(tmp_path)
     assert 80 < len(before) < 300
-    server.fault = lambda number, request: None
-    server.requests.clear()
+    api.fault = lambda number, request: None
+    api.requests.clear()
     code, printed = grade_py("--controls")
-    assert code == 0 and len(server.requests) == 300 - len(before)
+    assert code == 0 and len(api.requests) == 300 - len(before)
     assert_whole(tmp_path, 300)
 
 
-def test_two_at_a_time_are_refused(start, grade_py, server, tmp_path):
-    server.fault = lambda number, request: ("hang", 30)
+def test_two_at_a_time_are_refused(start, grade_py, api, tmp_path):
+    api.fault = lambda number, request: ("hang", 30)
     process = start()
-    wait_for_requests(server, 1, process)
+    wait_for_requests(api, 1, process)
     code, _ = grade_py("out/b")
     assert code.startswith("grade.py: ") and code.endswith("out/b: another grade.py is at work there; let it end")
     process.kill()
     process.join()
-    server.over.set()
-    server.fault = lambda number, request: None
+    api.over.set()
+    api.fault = lambda number, request: None
     assert grade_py("out/b")[0] == 0
 
 
-def test_ctrl_c_keeps_the_replies_that_are_on_their_way(start, server, tmp_path):
+def test_ctrl_c_keeps_the_replies_that_are_on_their_way(start, api, tmp_path):
     arrived = []
 
     def slowly(number, request):
@@ -157,19 +157,19 @@ def test_ctrl_c_keeps_the_replies_that_are_on_their_way(start, server, tmp_path)
             time.sleep(0.01)
 
     interrupted = []
-    server.fault = slowly
+    api.fault = slowly
     process = start()
-    wait_for_requests(server, 8, process)
+    wait_for_requests(api, 8, process)
     os.kill(process.pid, signal.SIGINT)
     while "finishing requests in flight; Ctrl-C again quits" not in (tmp_path / "said").read_text():
         time.sleep(0.01)
     interrupted.append(True)
     process.join(60)
     assert process.exitcode == 1 and "every reply so far is kept" in (tmp_path / "said").read_text()
-    assert len(graded(tmp_path)) == 8 == len(server.requests)
+    assert len(graded(tmp_path)) == 8 == len(api.requests)
 
 
-def test_a_full_disk_loses_nothing(grade_py, server, tmp_path):
+def test_a_full_disk_loses_nothing(grade_py, api, tmp_path):
     resource = pytest.importorskip("resource")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -180,6 +180,6 @@ def test_a_full_disk_loses_nothing(grade_py, server, tmp_path):
     assert code.startswith("grade.py: ") and "make room" in code and "\n" not in code
     had = len(graded(tmp_path))
     assert 0 < had < 20
-    server.requests.clear()
-    assert grade_py()[0] == 0 and len(server.requests) == 20 - had
+    api.requests.clear()
+    assert grade_py()[0] == 0 and len(api.requests) == 20 - had
     assert_whole(tmp_path, 20)
