@@ -31,8 +31,8 @@ from tqdm import tqdm
 from checkpoints.checkpoint import directory_of, newest_run
 from common.files import write_bytes
 from common.statistics import wilson
-from generation.backends import ApiBackend, LocalBackend, Sampling, load_backend
-from sample import read_prompts
+from generation.backends import LocalBackend, Sampling, load_backend
+from generation.prompts import read_prompts
 
 SETS = [Path(__file__).parent / "prompts" / f"{name}.jsonl" for name in ("facts", "reasoning", "context")]
 NEARLY = 0.1  # nats per byte; by so much the best wrong answer may lead where a model is nearly right
@@ -100,10 +100,10 @@ class Result:
         return "right" if self.lead > 0 else "nearly" if self.lead >= -NEARLY else "wrong"
 
 
-def examine(backend: LocalBackend | ApiBackend, probes: Sequence[Probe], sampling: Sampling, bar: tqdm) -> list[Result]:
+def examine(backend, probes: Sequence[Probe], sampling: Sampling, bar: tqdm) -> list[Result]:
     """ValueError says why this model cannot take these prompts."""
     pairs = [(probe.prompt, answer) for probe in probes for answer in probe.answers]
-    if pairs and isinstance(backend, ApiBackend):
+    if pairs and not isinstance(backend, LocalBackend):
         raise ValueError("an endpoint gives no log-likelihoods of answers; give it plain prompts, with --prompts")
     for text in [prompt + answer for prompt, answer in pairs] + [probe.prompt for probe in probes]:
         if not backend.fits(text):

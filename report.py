@@ -30,7 +30,7 @@ from pages.sections import (
 
 SECTIONS = [  # title, what makes it, the command that leaves what it shows
     ("Runs", overview, "python train.py"),
-    ("Scores", scores, "python grade.py {} --no-judge (or --judge MODEL --controls)"),
+    ("Scores", scores, "python grade.py {} --no_judge (or --judge MODEL --controls)"),
     ("Facts, reasoning, context", answers, "python probe.py {}"),
     ("Instructions", instructions, "python instruct.py RUN ..., of stories to order"),
     ("Novel, or learned by heart", recitation, "python rouge.py RUN ..."),

@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from conftest import ROOT, SAMPLE, arguments, log_of, settings
 from file_server import serve
 from forks import fork_ranks
+from sample_fixtures import rows_of
 from story_files import prepare_error, run_prepare, stories_in, write_stories
 from test_distributed import assert_same_curve
-from test_sample import endpoint, rows_of, sample_py  # noqa: F401
 
 import instruct
 import train as train_module
@@ -375,7 +375,7 @@ def test_a_run_ends_with_a_story_to_order_and_says_how_to_ask(trained):
     assert "\nWords: hide, fox, little\nStory:" in said and '--words "jump, frog, red"' in said.splitlines()[-1]
 
 
-def test_asked_for_by_command_line(trained, sample_py, data_dir):  # noqa: F811
+def test_asked_for_by_command_line(trained, sample_py, data_dir):
     run, _ = trained
     asked = ("--words", "jump,frog , red", "--features", "Dialogue, Twist", "--summary", "It\nran.", "--n", "1")
     code, printed = sample_py(*asked, "--max_new_tokens", "3")
@@ -394,8 +394,8 @@ def test_asked_for_by_command_line(trained, sample_py, data_dir):  # noqa: F811
         assert code == 2 and complaint in printed.err.splitlines()[-1]
 
 
-def test_a_model_behind_an_endpoint_is_told_what_a_header_is(endpoint, sample_py):  # noqa: F811
-    endpoint.answer = lambda number, request: (200, "A frog.")
+def test_a_model_behind_an_endpoint_is_told_what_a_header_is(endpoint, sample_py):
+    endpoint.fault = lambda number, request: ("say", "A frog.")
     assert sample_py("--model", "api:m", "--words", "frog", "--n", "1")[0] == 0
     system, user = endpoint.requests[0]["messages"]
     assert user["content"] == "Words: frog\nStory:" and "breaks off" not in system["content"]
