@@ -153,6 +153,12 @@ def browser(tmp_path_factory):
     return visit
 
 
+def page_data(page: bytes | Path) -> dict:
+    """What a page of pages/ gives its script."""
+    text = (page.read_bytes() if isinstance(page, Path) else page).decode()
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
+
+
 def seen_in(document: str) -> dict:
     """What a script left as JSON in an element with id="seen"."""
     text = re.search(r'<pre id="seen">(.*?)</pre>', document, re.S)[1]
