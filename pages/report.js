@@ -113,7 +113,8 @@ draw.warnings = ({ lines }) => (lines.length
 // ---- Curves of the loss ----
 
 draw.curves = (part) => {
-  const AXES = { "tokens seen": 0, "seconds of training": 1 }, W = 900, H = 380, LEFT = 44, BOTTOM = 34;
+  const AXES = { "tokens seen": 0, "seconds of training": 1 }, LEFT = 44, BOTTOM = 34;
+  const W = Math.max(280, Math.min(900, innerWidth - 48)), H = Math.min(380, 0.7 * W);  // so that labels stay legible
   let axis = 0, logarithmic = true, alone = null;
   const picture = svg("svg", { class: "curves", viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "loss curves" });
   const legend = element("div", { class: "legend" }, ...part.lines.map(({ name }) => element("button", {
@@ -208,9 +209,13 @@ function signed(lead) { return lead && (lead > 0 ? "+" : "") + Number(lead).toFi
 draw.answers = (part) => {
   const sets = [...new Set(part.rows.map((row) => row[0]))];
   const body = element("tbody");
-  const fill = (set) => body.replaceChildren(...part.rows.filter((row) => !set || row[0] === set).map(([, prompt, right, wrong, results]) => (
-    element("tr", {}, element("td", {}, prompt, element("b", {}, right), element("small", {}, wrong && `not${wrong.replaceAll(" |", ",")}`)),
-      ...results.map(([verdict, lead, greedy]) => element("td", { class: verdict }, greedy, element("small", {}, signed(lead))))))));
+  const line = ([, prompt, right, wrong, results]) => element("tr", {},
+    element("td", {}, prompt, element("b", {}, right), element("small", {}, wrong && `not${wrong.replaceAll(" |", ",")}`)),
+    ...results.map(([verdict, lead, greedy]) => element("td", { class: verdict }, greedy, element("small", {}, signed(lead)))));
+  const linesOf = (set) => part.rows.filter((row) => row[0] === set).map(line);
+  const title = (set) => element("tr", { class: "set" }, element("td", { colspan: part.models.length + 1 }, set));
+  const fill = (set) => body.replaceChildren(...(set || sets.length < 2 ? linesOf(set || sets[0])
+    : sets.flatMap((each) => [title(each), ...linesOf(each)])));
   fill("");
   const chooser = element("select", { "aria-label": "set", onchange: (event) => fill(event.target.value) },
     element("option", { value: "" }, sets.length > 1 ? "all sets" : sets[0]), ...(sets.length > 1 ? sets.map((set) => element("option", { value: set }, set)) : []));
@@ -290,5 +295,8 @@ function list(title, lines) {
   if (lines.length) main.append(element("section", {}, element("h2", {}, title), element("ul", { class: "quiet" }, ...lines.map((line) => element("li", {}, line)))));
 }
 for (const [title, lines] of Object.entries(data.notes)) list(title, lines);
-if (data.sections.length < 2) nav.remove();
+if (data.sections.length < 2) {
+  nav.remove();
+  main.className = "alone";
+}
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => { each.open = true; }));

@@ -97,4 +97,7 @@ def test_probe_py_measures_every_run_below_a_directory(tmp_path, command_line):
             )
             assert line in printed.out.splitlines()
     assert not list(tmp_path.rglob("probe*"))
-    assert "hf:nowhere: --sentence_order takes runs of train.py" in probe_py("--model", "hf:nowhere", "--sentence_order")[0]
+    assert (
+        "hf:nowhere: --sentence_order takes runs of train.py"
+        in probe_py("--model", "hf:nowhere", "--sentence_order")[0]
+    )
