@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from common.files import write_atomically
 from common.statistics import wilson
 from common.tables import table_text
 from corpus import builtin_stories
 from corpus.builtin_stories import ends_badly
 from generation.samples_file import read_rows
-from training.run_directory import write_run_file
 
 # ---- Words, in all their inflected forms ----
 
@@ -231,5 +231,5 @@ def plot(path: Path, lines: Sequence[Measurement]) -> None:
     axes.plot([], [], "|", color="0.2", label="true stories")
     axes.plot([], [], "|", color="0.65", label="stories for other prompts")
     figure.legend(loc="outside upper center", ncols=3, frameon=False)
-    with write_run_file(path) as temporary:
+    with write_atomically(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")

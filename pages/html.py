@@ -99,8 +99,8 @@ def attention_page(
         columns=[dict(zip(("key", "kind", "title", "help"), column)) for column in COLUMNS],
         rows=rows,
     )
-    facts = f"layers: {len({head['layer'] for head in heads})}, heads: {len(heads)}, tokens: {T}"
-    facts += f", the first of {len(pieces)}" if T < len(pieces) else ""
+    subtitle = f"layers: {len({head['layer'] for head in heads})}, heads: {len(heads)}, tokens: {T}"
+    subtitle += f", the first of {len(pieces)}" if T < len(pieces) else ""
     measures = ""
     if rows:
         measures = (
@@ -108,7 +108,7 @@ def attention_page(
             "the thin line is what uniform attention would give. The role is also shown under each map. "
             'Click a title to sort, a row to see the head.</p><div class="scroll"><table id="heads"></table></div>'
         )
-    texts = dict(name=html.escape(name), facts=facts, measures=measures)
+    texts = dict(name=html.escape(name), subtitle=subtitle, measures=measures)
     return page(f"Attention in {name}", "attention", data, **texts)
 
 
@@ -159,10 +159,9 @@ def png(figure: Figure, dpi: int) -> bytes:
 # ---- Neurons ----
 
 
-def neurons_page(name: str, facts: str, findings: Sequence[str], kinds: Sequence[str], pieces, neurons) -> bytes:
-    """facts: a line about the model; neurons: what each card shows, its contexts as indices into `pieces`."""
+def neurons_page(name: str, subtitle: str, findings: Sequence[str], kinds: Sequence[str], pieces, neurons) -> bytes:
+    """findings: paragraphs; neurons: what each card shows, its contexts as indices into `pieces`."""
     data = dict(pieces=pieces, kinds=kinds, neurons=neurons)
     paragraphs = "".join(f"<p>{html.escape(line)}</p>" for line in findings)
-    return page(
-        f"Neurons of {name}", "neurons", data, name=html.escape(name), facts=html.escape(facts), findings=paragraphs
-    )
+    texts = dict(name=html.escape(name), subtitle=html.escape(subtitle), findings=paragraphs)
+    return page(f"Neurons of {name}", "neurons", data, **texts)

@@ -49,16 +49,16 @@ function preference(neuron, i) {
 }
 
 function card(neuron) {
-  const facts = element("div", { class: "facts" }, element("b", {}, `layer ${neuron.layer}, neuron ${neuron.neuron}`),
+  const description = element("div", { class: "description" }, element("b", {}, `layer ${neuron.layer}, neuron ${neuron.neuron}`),
     ...kinds.map((_, i) => preference(neuron, i)));
   const lines = [neuron.kind === null ? "no strong preference"
     : `prefers: ${kinds[neuron.kind]} (FDR ${neuron.q.toPrecision(1)})`];
   if (neuron.rise) {
     const [rise, low, high] = neuron.rise.map(thousandths);
     lines.push(`loss ${rise} [${low}, ${high}] · 10⁻³ if ablated`);
-  } else if (neuron.estimate !== null) lines.push(`loss about ${thousandths(neuron.estimate)} · 10⁻³ if ablated (estimate)`);
-  facts.append(...lines.map((line) => element("div", { class: "quiet" }, line)));
-  return element("div", { class: "card", id: `neuron-${neuron.layer}-${neuron.neuron}` }, facts,
+  } else if (neuron.estimate !== null) lines.push(`loss about ${thousandths(neuron.estimate)} · 10⁻³ if ablated`);
+  description.append(...lines.map((line) => element("div", { class: "quiet" }, line)));
+  return element("div", { class: "card", id: `neuron-${neuron.layer}-${neuron.neuron}` }, description,
     element("div", {}, ...neuron.contexts.map(context)));
 }
 

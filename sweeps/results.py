@@ -10,14 +10,14 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from common.files import read_json
+from common.files import read_json, write_atomically
 from common.statistics import wilson
 from common.tables import read_table, table_text, write_table
 from grading import sentence_order
 from sweeps.plans import Run
 from sweeps.runner import log_of
 from sweeps.scaling_law import best_of_budgets, fit_power_law, plot_scaling, points
-from training.run_directory import training_seconds, write_run_file
+from training.run_directory import training_seconds
 
 OF_SCHEDULE = {"name", "seed", "max_steps", "warmup_steps", "eval_interval"}
 # Measures beside the loss: shares, with _low and _high for the ends of their 95 % intervals.
@@ -132,5 +132,5 @@ def plot_variants(path: Path, rows: list[dict]) -> None:
     names = [f"{name}  ({of_variant[0]['parameters'] / 1e6:.1f} M)" for name, of_variant in groups.items()]
     figure.axes[0].set_yticks(range(len(groups)), names)
     figure.axes[0].set_ylim(len(groups) - 0.5, -0.5)  # the first one on top
-    with write_run_file(path) as temporary:
+    with write_atomically(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")

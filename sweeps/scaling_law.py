@@ -13,8 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter
 
+from common.files import write_atomically
 from common.statistics import student
-from training.run_directory import write_run_file
 
 
 class PowerLaw(NamedTuple):
@@ -101,5 +101,5 @@ def plot_scaling(path: Path, all_points: Sequence[Point], law: PowerLaw | None):
     right.yaxis.set_minor_formatter(FormatStrFormatter("%.1f"))
     for axes in (left, right):
         axes.grid(alpha=0.3, which="both")
-    with write_run_file(path) as temporary:
+    with write_atomically(path) as temporary:
         figure.savefig(temporary, dpi=120, format="png")

@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 from conftest import ROOT, page_data, seen_in
-from random_models import random_model, save_run
+from models_to_probe import random_model, save_run
 from test_sample import Endpoint, endpoint  # noqa: F401
 
 import probe

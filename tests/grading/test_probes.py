@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 from conftest import ROOT
-from random_models import TOKENIZER, random_model
+from models_to_probe import TOKENIZER, random_model
 from tqdm import tqdm
 
 from checkpoints.huggingface import save_hf
