@@ -62,7 +62,7 @@ from interpretation.word_classes import KINDS, START, Corpus, pieces_of
 from kernels import compile_cpp
 from model import GPTNeo
 from pages import html
-from train import choose_dtype
+from training.device_and_dtype import choose_dtype
 from variants.compressor import Compressor
 
 FEWEST_STORIES = 10  # for an interval

@@ -3,14 +3,11 @@ GPT-Neo, as in TinyStories: the whole model in one file.
 
 Pre-LayerNorm transformer with learned positions. Odd layers see only the last 256 tokens, attention logits are not
 scaled by 1/sqrt(d), q, k and v have no bias, and the head is tied to the embedding. The reference is
-transformers.GPTNeoForCausalLM; tests/test_model.py holds this file against it. GPT-2 is the same model with the scale,
-the bias and no window: published weights of both can be read, and ours be written for transformers (tests/test_hf.py).
+transformers.GPTNeoForCausalLM; tests/test_model.py compares this file with it. GPT-2 is the same model with the scale,
+the bias and no window. Hugging Face weights of both are read and written by checkpoints/huggingface.py.
 
->>> model = GPTNeo(GPTNeoConfig(**PRESETS["8M"]))
+>>> model = GPTNeo(GPTNeoConfig(n_embd=256, n_layer=8, n_head=16))  # the published 8M; configs/ts_*.py have them all
 >>> logits, loss = model(tokens, targets)
->>> model = load_hf("roneneldan/TinyStories-1M")  # or "gpt2", or a directory that transformers wrote
-
-$ python model.py out/demo exported/                     # a run's best model, for transformers to load
 """
 
 import math
@@ -51,8 +48,8 @@ class GPTNeoConfig:
         return self.window_size if layer % 2 else self.block_size
 
 
-# How queries meet keys: (layer, q, k, v) -> output, all (B, T, H, D). Training, generation with a cache and whoever
-# wants to look at the attention weights bring their own; the rest of the model is the same for all of them.
+# Attention as an argument: (layer, q, k, v) -> output, all (B, T, H, D). Training, generation with a KV cache, and
+# code that reads attention weights each pass their own; the rest of the model is the same for all of them.
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -77,7 +74,7 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor, layer: int, attend: Attend) -> torch.Tensor:
         B, T, C = x.shape
         q, k, v = self.qkv(self.ln_1(x)).view(B, T, 3, self.n_head, C // self.n_head).unbind(2)  # (B, T, H, D) each
-        if self.scale:  # here, so that whoever attends need not know
+        if self.scale:  # on q, so that no attention function needs to know
             q = q * self.scale
         y = attend(layer, q, k, v).flatten(2)  # (B, T, H, D) -> (B, T, C)
         x = x + self.dropout(self.attention_out(y))
@@ -106,11 +103,11 @@ class GPTNeo(nn.Module):
 
     @torch.no_grad()
     def init_copying(self, gain: float):
-        """Start every head as a copier: whatever it looks at, it makes likelier as the next token.
+        """Start every head as a copier: whatever token it attends to becomes likelier as the next one.
 
-        The value and output matrices of all heads of a layer together become `gain` times the identity; as the head is
-        tied to the embedding, what was read in is what is written out. Left to chance, it takes millions of tokens
-        until a small model brings back the name of its hero. Not in the publication.
+        The value and output matrices of all heads of a layer together become `gain` times the identity; since the
+        output head is tied to the embedding, a token that is read in is predicted. From a random start a small model
+        takes millions of tokens to learn to repeat its hero's name. Not in the paper.
         """
         C = self.config.n_embd
         for block in self.blocks:
@@ -121,7 +118,7 @@ class GPTNeo(nn.Module):
     def forward(self, tokens: torch.Tensor, targets: torch.Tensor | None = None):
         """tokens (B, T) int64 -> logits (B, T, vocab_size), None; with targets (B, T): None, loss.
 
-        The loss is the mean, in nats, over targets that are not -100. The logits are then never held all together.
+        The loss is the mean, in nats, over targets that are not -100. The logits are then never all in memory at once.
         """
         positions = torch.arange(tokens.size(1), device=tokens.device)
         x = self.hidden(tokens, positions, self.attend)
@@ -147,7 +144,7 @@ class GPTNeo(nn.Module):
         """Floating-point operations of forward and backward for one token of a sequence of T.
 
         Counted, not estimated: each matrix product of m x k by k x n is 2mkn, the backward pass does two for each
-        one of the forward pass, and a token attends to what the causal mask and the window leave it, on average.
+        one of the forward pass, and attention counts the (query, key) pairs that the causal mask and the window allow.
         """
         config = self.config
         linear = sum(m.weight.numel() for m in self.modules() if isinstance(m, nn.Linear))

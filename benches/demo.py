@@ -21,7 +21,7 @@ from checkpoints.checkpoint import from_checkpoint, load_checkpoint
 from corpus.builtin_stories import NAMES
 from corpus.token_files import load_meta, load_tokens
 from corpus.tokenizer import Tokenizer
-from train import TokenStream, story_windows
+from training.data_order import TokenStream, story_windows
 from training.run_directory import read_log
 
 ROOT = Path(__file__).parent.parent

@@ -17,8 +17,9 @@ from benches.models import SHAPE, PlainGPT, export_random_model, our_model, rand
 from kernels import compile_cpp
 from kernels.cross_entropy import CHUNK
 from model import GPTNeo, GPTNeoConfig
-from train import make_optimizers, peak_flops  # of the project: this file is benches.train
 from training.config import TrainConfig
+from training.device_and_dtype import peak_flops
+from training.optimizers import make_optimizers
 
 BATCH_SIZE = 8
 

@@ -1,5 +1,7 @@
 """
-checkpoints.checkpoint
+The checkpoints that train.py writes: best.pt and ckpt.pt in the directory of a run.
+
+>>> model, tokenizer = load_run("out/demo")   # the best model so far, and everything it takes to use it
 """
 
 import pickle
@@ -15,21 +17,21 @@ from variants.compressor import MODELS
 CHECKPOINT_FORMAT = 1
 
 
-# What torch.load raises where bytes are missing or wrong, found by damaging files at random.
-DAMAGE = (RuntimeError, EOFError, OSError, LookupError, ValueError, TypeError, AttributeError, AssertionError)
-DAMAGE += (struct.error, pickle.UnpicklingError)
+# What torch.load raises if bytes are missing or wrong; found by corrupting files at random.
+LOAD_ERRORS = (RuntimeError, EOFError, OSError, LookupError, ValueError, TypeError, AttributeError, AssertionError)
+LOAD_ERRORS += (struct.error, pickle.UnpicklingError)
 
 
-def load_torch(path: Path, otherwise: str) -> object:
-    """What torch.save wrote, of plain tensors and types; code that hides in it is refused, never run."""
+def load_torch(path: Path, complaint: str) -> object:
+    """Plain tensors and types that torch.save wrote. Pickled code is refused, never run. ValueError: `complaint`."""
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except DAMAGE as error:
-        raise ValueError(f"{path}: {otherwise}") from error
+    except LOAD_ERRORS as error:
+        raise ValueError(f"{path}: {complaint}") from error
 
 
 def load_checkpoint(path: str | Path) -> dict:
-    """A checkpoint written by train.py, as a dict of plain tensors and types; of a run (a directory) its best.
+    """A checkpoint of train.py as a dict of plain tensors and types. path: a file, or a run's directory (its best).
 
     ValueError names what is wrong.
     """
@@ -46,14 +48,22 @@ def load_checkpoint(path: str | Path) -> dict:
     return checkpoint
 
 
-def from_checkpoint(checkpoint: dict, model_class: type[GPTNeo] = GPTNeo) -> GPTNeo:
-    """ValueError if it is of a model with other parts."""
+def from_checkpoint(checkpoint: dict) -> GPTNeo:
+    """The model, in eval mode. ValueError if this version's model has other parts."""
     try:
-        model = model_class(GPTNeoConfig(**checkpoint["model_config"]))
+        model = MODELS[checkpoint.get("model_class", "gptneo")](GPTNeoConfig(**checkpoint["model_config"]))
         model.load_state_dict(checkpoint["model"])
-    except (TypeError, RuntimeError) as error:
+    except (KeyError, TypeError, RuntimeError) as error:
         raise ValueError("the checkpoint's settings or weights are not those of this version's model") from error
     return model.eval()
+
+
+def load_run(run: str | Path) -> tuple[GPTNeo, Tokenizer]:
+    checkpoint = load_checkpoint(run)
+    return from_checkpoint(checkpoint), Tokenizer(checkpoint["gpt2_ids"])
+
+
+# ---- Runs, by their directories ----
 
 
 def newest_run(out_dir: str | Path = "out") -> Path:
@@ -63,14 +73,8 @@ def newest_run(out_dir: str | Path = "out") -> Path:
     return checkpoints[-1].parent
 
 
-def load_run(run: str | Path) -> tuple[GPTNeo, Tokenizer]:
-    checkpoint = load_checkpoint(run)
-    model_class = MODELS[checkpoint.get("model_class", "gptneo")]
-    return from_checkpoint(checkpoint, model_class), Tokenizer(checkpoint["gpt2_ids"])
-
-
 def directory_of(model: str) -> Path:
-    """Where its samples belong: in the run itself, in out/roneneldan--TinyStories-8M, in out/api--gpt-3.5-turbo."""
+    """Where a model's samples go: the run itself, out/roneneldan--TinyStories-8M, or out/api--gpt-3.5-turbo."""
     kind, _, rest = model.partition(":")
     if kind == "api":
         return Path("out", f"api--{rest.replace('/', '--')}")
@@ -80,6 +84,7 @@ def directory_of(model: str) -> Path:
 
 
 def corpus_of(model: str) -> Path:
+    """The data directory that a run was trained on."""
     if model.startswith(("hf:", "api:")):
         raise ValueError(f"--eval with {model} needs --data, a corpus that prepare.py made, such as data/tinystories")
     config = load_checkpoint(model)["train_config"]

@@ -1,9 +1,15 @@
 """
-checkpoints.huggingface
+Models in the files of Hugging Face's transformers: read from a directory or the hub, written from a run.
+
+>>> model = load_hf("roneneldan/TinyStories-1M")   # or "gpt2", or a directory that transformers wrote
+>>> tokenizer = load_hf_tokenizer("roneneldan/TinyStories-1M")
+>>> save_hf(model, "exported/", tokenizer)          # for AutoModelForCausalLM and AutoTokenizer
+
+Only GPT-Neo and GPT-2 in the forms that model.py has; anything else is refused, and the message names the setting.
+tests/checkpoints compares both directions with transformers itself.
 """
 
 import contextlib
-import os
 import re
 from pathlib import Path
 
@@ -13,7 +19,7 @@ import torch.nn as nn
 
 from checkpoints.checkpoint import load_torch
 from common.downloads import Absent, HubError, download, endpoint
-from common.files import read_json, write_bytes, write_json
+from common.files import cache_directory, read_json, write_bytes, write_json
 from corpus.tokenizer import END_OF_TEXT, GPT2_VOCAB_SIZE, Tokenizer, gpt2, gpt2_ranks, merged_from, spelled
 from model import GPTNeo, GPTNeoConfig
 
@@ -22,19 +28,18 @@ MODEL_ID = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
 def model_directory(path_or_id: str | Path, cache: str | Path | None = None) -> Path:
-    """A directory as it stands; or the hub's model of that ID, `owner/name` or `gpt2`, downloaded to the cache.
+    """A local directory as it is, or a model of the hub (`owner/name` or `gpt2`), downloaded to the cache.
 
-    Holds config.json, the weights and, where the model has one, tokenizer.json. HubError names what is wrong.
+    It holds config.json, the weights and, if the model has one, tokenizer.json. HubError names what is wrong.
     """
     if Path(path_or_id).is_dir():
         return Path(path_or_id)
     model_id = str(path_or_id)
     if not MODEL_ID.fullmatch(model_id):
         raise HubError(f"{model_id!r}: no such directory, nor can it be a model of the hub such as owner/name or gpt2")
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
-    directory = Path(cache or caches / "nanostories" / "hub") / model_id.replace("/", "--")
+    directory = Path(cache or cache_directory() / "hub") / model_id.replace("/", "--")
     if any((directory / name).exists() for name in WEIGHTS):
-        return directory  # the weights come last, so that where they are, nothing is left to be asked for
+        return directory  # the weights are downloaded last: with them here, everything is
     url = f"{endpoint()}/{model_id}/resolve/main"
     try:
         download(f"{url}/config.json", directory / "config.json", tries=3)
@@ -49,10 +54,10 @@ def model_directory(path_or_id: str | Path, cache: str | Path | None = None) -> 
     return directory
 
 
-# ---- The files of transformers ----
+# ---- config.json ----
 
-# What its config.json calls our settings, and what tells GPT-Neo and GPT-2 apart. The same names are read and written.
-HF_SIZES = ("vocab_size", "block_size", "n_layer", "n_head", "n_embd")
+# Our settings by their names in config.json, for reading and writing.
+OUR_SIZES = ("vocab_size", "block_size", "n_layer", "n_head", "n_embd")
 HF_KEYS = {
     "gpt_neo": dict(
         architecture="GPTNeoForCausalLM",
@@ -67,12 +72,12 @@ HF_KEYS = {
         dropouts=("resid_pdrop", "embd_pdrop", "attn_pdrop"),
     ),
 }
-# What old versions of transformers saved beside the weights: the causal mask, and what stands for minus infinity.
+# Buffers that old versions of transformers saved beside the weights: the causal mask and its minus infinity.
 HF_MASKS = re.compile(r"h\.\d+\.attn\.(attention\.)?(masked_)?bias")
 
 
 def config_from_hf(path: Path) -> tuple[GPTNeoConfig, str]:
-    """What a config.json says, as our config, and its model_type. ValueError names what this model cannot be."""
+    """Our config and the model_type of a config.json. ValueError names the setting that model.py does not have."""
     hf_config = read_json(path)
     model_type = str(hf_config.get("model_type"))
     if model_type not in HF_KEYS:
@@ -84,8 +89,8 @@ def config_from_hf(path: Path) -> tuple[GPTNeoConfig, str]:
             raise ValueError(f"{path}: {key} is {hf_config.get(key)!r}; it must be a whole number")
         return hf_config[key]
 
-    sizes = {ours: whole_number(theirs) for ours, theirs in zip(HF_SIZES, keys["sizes"])}
-    for key, allowed in {  # where a key is missing, transformers assumes the first
+    sizes = {ours: whole_number(theirs) for ours, theirs in zip(OUR_SIZES, keys["sizes"])}
+    for key, allowed in {  # if a key is missing, transformers assumes the first value
         "architectures": [None, [keys["architecture"]]],
         "activation_function": ["gelu_new"],
         "layer_norm_epsilon": [1e-5],
@@ -95,21 +100,21 @@ def config_from_hf(path: Path) -> tuple[GPTNeoConfig, str]:
         "add_cross_attention": [False],
     }.items():
         if hf_config.get(key, allowed[0]) not in allowed:
-            raise ValueError(f"{path}: {key} is {hf_config[key]!r}; this model has {allowed[-1]!r}")
+            raise ValueError(f"{path}: {key} is {hf_config[key]!r}; model.py only has {allowed[-1]!r}")
     n_layer, window_size = sizes["n_layer"], sizes["block_size"]
     if n_layer > 1000:
-        raise ValueError(f"{path}: {n_layer:,} layers; no model of this kind has so many")
+        raise ValueError(f"{path}: {n_layer:,} layers: no such model exists")
     if model_type == "gpt_neo":
         layers = attention_layers(hf_config)
         if layers == ["local" if i % 2 else "global" for i in range(n_layer)]:
             window_size = whole_number("window_size")
         elif layers != ["global"] * n_layer:
-            known = "all layers must be global, or global and local by turns"
+            known = "all layers must be global, or alternating global and local"
             raise ValueError(f"{path}: attention_types is {hf_config.get('attention_types')!r}; {known}")
     own = {}
     if model_type == "gpt2":
         own = dict(scale_attention=hf_config.get("scale_attn_weights", True), qkv_bias=True)
-    # One figure of ours stands for three dropouts; where they differ, that of the residual branches does.
+    # We have one dropout where they have three; if those differ, we take that of the residual branches.
     dropout = hf_config.get(keys["dropouts"][0], 0.0)
     try:
         return GPTNeoConfig(**sizes, window_size=window_size, dropout=dropout, **own), model_type
@@ -118,7 +123,7 @@ def config_from_hf(path: Path) -> tuple[GPTNeoConfig, str]:
 
 
 def attention_layers(hf_config: dict) -> list[str]:
-    """[[["global", "local"], 2]] -> global, local, global, local; nothing if it is of another form."""
+    """[[["global", "local"], 2]] -> global, local, global, local; [] for any other form."""
     try:
         return [
             kind for kinds, times in hf_config["attention_types"] for _ in range(min(times, 1000)) for kind in kinds
@@ -136,7 +141,7 @@ def config_to_hf(config: GPTNeoConfig) -> dict:
         raise ValueError(f"neither GPT-Neo nor GPT-2 can hold this model: {needs}")
     keys = HF_KEYS[model_type]
     hf_config = {"model_type": model_type, "architectures": [keys["architecture"]]}
-    hf_config |= {theirs: getattr(config, ours) for ours, theirs in zip(HF_SIZES, keys["sizes"])}
+    hf_config |= {theirs: getattr(config, ours) for ours, theirs in zip(OUR_SIZES, keys["sizes"])}
     hf_config |= dict.fromkeys(keys["dropouts"], config.dropout)
     hf_config |= {keys["mlp"]: None, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
     if model_type == "gpt2":

@@ -1,10 +1,10 @@
 """
-Files of the Hugging Face hub: downloads that go on where they broke off, and models kept in a cache.
+Downloads that resume: what has arrived is kept beside the file, and the next attempt, or the next run, continues there.
 
-HF_ENDPOINT names a mirror, HF_TOKEN is sent to the hub (or that mirror) alone.
+HF_ENDPOINT names a mirror of the Hugging Face hub; HF_TOKEN is sent to the hub (or that mirror) alone.
 
->>> model_directory("roneneldan/TinyStories-1M")  # downloaded at the first call; later ones need no network
-PosixPath('/home/me/.cache/nanostories/hub/roneneldan--TinyStories-1M')
+>>> download(f"{endpoint()}/gpt2/resolve/main/config.json", "config.json")
+PosixPath('config.json')
 """
 
 import os
@@ -20,26 +20,27 @@ from common.files import sha256_of
 
 
 class HubError(ValueError):
-    """What cannot be had. The message is one line for the user: what is wrong, where, what to do."""
+    """A download that failed. The message is one line for the user: what is wrong, where, what to do."""
 
 
 class Absent(HubError):
     """The server has no such file."""
 
 
-class BrokeOff(Exception):
-    """A try that did not bring the whole file, for a reason that may pass."""
+class TransientError(Exception):
+    """An attempt that did not get the whole file, but the next one may."""
 
 
 def endpoint() -> str:
+    """The address of the hub, or of its mirror."""
     return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
-# ---- Download ----
 def download(url: str, path: str | Path, tries: int = 6, pause: float = 1.0, timeout: float = 30.0) -> Path:
-    """Fetch `url` to `path`, unless it is there. What has come lies in `path`.part: a later call goes on from there.
+    """Download `url` to `path`, unless that exists. What has arrived stays in `path`.part, and a later call resumes.
 
-    Gives up after `tries` tries in a row that brought nothing new; waits `pause` seconds, then twice that, and so on.
+    HubError after `tries` consecutive attempts that got nothing new. Between them it waits `pause` seconds, then twice
+    as long, and so on; `timeout` (seconds) is how long the server may be silent.
     """
     path = Path(path)
     part, etag_file = (path.with_name(path.name + ending) for ending in (".part", ".part.etag"))
@@ -47,73 +48,73 @@ def download(url: str, path: str | Path, tries: int = 6, pause: float = 1.0, tim
     while not path.exists():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            sha256 = fetch(url, part, etag_file, timeout)
+            sha256 = attempt(url, part, etag_file, timeout)
             if sha256 and sha256_of(part) != sha256:
                 part.unlink()
                 etag_file.unlink()
-                raise HubError(f"{url}: what came has not the SHA-256 that the server gives, and is dropped; run again")
+                raise HubError(f"{url}: the download does not have the server's SHA-256 and was deleted; run again")
             part.rename(path)
             etag_file.unlink(missing_ok=True)
             break
-        except BrokeOff as error:
+        except TransientError as error:
             reason = str(error)
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
-            reason = type(error).__name__  # its text is half a page of pools and sockets
-        except OSError as error:  # of our file, or of requests: no address, too many redirects
-            raise HubError(f"{url} to {part}: {error.strerror or error}; mend that, then run again") from None
+            reason = type(error).__name__  # its text is half a page about pools and sockets
+        except OSError as error:  # from our file, or from requests: invalid URL, too many redirects
+            raise HubError(f"{url} to {part}: {error.strerror or error}; fix that, then run again") from None
         n_bytes = part.stat().st_size if part.exists() else 0
         failures, most_bytes = 0 if n_bytes > most_bytes else failures + 1, max(n_bytes, most_bytes)
         if failures == tries:
-            raise HubError(f"{url}: {reason}, {tries} times in a row; run again later: what came is kept")
-        tqdm.write(f"{path.name}: {reason} at {n_bytes:,} bytes, trying again", file=sys.stderr)
+            raise HubError(f"{url}: {tries} consecutive attempts failed ({reason}); run again later to resume")
+        tqdm.write(f"{path.name}: {reason} at {n_bytes:,} bytes, retrying", file=sys.stderr)
         time.sleep(pause * 2**failures)
     return path
 
 
-def fetch(url: str, part: Path, etag_file: Path, timeout: float) -> str:
-    """One try: add to `part` what is missing of the file, or write it anew if that is not to be had.
+def attempt(url: str, part: Path, etag_file: Path, timeout: float) -> str:
+    """Append to `part` the rest of the file, or start over if the server cannot send just the rest.
 
-    `etag_file` keeps which version of the file `part` is the beginning of, so that two versions are never joined.
+    `etag_file` holds the version of the file that `part` is the beginning of, so that two versions are never joined.
     Returns the SHA-256 that the whole file must have, "" if the server gives none.
     """
     known_etag = etag_file.read_text() if part.exists() and etag_file.exists() else ""
     have = part.stat().st_size if known_etag else 0
-    headers = {"Accept-Encoding": "identity"}  # else ranges and sizes would be those of compressed bytes
+    headers = {"Accept-Encoding": "identity"}  # else ranges and sizes would count compressed bytes
     if have:
         headers |= {"Range": f"bytes={have}-", "If-Range": known_etag}
-    if os.environ.get("HF_TOKEN") and url.startswith(endpoint() + "/"):  # requests drops it on the way to another host
+    if os.environ.get("HF_TOKEN") and url.startswith(endpoint() + "/"):  # requests drops it on redirects elsewhere
         headers["Authorization"] = f"Bearer {os.environ['HF_TOKEN']}"
     with requests.get(url, headers=headers, stream=True, timeout=timeout) as response:
         status, etag = response.status_code, response.headers.get("ETag", response.headers.get("Last-Modified", ""))
         if status in (408, 429) or status >= 500:
-            raise BrokeOff(f"HTTP status {status} {response.reason}")
+            raise TransientError(f"HTTP status {status} {response.reason}")
         if status not in (200, 206, 416):
-            # A name that is not there is denied as one that is secret.
+            # The hub answers 401 for names that do not exist, too: they might be private.
             hint = "check the name, or HF_TOKEN" if status in (401, 403) else "check the name, and HF_ENDPOINT, if set"
             refusal = Absent if status == 404 else HubError
             raise refusal(f"{url}: HTTP status {status} {response.reason}; {hint}")
         content_range = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+)", response.headers.get("Content-Range", ""))
         total = int(content_range[2]) if content_range else response.raw.length_remaining
         if status == 416 and have == total:
-            return promised_sha256(response)  # the last run was killed between the last byte and the rename
-        if status == 200:  # the whole file, whether asked for or not
-            part.unlink(missing_ok=True)  # first, so that no part ever stands beside an etag that is not its own
+            return sha256_in_headers(response)  # the last run was killed between the last byte and the rename
+        if status == 200:  # the whole file, even if only the rest was asked for
+            part.unlink(missing_ok=True)  # first, so that a part is never beside the etag of another version
             etag_file.write_text(etag)
             have = 0
         elif not content_range or content_range[1] != str(have) or etag not in ("", known_etag):
             part.unlink(missing_ok=True)
-            raise BrokeOff("the server's rest does not fit what had come, which is dropped")
+            raise TransientError("the server sent another range or version than was asked for; starting over")
         bar = {"total": total, "initial": have, "desc": part.stem, "disable": None}
         with part.open("ab") as file, tqdm.wrapattr(file, "write", **bar) as file_and_bar:
-            for block in response.iter_content(1 << 16):  # what is lost when it breaks off
+            for block in response.iter_content(1 << 16):  # at most one block is lost if the connection breaks
                 file_and_bar.write(block)
     if total not in (None, part.stat().st_size):
-        raise BrokeOff(f"{part.stat().st_size:,} bytes came where the server promised {total:,}")
-    return promised_sha256(response)
+        raise TransientError(f"got {part.stat().st_size:,} of {total:,} bytes")
+    return sha256_in_headers(response)
 
 
-def promised_sha256(response: requests.Response) -> str:
-    """The hub's checksum of a large file, which stands on its redirect to the servers that have it; else ""."""
-    answers = [*response.history, response]
-    etags = [answer.headers.get("X-Linked-Etag", "") for answer in answers] + [answers[0].headers.get("ETag", "")]
+def sha256_in_headers(response: requests.Response) -> str:
+    """The hub's checksum of a large file, which is in the redirect to the servers that store it; else ""."""
+    chain = [*response.history, response]
+    etags = [hop.headers.get("X-Linked-Etag", "") for hop in chain] + [chain[0].headers.get("ETag", "")]
     return next((etag.strip('"') for etag in etags if re.fullmatch('"?[0-9a-f]{64}"?', etag)), "")

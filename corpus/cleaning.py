@@ -1,10 +1,13 @@
 """
-corpus.cleaning
+Clean a story: mojibake, stray white space and line ends; and tell whole stories from those that were cut off.
+
+>>> clean("â€œDonâ€™t,â€ he said. \\r\\n")
+('“Don’t,” he said.', True)
 """
 
 import re
 
-CLEANING = (
+CLEANING = (  # what meta.json counts, in this order
     "stories read",
     "mojibake mended",
     "empty dropped",
@@ -13,10 +16,8 @@ CLEANING = (
     "validation stories dropped from train",
 )
 
-
-# ---- Clean ----
-# UTF-8 that was once read as cp1252: ’ (bytes E2 80 99) became â€™. Bytes that cp1252 leaves undefined came through as
-# control characters, or were lost (â€ alone was ”). What true text may hold, such as “CAFÉ” or “MANHÃ”, stays.
+# UTF-8 that was once read as cp1252: ’ (bytes E2 80 99) became â€™. Bytes that cp1252 leaves undefined became
+# control characters, or were lost (â€ alone was ”). What genuine text may hold, such as “CAFÉ” or “MANHÃ”, stays.
 CP1252 = bytes(range(0x80, 0xA0)).decode("cp1252", errors="ignore")
 TO_LATIN1 = {ord(character): character.encode("cp1252")[0] for character in CP1252}
 LOW, HIGH = f"[{CP1252}\x80-\x9f]", "[\xa0-\xbf]"  # what the bytes 80–9F and A0–BF were read as
@@ -27,21 +28,21 @@ MOJIBAKE = re.compile(
     rf"|ð[Ÿ\x9f](?:{LOW}|{HIGH}){{2}}"  # emoji
     rf"|â€\ufffd?"  # ”, the last byte lost
 )
-# A whole story ends a sentence, or says that it ends. Of the real stories 0.5 % do neither: they were cut off.
+# A complete story ends with a sentence, or with “The end”. 0.5 % of the real ones do neither: they were cut off.
 COMPLETE = re.compile(r"""(?:[.!?…。！？]["'”’»)\]*」』]*|\b(?i:the end))$""")
 
 
-def mend(match: re.Match) -> str:
-    """What a piece of mojibake was, by way of the bytes that it was read from."""
+def repair_mojibake(match: re.Match) -> str:
+    """The text that a piece of mojibake stood for, by way of its bytes."""
     return "”" if match[0] in ("â€", "â€\ufffd") else match[0].translate(TO_LATIN1).encode("latin-1").decode("utf-8")
 
 
 def clean(text: str) -> tuple[str, bool]:
-    """The story without mojibake, spaces at line ends, \\r and blanks around it, all else as it stands; if mended."""
-    n_mended = 0
-    if not text.isascii():  # which costs nothing: a str knows this of itself
-        text, n_mended = MOJIBAKE.subn(mend, text)
+    """The story without mojibake, \\r, and white space at line ends and around it, otherwise unchanged; if repaired."""
+    n_repaired = 0
+    if not text.isascii():  # which is free: a str keeps this as a flag
+        text, n_repaired = MOJIBAKE.subn(repair_mojibake, text)
     text = text.strip().replace("\r\n", "\n").replace("\r", "\n")
     if " \n" in text or "\t\n" in text:
         text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))
-    return text, n_mended > 0
+    return text, n_repaired > 0

@@ -1,5 +1,5 @@
 """
-The header over a story, which says what the story is to contain, as in TinyStories-Instruct (section 2.1):
+The header over a story, which says what the story must contain, as in TinyStories-Instruct (section 2.1):
 
     Words: jump, frog, red
     Features: Dialogue, BadEnding
@@ -9,7 +9,7 @@ The header over a story, which says what the story is to contain, as in TinyStor
 
     Once upon a time …
 
-Any of the fields, in any order. Here headers are read, written, drawn, and found among tokens.
+Any of the fields, in any order. Headers are read, written, made for stories that have none, and located among tokens.
 """
 
 import random
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from corpus.builtin_stories import FEATURES, Story, sentences, three_words
+from corpus.builtin_stories import FEATURES, Story, draw_words, split_sentences
 from corpus.tokenizer import Tokenizer
 
 FIELDS = {"words": "Words", "features": "Features", "summary": "Summary", "sentence": "Random sentence"}
@@ -28,68 +28,70 @@ LISTS = ("words", "features")
 MARKER = "Story:"
 NAMES = {title: name for name, title in FIELDS.items()}
 FIELD = re.compile(rf"^({'|'.join(NAMES)}):", re.M)
-BEHIND = re.compile(rf"(?:\n+(?:{'|'.join(NAMES)}):[^\n]*)+\s*\Z")  # fields that stand below the story
-
-# What meta.json says of a corpus with headers
-ANY = "any fields together"
-OOD = "in train never words and summary together"
+BELOW = re.compile(rf"(?:\n+(?:{'|'.join(NAMES)}):[^\n]*)+\s*\Z")  # fields below the story
 
 
 @dataclass(frozen=True)
 class Headed:
     """A story under its header."""
 
-    fields: Mapping[str, str]  # name, as in FIELDS -> what the header says there, in its order
+    fields: Mapping[str, str]  # in the header's order: name, as in FIELDS -> text
     story: str
 
     @property
     def header(self) -> str:
-        """Up to and with "Story:"."""
+        """Including "Story:"."""
         return "".join(f"{FIELDS[name]}: {text}\n" for name, text in self.fields.items()) + MARKER
 
     @property
     def instruction(self) -> dict:
         """What is asked for, by the names in FIELDS: words and features as lists, summary and sentence as texts."""
-        return {name: parts(text) if name in LISTS else text for name, text in self.fields.items()}
+        return {name: split_list(text) if name in LISTS else text for name, text in self.fields.items()}
 
     def only(self, names: Collection[str]) -> "Headed":
-        """Under a header that has no other fields than these."""
+        """Under a header with these fields alone."""
         return Headed({name: text for name, text in self.fields.items() if name in names}, self.story)
+
+    def without_words_or_summary(self) -> "Headed":
+        """With its words or its summary, never both (instruct-ood); a hash of the story says which."""
+        if not {"words", "summary"} <= self.fields.keys():
+            return self
+        return self.only(self.fields.keys() - {("words", "summary")[zlib.crc32(self.story.encode()) % 2]})
 
     def __str__(self) -> str:
         return f"{self.header}\n\n{self.story}"
 
 
 def read(text: str) -> Headed | None:
-    """None where no header stands above a "Story:"; so the published validation file begins, in the middle of a story.
+    """The header and the story. None without a header above a "Story:", as the published validation file begins.
 
-    In many published texts the summary stands below the story. It is moved up: what follows a story cannot instruct
-    its writer.
+    Many published texts have the summary below the story. It is moved up, as nothing below a story can instruct its
+    writer.
     """
     marker = re.search(rf"^{MARKER}", text, re.M)
     if not marker:
         return None
     story = text[marker.end() :]
-    behind = BEHIND.search(story)
+    below = BELOW.search(story)
     above, *fields = FIELD.split(text[: marker.start()])
-    if behind:
-        story = story[: behind.start()]
-        fields += FIELD.split(behind[0])[1:]
+    if below:
+        story = story[: below.start()]
+        fields += FIELD.split(below[0])[1:]
     fields = {NAMES[title]: " ".join(value.split()) for title, value in zip(fields[::2], fields[1::2])}
     fields = {name: value for name, value in fields.items() if value}
     return Headed(fields, story.strip()) if fields and not above.strip() else None
 
 
-def parts(text: str) -> list[str]:
+def split_list(text: str) -> list[str]:
     """ "jump, frog" -> ["jump", "frog"]"""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def write(fields: Mapping[str, str]) -> str:
-    """A header that asks for this. ValueError for a feature that there is none of."""
+    """A header with these fields. ValueError for an unknown feature."""
     fields = {name: " ".join(text.split()) for name, text in fields.items()}
-    fields |= {name: ", ".join(parts(fields[name])) for name in LISTS if name in fields}
-    if unknown := [feature for feature in parts(fields.get("features", "")) if feature not in FEATURES]:
+    fields |= {name: ", ".join(split_list(fields[name])) for name in LISTS if name in fields}
+    if unknown := [feature for feature in split_list(fields.get("features", "")) if feature not in FEATURES]:
         raise ValueError(f"no such feature: {', '.join(unknown)}; known are {', '.join(FEATURES)}")
     return Headed(fields, "").header
 
@@ -97,65 +99,54 @@ def write(fields: Mapping[str, str]) -> str:
 # ---- Headers for stories that have none ----
 
 
-def draw(fields: Mapping[str, str], rng: random.Random, always: Collection[str] = ()) -> dict[str, str]:
-    """Some of the fields and those of `always`, in any order; every choice of at least one is equally likely."""
+def draw_fields(fields: Mapping[str, str], rng: random.Random, always: Collection[str] = ()) -> dict[str, str]:
+    """A random non-empty subset of the fields, all subsets equally likely, with those of `always`, in random order."""
     choice = rng.randrange(1, 2 ** len(fields))
     names = [name for i, name in enumerate(fields) if choice >> i & 1 or name in always]
     rng.shuffle(names)
     return {name: fields[name] for name in names}
 
 
-def of_builtin(story: Story, always: Collection[str] = ()) -> str:
-    """A built-in story under a header that has some of what is known of it."""
+def add_builtin_header(story: Story, always: Collection[str] = ()) -> str:
+    """A built-in story under a header with some of what is known about it."""
     fields = dict(words=", ".join(story.words), features=", ".join(story.features))
     fields |= dict(summary=story.summary, sentence=story.sentence)
     fields = {name: text for name, text in fields.items() if text}
-    return str(Headed(draw(fields, random.Random(story.text), always), story.text))
+    return str(Headed(draw_fields(fields, random.Random(story.text), always), story.text))
 
 
-def derived(text: str) -> str:
-    """Any story under a header with some of what can be read off it: words of three kinds, whether somebody speaks, a
-    sentence. Not the summary, nor the other features: these take understanding. One that has a header keeps it."""
+def add_header(text: str) -> str:
+    """Any story under a header with some of what its text tells: three words, a sentence, whether somebody speaks. Not
+    the summary, nor the other features, which take understanding. A story that has a header keeps it."""
     if read(text):
         return text
     rng = random.Random(text)
-    found = sentences(text)
+    sentences = split_sentences(text)
     fields = dict(
-        words=", ".join(three_words(text, rng)),
+        words=", ".join(draw_words(text, rng)),
         features="Dialogue" if re.search('["“]', text) else "",
-        sentence=rng.choice(found).strip() if found else "",
+        sentence=rng.choice(sentences).strip() if sentences else "",
     )
     fields = {name: value for name, value in fields.items() if value}
-    return str(Headed(draw(fields, rng) if fields else {}, text.strip()))
-
-
-# ---- Out of distribution ----
-
-
-def apart(headed: Headed) -> Headed:
-    """With its words or its summary, never both; which one, its story decides, as by a coin."""
-    if not {"words", "summary"} <= headed.fields.keys():
-        return headed
-    loses = ("words", "summary")[zlib.crc32(headed.story.encode()) % 2]
-    return headed.only(headed.fields.keys() - {loses})
+    return str(Headed(draw_fields(fields, rng) if fields else {}, text.strip()))
 
 
 # ---- Among tokens ----
 
 
 def story_tokens(tokens: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
-    """(number of tokens,) bool: which ones follow a header, up to and with the <|endoftext|>.
+    """(number of tokens,) bool: which tokens follow a header, up to and including the <|endoftext|>.
 
-    "Story:" at the beginning of a line has the same ids whatever stands around it: BPE never merges across the edge of
-    a word or of a line.
+    "Story:" at the beginning of a line has the same ids in any context, as BPE never merges across the edge of a word
+    or line.
     """
     marker = tokenizer.encode("\n" + MARKER)
-    found = np.ones(max(0, len(tokens) - len(marker) + 1), dtype=bool)
+    is_marker = np.ones(max(0, len(tokens) - len(marker) + 1), dtype=bool)
     for i, token in enumerate(marker):
-        found &= tokens[i : i + len(found)] == token
-    begins = np.flatnonzero(found) + len(marker)
+        is_marker &= tokens[i : i + len(is_marker)] == token
+    begins = np.flatnonzero(is_marker) + len(marker)
     ends = np.append(np.flatnonzero(tokens == tokenizer.end_of_text), len(tokens))
-    story, first = np.unique(np.searchsorted(ends, begins), return_index=True)  # what says "Story:" again is told
+    story, first = np.unique(np.searchsorted(ends, begins), return_index=True)  # a second "Story:" is part of the story
     edges = np.zeros(len(tokens) + 2, dtype=np.int8)
     edges[begins[first]] = 1
     edges[ends[story] + 1] = -1

@@ -1,11 +1,10 @@
 """
-From stories to tokens: downloads or reads a corpus, cleans, deduplicates, splits and tokenises it, and writes
-data/<name>/{train.bin, val.bin, meta.json}. Input streams through: 2 GB of it take well under 1 GB of memory.
+From stories to tokens, in two passes over a corpus: clean, deduplicate and split; learn the vocabulary and tokenise.
+Stories stream through: 2 GB of them take well under 1 GB of memory.
 
-$ python prepare.py builtin                                        # 20,000 stories of our own, nothing to download
-$ python prepare.py tinystories-v2                                 # the GPT-4 stories of TinyStories (2 GB)
-$ python prepare.py instruct                                       # stories under headers that say what is in them
-$ python prepare.py --input mine.txt more.jsonl.gz --name mine     # your own: <|endoftext|> stands between stories
+>>> prepare_builtin("data", n_stories=20000)  # data/builtin/{train.bin, val.bin, meta.json}
+>>> prepare_download(Path("data/tinystories-v2"), "tinystories-v2")
+>>> prepare(Path("data/mine"), ["where they are from"], train=["One story.", "Another."], val=None)
 """
 
 import collections
@@ -25,12 +24,11 @@ from tqdm import tqdm
 
 from corpus import builtin_stories, instruct_headers
 from corpus.cleaning import CLEANING, COMPLETE, clean
-from corpus.instruct_headers import OOD
-from corpus.sources import HEADERS
+from corpus.sources import ANY, DOWNLOADS, HEADERS, OOD, PUBLISHED, read_stories
 from corpus.token_files import FORMAT, install, remove_leftovers, restore
 from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut
 
-STORIES_PER_CHUNK = 128  # tokenised in one call: enough that threads seldom meet, few enough to hold many chunks
+STORIES_PER_CHUNK = 128  # tokenised in one call: enough to keep threads busy, few enough to hold many chunks
 CORES = os.cpu_count() or 1
 SAMPLE_BYTES = 100_000_000  # of training text, from which the vocabulary is learned
 
@@ -49,7 +47,7 @@ class Spool:
         self.bytes += n_bytes
         if len(self.chunk) == STORIES_PER_CHUNK:
             with self.path.open("ab") as file:
-                pickle.dump(self.chunk, file)  # unlike a separator it leaves a story free to hold anything
+                pickle.dump(self.chunk, file)  # unlike a separator, this works whatever a story contains
             self.chunk = []
 
     def chunks(self) -> Iterator[list[str]]:
@@ -59,17 +57,17 @@ class Spool:
         yield self.chunk
 
 
-def fill_spools(
+def clean_and_split(
     spools: dict[str, Spool],
     train: Iterable[str],
     val: Iterable[str] | None,
     val_share: float,
     seed: int,
-    kind: str | None = None,
+    headers: str | None = None,
 ) -> dict[str, int]:
-    """Clean the stories and sort them into the spools; return what was done to how many.
+    """Clean the stories and add them to the spool of their split; return the counts of CLEANING.
 
-    kind: of the headers above them (ANY, OOD), which make no other story of the same; None: there are none.
+    headers: ANY or OOD if the stories have headers, which do not count when two stories are compared.
     """
     counts = collections.Counter()
     seen = {split: set() for split in spools}  # 100 bytes a story. 64 bits: a false match in 3 million once in 1e7 runs
@@ -77,15 +75,15 @@ def fill_spools(
     val_below = int(val_share * 2**64).to_bytes(8, "big")
     for given_split, texts in (("val", val or ()), (None if val is None else "train", train)):
         for text in texts:
-            text, was_mended = clean(text)
-            headed = (instruct_headers.read(text) or instruct_headers.Headed({}, "")) if kind else None
+            text, was_repaired = clean(text)
+            headed = (instruct_headers.read(text) or instruct_headers.Headed({}, "")) if headers else None
             story = headed.story if headed else text
             data = story.encode()
             digest = hashlib.blake2b(data, digest_size=8, salt=salt).digest()
-            # Where no validation texts are given, a story's hash decides: so copies always meet in one split.
+            # Without validation texts a story's hash decides, so that copies always end up in the same split.
             split = given_split or ("val" if digest < val_below else "train")
             counts["stories read"] += 1
-            counts["mojibake mended"] += was_mended
+            counts["mojibake mended"] += was_repaired
             if not story:
                 counts["empty dropped"] += 1
             elif not COMPLETE.search(story[-16:]):
@@ -97,7 +95,7 @@ def fill_spools(
             else:
                 seen[split].add(digest)
                 if headed:
-                    text = str(instruct_headers.apart(headed) if kind == OOD and split == "train" else headed)
+                    text = str(headed.without_words_or_summary() if headers == OOD and split == "train" else headed)
                     data = text.encode()
                 spools[split].add(text, len(data))
     return {step: counts[step] for step in CLEANING}
@@ -105,10 +103,10 @@ def fill_spools(
 
 # ---- Pass 2: learn the vocabulary, tokenise ----
 def encode_chunks(spool: Spool, gpt2_ids: Sequence[int], threads: int, doing: str, every: int = 1) -> Iterator:
-    """The ids of every n-th chunk, in order, from threads that work only a few chunks ahead."""
+    """The ids of every n-th chunk, in order; threads work only a few chunks ahead."""
     chunks = itertools.islice(spool.chunks(), 0, None, every)
     n_chunks = spool.stories // STORIES_PER_CHUNK // every + 1
-    own = threading.local()  # a tokenizer for each thread: threads that share one wait for its regular expressions
+    own = threading.local()  # a tokenizer for each thread: threads that share one wait for its regex
     with ThreadPoolExecutor(threads, initializer=lambda: setattr(own, "tokenizer", Tokenizer(gpt2_ids))) as pool:
         futures = collections.deque()
         for chunk in tqdm(chunks, doing, n_chunks, unit="stories", unit_scale=STORIES_PER_CHUNK, disable=None):
@@ -120,14 +118,14 @@ def encode_chunks(spool: Spool, gpt2_ids: Sequence[int], threads: int, doing: st
 
 
 def learn_vocabulary(spool: Spool, vocab_size: int, threads: int) -> list[int]:
-    """The GPT-2 ids to which the vocabulary is cut: those that a uniform sample of the stories needs most."""
+    """The GPT-2 ids that are kept: those that a uniform sample of the stories needs most."""
     every = -(-spool.bytes // SAMPLE_BYTES)
     sample = encode_chunks(spool, range(GPT2_VOCAB_SIZE - 1), threads, "learning the vocabulary", every)
     return cut(sum(np.bincount(ids, minlength=GPT2_VOCAB_SIZE) for ids in sample), vocab_size).gpt2_ids
 
 
 def write_tokens(spool: Spool, directory: Path, gpt2_ids: list[int], threads: int) -> dict:
-    """Tokenise a split into a flat file of uint16; return what meta.json says of it."""
+    """Tokenise a split into a flat file of uint16; return its entry in meta.json."""
     tokens, sha256 = 0, hashlib.sha256()
     with (directory / f"{spool.path.name}.bin").open("wb") as file:
         for ids in encode_chunks(spool, gpt2_ids, threads, f"tokenising {spool.path.name}"):
@@ -138,7 +136,7 @@ def write_tokens(spool: Spool, directory: Path, gpt2_ids: list[int], threads: in
     return {"stories": spool.stories, "tokens": tokens, "bytes": spool.bytes, "sha256": sha256.hexdigest()}
 
 
-# ---- All of it, and the files it leaves ----
+# ---- Both passes ----
 def prepare(
     directory: Path,
     sources: list[str],
@@ -148,11 +146,12 @@ def prepare(
     val_share: float = 0.01,
     seed: int = 0,
     threads: int = CORES,
-    kind: str | None = None,
+    headers: str | None = None,
 ) -> None:
-    """Make `directory` from stories, which stand under headers of this kind (ANY, OOD) or none.
+    """Make or replace `directory`; if anything fails, it stays as it was, and ValueError says why in one line.
 
-    If anything fails, what was there before still is.
+    sources: where the stories are from, for meta.json. val: validation stories; None to hold out a share of `train`.
+    headers: ANY or OOD if the stories have headers (corpus/instruct_headers.py).
     """
     if not 257 <= vocab_size <= GPT2_VOCAB_SIZE:
         raise ValueError(f"vocab_size {vocab_size}: must be 257 (bytes and end of text) to {GPT2_VOCAB_SIZE} (GPT-2's)")
@@ -163,14 +162,14 @@ def prepare(
         restore(directory)
         remove_leftovers(directory)
         if directory.exists() and not (directory / "meta.json").exists():
-            raise ValueError(f"{directory}: holds something else, which would be lost; choose another --name")
+            raise ValueError(f"{directory}: holds something else; choose another --name")
         with tempfile.TemporaryDirectory(prefix=f".{directory.name}.tmp-", dir=directory.parent) as temporary:
             spools = {split: Spool(Path(temporary, split)) for split in ("train", "val")}
-            cleaning = fill_spools(spools, train, val, val_share, seed, kind)
+            cleaning = clean_and_split(spools, train, val, val_share, seed, headers)
             for split, spool in spools.items():
                 if not spool.stories:
                     reason = f"no story left for {split} of {cleaning['stories read']} read"
-                    raise ValueError(f"{', '.join(sources)}: {reason}; give more, or --val FILE, or mend --val_share")
+                    raise ValueError(f"{', '.join(sources)}: {reason}; give more, or --val FILE, or raise --val_share")
             gpt2_ids = learn_vocabulary(spools["train"], vocab_size, threads)
             (new := Path(temporary, "new")).mkdir()
             meta = {
@@ -182,7 +181,7 @@ def prepare(
                 "gpt2_ids": "",
                 "splits": {split: write_tokens(spool, new, gpt2_ids, threads) for split, spool in spools.items()},
                 "cleaning": cleaning,
-            } | ({"headers": kind} if kind else {})
+            } | ({"headers": headers} if headers else {})
             text = json.dumps(meta, indent=2)
             text = text.replace('"gpt2_ids": ""', f'"gpt2_ids": {json.dumps(gpt2_ids)}')  # all on one line
             (new / "meta.json").write_text(text + "\n", encoding="utf-8")
@@ -191,22 +190,44 @@ def prepare(
         raise ValueError(f"{error.filename or directory}: {error.strerror}; make room or change --data_dir") from None
 
 
-# ---- The three kinds of corpus, and the command line ----
+# ---- The three kinds of corpus ----
 def prepare_builtin(
     data_dir: str | Path = "data",
     n_stories: int = 20000,
-    vocab_size: int = 4096,
-    seed: int = 0,
-    val_share: float = 0.01,
-    threads: int = CORES,
     corpus: str = "builtin",
     name: str | None = None,
+    vocab_size: int = 4096,
+    val_share: float = 0.01,
+    seed: int = 0,
+    threads: int = CORES,
 ) -> Path:
-    """Our own stories; a larger share of few, as validation wants 200 at least."""
+    """A corpus of BUILTIN, from stories of our own. Of a few stories a larger share is held out: about 250."""
     val_share, directory = max(val_share, min(250 / max(n_stories, 1), 0.5)), Path(data_dir, name or corpus)
-    told, kind = builtin_stories.stories(n_stories, seed), HEADERS.get(corpus)
-    always = ("words", "summary") if kind == OOD else ()  # and one of them is taken away again, for training
-    texts = (instruct_headers.of_builtin(story, always) if kind else story.text for story in told)
-    texts = tqdm(texts, "telling", n_stories, disable=None)
-    prepare(directory, [corpus], texts, None, vocab_size, val_share, seed, threads, kind)
+    stories, headers = builtin_stories.stories(n_stories, seed), HEADERS.get(corpus)
+    always = ("words", "summary") if headers == OOD else ()  # for validation; training stories lose one of them
+    texts = (instruct_headers.add_builtin_header(story, always) if headers else story.text for story in stories)
+    texts = tqdm(texts, "telling stories", n_stories, disable=None)
+    prepare(directory, [corpus], texts, None, vocab_size, val_share, seed, threads, headers)
     return directory
+
+
+def prepare_download(directory: Path, corpus: str, **settings) -> None:
+    """A corpus of DOWNLOADS. Its files are kept in download/ beside the directory and fetched only once."""
+    from common.downloads import download, endpoint  # here, so that training does not wait for `requests`
+
+    def stories(url: str) -> Iterator[str]:
+        path = download(url, directory.parent / "download" / Path(url).name)
+        yield from read_stories(path, errors="replace")  # the published files have a few broken bytes
+
+    urls = [f"{endpoint()}/{PUBLISHED}/{DOWNLOADS[corpus]}-{split}.txt" for split in ("train", "valid")]
+    prepare(directory, urls, *map(stories, urls), headers=HEADERS.get(corpus), **settings)
+
+
+def prepare_files(directory: Path, train: list[Path], val: list[Path], add_headers: bool = False, **settings) -> None:
+    """A corpus from files; without `val`, a share of the stories is held out. ValueError names missing files."""
+    if missing := [str(path) for path in [*train, *val] if not (path.is_file() and os.access(path, os.R_OK))]:
+        raise ValueError(f"{', '.join(missing)}: no such file; check --input and --val")
+    splits = [itertools.chain.from_iterable(map(read_stories, paths)) if paths else None for paths in (train, val)]
+    if add_headers:
+        splits = [stories and map(instruct_headers.add_header, stories) for stories in splits]
+    prepare(directory, list(map(str, [*train, *val])), *splits, headers=ANY if add_headers else None, **settings)

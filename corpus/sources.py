@@ -1,5 +1,8 @@
 """
-corpus.sources
+Which corpora there are, and the stories of a file in any of the formats that we read, one at a time, not yet cleaned.
+
+>>> next(read_stories(Path("mine.jsonl.gz")))
+'Once upon a time…'
 """
 
 import gzip
@@ -12,10 +15,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from corpus.instruct_headers import ANY, OOD
 from corpus.tokenizer import END_OF_TEXT
 
-PUBLISHED = "datasets/roneneldan"  # on the hub, of the paper, arXiv:2305.07759
+PUBLISHED = "datasets/roneneldan"  # on the hub, by an author of the paper, arXiv:2305.07759
 INSTRUCT = "TinyStoriesInstruct/resolve/main/TinyStories-Instruct"
 DOWNLOADS = {  # corpus -> its files, up to -train.txt and -valid.txt
     "tinystories": "TinyStories/resolve/main/TinyStories",
@@ -24,26 +26,25 @@ DOWNLOADS = {  # corpus -> its files, up to -train.txt and -valid.txt
     "instruct-ood": INSTRUCT,
 }
 BUILTIN = ("builtin", "builtin-instruct", "builtin-instruct-ood")
+# What meta.json says of the headers over the stories (corpus/instruct_headers.py), and for which corpora.
+ANY, OOD = "any fields together", "in train never words and summary together"
 HEADERS = {"instruct": ANY, "instruct-ood": OOD, "builtin-instruct": ANY, "builtin-instruct-ood": OOD}
-LONGEST_STORY = 50_000  # characters: a .txt that is longer and holds no <|endoftext|> is no list of stories
+LONGEST_STORY = 50_000  # characters: a longer .txt without an <|endoftext|> is not a list of stories
 
 
-# ---- Read ----
 def read_stories(path: Path, errors: str = "strict") -> Iterator[str]:
-    """The text of every story in a .txt, .jsonl or .json file, perhaps with .gz behind, as it stands there.
+    """The text of every story in a .txt, .jsonl or .json file, which may be compressed (.gz).
 
-    errors: what becomes of bytes in a .txt that are no UTF-8: "strict" refuses them, "replace" makes them U+FFFD.
+    errors: bytes of a .txt that are not UTF-8 are a ValueError ("strict"), or become U+FFFD ("replace").
     """
-    kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    if kind not in (".txt", ".jsonl", ".json"):
-        raise ValueError(
-            f"{path}: what is this? Its name must end in .txt, .jsonl or .json, or in one of these and .gz"
-        )
-    return pieces(path, END_OF_TEXT, LONGEST_STORY, errors) if kind == ".txt" else json_stories(path)
+    ending = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    if ending not in (".txt", ".jsonl", ".json"):
+        raise ValueError(f"{path}: unknown format; its name must end in .txt, .jsonl or .json, or one of these and .gz")
+    return split_file(path, END_OF_TEXT, LONGEST_STORY, errors) if ending == ".txt" else json_stories(path)
 
 
-def pieces(path: Path, separator: str, longest: float = float("inf"), errors: str = "strict") -> Iterator[str]:
-    """The file's text, cut at each separator; the last piece only if there is something in it."""
+def split_file(path: Path, separator: str, longest: float = float("inf"), errors: str = "strict") -> Iterator[str]:
+    """The file's text, split at each separator; the last piece only if it is not blank."""
     rest = ""
     bar = tqdm(desc=f"reading {path.name}", total=path.stat().st_size, unit="B", unit_scale=True, disable=None)
     with path.open("rb") as raw, bar:
@@ -51,24 +52,24 @@ def pieces(path: Path, separator: str, longest: float = float("inf"), errors: st
         text = io.TextIOWrapper(data, encoding="utf-8-sig", errors=errors, newline="")
         try:
             while block := text.read(1 << 20):
-                *whole, rest = (rest + block).split(separator)
-                longest = float("inf") if whole else longest
+                *complete, rest = (rest + block).split(separator)
+                longest = float("inf") if complete else longest
                 if len(rest) > longest:
                     raise ValueError(f"{path}: no {separator} in {len(rest):,} characters; put one after each story")
-                yield from whole
+                yield from complete
                 bar.update(raw.tell() - bar.n)
         except UnicodeDecodeError:
             raise ValueError(f"{path}: not UTF-8 text, somewhere before byte {data.tell():,}; convert it") from None
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(f"{path}: broken gzip ({error}); fetch or compress it anew") from None
+            raise ValueError(f"{path}: broken gzip ({error}); download or compress it again") from None
     if rest.strip():
         yield rest
 
 
 def json_stories(path: Path) -> Iterator[str]:
-    """Stories from one JSON object a line, or from one array of them (which is read as a whole)."""
-    hint = 'a story must be an object such as {"text": "Once upon a time…"}, one a line or all in one array'
-    lines = pieces(path, "\n")
+    """Stories from one JSON object per line, or from one array of them, which is read into memory whole."""
+    hint = 'a story must be an object such as {"text": "Once upon a time…"}, one per line or all in one array'
+    lines = split_file(path, "\n")
     for number, line in enumerate(lines, 1):
         is_array = line.lstrip().startswith("[")
         try:

@@ -1,29 +1,34 @@
 """
-corpus.token_files
+data/<name>/{train.bin, val.bin, meta.json}: checked, read, and replaced as a whole.
+
+A .bin is one flat stream of little-endian uint16 token ids, every story followed by <|endoftext|>. meta.json has the
+source, the vocabulary, and for each split the number of stories, tokens and bytes and the SHA-256 of its .bin.
+
+>>> load_meta("data/builtin")["vocab_size"], load_tokens("data/builtin", "train").shape
+(4096, (4434217,))
 """
 
-import json
 import shutil
 import time
 from pathlib import Path
 
 import numpy as np
 
-from common.files import sha256_of
+from common.files import read_json, sha256_of
 from corpus.sources import BUILTIN, DOWNLOADS
 
 FORMAT = 1
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Removes what killed runs had begun to write for `directory`, but not what one at work does."""
+    """Remove temporary directories that killed runs left beside `directory`; not those of a run in progress."""
     for leftover in directory.parent.glob(f".{directory.name}.tmp-*"):
         if time.time() - max(path.stat().st_mtime for path in [leftover, *leftover.rglob("*")]) > 3600:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
 def install(new: Path, directory: Path) -> None:
-    """Put `new` in the place of `directory`. Should the run be killed between the renames, `restore` mends it."""
+    """Replace `directory` by `new`. If the process is killed between the two renames, `restore` repairs that."""
     old = directory.with_name(f".{directory.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if directory.exists():
@@ -33,34 +38,36 @@ def install(new: Path, directory: Path) -> None:
 
 
 def restore(directory: Path) -> None:
-    """Put back what a run that was killed had moved away."""
+    """Put back the old directory if a killed run had moved it away."""
     old = directory.with_name(f".{directory.name}.old")
     if old.exists() and not directory.exists():
         old.rename(directory)
 
 
 def load_meta(directory: str | Path) -> dict:
-    """meta.json, after a check that it and the .bin files beside it are whole and belong together."""
+    """meta.json, after a check that the .bin files beside it are complete and are those that it describes.
+
+    ValueError says what is damaged, and the command that makes it again.
+    """
     directory = Path(directory)
     restore(directory)
     source = directory.name if directory.name in (*DOWNLOADS, *BUILTIN) else f"--input FILE --name {directory.name}"
-    remedy = f"make it anew: python prepare.py {source} --data_dir {directory.parent}"
+    remedy = f"make it again: python prepare.py {source} --data_dir {directory.parent}"
     try:
-        meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", error)
-        raise ValueError(f"{directory / 'meta.json'}: cannot be read ({reason}); {remedy}") from None
-    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-        raise ValueError(f"{directory / 'meta.json'}: is not of format {FORMAT}; {remedy}")
-    for split, facts in meta["splits"].items():
+        meta = read_json(directory / "meta.json")
+    except ValueError as error:
+        raise ValueError(f"{error}; {remedy}") from None
+    if meta.get("format") != FORMAT:
+        raise ValueError(f"{directory / 'meta.json'}: not of format {FORMAT}; {remedy}")
+    for split, expected in meta["splits"].items():
         path = directory / f"{split}.bin"
-        if not path.exists() or path.stat().st_size != 2 * facts["tokens"]:
-            raise ValueError(f"{path}: missing, or not {2 * facts['tokens']:,} bytes long; {remedy}")
-        if sha256_of(path) != facts["sha256"]:
+        if not path.exists() or path.stat().st_size != 2 * expected["tokens"]:
+            raise ValueError(f"{path}: missing, or not {2 * expected['tokens']:,} bytes long; {remedy}")
+        if sha256_of(path) != expected["sha256"]:
             raise ValueError(f"{path}: does not have the checksum that meta.json gives; {remedy}")
     return meta
 
 
 def load_tokens(directory: str | Path, split: str) -> np.ndarray:
-    """(tokens,) uint16, memory-mapped: the stories of a split in a row, each followed by <|endoftext|>."""
+    """(tokens,) uint16, memory-mapped: the stories of a split one after another, each followed by <|endoftext|>."""
     return np.memmap(Path(directory, f"{split}.bin"), dtype="<u2", mode="r")

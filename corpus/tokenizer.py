@@ -1,7 +1,7 @@
 """
 GPT-2's byte-level BPE through tiktoken, cut without loss to the few thousand ids that stories need.
 
-$ python tokenizer.py "Once upon a time, there was a dragon."        # show how a text is split
+$ python -m corpus.tokenizer "Once upon a time, there was a dragon."        # show how a text is split
 """
 
 import functools

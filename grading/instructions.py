@@ -22,7 +22,7 @@ from common.files import write_atomically
 from common.statistics import wilson
 from common.tables import table_text
 from corpus import builtin_stories
-from corpus.builtin_stories import ends_badly
+from corpus.bad_endings import ends_badly
 from generation.samples_file import read_rows
 
 # ---- Words, in all their inflected forms ----

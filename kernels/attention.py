@@ -1,8 +1,8 @@
 """
 Causal attention as GPT-Neo has it: with a window, and without 1/sqrt(d).
 
-On a GPU this is PyTorch's. On a CPU, PyTorch's is slow at the 16 narrow heads that the published models have, so
-cpp/attention.cpp serves where there is a C++ compiler and it is the faster one, as measured.
+On a GPU this is PyTorch's. On a CPU, PyTorch's is slow for the 16 narrow heads of the published models, so
+attention.cpp is used where there is a C++ compiler and it measures faster.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from kernels import autotune, compile_cpp
 
 
 def causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, dropout: float = 0.0):
-    """Each query meets the last `window` keys, its own included. All (B, T, H, D)."""
+    """Each query attends to the last `window` keys, its own included. All (B, T, H, D)."""
     T, H, D = q.shape[1:]
     on_cpu = q.device.type == "cpu" and q.dtype in (torch.float32, torch.bfloat16)
     alike = q.stride() == k.stride() == v.stride() and q.stride(3) == 1 and q.dtype == k.dtype == v.dtype
@@ -36,39 +36,39 @@ def pytorch_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window:
     return y.transpose(1, 2)
 
 
-# ---- Which of the two ----
+# ---- Which implementation ----
 
 
-@torch.compiler.assume_constant_result  # torch.compile must not look into the building and measuring of it
+@torch.compiler.assume_constant_result  # torch.compile must not trace the compiling and measuring
 def implementation(T: int, H: int, D: int, window: int, dtype: torch.dtype) -> str:
-    """Of "kernel" and "pytorch", what is faster on this CPU, forward and backward, at the next power of two of T."""
+    """The faster of "kernel" and "pytorch" on this CPU, forward and backward, at the next power of two of T."""
     rounded = max(64, 1 << (T - 1).bit_length())
     return measured_implementation(rounded, H, D, min(window, rounded), dtype)
 
 
 @functools.cache
-@torch.inference_mode(False)  # a measurement may be wanted where no gradients are
+@torch.inference_mode(False)  # the caller may be in inference mode
 @torch.enable_grad()
 def measured_implementation(T: int, H: int, D: int, window: int, dtype: torch.dtype) -> str:
     if dtype not in (torch.float32, torch.bfloat16) or kernels(D) is None:
         return "pytorch"
     generator = torch.Generator().manual_seed(0)
-    B = max(2, -(-2 * torch.get_num_threads() // H))  # heads enough for every thread, as in a batch
+    B = max(2, -(-2 * torch.get_num_threads() // H))  # enough heads for every thread, as in a batch
     qkv = torch.randn(B, T, 3, H, D, generator=generator).to(dtype).requires_grad_()
 
     def run(attention):
         attention(*qkv.unbind(2)).sum().backward()
 
-    contestants = dict(
+    candidates = dict(
         kernel=lambda: run(lambda q, k, v: torch.ops.nanostories.narrow_attention(q, k, v, window)[0]),
         pytorch=lambda: run(lambda q, k, v: pytorch_attention(q, k, v, window)),
     )
-    built = kernels(D)._name  # another kernel is another question
-    return autotune.fastest(f"attention, {T} x {H} x {D}, window {window}, {dtype}, {built}", contestants)
+    built = kernels(D)._name  # a changed kernel is measured anew
+    return autotune.fastest(f"attention, {T} x {H} x {D}, window {window}, {dtype}, {built}", candidates)
 
 
 def kernels(D: int) -> ctypes.CDLL | None:
-    """attention.cpp for heads that are D wide."""
+    """attention.cpp, compiled for heads of width D; None without a compiler."""
     return compile_cpp.library("attention", HEAD_WIDTH=D)
 
 
@@ -95,7 +95,7 @@ class Strides(ctypes.Structure):
 def narrow_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(B, T, H, D) each -> the same, and the log of every query's sum of exponentials (B, H, T) for the way back."""
+    """(B, T, H, D) each -> the same, and the log of each query's sum of exponentials (B, H, T) for the backward pass."""
     B, T, H, D = q.shape
     out, lse = torch.empty(B, T, H, D, dtype=q.dtype), torch.empty(B, H, T)
     call("forward", [q, k, v, out, lse], (B, T, H, window), [q, out])
@@ -118,7 +118,7 @@ def narrow_attention_backward(
     lse: torch.Tensor,
     window: int,
 ) -> torch.Tensor:
-    """(B, T, 3, H, D): the gradients of q, k and v in one tensor, as the projection that made them wants them."""
+    """(B, T, 3, H, D): the gradients of q, k and v in one tensor, the layout of the projection's gradient."""
     B, T, H, D = q.shape
     grad = torch.empty(B, T, 3, H, D, dtype=q.dtype)
     dq, dk, dv = grad.unbind(2)

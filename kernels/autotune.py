@@ -1,5 +1,8 @@
 """
-kernels.autotune
+Which of several implementations is fastest on this machine: measured once, then remembered in a cache.
+
+>>> fastest("attention of 16 x 512", {"kernel": ours, "pytorch": theirs})
+'kernel'
 """
 
 import functools
@@ -13,49 +16,49 @@ from common.files import cache_directory, read_json, write_json
 from kernels.cpu_features import cpu_flags, isa
 
 
-def fastest(question: str, contestants: dict[str, Callable[[], object]], seconds: float = 0.01) -> str:
-    """The name of the contestant that takes the least time, each at its best of a few alternating turns.
+def fastest(question: str, candidates: dict[str, Callable[[], object]], seconds: float = 0.01) -> str:
+    """The name of the candidate that takes the least time, each at its best of a few alternating calls.
 
     Measured once for each machine, number of threads, version of PyTorch and `question`, then remembered, so that
-    every run here chooses alike. `seconds`: how long each is given.
+    every run on this machine chooses the same. `seconds`: how long each is measured.
     """
     machine = (isa(), cpu_flags(), torch.get_num_threads(), torch.__version__)
-    key = hashlib.sha256(repr((question, sorted(contestants), machine)).encode()).hexdigest()[:16]
+    key = hashlib.sha256(repr((question, sorted(candidates), machine)).encode()).hexdigest()[:16]
     path = cache_directory() / f"fastest-{key}.json"
     try:
         times = read_json(path)["seconds"]
     except ValueError:  # never measured here
-        times = measure(contestants, seconds)
+        times = measure(candidates, seconds)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_json(path, dict(question=question, isa=isa(), threads=torch.get_num_threads(), seconds=times))
         except OSError:
-            pass  # no place to remember it: the next run measures again
+            pass  # the cache cannot be written: the next run measures again
     return min(times, key=times.get)
 
 
-def measure(contestants: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:
-    """{name: the least seconds of one call}. One that is hopeless is not called again."""
-    for contestant in contestants.values():
-        contestant()  # the first call sets things up
-    best = dict.fromkeys(contestants, float("inf"))
-    spent = dict.fromkeys(contestants, 0.0)
-    going_on, turn = list(contestants), 0
-    while going_on:
-        for name in going_on:
+def measure(candidates: dict[str, Callable[[], object]], seconds: float) -> dict[str, float]:
+    """{name: the least seconds of one call}. One that is 10 times slower than another is not called again."""
+    for candidate in candidates.values():
+        candidate()  # the first call sets things up
+    best = dict.fromkeys(candidates, float("inf"))
+    spent = dict.fromkeys(candidates, 0.0)
+    remaining, turn = list(candidates), 0
+    while remaining:
+        for name in remaining:
             start = perf_counter()
-            contestants[name]()
+            candidates[name]()
             elapsed = perf_counter() - start
             best[name], spent[name] = min(best[name], elapsed), spent[name] + elapsed
         turn += 1
-        hopeful = [name for name in going_on if best[name] < 10 * min(best.values())]
-        going_on = [name for name in hopeful if spent[name] < seconds or turn < 3]  # one turn may have been disturbed
+        hopeful = [name for name in remaining if best[name] < 10 * min(best.values())]
+        remaining = [name for name in hopeful if spent[name] < seconds or turn < 3]  # one may be disturbed
     return best
 
 
 @functools.cache
 def fast_dtype() -> torch.dtype:
-    """bfloat16 where this processor multiplies it faster than float32: to have instructions for it is not enough."""
+    """bfloat16 where this processor multiplies it faster than float32: having instructions for it is not enough."""
     generator = torch.Generator().manual_seed(0)
     matrices = [torch.randn(512, 256, generator=generator), torch.randn(256, 512, generator=generator)]
     halves = [x.bfloat16() for x in matrices]

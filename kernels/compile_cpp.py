@@ -1,7 +1,7 @@
 """
-C++ where PyTorch is slow: a file of cpp/ becomes a library on first use (a second or two, then kept in a cache).
+Compiles kernels/*.cpp for this processor on first use (a second or two), and keeps the libraries in a cache.
 
-Whoever calls it has another way: on a machine without a C++ compiler everything works, only slower.
+Every caller has a fallback: on a machine without a C++ compiler everything works, only slower.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ SOURCES = Path(__file__).parent
 
 @functools.cache
 def library(name: str, **constants: int) -> ctypes.CDLL | None:
-    """cpp/<name>.cpp, compiled for this machine with these constants; None where that is not possible."""
+    """kernels/<name>.cpp, compiled for this machine with these constants; None if that is not possible."""
     mac = platform.system() == "Darwin"
     compiler = shutil.which(os.environ.get("CXX", "clang++" if mac else "g++"))
     if platform.system() not in ("Linux", "Darwin") or compiler is None:
@@ -33,7 +33,7 @@ def library(name: str, **constants: int) -> ctypes.CDLL | None:
     flags = [*cpu_features.compiler_flags(), *(f"-D{key}={value}" for key, value in constants.items())]
     try:
         return ctypes.CDLL(str(build(compiler, SOURCES / f"{name}.cpp", flags, files.cache_directory())))
-    except (OSError, subprocess.CalledProcessError):  # no place to keep it, or a compiler that cannot
+    except (OSError, subprocess.CalledProcessError):  # the cache cannot be written, or the compiler fails
         return None
 
 

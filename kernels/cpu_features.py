@@ -1,12 +1,10 @@
 """
-What this machine can do, and what is fastest on it. Everything that depends on the processor asks here.
+Which instructions this processor has (AVX2, AVX-512, AMX, NEON), and the compiler flags for them.
 
 $ NANOSTORIES_ISA=avx2 python train.py   # as on a PC without AVX-512; or avx512, avx512_bf16, amx, native
 
-That variable makes a processor pass for a lesser one: for our kernels, for PyTorch and for the libraries that multiply
-for it. So every path can be tested and measured on one machine, and a user's report reproduced on another.
-
->>> fastest("attention of 16 x 512", {"kernel": ours, "pytorch": theirs})   # measured once, then remembered
+That variable makes a processor act like a lesser one: for our kernels, for PyTorch, and for oneDNN and MKL. So every
+path can be tested and measured on one machine, and a user's report reproduced on another.
 """
 
 import os

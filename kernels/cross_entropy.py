@@ -2,7 +2,7 @@
 The loss at the head, forward and backward, without ever holding all logits.
 
 The logits are the largest thing in a step: 16 x 512 tokens of 10,000 ids are 330 MB in float32, with a gradient of the
-same size. Here they are made for CHUNK tokens at a time, become their own gradient in place, and are forgotten.
+same size. Here they are computed for CHUNK tokens at a time, turned into their own gradient in place, and dropped.
 """
 
 import ctypes
@@ -18,8 +18,8 @@ CHUNK = 1024  # tokens
 def head_loss(x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Mean cross-entropy, in nats, of targets (N,) int64 under the logits x (N, C) @ weight (V, C).T.
 
-    Negative targets do not count; where none is left, the loss is 0. Under autocast the matrix products are of its
-    type; the sums are float32.
+    Negative targets are ignored; if none is left, the loss is 0. Under autocast the matrix products are of its dtype,
+    the sums float32.
     """
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
@@ -64,25 +64,25 @@ def kernel_cross_entropy_(logits: torch.Tensor, targets: torch.Tensor) -> torch.
 
 
 def pytorch_cross_entropy_(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    counted, rows = targets >= 0, torch.arange(len(targets), device=targets.device)
+    target_mask, rows = targets >= 0, torch.arange(len(targets), device=targets.device)
     log_probabilities = torch.log_softmax(logits.float(), -1)
-    losses = torch.where(counted, -log_probabilities[rows, targets.clamp(min=0)], 0.0)
+    losses = torch.where(target_mask, -log_probabilities[rows, targets.clamp(min=0)], 0.0)
     gradient = log_probabilities.exp_()
     gradient[rows, targets.clamp(min=0)] -= 1
-    logits.copy_(gradient * counted[:, None])
+    logits.copy_(gradient * target_mask[:, None])
     return losses
 
 
 @functools.cache
 def implementation(V: int, dtype: torch.dtype) -> str:
-    """Of "kernel" and "pytorch", what is faster on this CPU."""
+    """The faster of "kernel" and "pytorch" on this CPU."""
     if dtype not in (torch.float32, torch.bfloat16) or compile_cpp.library("cross_entropy") is None:
         return "pytorch"
     logits = torch.randn(128, V, generator=torch.Generator().manual_seed(0)).to(dtype)
     targets = torch.zeros(len(logits), dtype=torch.long)
     question = f"cross-entropy, {V} ids, {dtype}, {compile_cpp.library('cross_entropy')._name}"
-    contestants = dict(kernel=kernel_cross_entropy_, pytorch=pytorch_cross_entropy_)
-    return autotune.fastest(question, {name: lambda f=f: f(logits, targets) for name, f in contestants.items()})
+    candidates = dict(kernel=kernel_cross_entropy_, pytorch=pytorch_cross_entropy_)
+    return autotune.fastest(question, {name: lambda f=f: f(logits, targets) for name, f in candidates.items()})
 
 
 @chunked_loss.register_fake

@@ -34,6 +34,25 @@ def real_stories() -> list[str]:
     return [story.strip() for story in (SAMPLE / "valid.txt").read_text().split("<|endoftext|>") if story.strip()]
 
 
+@pytest.fixture(scope="module", params=[257, 300, 1000, 10_000, 50257])
+def any_tokenizer(request):
+    """GPT-2's vocabulary, whole and cut."""
+    from tokenizer_texts import TEXT, count_tokens
+
+    from corpus.tokenizer import cut
+
+    return cut(count_tokens(TEXT), request.param)
+
+
+@pytest.fixture
+def server():
+    """A local server of one file, with whatever faults the test plans."""
+    from file_server import serve  # which imports numpy: not before OMP_NUM_THREADS is set
+
+    with serve() as server:
+        yield server
+
+
 # ---- Runs that take a second ----
 
 STATEFUL = dict(dropout=0.1, optimizer="muon", embedding_lr_factor=2.0)  # what an exact resume could forget

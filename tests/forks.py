@@ -15,7 +15,8 @@ import torch
 from conftest import ROOT
 
 import train
-from training import run_directory
+from generation import backends
+from training import data_order, run_directory
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["train"])
@@ -55,7 +56,8 @@ def run(args: list[str], output: Path, accident: str, step: int, environment: di
     os.environ |= {key: str(value) for key, value in environment.items()}
     if "OMP_NUM_THREADS" in environment:
         torch.set_num_threads(environment["OMP_NUM_THREADS"])
-    train.stream_story = train.plot_loss = lambda *args: None  # they take most of the time
+    train.plot_loss = lambda *args: None  # it and the story take most of the time
+    backends.stream_story = lambda *args: None
     train.peak_flops = lambda *args: 1e12
     if accident:
         arrange(accident, step)
@@ -113,7 +115,7 @@ def die_behind_renaming(name):
 
 
 KILLED = {
-    "in the step": (train, "batch_starts", die),
+    "in the step": (data_order, "batch_starts", die),
     "in the evaluation": (train, "evaluate", die),
     "within a row of the log": (run_directory.Log, "append", lose_half_a_row),
     "behind a row of the log": (run_directory.Log, "append", die_behind),
@@ -124,8 +126,8 @@ KILLED = {
     "before the plot": (train, "plot_loss", die),
 }
 ACCIDENTS = KILLED | {
-    "told to stop": (train, "batch_starts", be_told_to_stop),
-    "out of memory": (train, "batch_starts", run_out_of_memory),
+    "told to stop": (data_order, "batch_starts", be_told_to_stop),
+    "out of memory": (data_order, "batch_starts", run_out_of_memory),
 }
 
 

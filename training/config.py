@@ -1,5 +1,5 @@
 """
-What a run is asked to be: its settings, from a config file of plain assignments and from the command line.
+The settings of a run: from a config file of plain assignments and from the command line.
 
 >>> config, resume = parse_command_line(["configs/ts_8m.py", "--batch_size=32", "--resume"])
 """
@@ -38,7 +38,7 @@ class TrainConfig:
     data: str = "tinystories"  # a directory under data_dir, made by prepare.py
     data_dir: str = "data"
     align_stories: bool = False  # let every window begin with a story; else the text is cut every block_size tokens
-    loss_on: str = "all"  # or story: what stands in a header is read, but not learned
+    loss_on: str = "all"  # or story: a header is read, but its tokens are not targets
     # model
     model: str = "gptneo"  # or compressor: two tokens in one step of the trunk
     block_size: int = 512  # context, in tokens
@@ -53,18 +53,20 @@ class TrainConfig:
     grad_accum_steps: int = 16
     max_steps: int = 10_000
     max_minutes: float = 0.0  # of training, compiling and validation aside; if above 0, the schedule follows the clock
-    min_steps: int = 0  # take at least this many, even after max_minutes: what a good model needs on a slow machine
+    min_steps: int = 0  # take at least this many, even after max_minutes, so that a slow machine gets a good model too
     # optimizer
     recipe: str = "paper"  # as published; or fast: other defaults for the rest of these, and align_stories
-    optimizer: str = "adamw"  # adamw, or muon: Muon for the matrices of the blocks, AdamW for all else
+    optimizer: str = "adamw"  # adamw, or muon: Muon for the matrices of the blocks, AdamW for everything else
     learning_rate: float = 5e-4
     embedding_lr_factor: float = 1.0  # the embeddings learn at this multiple of it
     warmup_steps: int = 0
-    warmdown: float = 0.0  # the last share of the run in which the learning rate falls to zero, linearly; 0: never
+    warmdown: float = (
+        0.0  # the last fraction of the run, in which the learning rate decays to zero, linearly; 0: constant
+    )
     weight_decay: float = 0.1  # on matrices and embeddings, not on biases and LayerNorms
     beta1: float = 0.9  # of AdamW; the momentum of Muon
     beta2: float = 0.95
-    grad_clip: float = 1.0  # largest norm of the gradient; 0: any
+    grad_clip: float = 1.0  # largest norm of the gradient; 0: no clipping
     # objective
     contrast: str = "none"  # none, reciprocal or margin: stories against their shuffled sentences, see contrastive.py
     contrast_alpha: float = 5.0  # weight of that part of the loss
@@ -72,7 +74,7 @@ class TrainConfig:
     contrast_share: float = 0.5  # of the batch that is also shuffled
     # what is written when
     log_interval: int = 10  # steps
-    eval_interval: int = 250  # steps; the checkpoint is written then, too
+    eval_interval: int = 250  # steps; the checkpoint is saved then, too
     eval_tokens: int = 500_000  # the first ones of the validation split: the same for every run
     # machine
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
@@ -93,7 +95,7 @@ class TrainConfig:
                 raise ConfigError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
         if self.eval_tokens <= self.block_size:
             raise ConfigError(f"eval_tokens ({self.eval_tokens}) must be more than block_size ({self.block_size})")
-        GPTNeoConfig(**self.model_shape())  # a shape that cannot be is named before any data is made
+        GPTNeoConfig(**self.model_shape())  # an impossible shape is an error before any data is prepared
         words = dict(model=("gptneo", "compressor"), recipe=tuple(RECIPES), optimizer=("adamw", "muon"))
         words |= dict(contrast=("none", "reciprocal", "margin"), loss_on=("all", "story"))
         words["dtype"] = ("auto", "bfloat16", "float16", "float32")
@@ -111,6 +113,10 @@ class TrainConfig:
     def sequences_per_step(self) -> int:
         return self.batch_size * self.grad_accum_steps
 
+    @property
+    def tokens_per_step(self) -> int:
+        return self.sequences_per_step * self.block_size
+
     def model_shape(self) -> dict:
         """The fields of GPTNeoConfig that a run may set; the data brings the vocabulary."""
         names = [{field.name for field in dataclasses.fields(config)} for config in (GPTNeoConfig, self)]
@@ -118,7 +124,7 @@ class TrainConfig:
 
 
 class ConfigError(ValueError):
-    """A setting that cannot be; the message says which, where and what to do."""
+    """An invalid setting; the message says which, where and what to do."""
 
 
 def read_config_file(path: Path) -> dict:
@@ -168,6 +174,7 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
     for arg in args:
         if arg.startswith("-") and arg != "--resume":
             key, equals, text = arg.removeprefix("--").partition("=")
+            key = key.replace("-", "_")
             if not equals:
                 raise ConfigError(f"{arg}: settings are written --key=value (and --resume stands alone)")
             try:

@@ -1,5 +1,5 @@
 """
-The processes ("ranks") of a run: one by itself, or as many as torchrun started, each with its share of every step.
+The processes of a run: one by itself, or as many as torchrun started, each with its part of every step.
 
 $ torchrun --standalone --nproc_per_node=2 train.py configs/ts_8m.py
 """
@@ -16,45 +16,46 @@ from torch.nn.parallel import DistributedDataParallel
 
 from training.config import ConfigError, TrainConfig
 
-PATIENCE = datetime.timedelta(minutes=10)  # with a rank that hangs; one that dies is noticed at once
+TIMEOUT = datetime.timedelta(minutes=10)  # for a rank that hangs; one that dies is noticed at once
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those of the run. One by itself gets back what it gives, and waits for nobody."""
+    """This process among those of the run. In a single process every collective returns its own argument."""
 
     rank: int = 0
-    size: int = 1
+    world_size: int = 1
     local_rank: int = 0  # among those on the same machine
 
     @classmethod
-    def of_torchrun(cls) -> "Ranks":
+    def from_environment(cls) -> "Ranks":
+        """As torchrun sets it; a single process without torchrun."""
         if not dist.is_torchelastic_launched():
             return cls()
         return cls(*(int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")))
 
     @property
-    def first(self) -> bool:
-        """Whether this is the one that reads and writes the run's directory, and speaks."""
+    def is_first(self) -> bool:
+        """Whether this is the rank that reads and writes the run's directory, and prints."""
         return self.rank == 0
 
-    def share(self, config: TrainConfig) -> tuple[int, int]:
-        """(micro-batches, sequences in each) that fall to every rank in a step.
+    def divide_step(self, config: TrainConfig) -> tuple[int, int]:
+        """(micro-batches, sequences in each) of every rank in a step.
 
-        Whole micro-batches where they can be dealt out, else equal parts of them: all have as many sequences, so that
-        the mean over ranks is the mean over the step.
+        Whole micro-batches where they can be dealt out, else equal parts of them: all ranks have as many sequences, so
+        that the mean over ranks is the mean over the step.
         """
-        dealt = math.gcd(config.grad_accum_steps, self.size)
-        if config.batch_size * dealt % self.size:
+        whole = math.gcd(config.grad_accum_steps, self.world_size)
+        if config.batch_size * whole % self.world_size:
             raise ConfigError(
                 f"grad_accum_steps={config.grad_accum_steps} micro-batches of batch_size={config.batch_size} cannot be "
-                f"divided among {self.size} processes; make one of them a multiple of {self.size}"
+                f"divided among {self.world_size} processes; make one of them a multiple of {self.world_size}"
             )
-        return config.grad_accum_steps // dealt, config.batch_size * dealt // self.size
+        return config.grad_accum_steps // whole, config.batch_size * whole // self.world_size
 
     def device_name(self, name: str) -> str:
-        """Of this rank, for what the config calls its device."""
-        if self.size == 1:
+        """The device of this rank, for what the config calls its device."""
+        if self.world_size == 1:
             return name
         if name == "auto":
             name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -65,68 +66,68 @@ class Ranks:
         return name if name == "cpu" else f"cuda:{self.local_rank}"
 
     @contextlib.contextmanager
-    def together(self, device: torch.device):
-        """The ranks find each other on entry. A rank that dies meanwhile breaks whatever the others wait for."""
-        if self.size == 1:
+    def process_group(self, device: torch.device):
+        """Connects the ranks. A rank that dies meanwhile breaks whatever the others wait for."""
+        if self.world_size == 1:
             yield
             return
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        # What the host decides goes through gloo even on GPUs: the device need not be waited for.
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
+        # What the host decides goes through gloo even on GPUs: it need not wait for the device.
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
         yield
-        self.wait()  # torchrun ends all ranks as soon as one ends badly: none leaves before the first has saved
+        self.barrier()  # torchrun ends all ranks as soon as one ends badly: none leaves before the first has saved
         dist.destroy_process_group()
 
     @contextlib.contextmanager
-    def first_goes_ahead(self):
-        """What is inside is done by the first rank, then by the others."""
-        if not self.first:
-            self.wait()
+    def first_goes_first(self):
+        """The first rank does what is inside, then the others do."""
+        if not self.is_first:
+            self.barrier()
         yield
-        if self.first:
-            self.wait()
+        if self.is_first:
+            self.barrier()
 
-    def wait(self):
-        """Until all ranks are here."""
-        self.total(torch.zeros(1))
+    def barrier(self):
+        """Waits until all ranks are here."""
+        self.all_reduce_sum(torch.zeros(1))
 
-    def from_first(self, value):
-        """What the first rank has here, plain types and tensors on the CPU; the others' own is not looked at."""
-        if self.size == 1:
+    def broadcast(self, value):
+        """The first rank's value, of plain types and tensors on the CPU, on every rank."""
+        if self.world_size == 1:
             return value
         values = [value]
         dist.broadcast_object_list(values)
         return values[0]
 
-    def total(self, tensor: torch.Tensor) -> torch.Tensor:
-        if self.size > 1:
+    def all_reduce_sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self.world_size > 1:
             dist.all_reduce(tensor)
         return tensor
 
-    def least(self, tensor: torch.Tensor) -> torch.Tensor:
-        if self.size > 1:
+    def all_reduce_min(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self.world_size > 1:
             dist.all_reduce(tensor, dist.ReduceOp.MIN)
         return tensor
 
     def agree(self, seconds: float, stop: bool) -> tuple[float, bool]:
-        """All go by the first one's clock, and stop together when any of them is told to."""
-        if self.size == 1:
+        """All use the first rank's clock, and stop together when any of them is told to."""
+        if self.world_size == 1:
             return seconds, stop
-        said = torch.tensor([seconds if self.first else 0.0, stop], dtype=torch.float64)
-        dist.all_reduce(said, dist.ReduceOp.MAX)
-        return said[0].item(), said[1].item() > 0
+        both = torch.tensor([seconds if self.is_first else 0.0, stop], dtype=torch.float64)
+        dist.all_reduce(both, dist.ReduceOp.MAX)
+        return both[0].item(), both[1].item() > 0
 
     def data_parallel(self, forward: torch.nn.Module) -> torch.nn.Module:
         """A module whose backward pass leaves every rank with the mean of all ranks' gradients."""
-        return forward if self.size == 1 else DistributedDataParallel(forward)
+        return forward if self.world_size == 1 else DistributedDataParallel(forward)
 
-    def summing(self, forward: torch.nn.Module, now: bool):
-        """A context for a forward and backward pass: gradients are summed over the ranks now, or only gathered."""
-        return contextlib.nullcontext() if self.size == 1 or now else forward.no_sync()
+    def gradient_sync(self, forward: torch.nn.Module, now: bool):
+        """A context for a forward and backward pass: gradients are summed over the ranks now, or only accumulated."""
+        return contextlib.nullcontext() if self.world_size == 1 or now else forward.no_sync()
 
 
-ALONE = Ranks()
+SINGLE_PROCESS = Ranks()
 
 
 def is_lost_rank(error: RuntimeError) -> bool:

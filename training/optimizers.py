@@ -1,5 +1,5 @@
 """
-training.optimizers
+The optimizers and their learning rate: AdamW as published, or Muon for the matrices inside the blocks.
 """
 
 import torch
@@ -10,7 +10,7 @@ from training.muon import Muon
 
 
 def learning_rate(step: int, progress: float, config: TrainConfig) -> float:
-    """Linear warm-up over steps, then constant, then a linear way down to zero over the last share of the run.
+    """Linear warm-up over steps, then constant, then linear decay to zero over the last part of the run.
 
     progress: how much of the run is over, 0 to 1.
     """

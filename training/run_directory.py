@@ -1,13 +1,16 @@
 """
-The directory of a run: its log, its curve, its checkpoints. What is written takes its name when it is whole.
+The directory of a run: its log, its loss curve, its checkpoints; locking it, resuming it. All is written atomically.
 """
 
 import contextlib
 import csv
 import dataclasses
+import io
 import itertools
+import json
 from pathlib import Path
 
+import torch
 from matplotlib.figure import Figure
 
 from checkpoints.checkpoint import load_checkpoint
@@ -26,13 +29,18 @@ class TrainingError(ValueError):
 
 @contextlib.contextmanager
 def write_run_file(path: Path, previous: Path | None = None):
-    """files.write_atomically, of which a TrainingError says what went wrong."""
+    """common.files.write_atomically, with a TrainingError that says what to do."""
     try:
         with write_atomically(path, previous) as temporary:
             yield temporary
     except OSError as error:
-        reason = f"{path}: cannot be written ({error.strerror}); what stood there before still does"
-        raise TrainingError(f"{reason}. Make room, then --resume") from error
+        reason = f"{path}: cannot be written ({error.strerror}); the old file is unchanged"
+        raise TrainingError(f"{reason}. Free some space, then --resume") from error
+
+
+def write_config(path: Path, config: TrainConfig) -> None:
+    with write_run_file(path) as temporary:
+        temporary.write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
 
 
 # ---- The log ----
@@ -44,7 +52,7 @@ class Log:
     """log.csv: one row per log interval, appended, readable while the run goes on."""
 
     def __init__(self, path: Path, last_step: int):
-        """Goes on behind `last_step`: rows beyond it were written by a run that stopped before its checkpoint."""
+        """Continues after `last_step`: rows beyond it were written by a run that stopped before its next checkpoint."""
         self.path = path
         self.rows = []
         if last_step and path.exists():
@@ -65,17 +73,17 @@ class Log:
                 csv.DictWriter(file, LOG_COLUMNS).writerow(row)
         except OSError as error:
             reason = f"{self.path}: cannot be written ({error.strerror})"
-            raise TrainingError(f"{reason}; the checkpoints are whole. Make room, then --resume") from error
+            raise TrainingError(f"{reason}; the checkpoints are intact. Free some space, then --resume") from error
 
 
 def read_log(path: Path) -> list[dict]:
-    """The rows that are whole: the last one may have been cut short with its run."""
+    """The complete rows: the last one may have been cut short with its run."""
     with path.open(newline="") as file:
         return list(csv.DictReader(line for line in file if line.endswith("\n")))
 
 
 def training_seconds(rows: list[dict]) -> list[float]:
-    """Until each row; compiling, validation and saving aside."""
+    """Seconds of training until each row, without compiling, validation and saving."""
     seconds, tokens = [0.0], 0
     for row in rows:
         # no speed stands in a row that ends with the step that compiles
@@ -119,7 +127,16 @@ def plot_runs(runs: list[Path]) -> Path:
 
 PREVIOUS, REFUSED = "ckpt-previous.pt", "ckpt-refused.pt"
 
-# What may change when a run goes on; everything else would make it another run.
+
+def save_checkpoint(path: Path, state: dict, previous: Path | None = None) -> None:
+    """previous: the name that the checkpoint before this one keeps."""
+    buffer = io.BytesIO()  # torch.save to a full disk fails without saying so clearly; writing bytes does
+    torch.save(state, buffer)
+    with write_run_file(path, previous) as temporary:
+        temporary.write_bytes(buffer.getbuffer())
+
+
+# What may change when a run is resumed; everything else would make it another run.
 RESUME_MAY_CHANGE = {
     "recipe", "out_dir", "data_dir", "max_steps", "min_steps", "max_minutes", "log_interval", "eval_interval", "device",
     "compile",
@@ -127,10 +144,10 @@ RESUME_MAY_CHANGE = {
 
 
 def load_resumable(run: Path, config: TrainConfig) -> tuple[dict, Path]:
-    """The run's last checkpoint that can be read, if the config asks for the same run, and where it was.
+    """The run's last readable checkpoint, and its path. ConfigError if the config asks for another run.
 
-    The one before the last stands in where the last is damaged, of a newer format or gone: its steps are then done
-    again, to the same end. Rows of the log beyond it are dropped; best.pt may be of a later step, and will be again.
+    If the last checkpoint is damaged, of a newer format or missing, the one before it is used: its steps are repeated,
+    with the same result. Rows of the log beyond it are dropped; best.pt may be of a later step, and will be again.
     """
     paths = [path for path in (run / "ckpt.pt", run / PREVIOUS) if path.exists()]
     if not paths:
@@ -150,25 +167,25 @@ def load_resumable(run: Path, config: TrainConfig) -> tuple[dict, Path]:
         may_change |= {"batch_size", "grad_accum_steps"}  # divided otherwise, it is the same step
     for key, value in dataclasses.asdict(config).items():
         if value != before[key] and key not in may_change:
-            raise ConfigError(f"{path}: trained with {key}={before[key]!r}, so it cannot go on with {key}={value!r}")
+            raise ConfigError(f"{path}: trained with {key}={before[key]!r}; it cannot be resumed with {key}={value!r}")
     for refusal in refusals:
-        print(f"{refusal}; going on from {path}, step {checkpoint['step']}", flush=True)
+        print(f"{refusal}; resuming from {path}, step {checkpoint['step']}", flush=True)
     return checkpoint, path
 
 
 @contextlib.contextmanager
 def lock(
-    run: Path, name: str = ".lock", busy: str = "another train.py is at work there; choose another --name, or wait"
+    run: Path, name: str = ".lock", busy: str = "another train.py is running there; choose another --name, or wait"
 ):
-    """Makes the directory of the run and keeps other processes out of it; a ConfigError if one is in there already.
+    """Creates the directory and locks it against other processes; a ConfigError if one holds the lock already.
 
-    Gives the file that is locked, None where there are no locks. A process that inherits it holds the lock as well.
+    Gives the locked file, None where there are no locks. A process that inherits the file holds the lock as well.
     """
     run.mkdir(parents=True, exist_ok=True)
     if fcntl is None:
         yield None
         return
-    with (run / name).open("a") as file:  # the system lets go of it however the process ends
+    with (run / name).open("a") as file:  # released by the system however the process ends
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -178,23 +195,23 @@ def lock(
         yield file
 
 
-def make_room(run: Path):
-    """Moves a run of the same name out of the way, so that nothing is lost by starting it again."""
+def keep_old_run(run: Path):
+    """Renames an older run of the same name, so that starting again loses nothing."""
     if any((run / name).exists() for name in ("ckpt.pt", PREVIOUS, "best.pt")):
         number = next(i for i in itertools.count(1) if not run.with_name(f"{run.name}-{i}").exists())
         with lock(run):
             run.rename(run.with_name(f"{run.name}-{number}"))
-        print(f"{run} existed: kept as {run.with_name(f'{run.name}-{number}')} (--resume would have gone on with it)")
+        print(f"{run} existed: kept as {run.with_name(f'{run.name}-{number}')} (--resume would have continued it)")
 
 
 @contextlib.contextmanager
 def claim(run: Path, resumed_from: Path | None):
-    """The directory of the run, for this process alone: empty of an older run, or ready to go on in."""
+    """Locks the directory of the run for this process, without an older run in it, or ready to be resumed."""
     if fcntl is None:
-        print("this system has no file locks: take care not to start two runs of one name", flush=True)
+        print("this system has no file locks: do not start two runs with one name", flush=True)
     if not resumed_from:
-        make_room(run)
+        keep_old_run(run)
     with lock(run):
         if resumed_from and resumed_from.name == PREVIOUS and (run / "ckpt.pt").exists():
-            (run / "ckpt.pt").replace(run / REFUSED)  # else it would become the previous one when the next is written
+            (run / "ckpt.pt").replace(run / REFUSED)  # or the next save would make it the previous one
         yield

@@ -2,11 +2,12 @@
 The compressor: two tokens become one vector, so that the trunk of the model runs at half the length.
 
 The first block is the encoder: it reads a pair of tokens and a summary token, whose output stands for the pair. The
-blocks between are GPT-Neo's, causal over pairs. The last one is the decoder: from the trunk's vector it tells the
-first token of the next pair, from that vector and this token the second. So every token is predicted from all before
-it, as in model.py, and loss and bpb can be compared. It has the parameters of a GPTNeo of its shape, and two vectors.
+blocks between are GPT-Neo's, causal over pairs. The last one is the decoder: from the trunk's vector it predicts
+the first token of the next pair, and from that vector and this token the second. So every token is predicted from all
+before it, as in model.py, and loss and bpb can be compared. Its parameters are those of a GPTNeo of its shape, plus two
+vectors.
 
->>> model = Compressor(GPTNeoConfig(**PRESETS["8M"]))
+>>> model = Compressor(GPTNeoConfig(n_embd=256, n_layer=8, n_head=16))
 >>> logits, loss = model(tokens, targets)
 
 $ python train.py configs/compressor_256.py
@@ -35,17 +36,17 @@ class Compressor(GPTNeo):
         (B, T), C = tokens.shape, self.config.n_embd
         encoder, *trunk, decoder = self.blocks
         x = self.dropout(self.wte(tokens) + self.wpe(positions))
-        x = nn.functional.pad(x, (0, 0, 0, 2 + T % 2))  # to whole pairs, and one that is to be guessed
+        x = nn.functional.pad(x, (0, 0, 0, 2 + T % 2))  # to whole pairs, and one more to predict
         x = x.view(B, -1, 2, C)  # (B, P + 1, 2, C)
         slots = torch.cat([x[:, :-1], self.summary.expand(B, x.size(1) - 1, 1, C)], dim=2)  # (B, P, 3, C)
         pairs = encoder(slots.flatten(0, 1), 0, attend_to_all)[:, -1].view(B, -1, C)
         y = torch.cat([self.start.expand(B, 1, C), pairs], dim=1)  # (B, P + 1, C): the i-th has seen i pairs
         for layer, block in enumerate(trunk, start=1):
             y = block(y, layer, attend)
-        # Slot 0 tells a pair's first token. It does not see slot 1, where that token stands and tells the second.
+        # Slot 0 predicts a pair's first token. It does not see slot 1, which holds that token and predicts the second.
         slots = torch.stack([y, x[:, :, 0]], dim=2)  # (B, P + 1, 2, C)
         y = decoder(slots.flatten(0, 1), len(trunk) + 1, attend_to_past).view(B, -1, C)
-        return self.ln_f(y[:, 1 : T + 1])  # what tells the very first token has nothing to go by
+        return self.ln_f(y[:, 1 : T + 1])  # the very first token has nothing to be predicted from
 
     def flops_per_token(self, T: int) -> int:
         """As model.py counts: a pair has three slots in the encoder, one in the trunk and two in the decoder."""

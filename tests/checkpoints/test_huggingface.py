@@ -13,7 +13,7 @@ import safetensors
 import safetensors.torch
 import torch
 from conftest import ROOT
-from test_tokenizer import TEXT, any_tokenizer, counts, random_text  # noqa: F401
+from tokenizer_texts import TEXT, count_tokens, random_text
 
 from checkpoints.checkpoint import CHECKPOINT_FORMAT
 from checkpoints.huggingface import config_from_hf, load_hf, load_hf_tokenizer, save_hf, save_hf_tokenizer
@@ -40,7 +40,7 @@ SHAPES = {
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return cut(counts(TEXT), VOCAB_SIZE)
+    return cut(count_tokens(TEXT), VOCAB_SIZE)
 
 
 @pytest.fixture(scope="module")
@@ -279,9 +279,9 @@ def refusal(directory: Path) -> str:
         (dict(model_type="llama"), "config.json: model_type is llama"),
         (dict(model_type=None), "config.json: model_type is None"),
         (dict(architectures=["GPTNeoForSequenceClassification"]), "config.json: architectures is"),
-        (dict(activation_function="relu"), "config.json: activation_function is 'relu'; this model has 'gelu_new'"),
+        (dict(activation_function="relu"), "config.json: activation_function is 'relu'; model.py only has 'gelu_new'"),
         (dict(layer_norm_epsilon=1e-6), "config.json: layer_norm_epsilon is 1e-06"),
-        (dict(intermediate_size=96), "config.json: intermediate_size is 96; this model has 64"),
+        (dict(intermediate_size=96), "config.json: intermediate_size is 96; model.py only has 64"),
         (dict(tie_word_embeddings=False), "config.json: tie_word_embeddings is False"),
         (dict(attention_types=[[["local"], 1]]), "config.json: attention_types is [[['local'], 1]]"),
         (dict(attention_types=[[["global", "local"], 1]]), "config.json: attention_types is"),

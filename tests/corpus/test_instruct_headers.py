@@ -4,16 +4,15 @@ import json
 import math
 import random
 import re
-import threading
 from collections import Counter
 
 import numpy as np
 import pytest
 from conftest import SAMPLE
-from test_downloads import Server
-from test_prepare import message, run, stories_in, write
+from file_server import serve
+from story_files import prepare_error, run_prepare, stories_in, write_stories
 
-from corpus import builtin_stories, instruct_headers
+from corpus import builtin_stories, instruct_headers, sources
 from corpus.instruct_headers import Headed, story_tokens
 from corpus.token_files import load_meta
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut, gpt2
@@ -78,19 +77,20 @@ def test_published_headers():
 
 def test_every_choice_of_fields_is_equally_likely_in_any_order():
     rng, fields = random.Random(0), dict.fromkeys(instruct_headers.FIELDS, "x")
-    drawn = [tuple(instruct_headers.draw(fields, rng)) for _ in range(6000)]
+    drawn = [tuple(instruct_headers.draw_fields(fields, rng)) for _ in range(6000)]
     choices = Counter(frozenset(names) for names in drawn)
     assert len(choices) == 15 and all(300 < count < 500 for count in choices.values())  # 400 ± 5 standard deviations
     assert len(set(drawn)) == sum(math.comb(4, k) * math.factorial(k) for k in range(1, 5))
     assert all(
-        {"words", "summary"} <= instruct_headers.draw(fields, rng, ("words", "summary")).keys() for _ in range(100)
+        {"words", "summary"} <= instruct_headers.draw_fields(fields, rng, ("words", "summary")).keys()
+        for _ in range(100)
     )
 
 
 def test_headers_of_the_builtin_stories_are_true():
     for story in builtin_stories.stories(300, seed=4):
-        text = instruct_headers.of_builtin(story)
-        assert text == instruct_headers.of_builtin(story)
+        text = instruct_headers.add_builtin_header(story)
+        assert text == instruct_headers.add_builtin_header(story)
         headed = instruct_headers.read(text)
         assert str(headed) == text and headed.story == story.text
         known = dict(
@@ -102,23 +102,23 @@ def test_headers_of_the_builtin_stories_are_true():
 def test_what_can_be_read_off_any_story(real_stories):
     seen = set()
     for text in real_stories:
-        headed = instruct_headers.read(instruct_headers.derived(text))
+        headed = instruct_headers.read(instruct_headers.add_header(text))
         seen |= headed.fields.keys()
         assert headed.story == text
         asked = headed.instruction
         assert all(pattern(word).search(text) for word in asked.get("words", ()))
         assert asked.get("sentence", "") in " ".join(text.split())
         assert "features" not in asked or asked["features"] == ["Dialogue"] and re.search('["“]', text)
-        assert instruct_headers.derived(str(headed)) == str(headed)  # one that is there stays
+        assert instruct_headers.add_header(str(headed)) == str(headed)  # one that is there stays
     assert seen == {"words", "features", "sentence"}
 
 
 def test_words_and_summary_are_taken_apart_by_a_fair_coin():
     both = dict(words="a", sentence="b", summary="c")
-    left = Counter(tuple(instruct_headers.apart(Headed(both, f"Story {i}.")).fields) for i in range(1000))
+    left = Counter(tuple(Headed(both, f"Story {i}.").without_words_or_summary().fields) for i in range(1000))
     assert left.keys() == {("words", "sentence"), ("sentence", "summary")} and 420 < left["words", "sentence"] < 580
     one = Headed(dict(words="a", features="b"), "A story.")
-    assert instruct_headers.apart(one) == one
+    assert one.without_words_or_summary() == one
 
 
 @pytest.mark.parametrize("vocab_size", [257, 400, 50257])
@@ -148,16 +148,14 @@ def test_instruct_from_a_mirror(tmp_path, monkeypatch):
     ]
     val = ["ooks. He ran.\nSummary: He ran.\n", *(block.format(i).replace("Words", "Summary") for i in range(30, 50))]
     text = "<|endoftext|>\n".join([*val, ""])
-    with Server() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with serve() as server:
         server.content = text.encode()
         monkeypatch.setenv("HF_ENDPOINT", server.url)
         (tmp_path / "download").mkdir()
         name = tmp_path / "download" / "TinyStories-Instruct-train.txt"
         name.write_bytes("<|endoftext|>\n".join([*train, ""]).encode("latin-1"))
         for corpus in ("instruct", "instruct-ood"):
-            run(corpus, "--vocab_size", 400, "--data_dir", tmp_path)
-        server.shutdown()
+            run_prepare(corpus, "--vocab_size", 400, "--data_dir", tmp_path)
     address = "/datasets/roneneldan/TinyStoriesInstruct/resolve/main/TinyStories-Instruct-valid.txt"
     assert {request["path"] for request in server.requests} == {address}
     told = stories_in(tmp_path / "instruct", "train")
@@ -169,8 +167,8 @@ def test_instruct_from_a_mirror(tmp_path, monkeypatch):
     )
     cleaning = load_meta(tmp_path / "instruct")["cleaning"]
     assert cleaning["empty dropped"] == 1 and cleaning["validation stories dropped from train"] == 10
-    assert load_meta(tmp_path / "instruct")["headers"] == instruct_headers.ANY
-    assert load_meta(tmp_path / "instruct-ood")["headers"] == instruct_headers.OOD
+    assert load_meta(tmp_path / "instruct")["headers"] == sources.ANY
+    assert load_meta(tmp_path / "instruct-ood")["headers"] == sources.OOD
 
 
 def test_builtin_under_headers(instruct_data_dir):
@@ -194,12 +192,14 @@ def test_your_own_stories_get_headers(tmp_path):
         f'One day, {name} saw a red ball in bed {i}. "Jump!" it said.' for i in range(50) for name in ("Tom", "Mia")
     ]
     given = "Summary: A given one.\nStory:\n\nIt ran."
-    path = write(tmp_path / "t.txt", [*texts, given])
-    run("--input", path, "--headers", "--name", "x", "--vocab_size", 400, "--data_dir", tmp_path, "--val_share", 0.2)
+    path = write_stories(tmp_path / "t.txt", [*texts, given])
+    run_prepare(
+        "--input", path, "--headers", "--name", "x", "--vocab_size", 400, "--data_dir", tmp_path, "--val_share", 0.2
+    )
     told = stories_in(tmp_path / "x", "train") + stories_in(tmp_path / "x", "val")
     assert given in told and sorted(instruct_headers.read(text).story for text in told) == sorted([*texts, "It ran."])
-    assert load_meta(tmp_path / "x")["headers"] == instruct_headers.ANY
+    assert load_meta(tmp_path / "x")["headers"] == sources.ANY
     with pytest.raises(SystemExit):
-        run("builtin", "--headers")
-    assert "no story left" in message("--input", write(tmp_path / "e.txt", ["", "\n"]), "--headers", "--name", "y",
-                                      "--data_dir", tmp_path)  # fmt: skip
+        run_prepare("builtin", "--headers")
+    empty = write_stories(tmp_path / "e.txt", ["", "\n"])
+    assert "no story left" in prepare_error("--input", empty, "--headers", "--name", "y", "--data_dir", tmp_path)

@@ -1,41 +1,15 @@
+"""Every text comes back to the byte, and a cut vocabulary is an ordinary, shorter BPE."""
+
 import random
 import sys
 
 import numpy as np
 import pytest
 import tiktoken
+from tokenizer_texts import TEXT, count_tokens, random_text
 
 from corpus import tokenizer as tokenizer_module
 from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut, gpt2, gpt2_ranks, merged_from
-
-TEXT = "Once upon a time, there was a dragon named Sue. She said, \"I'm happy!\" The dragon's 23 friends ran.\n\n" * 3
-
-
-def counts(text: str) -> np.ndarray:
-    return np.bincount(gpt2().encode(text), minlength=GPT2_VOCAB_SIZE)
-
-
-@pytest.fixture(scope="module", params=[257, 300, 1000, 10_000, GPT2_VOCAB_SIZE])
-def any_tokenizer(request) -> Tokenizer:
-    return cut(counts(TEXT), request.param)
-
-
-def random_text(rng: random.Random) -> str:
-    """Any Unicode but lone surrogates, which are no text; plain words often enough for merges to apply."""
-    pieces = []
-    for _ in range(rng.randrange(40)):
-        kind = rng.randrange(7)
-        if kind == 0:
-            pieces.append(chr(rng.choice([rng.randrange(0xD800), rng.randrange(0xE000, 0x110000)])))
-        elif kind == 1:
-            pieces.append(rng.choice("👩‍👧 🐉 é e\u0301 龍が 안녕 \x00 \x1f \ufeff \r\n \t \u2028 ’ …".split(" ")))
-        elif kind == 2:
-            pieces.append(rng.choice(["<|endoftext|>", "<|endof", "text|>", "<|", "|>"]))
-        elif kind == 3:
-            pieces.append(rng.choice([" ", "  ", "\n", " \n ", "   "]))
-        else:
-            pieces.append(rng.choice(TEXT.split()))
-    return "".join(pieces)
 
 
 def test_every_text_comes_back_to_the_byte(any_tokenizer):
@@ -64,7 +38,7 @@ def test_without_a_cut_ids_are_gpt2s():
     assert gpt2().encode("Hello world") == [15496, 995]
     assert gpt2().end_of_text == 50256
     assert list(gpt2().ranks.values()) == sorted(gpt2_ranks().values())
-    assert cut(counts(TEXT), GPT2_VOCAB_SIZE).gpt2_ids == list(range(GPT2_VOCAB_SIZE - 1))
+    assert cut(count_tokens(TEXT), GPT2_VOCAB_SIZE).gpt2_ids == list(range(GPT2_VOCAB_SIZE - 1))
 
 
 def test_cut_has_exactly_the_size_asked_for_and_is_closed_under_merges(any_tokenizer):
@@ -79,16 +53,16 @@ def test_cut_has_exactly_the_size_asked_for_and_is_closed_under_merges(any_token
 
 def test_cut_keeps_what_the_corpus_uses_most():
     ids = set(gpt2().encode(TEXT))
-    kept = set(cut(counts(TEXT), 1000).gpt2_ids)
+    kept = set(cut(count_tokens(TEXT), 1000).gpt2_ids)
     assert ids <= kept  # 1000 ids are plenty for this text: it is encoded as GPT-2 does
-    small = cut(counts(TEXT), 270)
+    small = cut(count_tokens(TEXT), 270)
     assert len(small.encode(TEXT)) > len(ids)
     assert 256 <= max(small.gpt2_ids)
 
 
 def test_cut_is_an_ordinary_bpe():
     """Our merge list, applied by the textbook algorithm (earliest merge first, one pair at a time)."""
-    tokenizer = cut(counts(TEXT), 400)
+    tokenizer = cut(count_tokens(TEXT), 400)
     for word in set(TEXT.split()) | {"dragonfly", "happiness", "unfriendly"}:
         parts = [bytes([byte]) for byte in word.encode()]
         while True:
@@ -116,7 +90,7 @@ def test_byte_lengths_add_up(any_tokenizer):
 @pytest.mark.parametrize("vocab_size", [0, 256, GPT2_VOCAB_SIZE + 1])
 def test_a_size_that_cannot_be_is_named(vocab_size):
     with pytest.raises(ValueError, match=f"not {vocab_size}"):
-        cut(counts(TEXT), vocab_size)
+        cut(count_tokens(TEXT), vocab_size)
 
 
 def test_tables_are_tiktokens_own_where_the_package_is_absent(monkeypatch):
@@ -135,7 +109,7 @@ def test_tables_are_tiktokens_own_where_the_package_is_absent(monkeypatch):
 
 def test_real_text_costs_hardly_more_in_ten_thousand_ids(real_stories):
     text = "\n".join(real_stories)
-    tokens, cut_tokens = (len(t.encode(text)) for t in (gpt2(), cut(counts(text), 10_000)))
+    tokens, cut_tokens = (len(t.encode(text)) for t in (gpt2(), cut(count_tokens(text), 10_000)))
     assert tokens <= cut_tokens < 1.001 * tokens
 
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 from conftest import arguments, settings
-from test_prepare import stories_in
+from story_files import stories_in
 from test_sample import endpoint, rows_of, sample_py  # noqa: F401
 
 import train as train_module

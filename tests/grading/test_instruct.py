@@ -12,7 +12,7 @@ from conftest import ROOT
 
 import instruct
 from corpus import builtin_stories
-from corpus.builtin_stories import ends_badly
+from corpus.bad_endings import ends_badly
 from generation.prompts import Prompt, evaluation_prompts
 from grading.instructions import measure_run, pattern, read_instructed
 

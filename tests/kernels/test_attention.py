@@ -1,4 +1,4 @@
-"""cpp/attention.cpp against attention written out in float64, and against PyTorch's own."""
+"""kernels/attention.cpp against attention written out in float64, and against PyTorch's own."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""cpp/ on other processors than this one: the same numbers come out of every width of registers."""
+"""kernels/*.cpp on other processors than this one: the same numbers come out of every width of registers."""
 
 import platform
 import shutil

@@ -181,7 +181,7 @@ def test_a_full_disk_is_one_line(data):
 
 
 @pytest.mark.parametrize(
-    "path, reason", [("nowhere", "cannot be read (No such file"), ("x" * 300, "File name too long")]
+    "path, reason", [("nowhere", "cannot be read as JSON (No such file"), ("x" * 300, "File name too long")]
 )
 def test_a_bad_path_is_one_line(tmp_path, monkeypatch, path, reason):
     monkeypatch.setattr(sys, "argv", ["index.py", str(tmp_path / path)])

@@ -13,8 +13,9 @@ from conftest import ROOT, arguments, assert_same_curve, log_of, weights
 from forks import fork_ranks
 
 from checkpoints.checkpoint import load_checkpoint
-from train import dropout_seed, train
+from train import train
 from training.config import ConfigError, TrainConfig
+from training.data_order import dropout_seed
 from training.distributed import Ranks
 
 
@@ -54,7 +55,7 @@ def test_a_run_goes_on_with_another_number_of_processes(config, reference, tmp_p
 def test_all_stop_at_the_same_step_and_save(config, reference, tmp_path):
     run = tmp_path / "out" / "run"
     said = fork_ranks(2, arguments(config), tmp_path / "said", "told to stop", step=13)
-    assert "Stopped; saved. The same command with --resume goes on from" in said[0]
+    assert "Stopped; saved. The same command with --resume continues from" in said[0]
     assert [text.split()[-1] for text in said] == ["1", "1"]
     assert load_checkpoint(run / "ckpt.pt")["step"] == 13
     fork_ranks(4, arguments(config, "--resume"), tmp_path / "said")
@@ -97,7 +98,7 @@ def test_torchrun_itself(config, reference, tmp_path):
         process.send_signal(signal.SIGINT)
         process.wait(60)
     said = (tmp_path / "said").read_text()
-    assert said.count("Stopped; saved. The same command with --resume goes on from") == 1, said
+    assert said.count("Stopped; saved. The same command with --resume continues from") == 1, said
     assert "train.py, process" not in said
     step = load_checkpoint(run / "ckpt.pt")["step"]
     assert step >= 10
@@ -116,14 +117,14 @@ def test_torchrun_itself(config, reference, tmp_path):
 )
 def test_a_step_is_divided(batch_size, grad_accum_steps, size, share):
     config = TrainConfig(batch_size=batch_size, grad_accum_steps=grad_accum_steps)
-    assert Ranks(size=size).share(config) == share
+    assert Ranks(world_size=size).divide_step(config) == share
     assert math.prod(share) * size == config.sequences_per_step
 
 
 def test_what_cannot_be_divided_is_refused(config, tmp_path):
     message = "grad_accum_steps=2 micro-batches of batch_size=4 cannot be divided among 3 processes; make one of them"
     with pytest.raises(ConfigError, match=message):
-        Ranks(size=3).share(TrainConfig(**config))
+        Ranks(world_size=3).divide_step(TrainConfig(**config))
     said = fork_ranks(3, arguments(config), tmp_path / "said")
     assert message in said[0] and not (tmp_path / "out").exists()
 
@@ -131,7 +132,7 @@ def test_what_cannot_be_divided_is_refused(config, tmp_path):
 @pytest.mark.parametrize("device", ["cuda:1", "mps"])
 def test_a_device_that_cannot_be_shared_is_refused(device):
     with pytest.raises(ConfigError, match=f"several processes run on cuda .a GPU each. or cpu, not on device={device}"):
-        Ranks(size=2).device_name(device)
+        Ranks(world_size=2).device_name(device)
 
 
 def test_dropout_has_a_stream_for_every_micro_batch():

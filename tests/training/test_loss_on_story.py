@@ -14,8 +14,10 @@ from corpus import instruct_headers
 from corpus.instruct_headers import story_tokens
 from corpus.token_files import load_meta, load_tokens
 from corpus.tokenizer import Tokenizer
-from train import TokenStream, evaluate, train
+from train import train
 from training.config import ConfigError, TrainConfig
+from training.data_order import TokenStream
+from training.evaluation import evaluate
 
 
 def config_for(data_dir, directory, **changes) -> dict:
@@ -52,7 +54,7 @@ def test_micro_batches_count_by_their_targets(stream):
     n = (targets >= 0).sum(1)
     assert (n == 0).any()
     for ranks, micro_batches in ((1, 1), (1, 24), (4, 1), (2, 3), (24, 1)):
-        shares = source.shares(starts.reshape(ranks, micro_batches, -1))
+        shares = source.loss_weights(starts.reshape(ranks, micro_batches, -1))
         assert shares.shape == (ranks, micro_batches) and shares.mean() == pytest.approx(1)
         parts = [
             taken[rows][targets[rows] >= 0].sum() / max(1, (targets[rows] >= 0).sum())
@@ -60,9 +62,9 @@ def test_micro_batches_count_by_their_targets(stream):
         ]
         mean = sum(part * share for part, share in zip(parts, shares.flatten())) / shares.size
         assert mean == pytest.approx(expected.item(), rel=1e-5)
-    assert (TokenStream(tokens, 8, torch.device("cpu")).shares(starts.reshape(2, 3, 4)) == 1).all()
+    assert (TokenStream(tokens, 8, torch.device("cpu")).loss_weights(starts.reshape(2, 3, 4)) == 1).all()
     nothing = TokenStream(tokens, 8, torch.device("cpu"), np.zeros(len(tokens), dtype=bool))
-    assert (nothing.shares(starts.reshape(2, 3, 4)) == 0).all()
+    assert (nothing.loss_weights(starts.reshape(2, 3, 4)) == 0).all()
 
 
 @pytest.mark.parametrize("size, changes", [(2, dict(batch_size=2)), (4, dict(optimizer="muon", align_stories=True))])

@@ -17,6 +17,7 @@ from forks import KILLED, fork
 import train as train_module
 from checkpoints.checkpoint import load_checkpoint
 from train import train
+from training import data_order, state
 from training.config import ConfigError, TrainConfig
 from training.run_directory import Log, TrainingError, lock, training_seconds
 
@@ -85,7 +86,7 @@ def test_the_checkpoint_before_the_last_stands_in(config, capsys, damage, messag
     refused = (run / "ckpt.pt").read_bytes()
     assert train(TrainConfig(**config | LONGER), resume=True) == (run, True)
     said = capsys.readouterr().out
-    assert f"{run / 'ckpt.pt'}: {message}" in said and f"going on from {run / 'ckpt-previous.pt'}, step 10" in said
+    assert f"{run / 'ckpt.pt'}: {message}" in said and f"resuming from {run / 'ckpt-previous.pt'}, step 10" in said
     assert_same_run(run, reference)
     assert (run / "ckpt-refused.pt").read_bytes() == refused
     assert load_checkpoint(run / "ckpt-previous.pt")["step"] == 20
@@ -105,7 +106,7 @@ def test_a_step_may_be_divided_otherwise_when_a_run_goes_on(config):
     run, _ = train(TrainConfig(**config), resume=False)
     half = dict(batch_size=2, grad_accum_steps=4, max_steps=21)
     assert train(TrainConfig(**config | half), resume=True) == (run, True)
-    with pytest.raises(ConfigError, match="trained with batch_size=2, so it cannot go on with batch_size=3"):
+    with pytest.raises(ConfigError, match="trained with batch_size=2; it cannot be resumed with batch_size=3"):
         train(TrainConfig(**config | dict(batch_size=3, max_steps=21)), resume=True)
 
 
@@ -123,10 +124,12 @@ def test_the_step_is_named_at_which_a_run_diverged(config, monkeypatch, victim):
                 model.ln_f.weight.register_hook(lambda gradient: gradient * torch.inf)
         return batch_starts(starts, *args)
 
-    models, batch_starts, make_optimizers = [], train_module.batch_starts, train_module.make_optimizers
-    monkeypatch.setattr(train_module, "batch_starts", spoil_step_13)
-    monkeypatch.setattr(train_module, "make_optimizers", lambda *args: models.append(args[0]) or make_optimizers(*args))
-    with pytest.raises(TrainingError, match="at step 13 the loss or its gradient became infinite or NaN; what"):
+    models, batch_starts, make_optimizers = [], data_order.batch_starts, state.make_optimizers
+    monkeypatch.setattr(data_order, "batch_starts", spoil_step_13)
+    monkeypatch.setattr(state, "make_optimizers", lambda *args: models.append(args[0]) or make_optimizers(*args))
+    with pytest.raises(
+        TrainingError, match="at step 13 the loss or its gradient became infinite or NaN; the checkpoints"
+    ):
         train(TrainConfig(**config), resume=False)
     run = Path(config["out_dir"]) / "run"
     for name in ("ckpt.pt", "best.pt"):
@@ -143,8 +146,8 @@ def test_a_run_that_is_stopped_after_it_diverged_does_not_save(config, monkeypat
         return batch_starts(starts, *args)
 
     run, _ = train(TrainConfig(**config | dict(max_steps=10)), resume=False)
-    batch_starts = train_module.batch_starts
-    monkeypatch.setattr(train_module, "batch_starts", spoil_and_stop)
+    batch_starts = data_order.batch_starts
+    monkeypatch.setattr(data_order, "batch_starts", spoil_and_stop)
     spoilt = load_checkpoint(run / "ckpt.pt")
     spoilt["model"]["ln_f.bias"][:] = torch.nan
     torch.save(spoilt, run / "ckpt.pt")
@@ -177,7 +180,7 @@ def test_a_disk_that_is_really_full_loses_nothing(config, small_disk, room):
         while True:
             fat.write(bytes(4096))
     os.truncate(small_disk / "fat", (small_disk / "fat").stat().st_size - room)
-    with pytest.raises(TrainingError, match=r"cannot be written \(No space left on device\).* Make room"):
+    with pytest.raises(TrainingError, match=r"cannot be written \(No space left on device\).* Free some space"):
         train(TrainConfig(**config), resume=True)
     assert (run / "ckpt.pt").read_bytes() == before
     assert not list(run.glob(".*.tmp"))
@@ -191,7 +194,7 @@ def test_two_runs_do_not_share_a_directory(config, tmp_path):
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     with lock(run):
         for resume in (False, True):
-            with pytest.raises(ConfigError, match="out/run: another train.py is at work there; choose another --name"):
+            with pytest.raises(ConfigError, match="out/run: another train.py is running there; choose another --name"):
                 train(TrainConfig(**config | dict(max_steps=30)), resume)
         process = fork(arguments(config, "--resume"), tmp_path / "said")
         process.join()

@@ -1,0 +1,120 @@
+"""Bad input is one line that says what to do, and the data directory stays as it was."""
+
+import gzip
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from story_files import END, STORIES, prepare_error, run_prepare, snapshot, write_stories
+
+
+def bad_inputs(folder: Path) -> dict[str, tuple[list, list[str]]]:
+    """name -> arguments, and what the message must hold."""
+    good = write_stories(folder / "good.txt", STORIES)
+    rows = [json.dumps({"text": story}) for story in STORIES]
+    files = {
+        "latin1.txt": f"{END}\n".join(STORIES).encode("cp1252"),
+        "late.txt": good.read_bytes() * 80 + b"caf\xe9.",
+        "one.txt": b"A book without an end. " * 5000,
+        "broken.jsonl": "\n".join([*rows[:6], '{"text": "Oh', *rows]).encode(),
+        "nofield.jsonl": "\n".join([*rows[:2], "", '{"title": "Oh."}']).encode(),
+        "number.jsonl": b'{"text": 5}\n',
+        "list.jsonl": b'"Once upon a time."\n',
+        "half.jsonl": b'{"text": "Once \\ud83d upon."}\n',
+        "array.json": b'[{"text": "One."},\n{"text": "Two."},\n{"text" "Three."}]',
+        "fields.json": b'[{"text": "One."}, {"title": "Two."}]',
+        "cut.txt.gz": gzip.compress(good.read_bytes())[:-1000],
+        "flipped.jsonl.gz": gzip.compress("\n".join(rows).encode())[:2000] + b"\x00" * 3000,
+        "no.txt.gz": b"This is no gzip.",
+        "empty.txt": b"",
+        "cutoff.txt": f"One and\n{END}\nTwo and\n{END}\n".encode(),
+        "stories.parquet": b"PAR1",
+    }
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    expected = {
+        "missing.txt": ["no such file", "--input"],
+        "latin1.txt": ["not UTF-8"],
+        "late.txt": ["not UTF-8"],
+        "one.txt": [END],
+        "broken.jsonl": ["line 7 ", '{"text":'],
+        "nofield.jsonl": ["line 4 ", '"text"', '"story"'],
+        "number.jsonl": ["line 1 "],
+        "list.jsonl": ["line 1 "],
+        "half.jsonl": ["line 1 "],
+        "array.json": ["line 3 "],
+        "fields.json": ["object 2 "],
+        "cut.txt.gz": ["gzip", "download or compress it again"],
+        "flipped.jsonl.gz": ["gzip"],
+        "no.txt.gz": ["gzip"],
+        "empty.txt": ["no story left", "of 0 read"],
+        "cutoff.txt": ["no story left", "of 2 read"],
+        "stories.parquet": [".txt, .jsonl"],
+    }
+    cases = {name: (["--input", folder / name], [name, *words]) for name, words in expected.items()}
+    cases["second file"] = (["--input", good, folder / "cut.txt.gz"], ["cut.txt.gz", "gzip"])
+    cases["bad val"] = (["--input", good, "--val", folder / "broken.jsonl"], ["broken.jsonl", "line 7 "])
+    cases["train in val"] = (["--input", good, "--val", good], ["good.txt", "no story left for train"])
+    cases["no val"] = (["--input", good, "--val_share", 1e-9], ["good.txt", "no story left for val", "--val"])
+    for size in (0, 256, 50258):
+        cases[f"vocab_size {size}"] = (["--input", good, "--vocab_size", size], [f"vocab_size {size}", "257", "50257"])
+    for share in (0, 1, -0.5):
+        cases[f"val_share {share}"] = (["--input", good, "--val_share", share], ["val_share"])
+    return cases
+
+
+def test_bad_input_is_one_line_and_changes_nothing(tmp_path):
+    cases = bad_inputs(tmp_path)
+    data = tmp_path / "data"
+    run_prepare("--input", tmp_path / "good.txt", "--name", "x", "--vocab_size", 300, "--data_dir", data)
+    before = snapshot(data)
+    for name, (args, words) in cases.items():
+        text = prepare_error(*args, "--name", "x", "--data_dir", data)
+        assert all(word in text for word in words), (name, text)
+        assert snapshot(data) == before, name
+        assert sorted(path.name for path in data.iterdir()) == ["x"], name
+
+
+def test_exit_status_and_one_line_on_stderr(tmp_path):
+    (tmp_path / "bad.jsonl").write_text('{"text": 5}\n')
+    command = [sys.executable, ROOT / "prepare.py", "--input", "bad.jsonl", "--name", "x"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1 and "bad.jsonl: line 1 " in done.stderr
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_another_directory_is_never_replaced(tmp_path):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "precious.py").write_text("print('mine')")
+    write_stories(tmp_path / "t.txt", STORIES)
+    assert "tests" in prepare_error("--input", tmp_path / "t.txt", "--name", "tests", "--data_dir", tmp_path)
+    assert (tmp_path / "tests" / "precious.py").read_text() == "print('mine')"
+    for name in ("../out", "a/b", ".hidden"):
+        with pytest.raises(SystemExit):
+            run_prepare("--input", tmp_path / "t.txt", "--name", name, "--data_dir", tmp_path)
+
+
+def test_no_room_on_the_disk(tmp_path):
+    """A limit on the size of a file stands for a full disk: the system refuses to write on, for root too."""
+    path = write_stories(tmp_path / "t.txt", STORIES)
+    run_prepare("--input", path, "--name", "x", "--vocab_size", 300, "--data_dir", tmp_path / "data")
+    before = snapshot(tmp_path / "data")
+    command = [sys.executable, ROOT / "prepare.py", "--input", path, "--name", "x", "--data_dir", tmp_path / "data"]
+    command += ["--vocab_size", "257"]  # two bytes on disk for a byte of text
+    assert 20_000 < len("".join(STORIES).encode()) < 50_000 < 80_000 < 2 * len("".join(STORIES).encode())
+    for limit in (10_000, 60_000):  # while the stories are spooled; while the tokens are written
+
+        def limit_files(limit=limit):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+        done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limit_files)
+        assert done.returncode == 1 and len(done.stderr.splitlines()) == 1, done.stderr
+        assert str(tmp_path / "data" / "x") in done.stderr and "File too large; make room" in done.stderr
+        assert snapshot(tmp_path / "data") == before
+    assert os.listdir(tmp_path / "data") == ["x"]

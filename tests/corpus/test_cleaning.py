@@ -1,0 +1,107 @@
+"""What is mended, what is dropped, and that it is counted; genuine text stays as it is."""
+
+import re
+
+import pytest
+from conftest import SAMPLE
+from story_files import END, ODD_STORIES, STORIES, run_prepare, stories_in, write_jsonl, write_stories
+
+from corpus.cleaning import clean
+from corpus.token_files import load_meta
+
+GOOD = "“Hi,” said Zoë’s naïve piñata — “it’s 5 € … ÉCLAIR à la ½ carte for São João!” ★ ♥ ❤ ✨ 🐉😊 Ñandú ‘Öl’."
+
+
+def misread(text: str, undefined: str) -> str:
+    """UTF-8 read as cp1252, by Python's own tables; what cp1252 leaves undefined kept, lost, or made U+FFFD."""
+    read = ""
+    for byte in text.encode():
+        try:
+            read += bytes([byte]).decode("cp1252")
+        except UnicodeDecodeError:
+            read += {"kept": chr(byte), "lost": "", "replaced": "\ufffd"}[undefined]
+    return read
+
+
+def test_mojibake_is_mended():
+    assert clean("â€œDonâ€™t,â€\x9d he said.") == ("“Don’t,” he said.", True)
+    assert clean("â€œDonâ€™t,â€ he said.") == ("“Don’t,” he said.", True)  # the last byte of ” lost
+    assert clean("She said, â€œYes!â€") == ("She said, “Yes!”", True)
+    assert clean("â€œNo!â€â€œYes!â€") == ("“No!”“Yes!”", True)
+    assert clean("wellâ€¦ aâ€”b â€“ cafÃ© PiÃ±ata, Â½ Â£5") == ("well… a—b – café Piñata, ½ £5", True)
+    assert clean(misread(GOOD, "kept")) == (GOOD, True)
+    assert clean(GOOD.encode().decode("latin-1")) == (GOOD, True)
+    quotes = "“Yes,” he said. “No!”"
+    assert clean(misread(quotes, "lost"))[0] == clean(misread(quotes, "replaced"))[0] == quotes
+
+
+LEGITIMATE = [
+    GOOD,
+    *ODD_STORIES,
+    "“CAFÉ”, ‘Café’, “‘Café’”, JOSÉ’s, «MANHÃ», “MANHÃ”, IRMÃ’S, NÃO, AMANHÃ…",
+    "Â, Ã, â, ð. Ânes, château, âge, bâton, pâté; «là»; “voilà”… à “lui” — é—è.",
+    "Það var ð… Ðe. €5, €â, â‚ ‡",
+    "çÇ ãÃ õÕ êÊ ÀÈÌÒÙ “È”“É”“Ê”“À”",
+    "Ελληνικά, Русский, 日本語。",
+]
+
+
+@pytest.mark.parametrize("text", LEGITIMATE)
+def test_legitimate_text_stays(text):
+    assert clean(text) == (text, False)
+
+
+def test_white_space():
+    assert clean("\r\n One.  \r\nTwo. \t \n\n  Three.\rFour. \n") == ("One.\nTwo.\n\n  Three.\nFour.", False)
+
+
+def test_cleaning_is_counted(tmp_path):
+    train = [
+        "", "  \n ", "No end", "It said:", "Then she said, “Yes,", "and a \"", "From then on, the",  # 2 empty, 5 cut
+        "One.", "Two!", "Three?”", "Four.\")", "Five.'", "Six…", "Seven.»", "Eight.\n\nThe End", "THE END", "Nine.\".",
+        "One.", " One. \r\n", "Two!",  # 3 copies
+        "Donâ€™t.", "Don’t.",  # mended, then a copy
+        "Val one.", "Val two!", "Val two!",  # 3 that are in val
+    ]  # fmt: skip
+    val = ["Val one.", "Val two! ", "Val two!", "Three", "Ten."]  # a copy, a cut one
+    write_jsonl(tmp_path / "t.jsonl", train)
+    write_jsonl(tmp_path / "v.jsonl", val)
+    run_prepare("--input", tmp_path / "t.jsonl", "--val", tmp_path / "v.jsonl", "--name", "x", "--vocab_size", 257,
+        "--data_dir", tmp_path)  # fmt: skip
+    assert stories_in(tmp_path / "x", "train") == [*train[7:17], "Don’t."]
+    assert stories_in(tmp_path / "x", "val") == ["Val one.", "Val two!", "Ten."]
+    assert load_meta(tmp_path / "x")["cleaning"] == {
+        "stories read": 30,
+        "mojibake mended": 1,
+        "empty dropped": 2,
+        "truncated dropped": 6,
+        "duplicates dropped": 5,
+        "validation stories dropped from train": 3,
+    }
+
+
+def test_no_leak_when_split_by_hash(tmp_path):
+    write_stories(tmp_path / "t.txt", STORIES + [f"  {story}\r\n" for story in STORIES[::-1]])
+    run_prepare(
+        "--input", tmp_path / "t.txt", "--name", "x", "--val_share", 0.3, "--vocab_size", 300, "--data_dir", tmp_path
+    )
+    train, val = (stories_in(tmp_path / "x", split) for split in ("train", "val"))
+    assert len(train) + len(val) == len(set(train) | set(val)) == len(STORIES)
+
+
+def test_real_stories(tmp_path):
+    """The sample: but for spaces at line ends and the stories that break off, all of it comes back."""
+    if not SAMPLE.exists():
+        pytest.skip("needs ../shared/data/tinystories-sample")
+    run_prepare("--input", SAMPLE / "train.txt", "--val", SAMPLE / "valid.txt", "--name", "x", "--data_dir", tmp_path)
+    for split, file in (("train", "train.txt"), ("val", "valid.txt")):
+        real = [story.strip() for story in (SAMPLE / file).read_text(encoding="utf-8").split(END) if story.strip()]
+        real = [re.sub(r"[ \t]+\n", "\n", story) for story in real]
+        kept = stories_in(tmp_path / "x", split)
+        assert [story for story in real if story in set(kept)] == kept
+        dropped = set(real) - set(kept)
+        assert all(story[-1].isalnum() or story[-1] in ":—" for story in dropped)
+        assert len(dropped) < 0.01 * len(real)
+    assert load_meta(tmp_path / "x")["cleaning"]["mojibake mended"] == 0
+    rate = {split: facts["bytes"] / facts["tokens"] for split, facts in load_meta(tmp_path / "x")["splits"].items()}
+    assert 3.9 < rate["train"] < 4.2 and 3.9 < rate["val"] < 4.2

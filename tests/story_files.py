@@ -1,0 +1,62 @@
+"""Stories as files, prepare.py on them, and the stories in what it wrote."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import prepare
+from corpus.tokenizer import GPT2_VOCAB_SIZE, gpt2
+
+END = "<|endoftext|>"
+STORIES = [f"Once there were {i} dragons.\nThey said, “Good night, number {i * i}!”" for i in range(600)]
+ODD_STORIES = [
+    "Tab\tand  two spaces — stay. 🐉👩‍👧!",
+    "猫はいました。「おやすみ。」",
+    "The sign said <|endoftext|> and they laughed.",
+    "A blank line\n\nstays, and so does \x00 a zero.",
+    "¡Mira mi muñeca! “CAFÉ,” said “MANHÃ” of JOSÉ’s âge, for 5 € (Â).",
+]
+
+
+def write_stories(path: Path, stories: list[str]) -> Path:
+    path.write_text("".join(f"{story}\n{END}\n" for story in stories), encoding="utf-8", newline="")
+    return path
+
+
+def write_jsonl(path: Path, stories: list[str], field: str = "text") -> Path:
+    path.write_text("".join(json.dumps({"id": 1, field: story}) + "\n" for story in stories))
+    return path
+
+
+def run_prepare(*args) -> None:
+    """The command line, in this process; a message to the user comes back as SystemExit."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["prepare.py", *map(str, args)])
+        prepare.main()
+
+
+def prepare_error(*args) -> str:
+    """The one line that a run on bad input ends with."""
+    with pytest.raises(SystemExit) as stop:
+        run_prepare(*args)
+    assert isinstance(stop.value.code, str) and "\n" not in stop.value.code
+    return stop.value.code
+
+
+def stories_in(directory: Path, split: str) -> list[str]:
+    """The stories in a .bin, by tiktoken and numpy alone."""
+    meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
+    ids = np.fromfile(directory / f"{split}.bin", dtype="<u2")
+    assert ids[-1] == meta["vocab_size"] - 1  # every story ends
+    ends = np.flatnonzero(ids == meta["vocab_size"] - 1)
+    gpt2_ids = np.array([*meta["gpt2_ids"], GPT2_VOCAB_SIZE - 1])
+    encoding = gpt2().encoding
+    bounds = zip([0, *(ends[:-1] + 1)], ends, strict=True)
+    return [encoding.decode(gpt2_ids[ids[start:end]].tolist()) for start, end in bounds]
+
+
+def snapshot(folder: Path) -> dict:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

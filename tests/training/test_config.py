@@ -1,0 +1,97 @@
+"""Settings: from the file, from the command line, and what is said to mistakes in them."""
+
+import pytest
+from conftest import ROOT
+
+import train as train_module
+from training.config import ConfigError, TrainConfig, parse_command_line
+
+
+def test_settings_come_from_the_file_then_from_the_command_line(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text('"""What it is for."""\n\nn_layer = 3  # why\nlearning_rate = 1\ndata = "tiny"\n')
+    config, resume = parse_command_line([str(path), "--n_layer=5", "--data=007", "--compile=False"])
+    assert not resume
+    assert (config.name, config.n_layer, config.learning_rate, config.data) == ("mine", 5, 1.0, "007")
+    assert config.compile is False
+    assert type(config.learning_rate) is float
+    assert parse_command_line([])[0].name == "demo"
+    assert parse_command_line(["--resume", str(path), "--name=other"]) == (
+        TrainConfig(name="other", n_layer=3, learning_rate=1.0, data="tiny"),
+        True,
+    )
+
+
+def test_a_recipe_sets_what_nothing_else_sets(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text('recipe = "fast"\nbeta2 = 0.9\n')
+    config, _ = parse_command_line([str(path), "--warmup_steps=7"])
+    assert (config.optimizer, config.align_stories, config.beta2, config.warmup_steps) == ("muon", True, 0.9, 7)
+    paper, _ = parse_command_line([str(path), "--recipe=paper"])
+    assert paper == TrainConfig(name="mine", beta2=0.9)
+    with pytest.raises(ConfigError, match="recipe must be one of paper, fast, not 'quick'"):
+        parse_command_line([str(path), "--recipe=quick"])
+
+
+def test_every_config_that_comes_with_us_is_good():
+    for path in sorted((ROOT / "configs").glob("*.py")):
+        config, _ = parse_command_line([str(path)])
+        if path.stem.startswith("ts_"):
+            published = dict(learning_rate=5e-4, weight_decay=0.1, beta1=0.9, beta2=0.95, block_size=512)
+            assert published.items() <= vars(config).items()
+    assert len(list((ROOT / "configs").glob("ts_*.py"))) == 7  # tests/test_model.py holds their sizes
+
+
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        (["--learning_rat=1"], "unknown setting 'learning_rat'; did you mean 'learning_rate'?"),
+        (["--n_layer=two"], "n_layer must be int, not 'two'"),
+        (["--n_layer=2.5"], "n_layer must be int, not 2.5"),
+        (["--compile=1"], "compile must be True or False, not 1"),
+        (["--foo=1"], "unknown setting 'foo'; --help lists them"),
+        (["--block_size=0"], "block_size must be at least 1, not 0"),
+        (["--name=.."], "name must be a plain directory name"),
+        (["--seed=99999999999999999999"], "seed must be below"),
+        (["--n_layer", "3"], "settings are written --key=value"),
+        (["--resum"], "--resum: settings are written --key=value"),
+        (["-n_layer=3"], "unknown setting"),
+        (["nowhere.py"], "nowhere.py: cannot be read (No such file or directory)"),
+        (["--batch_size=0"], "batch_size must be at least 1, not 0"),
+        (["--dtype=int8"], "dtype must be"),
+        (["--name=../x"], "name must be a plain directory name"),
+        (["--warmdown=2"], "warmdown must be between 0 and 1"),
+    ],
+)
+def test_a_wrong_setting_is_named(args, message):
+    with pytest.raises(ConfigError) as caught:
+        parse_command_line(args)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_help_shows_every_setting(capsys):
+    with pytest.raises(SystemExit):
+        parse_command_line(["--help"], train_module.__doc__)
+    shown = capsys.readouterr().out
+    assert all(f"    {key}: " in shown for key in vars(TrainConfig()))
+    assert "python train.py configs/ts_8m.py" in shown
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("n_layer = 3\nn_heads = 4\n", ":2: unknown setting 'n_heads'; did you mean 'n_head'?"),
+        ("n_layer = 3\nimport os\n", ":2: expected `key = value`"),
+        ("n_layer = 2 * 3\n", ":1: expected `key = value`"),
+        ("n_layer = open('x')\n", ":1: expected `key = value`"),
+        ("n_layer = = 3\n", "not a config file"),
+        ("a = b = 3\n", ":1: expected `key = value`"),
+    ],
+)
+def test_a_wrong_line_of_a_config_file_is_named_and_nothing_is_executed(tmp_path, text, message):
+    path = tmp_path / "wrong.py"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        parse_command_line([str(path)])
+    assert str(caught.value).startswith(str(path)) and message in str(caught.value)

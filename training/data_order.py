@@ -1,0 +1,160 @@
+"""
+Which tokens a training step sees. A pure function of (seed, step), so a resumed run needs no state to continue exactly.
+
+>>> batches = Batches(load_corpus(config), config, ranks, device)
+>>> for inputs, targets, weight in batches.of_step(7): ...
+"""
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from corpus.instruct_headers import story_tokens
+from corpus.preparation import prepare_builtin
+from corpus.sources import BUILTIN
+from corpus.token_files import load_meta, load_tokens
+from corpus.tokenizer import Tokenizer
+from training.config import ConfigError, TrainConfig
+from training.distributed import Ranks
+
+
+@dataclass
+class Corpus:
+    """data/<name>/, as a training run needs it."""
+
+    tokenizer: Tokenizer
+    has_headers: bool  # stories stand under headers that say what is in them
+    sha256: str  # of the training tokens
+    train: np.ndarray  # (tokens,) uint16
+    val: np.ndarray  # the first eval_tokens tokens of the validation split
+
+
+def load_corpus(config: TrainConfig) -> Corpus:
+    """Built-in stories are made if they are not there yet. ConfigError if a split is too short for the config."""
+    directory = Path(config.data_dir) / config.data
+    if config.data in BUILTIN and not directory.exists():
+        prepare_builtin(config.data_dir, corpus=config.data)
+    meta = load_meta(directory)
+    if config.loss_on == "story" and "headers" not in meta:
+        raise ConfigError(f"{directory}: its stories have no headers, which loss_on=story would leave out; use all")
+    train, val = load_tokens(directory, "train"), load_tokens(directory, "val")[: config.eval_tokens]
+    for split, tokens, n_least in (("train", train, 2 * config.block_size + 1), ("val", val, config.block_size + 1)):
+        if len(tokens) < n_least:
+            raise ConfigError(
+                f"{directory}: {len(tokens):,} tokens of {split} are too few for block_size={config.block_size}, which "
+                f"takes {n_least:,}; lower it, or prepare more text (a larger --val_share, for val)"
+            )
+    return Corpus(Tokenizer(meta["gpt2_ids"]), "headers" in meta, meta["splits"]["train"]["sha256"], train, val)
+
+
+class TokenStream:
+    """The token stream of a split, held on the device, from which windows of block_size tokens are read.
+
+    target_mask: (tokens,) bool, which of them are to be predicted; None: all.
+    """
+
+    def __init__(
+        self, tokens: np.ndarray, block_size: int, device: torch.device, target_mask: np.ndarray | None = None
+    ):
+        # int16 is all that every device can index; ids above 32767 come back by masking the sign away
+        self.tokens = torch.from_numpy(np.array(tokens).view(np.int16)).to(device)
+        self.offsets = torch.arange(block_size + 1, device=device)
+        self.target_mask = target_mask  # on the CPU too: counting a step's targets must not wait for the device
+        self.device_target_mask = None if target_mask is None else torch.from_numpy(target_mask).to(device)
+
+    def read(self, starts: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """inputs and targets (the inputs' successors; -100: not counted), each (len(starts), block_size) int64"""
+        positions = torch.from_numpy(starts).to(self.tokens.device, non_blocking=True)[:, None] + self.offsets
+        tokens = self.tokens[positions].long() & 0xFFFF
+        inputs, targets = tokens[:, :-1], tokens[:, 1:]
+        if self.device_target_mask is not None:
+            targets = targets.where(self.device_target_mask[positions[:, 1:]], -100)
+        return inputs, targets
+
+    def loss_weights(self, starts: np.ndarray) -> np.ndarray:
+        """The weight of each micro-batch in the mean over a step's targets: 1 where all have equally many.
+
+        starts: (ranks, micro-batches, sequences) -> (ranks, micro-batches)
+        """
+        if self.target_mask is None:
+            return np.ones(starts.shape[:2])
+        n_targets = self.target_mask[starts[..., None] + np.arange(1, len(self.offsets))].sum((-1, -2))
+        return n_targets / (n_targets.mean() or 1.0)
+
+
+def flat_windows(tokens: np.ndarray, block_size: int) -> np.ndarray:
+    """Where windows start that lie side by side, with room left to shift them all by up to block_size."""
+    return np.arange(len(tokens) // block_size - 1) * block_size
+
+
+def story_windows(tokens: np.ndarray, block_size: int, end_of_text: int) -> np.ndarray:
+    """Where windows start that begin with a story, at the <|endoftext|> before it.
+
+    They overlap just so far that every story stands whole in one of them: where the end of a window cuts a story, the
+    next window begins with that story. A story longer than a window continues in the next.
+    """
+    stories = np.append(0, np.flatnonzero(tokens == end_of_text))
+    starts = [0]
+    while (limit := starts[-1] + block_size) < len(tokens):
+        story = int(stories[np.searchsorted(stories, limit, side="right") - 1])  # the last one that this window begins
+        starts.append(story if story > starts[-1] else limit)
+    return np.array(starts[:-1])
+
+
+@functools.lru_cache(maxsize=2)
+def epoch_order(n_windows: int, seed: int, epoch: int) -> tuple[np.ndarray, float]:
+    """The shuffled order of the windows in this epoch, and by what fraction of the allowed shift to move them all."""
+    rng = np.random.default_rng([seed, epoch])
+    return rng.permutation(n_windows), rng.random()
+
+
+def batch_starts(windows: np.ndarray, shift: int, n_sequences: int, seed: int, step: int) -> np.ndarray:
+    """Where the sequences of `step` start: windows drawn without replacement within an epoch, all of them moved by
+    the same number of tokens below `shift`. A pure function of its arguments.
+    """
+    starts = np.empty(n_sequences, dtype=np.int64)
+    for i in range(n_sequences):
+        epoch, place = divmod(step * n_sequences + i, len(windows))
+        order, fraction = epoch_order(len(windows), seed, epoch)
+        starts[i] = windows[order[place]] + int(fraction * shift)
+    return starts
+
+
+def dropout_seed(seed: int, step: int, micro_batch: int) -> int:
+    """Seeds the dropout of a micro-batch; a pure function too, so there is no random state to save.
+
+    Where whole micro-batches are dealt out to several processes, each gets the dropout that one process alone would
+    give it; where a micro-batch is split, each part has its own number, and the run is another draw of the dropout.
+    """
+    return int(np.random.SeedSequence([seed, step, micro_batch]).generate_state(1, np.uint64)[0])
+
+
+class Batches:
+    """The micro-batches of any step, for this rank."""
+
+    def __init__(self, corpus: Corpus, config: TrainConfig, ranks: Ranks, device: torch.device):
+        self.config, self.ranks = config, ranks
+        self.n_micro_batches, self.micro_batch_size = ranks.divide_step(config)
+        target_mask = story_tokens(corpus.train, corpus.tokenizer) if config.loss_on == "story" else None
+        self.stream = TokenStream(corpus.train, config.block_size, device, target_mask)
+        if config.align_stories:
+            self.windows = story_windows(corpus.train, config.block_size, corpus.tokenizer.end_of_text)
+            self.shift = 1
+        else:
+            self.windows, self.shift = flat_windows(corpus.train, config.block_size), config.block_size
+        self.is_random = config.dropout > 0 or config.contrast != "none"
+
+    def of_step(self, step: int) -> Iterator[tuple[torch.Tensor, torch.Tensor, float]]:
+        """inputs, targets, and the weight of their loss in the step's; seeds PyTorch where the forward pass draws."""
+        config, rank = self.config, self.ranks.rank
+        starts = batch_starts(self.windows, self.shift, config.sequences_per_step, config.seed, step)
+        starts = starts.reshape(self.ranks.world_size, self.n_micro_batches, self.micro_batch_size)
+        weights = self.stream.loss_weights(starts)[rank].tolist()
+        for i, (micro_batch, weight) in enumerate(zip(starts[rank], weights)):
+            if self.is_random:
+                torch.manual_seed(dropout_seed(config.seed, step, rank * self.n_micro_batches + i))
+            yield *self.stream.read(micro_batch), weight / self.n_micro_batches

@@ -1,0 +1,112 @@
+"""
+What a run computes on and in: the device, bfloat16 or not, compiled or not, and the peak that MFU is measured against.
+"""
+
+import importlib.util
+import os
+import shutil
+import sys
+import time
+
+import torch
+
+from kernels import attention, autotune, cross_entropy
+from model import GPTNeoConfig
+from training.config import ConfigError, TrainConfig
+
+# Dense bf16 (fp16 where there is no bf16) matrix products, in FLOP/s, from the vendors' data sheets.
+GPU_PEAK_FLOPS = {
+    "B200": 2250e12, "H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L40": 181e12, "L4": 121e12,
+    "A10": 125e12, "RTX 5090": 209e12, "RTX 4090": 165e12, "RTX 3090": 71e12, "V100": 125e12, "T4": 65e12,
+}  # fmt: skip
+
+
+def choose_device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    if name.partition(":")[0] not in ("cuda", "mps", "cpu"):
+        raise ConfigError(f"device must be auto, cpu, cuda, cuda:1 (…) or mps, not {name!r}")
+    try:
+        return torch.zeros(1, device=name).device
+    except (RuntimeError, AssertionError) as error:  # an AssertionError where torch was built without CUDA
+        raise ConfigError(f"device {name!r} cannot be used here ({str(error).splitlines()[0]})") from error
+
+
+def choose_dtype(name: str, device: torch.device) -> torch.dtype:
+    """bfloat16 on a GPU that has it, else float16 (with a loss scaler); on a CPU bfloat16 or float32, as measured."""
+    if name != "auto":
+        return getattr(torch, name)
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.get_device_capability(device)[0] >= 8 else torch.float16
+    if device.type == "cpu":
+        return autotune.fast_dtype()
+    return torch.float32
+
+
+def choose_dtypes(
+    config: TrainConfig, device: torch.device, checkpoint: dict | None
+) -> tuple[torch.dtype, torch.dtype]:
+    """The dtype of the model's matrix products, and the one that is fast here, which Muon takes.
+
+    On a CPU a resumed run keeps what was measured when it began: it must go on exactly.
+    """
+    fast_dtype = choose_dtype("auto", device)
+    if checkpoint and device.type == "cpu":
+        fast_dtype = getattr(torch, checkpoint.get("fast_dtype", dtype_name(fast_dtype)))
+    return fast_dtype if config.dtype == "auto" else choose_dtype(config.dtype, device), fast_dtype
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def no_compile_reason(device: torch.device) -> str | None:
+    """What torch.compile lacks on this machine; None if it works."""
+    if device.type == "mps":
+        return "torch.compile is not ready for mps"
+    if device.type == "cuda" and importlib.util.find_spec("triton") is None:
+        return "the package triton is not installed"
+    compiler = os.environ.get("CXX", {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++"))
+    if not shutil.which(compiler):
+        return f"no C++ compiler ({compiler}) found"
+    try:  # on a CPU it needs OpenMP, which Apple's compiler lacks, and Python's headers
+        torch.compile(lambda x: x.sin() + 1)(torch.zeros(64, 64, device=device))
+    except RuntimeError as error:
+        lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        return next((line for line in lines if "error:" in line), lines[-1])
+    return None
+
+
+def describe_kernels(device: torch.device, dtype: torch.dtype, config: TrainConfig, shape: GPTNeoConfig) -> str:
+    """Which implementation computes attention and the loss on a CPU: kernels/*.cpp, or PyTorch where that is faster."""
+    if device.type != "cpu" or config.model != "gptneo":
+        return ""
+    width = shape.n_embd // shape.n_head
+    if attention.kernels(width) is None:
+        return "attention and loss: PyTorch (no C++ compiler that builds kernels/*.cpp); "
+    chosen = {}
+    for window in sorted({min(shape.window(layer), shape.block_size) for layer in range(shape.n_layer)}):
+        kind = attention.implementation(shape.block_size, shape.n_head, width, window, dtype)
+        chosen[f"attention (window {window})"] = "pytorch" if config.dropout else kind
+    chosen["loss"] = cross_entropy.implementation(shape.vocab_size, dtype)
+    names = dict(kernel="C++", pytorch="PyTorch")
+    return "".join(f"{part}: {names[kind]}; " for part, kind in chosen.items())
+
+
+def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
+    """FLOP/s that MFU is measured against: of the data sheet on a known GPU, else what a matrix product reaches."""
+    if device.type == "cuda":
+        for name, peak in GPU_PEAK_FLOPS.items():
+            if name in torch.cuda.get_device_name(device):
+                return peak
+    n = 1024 if device.type == "cpu" else 4096  # large enough to keep all of the device busy
+    rates = []
+    for kind in {dtype, torch.float32}:
+        a = torch.randn(n, n, device=device).to(kind)
+        times = []  # the best of many: the first warms up, and other work may be running
+        while sum(times) < 0.1 or len(times) < 2:
+            start = time.perf_counter()
+            (a @ a)[0, 0].item()
+            times.append(time.perf_counter() - start)
+        rates.append(2 * n**3 / min(times))
+    return max(rates)  # float32 where the processor only emulates the other

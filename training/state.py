@@ -1,0 +1,111 @@
+"""
+All that a training step changes. ckpt.pt holds it, so that a resumed run continues exactly.
+"""
+
+import dataclasses
+import math
+
+import torch
+
+from checkpoints.checkpoint import CHECKPOINT_FORMAT
+from model import GPTNeoConfig
+from training.config import TrainConfig
+from training.data_order import Corpus
+from training.device_and_dtype import dtype_name
+from training.distributed import Ranks
+from training.optimizers import make_optimizers
+from training.run_directory import TrainingError
+from variants.compressor import MODELS
+
+
+class TrainingState:
+    def __init__(
+        self,
+        config: TrainConfig,
+        shape: GPTNeoConfig,
+        corpus: Corpus,
+        device: torch.device,
+        dtype: torch.dtype,
+        fast_dtype: torch.dtype,
+    ):
+        """Before the first step. dtype: of the model's matrix products; fast_dtype: of Muon's, on a CPU."""
+        torch.manual_seed(config.seed)
+        model = MODELS[config.model](shape)
+        if config.copy_init:
+            model.init_copying(config.copy_init)
+        self.model = model.to(device)
+        self.optimizers = make_optimizers(model, config, fast_dtype if device.type == "cpu" else torch.bfloat16)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
+        self.step, self.seconds, self.best_val_loss = 0, 0.0, math.inf
+        self.logged_step = 0  # where the last row of the log stands
+        # Since that row: loss, norm of the gradient, steps with both of them finite. On the device: reading it waits.
+        self.sums = torch.zeros(3, device=device)
+        self.constants = dict(
+            format=CHECKPOINT_FORMAT,
+            model_class=config.model,
+            model_config=dataclasses.asdict(shape),
+            train_config=dataclasses.asdict(config),
+            gpt2_ids=corpus.tokenizer.gpt2_ids,
+            data_sha256=corpus.sha256,
+        )
+        self.fast_dtype = dtype_name(fast_dtype)
+
+    def restore(self, checkpoint: dict, logged_step: int) -> None:
+        self.model.load_state_dict(checkpoint["model"])
+        for optimizer, state in zip(self.optimizers, checkpoint["optimizers"]):
+            optimizer.load_state_dict(state)
+        self.scaler.load_state_dict(checkpoint["scaler"])
+        self.step, self.seconds = checkpoint["step"], checkpoint["seconds"]
+        self.best_val_loss, self.logged_step = checkpoint["best_val_loss"], logged_step
+        self.sums += torch.tensor([*checkpoint["sums"], self.step - logged_step], device=self.sums.device)
+
+    def for_sampling(self) -> dict:
+        """best.pt: all that it takes to use the model."""
+        model = self.model.state_dict()
+        return self.constants | dict(model=model, step=self.step, best_val_loss=self.best_val_loss)
+
+    def for_resuming(self, sums: list[float]) -> dict:
+        """ckpt.pt. sums: of loss and gradient norm since the last row of the log, mean over ranks."""
+        return self.for_sampling() | dict(
+            seconds=self.seconds,
+            sums=sums,
+            optimizers=[optimizer.state_dict() for optimizer in self.optimizers],
+            scaler=self.scaler.state_dict(),
+            fast_dtype=self.fast_dtype,
+        )
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate * group.get("lr_factor", 1.0)
+
+    def optimizer_step(self, grad_clip: float) -> None:
+        """With the gradients that are there. float16 may overflow in the gradient: the scaler then skips the step."""
+        for optimizer in self.optimizers:
+            self.scaler.unscale_(optimizer)
+        self.sums[1] += torch.nn.utils.clip_grad_norm_(self.model.parameters(), grad_clip or math.inf)
+        self.sums[2] += self.sums[: 1 if self.scaler.is_enabled() else 2].isfinite().all()
+        for optimizer in self.optimizers:
+            self.scaler.step(optimizer)
+            optimizer.zero_grad()
+        self.scaler.update()
+        self.step += 1
+
+    def log_was_written(self) -> None:
+        """A new row begins."""
+        self.sums.zero_()
+        self.logged_step = self.step
+
+    def sums_over_ranks(self, ranks: Ranks) -> list[float]:
+        """Sums of loss and gradient norm since the last row of the log, mean over ranks.
+
+        A TrainingError if one was not finite: nothing is saved without calling this.
+        """
+        loss, norm = (ranks.all_reduce_sum(self.sums[:2].clone()) / ranks.world_size).tolist()  # waits for the device
+        n_finite = round(ranks.all_reduce_min(self.sums[2].clone()).item())
+        if n_finite < self.step - self.logged_step:
+            raise TrainingError(
+                f"at step {self.logged_step + n_finite + 1} the loss or its gradient became infinite or NaN; the "
+                "checkpoints are from before that; try a lower learning_rate or dtype=float32"
+            )
+        return [loss, norm]
