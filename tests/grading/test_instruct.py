@@ -114,6 +114,7 @@ def test_command_line(prompts, tmp_path, monkeypatch, capsys):
         assert f"{path}" in stop.value.code and "\n" not in stop.value.code
 
 
+@pytest.mark.slow
 def test_ties_do_not_depend_on_the_order_of_sets():
     code = "from grading import instructions; from corpus.builtin_stories import stories; told = list(stories(60))\n"
     code += "s = instructions.Summaries([t.summary for t in told])\n"

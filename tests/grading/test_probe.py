@@ -190,6 +190,7 @@ def test_an_endpoint_continues_plain_prompts_only(endpoint, probe_py, tmp_path):
     assert [row["api:teacher greedy"] for row in rows] == [" after Once upon", " after One day"]
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_old_tables(out, tmp_path):
     """A limit on the size of files stands for it."""
     (out / "probe.csv").write_text("old")

@@ -240,6 +240,7 @@ def test_what_is_damaged_is_named_and_left_out(out, report_py, name):
     assert "Runs" in [section["title"] for section in data["sections"]]
 
 
+@pytest.mark.slow
 def test_many_large_runs_stay_below_5_mb(made, tmp_path):
     out = tmp_path / "out"
     row = log_of(made / "out" / "a")[-1]

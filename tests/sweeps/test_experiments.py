@@ -63,6 +63,7 @@ def last_step(run: Path) -> int:
     return int(log_of(run)[-1]["step"]) if (run / "ckpt.pt").exists() else 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path(f"/proc/self/task/{os.getpid()}/children").exists(), reason="needs Linux's /proc")
 def test_stopped_and_killed_nothing_is_lost_or_done_twice(tiny, config, data_dir, tmp_path, monkeypatch):
     directory = tmp_path / "out" / "grid"
@@ -126,6 +127,7 @@ def test_stopped_and_killed_nothing_is_lost_or_done_twice(tiny, config, data_dir
     assert before == {path: path.stat().st_mtime_ns for path in directory.rglob("*.pt")}
 
 
+@pytest.mark.slow
 def test_the_table_is_of_all_that_is_finished(tiny, data_dir, tmp_path, monkeypatch):
     def tabulated() -> list[str]:
         with (tmp_path / "out" / "grid" / "experiment.csv").open(newline="") as file:
@@ -139,6 +141,7 @@ def test_the_table_is_of_all_that_is_finished(tiny, data_dir, tmp_path, monkeypa
     assert tabulated() == ["a_0", "a_1"]
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_named_and_the_others_go_on(tiny, data_dir, tmp_path, monkeypatch, capsys):
     (tmp_path / "out" / "grid").mkdir(parents=True)
     (tmp_path / "out" / "grid" / "a_0").write_text("in the way")

@@ -67,6 +67,7 @@ def test_micro_batches_count_by_their_targets(stream):
     assert (nothing.loss_weights(starts.reshape(2, 3, 4)) == 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size, changes", [(2, dict(batch_size=2)), (4, dict(optimizer="muon", align_stories=True))])
 def test_the_same_run_on_more_processes(instruct_data_dir, tmp_path, size, changes):
     """Windows of 16 tokens: many hold nothing but header, and micro-batches have anything from none to all."""
@@ -79,6 +80,7 @@ def test_the_same_run_on_more_processes(instruct_data_dir, tmp_path, size, chang
     assert "--words" in said[0]
 
 
+@pytest.mark.slow
 def test_divided_otherwise_it_is_the_same_run(instruct_data_dir, tmp_path):
     runs = [
         train(
