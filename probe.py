@@ -24,7 +24,7 @@ from common.files import write_bytes
 from common.tables import table_text, write_table
 from generation.backends import Sampling, load_backend
 from grading import sentence_order
-from grading.probes import SETS, answer_probes, read_probes, summarize, tabulate
+from grading.probes import SETS, answer_probes, read_probes, scores_text, tabulate
 from pages.sections_stories import answers_page
 
 
@@ -79,8 +79,8 @@ def probe_all(args: argparse.Namespace, names: list[str]) -> int:
     rows = tabulate(probes, results)
     write_table(path, rows)
     write_bytes(path.with_suffix(".html"), answers_page(rows, list(results)))
-    if table := summarize(probes, results):
-        print(table_text(table[0], table[1:], args.markdown))
+    if text := scores_text(rows, args.markdown):
+        print(text)
     print(f"wrote {path} and {path.stem}.html; next: open the page to see what each model says")
     return int(len(results) < len(names))
 

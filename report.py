@@ -13,29 +13,21 @@ from pathlib import Path
 
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes
+from pages import sections_interpretation, sections_runs, sections_stories
 from pages.html import sections_page
 from pages.results import Results
-from pages.sections_interpretation import heads_section, neurons_section
-from pages.sections_runs import experiments_section, runs_section, speed_section
-from pages.sections_stories import (
-    answers_section,
-    instructions_section,
-    novelty_section,
-    scores_section,
-    side_by_side_section,
-)
 
 SECTIONS = [  # title, what makes it, the command whose results it shows
-    ("Runs", runs_section, "python train.py"),
-    ("Scores", scores_section, "python grade.py {} --no_judge (or --judge MODEL --controls)"),
-    ("Facts, reasoning, context", answers_section, "python probe.py {}"),
-    ("Instructions", instructions_section, "python instruct.py RUN ... (of runs trained on headers)"),
-    ("Novelty and memorization", novelty_section, "python rouge.py RUN ..."),
-    ("Heads", heads_section, "python interpret.py RUN"),
-    ("Neurons", neurons_section, "python interpret.py RUN"),
-    ("Stories side by side", side_by_side_section, "python sample.py --model RUN --eval 50 --n 10"),
-    ("Experiments", experiments_section, "python experiments.py grid"),
-    ("Speed and memory", speed_section, "python bench.py train --save"),
+    ("Runs", sections_runs.runs_section, "python train.py"),
+    ("Scores", sections_stories.scores_section, "python grade.py {} --no_judge (or --judge MODEL --controls)"),
+    ("Facts, reasoning, context", sections_stories.answers_section, "python probe.py {}"),
+    ("Instructions", sections_stories.instructions_section, "python instruct.py RUN ... (of runs trained on headers)"),
+    ("Novelty and memorization", sections_stories.novelty_section, "python rouge.py RUN ..."),
+    ("Heads", sections_interpretation.heads_section, "python interpret.py RUN"),
+    ("Neurons", sections_interpretation.neurons_section, "python interpret.py RUN"),
+    ("Stories side by side", sections_stories.side_by_side_section, "python sample.py --model RUN --eval 50 --n 10"),
+    ("Experiments", sections_runs.experiments_section, "python experiments.py grid"),
+    ("Speed and memory", sections_runs.speed_section, "python bench.py train --save"),
 ]
 DAMAGED, EMPTY = "Damaged files, left out", "Sections without results yet"  # notes at the end
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from common.statistics import wilson
+from common.tables import table_text
 from generation.backends import ApiBackend, LocalBackend, Sampling
 from generation.prompts import read_prompts
 
@@ -88,9 +90,6 @@ class Result:
         return "right" if self.lead > 0 else "nearly" if self.lead >= -NEARLY else "wrong"
 
 
-Results = dict[str, list[Result]]  # of each model, in the order of the probes
-
-
 def answer_probes(
     backend: LocalBackend | ApiBackend, probes: Sequence[Probe], sampling: Sampling, bar: tqdm
 ) -> list[Result]:
@@ -135,25 +134,7 @@ def nats_per_byte(backend: LocalBackend, pairs: Sequence[tuple[str, str]], bar: 
 # ---- Tables ----
 
 
-def summarize(probes: Sequence[Probe], results: Results) -> list[list[str]]:
-    """Rows of cells: a header, each model's share of right answers per set with its 95 % interval, and chance.
-
-    Empty where no set has answers.
-    """
-    columns = [["", *results, "chance"]]
-    for name in dict.fromkeys(probe.set for probe in probes if probe.answers):
-        own = [i for i, probe in enumerate(probes) if probe.set == name]
-        column = [f"{name} (n = {len(own)})"]
-        for of_model in results.values():
-            share = sum(of_model[i].verdict == "right" for i in own) / len(own)
-            low, high = wilson(share, len(own))
-            column.append(f"{share:.1%} [{low:.1%}, {high:.1%}]")
-        column.append(f"{sum(1 / len(probes[i].answers) for i in own) / len(own):.1%}")
-        columns.append(column)
-    return [list(row) for row in zip(*columns)] if len(columns) > 1 else []
-
-
-def tabulate(probes: Sequence[Probe], results: Results) -> list[dict]:
+def tabulate(probes: Sequence[Probe], results: dict[str, list[Result]]) -> list[dict]:
     """Rows of probe.csv, prompts x models: of each model its verdict, the right answer's lead, and its own text."""
     rows = []
     for probe, *of_models in zip(probes, *results.values()):
@@ -164,3 +145,39 @@ def tabulate(probes: Sequence[Probe], results: Results) -> list[dict]:
             row |= {f"{model} verdict": result.verdict, f"{model} lead": lead, f"{model} greedy": result.greedy}
         rows.append(row)
     return rows
+
+
+class Score(NamedTuple):
+    """Of the models on one set of probes."""
+
+    n: int  # prompts
+    chance: float
+    shares: dict[str, tuple[float, float, float]]  # of right answers, by model, and the ends of its 95 % interval
+
+
+def models_in(rows: Sequence[dict]) -> list[str]:
+    """Of the rows of probe.csv."""
+    return [column.removesuffix(" verdict") for column in rows[0] if column.endswith(" verdict")]
+
+
+def score(rows: Sequence[dict]) -> dict[str, Score]:
+    """Rows of probe.csv -> {set: its Score}, of the sets that have answers."""
+    scores = {}
+    for name in dict.fromkeys(row["set"] for row in rows if row["right"]):
+        own = [row for row in rows if row["set"] == name]
+        n, chance = len(own), sum(1 / (2 + row["wrong"].count(" | ")) for row in own) / len(own)
+        shares = {model: sum(row[f"{model} verdict"] == "right" for row in own) / n for model in models_in(rows)}
+        scores[name] = Score(n, chance, {model: (share, *wilson(share, n)) for model, share in shares.items()})
+    return scores
+
+
+def scores_text(rows: Sequence[dict], markdown: bool = False) -> str:
+    """Models x sets; the last row is what a guess would score. Empty where no set has answers."""
+    if not (scores := score(rows)):
+        return ""
+    lines = []
+    for model in models_in(rows):
+        shares = (of_set.shares[model] for of_set in scores.values())
+        lines.append([model, *(f"{share:.1%} [{low:.1%}, {high:.1%}]" for share, low, high in shares)])
+    lines.append(["chance", *(f"{of_set.chance:.1%}" for of_set in scores.values())])
+    return table_text(["", *(f"{name} (n = {of_set.n})" for name, of_set in scores.items())], lines, markdown)

@@ -49,9 +49,27 @@ def page(title: str, kind: str, data: dict, /, **texts: str) -> bytes:
 
 
 def sections_page(title: str, subtitle: str, sections: list[dict], runs: Sequence[str], notes: dict) -> bytes:
-    """sections: title, about, parts (see parts.py); runs: in the order of their colors; notes: {heading: lines}."""
+    """sections: title, about, parts (see below); runs: in the order of their colors; notes: {heading: lines}."""
     data = dict(sections=sections, runs=list(runs), notes=notes)
     return page(title, "report", data, title=html.escape(title), subtitle=html.escape(subtitle))
+
+
+# ---- The parts of a section that several use; each type is drawn by a function of pages/report.js ----
+
+
+def table(columns: list[tuple], rows: list[list], caption: str = "", **others) -> dict:
+    """columns: (title, kind, explanation). A cell is None, or by the kind of its column
+
+    text: a string;  integer, exponent, percent, or 0 to 4 (decimals): a number, or [value, low, high];
+    figures: such a cell and its kind;  link: [text, address].
+    """
+    columns = [dict(zip(("title", "kind", "help"), (*column, ""))) for column in columns]
+    return dict(type="table", columns=columns, rows=rows, caption=caption) | others
+
+
+def bars(panels: list[dict], caption: str = "") -> dict:
+    """panels: title, kind as of a table's column, bars [[name, value, low, high]], marks {explanation: value}, end."""
+    return dict(type="bars", panels=panels, caption=caption)
 
 
 # ---- Attention ----

@@ -1,4 +1,4 @@
-// Draws the sections of a page from their parts (pages/parts.py). A run has the same color everywhere.
+// Draws the sections of a page from their parts (pages/sections_*.py). A run has the same color everywhere.
 const SVG = "http://www.w3.org/2000/svg";
 const svg = (tag, ...others) => build(document.createElementNS(SVG, tag), ...others);
 

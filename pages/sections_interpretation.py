@@ -9,7 +9,7 @@ import numpy as np
 
 from interpretation.comparison import ROLES
 from interpretation.word_classes import KINDS
-from pages.parts import table
+from pages.html import table
 from pages.results import Results, numbers, read_attention, read_summaries
 
 ATTENTION_BYTES = 700_000  # of all maps, before base64 makes them a third larger

@@ -13,7 +13,7 @@ import numpy as np
 
 from common.files import read_json
 from common.tables import read_table
-from pages.parts import table
+from pages.html import table
 from pages.results import Results, read_curve, read_records, size_and_shape
 
 CURVE_POINTS = 30_000  # of all curves together; this and PICTURE_BYTES keep a page with dozens of runs below 5 MB
@@ -91,7 +91,7 @@ def experiments_section(results: Results) -> Iterable[dict]:
 
 
 def kind_of(texts: list[str]) -> str | int:
-    """How to show a column of experiment.csv; see parts.table."""
+    """How to show a column of experiment.csv; see html.table."""
     texts = [text for text in texts if text]
     try:
         numbers = [float(text) for text in texts]

@@ -12,13 +12,10 @@ from collections.abc import Iterable
 import numpy as np
 
 import rouge
-from common.statistics import wilson
 from common.tables import read_table
 from generation.samples_file import read_rows
-from grading import scoreboard
-from grading.probes import NEARLY
-from pages.html import sections_page
-from pages.parts import bars, table
+from grading import probes, scoreboard
+from pages.html import bars, sections_page, table
 from pages.results import Results, numbers, read_rouge
 
 # Limits that keep a page with dozens of runs below 5 MB.
@@ -95,8 +92,7 @@ def panel_of_scores(means: dict, name: str, subjects: list[str]) -> dict:
 def answers_section(results: Results) -> Iterable[dict]:
     """What each model answers to prompts with known answers (probe.py)."""
     rows = results.read(results.shared("probe.csv"), read_table) or [{}]
-    models = [column.removesuffix(" verdict") for column in rows[0] if column.endswith(" verdict")]
-    models = {model: results.name(model) for model in models if results.is_shown(model)}
+    models = {model: results.name(model) for model in probes.models_in(rows) if results.is_shown(model)}
     return answer_parts(rows, models, PROBE_BYTES) if models else []
 
 
@@ -111,15 +107,10 @@ def answers_page(rows: list[dict], models: list[str]) -> bytes:
 def answer_parts(rows: list[dict], models: dict[str, str], max_bytes: float) -> Iterable[dict]:
     """rows: of probe.csv; models: {as it is called there: as the page calls it}; max_bytes: of the models' texts."""
     panels = []
-    for name in dict.fromkeys(row["set"] for row in rows if row["right"]):
-        of_set = [row for row in rows if row["set"] == name]
-        lines = []
-        for model, shown in models.items():
-            share = sum(row[f"{model} verdict"] == "right" for row in of_set) / len(of_set)
-            lines.append([shown, share, *wilson(share, len(of_set))])
-        chance = sum(1 / (2 + row["wrong"].count(" | ")) for row in of_set) / len(of_set)
-        title = f"{name} (n = {len(of_set)})"
-        panels.append(dict(title=title, kind="percent", bars=lines, marks={"chance": chance}, end=1))
+    for name, of_set in probes.score(rows).items():
+        lines = [[shown, *of_set.shares[model]] for model, shown in models.items()]
+        title, marks = f"{name} (n = {of_set.n})", {"chance": of_set.chance}
+        panels.append(dict(title=title, kind="percent", bars=lines, marks=marks, end=1))
     caption = "The text is each model's own greedy continuation, which is not scored."
     if panels:
         yield bars(
@@ -129,8 +120,8 @@ def answer_parts(rows: list[dict], models: dict[str, str], max_bytes: float) -> 
         )
         caption = (
             "✓ right: the right answer has a higher log-likelihood per byte than every wrong one. "
-            f"≈ nearly: the best wrong answer leads by at most {NEARLY} nats per byte. ✗ wrong: it leads by more. "
-            f"The number is the lead of the right answer in nats per byte. {caption}"
+            f"≈ nearly: the best wrong answer leads by at most {probes.NEARLY} nats per byte. "
+            f"✗ wrong: it leads by more. The number is the lead of the right answer in nats per byte. {caption}"
         )
     cells, size = [], 0
     for row in rows:

@@ -11,9 +11,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from common.files import read_json, write_atomically
-from common.statistics import wilson
 from common.tables import read_table, table_text, write_table
-from grading import sentence_order
+from grading import probes, sentence_order
 from sweeps.plans import Run
 from sweeps.runner import log_of
 from sweeps.scaling_law import best_of_budgets, fit_power_law, plot_scaling, points
@@ -32,7 +31,8 @@ def tabulate(runs: list[Run], directory: Path) -> list[dict]:
     """A row for each run: the settings in which the runs differ, its cost, its results."""
     settings = [dataclasses.asdict(run.config) for run in runs]
     differing = [key for key in settings[0] if key not in OF_SCHEDULE and len({s[key] for s in settings}) > 1]
-    context = context_shares(directory / "probe.csv")
+    probe_csv = directory / "probe.csv"
+    context = probes.score(read_table(probe_csv))["context"].shares if probe_csv.exists() else {}
     rows = []
     for run, of_run in zip(runs, settings):
         log = log_of(run)
@@ -46,23 +46,9 @@ def tabulate(runs: list[Run], directory: Path) -> list[dict]:
         if (run.directory / sentence_order.FILE).exists():
             for order, result in read_json(run.directory / sentence_order.FILE).items():
                 row |= {order: result["share"], f"{order}_low": result["low"], f"{order}_high": result["high"]}
-        rows.append(row | context.get(str(run.directory), {}))
+        row |= zip(("context", "context_low", "context_high"), context.get(str(run.directory), ()))
+        rows.append(row)
     return rows
-
-
-def context_shares(path: Path) -> dict[str, dict]:
-    """The share of context prompts that each run got right, with its interval, from probe.csv."""
-    if not path.exists():
-        return {}
-    rows = [row for row in read_table(path) if row["set"] == "context"]
-    shares = {}
-    for column in rows[0]:
-        if column.endswith(" verdict"):
-            right = sum(row[column] == "right" for row in rows)
-            low, high = wilson(right / len(rows), len(rows))
-            of_run = dict(context=right / len(rows), context_low=low, context_high=high)
-            shares[column.removesuffix(" verdict")] = of_run
-    return shares
 
 
 def show_results(experiment: str, directory: Path, rows: list[dict], markdown: bool = False) -> None:

@@ -80,9 +80,9 @@ def test_the_table_is_of_the_logs(tmp_path, capsys):
         (run.directory / "orders.json").write_text(json.dumps(results))
     with (tmp_path / "probe.csv").open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["set", "prompt", *(f"{run.directory} verdict" for run in runs)])
-        writer.writerows([["facts", "-", *["right"] * len(runs)], *[["context", "-", *["right"] * len(runs)]] * 3])
-        writer.writerow(["context", "-", *["nearly"] * len(runs)])
+        writer.writerow(["set", "prompt", "right", "wrong", *(f"{run.directory} verdict" for run in runs)])
+        for name, verdict in [("facts", "right"), *[("context", "right")] * 3, ("context", "nearly")]:
+            writer.writerow([name, "-", " a", " b", *[verdict] * len(runs)])
     rows = tabulate(runs, tmp_path)
     show_results("contrast", tmp_path, rows)
     with (tmp_path / "experiment.csv").open(newline="") as file:
