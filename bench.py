@@ -1,13 +1,14 @@
 """
-Every speed that the README states: ours and a peer's, alternating in one run, medians. benches/NAME.py is one of them.
+Every speed that the docs state: ours and a peer's, alternating in one run, medians. Each bench is a file in benches/.
 
-$ python bench.py --help           # what each compares with what
-$ python bench.py train --save     # and keep the result: bench/results.jsonl
+$ python bench.py --help                    # what each bench compares with what
+$ python bench.py train --save              # run it, and append the result to bench/results.jsonl
+$ python bench.py train --saved --markdown  # its newest saved results, a column for each machine: docs/performance.md
+$ python bench.py --saved --markdown        # the speed table of the README, from the same file
 
-The last line is a JSON object; its ratios are ours / peer, above 1 is better. Nothing else should run meanwhile.
+The last line of a run is a JSON object; its ratios are ours / peer, above 1 is better. Run nothing else meanwhile.
 """
 
-import argparse
 import ast
 import json
 import os
@@ -19,10 +20,21 @@ from pathlib import Path
 
 import torch
 
+from common.cli import Parser, one_line_errors
+from common.tables import table_text
 from kernels import cpu_features
 
 ROOT = Path(__file__).parent
+RESULTS = ROOT / "bench" / "results.jsonl"
 NAMES = ("sample", "train", "demo", "compressor", "loss", "grade", "rouge", "interpret")
+
+# The README's table: rows of tokens/s, for each the bench and how the names of its figures end.
+SUMMARY = {
+    "training": ("train", ", tokens/s"),
+    "one story at a time": ("sample", ", batch 1, tokens/s"),
+    "64 stories at a time": ("sample", ", batch 64, tokens/s"),
+}
+CONTESTANTS = ("ours", "nanoGPT-style", "transformers")
 
 
 def hardware() -> str:
@@ -38,25 +50,81 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), "torch": torch.__version__} | {name: version(name) for name in peers}
 
 
+def saved_results(name: str) -> dict[str, dict]:
+    """{hardware: the newest result of this bench}, without results of older versions that had other ratios."""
+    results = [json.loads(line) for line in RESULTS.read_text().splitlines()]
+    results = [result for result in results if result["bench"] == name]
+    if not results:
+        raise ValueError(f"{RESULTS}: no result of {name}; make one: python bench.py {name} --save")
+    results = [result for result in results if set(result["ratios"]) == set(results[-1]["ratios"])]
+    newest = {result["hardware"].replace("(R)", "").replace(" Processor", ""): result for result in results}
+    return dict(sorted(newest.items()))
+
+
+def figures_table(columns: dict[str, dict[str, float]], markdown: bool) -> str:
+    """columns: {head: {figure: value}}; a figure that a column lacks is left empty."""
+    longest_first = sorted(columns.values(), key=len, reverse=True)
+    names = dict.fromkeys(name for figures in longest_first for name in figures)
+    rows = [[name, *(number(figures.get(name)) for figures in columns.values())] for name in names]
+    return table_text(["", *columns], rows, markdown)
+
+
+def saved_table(name: str, markdown: bool) -> str:
+    results = saved_results(name)
+    return figures_table({machine: result["figures"] for machine, result in results.items()}, markdown)
+
+
+def number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 3}f}"
+
+
+def summary_table(markdown: bool) -> str:
+    """Tokens/s of ours and of the best that each peer reached, with what ours is faster by."""
+    columns: dict[str, dict[str, str]] = {}
+    for title, (bench, ending) in SUMMARY.items():
+        for machine, result in saved_results(bench).items():
+            best = {}
+            for who in CONTESTANTS:
+                figures = result["figures"].items()
+                best[who] = max(value for name, value in figures if name.startswith(who) and name.endswith(ending))
+                ratio = "" if who == "ours" else f" ({best['ours'] / best[who]:.1f} ×)"
+                columns.setdefault(machine, {})[f"{title}: {who}"] = number(best[who]) + ratio
+    rows = [[name, *(cells.get(name, "") for cells in columns.values())] for name in next(iter(columns.values()))]
+    return table_text(["tokens/s", *columns], rows, markdown)
+
+
+def run_bench(name: str, rounds: int | None) -> dict:
+    module = import_module(f"benches.{name}")
+    ratios, figures = module.bench(rounds or getattr(module, "ROUNDS", 3))
+    return dict(bench=name, ratios=ratios, figures=figures, hardware=hardware(), versions=versions())
+
+
 def main():
     texts = [__doc__] + [ast.get_docstring(ast.parse((ROOT / "benches" / f"{name}.py").read_text())) for name in NAMES]
-    description = "\n\n".join(map(str.strip, texts))  # without importing them
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=NAMES)
-    parser.add_argument("--rounds", type=int, help="how often each contestant has its turn")
+    parser = Parser("\n\n".join(map(str.strip, texts)))  # without importing them
+    parser.add_argument("name", nargs="?", choices=NAMES, help="which bench")
+    parser.add_argument("--rounds", type=int, help="how often each contestant runs")
     parser.add_argument("--save", action="store_true", help="append the result to bench/results.jsonl")
+    parser.add_argument("--saved", action="store_true", help="run nothing: print the results in bench/results.jsonl")
+    parser.add_shared("markdown")
     args = parser.parse_args()
-    module = import_module(f"benches.{args.name}")
-    ratios, figures = module.bench(args.rounds or getattr(module, "ROUNDS", 3))
-    width = max(map(len, figures))
-    for name, value in figures.items():
-        print(f"{name:{width}}  {value:>10,.{0 if value >= 100 else 1 if value >= 10 else 3}f}")
-    result = dict(bench=args.name, ratios=ratios, figures=figures, hardware=hardware(), versions=versions())
-    if args.save:
-        with (ROOT / "bench" / "results.jsonl").open("a") as file:
-            file.write(json.dumps(result) + "\n")
-    print(json.dumps(result))
+    if args.saved and not args.name:
+        print(summary_table(args.markdown))
+    elif args.saved:
+        print(saved_table(args.name, args.markdown))
+    elif not args.name:
+        parser.error(f"which one? {', '.join(NAMES)}; or --saved for the table of the README")
+    else:
+        result = run_bench(args.name, args.rounds)
+        print(figures_table({"median": result["figures"]}, args.markdown))
+        if args.save:
+            with RESULTS.open("a") as file:
+                file.write(json.dumps(result) + "\n")
+        print(json.dumps(result))
 
 
 if __name__ == "__main__":
-    main()
+    with one_line_errors("bench.py", interrupted="no result was kept"):
+        main()

@@ -1,8 +1,8 @@
 """
-The demo as a new user runs it, corpus and compiling included: how long it takes, and whether the model tells stories.
-A round is a seed. No peer; the ratios are to what it promises: 300 s, a loss of 0.45, the names.
+The demo as a new user runs it, building the corpus and compiling included: how long it takes, and how well the model
+tells stories. Each round is a seed. No peer: the ratios are to its promises, 300 s, a loss of 0.45, names 85 %.
 
-"Names again": how often a name that already stood in a story is the likeliest token where it stands again.
+"Names again": where a name that was mentioned before occurs again in a story, how often it is the likeliest token.
 
 $ python bench.py demo
 """
@@ -60,7 +60,7 @@ def names_again(run: Path, corpus: Path, n_tokens: int = 40_000) -> float:
     for window, n_new in zip(windows, np.diff(windows, append=windows[-1] + length)):
         inputs, targets = stream.read(np.array([window]))
         likeliest, inputs, targets = (x[0].tolist() for x in (model(inputs)[0].argmax(-1), inputs, targets))
-        story = 0  # where it begins
+        story = 0  # where the current one begins
         for i in range(n_new):
             story = i if inputs[i] == tokenizer.end_of_text else story
             if targets[i] in names and targets[i] in inputs[story : i + 1]:

@@ -1,5 +1,5 @@
 """
-What 10,000 gradings take besides the judge's time, by part: this judge answers at once, without a network. No peer.
+What grade.py adds to the judge's own time, over 10,000 gradings, by part: here the judge answers at once. No peer.
 
 $ python bench.py grade
 """
@@ -28,7 +28,7 @@ REPLY = dict(assessment="A story that hangs together, in simple words. It ends a
 
 
 class InstantJudge(Endpoint):
-    """Another reply to each question."""
+    """Replies at once, with scores that differ by question."""
 
     async def ask(self, model: str, text: str, response_format: dict) -> Reply:
         scores = {name: (len(text) + place) % 11 for place, name in enumerate(SCORES)}
@@ -36,7 +36,7 @@ class InstantJudge(Endpoint):
 
 
 def write_samples(out: Path):
-    """RUNS runs that exchange the endings of the built-in stories."""
+    """RUNS runs, each with the endings of built-in stories other than the prompt's."""
     pieces = [cut_story(story.text, 0.5) for story in stories(PROMPTS + RUNS * COMPLETIONS)]
     for run in range(RUNS):
         rows = [
@@ -49,7 +49,7 @@ def write_samples(out: Path):
 
 
 def grade_at_once(directory: str) -> dict[str, float]:
-    """Everything that grade.py does but wait: seconds of each part, MiB that it added at the most."""
+    """Everything that grade.py does except wait -> seconds of each part, and the peak of added memory in MiB."""
     os.chdir(directory)
     write_samples(Path("out"))
     args = parse_arguments(f"out --judge instant --base-url http://localhost --repeats {REPEATS}".split())

@@ -1,7 +1,7 @@
 """
-How soon the recipe `fast` comes to the loss at which a plain AdamW ends: the 1M shape, real stories. A round is a seed.
+How soon the recipe `fast` reaches the loss at which plain AdamW ends: the 1M shape, real stories. Each round is a seed.
 
-$ python bench.py loss --rounds 3  # needs data/sample (README, "ten minutes")
+$ python bench.py loss --rounds 3  # needs data/sample (docs/data.md)
 """
 
 import math

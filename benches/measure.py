@@ -1,5 +1,5 @@
 """
-What the benches measure with: turns, processes of their own, memory.
+How the benches measure: alternating runs, separate processes, memory.
 """
 
 import contextlib
@@ -23,15 +23,15 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def fast_dtype() -> torch.dtype:
-    """What we multiply in: bfloat16, or float32 where that is faster."""
+    """The type of our matrix products: bfloat16, or float32 where that is faster."""
     return torch.bfloat16 if DEVICE == "cuda" else autotune.fast_dtype()
 
 
 def peer_dtypes() -> list[torch.dtype]:
-    """What a peer is tried in: all that the hardware has instructions for."""
+    """The types a peer is tried in: all that the hardware has instructions for."""
     if DEVICE == "cuda" or cpu_features.multiplies_bfloat16():
         return [torch.float32, torch.bfloat16]
-    print("peers in bfloat16 are left out: this processor only emulates it", file=sys.stderr)
+    print("peers in bfloat16 are skipped: this processor only emulates it", file=sys.stderr)
     return [torch.float32]
 
 
@@ -40,9 +40,11 @@ def medians(results: list[dict[str, float]]) -> dict[str, float]:
 
 
 def alternating_medians(contestants: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
-    """Seconds that each takes, by turns, after one turn that is not counted."""
-    turns = tqdm(range(rounds + 1), "rounds", leave=False, disable=None)
-    return medians([{name: seconds_of(contestant) for name, contestant in contestants.items()} for _ in turns][1:])
+    """{name: median seconds}; contestants alternate, after one uncounted warm-up round."""
+    round_numbers = tqdm(range(rounds + 1), "rounds", leave=False, disable=None)
+    return medians(
+        [{name: seconds_of(contestant) for name, contestant in contestants.items()} for _ in round_numbers][1:]
+    )
 
 
 def seconds_of(function: Callable[[], None]) -> float:
@@ -53,28 +55,29 @@ def seconds_of(function: Callable[[], None]) -> float:
 
 
 def alternating_processes(makes: dict[str, Callable], argument, rounds: int) -> tuple[dict, dict]:
-    """As alternating_medians, each contestant in a process of its own, so that none runs under another's settings.
+    """Like alternating_medians, but each contestant has its own process, so that none runs under another's settings.
 
-    makes: what makes a contestant, a function of `argument`, in its process. -> (seconds, peak MiB)
+    makes: {name: function that, called in that process, returns the contestant, a function of `argument`}.
+    -> ({name: median seconds}, {name: peak MiB})
     """
     context, pipes, peaks = multiprocessing.get_context("spawn"), {}, {}
 
-    def take_turn(name: str):
+    def run_once(name: str):
         pipes[name].send("go")
         peaks[name] = pipes[name].recv()
 
     with contextlib.ExitStack() as stack:
         for name, make in makes.items():
             pipes[name], theirs = context.Pipe()
-            process = context.Process(target=take_turns, args=(make, argument, theirs), daemon=True)
-            with theirs:  # closed here once it is there: where a contestant fails, we hear it
+            process = context.Process(target=serve_turns, args=(make, argument, theirs), daemon=True)
+            with theirs:  # closed in this process, so that a contestant that dies raises EOFError here
                 process.start()
-            stack.callback(process.join)  # so that it is gone, and its memory, before anything else is measured
+            stack.callback(process.join)  # so that its memory is free before anything else is measured
             stack.callback(process.terminate)
-        return alternating_medians({name: partial(take_turn, name) for name in makes}, rounds), peaks
+        return alternating_medians({name: partial(run_once, name) for name in makes}, rounds), peaks
 
 
-def take_turns(make: Callable[[], Callable], argument, pipe):
+def serve_turns(make: Callable[[], Callable], argument, pipe):
     contestant = make()
     while pipe.recv():
         contestant(argument)
@@ -82,18 +85,18 @@ def take_turns(make: Callable[[], Callable], argument, pipe):
 
 
 def alone(function: Callable, *args):
-    """What it returns, from a process of its own: its peak memory is then its own, too."""
+    """Calls it in a new process, so that its peak memory is its own -> what it returns."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         return process.submit(function, *args).result()
 
 
 def peak_mib() -> float:
-    """Of this process, so far: of the GPU, or everything that it imports included."""
+    """Peak memory so far: of the GPU, or of this process, imports included."""
     if DEVICE == "cuda":
         return torch.cuda.max_memory_allocated() / 2**20
-    return memory_mib("VmHWM")  # not getrusage: its maximum begins with that of the parent
+    return memory_mib("VmHWM")  # not getrusage, whose maximum starts at the parent's
 
 
 def memory_mib(what: str) -> float:
-    """Of this process: VmRSS now, VmHWM at the most so far."""
+    """Memory of this process: VmRSS now, VmHWM at its peak."""
     return int(re.search(rf"{what}:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) / 2**10

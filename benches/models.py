@@ -1,5 +1,5 @@
 """
-The models that the benches measure, of one shape, with random weights: ours, transformers', one in nanoGPT's style.
+The models that the benches measure, all of one shape with random weights: ours, transformers', a nanoGPT-style one.
 """
 
 import numpy as np
@@ -31,7 +31,7 @@ def their_model(directory: str, dtype: torch.dtype = torch.float32):
 
 
 class PlainGPT(nn.Module):
-    """A GPT as nanoGPT writes it: PyTorch's own parts, a bias everywhere, all logits at once, no cache."""
+    """A nanoGPT-style GPT: PyTorch's own modules, biases everywhere, all logits at once, no cache."""
 
     def __init__(self, vocab_size: int, block_size: int, n_layer: int, n_head: int, n_embd: int):
         super().__init__()
@@ -45,7 +45,7 @@ class PlainGPT(nn.Module):
                 nn.init.normal_(p, std=0.02)
 
     def forward(self, tokens: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
-        """The loss; without targets the logits (B, vocab_size) of what follows the last token."""
+        """The loss; without targets, logits (B, vocab_size) of the next token."""
         x = self.wte(tokens) + self.wpe(torch.arange(tokens.size(1), device=tokens.device))
         for block in self.blocks:
             x = block(x)

@@ -1,6 +1,6 @@
 """
-500 texts (second halves of held-out stories) and every training story, built-in ones, beside rouge-score-rs: pairs a
-second. And what it takes as the training stories grow to a million. Ten minutes.
+ROUGE-2 of 500 texts (second halves of held-out stories) with every one of 100,000 built-in training stories, beside
+rouge-score-rs: pairs per second. And time and memory as the training set grows to a million stories. Ten minutes.
 
 $ python bench.py rouge            # needs rouge-score-rs: pip install -r requirements-dev.txt
 """
@@ -29,7 +29,7 @@ N_TEXTS, N_STORIES, GROWTH = 500, 100_000, (10_000, 100_000, 1_000_000)
 
 
 def write_first_stories(source: Path, directory: Path, n: int):
-    """The corpus with the first n training stories alone."""
+    """A copy of the corpus with only its first n training stories."""
     meta, tokens = load_meta(source), load_tokens(source, "train")
     tokens = tokens[: np.flatnonzero(tokens == len(meta["gpt2_ids"]))[n - 1] + 1]
     meta["splits"]["train"] |= dict(stories=n, tokens=len(tokens), sha256=hashlib.sha256(tokens).hexdigest())
@@ -53,7 +53,7 @@ def build_words(directory: Path) -> Stories:
 
 
 def race(directory: Path, rounds: int) -> dict[str, float]:
-    """Pairs a second. The peer gets a sample of the pairs, in both of the ways that it has for many."""
+    """Pairs per second. The peer gets a sample of the pairs, through both of its batch calls."""
     from rouge_score_rs.rouge_scorer import RougeScorer  # a peer, not a dependency
 
     scorer = RougeScorer(["rouge2"])
@@ -77,7 +77,7 @@ def race(directory: Path, rounds: int) -> dict[str, float]:
 
 
 def growth(directory: Path) -> dict[str, float]:
-    """What it takes to build and to read these stories' words."""
+    """Seconds and memory to build, open and search the words of these stories."""
     start = time.perf_counter()
     build_words(directory)
     built = time.perf_counter()

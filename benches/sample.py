@@ -1,6 +1,6 @@
 """
-generate() beside transformers.generate and beside a plain GPT without a cache, as nanoGPT samples: tokens a second, 1,
-16 and 64 prompts at a time; memory. Types that this processor only emulates are left out.
+Our generate() beside transformers.generate and a plain GPT without a cache, as nanoGPT samples: tokens per second with
+1, 16 and 64 prompts at a time, and memory. Types that this processor only emulates are left out.
 
 $ python bench.py sample           # needs transformers: pip install -r requirements-dev.txt
 """
@@ -16,7 +16,7 @@ from generation.engine import draw, generate
 from model import GPTNeo
 
 PROMPT_TOKENS, NEW_TOKENS, TOP_K = 40, 200, 50
-PLAIN_NEW_TOKENS = 10  # of the plain GPT, in the middle of such a text: without a cache all of it would take minutes
+PLAIN_NEW_TOKENS = 10  # by the plain GPT, halfway through such a text: all of it would take minutes without a cache
 
 
 def we_generate(model: GPTNeo, prompts: torch.Tensor, batch_size: int, **settings):

@@ -1,7 +1,7 @@
 """
-A step of training, 8 x 512 tokens, beside a plain GPT as nanoGPT writes it and transformers' GPTNeo, eager and
-compiled, and beside the matrix products alone (the limit: a step that does nothing else). Each in a process of its own;
-types that this processor only emulates are left out.
+A training step of 8 x 512 tokens beside a nanoGPT-style GPT and transformers' GPTNeo, eager and compiled, and beside
+the matrix products alone (the limit: a step that does nothing else). Each has its own process; types that this
+processor only emulates are left out.
 
 $ python bench.py train            # needs transformers: pip install -r requirements-dev.txt
 """
@@ -29,7 +29,7 @@ def our_step(directory: str) -> Callable[[torch.Tensor], None]:
 
 
 def step_of(model: GPTNeo) -> Callable[[torch.Tensor], None]:
-    """As train.py takes it, compiled, with AdamW."""
+    """A step as in train.py: compiled, with AdamW."""
     compile_cpp.keep_freed_memory()
     optimizers = make_optimizers(model, TrainConfig(name="bench"))
     forward = torch.compile(model, dynamic=False)
@@ -37,7 +37,7 @@ def step_of(model: GPTNeo) -> Callable[[torch.Tensor], None]:
 
 
 def their_step(directory: str, dtype: torch.dtype, compiled: bool, keep_freed_memory: bool = False):
-    if keep_freed_memory:  # one of the things that train.py does, and a peer could
+    if keep_freed_memory:  # train.py does this, and a peer could
         compile_cpp.keep_freed_memory()
     model = their_model(directory).train()
     forward = torch.compile(model) if compiled else model
@@ -70,8 +70,8 @@ def take_step(model, optimizers: list, dtype: torch.dtype, loss_of: Callable, to
 
 
 def products_alone(directory: str) -> Callable[[torch.Tensor], None]:
-    """The products of all Linear layers, forward and both of the backward pass, the head's in chunks as loss.py has it;
-    not those within attention."""
+    """The products of all Linear layers, one forward and two backward, the head's in chunks, as in
+    kernels/cross_entropy.py; not those inside attention."""
     compile_cpp.keep_freed_memory()
     n, C, V, dtype = BATCH_SIZE * SHAPE["block_size"], SHAPE["n_embd"], SHAPE["vocab_size"], fast_dtype()
     block = [(n, C, 3 * C), (n, C, C), (n, C, 4 * C), (n, 4 * C, C)]
@@ -89,7 +89,7 @@ def products_alone(directory: str) -> Callable[[torch.Tensor], None]:
 
 
 def shapes_of(n: int, n_in: int, n_out: int) -> list[tuple[int, int]]:
-    """Of inputs, weight and the gradient of the outputs."""
+    """Shapes of the inputs, the weight and the gradient of the outputs."""
     return [(n, n_in), (n_out, n_in), (n, n_out)]
 
 

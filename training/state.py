@@ -51,13 +51,15 @@ class TrainingState:
         self.fast_dtype = dtype_name(fast_dtype)
 
     def restore(self, checkpoint: dict, logged_step: int) -> None:
+        """logged_step: the last row of log.csv, for checkpoints that are older than their own logged_step."""
         self.model.load_state_dict(checkpoint["model"])
         for optimizer, state in zip(self.optimizers, checkpoint["optimizers"]):
             optimizer.load_state_dict(state)
         self.scaler.load_state_dict(checkpoint["scaler"])
         self.step, self.seconds = checkpoint["step"], checkpoint["seconds"]
-        self.best_val_loss, self.logged_step = checkpoint["best_val_loss"], logged_step
-        self.sums += torch.tensor([*checkpoint["sums"], self.step - logged_step], device=self.sums.device)
+        self.best_val_loss = checkpoint["best_val_loss"]
+        self.logged_step = checkpoint.get("logged_step", logged_step)
+        self.sums += torch.tensor([*checkpoint["sums"], self.step - self.logged_step], device=self.sums.device)
 
     def for_sampling(self) -> dict:
         """best.pt: all that it takes to use the model."""
@@ -69,6 +71,7 @@ class TrainingState:
         return self.for_sampling() | dict(
             seconds=self.seconds,
             sums=sums,
+            logged_step=self.logged_step,
             optimizers=[optimizer.state_dict() for optimizer in self.optimizers],
             scaler=self.scaler.state_dict(),
             fast_dtype=self.fast_dtype,

@@ -218,6 +218,15 @@ def test_a_log_goes_on_behind_the_checkpoint(tmp_path):
     assert rows == [("10", "1.0"), ("20", "1.0"), ("30", "2.0")]
 
 
+def test_losses_after_a_lost_log_are_right(config):
+    """The log of a stopped run is deleted: the first row after it is that of the run that was never stopped."""
+    reference, _ = train(TrainConfig(**config | dict(name="reference")), resume=False)
+    run, _ = train(TrainConfig(**config | dict(max_steps=10)), resume=False)
+    (run / "log.csv").unlink()
+    train(TrainConfig(**config), resume=True)
+    assert [row["train_loss"] for row in log_of(run)] == [row["train_loss"] for row in log_of(reference)][2:]
+
+
 def test_a_row_cut_short_is_dropped(tmp_path):
     log = Log(tmp_path / "log.csv", 0)
     for step in (10, 20):

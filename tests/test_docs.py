@@ -1,0 +1,152 @@
+"""README, docs/ and docstrings: links lead somewhere, and every command line in them is one that the command takes."""
+
+import argparse
+import ast
+import contextlib
+import io
+import re
+import runpy
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import bench
+from training.config import parse_command_line
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "LOG.md", *sorted(ROOT.glob("docs/*.md"))]
+SCRIPTS = sorted([*ROOT.glob("*.py"), *ROOT.glob("benches/*.py"), *ROOT.glob("configs/*.py"), *ROOT.glob("tests/*.py")])
+FENCE = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+# ---- Links, images, length ----
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub makes of a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_images_lead_to_something(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text())):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert link.startswith("https://") or target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_files_that_are_named_are_there():
+    for page in PAGES:
+        text = FENCE.sub("", page.read_text()) if page.name != "LOG.md" else ""  # which names files of its time
+        named = re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]+\.(?:py|cpp|h|js|jsonl|txt|md))`", text)
+        assert [name for name in named if not (ROOT / name).exists() and not name.startswith("data/")] == [], page
+
+
+def test_every_image_is_shown():
+    text = "".join(page.read_text() for page in PAGES)
+    assert [path.name for path in ROOT.glob("assets/*") if f"assets/{path.name})" not in text] == []
+
+
+def test_readme_is_read_to_its_end():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 250
+
+
+def test_speeds_are_those_that_were_saved():
+    """python bench.py [NAME] --saved --markdown"""
+    assert bench.summary_table(markdown=True) in (ROOT / "README.md").read_text()
+    text = (ROOT / "docs" / "performance.md").read_text()
+    named = re.findall(r"Made\s+by\s+`python\s+bench.py\s+(\w+)\s+--saved\s+--markdown`:", text)
+    assert named == ["train", "sample", "grade", "interpret"]
+    assert [name for name in named if bench.saved_table(name, markdown=True) not in text] == []
+
+
+# ---- Commands ----
+
+
+def shell_lines(path: Path) -> Iterator[str]:
+    """The lines of code blocks and inline code in a page; in a script, the lines of its docstring that begin with $."""
+    if path.suffix == ".py":
+        docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+        yield from (line[2:] for line in docstring.replace("\\\n", " ").splitlines() if line.startswith("$ "))
+        return
+    text = path.read_text()
+    for block in FENCE.findall(text):
+        variables = dict(re.findall(r'^(\w)="(.*)"$', block, re.MULTILINE))  # T="python train.py …"
+        variables |= dict(re.findall(r"\bfor (\w+) in ([^\s;]+)", block))  # the first of them
+        for name, value in variables.items():
+            block = re.sub(rf"\${name}\b", value, block)
+        yield from block.replace("\\\n", " ").splitlines()
+    yield from (code.replace("\n", " ") for code in re.findall(r"`([^`]+)`", FENCE.sub("", text)))
+
+
+def commands(path: Path) -> Iterator[tuple[str, ...]]:
+    """(script, *arguments) of each `python SCRIPT.py …` and `torchrun … SCRIPT.py …`."""
+    for line in shell_lines(path):
+        if "python " not in line and "torchrun " not in line:
+            continue
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        words = [[]]  # of each command in the line
+        for word in lexer:
+            if set(word) <= set("();<>|&"):
+                words.append([])
+            else:
+                words[-1].append(word)
+        for command in words:
+            scripts = [i for i, word in enumerate(command) if word.endswith(".py")]
+            if "torchrun" in command or (scripts and command[scripts[0] - 1] == "python"):
+                yield tuple(command[scripts[0] :])
+
+
+COMMANDS = {  # LOG.md has those of its time
+    command: path.name for path in [*PAGES, *SCRIPTS] if path.name != "LOG.md" for command in commands(path)
+}
+
+
+class Parsed(BaseException):
+    """The command has understood its arguments, and need not go on."""
+
+
+def complaint(script: str, arguments: tuple[str, ...], monkeypatch) -> str:
+    """What the command says to these arguments; '' if it takes them."""
+    if not (ROOT / script).exists():
+        return "no such file"
+    if script == "train.py":
+        try:
+            parse_command_line([argument for argument in arguments if "--plot" not in arguments])
+            return ""
+        except ValueError as error:
+            return str(error)
+    if "Parser(" not in (ROOT / script).read_text():  # it takes directories alone
+        return "".join(argument for argument in arguments if argument.startswith("-"))
+    parse = argparse.ArgumentParser.parse_known_args
+
+    def parse_and_stop(self, args=None, namespace=None):
+        _, unknown = parse(self, args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        raise Parsed
+
+    with monkeypatch.context() as patch, contextlib.redirect_stderr(io.StringIO()) as errors:
+        patch.setattr(argparse.ArgumentParser, "parse_known_args", parse_and_stop)
+        patch.setattr(sys, "argv", [script, *arguments])
+        try:
+            runpy.run_path(str(ROOT / script), run_name="__main__")
+        except (Parsed, SystemExit) as end:
+            return "" if isinstance(end, Parsed) else errors.getvalue().rstrip().rpartition("\n")[2] or str(end)
+    return "it does not parse its arguments"
+
+
+def test_every_command_line_is_understood(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert len(COMMANDS) > 80
+    wrong = []
+    for command, page in COMMANDS.items():
+        said = "" if "--help" in command else complaint(command[0], command[1:], monkeypatch)
+        wrong += [f"{page}: {shlex.join(command)}: {said}"] if said else []
+    assert not wrong, "\n".join(wrong)
