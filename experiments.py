@@ -8,7 +8,7 @@ $ python experiments.py dropout --only dropout-0.1 --seeds 3
 $ python experiments.py compressor --published --data data/tinystories-v2     # the published budgets, for a GPU
 $ python experiments.py grid --markdown      # finished runs are not trained again: prints their table
 
-Needs data/sample (docs/experiments.md says how to make it), or --data. All is written to out/<experiment>/
+Needs data/sample (docs/data.md says how to make it), or --data. All is written to out/<experiment>/
 (--published: out/<experiment>-published/). If a call was stopped, or killed at any moment, the same call resumes:
 finished runs are kept, unfinished ones continue from their last checkpoint. The table shows all finished runs of the
 experiment, whichever were asked for now.

@@ -184,4 +184,7 @@ def test_show_prints_commands_that_run(data_dir, tmp_path, monkeypatch, capsys):
     assert len(commands) == SMALL.seeds["contrast"] * len(VARIANTS["contrast"])
     for command in commands:
         parse_command_line([str(ROOT / command[2]), *command[3:]])
+    monkeypatch.setattr(sys, "argv", ["experiments.py", "contrast", f"--data={data_dir}/tiny", "--show"])
+    experiments.main()  # a path says as much as a name and --data_dir
+    assert capsys.readouterr().out.splitlines() == lines
     assert not Path("out").exists()
