@@ -60,6 +60,18 @@ def bootstrap(statistic: Callable[..., float], *columns: np.ndarray, draws: int 
     return Estimate(value, *(np.quantile(known, SHARES) if len(known) else (np.nan, np.nan)))
 
 
+def bootstrap_ratio(numerators: np.ndarray, denominators: np.ndarray, draws: int = DRAWS, seed: int = 0) -> np.ndarray:
+    """sum(numerators) / sum(denominators), (…, 1 + draws): of all clusters, then of clusters drawn with replacement.
+
+    numerators (…, clusters), denominators (clusters,): the sums of each cluster. With the same seed and number of
+    clusters the same ones are drawn.
+    """
+    n = len(denominators)
+    weights = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), draws)  # how often each cluster is drawn
+    weights = np.concatenate([np.ones((1, n)), weights]).T
+    return (numerators @ weights) / (denominators @ weights)
+
+
 def wilson(share: float, n: int) -> tuple[float, float]:
     """The 95 % interval of a share, from Wilson's score test; unlike p ± z·sd it is of use for few, none and all.
 

@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from common.files import write_atomically
+from common.figures import png_bytes
+from common.files import write_bytes
 from common.statistics import wilson
 from common.tables import table_text
 from corpus import builtin_stories
@@ -231,5 +232,4 @@ def plot(path: Path, lines: Sequence[Measurement]) -> None:
     axes.plot([], [], "|", color="0.2", label="true stories")
     axes.plot([], [], "|", color="0.65", label="stories for other prompts")
     figure.legend(loc="outside upper center", ncols=3, frameon=False)
-    with write_atomically(path) as temporary:
-        figure.savefig(temporary, dpi=120, format="png")
+    write_bytes(path, png_bytes(figure))

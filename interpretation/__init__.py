@@ -1,3 +1,3 @@
 """What is inside a model: activations through hooks, roles of heads, preferences of neurons, ablation.
-In: a model and validation stories. Out: heads.csv, neurons.csv, attention.html, neurons.html, summary.json.
-Read hooks.py first."""
+In: a model and validation stories. Out: what heads.csv, neurons.csv, summary.json and neurons.html say.
+Read hooks.py first; activation_statistics.py runs the model over all stories."""

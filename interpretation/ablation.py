@@ -1,40 +1,45 @@
 """
 Does a part of the model matter? The rise in loss when its output is replaced by its mean over other stories.
 
-Exactly, for heads and for chosen neurons: the model is run again from the layer of the part on. For all neurons at
-once, to first order: what the gradient says of the same replacement, from one pass forward and backward.
+Exactly for heads and for chosen neurons: the model is run again from that layer on. For all neurons at once, to first
+order: what the gradient says of the same replacement, from one forward and backward pass.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
+from common.statistics import SHARES, bootstrap_ratio, spearman
+from interpretation.activation_statistics import ActivationStatistics
 from interpretation.hooks import run_fast
-from interpretation.word_classes import Batch, Corpus
+from interpretation.neurons import NeuronTable, choose_neurons
+from interpretation.word_classes import Batch, TaggedCorpus
 from kernels.cross_entropy import CHUNK, cross_entropy_, head_loss
 from model import GPTNeo
 
-TOKENS_AT_ONCE = 8192  # through the rest of the model, the ablations of a layer beside each other
-RESAMPLES = 2000  # of the stories, for an interval
-HEAD_BUDGET, NEURON_BUDGET = 25e12, 4e12  # floating-point operations, by default: about a minute, half, on two cores
-FEWEST = 10  # stories that the loss is measured on
+TOKENS_AT_ONCE = 8192  # several ablations of a layer run through the rest of the model as one batch
+HEAD_BUDGET, NEURON_BUDGET = 25e12, 4e12  # FLOPs by default: about a minute, and half of one, on two cores
+FEWEST_STORIES = 10  # that the loss is measured on, for an interval to mean anything
 
 
-def affordable(model: GPTNeo, corpus: Corpus, numbers: Sequence[int], n_parts: int, budget: float) -> Sequence[int]:
-    """As many of these stories, the first ones, as the budget allows to ablate so many heads or neurons on.
+def stories_within(
+    budget: float, model: GPTNeo, corpus: TaggedCorpus, numbers: Sequence[int], n_parts: int
+) -> Sequence[int]:
+    """The first of these stories, as many as `budget` FLOPs allow for ablating n_parts heads or neurons on them.
 
-    An ablation runs half of the layers on average, and the head.
+    An ablation runs half of the layers on average, and the output head.
     """
     C, layers = model.config.n_embd, (model.config.n_layer + 1) / 2
     per_token = 2 * n_parts * (layers * 12 * C**2 + C * model.config.vocab_size)
     tokens = np.cumsum([len(corpus.stories[number].tokens) for number in numbers])
-    return numbers[: max(FEWEST, int((tokens * per_token <= budget).sum()))]
+    return numbers[: max(FEWEST_STORIES, int((tokens * per_token <= budget).sum()))]
 
 
 def losses(model: GPTNeo, x: torch.Tensor, layer: int, targets: torch.Tensor) -> torch.Tensor:
-    """x (N, B, T, C), N versions of the residual stream before `layer` -> nats of each story, (N, B)."""
+    """x (N, B, T, C), N versions of the residual stream before `layer` -> each story's loss in nats, (N, B)."""
     N, B, T, _ = x.shape
     x = x.flatten(0, 1)
     for i in range(layer, model.config.n_layer):
@@ -51,9 +56,9 @@ def losses(model: GPTNeo, x: torch.Tensor, layer: int, targets: torch.Tensor) ->
 
 
 def without_heads(model: GPTNeo, layer: int, x: torch.Tensor, heads: Sequence[int], mean: torch.Tensor):
-    """The residual stream behind `layer`, (N, B, T, C): once for each of N heads, its output being its `mean` (H, D).
+    """The residual stream after `layer`, (N, B, T, C): the output of each of N heads replaced by its `mean` (H, D).
 
-    x (B, T, C) is that before the layer.
+    x (B, T, C) is the residual stream before the layer.
     """
     block, B, N = model.blocks[layer], len(x), len(heads)
 
@@ -68,60 +73,60 @@ def without_heads(model: GPTNeo, layer: int, x: torch.Tensor, heads: Sequence[in
 
 
 def without_neurons(model: GPTNeo, layer: int, x: torch.Tensor, activations: torch.Tensor, neurons, mean: torch.Tensor):
-    """The same for N neurons: x (B, T, C) is the residual stream behind the layer, `activations` (B, T, N) are theirs
-    and `mean` (4C,) is that of all of the layer."""
+    """The same for N neurons: x (B, T, C) is the residual stream after the layer, `activations` (B, T, N) are those of
+    the N neurons, `mean` (4C,) those of all of the layer."""
     change = (mean[neurons] - activations).permute(2, 0, 1)  # (N, B, T)
     return x + change[..., None] * model.blocks[layer].mlp_out.weight.T[neurons][:, None, None]
 
 
 @torch.no_grad()
-def ablate_heads(model: GPTNeo, corpus: Corpus, numbers: Sequence[int], means: list) -> tuple:
-    """Nats of each of these stories as the model is, (S,), and without each head, (L, H, S).
+def ablate_heads(model: GPTNeo, corpus: TaggedCorpus, numbers: Sequence[int], means: list) -> tuple:
+    """Each story's loss in nats: with the intact model, (S,), and without each head, (L, H, S).
 
-    means: (H, D) of each layer, over other stories. Under autocast in its type: on 20 stories, bfloat16 makes 0.0002
+    means: (H, D) of each layer, over other stories. Runs in the dtype of autocast: on 20 stories, bfloat16 adds 0.0002
     nats per token of noise, less than stories differ by.
     """
     n_layer, n_head, device = model.config.n_layer, model.config.n_head, model.wte.weight.device
-    whole, without = torch.empty(len(numbers)), torch.empty(n_layer, n_head, len(numbers))
+    intact, without = torch.empty(len(numbers)), torch.empty(n_layer, n_head, len(numbers))
     for stories, batch in batches_with_bar("ablating heads", corpus, numbers, device):
         at_once = max(1, TOKENS_AT_ONCE // batch.tokens.numel())
         inputs, _ = layer_inputs(model, batch, [[]] * n_layer)
-        whole[stories] = losses(model, inputs[-1][None], n_layer, batch.targets)[0].cpu()
+        intact[stories] = losses(model, inputs[-1][None], n_layer, batch.targets)[0].cpu()
         for layer in range(n_layer):
             for heads in torch.arange(n_head).split(at_once):
                 x = without_heads(model, layer, inputs[layer], heads.tolist(), means[layer])
                 without[layer, heads[:, None], stories] = losses(model, x, layer + 1, batch.targets).cpu()
-    return whole, without
+    return intact, without
 
 
 @torch.no_grad()
 def ablate_neurons(
-    model: GPTNeo, corpus: Corpus, numbers: Sequence[int], means: list, neurons: list[list[int]]
+    model: GPTNeo, corpus: TaggedCorpus, numbers: Sequence[int], means: list, neurons: list[list[int]]
 ) -> tuple:
-    """The same for the chosen `neurons` of each layer, (n, S) all together. means: (4C,) of each layer.
+    """The same for the chosen `neurons` of each layer, (S,) and (n, S) for all n of them. means: (4C,) of each layer.
 
-    In float32, for most neurons do less than bfloat16 rounds away.
+    In float32, because most neurons matter less than the rounding of bfloat16.
     """
     n_layer, device = model.config.n_layer, model.wte.weight.device
-    whole, without = torch.empty(len(numbers)), [torch.empty(len(some), len(numbers)) for some in neurons]
+    intact, without = torch.empty(len(numbers)), [torch.empty(len(some), len(numbers)) for some in neurons]
     with torch.autocast(device.type, enabled=False):
         for stories, batch in batches_with_bar("ablating neurons", corpus, numbers, device):
             at_once = max(1, TOKENS_AT_ONCE // batch.tokens.numel())
             inputs, activations = layer_inputs(model, batch, neurons)
-            whole[stories] = losses(model, inputs[-1][None], n_layer, batch.targets)[0].cpu()
+            intact[stories] = losses(model, inputs[-1][None], n_layer, batch.targets)[0].cpu()
             for layer, chosen in enumerate(neurons):
                 for i in range(0, len(chosen), at_once):
                     some = slice(i, i + at_once)
                     parts = activations[layer][..., some], chosen[some], means[layer]
                     x = without_neurons(model, layer, inputs[layer + 1], *parts)
                     without[layer][some, stories] = losses(model, x, layer + 1, batch.targets).cpu()
-    return whole, torch.cat(without)
+    return intact, torch.cat(without)
 
 
-def batches_with_bar(what: str, corpus: Corpus, numbers: Sequence[int], device: torch.device) -> Iterator:
-    """Batches of these stories, each behind the places that they have in `numbers`."""
+def batches_with_bar(label: str, corpus: TaggedCorpus, numbers: Sequence[int], device: torch.device) -> Iterator:
+    """Pairs of the places of some stories in `numbers`, and their batch."""
     place = {number: i for i, number in enumerate(numbers)}
-    bar = tqdm(desc=what, total=len(numbers), unit="story", disable=None, delay=1)
+    bar = tqdm(desc=label, total=len(numbers), unit="story", disable=None, delay=1)
     for batch in corpus.batches(numbers, device, tokens=2048):
         yield [place[number] for number in batch.index], batch
         bar.update(len(batch.index))
@@ -129,37 +134,37 @@ def batches_with_bar(what: str, corpus: Corpus, numbers: Sequence[int], device: 
 
 
 def layer_inputs(model: GPTNeo, batch: Batch, neurons: list[list[int]]) -> tuple[list, list]:
-    """The residual stream (B, T, C) before every layer and behind the last; activations (B, T, n) of chosen neurons."""
+    """The residual stream (B, T, C) before every layer and after the last; activations (B, T, n) of chosen neurons."""
     inputs, activations = [], []
 
-    def see(name, tensor):
+    def record(name, tensor):
         if name.endswith("mlp"):
             activations.append(tensor[..., neurons[len(activations)]].float())
         else:
             inputs.append(tensor)
 
-    run_fast(model, batch.tokens, see)
+    run_fast(model, batch.tokens, record)
     return inputs, activations
 
 
-def estimate_neurons(model: GPTNeo, corpus: Corpus, numbers: Sequence[int], means: list) -> torch.Tensor:
-    """(L, 4C): the rise in loss without each neuron, in nats per token, to first order in what is replaced."""
+def estimate_neurons(model: GPTNeo, corpus: TaggedCorpus, numbers: Sequence[int], means: list) -> torch.Tensor:
+    """(L, 4C): the rise in loss without each neuron, in nats per token, to first order in the replacement."""
     rises = [torch.zeros_like(mean) for mean in means]
 
-    def see(name, tensor):
+    def record(name, tensor):
         if name.endswith("mlp"):
             layer, activations = int(name.split(".")[1]), tensor.detach()
 
-            def gather(grad):
+            def add_rise(grad):
                 rises[layer] += ((means[layer] - activations) * grad).sum((0, 1))
 
-            tensor.register_hook(gather)
+            tensor.register_hook(add_rise)
 
     n_tokens = 0
     model.requires_grad_(False)
-    model.wpe.weight.requires_grad_(True)  # so that a gradient flows, and no other is computed
+    model.wpe.weight.requires_grad_(True)  # the backward pass needs a parameter to reach; one is enough
     for _, batch in batches_with_bar("estimating neurons", corpus, numbers, model.wte.weight.device):
-        x = run_fast(model, batch.tokens, see)
+        x = run_fast(model, batch.tokens, record)
         n_targets = batch.real.sum().item()
         loss = head_loss(x.flatten(0, 1), model.head.weight, batch.targets.flatten()) * n_targets
         torch.autograd.grad(loss, model.wpe.weight)
@@ -168,12 +173,55 @@ def estimate_neurons(model: GPTNeo, corpus: Corpus, numbers: Sequence[int], mean
     return torch.stack(rises).cpu() / n_tokens
 
 
-def rise_with_interval(nats: torch.Tensor, whole: torch.Tensor, tokens: torch.Tensor, seed: int = 0):
-    """nats (…, S) of each story without a part, `whole` (S,) with it, over `tokens` (S,) -> the rise in loss in nats
-    per token, and the ends of its 95 % interval (bootstrap: stories drawn with replacement). All (…)."""
-    rng = np.random.default_rng(seed)
-    draws = rng.multinomial(len(tokens), np.full(len(tokens), 1 / len(tokens)), RESAMPLES)  # how often each story is in
-    differences, tokens = (nats - whole).double().numpy(), tokens.double().numpy()
-    resampled = differences @ draws.T / (draws @ tokens)
-    low, high = np.percentile(resampled, [2.5, 97.5], axis=-1)
-    return differences.sum(-1) / tokens.sum(), low, high
+def rise_with_interval(nats: torch.Tensor, intact: torch.Tensor, tokens: torch.Tensor, seed: int = 0):
+    """nats (…, S) of each story without a part, `intact` (S,) with it, over `tokens` (S,) -> the rise in loss in nats
+    per token, and the ends of its 95 % interval (bootstrap over stories). All (…)."""
+    rises = bootstrap_ratio((nats - intact).double().numpy(), tokens.double().numpy(), seed=seed)
+    return rises[..., 0], *np.quantile(rises[..., 1:], SHARES, axis=-1)
+
+
+@dataclass
+class Effects:
+    """Rises in loss without a part, in nats per token, each with the ends of its 95 % interval."""
+
+    shown: list[int]  # neurons for the page
+    heads: list[tuple[float, float, float]]  # layer by layer; empty if nothing was ablated
+    neurons: dict[int, tuple[float, float, float]]  # those that were ablated exactly
+    summary: dict  # for summary.json
+
+
+def measure_effects(
+    model: GPTNeo,
+    corpus: TaggedCorpus,
+    activations: ActivationStatistics,
+    table: NeuronTable,
+    n_stories: int | None,
+    layer: int | None,
+) -> Effects:
+    """Ablates all heads and some neurons. Means are over the even stories, losses over the odd ones.
+
+    n_stories: to ablate heads on; None: what the budget allows, 0: no ablation. layer: show all neurons of it. Adds to
+    the table the estimates for all neurons.
+    """
+    odd = range(1, len(corpus.stories), 2)
+    n_heads = model.config.n_layer * model.config.n_head
+    numbers = stories_within(HEAD_BUDGET, model, corpus, odd, n_heads) if n_stories is None else odd[:n_stories]
+    if not numbers:
+        return Effects(choose_neurons(table, layer)[2], [], {}, {})
+    n_tokens = torch.tensor([len(corpus.stories[number].tokens) for number in numbers])
+    intact, without = ablate_heads(model, corpus, numbers, activations.means("heads"))
+    heads = list(zip(*rise_with_interval(without.flatten(0, 1), intact, n_tokens)))
+    summary = dict(stories=len(numbers), loss=float(intact.sum() / n_tokens.sum()))
+
+    means = activations.means("mlp")
+    table.estimates = estimate_neurons(model, corpus, numbers, means).flatten()
+    chosen, random, shown = choose_neurons(table, layer)
+    few = stories_within(NEURON_BUDGET, model, corpus, numbers, len(chosen))
+    by_layer = [[i % table.width for i in chosen if i // table.width == index] for index in range(len(means))]
+    intact, without = ablate_neurons(model, corpus, few, means, by_layer)
+    neurons = dict(zip(chosen, zip(*rise_with_interval(without, intact, n_tokens[: len(few)]))))
+    exact = torch.tensor([neurons[i][0] for i in random])
+    estimates = estimate_neurons(model, corpus, few, means).flatten()  # on the same stories
+    summary |= dict(neurons=len(chosen), stories_for_neurons=len(few), estimates_checked=len(random))
+    summary |= dict(estimates_rank_correlation=spearman(estimates[random].numpy(), exact.numpy()))
+    return Effects(shown, heads, neurons, summary)

@@ -1,5 +1,7 @@
 """
-What interpret.py found in several models, side by side: by width, depth and number of heads.
+What interpret.py measured in several models, side by side: by width, depth and number of heads.
+
+>>> print(compare([Path("out/cpu_1m"), Path("out/cpu_8m")]))  # writes out/compare.csv and out/compare.png
 """
 
 from pathlib import Path
@@ -7,31 +9,33 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from common.files import read_json, write_bytes
-from common.tables import write_table
+from common.figures import png_bytes
+from common.files import write_bytes
+from common.tables import table_text, write_table
+from interpretation.heads import ROLE_MEASURES, UNIFORM
+from interpretation.summary import read_summary
 from interpretation.word_classes import KINDS
-from pages.html import png
 
-FORMAT = 1  # of summary.json, which is read here
-ROLES = ("previous token", "same token", "induction", "punctuation", "names", "beginning", "everywhere alike", "mixed")
+ROLES = (*ROLE_MEASURES, UNIFORM, "mixed")
 
 
-def read_summary(run: Path) -> dict:
-    path = run / "interpret" / "summary.json"
-    if not path.is_file():
-        raise ValueError(f"{path}: not there; make it with: python interpret.py {run}")
-    summary = read_json(path)
-    if summary.get("format") != FORMAT:
-        raise ValueError(f"{path}: format {summary.get('format')}, but this version reads {FORMAT}; interpret it anew")
-    return summary
+def compare(runs: list[Path], markdown: bool = False) -> str:
+    """A table of these runs, by width, depth and heads. Writes compare.csv and compare.png beside the first run."""
+    rows = [comparison_row(run, read_summary(run)) for run in runs]
+    rows.sort(key=lambda row: (row["n_embd"], row["n_layer"], row["n_head"]))
+    directory = runs[0].parent
+    write_table(directory / "compare.csv", rows)
+    write_bytes(directory / "compare.png", plot(rows))
+    cells = [printed_cells(row) for row in rows]
+    return table_text(list(cells[0]), [list(row.values()) for row in cells], markdown)
 
 
-def row_of(run: Path, summary: dict) -> dict:
-    """Counts and shares of one model."""
+def comparison_row(run: Path, summary: dict) -> dict:
+    """compare.csv: what was counted in one model."""
     heads, neurons, shape = summary["heads"], summary["neurons"], summary["shape"]
     row = dict(run=str(run), n_embd=shape["n_embd"], n_layer=shape["n_layer"], n_head=shape["n_head"])
     row |= dict(loss=summary["ablation"].get("loss"), heads=heads["all"], heads_that_matter=heads["matter"])
-    row |= {kind: heads["kind"].get(kind, 0) for kind in ("positional", "semantic", "everywhere alike")}
+    row |= {kind: heads["kind"].get(kind, 0) for kind in ("positional", "semantic", UNIFORM)}
     row |= dict(positional_by_correlation=heads["kind_by_correlation"].get("positional", 0))
     row |= {f"role: {role}": heads["role"].get(role, 0) for role in ROLES}
     row |= dict(neurons=neurons["all"], selective=neurons["trained"]["strongly"])
@@ -40,40 +44,27 @@ def row_of(run: Path, summary: dict) -> dict:
     return row | {f"prefers: {kind}": neurons["trained"]["by_kind"][kind] for kind in KINDS}
 
 
-def compare(runs: list[Path]) -> None:
-    """Prints a table; writes compare.csv and compare.png beside the first run. In order of width, depth, heads."""
-    rows = [row_of(run, read_summary(run)) for run in runs]
-    rows.sort(key=lambda row: (row["n_embd"], row["n_layer"], row["n_head"]))
-    directory = runs[0].parent
-    write_table(directory / "compare.csv", rows)
-    write_bytes(directory / "compare.png", picture(rows))
-    lines = [in_short(row) for row in rows]
-    print(f"{'':24}" + "".join(f"{column:>19}" for column in lines[0]))
-    for row, line in zip(rows, lines):
-        print(f"{Path(row['run']).name:24}" + "".join(f"{cell:>19}" for cell in line.values()))
-    print(f"All counts are in {directory / 'compare.csv'}, a picture in {directory / 'compare.png'}")
-
-
-def in_short(row: dict) -> dict[str, str]:
+def printed_cells(row: dict) -> dict[str, str]:
     """What is printed of a model, by column."""
     n = row["heads"]
-    line = {"width-depth-heads": f"{row['n_embd']}-{row['n_layer']}-{row['n_head']}"}
-    line["loss"] = "" if row["loss"] is None else f"{row['loss']:.3f}"
-    line |= {kind: f"{row[kind]} of {n}" for kind in ("positional", "semantic", "everywhere alike")}
-    line["matter"] = "" if row["heads_that_matter"] is None else f"{row['heads_that_matter']} of {n}"
-    line["selective neurons"] = f"{row['selective']:,} ({100 * row['selective'] / row['neurons']:.1f} %)"
-    return line | {"before training": f"{row['selective_at_random_init']:,}"}
+    cells = {"run": Path(row["run"]).name, "width-depth-heads": f"{row['n_embd']}-{row['n_layer']}-{row['n_head']}"}
+    cells["loss"] = "" if row["loss"] is None else f"{row['loss']:.3f}"
+    cells |= {f"{kind} heads": f"{row[kind]} of {n}" for kind in ("positional", "semantic")}
+    cells["uniform heads"] = f"{row[UNIFORM]} of {n}"
+    cells["heads that matter"] = "" if row["heads_that_matter"] is None else f"{row['heads_that_matter']} of {n}"
+    cells["selective neurons"] = f"{row['selective']:,} ({100 * row['selective'] / row['neurons']:.1f} %)"
+    return cells | {"before training": f"{row['selective_at_random_init']:,}"}
 
 
-def picture(rows: list[dict]) -> bytes:
-    """What heads are, what they do, what neurons prefer: a bar for each model, all in shares."""
+def plot(rows: list[dict]) -> bytes:
+    """PNG: for each model a bar of its kinds of heads, their roles, and what its neurons prefer, in percent."""
     figure = Figure(figsize=(13, 1.9 + 0.42 * len(rows)), layout="constrained")
     for axes, title, total, columns in zip(
         figure.subplots(1, 3, sharey=True, width_ratios=(1, 1.5, 1.5)),
-        ("Heads: position or content", "Heads: what clearly gets their attention", "Neurons: strong preference for"),
+        ("Heads: position or content", "Heads: what gets most of their attention", "Neurons: strong preference for"),
         ("heads", "heads", "neurons"),
         (
-            ("positional", "semantic", "everywhere alike"),
+            ("positional", "semantic", UNIFORM),
             [f"role: {role}" for role in ROLES],
             [f"prefers: {kind}" for kind in KINDS],
         ),
@@ -92,4 +83,4 @@ def picture(rows: list[dict]) -> bytes:
         axes.tick_params(axis="y", length=0)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.35), ncols=3, fontsize=8, frameon=False)
     figure.axes[0].invert_yaxis()
-    return png(figure, dpi=120)
+    return png_bytes(figure)

@@ -1,9 +1,9 @@
 """
 What neurons fire on: the tokens on which each fires most, and whether it prefers a kind of word.
 
-Preference is measured over words, not tokens: a word fires much alike wherever it stands, so a thousand "was" are one
-observation. Words are compared with others that are about as frequent, by ranks; the null distribution, kinds dealt
-out to words anew, is then known exactly, and preferences found for kinds that were shuffled are counted beside it.
+Preference is measured over distinct words, not tokens: a neuron reacts to a word similarly wherever it occurs, so a
+thousand "was" are one observation. Words are compared, by ranks, with others that are about as frequent; the null
+distribution (kinds permuted among words) is then known exactly, and preferences for permuted kinds are also counted.
 """
 
 from dataclasses import dataclass
@@ -12,22 +12,22 @@ import torch
 
 from corpus.tokenizer import Tokenizer
 from interpretation.hooks import run_fast
-from interpretation.word_classes import KINDS, Batch, Corpus, pieces_of
+from interpretation.word_classes import KINDS, Batch, TaggedCorpus, pieces_of
 from model import GPTNeo
 
-RARE = 2  # a word must stand in the stories so often to count
-FDR = 0.05  # of the preferences that are reported, so many may be false, on average
-STRONG = 0.8  # a preference is strong if in so many pairs of words the neuron fires more on the one of the kind
+MIN_COUNT = 2  # a word must occur this often in the stories to be used
+FDR = 0.05  # false discovery rate: the share of the reported preferences that are false, on average
+STRONG = 0.8  # a preference is strong if the neuron fires more on the word of the kind in this share of pairs of words
 CONTEXTS, BEFORE, AFTER = 6, 18, 8  # of a neuron on the page, and tokens around the one on which it fires
 SHOWN, SHOWN_OF_KIND = 96, 48  # neurons on the page: at random, and at most for each kind of word
-CONTEXTS_ON_PAGE = 6000  # of all neurons together, which keeps it under 2 MB
-ABLATED, ABLATED_AT_RANDOM = 6, 20  # neurons ablated exactly: those of the largest estimates, and to check these by
+CONTEXTS_ON_PAGE = 6000  # of all neurons together, which keeps the page under 2 MB
+ABLATED, ABLATED_AT_RANDOM = 6, 20  # neurons ablated exactly: the largest estimates, and random ones to check estimates
 
 
-class NeuronReader:
-    """Gathers, for all neurons of all layers, the mean on every word and the highest activation in every story."""
+class NeuronStatistics:
+    """Gathers, for all neurons of all layers, the mean activation on every word and the highest in every story."""
 
-    def __init__(self, model: GPTNeo, corpus: Corpus):
+    def __init__(self, model: GPTNeo, corpus: TaggedCorpus):
         n_layer, width, device = model.config.n_layer, 4 * model.config.n_embd, model.wte.weight.device
         n_words, n_stories = len(corpus.words), len(corpus.stories)
         self.word_sums = torch.zeros(n_layer, n_words, width, device=device)
@@ -48,17 +48,17 @@ class NeuronReader:
         self.where[layer, batch.index] = where.int()
 
     def top(self, n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """For all neurons in a row, (L * 4C, n) each: the highest activations, one a story, the stories, the places."""
+        """(L * 4C, n) each, for all neurons: the highest activations (one per story), their stories and positions."""
         values, stories = self.highest.topk(n, dim=1)
         top = values, stories, self.where.gather(1, stories).long()
         return tuple(x.transpose(1, 2).flatten(0, 1) for x in top)
 
 
-class Ranks:
+class WordRanks:
     """Words ranked by how much each neuron fires on them, among words that are about as frequent."""
 
     def __init__(self, means: torch.Tensor, counts: torch.Tensor):
-        """means (words, neurons) of the activation on each word, counts (words,)."""
+        """means (words, neurons): the mean activation on each word; counts (words,): how often it occurs."""
         self.stratum = counts.log2().floor().clamp(max=6).long()  # 2 and 3 times, 4 to 7, …, 64 and more
         self.ranks = torch.empty_like(means)
         for stratum in self.stratum.unique():
@@ -66,22 +66,22 @@ class Ranks:
             self.ranks[words] = means[words].argsort(0).argsort(0).float() + 1
 
     def preferences(self, kinds: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """kinds (K, words) bool -> (K, neurons) each: in what share of the pairs of a word of the kind and another does
-        the neuron fire more on the first (0.5 is chance); and p, one-sided, against kinds dealt out to words anew.
+        """kinds (K, words) bool -> (K, neurons) each: AUC, the share of pairs of a word of the kind and another word in
+        which the neuron fires more on the first (0.5 is chance); and the one-sided p-value against permuted kinds.
 
-        Van Elteren's test: Wilcoxon's rank-sum test in every stratum, put together.
+        Van Elteren's test: Wilcoxon's rank-sum test in every stratum (words that are about as frequent), combined.
         """
         strata = torch.nn.functional.one_hot(self.stratum).double()  # (words, strata)
         kinds = kinds.to(self.ranks)
-        inside, everything = kinds.double() @ strata, strata.sum(0)  # how many words: (K, strata), (strata,)
-        outside = everything - inside
-        pairs = (inside * outside).sum(1)[:, None].clamp(min=1)
-        wins = (kinds @ self.ranks).double() - (inside * (inside + 1) / 2).sum(1)[:, None]
-        deviation = ((inside * outside * (everything + 1)).sum(1)[:, None] / 12).sqrt().clamp(min=1e-9)
+        of_kind, everything = kinds.double() @ strata, strata.sum(0)  # numbers of words: (K, strata), (strata,)
+        others = everything - of_kind
+        pairs = (of_kind * others).sum(1)[:, None].clamp(min=1)
+        wins = (kinds @ self.ranks).double() - (of_kind * (of_kind + 1) / 2).sum(1)[:, None]
+        deviation = ((of_kind * others * (everything + 1)).sum(1)[:, None] / 12).sqrt().clamp(min=1e-9)
         return wins / pairs, torch.special.erfc((wins - pairs / 2) / deviation / 2**0.5) / 2
 
-    def shuffled(self, kinds: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """The kinds dealt out anew among words that are about as frequent."""
+    def permuted(self, kinds: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """The kinds, permuted among words that are about as frequent."""
         order = torch.arange(kinds.size(1))
         for stratum in self.stratum.cpu().unique():
             words = (self.stratum.cpu() == stratum).nonzero()[:, 0]
@@ -90,7 +90,7 @@ class Ranks:
 
 
 def false_discovery_rates(p: torch.Tensor) -> torch.Tensor:
-    """Benjamini and Hochberg's q, of all p together: calling those with q <= x, a share of x is false on average."""
+    """Benjamini and Hochberg's q of all p together: of those with q <= x, on average at most a share of x is false."""
     order = p.flatten().argsort()
     n = len(order)
     q = p.flatten()[order] * n / torch.arange(1, n + 1, device=p.device)
@@ -98,28 +98,28 @@ def false_discovery_rates(p: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(q).scatter_(0, order, q).view_as(p)
 
 
-def ranks_and_kinds(reader: NeuronReader, corpus: Corpus) -> tuple[Ranks, torch.Tensor]:
-    """Over the words of known kind that are not rare. kinds (KINDS, words) bool."""
-    kinds = torch.stack([corpus.of_kind(kind) for kind in KINDS])
-    counts = reader.word_counts.cpu()
-    used = ((kinds.any(0) | corpus.of_kind("other")) & (counts >= RARE)).nonzero()[:, 0]
-    used = used[torch.randperm(len(used), generator=torch.Generator().manual_seed(0))]  # so that ties favour no kind
-    device = reader.word_sums.device
-    means = reader.word_sums[:, used.to(device)] / counts[used, None].to(device)  # (L, words, 4C)
-    return Ranks(means.transpose(0, 1).flatten(1), counts[used].to(device)), kinds[:, used].to(device)
+def ranks_and_kinds(neurons: NeuronStatistics, corpus: TaggedCorpus) -> tuple[WordRanks, torch.Tensor]:
+    """Of the words of known kind that are not rare: their ranks, and their kinds, (KINDS, words) bool."""
+    kinds = torch.stack([corpus.is_kind(kind) for kind in KINDS])
+    counts = neurons.word_counts.cpu()
+    used = ((kinds.any(0) | corpus.is_kind("other")) & (counts >= MIN_COUNT)).nonzero()[:, 0]
+    used = used[torch.randperm(len(used), generator=torch.Generator().manual_seed(0))]  # so that ties favor no kind
+    device = neurons.word_sums.device
+    means = neurons.word_sums[:, used.to(device)] / counts[used, None].to(device)  # (L, words, 4C)
+    return WordRanks(means.transpose(0, 1).flatten(1), counts[used].to(device)), kinds[:, used].to(device)
 
 
-def found_in(auc: torch.Tensor, p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(KINDS, N) bool: what each neuron prefers, however weakly; and what strongly."""
-    found = false_discovery_rates(p) <= FDR
-    return found, found & (auc >= STRONG)
+def significant(auc: torch.Tensor, p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(KINDS, N) bool: what each neuron prefers at all; and what it prefers strongly."""
+    preferring = false_discovery_rates(p) <= FDR
+    return preferring, preferring & (auc >= STRONG)
 
 
-def count_shuffled(ranks: Ranks, kinds: torch.Tensor, times: int = 20, seed: int = 0) -> list[tuple[int, int]]:
-    """How many neurons prefer a kind, and how many strongly, when the kinds are shuffled: each of so many times."""
+def count_permuted(ranks: WordRanks, kinds: torch.Tensor, times: int = 20, seed: int = 0) -> list[tuple[int, int]]:
+    """How many neurons prefer a kind at all, and how many strongly, for each of so many permutations of the kinds."""
     generator = torch.Generator().manual_seed(seed)
-    tests = (ranks.preferences(ranks.shuffled(kinds, generator)) for _ in range(times))
-    return [tuple(int(found.any(0).sum()) for found in found_in(*test)) for test in tests]
+    tests = (ranks.preferences(ranks.permuted(kinds, generator)) for _ in range(times))
+    return [tuple(int(preferring.any(0).sum()) for preferring in significant(*test)) for test in tests]
 
 
 # ---- All of them in a table ----
@@ -127,14 +127,14 @@ def count_shuffled(ranks: Ranks, kinds: torch.Tensor, times: int = 20, seed: int
 
 @dataclass
 class NeuronTable:
-    """All neurons in a row, layer by layer: (N,), or (KINDS, N)."""
+    """All N neurons, layer by layer: (N,), or (KINDS, N)."""
 
     width: int  # of a layer
     auc: torch.Tensor
     q: torch.Tensor
-    auc_random: torch.Tensor  # of the same model at random initialisation
+    auc_random: torch.Tensor  # of the same model at random initialization
     q_random: torch.Tensor
-    words: list[str]  # the different tokens on which it fires most
+    words: list[str]  # the distinct tokens on which it fires most
     estimates: torch.Tensor | None = None  # of the rise in loss without it, nats per token
 
     def strong(self) -> torch.Tensor:
@@ -142,16 +142,17 @@ class NeuronTable:
         return (self.q <= FDR) & (self.auc >= STRONG)
 
     def preferred(self) -> list[int | None]:
-        """The kind that each prefers most, if strongly."""
+        """The index in KINDS of what each prefers most, if strongly."""
         best = self.auc.where(self.strong(), 0.0).max(0)
         return [kind if auc else None for auc, kind in zip(best.values.tolist(), best.indices.tolist())]
 
-    def of_kind(self, kind: int, n: int) -> list[int]:
-        """The n that prefer this kind most, all strongly."""
+    def strongest(self, kind: int, n: int) -> list[int]:
+        """The n neurons that prefer this kind most, if strongly."""
         auc = self.auc[kind].where(self.strong()[kind], 0.0)
         return [i for i in auc.argsort(descending=True)[:n].tolist() if auc[i]]
 
     def rows(self, rises: dict[int, tuple[float, float, float]]) -> list[dict]:
+        """neurons.csv. rises: in loss without a neuron, and the ends of its interval, where it was ablated."""
         kinds = self.preferred()
         best = self.auc_random.max(0)
         random = zip(best.values.tolist(), best.indices.tolist())
@@ -169,91 +170,95 @@ class NeuronTable:
 
 
 def tabulate(
-    reader: NeuronReader, random: NeuronReader, corpus: Corpus, tokenizer: Tokenizer
+    trained: NeuronStatistics, untrained: NeuronStatistics, corpus: TaggedCorpus, tokenizer: Tokenizer
 ) -> tuple[NeuronTable, dict]:
-    """The table; and how many prefer a kind of word in the model, with shuffled kinds, and at random initialisation."""
+    """The table; and how many neurons prefer a kind: trained, at random initialization, and with permuted kinds."""
     columns, counts = [], {}
-    for which, each in (("trained", reader), ("random_init", random)):
+    for which, each in (("trained", trained), ("random_init", untrained)):
         ranks, kinds = ranks_and_kinds(each, corpus)
         auc, p = ranks.preferences(kinds)
         columns += [auc.float().cpu(), false_discovery_rates(p).cpu()]
-        found, strong = (found.cpu() for found in found_in(auc, p))
-        counts[which] = dict(preferring=int(found.any(0).sum()), strongly=int(strong.any(0).sum()))
+        preferring, strong = (each.cpu() for each in significant(auc, p))
+        counts[which] = dict(preferring=int(preferring.any(0).sum()), strongly=int(strong.any(0).sum()))
         counts[which]["by_kind"] = {kind: int(strong[i].sum()) for i, kind in enumerate(KINDS)}
-        shuffled = zip(*count_shuffled(ranks, kinds))
-        counts[which] |= zip(("preferring_shuffled", "strongly_shuffled"), map(list, shuffled))
+        permuted = zip(*count_permuted(ranks, kinds))
+        counts[which] |= zip(("preferring_shuffled", "strongly_shuffled"), map(list, permuted))
     counts["words"] = {kind: int(n) for kind, n in zip(KINDS, kinds.sum(1))} | {"all": kinds.size(1)}
-    return NeuronTable(reader.highest.size(2), *columns, top_tokens(reader, corpus, tokenizer)), counts
+    return NeuronTable(trained.highest.size(2), *columns, top_tokens(trained, corpus, tokenizer)), counts
 
 
-def top_tokens(reader: NeuronReader, corpus: Corpus, tokenizer: Tokenizer) -> list[str]:
-    """For each neuron the different tokens on which it fires most, in as many stories as the page shows."""
-    _, stories, places = (x.cpu() for x in reader.top(CONTEXTS))
+def top_tokens(neurons: NeuronStatistics, corpus: TaggedCorpus, tokenizer: Tokenizer) -> list[str]:
+    """For each neuron the distinct tokens on which it fires most, in as many stories as the page shows."""
+    _, stories, places = (x.cpu() for x in neurons.top(CONTEXTS))
     tokens = torch.nn.utils.rnn.pad_sequence([story.tokens for story in corpus.stories], batch_first=True)
     text = {i: repr(tokenizer.decode([i]))[1:-1] for i in tokens.unique().tolist()}
     return [" | ".join(dict.fromkeys(text[i] for i in row)) for row in tokens[stories, places].tolist()]
 
 
 def choose_neurons(table: NeuronTable, layer: int | None) -> tuple[list[int], list[int], list[int]]:
-    """Which neurons are ablated exactly; those of them that were drawn at random; and which the page shows."""
+    """Which neurons are ablated exactly; which of them were drawn at random; and which the page shows."""
     n = table.auc.size(1)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(0)).tolist()
     random = order[:ABLATED_AT_RANDOM]
-    strongest = [i for kind in range(len(KINDS)) for i in table.of_kind(kind, 1)]
+    strongest = [i for kind in range(len(KINDS)) for i in table.strongest(kind, 1)]
     largest = [] if table.estimates is None else table.estimates.argsort(descending=True)[:ABLATED].tolist()
     ablated = sorted({*strongest, *largest, *random})
-    shown = {*ablated, *order[:SHOWN]}.union(*(table.of_kind(kind, SHOWN_OF_KIND) for kind in range(len(KINDS))))
+    shown = {*ablated, *order[:SHOWN]}.union(*(table.strongest(kind, SHOWN_OF_KIND) for kind in range(len(KINDS))))
     if layer is not None:
         shown = range(layer * table.width, (layer + 1) * table.width)
     return ablated, random, sorted(shown)
 
 
-# ---- What the page shows of them ----
+# ---- What neurons.html shows of them ----
 
 
 @torch.no_grad()
-def activations_around(model: GPTNeo, corpus: Corpus, shown: torch.Tensor, stories: torch.Tensor, places: torch.Tensor):
-    """(shown, CONTEXTS, BEFORE + 1 + AFTER): of each of these neurons, around its `places` in `stories`."""
+def activations_around(
+    model: GPTNeo, corpus: TaggedCorpus, shown: torch.Tensor, stories: torch.Tensor, places: torch.Tensor
+):
+    """(shown, CONTEXTS, BEFORE + 1 + AFTER): the activations of these neurons around their `places` in `stories`."""
     width, window = 4 * model.config.n_embd, torch.arange(-BEFORE, AFTER + 1, device=shown.device)
-    layers, inside = shown // width, shown % width
+    layers, neurons = shown // width, shown % width
     around = torch.zeros(*places.shape, len(window), device=shown.device)
     for batch in corpus.batches(range(len(corpus.stories)), shown.device):
         T = batch.tokens.size(1)
 
-        def see(name, activations, batch=batch, T=T):
+        def record(name, activations, batch=batch, T=T):
             if not name.endswith("mlp"):
                 return
-            of_layer = (layers == int(name.split(".")[1]))[:, None]
+            in_layer = (layers == int(name.split(".")[1]))[:, None]
             for b, number in enumerate(batch.index):
-                i, j = (of_layer & (stories == number)).nonzero(as_tuple=True)
+                i, j = (in_layer & (stories == number)).nonzero(as_tuple=True)
                 at = (places[i, j, None] + window).clamp(0, T - 1)
-                around[i, j] = activations[b][at, inside[i, None]].float()
+                around[i, j] = activations[b][at, neurons[i, None]].float()
 
-        run_fast(model, batch.tokens, see)
+        run_fast(model, batch.tokens, record)
     return around
 
 
 def contexts(
-    model: GPTNeo, corpus: Corpus, tokenizer: Tokenizer, reader: NeuronReader, shown: list[int]
+    model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer, neurons: NeuronStatistics, shown: list[int]
 ) -> tuple[list[str], list[list[dict]]]:
-    """For each of these neurons, the places where it fires most, one a story; and the pieces of which they are made."""
-    neurons = torch.tensor(shown, device=reader.highest.device)
-    values, stories, places = (x[neurons] for x in reader.top(CONTEXTS))  # (shown, CONTEXTS)
-    around = activations_around(model, corpus, neurons, stories, places)
+    """The pieces of text that contexts are made of; and for each neuron shown, where it fires most, one context a
+    story: the `ids` of its pieces, the `levels` (0 to 9) of its activations, where the `peak` is and its `value`."""
+    which = torch.tensor(shown, device=neurons.highest.device)
+    values, stories, places = (x[which] for x in neurons.top(CONTEXTS))  # (shown, CONTEXTS)
+    around = activations_around(model, corpus, which, stories, places)
     levels = (9 * around / values[:, :1, None].clamp(min=1e-6)).round().clamp(0, 9).int()
-    numbers, found = {}, []
+    numbers, of_neurons = {}, []
     for rows in zip(values.tolist(), stories.tolist(), places.tolist(), levels.tolist()):
-        found.append([])
+        of_neurons.append([])
         for value, story, place, digits in zip(*rows):
             tokens = corpus.stories[story].tokens[max(0, place - BEFORE) : place + AFTER + 1].tolist()
             ids = [numbers.setdefault(piece, len(numbers)) for piece in pieces_of(tokenizer, tokens)]
             digits = digits[max(0, BEFORE - place) :][: len(ids)]
             peak = min(place, BEFORE)
-            found[-1].append(dict(ids=ids, levels="".join(map(str, digits)), peak=peak, value=round(value, 3)))
-    return list(numbers), found
+            of_neurons[-1].append(dict(ids=ids, levels="".join(map(str, digits)), peak=peak, value=round(value, 3)))
+    return list(numbers), of_neurons
 
 
-def neuron_cards(table: NeuronTable, shown: list[int], found: list[list[dict]], rises: dict[int, tuple]) -> list[dict]:
+def neuron_cards(table: NeuronTable, shown: list[int], contexts: list[list[dict]], rises: dict[int, tuple]):
+    """What neurons.html shows: a dict for each of these neurons."""
     kinds, n_contexts = table.preferred(), max(1, CONTEXTS_ON_PAGE // len(shown))
     return [
         dict(
@@ -264,7 +269,7 @@ def neuron_cards(table: NeuronTable, shown: list[int], found: list[list[dict]], 
             auc=[round(auc, 3) for auc in table.auc[:, i].tolist()],
             estimate=None if table.estimates is None else round(table.estimates[i].item(), 7),
             rise=rises.get(i),
-            contexts=some[:n_contexts],
+            contexts=own[:n_contexts],
         )
-        for i, some in zip(shown, found)
+        for i, own in zip(shown, contexts)
     ]

@@ -1,9 +1,10 @@
 """
-The words of a story: which tokens are one word, and what kind of word it is (a noun, a name, punctuation …).
+The words of stories: which tokens make up one word, and what kind of word it is (a noun, a name, punctuation …).
 
-Kinds come from the word lists of stories.py, for words that can be only one thing; names also from the text itself.
+Kinds come from the word lists of corpus/builtin_stories.py and those below, for words that can be only one kind; names
+also come from the text itself.
 
->>> corpus = Corpus.of(["Tom saw a cat."], tokenizer, prefix=[tokenizer.end_of_text], block_size=512)
+>>> corpus = TaggedCorpus.from_texts(["Tom saw a cat."], tokenizer, prefix=[tokenizer.end_of_text], block_size=512)
 >>> corpus.words[corpus.stories[0].words[1]], corpus.kind_of("cat")
 ('Tom', 'noun')
 """
@@ -13,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -20,38 +22,24 @@ from corpus.builtin_stories import NAMES, NOUNS, PRONOUNS, ROLES, plural
 from corpus.tokenizer import Tokenizer
 
 KINDS = ("noun", "verb", "adjective", "pronoun", "name", "punctuation")
-# What stories.py does not list, as it is in every story or in none of ours, and is frequent in real ones.
-FUNCTION_WORDS = frozenset(
-    """a an the this that these those some any every each all both no not and or but so because if when while then than
-    as of to in on at by for from with without into onto over under behind beside between near around through across
-    about after before until up down out off away back again very too also only just still never always often now here
-    there where why how what who which once one two three ever soon later suddenly finally together inside outside more
-    most much many yes oh maybe even instead well upon anymore okay really please everyone something""".split()
-)
-MORE_VERBS = frozenset(
-    """be am is are was were been being have has had having do does did doing done can could will would shall should may
-    might must say says said saying saw named decided showed happened""".split()
-)
-MORE_NOUNS = tuple(
-    """animal bathtub bean bee bike bird bone book brother bunny car cheese color doctor elevator eye fight
-    flower game hat jar jellyfish kid lesson magic man map mess message moment movie musician net noise sack sea snake
-    store sunglasses thing toy treasure tree wheat world""".split()
-)
-NOUN_OF = {plural(noun): noun for noun in NOUNS + MORE_NOUNS}
-START = "‹start›"  # how the end of text before a story is shown
+# Words that builtin_stories.py does not list, but that are frequent in real stories.
+SECTIONS = Path(__file__).with_name("frequent_words.txt").read_text(encoding="utf-8").split("#")[1:]
+FUNCTION_WORDS, MORE_VERBS, MORE_NOUNS = (section.partition("\n")[2].split() for section in SECTIONS)
+NOUN_OF = {plural(noun): noun for noun in [*NOUNS, *MORE_NOUNS]}
+START = "‹start›"  # how <|endoftext|> before a story is shown
 MID_SENTENCE = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]+\b")
 
 
 def names_in(texts: Sequence[str]) -> frozenset[str]:
-    """Those of stories.py, and what is written with a capital in mid-sentence, twice or more, and oftener than not."""
+    """Those of builtin_stories.py, and words capitalized in mid-sentence at least twice and more often than not."""
     capitals = Counter(word for text in texts for word in MID_SENTENCE.findall(text))
     small = Counter(word for text in texts for word in re.findall(r"\b[a-z]+\b", text))
-    found = {word for word, n in capitals.items() if n >= 2 and n > small[word.lower()] and word.lower() not in ROLES}
-    return frozenset(found | set(NAMES))
+    names = {word for word, n in capitals.items() if n >= 2 and n > small[word.lower()] and word.lower() not in ROLES}
+    return frozenset(names | set(NAMES))
 
 
 def kind_of(word: str, names: frozenset[str]) -> str | None:
-    """One of KINDS, "other" for a word that is known to be none of them; None if it is unknown, or may be several."""
+    """One of KINDS, or "other" for a word known to be none of them; None if it is unknown or could be several."""
     if word in names:
         return "name"
     if not any(map(str.isalnum, word)):
@@ -69,21 +57,21 @@ def kind_of(word: str, names: frozenset[str]) -> str | None:
 
 
 def letters(text: bytes) -> list[bool]:
-    """For each byte whether it belongs to a letter. The border of a token may cut a character of several bytes."""
+    """For each byte, whether it is part of a letter. A token may end within a character of several bytes."""
     characters = text.decode("utf-8", "surrogateescape")
     return [char.isalpha() for char in characters for _ in char.encode("utf-8", "surrogateescape")]
 
 
 def split_words(pieces: Sequence[bytes]) -> list[list[int]]:
-    """The numbers of the tokens that make each word; those of blanks and of the end of text are in none.
+    """The indices of the tokens that make up each word; whitespace and <|endoftext|> belong to no word.
 
-    A token goes on with the word before it if letter follows letter: BPE never merges across the border of a word.
+    A token continues the word before it if a letter follows a letter: BPE never merges across words.
     """
     is_letter, words, start = letters(b"".join(pieces)), [], 0
     for i, piece in enumerate(pieces):
         if piece.strip():
-            goes_on = is_letter[start] and is_letter[start - 1] or piece[0] & 0xC0 == 0x80  # within a character
-            if words and words[-1][-1] == i - 1 and goes_on:
+            continues = is_letter[start] and is_letter[start - 1] or piece[0] & 0xC0 == 0x80  # within a character
+            if words and words[-1][-1] == i - 1 and continues:
                 words[-1].append(i)
             else:
                 words.append([i])
@@ -92,39 +80,43 @@ def split_words(pieces: Sequence[bytes]) -> list[list[int]]:
 
 
 def pieces_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """The text of each token; a character of several tokens stands with the last of them."""
+    """The text of each token; a character of several tokens is in the last of them."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     return [START if i == tokenizer.end_of_text else decoder.decode(tokenizer.decode_bytes([i])) for i in ids]
 
 
 @dataclass
 class Story:
-    tokens: torch.Tensor  # (T,) as the model reads them: its prefix, the story, cut where the context ends
-    targets: torch.Tensor  # (T,) the token that follows each, the end of text at last
-    words: torch.Tensor  # (T,) which of the corpus' words the token belongs to; -1: none
-    ends: torch.Tensor  # (T,) bool: the last token of its word, where the model has read all of it
+    tokens: torch.Tensor  # (T,) as the model reads them: its prefix, then the story, cut at the end of the context
+    targets: torch.Tensor  # (T,) the token that follows each; <|endoftext|> is the last
+    words: torch.Tensor  # (T,) which of the corpus' words the token belongs to, or -1
+    ends: torch.Tensor  # (T,) bool: the last token of its word, when the model has read all of it
 
 
 @dataclass
 class Batch:
-    """Stories of about one length, padded behind: the model, being causal, does not see it."""
+    """Stories of similar length, padded at the end, where a causal model does not see it."""
 
-    index: list[int]  # (B,) their numbers in the corpus
+    index: list[int]  # (B,) their indices in the corpus
     tokens: torch.Tensor  # (B, T)
     targets: torch.Tensor  # (B, T), -100 where there is nothing to predict
     words: torch.Tensor  # (B, T)
     ends: torch.Tensor  # (B, T)
-    real: torch.Tensor  # (B, T) bool: no padding
+    real: torch.Tensor  # (B, T) bool: not padding
 
 
 @dataclass
-class Corpus:
+class TaggedCorpus:
+    """Stories with their words, and the kind of each word."""
+
     stories: list[Story]
-    words: list[str]  # every word form once, small letters but for names
+    words: list[str]  # every distinct word, lowercased unless it is a name
     names: frozenset[str]
 
     @classmethod
-    def of(cls, texts: Sequence[str], tokenizer: Tokenizer, prefix: Sequence[int], block_size: int) -> "Corpus":
+    def from_texts(
+        cls, texts: Sequence[str], tokenizer: Tokenizer, prefix: Sequence[int], block_size: int
+    ) -> "TaggedCorpus":
         names, numbers, stories = names_in(texts), {}, []
         for text in texts:
             ids = [*prefix, *tokenizer.encode(text), tokenizer.end_of_text]
@@ -143,12 +135,12 @@ class Corpus:
     def kind_of(self, word: str) -> str | None:
         return kind_of(word, self.names)
 
-    def of_kind(self, kind: str) -> torch.Tensor:
-        """(words,) bool"""
+    def is_kind(self, kind: str) -> torch.Tensor:
+        """(words,) bool: which words are of this kind."""
         return torch.tensor([self.kind_of(word) == kind for word in self.words])
 
     def batches(self, numbers: Sequence[int], device: torch.device, tokens: int = 4096) -> Iterator[Batch]:
-        """All of these stories, the longest first, about so many tokens at a time."""
+        """The stories with these indices, the longest first, about this many tokens at a time."""
         waiting = sorted(numbers, key=lambda i: -len(self.stories[i].tokens))
         while waiting:
             size = max(1, tokens // len(self.stories[waiting[0]].tokens))

@@ -1,5 +1,5 @@
-// Many stories against a few texts: the overlap of k-grams of every pair, and the longest match from every word on.
-// overlap.py makes the tables that are read here, and compiles and calls it.
+// Searches many stories for a few texts: how many k-grams each pair shares, and the longest match from every word on.
+// novelty/ngram_search.py builds the tables that are read here, and compiles and calls this file.
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -9,35 +9,35 @@ constexpr uint64_t NONE = ~uint64_t(0), MIX = 0x9E3779B97F4A7C15u;
 static inline uint64_t first_slot(uint64_t key) { return key * MIX >> 32; }
 
 struct Edge {
-    uint64_t key;  // node << 32 | word, or NONE where the table is free
+    uint64_t key;  // node << 32 | word, or NONE for a free slot
     int64_t child;
 };
 
 struct Texts {
-    const int32_t *classes;  // id of a word of the stories -> its class: words of one class are the same
+    const int32_t *classes;  // id of a word of the stories -> its class; words of one class count as the same
     const int32_t *table;    // class -> word of the texts, or -1
-    const int32_t *words;    // all texts in a row, with -1 behind each
+    const int32_t *words;    // all texts concatenated, with -1 after each
     long n_texts, k, by_set, leave_out_own;
-    // The trie of the texts' suffixes: node 0 is its root, and 1 + w the node that word w leads to from there.
+    // The trie of the texts' suffixes: node 0 is the root, and 1 + w is the node that word w leads to from there.
     const Edge *edges;
-    long mask;  // the number of `edges` - 1
-    const int32_t *at;  // where in `words` what leads to a node stands
-    const uint8_t *leaf;  // whether it stands there alone: then the words that follow there are the way on
+    long mask;  // size of the hash table `edges`, minus 1
+    const int32_t *at;  // one place in `words` that leads to the node
+    const uint8_t *leaf;  // whether only that place does: then the words that follow it there are the only path
     // Overlaps: the c-th occurrence of k-gram g in a story counts for the texts in which it occurs c times or more.
-    const int32_t *grams;  // at each place in `words`, or -1
+    const int32_t *grams;  // the k-gram that begins at each place in `words`, or -1
     const int32_t *items;  // (k-grams + 1): g has the items items[g] to items[g + 1], one for each c
     const int32_t *members, *member_ends;  // item i counts for members[member_ends[i - 1]] to members[member_ends[i]]
     const int32_t *sizes;  // (n_texts): how many k-grams each has
     long n_grams, n_nodes;
 };
 
-struct Found {  // each has a row for each thread
+struct BestMatches {  // every array has a row for each thread
     double *f;             // (n_texts): the largest F so far
     int64_t *nearest;      // the story that has it
     int32_t *overlap;      // (n_texts): the largest overlap so far
     int64_t *container;    // the story that has it
-    int32_t *reached;      // (n_nodes): how many words matched on the way to this node, or on from this leaf, at the most
-    int64_t *place;        // where in the stories that was
+    int32_t *reached;      // (n_nodes): the longest match through this node (or on from this leaf), in words
+    int64_t *place;        // where in the stories it begins
 };
 
 struct Search {
@@ -45,14 +45,14 @@ struct Search {
     double *f;
     int64_t *nearest, *container, *place;
     int32_t *overlap, *reached;
-    std::vector<int32_t> kinds, words, nodes, grams, overlaps, counts, touched, seen;
+    std::vector<int32_t> classes, words, nodes, grams, overlaps, counts, touched, seen;
     std::vector<uint64_t> keys;
-    std::vector<long> going;
+    std::vector<long> active;
 
-    Search(const Texts &t, const Found &found, long thread)
-        : t(t), f(found.f + thread * t.n_texts), nearest(found.nearest + thread * t.n_texts),
-          container(found.container + thread * t.n_texts), place(found.place + thread * t.n_nodes),
-          overlap(found.overlap + thread * t.n_texts), reached(found.reached + thread * t.n_nodes),
+    Search(const Texts &t, const BestMatches &best, long thread)
+        : t(t), f(best.f + thread * t.n_texts), nearest(best.nearest + thread * t.n_texts),
+          container(best.container + thread * t.n_texts), place(best.place + thread * t.n_nodes),
+          overlap(best.overlap + thread * t.n_texts), reached(best.reached + thread * t.n_nodes),
           overlaps(t.n_texts), counts(t.n_grams) {}
 
     int32_t child(uint64_t key) const {
@@ -64,21 +64,21 @@ struct Search {
     }
 
     // grams (n): the k-gram of the texts that begins at each of the words, or -1. The longest matches go into `reached`.
-    // All words take a step down the trie together, as each would have to wait for the memory that it asks for.
+    // All words take each step down the trie together, so that prefetching hides the latency of memory.
     void match(long n, int64_t where) {
         nodes.resize(n);
         keys.resize(n);
         grams.assign(n, -1);
-        going.clear();
+        active.clear();
         for (long i = 0; i < n; i++)
-            if (words[i] >= 0) nodes[i] = 1 + words[i], going.push_back(i);
-        for (int32_t length = 1; !going.empty(); length++) {
-            for (long i : going) {
+            if (words[i] >= 0) nodes[i] = 1 + words[i], active.push_back(i);
+        for (int32_t length = 1; !active.empty(); length++) {
+            for (long i : active) {
                 keys[i] = uint64_t(nodes[i]) << 32 | uint32_t(words[i + length]);
                 __builtin_prefetch(&t.edges[first_slot(keys[i]) & t.mask]);
             }
-            size_t n_going = 0;
-            for (long i : going) {
+            size_t n_active = 0;
+            for (long i : active) {
                 const int32_t node = nodes[i];
                 if (length > reached[node]) reached[node] = length, place[node] = where + i;
                 if (length == t.k) grams[i] = t.grams[t.at[node]];
@@ -87,9 +87,9 @@ struct Search {
                     if (t.words[t.at[node] + length] != words[i + length]) continue;
                 } else if ((nodes[i] = child(keys[i])) < 0)
                     continue;
-                going[n_going++] = i;
+                active[n_active++] = i;
             }
-            going.resize(n_going);
+            active.resize(n_active);
         }
     }
 
@@ -100,22 +100,22 @@ struct Search {
         for (int32_t m = item ? t.member_ends[item - 1] : 0; m < t.member_ends[item]; m++) overlaps[t.members[m]]++;
     }
 
-    // How many different k-grams a story has.
+    // How many distinct k-grams a story has.
     long distinct(long n) {
-        long size = 64, found = 0;
+        long size = 64, n_distinct = 0;
         while (size < 2 * n) size *= 2;
         seen.assign(size, -1);
         for (long i = 0; i + t.k <= n; i++) {
             uint64_t hash = 0;
-            for (long j = 0; j < t.k; j++) hash = (hash + kinds[i + j] + 1) * MIX;
+            for (long j = 0; j < t.k; j++) hash = (hash + classes[i + j] + 1) * MIX;
             for (uint64_t slot = hash >> 32;; slot++) {
                 int32_t &other = seen[slot & (size - 1)];
-                if (other >= 0 && memcmp(&kinds[other], &kinds[i], t.k * sizeof(int32_t))) continue;
-                if (other < 0) other = i, found++;
+                if (other >= 0 && memcmp(&classes[other], &classes[i], t.k * sizeof(int32_t))) continue;
+                if (other < 0) other = i, n_distinct++;
                 break;
             }
         }
-        return found;
+        return n_distinct;
     }
 
     void compare(int64_t number, long size) {
@@ -131,9 +131,9 @@ struct Search {
 
     template <typename Id>
     void story(const Id *ids, long n, int64_t number, int64_t where) {
-        kinds.resize(n);
+        classes.resize(n);
         words.resize(n + 1);
-        for (long i = 0; i < n; i++) words[i] = t.table[kinds[i] = t.classes[ids[i]]];
+        for (long i = 0; i < n; i++) words[i] = t.table[classes[i] = t.classes[ids[i]]];
         words[n] = -1;
         match(n, where);
         for (int32_t gram : grams)
@@ -145,11 +145,11 @@ struct Search {
 };
 
 template <typename Id>
-static void search(const Texts &t, const Found &found, const Id *ids, const int64_t *starts, const int64_t *ends,
+static void search(const Texts &t, const BestMatches &best, const Id *ids, const int64_t *starts, const int64_t *ends,
                    long first, long n, long n_threads) {
 #pragma omp parallel for num_threads(n_threads) schedule(static)
     for (long thread = 0; thread < n_threads; thread++) {
-        Search search(t, found, thread);
+        Search search(t, best, thread);
         for (long i = first + n * thread / n_threads; i < first + n * (thread + 1) / n_threads; i++)
             search.story(ids + starts[i], ends[i] - starts[i], i, starts[i]);
     }
@@ -157,16 +157,16 @@ static void search(const Texts &t, const Found &found, const Id *ids, const int6
 
 extern "C" {
 // Stories `first` to first + n; story i is ids[starts[i]] to ids[ends[i]].
-void search_words(const Texts *t, const Found *found, const uint32_t *ids, const int64_t *starts, const int64_t *ends,
-                  long first, long n, long n_threads) {
-    search(*t, *found, ids, starts, ends, first, n, n_threads);
+void search_words(const Texts *t, const BestMatches *best, const uint32_t *ids, const int64_t *starts,
+                  const int64_t *ends, long first, long n, long n_threads) {
+    search(*t, *best, ids, starts, ends, first, n, n_threads);
 }
-void search_tokens(const Texts *t, const Found *found, const uint16_t *ids, const int64_t *starts, const int64_t *ends,
-                   long first, long n, long n_threads) {
-    search(*t, *found, ids, starts, ends, first, n, n_threads);
+void search_tokens(const Texts *t, const BestMatches *best, const uint16_t *ids, const int64_t *starts,
+                   const int64_t *ends, long first, long n, long n_threads) {
+    search(*t, *best, ids, starts, ends, first, n, n_threads);
 }
 
-// edges (n), of which edge i leads to node i + 1, into a free table (mask + 1)
+// Puts edges (n), of which edge i leads to node i + 1, into an empty hash table (mask + 1).
 void fill_table(const uint64_t *edges, long n, Edge *table, long mask) {
     for (long e = 0; e < n; e++) {
         uint64_t i = first_slot(edges[e]);

@@ -1,7 +1,7 @@
-// Tokens -> ids of words (runs of letters a to z and digits, in lower case); index.py compiles and calls it.
+// Tokens -> word ids (runs of letters a to z and digits, lowercased). novelty/corpus_words.py compiles and calls this.
 //
-// Ids are given in the order in which words first occur. Two words are the same when their letters are: the hash only
-// says where to look.
+// Words are numbered in the order in which they first occur. They are compared letter by letter: the hash only says
+// where to look.
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -13,14 +13,14 @@ struct Slot {
 };
 
 struct Reader {
-    const uint8_t *bytes;    // of all tokens in a row
+    const uint8_t *bytes;    // of all tokens, concatenated
     const int64_t *offsets;  // token t is bytes[offsets[t]] to bytes[offsets[t + 1]]
     long end_of_text;
     std::vector<Slot> slots = std::vector<Slot>(1 << 16, Slot{0, FREE});
-    std::string letters;                   // of all words in a row
+    std::string letters;                   // of all words, concatenated
     std::vector<int64_t> starts = {0};     // where in `letters` each begins
-    std::vector<int64_t> in_mid_sentence;  // two for each word: how often in lower case, how often with a capital
-    std::string story, lowered;            // the story at hand, behind two blanks; `lowered` has 0 between words
+    std::vector<int64_t> in_mid_sentence;  // two for each word: how often in lower case, how often capitalized
+    std::string story, lowered;            // the current story after two spaces; `lowered` has 0 between words
     uint8_t lower[256] = {};
 
     Reader(const uint8_t *bytes, const int64_t *offsets, long end_of_text)
@@ -59,7 +59,7 @@ struct Reader {
         }
     }
 
-    // The only two characters beyond ASCII whose lower case has a letter from a to z: the sign of Kelvin, I with a dot.
+    // The only two non-ASCII characters whose lower case contains a letter from a to z: the Kelvin sign, I with a dot.
     void spell_out(const char *character, const char *spelling) {
         for (size_t i = 0; (i = story.find(character, i)) != std::string::npos;) story.replace(i, strlen(character), spelling);
     }
@@ -93,7 +93,7 @@ Reader *new_reader(const uint8_t *bytes, const int64_t *offsets, long end_of_tex
 }
 void delete_reader(Reader *reader) { delete reader; }
 
-// tokens (n), whole stories -> ids, and in `ends` how many there are up to the end of each story. How many in all.
+// tokens (n), complete stories -> ids, and in `ends` how many there are up to the end of each story. Returns how many.
 long read_stories(Reader *reader, const uint16_t *tokens, long n, uint32_t *ids, int64_t *ends) {
     long n_ids = 0, n_stories = 0;
     reader->story = "  ";
@@ -112,7 +112,7 @@ long read_stories(Reader *reader, const uint16_t *tokens, long n, uint32_t *ids,
 long vocabulary_size(const Reader *reader) { return reader->starts.size() - 1; }
 long vocabulary_bytes(const Reader *reader) { return reader->letters.size() + vocabulary_size(reader); }
 
-// letters (vocabulary_bytes): the words, a new line behind each; in_mid_sentence (vocabulary_size, 2)
+// letters (vocabulary_bytes): the words, a newline after each; in_mid_sentence (vocabulary_size, 2)
 void vocabulary(const Reader *reader, char *letters, int64_t *in_mid_sentence) {
     for (long id = 0; id < vocabulary_size(reader); id++) {
         const int64_t start = reader->starts[id], length = reader->starts[id + 1] - start;

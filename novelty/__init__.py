@@ -1,3 +1,3 @@
-"""Whether a model recites: ROUGE, and an exact search of the whole training set for shared n-grams.
+"""Is a run novel and diverse, or did it memorize? ROUGE, and an exact search of all training stories for its k-grams.
 In: samples.jsonl and data/<name>/. Out: rouge.json, rouge.png, flagged.txt.
-Read ngram_search.py first."""
+Read analysis.py first; the search is ngram_search.py, the training set's words on disk are corpus_words.py."""

@@ -1,11 +1,13 @@
 """
-The training set as words: a stream of word ids beside its train.bin, built once and memory-mapped from then on.
+The words of a training set, as a stream of word ids in data/<name>/words/, built once and memory-mapped afterwards.
 
-Words are those of rouge-score: runs of letters a to z and digits, in lower case. The stream is read from end to end
-against an index of the few texts that are asked about (overlap.py). So there is nothing to sort here, and to build it
-takes no more memory than a block of tokens and the vocabulary.
+Words are those of rouge-score: runs of letters a to z and digits, lowercased. ngram_search.py indexes the few texts in
+question and reads this stream from end to end, so nothing here has to be sorted, and building it takes no more memory
+than a block of tokens and the vocabulary.
 
-$ python index.py data/sample            # rouge.py does this by itself
+>>> stories = open_stories("data/sample")
+>>> len(stories), stories.spell(stories.stream.ids[:4])
+(6756, 'once upon a time')
 """
 
 import ctypes
@@ -32,12 +34,12 @@ FORMAT = 1
 TOKENS_PER_BLOCK = 2_000_000
 WORD = re.compile("[A-Za-z0-9]+")
 IN_MID_SENTENCE = re.compile("(?<=[a-z,] )[A-Za-z][A-Za-z0-9]*")
-# The only two characters beyond ASCII whose lower case has a letter from a to z: the sign of Kelvin, I with a dot.
+# The only two non-ASCII characters whose lower case contains a letter from a to z: the Kelvin sign, I with a dot.
 SPELLED_OUT = str.maketrans({"\u212a": "K", "\u0130": "I\u0307"})
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text, as rouge-score has them without a stemmer."""
+    """The words of a text, as rouge-score splits it without a stemmer."""
     return WORD.findall(text.translate(SPELLED_OUT).lower())
 
 
@@ -47,16 +49,16 @@ class Stories:
 
     stream: Stream
     tokens: np.ndarray  # (tokens,) uint16, train.bin
-    token_ends: np.ndarray  # (stories,) int64, where each story has its <|endoftext|> there
+    token_ends: np.ndarray  # (stories,) int64, where in `tokens` the <|endoftext|> of each story is
     tokenizer: Tokenizer
-    vocabulary: dict[str, int] | None = None  # word -> id, grows with `encode`; None: the ids are tokens
-    names: frozenset[str] = frozenset()  # words that in mid-sentence have a capital more often than not
+    vocabulary: dict[str, int] | None = None  # word -> id, grows with `encode`; None if the ids are tokens
+    names: frozenset[str] = frozenset()  # words that are mostly capitalized in mid-sentence
 
     def __len__(self) -> int:
         return len(self.token_ends)
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """(words,) int64 for each text; words that the training set lacks get ids from stream.n_ids on."""
+        """(words,) int64 for each text; words that the training set lacks get ids of stream.n_ids and above."""
         if self.vocabulary is None:
             return [np.array(self.tokenizer.encode(text), dtype=np.int64) for text in texts]
         ids = self.vocabulary
@@ -68,7 +70,7 @@ class Stories:
         words = list(self.vocabulary)
         return " ".join(words[i] for i in ids)
 
-    def at(self, place: int) -> int:
+    def story_at(self, place: int) -> int:
         """The story that ids[place] belongs to."""
         return int(np.searchsorted(self.stream.starts, place, side="right")) - 1
 
@@ -81,7 +83,7 @@ class Stories:
 
 
 def open_stories(directory: str | Path, by_tokens: bool = False) -> Stories:
-    """The training set of data/<name>/; its words are built where they are missing, stale or damaged."""
+    """The training set of data/<name>/; its words are built if they are missing, stale or damaged."""
     directory = Path(directory)
     meta = load_meta(directory)
     tokenizer, tokens = Tokenizer(meta["gpt2_ids"]), load_tokens(directory, "train")
@@ -90,69 +92,71 @@ def open_stories(directory: str | Path, by_tokens: bool = False) -> Stories:
         stream = Stream(tokens, np.append(0, ends[:-1] + 1), ends, tokenizer.vocab_size)
         return Stories(stream, tokens, ends, tokenizer)
     place, train_sha256 = directory / "words", meta["splits"]["train"]["sha256"]
-    reason = why_not(place, train_sha256)
+    reason = rebuild_reason(place, train_sha256)
     if reason:
         if place.exists():
-            print(f"{place}: {reason}; building it anew", file=sys.stderr)
+            print(f"{place}: {reason}; rebuilding it", file=sys.stderr)
         build(place, tokens, tokenizer, train_sha256)
-    facts = json.loads((place / "meta.json").read_text(encoding="utf-8"))
+    words_meta = json.loads((place / "meta.json").read_text(encoding="utf-8"))
     word_ends, token_ends = np.fromfile(place / "ends.bin", dtype="<i8").reshape(-1, 2).T.copy()
     ids = np.memmap(place / "words.bin", dtype="<u4", mode="r")
-    vocabulary = {word: i for i, word in enumerate(facts["vocabulary"])}
+    vocabulary = {word: i for i, word in enumerate(words_meta["vocabulary"])}
     stream = Stream(ids, np.append(0, word_ends[:-1]), word_ends, len(vocabulary))
-    return Stories(stream, tokens, token_ends, tokenizer, vocabulary, frozenset(facts["names"]))
+    return Stories(stream, tokens, token_ends, tokenizer, vocabulary, frozenset(words_meta["names"]))
 
 
-def why_not(place: Path, train_sha256: str) -> str | None:
-    """What is wrong with the words in `place`; None if they are whole and those of this train.bin."""
+def rebuild_reason(place: Path, train_sha256: str) -> str | None:
+    """What is wrong with the words in `place`; None if they are complete and belong to this train.bin."""
     restore(place)
     try:
-        facts = json.loads((place / "meta.json").read_text(encoding="utf-8"))
-        if facts["format"] != FORMAT:
-            return f"of format {facts['format']}, not {FORMAT}"
-        if facts["train_sha256"] != train_sha256:
+        meta = json.loads((place / "meta.json").read_text(encoding="utf-8"))
+        if meta["format"] != FORMAT:
+            return f"format {meta['format']}, not {FORMAT}"
+        if meta["train_sha256"] != train_sha256:
             return "made from another train.bin"
-        if facts["vocabulary_sha256"] != sha256_of_words(facts):
+        if meta["vocabulary_sha256"] != sha256_of_words(meta):
             return "meta.json damaged"
-        damaged = [name for name, sha256 in facts["sha256"].items() if sha256_of(place / name) != sha256]
+        damaged = [name for name, sha256 in meta["sha256"].items() if sha256_of(place / name) != sha256]
         return f"{', '.join(damaged)} damaged" if damaged else None
     except (OSError, ValueError, TypeError, KeyError) as error:
-        return f"not whole ({error})"
+        return f"incomplete ({error})"
 
 
-def sha256_of_words(facts: dict) -> str:
-    return hashlib.sha256(json.dumps([facts["vocabulary"], facts["names"]]).encode()).hexdigest()
+def sha256_of_words(meta: dict) -> str:
+    return hashlib.sha256(json.dumps([meta["vocabulary"], meta["names"]]).encode()).hexdigest()
 
 
 # ---- Build ----
 
 
 def build(place: Path, tokens: np.ndarray, tokenizer: Tokenizer, train_sha256: str) -> None:
-    """Writes words.bin, ends.bin and meta.json to `place`, all at once: a killed build leaves what was there before."""
+    """Writes words.bin, ends.bin and meta.json to `place` atomically: a killed build leaves the old files unchanged."""
     try:
         remove_leftovers(place)
         with tempfile.TemporaryDirectory(prefix=f".{place.name}.tmp-", dir=place.parent) as temporary:
             (new := Path(temporary, "new")).mkdir()
-            facts = write_words(new, tokens, tokenizer)
-            if not facts["vocabulary"]:
-                raise ValueError(f"{place.parent}: no word of letters a to z or digits in it; compare its --tokens")
-            facts |= dict(vocabulary_sha256=sha256_of_words(facts))
+            meta = write_words(new, tokens, tokenizer)
+            if not meta["vocabulary"]:
+                raise ValueError(f"{place.parent}: it has no words of letters a to z or digits; compare --tokens")
+            meta |= dict(vocabulary_sha256=sha256_of_words(meta))
             sha256 = {name: sha256_of(new / name) for name in ("words.bin", "ends.bin")}
-            facts = dict(format=FORMAT, train_sha256=train_sha256, sha256=sha256) | facts
-            (new / "meta.json").write_text(json.dumps(facts), encoding="utf-8")
+            meta = dict(format=FORMAT, train_sha256=train_sha256, sha256=sha256) | meta
+            (new / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
             install(new, place)
     except OSError as error:
-        raise ValueError(f"{place}: cannot be written ({error.strerror}); make room, or let it be written to") from None
+        raise ValueError(
+            f"{place}: cannot be written ({error.strerror}); free some space, or check its permissions"
+        ) from None
 
 
 def write_words(new: Path, tokens: np.ndarray, tokenizer: Tokenizer) -> dict:
-    """words.bin: uint32, the ids of all words. ends.bin: int64, for each story how many words, and tokens before its
-    <|endoftext|>, there are up to its end. -> {"vocabulary": words in the order of their ids, "names": [...]}"""
+    """words.bin: uint32, the ids of all words. ends.bin: int64, two numbers for each story: how many words there are up
+    to its end, and how many tokens before its <|endoftext|>.
+    -> {"vocabulary": words in the order of their ids, "names": [...]}"""
     reader = (NativeReader if compile_cpp.library("split_words") else PythonReader)(tokenizer)
     n_words = start = 0
-    bar = tqdm(
-        desc=f"reading words of {new.parent.parent}", total=len(tokens), unit="token", unit_scale=True, disable=None
-    )
+    label = f"reading words of {new.parent.parent}"
+    bar = tqdm(desc=label, total=len(tokens), unit="token", unit_scale=True, disable=None)
     with (new / "words.bin").open("wb") as words_file, (new / "ends.bin").open("wb") as ends_file, bar:
         for block, token_ends in blocks_of_stories(tokens, tokenizer.end_of_text):
             ids, ends = reader.read(block, token_ends)
@@ -166,11 +170,11 @@ def write_words(new: Path, tokens: np.ndarray, tokenizer: Tokenizer) -> dict:
 
 
 def blocks_of_stories(tokens: np.ndarray, end_of_text: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Whole stories, about TOKENS_PER_BLOCK at a time, and where in the block they end."""
+    """Complete stories, about TOKENS_PER_BLOCK at a time, and where in the block they end."""
     start, size = 0, TOKENS_PER_BLOCK
     while start < len(tokens):
         ends = np.flatnonzero(tokens[start : start + size] == end_of_text)
-        if not len(ends):  # a story longer than that
+        if not len(ends):  # a story longer than a block
             size *= 2
             continue
         yield tokens[start : start + ends[-1] + 1], ends
@@ -178,13 +182,13 @@ def blocks_of_stories(tokens: np.ndarray, end_of_text: int) -> Iterator[tuple[np
 
 
 class PythonReader:
-    """Tokens -> ids of words, given in the order in which words first occur."""
+    """Tokens -> word ids, numbered in the order in which words first occur."""
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer, self.ids, self.lower, self.capital = tokenizer, {}, Counter(), Counter()
 
     def read(self, tokens: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Whole stories and where they end -> ids (words,) uint32, ends (stories,) int64 among these."""
+        """Complete stories and where they end -> word ids (words,) uint32, and where among these stories end, int64."""
         ids, word_ends = [], []
         for start, end in zip(np.append(0, ends + 1), ends):
             text = self.tokenizer.decode(tokens[start:end]).translate(SPELLED_OUT)
@@ -195,7 +199,7 @@ class PythonReader:
         return np.array(ids, dtype=np.uint32), np.array(word_ends, dtype=np.int64)
 
     def vocabulary(self) -> tuple[list[str], np.ndarray]:
-        """Words in the order of their ids; (words, 2): how often in mid-sentence in lower case, and with a capital."""
+        """Words in the order of their ids; (words, 2): how often in mid-sentence in lower case, and capitalized."""
         return list(self.ids), np.array([[self.lower[word], self.capital[word]] for word in self.ids]).reshape(-1, 2)
 
 
@@ -204,24 +208,22 @@ class NativeReader:
 
     def __init__(self, tokenizer: Tokenizer):
         self.library = compile_cpp.library("split_words")
-        for name, result in dict(new_reader=ctypes.c_void_p, read_stories=ctypes.c_long).items():
-            getattr(self.library, name).restype = result
-        for name in ("vocabulary_size", "vocabulary_bytes"):
+        self.library.new_reader.restype = ctypes.c_void_p
+        for name in ("read_stories", "vocabulary_size", "vocabulary_bytes"):
             getattr(self.library, name).restype = ctypes.c_long
         self.lengths = tokenizer.byte_lengths()
         self.bytes = np.frombuffer(b"".join(tokenizer.ranks), dtype=np.uint8)
         self.offsets = np.append(0, np.cumsum(self.lengths))
-        end_of_text = ctypes.c_long(tokenizer.end_of_text)
-        reader = self.library.new_reader(
-            compile_cpp.pointer(self.bytes), compile_cpp.pointer(self.offsets), end_of_text
-        )
-        self.reader = ctypes.c_void_p(reader)
+        token_bytes = compile_cpp.pointer(self.bytes), compile_cpp.pointer(self.offsets)
+        self.reader = ctypes.c_void_p(self.library.new_reader(*token_bytes, ctypes.c_long(tokenizer.end_of_text)))
 
     def __del__(self):
         self.library.delete_reader(self.reader)
 
     def read(self, tokens: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        ids = np.empty(self.lengths[tokens].sum() // 2 + len(ends), dtype=np.uint32)  # between words there is a byte
+        ids = np.empty(
+            self.lengths[tokens].sum() // 2 + len(ends), dtype=np.uint32
+        )  # words are at least one byte apart
         word_ends = np.empty(len(ends), dtype=np.int64)
         tokens = np.ascontiguousarray(tokens)
         arguments = (compile_cpp.pointer(x) for x in (ids, word_ends))
@@ -233,21 +235,3 @@ class NativeReader:
         counts = np.empty((self.library.vocabulary_size(self.reader), 2), dtype=np.int64)
         self.library.vocabulary(self.reader, compile_cpp.pointer(letters), compile_cpp.pointer(counts))
         return letters.tobytes().decode().split("\n")[:-1], counts
-
-
-def main() -> None:
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    try:
-        stories = open_stories(sys.argv[1])
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        sys.exit(f"index.py: {where}{error.strerror}; what stood there before still does")
-    except ValueError as error:
-        sys.exit(f"index.py: {error}")
-    counts = f"{len(stories):,} stories, {len(stories.stream.ids):,} words, {stories.stream.n_ids:,} different ones"
-    print(f"{Path(sys.argv[1], 'words')} holds {counts}, {len(stories.names):,} of these names; next: python rouge.py")
-
-
-if __name__ == "__main__":
-    main()

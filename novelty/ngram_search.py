@@ -1,9 +1,9 @@
 """
-Many stories against a few texts, every pair and exactly: how many k-grams they share, and the longest spans of a text
-that stand in any story. rouge.py asks this of a model's completions and its whole training set.
+An exact search of many stories for a few texts: how many k-grams each pair shares, and which spans of a text occur in
+any story. rouge.py searches a model's whole training set for its completions.
 
-The texts are few, so it is they that are indexed, in tables that stay in the cache, and the stories are read past them
-once, from end to end. Whether two k-grams are the same is decided by their words, never by a hash alone.
+The texts are few, so they are what is indexed, in tables that stay in the CPU's cache; the stories are read once, from
+end to end. K-grams are compared word by word, never by a hash alone.
 """
 
 import ctypes
@@ -16,18 +16,18 @@ from tqdm import tqdm
 
 from kernels import compile_cpp
 
-COUNTINGS = ("set", "clipped")  # rouge.rouge_k says what they are
-NOWHERE = np.iinfo(np.int64).max
+COUNTINGS = ("set", "clipped")  # explained at rouge_scores.rouge_k
+NO_STORY = np.iinfo(np.int64).max
 
 
 @dataclass
 class Stream:
-    """Stories in a row, as ids of words or tokens: story i is ids[starts[i] : ends[i]]."""
+    """Stories one after another, as ids of words or tokens: story i is ids[starts[i] : ends[i]]."""
 
     ids: np.ndarray  # (n,) uint16 or uint32
     starts: np.ndarray  # (stories,) int64
     ends: np.ndarray  # (stories,) int64
-    n_ids: int  # more than the largest id
+    n_ids: int  # larger than any id
 
     @classmethod
     def of(cls, texts: Sequence[np.ndarray]) -> "Stream":
@@ -41,11 +41,11 @@ class Overlaps:
     """What a search finds for each of n texts."""
 
     f: np.ndarray  # (n,) the largest ROUGE-k F with any story
-    nearest: np.ndarray  # (n,) the story that has it, the first of several; -1: none shares a k-gram
-    precision: np.ndarray  # (n,) the largest share of the text's k-grams that stands in one story
-    container: np.ndarray  # (n,) that story, or -1
-    spans: list[np.ndarray]  # for each word of a text: how many words, from it on, stand just so in some story
-    places: list[np.ndarray]  # and where in the stream that is first, or -1
+    nearest: np.ndarray  # (n,) the first story with that F; -1 if no story shares a k-gram
+    precision: np.ndarray  # (n,) the largest share of the text's k-grams that occurs in one story
+    container: np.ndarray  # (n,) the first such story, or -1
+    spans: list[np.ndarray]  # for each word of a text: the longest span starting there that occurs in some story
+    places: list[np.ndarray]  # and the index in the stream of its first occurrence, or -1
 
 
 def search(
@@ -55,75 +55,76 @@ def search(
     counting: str = "set",
     classes: np.ndarray | None = None,
     leave_out_own: bool = False,
-    doing: str = "comparing",
+    label: str = "comparing",
 ) -> Overlaps:
-    """Every text, (words,) int, with every story.
+    """Compares every text, (words,) int, with every story.
 
-    classes: (ids,) int for all ids, new ones of the texts included; ids of one class count as one word.
-    leave_out_own: text i is not compared with story i, but for its spans.
+    classes: (ids,) int for all ids, including new ones in the texts; ids of one class count as the same word.
+    leave_out_own: text i is not compared with story i (its spans still are).
+    label: of the progress bar.
     """
     if classes is None:
         classes = np.arange(max([stories.n_ids, *(int(text.max(initial=0)) + 1 for text in texts)]))
     tables = Tables([classes[text] for text in texts], classes[: stories.n_ids], k, counting)
-    compare = NativeSearch if compile_cpp.library("ngram_search") else NumpySearch
-    comparing = compare(tables, stories, leave_out_own)
-    bar = tqdm(desc=doing, total=len(stories.starts), unit="story", unit_scale=True, disable=None, delay=1, leave=False)
-    with bar:
-        for first in range(0, len(stories.starts), compare.STORIES_AT_ONCE):
-            n = min(compare.STORIES_AT_ONCE, len(stories.starts) - first)
-            comparing.compare(first, n)
+    search_class = NativeSearch if compile_cpp.library("ngram_search") else NumpySearch
+    searcher = search_class(tables, stories, leave_out_own)
+    n_stories, step = len(stories.starts), search_class.STORIES_AT_ONCE
+    with tqdm(desc=label, total=n_stories, unit="story", unit_scale=True, disable=None, delay=1, leave=False) as bar:
+        for first in range(0, n_stories, step):
+            n = min(step, n_stories - first)
+            searcher.compare(first, n)
             bar.update(n)
-    return tables.overlaps(comparing.found)
+    return tables.overlaps(searcher.best)
 
 
 # ---- Tables of the texts ----
 
 
 def number_kgrams(words: np.ndarray, k: int) -> np.ndarray:
-    """words (n,), with -1 behind each text -> dense ids (n,) of the k-grams that begin there; -1 where none does."""
+    """words (n,), with -1 after each text -> dense ids (n,) of the k-grams that begin there; -1 where none does."""
     ids, n_words = words.astype(np.int64), int(words.max(initial=0)) + 1
     for j in range(1, k):
         following = np.append(words[j:], np.full(min(j, len(words)), -1))
-        whole = (ids >= 0) & (following >= 0)
-        pairs = ids[whole] * n_words + following[whole]
+        complete = (ids >= 0) & (following >= 0)
+        pairs = ids[complete] * n_words + following[complete]
         ids = np.full(len(words), -1)
-        ids[whole] = np.unique(pairs, return_inverse=True)[1]
+        ids[complete] = np.unique(pairs, return_inverse=True)[1]
     return ids
 
 
 def number_in_runs(*keys: np.ndarray) -> np.ndarray:
-    """Of each element, how many before it have the same keys; those stand in a row."""
+    """For each element, how many before it have the same keys. Elements with the same keys must be adjacent."""
     n = len(keys[0])
     first = np.append(True, np.any([np.diff(key) != 0 for key in keys], axis=0))[:n]
     return np.arange(n) - np.maximum.accumulate(np.where(first, np.arange(n), 0))
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """start, start + 1, ... of each, length of them, all in a row."""
+    """start, start + 1, ..., start + length - 1 of each, concatenated."""
     return np.arange(lengths.sum()) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
 
 
 class Tables:
-    """What there is to know of the texts: a trie of their suffixes, and which k-grams they have how often."""
+    """An index of the texts: a trie of their suffixes, and which k-grams they have how often."""
 
     def __init__(self, texts: Sequence[np.ndarray], classes: np.ndarray, k: int, counting: str):
-        """Texts of classes; classes (ids,), of the words of the stories."""
+        """texts: as classes; classes (ids,): of the words of the stories."""
         self.k, self.by_set, self.lengths = k, counting == "set", np.array([len(text) for text in texts])
         used = np.unique(np.concatenate(texts))
         self.words = np.concatenate([np.append(np.searchsorted(used, text), -1) for text in texts]).astype(np.int32)
-        self.classes, kinds = classes.astype(np.int32), np.arange(classes.max(initial=0) + 1)
-        self.table = np.where(np.isin(kinds, used), np.searchsorted(used, kinds), -1).astype(np.int32)
-        self.plant()
-        self.count()
+        self.classes, every_class = classes.astype(np.int32), np.arange(classes.max(initial=0) + 1)
+        self.table = np.where(np.isin(every_class, used), np.searchsorted(used, every_class), -1).astype(np.int32)
+        self.build_trie()
+        self.index_kgrams()
 
-    def plant(self) -> None:
-        """The trie of all suffixes, word by word. Where only one goes on, its node is a leaf, and the texts say how.
+    def build_trie(self) -> None:
+        """The trie of all suffixes, word by word. A node with only one suffix is a leaf: the texts say what follows.
 
-        Node 0 is the root. Nodes are numbered by depth, those of a depth by the edge that leads to them: edges, written
-        as node << 32 | word, are then in order, and child i + 1 is that of edge i.
+        Node 0 is the root. Nodes are numbered by depth, and within a depth by the edge that leads to them. Edges,
+        written as node << 32 | word, are then sorted, and edge i leads to node i + 1.
         """
         places, depth = np.flatnonzero(self.words >= 0), 0
-        self.last = np.zeros(len(self.words), dtype=np.int64)  # the deepest node on the way of the suffix at each place
+        self.last = np.zeros(len(self.words), dtype=np.int64)  # the deepest node that the suffix at each place reaches
         edges, at, leaf, n_nodes = [], [np.array([-1])], [np.array([False])], 1
         nodes = np.zeros(len(places), dtype=np.int64)
         while len(places):
@@ -139,12 +140,14 @@ class Tables:
             depth += 1
             places, nodes = places[count[inverse] > 1], nodes[count[inverse] > 1]
         self.edges = np.concatenate([np.zeros(0, dtype=np.int64), *edges])
-        self.at, self.leaf = np.concatenate(at).astype(np.int32), np.concatenate(leaf)  # at: one place where it stands
+        self.at = np.concatenate(at).astype(np.int32)  # one place in `words` that leads to the node
+        self.leaf = np.concatenate(leaf)
 
-    def count(self) -> None:
-        """The c-th occurrence of a k-gram in a story counts for the texts that have it c times; by set, the first does.
+    def index_kgrams(self) -> None:
+        """The c-th occurrence of a k-gram in a story counts for the texts that have it c times or more; by set, only
+        the first occurrence counts.
 
-        Each such (k-gram, c) is an item. K-gram g has items[g] to items[g + 1], and item i the texts
+        Each such (k-gram, c) is an item. K-gram g has items[g] to items[g + 1], and item i counts for the texts
         members[member_ends[i - 1]] to members[member_ends[i]].
         """
         self.grams = number_kgrams(self.words, self.k)
@@ -166,12 +169,12 @@ class Tables:
         self.sizes = np.bincount(text, minlength=len(self.lengths)).astype(np.int32)  # k-grams of each text
         self.grams = self.grams.astype(np.int32)
 
-    def overlaps(self, found: "Found") -> Overlaps:
-        """What all threads have found, together: the best of each, and of equals the first."""
-        f, overlap, reached = found.f.max(0), found.overlap.max(0), found.reached.max(0)
-        nearest = np.where(found.f == f, found.nearest, NOWHERE).min(0)
-        container = np.where(found.overlap == overlap, found.container, NOWHERE).min(0)
-        place = np.where(found.reached == reached, found.place, NOWHERE).min(0)
+    def overlaps(self, best: "BestMatches") -> Overlaps:
+        """Merges what all threads have found: the best of each text, and the first of equals."""
+        f, overlap, reached = best.f.max(0), best.overlap.max(0), best.reached.max(0)
+        nearest = np.where(best.f == f, best.nearest, NO_STORY).min(0)
+        container = np.where(best.overlap == overlap, best.container, NO_STORY).min(0)
+        place = np.where(best.reached == reached, best.place, NO_STORY).min(0)
         parent = np.append(0, self.edges >> 32)
         node = self.last.copy()
         while (missed := reached[node] == 0).any() and node[missed].any():
@@ -188,30 +191,30 @@ class Tables:
         )
 
 
-class Found:
-    """What a search has found so far, a row for each thread."""
+class BestMatches:
+    """The best that a search has found so far, a row for each thread."""
 
     def __init__(self, n_threads: int, n_texts: int, n_nodes: int):
         self.f = np.zeros((n_threads, n_texts))  # the largest F, and the story that has it
-        self.nearest = np.full((n_threads, n_texts), NOWHERE)
+        self.nearest = np.full((n_threads, n_texts), NO_STORY)
         self.overlap = np.zeros((n_threads, n_texts), dtype=np.int32)  # the largest overlap, and its story
-        self.container = np.full((n_threads, n_texts), NOWHERE)
-        # How many words matched on the way to a node, or on from a leaf, at the most; and where that was first.
+        self.container = np.full((n_threads, n_texts), NO_STORY)
+        # The longest match that passes through a node (or goes on from a leaf), in words; and where it was first.
         self.reached = np.zeros((n_threads, n_nodes), dtype=np.int32)
-        self.place = np.full((n_threads, n_nodes), NOWHERE)
+        self.place = np.full((n_threads, n_nodes), NO_STORY)
 
 
 # ---- The search ----
 
 
 class NativeSearch:
-    """In C++, with as many threads as PyTorch has."""
+    """In C++ (kernels/ngram_search.cpp), with as many threads as PyTorch has."""
 
     STORIES_AT_ONCE = 20_000
 
     def __init__(self, tables: Tables, stories: Stream, leave_out_own: bool):
         self.n_threads = torch.get_num_threads()
-        self.found = Found(self.n_threads, len(tables.lengths), len(tables.at))
+        self.best = BestMatches(self.n_threads, len(tables.lengths), len(tables.at))
         self.stories = stories
         size = 1 << max(4, 2 * len(tables.edges) - 1).bit_length()
         edges = np.full((size, 2), -1)
@@ -220,7 +223,7 @@ class NativeSearch:
         fields = dict(vars(tables), edges=edges, mask=size - 1, leave_out_own=leave_out_own)
         fields |= dict(n_texts=len(tables.lengths), n_nodes=len(tables.at), n_grams=len(tables.items) - 1)
         self.kept = fields  # the arrays must live as long as the pointers to them
-        self.texts, self.rows = filled(TextsStruct, fields), filled(FoundStruct, vars(self.found))
+        self.texts, self.rows = to_struct(TextsStruct, fields), to_struct(BestMatchesStruct, vars(self.best))
 
     def compare(self, first: int, n: int) -> None:
         stories = self.stories
@@ -231,8 +234,8 @@ class NativeSearch:
         function(ctypes.byref(self.texts), ctypes.byref(self.rows), *pointers, *numbers)
 
 
-def filled(structure: type, fields: dict):
-    """A ctypes structure of numbers and of pointers to arrays."""
+def to_struct(structure: type, fields: dict):
+    """The fields as a ctypes structure of numbers and pointers to arrays."""
     values = {name: fields[name] for name, _ in structure._fields_}
     return structure(**{k: compile_cpp.pointer(v) if isinstance(v, np.ndarray) else v for k, v in values.items()})
 
@@ -241,66 +244,64 @@ class TextsStruct(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("classes", "table", "words")]
     _fields_ += [(name, ctypes.c_long) for name in ("n_texts", "k", "by_set", "leave_out_own")]
     _fields_ += [("edges", ctypes.c_void_p), ("mask", ctypes.c_long)]
-    _fields_ += [
-        (name, ctypes.c_void_p) for name in ("at", "leaf", "grams", "items", "members", "member_ends", "sizes")
-    ]
+    _fields_ += [(name, ctypes.c_void_p) for name in "at leaf grams items members member_ends sizes".split()]
     _fields_ += [(name, ctypes.c_long) for name in ("n_grams", "n_nodes")]
 
 
-class FoundStruct(ctypes.Structure):
+class BestMatchesStruct(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("f", "nearest", "overlap", "container", "reached", "place")]
 
 
 class NumpySearch:
-    """The same without a compiler."""
+    """The same in NumPy, where there is no C++ compiler."""
 
     STORIES_AT_ONCE = 500
 
     def __init__(self, tables: Tables, stories: Stream, leave_out_own: bool):
-        self.found = Found(1, len(tables.lengths), len(tables.at))
+        self.best = BestMatches(1, len(tables.lengths), len(tables.at))
         self.tables, self.stories, self.leave_out_own = tables, stories, leave_out_own
 
     def compare(self, first: int, n: int) -> None:
-        tables, found = self.tables, self.found
+        tables, best = self.tables, self.best
         starts, ends = (x[first : first + n] for x in (self.stories.starts, self.stories.ends))
         places = ranges(starts, ends - starts)
         story, left = np.repeat(np.arange(n), ends - starts), np.repeat(ends, ends - starts) - places
-        kinds = tables.classes[self.stories.ids[places]]
-        overlaps = self.count(story, self.match(tables.table[kinds], left, places), n)
+        classes = tables.classes[self.stories.ids[places]]
+        overlaps = self.count(story, self.match(tables.table[classes], left, places), n)
         if self.leave_out_own:
             overlaps[np.arange(n), first + np.arange(n)] = 0
         sizes = np.maximum(ends - starts - tables.k + 1, 0)
         if tables.by_set:
-            grams = number_kgrams(np.insert(kinds, np.cumsum(ends - starts), -1), tables.k)
+            grams = number_kgrams(np.insert(classes, np.cumsum(ends - starts), -1), tables.k)
             pairs = np.stack([np.repeat(np.arange(n), ends - starts + 1), grams])[:, grams >= 0]
             sizes = np.bincount(np.unique(pairs, axis=1)[0], minlength=n)
         f = 2.0 * overlaps / np.maximum(tables.sizes + sizes[:, None], 1)
-        for scores, best, where in ((f, found.f, found.nearest), (overlaps, found.overlap, found.container)):
-            better = scores.max(0) > best[0]
-            where[0, better], best[0, better] = first + scores.argmax(0)[better], scores.max(0)[better]
+        for scores, most, where in ((f, best.f, best.nearest), (overlaps, best.overlap, best.container)):
+            better = scores.max(0) > most[0]
+            where[0, better], most[0, better] = first + scores.argmax(0)[better], scores.max(0)[better]
 
     def match(self, words: np.ndarray, left: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """(n,) words of whole stories, how many are left to the end, where they stand -> the k-grams of the texts that
-        begin there, or -1. The longest matches go into `found`."""
-        tables, found = self.tables, self.found
+        """(n,) words of complete stories, how many are left to the story's end, their places in the stream -> the
+        k-grams of the texts that begin there, or -1. The longest matches go into `best`."""
+        tables, best = self.tables, self.best
         nodes, grams, depth = words + 1, np.full(len(words), -1), 1
-        going = np.flatnonzero(words >= 0)
-        while len(going):
-            node, first = np.unique(nodes[going], return_index=True)
-            further = found.reached[0, node] < depth
-            found.reached[0, node[further]], found.place[0, node[further]] = depth, places[going[first[further]]]
+        active = np.flatnonzero(words >= 0)
+        while len(active):
+            node, first = np.unique(nodes[active], return_index=True)
+            longer = best.reached[0, node] < depth
+            best.reached[0, node[longer]], best.place[0, node[longer]] = depth, places[active[first[longer]]]
             if depth == tables.k:
-                grams[going] = tables.grams[tables.at[nodes[going]]]
-            going = going[left[going] > depth]
-            node, word = nodes[going].astype(np.int64), words[going + depth]
+                grams[active] = tables.grams[tables.at[nodes[active]]]
+            active = active[left[active] > depth]
+            node, word = nodes[active].astype(np.int64), words[active + depth]
             edge = node << 32 | np.maximum(word, 0)
             i = np.minimum(np.searchsorted(tables.edges, edge), len(tables.edges) - 1)
             leaf = tables.leaf[node]
-            goes_on = (word >= 0) & np.where(
+            matches = (word >= 0) & np.where(
                 leaf, tables.words[tables.at[node] + depth] == word, tables.edges[i] == edge
             )
-            going = going[goes_on]
-            nodes[going] = np.where(leaf, node, i + 1)[goes_on]
+            active = active[matches]
+            nodes[active] = np.where(leaf, node, i + 1)[matches]
             depth += 1
         return grams
 

@@ -6,7 +6,6 @@ The scripts turn data only into text, never into markup, so nothing that a story
 
 import base64
 import html
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,8 @@ from string import Template
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+
+from common.figures import png_bytes
 
 TEMPLATES = Path(__file__).parent
 PAGE = Template("""<!doctype html>
@@ -165,13 +166,7 @@ def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], 
     figure.text(left / page_width, 1 - 0.3 / page_height, title, fontsize=13, va="center")
     how = "each map: layer.head and role; row: query token, column: key token, color: square root of attention"
     figure.text(left / page_width, 1 - 0.6 / page_height, how, fontsize=7, va="center", color="#666666")
-    return png(figure, dpi=150)
-
-
-def png(figure: Figure, dpi: int) -> bytes:
-    file = io.BytesIO()
-    figure.savefig(file, dpi=dpi, format="png")
-    return file.getvalue()
+    return png_bytes(figure, dpi=150)
 
 
 # ---- Neurons ----

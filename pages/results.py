@@ -17,12 +17,12 @@ from urllib.parse import quote
 import numpy as np
 import torch
 
-import rouge
 from checkpoints.checkpoint import load_checkpoint
 from common.files import read_json
 from common.tables import read_table
-from interpretation.comparison import read_summary
+from interpretation.summary import read_summary
 from model import GPTNeoConfig
+from novelty.analysis import FORMAT as ROUGE_FORMAT
 from training.run_directory import read_log, training_seconds
 from variants.compressor import MODELS
 
@@ -107,7 +107,7 @@ def size_and_shape(run: Path) -> tuple[int, str]:
 
 def read_rouge(path: Path) -> dict:
     analysis = read_json(path)
-    if analysis.get("format") != rouge.FORMAT:
+    if analysis.get("format") != ROUGE_FORMAT:
         raise ValueError("written by another version of rouge.py; run it again")
     return analysis
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-import rouge
 from common.tables import read_table
 from generation.samples_file import read_rows
 from grading import probes, scoreboard
+from novelty.tables_and_plots import PANELS, TITLES
 from pages.html import bars, sections_page, table
 from pages.results import Results, numbers, read_rouge
 
@@ -168,7 +168,7 @@ def novelty_section(results: Results) -> Iterable[dict]:
     columns, rows, before = [("", "text")], [], ""
     for run in analyses:
         columns += [(run, "figures"), (f"{run}: baseline", "figures", "held-out stories, or endings of other stories")]
-    for name, title in rouge.TITLES.items():
+    for name, title in TITLES.items():
         figures = [analysis["figures"].get(name, {}) for analysis in analyses.values()]
         kind = 1 if name == "span" else 3
         cells = [
@@ -182,7 +182,7 @@ def novelty_section(results: Results) -> Iterable[dict]:
         rows.append([f"flagged: {flag}", *((count, "integer") for count in counts)])
     yield table(columns, rows, "Means, with 95 % intervals")
     panels = []
-    for name, title in rouge.PANELS.items():
+    for name, title in PANELS.items():
         values = {run: analysis["values"][name] for run, analysis in analyses.items() if name in analysis["values"]}
         if values:
             panels.append(histogram(title, values, whole=name == "span"))

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from common.files import read_json, write_atomically
+from common.figures import png_bytes
+from common.files import read_json, write_bytes
 from common.tables import read_table, table_text, write_table
 from grading import probes, sentence_order
 from sweeps.plans import Run
@@ -118,5 +119,4 @@ def plot_variants(path: Path, rows: list[dict]) -> None:
     names = [f"{name}  ({of_variant[0]['parameters'] / 1e6:.1f} M)" for name, of_variant in groups.items()]
     figure.axes[0].set_yticks(range(len(groups)), names)
     figure.axes[0].set_ylim(len(groups) - 0.5, -0.5)  # the first one on top
-    with write_atomically(path) as temporary:
-        figure.savefig(temporary, dpi=120, format="png")
+    write_bytes(path, png_bytes(figure))

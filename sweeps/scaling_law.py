@@ -13,7 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter
 
-from common.files import write_atomically
+from common.figures import png_bytes
+from common.files import write_bytes
 from common.statistics import student
 
 
@@ -101,5 +102,4 @@ def plot_scaling(path: Path, all_points: Sequence[Point], law: PowerLaw | None):
     right.yaxis.set_minor_formatter(FormatStrFormatter("%.1f"))
     for axes in (left, right):
         axes.grid(alpha=0.3, which="both")
-    with write_atomically(path) as temporary:
-        figure.savefig(temporary, dpi=120, format="png")
+    write_bytes(path, png_bytes(figure))

@@ -1,5 +1,5 @@
 """
-Does rouge.py find copies? Plants some among the honest completions of a run: recall and false alarms.
+Does rouge.py find copies? Plants some among the completions of a run, and counts recall and false alarms.
 
 $ python tests/planted.py out/cpu_8m                    # writes out/cpu_8m-planted/, as rouge.py does
 """
@@ -15,16 +15,19 @@ from conftest import ROOT
 sys.path.insert(0, str(ROOT))
 
 import rouge
+from common.tables import table_text
 from corpus.builtin_stories import NAMES, NOUNS
 from generation.prompts import cut_story
 from generation.samples_file import write_rows
+from novelty.analysis import training_data
+from novelty.comparisons import read_completions
 from novelty.corpus_words import Stories, open_stories
 
 EACH = 100  # planted of each kind
 
 
-def exchange(text: str, words: set[str], others: list[str], rng: random.Random) -> str:
-    """Every one of these words, wherever it stands, for the same one of the others."""
+def replace_words(text: str, words: set[str], others: list[str], rng: random.Random) -> str:
+    """Replaces each of these words by one of the others, the same one wherever it occurs."""
     partner: dict[str, str] = {}
 
     def other(match: re.Match) -> str:
@@ -41,34 +44,34 @@ def shuffled(parts: list[str], rng: random.Random) -> str:
     return " ".join(rng.sample(parts, len(parts)))
 
 
-def kinds_of_copies(stories: Stories, seed: int = 0) -> dict:
-    """What is done to the second half of a training story, before it is planted."""
+def ways_to_copy(stories: Stories, seed: int = 0) -> dict:
+    """How the second half of a training story is changed before it is planted."""
     rng = random.Random(seed)
     names, nouns = set(stories.names), set(NOUNS)
     words = sorted(stories.vocabulary)
 
     def rename(text: str) -> str:
-        return exchange(text, names, sorted(names), rng)
+        return replace_words(text, names, sorted(names), rng)
 
-    def some(text: str) -> str:
+    def replace_some(text: str) -> str:
         return re.sub("[A-Za-z]+", lambda m: rng.choice(words) if rng.random() < 0.1 else m[0], text)
 
     return {
-        "as it stands": str,
-        "names exchanged": rename,
-        "names exchanged for unknown ones": lambda text: exchange(text, names, [name + "o" for name in NAMES], rng),
-        "names and nouns exchanged": lambda text: exchange(rename(text), nouns, sorted(nouns), rng),
-        "every tenth word another": some,
+        "verbatim": str,
+        "names replaced": rename,
+        "names replaced by unknown ones": lambda text: replace_words(text, names, [name + "o" for name in NAMES], rng),
+        "names and nouns replaced": lambda text: replace_words(rename(text), nouns, sorted(nouns), rng),
+        "every tenth word replaced": replace_some,
         "sentences shuffled": lambda text: shuffled(re.split(r"(?<=[.!?])\s+", text.strip()), rng),
         "words shuffled": lambda text: shuffled(text.split(), rng),
     }
 
 
 def plant(rows: list[dict], stories: Stories, each: int = EACH, seed: int = 0) -> list[dict]:
-    """The rows, and behind them `each` copies of every kind, of stories drawn at random, each a prompt of its own."""
+    """The rows, followed by `each` copies of every kind, from stories drawn at random, each a prompt of its own."""
     rng, planted = random.Random(seed), []
     number = max((row["prompt_index"] for row in rows), default=-1)
-    for kind, change in kinds_of_copies(stories, seed).items():
+    for kind, change in ways_to_copy(stories, seed).items():
         for story in rng.sample(range(len(stories)), each):
             number += 1
             prompt = cut_story(stories.text(story), 0.5)
@@ -77,27 +80,28 @@ def plant(rows: list[dict], stories: Stories, each: int = EACH, seed: int = 0) -
     return rows + planted
 
 
-def findings(rows: list[dict], details: list[dict]) -> dict[str, tuple[int, int, int]]:
-    """Of each kind: how many are flagged, how many of these with the story that they are of, how many there are."""
-    found: dict[str, list] = {}
+def count_flagged(rows: list[dict], details: list[dict]) -> dict[str, tuple[int, int, int]]:
+    """For each kind: how many are flagged, how many of those with the right story, how many there are."""
+    counts: dict[str, list] = {}
     for row, detail in zip(rows, details):
-        right = detail["flag"] != "" and detail["flag_story"] == row.get("story")
-        found.setdefault(row.get("planted", "honest"), []).append((detail["flag"] != "", right))
-    return {kind: (*(sum(column) for column in zip(*flags)), len(flags)) for kind, flags in found.items()}
+        flagged = detail["flag"] != ""
+        counts.setdefault(row.get("planted", "honest"), []).append(
+            (flagged, flagged and detail["flag_story"] == row.get("story"))
+        )
+    return {kind: (*(sum(column) for column in zip(*flags)), len(flags)) for kind, flags in counts.items()}
 
 
 def main() -> None:
     run = Path(sys.argv[1])
-    data = Path(sys.argv[2]) if len(sys.argv) > 2 else rouge.data_of(run)
-    rows = plant(rouge.read_completions(run / "samples.jsonl"), open_stories(data))
+    data = Path(sys.argv[2]) if len(sys.argv) > 2 else training_data(run)
+    rows = plant(read_completions(run / "samples.jsonl"), open_stories(data))
     there = run.with_name(run.name + "-planted")
     write_rows(there / "samples.jsonl", rows)
     sys.argv = ["rouge.py", str(there), "--data", str(data)]
     rouge.main()
     details = json.loads((there / "rouge.json").read_text())["details"]
-    print(f"\n{'':34}{'flagged':>10}{'right story':>14}{'of':>8}")
-    for kind, counts in findings(rows, details).items():
-        print(f"{kind:34}{counts[0]:10}{counts[1]:14}{counts[2]:8}")
+    table = [[kind, *map(str, counts)] for kind, counts in count_flagged(rows, details).items()]
+    print("\n" + table_text(["planted", "flagged", "right story", "of"], table))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 from conftest import ROOT
+from random_models import as_transformers, random_model
 
 from checkpoints.checkpoint import from_checkpoint, load_checkpoint
 from model import GPTNeo, GPTNeoConfig
@@ -22,55 +23,9 @@ SHAPES = {
 }
 
 
-def random_model(shape: dict, seed: int = 0) -> GPTNeo:
-    """Weights far from their initialisation, so that every one of them shows in the logits."""
-    torch.manual_seed(seed)
-    model = GPTNeo(GPTNeoConfig(vocab_size=97, block_size=40, **shape)).eval()
-    for name, parameter in model.named_parameters():
-        torch.nn.init.normal_(parameter, mean=1.0 if "ln" in name and "weight" in name else 0.0, std=0.15)
-    return model
-
-
-def as_transformers(model: GPTNeo):
-    """The same weights in the reference implementation."""
-    c = model.config
-    config = transformers.GPTNeoConfig(
-        vocab_size=c.vocab_size,
-        max_position_embeddings=c.block_size,
-        hidden_size=c.n_embd,
-        num_layers=c.n_layer,
-        num_heads=c.n_head,
-        window_size=c.window_size,
-        attention_types=[[["local" if i % 2 else "global"], 1] for i in range(c.n_layer)],
-        resid_dropout=0.0,
-        embed_dropout=0.0,
-        attention_dropout=0.0,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-    theirs = transformers.GPTNeoForCausalLM(config).eval()
-    state = {"transformer.wte.weight": model.wte.weight, "transformer.wpe.weight": model.wpe.weight}
-    state |= {"transformer.ln_f.weight": model.ln_f.weight, "transformer.ln_f.bias": model.ln_f.bias}
-    state["lm_head.weight"] = model.wte.weight
-    for i, block in enumerate(model.blocks):
-        prefix = f"transformer.h.{i}."
-        for name, weight in zip("qkv", block.qkv.weight.chunk(3)):
-            state[f"{prefix}attn.attention.{name}_proj.weight"] = weight
-        for name, module in {
-            "attn.attention.out_proj": block.attention_out,
-            "ln_1": block.ln_1,
-            "ln_2": block.ln_2,
-            "mlp.c_fc": block.mlp_in,
-            "mlp.c_proj": block.mlp_out,
-        }.items():
-            state[f"{prefix}{name}.weight"], state[f"{prefix}{name}.bias"] = module.weight, module.bias
-    theirs.load_state_dict({name: weight.detach().clone() for name, weight in state.items()}, strict=True)
-    return theirs
-
-
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 def test_logits_loss_and_gradients_equal_the_reference(shape):
-    ours = random_model(shape)
+    ours = random_model(**shape)
     theirs = as_transformers(ours)
     tokens = torch.randint(97, (3, 40))
     targets = torch.cat([tokens[:, 1:], torch.full((3, 1), -100)], dim=1)
@@ -103,7 +58,7 @@ def test_heads_that_start_as_copiers_copy():
 
 
 def test_no_token_sees_what_comes_after_it():
-    model = random_model(SHAPES["sixteen narrow heads"])
+    model = random_model(**SHAPES["sixteen narrow heads"])
     tokens = torch.randint(97, (1, 40))
     changed = tokens.clone()
     changed[0, 25:] = torch.randint(97, (15,))
@@ -173,7 +128,7 @@ def test_a_config_that_cannot_be_is_named(wrong, message):
 
 
 def test_checkpoints_that_cannot_be_read_are_named(tmp_path):
-    model = random_model(SHAPES["one layer"])
+    model = random_model(**SHAPES["one layer"])
     good = dict(format=1, model_config=dataclasses.asdict(model.config), model=model.state_dict())
     torch.save(good, tmp_path / "good.pt")
     tokens = torch.randint(97, (1, 40))

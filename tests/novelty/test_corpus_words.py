@@ -1,4 +1,4 @@
-"""index.py: a training set's words are those of its train.bin, always, whatever happened to the files."""
+"""novelty/corpus_words.py: words on disk always match train.bin, whatever happened to the files."""
 
 import json
 import os
@@ -86,7 +86,7 @@ def check(data) -> None:
         ids = stories.stream.ids[stories.stream.starts[i] : stories.stream.ends[i]]
         assert [words[j] for j in ids] == tokenize(text, None)
         assert stories.text(i) == text
-        assert len(ids) == 0 or stories.at(int(stories.stream.ends[i]) - 1) == i
+        assert len(ids) == 0 or stories.story_at(int(stories.stream.ends[i]) - 1) == i
 
 
 def test_words_are_built_once(data, capsys):
@@ -114,7 +114,7 @@ def flip_a_bit(place):
     (place / "ends.bin").write_bytes(content)
 
 
-def of_another_format(place):
+def change_the_format(place):
     (place / "meta.json").write_text(json.dumps(json.loads((place / "meta.json").read_text()) | dict(format=99)))
 
 
@@ -123,13 +123,13 @@ def of_another_format(place):
     [
         (cut_short, "words.bin damaged"),
         (flip_a_bit, "ends.bin damaged"),
-        (of_another_format, "of format 99"),
-        (lambda place: (place / "ends.bin").unlink(), "not whole"),
-        (lambda place: (place / "meta.json").write_text("{"), "not whole"),
-        (lambda place: (place / "meta.json").write_text("[]"), "not whole"),
+        (change_the_format, "format 99"),
+        (lambda place: (place / "ends.bin").unlink(), "incomplete"),
+        (lambda place: (place / "meta.json").write_text("{"), "incomplete"),
+        (lambda place: (place / "meta.json").write_text("[]"), "incomplete"),
     ],
 )
-def test_what_is_damaged_is_named_and_built_anew(data, damage, reason, capsys):
+def test_damage_is_named_and_rebuilt(data, damage, reason, capsys):
     check(data)
     damage(data / "words")
     check(data)
@@ -138,7 +138,7 @@ def test_what_is_damaged_is_named_and_built_anew(data, damage, reason, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_words_of_another_train_bin_are_built_anew(data, capsys):
+def test_words_of_another_train_bin_are_rebuilt(data, capsys):
     check(data)
     other = data.parent / "other"
     preparation.prepare(other, ["other"], ["Another story.", "And one more."], ["A third."], 300, 0.1, 0, 1)
@@ -147,14 +147,15 @@ def test_words_of_another_train_bin_are_built_anew(data, capsys):
     assert "made from another train.bin" in capsys.readouterr().err
 
 
-def test_data_made_anew_forget_their_words(data):
+def test_preparing_data_again_discards_its_words(data):
     check(data)
     preparation.prepare(data, ["new"], ["Another story.", "And one more."], ["A third."], 300, 0.1, 0, 1)
     assert not (data / "words").exists()
     check(data)
 
 
-def test_a_build_that_is_killed_leaves_nothing_half(data):
+@pytest.mark.slow
+def test_a_killed_build_leaves_nothing_half_done(data):
     program = (
         f"import sys, os, signal; sys.path.insert(0, {str(ROOT)!r})\n"
         "from novelty import corpus_words\n"
@@ -170,24 +171,6 @@ def test_a_build_that_is_killed_leaves_nothing_half(data):
     (data / "words" / "meta.json").unlink()
     check(data)
     assert not list(data.glob(".words.tmp-*"))
-
-
-def test_a_full_disk_is_one_line(data):
-    program = f"ulimit -f 1; exec {sys.executable} -m novelty.corpus_words {data}"
-    done = subprocess.run(["bash", "-c", program], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 1 and not (data / "words").exists()
-    assert done.stderr.splitlines()[-1].startswith(f"index.py: {data / 'words'}: cannot be written (")
-    check(data)
-
-
-@pytest.mark.parametrize(
-    "path, reason", [("nowhere", "cannot be read as JSON (No such file"), ("x" * 300, "File name too long")]
-)
-def test_a_bad_path_is_one_line(tmp_path, monkeypatch, path, reason):
-    monkeypatch.setattr(sys, "argv", ["index.py", str(tmp_path / path)])
-    with pytest.raises(SystemExit) as exit:
-        corpus_words.main()
-    assert exit.value.code.startswith(f"index.py: {tmp_path}") and reason in exit.value.code
 
 
 def test_by_tokens_nothing_is_built(data):

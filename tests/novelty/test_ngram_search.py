@@ -1,4 +1,4 @@
-"""overlap.py: every pair is compared and every span found, as by brute force, with a compiler and without."""
+"""novelty/ngram_search.py: it finds what brute force finds, in C++ and in NumPy."""
 
 from collections import Counter
 
@@ -41,7 +41,7 @@ def best_by_brute_force(text, stories, k: int, counting: str, left_out: int = -1
 
 
 def spans_by_brute_force(text, stories):
-    """For each word: the longest span from it on that stands in a story, and its first place in all of them."""
+    """For each word: the longest span starting there that occurs in a story, and its first place in all of them."""
     words = [tuple(story) for story in stories]
     starts = np.append(0, np.cumsum([len(story) for story in stories]))
     for i in range(len(text)):
@@ -97,7 +97,7 @@ def test_stories_of_tokens_have_gaps_between_them(path):
     assert found.nearest.tolist() == [2] and found.f[0] == 2 * 1 / (4 + 1)
 
 
-def test_both_ways_and_any_number_of_threads_agree(monkeypatch):
+def test_cpp_and_numpy_agree_with_any_number_of_threads(monkeypatch):
     if compile_cpp.library("ngram_search") is None:
         pytest.skip("no C++ compiler that builds it")
     rng = np.random.default_rng(2)

@@ -25,6 +25,7 @@ from corpus.preparation import prepare
 from generation.samples_file import write_rows
 from grading import scoreboard
 from grading.scoreboard import Finding
+from novelty.tables_and_plots import PANELS
 from pages.results import read_attention
 
 MARKUP = "<script>document.title = 'broken'</script> <b>Bold</b> & </body>"
@@ -172,7 +173,7 @@ def test_figures_are_those_of_the_runs(out):
 def test_histograms_hold_every_text(out):
     facts = json.loads((out / "a" / "rouge.json").read_text())
     (part,) = parts_of(page_data(report.make_report(out)[0]), "Novelty and memorization", "histograms")
-    spans = next(panel for panel in part["panels"] if panel["title"] == rouge.PANELS["span"])
+    spans = next(panel for panel in part["panels"] if panel["title"] == PANELS["span"])
     of_a, values = spans["series"][0], facts["values"]["span"]["completions"]
     assert len(values) == facts["completions"] == 12
     step = spans["end"] / len(of_a["completions"])

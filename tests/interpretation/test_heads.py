@@ -1,0 +1,105 @@
+"""interpretation/heads.py: planted heads get the right role, and measures equal counting by hand."""
+
+import numpy as np
+import pytest
+import torch
+from planted_model import NAMES, WORDS, V, planted_corpus, planted_statistics
+from random_models import random_model
+
+from interpretation.activation_statistics import ActivationStatistics
+from interpretation.heads import AttentionSums, HeadStatistics, induction
+from interpretation.hooks import run_with_cache, visible_keys
+
+
+@pytest.fixture
+def planted() -> ActivationStatistics:
+    return planted_statistics()
+
+
+def test_planted_heads_get_the_right_role_and_score(planted):
+    rows = {
+        (row["layer"], row["head"]): row for row in planted.heads.rows(induction(planted.model, planted.corpus, []))
+    }
+    previous, first, inducing, alike = rows[0, 0], rows[0, 1], rows[1, 0], rows[1, 1]
+    assert [row["role"] for row in rows.values()] == ["previous token", "beginning", "induction", "everywhere alike"]
+    assert [row["kind"] for row in rows.values()] == ["positional", "positional", "semantic", "everywhere alike"]
+    assert (
+        previous["previous"] > 0.98
+        and previous["position"] > 0.95
+        and previous["distance"] == pytest.approx(1, abs=0.1)
+    )
+    assert first["beginning"] > 0.98 and first["position"] > 0.95 and first["entropy"] < 0.1
+    assert inducing["induction"] > 0.9 and inducing["after_same"] > 0.8 and inducing["position"] < 0.5
+    assert alike["entropy"] == pytest.approx(alike["entropy_alike"], abs=1e-4)
+    assert alike["names"] == pytest.approx(alike["names_alike"], abs=1e-4)
+    # The earlier criterion calls the head of the previous token semantic: a spike is no line, whatever its place
+    assert previous["kind_by_correlation"] == "semantic" and -0.5 < previous["distance_correlation"] < -0.1
+
+
+def test_measures_equal_loops_over_pairs():
+    corpus, model = planted_corpus(4), random_model(vocab_size=V, n_layer=2, n_embd=16)
+    reader = HeadStatistics(model, corpus)
+    for batch in corpus.batches(range(4), torch.device("cpu"), tokens=100):  # in several batches, with padding
+        _, cache = run_with_cache(model, batch.tokens)
+        reader.start(batch)
+        for layer in range(2):
+            reader.add(layer, cache[f"blocks.{layer}.attention"])
+    is_name = [word in NAMES for word in WORDS]
+    for layer, head in ((0, 0), (1, 2)):
+        pairs, entropies, shares = [], [], dict(previous=[], same_token=[], after_same=[], names=[], beginning=[])
+        for story in corpus.stories:
+            attention = run_with_cache(model, story.tokens[None])[1][f"blocks.{layer}.attention"][0, head].double()
+            ids, window = story.tokens.tolist(), model.config.window(layer)
+            for q in range(1, len(ids)):
+                seen = range(max(0, q - window + 1), q + 1)
+                pairs += [(q - k, attention[q, k].item()) for k in seen]
+                entropies.append(sum(-a * np.log(a) for k in seen if (a := attention[q, k].item()) > 0))
+                for name, keys in dict(
+                    previous=[k for k in seen if k == q - 1],
+                    same_token=[k for k in seen if k < q and ids[k] == ids[q]],
+                    after_same=[k for k in seen if k > 0 and ids[k - 1] == ids[q]],
+                    names=[k for k in seen if is_name[ids[k]]],
+                    beginning=[k for k in seen if k == 0],
+                ).items():
+                    if keys:
+                        shares[name].append(sum(attention[q, k].item() for k in keys))
+        measures = {name: values[head].item() for name, values in reader.heads[layer].measures().items()}
+        distances, weights = np.array(pairs).T
+        assert measures["distance"] == pytest.approx((distances * weights).sum() / len(entropies), rel=1e-4)
+        assert measures["distance_correlation"] == pytest.approx(np.corrcoef(distances, weights)[0, 1], abs=1e-4)
+        assert measures["entropy"] == pytest.approx(np.mean(entropies), rel=1e-4)
+        for name, values in shares.items():
+            assert measures[name] == pytest.approx(np.mean(values), rel=1e-4, abs=1e-6), name
+
+
+def test_sums_are_exact_where_the_model_is_not():
+    """Sums of uniform attention do not depend on the precision of the model."""
+    corpus, model = planted_corpus(12), random_model(vocab_size=V)
+    with torch.autocast("cpu", torch.bfloat16):
+        rows = ActivationStatistics(model, corpus).heads.rows(induction(model, corpus, []))
+    exact = ActivationStatistics(model, corpus).heads.rows(induction(model, corpus, []))
+    for name in (name for name in rows[0] if name.endswith("_alike")):
+        assert rows[0][name] == pytest.approx(exact[0][name], rel=1e-6), name
+    assert rows[0]["previous"] == pytest.approx(exact[0]["previous"], abs=0.01)
+
+
+@pytest.mark.parametrize("positions", [256, 20])
+def test_position_and_content_are_separated(positions, monkeypatch):
+    """Patterns that are a mixture of one for all stories and one for each: the share of the first in their variance."""
+    monkeypatch.setattr("interpretation.heads.POSITIONS", positions)
+    torch.manual_seed(0)
+    seen, B, queries = visible_keys(30, 30), 40, slice(1, positions)
+
+    def pattern(*shape):
+        return torch.randn(*shape, 30, 30).mul(2).masked_fill(~seen, -torch.inf).softmax(-1)
+
+    alike = seen / seen.sum(1, keepdim=True)
+    fixed, own = pattern(1, 1), pattern(B, 1)
+    attention = torch.cat([fixed.expand(B, 1, -1, -1), own, (fixed + own) / 2], 1)
+    sums = AttentionSums(3, 30, torch.device("cpu"))
+    sets, real = torch.zeros(B, 6, 30, 30, dtype=torch.bool), torch.ones(B, 30, dtype=torch.bool)
+    for i in range(0, B, 8):
+        sums.add(attention[i : i + 8], sets[i : i + 8], seen, real[i : i + 8])
+    by_position, by_content = ((x - alike)[:, :, queries].square().sum((2, 3)).mean().item() for x in (fixed, own))
+    mixed = by_position / (by_position + by_content)
+    assert sums.measures()["position"].tolist() == pytest.approx([1.0, 0.0, mixed], abs=0.03)

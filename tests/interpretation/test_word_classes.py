@@ -1,0 +1,33 @@
+"""interpretation/word_classes.py: tokens are put together into words, and words get the right kind."""
+
+from corpus.builtin_stories import ROLES
+from corpus.tokenizer import gpt2
+from interpretation.word_classes import TaggedCorpus, names_in, split_words
+
+
+def test_tokens_are_put_together_to_words():
+    tokenizer = gpt2()
+    text = "Zorblax said, \"It's café  o'clock!\"\n\nThe end."
+    pieces = [tokenizer.decode_bytes([i]) for i in tokenizer.encode(text)]
+    words = [b"".join(pieces[i] for i in members).decode().strip() for members in split_words(pieces)]
+    assert words == ["Zorblax", "said", ",", '"', "It", "'s", "café", "o", "'", "clock", '!"', "The", "end", "."]
+
+
+def test_curly_quotes_and_dashes_are_no_letters():
+    tokenizer, text = gpt2(), "He said, “Hello Tom.” Tom was “happy” too. Tom—Ben ran."
+    pieces = [tokenizer.decode_bytes([i]) for i in tokenizer.encode(text)]
+    words = [b"".join(pieces[i] for i in members).decode().strip() for members in split_words(pieces)]
+    assert {"Hello", "Tom", "happy", "Ben"} <= set(words) and words.count("Tom") == 3
+
+
+def test_kinds_of_words():
+    texts = ["One day, Zora saw the cats. The dog saw Zora. A rose, Rose.", "Then, Monty ran. The monty and a monty."]
+    assert {"Zora", "Tom"} <= names_in(texts) and not {"Rose", "Monty", "The", "One"} & names_in(texts)
+    corpus = TaggedCorpus.from_texts(texts, gpt2(), [50256], 512)
+    expected = dict(Zora="name", cats="noun", the="other", ran="verb", wugs=None, she="pronoun", happy="adjective")
+    expected |= {".": "punctuation", '!"': "punctuation", "was": "verb", "rocks": None}
+    assert {word: corpus.kind_of(word) for word in expected} == expected
+    assert "rock" not in ROLES
+    story = corpus.stories[0]
+    assert story.tokens[0] == 50256 and story.words[0] == -1 and story.targets[-1] == 50256
+    assert corpus.words[story.words[-1]] == "."

@@ -1,0 +1,70 @@
+"""A model whose heads and neurons do what was planted in its weights, and the stories that it reads."""
+
+import functools
+
+import numpy as np
+import torch
+
+from corpus.builtin_stories import ROLES
+from interpretation.activation_statistics import ActivationStatistics
+from interpretation.word_classes import Story, TaggedCorpus
+from model import GPTNeo, GPTNeoConfig
+
+T = 40
+WORDS = [
+    f"{word}" for kind in ("noun", "verb", "adjective") for word in sorted(w for w in ROLES if ROLES[w][0] == kind)[:30]
+]
+WORDS += ["Tom", "Mia", "Ben", "Sue", "Max", "Leo", "Ivy", "Ann", "Sam", "Fay", "Zoe", "Ada"]
+WORDS += [".", ",", "!", "?", '"', ";", ":", "-", '!"', '."']
+NAMES = frozenset(WORDS[90:102])
+V = len(WORDS)
+
+
+def planted_corpus(n: int = 60, seed: int = 0) -> TaggedCorpus:
+    """Stories of words drawn at random, each a token; a quarter of each repeats what came before."""
+    rng, stories = np.random.default_rng(seed), []
+    for _ in range(n):
+        ids = rng.integers(V, size=T + 1 - rng.integers(10))
+        ids[-10:] = ids[5:15]
+        ids = torch.from_numpy(ids)
+        stories.append(Story(ids[:-1], ids[1:], ids[:-1], torch.ones(len(ids) - 1, dtype=torch.bool)))
+    return TaggedCorpus(stories, WORDS, NAMES)
+
+
+@torch.no_grad()
+def planted_model() -> GPTNeo:
+    """Weights by hand. The residual stream holds the token, its position, and in layer 1 the token before it.
+
+    Heads: 0.0 looks at the previous token and copies it, 0.1 at the first; 1.0 at what followed the token before, so
+    does induction; 1.1 attends uniformly. Neurons: 0.3 fires on token 7, 0.5 on names; others at random.
+    """
+    torch.manual_seed(0)
+    C = 2 * V + T
+    config = GPTNeoConfig(vocab_size=V, block_size=T, n_layer=2, n_head=2, n_embd=C, window_size=T)
+    model = GPTNeo(config).eval()
+    token, position, before = slice(0, V), slice(V, V + T), slice(V + T, C)
+    for name, parameter in model.named_parameters():
+        if "ln" not in name and "mlp_in" not in name:
+            parameter.zero_()
+    model.wte.weight[:, token] = torch.eye(V)
+    model.wpe.weight[:, position] = torch.eye(T)
+    D = C // 2
+    (q0, k0, v0), (q1, k1, _) = (block.qkv.weight.view(3, 2, D, C) for block in model.blocks)
+    q0[0, : T - 1, position] = torch.eye(T)[1:]  # position i asks for i - 1
+    k0[0, :T, position] = torch.eye(T)
+    v0[0, :V, token] = torch.eye(V)
+    model.blocks[0].attention_out.weight[before, :V] = torch.eye(V)
+    q0[1, 0, position] = 1.0  # any position asks for the first
+    k0[1, 0, V] = 1.0
+    q1[0, :V, token] = torch.eye(V)
+    k1[0, :V, before] = torch.eye(V)
+    model.blocks[0].mlp_in.weight[3] = 0.0
+    model.blocks[0].mlp_in.weight[3, 7] = 1.0
+    model.blocks[0].mlp_in.weight[5] = 0.0
+    model.blocks[0].mlp_in.weight[5, 90:102] = 1.0
+    return model
+
+
+@functools.cache
+def planted_statistics() -> ActivationStatistics:
+    return ActivationStatistics(planted_model(), planted_corpus())
