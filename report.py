@@ -1,80 +1,63 @@
 """
-One page of all there is about runs: curves, scores, answers, copies, heads, neurons, experiments, stories, speeds.
+One page of everything known about your runs: loss curves, scores, answers, novelty, heads, neurons, experiments, speed.
 
 $ python report.py out/         # every run and every experiment below it -> out/report.html
 $ python report.py out/demo     # one run -> out/demo/report.html
 
-The page is one file that needs no network. It shows what the other scripts have left behind; where a whole section has
-nothing to show yet, its end names the command that makes it.
+The page is one file that needs no network. It shows what the other commands have written; for a section that would be
+empty, the end of the page names the command that fills it.
 """
 
-import html
 import sys
 from pathlib import Path
 
+from common.cli import Parser, one_line_errors
 from common.files import write_bytes
-from pages.html import page
-from pages.results import Found
-from pages.sections import (
-    answers,
-    completions,
-    experiments,
-    heads,
-    instructions,
-    neurons,
-    overview,
-    recitation,
-    scores,
-    speeds,
-)
+from pages import sections_interpretation, sections_runs, sections_stories
+from pages.html import sections_page
+from pages.results import Results
 
-SECTIONS = [  # title, what makes it, the command that leaves what it shows
-    ("Runs", overview, "python train.py"),
-    ("Scores", scores, "python grade.py {} --no_judge (or --judge MODEL --controls)"),
-    ("Facts, reasoning, context", answers, "python probe.py {}"),
-    ("Instructions", instructions, "python instruct.py RUN ..., of stories to order"),
-    ("Novel, or learned by heart", recitation, "python rouge.py RUN ..."),
-    ("Heads", heads, "python interpret.py RUN"),
-    ("Neurons", neurons, "python interpret.py RUN"),
-    ("Stories side by side", completions, "python sample.py --model RUN --eval 50 --n 10"),
-    ("Experiments", experiments, "python experiments.py grid"),
-    ("Speed and memory", speeds, "python bench.py train --save"),
+SECTIONS = [  # title, what makes it, the command whose results it shows
+    ("Runs", sections_runs.runs_section, "python train.py"),
+    ("Scores", sections_stories.scores_section, "python grade.py {} --no_judge (or --judge MODEL --controls)"),
+    ("Facts, reasoning, context", sections_stories.answers_section, "python probe.py {}"),
+    ("Instructions", sections_stories.instructions_section, "python instruct.py RUN ... (of runs trained on headers)"),
+    ("Novelty and memorization", sections_stories.novelty_section, "python rouge.py RUN ..."),
+    ("Heads", sections_interpretation.heads_section, "python interpret.py RUN"),
+    ("Neurons", sections_interpretation.neurons_section, "python interpret.py RUN"),
+    ("Stories side by side", sections_stories.side_by_side_section, "python sample.py --model RUN --eval 50 --n 10"),
+    ("Experiments", sections_runs.experiments_section, "python experiments.py grid"),
+    ("Speed and memory", sections_runs.speed_section, "python bench.py train --save"),
 ]
+DAMAGED, EMPTY = "Damaged files, left out", "Sections without results yet"  # notes at the end
 
 
-def report(directory: Path) -> tuple[bytes, list[str]]:
-    """The page, and what was left out of it because it is damaged. A ValueError where there is nothing to show."""
-    found = Found(directory)
-    if not found.runs and not found.experiments:
+def make_report(directory: Path) -> tuple[bytes, list[str]]:
+    """The page, and which files were left out because they are damaged. ValueError if there is nothing to show."""
+    results = Results(directory)
+    if not results.runs and not results.experiments:
         raise ValueError(f"{directory}: no run below it; train one with: python train.py")
-    shown, absent = [], []
+    sections, empty = [], []
     for title, make, command in SECTIONS:
-        parts = list(make(found))
+        parts = list(make(results))
         if parts:
-            shown.append(dict(title=title, about=make.__doc__, parts=parts))
+            sections.append(dict(title=title, about=make.__doc__, parts=parts))
         else:
-            absent.append(f"{title}: {command.format(directory)}")
-    data = dict(sections=shown, absent=absent, damaged=found.damaged, runs=list(found.runs))
-    n = f"{len(found.runs)} run{'s' * (len(found.runs) != 1)}"
-    n += f", {len(found.experiments)} experiment{'s' * (len(found.experiments) != 1)}" if found.experiments else ""
-    name = html.escape(directory.resolve().name)
-    return page(f"nanostories: {directory.resolve().name}", "report", data, name=name, facts=n), found.damaged
+            empty.append(f"{title}: {command.format(directory)}")
+    counts = {"run": len(results.runs), "experiment": len(results.experiments)}
+    subtitle = ", ".join(f"{n} {what}{'s' * (n != 1)}" for what, n in counts.items() if n or what == "run")
+    title, notes = f"nanostories: {directory.resolve().name}", {DAMAGED: results.damaged, EMPTY: empty}
+    return sections_page(title, subtitle, sections, list(results.runs), notes), results.damaged
 
 
 def main():
-    args = sys.argv[1:]
-    if {"-h", "--help"} & set(args):
-        print(__doc__)
-        return
-    directory = Path(args[0] if args else "out")
-    try:
-        if len(args) > 1:
-            raise ValueError("one directory at a time, such as out/")
-        content, damaged = report(directory)
+    parser = Parser(__doc__)
+    parser.add_argument("directory", nargs="?", type=Path, default=Path("out"), help="a run, or a directory of runs")
+    directory = parser.parse_args().directory
+    with one_line_errors("report.py", interrupted="nothing was written"):
+        content, damaged = make_report(directory)
         path = directory / "report.html"
         write_bytes(path, content)
-    except (ValueError, OSError) as error:
-        sys.exit(f"report.py: {error}")
     for line in damaged:
         print(line, file=sys.stderr)
     print(f"wrote {path} ({len(content) / 1e6:.1f} MB); next: open it in a browser")

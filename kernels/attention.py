@@ -95,7 +95,7 @@ class Strides(ctypes.Structure):
 def narrow_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(B, T, H, D) each -> the same, and the log of each query's sum of exponentials (B, H, T) for the backward pass."""
+    """(B, T, H, D) each -> the same, and the log of each query's sum of exponentials (B, H, T) for backward."""
     B, T, H, D = q.shape
     out, lse = torch.empty(B, T, H, D, dtype=q.dtype), torch.empty(B, H, T)
     call("forward", [q, k, v, out, lse], (B, T, H, window), [q, out])

@@ -1,9 +1,9 @@
-// Small multiples of every head's attention; a token that is pointed at shows where each head looks from it and to it.
+// One small map per head. Hovering over a token shows, in every head, what it attends to and what attends to it.
 const { tokens, heads, rows } = data;
 const T = tokens.length;
 const bytes = Uint8Array.from(atob(data.attention), (character) => character.charCodeAt(0));
 heads.forEach((head, i) => { head.attention = bytes.subarray(i * T * T, (i + 1) * T * T); });
-let token = null, pinnedToken = null, head = null;  // pointed at, kept by a click; the head that colours the text
+let token = null, pinnedToken = null, head = null;  // hovered, pinned by a click; the head that colors the text
 
 // The attention of a head, or the mean of all, 0 to 1.
 function weight(which, query, key) {
@@ -73,7 +73,7 @@ function pin(which) {
     if (each.row) each.row.classList.toggle("chosen", each === head);
   });
   document.getElementById("whose").textContent =
-    head ? `layer ${head.layer}, head ${head.head} (${head.role})` : "all heads, on average";
+    head ? `layer ${head.layer}, head ${head.head} (${head.role})` : "the mean of all heads";
   point(token);
 }
 
@@ -92,7 +92,7 @@ for (const each of heads) {
     const place = (offset) => Math.max(0, Math.min(T - 1, Math.floor(offset / canvas.clientWidth * T)));
     const query = place(event.offsetY), key = place(event.offsetX);
     showTip(event, key > query ? "" : `layer ${each.layer}, head ${each.head}: ${each.role}\n“${shown(tokens[query])}” `
-      + `looks at “${shown(tokens[key])}”: ${weight(each, query, key).toFixed(2)}`);
+      + `attends to “${shown(tokens[key])}”: ${weight(each, query, key).toFixed(2)}`);
     if (query !== token) point(query);
   });
   canvas.addEventListener("mouseleave", () => { hideTip(); point(pinnedToken); });

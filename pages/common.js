@@ -1,7 +1,7 @@
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
 
-// An element with text in it, never markup: what stands in a story stays text.
+// An element with attributes, event handlers and children. Strings become text, never markup.
 const element = (tag, ...others) => build(document.createElement(tag), ...others);
 function build(made, attributes = {}, ...children) {
   for (const [name, value] of Object.entries(attributes)) {

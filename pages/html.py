@@ -1,7 +1,7 @@
 """
-What is looked at: attention as one picture and as a page to point at, neurons as a page to browse.
+Pages: one HTML file each that needs no network, made of a template, styles and scripts of pages/ and data as JSON.
 
-A page is one file, which needs no network: the parts in pages/, and data as JSON that only becomes text, never markup.
+The scripts turn data only into text, never into markup, so nothing that a story contains can break a page.
 """
 
 import base64
@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from common.figures import png_bytes
 
-PARTS = Path(__file__).parent
+TEMPLATES = Path(__file__).parent
 PAGE = Template("""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -39,14 +39,38 @@ BLUES = LinearSegmentedColormap.from_list("blues", ["#fdfdfc", "#9dbbe0", "#265c
 )
 
 
-def page(title: str, kind: str, data: dict, **texts: str) -> bytes:
-    """The page `kind` of pages/, with `data` for its script; `texts` and the title are shown as they stand."""
+def page(title: str, kind: str, data: dict, /, **texts: str) -> bytes:
+    """The page `kind` of pages/, with `data` for its script. texts: for its template; they must be HTML already."""
     files = ("style.css", f"{kind}.html", "common.js", f"{kind}.js")
-    style, body, common, script = ((PARTS / file).read_text(encoding="utf-8") for file in files)
-    # "<" only stands in strings here: written so, none can end the script element
+    style, body, common, script = ((TEMPLATES / file).read_text(encoding="utf-8") for file in files)
+    # "<" occurs only inside strings; escaped, none can end the script element
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     body = Template(body).substitute(texts)
     return PAGE.substitute(title=html.escape(title), style=style, body=body, data=text, script=common + script).encode()
+
+
+def sections_page(title: str, subtitle: str, sections: list[dict], runs: Sequence[str], notes: dict) -> bytes:
+    """sections: title, about, parts (see below); runs: in the order of their colors; notes: {heading: lines}."""
+    data = dict(sections=sections, runs=list(runs), notes=notes)
+    return page(title, "report", data, title=html.escape(title), subtitle=html.escape(subtitle))
+
+
+# ---- The parts of a section that several use; each type is drawn by a function of pages/report.js ----
+
+
+def table(columns: list[tuple], rows: list[list], caption: str = "", **others) -> dict:
+    """columns: (title, kind, explanation). A cell is None, or by the kind of its column
+
+    text: a string;  integer, exponent, percent, or 0 to 4 (decimals): a number, or [value, low, high];
+    figures: such a cell and its kind;  link: [text, address].
+    """
+    columns = [dict(zip(("title", "kind", "help"), (*column, ""))) for column in columns]
+    return dict(type="table", columns=columns, rows=rows, caption=caption) | others
+
+
+def bars(panels: list[dict], caption: str = "") -> dict:
+    """panels: title, kind as of a table's column, bars [[name, value, low, high]], marks {explanation: value}, end."""
+    return dict(type="bars", panels=panels, caption=caption)
 
 
 # ---- Attention ----
@@ -54,19 +78,29 @@ def page(title: str, kind: str, data: dict, **texts: str) -> bytes:
 COLUMNS = [  # of the table: key, how it is shown, title, explanation
     ("layer", "plain", "layer", ""),
     ("head", "plain", "head", ""),
-    ("role", "plain", "role", "what clearly gets its attention: 0.4 of it or more, and twice what looking alike gives"),
-    ("kind", "plain", "kind", "positional if position explains more than half of how it differs from looking alike"),
+    (
+        "role",
+        "plain",
+        "role",
+        "what clearly gets its attention: at least 0.4, and twice what uniform attention would give",
+    ),
+    ("kind", "plain", "kind", "positional if position explains more than half of its deviation from uniform attention"),
     ("rise", "rise", "rise in loss when ablated", "nats per token, with its 95 % interval over stories"),
     ("position", "share", "due to position", "share of its attention's variance that is the same in every story"),
-    ("previous", "share", "previous token", "share of its attention; the line: looking everywhere alike"),
-    ("same_token", "share", "same token", "share, where the token stood before"),
-    ("after_same", "share", "after same", "share on what followed the same token before"),
-    ("induction", "share", "induction", "the same where random tokens come twice in a row"),
-    ("punctuation", "share", "punctuation", "share, where some is in sight"),
-    ("names", "share", "names", "share, where one is in sight"),
+    ("previous", "share", "previous token", "share of its attention; the thin line: uniform attention"),
+    ("same_token", "share", "same token", "share on earlier copies of the token, where there are any"),
+    ("after_same", "share", "after same", "share on tokens that followed earlier copies"),
+    ("induction", "share", "induction", "the same, on a random sequence repeated once"),
+    ("punctuation", "share", "punctuation", "share, where some is visible"),
+    ("names", "share", "names", "share, where one is visible"),
     ("beginning", "share", "beginning", "share on the first token"),
     ("distance", "number", "distance", "mean, in tokens"),
-    ("distance_correlation", "number", "correlation with distance", "over all pairs; beyond ±0.5: earlier criterion"),
+    (
+        "distance_correlation",
+        "number",
+        "correlation with distance",
+        "over all pairs of tokens; an older criterion: positional beyond ±0.5",
+    ),
     ("entropy", "number", "entropy", "mean, in nats"),
 ]
 
@@ -74,7 +108,7 @@ COLUMNS = [  # of the table: key, how it is shown, title, explanation
 def attention_page(
     name: str, attention: np.ndarray, pieces: Sequence[str], heads: list[dict], rows: list[dict]
 ) -> bytes:
-    """attention (heads, T, T) of `heads`, each with its layer, head and role; rows: the table of all measures."""
+    """attention: (heads, T, T), of `heads`, each with its layer, head and role; rows: the table of all measures."""
     T = min(len(pieces), int((MAP_BYTES / len(heads)) ** 0.5))
     levels = (attention[:, :T, :T] * 255).round().astype(np.uint8)
     data = dict(
@@ -84,21 +118,21 @@ def attention_page(
         columns=[dict(zip(("key", "kind", "title", "help"), column)) for column in COLUMNS],
         rows=rows,
     )
-    facts = f"layers: {len({head['layer'] for head in heads})}, heads: {len(heads)}, tokens: {T}"
-    facts += f", the first of {len(pieces)}" if T < len(pieces) else ""
+    subtitle = f"layers: {len({head['layer'] for head in heads})}, heads: {len(heads)}, tokens: {T}"
+    subtitle += f", the first of {len(pieces)}" if T < len(pieces) else ""
     measures = ""
     if rows:
         measures = (
             '<h2>What each head does</h2><p class="quiet">Means over many stories. Bars are shares of its attention, '
-            "the thin line is what a head would give that looks everywhere alike. The role stands under each map, too. "
+            "the thin line is what uniform attention would give. The role is also shown under each map. "
             'Click a title to sort, a row to see the head.</p><div class="scroll"><table id="heads"></table></div>'
         )
-    texts = dict(name=html.escape(name), facts=facts, measures=measures)
+    texts = dict(name=html.escape(name), subtitle=subtitle, measures=measures)
     return page(f"Attention in {name}", "attention", data, **texts)
 
 
 def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], heads: list[dict]) -> bytes:
-    """PNG of all maps, (heads, T, T): each layer in a row, or several where they fit, with the tokens at both axes."""
+    """PNG of all maps, (heads, T, T): a row for each layer, or for several that fit, with the tokens on both axes."""
     T, gap = min(len(pieces), PICTURE_TOKENS), 3  # cells of a map, and between two
     layers, columns = (sorted({head[key] for head in heads}) for key in ("layer", "head"))
     beside = min(len(layers), max(1, MAPS_IN_A_ROW // len(columns)))  # layers in a row
@@ -130,7 +164,7 @@ def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], 
     axes.tick_params(length=0, pad=2)
     axes.spines[:].set_visible(False)
     figure.text(left / page_width, 1 - 0.3 / page_height, title, fontsize=13, va="center")
-    how = "a map: layer.head and role; row: the token that looks, column: what it looks at, colour: root of attention"
+    how = "each map: layer.head and role; row: query token, column: key token, color: square root of attention"
     figure.text(left / page_width, 1 - 0.6 / page_height, how, fontsize=7, va="center", color="#666666")
     return png_bytes(figure, dpi=150)
 
@@ -138,8 +172,9 @@ def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], 
 # ---- Neurons ----
 
 
-def neurons_page(name: str, facts: str, findings: Sequence[str], kinds: Sequence[str], pieces, neurons) -> bytes:
-    """neurons: what each card shows, its contexts as numbers of `pieces`."""
+def neurons_page(name: str, subtitle: str, findings: Sequence[str], kinds: Sequence[str], pieces, neurons) -> bytes:
+    """findings: paragraphs; neurons: what each card shows, its contexts as indices into `pieces`."""
     data = dict(pieces=pieces, kinds=kinds, neurons=neurons)
-    told = "".join(f"<p>{html.escape(line)}</p>" for line in findings)
-    return page(f"Neurons of {name}", "neurons", data, name=html.escape(name), facts=html.escape(facts), findings=told)
+    paragraphs = "".join(f"<p>{html.escape(line)}</p>" for line in findings)
+    texts = dict(name=html.escape(name), subtitle=html.escape(subtitle), findings=paragraphs)
+    return page(f"Neurons of {name}", "neurons", data, **texts)

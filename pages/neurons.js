@@ -5,10 +5,10 @@ let limit = AT_ONCE;
 const byId = (id) => document.getElementById(id);
 
 const orders = {
-  "the strongest preference": (neuron) => (neuron.kind === null ? 0 : neuron.auc[neuron.kind]),
-  "the largest rise in loss when ablated": (neuron) => neuron.rise ? neuron.rise[0] : -Infinity,
-  "the largest estimate of that rise": (neuron) => neuron.estimate ?? 0,
-  "the highest activation": (neuron) => neuron.contexts[0].value,
+  "strongest preference": (neuron) => (neuron.kind === null ? 0 : neuron.auc[neuron.kind]),
+  "largest rise in loss if ablated": (neuron) => neuron.rise ? neuron.rise[0] : -Infinity,
+  "largest estimated rise": (neuron) => neuron.estimate ?? 0,
+  "highest activation": (neuron) => neuron.contexts[0].value,
 };
 
 function options(select, values) {
@@ -17,7 +17,7 @@ function options(select, values) {
 }
 const layers = [...new Set(neurons.map((neuron) => neuron.layer))].sort((a, b) => a - b);
 options(byId("layer"), [["", "any"], ...layers.map((layer) => [layer, layer])]);
-options(byId("kind"), [["", "any or none"], ...kinds.map((kind, i) => [i, kind]), ["none", "none strongly"]]);
+options(byId("kind"), [["", "anything"], ...kinds.map((kind, i) => [i, kind]), ["none", "no strong preference"]]);
 options(byId("order"), Object.keys(orders).map((order) => [order, order]));
 byId("search").addEventListener("input", () => { limit = AT_ONCE; list(); });
 byId("more").addEventListener("click", () => { limit += AT_ONCE; list(); });
@@ -49,16 +49,16 @@ function preference(neuron, i) {
 }
 
 function card(neuron) {
-  const facts = element("div", { class: "facts" }, element("b", {}, `layer ${neuron.layer}, neuron ${neuron.neuron}`),
+  const description = element("div", { class: "description" }, element("b", {}, `layer ${neuron.layer}, neuron ${neuron.neuron}`),
     ...kinds.map((_, i) => preference(neuron, i)));
-  const lines = [neuron.kind === null ? "prefers no kind strongly"
+  const lines = [neuron.kind === null ? "no strong preference"
     : `prefers: ${kinds[neuron.kind]} (FDR ${neuron.q.toPrecision(1)})`];
   if (neuron.rise) {
     const [rise, low, high] = neuron.rise.map(thousandths);
-    lines.push(`loss ${rise} [${low}, ${high}] · 10⁻³ without it`);
-  } else if (neuron.estimate !== null) lines.push(`loss about ${thousandths(neuron.estimate)} · 10⁻³ without it`);
-  facts.append(...lines.map((line) => element("div", { class: "quiet" }, line)));
-  return element("div", { class: "card", id: `neuron-${neuron.layer}-${neuron.neuron}` }, facts,
+    lines.push(`loss ${rise} [${low}, ${high}] · 10⁻³ if ablated`);
+  } else if (neuron.estimate !== null) lines.push(`loss about ${thousandths(neuron.estimate)} · 10⁻³ if ablated`);
+  description.append(...lines.map((line) => element("div", { class: "quiet" }, line)));
+  return element("div", { class: "card", id: `neuron-${neuron.layer}-${neuron.neuron}` }, description,
     element("div", {}, ...neuron.contexts.map(context)));
 }
 

@@ -1,4 +1,4 @@
-// Sections made of parts: report.py says what, this draws it. A run has the same colour everywhere.
+// Draws the sections of a page from their parts (pages/sections_*.py). A run has the same color everywhere.
 const SVG = "http://www.w3.org/2000/svg";
 const svg = (tag, ...others) => build(document.createElementNS(SVG, tag), ...others);
 
@@ -7,7 +7,7 @@ function place(name) {
   if (!places.has(name)) places.set(name, places.size);
   return places.get(name);
 }
-function colour(name) {  // in brackets: not a run, but what runs are compared with
+function colour(name) {  // in parentheses: not a run, but what runs are compared with
   return name.startsWith("(") ? "var(--quiet)" : `var(--s${place(name) % 8})`;
 }
 function dashes(name) { return ["none", "5 3", "2 2", "8 3 2 3"][Math.floor(place(name) / 8) % 4]; }
@@ -39,7 +39,7 @@ function short(value) {
 
 const draw = {};
 
-// ---- Tables: a click on a title sorts ----
+// ---- Tables: click a title to sort ----
 
 draw.table = (part) => {
   const { columns, rows } = part;
@@ -61,7 +61,7 @@ draw.table = (part) => {
       heads.forEach((each) => each.removeAttribute("aria-sort"));
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
       const order = rows.map((row, j) => [value(row[i]), j]).sort(([a], [b]) => {
-        if (a === null || b === null) return (a === null) - (b === null);  // what is not there comes last
+        if (a === null || b === null) return (a === null) - (b === null);  // empty cells come last
         return (a < b ? -1 : a > b ? 1 : 0) * (down ? -1 : 1);
       });
       body.append(...order.map(([, j]) => lines[j]));
@@ -91,8 +91,8 @@ function panelOfBars({ title, kind, bars, marks, end }) {
     picture.append(svg("text", { x: x(tick), y: height - 4, "text-anchor": anchor }, label));
   }
   bars.forEach(([name, value, low, high], i) => {
-    const y = line * i, told = `${name}: ${number(value, kind)} ${interval(low, high, kind)}`;
-    const bar = svg("g", { onmousemove: (event) => showTip(event, told), onmouseleave: hideTip },
+    const y = line * i, label = `${name}: ${number(value, kind)} ${interval(low, high, kind)}`;
+    const bar = svg("g", { onmousemove: (event) => showTip(event, label), onmouseleave: hideTip },
       svg("rect", { x: 0, y, width, height: line, fill: "transparent" }),
       svg("text", { class: "name", x: 2, y: y + 12 }, name),
       svg("text", { x: width, y: y + 12, "text-anchor": "end" }, number(value, kind)),
@@ -100,9 +100,9 @@ function panelOfBars({ title, kind, bars, marks, end }) {
     if (low !== null) bar.append(svg("line", { class: "whisker", x1: x(low), x2: x(high), y1: y + 20.5, y2: y + 20.5 }));
     picture.append(bar);
   });
-  for (const [told, value] of Object.entries(marks)) {
+  for (const [label, value] of Object.entries(marks)) {
     picture.append(svg("line", { class: "mark", x1: x(value), x2: x(value), y1: 0, y2: height - 16 },
-      svg("title", {}, `${told}: ${number(value, kind)}`)));
+      svg("title", {}, `${label}: ${number(value, kind)}`)));
   }
   return element("div", { class: "panel" }, element("b", {}, title), picture);
 }
@@ -113,7 +113,8 @@ draw.warnings = ({ lines }) => (lines.length
 // ---- Curves of the loss ----
 
 draw.curves = (part) => {
-  const AXES = { "tokens seen": 0, "seconds of training": 1 }, W = 900, H = 380, LEFT = 44, BOTTOM = 34;
+  const AXES = { "tokens seen": 0, "seconds of training": 1 }, LEFT = 44, BOTTOM = 34;
+  const W = Math.max(280, Math.min(900, innerWidth - 48)), H = Math.min(380, 0.7 * W);  // so that labels stay legible
   let axis = 0, logarithmic = true, alone = null;
   const picture = svg("svg", { class: "curves", viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": "loss curves" });
   const legend = element("div", { class: "legend" }, ...part.lines.map(({ name }) => element("button", {
@@ -147,10 +148,10 @@ draw.curves = (part) => {
       picture.append(svg("path", { ...style, d: path(train), "stroke-width": 1, opacity: 0.35 }),
         svg("path", { ...style, d: path(validation), "stroke-width": 1.8 }));
       for (const point of validation.filter((each) => each[axis] > 0)) {
-        const told = `${name}\nvalidation loss ${point[2].toFixed(3)}\n${point[0].toLocaleString("en")} tokens, ${Math.round(point[1])} s`;
+        const label = `${name}\nvalidation loss ${point[2].toFixed(3)}\n${point[0].toLocaleString("en")} tokens, ${Math.round(point[1])} s of training`;
         picture.append(svg("circle", { cx: x(point[axis]), cy: y(point[2]), r: 2.2, fill: colour(name) }),
           svg("circle", { cx: x(point[axis]), cy: y(point[2]), r: 8, fill: "transparent",
-            onmousemove: (event) => showTip(event, told), onmouseleave: hideTip }));
+            onmousemove: (event) => showTip(event, label), onmouseleave: hideTip }));
       }
     }
   }
@@ -164,7 +165,7 @@ draw.curves = (part) => {
   const logs = element("input", { type: "checkbox", checked: "", onchange: (event) => { logarithmic = event.target.checked; redraw(); } });
   redraw();
   return [element("div", { class: "quiet" }, `Loss, nats per token. ${part.caption}`),
-    element("div", { class: "controls" }, chooser, element("label", {}, logs, " logarithmic")), legend, picture];
+    element("div", { class: "controls" }, chooser, element("label", {}, logs, " log scale")), legend, picture];
 };
 
 function swatch(name) {
@@ -201,19 +202,25 @@ function panelOfHistogram({ title, end, series }) {
   return element("div", { class: "panel" }, element("b", {}, title), picture);
 }
 
-// ---- Answers ----
+// ---- Answers to prompts ----
+
+function signed(lead) { return lead && (lead > 0 ? "+" : "") + Number(lead).toFixed(2); }
 
 draw.answers = (part) => {
   const sets = [...new Set(part.rows.map((row) => row[0]))];
   const body = element("tbody");
-  const fill = (set) => body.replaceChildren(...part.rows.filter((row) => !set || row[0] === set).map(([, prompt, right, wrong, results]) => (
-    element("tr", {}, element("td", {}, prompt, element("b", {}, right), element("small", {}, wrong && `not${wrong.replaceAll(" |", ",")}`)),
-      ...results.map(([verdict, lead, greedy]) => element("td", { class: verdict }, greedy, element("small", {}, lead)))))));
+  const line = ([, prompt, right, wrong, results]) => element("tr", {},
+    element("td", {}, prompt, element("b", {}, right), element("small", {}, wrong && `not${wrong.replaceAll(" |", ",")}`)),
+    ...results.map(([verdict, lead, greedy]) => element("td", { class: verdict }, greedy, element("small", {}, signed(lead)))));
+  const linesOf = (set) => part.rows.filter((row) => row[0] === set).map(line);
+  const title = (set) => element("tr", { class: "set" }, element("td", { colspan: part.models.length + 1 }, set));
+  const fill = (set) => body.replaceChildren(...(set || sets.length < 2 ? linesOf(set || sets[0])
+    : sets.flatMap((each) => [title(each), ...linesOf(each)])));
   fill("");
   const chooser = element("select", { "aria-label": "set", onchange: (event) => fill(event.target.value) },
-    element("option", { value: "" }, "all sets"), ...sets.map((set) => element("option", { value: set }, set)));
-  const head = element("thead", {}, element("tr", {}, element("th", {}, ""), ...part.models.map((model) => element("th", {}, model))));
-  const count = part.rows.length < part.all ? ` The first ${part.rows.length} of ${part.all}.` : "";
+    element("option", { value: "" }, sets.length > 1 ? "all sets" : sets[0]), ...(sets.length > 1 ? sets.map((set) => element("option", { value: set }, set)) : []));
+  const head = element("thead", {}, element("tr", {}, element("th", {}, "prompt and right answer"), ...part.models.map((model) => element("th", {}, model))));
+  const count = part.rows.length < part.all ? ` The first ${part.rows.length} of ${part.all} prompts.` : "";
   return [element("div", { class: "quiet" }, part.caption + count), element("div", { class: "controls" }, chooser),
     element("div", { class: "tall" }, element("table", { class: "answers" }, head, body))];
 };
@@ -243,7 +250,7 @@ draw.attention = (part) => {
     const head = Math.floor(x / side), layer = Math.floor(y / side), key = x % side, query = y % side;
     const seen = head < heads && layer < layers && key <= query && query < T;
     const level = seen ? levels[((layer * heads + head) * T + query) * T + key] / 255 : 0;
-    showTip(event, seen ? `layer ${layer}, head ${head}\n“${shown(tokens[query])}” looks at “${shown(tokens[key])}”: ${(level * level).toFixed(2)}` : "");
+    showTip(event, seen ? `layer ${layer}, head ${head}\n“${shown(tokens[query])}” attends to “${shown(tokens[key])}”: ${(level * level).toFixed(2)}` : "");
   });
   canvas.addEventListener("mouseleave", hideTip);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
@@ -262,8 +269,8 @@ draw.stories = ({ prompts, runs, all }) => {
     const column = (title, texts) => element("div", { class: "story" }, element("b", {}, title),
       ...texts.flatMap((text, j) => [...(j ? [element("hr")] : []), element("p", {}, text.trim())]));
     const columns = runs.filter((run) => of[run]).map((run) => column(run, of[run]));
-    if (reference) columns.push(column("the true ending", [reference]));
-    body.replaceChildren(element("p", { class: "prompt" }, prompt || "(nothing: the model begins)"), element("div", { class: "stories" }, ...columns));
+    if (reference) columns.push(column("true ending", [reference]));
+    body.replaceChildren(element("p", { class: "prompt" }, prompt || "(no prompt)"), element("div", { class: "stories" }, ...columns));
   };
   const label = (prompt, i) => `${i + 1}. ${prompt.length > 70 ? `…${prompt.slice(-70)}` : prompt}`;
   const chooser = element("select", { "aria-label": "prompt", onchange: (event) => fill(Number(event.target.value)) },
@@ -272,7 +279,7 @@ draw.stories = ({ prompts, runs, all }) => {
   fill(0);
   return [element("div", { class: "controls" }, element("button", { onclick: step(-1), "aria-label": "previous" }, "←"), chooser,
     element("button", { onclick: step(1), "aria-label": "next" }, "→"),
-    element("small", {}, `${prompts.length} of ${all} prompts`)), body];
+    element("small", {}, `${prompts.length} of ${all} prompts are shown`)), body];
 };
 
 // ---- The page ----
@@ -280,12 +287,16 @@ draw.stories = ({ prompts, runs, all }) => {
 const nav = document.querySelector("nav"), main = document.querySelector("main");
 data.sections.forEach(({ title, about, parts }, i) => {
   nav.append(element("a", { href: `#section-${i}` }, title));
-  main.append(element("section", { id: `section-${i}` }, element("h2", {}, title), element("p", { class: "quiet" }, about),
+  const heading = title === document.title ? [] : [element("h2", {}, title), element("p", { class: "quiet" }, about)];
+  main.append(element("section", { id: `section-${i}` }, ...heading,
     ...parts.map((part) => element("div", { class: "part" }, ...draw[part.type](part)))));
 });
 function list(title, lines) {
   if (lines.length) main.append(element("section", {}, element("h2", {}, title), element("ul", { class: "quiet" }, ...lines.map((line) => element("li", {}, line)))));
 }
-list("Left out", data.damaged);
-list("Not there yet", data.absent);
+for (const [title, lines] of Object.entries(data.notes)) list(title, lines);
+if (data.sections.length < 2) {
+  nav.remove();
+  main.className = "alone";
+}
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => { each.open = true; }));

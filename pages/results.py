@@ -1,8 +1,8 @@
 """
-What the scripts have left below a directory: its runs and experiments, and their files, read.
+What the commands have left below a directory: its runs and experiments, and their files, read.
 
->>> found = Found(Path("out"))
->>> found.of_runs("log.csv", read_curve)  # {name of a run: rows}; found.damaged says what could not be read
+>>> results = Results(Path("out"))
+>>> results.of_runs("log.csv", read_curve)  # {name of a run: rows}; results.damaged says what could not be read
 """
 
 import csv
@@ -26,11 +26,11 @@ from novelty.analysis import FORMAT as ROUGE_FORMAT
 from training.run_directory import read_log, training_seconds
 from variants.compressor import MODELS
 
-# What reading a file raises that is cut, or of another version.
+# What reading a file raises that was cut short, or written by another version.
 DAMAGED = (OSError, ValueError, KeyError, TypeError, EOFError, csv.Error, zlib.error, zipfile.BadZipFile)
 
 
-class Found:
+class Results:
     """The runs and experiments below a directory, and their files, each of which may be absent or damaged."""
 
     def __init__(self, directory: Path):
@@ -40,7 +40,7 @@ class Found:
         inside = {experiment for experiment in self.experiments if experiment != directory}
         runs = sorted({path.parent for path in logs if not inside & set(path.parents)})
         self.runs = {self.name(run): run for run in runs}
-        self.one = directory in runs  # then what is said of several runs may stand above it
+        self.is_one_run = directory in runs  # tables of several runs may then stand in the directory above
         self.damaged = []
 
     def name(self, run: str | Path) -> str:
@@ -49,19 +49,19 @@ class Found:
         return run.relative_to(top).as_posix() if top in run.parents else run.name
 
     def shared(self, name: str) -> Path:
-        """Where what is said of several runs stands."""
+        """The path of a file about several runs."""
         below = self.directory / name
-        return self.directory.resolve().parent / name if self.one and not below.exists() else below
+        return self.directory.resolve().parent / name if self.is_one_run and not below.exists() else below
 
     def is_shown(self, run: str) -> bool:
-        return not self.one or Path(run).name == self.directory.resolve().name
+        return not self.is_one_run or Path(run).name == self.directory.resolve().name
 
     def link(self, path: Path) -> str:
         """As a page in the directory links to it."""
         return quote(path.relative_to(self.directory).as_posix())
 
     def read(self, path: Path, parse: Callable):
-        """parse(path); None where there is no such file, or where it is damaged, which is then said on the page."""
+        """parse(path); None if there is no such file, or if it is damaged, which the page then says."""
         if not path.is_file():
             return None
         try:
@@ -72,9 +72,12 @@ class Found:
             return None
 
     def of_runs(self, name: str, parse: Callable) -> dict:
-        """{name of a run: what it has in this file}"""
-        read = {run: self.read(path / name, parse) for run, path in self.runs.items()}
-        return {run: content for run, content in read.items() if content}
+        """{name of a run: the content of this file of it}, of the runs that have it."""
+        contents = {run: self.read(path / name, parse) for run, path in self.runs.items()}
+        return {run: content for run, content in contents.items() if content}
+
+
+# ---- Files ----
 
 
 def numbers(*columns: str) -> Callable[[Path], list[dict]]:
@@ -87,10 +90,10 @@ def numbers(*columns: str) -> Callable[[Path], list[dict]]:
 
 
 def read_curve(path: Path) -> list[dict]:
-    """The rows of log.csv that are whole, as numbers, and the seconds of training until each."""
+    """The complete rows of log.csv as numbers, with the seconds of training until each."""
     rows, columns = read_log(path), ("tokens", "train_loss", "val_loss", "bpb", "tokens_per_s")
-    numbers = [{name: float(row[name]) if row[name] else None for name in columns} for row in rows]
-    return [row | dict(seconds=seconds) for row, seconds in zip(numbers, training_seconds(rows))]
+    values = [{name: float(row[name]) if row[name] else None for name in columns} for row in rows]
+    return [row | dict(seconds=seconds) for row, seconds in zip(values, training_seconds(rows))]
 
 
 def size_and_shape(run: Path) -> tuple[int, str]:
@@ -103,10 +106,10 @@ def size_and_shape(run: Path) -> tuple[int, str]:
 
 
 def read_rouge(path: Path) -> dict:
-    facts = read_json(path)
-    if facts.get("format") != ROUGE_FORMAT:
-        raise ValueError("of another version of rouge.py; run it again")
-    return facts
+    analysis = read_json(path)
+    if analysis.get("format") != ROUGE_FORMAT:
+        raise ValueError("written by another version of rouge.py; run it again")
+    return analysis
 
 
 def read_summaries(path: Path) -> dict:
@@ -114,10 +117,11 @@ def read_summaries(path: Path) -> dict:
 
 
 def read_attention(path: Path) -> tuple[np.ndarray, list[str]]:
+    """(layers, heads, T, T) float32; the T tokens."""
     with np.load(path, allow_pickle=False) as file:
         return file["attention"].astype(np.float32), file["tokens"].tolist()
 
 
 def read_records(path: Path) -> list[dict]:
-    """Infinity, of a loss that was never reached, as None."""
+    """Infinity, of a loss that was never reached, becomes None."""
     return [json.loads(line, parse_constant=lambda _: None) for line in path.read_text().splitlines()]

@@ -1,3 +1,3 @@
-"""Lists of training runs: which runs an experiment has, training them one by one, and what came of it.
+"""Experiments: which runs one has, training them one by one, and what they cost and reached.
 In: the name of an experiment. Out: out/<experiment>/{experiment.csv, experiment.png} and a run for each variant.
-Read scaling_law.py last; the plans come first."""
+Read plans.py first (the variants and their budgets), then runner.py."""

@@ -13,8 +13,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter
 
+from common.figures import png_bytes
+from common.files import write_bytes
 from common.statistics import student
-from training.run_directory import write_run_file
 
 
 class PowerLaw(NamedTuple):
@@ -63,23 +64,23 @@ def points(rows: Sequence[dict]) -> list[Point]:
     return sorted(Point(*place, float(np.mean(losses)), variant) for (*place, variant), losses in groups.items())
 
 
-def best_of_budgets(of_all: Sequence[Point]) -> list[Point]:
+def best_of_budgets(all_points: Sequence[Point]) -> list[Point]:
     """The lowest loss at every budget, by budget."""
     best = {}
-    for point in of_all:
+    for point in all_points:
         if point.budget not in best or point.loss < best[point.budget].loss:
             best[point.budget] = point
     return list(best.values())
 
 
-def plot_scaling(path: Path, of_all: Sequence[Point], law: PowerLaw | None):
+def plot_scaling(path: Path, all_points: Sequence[Point], law: PowerLaw | None):
     """Loss over parameters, a line for each budget; and the best of each over training FLOPs, with the law."""
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     left, right = figure.subplots(1, 2)
-    best = best_of_budgets(of_all)
+    best = best_of_budgets(all_points)
     for i, top in enumerate(best):
         color = f"C{i}"
-        line = [point for point in of_all if point.budget == top.budget]
+        line = [point for point in all_points if point.budget == top.budget]
         xs, ys = [point.parameters for point in line], [point.loss for point in line]
         left.plot(xs, ys, marker=".", color=color, label=f"{top.budget:.2g}".replace("+", ""))
         left.plot(top.parameters, top.loss, marker="o", markersize=9, fillstyle="none", color=color)
@@ -101,5 +102,4 @@ def plot_scaling(path: Path, of_all: Sequence[Point], law: PowerLaw | None):
     right.yaxis.set_minor_formatter(FormatStrFormatter("%.1f"))
     for axes in (left, right):
         axes.grid(alpha=0.3, which="both")
-    with write_run_file(path) as temporary:
-        figure.savefig(temporary, dpi=120, format="png")
+    write_bytes(path, png_bytes(figure))

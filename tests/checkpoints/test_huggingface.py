@@ -406,7 +406,7 @@ def test_a_run_that_cannot_be_exported(tmp_path, monkeypatch):
 
 
 # ---- Tokenizers ----
-def test_transformers_gives_the_same_ids(any_tokenizer, tmp_path):  # noqa: F811
+def test_transformers_gives_the_same_ids(any_tokenizer, tmp_path):
     """On any text but one with a literal <|endoftext|>, which transformers takes for the token; cut or not."""
     save_hf_tokenizer(any_tokenizer, tmp_path)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -442,7 +442,7 @@ def test_whole_tokenizer_is_the_official_one(tmp_path):
     assert facts["merges"] == (official / "vocab.bpe").read_text().splitlines()[1:]
 
 
-def test_a_tokenizer_comes_back(any_tokenizer, tmp_path):  # noqa: F811
+def test_a_tokenizer_comes_back(any_tokenizer, tmp_path):
     save_hf_tokenizer(any_tokenizer, tmp_path)
     assert load_hf_tokenizer(tmp_path).gpt2_ids == any_tokenizer.gpt2_ids
     transformers.AutoTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path / "again")  # merges in pairs

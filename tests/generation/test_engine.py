@@ -93,7 +93,7 @@ def test_a_key_says_what_is_drawn(model):
 
 @pytest.mark.parametrize("beams, max_new_tokens", [(2, 12), (5, 12), (2, 27), (5, 27)])
 def test_beam_search_finds_what_transformers_finds(beams, max_new_tokens):
-    from test_model import as_transformers  # here, as it needs transformers
+    from random_models import as_transformers  # here, as it needs transformers
 
     ended_by_itself = 0
     for seed in range(6):

@@ -6,11 +6,10 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, arguments, log_of, weights, without_speed
+from conftest import ROOT, arguments, assert_same_curve, log_of, weights
 from forks import fork_ranks
 
 from checkpoints.checkpoint import load_checkpoint
@@ -18,19 +17,6 @@ from train import train
 from training.config import ConfigError, TrainConfig
 from training.data_order import dropout_seed
 from training.distributed import Ranks
-
-
-def assert_same_curve(run: Path, reference: Path):
-    """To the rounding of sums that are taken in another order."""
-    rows, others = without_speed(log_of(run)), without_speed(log_of(reference))
-    assert len(rows) == len(others) > 0
-    for row, other in zip(rows, others):
-        for key, value in other.items():
-            close = pytest.approx(float(value), rel=2e-3, abs=2e-5) if value else ""
-            assert (float(row[key]) if row[key] else "") == close, key
-    for key, weight in weights(reference).items():
-        # AdamW makes a step of learning_rate = 1e-2 of the smallest gradient: this is half of one, in twenty.
-        torch.testing.assert_close(weights(run)[key], weight, atol=5e-3, rtol=2e-3)
 
 
 @pytest.fixture

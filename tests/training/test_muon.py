@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from training.muon import Muon, orthogonalized
 
@@ -55,3 +56,13 @@ def test_state_survives_saving():
         optimizer.step()
         states.append(torch.stack([w.detach() for w in weights]))
     assert torch.equal(*states)
+
+
+def test_muons_flops_are_those_that_pytorch_counts():
+    weights = [torch.nn.Parameter(torch.randn(shape)) for shape in [(48, 16)] * 3 + [(16, 16), (16, 64)]]
+    for weight in weights:
+        weight.grad = torch.randn_like(weight)
+    optimizer = Muon([dict(params=weights[:3]), dict(params=weights[3:4]), dict(params=weights[4:])], 0.1, 0.9, 0.1)
+    with FlopCounterMode(display=False) as counter:
+        optimizer.step()
+    assert optimizer.flops_per_step() == counter.get_total_flops()

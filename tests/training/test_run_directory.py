@@ -19,7 +19,7 @@ from checkpoints.checkpoint import load_checkpoint
 from train import train
 from training import data_order, state
 from training.config import ConfigError, TrainConfig
-from training.run_directory import Log, TrainingError, lock
+from training.run_directory import Log, TrainingError, lock, training_seconds
 
 LONGER = STATEFUL | dict(max_steps=30)
 
@@ -245,3 +245,12 @@ def test_several_runs_in_one_picture(config, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(sys, "argv", ["train.py", "--plot", str(tmp_path / "nothing")])
     with pytest.raises(SystemExit, match="nothing/log.csv: no such log; --plot takes directories of runs"):
         train_module.main()
+
+
+def test_seconds_leave_out_what_was_not_timed():
+    rows = [
+        dict(tokens="10", tokens_per_s=""),
+        dict(tokens="30", tokens_per_s="10"),
+        dict(tokens="40", tokens_per_s="2"),
+    ]
+    assert training_seconds(rows)[-1] == 2 + 5

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut
-from grading.sentence_order import ORDERS, leads, with_another
 from model import GPTNeo, GPTNeoConfig
 from training.config import TrainConfig
 from variants.contrastive import Contrastive, sentence_ends, shuffle_sentences
@@ -106,51 +105,3 @@ def test_it_learns_to_tell_them_apart(tokenizer, tokens):
         true, wrong = (model(x[:, :-1], x[:, 1:])[1].item() for x in (tokens, shuffled(tokens, tokenizer, 1)))
         gaps[form] = wrong - true
     assert gaps["margin"] > gaps["none"] + 0.1
-
-
-# ---- Telling apart ----
-
-STORY = "It ran. A dog sat. The cat hid! No one came."
-
-
-def other_orders(story: str, order: str, tokenizer) -> set[str]:
-    """What comes of the seeds, without the true order beside it."""
-    texts = set()
-    for seed in range(100):
-        true, other = with_another(story, order, tokenizer, sentence_ends(tokenizer), 64, seed)
-        assert tokenizer.decode(true.tolist()) == f"<|endoftext|>{story}<|endoftext|>"
-        texts.add(tokenizer.decode(other.tolist()))
-    return texts
-
-
-def test_the_other_order_is_another(tokenizer):
-    rest = [" A dog sat.", " The cat hid!", " No one came."]
-    permutations = [f"<|endoftext|>It ran.{''.join(order)}<|endoftext|>" for order in itertools.permutations(rest)]
-    assert other_orders(STORY, "shuffled", tokenizer) == set(permutations[1:])
-    assert other_orders(STORY, "swapped", tokenizer) == {permutations[1], permutations[2]}  # two neighbours
-
-
-@pytest.mark.parametrize("order", ORDERS)
-def test_a_story_without_another_order(order, tokenizer):
-    ends = sentence_ends(tokenizer)
-    assert with_another("It ran. A dog sat.", order, tokenizer, ends, 64, 0) is None  # the first one stays
-    assert with_another("It ran. It ran. It ran.", order, tokenizer, ends, 64, 0) is None
-    assert with_another("It ran and ran and ran and ran.", order, tokenizer, ends, 4, 0) is None
-
-
-def test_a_long_story_is_cut_after_a_sentence(tokenizer):
-    n = len(tokenizer.encode("It ran. A dog sat. The cat hid! No"))
-    true, other = with_another(STORY, "swapped", tokenizer, sentence_ends(tokenizer), n, 0)
-    assert tokenizer.decode(true.tolist()) == "<|endoftext|>It ran. A dog sat. The cat hid!"
-    assert tokenizer.decode(other.tolist()) == "<|endoftext|>It ran. The cat hid! A dog sat."
-
-
-def test_leads_are_those_of_the_losses(tokenizer):
-    model, ends = small_model().eval(), sentence_ends(tokenizer)
-    for order in ORDERS:
-        of_stories = leads(model, tokenizer, [*STORIES, STORIES[0]], order)
-        assert len(of_stories) == 3  # one of them is a single sentence
-        for seed, story in ((0, STORIES[0]), (1, TEXT), (3, STORIES[0])):
-            pair = with_another(story, order, tokenizer, ends, 64, seed)
-            true, other = (model(x[None, :-1], x[None, 1:])[1].item() for x in pair)
-            assert of_stories.pop(0) == pytest.approx(other - true, abs=1e-5)

@@ -1,0 +1,74 @@
+"""
+Sections of report.html about what happens inside: heads and neurons (interpret.py).
+"""
+
+import base64
+from collections.abc import Iterable
+
+import numpy as np
+
+from interpretation.comparison import ROLES
+from interpretation.word_classes import KINDS
+from pages.html import table
+from pages.results import Results, numbers, read_attention, read_summaries
+
+ATTENTION_BYTES = 700_000  # of all maps, before base64 makes them a third larger
+MAP_TOKENS = 48  # of a map, at most
+NEURONS_OF_KIND = 3
+
+
+def heads_section(results: Results) -> Iterable[dict]:
+    """What attention heads attend to, over many stories and on one text (interpret.py)."""
+    summaries = results.of_runs("interpret/summary.json", read_summaries)
+    roles = [role for role in ROLES if any(role in s["heads"]["role"] for s in summaries.values())]
+    if summaries:
+        rows = [
+            [run, s["heads"]["all"], s["heads"]["matter"], *(s["heads"]["role"].get(role, 0) for role in roles)]
+            + [[f"{run}: every head", results.link(results.runs[run] / "interpret" / "attention.html")]]
+            for run, s in summaries.items()
+        ]
+        columns = [("run", "text"), ("heads", "integer"), ("matter", "integer", "the loss rises if they are ablated")]
+        columns += [(role, "integer", "heads that clearly attend to it") for role in roles]
+        yield table([*columns, ("details", "link")], rows, "Roles of the heads, over many stories")
+    maps = results.of_runs("interpret/attention.npz", read_attention)
+    bytes_of_run = ATTENTION_BYTES // max(1, len(maps))
+    for run, (attention, tokens) in maps.items():
+        n_layer, n_head = attention.shape[:2]
+        T = min(len(tokens), MAP_TOKENS, int((bytes_of_run / (n_layer * n_head)) ** 0.5))
+        levels = (np.sqrt(attention[:, :, :T, :T]) * 255).round().astype(np.uint8)
+        yield dict(
+            type="attention", run=run, layers=n_layer, heads=n_head, tokens=tokens[:T],
+            levels=base64.b64encode(levels.tobytes()).decode(),
+            caption=f"{run}: one row per layer, one map per head; rows of a map: query tokens, columns: key tokens",
+        )  # fmt: skip
+
+
+def neurons_section(results: Results) -> Iterable[dict]:
+    """Neurons that clearly prefer a kind of word, and the tokens on which they fire most (interpret.py)."""
+    rise = ("rise", "rise_low", "rise_high")
+    tables = results.of_runs("interpret/neurons.csv", numbers(*rise, *(f"auc_{kind}" for kind in KINDS)))
+    rows = []
+    for run, of_run in tables.items():
+        for kind in KINDS:
+            of_kind = [row for row in of_run if row["prefers"] == kind]
+            of_kind.sort(key=lambda row: -row[f"auc_{kind}"])
+            for row in of_kind[:NEURONS_OF_KIND]:
+                place, rises = f"{row['layer']}.{row['neuron']}", [row[name] for name in rise]
+                rows.append([run, kind, place, row["top_tokens"], row[f"auc_{kind}"], rises if row["rise"] else None])
+    columns = [
+        ("run", "text"),
+        ("prefers", "text"),
+        ("layer.neuron", "text"),
+        ("fires most on", "text"),
+        (
+            "AUC",
+            2,
+            "how often it fires more on a word of this kind than on another word of similar frequency; 0.5 is chance",
+        ),
+        ("rise in loss if ablated", 4, "nats per token, where it was measured"),
+    ]
+    if rows:
+        yield table(columns, rows, "The clearest preferences of each kind")
+    pages = {run: results.link(results.runs[run] / "interpret" / "neurons.html") for run in tables}
+    if pages:
+        yield table([("details", "link")], [[[f"{run}: neurons in context", page]] for run, page in pages.items()])

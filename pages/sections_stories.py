@@ -1,0 +1,233 @@
+"""
+Sections of report.html about what models write: scores, answers, instructions, novelty, stories side by side.
+
+Also probe.html, a page with one of these sections.
+"""
+
+import itertools
+import json
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from common.tables import read_table
+from generation.samples_file import read_rows
+from grading import probes, scoreboard
+from novelty.tables_and_plots import PANELS, TITLES
+from pages.html import bars, sections_page, table
+from pages.results import Results, numbers, read_rouge
+
+# Limits that keep a page with dozens of runs below 5 MB.
+STORY_BYTES = 700_000
+PROBE_BYTES = 600_000
+LONGEST_TEXT = 1500  # characters of a completion
+PROMPTS, COMPLETIONS = 30, 2  # side by side; of each run
+BINS = 40
+
+# ---- Scores ----
+
+
+def scores_section(results: Results) -> Iterable[dict]:
+    """A judge's grades and metrics that need no judge (grade.py): means over prompts with 95 % intervals."""
+    findings = results.read(results.shared("grades.csv"), scoreboard.read_csv) or []
+    if results.is_one_run:
+        means = [f for f in findings if f.kind == "mean" and (f.subject[0] == "(" or results.is_shown(f.subject))]
+        if all(f.subject[0] == "(" for f in means):
+            return
+        findings = means + [f for f in findings if f.kind == "auc"]
+    for judge in dict.fromkeys(f.judge for f in findings if f.judge or f.kind == "mean"):
+        means = scoreboard.find(findings, "mean", judge)
+        names = scoreboard.ASPECTS if judge else scoreboard.SHOWN
+        names = [name for name in names if any(figure == name for _, figure in means)]
+        if not names:
+            continue
+        titles, kinds = zip(*(how_shown(name) for name in names))
+        subjects = list(dict.fromkeys(subject for subject, _ in means))
+        rows = [[subject, *(estimate(means.get((subject, name))) for name in names)] for subject in subjects]
+        n = max(f.prompts for f in means.values())
+        caption = (f"Judge: {judge}. " if judge else "Metrics that need no judge. ") + f"Means over {n} prompts."
+        yield table([("", "text"), *zip(titles, kinds)], rows, caption)
+        yield bars([panel_of_scores(means, name, subjects) for name in names])
+        if aucs := scoreboard.find(findings, "auc", judge):
+            controls = dict.fromkeys(subject for subject, _ in aucs)
+            rows = [[control, *(estimate(aucs.get((control, name))) for name in names)] for control in controls]
+            caption = f"How often {judge} grades the true ending above a spoiled one (AUC): 1 is always, 0.5 is chance"
+            yield table([("true ending against", "text"), *((name, 2) for name in names)], rows, caption)
+        if judge:
+            warnings = (scoreboard.warn_of_few_prompts, scoreboard.warn_of_blindness, scoreboard.warn_of_close_calls)
+            lines = [line for warn in warnings for line in warn(findings, judge)]
+            lines += [f"{judge} is unvalidated; run grade.py with --controls"] * (not aucs)
+            yield dict(type="warnings", lines=lines)
+    for kind, head in (("spearman", "Rank correlation"), ("mean_absolute_difference", "Mean absolute difference")):
+        if agreement := scoreboard.find(findings, kind, ""):
+            names = [name for name in scoreboard.ASPECTS if any(figure == name for _, figure in agreement)]
+            pairs = dict.fromkeys(pair for pair, _ in agreement)
+            rows = [[pair, *(estimate(agreement.get((pair, name))) for name in names)] for pair in pairs]
+            yield table([("judges", "text"), *((name, 2) for name in names)], rows, f"{head} of the judges")
+
+
+def how_shown(name: str) -> tuple[str, str | int]:
+    """Title and kind of a score's column."""
+    title, factor, form = scoreboard.SHOWN.get(name, (name, 1, ".2f"))
+    return title.removesuffix(" %"), "percent" if factor == 100 else int(form[1])
+
+
+def estimate(finding: scoreboard.Finding | None) -> list[float | None] | None:
+    if finding is None or np.isnan(finding.value):
+        return None
+    return [None if np.isnan(x) else x for x in (finding.value, finding.low, finding.high)]
+
+
+def panel_of_scores(means: dict, name: str, subjects: list[str]) -> dict:
+    title, kind = how_shown(name)
+    lines = [[subject, *estimate(means[subject, name])] for subject in subjects if estimate(means.get((subject, name)))]
+    end = 10 if name in scoreboard.ASPECTS and name != "age" else None
+    return dict(title=title, kind=kind, bars=lines, marks={}, end=end)
+
+
+# ---- Answers ----
+
+
+def answers_section(results: Results) -> Iterable[dict]:
+    """What each model answers to prompts with known answers (probe.py)."""
+    rows = results.read(results.shared("probe.csv"), read_table) or [{}]
+    models = {model: results.name(model) for model in probes.models_in(rows) if results.is_shown(model)}
+    return answer_parts(rows, models, PROBE_BYTES) if models else []
+
+
+def answers_page(rows: list[dict], models: list[str]) -> bytes:
+    """probe.html: all rows of probe.csv, and nothing else."""
+    parts = list(answer_parts(rows, {model: model for model in models}, math.inf))
+    subtitle = f"{len(rows):,} prompts, {len(models)} model{'s' * (len(models) != 1)}"
+    title = "Answers to prompts"
+    return sections_page(title, subtitle, [dict(title=title, about="", parts=parts)], models, {})
+
+
+def answer_parts(rows: list[dict], models: dict[str, str], max_bytes: float) -> Iterable[dict]:
+    """rows: of probe.csv; models: {as it is called there: as the page calls it}; max_bytes: of the models' texts."""
+    panels = []
+    for name, of_set in probes.score(rows).items():
+        lines = [[shown, *of_set.shares[model]] for model, shown in models.items()]
+        title, marks = f"{name} (n = {of_set.n})", {"chance": of_set.chance}
+        panels.append(dict(title=title, kind="percent", bars=lines, marks=marks, end=1))
+    caption = "The text is each model's own greedy continuation, which is not scored."
+    if panels:
+        yield bars(
+            panels,
+            "Share of prompts where the right answer wins, with Wilson's 95 % interval (as if the prompts were "
+            "independent); dashed line: chance.",
+        )
+        caption = (
+            "✓ right: the right answer has a higher log-likelihood per byte than every wrong one. "
+            f"≈ nearly: the best wrong answer leads by at most {probes.NEARLY} nats per byte. "
+            f"✗ wrong: it leads by more. The number is the lead of the right answer in nats per byte. {caption}"
+        )
+    cells, size = [], 0
+    for row in rows:
+        answers = [[row[f"{model} verdict"], row[f"{model} lead"], row[f"{model} greedy"]] for model in models]
+        size += sum(map(len, itertools.chain.from_iterable(answers)))
+        if size > max_bytes:
+            break
+        cells.append([row["set"], row["prompt"], row["right"], row["wrong"], answers])
+    yield dict(type="answers", models=list(models.values()), rows=cells, all=len(rows), caption=caption)
+
+
+# ---- Instructions ----
+
+
+def instructions_section(results: Results) -> Iterable[dict]:
+    """How often a story has what its header asks for (instruct.py)."""
+    columns = ("share", "low", "high", "true_stories", "other_stories", "chance")
+    panels = {}
+    for row in results.read(results.shared("instruct.csv"), numbers(*columns)) or []:
+        if results.is_shown(row["run"]):
+            empty = dict(title=row["measure"], kind="percent", bars=[], marks={}, end=1)
+            panel, name = panels.setdefault(row["measure"], empty), results.name(row["run"])
+            panel["bars"].append([name, row["share"], row["low"], row["high"]])
+            baselines = {"(true stories)": row["true_stories"], f"({name}, other prompts)": row["other_stories"]}
+            for label, value in baselines.items():
+                if value is not None and [label, value, None, None] not in panel["bars"]:
+                    panel["bars"].append([label, value, None, None])
+            panel["marks"] |= {"chance": row["chance"]} if row["chance"] is not None else {}
+    if panels:
+        caption = (
+            "Share of prompts, with 95 % intervals; gray: the true stories, and the run's stories for other prompts."
+        )
+        yield bars(list(panels.values()), caption)
+
+
+# ---- Novelty ----
+
+
+def novelty_section(results: Results) -> Iterable[dict]:
+    """How much of the completions is in the training set, compared with held-out human stories (rouge.py)."""
+    analyses, texts = results.of_runs("rouge.json", read_rouge), ("completions", "beside")
+    if not analyses:
+        return
+    columns, rows, before = [("", "text")], [], ""
+    for run in analyses:
+        columns += [(run, "figures"), (f"{run}: baseline", "figures", "held-out stories, or endings of other stories")]
+    for name, title in TITLES.items():
+        figures = [analysis["figures"].get(name, {}) for analysis in analyses.values()]
+        kind = 1 if name == "span" else 3
+        cells = [
+            (list(of_run[whose].values()), kind) if whose in of_run else None for of_run in figures for whose in texts
+        ]
+        before = before if title.startswith("...") else title.split(" in the")[0].removesuffix(" of words")
+        if any(cells):
+            rows.append([title.replace("...", before).rstrip(" *"), *cells])
+    for flag in next(iter(analyses.values()))["flagged"]:
+        counts = [analysis["flagged"][flag][whose] for analysis in analyses.values() for whose in texts]
+        rows.append([f"flagged: {flag}", *((count, "integer") for count in counts)])
+    yield table(columns, rows, "Means, with 95 % intervals")
+    panels = []
+    for name, title in PANELS.items():
+        values = {run: analysis["values"][name] for run, analysis in analyses.items() if name in analysis["values"]}
+        if values:
+            panels.append(histogram(title, values, whole=name == "span"))
+    caption = "Share of texts. Lines: completions; filled: the baseline, held-out stories or endings of other stories."
+    yield dict(type="histograms", panels=panels, caption=caption)
+    links = [[[f"{run}: flagged.txt", results.link(results.runs[run] / "flagged.txt")]] for run in analyses]
+    yield table([("read the flagged completions", "link")], links)
+
+
+def histogram(title: str, values: dict[str, dict], whole: bool) -> dict:
+    """Shares of the texts, in the same bins for all runs. values: {run: {whose texts: numbers}}; whole: integers."""
+    everything = np.concatenate([column for of_run in values.values() for column in of_run.values() if column])
+    largest = max(1e-9, float(everything.max()))
+    step = np.ceil((largest + 1) / BINS) if whole else largest / BINS
+    edges = np.arange(0, largest + 1.5 * step, step) if whole else np.linspace(0, largest, BINS + 1)
+    series = []
+    for run, of_run in values.items():
+        counts = {whose: np.histogram(column, edges)[0] / max(1, len(column)) for whose, column in of_run.items()}
+        series.append(dict(name=run) | {whose: [round(float(x), 4) for x in of] for whose, of in counts.items()})
+    return dict(title=title, end=float(edges[-1]), series=series)
+
+
+# ---- Stories side by side ----
+
+
+def side_by_side_section(results: Results) -> Iterable[dict]:
+    """The same prompts, continued by each model (sample.py)."""
+    rows_of = results.of_runs("samples.jsonl", lambda path: [row for _, row in sorted(read_rows(path).items())])
+    prompts = {}
+    for run, rows in rows_of.items():
+        for row in rows:
+            prompt = prompts.setdefault(row["prompt"], dict(prompt=row["prompt"], reference="", of={}))
+            prompt["reference"] = prompt["reference"] or shortened(row.get("reference") or "")
+            texts = prompt["of"].setdefault(run, [])
+            if len(texts) < COMPLETIONS:
+                texts.append(shortened(row["completion"]))
+    shown, size = [], 0
+    for prompt in sorted(prompts.values(), key=lambda prompt: -len(prompt["of"]))[:PROMPTS]:
+        size += len(json.dumps(prompt))
+        if size > STORY_BYTES:
+            break
+        shown.append(prompt)
+    if shown:
+        yield dict(type="stories", prompts=shown, runs=list(rows_of), all=len(prompts))
+
+
+def shortened(text: str) -> str:
+    return text[:LONGEST_TEXT] + "…" * (len(text) > LONGEST_TEXT)

@@ -1,0 +1,137 @@
+"""
+Trains the runs of an experiment one by one, each as a process of train.py; whatever was stopped or killed is resumed.
+
+>>> with lock_when_free(directory) as lock_file:
+...     failures = train_all(runs, unfinished, directory / "experiment.log", lock_file)
+"""
+
+import contextlib
+import dataclasses
+import io
+import itertools
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tqdm import tqdm
+
+from checkpoints.checkpoint import load_checkpoint
+from sweeps.plans import ROOT, Run
+from training.config import ConfigError, TrainConfig
+from training.run_directory import PREVIOUS, RESUME_MAY_CHANGE, TrainingError, lock, read_log
+
+MAY_DIFFER = RESUME_MAY_CHANGE - {"max_steps", "min_steps", "max_minutes"}
+# Commands that measure more than the loss, for all runs below a directory. The last one writes probe.csv.
+MEASURES = {"contrast": (["probe.py", "--sentence_order"], ["probe.py"])}
+
+
+def is_finished(run: Run, data_sha256: str) -> bool:
+    """Whether nothing is left to train; ConfigError if its directory holds a different run."""
+    try:
+        checkpoint = load_checkpoint(run.directory / "ckpt.pt")
+    except ValueError:  # none yet, or a damaged one: train.py knows what to do
+        return False
+    before = dataclasses.asdict(TrainConfig()) | checkpoint["train_config"]
+    remedy = "move it away, or choose another --out_dir"
+    for key, value in dataclasses.asdict(run.config).items():
+        if value != before[key] and key not in MAY_DIFFER:
+            raise ConfigError(f"{run.directory}: trained with {key}={before[key]!r}, now {key}={value!r}; {remedy}")
+    if checkpoint["data_sha256"] != data_sha256:
+        raise ConfigError(f"{run.directory}: trained on other data than {run.config.data} is now; {remedy}")
+    return checkpoint["step"] >= run.config.max_steps
+
+
+def finished(runs: Iterable[Run], data_sha256: str) -> Iterator[Run]:
+    """Those that were trained to the end with these settings and data."""
+    for run in runs:
+        with contextlib.suppress(ConfigError):
+            if is_finished(run, data_sha256):
+                yield run
+
+
+def count_seeds_on_disk(directory: Path) -> int:
+    """From seed 0 to the highest with a checkpoint."""
+    seeds = (path.parent.name.rpartition("_")[2] for path in directory.glob("*/ckpt.pt"))
+    return 1 + max((int(seed) for seed in seeds if seed.isdigit()), default=-1)
+
+
+@contextlib.contextmanager
+def lock_when_free(directory: Path):
+    """Keeps other calls out. Every train.py inherits the lock: if experiments.py alone was killed, its last run trains
+    to the end, and the next call waits for that.
+    """
+    with contextlib.ExitStack() as held:
+        for tries in itertools.count():
+            try:
+                lock_file = held.enter_context(lock(directory))
+                break
+            except ConfigError:
+                if not tries:
+                    print(f"{directory}: in use by another call, or by a train.py it left running; waiting", flush=True)
+                time.sleep(1)
+        yield lock_file
+
+
+def train_all(runs: list[Run], unfinished: list[Run], log: Path, lock_file: io.IOBase | None) -> dict[str, str]:
+    """Trains the `unfinished` among `runs`. Returns {name of a run that failed: why}."""
+    failures, start = {}, time.monotonic()
+    total = sum(run.flops for run in runs)
+    first = done = total - sum(run.flops for run in unfinished)
+    with tqdm(initial=first, total=total, unit="FLOP", unit_scale=True, disable=None) as bar:
+        for number, run in enumerate(unfinished, len(runs) - len(unfinished) + 1):
+            bar.set_description(run.config.name)
+            failure = train_one(run, log, lock_file, bar)
+            done += run.flops
+            bar.n = done
+            if failure:
+                failures[run.config.name] = failure
+            what = failure or f"validation loss {float(log_of(run)[-1]['val_loss']):.3f}"
+            minutes = (time.monotonic() - start) / (done - first) * (total - done) / 60
+            bar.write(f"{number}/{len(runs)}  {run.config.name}: {what}; about {minutes:.0f} min left")
+    return failures
+
+
+def train_one(run: Run, log: Path, lock_file: io.IOBase | None, bar: tqdm) -> str | None:
+    """Starts or resumes a run. Returns what went wrong, in one line. train.py's output is appended to `log`."""
+    resume = ["--resume"] * any((run.directory / name).exists() for name in ("ckpt.pt", PREVIOUS))
+    command, before = [sys.executable, str(ROOT / "train.py"), *run.args, *resume], bar.n
+    with log.open("a") as output:
+        print("$", shlex.join(command), file=output, flush=True)
+        # In its own session, so that Ctrl-C reaches only us, and train.py once: the first saves, a second kills.
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            pass_fds=[lock_file.fileno()] if lock_file else [],
+        )  # fmt: skip
+    try:
+        while process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.5)
+            steps = max((int(row["step"]) for row in log_of(run)), default=0)
+            bar.n = before + run.flops * steps // run.config.max_steps
+            bar.refresh()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+    if process.returncode < 0:
+        return f"killed by signal {-process.returncode}" + " (out of memory?)" * (process.returncode == -signal.SIGKILL)
+    return log.read_text(errors="replace").splitlines()[-1] if process.returncode else None
+
+
+def log_of(run: Run) -> list[dict]:
+    path = run.directory / "log.csv"
+    return read_log(path) if path.exists() else []
+
+
+def measure(experiment: str, directory: Path, runs: list[Run]) -> None:
+    """Runs the experiment's MEASURES, unless that was done after the last run finished."""
+    last, newest = directory / "probe.csv", max((run.directory / "ckpt.pt").stat().st_mtime for run in runs)
+    if experiment not in MEASURES or (last.exists() and last.stat().st_mtime > newest):
+        return
+    for script, *flags in MEASURES[experiment]:
+        if subprocess.run([sys.executable, ROOT / script, directory, *flags]).returncode:
+            raise TrainingError(f"{script} failed; the same command tries it again")

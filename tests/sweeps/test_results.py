@@ -1,0 +1,113 @@
+"""The scaling law, and the table and plot of an experiment."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from conftest import log_of
+
+from common.statistics import wilson
+from sweeps.plans import SMALL, Run, plan_runs
+from sweeps.results import show_results, tabulate
+from sweeps.scaling_law import best_of_budgets, fit_power_law, points
+from training.run_directory import LOG_COLUMNS
+
+META = dict(vocab_size=10_000, splits=dict(train=dict(tokens=1_400_000, sha256="-")))
+
+
+def planned(experiment: str, scale=SMALL, n_seeds: int = 1, out_dir: str = "out/x") -> list[Run]:
+    return plan_runs(experiment, scale, n_seeds, dict(data="sample", out_dir=out_dir), META)
+
+
+# ---- The law ----
+
+
+def test_a_power_law_is_found_again():
+    flops = np.array([1e12, 3e12, 1e13, 1e14])
+    law = fit_power_law(flops, 40 * flops**-0.08)
+    assert law == pytest.approx((40, 0.08, 0.08, 0.08))
+    assert law(flops) == pytest.approx(40 * flops**-0.08)
+    with pytest.raises(ValueError, match="four budgets"):
+        fit_power_law(flops[:3], flops[:3])
+
+
+@pytest.mark.parametrize("n", [4, 5, 9])
+def test_its_interval_holds_the_exponent_95_times_in_100(n):
+    rng, flops, trials = np.random.default_rng(n), np.geomspace(1e12, 1e14, n), 4000
+    losses = 40 * flops**-0.08 * np.exp(rng.normal(0, 0.02, (trials, n)))
+    laws = [fit_power_law(flops, row) for row in losses]
+    covered = np.mean([law.low <= 0.08 <= law.high for law in laws])
+    assert covered == pytest.approx(0.95, abs=0.012)  # 3.5 standard errors of 4,000 trials
+    assert np.mean([law.b for law in laws]) == pytest.approx(0.08, abs=0.002)
+
+
+def test_the_best_of_every_budget():
+    rows = [
+        dict(budget=budget, flops=budget, parameters=parameters, variant=f"m{parameters}", val_loss=loss)
+        for budget, parameters, loss in [(2e12, 5, 3.0), (1e12, 9, 4.2), (1e12, 5, 3.5), (1e12, 9, 2.9), (2e12, 9, 2.9)]
+    ]
+    all_points = points(rows)
+    assert len(all_points) == 4
+    best = best_of_budgets(all_points)
+    assert [(p.budget, p.variant, p.loss) for p in best] == [
+        (1e12, "m5", 3.5),
+        (2e12, "m9", 2.9),
+    ]  # not the 2.9 of a seed
+
+
+# ---- The table ----
+
+
+def fake(run: Run, val_loss: float):
+    """What a run leaves, as far as the table reads it: 100 tokens/s over the first half, 50 over the second."""
+    run.directory.mkdir(parents=True)
+    halves = ((run.config.max_steps // 2, 9.0, 100), (run.config.max_steps, val_loss, 50))
+    with (run.directory / "log.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, LOG_COLUMNS)
+        writer.writeheader()
+        for steps, loss, speed in halves:
+            tokens = steps * run.tokens // run.config.max_steps
+            row = dict(step=steps, tokens=tokens, train_loss=loss, val_loss=loss, bpb=loss / 3, tokens_per_s=speed)
+            writer.writerow(row)
+
+
+def test_the_table_is_of_the_logs(tmp_path, capsys):
+    runs = planned("contrast", n_seeds=2, out_dir=str(tmp_path))
+    for i, run in enumerate(runs):
+        fake(run, 3 + i / 10)
+        results = {order: dict(share=0.5 + i / 100, low=0.4, high=0.8) for order in ("shuffled", "swapped")}
+        (run.directory / "orders.json").write_text(json.dumps(results))
+    with (tmp_path / "probe.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["set", "prompt", "right", "wrong", *(f"{run.directory} verdict" for run in runs)])
+        for name, verdict in [("facts", "right"), *[("context", "right")] * 3, ("context", "nearly")]:
+            writer.writerow([name, "-", " a", " b", *[verdict] * len(runs)])
+    rows = tabulate(runs, tmp_path)
+    show_results("contrast", tmp_path, rows)
+    with (tmp_path / "experiment.csv").open(newline="") as file:
+        read = list(csv.DictReader(file))
+    assert [row["run"] for row in read] == [run.config.name for run in runs]
+    run, row = runs[8], read[8]
+    assert (row["variant"], row["seed"], row["contrast"], row["val_loss"]) == ("reciprocal", "1", "reciprocal", "3.8")
+    assert (row["shuffled"], row["swapped_low"], row["context"]) == ("0.58", "0.4", "0.75")
+    assert (float(row["context_low"]), float(row["context_high"])) == pytest.approx(wilson(3 / 4, 4))
+    first, whole = (int(log["tokens"]) for log in log_of(run.directory))
+    assert float(row["seconds"]) == pytest.approx(first / 100 + (whole - first) / 50, abs=0.1)
+    assert int(row["flops"]) == run.flops and "n_layer" not in row  # what does not differ is no column
+    printed = capsys.readouterr().out
+    assert "3.450 [3.100, 3.800]" in printed  # reciprocal, both seeds
+    assert (tmp_path / "experiment.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_scaling_ends_with_the_law(tmp_path, capsys):
+    runs = planned("scaling", out_dir=str(tmp_path))
+    for run in runs:
+        distance = 0.03 * np.log(run.parameters / (run.budget / 1e12) ** 0.5 / 4e5) ** 2
+        fake(run, 40 * run.flops**-0.08 + distance)
+    show_results("scaling", tmp_path, tabulate(runs, tmp_path))
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("loss = ")]
+    words = line.replace(",", "").replace("[", "").replace("]", "").split()
+    low, high = map(float, words[-2:])
+    assert low < 0.08 < high and high - low < 0.08
+    assert (tmp_path / "experiment.png").stat().st_size > 10_000
