@@ -210,6 +210,7 @@ def test_out_may_be_a_directory_or_a_file(run, sample_py, asked, tmp_path):
     assert len(rows_of(tmp_path / "new" / "place.jsonl")) == 3
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_nothing(run, asked, tmp_path):
     """A limit on the size of files stands for it; the same call goes on when there is room."""
     command = f"ulimit -f 4; exec {sys.executable} {ROOT / 'sample.py'} {' '.join(ARGS)} 200"

@@ -62,6 +62,7 @@ def assert_whole(tmp_path, n: int):
                 assert all(said[name] == record["scores"][name] for name in SCORES)
 
 
+@pytest.mark.slow
 def test_a_thousand_gradings_under_random_faults(grade_py, api, tmp_path):
     for name in "ab":
         write_samples(tmp_path / "out" / name, 50, 8)
@@ -116,6 +117,7 @@ def wait_for_requests(api, n: int, process):
         time.sleep(0.005)
 
 
+@pytest.mark.slow
 def test_killed_again_and_again(start, grade_py, api, tmp_path):
     """What was on its way at a kill is asked for again, and nothing else: SIGKILL at any moment loses only that."""
     for name in "ab":
