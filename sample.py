@@ -9,62 +9,53 @@ $ python sample.py --eval 50 --n 10                     # validation stories, co
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
 $ python sample.py --eval 50 --model api:gpt-3.5-turbo --data data/tinystories     # OPENAI_API_KEY, OPENAI_BASE_URL
 
-Every completion of a local model depends on its seed, its prompt's number and its own number alone: another batch size,
-more of them or an interruption change none of those that were there before.
+A completion of a local model depends only on the seed, the number of its prompt and its own number: --batch_size, a
+larger --n or an interruption do not change it.
 """
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
-import torch
 from tqdm import tqdm
 
-from checkpoints.checkpoint import corpus_of, directory_of, newest_run
+from common.cli import Parser, one_line_errors
 from corpus import instruct_headers
-from corpus.builtin_stories import FEATURES
-from generation.backends import Sampling, load_backend, stream_story
 from generation.prompts import Prompt, evaluation_prompts, read_prompts
-from generation.samples_file import write_samples
-
-
-def print_stories(backend, prompt: str, n: int, sampling: Sampling) -> None:
-    completions = backend.complete([prompt] * n, [(0, j) for j in range(n)], sampling)
-    bar = tqdm(completions, "writing", total=n, unit="story", disable=None, delay=1, leave=False)
-    stories = [prompt.rstrip() + text + ("" if finished else " [cut here]") for _, text, finished in sorted(bar)]
-    print("\n\n".join(stories))
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--model", help="a run (or checkpoint), hf:ID-or-directory, api:MODEL (default: newest in out/)"
-    )
+    parser = Parser(__doc__)
+    parser.add_shared("model")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--prompt", default="", help="how the stories begin (default: the model begins)")
     what.add_argument("--prompts", type=Path, help="file of prompts: one a line, or .json, .jsonl")
     what.add_argument("--eval", type=int, metavar="N", help="continue validation stories 2 to N + 1")
-    told = parser.add_argument_group("a header as the prompt, for models that were trained under headers")
-    told.add_argument("--words", help='words of the story, such as "jump, frog, red"')
-    told.add_argument("--features", help=f"some of {', '.join(FEATURES)}")
-    told.add_argument("--summary", help="what happens in it")
-    told.add_argument("--sentence", help="a sentence that stands in it")
+    header = parser.add_argument_group("a header as the prompt, for models that were trained on headers")
+    header.add_argument("--words", help='words of the story, such as "jump, frog, red"')
+    header.add_argument("--features", help=f"some of {', '.join(instruct_headers.FEATURES)}")
+    header.add_argument("--summary", help="what happens in the story")
+    header.add_argument("--sentence", help="a sentence that is to be in the story")
     ask = "what --eval shows of headers, such as: words summary words,summary (three prompts a story; default: all)"
-    told.add_argument("--ask", nargs="+", default=[], metavar="FIELDS", help=ask)
+    header.add_argument("--ask", nargs="+", default=[], metavar="FIELDS", help=ask)
     parser.add_argument("--cut", type=float, default=0.5, help="share of its words that --eval shows of a story")
-    parser.add_argument("--data", type=Path, help="corpus of --eval (default: that of the run)")
-    parser.add_argument("--n", type=int, help="completions of each prompt (default: 3; 10 with --prompts and --eval)")
+    parser.add_shared("data")
+    parser.add_shared("n", help="completions of each prompt (default: 3; 10 with --prompts and --eval)")
     parser.add_argument("--temperature", type=float, help="1, the default, is as the model has it; 0 is greedy")
-    parser.add_argument("--top_k", type=int, help="draw from the k likeliest tokens")
-    parser.add_argument("--top_p", type=float, help="draw from the likeliest tokens that hold this share together")
-    parser.add_argument("--beams", type=int, default=1, help="search with so many beams instead of drawing")
+    parser.add_argument("--top_k", type=int, help="draw from the k most likely tokens")
+    parser.add_argument("--top_p", type=float, help="draw from the most likely tokens that make up this probability")
+    parser.add_argument("--beams", type=int, default=1, help="beam search of this width instead of drawing")
     parser.add_argument("--max_new_tokens", type=int, help="cut a story here (default: the context is the limit)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_shared("seed")
     parser.add_argument("--batch_size", type=int, default=64, help="stories at once; the text does not depend on it")
-    parser.add_argument("--out", type=Path, help="write here (default with --prompts, --eval: out/MODEL/samples.jsonl)")
+    parser.add_shared("out", help="write here (default with --prompts, --eval: out/MODEL/samples.jsonl)")
     parser.add_argument("--stream", action="store_true", help="print one story as it is written")
-    args = parser.parse_args()
+    parser.add_api("for api:MODEL")
+    return check_arguments(parser, parser.parse_args())
+
+
+def check_arguments(parser: Parser, args: argparse.Namespace) -> argparse.Namespace:
+    """Ends with one line where something is wrong; fills in defaults that depend on other flags."""
     if fields := {name: getattr(args, name) for name in instruct_headers.FIELDS if getattr(args, name)}:
         if args.prompt or args.prompts or args.eval:
             parser.error(f"--{' --'.join(fields)} make a prompt: leave out --prompt, --prompts and --eval")
@@ -72,27 +63,19 @@ def parse_arguments() -> argparse.Namespace:
             args.prompt = instruct_headers.write(fields)
         except ValueError as error:
             parser.error(str(error))
-    for name, ok, what in (
-        ("eval", args.eval is None or args.eval >= 1, "at least 1"),
-        ("cut", 0 < args.cut < 1, "between 0 and 1"),
-        (
-            "ask",
-            set(",".join(args.ask or instruct_headers.FIELDS).split(",")) <= {*instruct_headers.FIELDS},
-            ", ".join(instruct_headers.FIELDS),
-        ),
-        ("n", args.n is None or args.n >= 1, "at least 1"),
-        ("temperature", args.temperature is None or args.temperature >= 0, "0 or more"),
-        ("top_k", args.top_k is None or args.top_k >= 1, "at least 1"),
-        ("top_p", args.top_p is None or 0 < args.top_p <= 1, "above 0 and at most 1"),
-        ("beams", args.beams >= 1, "at least 1"),
-        ("max_new_tokens", args.max_new_tokens is None or args.max_new_tokens >= 1, "at least 1"),
-        ("seed", args.seed >= 0, "0 or more"),
-        ("batch_size", args.batch_size >= 1, "at least 1"),
-    ):
-        if not ok:
-            parser.error(f"--{name} must be {what}, not {getattr(args, name)}")
+    for name in ("eval", "n", "top_k", "beams", "max_new_tokens", "batch_size"):
+        parser.require(args, name, getattr(args, name) is None or getattr(args, name) >= 1, "at least 1")
+    parser.require(args, "cut", 0 < args.cut < 1, "between 0 and 1")
+    parser.require(args, "temperature", args.temperature is None or args.temperature >= 0, "0 or more")
+    parser.require(args, "top_p", args.top_p is None or 0 < args.top_p <= 1, "above 0 and at most 1")
+    parser.require(args, "seed", args.seed >= 0, "0 or more")
+    known = set(",".join(args.ask or instruct_headers.FIELDS).split(",")) <= {*instruct_headers.FIELDS}
+    parser.require(args, "ask", known, ", ".join(instruct_headers.FIELDS))
+    args.api = parser.require_api(args)
+    if args.max_cost and not args.max_new_tokens:
+        parser.error("--max_cost needs --max_new_tokens: else nothing limits the cost of the next story")
     if args.beams > 1 and (args.temperature or args.top_k or args.top_p):
-        parser.error("--beams searches for the likeliest text: it takes no --temperature, --top_k or --top_p")
+        parser.error("--beams searches for the most likely text: it takes no --temperature, --top_k or --top_p")
     if args.temperature is None:
         args.temperature = 0.0 if args.beams > 1 else 1.0
     if args.temperature == 0 and (args.n or 1) > 1:
@@ -106,32 +89,16 @@ def parse_arguments() -> argparse.Namespace:
     return args
 
 
-def main():
-    args = parse_arguments()
-    sys.stdout.reconfigure(errors="replace")  # no terminal is too old for a story
-    try:
-        write(args)
-    except KeyboardInterrupt:
-        print("\nsample.py: stopped; what was written is kept, the same call goes on", file=sys.stderr, flush=True)
-        os._exit(1)  # without waiting for requests that are on their way
-    except BrokenPipeError:  # `| head` has seen enough
-        sys.stderr.close()  # Python would complain that it could not flush
-        sys.exit(1)
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        sys.exit(f"sample.py: {where}{error.strerror}; mend that (make room?), then repeat the call: it goes on")
-    except ValueError as error:
-        sys.exit(f"sample.py: {error}")
-    except torch.OutOfMemoryError:
-        sys.exit(f"sample.py: out of memory; lower --batch_size, which is {args.batch_size}")
-
-
 def write(args: argparse.Namespace) -> None:
+    from checkpoints.checkpoint import corpus_of, directory_of, newest_run  # here: --help need not wait for torch
+    from generation.backends import Sampling, load_backend, stream_story
+    from generation.samples_file import write_samples
+
     name = args.model or str(newest_run())
     if not name.startswith(("hf:", "api:")):
         name = str(Path(name))
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.beams, args.max_new_tokens, args.seed)
-    backend = load_backend(name, args.batch_size)
+    backend = load_backend(name, args.batch_size, **args.api)
     if args.prompts:
         prompts = dict(enumerate(read_prompts(args.prompts)))
     elif args.eval:
@@ -150,12 +117,29 @@ def write(args: argparse.Namespace) -> None:
         path = args.out or directory_of(name)
         path = path / "samples.jsonl" if path.is_dir() or not args.out else path
         is_cut = args.eval and not any(prompt.instruction for prompt in fitting.values())
-        facts = dict(model=name, cut=args.cut if is_cut else None)
-        write_samples(path, backend, facts, fitting, args.n, sampling)
+        metadata = dict(model=name, cut=args.cut if is_cut else None)
+        write_samples(path, backend, metadata, fitting, args.n, sampling)
         print(f"{len(fitting)} prompts x {args.n} completions by {name} are in {path}, one JSON object a line")
     else:
         print_stories(backend, args.prompt, args.n, sampling)
         print(f"\n{args.n} by {name}, seed {args.seed}, temperature {args.temperature}.", file=sys.stderr)
+    if name.startswith("api:"):
+        print(f"this call: {backend.client.budget}", file=sys.stderr)
+
+
+def print_stories(backend, prompt: str, n: int, sampling) -> None:
+    completions = backend.complete([prompt] * n, [(0, j) for j in range(n)], sampling)
+    bar = tqdm(completions, "writing", total=n, unit="story", disable=None, delay=1, leave=False)
+    stories = [prompt.rstrip() + text + ("" if finished else " [cut here]") for _, text, finished in sorted(bar)]
+    print("\n\n".join(stories))
+
+
+def main():
+    args = parse_arguments()
+    sys.stdout.reconfigure(errors="replace")  # some terminals lack the characters of some stories
+    again = "run the same command to continue"
+    with one_line_errors("sample.py", f"what was written is kept; {again}", f"make room or fix that, then {again}"):
+        write(args)
 
 
 if __name__ == "__main__":

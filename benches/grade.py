@@ -4,7 +4,6 @@ What grade.py adds to the judge's own time, over 10,000 gradings, by part: here 
 $ python bench.py grade
 """
 
-import asyncio
 import contextlib
 import io
 import json
@@ -15,24 +14,25 @@ from pathlib import Path
 
 from benches.measure import alone, medians, memory_mib
 from corpus.builtin_stories import stories
-from generation.api_client import Bill, Endpoint, Patience, Reply
+from generation.api_client import ApiClient, Reply
 from generation.prompts import cut_story
 from generation.samples_file import write_rows
-from grade import conclude, grade_all, parse_arguments
-from grading.controls import controls
-from grading.ledger import Ledger, plan, read_runs
-from grading.scoreboard import SCORES
+from grade import grade, parse_arguments, plan, write_results
+from grading.controls import make_controls
+from grading.judge import SCORES
+from grading.ledger import Ledger, read_runs
 
 RUNS, PROMPTS, COMPLETIONS, REPEATS = 5, 100, 10, 2
 REPLY = dict(assessment="A story that hangs together, in simple words. It ends a little soon.", age_group="C")
 
 
-class InstantJudge(Endpoint):
-    """Replies at once, with scores that differ by question."""
+class InstantJudge(ApiClient):
+    """Replies at once, with scores that depend on the question."""
 
-    async def ask(self, model: str, text: str, response_format: dict) -> Reply:
-        scores = {name: (len(text) + place) % 11 for place, name in enumerate(SCORES)}
-        return Reply(json.dumps(REPLY | scores), None, 500, 60)
+    async def ask(self, body: dict) -> Reply:
+        length = len(body["messages"][0]["content"])
+        scores = {name: (length + i) % 11 for i, name in enumerate(SCORES)}
+        return Reply(json.dumps(REPLY | scores), "stop", 500, 60)
 
 
 def write_samples(out: Path):
@@ -52,27 +52,27 @@ def grade_at_once(directory: str) -> dict[str, float]:
     """Everything that grade.py does except wait -> seconds of each part, and the peak of added memory in MiB."""
     os.chdir(directory)
     write_samples(Path("out"))
-    args = parse_arguments(f"out --judge instant --base-url http://localhost --repeats {REPEATS}".split())
+    args = parse_arguments(f"out --judge instant --base_url http://localhost --repeats {REPEATS}".split())
     before, start, figures = memory_mib("VmRSS"), time.perf_counter(), {}
 
     def lap(name: str):
         figures[name] = time.perf_counter() - start - sum(figures.values())
 
-    runs, common = read_runs(args.directories)
-    ledgers = {run.name: Ledger(run.directory / "grades.jsonl") for run in runs}
-    gradings = plan(runs, {}, ledgers, args)
+    runs, directory = read_runs(args.directories)
+    _, requests, _ = plan(runs, {}, args)
     lap("read and plan")
-    judge = InstantJudge(args.base_url, Bill(), Patience())
-    asyncio.run(grade_all(gradings, judge, args.concurrency))
+    judge = InstantJudge(**args.api)
+    for _ in judge.run(grade(request, judge, args) for request in requests):
+        pass
     lap("parse and append")
     for run in runs:
         Ledger(run.directory / "grades.jsonl")
     lap("read again")
-    kinds = controls([ending for run in runs for ending in run.true_endings])
+    controls = make_controls([ending for run in runs for ending in run.true_endings])
     with contextlib.redirect_stdout(io.StringIO()):
-        conclude(runs, kinds, gradings, common, args)
+        write_results(runs, controls, requests, [], directory, args)
     lap("aggregate, table and plot")
-    return dict(gradings=len(gradings)) | figures | dict(mib=memory_mib("VmHWM") - before)
+    return dict(gradings=len(requests)) | figures | dict(mib=memory_mib("VmHWM") - before)
 
 
 def bench(rounds: int) -> tuple[dict, dict]:

@@ -19,7 +19,15 @@ SHARED = {  # the same name, default and help text in every command
     "seed": dict(type=int, default=0, help="of everything that is drawn at random"),
     "n": dict(type=int, help="completions of each prompt"),
     "markdown": dict(action="store_true", help="print tables as Markdown"),
+    "base_url": dict(help="of an OpenAI-compatible API (default: OPENAI_BASE_URL, or OpenAI's own)"),
+    "concurrency": dict(type=int, default=8, help="requests in flight"),
+    "rate": dict(type=float, help="requests per minute, at most"),
+    "timeout": dict(type=float, default=120, help="seconds for a reply"),
+    "price_in": dict(type=float, help="dollars per million tokens that the API's model reads"),
+    "price_out": dict(type=float, help="dollars per million tokens that it writes"),
+    "max_cost": dict(type=float, help="dollars that this call may cost; it stops before"),
 }
+API = ("base_url", "concurrency", "rate", "timeout", "price_in", "price_out", "max_cost")  # of ApiClient, too
 
 
 class Parser(argparse.ArgumentParser):
@@ -32,6 +40,26 @@ class Parser(argparse.ArgumentParser):
         """Adds these flags of SHARED; changes: what is different about them in this command, such as default=3."""
         for name in names:
             self.add_argument(f"--{name}", **SHARED[name] | changes)
+
+    def add_api(self, title: str) -> None:
+        group = self.add_argument_group(title)
+        for name in API:
+            group.add_argument(f"--{name}", **SHARED[name])
+
+    def require_api(self, args: argparse.Namespace) -> dict:
+        """Checks the flags of API; returns them as settings of generation.api_client.ApiClient."""
+        if not (args.base_url or "http://").startswith(("http://", "https://")):
+            self.error("--base_url must begin with http:// or https://")  # not which one it is: there may be a password
+        self.require(args, "concurrency", args.concurrency >= 1, "at least 1")
+        for name in ("rate", "timeout", "max_cost"):
+            self.require(args, name, getattr(args, name) is None or getattr(args, name) > 0, "above 0")
+        for name in ("price_in", "price_out"):
+            self.require(args, name, getattr(args, name) is None or getattr(args, name) >= 0, "0 or more")
+        if (args.price_in is None) != (args.price_out is None):
+            self.error("--price_in and --price_out belong together")
+        if args.max_cost is not None and args.price_in is None:
+            self.error("--max_cost needs --price_in and --price_out, in dollars per million tokens")
+        return {name: getattr(args, name) for name in API}
 
     def parse_known_args(self, args=None, namespace=None):
         args = sys.argv[1:] if args is None else args

@@ -1,66 +1,78 @@
 """
-Questions to any OpenAI-compatible endpoint: many at once, no faster than allowed, patient with faults, within a budget.
+The client of OpenAI-compatible APIs, for writing stories and for judging them: many requests at once, no faster than
+allowed, retried where that may help, within a budget.
 
-OPENAI_API_KEY goes to the endpoint in a header, and nowhere else: what comes back is searched for it before it is kept.
+>>> client = ApiClient("http://localhost:8080/v1", concurrency=16)
+>>> for reply in client.run(client.ask(request) for request in requests):
+...     print(reply.text)
+
+OPENAI_API_KEY goes to the endpoint in a header and nowhere else: replies and errors are searched for it first.
+Import this module only where an API is used: `import openai` takes over a second.
 """
 
 import asyncio
 import contextlib
 import email.utils
+import itertools
 import json
 import os
 import random
 import re
+import signal
+import sys
 import time
+from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import openai
 
-from generation.prompts import one_line
+OPENAI_URL = "https://api.openai.com/v1"
+CHECK_URL = "is that the URL of an OpenAI-compatible endpoint? Most end in /v1"
 
-OPENAI = "https://api.openai.com/v1"
-
-# How requests are put, the best way first. An endpoint that refuses one (400, 422) is asked in the next.
-DIALECTS = [(schema, limit) for schema in (True, False) for limit in ("max_completion_tokens", "max_tokens")]
-IS_IT_ONE = "is that the URL of an OpenAI-compatible endpoint? Most end in /v1"
+LIMITS = ("max_tokens", "max_completion_tokens")  # the older and the newer name of the longest reply
+# Not every endpoint takes a response_format, or both of these names. If it refuses a request (400, 422), it gets the
+# next of these: (with response_format?, with the other name?)
+DIALECTS = [(True, False), (True, True), (False, False), (False, True)]
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """When to try again, and when to give up."""
 
-    tries: int = 6  # of a request that fails in a way that may pass
-    replies: int = 3  # to a question whose replies cannot be used
-    timeout: float = 120.0  # seconds, for a reply
-    first_pause: float = 1.0  # seconds before the second try, more or less by half; doubled at each
-    longest_pause: float = 60.0  # seconds
-    longest_wait: float = 900.0  # seconds; who is told by Retry-After to wait longer had better come back another day
-    failures_in_a_row: int = 5  # questions given up, none answered in between: then the endpoint is
+    attempts: int = 6  # of a request that fails in a way that may pass
+    replies: int = 3  # to a question whose replies are unusable (for callers that ask again)
+    first_delay: float = 1.0  # seconds before the second attempt, ± 50 %; doubled at each attempt
+    longest_delay: float = 60.0  # seconds
+    longest_retry_after: float = 900.0  # seconds; if an endpoint asks to wait longer, we stop
+    consecutive_failures: int = 5  # requests given up with no reply in between: then we stop
 
 
-class Stop(Exception):
-    """No more can be asked. The message is one line for the user: why, and what to do."""
+RETRIES = RetryPolicy()
+
+
+class Stop(ValueError):
+    """No more requests can be made. The message is one line for the user: why, and what to do."""
 
 
 class OverBudget(Stop):
-    """The next request might cost more than there is left."""
+    """The next request might cost more than is left."""
 
 
-class Unanswered(Exception):
-    """This question was given up; the message says why. Others may be answered."""
+class RequestFailed(Exception):
+    """This request was given up; the message says why. Others may succeed."""
 
 
 @dataclass
-class Bill:
-    """What replies have cost, and what those on their way may cost at the most."""
+class Budget:
+    """What replies have cost, and what requests in flight may cost at most."""
 
-    price_in: float | None = None  # dollars (or whatever) per million tokens
+    price_in: float | None = None  # dollars (or any currency) per million tokens
     price_out: float | None = None
-    limit: float | None = None  # of cost; needs prices
+    limit: float | None = None  # of the cost; needs prices
     tokens_in: int = 0
     tokens_out: int = 0
-    on_the_way: int = 0  # requests
+    in_flight: int = 0  # requests
     reserved: float = 0.0  # the most that these may cost
     lost: float = 0.0  # requests without a reply, at the most that they may have cost
 
@@ -83,136 +95,173 @@ class Bill:
 @dataclass(frozen=True)
 class Reply:
     text: str
-    problem: str | None  # why there is nothing to be read in it, if so
+    finish_reason: str  # "stop", "length" and so on, as the API has it; or "refusal", "not text"
     tokens_in: int | None  # None where the endpoint does not say
     tokens_out: int | None
 
 
-class Endpoint:
-    """Serves many coroutines of one event loop. Stop is raised in all of them, whichever of them met the reason."""
+class ApiClient:
+    """Requests to one endpoint. Stop is raised in all coroutines of `run`, whichever of them met the reason."""
 
     def __init__(
         self,
-        base_url: str,
-        bill: Bill,
-        patience: Patience,
-        rate: float | None = None,  # requests per minute
-        max_tokens: int = 2000,  # of a reply
-        temperature: float | None = None,  # None: the endpoint's own
+        base_url: str | None = None,  # None: OPENAI_BASE_URL, or OpenAI's own
+        concurrency: int = 8,  # requests in flight
+        rate: float | None = None,  # requests per minute, at most
+        timeout: float = 120.0,  # seconds for a reply
+        price_in: float | None = None,
+        price_out: float | None = None,
+        max_cost: float | None = None,
+        retries: RetryPolicy | None = None,
     ):
+        base_url = endpoint_url(base_url)
         self.key = os.environ.get("OPENAI_API_KEY", "").strip()
-        if not self.key and base_url == OPENAI:
-            raise ValueError("OPENAI_API_KEY is not set; a --base-url of your own may need none; or --no-judge")
+        if not self.key and base_url == OPENAI_URL:
+            raise ValueError("OPENAI_API_KEY is not set; a server of your own, named by --base_url, may need none")
         if not re.fullmatch("[!-~]*", self.key):
-            raise ValueError("OPENAI_API_KEY holds blanks or characters that no key has; copy it anew")
-        self.client = openai.AsyncOpenAI(
-            api_key=self.key or "none", base_url=base_url, max_retries=0, timeout=patience.timeout
-        )
-        self.url = public(base_url)
-        self.bill, self.patience, self.max_tokens = bill, patience, max_tokens
-        self.gap = 60 / rate if rate else 0.0  # seconds
-        self.temperature = temperature
-        self.gate, self.next_turn = asyncio.Lock(), 0.0
+            raise ValueError("OPENAI_API_KEY contains blanks or characters that no key has; copy it again")
+        self.url, self.concurrency = public_url(base_url), concurrency
+        self.budget, self.retries = Budget(price_in, price_out, max_cost), retries or RETRIES
+        self.http = openai.AsyncOpenAI(api_key=self.key or "none", base_url=base_url, max_retries=0, timeout=timeout)
+        self.interval, self.next_turn = 60 / rate if rate else 0.0, 0.0  # seconds
+        self.turns, self.stopped, self.why = asyncio.Lock(), asyncio.Event(), None
         self.dialects = {}  # model -> the dialect that it has accepted
-        self.stopped, self.why = asyncio.Event(), None
-        self.given_up, self.retries = 0, 0
+        self.failures, self.n_retries = 0, 0  # consecutive requests given up; attempts after the first
 
-    def stop(self, why: Exception) -> None:
+    def run(self, jobs: Iterable[Coroutine]) -> Iterator:
+        """Runs coroutines that call `ask`, and yields their results as they come. To be called once.
+
+        At Ctrl-C, or when a job raises Stop or OSError, no more jobs are started; the requests in flight are finished
+        and their results yielded, and then the reason is raised.
+        """
+        loop, jobs, running = asyncio.new_event_loop(), iter(jobs), set()
+
+        def interrupt(*_):
+            print("\nfinishing requests in flight; Ctrl-C again quits", file=sys.stderr)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            loop.call_soon_threadsafe(self.stop, KeyboardInterrupt())
+
+        handler = signal.signal(signal.SIGINT, interrupt)
+        try:
+            while True:
+                if not self.why:
+                    starting = itertools.islice(jobs, self.concurrency - len(running))
+                    running |= {loop.create_task(job) for job in starting}
+                if not running:
+                    break
+                done, running = loop.run_until_complete(asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED))
+                for task in done:
+                    if isinstance(task.exception(), Stop | OSError):
+                        self.stop(task.exception())
+                    else:
+                        yield task.result()
+        finally:
+            signal.signal(signal.SIGINT, handler)
+            leftover = asyncio.all_tasks(loop)
+            for task in leftover:
+                task.cancel()
+            loop.run_until_complete(asyncio.wait([*leftover, loop.create_task(self.http.close())]))
+            loop.close()
+        if self.why:
+            raise self.why
+
+    def stop(self, why: BaseException) -> None:
         """The first reason counts."""
         self.why = self.why or why
         self.stopped.set()
 
-    async def ask(self, model: str, text: str, response_format: dict) -> Reply:
-        """One question, tried again where that may help. Raises Unanswered, or Stop."""
-        for attempt in range(self.patience.tries):
-            await self.turn()
+    async def ask(self, body: dict) -> Reply:
+        """One request (the fields of a chat completion), retried where that may help. Raises RequestFailed or Stop."""
+        where = f"{body['model']} at {self.url}"
+        for attempt in range(self.retries.attempts):
+            await self.wait_for_turn()
             try:
-                reply = await self.request(model, text, response_format)
-                self.given_up = 0
+                reply = await self.send(body)
+                self.failures = 0
                 return reply
             except (openai.OpenAIError, json.JSONDecodeError, UnicodeDecodeError) as error:
                 reason = self.describe(error)
-                if final := why_stop(error):
-                    self.stop(Stop(f"{model} at {self.url}: {reason}; {final}"))
+                if remedy := final_remedy(error):
+                    self.stop(Stop(f"{where}: {reason}; {remedy}"))
                     raise Stop(reason) from None
                 if not may_pass(error):
                     break
-                if attempt + 1 < self.patience.tries:
-                    self.retries += 1
-                    await self.sleep(self.pause(attempt, retry_after(error)))
-        self.given_up += 1
-        if self.given_up >= self.patience.failures_in_a_row:
-            self.stop(Stop(f"{model} at {self.url}: {reason}; {self.given_up} in a row came to nothing"))
+                if attempt + 1 < self.retries.attempts:
+                    self.n_retries += 1
+                    await self.sleep(self.delay(attempt, retry_after(error)))
+        self.failures += 1
+        if self.failures >= self.retries.consecutive_failures:
+            self.stop(Stop(f"{where}: {reason}; {self.failures} consecutive requests failed"))
             raise Stop(reason)
-        raise Unanswered(reason)
+        raise RequestFailed(reason)
 
-    async def request(self, model: str, text: str, response_format: dict) -> Reply:
-        """One try, in the first dialect that the endpoint accepts."""
-        known = self.dialects.get(model)
-        for dialect in [known] if known else DIALECTS:
-            body = request_body(model, text, response_format, self.max_tokens, self.temperature, dialect)
-            worst = self.bill.cost(
-                len(json.dumps(body)), self.max_tokens
-            )  # a token is one of these characters at least
+    async def send(self, body: dict) -> Reply:
+        """One attempt, in the first dialect that the endpoint accepts."""
+        accepted, tried, refusal = self.dialects.get(body["model"]), [], None
+        longest = next((body[name] for name in LIMITS if name in body), 0)
+        for dialect in [accepted] if accepted else DIALECTS:
+            variant = in_dialect(body, dialect)
+            if variant in tried:
+                continue
+            tried.append(variant)
+            worst = self.budget.cost(len(json.dumps(variant)), longest)  # a token has at least one of the characters
             await self.reserve(worst)
             try:
-                answer = await self.client.chat.completions.create(**body)
-            except openai.APIStatusError as error:  # an answer that costs nothing
-                refused = isinstance(error, openai.BadRequestError | openai.UnprocessableEntityError)
-                if not refused or dialect in (known, DIALECTS[-1]):
-                    raise
-            except (openai.OpenAIError, ValueError) as error:  # no answer, or half of one
-                if was_sent(error):
-                    self.bill.lost += worst
+                answer = await self.http.chat.completions.create(**variant)
+            except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
+                refusal = error
+            except (openai.OpenAIError, ValueError) as error:
+                if may_have_cost(error):
+                    self.budget.lost += worst
                 raise
             else:
-                reply = self.reply(answer, worst)
-                self.dialects[model] = dialect
+                reply = self.read(answer, worst)
+                self.dialects[body["model"]] = dialect
                 return reply
             finally:
-                self.bill.on_the_way -= 1
-                self.bill.reserved -= worst
+                self.budget.in_flight -= 1
+                self.budget.reserved -= worst
+        raise refusal
 
-    def reply(self, answer, worst: float) -> Reply:
-        """What an answer says, paid for."""
+    def read(self, answer, worst: float) -> Reply:
+        """What an answer says; adds what it cost."""
         usage = getattr(answer, "usage", None)
         tokens = (usage.prompt_tokens or 0, usage.completion_tokens or 0) if usage else (None, None)
         if usage:
-            self.bill.tokens_in += tokens[0]
-            self.bill.tokens_out += tokens[1]
+            self.budget.tokens_in += tokens[0]
+            self.budget.tokens_out += tokens[1]
         else:
-            self.bill.lost += worst
+            self.budget.lost += worst
         choice = (getattr(answer, "choices", None) or [None])[0]
         if not getattr(choice, "message", None):
-            raise openai.OpenAIError(f"{one_line(self.hide(str(answer)))!r} is no completion; {IS_IT_ONE}")
-        problems = {"length": f"cut off at {self.max_tokens} tokens: raise --max-tokens", "content_filter": "filtered"}
-        problem = "refused" if choice.message.refusal else problems.get(choice.finish_reason)
-        said = choice.message.refusal or choice.message.content or ""
-        if not isinstance(said, str):
-            said, problem = json.dumps(said, default=str), "its content is no text"
-        return Reply(self.hide(said), problem, *tokens)
+            raise openai.OpenAIError(f"{one_line(self.redact(str(answer)))!r} is not a completion; {CHECK_URL}")
+        text = choice.message.refusal or choice.message.content or ""
+        finish_reason = "refusal" if choice.message.refusal else choice.finish_reason
+        if not isinstance(text, str):
+            text, finish_reason = json.dumps(text, default=str), "not text"
+        return Reply(self.redact(text), finish_reason, *tokens)
 
     # ---- Time and money ----
 
-    async def turn(self) -> None:
-        """Waits until the next request may go: one after the other, as a Retry-After may yet put off the next turn."""
-        async with self.gate:
+    async def wait_for_turn(self) -> None:
+        """Until the next request may go. One waits at a time: a Retry-After may yet put off the next turn."""
+        async with self.turns:
             while (wait := self.next_turn - time.monotonic()) > 0 or self.stopped.is_set():
                 await self.sleep(wait)
-            self.next_turn = time.monotonic() + self.gap
+            self.next_turn = time.monotonic() + self.interval
 
-    def pause(self, attempt: int, asked: float | None) -> float:
-        """Seconds until the next try; what Retry-After asks for holds for all requests."""
-        own = min(self.patience.longest_pause, self.patience.first_pause * 2**attempt) * random.uniform(0.5, 1.5)
+    def delay(self, attempt: int, asked: float | None) -> float:
+        """Seconds until the next attempt. `asked`, by Retry-After, holds back all requests."""
         if asked is None:
-            return own
-        if asked > self.patience.longest_wait:
-            self.stop(Stop(f"{self.url} asks to wait {asked:,.0f} seconds; repeat the call then: it goes on"))
+            delay = min(self.retries.longest_delay, self.retries.first_delay * 2**attempt)
+            return delay * random.uniform(0.5, 1.5)
+        if asked > self.retries.longest_retry_after:
+            self.stop(Stop(f"{self.url} asks to wait {asked:,.0f} seconds; run the same command then to continue"))
         self.next_turn = max(self.next_turn, time.monotonic() + asked)
-        return asked + random.uniform(0, self.patience.first_pause)
+        return asked + random.uniform(0, self.retries.first_delay)
 
     async def sleep(self, seconds: float) -> None:
-        """Ends early, and with Stop, if there is a reason to stop."""
+        """Ends early, with the reason, when there is one to stop."""
         if seconds > 0:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self.stopped.wait(), seconds)
@@ -220,62 +269,64 @@ class Endpoint:
             raise Stop(str(self.why))
 
     async def reserve(self, worst: float) -> None:
-        """Until the replies on their way are here it is not known what they cost; then there may be room again."""
-        while not self.bill.allows(worst):
-            if not self.bill.on_the_way:
-                self.stop(
-                    OverBudget(f"stopped before --max-cost {self.bill.limit:g}: the next request might exceed it")
-                )
+        """Takes `worst` from the budget. If that is too much, waits for replies in flight, which may cost less."""
+        while not self.budget.allows(worst):
+            if not self.budget.in_flight:
+                limit = f"--max_cost {self.budget.limit:g}"
+                self.stop(OverBudget(f"stopped before {limit}: the next request might exceed it"))
             await self.sleep(0.05)
-        self.bill.on_the_way += 1
-        self.bill.reserved += worst
+        self.budget.in_flight += 1
+        self.budget.reserved += worst
 
-    # ---- What is said of faults ----
+    # ---- What is said of errors ----
 
-    def hide(self, text: str) -> str:
-        """A key of less than 8 characters is none, but what a server of one's own is given: x, none, EMPTY."""
+    def redact(self, text: str) -> str:
+        """Without the key. Of less than 8 characters it is none, but what a local server is given: x, none, EMPTY."""
         return text.replace(self.key, "[key]") if len(self.key) >= 8 else text
 
     def describe(self, error: Exception) -> str:
         """One line, without the key; nor what endpoints show of it: sk-ab***yz."""
         if isinstance(error, ValueError):
-            return f"what it says is not JSON; {IS_IT_ONE}"
-        return re.sub(r"\S*\*{3,}\S*", "[key]", one_line(self.hide(str(error))))
+            return f"its answer is not JSON; {CHECK_URL}"
+        return re.sub(r"\S*\*{3,}\S*", "[key]", one_line(self.redact(str(error))))
 
 
-def public(url: str) -> str:
+def endpoint_url(base_url: str | None) -> str:
+    return (base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
+
+
+def public_url(url: str) -> str:
     """Without what may be secret in it: name:password@ and ?key=."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def request_body(
-    model: str, text: str, response_format: dict, max_tokens: int, temperature: float | None, dialect=DIALECTS[0]
-) -> dict:
-    schema, limit = dialect
-    body = dict(model=model, messages=[dict(role="user", content=text)]) | {limit: max_tokens}
-    if temperature is not None:
-        body["temperature"] = temperature
-    if schema:
-        body["response_format"] = response_format
-    return body
+def in_dialect(body: dict, dialect: tuple[bool, bool]) -> dict:
+    with_format, with_other_name = dialect
+    other = dict(zip(LIMITS, LIMITS[::-1])) if with_other_name else {}
+    return {other.get(k, k): value for k, value in body.items() if with_format or k != "response_format"}
 
 
-def why_stop(error: Exception) -> str | None:
-    """What to do about an error that every other request would meet, too."""
+def one_line(text: object) -> str:
+    return " ".join(str(text).split())[:300]
+
+
+def final_remedy(error: Exception) -> str | None:
+    """What to do about an error that every other request would meet, too; None for other errors."""
     status = getattr(error, "status_code", None)
     if status in (401, 403):
         return "check OPENAI_API_KEY"
     if status == 404:
-        return "check --judge and --base-url"
+        return "check the name of the model, and --base_url"
     if status == 402 or getattr(error, "code", None) == "insufficient_quota":
-        return "the account has nothing left"
+        return "the account has no credit left"
     return None
 
 
-def was_sent(error: Exception) -> bool:
-    """Not where there was no connection to send it by: what the client's HTTP library says lies behind its error."""
-    return type(error.__cause__).__name__ not in ("ConnectError", "ConnectTimeout", "PoolTimeout")
+def may_have_cost(error: Exception) -> bool:
+    """Half an answer, or none; but not an error status, nor where there was no connection to send the request by."""
+    no_connection = type(error.__cause__).__name__ in ("ConnectError", "ConnectTimeout", "PoolTimeout")
+    return not isinstance(error, openai.APIStatusError) and not no_connection
 
 
 def may_pass(error: Exception) -> bool:
@@ -284,9 +335,9 @@ def may_pass(error: Exception) -> bool:
 
 
 def retry_after(error: Exception) -> float | None:
-    """Seconds that the endpoint asks to wait, as it says them or until the date that it gives."""
-    said = error.response.headers.get("retry-after", "") if isinstance(error, openai.APIStatusError) else ""
-    if re.fullmatch(r"\s*\d+(\.\d+)?\s*", said):
-        return float(said)
-    date = email.utils.parsedate_tz(said)
+    """Seconds that the endpoint asks to wait, given as such or as a date."""
+    value = error.response.headers.get("retry-after", "") if isinstance(error, openai.APIStatusError) else ""
+    if re.fullmatch(r"\s*\d+(\.\d+)?\s*", value):
+        return float(value)
+    date = email.utils.parsedate_tz(value)
     return max(0.0, email.utils.mktime_tz(date) - time.time()) if date else None

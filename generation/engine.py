@@ -1,10 +1,9 @@
 """
-The generation engine: prompts in, completions out as they end, `batch_size` of them at a time.
+The generation loop: prompts in, completions out as they end, `batch_size` of them at a time; sampling and beam search.
+(The model itself, with its cache of keys and values, is stepped by the decoders of kv_cache.py.)
 
 >>> for completion in generate(model, prompts, top_k=50, seed=7, stop=tokenizer.end_of_text):
 ...     print(completion.index, tokenizer.decode(completion.tokens), completion.finished)
-
-sample.py is its command line; decode.py is the model that it drives.
 """
 
 import itertools
@@ -14,15 +13,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from generation.kv_cache import DESK, make_decoder
+from generation.kv_cache import SCRATCH, make_decoder
 from model import GPTNeo
 
 
 @dataclass
 class Completion:
-    index: int  # which of the prompts this continues
-    tokens: list[int] = field(default_factory=list)  # what was written, without the prompt and without the stop token
-    finished: bool = False  # ended by itself; False: cut at max_new_tokens or at the end of the context
+    index: int  # of the prompt that this continues
+    tokens: list[int] = field(default_factory=list)  # without the prompt and without the stop token
+    finished: bool = False  # ended with the stop token; False: cut at max_new_tokens or at the end of the context
 
 
 @torch.inference_mode()
@@ -39,13 +38,13 @@ def generate(
     keys: Sequence[tuple[int, ...]] | None = None,
     on_token: Callable[[int, int], None] | None = None,
 ) -> Iterator[Completion]:
-    """Continue every prompt (a list of ids), `batch_size` at a time, and yield each completion when it ends.
+    """Continues every prompt (a list of ids), `batch_size` at a time, and yields each completion when it ends.
 
     A completion ends at the token `stop`, after `max_new_tokens`, or where the context is full. What is drawn for
-    prompt i depends on (seed, keys[i]) alone, not on its neighbours (NativeDecoder's logits are the same to the bit,
-    TorchDecoder's to the rounding of sums); keys are (0,), (1,), … unless given. `temperature`
-    0 is greedy. `on_token(i, token)` is called for every token as it is written. Equal prompts that follow one another
-    are read once.
+    prompt i depends on (seed, keys[i]) alone, not on the rest of the batch (NativeDecoder's logits are bit-identical,
+    TorchDecoder's equal up to rounding); keys are (0,), (1,), … unless given. `temperature` 0 is greedy.
+    `on_token(i, token)` is called for every token as it is drawn. Consecutive equal prompts are read once.
+    ValueError if a prompt does not fit the model, or its logits are not finite.
     """
     block_size, device = model.config.block_size, model.wte.weight.device
     check_prompts(prompts, model)
@@ -55,30 +54,30 @@ def generate(
     decoder = make_decoder(model, batch_size, context, exact=temperature == 0)
     waiting = iter(enumerate(prompts))
     free = list(range(batch_size))
-    at_work: dict[int, Completion] = {}  # slot -> what is written there
+    active: dict[int, Completion] = {}  # slot -> its completion so far
     uniform = np.zeros((batch_size, max_new_tokens), dtype=np.float32)
-    logits: list[torch.Tensor] = []  # of what comes next in the slots at work, in their order
-    on_desk, first_logits = None, None
+    logits: list[torch.Tensor] = []  # of the next token in the active slots, in their order
+    in_scratch, first_logits = None, None
 
     while True:
-        for index, prompt in itertools.islice(waiting, len(free)):  # a slot that is free takes the next prompt at once
-            if prompt != on_desk:
-                on_desk, first_logits = prompt, decoder.read(DESK, prompt)
+        for index, prompt in itertools.islice(waiting, len(free)):  # a free slot takes the next prompt at once
+            if prompt != in_scratch:
+                in_scratch, first_logits = prompt, decoder.read(SCRATCH, prompt)
                 if not first_logits.isfinite().all():
                     raise ValueError("the model's logits are not finite: its weights are broken, or its training was")
             slot = free.pop()
-            decoder.copy(DESK, slot)
+            decoder.copy(SCRATCH, slot)
             logits.append(first_logits[None])
-            at_work[slot] = Completion(index)
+            active[slot] = Completion(index)
             key = keys[index] if keys else (index,)
             uniform[slot] = np.random.default_rng([seed, *key]).random(max_new_tokens, dtype=np.float32)
-        if not at_work:
+        if not active:
             return
-        chances = [uniform[slot, len(completion.tokens)] for slot, completion in at_work.items()]
+        chances = [uniform[slot, len(completion.tokens)] for slot, completion in active.items()]
         tokens = draw(torch.cat(logits), torch.tensor(chances, device=device), temperature, top_k, top_p)
-        going_on = {}
-        for slot, token in zip(list(at_work), tokens.tolist()):
-            completion = at_work[slot]
+        continuing = {}
+        for slot, token in zip(list(active), tokens.tolist()):
+            completion = active[slot]
             if token == stop:
                 completion.finished = True
             else:
@@ -87,11 +86,11 @@ def generate(
                     on_token(completion.index, token)
             full = len(prompts[completion.index]) + len(completion.tokens) >= block_size
             if completion.finished or full or len(completion.tokens) == max_new_tokens:
-                yield at_work.pop(slot)
+                yield active.pop(slot)
                 free.append(slot)
             else:
-                going_on[slot] = token
-        logits = [decoder.step(list(going_on), list(going_on.values()))] if going_on else []
+                continuing[slot] = token
+        logits = [decoder.step(list(continuing), list(continuing.values()))] if continuing else []
 
 
 def check_prompts(prompts: Sequence[list[int]], model: GPTNeo):
@@ -108,19 +107,19 @@ def check_prompts(prompts: Sequence[list[int]], model: GPTNeo):
 def draw(
     logits: torch.Tensor, uniform: torch.Tensor, temperature: float, top_k: int | None, top_p: float | None
 ) -> torch.Tensor:
-    """One id for each row of logits (B, V), by inverting the cumulative distribution at `uniform` (B,) in [0, 1)."""
+    """An id for each row of logits, (B, V) -> (B,), by inverting the cumulative distribution at `uniform`, (B,)."""
     if temperature == 0:
         return logits.argmax(-1)
-    logits = logits.float() - logits.amax(-1, keepdim=True).float()  # else a tiny temperature overflows
+    logits = logits.float() - logits.amax(-1, keepdim=True).float()  # otherwise a tiny temperature overflows
     if top_k is None and top_p is None:
         values, ids = logits, None
     else:
         values, ids = logits.topk(min(top_k or logits.size(-1), logits.size(-1)), dim=-1)
-    probabilities = torch.softmax(values / max(temperature, 1e-37), dim=-1)  # less would be 0 in float32
+    probabilities = torch.softmax(values / max(temperature, 1e-37), dim=-1)  # smaller ones are 0 in float32
     cumulative = probabilities.cumsum(-1)
     total = cumulative[:, -1:]
     if top_p is not None:
-        # The smallest set of the likeliest tokens that holds at least top_p: drop where the ones before suffice.
+        # The smallest set of most likely tokens with at least top_p: drop a token where those before it suffice.
         inside = (cumulative - probabilities) < top_p
         total = (probabilities * inside).sum(-1, keepdim=True)
     choice = torch.searchsorted(cumulative, uniform[:, None] * total, right=True).clamp(max=values.size(-1) - 1)
@@ -131,10 +130,10 @@ def draw(
 def beam_search(
     model: GPTNeo, prompts: Sequence[list[int]], beams: int, max_new_tokens: int | None = None, stop: int | None = None
 ) -> Iterator[Completion]:
-    """The likeliest continuation of every prompt that a search with so many beams finds, one after the other.
+    """The most likely continuation of every prompt that a beam search finds, one prompt after the other.
 
-    Texts compete by their mean log-probability per token, as transformers.generate(num_beams=beams) has it: candidates
-    that end are put aside, and the search ends when no text still growing could beat the worst of `beams` of those.
+    Texts compete by their mean log-probability per token, as in transformers.generate(num_beams=beams): candidates
+    that end are set aside, and the search ends when no text still growing could beat the worst of `beams` of those.
     """
     block_size = model.config.block_size
     check_prompts(prompts, model)
@@ -142,9 +141,9 @@ def beam_search(
     context = min(block_size, max(map(len, prompts), default=0) + max_new_tokens)
     decoder = make_decoder(model, beams, context, exact=True)
     for index, prompt in enumerate(prompts):
-        logits = decoder.read(DESK, prompt)[None]
+        logits = decoder.read(SCRATCH, prompt)[None]
         for slot in range(beams):
-            decoder.copy(DESK, slot)
+            decoder.copy(SCRATCH, slot)
         growing = [Beam(0.0, [], slot=0)]
         ended: list[tuple[float, list[int], bool]] = []  # mean log-probability, tokens, whether ended by itself
         longest = min(max_new_tokens, block_size - len(prompt))
@@ -156,13 +155,13 @@ def beam_search(
                 for score, i in zip(best.tolist(), flat.tolist())
             ]
             ended += [(score / length, beam.tokens, True) for score, beam, token in candidates[:beams] if token == stop]
-            going_on = [candidate for candidate in candidates if candidate[2] != stop][:beams]
+            continuing = [candidate for candidate in candidates if candidate[2] != stop][:beams]
             if length == longest:
-                ended += [(score / length, beam.tokens + [token], False) for score, beam, token in going_on]
+                ended += [(score / length, beam.tokens + [token], False) for score, beam, token in continuing]
             ended = sorted(ended, key=lambda text: -text[0])[:beams]
-            if not going_on or len(ended) == beams and going_on[0][0] / length <= ended[-1][0]:
+            if not continuing or len(ended) == beams and continuing[0][0] / length <= ended[-1][0]:
                 break
-            growing = grow(going_on, decoder, beams)
+            growing = grow(continuing, decoder, beams)
             if length < longest:
                 logits = decoder.step([beam.slot for beam in growing], [beam.tokens[-1] for beam in growing])
         yield Completion(index, ended[0][1], ended[0][2])
@@ -170,13 +169,13 @@ def beam_search(
 
 @dataclass
 class Beam:
-    score: float  # log-probability of its tokens together
+    score: float  # sum of the log-probabilities of its tokens
     tokens: list[int]
-    slot: int  # where the decoder has all of them but the last
+    slot: int  # where the decoder has read all of them but the last
 
 
 def grow(candidates: list[tuple[float, Beam, int]], decoder, beams: int) -> list[Beam]:
-    """The chosen candidates as beams. The first child of a beam stays in its slot; its others get a copy elsewhere."""
+    """The chosen candidates as beams. The first child of a beam stays in its slot; other children get a copy of it."""
     free = set(range(beams)) - {parent.slot for _, parent, _ in candidates}
     taken, grown = set(), []
     for score, parent, token in candidates:

@@ -1,15 +1,16 @@
 """
-The model with a cache of keys and values, one token of many stories at a time.
+Decoders: one step of the model. They keep the keys and values of many stories, and give the logits of the next token.
+(Which token is then drawn, and which story continues when, is decided in engine.py.)
 
-Decoders with one interface; generate.py drives them. NativeDecoder is cpp/decode.cpp, for a CPU with a C++ compiler.
-TorchDecoder is the same in PyTorch, for everything else; on a GPU its step is a CUDA graph.
+NativeDecoder is kernels/decode_step.cpp, for a CPU with a C++ compiler. TorchDecoder is the same in PyTorch, for all
+other machines; on a GPU its step is a CUDA graph. RereadingDecoder is for models without a cache.
 
-A decoder has `n_slots` slots, each with room for a text of `context` tokens, and one more, the slot DESK, where a
+A decoder has `n_slots` slots, each with room for a text of `context` tokens, and one more, the slot SCRATCH, where a
 prompt can be read once and copied from:
 
 >>> decoder = make_decoder(model, n_slots=64, context=512, exact=False)
->>> logits = decoder.read(DESK, prompt)                # a prompt into an empty slot; logits (vocab_size,) of the next
->>> decoder.copy(DESK, 3)
+>>> logits = decoder.read(SCRATCH, prompt)             # a prompt into an empty slot; logits (vocab_size,) of the next
+>>> decoder.copy(SCRATCH, 3)
 >>> logits = decoder.step([3, 5], [token_3, token_5])  # one token more in these slots; logits (2, vocab_size)
 """
 
@@ -24,13 +25,13 @@ from kernels import autotune, compile_cpp
 from model import GPTNeo, GPTNeoConfig
 from variants.compressor import Compressor
 
-DESK = -1
+SCRATCH = -1
 CHUNK = 64  # tokens of a prompt that NativeDecoder reads at once
 
 
 def make_decoder(model: GPTNeo, n_slots: int, context: int, exact: bool):
-    """`exact` computes in float32. Else in bfloat16 where this machine is faster with it, as measured: see the README
-    for what of the distribution that costs."""
+    """The decoder for this model and its device. `exact` computes in float32; otherwise in bfloat16 where this machine
+    is faster with it, as measured; docs/sampling.md says how little that changes the distribution."""
     device = model.wte.weight.device.type
     if isinstance(model, Compressor):
         return RereadingDecoder(model, n_slots)
@@ -42,26 +43,26 @@ def make_decoder(model: GPTNeo, n_slots: int, context: int, exact: bool):
 
 @functools.cache
 def faster_dtype(config: GPTNeoConfig) -> torch.dtype:
-    """Which of float32 and bfloat16 NativeDecoder steps faster with: weights and cache are half as large in the latter,
-    but not every processor multiplies it. Always measured with as many stories, so that `n_slots` never changes a text.
+    """The faster of float32 and bfloat16 for NativeDecoder: weights and cache are half as large in bfloat16, but not
+    every processor can multiply it. Measured with a fixed number of stories, so that `n_slots` never changes a text.
     """
     n_slots, length, decoders = 8, min(64, config.block_size), {}
 
     def step(dtype: torch.dtype):
-        if dtype not in decoders:  # only if it is not known already
+        if dtype not in decoders:  # autotune may know the answer already, and never call this
             with torch.random.fork_rng([]):
                 decoders[dtype] = NativeDecoder(GPTNeo(config).eval(), n_slots, length, dtype)
         decoders[dtype].lengths = [length - 1] * (n_slots + 1)
         decoders[dtype].step(list(range(n_slots)), [0] * n_slots)
 
-    contestants = dict(float32=lambda: step(torch.float32), bfloat16=lambda: step(torch.bfloat16))
+    candidates = dict(float32=lambda: step(torch.float32), bfloat16=lambda: step(torch.bfloat16))
     return getattr(
-        torch, autotune.fastest(f"decoding, {config}, {compile_cpp.library('decode_step')._name}", contestants)
+        torch, autotune.fastest(f"decoding, {config}, {compile_cpp.library('decode_step')._name}", candidates)
     )
 
 
 class TorchDecoder:
-    """A local layer keeps its window only, as a ring: position p lies at p % window."""
+    """In PyTorch. A local layer keeps only its window, as a ring buffer: position p is at index p % window."""
 
     def __init__(self, model: GPTNeo, n_slots: int, context: int, dtype: torch.dtype):
         config, device = model.config, model.wte.weight.device
@@ -98,7 +99,7 @@ class TorchDecoder:
         self.lengths[target] = self.lengths[source]
 
     def step(self, slots: list[int], tokens: list[int]) -> torch.Tensor:
-        # All slots take part: their number is fixed. Where nothing is asked for, a 0 goes where the next token will.
+        # A CUDA graph has a fixed shape, so all slots take part. Idle ones get a 0 where their next token will be.
         tokens_and_positions = torch.zeros(2, self.n_slots, dtype=torch.long)
         tokens_and_positions[0, slots] = torch.tensor(tokens)
         tokens_and_positions[1] = torch.tensor(self.lengths[:-1]).clamp(max=self.context - 1)
@@ -123,7 +124,7 @@ class TorchDecoder:
             self.k[layer][slots, :, positions % capacity] = k[:, 0]
             self.v[layer][slots, :, positions % capacity] = v[:, 0]
             used = min(longest, capacity)
-            # A ring that is full holds exactly the window; before that, what lies beyond the text is not its own.
+            # A full ring holds exactly the window; until then, what is beyond the text must be masked.
             mask = torch.arange(used, device=tokens.device) <= positions[:, None, None, None]  # (B, 1, 1, used)
             keys, values = self.k[layer][: self.n_slots, :, :used], self.v[layer][: self.n_slots, :, :used]
             y = F.scaled_dot_product_attention(q.transpose(1, 2), keys, values, attn_mask=mask, scale=1.0)
@@ -132,11 +133,11 @@ class TorchDecoder:
         return self.model.head(self.model.hidden(tokens[:, None], positions[:, None], attend)[:, 0])
 
     def capture(self):
-        """Record a step as a CUDA graph: for models this small, kernels take longer to launch than to run."""
+        """Records a step as a CUDA graph: for models this small, kernels take longer to launch than to run."""
         context = max(k.size(2) for k in self.k)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):  # once before, so that nothing is set up or allocated while it records
+        with torch.cuda.stream(stream):  # warm-up, so that nothing is set up or allocated while recording
             self.forward(context)
         torch.cuda.current_stream().wait_stream(stream)
         self.graph = torch.cuda.CUDAGraph()
@@ -164,7 +165,7 @@ class RereadingDecoder:
 
     def logits(self, slots: list[int]) -> torch.Tensor:
         device, lengths = self.model.wte.weight.device, [len(self.texts[slot]) for slot in slots]
-        tokens = torch.zeros(len(slots), max(lengths), dtype=torch.long)  # what stands behind a text does not reach it
+        tokens = torch.zeros(len(slots), max(lengths), dtype=torch.long)  # attention is causal: padding does no harm
         for row, slot, length in zip(tokens, slots, lengths):
             row[:length] = torch.tensor(self.texts[slot])
         x = self.model.hidden(tokens.to(device), torch.arange(max(lengths), device=device), self.model.attend)
@@ -172,20 +173,19 @@ class RereadingDecoder:
 
 
 class NativeDecoder:
-    """Weights and cache as cpp/decode.cpp wants them."""
+    """In C++: weights and cache in the layout of kernels/decode_step.cpp."""
 
     def __init__(self, model: GPTNeo, n_slots: int, context: int, dtype: torch.dtype):
         config = model.config
         self.dtype, self.vocab_size = dtype, config.vocab_size
-        self.lanes = ctypes.c_int.in_dll(
-            compile_cpp.library("decode_step"), "n_lanes"
-        ).value  # widths are multiples of it
+        # All widths are padded to multiples of the floats in a vector register.
+        self.lanes = ctypes.c_int.in_dll(compile_cpp.library("decode_step"), "n_lanes").value
         self.lengths = [0] * (n_slots + 1)
-        self.kept: list[torch.Tensor] = []  # what C++ has pointers to
+        self.kept: list[torch.Tensor] = []  # what C++ has pointers to, so that Python does not free it
         self.k, self.v = [], []
         layers = []
         for i, block in enumerate(model.blocks):
-            # So much that a chunk of a prompt never overwrites what its own first token still sees.
+            # Enough that a chunk of a prompt never overwrites what its own first token still attends to.
             positions = min(config.window(i) + CHUNK - 1, context)
             blocks = -(-positions // self.lanes)
             shape = (n_slots + 1, config.n_head, blocks, config.n_embd // config.n_head, self.lanes)
@@ -219,7 +219,7 @@ class NativeDecoder:
         return compile_cpp.pointer(x)
 
     def padded(self, x: torch.Tensor, dim: int) -> torch.Tensor:
-        """A float32 copy with zeros up to the next multiple of the lanes."""
+        """A float32 copy, padded with zeros to the next multiple of `lanes`."""
         shape = list(x.shape)
         shape[dim] = -(-shape[dim] // self.lanes) * self.lanes
         result = x.new_zeros(shape, dtype=torch.float32)
@@ -263,7 +263,7 @@ class NativeDecoder:
         return logits[:, : self.vocab_size]
 
     def forward(self, slots, tokens, positions, logits: torch.Tensor) -> None:
-        """Append these tokens; `logits` takes what follows the last ones of them."""
+        """Appends tokens[i] to slots[i] at positions[i]; `logits` gets what follows the last len(logits) of them."""
         n_slots = len(self.lengths)
         rows = torch.tensor([tokens, [slot % n_slots for slot in slots], positions], dtype=torch.int32).T.contiguous()
         function = getattr(compile_cpp.library("decode_step"), f"forward_{str(self.dtype).removeprefix('torch.')}")

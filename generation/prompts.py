@@ -1,5 +1,5 @@
 """
-What a model is asked: prompts from a file, beginnings of validation stories, or headers that say what to write.
+What a model is asked to write: prompts from a file, beginnings of validation stories, or headers; and how it samples.
 
 >>> evaluation_prompts(Path("data/tinystories"), 50, cut=0.5)[0].text
 'Once upon a time, there was'
@@ -18,11 +18,26 @@ from corpus import instruct_headers
 from corpus.token_files import load_meta, load_tokens
 from corpus.tokenizer import Tokenizer
 
+Key = tuple[int, int]  # number of the prompt, number of the completion
+Continuation = tuple[int, str, bool]  # index of the prompt, the text, whether it ended by itself
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How completions are drawn."""
+
+    temperature: float = 1.0  # 0: greedy
+    top_k: int | None = None
+    top_p: float | None = None
+    beams: int = 1  # above 1: beam search, which draws nothing
+    max_new_tokens: int | None = None  # None: up to the end of the context
+    seed: int = 0
+
 
 @dataclass
 class Prompt:
     text: str
-    reference: str | None = None  # how the story truly goes on
+    reference: str | None = None  # the story's true ending
 
     @property
     def instruction(self) -> dict | None:
@@ -44,7 +59,7 @@ def read_prompts(path: Path) -> list[Prompt]:
         if path.suffix in (".json", ".jsonl"):
             rows = json.loads(text) if path.suffix == ".json" else [json.loads(row) for row in rows]
     except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: cannot be read ({getattr(error, 'strerror', one_line(error))})") from None
+        raise ValueError(f"{path}: cannot be read ({getattr(error, 'strerror', error)})") from None
     prompts = []
     for number, row in enumerate(rows if isinstance(rows, list) else [rows], 1):
         row = row if isinstance(row, dict) else {"prompt": row}
@@ -59,16 +74,12 @@ def read_prompts(path: Path) -> list[Prompt]:
     return prompts
 
 
-def one_line(what: object) -> str:
-    return " ".join(str(what).split())[:300]
-
-
 def evaluation_prompts(directory: Path, n: int, cut: float, ask: Sequence[str] = ()) -> list[Prompt]:
-    """Validation stories 2 to n + 1, cut after this share of their words; the first ones share one beginning.
+    """Validation stories 2 to n + 1, cut after this share of their words (stories 1 and 2 begin alike).
 
-    Where they stand under headers, the header is the prompt and all of the story the reference.
-    ask: such as ["words", "words,summary"]: of each story whose header has all these fields, one prompt that asks
-    for the words alone, and one that asks for both.
+    In a corpus with headers, the header is the prompt and the whole story the reference.
+    ask: such as ["words", "words,summary"]: of each story whose header has all these fields, one prompt with the words
+    alone, and one with both. ValueError if the split has too few stories.
     """
     meta = load_meta(directory)
     tokenizer, tokens = Tokenizer(meta["gpt2_ids"]), load_tokens(directory, "val")

@@ -40,7 +40,7 @@ Answer with one JSON object and nothing else: {{{form}}}"""
 
 @dataclass(frozen=True)
 class Story:
-    """What is graded: a completion of a prompt, perhaps written to an instruction (words, features, a summary)."""
+    """What is graded: a completion of a prompt, perhaps with an instruction (words, features, a summary)."""
 
     prompt: str
     completion: str
@@ -48,7 +48,7 @@ class Story:
 
     @property
     def task(self) -> str:
-        """What the writer was given: stories of one task are compared."""
+        """What the writer was given. Stories of the same task are compared."""
         return f"{self.instruction}\n{self.prompt}" if self.instruction else self.prompt
 
     @property
@@ -58,11 +58,11 @@ class Story:
 
 
 class BadReply(ValueError):
-    """A reply that is not the scores asked for. The message says why."""
+    """A reply that does not have the scores asked for. The message says why."""
 
 
 def question(story: Story) -> str:
-    """It never says who wrote the completion."""
+    """What the judge sees. It never says who wrote the completion."""
     told = f"\nThe pupil had been told:\n----\n{story.instruction}\n----\n" if story.instruction else ""
     form = ['"assessment": TEXT', *(f'"{name}": NUMBER' for name in story.scores), '"age_group": LETTER']
     return QUESTION.format(
@@ -76,11 +76,18 @@ def question(story: Story) -> str:
 
 
 def response_format(story: Story) -> dict:
-    """The same as a JSON schema. Ranges are checked when it is read: not every endpoint takes them in a schema."""
+    """The form of the reply as a JSON schema, without ranges, which not every API takes: read_reply checks those."""
     properties = {"assessment": {"type": "string"}} | {name: {"type": "integer"} for name in story.scores}
     properties["age_group"] = {"type": "string", "enum": list(AGE_GROUPS)}
     schema = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
     return {"type": "json_schema", "json_schema": {"name": "grades", "strict": True, "schema": schema}}
+
+
+def request_body(judge: str, story: Story, max_tokens: int, temperature: float | None) -> dict:
+    """The fields of a chat completion. temperature None: the API's default."""
+    body = dict(model=judge, messages=[dict(role="user", content=question(story))], max_completion_tokens=max_tokens)
+    body |= dict(response_format=response_format(story))
+    return body if temperature is None else body | dict(temperature=temperature)
 
 
 # ---- Replies ----
@@ -89,12 +96,12 @@ def response_format(story: Story) -> dict:
 def read_reply(text: str, names: Sequence[str]) -> dict[str, float]:
     """{name: 0 to 10, ..., "age": years}; BadReply if anything is missing, out of range or said twice.
 
-    Takes a JSON object, an array in the order of `names` with the age group last, or "Grammar: 8/10"; with thoughts
-    before `</think>`, prose or a ``` fence around. A number is written in digits: "eight" is refused, not guessed at.
+    Takes a JSON object, an array in the order of `names` with the age group last, or "Grammar: 8/10"; with reasoning
+    before `</think>`, and prose or a ``` fence around it. Numbers must be digits: "eight" is refused, not guessed at.
     """
     text = text.rpartition("</think>")[2].strip()
     if (start := text.find("{")) >= 0:
-        values = values_of_object(text[start : text.rfind("}") + 1])
+        values = parse_object(text[start : text.rfind("}") + 1])
     elif arrays := set(re.findall(r"\[([^\[\]]*\d[^\[\]]*)\]", text)):
         if len(arrays) > 1:
             raise BadReply(f"{len(arrays)} arrays, not one")
@@ -103,14 +110,14 @@ def read_reply(text: str, names: Sequence[str]) -> dict[str, float]:
             raise BadReply(f"an array of {len(parts)}, not of {len(names) + 1}")
         values = dict(zip([*names, "age"], parts))
     else:
-        values = values_of_lines(text, names)
+        values = parse_lines(text, names)
     missing = [name for name in [*names, "age"] if name not in values]
     if missing:
         raise BadReply(f"no {', '.join(missing)} in it")
     return {name: read_score(name, values[name]) for name in names} | {"age": read_age(values["age"])}
 
 
-def values_of_object(text: str) -> dict:
+def parse_object(text: str) -> dict:
     try:
         pairs = json.loads(text, object_pairs_hook=list)  # a dict would keep the last of equal keys
     except (ValueError, RecursionError):
@@ -128,17 +135,17 @@ def values_of_object(text: str) -> dict:
 SEVERAL = r"\d[\d.]*(?:[\s,(]*(?:(?:/|[-–—]|or|to|and|maybe|perhaps|out of)\s*)+\d[\d.]*)+"
 
 
-def values_of_lines(text: str, names: Sequence[str]) -> dict[str, str]:
-    """What stands behind each name and a colon. Prose may stand there too, but no second number."""
+def parse_lines(text: str, names: Sequence[str]) -> dict[str, str]:
+    """What follows each name and a colon: perhaps prose too, but no second number."""
     values, text = {}, re.sub("[*`]", "", text)
     for name in names:
         pattern = rf"\b{name}\s*[:=]\s*({SEVERAL}|[^\s,;]+)"
-        found = [value.rstrip(".)") for value in re.findall(pattern, text, re.IGNORECASE)]
-        numbers = {value for value in found if value[:1].isdigit()}
+        matches = [value.rstrip(".)") for value in re.findall(pattern, text, re.IGNORECASE)]
+        numbers = {value for value in matches if value[:1].isdigit()}
         if len(numbers) > 1:
             raise BadReply(f"{name} is said twice: {' and '.join(sorted(numbers))}")
-        if found:
-            values[name] = (numbers or found).pop()
+        if matches:
+            values[name] = (numbers or matches).pop()
     ages = set(re.findall(r"\bage(?:[ _-]?group)?\s*[:=]\s*([^\n,;]+(?:,\s*or[^\n,;]+)?)", text, re.IGNORECASE))
     if len(ages) > 1:
         raise BadReply(f"age is said twice: {' and '.join(sorted(ages))}")
@@ -146,7 +153,7 @@ def values_of_lines(text: str, names: Sequence[str]) -> dict[str, str]:
 
 
 def read_score(name: str, value: object) -> float:
-    """A number, or its digits in a text, with or without "/10"."""
+    """A number, or a string with its digits, with or without "/10"."""
     digits = re.fullmatch(r"\s*(\d+(?:\.\d+)?)(?:\s*(?:/|out of)\s*10)?\s*", value) if isinstance(value, str) else None
     number = float(digits[1]) if digits else value
     if type(number) not in (int, float) or not 0 <= number <= 10:

@@ -1,5 +1,5 @@
 """
-What can be said of stories without a judge: held-out loss, whether they end, how they repeat themselves, their words.
+Metrics without a judge: held-out loss; whether stories end, how much they repeat themselves, which words they use.
 """
 
 import re
@@ -19,8 +19,8 @@ from grading.ledger import Run
 from grading.scoreboard import Finding
 from training.run_directory import read_log
 
-CORPUS_TOKENS = 20_000_000  # of the training split, from which its words are learned: about 80 MB, ten seconds
-NGRAM = 4  # words that make a repetition
+CORPUS_TOKENS = 20_000_000  # of the training split, whose words are collected: about 80 MB of text, ten seconds
+NGRAM = 4  # words; a repeated one counts as a repetition
 STORY_FIGURES = ("ended", "repeated", "words", "unknown")
 
 
@@ -35,9 +35,9 @@ def ngrams(words: Sequence[str], n: int) -> list[tuple[str, ...]]:
 def story_figures(story: Story, finished: bool | None, known: set[str] | None) -> dict[str, float]:
     """Of one completion:
 
-    ended     1 if the model ended it by itself, 0 if it had to be cut; NaN where nobody knows
-    repeated  share of its 4-grams of words that stood in the story before, the prompt included; NaN if it has none
-    words     how many
+    ended     1 if the model ended it by itself, 0 if it was cut; NaN if unknown
+    repeated  share of its 4-grams of words that came earlier in the story or its prompt; NaN if it has none
+    words     number of words
     unknown   share of its words that are neither in the corpus (`known`) nor in the prompt; NaN without a corpus
     """
     before, words = words_of(story.prompt), words_of(story.completion)
@@ -56,7 +56,7 @@ def story_figures(story: Story, finished: bool | None, known: set[str] | None) -
 
 
 def distinct(completions: Iterable[str], n: int, limit: int) -> float:
-    """Share of different n-grams among those of the first `limit` words: the more text, the fewer are new."""
+    """Distinct n-grams as a share of all in the first `limit` words (a fixed number, as longer texts repeat more)."""
     grams, left = [], limit
     for completion in completions:
         words = words_of(completion)[:left]
@@ -66,8 +66,7 @@ def distinct(completions: Iterable[str], n: int, limit: int) -> float:
 
 
 def held_out(run: Path) -> tuple[float, float]:
-    """Loss (nats per token) and bpb on the validation split, of the weights that sample.py takes: those of the best
-    evaluation in log.csv; NaN where there is no log."""
+    """Validation loss (nats per token) and bpb of the weights that sample.py takes: the best in log.csv, or NaN."""
     path = run / "log.csv"
     rows = [row for row in read_log(path) if row["val_loss"]] if path.exists() else []
     best = min(rows, key=lambda row: float(row["val_loss"]), default=dict(val_loss="nan", bpb="nan"))
@@ -75,7 +74,7 @@ def held_out(run: Path) -> tuple[float, float]:
 
 
 def corpus_words(directory: Path) -> set[str]:
-    """The words of a corpus that prepare.py made (of its first CORPUS_TOKENS)."""
+    """The words in the first CORPUS_TOKENS tokens of a corpus that prepare.py made."""
     tokenizer, words = Tokenizer(load_meta(directory)["gpt2_ids"]), set()
     tokens = load_tokens(directory, "train")[:CORPUS_TOKENS]
     ends = np.append(np.flatnonzero(tokens == tokenizer.end_of_text)[::1000], len(tokens))
@@ -84,16 +83,13 @@ def corpus_words(directory: Path) -> set[str]:
     return words
 
 
-# ---- Of all runs ----
-
-
-def judge_free(runs: Sequence[Run], endings: Sequence[Story], data: Path | None) -> list[Finding]:
-    """What needs no judge, of the runs and of the true endings of their prompts."""
+def compute_metrics(runs: Sequence[Run], endings: Sequence[Story], data: Path | None) -> list[Finding]:
+    """All of it, of the runs and of the true endings of their prompts. data: their corpus, if not the runs' own."""
     findings, known = [], {}
     sources = {run.name: (run.stories, [row.get("finished") for row in run.rows], corpus_of(run, data)) for run in runs}
     corpora = {corpus for _, _, corpus in sources.values()}
     if len(corpora - {None}) > 1:
-        print("these runs learned from different corpora: neither their loss nor their bpb is on the same text")
+        print("these runs were trained on different corpora: their loss and bpb are not on the same text")
     if endings:
         sources[TRUE] = (endings, [None] * len(endings), corpora.pop() if len(corpora) == 1 else None)
     limit = min(sum(len(words_of(story.completion)) for story in stories) for stories, _, _ in sources.values())
@@ -114,11 +110,11 @@ def judge_free(runs: Sequence[Run], endings: Sequence[Story], data: Path | None)
 
 
 def corpus_of(run: Run, data: Path | None) -> Path | None:
-    """The corpus that the run learned from, if it is at hand."""
+    """The corpus that the run was trained on, if it is there."""
     if data is None and (run.directory / "config.json").exists():
         config = read_json(run.directory / "config.json")
         data = Path(config.get("data_dir", ""), config.get("data", ""))
         if not (data / "meta.json").exists():
-            print(f"{data}: no such corpus here, so nothing is said of words unknown to {run.name}; --data names it")
+            print(f"{data}: no such corpus here, so words unknown to {run.name} are not counted; name one with --data")
             return None
     return data

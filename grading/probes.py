@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from common.statistics import wilson
 from common.tables import table_text
-from generation.backends import ApiBackend, LocalBackend, Sampling
+from generation.backends import LocalBackend, Sampling
 from generation.prompts import read_prompts
 
 SETS = [Path(__file__).parent.parent / "prompts" / f"{name}.jsonl" for name in ("facts", "reasoning", "context")]
@@ -90,12 +90,10 @@ class Result:
         return "right" if self.lead > 0 else "nearly" if self.lead >= -NEARLY else "wrong"
 
 
-def answer_probes(
-    backend: LocalBackend | ApiBackend, probes: Sequence[Probe], sampling: Sampling, bar: tqdm
-) -> list[Result]:
+def answer_probes(backend, probes: Sequence[Probe], sampling: Sampling, bar: tqdm) -> list[Result]:
     """ValueError says why this model cannot take these prompts. sampling: of the model's own continuation."""
     pairs = [(probe.prompt, answer) for probe in probes for answer in probe.answers]
-    if pairs and isinstance(backend, ApiBackend):
+    if pairs and not isinstance(backend, LocalBackend):
         raise ValueError("an endpoint gives no log-likelihoods of answers; give it plain prompts, with --prompts")
     for text in [prompt + answer for prompt, answer in pairs] + [probe.prompt for probe in probes]:
         if not backend.fits(text):

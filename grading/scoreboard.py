@@ -1,13 +1,15 @@
 """
-From grades to what may be concluded of them: means, differences, and whether the judge can be believed.
+From scores to conclusions: means, differences, whether the judge can be believed; the tables, grades.csv, grades.png.
 
-Everything is a Finding, with its interval where there is one; the table, grades.csv and grades.png show the same ones.
+Every figure is a Finding, with its interval where it has one; tables, CSV and picture show the same findings.
+
+>>> findings = compare(dict(a=stories_of_a, b=stories_of_b), ["a", "b"], scores, ASPECTS, "gpt-4o-mini")
+>>> print(report(findings, ["a", "b"], ["gpt-4o-mini"], {"gpt-4o-mini": "1,000 of 1,000 gradings"}))
 """
 
-import io
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -15,21 +17,21 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from common import statistics
-from common.files import write_bytes
-from common.tables import read_table, write_table
+from common.files import write_atomically
+from common.tables import read_table, table_text, write_table
 from grading.controls import CUT, OTHER, SHUFFLED, SPOILED, TRUE
 from grading.judge import INSTRUCTIONS, SCORES, Story
 
 ASPECTS = (*SCORES, *INSTRUCTIONS, "age")
 
-Vectors = Mapping[Story, Mapping[str, float]]  # the figures of each story
+Scores = Mapping[Story, Mapping[str, float]]  # of each story, by judge or metrics
 
 
 @dataclass(frozen=True)
 class Finding:
     kind: str  # mean, difference (of two models, on the same prompts), auc, spearman, mean_absolute_difference
-    judge: str  # "": no judge was needed
-    subject: str  # the model or kind of control; two of them, as in "a - b"; two judges
+    judge: str  # "": needs no judge
+    subject: str  # a model, a kind of control, two models ("a - b") or two judges ("a, b")
     figure: str  # grammar, ..., loss, ...
     value: float
     low: float = math.nan  # the 95 % interval
@@ -42,24 +44,24 @@ class Finding:
         return (self.high - self.low) / 2
 
 
-def prompt_means(stories: Sequence[Story], vectors: Vectors, figure: str) -> dict[str, float]:
-    """{task: mean over its completions}, of those that have this figure."""
+def prompt_means(stories: Sequence[Story], scores: Scores, figure: str) -> dict[str, float]:
+    """{task: mean of this figure over its completions that have it}."""
     values = {}
     for story in stories:
-        value = vectors.get(story, {}).get(figure, math.nan)
+        value = scores.get(story, {}).get(figure, math.nan)
         if not math.isnan(value):
             values.setdefault(story.task, []).append(value)
-    return {prompt: sum(of_one) / len(of_one) for prompt, of_one in values.items()}
+    return {prompt: sum(several) / len(several) for prompt, several in values.items()}
 
 
 def paired(a: dict, b: dict) -> tuple[np.ndarray, np.ndarray]:
-    """The values of both on the prompts that both have."""
+    """The values of both on their common prompts, in one order."""
     prompts = [prompt for prompt in a if prompt in b]
     return np.array([a[prompt] for prompt in prompts]), np.array([b[prompt] for prompt in prompts])
 
 
 def compare(
-    sources: Mapping[str, Sequence[Story]], models: Sequence[str], vectors: Vectors, figures: Sequence[str], judge: str
+    sources: Mapping[str, Sequence[Story]], models: Sequence[str], scores: Scores, figures: Sequence[str], judge: str
 ) -> list[Finding]:
     """Means of every source and figure, normalised over the models; their differences; the AUC against the controls.
 
@@ -67,7 +69,7 @@ def compare(
     """
     findings = []
     for figure in figures:
-        means = {name: prompt_means(stories, vectors, figure) for name, stories in sources.items()}
+        means = {name: prompt_means(stories, scores, figure) for name, stories in sources.items()}
         means = {name: values for name, values in means.items() if values}
         estimates = {name: statistics.mean(np.array(list(values.values()))) for name, values in means.items()}
         graded = [model for model in models if model in means]
@@ -84,16 +86,13 @@ def compare(
         for control in SPOILED if judge else ():
             true, spoiled = paired(means.get(TRUE, {}), means.get(control, {}))
             if len(true):
-                findings.append(
-                    Finding(
-                        "auc", judge, control, figure, *statistics.bootstrap(statistics.auc, true, spoiled), len(true)
-                    )
-                )
+                auc = statistics.bootstrap(statistics.auc, true, spoiled)
+                findings.append(Finding("auc", judge, control, figure, *auc, len(true)))
     return findings
 
 
-def agreement(stories: Sequence[Story], judges: Mapping[str, Vectors]) -> list[Finding]:
-    """Of every two judges on the stories that both have graded: rank correlation, mean absolute difference."""
+def agreement(stories: Sequence[Story], judges: Mapping[str, Scores]) -> list[Finding]:
+    """Rank correlation and mean absolute difference of every two judges, on the stories that both have graded."""
     findings = []
     for (a, grades_a), (b, grades_b) in itertools.combinations(judges.items(), 2):
         for figure in ASPECTS:
@@ -105,12 +104,10 @@ def agreement(stories: Sequence[Story], judges: Mapping[str, Vectors]) -> list[F
             if not prompts:
                 continue
             pairs = np.full((len(prompts), max(map(len, prompts.values())), 2), np.nan)
-            for row, of_one in zip(pairs, prompts.values()):
-                row[: len(of_one)] = of_one
-            for kind, statistic in (
-                ("spearman", statistics.spearman),
-                ("mean_absolute_difference", absolute_difference),
-            ):
+            for row, grades in zip(pairs, prompts.values()):
+                row[: len(grades)] = grades
+            kinds = dict(spearman=statistics.spearman, mean_absolute_difference=absolute_difference)
+            for kind, statistic in kinds.items():
                 estimate = statistics.bootstrap(lambda drawn, s=statistic: s(*drawn[~np.isnan(drawn[..., 0])].T), pairs)
                 findings.append(Finding(kind, "", f"{a}, {b}", figure, *estimate, len(prompts)))
     return findings
@@ -124,7 +121,7 @@ def absolute_difference(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def blind_spots(findings: Sequence[Finding], judge: str) -> list[Finding]:
-    """The AUCs that ought to be above 0.5, as the control is spoiled in just that, and are not."""
+    """The AUCs that should be above 0.5, as the control is spoiled in just that respect, and are not."""
     aucs = (f for f in findings if f.kind == "auc" and f.judge == judge and f.figure in SPOILED[f.subject])
     return [f for f in aucs if not f.low > 0.5]
 
@@ -137,7 +134,7 @@ SPOILED_HOW = {SHUFFLED: "one with its sentences shuffled", OTHER: "that of anot
 
 
 def warn_of_blindness(findings: Sequence[Finding], judge: str) -> list[str]:
-    """Where the judge does not see what a score is about."""
+    """A line for each score whose controls the judge cannot tell from the true ending."""
     lines, missed = [], {}
     for spot in blind_spots(findings, judge):
         missed.setdefault(spot.figure, {})[spot.subject] = f"AUC {spot.value:.2f}, {spot.low:.2f} to {spot.high:.2f}"
@@ -149,13 +146,13 @@ def warn_of_blindness(findings: Sequence[Finding], judge: str) -> list[str]:
     return lines
 
 
-# Of intervals of an AUC, which should hold the truth in 95 %, 81 % did with 4 prompts, 87 % with 8, 92 % with 10, 95 %
-# with 40 (400 simulated experiments each, as in test_stats.py).
+# The 95 % interval of an AUC contained the truth in 81 % of 400 simulated experiments with 4 prompts, 87 % with 8,
+# 92 % with 10, 95 % with 40 (as in test_statistics.py).
 FEWEST_PROMPTS = 10
 
 
 def warn_of_few_prompts(findings: Sequence[Finding], judge: str) -> list[str]:
-    """Where it is too early to say what the judge can see."""
+    """Whether there are too few prompts to validate the judge."""
     n = min((f.prompts for f in find(findings, "auc", judge).values()), default=FEWEST_PROMPTS)
     line = f"too few prompts ({n}) to say what {judge} sees: below {FEWEST_PROMPTS}, intervals of AUC are too narrow"
     return [line] * (n < FEWEST_PROMPTS)
@@ -177,7 +174,7 @@ def warn_of_close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
 
 # ---- The table ----
 
-SHOWN = {  # judge-free figures: head of the column, factor, format
+SHOWN = {  # metrics: head of the column, factor, format
     "loss": ("loss", 1, ".3f"),
     "bpb": ("bpb", 1, ".3f"),
     "ended": ("ended %", 100, ".0f"),
@@ -195,87 +192,84 @@ def cell(finding: Finding | None, factor: float = 1, form: str = ".2f", mark: st
     return f"{factor * finding.value:{form}}{width}{mark}"
 
 
-def aligned(rows: list[list[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    lines = (
-        "  ".join(text.rjust(width) if i else text.ljust(width) for i, (text, width) in enumerate(zip(row, widths)))
-        for row in rows
-    )
-    return "\n".join(lines)
-
-
 def find(findings: Sequence[Finding], kind: str, judge: str) -> dict[tuple[str, str], Finding]:
+    """{(subject, figure): finding}."""
     return {(f.subject, f.figure): f for f in findings if f.kind == kind and f.judge == judge}
 
 
-def text_table(findings: Sequence[Finding], kind: str, judge: str, form: str = ".2f", mark=lambda f: "") -> str:
-    """Subjects down, aspects across."""
-    found = find(findings, kind, judge)
-    names = [name for name in ASPECTS if any(figure == name for _, figure in found)]
-    rows = [["", *names]]
-    for subject in dict.fromkeys(subject for subject, _ in found):
-        cells = [found.get((subject, name)) for name in names]
-        rows.append([subject, *(cell(f, form=form, mark=mark(f) if f else "") for f in cells)])
-    return aligned(rows)
+def figures_table(
+    figures: Mapping[tuple[str, str], Finding],  # of find()
+    subjects: Sequence[str] | None = None,  # None: all, in their order
+    form: str = ".2f",
+    mark: Callable[[Finding], str] = lambda finding: "",
+    markdown: bool = False,
+) -> str:
+    """Subjects down, figures across: the judge's scores, then metrics."""
+    names = [name for name in (*ASPECTS, *SHOWN) if any(figure == name for _, figure in figures)]
+    formats = {name: SHOWN.get(name, (name, 1, form)) for name in names}
+    rows = []
+    for subject in dict.fromkeys(subject for subject, _ in figures) if subjects is None else subjects:
+        cells = {name: figures.get((subject, name)) for name in names}
+        rows.append([subject, *(cell(f, *formats[name][1:], mark(f) if f else "") for name, f in cells.items())])
+    return table_text(["", *(formats[name][0] for name in names)], rows, markdown)
 
 
-def main_table(findings: Sequence[Finding], sources: Sequence[str], judge: str) -> str:
-    """Models and controls down; the judge's scores, then what needs no judge, across."""
-    by_judge, free = find(findings, "mean", judge) if judge else {}, find(findings, "mean", "")
-    names = [name for name in ASPECTS if any(figure == name for _, figure in by_judge)]
-    shown = [name for name in SHOWN if any(figure == name for _, figure in free)]
-    rows = [["", *names, *(SHOWN[name][0] for name in shown)]]
-    for source in sources:
-        scores = [cell(by_judge.get((source, name)), form=".1f") for name in names]
-        figures = [cell(free.get((source, name)), *SHOWN[name][1:]) for name in shown]
-        rows.append([source, *scores, *figures])
-    return aligned(rows)
+def report(
+    findings: Sequence[Finding],
+    sources: Sequence[str],  # models and controls, to be shown in this order
+    judges: Sequence[str],
+    counts: Mapping[str, str],  # judge -> how many gradings there are, how many failed
+    markdown: bool = False,
+) -> str:
+    """All tables and warnings, as text."""
+    parts, metrics, gap = [], find(findings, "mean", ""), "\n\n" if markdown else "\n"
 
+    def add(head: str, figures: Mapping, *args, **kwargs):
+        parts.append(head + gap + figures_table(figures, *args, **kwargs, markdown=markdown))
 
-def report(findings: Sequence[Finding], sources: Sequence[str], judges: Sequence[str], facts: Mapping[str, str]) -> str:
-    """All of it, as text. facts: judge -> how many gradings, what failed."""
-    parts = []
     for judge in judges or [""]:
-        head = f"{judge}: {facts[judge]}\n" if judge else ""
-        parts.append(f"{head}Means over prompts, ± half of the 95 % interval\n{main_table(findings, sources, judge)}")
-        if find(findings, "difference", judge) and judge:
-            marked = text_table(findings, "difference", judge, mark=lambda f: " " if is_resolved(f) else "?")
-            parts.append(f"Differences on the same prompts (? where the interval holds 0)\n{marked}")
-        if find(findings, "auc", judge):
+        head = f"{judge}: {counts[judge]}{gap}" if judge else ""
+        head += "Means over prompts, ± half of the 95 % interval"
+        add(head, (find(findings, "mean", judge) if judge else {}) | metrics, sources, ".1f")
+        if not judge:
+            continue
+        if differences := find(findings, "difference", judge):
+            head = "Differences on the same prompts (? where the interval contains 0)"
+            add(head, differences, mark=lambda f: " " if is_resolved(f) else "?")
+        if aucs := find(findings, "auc", judge):
             spots = blind_spots(findings, judge)
-            marked = text_table(findings, "auc", judge, mark=lambda f, spots=spots: "!" if f in spots else " ")
-            head = f"Does {judge} tell the true ending from a spoiled one? AUC: 1 always, 0.5 no better than a coin"
-            parts.append(f"{head} (! where that is a fault)\n{marked}")
-        elif judge:
-            parts.append(f"What {judge} can see nobody knows: --controls finds out")
-        warnings = (warn_of_few_prompts, warn_of_blindness, warn_of_close_calls) if judge else ()
+            head = f"Does {judge} prefer the true ending to a spoiled one? AUC: 1 always, 0.5 is chance (! where blind)"
+            add(head, aucs, mark=lambda f, spots=spots: "!" if f in spots else " ")
+        else:
+            parts.append(f"{judge} is unvalidated; run with --controls")
+        warnings = (warn_of_few_prompts, warn_of_blindness, warn_of_close_calls)
         if lines := [f"WARNING {line}" for warn in warnings for line in warn(findings, judge)]:
             parts.append("\n".join(lines))
     for kind, head in (("spearman", "rank correlation"), ("mean_absolute_difference", "mean absolute difference")):
-        if find(findings, kind, ""):
-            parts.append(f"Agreement of the judges: {head}\n{text_table(findings, kind, '')}")
+        if figures := find(findings, kind, ""):
+            add(f"Agreement of the judges: {head}", figures)
     return "\n\n".join(parts)
 
 
 # ---- Files ----
 
-LONGEST_NAME = 48  # characters, in the picture
+LONGEST_NAME = 48  # characters, in the plot
 
 
 def write_csv(path: Path, findings: Sequence[Finding]) -> None:
-    """One finding a line; what is not known is empty."""
+    """One finding a line; NaN is an empty cell."""
     write_table(path, list(map(asdict, findings)), [field.name for field in fields(Finding)])
 
 
 def read_csv(path: Path) -> list[Finding]:
-    """What write_csv wrote."""
+    """The findings that write_csv wrote."""
     parse = {float: lambda text: float(text or "nan"), int: int, str: str}
     columns = fields(Finding)
     return [Finding(*(parse[c.type](row[c.name]) for c in columns)) for row in read_table(path)]
 
 
 def plot(path: Path, findings: Sequence[Finding], models: Sequence[str], judges: Sequence[str]) -> None:
-    """Bars with intervals, a row for each judge, and the normalised scores; without a judge, what needs none."""
+    """Bars with intervals and normalised scores, a row for each judge; without a judge, the metrics."""
     shown = {(f.judge, f.figure) for f in findings if f.kind == "mean"}
     rows = {judge: [name for name in ASPECTS if (judge, name) in shown] for judge in judges}
     judges = [judge for judge in judges if rows[judge]]
@@ -287,38 +281,37 @@ def plot(path: Path, findings: Sequence[Finding], models: Sequence[str], judges:
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(len(rows), len(ratios), squeeze=False, width_ratios=ratios)
     for axes, (judge, names) in zip(grid, rows.items()):
-        found, blind = find(findings, "mean", judge), {f.figure for f in blind_spots(findings, judge)}
+        means, blind = find(findings, "mean", judge), {f.figure for f in blind_spots(findings, judge)}
         for axis in axes[len(names) : columns]:
             axis.set_axis_off()
         for axis, name in zip(axes, names):
-            draw_bars(axis, found, models, name, "#b8b8b8" if name in blind else "#5b8db8")
+            draw_bars(axis, means, models, name, "#b8b8b8" if name in blind else "#5b8db8")
             axis.set_yticks(range(len(models)), [""] * len(models))
         axes[0].set_yticks(range(len(models)), [shorten(model, LONGEST_NAME) for model in models])
         axes[0].set_ylabel(shorten(judge, 12 + 3 * len(models)))
         if judge:
-            draw_heat_map(axes[-1], found, models, names)
-    notes = ["lines: 95 % intervals", "dashed: the true endings"] + ["gray: the judge is blind to it, or half"] * any(
+            draw_heat_map(axes[-1], means, models, names)
+    notes = ["lines: 95 % intervals", "dashed: the true endings"] + ["gray: the judge is blind to it, or partly"] * any(
         blind_spots(findings, judge) for judge in judges
     )
     figure.supxlabel("; ".join(notes), fontsize=8, color="#555555")
-    file = io.BytesIO()
-    figure.savefig(file, dpi=120, format="png")
-    write_bytes(path, file.getvalue())
+    with write_atomically(path) as temporary:
+        figure.savefig(temporary, dpi=120, format="png")
 
 
 def shorten(name: str, width: int) -> str:
-    """Both ends of it, where it is too long."""
+    """Leaves out the middle of a name that is too long."""
     return name if len(name) <= width else f"{name[: width // 2]}…{name[-(width // 2 - 1) :]}"
 
 
-def draw_bars(axis, found: Mapping, models: Sequence[str], name: str, color: str) -> None:
-    """One figure, a bar for each model; a dashed line where the true endings are."""
+def draw_bars(axis, means: Mapping, models: Sequence[str], name: str, color: str) -> None:
+    """One figure: a bar for each model, a dashed line for the true endings."""
     title, factor, _ = SHOWN.get(name, ("age (years)" if name == "age" else name, 1, ""))
     for y, model in enumerate(models):
-        if finding := found.get((model, name)):
+        if finding := means.get((model, name)):
             axis.barh(y, factor * finding.value, color=color, height=0.7)
             axis.plot([factor * finding.low, factor * finding.high], [y, y], color="#222222", linewidth=1.3)
-    if true := found.get((TRUE, name)):
+    if true := means.get((TRUE, name)):
         axis.axvline(factor * true.value, color="#222222", linewidth=1, linestyle=(0, (3, 3)))
     axis.set_title(title, fontsize=9)
     axis.set_ylim(len(models) - 0.5, -0.5)
@@ -332,9 +325,9 @@ def draw_bars(axis, found: Mapping, models: Sequence[str], name: str, color: str
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def draw_heat_map(axis, found: Mapping, models: Sequence[str], names: Sequence[str]) -> None:
-    """In the order of the bars beside it."""
-    values = [[found[model, name].normalised if (model, name) in found else math.nan for name in names]
+def draw_heat_map(axis, means: Mapping, models: Sequence[str], names: Sequence[str]) -> None:
+    """Normalised scores, (models, scores), in the order of the bars beside them."""
+    values = [[means[model, name].normalised if (model, name) in means else math.nan for name in names]
               for model in models]  # fmt: skip
     axis.imshow(np.ma.masked_invalid(values), cmap="Blues", vmin=0, vmax=1.7, aspect="auto")
     for (y, x), value in np.ndenumerate(values):

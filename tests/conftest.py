@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["sample_fixtures", "grade_fixtures"]
 ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT.parent / "shared" / "data" / "tinystories-sample"
 sys.path.insert(0, str(ROOT))

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server that grades by rules of thumb, unless it is told to fail."""
+"""An OpenAI-compatible server that grades as heuristic_judge.py does, unless it is told to fail or to say something."""
 
 import contextlib
 import http.server
@@ -19,8 +19,9 @@ class FaultyJudge(heuristic_judge.Handler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         request = json.loads(body)
+        received = dict(path=self.path, key=self.headers["Authorization"], at=time.monotonic())
         with self.server.lock:
-            self.server.requests.append(request | dict(key=self.headers["Authorization"], at=time.monotonic()))
+            self.server.requests.append(request | received)
             number = len(self.server.requests)
         if fault := self.server.fault(number, request):
             getattr(self, f"{fault[0]}_fault")(*fault[1:])

@@ -1,11 +1,11 @@
 """
-A judge of rules of thumb behind an OpenAI-compatible endpoint: no language model, and no one to take advice from.
+A judge of simple rules behind an OpenAI-compatible API. It is not a language model; do not rely on its grades.
 
-It knows good grammar when it sees it, and grades consistency by the same signs, as a reader would who never looks back
-at the beginning. So it is good for trying out grade.py, whose --controls must find out what it cannot see.
+It recognizes bad grammar, and grades consistency by the same signs, as a reader would who never looks back at the
+beginning. That makes it good for trying out grade.py, whose --controls must find out what it cannot see.
 
 $ python tests/heuristic_judge.py --port 8123
-$ python grade.py out/ --controls --judge rules-of-thumb --base-url http://127.0.0.1:8123/v1
+$ python grade.py out/ --controls --judge rules-of-thumb --base_url http://127.0.0.1:8123/v1
 """
 
 import argparse
@@ -25,7 +25,7 @@ TOKENIZER = gpt2()
 
 
 def grade(prompt: str, completion: str) -> dict:
-    """The scores, by the letters of the text alone: the same text has the same grade, whoever asks."""
+    """The scores, from the text alone: the same text always gets the same grade."""
     words, pieces = words_of(completion), sentences(completion, prompt)
     if not words:
         return dict(assessment="Nothing was written.", grammar=0, creativity=0, consistency=0, plot=0, age_group="A")
@@ -38,21 +38,21 @@ def grade(prompt: str, completion: str) -> dict:
         "too long a sentence": sum(len(piece.split()) > 35 for piece in pieces),
     }
     grams = ngrams(words, 3)
-    again = 1 - len(set(grams)) / max(1, len(grams))
+    repeated = 1 - len(set(grams)) / max(1, len(grams))
     per_100_words = 100 * sum(faults.values()) / max(60, len(words))
-    grammar = 10 - per_100_words - 10 * again
-    fresh = len(set(words) - set(words_of(prompt))) / len(words)
-    whole = min(1.0, len(words) / 60) * (0 if faults["breaks off"] else 1)
+    grammar = 10 - per_100_words - 10 * repeated
+    new_words = len(set(words) - set(words_of(prompt))) / len(words)
+    complete = min(1.0, len(words) / 60) * (0 if faults["breaks off"] else 1)
     scores = dict(
         grammar=grammar,
-        creativity=3 + 12 * fresh - 10 * again,
-        consistency=0.8 * grammar + 1.5,  # so good a pupil will not have contradicted himself
-        plot=2 + 4 * whole + 0.4 * grammar,
+        creativity=3 + 12 * new_words - 10 * repeated,
+        consistency=0.8 * grammar + 1.5,  # does not compare it with the beginning
+        plot=2 + 4 * complete + 0.4 * grammar,
     )
     scores = {name: round(min(10.0, max(0.0, score))) for name, score in scores.items()}
     age = "ABCDEF"[min(5, round(sum(map(len, words)) / len(words) + scores["grammar"] / 5 - 2.5))]
-    found = ", ".join(name for name, n in faults.items() if n) or "no fault found"
-    return dict(assessment=f"{found}; {100 * again:.0f} % said again") | scores | dict(age_group=age)
+    assessment = ", ".join(name for name, n in faults.items() if n) or "no fault found"
+    return dict(assessment=f"{assessment}; {100 * repeated:.0f} % said again") | scores | dict(age_group=age)
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

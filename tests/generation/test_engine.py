@@ -22,7 +22,7 @@ def decoder(request, monkeypatch):
             compile_cpp, "library", lambda name, **of: None if name == "decode_step" else library(name, **of)
         )
     elif compile_cpp.library("decode_step") is None:
-        pytest.skip("no C++ compiler that builds decode.cpp")
+        pytest.skip("no C++ compiler that builds decode_step.cpp")
 
 
 @pytest.fixture(scope="module")

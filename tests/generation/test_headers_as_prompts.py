@@ -4,8 +4,8 @@ import sys
 
 import pytest
 from conftest import arguments, settings
+from sample_fixtures import rows_of
 from story_files import stories_in
-from test_sample import endpoint, rows_of, sample_py  # noqa: F401
 
 import train as train_module
 from corpus import instruct_headers
@@ -50,7 +50,7 @@ def test_a_run_ends_with_a_story_to_order_and_says_how_to_ask(trained):
     assert "\nWords: hide, fox, little\nStory:" in said and '--words "jump, frog, red"' in said.splitlines()[-1]
 
 
-def test_asked_for_by_command_line(trained, sample_py, instruct_data_dir):  # noqa: F811
+def test_asked_for_by_command_line(trained, sample_py, instruct_data_dir):
     run, _ = trained
     asked = ("--words", "jump,frog , red", "--features", "Dialogue, Twist", "--summary", "It\nran.", "--n", "1")
     code, printed = sample_py(*asked, "--max_new_tokens", "3")
@@ -69,8 +69,8 @@ def test_asked_for_by_command_line(trained, sample_py, instruct_data_dir):  # no
         assert code == 2 and complaint in printed.err.splitlines()[-1]
 
 
-def test_a_model_behind_an_endpoint_is_told_what_a_header_is(endpoint, sample_py):  # noqa: F811
-    endpoint.answer = lambda number, request: (200, "A frog.")
+def test_a_model_behind_an_endpoint_is_told_what_a_header_is(endpoint, sample_py):
+    endpoint.fault = lambda number, request: ("say", "A frog.")
     assert sample_py("--model", "api:m", "--words", "frog", "--n", "1")[0] == 0
     system, user = endpoint.requests[0]["messages"]
     assert user["content"] == "Words: frog\nStory:" and "breaks off" not in system["content"]

@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from generation import kv_cache
-from generation.kv_cache import CHUNK, DESK, NativeDecoder, TorchDecoder, make_decoder
+from generation.kv_cache import CHUNK, SCRATCH, NativeDecoder, TorchDecoder, make_decoder
 from kernels import compile_cpp
 from model import GPTNeo, GPTNeoConfig
 
 T = 150  # longer than two chunks of a prompt
 needs_compiler = pytest.mark.skipif(
-    compile_cpp.library("decode_step") is None, reason="no C++ compiler that builds decode.cpp"
+    compile_cpp.library("decode_step") is None, reason="no C++ compiler that builds decode_step.cpp"
 )
 DECODERS = [pytest.param(NativeDecoder, marks=needs_compiler), TorchDecoder]
 SHAPES = {
@@ -50,8 +50,8 @@ def test_logits_are_those_of_the_whole_text(decoder, shape):
     text = torch.randint(97, (2, T))
     plain = model(text)[0]
     decoder = decoder(model, n_slots=3, context=T, dtype=torch.float32)
-    torch.testing.assert_close(decoder.read(DESK, text[0, :100].tolist()), plain[0, 99], atol=1e-4, rtol=0)
-    decoder.copy(DESK, 2)
+    torch.testing.assert_close(decoder.read(SCRATCH, text[0, :100].tolist()), plain[0, 99], atol=1e-4, rtol=0)
+    decoder.copy(SCRATCH, 2)
     torch.testing.assert_close(decoder.read(0, text[1, :3].tolist()), plain[1, 2], atol=1e-4, rtol=0)
     for i in range(T - 100):
         logits = decoder.step([2, 0], [text[0, 100 + i].item(), text[1, 3 + i].item()])

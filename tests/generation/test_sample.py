@@ -1,83 +1,21 @@
-"""sample.py: what is continued, by whom, and what is kept of it, through mistakes and interruptions."""
+"""sample.py with models of ours: its command line, and what is kept in samples.jsonl through interruptions."""
 
 import dataclasses
-import http.server
-import json
-import signal
 import subprocess
 import sys
-import threading
-import time
 
 import numpy as np
 import pytest
 import torch
 from conftest import ROOT
+from sample_fixtures import heavy_imports, rows_of, rows_of_part
 
-import sample
 from checkpoints.checkpoint import CHECKPOINT_FORMAT, from_checkpoint, load_checkpoint, load_run, newest_run
 from checkpoints.huggingface import save_hf, save_hf_tokenizer
 from corpus import preparation
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut, gpt2
-from generation import samples_file
 from generation.backends import LocalBackend
-from generation.prompts import cut_story, read_prompts
 from model import GPTNeo, GPTNeoConfig
-
-# What is continued
-
-
-def test_a_story_is_cut_between_two_words():
-    story = "One two  three\n\nfour, five."
-    assert cut_story(story, 0.5) == sample.Prompt("One two", "  three\n\nfour, five.")
-    assert cut_story(story, 0.99).text == "One two  three\n\nfour,"
-    assert cut_story("Alone.", 0.4) == sample.Prompt("Alone.", "")
-
-
-def test_prompts_are_read_from_lines_and_from_json(tmp_path):
-    one, two = sample.Prompt("Once upon"), sample.Prompt("There was", " a cat.")
-    rows = [{"prompt": "Once upon "}, {"prompt": "There was", "reference": " a cat."}]
-    (tmp_path / "a.txt").write_text("\ufeffOnce upon \n\nThere was\n")
-    (tmp_path / "a.json").write_text(json.dumps(["Once upon", rows[1]]))
-    (tmp_path / "a.jsonl").write_text("\n\n".join(map(json.dumps, rows)))
-    assert read_prompts(tmp_path / "a.txt") == [one, sample.Prompt("There was")]
-    (tmp_path / "odd.jsonl").write_text('"Once\u2028upon a"\n')
-    assert read_prompts(tmp_path / "odd.jsonl") == [sample.Prompt("Once\u2028upon a")]
-    assert read_prompts(tmp_path / "a.json") == read_prompts(tmp_path / "a.jsonl") == [one, two]
-    for name, text, message in (
-        ("none.txt", None, "cannot be read"),
-        ("empty.txt", " \n", "no prompt in it"),
-        ("b.json", "{", "cannot be read"),
-        ("d.json", "[" * 100_000, "cannot be read"),
-        ("e.json", '["\\ud800"]', "prompt 1 must be a text"),
-        ("b.jsonl", '"good"\n{"text": "x"}', "prompt 2 must be a text"),
-        ("c.json", "3", "prompt 1 must be a text"),
-    ):
-        if text is not None:
-            (tmp_path / name).write_text(text)
-        with pytest.raises(ValueError, match=f"{name}: {message}") as caught:
-            read_prompts(tmp_path / name)
-        assert "\n" not in str(caught.value)
-    assert len(read_prompts(ROOT / "prompts" / "beginnings.txt")) >= 20
-
-
-@pytest.fixture
-def corpus(tmp_path):
-    """data/tiny with 12 validation stories, the first two of them alike in their beginning."""
-    stories = [f"Story {i} is about a very small dog. It ran. The end." for i in range(40)]
-    return preparation.prepare(tmp_path / "data" / "tiny", ["tiny"], stories, stories[:12], 300, 0.1, 0, 1), stories
-
-
-def test_the_evaluation_set_is_stories_2_and_on(corpus, tmp_path):
-    prompts = sample.evaluation_prompts(tmp_path / "data" / "tiny", 3, 0.5)
-    stories = corpus[1]
-    assert [prompt.text + prompt.reference for prompt in prompts] == stories[1:4]
-    assert prompts[0].text == "Story 1 is about a very"
-    with pytest.raises(ValueError, match="has 12 stories, --eval 12 needs 13"):
-        sample.evaluation_prompts(tmp_path / "data" / "tiny", 12, 0.5)
-
-
-# The command line
 
 
 @pytest.fixture
@@ -91,11 +29,6 @@ def run(tmp_path):
     state = dict(format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(config), gpt2_ids=tokenizer.gpt2_ids)
     torch.save(state | dict(model=GPTNeo(config).state_dict()), run / "ckpt.pt")
     return run
-
-
-@pytest.fixture
-def sample_py(command_line, tmp_path):
-    return command_line(sample, tmp_path)
 
 
 def test_command_line_takes_the_newest_run_and_repeats_itself(run, sample_py):
@@ -171,6 +104,11 @@ def test_a_reader_who_leaves_early_is_no_error(run, tmp_path):
     assert result.stderr == ""
 
 
+def test_what_takes_long_to_import_is_imported_only_where_it_is_used(run, tmp_path):
+    assert heavy_imports(tmp_path, "sample.py", "--help") == set()
+    assert heavy_imports(tmp_path, "sample.py", "--n", "1", "--max_new_tokens", "1") == {"torch"}
+
+
 def test_without_any_run_it_says_what_to_do(tmp_path):
     """As a new user would, in a process of its own."""
     result = subprocess.run([sys.executable, ROOT / "sample.py"], cwd=tmp_path, capture_output=True, text=True)
@@ -180,10 +118,6 @@ def test_without_any_run_it_says_what_to_do(tmp_path):
 
 
 # samples.jsonl
-
-
-def rows_of(path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_samples_of_the_evaluation_set(run, corpus, sample_py, tmp_path):
@@ -291,10 +225,6 @@ def test_a_full_disk_loses_nothing(run, asked, tmp_path):
     assert all(row in rows_of(run / "samples.jsonl") for row in rows)
 
 
-def rows_of_part(run) -> list[dict]:
-    return list(samples_file.read_rows(run / "samples.jsonl.part").values())
-
-
 def test_greedy_and_beams_are_written_once(run, sample_py):
     for how in (("--temperature", "0"), ("--beams", "5")):
         assert sample_py("--prompt", "Once", *how, "--max_new_tokens", "5", "--out", "out/once.jsonl")[0] == 0
@@ -323,109 +253,3 @@ def test_a_tokenizer_of_another_model_is_refused(run, sample_py, tmp_path):
     save_hf_tokenizer(cut(np.zeros(GPT2_VOCAB_SIZE), 400), tmp_path / "exported")
     code, _ = sample_py("--model", "hf:exported")
     assert code == "sample.py: exported: the model has 300 ids, its tokenizer 400; they do not belong together"
-
-
-# A model behind an endpoint
-
-
-class Endpoint(http.server.BaseHTTPRequestHandler):
-    """Answers chat completions as server.answer(number of the request, request) says: a status and a text."""
-
-    def do_POST(self):
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.requests.append(request | dict(path=self.path, key=self.headers["Authorization"]))
-        status, text = self.server.answer(len(self.server.requests), request)
-        choice = dict(index=0, message=dict(role="assistant", content=text), finish_reason="stop")
-        facts = dict(id="1", object="chat.completion", created=0, model="m", choices=[choice])
-        raw = getattr(self.server, "raw", None)
-        body = raw.encode() if raw else json.dumps(facts if status == 200 else dict(error=dict(message=text))).encode()
-        self.send_response(status)
-        for name, value in (("Content-Type", "application/json"), ("Content-Length", len(body)), ("retry-after", "0")):
-            self.send_header(name, str(value))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args):
-        pass
-
-
-@pytest.fixture
-def endpoint(monkeypatch):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
-    server.requests = []
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_port}/v1")
-    monkeypatch.setenv("OPENAI_API_KEY", "secret")
-    yield server
-    server.shutdown()
-    server.server_close()
-
-
-API = ("--model", "api:gpt-3.5-turbo", "--prompts", "prompts.txt", "--n", "2", "--temperature", "0.7")
-
-
-def test_an_api_model_continues_stories(endpoint, sample_py, tmp_path):
-    """Through a server that fails now and then."""
-    (tmp_path / "prompts.txt").write_text("Once upon\nOne day, Tom\n")
-    endpoint.answer = lambda number, request: (503, "busy") if number % 3 == 2 else (200, "a time. The end.")
-    assert sample_py(*API)[0] == 0
-    rows = rows_of(tmp_path / "out" / "api--gpt-3.5-turbo" / "samples.jsonl")
-    assert [row["completion"] for row in rows] == [" a time. The end."] * 4
-    assert all(row["finished"] and row["temperature"] == 0.7 for row in rows)
-    request = endpoint.requests[0]
-    assert request["path"] == "/v1/chat/completions" and request["key"] == "Bearer secret"
-    assert request["model"] == "gpt-3.5-turbo" and request["temperature"] == 0.7
-    assert {request["messages"][-1]["content"] for request in endpoint.requests} == {"Once upon", "One day, Tom"}
-    assert len({request["seed"] for request in endpoint.requests}) == 4
-
-
-def test_what_was_paid_for_is_kept_when_the_endpoint_gives_up(endpoint, sample_py, tmp_path):
-    (tmp_path / "prompts.txt").write_text("Once upon\nOne day, Tom\n")
-    endpoint.answer = lambda number, request: (200, "a time.") if number <= 3 else (401, "no such\nkey")
-    code, printed = sample_py(*API)
-    assert code.startswith("sample.py: api:gpt-3.5-turbo at http://127.0.0.1") and "no such" in code
-    assert "\n" not in code
-    had = len(endpoint.requests)
-    endpoint.answer = lambda number, request: (200, "another time.")
-    assert sample_py(*API)[0] == 0
-    assert len(endpoint.requests) - had == 1
-    rows = rows_of(tmp_path / "out" / "api--gpt-3.5-turbo" / "samples.jsonl")
-    assert sorted(row["completion"] for row in rows) == [" a time."] * 3 + [" another time."]
-
-
-def test_an_api_model_without_a_key_says_so(sample_py, monkeypatch, tmp_path):
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    (tmp_path / "prompts.txt").write_text("Once upon\n")
-    code, printed = sample_py(*API)
-    assert "OPENAI_API_KEY" in code and "\n" not in code
-    monkeypatch.setenv("OPENAI_API_KEY", "secret")
-    assert "takes no --top_k" in sample_py(*API, "--top_k", "5")[1].err
-    assert "needs --data" in sample_py("--model", "api:x", "--eval", "3")[0]
-
-
-@pytest.mark.parametrize("answer", ["<html>Not here</html>", '{"error": "no"}', '{"choices": []}', '{"choi'])
-def test_an_endpoint_that_is_none_is_named(endpoint, sample_py, tmp_path, answer):
-    (tmp_path / "prompts.txt").write_text("Once upon\n")
-    endpoint.answer = lambda number, request: (200, None)
-    endpoint.raw = answer
-    code, _ = sample_py(*API)
-    assert code.startswith("sample.py: api:gpt-3.5-turbo at http://127.0.0.1") and "\n" not in code
-
-
-def test_ctrl_c_keeps_the_answers_that_are_on_their_way(endpoint, tmp_path):
-    (tmp_path / "prompts.txt").write_text("Once upon\n" * 20)
-
-    def slowly(number, request):
-        time.sleep(2)
-        return 200, "a time."
-
-    endpoint.answer = slowly
-    process = subprocess.Popen(
-        [sys.executable, ROOT / "sample.py", *API], cwd=tmp_path, stderr=subprocess.PIPE, text=True
-    )
-    while len(endpoint.requests) < 8:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    stderr = process.communicate(timeout=30)[1]
-    assert process.returncode == 1 and "the same call goes on" in stderr and "Traceback" not in stderr
-    assert len(rows_of_part(tmp_path / "out" / "api--gpt-3.5-turbo")) == 8

@@ -2,15 +2,10 @@
 
 import random
 
-from corpus import builtin_stories
-from generation.prompts import cut_story
-from grading.controls import CUT, OTHER, SHUFFLED, TRUE, controls, sentences
+from grade_fixtures import true_endings
+
+from grading.controls import CUT, OTHER, SHUFFLED, TRUE, make_controls, sentences
 from grading.judge import Story
-
-
-def true_endings(n: int) -> list[Story]:
-    prompts = [cut_story(story.text, 0.5) for story in builtin_stories.stories(n)]
-    return [Story(prompt.text, prompt.reference) for prompt in prompts]
 
 
 def test_sentences_keep_speech_together():
@@ -24,7 +19,7 @@ def test_sentences_keep_speech_together():
 
 def test_each_is_spoiled_in_one_way():
     endings = true_endings(60)
-    kinds = controls(endings)
+    kinds = make_controls(endings)
     true = {story.prompt: story.completion for story in kinds[TRUE]}
     assert {story.prompt: story.completion for story in endings} == true
     assert all(len(kinds[kind]) > 55 for kind in (SHUFFLED, OTHER, CUT))
@@ -48,14 +43,14 @@ def test_each_is_spoiled_in_one_way():
 def test_more_stories_leave_them_as_they_were():
     """So what was paid for stays of use."""
     endings = true_endings(60)
-    few, many = controls(endings[:50]), controls(random.Random(0).sample(endings, 60))
+    few, many = make_controls(endings[:50]), make_controls(random.Random(0).sample(endings, 60))
     for kind in (TRUE, SHUFFLED, CUT):
         assert set(few[kind]) <= set(many[kind])
     assert len(set(few[OTHER]) & set(many[OTHER])) >= 40
 
 
 def test_what_cannot_be_spoiled_is_left_out():
-    kinds = controls([Story("A cat", " sat."), Story("A dog", "")])
+    kinds = make_controls([Story("A cat", " sat."), Story("A dog", "")])
     assert [len(kinds[kind]) for kind in (TRUE, SHUFFLED, OTHER, CUT)] == [2, 0, 0, 0]
-    assert len(controls([Story("A cat", " sat. It ran. It ran. It slept a lot.")])[OTHER]) == 0
-    assert controls([]) == {TRUE: [], SHUFFLED: [], OTHER: [], CUT: []}
+    assert len(make_controls([Story("A cat", " sat. It ran. It ran. It slept a lot.")])[OTHER]) == 0
+    assert make_controls([]) == {TRUE: [], SHUFFLED: [], OTHER: [], CUT: []}

@@ -1,4 +1,4 @@
-"""judgefree.py: figures that can be counted on the fingers."""
+"""metrics.py: figures that can be counted on the fingers."""
 
 import math
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 from conftest import ROOT, page_data, seen_in
 from models_to_probe import random_model, save_run
-from test_sample import Endpoint, endpoint  # noqa: F401
 
 import probe
 from grading.probes import NEARLY, SETS, read_probes
@@ -180,9 +179,9 @@ def test_a_run_that_cannot_be_probed_is_left_out(out, probe_py):
     assert probe_py("out")[0] == "probe.py: no model is left; nothing was written"
 
 
-def test_an_endpoint_continues_plain_prompts_only(endpoint, probe_py, tmp_path):  # noqa: F811
+def test_an_endpoint_continues_plain_prompts_only(endpoint, probe_py, tmp_path):
     (tmp_path / "mine.txt").write_text("Once upon\nOne day\n")
-    endpoint.answer = lambda number, request: (200, f"after {request['messages'][-1]['content']}")
+    endpoint.fault = lambda number, request: ("say", f"after {request['messages'][-1]['content']}")
     assert "an endpoint gives no log-likelihoods" in probe_py("--model", "api:teacher")[0]
     assert probe_py("--model", "api:teacher", "--prompts", "mine.txt")[0] == 0
     assert {request["temperature"] for request in endpoint.requests} == {0}

@@ -5,11 +5,11 @@ import math
 
 import numpy as np
 import pytest
+from grade_fixtures import true_endings
 from matplotlib.image import imread
-from test_controls import true_endings
 
 from grading import scoreboard
-from grading.controls import CUT, OTHER, SHUFFLED, TRUE, controls
+from grading.controls import CUT, OTHER, SHUFFLED, TRUE, make_controls
 from grading.judge import SCORES, Story
 from grading.metrics import words_of
 from grading.scoreboard import (
@@ -27,7 +27,7 @@ from grading.scoreboard import (
 
 @pytest.fixture(scope="module")
 def kinds() -> dict[str, list[Story]]:
-    return controls(true_endings(50))
+    return make_controls(true_endings(50))
 
 
 def findings_of(kinds: dict, judge: str, score) -> list[Finding]:
@@ -75,7 +75,7 @@ def test_one_that_prefers_what_is_spoiled_is_blind_too(kinds):
 
 @pytest.mark.parametrize("n, few", [(9, True), (10, False)])
 def test_few_prompts_are_no_proof(n, few):
-    findings = findings_of(controls(true_endings(n)), "j", lambda kind, story: 10 if kind == TRUE else 3)
+    findings = findings_of(make_controls(true_endings(n)), "j", lambda kind, story: 10 if kind == TRUE else 3)
     assert all(f.low == 1 for f in find(findings, "auc", "j").values())  # as if it were certain
     text = report(findings, [TRUE], ["j"], dict(j="all"))
     assert ("WARNING too few prompts (9) to say what j sees" in text) == few
@@ -113,7 +113,7 @@ def test_models_are_compared_on_the_same_prompts():
     lines = warn_of_close_calls(findings, "j")
     assert len(lines) == 5 and lines[0].startswith("grammar: too close to call with 40 prompts, which resolve about 0.")
     assert all(line.endswith(": b - c") for line in lines)
-    assert "--controls finds out" in report(findings, ["a"], ["j"], dict(j="240 of 240"))
+    assert "j is unvalidated; run with --controls" in report(findings, ["a"], ["j"], dict(j="240 of 240"))
 
 
 def test_models_that_are_equal_on_every_prompt_are_too_close_to_call():
