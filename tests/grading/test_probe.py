@@ -148,7 +148,7 @@ def test_mistakes_get_one_line(out, probe_py, tmp_path):
     for args, message in (
         (["--model", "nowhere"], "nowhere: no such checkpoint"),
         (["empty"], "empty: no run below it; train one with `python train.py`"),
-        (["--model", "api:gpt-3.5-turbo"], "api:gpt-3.5-turbo needs OPENAI_API_KEY"),
+        (["--model", "api:gpt-3.5-turbo"], "OPENAI_API_KEY is not set"),
         (["--model", "out/fixed", "--prompts", "no.jsonl"], "no.jsonl: No such file or directory"),
         (["--model", "out/fixed", "--prompts", "empty"], "empty: Is a directory"),
         (["--model", "out/fixed", "--prompts", "long.jsonl"], 'the context, 128 tokens, is too short for "far far'),
