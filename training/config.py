@@ -68,7 +68,7 @@ class TrainConfig:
     beta2: float = 0.95
     grad_clip: float = 1.0  # largest norm of the gradient; 0: no clipping
     # objective
-    contrast: str = "none"  # none, reciprocal or margin: stories against their shuffled sentences, see contrastive.py
+    contrast: str = "none"  # none, reciprocal or margin: stories against their shuffled sentences
     contrast_alpha: float = 5.0  # weight of that part of the loss
     contrast_margin: float = 0.3  # of form margin, in nats per token
     contrast_share: float = 0.5  # of the batch that is also shuffled

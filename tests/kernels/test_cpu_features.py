@@ -106,6 +106,22 @@ def test_a_damaged_memory_is_measured_anew(empty_cache):
     assert autotune.fastest("a question", slow_and_fast(calls)) == "fast" and calls
 
 
+def test_two_processes_that_measure_at_once_take_the_same(monkeypatch, tmp_path):
+    """What the other process found meanwhile counts, so that a run and its resumption choose alike."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    candidates = dict(a=lambda: None, b=lambda: None)
+
+    def measure_second(candidates, seconds):
+        with monkeypatch.context() as patch:
+            patch.setattr(autotune, "measure", lambda *_: dict(a=2.0, b=1.0))
+            assert autotune.fastest("x", candidates) == "b"
+        return dict(a=1.0, b=2.0)
+
+    monkeypatch.setattr(autotune, "measure", measure_second)
+    assert autotune.fastest("x", candidates) == "b" == autotune.fastest("x", candidates)
+    assert len(list((tmp_path / "nanostories").iterdir())) == 1
+
+
 @pytest.mark.parametrize("winner", ["float32", "bfloat16"])
 def test_the_type_that_multiplies_faster_is_taken(monkeypatch, winner):
     monkeypatch.setattr(autotune, "fastest", lambda question, products: winner)
