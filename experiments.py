@@ -34,6 +34,7 @@ import torch
 from tqdm import tqdm
 
 from checkpoints.checkpoint import load_checkpoint
+from common.files import Busy, lock
 from common.statistics import wilson
 from common.tables import read_table, write_table
 from corpus.token_files import load_meta
@@ -44,7 +45,7 @@ from sweeps.scaling_law import best_of_budgets, fit_power_law, plot_scaling, poi
 from training.config import ConfigError, TrainConfig, parse_command_line
 from training.muon import Muon
 from training.optimizers import make_optimizers
-from training.run_directory import PREVIOUS, RESUME_MAY_CHANGE, TrainingError, lock, read_log, training_seconds
+from training.run_directory import PREVIOUS, RESUME_MAY_CHANGE, TrainingError, read_log, training_seconds
 from variants.compressor import MODELS
 from variants.contrastive import n_shuffled
 
@@ -220,7 +221,7 @@ def lock_when_free(directory: Path):
             try:
                 lock_file = held.enter_context(lock(directory))
                 break
-            except ConfigError:
+            except Busy:
                 if not tries:
                     print(
                         f"{directory}: another call, or a train.py that it left behind, is at work; waiting", flush=True
