@@ -13,7 +13,6 @@ import itertools
 import json
 import os
 import pickle
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +24,7 @@ from tqdm import tqdm
 from corpus import builtin_stories, instruct_headers
 from corpus.cleaning import CLEANING, COMPLETE, clean
 from corpus.sources import ANY, DOWNLOADS, HEADERS, OOD, PUBLISHED, read_stories
-from corpus.token_files import FORMAT, install, remove_leftovers, restore
+from corpus.token_files import FORMAT, replacing
 from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut
 
 STORIES_PER_CHUNK = 128  # tokenised in one call: enough to keep threads busy, few enough to hold many chunks
@@ -158,20 +157,15 @@ def prepare(
     if not 0 < val_share < 1:
         raise ValueError(f"val_share {val_share}: must be above 0 and below 1")
     try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        restore(directory)
-        remove_leftovers(directory)
-        if directory.exists() and not (directory / "meta.json").exists():
-            raise ValueError(f"{directory}: holds something else; choose another --name")
-        with tempfile.TemporaryDirectory(prefix=f".{directory.name}.tmp-", dir=directory.parent) as temporary:
-            spools = {split: Spool(Path(temporary, split)) for split in ("train", "val")}
+        with replacing(directory) as temporary:
+            spools = {split: Spool(temporary / split) for split in ("train", "val")}
             cleaning = clean_and_split(spools, train, val, val_share, seed, headers)
             for split, spool in spools.items():
                 if not spool.stories:
                     reason = f"no story left for {split} of {cleaning['stories read']} read"
                     raise ValueError(f"{', '.join(sources)}: {reason}; give more, or --val FILE, or raise --val_share")
             gpt2_ids = learn_vocabulary(spools["train"], vocab_size, threads)
-            (new := Path(temporary, "new")).mkdir()
+            (new := temporary / "new").mkdir()
             meta = {
                 "format": FORMAT,
                 "name": directory.name,
@@ -185,7 +179,6 @@ def prepare(
             text = json.dumps(meta, indent=2)
             text = text.replace('"gpt2_ids": ""', f'"gpt2_ids": {json.dumps(gpt2_ids)}')  # all on one line
             (new / "meta.json").write_text(text + "\n", encoding="utf-8")
-            install(new, directory)
     except OSError as error:
         raise ValueError(f"{error.filename or directory}: {error.strerror}; make room or change --data_dir") from None
 

@@ -25,7 +25,7 @@ import numpy as np
 from tqdm import tqdm
 
 from common.files import sha256_of
-from corpus.token_files import install, load_meta, load_tokens, remove_leftovers, restore
+from corpus.token_files import current, install, load_meta, load_tokens, remove_leftovers
 from corpus.tokenizer import Tokenizer
 from kernels import compile_cpp
 from novelty.ngram_search import Stream
@@ -91,7 +91,7 @@ def open_stories(directory: str | Path, by_tokens: bool = False) -> Stories:
         ends = np.flatnonzero(tokens == tokenizer.end_of_text)
         stream = Stream(tokens, np.append(0, ends[:-1] + 1), ends, tokenizer.vocab_size)
         return Stories(stream, tokens, ends, tokenizer)
-    place, train_sha256 = directory / "words", meta["splits"]["train"]["sha256"]
+    place, train_sha256 = current(directory)[0] / "words", meta["splits"]["train"]["sha256"]
     reason = rebuild_reason(place, train_sha256)
     if reason:
         if place.exists():
@@ -107,7 +107,6 @@ def open_stories(directory: str | Path, by_tokens: bool = False) -> Stories:
 
 def rebuild_reason(place: Path, train_sha256: str) -> str | None:
     """What is wrong with the words in `place`; None if they are complete and belong to this train.bin."""
-    restore(place)
     try:
         meta = json.loads((place / "meta.json").read_text(encoding="utf-8"))
         if meta["format"] != FORMAT:

@@ -95,9 +95,43 @@ def test_another_directory_is_never_replaced(tmp_path):
     write_stories(tmp_path / "t.txt", STORIES)
     assert "tests" in prepare_error("--input", tmp_path / "t.txt", "--name", "tests", "--data_dir", tmp_path)
     assert (tmp_path / "tests" / "precious.py").read_text() == "print('mine')"
+    (tmp_path / "file").write_text("mine")
+    assert "file: not written by prepare.py" in prepare_error(
+        "--input", tmp_path / "t.txt", "--name", "file", "--data_dir", tmp_path
+    )
     for name in ("../out", "a/b", ".hidden"):
         with pytest.raises(SystemExit):
             run_prepare("--input", tmp_path / "t.txt", "--name", name, "--data_dir", tmp_path)
+
+
+def test_only_a_corpus_and_nothing_else_is_replaced(tmp_path):
+    """A meta.json is not enough, nor is a corpus that somebody keeps other files in. Nothing is read before that."""
+    path = write_stories(tmp_path / "t.txt", STORIES)
+    args = ("--input", path, "--vocab_size", 300, "--data_dir", tmp_path, "--name")
+    run_prepare(*args, "x")
+    (tmp_path / "x" / "words").mkdir()
+    for name in ("words/words.bin", "words/ends.bin", "words/meta.json"):  # as rouge.py builds them
+        (tmp_path / "x" / name).write_text("{}")
+    (tmp_path / "x" / ".words.tmp-abc").mkdir()  # left behind by a killed rouge.py
+    run_prepare(*args, "x")
+    assert sorted(os.listdir(tmp_path / "x")) == ["meta.json", "train.bin", "val.bin"]
+
+    meta = (tmp_path / "x" / "meta.json").read_text()
+    cases = {
+        "thesis": {"meta.json": '{"title": "On stories"}', "chapter1.tex": "Once"},
+        "ours and a note": {"meta.json": meta, "train.bin": "", "val.bin": "", "note.txt": "mine"},
+        "a note below": {"meta.json": meta, "words/note.txt": "mine"},
+        "another meta": {"meta.json": '{"title": "On stories"}'},
+        "no JSON": {"meta.json": "{"},
+    }
+    path.write_text("broken, were it read")
+    for i, files in enumerate(cases.values()):
+        for name, text in files.items():
+            (tmp_path / f"case{i}" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / f"case{i}" / name).write_text(text)
+        before = snapshot(tmp_path)
+        assert "not replaced; choose another --name" in prepare_error(*args, f"case{i}")
+        assert snapshot(tmp_path) == before
 
 
 def test_no_room_on_the_disk(tmp_path):
