@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from story_files import END, STORIES, prepare_error, run_prepare, snapshot, write_stories
+from story_files import END, STORIES, prepare_error, run_prepare, snapshot, stories_in, write_stories
+
+from corpus.cleaning import clean
 
 
 def bad_inputs(folder: Path) -> dict[str, tuple[list, list[str]]]:
@@ -53,7 +55,7 @@ def bad_inputs(folder: Path) -> dict[str, tuple[list, list[str]]]:
         "flipped.jsonl.gz": ["gzip"],
         "no.txt.gz": ["gzip"],
         "empty.txt": ["no story left", "of 0 read"],
-        "cutoff.txt": ["no story left", "of 2 read"],
+        "cutoff.txt": ["no story left for train of 2 read (2 truncated dropped); give more that end with a sentence"],
         "stories.parquet": [".txt, .jsonl"],
     }
     cases = {name: (["--input", folder / name], [name, *words]) for name, words in expected.items()}
@@ -78,6 +80,31 @@ def test_bad_input_is_one_line_and_changes_nothing(tmp_path):
         assert all(word in text for word in words), (name, text)
         assert snapshot(data) == before, name
         assert sorted(path.name for path in data.iterdir()) == ["x"], name
+
+
+def test_nothing_left_says_what_was_dropped(tmp_path):
+    """And speaks of --val_share only where it would help."""
+    stories = ["No end", "Nor here", "", "One.", "One.", "Two."]
+    text = prepare_error("--input", write_stories(tmp_path / "t.txt", stories), "--val",
+        write_stories(tmp_path / "v.txt", ["One.", "Two."]), "--name", "x", "--data_dir", tmp_path)  # fmt: skip
+    dropped = "1 empty dropped, 2 truncated dropped, 3 validation stories dropped from train"
+    assert f"no story left for train of 8 read ({dropped}); give more that end with a sentence" in text
+    assert "val_share" not in text
+    path = write_stories(tmp_path / "t.txt", ["One.", "Two."])
+    text = prepare_error("--input", path, "--val_share", 1e-9, "--name", "x", "--data_dir", tmp_path)
+    assert text.endswith("of 2 read (none dropped); give more, or --val FILE, or raise --val_share")
+
+
+def test_inputs_that_are_odd_but_good(tmp_path):
+    """An integer longer than Python reads, and more blanks than tiktoken does."""
+    rows = [f'{{"id": {"9" * 5000}, "text": "{STORIES[0][:20]}."}}', '{"text": "Two%sdragons."}' % (" " * 2_000_000)]
+    rows.append(json.dumps({"text": "Three" + "\n" * 2_000_000 + "dragons <|endoftext|>."}))
+    (tmp_path / "t.jsonl").write_text("\n".join(rows))
+    for headers in ((), ("--headers",)):
+        run_prepare("--input", tmp_path / "t.jsonl", "--val", write_stories(tmp_path / "v.txt", STORIES), *headers,
+            "--name", "x", "--vocab_size", 300, "--data_dir", tmp_path)  # fmt: skip
+        kept = [story.split("Story:\n\n")[-1] for story in stories_in(tmp_path / "x", "train")]
+        assert kept == [clean(json.loads(row, parse_int=str)["text"])[0] for row in rows]
 
 
 def test_exit_status_and_one_line_on_stderr(tmp_path):
