@@ -110,6 +110,22 @@ def sha256_of(path: Path) -> str:
     return sha256.hexdigest()
 
 
+def has_sha256(path: Path, sha256: str) -> bool:
+    """Whether the file has this SHA-256. It is hashed once, then again when its size, its times or its place change."""
+    stat = path.stat()
+    stamp = f"{sha256} {stat.st_dev} {stat.st_ino} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}".encode()
+    note = cache_directory() / "checksums" / hashlib.sha256(os.fsencode(path.resolve())).hexdigest()
+    with contextlib.suppress(OSError):
+        if note.read_bytes() == stamp:
+            return True
+    if sha256_of(path) != sha256:
+        return False
+    with contextlib.suppress(OSError):  # where nothing can be written, it is hashed again
+        note.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(note, stamp)
+    return True
+
+
 def cache_directory() -> Path:
     """Where compiled kernels and measurements are kept."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "nanostories"

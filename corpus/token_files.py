@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common.files import lock, read_json, sha256_of
+from common.files import has_sha256, lock, read_json
 from corpus.sources import BUILTIN, DOWNLOADS
 
 FORMAT = 1
@@ -137,7 +137,7 @@ def read_meta(place: Path) -> dict:
         path = place / f"{split}.bin"
         if not path.exists() or path.stat().st_size != 2 * expected["tokens"]:
             raise ValueError(f"{path}: missing, or not {2 * expected['tokens']:,} bytes long")
-        if sha256_of(path) != expected["sha256"]:
+        if not has_sha256(path, expected["sha256"]):
             raise ValueError(f"{path}: does not have the checksum that meta.json gives")
     return meta
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from common.files import sha256_of
+from common.files import has_sha256, sha256_of
 from corpus.token_files import current, install, load_meta, load_tokens, remove_leftovers
 from corpus.tokenizer import Tokenizer
 from kernels import compile_cpp
@@ -115,7 +115,7 @@ def rebuild_reason(place: Path, train_sha256: str) -> str | None:
             return "made from another train.bin"
         if meta["vocabulary_sha256"] != sha256_of_words(meta):
             return "meta.json damaged"
-        damaged = [name for name, sha256 in meta["sha256"].items() if sha256_of(place / name) != sha256]
+        damaged = [name for name, sha256 in meta["sha256"].items() if not has_sha256(place / name, sha256)]
         return f"{', '.join(damaged)} damaged" if damaged else None
     except (OSError, ValueError, TypeError, KeyError) as error:
         return f"incomplete ({error})"

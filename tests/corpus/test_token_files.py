@@ -14,6 +14,7 @@ import pytest
 from conftest import ROOT
 from story_files import STORIES, run_prepare, snapshot, write_stories
 
+from common import files
 from corpus import token_files
 from corpus.preparation import prepare
 from corpus.token_files import load_meta, load_tokens
@@ -149,6 +150,13 @@ def damage_meta(directory):
 
 def other_format(directory):
     (directory / "meta.json").write_text((directory / "meta.json").read_text().replace('"format": 1', '"format": 2'))
+
+
+def test_a_corpus_is_hashed_once(small, tmp_path, monkeypatch):
+    shutil.copytree(small, tmp_path / "x")
+    load_meta(tmp_path / "x")
+    monkeypatch.setattr(files, "sha256_of", lambda path: pytest.fail("hashed again"))
+    load_meta(tmp_path / "x")
 
 
 def flip_a_byte(directory):
