@@ -64,8 +64,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 
 def grade_runs(args: argparse.Namespace, retries) -> None:
+    from common.files import lock
     from grading.metrics import compute_metrics  # here: --help need not wait for torch
-    from training.run_directory import lock
 
     runs, directory = read_runs(args.directories)
     controls = make_controls([ending for run in runs for ending in run.true_endings])

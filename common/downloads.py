@@ -16,7 +16,7 @@ from pathlib import Path
 import requests
 from tqdm import tqdm
 
-from common.files import sha256_of
+from common.files import lock, sha256_of
 
 
 class HubError(ValueError):
@@ -32,22 +32,48 @@ class TransientError(Exception):
 
 
 def endpoint() -> str:
-    """The address of the hub, or of its mirror."""
-    return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+    """The address of the hub, or of its mirror; without a password, as it stands in messages and in meta.json."""
+    address = os.environ.get("HF_ENDPOINT", "").strip().rstrip("/") or "https://huggingface.co"
+    if not re.fullmatch(r"https?://[^\s@?#]+", address):
+        raise HubError("HF_ENDPOINT must be an address such as https://huggingface.co, without a user name or password")
+    return address
+
+
+def token() -> str:
+    """HF_TOKEN, "" if it is not set."""
+    token = os.environ.get("HF_TOKEN", "").strip()
+    if not re.fullmatch("[!-~]*", token):  # requests would print the header that it refuses
+        raise HubError("HF_TOKEN holds blanks or characters that no token has; copy it anew")
+    return token
 
 
 def download(url: str, path: str | Path, tries: int = 6, pause: float = 1.0, timeout: float = 30.0) -> Path:
     """Download `url` to `path`, unless that exists. What has arrived stays in `path`.part, and a later call resumes.
 
     HubError after `tries` consecutive attempts that got nothing new. Between them it waits `pause` seconds, then twice
-    as long, and so on; `timeout` (seconds) is how long the server may be silent.
+    as long, and so on; `timeout` (seconds) is how long the server may be silent. A second download of the same file
+    waits for the first.
     """
     path = Path(path)
+    if path.exists():  # also where nothing can be locked or written
+        return path
+    part = path.with_name(path.name + ".part")
+    try:
+        with lock(path.parent, f".{path.name}.lock", f"{path.name} is being downloaded", wait=True, keep=False):
+            retry(url, path, tries, pause, timeout)
+    except requests.RequestException as error:  # an invalid URL, too many redirects. Its text may hold secrets
+        raise HubError(f"{url} to {part}: {type(error).__name__}; fix that, then run again") from None
+    except OSError as error:
+        raise HubError(f"{url} to {part}: {error.strerror or error}; fix that, then run again") from None
+    return path
+
+
+def retry(url: str, path: Path, tries: int, pause: float, timeout: float) -> None:
+    """Attempts until the file is there: at once if another process downloaded it while this one waited for the lock."""
     part, etag_file = (path.with_name(path.name + ending) for ending in (".part", ".part.etag"))
     failures, most_bytes = 0, 0
     while not path.exists():
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             sha256 = attempt(url, part, etag_file, timeout)
             if sha256 and sha256_of(part) != sha256:
                 part.unlink()
@@ -60,15 +86,12 @@ def download(url: str, path: str | Path, tries: int = 6, pause: float = 1.0, tim
             reason = str(error)
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
             reason = type(error).__name__  # its text is half a page about pools and sockets
-        except OSError as error:  # from our file, or from requests: invalid URL, too many redirects
-            raise HubError(f"{url} to {part}: {error.strerror or error}; fix that, then run again") from None
         n_bytes = part.stat().st_size if part.exists() else 0
         failures, most_bytes = 0 if n_bytes > most_bytes else failures + 1, max(n_bytes, most_bytes)
         if failures == tries:
             raise HubError(f"{url}: {tries} consecutive attempts failed ({reason}); run again later to resume")
         tqdm.write(f"{path.name}: {reason} at {n_bytes:,} bytes, retrying", file=sys.stderr)
         time.sleep(pause * 2**failures)
-    return path
 
 
 def attempt(url: str, part: Path, etag_file: Path, timeout: float) -> str:
@@ -82,8 +105,8 @@ def attempt(url: str, part: Path, etag_file: Path, timeout: float) -> str:
     headers = {"Accept-Encoding": "identity"}  # else ranges and sizes would count compressed bytes
     if have:
         headers |= {"Range": f"bytes={have}-", "If-Range": known_etag}
-    if os.environ.get("HF_TOKEN") and url.startswith(endpoint() + "/"):  # requests drops it on redirects elsewhere
-        headers["Authorization"] = f"Bearer {os.environ['HF_TOKEN']}"
+    if token() and url.startswith(endpoint() + "/"):  # requests drops it on redirects elsewhere
+        headers["Authorization"] = f"Bearer {token()}"
     with requests.get(url, headers=headers, stream=True, timeout=timeout) as response:
         status, etag = response.status_code, response.headers.get("ETag", response.headers.get("Last-Modified", ""))
         if status in (408, 429) or status >= 500:

@@ -6,9 +6,20 @@ Files that are whole or not there: what is written takes its name when all of it
 
 import contextlib
 import hashlib
+import io
 import json
 import os
+import sys
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows: nothing is locked there
+    fcntl = None
+
+
+class Busy(ValueError):
+    """Another process holds the lock."""
 
 
 def read_json(path: Path) -> dict:
@@ -50,12 +61,69 @@ def write_json(path: Path, facts: dict) -> None:
     write_bytes(path, (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode())
 
 
+def is_at(path: Path, file: io.IOBase) -> bool:
+    """Whether the open file is still the one that stands there."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+@contextlib.contextmanager
+def lock(directory: Path, name: str = ".lock", busy: str = "in use by another process", wait=False, keep=True):
+    """Creates the directory and locks the file `name` in it. If another process holds the lock: Busy, or wait for it.
+
+    keep: whether the file stays afterwards, as it must where child processes inherit the lock. Gives the locked file,
+    None where there are no locks. A process that inherits the file holds the lock as well.
+    """
+    path, message = directory / name, f"{directory}: {busy}"
+    while True:
+        directory.mkdir(parents=True, exist_ok=True)
+        if fcntl is None:
+            yield None
+            return
+        with path.open("a") as file:  # released by the system however the process ends
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not wait:
+                    raise Busy(message) from None
+                print(f"{message}; waiting for it", file=sys.stderr, flush=True)
+                fcntl.flock(file, fcntl.LOCK_EX)
+            except OSError:  # a file system that has no locks
+                pass
+            if not is_at(path, file):
+                continue  # whoever had the lock deleted the file, so that this lock would keep nobody out
+            try:
+                yield file
+            finally:
+                if not keep:
+                    path.unlink(missing_ok=True)
+            return
+
+
 def sha256_of(path: Path) -> str:
     sha256 = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
             sha256.update(block)
     return sha256.hexdigest()
+
+
+def has_sha256(path: Path, sha256: str) -> bool:
+    """Whether the file has this SHA-256. It is hashed once, then again when its size, its times or its place change."""
+    stat = path.stat()
+    stamp = f"{sha256} {stat.st_dev} {stat.st_ino} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}".encode()
+    note = cache_directory() / "checksums" / hashlib.sha256(os.fsencode(path.resolve())).hexdigest()
+    with contextlib.suppress(OSError):
+        if note.read_bytes() == stamp:
+            return True
+    if sha256_of(path) != sha256:
+        return False
+    with contextlib.suppress(OSError):  # where nothing can be written, it is hashed again
+        note.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(note, stamp)
+    return True
 
 
 def cache_directory() -> Path:

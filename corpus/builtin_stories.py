@@ -192,14 +192,15 @@ class Story:
 
 def split_sentences(text: str) -> list[str]:
     """The text cut after each sentence; what would cut through somebody's speech is left out."""
-    pieces = re.split(r'(?<=[.!?]) |(?<=[.!?]") (?=[A-Z"])|\n', text)
-    return [piece for piece in pieces if piece.count('"') % 2 == 0]
+    pieces = re.split(r'(?<=[.!?]) |(?<=[.!?]["”]) (?=[A-Z"“])|\n', text)
+    pieces = [piece for piece in pieces if piece.strip()]
+    return [piece for piece in pieces if piece.count('"') % 2 == 0 and piece.count("“") == piece.count("”")]
 
 
 def draw_words(text: str, rng: random.Random) -> tuple[str, ...]:
     """A noun, a verb and an adjective of the text; fewer where it has none of a kind, which no built-in story lacks."""
     present = {"noun": set(), "verb": set(), "adjective": set()}
-    for word in re.findall(r"(?<!')\b[a-z]+\b(?!')", text):  # "won't" is not "won"
+    for word in re.findall(r"(?<!['’])\b[a-z]+\b(?!['’])", text):  # "won't" is not "won"
         if word in ROLES:
             role, base = ROLES[word]
             present[role].add(base)

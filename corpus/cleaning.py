@@ -7,6 +7,8 @@ Clean a story: mojibake, stray white space and line ends; and tell whole stories
 
 import re
 
+import regex
+
 CLEANING = (  # what meta.json counts, in this order
     "stories read",
     "mojibake mended",
@@ -28,8 +30,12 @@ MOJIBAKE = re.compile(
     rf"|ð[Ÿ\x9f](?:{LOW}|{HIGH}){{2}}"  # emoji
     rf"|â€\ufffd?"  # ”, the last byte lost
 )
-# A complete story ends with a sentence, or with “The end”. 0.5 % of the real ones do neither: they were cut off.
-COMPLETE = re.compile(r"""(?:[.!?…。！？]["'”’»)\]*」』]*|\b(?i:the end))$""")
+# A complete story ends with a sentence (UAX #29's Sentence_Terminal, in any script, or one of … ‥ ⋯ and the Greek and
+# Tibetan marks), an emoji, or “The end”; then come, perhaps, closing quotes, brackets, Markdown's * and _, and what has
+# no width. 0.5 % of the real ones do not: they were cut off.
+EMOJI = r"\p{Extended_Pictographic}\p{Emoji_Modifier}\p{Regional_Indicator}\u20e3"  # \u20e3: a keycap, as in 1️⃣
+CLOSING = r"""\s"'*_`＂＇\p{Pe}\p{Pf}\p{Pi}\p{Cf}\p{Mn}"""
+COMPLETE = regex.compile(rf"(?:[\p{{Sentence_Terminal}}…‥⋯\u037e།{EMOJI}]|\b(?i:the end))[{CLOSING}]*\Z")
 
 
 def repair_mojibake(match: re.Match) -> str:

@@ -28,7 +28,7 @@ LISTS = ("words", "features")
 MARKER = "Story:"
 NAMES = {title: name for name, title in FIELDS.items()}
 FIELD = re.compile(rf"^({'|'.join(NAMES)}):", re.M)
-BELOW = re.compile(rf"(?:\n+(?:{'|'.join(NAMES)}):[^\n]*)+\s*\Z")  # fields below the story
+BELOW = re.compile(rf"(?<!\n)(?:\n+(?:{'|'.join(NAMES)}):[^\n]*)+\s*\Z")  # fields below the story
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,11 @@ def add_header(text: str) -> str:
     if read(text):
         return text
     rng = random.Random(text)
-    sentences = split_sentences(text)
+    sentences = split_sentences(text) or [text.partition("\n")[0]]
     fields = dict(
         words=", ".join(draw_words(text, rng)),
         features="Dialogue" if re.search('["“]', text) else "",
-        sentence=rng.choice(sentences).strip() if sentences else "",
+        sentence=rng.choice(sentences).strip(),
     )
     fields = {name: value for name, value in fields.items() if value}
     return str(Headed(draw_fields(fields, rng) if fields else {}, text.strip()))

@@ -13,7 +13,6 @@ import itertools
 import json
 import os
 import pickle
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +24,7 @@ from tqdm import tqdm
 from corpus import builtin_stories, instruct_headers
 from corpus.cleaning import CLEANING, COMPLETE, clean
 from corpus.sources import ANY, DOWNLOADS, HEADERS, OOD, PUBLISHED, read_stories
-from corpus.token_files import FORMAT, install, remove_leftovers, restore
+from corpus.token_files import FORMAT, replacing
 from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut
 
 STORIES_PER_CHUNK = 128  # tokenised in one call: enough to keep threads busy, few enough to hold many chunks
@@ -64,10 +63,12 @@ def clean_and_split(
     val_share: float,
     seed: int,
     headers: str | None = None,
+    add_headers: bool = False,
 ) -> dict[str, int]:
     """Clean the stories and add them to the spool of their split; return the counts of CLEANING.
 
     headers: ANY or OOD if the stories have headers, which do not count when two stories are compared.
+    add_headers: whether those that have none get one, of what the cleaned text tells.
     """
     counts = collections.Counter()
     seen = {split: set() for split in spools}  # 100 bytes a story. 64 bits: a false match in 3 million once in 1e7 runs
@@ -76,6 +77,7 @@ def clean_and_split(
     for given_split, texts in (("val", val or ()), (None if val is None else "train", train)):
         for text in texts:
             text, was_repaired = clean(text)
+            text = instruct_headers.add_header(text) if add_headers else text
             headed = (instruct_headers.read(text) or instruct_headers.Headed({}, "")) if headers else None
             story = headed.story if headed else text
             data = story.encode()
@@ -137,6 +139,17 @@ def write_tokens(spool: Spool, directory: Path, gpt2_ids: list[int], threads: in
 
 
 # ---- Both passes ----
+def no_story_left(split: str, cleaning: dict[str, int], n_train: int) -> str:
+    """What became of the stories, and what to do. Another share for validation helps only if some are left."""
+    reasons = ", ".join(f"{n:,} {step}" for step, n in cleaning.items() if n and "dropped" in step) or "none dropped"
+    remedy = "give more"
+    if cleaning["truncated dropped"]:
+        remedy += " that end with a sentence"
+    if split == "val" and n_train:
+        remedy += ", or --val FILE, or raise --val_share"
+    return f"no story left for {split} of {cleaning['stories read']:,} read ({reasons}); {remedy}"
+
+
 def prepare(
     directory: Path,
     sources: list[str],
@@ -147,31 +160,26 @@ def prepare(
     seed: int = 0,
     threads: int = CORES,
     headers: str | None = None,
+    add_headers: bool = False,
 ) -> None:
     """Make or replace `directory`; if anything fails, it stays as it was, and ValueError says why in one line.
 
     sources: where the stories are from, for meta.json. val: validation stories; None to hold out a share of `train`.
-    headers: ANY or OOD if the stories have headers (corpus/instruct_headers.py).
+    headers: ANY or OOD if the stories have headers (corpus/instruct_headers.py), or are given some (add_headers).
     """
     if not 257 <= vocab_size <= GPT2_VOCAB_SIZE:
         raise ValueError(f"vocab_size {vocab_size}: must be 257 (bytes and end of text) to {GPT2_VOCAB_SIZE} (GPT-2's)")
     if not 0 < val_share < 1:
         raise ValueError(f"val_share {val_share}: must be above 0 and below 1")
     try:
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        restore(directory)
-        remove_leftovers(directory)
-        if directory.exists() and not (directory / "meta.json").exists():
-            raise ValueError(f"{directory}: holds something else; choose another --name")
-        with tempfile.TemporaryDirectory(prefix=f".{directory.name}.tmp-", dir=directory.parent) as temporary:
-            spools = {split: Spool(Path(temporary, split)) for split in ("train", "val")}
-            cleaning = clean_and_split(spools, train, val, val_share, seed, headers)
+        with replacing(directory) as temporary:
+            spools = {split: Spool(temporary / split) for split in ("train", "val")}
+            cleaning = clean_and_split(spools, train, val, val_share, seed, headers, add_headers)
             for split, spool in spools.items():
                 if not spool.stories:
-                    reason = f"no story left for {split} of {cleaning['stories read']} read"
-                    raise ValueError(f"{', '.join(sources)}: {reason}; give more, or --val FILE, or raise --val_share")
+                    raise ValueError(f"{', '.join(sources)}: {no_story_left(split, cleaning, spools['train'].stories)}")
             gpt2_ids = learn_vocabulary(spools["train"], vocab_size, threads)
-            (new := Path(temporary, "new")).mkdir()
+            (new := temporary / "new").mkdir()
             meta = {
                 "format": FORMAT,
                 "name": directory.name,
@@ -185,7 +193,6 @@ def prepare(
             text = json.dumps(meta, indent=2)
             text = text.replace('"gpt2_ids": ""', f'"gpt2_ids": {json.dumps(gpt2_ids)}')  # all on one line
             (new / "meta.json").write_text(text + "\n", encoding="utf-8")
-            install(new, directory)
     except OSError as error:
         raise ValueError(f"{error.filename or directory}: {error.strerror}; make room or change --data_dir") from None
 
@@ -228,6 +235,5 @@ def prepare_files(directory: Path, train: list[Path], val: list[Path], add_heade
     if missing := [str(path) for path in [*train, *val] if not (path.is_file() and os.access(path, os.R_OK))]:
         raise ValueError(f"{', '.join(missing)}: no such file; check --input and --val")
     splits = [itertools.chain.from_iterable(map(read_stories, paths)) if paths else None for paths in (train, val)]
-    if add_headers:
-        splits = [stories and map(instruct_headers.add_header, stories) for stories in splits]
-    prepare(directory, list(map(str, [*train, *val])), *splits, headers=ANY if add_headers else None, **settings)
+    headers = dict(headers=ANY, add_headers=True) if add_headers else {}
+    prepare(directory, list(map(str, [*train, *val])), *splits, **headers, **settings)

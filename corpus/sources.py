@@ -5,6 +5,7 @@ Which corpora there are, and the stories of a file in any of the formats that we
 'Once upon a time…'
 """
 
+import functools
 import gzip
 import io
 import json
@@ -69,11 +70,12 @@ def split_file(path: Path, separator: str, longest: float = float("inf"), errors
 def json_stories(path: Path) -> Iterator[str]:
     """Stories from one JSON object per line, or from one array of them, which is read into memory whole."""
     hint = 'a story must be an object such as {"text": "Once upon a time…"}, one per line or all in one array'
+    parse = functools.partial(json.loads, parse_int=float)  # an int of 5,000 digits would be an error
     lines = split_file(path, "\n")
     for number, line in enumerate(lines, 1):
         is_array = line.lstrip().startswith("[")
         try:
-            rows = json.loads("\n".join([line, *lines])) if is_array else [json.loads(line)] if line.strip() else []
+            rows = parse("\n".join([line, *lines])) if is_array else [parse(line)] if line.strip() else []
         except json.JSONDecodeError as error:
             raise ValueError(f"{path}: line {number + error.lineno - 1} is not JSON ({error.msg}); {hint}") from None
         except RecursionError:

@@ -8,28 +8,71 @@ source, the vocabulary, and for each split the number of stories, tokens and byt
 (4096, (4434217,))
 """
 
+import contextlib
+import glob
+import os
 import shutil
+import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
-from common.files import read_json, sha256_of
+from common.files import has_sha256, lock, read_json
 from corpus.sources import BUILTIN, DOWNLOADS
 
 FORMAT = 1
+OURS = {"train.bin", "val.bin", "meta.json", "words", "words/words.bin", "words/ends.bin", "words/meta.json"}
+
+
+# ---- Write ----
+@contextlib.contextmanager
+def replacing(directory: Path) -> Iterator[Path]:
+    """Gives a temporary directory; at the end, what stands in it as "new" takes the place of `directory`.
+
+    A symbolic link stays, and what it points to is replaced. ValueError, before anything is done, if another process
+    is writing there, or if there is anything that prepare.py did not write.
+    """
+    directory = directory.resolve()
+    busy = f"another prepare.py is writing {directory.name} there; wait for it, or choose another --name"
+    with lock(directory.parent, f".{directory.name}.lock", busy, keep=False):
+        restore(directory)
+        if reason := refusal(directory):
+            raise ValueError(reason)
+        remove_leftovers(directory)
+        with tempfile.TemporaryDirectory(prefix=f".{directory.name}.tmp-", dir=directory.parent) as temporary:
+            yield Path(temporary)
+            install(Path(temporary, "new"), directory)
+
+
+def refusal(directory: Path) -> str | None:
+    """Why it may not be replaced. None if nothing is there, or an empty directory, or a corpus and no other file."""
+    if not directory.exists() or directory.is_dir() and not any(directory.iterdir()):
+        return None
+    names = [path.relative_to(directory).as_posix() for path in directory.rglob("*")] if directory.is_dir() else ["."]
+    remedy = "so it is not replaced; choose another --name, or move it away"
+    if others := sorted(name for name in names if name not in OURS and not name.startswith(".words.")):
+        return f"{directory / others[0]}: not written by prepare.py, {remedy}"
+    with contextlib.suppress(ValueError):
+        if read_json(directory / "meta.json").get("format") == FORMAT:
+            return None
+    return f"{directory / 'meta.json'}: missing, or not that of a corpus (format {FORMAT}), {remedy}"
 
 
 def remove_leftovers(directory: Path) -> None:
     """Remove temporary directories that killed runs left beside `directory`; not those of a run in progress."""
-    for leftover in directory.parent.glob(f".{directory.name}.tmp-*"):
+    for leftover in directory.parent.glob(f".{glob.escape(directory.name)}.tmp-*"):
         if time.time() - max(path.stat().st_mtime for path in [leftover, *leftover.rglob("*")]) > 3600:
             shutil.rmtree(leftover, ignore_errors=True)
 
 
 def install(new: Path, directory: Path) -> None:
-    """Replace `directory` by `new`. If the process is killed between the two renames, `restore` repairs that."""
-    old = directory.with_name(f".{directory.name}.old")
+    """Replace `directory` by `new`. If the process is killed between the two renames, the next writer calls `restore`,
+    and readers read the old directory where it is."""
+    old = old_name(directory)
+    if old.is_symlink():
+        old.unlink()
     shutil.rmtree(old, ignore_errors=True)
     if directory.exists():
         directory.rename(old)
@@ -38,10 +81,37 @@ def install(new: Path, directory: Path) -> None:
 
 
 def restore(directory: Path) -> None:
-    """Put back the old directory if a killed run had moved it away."""
-    old = directory.with_name(f".{directory.name}.old")
+    """Put back the old directory if a killed run had moved it away. For writers alone."""
+    old = old_name(directory)
     if old.exists() and not directory.exists():
         old.rename(directory)
+
+
+def old_name(directory: Path) -> Path:
+    """What `directory`, or the directory that it links to, is called while a new one takes its place."""
+    directory = directory.resolve()
+    return directory.with_name(f".{directory.name}.old")
+
+
+# ---- Read ----
+def current(directory: Path) -> tuple[Path, tuple | None]:
+    """Where the corpus is now, also while it is being replaced; and what tells it from another that was there."""
+    place = old_name(directory) if not directory.exists() and old_name(directory).exists() else directory
+    try:
+        return place, (os.stat(place).st_ino, os.stat(place).st_ctime_ns)
+    except OSError:
+        return place, None
+
+
+def read_current(directory: Path, read: Callable):
+    """read(where the corpus is), and again if that failed because a prepare.py replaced the corpus meanwhile."""
+    while True:
+        before = current(directory)
+        try:
+            return read(before[0])
+        except (OSError, ValueError):
+            if current(directory) == before:
+                raise
 
 
 def load_meta(directory: str | Path) -> dict:
@@ -50,24 +120,28 @@ def load_meta(directory: str | Path) -> dict:
     ValueError says what is damaged, and the command that makes it again.
     """
     directory = Path(directory)
-    restore(directory)
     source = directory.name if directory.name in (*DOWNLOADS, *BUILTIN) else f"--input FILE --name {directory.name}"
-    remedy = f"make it again: python prepare.py {source} --data_dir {directory.parent}"
+    command = f"make it again: python prepare.py {source} --data_dir {directory.parent}"
     try:
-        meta = read_json(directory / "meta.json")
-    except ValueError as error:
+        return read_current(directory, read_meta)
+    except (OSError, ValueError) as error:
+        remedy = f"move it away, then {command}" if refusal(directory) else command
         raise ValueError(f"{error}; {remedy}") from None
-    if meta.get("format") != FORMAT:
-        raise ValueError(f"{directory / 'meta.json'}: not of format {FORMAT}; {remedy}")
+
+
+def read_meta(place: Path) -> dict:
+    meta = read_json(place / "meta.json")
+    if meta.get("format") != FORMAT or not isinstance(meta.get("splits"), dict):
+        raise ValueError(f"{place / 'meta.json'}: not of format {FORMAT}")
     for split, expected in meta["splits"].items():
-        path = directory / f"{split}.bin"
+        path = place / f"{split}.bin"
         if not path.exists() or path.stat().st_size != 2 * expected["tokens"]:
-            raise ValueError(f"{path}: missing, or not {2 * expected['tokens']:,} bytes long; {remedy}")
-        if sha256_of(path) != expected["sha256"]:
-            raise ValueError(f"{path}: does not have the checksum that meta.json gives; {remedy}")
+            raise ValueError(f"{path}: missing, or not {2 * expected['tokens']:,} bytes long")
+        if not has_sha256(path, expected["sha256"]):
+            raise ValueError(f"{path}: does not have the checksum that meta.json gives")
     return meta
 
 
 def load_tokens(directory: str | Path, split: str) -> np.ndarray:
     """(tokens,) uint16, memory-mapped: the stories of a split one after another, each followed by <|endoftext|>."""
-    return np.memmap(Path(directory, f"{split}.bin"), dtype="<u2", mode="r")
+    return read_current(Path(directory), lambda place: np.memmap(place / f"{split}.bin", dtype="<u2", mode="r"))

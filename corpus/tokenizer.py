@@ -4,7 +4,9 @@ GPT-2's byte-level BPE through tiktoken, cut without loss to the few thousand id
 $ python -m corpus.tokenizer "Once upon a time, there was a dragon."        # show how a text is split
 """
 
+import contextlib
 import functools
+import re
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -18,6 +20,9 @@ GPT2_VOCAB_SIZE = 50257
 
 # The split into words that GPT-2 merges within (tiktoken's own, faster spelling of the original pattern).
 SPLIT_PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
+# tiktoken's regex gives up where a million blanks stand before a word, so we cut longer runs into runs of this length.
+LONGEST_BLANK = 900_000
+BLANK = re.compile(rf"(\s{{{LONGEST_BLANK}}})")
 # sha256 of the official vocab.bpe and encoder.json, as tiktoken publishes them.
 VOCAB_BPE_SHA256 = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
 ENCODER_JSON_SHA256 = "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
@@ -86,7 +91,9 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of the text. A literal "<|endoftext|>" in it is text like any other, never the special token."""
-        return self.encoding.encode_ordinary(text)
+        if len(text) < LONGEST_BLANK:
+            return self.encoding.encode_ordinary(text)
+        return sum(map(self.encoding.encode_ordinary, BLANK.split(text)), [])
 
     def encode_stories(self, stories: Sequence[str]) -> np.ndarray:
         """(number of tokens,) uint16: the ids of every story, each followed by <|endoftext|>.
@@ -95,7 +102,8 @@ class Tokenizer:
         """
         text = "".join(story + END_OF_TEXT for story in stories)
         if text.count(END_OF_TEXT) == len(stories):
-            return self.encoding.encode_to_numpy(text, allowed_special={END_OF_TEXT}).astype(np.uint16)
+            with contextlib.suppress(ValueError):  # too many blanks for tiktoken
+                return self.encoding.encode_to_numpy(text, allowed_special={END_OF_TEXT}).astype(np.uint16)
         # Some story holds the literal text; one by one it cannot be taken for the token.
         ids = [self.encode(story) + [self.end_of_text] for story in stories]
         return np.concatenate([np.array(story_ids, dtype=np.uint16) for story_ids in ids])

@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from common.files import sha256_of
-from corpus.token_files import install, load_meta, load_tokens, remove_leftovers, restore
+from common.files import has_sha256, sha256_of
+from corpus.token_files import current, install, load_meta, load_tokens, remove_leftovers
 from corpus.tokenizer import Tokenizer
 from kernels import compile_cpp
 from novelty.ngram_search import Stream
@@ -91,7 +91,7 @@ def open_stories(directory: str | Path, by_tokens: bool = False) -> Stories:
         ends = np.flatnonzero(tokens == tokenizer.end_of_text)
         stream = Stream(tokens, np.append(0, ends[:-1] + 1), ends, tokenizer.vocab_size)
         return Stories(stream, tokens, ends, tokenizer)
-    place, train_sha256 = directory / "words", meta["splits"]["train"]["sha256"]
+    place, train_sha256 = current(directory)[0] / "words", meta["splits"]["train"]["sha256"]
     reason = rebuild_reason(place, train_sha256)
     if reason:
         if place.exists():
@@ -107,7 +107,6 @@ def open_stories(directory: str | Path, by_tokens: bool = False) -> Stories:
 
 def rebuild_reason(place: Path, train_sha256: str) -> str | None:
     """What is wrong with the words in `place`; None if they are complete and belong to this train.bin."""
-    restore(place)
     try:
         meta = json.loads((place / "meta.json").read_text(encoding="utf-8"))
         if meta["format"] != FORMAT:
@@ -116,7 +115,7 @@ def rebuild_reason(place: Path, train_sha256: str) -> str | None:
             return "made from another train.bin"
         if meta["vocabulary_sha256"] != sha256_of_words(meta):
             return "meta.json damaged"
-        damaged = [name for name, sha256 in meta["sha256"].items() if sha256_of(place / name) != sha256]
+        damaged = [name for name, sha256 in meta["sha256"].items() if not has_sha256(place / name, sha256)]
         return f"{', '.join(damaged)} damaged" if damaged else None
     except (OSError, ValueError, TypeError, KeyError) as error:
         return f"incomplete ({error})"

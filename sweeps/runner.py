@@ -8,7 +8,6 @@ Trains the runs of an experiment one by one, each as a process of train.py; what
 import contextlib
 import dataclasses
 import io
-import itertools
 import shlex
 import signal
 import subprocess
@@ -20,9 +19,10 @@ from pathlib import Path
 from tqdm import tqdm
 
 from checkpoints.checkpoint import load_checkpoint
+from common.files import lock
 from sweeps.plans import ROOT, Run
 from training.config import ConfigError, TrainConfig
-from training.run_directory import PREVIOUS, RESUME_MAY_CHANGE, TrainingError, lock, read_log
+from training.run_directory import PREVIOUS, RESUME_MAY_CHANGE, TrainingError, read_log
 
 MAY_DIFFER = RESUME_MAY_CHANGE - {"max_steps", "min_steps", "max_minutes"}
 # Commands that measure more than the loss, for all runs below a directory. The last one writes probe.csv.
@@ -59,21 +59,11 @@ def count_seeds_on_disk(directory: Path) -> int:
     return 1 + max((int(seed) for seed in seeds if seed.isdigit()), default=-1)
 
 
-@contextlib.contextmanager
 def lock_when_free(directory: Path):
     """Keeps other calls out. Every train.py inherits the lock: if experiments.py alone was killed, its last run trains
     to the end, and the next call waits for that.
     """
-    with contextlib.ExitStack() as held:
-        for tries in itertools.count():
-            try:
-                lock_file = held.enter_context(lock(directory))
-                break
-            except ConfigError:
-                if not tries:
-                    print(f"{directory}: in use by another call, or by a train.py it left running; waiting", flush=True)
-                time.sleep(1)
-        yield lock_file
+    return lock(directory, busy="in use by another call, or by a train.py it left running", wait=True)
 
 
 def train_all(runs: list[Run], unfinished: list[Run], log: Path, lock_file: io.IOBase | None) -> dict[str, str]:

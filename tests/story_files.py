@@ -31,6 +31,17 @@ def write_jsonl(path: Path, stories: list[str], field: str = "text") -> Path:
     return path
 
 
+def misread(text: str, undefined: str) -> str:
+    """UTF-8 read as cp1252, by Python's own tables; what cp1252 leaves undefined kept, lost, or made U+FFFD."""
+    read = ""
+    for byte in text.encode():
+        try:
+            read += bytes([byte]).decode("cp1252")
+        except UnicodeDecodeError:
+            read += {"kept": chr(byte), "lost": "", "replaced": "\ufffd"}[undefined]
+    return read
+
+
 def run_prepare(*args) -> None:
     """The command line, in this process; a message to the user comes back as SystemExit."""
     with pytest.MonkeyPatch.context() as patch:

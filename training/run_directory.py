@@ -14,13 +14,10 @@ import torch
 from matplotlib.figure import Figure
 
 from checkpoints.checkpoint import load_checkpoint
-from common.files import write_atomically
+from common.files import fcntl, lock, write_atomically
 from training.config import ConfigError, TrainConfig
 
-try:
-    import fcntl
-except ImportError:  # Windows: two processes with one --name are then not told apart
-    fcntl = None
+BUSY = "another train.py is running there; choose another --name, or wait"
 
 
 class TrainingError(ValueError):
@@ -173,33 +170,11 @@ def load_resumable(run: Path, config: TrainConfig) -> tuple[dict, Path]:
     return checkpoint, path
 
 
-@contextlib.contextmanager
-def lock(
-    run: Path, name: str = ".lock", busy: str = "another train.py is running there; choose another --name, or wait"
-):
-    """Creates the directory and locks it against other processes; a ConfigError if one holds the lock already.
-
-    Gives the locked file, None where there are no locks. A process that inherits the file holds the lock as well.
-    """
-    run.mkdir(parents=True, exist_ok=True)
-    if fcntl is None:
-        yield None
-        return
-    with (run / name).open("a") as file:  # released by the system however the process ends
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"{run}: {busy}") from None
-        except OSError:  # a file system that has no locks
-            pass
-        yield file
-
-
 def keep_old_run(run: Path):
     """Renames an older run of the same name, so that starting again loses nothing."""
     if any((run / name).exists() for name in ("ckpt.pt", PREVIOUS, "best.pt")):
         number = next(i for i in itertools.count(1) if not run.with_name(f"{run.name}-{i}").exists())
-        with lock(run):
+        with lock(run, busy=BUSY):
             run.rename(run.with_name(f"{run.name}-{number}"))
         print(f"{run} existed: kept as {run.with_name(f'{run.name}-{number}')} (--resume would have continued it)")
 
@@ -211,7 +186,7 @@ def claim(run: Path, resumed_from: Path | None):
         print("this system has no file locks: do not start two runs with one name", flush=True)
     if not resumed_from:
         keep_old_run(run)
-    with lock(run):
+    with lock(run, busy=BUSY):
         if resumed_from and resumed_from.name == PREVIOUS and (run / "ckpt.pt").exists():
             (run / "ckpt.pt").replace(run / REFUSED)  # or the next save would make it the previous one
         yield

@@ -2,12 +2,13 @@
 
 import hashlib
 import os
+import threading
 from pathlib import Path
 
 import pytest
 from file_server import CONTENT, Server, serve
 
-from common.downloads import HubError, download
+from common.downloads import HubError, download, endpoint
 
 
 def get(server, folder: Path, **settings) -> bytes:
@@ -138,3 +139,45 @@ def test_a_wrong_checksum_of_a_file_that_does_not_redirect(server, tmp_path):
         get(server, tmp_path / "wrong")
     server.etag = '"' + "0" * 40 + '"'  # SHA-1 of a git blob, which is not of the bytes alone
     assert get(server, tmp_path / "git") == CONTENT[::-1]
+
+
+def test_two_downloads_of_one_file_fetch_it_once(server, tmp_path):
+    server.plan = ["trickles"]
+    threads = [threading.Thread(target=get, args=(server, tmp_path)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert get(server, tmp_path) == CONTENT  # and no lock is left
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("secret", ["hf_sec\rret", "hf_sec ret", "hf_sec\nret", "hf_sécret", "hf_sec\x00ret"])
+def test_a_token_that_cannot_be_sent_is_not_printed(server, tmp_path, monkeypatch, secret):
+    monkeypatch.setenv("HF_ENDPOINT", server.url)
+    monkeypatch.setattr(os, "environ", os.environ | {"HF_TOKEN": secret})  # which lets a zero in
+    with pytest.raises(HubError, match="^HF_TOKEN holds blanks or characters that no token has; copy it anew$"):
+        get(server, tmp_path)
+    assert not server.requests
+
+
+def test_white_space_around_a_token_is_not_part_of_it(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_ENDPOINT", server.url + "\r")
+    monkeypatch.setenv("HF_TOKEN", " hf_secret\r\n")
+    assert get(server, tmp_path) == CONTENT
+    assert server.requests[0]["Authorization"] == "Bearer hf_secret"
+
+
+@pytest.mark.parametrize(
+    "address", ["https://me:pass@mirror.org", "hf-mirror.com", "https://a.org/?key=pass", "https://"]
+)
+def test_a_password_in_hf_endpoint_is_refused_and_not_printed(monkeypatch, address):
+    monkeypatch.setenv("HF_ENDPOINT", address)
+    with pytest.raises(HubError, match="HF_ENDPOINT must be an address .* without a user name or password") as error:
+        endpoint()
+    assert "pass@" not in str(error.value) and "key" not in str(error.value)
+
+
+def test_what_requests_says_of_a_bad_address_is_not_printed(tmp_path):
+    with pytest.raises(HubError, match="InvalidURL; fix that"):
+        download("http://[secret", tmp_path / "x")

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from story_files import END, STORIES, prepare_error, run_prepare, snapshot, write_stories
+from story_files import END, STORIES, prepare_error, run_prepare, snapshot, stories_in, write_stories
+
+from corpus.cleaning import clean
 
 
 def bad_inputs(folder: Path) -> dict[str, tuple[list, list[str]]]:
@@ -53,7 +55,7 @@ def bad_inputs(folder: Path) -> dict[str, tuple[list, list[str]]]:
         "flipped.jsonl.gz": ["gzip"],
         "no.txt.gz": ["gzip"],
         "empty.txt": ["no story left", "of 0 read"],
-        "cutoff.txt": ["no story left", "of 2 read"],
+        "cutoff.txt": ["no story left for train of 2 read (2 truncated dropped); give more that end with a sentence"],
         "stories.parquet": [".txt, .jsonl"],
     }
     cases = {name: (["--input", folder / name], [name, *words]) for name, words in expected.items()}
@@ -80,6 +82,31 @@ def test_bad_input_is_one_line_and_changes_nothing(tmp_path):
         assert sorted(path.name for path in data.iterdir()) == ["x"], name
 
 
+def test_nothing_left_says_what_was_dropped(tmp_path):
+    """And speaks of --val_share only where it would help."""
+    stories = ["No end", "Nor here", "", "One.", "One.", "Two."]
+    text = prepare_error("--input", write_stories(tmp_path / "t.txt", stories), "--val",
+        write_stories(tmp_path / "v.txt", ["One.", "Two."]), "--name", "x", "--data_dir", tmp_path)  # fmt: skip
+    dropped = "1 empty dropped, 2 truncated dropped, 3 validation stories dropped from train"
+    assert f"no story left for train of 8 read ({dropped}); give more that end with a sentence" in text
+    assert "val_share" not in text
+    path = write_stories(tmp_path / "t.txt", ["One.", "Two."])
+    text = prepare_error("--input", path, "--val_share", 1e-9, "--name", "x", "--data_dir", tmp_path)
+    assert text.endswith("of 2 read (none dropped); give more, or --val FILE, or raise --val_share")
+
+
+def test_inputs_that_are_odd_but_good(tmp_path):
+    """An integer longer than Python reads, and more blanks than tiktoken does."""
+    rows = [f'{{"id": {"9" * 5000}, "text": "{STORIES[0][:20]}."}}', '{"text": "Two%sdragons."}' % (" " * 2_000_000)]
+    rows.append(json.dumps({"text": "Three" + "\n" * 2_000_000 + "dragons <|endoftext|>."}))
+    (tmp_path / "t.jsonl").write_text("\n".join(rows))
+    for headers in ((), ("--headers",)):
+        run_prepare("--input", tmp_path / "t.jsonl", "--val", write_stories(tmp_path / "v.txt", STORIES), *headers,
+            "--name", "x", "--vocab_size", 300, "--data_dir", tmp_path)  # fmt: skip
+        kept = [story.split("Story:\n\n")[-1] for story in stories_in(tmp_path / "x", "train")]
+        assert kept == [clean(json.loads(row, parse_int=str)["text"])[0] for row in rows]
+
+
 def test_exit_status_and_one_line_on_stderr(tmp_path):
     (tmp_path / "bad.jsonl").write_text('{"text": 5}\n')
     command = [sys.executable, ROOT / "prepare.py", "--input", "bad.jsonl", "--name", "x"]
@@ -95,9 +122,43 @@ def test_another_directory_is_never_replaced(tmp_path):
     write_stories(tmp_path / "t.txt", STORIES)
     assert "tests" in prepare_error("--input", tmp_path / "t.txt", "--name", "tests", "--data_dir", tmp_path)
     assert (tmp_path / "tests" / "precious.py").read_text() == "print('mine')"
+    (tmp_path / "file").write_text("mine")
+    assert "file: not written by prepare.py" in prepare_error(
+        "--input", tmp_path / "t.txt", "--name", "file", "--data_dir", tmp_path
+    )
     for name in ("../out", "a/b", ".hidden"):
         with pytest.raises(SystemExit):
             run_prepare("--input", tmp_path / "t.txt", "--name", name, "--data_dir", tmp_path)
+
+
+def test_only_a_corpus_and_nothing_else_is_replaced(tmp_path):
+    """A meta.json is not enough, nor is a corpus that somebody keeps other files in. Nothing is read before that."""
+    path = write_stories(tmp_path / "t.txt", STORIES)
+    args = ("--input", path, "--vocab_size", 300, "--data_dir", tmp_path, "--name")
+    run_prepare(*args, "x")
+    (tmp_path / "x" / "words").mkdir()
+    for name in ("words/words.bin", "words/ends.bin", "words/meta.json"):  # as rouge.py builds them
+        (tmp_path / "x" / name).write_text("{}")
+    (tmp_path / "x" / ".words.tmp-abc").mkdir()  # left behind by a killed rouge.py
+    run_prepare(*args, "x")
+    assert sorted(os.listdir(tmp_path / "x")) == ["meta.json", "train.bin", "val.bin"]
+
+    meta = (tmp_path / "x" / "meta.json").read_text()
+    cases = {
+        "thesis": {"meta.json": '{"title": "On stories"}', "chapter1.tex": "Once"},
+        "ours and a note": {"meta.json": meta, "train.bin": "", "val.bin": "", "note.txt": "mine"},
+        "a note below": {"meta.json": meta, "words/note.txt": "mine"},
+        "another meta": {"meta.json": '{"title": "On stories"}'},
+        "no JSON": {"meta.json": "{"},
+    }
+    path.write_text("broken, were it read")
+    for i, files in enumerate(cases.values()):
+        for name, text in files.items():
+            (tmp_path / f"case{i}" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / f"case{i}" / name).write_text(text)
+        before = snapshot(tmp_path)
+        assert "not replaced; choose another --name" in prepare_error(*args, f"case{i}")
+        assert snapshot(tmp_path) == before
 
 
 def test_no_room_on_the_disk(tmp_path):

@@ -4,23 +4,12 @@ import re
 
 import pytest
 from conftest import SAMPLE
-from story_files import END, ODD_STORIES, STORIES, run_prepare, stories_in, write_jsonl, write_stories
+from story_files import END, ODD_STORIES, STORIES, misread, run_prepare, stories_in, write_jsonl, write_stories
 
-from corpus.cleaning import clean
+from corpus.cleaning import COMPLETE, clean
 from corpus.token_files import load_meta
 
 GOOD = "“Hi,” said Zoë’s naïve piñata — “it’s 5 € … ÉCLAIR à la ½ carte for São João!” ★ ♥ ❤ ✨ 🐉😊 Ñandú ‘Öl’."
-
-
-def misread(text: str, undefined: str) -> str:
-    """UTF-8 read as cp1252, by Python's own tables; what cp1252 leaves undefined kept, lost, or made U+FFFD."""
-    read = ""
-    for byte in text.encode():
-        try:
-            read += bytes([byte]).decode("cp1252")
-        except UnicodeDecodeError:
-            read += {"kept": chr(byte), "lost": "", "replaced": "\ufffd"}[undefined]
-    return read
 
 
 def test_mojibake_is_mended():
@@ -78,6 +67,25 @@ def test_cleaning_is_counted(tmp_path):
         "duplicates dropped": 5,
         "validation stories dropped from train": 3,
     }
+
+
+WHOLE = [
+    "猫はいました。", "「おやすみ。」", "什么？！", "ﾈｺ｡", "वह घर गया।", "समाप्त॥", "هل عدت؟", "وہ گھر گیا۔", "ቤት ሄደ።",
+    "Տուն գնաց։", "សូមអរគុណ។", "འགྲོ།", "Πού;".replace(";", "\u037e"), "Da war er.“", "»Ja.«", "« Viens ! »", 
+    "« Viens\u202f!\u202f»", "『はい。』）", "שלום.\u200f",
+    "Good night 😊", "Bye 👋🏽", "Love ❤️", "Flag 🇫🇷", "Home 🏴󠁧󠁢󠁥󠁮󠁧󠁿", "Family 👨‍👩‍👧", "One 1️⃣",
+    "She slept. 🌙✨",
+    "**The end.**", "(The End)", "_Good night!_", "And then… ", "He asked ‽", "“‘Go!’ he said.”",
+]  # fmt: skip
+CUT = [
+    "猫はいました、", "He ran and", "She said, “", "“Yes,”", "It said:", "वह घर", "and a 1", "a)", "the", "*", "”",
+    "He had 5 €", "a — b —",
+]  # fmt: skip
+
+
+def test_any_scripts_sentence_end_is_an_end():
+    assert [story for story in WHOLE if not COMPLETE.search(story)] == []
+    assert [story for story in CUT if COMPLETE.search(story)] == []
 
 
 def test_no_leak_when_split_by_hash(tmp_path):

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ROOT
-from story_files import END, ODD_STORIES, STORIES, run_prepare, stories_in, write_jsonl, write_stories
+from story_files import END, ODD_STORIES, STORIES, misread, run_prepare, stories_in, write_jsonl, write_stories
 
-from corpus import builtin_stories, preparation, sources
+from corpus import builtin_stories, instruct_headers, preparation, sources
 from corpus.preparation import prepare_builtin
 from corpus.token_files import load_meta, load_tokens
 from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut, gpt2
@@ -185,3 +186,22 @@ def test_input_streams_through(tmp_path):
         peaks.append(int(done.stdout.split()[-1]) // 1024)  # MB
     assert source.stat().st_size > 55e6
     assert peaks[1] - peaks[0] < 40
+
+
+def test_headers_are_of_the_cleaned_text(tmp_path):
+    """Quotes behind mojibake are seen, ’ is an apostrophe, and no sentence is blank or cut out of speech."""
+    text = "He said, “I won’t run. I can’t.” Then {} ate.\n\n\n\n\nBye."
+    stories = [text.format(f"Tom {i}") for i in range(300)]
+    for name, texts in (("clean", stories), ("mojibake", [misread(story, "kept") for story in stories])):
+        path = write_stories(tmp_path / f"{name}.txt", texts)
+        run_prepare("--input", path, "--headers", "--name", name, "--val_share", 0.1, "--vocab_size", 300,
+            "--data_dir", tmp_path)  # fmt: skip
+    assert load_meta(tmp_path / "mojibake")["cleaning"]["mojibake mended"] == 300
+    kept = [story for split in ("train", "val") for story in stories_in(tmp_path / "clean", split)]
+    assert kept == [story for split in ("train", "val") for story in stories_in(tmp_path / "mojibake", split)]
+    fields = [instruct_headers.read(story).fields for story in kept]
+    assert {field.get("features", "Dialogue") for field in fields} == {"Dialogue"} and len(fields) == 300
+    assert sum("features" in field for field in fields) > 100
+    assert all("win" not in field.get("words", "") for field in fields)
+    sentences = {re.sub(r"\d+", "", field["sentence"]) for field in fields if "sentence" in field}
+    assert sentences == {"Then Tom  ate.", "Bye."}

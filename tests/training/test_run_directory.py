@@ -16,10 +16,11 @@ from forks import KILLED, fork
 
 import train as train_module
 from checkpoints.checkpoint import load_checkpoint
+from common.files import Busy, lock
 from train import train
 from training import data_order, state
 from training.config import ConfigError, TrainConfig
-from training.run_directory import Log, TrainingError, lock, training_seconds
+from training.run_directory import Log, TrainingError, training_seconds
 
 LONGER = STATEFUL | dict(max_steps=30)
 
@@ -194,7 +195,7 @@ def test_two_runs_do_not_share_a_directory(config, tmp_path):
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     with lock(run):
         for resume in (False, True):
-            with pytest.raises(ConfigError, match="out/run: another train.py is running there; choose another --name"):
+            with pytest.raises(Busy, match="out/run: another train.py is running there; choose another --name"):
                 train(TrainConfig(**config | dict(max_steps=30)), resume)
         process = fork(arguments(config, "--resume"), tmp_path / "said")
         process.join()
