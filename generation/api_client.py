@@ -31,6 +31,7 @@ OPENAI_URL = "https://api.openai.com/v1"
 CHECK_URL = "is that the URL of an OpenAI-compatible endpoint? Most end in /v1"
 
 LIMITS = ("max_tokens", "max_completion_tokens")  # the older and the newer name of the longest reply
+LONGEST_MEANT = 366 * 86400.0  # seconds; a longer Retry-After is a mistake of the endpoint
 # Not every endpoint takes a response_format, or both of these names. If it refuses a request (400, 422), it gets the
 # next of these: (with response_format?, with the other name?)
 DIALECTS = [(True, False), (True, True), (False, False), (False, True)]
@@ -131,8 +132,8 @@ class ApiClient:
     def run(self, jobs: Iterable[Coroutine]) -> Iterator:
         """Runs coroutines that call `ask`, and yields their results as they come. To be called once.
 
-        At Ctrl-C, or when a job raises Stop or OSError, no more jobs are started; the requests in flight are finished
-        and their results yielded, and then the reason is raised.
+        At Ctrl-C, or when a job raises anything, no more jobs are started; the requests in flight are finished and their
+        results yielded, and then the reason is raised.
         """
         loop, jobs, running = asyncio.new_event_loop(), iter(jobs), set()
 
@@ -151,8 +152,8 @@ class ApiClient:
                     break
                 done, running = loop.run_until_complete(asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED))
                 for task in done:
-                    if isinstance(task.exception(), Stop | OSError):
-                        self.stop(task.exception())
+                    if error := task.exception():
+                        self.stop(error)
                     else:
                         yield task.result()
         finally:
@@ -179,7 +180,7 @@ class ApiClient:
                 reply = await self.send(body)
                 self.failures = 0
                 return reply
-            except (openai.OpenAIError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            except openai.OpenAIError as error:
                 reason = self.describe(error)
                 if remedy := final_remedy(error):
                     self.stop(Stop(f"{where}: {reason}; {remedy}"))
@@ -207,15 +208,15 @@ class ApiClient:
             worst = self.budget.cost(len(json.dumps(variant)), longest)  # a token has at least one of the characters
             await self.reserve(worst)
             try:
-                answer = await self.http.chat.completions.create(**variant)
+                answer = await self.http.chat.completions.with_raw_response.create(**variant)
             except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
                 refusal = error
-            except (openai.OpenAIError, ValueError) as error:
+            except openai.OpenAIError as error:
                 if may_have_cost(error):
                     self.budget.lost += worst
                 raise
             else:
-                reply = self.read(answer, worst)
+                reply = self.read(answer.http_response.content, worst)
                 self.dialects[body["model"]] = dialect
                 return reply
             finally:
@@ -223,22 +224,28 @@ class ApiClient:
                 self.budget.reserved -= worst
         raise refusal
 
-    def read(self, answer, worst: float) -> Reply:
-        """What an answer says; adds what it cost."""
-        usage = getattr(answer, "usage", None)
-        tokens = (usage.prompt_tokens or 0, usage.completion_tokens or 0) if usage else (None, None)
-        if usage:
+    def read(self, content: bytes, worst: float) -> Reply:
+        """What an answer says; adds what it cost. Not by openai's types, which nothing holds an endpoint to."""
+        try:
+            answer = json.loads(content)
+        except (ValueError, RecursionError):
+            self.budget.lost += worst
+            raise openai.OpenAIError(f"its answer is not JSON; {CHECK_URL}") from None
+        usage = field(answer, "usage", dict)
+        tokens = [field(usage, name, int) for name in ("prompt_tokens", "completion_tokens")]
+        if None in tokens:
+            self.budget.lost += worst
+        else:
             self.budget.tokens_in += tokens[0]
             self.budget.tokens_out += tokens[1]
-        else:
-            self.budget.lost += worst
-        choice = (getattr(answer, "choices", None) or [None])[0]
-        if not getattr(choice, "message", None):
+        choice = next(iter(field(answer, "choices", list) or []), None)
+        message = field(choice, "message", dict)
+        if not message:
             raise openai.OpenAIError(f"{one_line(self.redact(str(answer)))!r} is not a completion; {CHECK_URL}")
-        text = choice.message.refusal or choice.message.content or ""
-        finish_reason = "refusal" if choice.message.refusal else choice.finish_reason
+        text = message.get("refusal") or message.get("content") or ""
+        finish_reason = "refusal" if message.get("refusal") else field(choice, "finish_reason", str) or ""
         if not isinstance(text, str):
-            text, finish_reason = json.dumps(text, default=str), "not text"
+            text, finish_reason = json.dumps(text), "not text"
         return Reply(self.redact(text), finish_reason, *tokens)
 
     # ---- Time and money ----
@@ -286,8 +293,6 @@ class ApiClient:
 
     def describe(self, error: Exception) -> str:
         """One line, without the key; nor what endpoints show of it: sk-ab***yz."""
-        if isinstance(error, ValueError):
-            return f"its answer is not JSON; {CHECK_URL}"
         return re.sub(r"\S*\*{3,}\S*", "[key]", one_line(self.redact(str(error))))
 
 
@@ -305,6 +310,12 @@ def in_dialect(body: dict, dialect: tuple[bool, bool]) -> dict:
     with_format, with_other_name = dialect
     other = dict(zip(LIMITS, LIMITS[::-1])) if with_other_name else {}
     return {other.get(k, k): value for k, value in body.items() if with_format or k != "response_format"}
+
+
+def field(record: object, name: str, kind: type):
+    """record[name], if that is there and of this type; otherwise None. Counts that nobody can mean are not there."""
+    value = record.get(name) if isinstance(record, dict) else None
+    return None if type(value) is not kind or (kind is int and not 0 <= value < 1e9) else value
 
 
 def one_line(text: object) -> str:
@@ -335,9 +346,13 @@ def may_pass(error: Exception) -> bool:
 
 
 def retry_after(error: Exception) -> float | None:
-    """Seconds that the endpoint asks to wait, given as such or as a date."""
+    """Seconds that the endpoint asks to wait, given as such or as a date; None if that is not to be understood."""
     value = error.response.headers.get("retry-after", "") if isinstance(error, openai.APIStatusError) else ""
-    if re.fullmatch(r"\s*\d+(\.\d+)?\s*", value):
-        return float(value)
-    date = email.utils.parsedate_tz(value)
-    return max(0.0, email.utils.mktime_tz(date) - time.time()) if date else None
+    try:
+        if re.fullmatch(r"\s*\d+(\.\d+)?\s*", value):
+            seconds = float(value)
+        else:
+            seconds = max(0.0, email.utils.mktime_tz(email.utils.parsedate_tz(value)) - time.time())
+    except (ValueError, OverflowError, TypeError, IndexError):
+        return None
+    return seconds if seconds < LONGEST_MEANT else None

@@ -1,0 +1,77 @@
+"""grade.py and the API client, against endpoints whose answers have another shape, a quota, or no end."""
+
+import json
+import time
+
+import pytest
+from grade_fixtures import graded, records
+
+from generation.api_client import RetryPolicy
+
+GOOD = json.dumps(dict(assessment="Good.", grammar=8, creativity=7, consistency=9, plot=6, age_group="C"))
+PAID = ("--price_in", "100", "--price_out", "1000", "--max_tokens", "100")
+
+
+def answer(**changes) -> tuple:
+    """A fault that answers 200, with a completion whose fields are changed."""
+    choice = dict(index=0, message=dict(role="assistant", content=GOOD), finish_reason="stop")
+    usage = dict(prompt_tokens=100, completion_tokens=10)
+    return "raw", json.dumps(dict(id="0", model="m", choices=[choice], usage=usage) | changes).encode()
+
+
+# Answers of another shape
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        answer(choices={"0": "Hi"}),
+        answer(choices=["Hi"]),
+        answer(choices=[dict(message="Hi")]),
+        answer(choices=[dict(message=["Hi"])]),
+        answer(choices="Hi"),
+        ("raw", b"[" * 100_000),
+        ("raw", b"1" * 5000),
+        ("raw", b'"Hi"'),
+        ("status", 429, {"Retry-After": "Wed, 21 Oct 99999 07:28:00 GMT"}),
+        ("status", 429, {"Retry-After": "9" * 400}),
+        ("status", 429, {"Retry-After": "Wed, 99 Foo"}),
+        ("status", 503, {"Retry-After": "1e999"}),
+    ],
+    ids=range(12),
+)
+def test_an_answer_of_another_shape_is_one_failed_attempt(grade_py, api, tmp_path, fault):
+    api.fault = lambda number, request: fault if number == 5 else None
+    code, printed = grade_py("out/a")
+    assert code == 0 and "rules: 10 of 10 gradings\n" in printed.out
+    assert len(api.requests) == 11 and set(graded(tmp_path).values()) == {1}
+
+
+@pytest.mark.parametrize(
+    "usage", ["12", [1, 2], dict(prompt_tokens="100", completion_tokens="10"), dict(prompt_tokens=10**400), None]
+)
+def test_a_reply_with_odd_token_counts_is_kept_and_charged_in_full(grade_py, api, tmp_path, usage):
+    api.fault = lambda number, request: answer(usage=usage)
+    code, printed = grade_py("out/a", *PAID)
+    assert code == 0 and "rules: 10 of 10 gradings\n" in printed.out
+    spent = float(printed.err.split("this call: $")[1].split()[0])
+    assert spent > 10 * 100 * 1000 / 1e6  # all of --max_tokens
+    assert {record["tokens_out"] for record in records(tmp_path / "out" / "a")} == {None}
+
+
+def test_replies_in_flight_are_kept_whatever_a_job_raises(grade_py, api, tmp_path, monkeypatch):
+    """Even if the cause is a mistake of ours."""
+    import grade
+
+    first = []
+
+    def fail_once(text, names):
+        if not first:
+            first.append(text)
+            raise ZeroDivisionError
+        return dict.fromkeys([*names, "age"], 1.0)
+
+    monkeypatch.setattr(grade, "read_reply", fail_once)
+    with pytest.raises(ZeroDivisionError):
+        grade_py("out/a", "--concurrency", "4")
+    assert len(graded(tmp_path)) == len(api.requests) - 1 >= 1
