@@ -132,8 +132,8 @@ class ApiClient:
     def run(self, jobs: Iterable[Coroutine]) -> Iterator:
         """Runs coroutines that call `ask`, and yields their results as they come. To be called once.
 
-        At Ctrl-C, or when a job raises anything, no more jobs are started; the requests in flight are finished and their
-        results yielded, and then the reason is raised.
+        At Ctrl-C, or when a job raises anything, no more jobs are started; the requests in flight are finished and
+        their results yielded, and then the reason is raised.
         """
         loop, jobs, running = asyncio.new_event_loop(), iter(jobs), set()
 
@@ -205,7 +205,8 @@ class ApiClient:
             if variant in tried:
                 continue
             tried.append(variant)
-            worst = self.budget.cost(len(json.dumps(variant)), longest)  # a token has at least one of the characters
+            most = len(json.dumps(variant)), longest  # tokens in and out: each has at least one of the characters
+            worst = self.budget.cost(*most)
             await self.reserve(worst)
             try:
                 answer = await self.http.chat.completions.with_raw_response.create(**variant)
@@ -216,7 +217,7 @@ class ApiClient:
                     self.budget.lost += worst
                 raise
             else:
-                reply = self.read(answer.http_response.content, worst)
+                reply = self.read(answer.http_response.content, most)
                 self.dialects[body["model"]] = dialect
                 return reply
             finally:
@@ -224,20 +225,21 @@ class ApiClient:
                 self.budget.reserved -= worst
         raise refusal
 
-    def read(self, content: bytes, worst: float) -> Reply:
-        """What an answer says; adds what it cost. Not by openai's types, which nothing holds an endpoint to."""
+    def read(self, content: bytes, most: tuple[int, int]) -> Reply:
+        """What an answer says, by no types of openai's, which endpoints need not keep to. Adds what it cost.
+
+        A count of tokens that is missing, or 0, is charged at the most that it can be.
+        """
         try:
             answer = json.loads(content)
         except (ValueError, RecursionError):
-            self.budget.lost += worst
+            self.budget.lost += self.budget.cost(*most)
             raise openai.OpenAIError(f"its answer is not JSON; {CHECK_URL}") from None
         usage = field(answer, "usage", dict)
         tokens = [field(usage, name, int) for name in ("prompt_tokens", "completion_tokens")]
-        if None in tokens:
-            self.budget.lost += worst
-        else:
-            self.budget.tokens_in += tokens[0]
-            self.budget.tokens_out += tokens[1]
+        self.budget.tokens_in += tokens[0] or 0
+        self.budget.tokens_out += tokens[1] or 0
+        self.budget.lost += self.budget.cost(*(0 if count else n for count, n in zip(tokens, most)))
         choice = next(iter(field(answer, "choices", list) or []), None)
         message = field(choice, "message", dict)
         if not message:

@@ -1,12 +1,9 @@
 """grade.py and the API client, against endpoints whose answers have another shape, a quota, or no end."""
 
 import json
-import time
 
 import pytest
 from grade_fixtures import graded, records
-
-from generation.api_client import RetryPolicy
 
 GOOD = json.dumps(dict(assessment="Good.", grammar=8, creativity=7, consistency=9, plot=6, age_group="C"))
 PAID = ("--price_in", "100", "--price_out", "1000", "--max_tokens", "100")
@@ -57,6 +54,17 @@ def test_a_reply_with_odd_token_counts_is_kept_and_charged_in_full(grade_py, api
     spent = float(printed.err.split("this call: $")[1].split()[0])
     assert spent > 10 * 100 * 1000 / 1e6  # all of --max_tokens
     assert {record["tokens_out"] for record in records(tmp_path / "out" / "a")} == {None}
+
+
+@pytest.mark.parametrize(
+    "usage, least", [(dict(prompt_tokens=100), 0.11), (dict(prompt_tokens=100, completion_tokens=0), 0.11)]
+)
+def test_a_count_that_is_missing_is_charged_at_its_most(grade_py, api, usage, least):
+    api.fault = lambda number, request: answer(usage=usage)
+    code, printed = grade_py("out/a", *PAID, "--concurrency", "1", "--max_cost", "1")
+    assert code.startswith("grade.py: stopped before --max_cost 1")
+    spent = float(printed.err.split("this call: $")[1].split()[0])
+    assert spent == pytest.approx(least * len(api.requests)) and spent <= 1
 
 
 def test_replies_in_flight_are_kept_whatever_a_job_raises(grade_py, api, tmp_path, monkeypatch):
