@@ -93,7 +93,10 @@ def plan(runs: Sequence[Run], controls: Mapping, args) -> tuple[list[Ledger], li
     url = public_url(endpoint_url(args.base_url))
     requests = plan_requests(runs, controls, ledgers, args.judge, url, args.temperature, args.repeats)
     ledgers = list(ledgers.values())
-    return ledgers, requests, [request for request in requests if not find_ledger(request, ledgers)]
+    missing = [request for request in requests if not find_ledger(request, ledgers)]
+    # What failed before comes last: what fails again, several in a row, stops all.
+    missing.sort(key=lambda request: any(request.key in ledger.failures for ledger in ledgers))
+    return ledgers, requests, missing
 
 
 def dry_run(missing: Sequence[Request], ledgers: Sequence[Ledger], args: argparse.Namespace) -> None:

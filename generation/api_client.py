@@ -185,6 +185,8 @@ class ApiClient:
                 if remedy := final_remedy(error):
                     self.stop(Stop(f"{where}: {reason}; {remedy}"))
                     raise Stop(reason) from None
+                if is_flagged(error):  # which says nothing of other requests
+                    raise RequestFailed(reason) from None
                 if not may_pass(error):
                     break
                 if attempt + 1 < self.retries.attempts:
@@ -192,7 +194,8 @@ class ApiClient:
                     await self.sleep(self.delay(attempt, retry_after(error)))
         self.failures += 1
         if self.failures >= self.retries.consecutive_failures:
-            self.stop(Stop(f"{where}: {reason}; {self.failures} consecutive requests failed"))
+            hint = "; check OPENAI_API_KEY" if "403" in reason else ""
+            self.stop(Stop(f"{where}: {reason}; {self.failures} consecutive requests failed{hint}"))
             raise Stop(reason)
         raise RequestFailed(reason)
 
@@ -212,6 +215,8 @@ class ApiClient:
                 answer = await self.http.chat.completions.with_raw_response.create(**variant)
             except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
                 refusal = error
+                if is_flagged(error):
+                    break
             except openai.OpenAIError as error:
                 if may_have_cost(error):
                     self.budget.lost += worst
@@ -327,13 +332,29 @@ def one_line(text: object) -> str:
 def final_remedy(error: Exception) -> str | None:
     """What to do about an error that every other request would meet, too; None for other errors."""
     status = getattr(error, "status_code", None)
-    if status in (401, 403):
+    if status == 401 or (status == 403 and not is_flagged(error) and re.search(FORBIDDEN, str(error), re.IGNORECASE)):
         return "check OPENAI_API_KEY"
     if status == 404:
         return "check the name of the model, and --base_url"
     if status == 402 or getattr(error, "code", None) == "insufficient_quota":
         return "the account has no credit left"
     return None
+
+
+# A 403 may be about this request, or about all. Of one that says neither, several in a row are about all.
+FLAGGED = (
+    r"\b(input|prompt|content|text|messages?|completion|request)\b.{0,40}\b(flagged|violat|unsafe)|moderation"
+    r"|content[ _-]?(policy|filter|management)"
+)
+FORBIDDEN = (
+    r"\b(api[ _-]?)?keys?\b|permi(ssion|tted)|region|countr|territor|access|account|organi[sz]ation|project|credit"
+)
+
+
+def is_flagged(error: Exception) -> bool:
+    """Whether it is refused for what this request says."""
+    is_refused = getattr(error, "status_code", None) in (400, 403, 422)
+    return is_refused and bool(re.search(FLAGGED, str(error), re.IGNORECASE))
 
 
 def may_have_cost(error: Exception) -> bool:

@@ -83,3 +83,57 @@ def test_replies_in_flight_are_kept_whatever_a_job_raises(grade_py, api, tmp_pat
     with pytest.raises(ZeroDivisionError):
         grade_py("out/a", "--concurrency", "4")
     assert len(graded(tmp_path)) == len(api.requests) - 1 >= 1
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    "status, message",
+    [
+        (403, "Your chosen model requires moderation. Your input was flagged for violence: the key to the region"),
+        (400, "The response was filtered, triggering Azure OpenAI's content management policy"),
+    ],
+)
+def test_a_flagged_completion_ends_only_that(grade_py, api, tmp_path, status, message):
+    """However many they are, and each is asked once a call."""
+    flagged = set()
+
+    def fault(number, request):
+        text = request["messages"][0]["content"]
+        if number <= 14:
+            flagged.add(text)
+        return ("status", status, {}, message) if text in flagged else None
+
+    api.fault = fault
+    code, printed = grade_py("--concurrency", "1")
+    assert code == 0 and "rules: 6 of 20 gradings; 14 failed and are not counted" in printed.out
+    assert len(api.requests) == 20
+    flagged.clear()
+    api.fault = lambda number, request: None
+    assert grade_py()[0] == 0 and len(api.requests) == 34
+
+
+def test_what_failed_before_is_asked_last(grade_py, api):
+    """Else five that fail again would stop a call that has others to ask."""
+    bad = set()
+
+    def fault(number, request):
+        text = request["messages"][0]["content"]
+        if number in range(2, 22, 4):
+            bad.add(text)
+        return ("status", 403) if text in bad else None
+
+    api.fault = fault
+    assert grade_py("--concurrency", "1")[0] == 0 and len(bad) == 5 and len(api.requests) == 20
+    api.requests.clear()
+    api.fault = lambda number, request: ("status", 403) if request["messages"][0]["content"] in bad else None
+    code, _ = grade_py("--concurrency", "1", "--repeats", "2")
+    assert "5 consecutive requests failed; check OPENAI_API_KEY" in code
+    assert len(api.requests) >= 25 and {r["messages"][0]["content"] for r in api.requests[-5:]} == bad
+
+
+def test_a_403_without_a_reason_stops_when_several_requests_get_it(grade_py, api):
+    api.fault = lambda number, request: ("status", 403)
+    code, _ = grade_py("--concurrency", "1")
+    assert code.endswith("5 consecutive requests failed; check OPENAI_API_KEY") and len(api.requests) == 5
