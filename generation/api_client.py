@@ -124,6 +124,7 @@ class ApiClient:
         self.url, self.concurrency = public_url(base_url), concurrency
         self.budget, self.retries = Budget(price_in, price_out, max_cost), retries or RETRIES
         self.http = openai.AsyncOpenAI(api_key=self.key or "none", base_url=base_url, max_retries=0, timeout=timeout)
+        self.timeout = timeout
         self.interval, self.next_turn = 60 / rate if rate else 0.0, 0.0  # seconds
         self.turns, self.stopped, self.why = asyncio.Lock(), asyncio.Event(), None
         self.dialects = {}  # model -> the dialect that it has accepted
@@ -212,7 +213,7 @@ class ApiClient:
             worst = self.budget.cost(*most)
             await self.reserve(worst)
             try:
-                answer = await self.http.chat.completions.with_raw_response.create(**variant)
+                content = await self.post(variant)
             except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
                 refusal = error
                 if is_flagged(error):
@@ -222,13 +223,21 @@ class ApiClient:
                     self.budget.lost += worst
                 raise
             else:
-                reply = self.read(answer.http_response.content, most)
+                reply = self.read(content, most)
                 self.dialects[body["model"]] = dialect
                 return reply
             finally:
                 self.budget.in_flight -= 1
                 self.budget.reserved -= worst
         raise refusal
+
+    async def post(self, body: dict) -> bytes:
+        """The answer. Its time is limited as a whole: openai's timeout is one of silence, and an answer may drip."""
+        request = self.http.chat.completions.with_raw_response.create(**body)
+        try:
+            return (await asyncio.wait_for(request, self.timeout)).http_response.content
+        except asyncio.TimeoutError:
+            raise openai.OpenAIError(f"no whole answer after {self.timeout:g} seconds, the --timeout") from None
 
     def read(self, content: bytes, most: tuple[int, int]) -> Reply:
         """What an answer says, by no types of openai's, which endpoints need not keep to. Adds what it cost.

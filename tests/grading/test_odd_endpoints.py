@@ -137,3 +137,12 @@ def test_a_403_without_a_reason_stops_when_several_requests_get_it(grade_py, api
     api.fault = lambda number, request: ("status", 403)
     code, _ = grade_py("--concurrency", "1")
     assert code.endswith("5 consecutive requests failed; check OPENAI_API_KEY") and len(api.requests) == 5
+
+
+# Time
+
+
+def test_a_reply_that_drips_for_ever_is_cut_off(grade_py, api):
+    api.fault = lambda number, request: ("drip", 0.05) if number == 5 else None
+    code, printed = grade_py("out/a", "--timeout", "2")
+    assert code == 0 and "rules: 10 of 10 gradings\n" in printed.out and len(api.requests) >= 11
