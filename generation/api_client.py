@@ -12,7 +12,6 @@ Import this module only where an API is used: `import openai` takes over a secon
 
 import asyncio
 import contextlib
-import email.utils
 import itertools
 import json
 import os
@@ -27,11 +26,12 @@ from urllib.parse import urlsplit
 
 import openai
 
+from generation.api_errors import final_remedy, is_flagged, is_throttled, may_have_cost, may_pass, retry_after
+
 OPENAI_URL = "https://api.openai.com/v1"
 CHECK_URL = "is that the URL of an OpenAI-compatible endpoint? Most end in /v1"
 
 LIMITS = ("max_tokens", "max_completion_tokens")  # the older and the newer name of the longest reply
-LONGEST_MEANT = 366 * 86400.0  # seconds; a longer Retry-After is a mistake of the endpoint
 # Not every endpoint takes a response_format, or both of these names. If it refuses a request (400, 422), it gets the
 # next of these: (with response_format?, with the other name?)
 DIALECTS = [(True, False), (True, True), (False, False), (False, True)]
@@ -46,6 +46,7 @@ class RetryPolicy:
     first_delay: float = 1.0  # seconds before the second attempt, ± 50 %; doubled at each attempt
     longest_delay: float = 60.0  # seconds
     longest_retry_after: float = 900.0  # seconds; if an endpoint asks to wait longer, we stop
+    throttled: float = 300.0  # seconds of 429 alone, without a Retry-After and without one reply: then we stop
     consecutive_failures: int = 5  # requests given up with no reply in between: then we stop
 
 
@@ -125,7 +126,9 @@ class ApiClient:
         self.budget, self.retries = Budget(price_in, price_out, max_cost), retries or RETRIES
         self.http = openai.AsyncOpenAI(api_key=self.key or "none", base_url=base_url, max_retries=0, timeout=timeout)
         self.timeout = timeout
-        self.interval, self.next_turn = 60 / rate if rate else 0.0, 0.0  # seconds
+        self.shortest_interval = self.interval = 60 / rate if rate else 0.0  # seconds between requests
+        self.next_turn = self.slowed = 0.0  # when the next may go; when the interval was last doubled
+        self.throttled_since = None  # the first 429 without Retry-After since there was a reply
         self.turns, self.stopped, self.why = asyncio.Lock(), asyncio.Event(), None
         self.dialects = {}  # model -> the dialect that it has accepted
         self.failures, self.n_retries = 0, 0  # consecutive requests given up; attempts after the first
@@ -175,11 +178,14 @@ class ApiClient:
     async def ask(self, body: dict) -> Reply:
         """One request (the fields of a chat completion), retried where that may help. Raises RequestFailed or Stop."""
         where = f"{body['model']} at {self.url}"
-        for attempt in range(self.retries.attempts):
+        attempt = n_throttled = 0
+        while attempt < self.retries.attempts:
             await self.wait_for_turn()
+            sent = time.monotonic()
             try:
                 reply = await self.send(body)
-                self.failures = 0
+                self.failures, self.throttled_since = 0, None
+                self.interval = max(self.shortest_interval, 0.9 * self.interval)
                 return reply
             except openai.OpenAIError as error:
                 reason = self.describe(error)
@@ -190,12 +196,18 @@ class ApiClient:
                     raise RequestFailed(reason) from None
                 if not may_pass(error):
                     break
-                if attempt + 1 < self.retries.attempts:
+                if is_throttled(error) and n_throttled < 5 * self.retries.attempts:
+                    n_throttled += 1
                     self.n_retries += 1
-                    await self.sleep(self.delay(attempt, retry_after(error)))
+                    self.slow_down(sent, f"{where}: {reason}")
+                    continue
+                attempt += 1
+                if attempt < self.retries.attempts:
+                    self.n_retries += 1
+                    await self.sleep(self.delay(attempt - 1, retry_after(error)))
         self.failures += 1
         if self.failures >= self.retries.consecutive_failures:
-            hint = "; check OPENAI_API_KEY" if "403" in reason else ""
+            hint = "; check OPENAI_API_KEY" if "Error code: 403" in reason else ""
             self.stop(Stop(f"{where}: {reason}; {self.failures} consecutive requests failed{hint}"))
             raise Stop(reason)
         raise RequestFailed(reason)
@@ -236,7 +248,7 @@ class ApiClient:
         request = self.http.chat.completions.with_raw_response.create(**body)
         try:
             return (await asyncio.wait_for(request, self.timeout)).http_response.content
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise openai.OpenAIError(f"no whole answer after {self.timeout:g} seconds, the --timeout") from None
 
     def read(self, content: bytes, most: tuple[int, int]) -> Reply:
@@ -272,6 +284,20 @@ class ApiClient:
             while (wait := self.next_turn - time.monotonic()) > 0 or self.stopped.is_set():
                 await self.sleep(wait)
             self.next_turn = time.monotonic() + self.interval
+
+    def slow_down(self, sent: float, reason: str) -> None:
+        """After a 429 without Retry-After: all requests go half as often. Those that were in flight count as one."""
+        now = time.monotonic()
+        self.throttled_since = self.throttled_since or now
+        if now - self.throttled_since > self.retries.throttled:
+            self.stop(Stop(f"{reason}; no reply for {self.retries.throttled:g} seconds; set --rate to what it allows"))
+        if sent < self.slowed:
+            return
+        if not self.slowed:
+            print("\n429, too many requests: going slower; --rate N asks no more than N a minute", file=sys.stderr)
+        slower = min(self.retries.longest_delay, max(self.retries.first_delay, 2 * self.interval))
+        self.interval, self.slowed = max(self.shortest_interval, slower), now
+        self.next_turn = max(self.next_turn, now + self.interval)
 
     def delay(self, attempt: int, asked: float | None) -> float:
         """Seconds until the next attempt. `asked`, by Retry-After, holds back all requests."""
@@ -336,55 +362,3 @@ def field(record: object, name: str, kind: type):
 
 def one_line(text: object) -> str:
     return " ".join(str(text).split())[:300]
-
-
-def final_remedy(error: Exception) -> str | None:
-    """What to do about an error that every other request would meet, too; None for other errors."""
-    status = getattr(error, "status_code", None)
-    if status == 401 or (status == 403 and not is_flagged(error) and re.search(FORBIDDEN, str(error), re.IGNORECASE)):
-        return "check OPENAI_API_KEY"
-    if status == 404:
-        return "check the name of the model, and --base_url"
-    if status == 402 or getattr(error, "code", None) == "insufficient_quota":
-        return "the account has no credit left"
-    return None
-
-
-# A 403 may be about this request, or about all. Of one that says neither, several in a row are about all.
-FLAGGED = (
-    r"\b(input|prompt|content|text|messages?|completion|request)\b.{0,40}\b(flagged|violat|unsafe)|moderation"
-    r"|content[ _-]?(policy|filter|management)"
-)
-FORBIDDEN = (
-    r"\b(api[ _-]?)?keys?\b|permi(ssion|tted)|region|countr|territor|access|account|organi[sz]ation|project|credit"
-)
-
-
-def is_flagged(error: Exception) -> bool:
-    """Whether it is refused for what this request says."""
-    is_refused = getattr(error, "status_code", None) in (400, 403, 422)
-    return is_refused and bool(re.search(FLAGGED, str(error), re.IGNORECASE))
-
-
-def may_have_cost(error: Exception) -> bool:
-    """Half an answer, or none; but not an error status, nor where there was no connection to send the request by."""
-    no_connection = type(error.__cause__).__name__ in ("ConnectError", "ConnectTimeout", "PoolTimeout")
-    return not isinstance(error, openai.APIStatusError) and not no_connection
-
-
-def may_pass(error: Exception) -> bool:
-    status = getattr(error, "status_code", None)
-    return status is None or status in (200, 408, 409, 429) or status >= 500
-
-
-def retry_after(error: Exception) -> float | None:
-    """Seconds that the endpoint asks to wait, given as such or as a date; None if that is not to be understood."""
-    value = error.response.headers.get("retry-after", "") if isinstance(error, openai.APIStatusError) else ""
-    try:
-        if re.fullmatch(r"\s*\d+(\.\d+)?\s*", value):
-            seconds = float(value)
-        else:
-            seconds = max(0.0, email.utils.mktime_tz(email.utils.parsedate_tz(value)) - time.time())
-    except (ValueError, OverflowError, TypeError, IndexError):
-        return None
-    return seconds if seconds < LONGEST_MEANT else None

@@ -1,9 +1,12 @@
 """grade.py and the API client, against endpoints whose answers have another shape, a quota, or no end."""
 
 import json
+import time
 
 import pytest
 from grade_fixtures import graded, records
+
+from generation.api_client import RetryPolicy
 
 GOOD = json.dumps(dict(assessment="Good.", grammar=8, creativity=7, consistency=9, plot=6, age_group="C"))
 PAID = ("--price_in", "100", "--price_out", "1000", "--max_tokens", "100")
@@ -146,3 +149,26 @@ def test_a_reply_that_drips_for_ever_is_cut_off(grade_py, api):
     api.fault = lambda number, request: ("drip", 0.05) if number == 5 else None
     code, printed = grade_py("out/a", "--timeout", "2")
     assert code == 0 and "rules: 10 of 10 gradings\n" in printed.out and len(api.requests) >= 11
+
+
+def test_a_quota_without_retry_after_is_kept_to_and_all_is_done(grade_py, api, tmp_path):
+    """Five requests a second, more than that is refused: forty take a while, and nothing fails."""
+    seconds = {}
+
+    def quota(number, request):
+        second = int(time.monotonic())
+        seconds[second] = seconds.get(second, 0) + 1
+        return ("status", 429) if seconds[second] > 5 else None
+
+    api.fault = quota
+    retries = RetryPolicy(attempts=2, first_delay=0.02, longest_delay=1)
+    code, printed = grade_py("--controls", "--concurrency", "16", retries=retries)
+    assert code == 0 and "rules: 40 of 40 gradings\n" in printed.out and len(seconds) >= 8
+    assert printed.err.count("429, too many requests: going slower; --rate N") == 1
+
+
+def test_a_quota_that_is_used_up_stops_it(grade_py, api):
+    api.fault = lambda number, request: None if number <= 3 else ("status", 429)
+    retries = RetryPolicy(attempts=2, first_delay=0.02, longest_delay=0.1, throttled=1)
+    code, _ = grade_py("--concurrency", "4", retries=retries)
+    assert "429" in code and code.endswith("no reply for 1 seconds; set --rate to what it allows")
