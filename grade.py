@@ -32,9 +32,11 @@ from grading.ledger import (
     copy_shared_scores,
     failed_requests,
     find_ledger,
+    hash_of,
     mean_scores,
     plan_requests,
     read_runs,
+    served_models,
 )
 
 REPLY_TOKENS = 100  # --dry_run's guess for a reply, before there are any
@@ -146,6 +148,7 @@ async def grade(request: Request, client, args: argparse.Namespace) -> None:
 
     def keep(**reply):
         metadata = dict(key=request.key, judge=request.judge, base_url=client.url, repeat=request.repeat)
+        metadata |= dict(temperature=args.temperature, text_sha256=hash_of(request.story))
         for ledger, entry in request.entries.items():
             ledger.append(metadata | entry | dict(time=round(time.time())) | reply)
 
@@ -168,7 +171,7 @@ async def grade(request: Request, client, args: argparse.Namespace) -> None:
                 scores = read_reply(reply.text, list(request.story.scores))
             except BadReply as error:
                 failure = str(error)
-        tokens = dict(tokens_in=reply.tokens_in, tokens_out=reply.tokens_out)
+        tokens = dict(tokens_in=reply.tokens_in, tokens_out=reply.tokens_out, model=reply.model)
         keep(text=reply.text, scores=scores, failure=failure, **tokens)
         if scores:
             return
@@ -189,6 +192,9 @@ def write_results(
     for judge in args.judge:
         findings += scoreboard.compare(sources, names, scores[judge], scoreboard.ASPECTS, judge)
         counts[judge], lines = failed_requests(requests, judge)
+        if len(models := served_models(requests, judge)) > 1:
+            several = ", ".join(f"{model} ({n:,})" for model, n in models.items())
+            print(f"WARNING several models have graded as {judge}: {several}; to grade anew, move grades.jsonl away")
         for line in lines[:10] + [f"... and {len(lines) - 10:,} more, all in grades.jsonl"] * (len(lines) > 10):
             print(line)
     findings += scoreboard.agreement([story for run in runs for story in run.stories], scores)

@@ -100,6 +100,7 @@ class Reply:
     finish_reason: str  # "stop", "length" and so on, as the API has it; or "refusal", "not text"
     tokens_in: int | None  # None where the endpoint does not say
     tokens_out: int | None
+    model: str | None = None  # which one answered, as the endpoint calls it: perhaps with a version
 
 
 class ApiClient:
@@ -274,7 +275,8 @@ class ApiClient:
         finish_reason = "refusal" if message.get("refusal") else field(choice, "finish_reason", str) or ""
         if not isinstance(text, str):
             text, finish_reason = json.dumps(text), "not text"
-        return Reply(self.redact(text), finish_reason, *tokens)
+        model = self.redact(field(answer, "model", str) or "")[:200]
+        return Reply(self.redact(text), finish_reason, *tokens, model or None)
 
     # ---- Time and money ----
 

@@ -5,6 +5,7 @@ What is to be graded (samples.jsonl of every run) and every reply so far: grades
 >>> requests = plan_requests(runs, {}, judges=["gpt-4o-mini"], url="https://api.openai.com/v1")
 """
 
+import collections
 import contextlib
 import hashlib
 import json
@@ -27,6 +28,7 @@ class Ledger:
         self.path = path
         self.scores, self.offsets = {}, {}  # key -> the scores, and where their line begins (bytes)
         self.failures = {}  # key -> why there are no scores
+        self.models = {}  # key -> which model gave the scores, where the endpoint said so
         self.reply_tokens = {}  # judge -> the tokens of each reply
         self.is_cut = False  # killed while it wrote the last line
         unreadable, offset = 0, 0
@@ -45,6 +47,7 @@ class Ledger:
         key = record["key"]
         if record["scores"]:
             self.scores[key], self.offsets[key] = record["scores"], offset
+            self.models[key] = record.get("model")  # not in files of earlier versions
             self.failures.pop(key, None)
         elif key not in self.scores:
             self.failures[key] = record["failure"]
@@ -135,6 +138,12 @@ def key_of(judge: str, url: str, temperature: float | None, text: str, repeat: i
     return hashlib.sha256(json.dumps([judge, url, temperature, text, repeat]).encode()).hexdigest()
 
 
+def hash_of(story: Story) -> str:
+    """Of the text that is graded, whatever the question about it."""
+    text = json.dumps([story.instruction, story.prompt, story.completion])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def plan_requests(
     runs: Sequence[Run],
     controls: Mapping[str, Sequence[Story]],
@@ -198,6 +207,16 @@ def mean_scores(requests: Iterable[Request], judges: Sequence[str]) -> dict[str,
         }
         for judge, stories in repeats.items()
     }
+
+
+def served_models(requests: Iterable[Request], judge: str) -> dict[str, int]:
+    """{model: of how many scores of this judge it is known that they are from this model}."""
+    models = collections.Counter()
+    for request in requests:
+        ledger, *_ = request.entries
+        if request.judge == judge and (model := ledger.models.get(request.key)):
+            models[model] += 1
+    return models
 
 
 def failed_requests(requests: Sequence[Request], judge: str) -> tuple[str, list[str]]:
