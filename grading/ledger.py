@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 
 from corpus.instruct_headers import MARKER
 from generation.samples_file import read_rows
@@ -29,6 +30,9 @@ class Ledger:
         self.scores, self.offsets = {}, {}  # key -> the scores, and where their line begins (bytes)
         self.failures = {}  # key -> why there are no scores
         self.models = {}  # key -> which model gave the scores, where the endpoint said so
+        self.settings = {}  # judge -> how its last scores were asked for: base_url, temperature (None: unknown, too)
+        self.repeats = {}  # judge -> the most gradings of one completion
+        self.has_controls = False
         self.reply_tokens = {}  # judge -> the tokens of each reply
         self.is_cut = False  # killed while it wrote the last line
         unreadable, offset = 0, 0
@@ -49,6 +53,10 @@ class Ledger:
             self.scores[key], self.offsets[key] = record["scores"], offset
             self.models[key] = record.get("model")  # not in files of earlier versions
             self.failures.pop(key, None)
+            if judge := record.get("judge"):
+                self.settings[judge] = record.get("base_url"), record.get("temperature")
+                self.repeats[judge] = max(self.repeats.get(judge, 1), record.get("repeat", 0) + 1)
+            self.has_controls |= record.get("kind", "completion") != "completion"
         elif key not in self.scores:
             self.failures[key] = record["failure"]
         if record["tokens_out"]:
@@ -179,6 +187,21 @@ def plan_requests(
     return [requests[key] for key in sorted(requests)]
 
 
+def plan_recorded(
+    runs: Sequence[Run], controls: Mapping[str, Sequence[Story]], ledgers: Mapping[str, Ledger], judge: str
+) -> list[Request]:
+    """The requests whose scores by this judge are in the ledgers, as they were asked for last; nothing is to be asked.
+
+    Earlier versions did not record the temperature: of the usual ones, the one that explains most of the scores.
+    """
+    url, temperature = [ledger.settings[judge] for ledger in ledgers.values() if judge in ledger.settings][-1]
+    repeats = max(ledger.repeats.get(judge, 1) for ledger in ledgers.values())
+    candidates = [temperature] if temperature is not None else [None, 0.0, 1.0]
+    plans = [plan_requests(runs, controls, ledgers, [judge], url, candidate, repeats) for candidate in candidates]
+    known = [[request for request in plan if find_ledger(request, ledgers.values())] for plan in plans]
+    return max(known, key=len)
+
+
 def find_ledger(request: Request, ledgers: Iterable[Ledger]) -> Ledger | None:
     """One that has its scores."""
     return next((ledger for ledger in ledgers if request.key in ledger.scores), None)
@@ -202,7 +225,7 @@ def mean_scores(requests: Iterable[Request], judges: Sequence[str]) -> dict[str,
             repeats[request.judge].setdefault(request.story, []).append(scores)
     return {
         judge: {
-            story: {name: sum(scores[name] for scores in several) / len(several) for name in several[0]}
+            story: {name: fmean(scores[name] for scores in several if name in scores) for name in set().union(*several)}
             for story, several in stories.items()
         }
         for judge, stories in repeats.items()

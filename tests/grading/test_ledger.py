@@ -1,5 +1,6 @@
 """grades.jsonl: what is kept through kills, damage, full disks and a thousand random faults."""
 
+import csv
 import json
 import multiprocessing
 import os
@@ -61,6 +62,16 @@ def test_a_ledger_of_an_earlier_version_is_reused(grade_py, api, tmp_path):
         (tmp_path / "out" / run / "grades.jsonl").write_text("".join(json.dumps(record) + "\n" for record in old))
     code, printed = grade_py()
     assert code == 0 and len(api.requests) == 20 and "rules: 20 of 20 gradings\n" in printed.out
+
+
+def test_repeats_of_which_one_has_no_age(grade_py, api, tmp_path):
+    grades = dict(grammar=8, creativity=7, consistency=9, plot=6)
+    says = [json.dumps(grades), json.dumps(grades | dict(age_group="C"))]
+    api.fault = lambda number, request: ("say", says[number % 2])
+    assert grade_py("out/a", "--repeats", "2")[0] == 0 and len(api.requests) == 20
+    with (tmp_path / "out" / "a" / "grades.csv").open(newline="") as file:
+        means = {row["figure"]: row["value"] for row in csv.DictReader(file) if row["kind"] == "mean" and row["judge"]}
+    assert float(means["age"]) == 6.5 and float(means["plot"]) == 6
 
 
 def one_in_five(seed: int):
