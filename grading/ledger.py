@@ -32,7 +32,6 @@ class Ledger:
         self.models = {}  # key -> which model gave the scores, where the endpoint said so
         self.settings = {}  # judge -> how its last scores were asked for: base_url, temperature (None: unknown, too)
         self.repeats = {}  # judge -> the most gradings of one completion
-        self.has_controls = False
         self.reply_tokens = {}  # judge -> the tokens of each reply
         self.is_cut = False  # killed while it wrote the last line
         unreadable, offset = 0, 0
@@ -56,7 +55,6 @@ class Ledger:
             if judge := record.get("judge"):
                 self.settings[judge] = record.get("base_url"), record.get("temperature")
                 self.repeats[judge] = max(self.repeats.get(judge, 1), record.get("repeat", 0) + 1)
-            self.has_controls |= record.get("kind", "completion") != "completion"
         elif key not in self.scores:
             self.failures[key] = record["failure"]
         if record["tokens_out"]:
@@ -190,15 +188,17 @@ def plan_requests(
 def plan_recorded(
     runs: Sequence[Run], controls: Mapping[str, Sequence[Story]], ledgers: Mapping[str, Ledger], judge: str
 ) -> list[Request]:
-    """The requests whose scores by this judge are in the ledgers, as they were asked for last; nothing is to be asked.
+    """The requests to this judge whose scores are in the ledgers: as they were asked for last, nothing new.
 
-    Earlier versions did not record the temperature: of the usual ones, the one that explains most of the scores.
+    Of several settings, the one with most scores. Earlier versions did not record the temperature: the usual are tried.
     """
-    url, temperature = [ledger.settings[judge] for ledger in ledgers.values() if judge in ledger.settings][-1]
+    settings = {ledger.settings[judge] for ledger in ledgers.values() if judge in ledger.settings}
     repeats = max(ledger.repeats.get(judge, 1) for ledger in ledgers.values())
-    candidates = [temperature] if temperature is not None else [None, 0.0, 1.0]
-    plans = [plan_requests(runs, controls, ledgers, [judge], url, candidate, repeats) for candidate in candidates]
-    known = [[request for request in plan if find_ledger(request, ledgers.values())] for plan in plans]
+    known = []
+    for url, temperature in sorted(settings, key=str):
+        for candidate in [None, 0.0, 1.0] if temperature is None else [temperature]:
+            plan = plan_requests(runs, controls, ledgers, [judge], url, candidate, repeats)
+            known.append([request for request in plan if find_ledger(request, ledgers.values())])
     return max(known, key=len)
 
 
