@@ -20,7 +20,7 @@ from common import statistics
 from common.files import write_atomically
 from common.tables import read_table, table_text, write_table
 from grading.controls import CUT, OTHER, SHUFFLED, SPOILED, TRUE
-from grading.judge import INSTRUCTIONS, SCORES, Story
+from grading.judge import AGES, INSTRUCTIONS, SCORES, Story
 
 ASPECTS = (*SCORES, *INSTRUCTIONS, "age")
 
@@ -54,6 +54,18 @@ def prompt_means(stories: Sequence[Story], scores: Scores, figure: str) -> dict[
     return {prompt: sum(several) / len(several) for prompt, several in values.items()}
 
 
+SCALES = dict.fromkeys((*SCORES, *INSTRUCTIONS), (0.0, 10.0)) | dict(age=(min(AGES.values()), max(AGES.values())))
+SCALES |= dict.fromkeys(("repeated", "unknown"), (0.0, 1.0))
+
+
+def mean_of(figure: str, values: np.ndarray) -> statistics.Estimate:
+    """With an interval that ends where the scale does. That of a share of stories is Wilson's: 50 of 50 is not ± 0."""
+    value, low, high = statistics.mean(values)
+    if figure == "ended" and len(values) > 1:
+        return statistics.Estimate(value, *statistics.wilson(value, len(values)))
+    return statistics.Estimate(value, *np.clip((low, high), *SCALES.get(figure, (-math.inf, math.inf))))
+
+
 def paired(a: dict, b: dict) -> tuple[np.ndarray, np.ndarray]:
     """The values of both on their common prompts, in one order."""
     prompts = [prompt for prompt in a if prompt in b]
@@ -71,7 +83,7 @@ def compare(
     for figure in figures:
         means = {name: prompt_means(stories, scores, figure) for name, stories in sources.items()}
         means = {name: values for name, values in means.items() if values}
-        estimates = {name: statistics.mean(np.array(list(values.values()))) for name, values in means.items()}
+        estimates = {name: mean_of(figure, np.array(list(values.values()))) for name, values in means.items()}
         graded = [model for model in models if model in means]
         normalised = dict.fromkeys(means, math.nan)
         if graded and judge:

@@ -138,6 +138,22 @@ def test_what_was_not_graded_is_left_out():
     assert not any(f.figure == "instructions" for f in findings)
 
 
+def test_intervals_end_where_the_scale_does():
+    stories = [Story(f"p{i}", "x") for i in range(12)]
+    scores = {story: dict(grammar=10.0 - 4 * (i == 0), age=14.5 - 8 * (i == 0)) for i, story in enumerate(stories)}
+    for finding in compare(dict(a=stories), ["a"], scores, ASPECTS, "j"):
+        assert finding.low < finding.value < finding.high == (10 if finding.figure == "grammar" else 14.5)
+
+
+def test_a_share_of_all_stories_is_not_certain():
+    stories = [Story(f"p{i}", "x") for i in range(50)]
+    for share in (0.0, 1.0):
+        (finding,) = compare(dict(a=stories), ["a"], dict.fromkeys(stories, dict(ended=share)), ["ended"], "")
+        assert finding.value == share and finding.high - finding.low == pytest.approx(
+            0.0713, abs=1e-3
+        )  # 1 / (1 + n / z²)
+
+
 def test_one_prompt_has_no_interval():
     sources, scores = models(1, a=5)
     (finding, *_) = compare(sources, ["a"], scores, ASPECTS, "j")
