@@ -154,6 +154,23 @@ def test_a_share_of_all_stories_is_not_certain():
         )  # 1 / (1 + n / z²)
 
 
+def test_runs_without_shared_prompts_are_named():
+    stories = dict(a=[Story(f"p{i}", "x") for i in range(9)], b=[Story(f"q{i}", "x") for i in range(9)])
+    scores = {story: dict(plot=5.0) for several in stories.values() for story in several}
+    findings = compare(stories, ["a", "b"], scores, ASPECTS, "j")
+    (line,) = warn_of_close_calls(findings, "j")
+    assert line == "no prompts in common, so no difference can be told: a - b"
+
+
+def test_one_that_may_see_is_told_how_many_prompts_would_do():
+    spots = [Finding("auc", "j", SHUFFLED, "consistency", 0.7, 0.45, 0.9, prompts=12)]
+    spots += [Finding("auc", "j", OTHER, "consistency", 0.9, 0.8, 1, prompts=12)]
+    (line,) = warn_of_blindness(spots, "j")
+    assert line.endswith("not shown with so few prompts: about 23 would do, if that is how well it sees")
+    spots[0] = Finding("auc", "j", SHUFFLED, "consistency", 0.51, 0.3, 0.7, prompts=12)
+    assert "so few" not in warn_of_blindness(spots, "j")[0]
+
+
 def test_one_prompt_has_no_interval():
     sources, scores = models(1, a=5)
     (finding, *_) = compare(sources, ["a"], scores, ASPECTS, "j")
