@@ -15,7 +15,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tqdm import tqdm
@@ -32,9 +32,12 @@ from grading.ledger import (
     copy_shared_scores,
     failed_requests,
     find_ledger,
+    hash_of,
     mean_scores,
+    plan_recorded,
     plan_requests,
     read_runs,
+    served_models,
 )
 
 REPLY_TOKENS = 100  # --dry_run's guess for a reply, before there are any
@@ -74,29 +77,36 @@ def grade_runs(args: argparse.Namespace, retries) -> None:
     with contextlib.ExitStack() as locks:
         for run in runs if args.judge else []:
             locks.enter_context(lock(run.directory, ".grade.lock", "another grade.py is at work there; let it end"))
-        ledgers, requests, missing = plan(runs, controls if args.controls else {}, args) if args.judge else ([], [], [])
+        ledgers = {run.name: Ledger(run.directory / "grades.jsonl") for run in runs}
+        requests, missing = plan(runs, controls if args.controls else {}, ledgers, args) if args.judge else ([], [])
         if args.dry_run:
-            return dry_run(missing, ledgers, args)
+            return dry_run(missing, ledgers.values(), args)
         findings = compute_metrics(runs, controls[TRUE], args.data)  # first: an error here has cost nothing yet
-        copy_shared_scores(requests, ledgers)
+        copy_shared_scores(requests, list(ledgers.values()))
         over_budget = ask(missing, args, retries) if missing else None
+    recorded = dict.fromkeys(judge for ledger in ledgers.values() for judge in ledger.settings)
+    for judge in [judge for judge in recorded if judge not in args.judge]:  # paid for earlier: still in the table
+        requests += plan_recorded(runs, controls, ledgers, judge)
     write_results(runs, controls, requests, findings, directory, args)
     if over_budget:
         raise over_budget
 
 
-def plan(runs: Sequence[Run], controls: Mapping, args) -> tuple[list[Ledger], list[Request], list[Request]]:
-    """The ledgers; all that is to be graded; what of it no ledger has."""
+def plan(
+    runs: Sequence[Run], controls: Mapping, ledgers: Mapping[str, Ledger], args: argparse.Namespace
+) -> tuple[list[Request], list[Request]]:
+    """All that is to be graded; what of it no ledger has."""
     from generation.api_client import endpoint_url, public_url
 
-    ledgers = {run.name: Ledger(run.directory / "grades.jsonl") for run in runs}
     url = public_url(endpoint_url(args.base_url))
     requests = plan_requests(runs, controls, ledgers, args.judge, url, args.temperature, args.repeats)
-    ledgers = list(ledgers.values())
-    return ledgers, requests, [request for request in requests if not find_ledger(request, ledgers)]
+    missing = [request for request in requests if not find_ledger(request, ledgers.values())]
+    # What failed before comes last: what fails again, several in a row, stops all.
+    missing.sort(key=lambda request: any(request.key in ledger.failures for ledger in ledgers.values()))
+    return requests, missing
 
 
-def dry_run(missing: Sequence[Request], ledgers: Sequence[Ledger], args: argparse.Namespace) -> None:
+def dry_run(missing: Sequence[Request], ledgers: Iterable[Ledger], args: argparse.Namespace) -> None:
     """Prints one whole request, as the API would get it first, and how many there would be, at what cost."""
     from generation.api_client import Budget, endpoint_url, public_url
 
@@ -143,6 +153,7 @@ async def grade(request: Request, client, args: argparse.Namespace) -> None:
 
     def keep(**reply):
         metadata = dict(key=request.key, judge=request.judge, base_url=client.url, repeat=request.repeat)
+        metadata |= dict(temperature=args.temperature, text_sha256=hash_of(request.story))
         for ledger, entry in request.entries.items():
             ledger.append(metadata | entry | dict(time=round(time.time())) | reply)
 
@@ -165,7 +176,7 @@ async def grade(request: Request, client, args: argparse.Namespace) -> None:
                 scores = read_reply(reply.text, list(request.story.scores))
             except BadReply as error:
                 failure = str(error)
-        tokens = dict(tokens_in=reply.tokens_in, tokens_out=reply.tokens_out)
+        tokens = dict(tokens_in=reply.tokens_in, tokens_out=reply.tokens_out, model=reply.model)
         keep(text=reply.text, scores=scores, failure=failure, **tokens)
         if scores:
             return
@@ -180,19 +191,24 @@ def write_results(
     args: argparse.Namespace,
 ) -> None:
     """Prints the tables, writes grades.csv and grades.png to `directory`. metrics: what needs no judge."""
-    names = [run.name for run in runs]
-    sources = {run.name: run.stories for run in runs} | (controls if args.controls else {})
-    scores, counts, findings = mean_scores(requests, args.judge), {}, list(metrics)
-    for judge in args.judge:
+    names, judges = [run.name for run in runs], list(dict.fromkeys([*args.judge, *(r.judge for r in requests)]))
+    if not any(entry["kind"] in controls for request in requests for entry in request.entries.values()):
+        controls = {TRUE: controls[TRUE]} if controls[TRUE] else {}
+    sources = {run.name: run.stories for run in runs} | controls
+    scores, counts, findings = mean_scores(requests, judges), {}, list(metrics)
+    for judge in judges:
         findings += scoreboard.compare(sources, names, scores[judge], scoreboard.ASPECTS, judge)
         counts[judge], lines = failed_requests(requests, judge)
+        counts[judge] += ", as recorded earlier" * (judge not in args.judge)
+        if len(models := served_models(requests, judge)) > 1:
+            several = ", ".join(f"{model} ({n:,})" for model, n in models.items())
+            print(f"WARNING several models have graded as {judge}: {several}; to grade anew, move grades.jsonl away")
         for line in lines[:10] + [f"... and {len(lines) - 10:,} more, all in grades.jsonl"] * (len(lines) > 10):
             print(line)
     findings += scoreboard.agreement([story for run in runs for story in run.stories], scores)
-    shown = [*names, *(controls if args.controls else [TRUE] if controls[TRUE] else [])]
-    print(scoreboard.report(findings, shown, args.judge, counts, args.markdown))
+    print(scoreboard.report(findings, [*names, *controls], judges, counts, args.markdown))
     scoreboard.write_csv(directory / "grades.csv", findings)
-    scoreboard.plot(directory / "grades.png", findings, names, args.judge)
+    scoreboard.plot(directory / "grades.png", findings, names, judges)
     print(f"\nwrote {directory / 'grades.csv'}, with all intervals, and grades.png; next: python report.py {directory}")
 
 

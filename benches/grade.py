@@ -59,7 +59,7 @@ def grade_at_once(directory: str) -> dict[str, float]:
         figures[name] = time.perf_counter() - start - sum(figures.values())
 
     runs, directory = read_runs(args.directories)
-    _, requests, _ = plan(runs, {}, args)
+    requests, _ = plan(runs, {}, {run.name: Ledger(run.directory / "grades.jsonl") for run in runs}, args)
     lap("read and plan")
     judge = InstantJudge(**args.api)
     for _ in judge.run(grade(request, judge, args) for request in requests):

@@ -12,7 +12,6 @@ Import this module only where an API is used: `import openai` takes over a secon
 
 import asyncio
 import contextlib
-import email.utils
 import itertools
 import json
 import os
@@ -26,6 +25,8 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import openai
+
+from generation.api_errors import final_remedy, is_flagged, is_throttled, may_have_cost, may_pass, retry_after
 
 OPENAI_URL = "https://api.openai.com/v1"
 CHECK_URL = "is that the URL of an OpenAI-compatible endpoint? Most end in /v1"
@@ -45,6 +46,7 @@ class RetryPolicy:
     first_delay: float = 1.0  # seconds before the second attempt, ± 50 %; doubled at each attempt
     longest_delay: float = 60.0  # seconds
     longest_retry_after: float = 900.0  # seconds; if an endpoint asks to wait longer, we stop
+    throttled: float = 300.0  # seconds of 429 alone, without a Retry-After and without one reply: then we stop
     consecutive_failures: int = 5  # requests given up with no reply in between: then we stop
 
 
@@ -98,6 +100,7 @@ class Reply:
     finish_reason: str  # "stop", "length" and so on, as the API has it; or "refusal", "not text"
     tokens_in: int | None  # None where the endpoint does not say
     tokens_out: int | None
+    model: str | None = None  # which one answered, as the endpoint calls it: perhaps with a version
 
 
 class ApiClient:
@@ -123,7 +126,10 @@ class ApiClient:
         self.url, self.concurrency = public_url(base_url), concurrency
         self.budget, self.retries = Budget(price_in, price_out, max_cost), retries or RETRIES
         self.http = openai.AsyncOpenAI(api_key=self.key or "none", base_url=base_url, max_retries=0, timeout=timeout)
-        self.interval, self.next_turn = 60 / rate if rate else 0.0, 0.0  # seconds
+        self.timeout = timeout
+        self.shortest_interval = self.interval = 60 / rate if rate else 0.0  # seconds between requests
+        self.next_turn = self.slowed = 0.0  # when the next may go; when the interval was last doubled
+        self.throttled_since = None  # the first 429 without Retry-After since there was a reply
         self.turns, self.stopped, self.why = asyncio.Lock(), asyncio.Event(), None
         self.dialects = {}  # model -> the dialect that it has accepted
         self.failures, self.n_retries = 0, 0  # consecutive requests given up; attempts after the first
@@ -131,8 +137,8 @@ class ApiClient:
     def run(self, jobs: Iterable[Coroutine]) -> Iterator:
         """Runs coroutines that call `ask`, and yields their results as they come. To be called once.
 
-        At Ctrl-C, or when a job raises Stop or OSError, no more jobs are started; the requests in flight are finished
-        and their results yielded, and then the reason is raised.
+        At Ctrl-C, or when a job raises anything, no more jobs are started; the requests in flight are finished and
+        their results yielded, and then the reason is raised.
         """
         loop, jobs, running = asyncio.new_event_loop(), iter(jobs), set()
 
@@ -151,8 +157,8 @@ class ApiClient:
                     break
                 done, running = loop.run_until_complete(asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED))
                 for task in done:
-                    if isinstance(task.exception(), Stop | OSError):
-                        self.stop(task.exception())
+                    if error := task.exception():
+                        self.stop(error)
                     else:
                         yield task.result()
         finally:
@@ -173,25 +179,37 @@ class ApiClient:
     async def ask(self, body: dict) -> Reply:
         """One request (the fields of a chat completion), retried where that may help. Raises RequestFailed or Stop."""
         where = f"{body['model']} at {self.url}"
-        for attempt in range(self.retries.attempts):
+        attempt = n_throttled = 0
+        while attempt < self.retries.attempts:
             await self.wait_for_turn()
+            sent = time.monotonic()
             try:
                 reply = await self.send(body)
-                self.failures = 0
+                self.failures, self.throttled_since = 0, None
+                self.interval = max(self.shortest_interval, 0.9 * self.interval)
                 return reply
-            except (openai.OpenAIError, json.JSONDecodeError, UnicodeDecodeError) as error:
+            except openai.OpenAIError as error:
                 reason = self.describe(error)
                 if remedy := final_remedy(error):
                     self.stop(Stop(f"{where}: {reason}; {remedy}"))
                     raise Stop(reason) from None
+                if is_flagged(error):  # which says nothing of other requests
+                    raise RequestFailed(reason) from None
                 if not may_pass(error):
                     break
-                if attempt + 1 < self.retries.attempts:
+                if is_throttled(error) and n_throttled < 5 * self.retries.attempts:
+                    n_throttled += 1
                     self.n_retries += 1
-                    await self.sleep(self.delay(attempt, retry_after(error)))
+                    self.slow_down(sent, f"{where}: {reason}")
+                    continue
+                attempt += 1
+                if attempt < self.retries.attempts:
+                    self.n_retries += 1
+                    await self.sleep(self.delay(attempt - 1, retry_after(error)))
         self.failures += 1
         if self.failures >= self.retries.consecutive_failures:
-            self.stop(Stop(f"{where}: {reason}; {self.failures} consecutive requests failed"))
+            hint = "; check OPENAI_API_KEY" if "Error code: 403" in reason else ""
+            self.stop(Stop(f"{where}: {reason}; {self.failures} consecutive requests failed{hint}"))
             raise Stop(reason)
         raise RequestFailed(reason)
 
@@ -204,18 +222,21 @@ class ApiClient:
             if variant in tried:
                 continue
             tried.append(variant)
-            worst = self.budget.cost(len(json.dumps(variant)), longest)  # a token has at least one of the characters
+            most = len(json.dumps(variant)), longest  # tokens in and out: each has at least one of the characters
+            worst = self.budget.cost(*most)
             await self.reserve(worst)
             try:
-                answer = await self.http.chat.completions.create(**variant)
+                content = await self.post(variant)
             except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
                 refusal = error
-            except (openai.OpenAIError, ValueError) as error:
+                if is_flagged(error):
+                    break
+            except openai.OpenAIError as error:
                 if may_have_cost(error):
                     self.budget.lost += worst
                 raise
             else:
-                reply = self.read(answer, worst)
+                reply = self.read(content, most)
                 self.dialects[body["model"]] = dialect
                 return reply
             finally:
@@ -223,23 +244,39 @@ class ApiClient:
                 self.budget.reserved -= worst
         raise refusal
 
-    def read(self, answer, worst: float) -> Reply:
-        """What an answer says; adds what it cost."""
-        usage = getattr(answer, "usage", None)
-        tokens = (usage.prompt_tokens or 0, usage.completion_tokens or 0) if usage else (None, None)
-        if usage:
-            self.budget.tokens_in += tokens[0]
-            self.budget.tokens_out += tokens[1]
-        else:
-            self.budget.lost += worst
-        choice = (getattr(answer, "choices", None) or [None])[0]
-        if not getattr(choice, "message", None):
+    async def post(self, body: dict) -> bytes:
+        """The answer. Its time is limited as a whole: openai's timeout is one of silence, and an answer may drip."""
+        request = self.http.chat.completions.with_raw_response.create(**body)
+        try:
+            return (await asyncio.wait_for(request, self.timeout)).http_response.content
+        except TimeoutError:
+            raise openai.OpenAIError(f"no whole answer after {self.timeout:g} seconds, the --timeout") from None
+
+    def read(self, content: bytes, most: tuple[int, int]) -> Reply:
+        """What an answer says, by no types of openai's, which endpoints need not keep to. Adds what it cost.
+
+        A count of tokens that is missing, or 0, is charged at the most that it can be.
+        """
+        try:
+            answer = json.loads(content)
+        except (ValueError, RecursionError):
+            self.budget.lost += self.budget.cost(*most)
+            raise openai.OpenAIError(f"its answer is not JSON; {CHECK_URL}") from None
+        usage = field(answer, "usage", dict)
+        tokens = [field(usage, name, int) for name in ("prompt_tokens", "completion_tokens")]
+        self.budget.tokens_in += tokens[0] or 0
+        self.budget.tokens_out += tokens[1] or 0
+        self.budget.lost += self.budget.cost(*(0 if count else n for count, n in zip(tokens, most)))
+        choice = next(iter(field(answer, "choices", list) or []), None)
+        message = field(choice, "message", dict)
+        if not message:
             raise openai.OpenAIError(f"{one_line(self.redact(str(answer)))!r} is not a completion; {CHECK_URL}")
-        text = choice.message.refusal or choice.message.content or ""
-        finish_reason = "refusal" if choice.message.refusal else choice.finish_reason
+        text = message.get("refusal") or message.get("content") or ""
+        finish_reason = "refusal" if message.get("refusal") else field(choice, "finish_reason", str) or ""
         if not isinstance(text, str):
-            text, finish_reason = json.dumps(text, default=str), "not text"
-        return Reply(self.redact(text), finish_reason, *tokens)
+            text, finish_reason = json.dumps(text), "not text"
+        model = self.redact(field(answer, "model", str) or "")[:200]
+        return Reply(self.redact(text), finish_reason, *tokens, model or None)
 
     # ---- Time and money ----
 
@@ -249,6 +286,20 @@ class ApiClient:
             while (wait := self.next_turn - time.monotonic()) > 0 or self.stopped.is_set():
                 await self.sleep(wait)
             self.next_turn = time.monotonic() + self.interval
+
+    def slow_down(self, sent: float, reason: str) -> None:
+        """After a 429 without Retry-After: all requests go half as often. Those that were in flight count as one."""
+        now = time.monotonic()
+        self.throttled_since = self.throttled_since or now
+        if now - self.throttled_since > self.retries.throttled:
+            self.stop(Stop(f"{reason}; no reply for {self.retries.throttled:g} seconds; set --rate to what it allows"))
+        if sent < self.slowed:
+            return
+        if not self.slowed:
+            print("\n429, too many requests: going slower; --rate N asks no more than N a minute", file=sys.stderr)
+        slower = min(self.retries.longest_delay, max(self.retries.first_delay, 2 * self.interval))
+        self.interval, self.slowed = max(self.shortest_interval, slower), now
+        self.next_turn = max(self.next_turn, now + self.interval)
 
     def delay(self, attempt: int, asked: float | None) -> float:
         """Seconds until the next attempt. `asked`, by Retry-After, holds back all requests."""
@@ -286,8 +337,6 @@ class ApiClient:
 
     def describe(self, error: Exception) -> str:
         """One line, without the key; nor what endpoints show of it: sk-ab***yz."""
-        if isinstance(error, ValueError):
-            return f"its answer is not JSON; {CHECK_URL}"
         return re.sub(r"\S*\*{3,}\S*", "[key]", one_line(self.redact(str(error))))
 
 
@@ -307,37 +356,11 @@ def in_dialect(body: dict, dialect: tuple[bool, bool]) -> dict:
     return {other.get(k, k): value for k, value in body.items() if with_format or k != "response_format"}
 
 
+def field(record: object, name: str, kind: type):
+    """record[name], if that is there and of this type; otherwise None. Counts that nobody can mean are not there."""
+    value = record.get(name) if isinstance(record, dict) else None
+    return None if type(value) is not kind or (kind is int and not 0 <= value < 1e9) else value
+
+
 def one_line(text: object) -> str:
     return " ".join(str(text).split())[:300]
-
-
-def final_remedy(error: Exception) -> str | None:
-    """What to do about an error that every other request would meet, too; None for other errors."""
-    status = getattr(error, "status_code", None)
-    if status in (401, 403):
-        return "check OPENAI_API_KEY"
-    if status == 404:
-        return "check the name of the model, and --base_url"
-    if status == 402 or getattr(error, "code", None) == "insufficient_quota":
-        return "the account has no credit left"
-    return None
-
-
-def may_have_cost(error: Exception) -> bool:
-    """Half an answer, or none; but not an error status, nor where there was no connection to send the request by."""
-    no_connection = type(error.__cause__).__name__ in ("ConnectError", "ConnectTimeout", "PoolTimeout")
-    return not isinstance(error, openai.APIStatusError) and not no_connection
-
-
-def may_pass(error: Exception) -> bool:
-    status = getattr(error, "status_code", None)
-    return status is None or status in (200, 408, 409, 429) or status >= 500
-
-
-def retry_after(error: Exception) -> float | None:
-    """Seconds that the endpoint asks to wait, given as such or as a date."""
-    value = error.response.headers.get("retry-after", "") if isinstance(error, openai.APIStatusError) else ""
-    if re.fullmatch(r"\s*\d+(\.\d+)?\s*", value):
-        return float(value)
-    date = email.utils.parsedate_tz(value)
-    return max(0.0, email.utils.mktime_tz(date) - time.time()) if date else None

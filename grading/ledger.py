@@ -5,6 +5,7 @@ What is to be graded (samples.jsonl of every run) and every reply so far: grades
 >>> requests = plan_requests(runs, {}, judges=["gpt-4o-mini"], url="https://api.openai.com/v1")
 """
 
+import collections
 import contextlib
 import hashlib
 import json
@@ -12,6 +13,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 
 from corpus.instruct_headers import MARKER
 from generation.samples_file import read_rows
@@ -27,6 +29,9 @@ class Ledger:
         self.path = path
         self.scores, self.offsets = {}, {}  # key -> the scores, and where their line begins (bytes)
         self.failures = {}  # key -> why there are no scores
+        self.models = {}  # key -> which model gave the scores, where the endpoint said so
+        self.settings = {}  # judge -> how its last scores were asked for: base_url, temperature (None: unknown, too)
+        self.repeats = {}  # judge -> the most gradings of one completion
         self.reply_tokens = {}  # judge -> the tokens of each reply
         self.is_cut = False  # killed while it wrote the last line
         unreadable, offset = 0, 0
@@ -45,7 +50,11 @@ class Ledger:
         key = record["key"]
         if record["scores"]:
             self.scores[key], self.offsets[key] = record["scores"], offset
+            self.models[key] = record.get("model")  # not in files of earlier versions
             self.failures.pop(key, None)
+            if judge := record.get("judge"):
+                self.settings[judge] = record.get("base_url"), record.get("temperature")
+                self.repeats[judge] = max(self.repeats.get(judge, 1), record.get("repeat", 0) + 1)
         elif key not in self.scores:
             self.failures[key] = record["failure"]
         if record["tokens_out"]:
@@ -135,6 +144,12 @@ def key_of(judge: str, url: str, temperature: float | None, text: str, repeat: i
     return hashlib.sha256(json.dumps([judge, url, temperature, text, repeat]).encode()).hexdigest()
 
 
+def hash_of(story: Story) -> str:
+    """Of the text that is graded, whatever the question about it."""
+    text = json.dumps([story.instruction, story.prompt, story.completion])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def plan_requests(
     runs: Sequence[Run],
     controls: Mapping[str, Sequence[Story]],
@@ -170,6 +185,23 @@ def plan_requests(
     return [requests[key] for key in sorted(requests)]
 
 
+def plan_recorded(
+    runs: Sequence[Run], controls: Mapping[str, Sequence[Story]], ledgers: Mapping[str, Ledger], judge: str
+) -> list[Request]:
+    """The requests to this judge whose scores are in the ledgers: as they were asked for last, nothing new.
+
+    Of several settings, the one with most scores. Earlier versions did not record the temperature: the usual are tried.
+    """
+    settings = {ledger.settings[judge] for ledger in ledgers.values() if judge in ledger.settings}
+    repeats = max(ledger.repeats.get(judge, 1) for ledger in ledgers.values())
+    known = []
+    for url, temperature in sorted(settings, key=str):
+        for candidate in [None, 0.0, 1.0] if temperature is None else [temperature]:
+            plan = plan_requests(runs, controls, ledgers, [judge], url, candidate, repeats)
+            known.append([request for request in plan if find_ledger(request, ledgers.values())])
+    return max(known, key=len)
+
+
 def find_ledger(request: Request, ledgers: Iterable[Ledger]) -> Ledger | None:
     """One that has its scores."""
     return next((ledger for ledger in ledgers if request.key in ledger.scores), None)
@@ -193,11 +225,21 @@ def mean_scores(requests: Iterable[Request], judges: Sequence[str]) -> dict[str,
             repeats[request.judge].setdefault(request.story, []).append(scores)
     return {
         judge: {
-            story: {name: sum(scores[name] for scores in several) / len(several) for name in several[0]}
+            story: {name: fmean(scores[name] for scores in several if name in scores) for name in set().union(*several)}
             for story, several in stories.items()
         }
         for judge, stories in repeats.items()
     }
+
+
+def served_models(requests: Iterable[Request], judge: str) -> dict[str, int]:
+    """{model: of how many scores of this judge it is known that they are from this model}."""
+    models = collections.Counter()
+    for request in requests:
+        ledger, *_ = request.entries
+        if request.judge == judge and (model := ledger.models.get(request.key)):
+            models[model] += 1
+    return models
 
 
 def failed_requests(requests: Sequence[Request], judge: str) -> tuple[str, list[str]]:

@@ -20,7 +20,7 @@ from common import statistics
 from common.files import write_atomically
 from common.tables import read_table, table_text, write_table
 from grading.controls import CUT, OTHER, SHUFFLED, SPOILED, TRUE
-from grading.judge import INSTRUCTIONS, SCORES, Story
+from grading.judge import AGES, INSTRUCTIONS, SCORES, Story
 
 ASPECTS = (*SCORES, *INSTRUCTIONS, "age")
 
@@ -54,6 +54,18 @@ def prompt_means(stories: Sequence[Story], scores: Scores, figure: str) -> dict[
     return {prompt: sum(several) / len(several) for prompt, several in values.items()}
 
 
+SCALES = dict.fromkeys((*SCORES, *INSTRUCTIONS), (0.0, 10.0)) | dict(age=(min(AGES.values()), max(AGES.values())))
+SCALES |= dict.fromkeys(("repeated", "unknown"), (0.0, 1.0))
+
+
+def mean_of(figure: str, values: np.ndarray) -> statistics.Estimate:
+    """With an interval that ends where the scale does. That of a share of stories is Wilson's: 50 of 50 is not ± 0."""
+    value, low, high = statistics.mean(values)
+    if figure == "ended" and len(values) > 1:
+        return statistics.Estimate(value, *statistics.wilson(value, len(values)))
+    return statistics.Estimate(value, *np.clip((low, high), *SCALES.get(figure, (-math.inf, math.inf))))
+
+
 def paired(a: dict, b: dict) -> tuple[np.ndarray, np.ndarray]:
     """The values of both on their common prompts, in one order."""
     prompts = [prompt for prompt in a if prompt in b]
@@ -71,7 +83,7 @@ def compare(
     for figure in figures:
         means = {name: prompt_means(stories, scores, figure) for name, stories in sources.items()}
         means = {name: values for name, values in means.items() if values}
-        estimates = {name: statistics.mean(np.array(list(values.values()))) for name, values in means.items()}
+        estimates = {name: mean_of(figure, np.array(list(values.values()))) for name, values in means.items()}
         graded = [model for model in models if model in means]
         normalised = dict.fromkeys(means, math.nan)
         if graded and judge:
@@ -135,15 +147,28 @@ SPOILED_HOW = {SHUFFLED: "one with its sentences shuffled", OTHER: "that of anot
 
 def warn_of_blindness(findings: Sequence[Finding], judge: str) -> list[str]:
     """A line for each score whose controls the judge cannot tell from the true ending."""
-    lines, missed = [], {}
+    lines, missed, needed = [], {}, {}
     for spot in blind_spots(findings, judge):
         missed.setdefault(spot.figure, {})[spot.subject] = f"AUC {spot.value:.2f}, {spot.low:.2f} to {spot.high:.2f}"
+        needed.setdefault(spot.figure, []).append(prompts_needed(spot))
     for figure, spots in missed.items():
         what = " nor ".join(f"{SPOILED_HOW[kind]} ({auc})" for kind, auc in spots.items())
         seen = [SPOILED_HOW[kind] for kind in SPOILED if figure in SPOILED[kind] and kind not in spots]
         so = f"it only sees {' and '.join(seen)}" if seen else f"what it says of the models' {figure} means nothing"
+        if max(needed[figure]) <= MANY_PROMPTS:  # it leans to the right side
+            so = f"not shown with so few prompts: about {max(needed[figure]):.0f} would do, if that is how well it sees"
         lines.append(f"{figure}: {judge} cannot tell the true ending from {what}; {so}")
     return lines
+
+
+MANY_PROMPTS = 300  # a judge that needs more to be told from a coin is as good as blind
+
+
+def prompts_needed(auc: Finding) -> float:
+    """With how many prompts this AUC would be above 0.5, as intervals shrink with their square root."""
+    if not auc.value > 0.5 or math.isnan(auc.low):
+        return math.inf
+    return math.ceil(1.2 * auc.prompts * ((auc.value - auc.low) / (auc.value - 0.5)) ** 2)  # 1.2: not at the very edge
 
 
 # The 95 % interval of an AUC contained the truth in 81 % of 400 simulated experiments with 4 prompts, 87 % with 8,
@@ -164,6 +189,13 @@ def warn_of_close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
     for difference in find(findings, "difference", judge).values():
         if not is_resolved(difference) and not math.isnan(difference.half_width):
             close.setdefault(difference.figure, []).append(difference)
+    means = find(findings, "mean", judge) if judge else {}
+    models = dict.fromkeys(subject for subject, _ in means if subject not in (TRUE, *SPOILED))
+    compared = {subject for subject, _ in find(findings, "difference", judge)}
+    apart = [pair for pair in map(" - ".join, itertools.combinations(models, 2)) if pair not in compared]
+    if apart:
+        more = f"; {len(apart) - 4} more" * (len(apart) > 4)
+        lines.append(f"no prompts in common, so no difference can be told: {'; '.join(apart[:4])}{more}")
     for figure, calls in close.items():
         widths, n = [f.half_width for f in calls if f.half_width], max(f.prompts for f in calls)
         resolved = f", which resolve about {np.mean(widths):.2f}" if widths else ", on which they are equal"

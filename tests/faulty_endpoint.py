@@ -50,6 +50,15 @@ class FaultyJudge(heuristic_judge.Handler):
     def raw_fault(self, body: bytes):
         self.send(200, body)
 
+    def drip_fault(self, seconds: float):
+        """An answer that never ends, and is never silent for longer than this."""
+        with contextlib.suppress(OSError):
+            self.send(200, b" ", length=10**6)
+            while not self.server.over.wait(seconds):
+                self.wfile.write(b" ")
+                self.wfile.flush()
+        self.close_connection = True
+
     def cut_fault(self, body: bytes):
         """Promises more than comes."""
         self.send(200, body, length=len(body) + 50)

@@ -106,6 +106,21 @@ def test_without_a_judge(grade_py, api, tmp_path):
     assert not (tmp_path / "out" / "a" / "grades.jsonl").exists()
 
 
+@pytest.mark.parametrize("temperature", [(), ("--temperature", "0.7")])
+def test_without_a_judge_what_was_paid_for_stays_in_the_table(grade_py, api, tmp_path, temperature):
+    assert grade_py("--controls", "--repeats", "2", *temperature)[0] == 0
+    before, asked = table(tmp_path), len(api.requests)
+    code, printed = grade_py("--no_judge", judge=None)
+    assert code == 0 and "rules: 80 of 80 gradings, as recorded earlier" in printed.out
+    assert sorted(map(str, table(tmp_path))) == sorted(map(str, before)) and len(api.requests) == asked
+    assert grade_py(judge="another")[0] == 0  # nor does another judge drop them
+    assert all(row in table(tmp_path) for row in before)
+    write_samples(tmp_path / "out" / "a", 5, 2, seed=1)  # other completions, which it has not seen
+    assert grade_py("out/a", "--no_judge", judge=None)[0] == 0
+    with (tmp_path / "out" / "a" / "grades.csv").open(newline="") as file:
+        assert not any(row["subject"] == "a" and row["judge"] for row in csv.DictReader(file))
+
+
 def test_runs_of_one_name_stay_apart(grade_py, tmp_path):
     for run in ("x", "x/x", "y/x"):
         write_samples(tmp_path / "out" / run, 3, 1)

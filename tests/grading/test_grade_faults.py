@@ -114,7 +114,8 @@ def test_retry_after_may_be_a_date_and_too_far(grade_py, api, monkeypatch):
     "fault, hint",
     [
         (("status", 401, {}, f"Incorrect API key provided: {KEY}, known as sk-se***89."), "check OPENAI_API_KEY"),
-        (("status", 403), "check OPENAI_API_KEY"),
+        (("status", 403, {}, "Country, region, or territory not supported"), "check OPENAI_API_KEY"),
+        (("status", 403, {}, "Your account was flagged; this key has no access"), "check OPENAI_API_KEY"),
         (("status", 404, {}, "no such model"), "check the name of the model, and --base_url"),
         (("status", 402), "the account has no credit left"),
         (("status", 429, {}, "You exceeded your quota", "insufficient_quota"), "the account has no credit left"),

@@ -1,5 +1,6 @@
 """grades.jsonl: what is kept through kills, damage, full disks and a thousand random faults."""
 
+import csv
 import json
 import multiprocessing
 import os
@@ -37,6 +38,40 @@ def test_a_ledger_whose_last_line_was_cut(tmp_path, capsys, cut):
     assert [again.record(key)["key"] for key in again.scores] == list(again.scores)
     again.append(record | dict(key="e"))
     assert "e" in again.scores and again.failures == {}
+
+
+def test_the_ledger_says_who_graded_what_and_how(grade_py, api, tmp_path):
+    """And a table of several models behind one name says that it is one."""
+    assert "WARNING several" not in grade_py("out/a", "--temperature", "0.5")[1].out
+    kept = records(tmp_path / "out" / "a")
+    assert {(r["model"], r["temperature"]) for r in kept} == {("rules", 0.5)}
+    assert len({r["text_sha256"] for r in kept}) == 10 and all(len(r["text_sha256"]) == 64 for r in kept)
+    grades = dict(grammar=8, creativity=7, consistency=9, plot=6, age_group="C")
+    api.fault = lambda number, request: ("say", json.dumps(grades))  # as the model "m"
+    code, printed = grade_py("--temperature", "0.5")
+    assert code == 0 and len(api.requests) == 20
+    assert "WARNING several models have graded as rules: " in printed.out
+    assert "rules (10)" in printed.out and "m (10)" in printed.out
+
+
+def test_a_ledger_of_an_earlier_version_is_reused(grade_py, api, tmp_path):
+    assert grade_py()[0] == 0
+    for run in "ab":
+        new = ("model", "temperature", "text_sha256")
+        old = [{key: value for key, value in r.items() if key not in new} for r in records(tmp_path / "out" / run)]
+        (tmp_path / "out" / run / "grades.jsonl").write_text("".join(json.dumps(record) + "\n" for record in old))
+    code, printed = grade_py()
+    assert code == 0 and len(api.requests) == 20 and "rules: 20 of 20 gradings\n" in printed.out
+
+
+def test_repeats_of_which_one_has_no_age(grade_py, api, tmp_path):
+    grades = dict(grammar=8, creativity=7, consistency=9, plot=6)
+    says = [json.dumps(grades), json.dumps(grades | dict(age_group="C"))]
+    api.fault = lambda number, request: ("say", says[number % 2])
+    assert grade_py("out/a", "--repeats", "2")[0] == 0 and len(api.requests) == 20
+    with (tmp_path / "out" / "a" / "grades.csv").open(newline="") as file:
+        means = {row["figure"]: row["value"] for row in csv.DictReader(file) if row["kind"] == "mean" and row["judge"]}
+    assert float(means["age"]) == 6.5 and float(means["plot"]) == 6
 
 
 def one_in_five(seed: int):

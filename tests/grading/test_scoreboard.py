@@ -138,6 +138,39 @@ def test_what_was_not_graded_is_left_out():
     assert not any(f.figure == "instructions" for f in findings)
 
 
+def test_intervals_end_where_the_scale_does():
+    stories = [Story(f"p{i}", "x") for i in range(12)]
+    scores = {story: dict(grammar=10.0 - 4 * (i == 0), age=14.5 - 8 * (i == 0)) for i, story in enumerate(stories)}
+    for finding in compare(dict(a=stories), ["a"], scores, ASPECTS, "j"):
+        assert finding.low < finding.value < finding.high == (10 if finding.figure == "grammar" else 14.5)
+
+
+def test_a_share_of_all_stories_is_not_certain():
+    stories = [Story(f"p{i}", "x") for i in range(50)]
+    for share in (0.0, 1.0):
+        (finding,) = compare(dict(a=stories), ["a"], dict.fromkeys(stories, dict(ended=share)), ["ended"], "")
+        assert finding.value == share and finding.high - finding.low == pytest.approx(
+            0.0713, abs=1e-3
+        )  # 1 / (1 + n / z²)
+
+
+def test_runs_without_shared_prompts_are_named():
+    stories = dict(a=[Story(f"p{i}", "x") for i in range(9)], b=[Story(f"q{i}", "x") for i in range(9)])
+    scores = {story: dict(plot=5.0) for several in stories.values() for story in several}
+    findings = compare(stories, ["a", "b"], scores, ASPECTS, "j")
+    (line,) = warn_of_close_calls(findings, "j")
+    assert line == "no prompts in common, so no difference can be told: a - b"
+
+
+def test_one_that_may_see_is_told_how_many_prompts_would_do():
+    spots = [Finding("auc", "j", SHUFFLED, "consistency", 0.7, 0.45, 0.9, prompts=12)]
+    spots += [Finding("auc", "j", OTHER, "consistency", 0.9, 0.8, 1, prompts=12)]
+    (line,) = warn_of_blindness(spots, "j")
+    assert line.endswith("not shown with so few prompts: about 23 would do, if that is how well it sees")
+    spots[0] = Finding("auc", "j", SHUFFLED, "consistency", 0.51, 0.3, 0.7, prompts=12)
+    assert "so few" not in warn_of_blindness(spots, "j")[0]
+
+
 def test_one_prompt_has_no_interval():
     sources, scores = models(1, a=5)
     (finding, *_) = compare(sources, ["a"], scores, ASPECTS, "j")
