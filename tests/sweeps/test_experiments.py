@@ -104,7 +104,7 @@ def test_stopped_and_killed_nothing_is_lost_or_done_twice(tiny, config, data_dir
     process.kill()  # alone: the run in hand goes on
     process.communicate()
     process = call()
-    assert "; waiting" in process.stdout.readline()
+    assert "; waiting for it" in process.stderr.readline()
     os.kill(child, signal.SIGCONT)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
