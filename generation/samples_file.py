@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from common.files import write_bytes
 from generation.prompts import Key, Prompt, Sampling
+from training.run_directory import lock
 
 
 def write_samples(path: Path, backend, metadata: dict, prompts: dict[int, Prompt], n: int, sampling: Sampling) -> None:
@@ -23,7 +24,14 @@ def write_samples(path: Path, backend, metadata: dict, prompts: dict[int, Prompt
 
     Until all are there they are kept in <path>.part. What a call with the same settings has left there or in `path`,
     whether interrupted or with a smaller n, is not asked for again; rows of other settings are kept under another name.
+    ValueError if another call is writing there.
     """
+    busy = f"another sample.py is writing {path.name}; wait, or name another --out"
+    with lock(path.parent, f".{path.name}.lock", busy):
+        write_locked(path, backend, metadata, prompts, n, sampling)
+
+
+def write_locked(path: Path, backend, metadata: dict, prompts: dict[int, Prompt], n: int, sampling: Sampling) -> None:
     part = path.with_name(path.name + ".part")
     settings = metadata | backend.identity() | asdict(sampling)
     wanted = {

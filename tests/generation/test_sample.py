@@ -16,6 +16,7 @@ from corpus import preparation
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut, gpt2
 from generation.backends import LocalBackend
 from model import GPTNeo, GPTNeoConfig
+from training.run_directory import lock
 
 
 @pytest.fixture
@@ -254,3 +255,12 @@ def test_a_tokenizer_of_another_model_is_refused(run, sample_py, tmp_path):
     save_hf_tokenizer(cut(np.zeros(GPT2_VOCAB_SIZE), 400), tmp_path / "exported")
     code, _ = sample_py("--model", "hf:exported")
     assert code == "sample.py: exported: the model has 300 ids, its tokenizer 400; they do not belong together"
+
+
+def test_a_second_call_with_the_same_output_is_refused(run, sample_py, asked):
+    with lock(run, ".samples.jsonl.lock"):
+        code, _ = sample_py(*ARGS, "2")
+        assert sample_py(*ARGS, "1", "--out", "out/tiny/other.jsonl")[0] == 0  # another output is its own matter
+    assert code == ("sample.py: out/tiny: another sample.py is writing samples.jsonl; wait, or name another --out")
+    assert len(asked) == 3 and not (run / "samples.jsonl").exists()
+    assert sample_py(*ARGS, "2")[0] == 0
