@@ -49,6 +49,10 @@ class ApiBackend:
             n = f"{len(failures):,} of {len(prompts):,} requests failed"
             raise ValueError(f"{self.name} at {self.client.url}: {failures[0]}; {n}, run it again to repeat those")
 
+    def stop(self, why: Exception) -> None:
+        """Nothing more is asked; `complete` still yields the replies to requests in flight, then raises `why`."""
+        self.client.stop(why)
+
     async def write(self, i: int, prompt: str, key: Key, sampling: Sampling) -> Continuation | RequestFailed:
         instruction = self.INSTRUCTION_FOR_HEADERS if instruct_headers.read(prompt) else self.INSTRUCTION
         optional = dict(max_tokens=sampling.max_new_tokens, top_p=sampling.top_p)

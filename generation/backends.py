@@ -53,6 +53,10 @@ class LocalBackend:
         except torch.OutOfMemoryError:
             raise ValueError(f"out of memory; lower --batch_size, which is {self.batch_size}") from None
 
+    def stop(self, why: Exception) -> None:
+        """Ends `complete` from outside: nothing is on its way that would be lost."""
+        raise why
+
 
 def load_backend(name: str, batch_size: int = 64, **api_settings):
     """What --model names: a run of ours, hf:ID-or-directory, or api:MODEL. ValueError says what is wrong with it.

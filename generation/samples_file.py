@@ -50,11 +50,17 @@ def write_locked(path: Path, backend, metadata: dict, prompts: dict[int, Prompt]
     write_rows(part, done.values())
     bar = tqdm(desc="writing", total=len(wanted), initial=len(done), unit="story", disable=None, delay=1)
     completions = backend.complete([prompts[i].text for i, _ in missing], missing, sampling)
-    with part.open("a", encoding="utf-8") as file, bar, contextlib.closing(completions):
+    lines = b""
+    with part.open("ab", buffering=0) as file, bar, contextlib.closing(completions):
         for i, text, finished in completions:
             row = wanted[missing[i]] | dict(completion=text, finished=finished)
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            file.flush()
+            lines += line_of(row)
+            try:
+                while lines:
+                    lines = lines[file.write(lines) :]  # a full disk may take a part of them
+            except OSError as error:
+                error.filename = str(part)
+                backend.stop(error)
             done[missing[i]] = row
             bar.update()
     write_rows(path, (done[key] for key in wanted))
@@ -75,7 +81,11 @@ def read_rows(path: Path) -> dict[Key, dict]:
 
 def write_rows(path: Path, rows: Iterable[dict]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+    write_bytes(path, b"".join(map(line_of, rows)))
+
+
+def line_of(row: dict) -> bytes:
+    return (json.dumps(row, ensure_ascii=False) + "\n").encode()
 
 
 def move_aside(path: Path) -> None:
