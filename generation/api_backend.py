@@ -2,6 +2,7 @@
 A model behind any OpenAI-compatible API, asked to continue a story: the GPT-3.5 baseline, sample.py --model api:MODEL.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -67,6 +68,7 @@ class ApiBackend:
         except RequestFailed as failure:
             return failure
         text = "" if reply.finish_reason == "refusal" else reply.text
+        text = re.sub("[\ud800-\udfff]", "\ufffd", text)  # halves of a character, which no file in UTF-8 can hold
         if prompt and text[:1].isalnum():  # chat models drop the blank that they would have begun with
             text = " " + text
         return i, text, reply.finish_reason == "stop"

@@ -174,3 +174,11 @@ def test_on_a_full_disk_nothing_more_is_asked_and_replies_in_flight_are_kept(
     asked = len(endpoint.requests)
     assert asked == len(rows_of(tmp_path / "out" / "api--gpt-3.5-turbo" / "samples.jsonl.part")) < 60
     assert sample_py(*API)[0] == 0 and len(endpoint.requests) == 100
+
+
+def test_half_a_character_in_one_reply_costs_no_other(endpoint, sample_py, tmp_path):
+    (tmp_path / "prompts.txt").write_text("Once upon\n" * 3)
+    endpoint.fault = lambda number, request: ("say", "A dog \ud83d\ude00 \ud83d." if number == 2 else "A cat.")
+    assert sample_py(*API)[0] == 0 and len(endpoint.requests) == 6
+    rows = rows_of(tmp_path / "out" / "api--gpt-3.5-turbo" / "samples.jsonl")
+    assert sorted(row["completion"] for row in rows) == [" A cat."] * 5 + [" A dog \U0001f600 \ufffd."]
