@@ -136,7 +136,7 @@ def test_samples_of_the_evaluation_set(run, corpus, sample_py, tmp_path):
         model="out/tiny", cut=0.4, temperature=1.0, top_k=None, top_p=None, beams=1, max_new_tokens=6, seed=5
     )
     assert all(settings.items() <= row.items() and row["finished"] is False for row in rows)
-    assert sorted(path.name for path in run.iterdir()) == ["ckpt.pt", "samples.jsonl"]
+    assert sorted(path.name for path in run.iterdir()) == [".samples.jsonl.lock", "ckpt.pt", "samples.jsonl"]
 
 
 ARGS = ("--prompts", "prompts.txt", "--max_new_tokens", "5", "--n")
@@ -264,3 +264,22 @@ def test_a_second_call_with_the_same_output_is_refused(run, sample_py, asked):
     assert code == ("sample.py: out/tiny: another sample.py is writing samples.jsonl; wait, or name another --out")
     assert len(asked) == 3 and not (run / "samples.jsonl").exists()
     assert sample_py(*ARGS, "2")[0] == 0
+
+
+def test_a_damaged_row_is_written_again(run, sample_py, asked):
+    assert sample_py(*ARGS, "2")[0] == 0
+    whole = (run / "samples.jsonl").read_bytes()
+    broken = whole.replace(b'"completion": "', b'"completion": "\xff', 1)
+    (run / "samples.jsonl").write_bytes(broken)
+    asked.clear()
+    code, printed = sample_py(*ARGS, "2")
+    assert code == 0 and asked == [(0, 0)] and (run / "samples.jsonl").read_bytes() == whole
+    assert "1 damaged line left out, the first is line 1" in printed.err
+    assert (run / "samples-1.jsonl").read_bytes() == broken
+
+
+def test_a_file_that_sample_py_did_not_write_is_kept(run, sample_py, tmp_path):
+    (tmp_path / "thesis.txt").write_text("Chapter 1")
+    code, printed = sample_py("--prompt", "Once", "--n", "1", "--max_new_tokens", "2", "--out", "thesis.txt")
+    assert code == 0 and "kept as thesis-1.txt" in printed.out
+    assert (tmp_path / "thesis-1.txt").read_text() == "Chapter 1"
