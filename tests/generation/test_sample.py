@@ -14,6 +14,7 @@ from checkpoints.checkpoint import CHECKPOINT_FORMAT, from_checkpoint, load_chec
 from checkpoints.huggingface import save_hf, save_hf_tokenizer
 from corpus import preparation
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut, gpt2
+from generation import engine
 from generation.backends import LocalBackend
 from model import GPTNeo, GPTNeoConfig
 from training.run_directory import lock
@@ -283,3 +284,21 @@ def test_a_file_that_sample_py_did_not_write_is_kept(run, sample_py, tmp_path):
     code, printed = sample_py("--prompt", "Once", "--n", "1", "--max_new_tokens", "2", "--out", "thesis.txt")
     assert code == 0 and "kept as thesis-1.txt" in printed.out
     assert (tmp_path / "thesis-1.txt").read_text() == "Chapter 1"
+
+
+MEMORY = [torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), RuntimeError("[enforce fail at alloc_cpu.cpp] "
+    "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes. Error code 12")]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", MEMORY, ids=lambda error: type(error).__name__)
+def test_out_of_memory_names_what_to_lower(run, sample_py, monkeypatch, error):
+    def out_of_memory(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(engine, "make_decoder", out_of_memory)
+    assert sample_py("--n", "2")[0] == "sample.py: out of memory; lower --batch_size, which is 64"
+    assert sample_py("--beams", "7")[0] == "sample.py: out of memory; lower --beams, which is 7"
+    error.args = ("another error",)
+    if type(error) is RuntimeError:
+        with pytest.raises(RuntimeError, match="another error"):
+            sample_py("--n", "2")
