@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -321,3 +322,18 @@ def test_a_browser_shows_it_without_complaint(browser, out, report_py):
     assert not seen["nan"] and seen["wide"]
     assert seen["title"] == "nanostories: out" and seen["scripts"] == 3 and seen["inside"] == 0
     assert seen["links"] == len(report.SECTIONS) and MARKUP in seen["text"]
+
+
+def test_scores_of_runs_that_were_graded_alone_are_found(out):
+    """grade.py out/a writes out/a/grades.csv, and grade.py out/grid would write there."""
+    shutil.copytree(out / "b", out / "more" / "c")
+    (out / "grades.csv").unlink()
+    scoreboard.write_csv(out / "a" / "grades.csv", [f for f in JUDGED if f.subject != "b" and f.kind != "difference"])
+    renamed = [replace(f, subject="c", prompts=12) for f in JUDGED if f.subject == "b"]
+    scoreboard.write_csv(out / "more" / "grades.csv", [*renamed, replace(renamed[0], subject="gone")])
+    data = page_data(report.make_report(out)[0])
+    panels = {panel["title"]: panel for part in parts_of(data, "Scores", "bars") for panel in part["panels"]}
+    names = ["a", "(true ending)", "(shuffled)", "more/c"]
+    assert [bar[0] for bar in panels["grammar"]["bars"]] == names
+    tables = parts_of(data, "Scores", "table")
+    assert tables[0]["caption"] == "Judge: a judge. Means over 9 to 12 prompts." and len(tables) == 2  # with the AUC
