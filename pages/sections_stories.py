@@ -214,7 +214,7 @@ def novelty_section(results: Results) -> Iterable[dict]:
 def histogram(title: str, values: dict[str, dict], whole: bool) -> dict:
     """Shares of the texts, in the same bins for all runs. values: {run: {whose texts: numbers}}; whole: integers."""
     everything = np.concatenate([column for of_run in values.values() for column in of_run.values() if column])
-    largest = max(1e-9, float(everything.max()))
+    largest = float(everything.max()) or 1.0  # where all are 0
     step = np.ceil((largest + 1) / BINS) if whole else largest / BINS
     edges = np.arange(0, largest + 1.5 * step, step) if whole else np.linspace(0, largest, BINS + 1)
     series = []
