@@ -47,7 +47,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--beams", type=int, default=1, help="beam search of this width instead of drawing")
     parser.add_argument("--max_new_tokens", type=int, help="cut a story here (default: the context is the limit)")
     parser.add_shared("seed")
-    parser.add_argument("--batch_size", type=int, default=64, help="stories at once; on a CPU the text does not depend on it")
+    parser.add_argument("--batch_size", type=int, default=64, help="stories at once; on a CPU, no text depends on it")
     parser.add_shared("out", help="write here (default with --prompts, --eval: out/MODEL/samples.jsonl)")
     parser.add_argument("--stream", action="store_true", help="print one story as it is written")
     parser.add_api("for api:MODEL")
