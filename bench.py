@@ -11,7 +11,6 @@ The last line of a run is a JSON object; its ratios are ours / peer, above 1 is 
 
 import ast
 import json
-import os
 import platform
 from importlib import import_module
 from importlib.metadata import version
@@ -35,14 +34,6 @@ SUMMARY = {
     "64 stories at a time": ("sample", ", batch 64, tokens/s"),
 }
 CONTESTANTS = ("ours", "nanoGPT-style", "transformers")
-
-
-def hardware() -> str:
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    names = [line.split(": ")[1] for line in info.splitlines() if line.startswith("model name")]
-    return f"{os.cpu_count()} cores, {names[0] if names else platform.processor()}, as {cpu_features.isa()}"
 
 
 def versions() -> dict[str, str]:
@@ -98,7 +89,7 @@ def summary_table(markdown: bool) -> str:
 def run_bench(name: str, rounds: int | None) -> dict:
     module = import_module(f"benches.{name}")
     ratios, figures = module.bench(rounds or getattr(module, "ROUNDS", 3))
-    return dict(bench=name, ratios=ratios, figures=figures, hardware=hardware(), versions=versions())
+    return dict(bench=name, ratios=ratios, figures=figures, hardware=cpu_features.hardware(), versions=versions())
 
 
 def main():

@@ -9,8 +9,8 @@ $ python sample.py --eval 50 --n 10                     # validation stories, co
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
 $ python sample.py --eval 50 --model api:gpt-3.5-turbo --data data/tinystories     # OPENAI_API_KEY, OPENAI_BASE_URL
 
-A completion of a local model depends only on the seed, the number of its prompt and its own number: --batch_size, a
-larger --n or an interruption do not change it.
+A completion of a local model depends only on the seed, the number of its prompt and its own number: a larger --n, an
+interruption or --batch_size do not change it (on a GPU, rounding may: docs/sampling.md).
 """
 
 import argparse
@@ -47,7 +47,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--beams", type=int, default=1, help="beam search of this width instead of drawing")
     parser.add_argument("--max_new_tokens", type=int, help="cut a story here (default: the context is the limit)")
     parser.add_shared("seed")
-    parser.add_argument("--batch_size", type=int, default=64, help="stories at once; the text does not depend on it")
+    parser.add_argument("--batch_size", type=int, default=64, help="stories at once; on a CPU, no text depends on it")
     parser.add_shared("out", help="write here (default with --prompts, --eval: out/MODEL/samples.jsonl)")
     parser.add_argument("--stream", action="store_true", help="print one story as it is written")
     parser.add_api("for api:MODEL")

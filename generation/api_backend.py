@@ -2,6 +2,7 @@
 A model behind any OpenAI-compatible API, asked to continue a story: the GPT-3.5 baseline, sample.py --model api:MODEL.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -49,6 +50,10 @@ class ApiBackend:
             n = f"{len(failures):,} of {len(prompts):,} requests failed"
             raise ValueError(f"{self.name} at {self.client.url}: {failures[0]}; {n}, run it again to repeat those")
 
+    def stop(self, why: Exception) -> None:
+        """Nothing more is asked; `complete` still yields the replies to requests in flight, then raises `why`."""
+        self.client.stop(why)
+
     async def write(self, i: int, prompt: str, key: Key, sampling: Sampling) -> Continuation | RequestFailed:
         instruction = self.INSTRUCTION_FOR_HEADERS if instruct_headers.read(prompt) else self.INSTRUCTION
         optional = dict(max_tokens=sampling.max_new_tokens, top_p=sampling.top_p)
@@ -63,6 +68,7 @@ class ApiBackend:
         except RequestFailed as failure:
             return failure
         text = "" if reply.finish_reason == "refusal" else reply.text
+        text = re.sub("[\ud800-\udfff]", "\ufffd", text)  # halves of a character, which no file in UTF-8 can hold
         if prompt and text[:1].isalnum():  # chat models drop the blank that they would have begun with
             text = " " + text
         return i, text, reply.finish_reason == "stop"

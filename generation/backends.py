@@ -50,8 +50,15 @@ class LocalBackend:
         try:
             for completion in completions:
                 yield completion.index, self.tokenizer.decode(completion.tokens), completion.finished
-        except torch.OutOfMemoryError:
-            raise ValueError(f"out of memory; lower --batch_size, which is {self.batch_size}") from None
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
+                raise
+            flag, value = ("beams", sampling.beams) if sampling.beams > 1 else ("batch_size", self.batch_size)
+            raise ValueError(f"out of memory; lower --{flag}, which is {value}") from None
+
+    def stop(self, why: Exception) -> None:
+        """Ends `complete` from outside: nothing is on its way that would be lost."""
+        raise why
 
 
 def load_backend(name: str, batch_size: int = 64, **api_settings):

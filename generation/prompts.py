@@ -88,12 +88,13 @@ def evaluation_prompts(directory: Path, n: int, cut: float, ask: Sequence[str] =
     kinds = [kind.split(",") for kind in ask]
     needed, which = set(itertools.chain(*kinds)), ""
     if needed:
-        which = f" whose header has {', '.join(sorted(needed))}"
+        which = f" after its first whose header has {', '.join(sorted(needed))}"
         stories = (story for story in stories if needed <= fields_of(story))
     chosen = list(itertools.islice(stories, n))
     if len(chosen) < n:
-        there = len(chosen) + 1
-        raise ValueError(f"{directory}: its validation split has {there} stories{which}, --eval {n} needs {n + 1}")
+        there, enough = (len(chosen), n) if needed else (len(ends), n + 1)
+        stories = "story" if there == 1 else "stories"
+        raise ValueError(f"{directory}: its validation split has {there} {stories}{which}, --eval {n} needs {enough}")
     if "headers" not in meta:
         return [cut_story(story, cut) for story in chosen]
     headed = [instruct_headers.read(story) for story in chosen]

@@ -8,6 +8,7 @@ samples.jsonl: what sample.py writes and grade.py, rouge.py and instruct.py read
 import contextlib
 import itertools
 import json
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -22,8 +23,17 @@ def write_samples(path: Path, backend, metadata: dict, prompts: dict[int, Prompt
     """Writes `path`: a JSON object for each of n completions of every prompt (by its number), in their order.
 
     Until all are there they are kept in <path>.part. What a call with the same settings has left there or in `path`,
-    whether interrupted or with a smaller n, is not asked for again; rows of other settings are kept under another name.
+    whether interrupted or with a smaller n, is not asked for again; files with other lines are kept under another name.
+    ValueError if another call is writing there.
     """
+    from training.run_directory import lock  # here, as it imports torch, which readers need not wait for
+
+    busy = f"another sample.py is writing {path.name}; wait, or name another --out"
+    with lock(path.parent, f".{path.name}.lock", busy):
+        write_locked(path, backend, metadata, prompts, n, sampling)
+
+
+def write_locked(path: Path, backend, metadata: dict, prompts: dict[int, Prompt], n: int, sampling: Sampling) -> None:
     part = path.with_name(path.name + ".part")
     settings = metadata | backend.identity() | asdict(sampling)
     wanted = {
@@ -35,18 +45,27 @@ def write_samples(path: Path, backend, metadata: dict, prompts: dict[int, Prompt
     for file in (path, part):
         rows = read_rows(file)
         usable = {key: row for key, row in rows.items() if row.items() >= wanted.get(key, {"": 0}).items()}
-        if len(usable) < len(rows):
+        lines = file.read_bytes().split(b"\n") if file.exists() else []
+        if file == part:  # its last line may have been cut by a kill
+            del lines[-1:]
+        if len(usable) < sum(bool(line.strip()) for line in lines):
             move_aside(file)
         done |= usable
     missing = [key for key in wanted if key not in done]
     write_rows(part, done.values())
     bar = tqdm(desc="writing", total=len(wanted), initial=len(done), unit="story", disable=None, delay=1)
     completions = backend.complete([prompts[i].text for i, _ in missing], missing, sampling)
-    with part.open("a", encoding="utf-8") as file, bar, contextlib.closing(completions):
+    lines = b""
+    with part.open("ab", buffering=0) as file, bar, contextlib.closing(completions):
         for i, text, finished in completions:
             row = wanted[missing[i]] | dict(completion=text, finished=finished)
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            file.flush()
+            lines += line_of(row)
+            try:
+                while lines:
+                    lines = lines[file.write(lines) :]  # a full disk may take a part of them
+            except OSError as error:
+                error.filename = str(part)
+                backend.stop(error)
             done[missing[i]] = row
             bar.update()
     write_rows(path, (done[key] for key in wanted))
@@ -54,20 +73,46 @@ def write_samples(path: Path, backend, metadata: dict, prompts: dict[int, Prompt
 
 
 def read_rows(path: Path) -> dict[Key, dict]:
-    """The rows by (prompt_index, sample_index); {} if there is no file. Lines cut by a kill are left out."""
-    rows = {}
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else []:
+    """The rows by (prompt_index, sample_index); {} if there is no file. What is no whole row is left out.
+
+    The last line may have been cut by a kill; of damaged ones before it, stderr says how many and where.
+    """
+    rows, damaged = {}, []
+    lines = path.read_bytes().split(b"\n") if path.exists() else []
+    for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(line)
+            row = check_row(json.loads(line.decode()))
             rows[row["prompt_index"], row["sample_index"]] = row
-        except (ValueError, TypeError, KeyError):
-            continue
+        except (ValueError, RecursionError):
+            damaged += [number] * (number < len(lines) and bool(line.strip()))
+    if damaged:
+        what = f"{len(damaged)} damaged line{'s' * (len(damaged) > 1)} left out, the first is line {damaged[0]}"
+        print(f"{path}: {what}; the same sample.py writes such completions again", file=sys.stderr)
     return rows
+
+
+ROW = dict(
+    prompt_index=int, sample_index=int, prompt=str, completion=str, reference=str | None, instruction=dict | None
+)
+
+
+def check_row(row: object) -> dict:
+    """The row, with a prompt and a reference; ValueError if a value is of another kind, or a text not of UTF-8."""
+    row = row | dict(prompt=row.get("prompt", ""), reference=row.get("reference")) if isinstance(row, dict) else {}
+    for name, kind in ROW.items():
+        if not isinstance(row.get(name), kind):
+            raise ValueError(f"{name} is missing, or of another kind")
+    "".join(row[name] or "" for name in ("prompt", "completion", "reference")).encode()  # not with half a character
+    return row
 
 
 def write_rows(path: Path, rows: Iterable[dict]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+    write_bytes(path, b"".join(map(line_of, rows)))
+
+
+def line_of(row: dict) -> bytes:
+    return (json.dumps(row, ensure_ascii=False) + "\n").encode()
 
 
 def move_aside(path: Path) -> None:
@@ -76,4 +121,4 @@ def move_aside(path: Path) -> None:
     names = (path.with_name(f"{stem}-{i}{dot}{endings}") for i in itertools.count(1))
     free = next(name for name in names if not name.exists())
     path.rename(free)
-    print(f"{path} was of other settings or weights: kept as {free}")
+    print(f"{path} has lines of other settings or weights, or damaged ones: kept as {free}")

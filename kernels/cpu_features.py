@@ -102,3 +102,12 @@ def cpu_flags() -> str:
 def multiplies_bfloat16() -> bool:
     """Whether there are instructions for it, be they fast or not; else it is emulated, many times slower."""
     return isa() in ("avx512_bf16", "amx")
+
+
+def hardware() -> str:
+    """What bench.py calls this machine in bench/results.jsonl."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    names = [line.split(": ")[1] for line in info.splitlines() if line.startswith("model name")]
+    return f"{os.cpu_count()} cores, {names[0] if names else platform.processor()}, as {isa()}"

@@ -22,6 +22,11 @@ function number(value, kind) {
 function interval(low, high, kind) {
   return low === null || low === undefined ? "" : `[${number(low, kind)}, ${number(high, kind)}]`;
 }
+// The middle of a long name goes; its end often tells it from others.
+function shortened(name, longest) {
+  const half = Math.floor(longest / 2);
+  return name.length > longest ? `${name.slice(0, half - 1)}…${name.slice(-half)}` : name;
+}
 function caption(part) { return part.caption ? [element("div", { class: "quiet" }, part.caption)] : []; }
 
 // Round values on an axis, about n of them.
@@ -81,7 +86,7 @@ draw.bars = (part) => [...caption(part), element("div", { class: "panels" }, ...
 
 function panelOfBars({ title, kind, bars, marks, end }) {
   const known = bars.flatMap((bar) => bar.slice(1)).concat(Object.values(marks)).filter((x) => x !== null);
-  const top = end || Math.max(...known) * 1.05 || 1;
+  const top = end || Math.max(0, ...known) * 1.05 || 1;  // 1: where all are 0
   const line = 32, width = 300, height = line * bars.length + 20, x = (value) => (width * Math.max(0, Math.min(top, value))) / top;
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
   for (const tick of ticks(0, top, 4)) {
@@ -94,7 +99,7 @@ function panelOfBars({ title, kind, bars, marks, end }) {
     const y = line * i, label = `${name}: ${number(value, kind)} ${interval(low, high, kind)}`;
     const bar = svg("g", { onmousemove: (event) => showTip(event, label), onmouseleave: hideTip },
       svg("rect", { x: 0, y, width, height: line, fill: "transparent" }),
-      svg("text", { class: "name", x: 2, y: y + 12 }, name),
+      svg("text", { class: "name", x: 2, y: y + 12 }, shortened(name, 48 - number(value, kind).length)),
       svg("text", { x: width, y: y + 12, "text-anchor": "end" }, number(value, kind)),
       svg("rect", { x: 0, y: y + 16, width: x(value), height: 9, rx: 2, fill: colour(name), opacity: 0.75 }));
     if (low !== null) bar.append(svg("line", { class: "whisker", x1: x(low), x2: x(high), y1: y + 20.5, y2: y + 20.5 }));
@@ -182,7 +187,7 @@ draw.histograms = (part) => {
 };
 
 function panelOfHistogram({ title, end, series }) {
-  const W = 300, H = 150, top = Math.max(...series.flatMap((each) => [...each.completions, ...(each.beside || [])]));
+  const W = 300, H = 150, top = Math.max(...series.flatMap((each) => [...each.completions, ...(each.beside || [])])) || 1;
   const picture = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": title });
   const outline = (shares) => {
     const steps = shares.map((share, i) => {

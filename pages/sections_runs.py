@@ -13,11 +13,13 @@ import numpy as np
 
 from common.files import read_json
 from common.tables import read_table
+from kernels.cpu_features import hardware
 from pages.html import table
 from pages.results import Results, read_curve, read_records, size_and_shape
 
 CURVE_POINTS = 30_000  # of all curves together; this and PICTURE_BYTES keep a page with dozens of runs below 5 MB
 PICTURE_BYTES = 800_000
+BENCH_RESULTS = Path(__file__).parent.parent / "bench" / "results.jsonl"
 
 # ---- Runs ----
 
@@ -115,15 +117,14 @@ def value_of(row: dict, name: str, kind: str | int):
 
 
 def speed_section(results: Results) -> Iterable[dict]:
-    """The latest result of each benchmark on each machine (bench.py)."""
-    path = Path(__file__).parent.parent / "bench" / "results.jsonl"
-    records = results.read(path, read_records) or []
-    last = {(record["bench"], record["hardware"]): record for record in records}
+    """The latest result of each benchmark on this machine (bench.py --save); those of others are not the user's."""
+    records, here = results.read(BENCH_RESULTS, read_records) or [], hardware()
+    last = {record["bench"]: record for record in records if record["hardware"] == here}
     ratios, figures = [], []
-    for (bench, hardware), record in last.items():
-        ratios += [[bench, name, value, hardware] for name, value in record["ratios"].items()]
+    for bench, record in last.items():
+        ratios += [[bench, name, value, here] for name, value in record["ratios"].items()]
         for name, value in record["figures"].items():
-            figures.append([bench, name, value and [value, 0 if value >= 100 else 3], hardware])
+            figures.append([bench, name, value and [value, 0 if value >= 100 else 3], here])
     if ratios:
         columns = [("bench", "text"), ("compared", "text"), ("ratio", 2, "above 1 is better"), ("hardware", "text")]
         yield table(columns, ratios, "Ours compared with a peer (python bench.py --help says which), medians")

@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,7 +31,7 @@ BINS = 40
 
 def scores_section(results: Results) -> Iterable[dict]:
     """A judge's grades and metrics that need no judge (grade.py): means over prompts with 95 % intervals."""
-    findings = results.read(results.shared("grades.csv"), scoreboard.read_csv) or []
+    findings = read_scores(results)
     if results.is_one_run:
         means = [f for f in findings if f.kind == "mean" and (f.subject[0] == "(" or results.is_shown(f.subject))]
         if all(f.subject[0] == "(" for f in means):
@@ -45,8 +46,9 @@ def scores_section(results: Results) -> Iterable[dict]:
         titles, kinds = zip(*(how_shown(name) for name in names))
         subjects = list(dict.fromkeys(subject for subject, _ in means))
         rows = [[subject, *(estimate(means.get((subject, name))) for name in names)] for subject in subjects]
-        n = max(f.prompts for f in means.values())
-        caption = (f"Judge: {judge}. " if judge else "Metrics that need no judge. ") + f"Means over {n} prompts."
+        n = sorted({f.prompts for f in means.values()})
+        caption = f"Judge: {judge}. " if judge else "Metrics that need no judge. "
+        caption += f"Means over {n[0]} to {n[-1]} prompts." if len(n) > 1 else f"Means over {n[0]} prompts."
         yield table([("", "text"), *zip(titles, kinds)], rows, caption)
         yield bars([panel_of_scores(means, name, subjects) for name in names])
         if aucs := scoreboard.find(findings, "auc", judge):
@@ -65,6 +67,23 @@ def scores_section(results: Results) -> Iterable[dict]:
             pairs = dict.fromkeys(pair for pair, _ in agreement)
             rows = [[pair, *(estimate(agreement.get((pair, name))) for name in names)] for pair in pairs]
             yield table([("judges", "text"), *((name, 2) for name in names)], rows, f"{head} of the judges")
+
+
+def read_scores(results: Results) -> list[scoreboard.Finding]:
+    """grades.csv of all runs, and what `grade.py RUN` left below it about runs, or by judges, that this one lacks."""
+    shared = results.shared("grades.csv")
+    findings = results.read(shared, scoreboard.read_csv) or []
+    for path in sorted(results.directory.rglob("grades.csv")):
+        own = results.read(path, scoreboard.read_csv) if path != results.directory / "grades.csv" else None
+        known = {(f.kind, f.judge, f.subject, f.figure) for f in findings}
+        for f in own or []:
+            if f.kind == "mean" and f.subject[0] != "(":  # a run, as it is called in that directory
+                name = results.name(path.parent if f.subject == path.parent.name else path.parent / f.subject)
+                f = replace(f, subject=name)
+            is_known = (f.kind, f.judge, f.subject, f.figure) in known or f.kind == "difference"
+            if not is_known and (f.kind != "mean" or f.subject[0] == "(" or f.subject in results.runs):
+                findings.append(f)
+    return findings
 
 
 def how_shown(name: str) -> tuple[str, str | int]:
@@ -195,7 +214,7 @@ def novelty_section(results: Results) -> Iterable[dict]:
 def histogram(title: str, values: dict[str, dict], whole: bool) -> dict:
     """Shares of the texts, in the same bins for all runs. values: {run: {whose texts: numbers}}; whole: integers."""
     everything = np.concatenate([column for of_run in values.values() for column in of_run.values() if column])
-    largest = max(1e-9, float(everything.max()))
+    largest = float(everything.max()) or 1.0  # where all are 0
     step = np.ceil((largest + 1) / BINS) if whole else largest / BINS
     edges = np.arange(0, largest + 1.5 * step, step) if whole else np.linspace(0, largest, BINS + 1)
     series = []

@@ -1,5 +1,6 @@
 """sample.py --model api:MODEL, against a server that fails."""
 
+import resource
 import signal
 import subprocess
 import sys
@@ -148,3 +149,36 @@ def test_another_endpoint_and_a_refusal(endpoint, sample_py, tmp_path, monkeypat
     rows = [(row["completion"], row["finished"]) for row in rows_of(path)]
     assert rows == [(" my key is [key]", False), ("", False)]
     assert {row["base_url"] for row in rows_of(path)} == {f"{endpoint.url}/"}  # as in files of earlier versions
+
+
+def test_on_a_full_disk_nothing_more_is_asked_and_replies_in_flight_are_kept(
+    endpoint, sample_py, tmp_path, monkeypatch
+):
+    """A limit on the size of files stands for it; there is room again as soon as it has been noticed."""
+    (tmp_path / "prompts.txt").write_text("Once upon\n" * 50)
+    endpoint.fault = lambda number, request: ("say", "a time. " * 30)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    stop = api_client.ApiClient.stop
+
+    def stop_and_make_room(self, why):
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        stop(self, why)
+
+    monkeypatch.setattr(api_client.ApiClient, "stop", stop_and_make_room)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
+    try:
+        code, _ = sample_py(*API, "--concurrency", "30")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert code.startswith("sample.py: out/api--gpt-3.5-turbo/samples.jsonl.part: File too large; make room")
+    asked = len(endpoint.requests)
+    assert asked == len(rows_of(tmp_path / "out" / "api--gpt-3.5-turbo" / "samples.jsonl.part")) < 60
+    assert sample_py(*API)[0] == 0 and len(endpoint.requests) == 100
+
+
+def test_half_a_character_in_one_reply_costs_no_other(endpoint, sample_py, tmp_path):
+    (tmp_path / "prompts.txt").write_text("Once upon\n" * 3)
+    endpoint.fault = lambda number, request: ("say", "A dog \ud83d\ude00 \ud83d." if number == 2 else "A cat.")
+    assert sample_py(*API)[0] == 0 and len(endpoint.requests) == 6
+    rows = rows_of(tmp_path / "out" / "api--gpt-3.5-turbo" / "samples.jsonl")
+    assert sorted(row["completion"] for row in rows) == [" A cat."] * 5 + [" A dog \U0001f600 \ufffd."]

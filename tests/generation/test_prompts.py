@@ -5,6 +5,7 @@ import json
 import pytest
 from conftest import ROOT
 
+from corpus import preparation
 from generation.prompts import Prompt, cut_story, evaluation_prompts, read_prompts
 
 
@@ -30,6 +31,8 @@ def test_prompts_are_read_from_lines_and_from_json(tmp_path):
         ("empty.txt", " \n", "no prompt in it"),
         ("b.json", "{", "cannot be read"),
         ("d.json", "[" * 100_000, "cannot be read"),
+        ("f.json", f'["good", {"9" * 5000}]', "cannot be read .Exceeds the limit"),
+        ("f.jsonl", f'"good"\n{{"prompt": "good", "id": {"9" * 5000}}}', "cannot be read .Exceeds the limit"),
         ("e.json", '["\\ud800"]', "prompt 1 must be a text"),
         ("b.jsonl", '"good"\n{"text": "x"}', "prompt 2 must be a text"),
         ("c.json", "3", "prompt 1 must be a text"),
@@ -49,3 +52,6 @@ def test_the_evaluation_set_is_stories_2_and_on(corpus, tmp_path):
     assert prompts[0].text == "Story 1 is about a very"
     with pytest.raises(ValueError, match="has 12 stories, --eval 12 needs 13"):
         evaluation_prompts(tmp_path / "data" / "tiny", 12, 0.5)
+    preparation.prepare(tmp_path / "data" / "one", ["one"], corpus[1], corpus[1][:1], 300, 0.1, 0, 1)
+    with pytest.raises(ValueError, match="has 1 story, --eval 1 needs 2"):
+        evaluation_prompts(tmp_path / "data" / "one", 1, 0.5)

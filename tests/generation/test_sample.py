@@ -14,8 +14,10 @@ from checkpoints.checkpoint import CHECKPOINT_FORMAT, from_checkpoint, load_chec
 from checkpoints.huggingface import save_hf, save_hf_tokenizer
 from corpus import preparation
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut, gpt2
+from generation import engine
 from generation.backends import LocalBackend
 from model import GPTNeo, GPTNeoConfig
+from training.run_directory import lock
 
 
 @pytest.fixture
@@ -135,7 +137,7 @@ def test_samples_of_the_evaluation_set(run, corpus, sample_py, tmp_path):
         model="out/tiny", cut=0.4, temperature=1.0, top_k=None, top_p=None, beams=1, max_new_tokens=6, seed=5
     )
     assert all(settings.items() <= row.items() and row["finished"] is False for row in rows)
-    assert sorted(path.name for path in run.iterdir()) == ["ckpt.pt", "samples.jsonl"]
+    assert sorted(path.name for path in run.iterdir()) == [".samples.jsonl.lock", "ckpt.pt", "samples.jsonl"]
 
 
 ARGS = ("--prompts", "prompts.txt", "--max_new_tokens", "5", "--n")
@@ -254,3 +256,49 @@ def test_a_tokenizer_of_another_model_is_refused(run, sample_py, tmp_path):
     save_hf_tokenizer(cut(np.zeros(GPT2_VOCAB_SIZE), 400), tmp_path / "exported")
     code, _ = sample_py("--model", "hf:exported")
     assert code == "sample.py: exported: the model has 300 ids, its tokenizer 400; they do not belong together"
+
+
+def test_a_second_call_with_the_same_output_is_refused(run, sample_py, asked):
+    with lock(run, ".samples.jsonl.lock"):
+        code, _ = sample_py(*ARGS, "2")
+        assert sample_py(*ARGS, "1", "--out", "out/tiny/other.jsonl")[0] == 0  # another output is its own matter
+    assert code == ("sample.py: out/tiny: another sample.py is writing samples.jsonl; wait, or name another --out")
+    assert len(asked) == 3 and not (run / "samples.jsonl").exists()
+    assert sample_py(*ARGS, "2")[0] == 0
+
+
+def test_a_damaged_row_is_written_again(run, sample_py, asked):
+    assert sample_py(*ARGS, "2")[0] == 0
+    whole = (run / "samples.jsonl").read_bytes()
+    broken = whole.replace(b'"completion": "', b'"completion": "\xff', 1)
+    (run / "samples.jsonl").write_bytes(broken)
+    asked.clear()
+    code, printed = sample_py(*ARGS, "2")
+    assert code == 0 and asked == [(0, 0)] and (run / "samples.jsonl").read_bytes() == whole
+    assert "1 damaged line left out, the first is line 1" in printed.err
+    assert (run / "samples-1.jsonl").read_bytes() == broken
+
+
+def test_a_file_that_sample_py_did_not_write_is_kept(run, sample_py, tmp_path):
+    (tmp_path / "thesis.txt").write_text("Chapter 1")
+    code, printed = sample_py("--prompt", "Once", "--n", "1", "--max_new_tokens", "2", "--out", "thesis.txt")
+    assert code == 0 and "kept as thesis-1.txt" in printed.out
+    assert (tmp_path / "thesis-1.txt").read_text() == "Chapter 1"
+
+
+MEMORY = [torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), RuntimeError("[enforce fail at alloc_cpu.cpp] "
+    "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes. Error code 12")]  # fmt: skip
+
+
+@pytest.mark.parametrize("error", MEMORY, ids=lambda error: type(error).__name__)
+def test_out_of_memory_names_what_to_lower(run, sample_py, monkeypatch, error):
+    def out_of_memory(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(engine, "make_decoder", out_of_memory)
+    assert sample_py("--n", "2")[0] == "sample.py: out of memory; lower --batch_size, which is 64"
+    assert sample_py("--beams", "7")[0] == "sample.py: out of memory; lower --beams, which is 7"
+    error.args = ("another error",)
+    if type(error) is RuntimeError:
+        with pytest.raises(RuntimeError, match="another error"):
+            sample_py("--n", "2")

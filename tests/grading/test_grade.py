@@ -87,7 +87,7 @@ def test_several_judges_and_their_agreement(grade_py, api, tmp_path):
 
 
 def test_instructions_are_graded_where_there_are_any(grade_py, api, tmp_path):
-    write_samples(tmp_path / "out" / "b", 5, 2, instruction="Words: cat")
+    write_samples(tmp_path / "out" / "b", 5, 2, instruction=dict(words=["cat"]))
     says = json.dumps(dict(grammar=8, creativity=7, consistency=9, plot=6, age_group="C", instructions=2))
     api.fault = lambda number, request: ("say", says)
     assert grade_py()[0] == 0

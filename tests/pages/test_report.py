@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,8 +26,12 @@ from corpus.preparation import prepare
 from generation.samples_file import write_rows
 from grading import scoreboard
 from grading.scoreboard import Finding
+from kernels.cpu_features import hardware
 from novelty.tables_and_plots import PANELS
+from pages import sections_runs
+from pages.html import bars, sections_page
 from pages.results import read_attention
+from pages.sections_stories import histogram
 
 MARKUP = "<script>document.title = 'broken'</script> <b>Bold</b> & </body>"
 JUDGED = [
@@ -106,6 +111,16 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNoAAAAggCBd81
 @pytest.fixture
 def out(made, tmp_path):
     return shutil.copytree(made / "out", tmp_path / "out")
+
+
+@pytest.fixture(autouse=True)
+def benches(tmp_path, monkeypatch):
+    """bench/results.jsonl with a result of this machine, and one of another."""
+    results = [dict(bench="train", ratios=dict(peer=ratio), figures=dict(ours=1.0), hardware=of)
+               for ratio, of in ((2.0, hardware()), (3.0, "a supercomputer"))]  # fmt: skip
+    (tmp_path / "results.jsonl").write_text("".join(f"{json.dumps(result)}\n" for result in results))
+    monkeypatch.setattr(sections_runs, "BENCH_RESULTS", tmp_path / "results.jsonl")
+    return tmp_path / "results.jsonl"
 
 
 @pytest.fixture
@@ -321,3 +336,55 @@ def test_a_browser_shows_it_without_complaint(browser, out, report_py):
     assert not seen["nan"] and seen["wide"]
     assert seen["title"] == "nanostories: out" and seen["scripts"] == 3 and seen["inside"] == 0
     assert seen["links"] == len(report.SECTIONS) and MARKUP in seen["text"]
+
+
+def test_scores_of_runs_that_were_graded_alone_are_found(out):
+    """grade.py out/a writes out/a/grades.csv, and grade.py out/grid would write there."""
+    shutil.copytree(out / "b", out / "more" / "c")
+    (out / "grades.csv").unlink()
+    scoreboard.write_csv(out / "a" / "grades.csv", [f for f in JUDGED if f.subject != "b" and f.kind != "difference"])
+    renamed = [replace(f, subject="c", prompts=12) for f in JUDGED if f.subject == "b"]
+    scoreboard.write_csv(out / "more" / "grades.csv", [*renamed, replace(renamed[0], subject="gone")])
+    data = page_data(report.make_report(out)[0])
+    panels = {panel["title"]: panel for part in parts_of(data, "Scores", "bars") for panel in part["panels"]}
+    names = ["a", "(true ending)", "(shuffled)", "more/c"]
+    assert [bar[0] for bar in panels["grammar"]["bars"]] == names
+    tables = parts_of(data, "Scores", "table")
+    assert tables[0]["caption"] == "Judge: a judge. Means over 9 to 12 prompts." and len(tables) == 2  # with the AUC
+
+
+def test_benchmarks_of_other_machines_are_not_shown_as_the_users(out, benches):
+    speed = parts_of(page_data(report.make_report(out)[0]), "Speed and memory", "table")
+    assert speed[0]["rows"] == [["train", "peer", 2.0, hardware()]]
+    benches.write_text(benches.read_text().splitlines()[1] + "\n")
+    data = page_data(report.make_report(out)[0])
+    assert "Speed and memory" not in [section["title"] for section in data["sections"]]
+    assert "Speed and memory: python bench.py train --save" in data["notes"][report.EMPTY]
+
+
+LOOK = """
+const boxes = [...document.querySelectorAll(".panel g")]
+  .map((g) => [...g.querySelectorAll("text")].map((text) => text.getBBox()));
+main.style.width = "328px";
+document.body.append(element("pre", {id: "seen"}, JSON.stringify({
+  apart: boxes.every(([name, value]) => name.x + name.width < value.x),
+  names: new Set([...document.querySelectorAll("text.name")].map((text) => text.textContent)).size,
+  wide: Math.max(...[...document.querySelectorAll(".legend > *")].map((each) => each.getBoundingClientRect().width)),
+  nan: main.innerHTML.includes("NaN") || main.innerHTML.includes("Infinity"),
+})));
+"""
+
+
+def test_long_names_and_panels_of_zeros_are_legible_on_a_phone(browser, tmp_path):
+    names = [f"experiments/a_long_name_of_a_run_with_all_of_its_settings_in_it_seed_{i}" for i in range(2)]
+    panels = [dict(title=kind, kind=kind, bars=[[name, value, None, None] for name in names], marks={}, end=None)
+              for kind, value in (("percent", 0.0), ("integer", 123456), (2, 5.0))]  # fmt: skip
+    zeros = histogram("zeros", {name: dict(completions=[0, 0], beside=[0]) for name in names}, whole=False)
+    assert zeros["end"] == 1
+    none = dict(title="none", end=1, series=[dict(name=name, completions=[0, 0]) for name in names])
+    parts = [bars(panels), dict(type="histograms", panels=[zeros, none], caption="")]
+    page = tmp_path / "page.html"
+    page.write_bytes(sections_page("t", "s", [dict(title="Scores", about="", parts=parts)], names, {}))
+    document, console = browser(page, LOOK)
+    seen = seen_in(document)
+    assert console == [] and seen["apart"] and seen["names"] == 6 and seen["wide"] <= 328 and not seen["nan"]
