@@ -23,8 +23,8 @@ from tqdm import tqdm
 from common.cli import Parser, one_line_errors
 from corpus.tokenizer import gpt2
 from grading import scoreboard
-from grading.controls import TRUE, make_controls
 from grading.judge import BadReply, Story, question, read_reply, request_body
+from grading.judge_controls import TRUE, make_controls
 from grading.ledger import (
     Ledger,
     Request,

@@ -16,7 +16,7 @@ from pathlib import Path
 from checkpoints.checkpoint import newest_run
 from common.cli import Parser, one_line_errors
 from common.tables import write_table
-from grading.instructions import measure_run, measurements_text, plot, read_instructed
+from grading.instruction_following import measure_run, measurements_text, plot, read_instructed
 
 
 def main() -> None:

@@ -35,10 +35,10 @@ from corpus.tokenizer import END_OF_TEXT, Tokenizer
 from generation.backends import LocalBackend, load_backend
 from interpretation.ablation import FEWEST_STORIES, measure_effects
 from interpretation.activation_statistics import ActivationStatistics, untrained_copy
-from interpretation.comparison import compare
-from interpretation.heads import induction
+from interpretation.compare_runs import compare
+from interpretation.head_roles import induction
 from interpretation.hooks import run_with_cache
-from interpretation.neurons import contexts, neuron_cards, tabulate
+from interpretation.neuron_preferences import contexts, neuron_cards, tabulate
 from interpretation.summary import FORMAT, count_heads, describe_heads, describe_neurons
 from interpretation.word_classes import KINDS, START, TaggedCorpus, pieces_of
 from kernels import compile_cpp

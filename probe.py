@@ -24,7 +24,7 @@ from common.files import write_bytes
 from common.tables import table_text, write_table
 from generation.backends import Sampling, load_backend
 from grading import sentence_order
-from grading.probes import SETS, answer_probes, read_probes, scores_text, tabulate
+from grading.answer_likelihood import SETS, answer_probes, read_probes, scores_text, tabulate
 from pages.sections_stories import answers_page
 
 

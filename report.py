@@ -15,7 +15,7 @@ from common.cli import Parser, one_line_errors
 from common.files import write_bytes
 from pages import sections_interpretation, sections_runs, sections_stories
 from pages.html import sections_page
-from pages.results import Results
+from pages.read_results import Results
 
 SECTIONS = [  # title, what makes it, the command whose results it shows
     ("Runs", sections_runs.runs_section, "python train.py"),

@@ -20,8 +20,8 @@ from pathlib import Path
 from checkpoints.checkpoint import newest_run
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes, write_json
-from novelty.analysis import Settings, analyse
 from novelty.ngram_search import COUNTINGS
+from novelty.rouge_report import Settings, analyse
 from novelty.tables_and_plots import plot, scores_table
 
 

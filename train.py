@@ -35,7 +35,7 @@ from training.device_and_dtype import (
 )
 from training.distributed import SINGLE_PROCESS, Ranks, is_lost_rank
 from training.evaluation import evaluate, validation_windows
-from training.optimizers import learning_rate
+from training.optimizers_and_schedule import learning_rate
 from training.run_directory import (
     PREVIOUS,
     Log,

@@ -18,8 +18,8 @@ from generation.api_client import ApiClient, Reply
 from generation.prompts import cut_story
 from generation.samples_file import write_rows
 from grade import grade, parse_arguments, plan, write_results
-from grading.controls import make_controls
 from grading.judge import SCORES
+from grading.judge_controls import make_controls
 from grading.ledger import Ledger, read_runs
 
 RUNS, PROMPTS, COMPLETIONS, REPEATS = 5, 100, 10, 2

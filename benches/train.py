@@ -19,7 +19,7 @@ from kernels.cross_entropy import CHUNK
 from model import GPTNeo, GPTNeoConfig
 from training.config import TrainConfig
 from training.device_and_dtype import peak_flops
-from training.optimizers import make_optimizers
+from training.optimizers_and_schedule import make_optimizers
 
 BATCH_SIZE = 8
 

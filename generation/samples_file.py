@@ -26,7 +26,7 @@ def write_samples(path: Path, backend, metadata: dict, prompts: dict[int, Prompt
     whether interrupted or with a smaller n, is not asked for again; files with other lines are kept under another name.
     ValueError if another call is writing there.
     """
-    from training.run_directory import lock  # here, as it imports torch, which readers need not wait for
+    from common.files import lock  # here, as it imports torch, which readers need not wait for
 
     busy = f"another sample.py is writing {path.name}; wait, or name another --out"
     with lock(path.parent, f".{path.name}.lock", busy):

@@ -13,8 +13,8 @@ from common.files import read_json
 from corpus.token_files import load_meta, load_tokens
 from corpus.tokenizer import Tokenizer
 from grading import scoreboard
-from grading.controls import TRUE
 from grading.judge import Story
+from grading.judge_controls import TRUE
 from grading.ledger import Run
 from grading.scoreboard import Finding
 from training.run_directory import read_log

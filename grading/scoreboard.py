@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from common import statistics
 from common.files import write_atomically
 from common.tables import read_table, table_text, write_table
-from grading.controls import CUT, OTHER, SHUFFLED, SPOILED, TRUE
 from grading.judge import AGES, INSTRUCTIONS, SCORES, Story
+from grading.judge_controls import CUT, OTHER, SHUFFLED, SPOILED, TRUE
 
 ASPECTS = (*SCORES, *INSTRUCTIONS, "age")
 

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from common.statistics import SHARES, bootstrap_ratio, spearman
 from interpretation.activation_statistics import ActivationStatistics
 from interpretation.hooks import run_fast
-from interpretation.neurons import NeuronTable, choose_neurons
+from interpretation.neuron_preferences import NeuronTable, choose_neurons
 from interpretation.word_classes import Batch, TaggedCorpus
 from kernels.cross_entropy import CHUNK, cross_entropy_, head_loss
 from model import GPTNeo

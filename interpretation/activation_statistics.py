@@ -8,9 +8,9 @@ One pass of a model over all stories, which gathers what its heads and neurons d
 import torch
 from tqdm import tqdm
 
-from interpretation.heads import HeadStatistics
+from interpretation.head_roles import HeadStatistics
 from interpretation.hooks import run_explicit, run_fast
-from interpretation.neurons import NeuronStatistics
+from interpretation.neuron_preferences import NeuronStatistics
 from interpretation.word_classes import TaggedCorpus
 from model import GPTNeo
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from common.files import read_json
-from interpretation.neurons import FDR, STRONG
+from interpretation.neuron_preferences import FDR, STRONG
 
 FORMAT = 1  # of summary.json
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from common.figures import png_bytes
 from common.files import write_bytes
 from common.tables import table_text
-from novelty.comparisons import K_MAX
+from novelty.compare_texts import K_MAX
 
 TITLES = {  # rows of the table; "..." continues the row above
     "ending_f": "F with the true ending *",

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from interpretation.comparison import ROLES
+from interpretation.compare_runs import ROLES
 from interpretation.word_classes import KINDS
 from pages.html import table
-from pages.results import Results, numbers, read_attention, read_summaries
+from pages.read_results import Results, numbers, read_attention, read_summaries
 
 ATTENTION_BYTES = 700_000  # of all maps, before base64 makes them a third larger
 MAP_TOKENS = 48  # of a map, at most

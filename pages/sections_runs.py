@@ -15,7 +15,7 @@ from common.files import read_json
 from common.tables import read_table
 from kernels.cpu_features import hardware
 from pages.html import table
-from pages.results import Results, read_curve, read_records, size_and_shape
+from pages.read_results import Results, read_curve, read_records, size_and_shape
 
 CURVE_POINTS = 30_000  # of all curves together; this and PICTURE_BYTES keep a page with dozens of runs below 5 MB
 PICTURE_BYTES = 800_000

@@ -14,10 +14,10 @@ import numpy as np
 
 from common.tables import read_table
 from generation.samples_file import read_rows
-from grading import probes, scoreboard
+from grading import answer_likelihood, scoreboard
 from novelty.tables_and_plots import PANELS, TITLES
 from pages.html import bars, sections_page, table
-from pages.results import Results, numbers, read_rouge
+from pages.read_results import Results, numbers, read_rouge
 
 # Limits that keep a page with dozens of runs below 5 MB.
 STORY_BYTES = 700_000
@@ -111,7 +111,7 @@ def panel_of_scores(means: dict, name: str, subjects: list[str]) -> dict:
 def answers_section(results: Results) -> Iterable[dict]:
     """What each model answers to prompts with known answers (probe.py)."""
     rows = results.read(results.shared("probe.csv"), read_table) or [{}]
-    models = {model: results.name(model) for model in probes.models_in(rows) if results.is_shown(model)}
+    models = {model: results.name(model) for model in answer_likelihood.models_in(rows) if results.is_shown(model)}
     return answer_parts(rows, models, PROBE_BYTES) if models else []
 
 
@@ -126,7 +126,7 @@ def answers_page(rows: list[dict], models: list[str]) -> bytes:
 def answer_parts(rows: list[dict], models: dict[str, str], max_bytes: float) -> Iterable[dict]:
     """rows: of probe.csv; models: {as it is called there: as the page calls it}; max_bytes: of the models' texts."""
     panels = []
-    for name, of_set in probes.score(rows).items():
+    for name, of_set in answer_likelihood.score(rows).items():
         lines = [[shown, *of_set.shares[model]] for model, shown in models.items()]
         title, marks = f"{name} (n = {of_set.n})", {"chance": of_set.chance}
         panels.append(dict(title=title, kind="percent", bars=lines, marks=marks, end=1))
@@ -139,7 +139,7 @@ def answer_parts(rows: list[dict], models: dict[str, str], max_bytes: float) -> 
         )
         caption = (
             "✓ right: the right answer has a higher log-likelihood per byte than every wrong one. "
-            f"≈ nearly: the best wrong answer leads by at most {probes.NEARLY} nats per byte. "
+            f"≈ nearly: the best wrong answer leads by at most {answer_likelihood.NEARLY} nats per byte. "
             f"✗ wrong: it leads by more. The number is the lead of the right answer in nats per byte. {caption}"
         )
     cells, size = [], 0

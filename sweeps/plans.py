@@ -16,7 +16,7 @@ import torch
 from model import GPTNeoConfig
 from training.config import TrainConfig, parse_command_line
 from training.muon import Muon
-from training.optimizers import make_optimizers
+from training.optimizers_and_schedule import make_optimizers
 from variants.compressor import MODELS
 from variants.contrastive import n_shuffled
 

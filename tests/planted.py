@@ -19,9 +19,9 @@ from common.tables import table_text
 from corpus.builtin_stories import NAMES, NOUNS
 from generation.prompts import cut_story
 from generation.samples_file import write_rows
-from novelty.analysis import training_data
-from novelty.comparisons import read_completions
+from novelty.compare_texts import read_completions
 from novelty.corpus_words import Stories, open_stories
+from novelty.rouge_report import training_data
 
 EACH = 100  # planted of each kind
 

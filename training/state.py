@@ -13,7 +13,7 @@ from training.config import TrainConfig
 from training.data_order import Corpus
 from training.device_and_dtype import dtype_name
 from training.distributed import Ranks
-from training.optimizers import make_optimizers
+from training.optimizers_and_schedule import make_optimizers
 from training.run_directory import TrainingError
 from variants.compressor import MODELS
 

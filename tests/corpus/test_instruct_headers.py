@@ -17,7 +17,7 @@ from corpus.instruct_headers import Headed, story_tokens
 from corpus.token_files import load_meta
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut, gpt2
 from generation.prompts import Prompt
-from grading.instructions import pattern
+from grading.instruction_following import pattern
 
 SEEDS = SAMPLE.parent / "seed-prompts" / "instruct.json"
 

@@ -12,12 +12,12 @@ from sample_fixtures import heavy_imports, rows_of, rows_of_part
 
 from checkpoints.checkpoint import CHECKPOINT_FORMAT, from_checkpoint, load_checkpoint, load_run, newest_run
 from checkpoints.huggingface import save_hf, save_hf_tokenizer
+from common.files import lock
 from corpus import preparation
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut, gpt2
 from generation import engine
 from generation.backends import LocalBackend
 from model import GPTNeo, GPTNeoConfig
-from training.run_directory import lock
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from generation.samples_file import read_rows, write_rows
-from grading.instructions import measure_run, read_instructed
+from grading.instruction_following import measure_run, read_instructed
 from grading.ledger import read_runs
-from novelty.comparisons import read_completions
-from pages.results import Results
+from novelty.compare_texts import read_completions
+from pages.read_results import Results
 from pages.sections_stories import side_by_side_section
 
 GOOD = [

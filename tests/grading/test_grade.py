@@ -8,8 +8,8 @@ from grade_fixtures import KEY, graded, records, table, true_endings, write_samp
 from sample_fixtures import heavy_imports
 
 from grading import judge
-from grading.controls import make_controls
 from grading.judge import question
+from grading.judge_controls import make_controls
 from grading.ledger import read_runs
 
 # From samples to the table

@@ -9,8 +9,8 @@ import pytest
 from grade_fixtures import HASTY, KEY, graded, records, true_endings
 
 from generation.api_client import ApiClient, Budget, RetryPolicy
-from grading.controls import make_controls
 from grading.judge import question
+from grading.judge_controls import make_controls
 from grading.ledger import read_runs
 
 # Faults

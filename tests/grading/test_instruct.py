@@ -12,9 +12,9 @@ from conftest import ROOT
 
 import instruct
 from corpus import builtin_stories
-from corpus.bad_endings import ends_badly
+from corpus.builtin_bad_endings import ends_badly
 from generation.prompts import Prompt, evaluation_prompts
-from grading.instructions import measure_run, pattern, read_instructed
+from grading.instruction_following import measure_run, pattern, read_instructed
 
 THERE = """run: He RAN.|run: They are running|child: children|happy: the happiest of all|red: redder|nice: nicer
 carry: carried|teach: he taught|admit: She admitted it|leaf: leaves|x-ray: an X-ray!|ice cream: two ice creams

@@ -9,8 +9,8 @@ from grade_fixtures import true_endings
 from matplotlib.image import imread
 
 from grading import scoreboard
-from grading.controls import CUT, OTHER, SHUFFLED, TRUE, make_controls
 from grading.judge import SCORES, Story
+from grading.judge_controls import CUT, OTHER, SHUFFLED, TRUE, make_controls
 from grading.metrics import words_of
 from grading.scoreboard import (
     ASPECTS,

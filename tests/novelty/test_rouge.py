@@ -15,7 +15,7 @@ import rouge
 from corpus import builtin_stories, preparation
 from generation.prompts import cut_story
 from generation.samples_file import write_rows
-from novelty.comparisons import encode_completions, held_out_pieces, read_completions
+from novelty.compare_texts import encode_completions, held_out_pieces, read_completions
 from novelty.corpus_words import open_stories
 from novelty.rouge_scores import rouge_k
 

@@ -1,4 +1,4 @@
-"""novelty/rouge_scores.py, bootstrap.py: the metric is rouge-score's and the paper's, intervals cover the truth."""
+"""novelty/rouge_scores.py and bootstrap_intervals.py: the metric is rouge-score's and the paper's, intervals cover the truth."""
 
 import random
 
@@ -8,7 +8,7 @@ from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenize import tokenize
 
 from corpus import builtin_stories
-from novelty.bootstrap import Clustered, bootstrap_means, compare_means, interval
+from novelty.bootstrap_intervals import Clustered, bootstrap_means, compare_means, interval
 from novelty.rouge_scores import rouge_k, rouge_l
 
 # ROUGE

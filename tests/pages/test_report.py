@@ -30,7 +30,7 @@ from kernels.cpu_features import hardware
 from novelty.tables_and_plots import PANELS
 from pages import sections_runs
 from pages.html import bars, sections_page
-from pages.results import read_attention
+from pages.read_results import read_attention
 from pages.sections_stories import histogram
 
 MARKUP = "<script>document.title = 'broken'</script> <b>Bold</b> & </body>"

@@ -26,7 +26,7 @@ from train import train
 from training.config import ConfigError, TrainConfig
 from training.data_order import batch_starts, flat_windows, story_windows
 from training.device_and_dtype import no_compile_reason
-from training.optimizers import learning_rate
+from training.optimizers_and_schedule import learning_rate
 from training.run_directory import LOG_COLUMNS, TrainingError
 
 # ---- What it computes ----

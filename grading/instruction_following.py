@@ -23,7 +23,7 @@ from common.files import write_bytes
 from common.statistics import wilson
 from common.tables import table_text
 from corpus import builtin_stories
-from corpus.bad_endings import ends_badly
+from corpus.builtin_bad_endings import ends_badly
 from generation.samples_file import read_rows
 
 # ---- Words, in all their inflected forms ----

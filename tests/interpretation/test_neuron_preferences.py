@@ -1,4 +1,4 @@
-"""interpretation/neurons.py: planted preferences are found, chance ones are not; statistics equal their definition."""
+"""interpretation/neuron_preferences.py: planted preferences are found, chance ones not; the statistics."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from planted_model import WORDS, planted_corpus, planted_model, planted_statisti
 
 from corpus.builtin_stories import ROLES
 from interpretation.activation_statistics import ActivationStatistics, untrained_copy
-from interpretation.neurons import FDR, WordRanks, contexts, false_discovery_rates, ranks_and_kinds, tabulate
+from interpretation.neuron_preferences import FDR, WordRanks, contexts, false_discovery_rates, ranks_and_kinds, tabulate
 from interpretation.word_classes import KINDS
 
 

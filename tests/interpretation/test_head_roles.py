@@ -1,4 +1,4 @@
-"""interpretation/heads.py: planted heads get the right role, and measures equal counting by hand."""
+"""interpretation/head_roles.py: planted heads get the right role, and measures equal counting by hand."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from planted_model import NAMES, WORDS, V, planted_corpus, planted_statistics
 from random_models import random_model
 
 from interpretation.activation_statistics import ActivationStatistics
-from interpretation.heads import AttentionSums, HeadStatistics, induction
+from interpretation.head_roles import AttentionSums, HeadStatistics, induction
 from interpretation.hooks import run_with_cache, visible_keys
 
 
@@ -86,7 +86,7 @@ def test_sums_are_exact_where_the_model_is_not():
 @pytest.mark.parametrize("positions", [256, 20])
 def test_position_and_content_are_separated(positions, monkeypatch):
     """Patterns that are a mixture of one for all stories and one for each: the share of the first in their variance."""
-    monkeypatch.setattr("interpretation.heads.POSITIONS", positions)
+    monkeypatch.setattr("interpretation.head_roles.POSITIONS", positions)
     torch.manual_seed(0)
     seen, B, queries = visible_keys(30, 30), 40, slice(1, positions)
 

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from corpus.token_files import load_tokens
 from generation.samples_file import read_rows
-from novelty.bootstrap import Clustered
+from novelty.bootstrap_intervals import Clustered
 from novelty.corpus_words import Stories
 from novelty.ngram_search import Overlaps, Stream, search
 from novelty.rouge_scores import rouge_k, rouge_l

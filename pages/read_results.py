@@ -22,7 +22,7 @@ from common.files import read_json
 from common.tables import read_table
 from interpretation.summary import read_summary
 from model import GPTNeoConfig
-from novelty.analysis import FORMAT as ROUGE_FORMAT
+from novelty.rouge_report import FORMAT as ROUGE_FORMAT
 from training.run_directory import read_log, training_seconds
 from variants.compressor import MODELS
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from common.figures import png_bytes
 from common.files import write_bytes
 from common.tables import table_text, write_table
-from interpretation.heads import ROLE_MEASURES, UNIFORM
+from interpretation.head_roles import ROLE_MEASURES, UNIFORM
 from interpretation.summary import read_summary
 from interpretation.word_classes import KINDS
 

@@ -1,11 +1,11 @@
-"""controls.py: endings spoiled in one way each, the same ones whenever they are made."""
+"""judge_controls.py: endings spoiled in one way each, the same ones whenever they are made."""
 
 import random
 
 from grade_fixtures import true_endings
 
-from grading.controls import CUT, OTHER, SHUFFLED, TRUE, make_controls, sentences
 from grading.judge import Story
+from grading.judge_controls import CUT, OTHER, SHUFFLED, TRUE, make_controls, sentences
 
 
 def test_sentences_keep_speech_together():

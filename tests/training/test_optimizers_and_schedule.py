@@ -4,7 +4,7 @@ import pytest
 
 from model import GPTNeo, GPTNeoConfig
 from training.config import TrainConfig
-from training.optimizers import learning_rate, make_optimizers
+from training.optimizers_and_schedule import learning_rate, make_optimizers
 
 
 def test_learning_rate_warms_up_stays_and_falls():

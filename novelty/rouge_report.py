@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from checkpoints.checkpoint import corpus_of
-from novelty.bootstrap import compare_means
-from novelty.comparisons import (
+from novelty.bootstrap_intervals import compare_means
+from novelty.compare_texts import (
     ENDING_METRICS,
     compare_with_each_other,
     compare_with_endings,
@@ -20,7 +20,7 @@ from novelty.comparisons import (
     read_completions,
 )
 from novelty.corpus_words import open_stories
-from novelty.flags import FLAGS, describe_completions, flag_texts, flagged_text, mask_names_and_nouns
+from novelty.flag_copies import FLAGS, describe_completions, flag_texts, flagged_text, mask_names_and_nouns
 from novelty.ngram_search import search
 from novelty.tables_and_plots import PANELS
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from common.figures import png_bytes
 from common.files import read_json, write_bytes
 from common.tables import read_table, table_text, write_table
-from grading import probes, sentence_order
+from grading import answer_likelihood, sentence_order
 from sweeps.plans import Run
 from sweeps.runner import log_of
 from sweeps.scaling_law import best_of_budgets, fit_power_law, plot_scaling, points
@@ -33,7 +33,7 @@ def tabulate(runs: list[Run], directory: Path) -> list[dict]:
     settings = [dataclasses.asdict(run.config) for run in runs]
     differing = [key for key in settings[0] if key not in OF_SCHEDULE and len({s[key] for s in settings}) > 1]
     probe_csv = directory / "probe.csv"
-    context = probes.score(read_table(probe_csv))["context"].shares if probe_csv.exists() else {}
+    context = answer_likelihood.score(read_table(probe_csv))["context"].shares if probe_csv.exists() else {}
     rows = []
     for run, of_run in zip(runs, settings):
         log = log_of(run)
