@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from common.files import write_bytes
+from common.files import lock, write_bytes
 from generation.prompts import Key, Prompt, Sampling
 
 
@@ -26,10 +26,8 @@ def write_samples(path: Path, backend, metadata: dict, prompts: dict[int, Prompt
     whether interrupted or with a smaller n, is not asked for again; files with other lines are kept under another name.
     ValueError if another call is writing there.
     """
-    from common.files import lock  # here, as it imports torch, which readers need not wait for
-
     busy = f"another sample.py is writing {path.name}; wait, or name another --out"
-    with lock(path.parent, f".{path.name}.lock", busy):
+    with lock(path.parent, f".{path.name}.lock", busy, keep=False):
         write_locked(path, backend, metadata, prompts, n, sampling)
 
 
