@@ -91,6 +91,11 @@ def one_line_errors(program: str, interrupted: str, remedy: str = "free some spa
         sys.exit(1)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        sys.exit(f"{program}: {where}{error.strerror or error}; {remedy}")
+        sys.exit(one_line(f"{program}: {where}{error.strerror or error}; {remedy}"))
     except ValueError as error:
-        sys.exit(f"{program}: {error}")
+        sys.exit(one_line(f"{program}: {error}"))
+
+
+def one_line(message: str) -> str:
+    """Also where a file's name has a line break in it."""
+    return message.replace("\r", "\\r").replace("\n", "\\n")

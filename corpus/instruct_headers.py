@@ -19,6 +19,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import regex
 
 from corpus.builtin_stories import FEATURES, Story, draw_words, split_sentences
 from corpus.tokenizer import Tokenizer
@@ -28,7 +29,8 @@ LISTS = ("words", "features")
 MARKER = "Story:"
 NAMES = {title: name for name, title in FIELDS.items()}
 FIELD = re.compile(rf"^({'|'.join(NAMES)}):", re.M)
-BELOW = re.compile(rf"(?<!\n)(?:\n+(?:{'|'.join(NAMES)}):[^\n]*)+\s*\Z")  # fields below the story
+# Fields below the story, looked for from its end (?r): from its beginning, many such lines would take forever.
+BELOW = regex.compile(rf"(?r)(?:\n+(?:{'|'.join(NAMES)}):[^\n]*)+\s*\Z")
 
 
 @dataclass(frozen=True)

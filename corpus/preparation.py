@@ -233,7 +233,7 @@ def prepare_download(directory: Path, corpus: str, **settings) -> None:
 def prepare_files(directory: Path, train: list[Path], val: list[Path], add_headers: bool = False, **settings) -> None:
     """A corpus from files; without `val`, a share of the stories is held out. ValueError names missing files."""
     if missing := [str(path) for path in [*train, *val] if not (path.is_file() and os.access(path, os.R_OK))]:
-        raise ValueError(f"{', '.join(missing)}: no such file; check --input and --val")
+        raise ValueError(f"{', '.join(missing)}: no such file, or it cannot be read; check --input and --val")
     splits = [itertools.chain.from_iterable(map(read_stories, paths)) if paths else None for paths in (train, val)]
     headers = dict(headers=ANY, add_headers=True) if add_headers else {}
     prepare(directory, list(map(str, [*train, *val])), *splits, **headers, **settings)

@@ -34,7 +34,7 @@ def replacing(directory: Path) -> Iterator[Path]:
     A symbolic link stays, and what it points to is replaced. ValueError, before anything is done, if another process
     is writing there, or if there is anything that prepare.py did not write.
     """
-    directory = directory.resolve()
+    directory = Path(os.path.realpath(directory))
     busy = f"another prepare.py is writing {directory.name} there; wait for it, or choose another --name"
     with lock(directory.parent, f".{directory.name}.lock", busy, keep=False):
         restore(directory)
@@ -48,7 +48,8 @@ def replacing(directory: Path) -> Iterator[Path]:
 
 def refusal(directory: Path) -> str | None:
     """Why it may not be replaced. None if nothing is there, or an empty directory, or a corpus and no other file."""
-    if not directory.exists() or directory.is_dir() and not any(directory.iterdir()):
+    directory = Path(os.path.realpath(directory))  # a link is left only where it leads to itself
+    if not os.path.lexists(directory) or directory.is_dir() and not any(directory.iterdir()):
         return None
     names = [path.relative_to(directory).as_posix() for path in directory.rglob("*")] if directory.is_dir() else ["."]
     remedy = "so it is not replaced; choose another --name, or move it away"
@@ -89,7 +90,7 @@ def restore(directory: Path) -> None:
 
 def old_name(directory: Path) -> Path:
     """What `directory`, or the directory that it links to, is called while a new one takes its place."""
-    directory = directory.resolve()
+    directory = Path(os.path.realpath(directory))
     return directory.with_name(f".{directory.name}.old")
 
 

@@ -34,6 +34,7 @@ def bad_inputs(folder: Path) -> dict[str, tuple[list, list[str]]]:
         "flipped.jsonl.gz": gzip.compress("\n".join(rows).encode())[:2000] + b"\x00" * 3000,
         "no.txt.gz": b"This is no gzip.",
         "empty.txt": b"",
+        "line\nbreak.txt": b"",
         "cutoff.txt": f"One and\n{END}\nTwo and\n{END}\n".encode(),
         "stories.parquet": b"PAR1",
     }
@@ -54,11 +55,16 @@ def bad_inputs(folder: Path) -> dict[str, tuple[list, list[str]]]:
         "cut.txt.gz": ["gzip", "download or compress it again"],
         "flipped.jsonl.gz": ["gzip"],
         "no.txt.gz": ["gzip"],
+        "line\nbreak.txt": ["line\\nbreak.txt: no story left"],
         "empty.txt": ["no story left", "of 0 read"],
         "cutoff.txt": ["no story left for train of 2 read (2 truncated dropped); give more that end with a sentence"],
         "stories.parquet": [".txt, .jsonl"],
     }
-    cases = {name: (["--input", folder / name], [name, *words]) for name, words in expected.items()}
+    cases = {
+        name: (["--input", folder / name], [name.replace("\n", "\\n"), *words]) for name, words in expected.items()
+    }
+    (folder / "folder.txt").mkdir()
+    cases["a folder"] = (["--input", folder / "folder.txt"], ["folder.txt: no such file, or it cannot be read"])
     cases["second file"] = (["--input", good, folder / "cut.txt.gz"], ["cut.txt.gz", "gzip"])
     cases["bad val"] = (["--input", good, "--val", folder / "broken.jsonl"], ["broken.jsonl", "line 7 "])
     cases["train in val"] = (["--input", good, "--val", good], ["good.txt", "no story left for train"])
@@ -96,9 +102,10 @@ def test_nothing_left_says_what_was_dropped(tmp_path):
 
 
 def test_inputs_that_are_odd_but_good(tmp_path):
-    """An integer longer than Python reads, and more blanks than tiktoken does."""
+    """An integer longer than Python reads, more blanks than tiktoken does, thousands of fields where none belong."""
     rows = [f'{{"id": {"9" * 5000}, "text": "{STORIES[0][:20]}."}}', '{"text": "Two%sdragons."}' % (" " * 2_000_000)]
     rows.append(json.dumps({"text": "Three" + "\n" * 2_000_000 + "dragons <|endoftext|>."}))
+    rows.append(json.dumps({"text": "Story:" + "\nWords: a" * 20_000 + "\nFour."}))  # which took minutes
     (tmp_path / "t.jsonl").write_text("\n".join(rows))
     for headers in ((), ("--headers",)):
         run_prepare("--input", tmp_path / "t.jsonl", "--val", write_stories(tmp_path / "v.txt", STORIES), *headers,
@@ -159,6 +166,16 @@ def test_only_a_corpus_and_nothing_else_is_replaced(tmp_path):
         before = snapshot(tmp_path)
         assert "not replaced; choose another --name" in prepare_error(*args, f"case{i}")
         assert snapshot(tmp_path) == before
+
+
+def test_a_link_to_itself_is_one_line(tmp_path):
+    (tmp_path / "x").symlink_to("x")
+    path = write_stories(tmp_path / "t.txt", STORIES)
+    assert "x: not written by prepare.py" in prepare_error(
+        "--input", path, "--name", "x", "--vocab_size", 300, "--data_dir", tmp_path
+    )
+    assert sorted(os.listdir(tmp_path)) == ["t.txt", "x"]
+    assert "t.txt" in prepare_error("--input", path, "--name", "x", "--data_dir", path)
 
 
 def test_no_room_on_the_disk(tmp_path):
