@@ -43,7 +43,7 @@ def fork_ranks(
         place |= dict(WORLD_SIZE=size, RANK=rank, LOCAL_RANK=rank, OMP_NUM_THREADS=1)
         processes.append(fork(args, outputs[rank], accident if rank == victim else "", step, **place))
     for process in processes:
-        process.join(60)
+        process.join(180)
     assert all(process.exitcode is not None for process in processes), "a rank hangs"
     return [f"{path.read_text()} {process.exitcode}" for path, process in zip(outputs, processes)]
 

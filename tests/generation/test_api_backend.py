@@ -82,7 +82,7 @@ def test_ctrl_c_keeps_the_answers_that_are_on_their_way(endpoint, tmp_path):
     while len(endpoint.requests) < 8:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    stderr = process.communicate(timeout=30)[1]
+    stderr = process.communicate(timeout=120)[1]
     assert "finishing requests in flight; Ctrl-C again quits" in stderr
     assert process.returncode == 1 and "run the same command to continue" in stderr and "Traceback" not in stderr
     assert len(rows_of_part(tmp_path / "out" / "api--gpt-3.5-turbo")) == 8
@@ -101,7 +101,7 @@ def test_a_second_ctrl_c_quits(endpoint, tmp_path):
     while "finishing requests in flight" not in process.stderr.readline():
         pass
     process.send_signal(signal.SIGINT)
-    stderr = process.communicate(timeout=30)[1]
+    stderr = process.communicate(timeout=120)[1]
     assert process.returncode == 1 and len(endpoint.requests) == 8
     assert stderr == "\nsample.py: stopped; what was written is kept; run the same command to continue\n"
 
@@ -126,11 +126,11 @@ def test_rate_and_budget_are_those_of_grade_py(endpoint, sample_py, tmp_path):
     (tmp_path / "prompts.txt").write_text("Once upon\n" * 5)
     endpoint.fault = lambda number, request: ("say", "a time.")  # which uses 100 tokens and writes 10
     paid = ("--price_in", "100", "--price-out", "1000", "--max_new_tokens", "20")  # hyphens are understood, too
-    code, printed = sample_py(*API, *paid, "--rate", "1200", "--max_cost", "0.1")
+    code, printed = sample_py(*API, *paid, "--rate", "120", "--max_cost", "0.1")
     assert code == "sample.py: stopped before --max_cost 0.1: the next request might exceed it"
     n = len(endpoint.requests)
     times = sorted(request["at"] for request in endpoint.requests)
-    assert 0 < n <= 5 and times[-1] - times[0] > 0.8 * (n - 1) / 20
+    assert 0 < n <= 5 and times[-1] - times[0] > 0.5 * (n - 1) / 2
     assert {request["max_tokens"] for request in endpoint.requests} == {20}
     code, printed = sample_py(*API, *paid)
     assert code == 0 and len(endpoint.requests) == 10 and printed.err.endswith(f"this call: ${(10 - n) * 0.02:.4f}\n")
