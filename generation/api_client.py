@@ -143,8 +143,8 @@ class ApiClient:
         loop, jobs, running = asyncio.new_event_loop(), iter(jobs), set()
 
         def interrupt(*_):
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # first: whoever reads this line may press again
             print("\nfinishing requests in flight; Ctrl-C again quits", file=sys.stderr)
-            signal.signal(signal.SIGINT, signal.default_int_handler)
             loop.call_soon_threadsafe(self.stop, KeyboardInterrupt())
 
         handler = signal.signal(signal.SIGINT, interrupt)

@@ -116,7 +116,8 @@ def test_command_line(prompts, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_ties_do_not_depend_on_the_order_of_sets():
-    code = "from grading import instruction_following as instructions; from corpus.builtin_stories import stories; told = list(stories(60))\n"
+    code = "from grading import instruction_following as instructions\nfrom corpus.builtin_stories import stories\n"
+    code += "told = list(stories(60))\n"
     code += "s = instructions.Summaries([t.summary for t in told])\n"
     code += "print([s.share(a.summary, instructions.content_words(b.text)) for a in told for b in told])"
     command = [sys.executable, "-c", code]
