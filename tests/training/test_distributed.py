@@ -18,6 +18,8 @@ from training.config import ConfigError, TrainConfig
 from training.data_order import dropout_seed
 from training.distributed import Ranks
 
+pytestmark = pytest.mark.xdist_group("several processes")  # together they are too many for two cores
+
 
 @pytest.fixture
 def reference(config):

@@ -19,6 +19,8 @@ from training.config import ConfigError, TrainConfig
 from training.data_order import TokenStream
 from training.evaluation import evaluate
 
+pytestmark = pytest.mark.xdist_group("several processes")  # together they are too many for two cores
+
 
 def config_for(data_dir, directory, **changes) -> dict:
     return settings(data_dir, directory) | dict(data="builtin-instruct", loss_on="story", eval_tokens=4000) | changes
