@@ -58,9 +58,16 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
     summed. With another number of ranks the losses are the same up to the order in which floats are added.
     """
     device = choose_device(ranks.device_name(config.device))
-    with contextlib.ExitStack() as cleanup:
-        cleanup.enter_context(ranks.process_group(device))
+    with ranks.process_group(device):
+        return train_in_group(config, resume, ranks, device)
 
+
+def train_in_group(config: TrainConfig, resume: bool, ranks: Ranks, device: torch.device) -> tuple[Path, bool]:
+    """What holds on to the process group, DistributedDataParallel above all, ends with this function, before the group.
+
+    Else the group ends with the last that holds it, which waits for gloo's threads while they wait for the GIL.
+    """
+    with contextlib.ExitStack() as cleanup:
         # Data and dtypes
         run = Path(config.out_dir) / config.name
         loaded = load_resumable(run, config) if resume and ranks.is_first else (None, None)
