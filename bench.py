@@ -17,8 +17,6 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-import torch
-
 from common.cli import Parser, one_line_errors
 from common.tables import table_text
 from kernels import cpu_features
@@ -37,8 +35,8 @@ CONTESTANTS = ("ours", "nanoGPT-style", "transformers")
 
 
 def versions() -> dict[str, str]:
-    peers = [name for name in ("transformers", "rouge-score-rs") if find_spec(name.replace("-", "_"))]
-    return {"python": platform.python_version(), "torch": torch.__version__} | {name: version(name) for name in peers}
+    names = [name for name in ("torch", "transformers", "rouge-score-rs") if find_spec(name.replace("-", "_"))]
+    return {"python": platform.python_version()} | {name: version(name) for name in names}
 
 
 def saved_results(name: str) -> dict[str, dict]:
@@ -93,10 +91,10 @@ def run_bench(name: str, rounds: int | None) -> dict:
 
 
 def main():
-    texts = [__doc__] + [ast.get_docstring(ast.parse((ROOT / "benches" / f"{name}.py").read_text())) for name in NAMES]
-    parser = Parser("\n\n".join(map(str.strip, texts)))  # without importing them
+    texts = {name: ast.get_docstring(ast.parse((ROOT / "benches" / f"{name}.py").read_text())) for name in NAMES}
+    parser = Parser("\n\n".join([__doc__.strip(), *(f"== {name} ==\n{text}" for name, text in texts.items())]))
     parser.add_argument("name", nargs="?", choices=NAMES, help="which bench")
-    parser.add_argument("--rounds", type=int, help="how often each contestant runs")
+    parser.add_argument("--rounds", type=int, help="how often each contestant runs (default: 3; 1 if it takes long)")
     parser.add_argument("--save", action="store_true", help="append the result to bench/results.jsonl")
     parser.add_argument("--saved", action="store_true", help="run nothing: print the results in bench/results.jsonl")
     parser.add_shared("markdown")

@@ -1,5 +1,5 @@
 """
-Prepare a corpus: clean, deduplicate, split and tokenise stories into data/<name>/{train.bin, val.bin, meta.json}.
+Prepare a corpus: clean, deduplicate, split and tokenize stories into data/<name>/{train.bin, val.bin, meta.json}.
 
 $ python prepare.py builtin                                        # 20,000 stories of our own, nothing to download
 $ python prepare.py tinystories-v2                                 # the GPT-4 stories of TinyStories (2 GB)
@@ -50,7 +50,7 @@ def print_summary(directory: Path) -> None:
         n_bytes, tokens = split["bytes"], split["tokens"]
         rows.append([name, f"{split['stories']:,}", f"{tokens:,}", f"{n_bytes / 1e6:.1f}", f"{n_bytes / tokens:.3f}"])
     print(table_text(["split", "stories", "tokens", "MB", "bytes/token"], rows))
-    print(", ".join(f"{step}: {n:,}" for step, n in meta["cleaning"].items()))
+    print(", ".join(f"{n:,} {step}" for step, n in meta["cleaning"].items() if n))
     builtin = meta["source"][0].startswith("builtin")
     if "headers" in meta:
         config = "builtin_instruct" if builtin else "instruct"

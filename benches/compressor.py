@@ -51,9 +51,7 @@ def bench(rounds: int) -> tuple[dict, dict]:
         if batch_size == BATCH_SIZE_WITH_MATRIX:
             ratios[f"memory_{width}_batch{batch_size}_matrix"] = peak["gptneo, matrix"] / peak["compressor, matrix"]
     few, many = BATCH_SIZES[0], BATCH_SIZES[-1]
-    for width, kind in itertools.product(
-        WIDTHS, ("gptneo", "compressor")
-    ):  # without the memory of Python and PyTorch themselves
+    for width, kind in itertools.product(WIDTHS, ("gptneo", "compressor")):  # without Python's own memory
         difference = figures[f"{kind}, {width} wide, batch {many}: peak MiB"]
         difference -= figures[f"{kind}, {width} wide, batch {few}: peak MiB"]
         figures[f"{kind}, {width} wide: MiB a sequence"] = difference / (many - few)

@@ -9,14 +9,13 @@ $ python bench.py demo
 
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from benches.measure import medians
+from benches.measure import medians_of_rounds
 from checkpoints.checkpoint import from_checkpoint, load_checkpoint
 from corpus.builtin_stories import NAMES
 from corpus.token_files import load_meta, load_tokens
@@ -35,12 +34,10 @@ def train_demo(directory: str, seed: int) -> dict[str, float]:
     subprocess.run(command, check=True, stdout=2)
     seconds, run = time.perf_counter() - start, Path(directory, "demo")
     last = read_log(run / "log.csv")[-1]
-    figures = {
+    return {
         "seconds in all": seconds,
         "tokens/s at the end": float(last["tokens_per_s"]),
         "tokens": int(last["tokens"]),
-    }
-    return figures | {
         "validation loss": float(last["val_loss"]),
         "names again": names_again(run, Path(directory, "builtin")),
     }
@@ -52,10 +49,8 @@ def names_again(run: Path, corpus: Path, n_tokens: int = 40_000) -> float:
     model, tokenizer = from_checkpoint(load_checkpoint(run)), Tokenizer(load_meta(corpus)["gpt2_ids"])
     tokens, length = load_tokens(corpus, "val")[:n_tokens], model.config.block_size
     names = {ids[0] for ids in (tokenizer.encode(f" {name}") for name in NAMES) if len(ids) == 1}
-    windows, stream = (
-        story_windows(tokens, length, tokenizer.end_of_text),
-        TokenStream(tokens, length, torch.device("cpu")),
-    )
+    windows = story_windows(tokens, length, tokenizer.end_of_text)
+    stream = TokenStream(tokens, length, torch.device("cpu"))
     right = places = 0
     for window, n_new in zip(windows, np.diff(windows, append=windows[-1] + length)):
         inputs, targets = stream.read(np.array([window]))
@@ -70,11 +65,7 @@ def names_again(run: Path, corpus: Path, n_tokens: int = 40_000) -> float:
 
 
 def bench(rounds: int) -> tuple[dict, dict]:
-    results = []
-    for seed in range(rounds):
-        with tempfile.TemporaryDirectory() as directory:
-            results.append(train_demo(directory, seed))
-    figures = medians(results)
+    figures = medians_of_rounds(train_demo, rounds)
     ratios = dict(
         time=PROMISES["seconds"] / figures["seconds in all"],
         loss=PROMISES["loss"] / figures["validation loss"],

@@ -8,11 +8,10 @@ import contextlib
 import io
 import json
 import os
-import tempfile
 import time
 from pathlib import Path
 
-from benches.measure import alone, medians, memory_mib
+from benches.measure import alone, medians_of_rounds, memory_mib
 from corpus.builtin_stories import stories
 from generation.api_client import ApiClient, Reply
 from generation.prompts import cut_story
@@ -76,11 +75,7 @@ def grade_at_once(directory: str) -> dict[str, float]:
 
 
 def bench(rounds: int) -> tuple[dict, dict]:
-    results = []
-    for _ in range(rounds):
-        with tempfile.TemporaryDirectory() as directory:
-            results.append(alone(grade_at_once, directory))
-    seconds = medians(results)
+    seconds = medians_of_rounds(lambda directory, _: alone(grade_at_once, directory), rounds)
     n, mib = seconds.pop("gradings"), seconds.pop("mib")
     figures = {f"{name}, ms each": 1000 * value / n for name, value in seconds.items()}
     figures |= {"all, ms each": sum(figures.values()), "gradings": n, "memory added, MiB": mib}

@@ -8,6 +8,7 @@ import multiprocessing
 import re
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -39,12 +40,19 @@ def medians(results: list[dict[str, float]]) -> dict[str, float]:
     return {name: statistics.median(result[name] for result in results) for name in results[0]}
 
 
+def medians_of_rounds(measure: Callable[[str, int], dict[str, float]], rounds: int) -> dict[str, float]:
+    """Medians of measure(an empty directory, number of the round)."""
+    results = []
+    for i in range(rounds):
+        with tempfile.TemporaryDirectory() as directory:
+            results.append(measure(directory, i))
+    return medians(results)
+
+
 def alternating_medians(contestants: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
     """{name: median seconds}; contestants alternate, after one uncounted warm-up round."""
-    round_numbers = tqdm(range(rounds + 1), "rounds", leave=False, disable=None)
-    return medians(
-        [{name: seconds_of(contestant) for name, contestant in contestants.items()} for _ in round_numbers][1:]
-    )
+    bar = tqdm(range(rounds + 1), "rounds", leave=False, disable=None)
+    return medians([{name: seconds_of(contestant) for name, contestant in contestants.items()} for _ in bar][1:])
 
 
 def seconds_of(function: Callable[[], None]) -> float:

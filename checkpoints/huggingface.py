@@ -125,9 +125,7 @@ def config_from_hf(path: Path) -> tuple[GPTNeoConfig, str]:
 def attention_layers(hf_config: dict) -> list[str]:
     """[[["global", "local"], 2]] -> global, local, global, local; [] for any other form."""
     try:
-        return [
-            kind for kinds, times in hf_config["attention_types"] for _ in range(min(times, 1000)) for kind in kinds
-        ]
+        return [kind for kinds, times in hf_config["attention_types"] for kind in list(kinds) * min(times, 1000)]
     except (KeyError, TypeError, ValueError):
         return []
 
@@ -271,11 +269,8 @@ def load_hf_tokenizer(path_or_id: str | Path) -> Tokenizer:
     tokenizer_json = read_json(path)
     refusal = ValueError(f"{path}: not GPT-2's byte-level BPE nor a cut of it, and this code reads no other")
     try:
-        vocab, merges, split = (
-            tokenizer_json["model"]["vocab"],
-            tokenizer_json["model"]["merges"],
-            tokenizer_json["pre_tokenizer"],
-        )
+        vocab, merges = (tokenizer_json["model"][part] for part in ("vocab", "merges"))
+        split = tokenizer_json["pre_tokenizer"]
         ids = {spelled(token): gpt2_id for token, gpt2_id in gpt2_ranks().items()}
         tokenizer = Tokenizer(ids[token] for token in sorted(vocab.keys() - {END_OF_TEXT}, key=vocab.get))
         merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]

@@ -11,7 +11,7 @@ import regex
 
 CLEANING = (  # what meta.json counts, in this order
     "stories read",
-    "mojibake mended",
+    "mojibake repaired",
     "empty dropped",
     "truncated dropped",
     "duplicates dropped",

@@ -1,5 +1,5 @@
 """
-From stories to tokens, in two passes over a corpus: clean, deduplicate and split; learn the vocabulary and tokenise.
+From stories to tokens, in two passes over a corpus: clean, deduplicate and split; learn the vocabulary and tokenize.
 Stories stream through: 2 GB of them take well under 1 GB of memory.
 
 >>> prepare_builtin("data", n_stories=20000)  # data/builtin/{train.bin, val.bin, meta.json}
@@ -27,7 +27,7 @@ from corpus.sources import ANY, DOWNLOADS, HEADERS, OOD, PUBLISHED, read_stories
 from corpus.token_files import FORMAT, replacing
 from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut
 
-STORIES_PER_CHUNK = 128  # tokenised in one call: enough to keep threads busy, few enough to hold many chunks
+STORIES_PER_CHUNK = 128  # tokenized in one call: enough to keep threads busy, few enough to hold many chunks
 CORES = os.cpu_count() or 1
 SAMPLE_BYTES = 100_000_000  # of training text, from which the vocabulary is learned
 
@@ -85,7 +85,7 @@ def clean_and_split(
             # Without validation texts a story's hash decides, so that copies always end up in the same split.
             split = given_split or ("val" if digest < val_below else "train")
             counts["stories read"] += 1
-            counts["mojibake mended"] += was_repaired
+            counts["mojibake repaired"] += was_repaired
             if not story:
                 counts["empty dropped"] += 1
             elif not COMPLETE.search(story[-16:]):
@@ -103,7 +103,7 @@ def clean_and_split(
     return {step: counts[step] for step in CLEANING}
 
 
-# ---- Pass 2: learn the vocabulary, tokenise ----
+# ---- Pass 2: learn the vocabulary, tokenize ----
 def encode_chunks(spool: Spool, gpt2_ids: Sequence[int], threads: int, doing: str, every: int = 1) -> Iterator:
     """The ids of every n-th chunk, in order; threads work only a few chunks ahead."""
     chunks = itertools.islice(spool.chunks(), 0, None, every)
@@ -127,10 +127,10 @@ def learn_vocabulary(spool: Spool, vocab_size: int, threads: int) -> list[int]:
 
 
 def write_tokens(spool: Spool, directory: Path, gpt2_ids: list[int], threads: int) -> dict:
-    """Tokenise a split into a flat file of uint16; return its entry in meta.json."""
+    """Tokenize a split into a flat file of uint16; return its entry in meta.json."""
     tokens, sha256 = 0, hashlib.sha256()
     with (directory / f"{spool.path.name}.bin").open("wb") as file:
-        for ids in encode_chunks(spool, gpt2_ids, threads, f"tokenising {spool.path.name}"):
+        for ids in encode_chunks(spool, gpt2_ids, threads, f"tokenizing {spool.path.name}"):
             data = ids.astype("<u2", copy=False).tobytes()
             file.write(data)
             sha256.update(data)

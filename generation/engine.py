@@ -47,9 +47,7 @@ def generate(
     ValueError if a prompt does not fit the model, or its logits are not finite.
     """
     block_size, device = model.config.block_size, model.wte.weight.device
-    check_prompts(prompts, model)
-    max_new_tokens = block_size if max_new_tokens is None else min(max_new_tokens, block_size)
-    context = min(block_size, max(map(len, prompts), default=0) + max_new_tokens)
+    max_new_tokens, context = check_lengths(prompts, model, max_new_tokens)
     batch_size = min(batch_size, len(prompts))
     decoder = make_decoder(model, batch_size, context, exact=temperature == 0)
     waiting = iter(enumerate(prompts))
@@ -93,15 +91,17 @@ def generate(
         logits = [decoder.step(list(continuing), list(continuing.values()))] if continuing else []
 
 
-def check_prompts(prompts: Sequence[list[int]], model: GPTNeo):
+def check_lengths(prompts: Sequence[list[int]], model: GPTNeo, max_new_tokens: int | None) -> tuple[int, int]:
+    """The most new tokens, and the longest text with its prompt. ValueError if a prompt does not fit the model."""
     block_size, vocab_size = model.config.block_size, model.config.vocab_size
     for i, prompt in enumerate(prompts):
         if not 0 < len(prompt) < block_size:
             raise ValueError(f"prompt {i} has {len(prompt)} tokens; this model's context takes 1 to {block_size - 1}")
         if not 0 <= min(prompt) <= max(prompt) < vocab_size:
-            raise ValueError(
-                f"prompt {i} has ids from {min(prompt)} to {max(prompt)}; this model knows 0 to {vocab_size - 1}"
-            )
+            found = f"ids from {min(prompt)} to {max(prompt)}"
+            raise ValueError(f"prompt {i} has {found}; this model knows 0 to {vocab_size - 1}")
+    max_new_tokens = block_size if max_new_tokens is None else min(max_new_tokens, block_size)
+    return max_new_tokens, min(block_size, max(map(len, prompts), default=0) + max_new_tokens)
 
 
 def draw(
@@ -136,9 +136,7 @@ def beam_search(
     that end are set aside, and the search ends when no text still growing could beat the worst of `beams` of those.
     """
     block_size = model.config.block_size
-    check_prompts(prompts, model)
-    max_new_tokens = block_size if max_new_tokens is None else min(max_new_tokens, block_size)
-    context = min(block_size, max(map(len, prompts), default=0) + max_new_tokens)
+    max_new_tokens, context = check_lengths(prompts, model, max_new_tokens)
     decoder = make_decoder(model, beams, context, exact=True)
     for index, prompt in enumerate(prompts):
         logits = decoder.read(SCRATCH, prompt)[None]
@@ -149,11 +147,8 @@ def beam_search(
         longest = min(max_new_tokens, block_size - len(prompt))
         for length in range(1, longest + 1):
             scores = torch.log_softmax(logits.float(), -1) + torch.tensor([[beam.score] for beam in growing]).to(logits)
-            best, flat = scores.flatten().topk(min(2 * beams, scores.numel()))
-            candidates = [
-                (score, growing[i // scores.size(1)], i % scores.size(1))
-                for score, i in zip(best.tolist(), flat.tolist())
-            ]
+            best, flat = (x.tolist() for x in scores.flatten().topk(min(2 * beams, scores.numel())))
+            candidates = [(score, growing[i // scores.size(1)], i % scores.size(1)) for score, i in zip(best, flat)]
             ended += [(score / length, beam.tokens, True) for score, beam, token in candidates[:beams] if token == stop]
             continuing = [candidate for candidate in candidates if candidate[2] != stop][:beams]
             if length == longest:

@@ -56,9 +56,8 @@ def faster_dtype(config: GPTNeoConfig) -> torch.dtype:
         decoders[dtype].step(list(range(n_slots)), [0] * n_slots)
 
     candidates = dict(float32=lambda: step(torch.float32), bfloat16=lambda: step(torch.bfloat16))
-    return getattr(
-        torch, autotune.fastest(f"decoding, {config}, {compile_cpp.library('decode_step')._name}", candidates)
-    )
+    measurement = f"decoding, {config}, {compile_cpp.library('decode_step')._name}"
+    return getattr(torch, autotune.fastest(measurement, candidates))
 
 
 class TorchDecoder:

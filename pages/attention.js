@@ -21,10 +21,10 @@ spans.forEach((span, i) => text.append(span, ...(tokens[i].endsWith("\n") ? [ele
 text.addEventListener("mouseleave", () => point(pinnedToken));
 
 const css = getComputedStyle(document.documentElement);
-function colour(name) { return css.getPropertyValue(name).split(",").map(Number); }
+function color(name) { return css.getPropertyValue(name).split(",").map(Number); }
 
 function draw(which) {
-  const image = which.context.createImageData(T, T), hue = colour("--hue"), other = colour("--other");
+  const image = which.context.createImageData(T, T), hue = color("--hue"), other = color("--other");
   for (let query = 0; query < T; query++) {
     for (let key = 0; key <= query; key++) {
       const row = query === token, column = key === token, at = 4 * (query * T + key);
@@ -142,6 +142,6 @@ if (rows.length) {
   }, title));
   table.append(element("thead", {}, element("tr", {}, ...titles)), element("tbody"));
   fill("layer", 1);
-}
+} else document.getElementById("measures").remove();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => point(token));
 point(null);

@@ -34,9 +34,7 @@ $body
 MAP_BYTES = 900_000  # of attention in a page, which keeps it under 2 MB
 PICTURE_TOKENS = 48  # more would not be legible
 MAPS_IN_A_ROW = 12  # of the picture, where a layer has fewer heads
-BLUES = LinearSegmentedColormap.from_list("blues", ["#fdfdfc", "#9dbbe0", "#265caa", "#0d2347"]).with_extremes(
-    bad="white"
-)
+BLUES = LinearSegmentedColormap.from_list("blues", ["#fdfdfc", "#9dbbe0", "#265caa", "#0d2347"])
 
 
 def page(title: str, kind: str, data: dict, /, **texts: str) -> bytes:
@@ -78,12 +76,7 @@ def bars(panels: list[dict], caption: str = "") -> dict:
 COLUMNS = [  # of the table: key, how it is shown, title, explanation
     ("layer", "plain", "layer", ""),
     ("head", "plain", "head", ""),
-    (
-        "role",
-        "plain",
-        "role",
-        "what clearly gets its attention: at least 0.4, and twice what uniform attention would give",
-    ),
+    ("role", "plain", "role", "what gets at least 0.4 of its attention, and twice what uniform attention would give"),
     ("kind", "plain", "kind", "positional if position explains more than half of its deviation from uniform attention"),
     ("rise", "rise", "rise in loss when ablated", "nats per token, with its 95 % interval over stories"),
     ("position", "share", "due to position", "share of its attention's variance that is the same in every story"),
@@ -95,12 +88,7 @@ COLUMNS = [  # of the table: key, how it is shown, title, explanation
     ("names", "share", "names", "share, where one is visible"),
     ("beginning", "share", "beginning", "share on the first token"),
     ("distance", "number", "distance", "mean, in tokens"),
-    (
-        "distance_correlation",
-        "number",
-        "correlation with distance",
-        "over all pairs of tokens; an older criterion: positional beyond ±0.5",
-    ),
+    ("distance_correlation", "number", "correlation with distance", "an older criterion: positional beyond ±0.5"),
     ("entropy", "number", "entropy", "mean, in nats"),
 ]
 
@@ -120,15 +108,7 @@ def attention_page(
     )
     subtitle = f"layers: {len({head['layer'] for head in heads})}, heads: {len(heads)}, tokens: {T}"
     subtitle += f", the first of {len(pieces)}" if T < len(pieces) else ""
-    measures = ""
-    if rows:
-        measures = (
-            '<h2>What each head does</h2><p class="quiet">Means over many stories. Bars are shares of its attention, '
-            "the thin line is what uniform attention would give. The role is also shown under each map. "
-            'Click a title to sort, a row to see the head.</p><div class="scroll"><table id="heads"></table></div>'
-        )
-    texts = dict(name=html.escape(name), subtitle=subtitle, measures=measures)
-    return page(f"Attention in {name}", "attention", data, **texts)
+    return page(f"Attention in {name}", "attention", data, name=html.escape(name), subtitle=subtitle)
 
 
 def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], heads: list[dict]) -> bytes:

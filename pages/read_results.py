@@ -20,7 +20,6 @@ import torch
 from checkpoints.checkpoint import load_checkpoint
 from common.files import read_json
 from common.tables import read_table
-from interpretation.summary import read_summary
 from model import GPTNeoConfig
 from novelty.rouge_report import FORMAT as ROUGE_FORMAT
 from training.run_directory import read_log, training_seconds
@@ -110,10 +109,6 @@ def read_rouge(path: Path) -> dict:
     if analysis.get("format") != ROUGE_FORMAT:
         raise ValueError("written by another version of rouge.py; run it again")
     return analysis
-
-
-def read_summaries(path: Path) -> dict:
-    return read_summary(path.parent.parent)
 
 
 def read_attention(path: Path) -> tuple[np.ndarray, list[str]]:

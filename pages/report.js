@@ -7,7 +7,7 @@ function place(name) {
   if (!places.has(name)) places.set(name, places.size);
   return places.get(name);
 }
-function colour(name) {  // in parentheses: not a run, but what runs are compared with
+function color(name) {  // in parentheses: not a run, but what runs are compared with
   return name.startsWith("(") ? "var(--quiet)" : `var(--s${place(name) % 8})`;
 }
 function dashes(name) { return ["none", "5 3", "2 2", "8 3 2 3"][Math.floor(place(name) / 8) % 4]; }
@@ -101,7 +101,7 @@ function panelOfBars({ title, kind, bars, marks, end }) {
       svg("rect", { x: 0, y, width, height: line, fill: "transparent" }),
       svg("text", { class: "name", x: 2, y: y + 12 }, shortened(name, 48 - number(value, kind).length)),
       svg("text", { x: width, y: y + 12, "text-anchor": "end" }, number(value, kind)),
-      svg("rect", { x: 0, y: y + 16, width: x(value), height: 9, rx: 2, fill: colour(name), opacity: 0.75 }));
+      svg("rect", { x: 0, y: y + 16, width: x(value), height: 9, rx: 2, fill: color(name), opacity: 0.75 }));
     if (low !== null) bar.append(svg("line", { class: "whisker", x1: x(low), x2: x(high), y1: y + 20.5, y2: y + 20.5 }));
     picture.append(bar);
   });
@@ -149,12 +149,12 @@ draw.curves = (part) => {
     const path = (some) => some.filter((point) => point[axis] > 0).map((point, i) => `${i ? "L" : "M"}${x(point[axis]).toFixed(1)},${y(point[2]).toFixed(1)}`).join("");
     for (const { name, train_loss: train, val_loss: validation } of part.lines) {
       if (alone !== null && alone !== name) continue;
-      const style = { fill: "none", stroke: colour(name), "stroke-dasharray": dashes(name) };
+      const style = { fill: "none", stroke: color(name), "stroke-dasharray": dashes(name) };
       picture.append(svg("path", { ...style, d: path(train), "stroke-width": 1, opacity: 0.35 }),
         svg("path", { ...style, d: path(validation), "stroke-width": 1.8 }));
       for (const point of validation.filter((each) => each[axis] > 0)) {
         const label = `${name}\nvalidation loss ${point[2].toFixed(3)}\n${point[0].toLocaleString("en")} tokens, ${Math.round(point[1])} s of training`;
-        picture.append(svg("circle", { cx: x(point[axis]), cy: y(point[2]), r: 2.2, fill: colour(name) }),
+        picture.append(svg("circle", { cx: x(point[axis]), cy: y(point[2]), r: 2.2, fill: color(name) }),
           svg("circle", { cx: x(point[axis]), cy: y(point[2]), r: 8, fill: "transparent",
             onmousemove: (event) => showTip(event, label), onmouseleave: hideTip }));
       }
@@ -174,7 +174,7 @@ draw.curves = (part) => {
 };
 
 function swatch(name) {
-  const line = svg("line", { x1: 0, x2: 26, y1: 5, y2: 5, stroke: colour(name), "stroke-width": 3, "stroke-dasharray": dashes(name) });
+  const line = svg("line", { x1: 0, x2: 26, y1: 5, y2: 5, stroke: color(name), "stroke-width": 3, "stroke-dasharray": dashes(name) });
   return svg("svg", { class: "swatch", viewBox: "0 0 26 10", "aria-hidden": "true" }, line);
 }
 
@@ -201,8 +201,8 @@ function panelOfHistogram({ title, end, series }) {
       svg("text", { x: (W * tick) / end, y: H - 4, "text-anchor": "middle" }, short(tick)));
   }
   for (const { name, completions, beside } of series) {
-    if (beside) picture.append(svg("path", { d: outline(beside), fill: colour(name), opacity: 0.18 }));
-    picture.append(svg("path", { d: outline(completions), fill: "none", stroke: colour(name), "stroke-width": 1.6, "stroke-dasharray": dashes(name) }));
+    if (beside) picture.append(svg("path", { d: outline(beside), fill: color(name), opacity: 0.18 }));
+    picture.append(svg("path", { d: outline(completions), fill: "none", stroke: color(name), "stroke-width": 1.6, "stroke-dasharray": dashes(name) }));
   }
   return element("div", { class: "panel" }, element("b", {}, title), picture);
 }

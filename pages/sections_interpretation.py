@@ -8,9 +8,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from interpretation.compare_runs import ROLES
+from interpretation.summary import read_summary
 from interpretation.word_classes import KINDS
 from pages.html import table
-from pages.read_results import Results, numbers, read_attention, read_summaries
+from pages.read_results import Results, numbers, read_attention
 
 ATTENTION_BYTES = 700_000  # of all maps, before base64 makes them a third larger
 MAP_TOKENS = 48  # of a map, at most
@@ -19,7 +20,7 @@ NEURONS_OF_KIND = 3
 
 def heads_section(results: Results) -> Iterable[dict]:
     """What attention heads attend to, over many stories and on one text (interpret.py)."""
-    summaries = results.of_runs("interpret/summary.json", read_summaries)
+    summaries = results.of_runs("interpret/summary.json", lambda path: read_summary(path.parent.parent))
     roles = [role for role in ROLES if any(role in s["heads"]["role"] for s in summaries.values())]
     if summaries:
         rows = [
@@ -60,11 +61,7 @@ def neurons_section(results: Results) -> Iterable[dict]:
         ("prefers", "text"),
         ("layer.neuron", "text"),
         ("fires most on", "text"),
-        (
-            "AUC",
-            2,
-            "how often it fires more on a word of this kind than on another word of similar frequency; 0.5 is chance",
-        ),
+        ("AUC", 2, "how often it fires more on a word of this kind than on another as frequent; 0.5 is chance"),
         ("rise in loss if ablated", 4, "nats per token, where it was measured"),
     ]
     if rows:

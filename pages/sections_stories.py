@@ -170,10 +170,8 @@ def instructions_section(results: Results) -> Iterable[dict]:
                     panel["bars"].append([label, value, None, None])
             panel["marks"] |= {"chance": row["chance"]} if row["chance"] is not None else {}
     if panels:
-        caption = (
-            "Share of prompts, with 95 % intervals; gray: the true stories, and the run's stories for other prompts."
-        )
-        yield bars(list(panels.values()), caption)
+        gray = "gray: the true stories, and the run's stories for other prompts"
+        yield bars(list(panels.values()), f"Share of prompts, with 95 % intervals; {gray}.")
 
 
 # ---- Novelty ----

@@ -89,10 +89,7 @@ PUBLISHED = Scale(
     most_epochs=4,
     warmup=0.0,  # as published
 )
-EVAL_INTERVALS = (
-    100,
-    250,
-)  # steps, fewest and most: evaluating every 100 costs an eighth of the time; a kill loses 250
+EVAL_INTERVALS = (100, 250)  # steps, fewest and most: every 100 costs an eighth of the time; a kill loses 250
 
 
 @dataclass(frozen=True)

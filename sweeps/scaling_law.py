@@ -89,9 +89,8 @@ def plot_scaling(path: Path, all_points: Sequence[Point], law: PowerLaw | None):
         right.annotate(top.variant, (top.flops, top.loss), (0, -14), textcoords="offset points", ha="center", size=8)
     left.set(xscale="log", xlabel="parameters", ylabel="validation loss (nats per token)")
     left.legend(title="training FLOPs", fontsize=8)
-    right.set(
-        xscale="log", yscale="log", xlabel="training FLOPs", title="the best model (width-layers-heads) per budget"
-    )
+    right.set(xscale="log", yscale="log", xlabel="training FLOPs")
+    right.set_title("the best model (width-layers-heads) per budget")
     if law:
         ends = np.array([best[0].flops, best[-1].flops])
         label = f"{law.a:.3g} · C^−{law.b:.4f}, b in [{law.low:.4f}, {law.high:.4f}]"

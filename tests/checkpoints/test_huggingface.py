@@ -102,31 +102,13 @@ def test_ours_goes_out_and_comes_back(shape, tokenizer, tokens, tmp_path):
 
 DROPOUTS = "resid_dropout embed_dropout attention_dropout resid_pdrop embd_pdrop attn_pdrop".split()
 
+NEO_SHAPE = dict(max_position_embeddings=BLOCK_SIZE, hidden_size=48, num_layers=4, num_heads=16)
+NEO_SHAPE |= dict(attention_types=[[["global", "local"], 2]], window_size=7)
+GPT2_SHAPE = dict(n_positions=BLOCK_SIZE, n_embd=48, n_layer=3, n_head=4)
+IDS = dict(vocab_size=VOCAB_SIZE, bos_token_id=0, eos_token_id=0)
 REFERENCES = {
-    "GPT-Neo": lambda: transformers.GPTNeoForCausalLM(
-        transformers.GPTNeoConfig(
-            vocab_size=VOCAB_SIZE,
-            max_position_embeddings=BLOCK_SIZE,
-            hidden_size=48,
-            num_layers=4,
-            num_heads=16,
-            attention_types=[[["global", "local"], 2]],
-            window_size=7,
-            bos_token_id=0,
-            eos_token_id=0,
-        )
-    ),
-    "GPT-2": lambda: transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(
-            vocab_size=VOCAB_SIZE,
-            n_positions=BLOCK_SIZE,
-            n_embd=48,
-            n_layer=3,
-            n_head=4,
-            bos_token_id=0,
-            eos_token_id=0,
-        )
-    ),
+    "GPT-Neo": lambda: transformers.GPTNeoForCausalLM(transformers.GPTNeoConfig(**NEO_SHAPE, **IDS)),
+    "GPT-2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2_SHAPE, **IDS)),
 }
 
 

@@ -61,7 +61,7 @@ def test_cleaning_is_counted(tmp_path):
     assert stories_in(tmp_path / "x", "val") == ["Val one.", "Val two!", "Ten."]
     assert load_meta(tmp_path / "x")["cleaning"] == {
         "stories read": 30,
-        "mojibake mended": 1,
+        "mojibake repaired": 1,
         "empty dropped": 2,
         "truncated dropped": 6,
         "duplicates dropped": 5,
@@ -110,6 +110,6 @@ def test_real_stories(tmp_path):
         dropped = set(real) - set(kept)
         assert all(story[-1].isalnum() or story[-1] in ":—" for story in dropped)
         assert len(dropped) < 0.01 * len(real)
-    assert load_meta(tmp_path / "x")["cleaning"]["mojibake mended"] == 0
+    assert load_meta(tmp_path / "x")["cleaning"]["mojibake repaired"] == 0
     rate = {split: facts["bytes"] / facts["tokens"] for split, facts in load_meta(tmp_path / "x")["splits"].items()}
     assert 3.9 < rate["train"] < 4.2 and 3.9 < rate["val"] < 4.2

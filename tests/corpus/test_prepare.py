@@ -145,7 +145,7 @@ def test_builtin(tmp_path):
     train, val = (stories_in(directory, split) for split in ("train", "val"))
     assert len(train) + len(val) == len(told)
     assert set(train) | set(val) == told
-    assert meta["cleaning"]["truncated dropped"] == meta["cleaning"]["mojibake mended"] == 0
+    assert meta["cleaning"]["truncated dropped"] == meta["cleaning"]["mojibake repaired"] == 0
 
 
 def test_tinystories_from_a_mirror(server, tmp_path):
@@ -196,7 +196,7 @@ def test_headers_are_of_the_cleaned_text(tmp_path):
         path = write_stories(tmp_path / f"{name}.txt", texts)
         run_prepare("--input", path, "--headers", "--name", name, "--val_share", 0.1, "--vocab_size", 300,
             "--data_dir", tmp_path)  # fmt: skip
-    assert load_meta(tmp_path / "mojibake")["cleaning"]["mojibake mended"] == 300
+    assert load_meta(tmp_path / "mojibake")["cleaning"]["mojibake repaired"] == 300
     kept = [story for split in ("train", "val") for story in stories_in(tmp_path / "clean", split)]
     assert kept == [story for split in ("train", "val") for story in stories_in(tmp_path / "mojibake", split)]
     fields = [instruct_headers.read(story).fields for story in kept]
