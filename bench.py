@@ -94,7 +94,7 @@ def main():
     texts = {name: ast.get_docstring(ast.parse((ROOT / "benches" / f"{name}.py").read_text())) for name in NAMES}
     parser = Parser("\n\n".join([__doc__.strip(), *(f"== {name} ==\n{text}" for name, text in texts.items())]))
     parser.add_argument("name", nargs="?", choices=NAMES, help="which bench")
-    parser.add_argument("--rounds", type=int, help="how often each contestant runs (default: 3; 1 if it takes long)")
+    parser.add_argument("--rounds", type=int, help="how often each contestant runs (default: 3; of demo and loss 1)")
     parser.add_argument("--save", action="store_true", help="append the result to bench/results.jsonl")
     parser.add_argument("--saved", action="store_true", help="run nothing: print the results in bench/results.jsonl")
     parser.add_shared("markdown")

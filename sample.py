@@ -119,7 +119,8 @@ def write(args: argparse.Namespace) -> None:
         is_cut = args.eval and not any(prompt.instruction for prompt in fitting.values())
         metadata = dict(model=name, cut=args.cut if is_cut else None)
         write_samples(path, backend, metadata, fitting, args.n, sampling)
-        print(f"{len(fitting)} prompts x {args.n} completions by {name} are in {path}, one JSON object a line")
+        follow_up = f"; next: python grade.py {path.parent} --no_judge" if path.name == "samples.jsonl" else ""
+        print(f"wrote {path}: {len(fitting)} prompts x {args.n} completions by {name}{follow_up}")
     else:
         print_stories(backend, args.prompt, args.n, sampling)
         print(f"\n{args.n} by {name}, seed {args.seed}, temperature {args.temperature}.", file=sys.stderr)

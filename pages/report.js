@@ -53,7 +53,7 @@ draw.table = (part) => {
     let { kind } = columns[i];
     if (kind === "figures" && cell) [cell, kind] = cell;
     if (cell === null || cell === undefined) return element("td", {}, "");
-    if (kind === "text") return element("td", { class: "text" }, String(cell));
+    if (kind === "text") return element("td", { class: String(cell).length > 40 ? "text" : "" }, String(cell));
     if (kind === "link") return element("td", {}, element("a", { href: cell[1] }, cell[0]));
     const [middle, low, high] = Array.isArray(cell) ? cell : [cell];
     return element("td", { class: "number" }, number(middle, kind), element("small", {}, interval(low, high, kind)));

@@ -25,6 +25,15 @@ PROBE_BYTES = 600_000
 LONGEST_TEXT = 1500  # characters of a completion
 PROMPTS, COMPLETIONS = 30, 2  # side by side; of each run
 BINS = 40
+EXPLAINED = {  # the metrics that need no judge
+    "loss": "nats per token of validation text, from the run's log",
+    "bpb": "bits per byte of validation text, from the run's log",
+    "ended": "stories that end by themselves",
+    "repeated": "4-grams that occurred in the same story before",
+    "distinct-2": "different 2-grams among all, in the same number of words of each model",
+    "words": "of a completion",
+    "unknown": "words that occur neither in the corpus nor in the prompt",
+}
 
 # ---- Scores ----
 
@@ -43,13 +52,13 @@ def scores_section(results: Results) -> Iterable[dict]:
         names = [name for name in names if any(figure == name for _, figure in means)]
         if not names:
             continue
-        titles, kinds = zip(*(how_shown(name) for name in names))
+        columns = [(*how_shown(name), EXPLAINED.get(name, "")) for name in names]
         subjects = list(dict.fromkeys(subject for subject, _ in means))
         rows = [[subject, *(estimate(means.get((subject, name))) for name in names)] for subject in subjects]
-        n = sorted({f.prompts for f in means.values()})
+        n = sorted({f.prompts for f in means.values() if f.prompts})  # the loss is of no prompts
         caption = f"Judge: {judge}. " if judge else "Metrics that need no judge. "
-        caption += f"Means over {n[0]} to {n[-1]} prompts." if len(n) > 1 else f"Means over {n[0]} prompts."
-        yield table([("", "text"), *zip(titles, kinds)], rows, caption)
+        caption += f"Means over {' to '.join(map(str, dict.fromkeys(n[:1] + n[-1:])))} prompts." if n else ""
+        yield table([("", "text"), *columns], rows, caption)
         yield bars([panel_of_scores(means, name, subjects) for name in names])
         if aucs := scoreboard.find(findings, "auc", judge):
             controls = dict.fromkeys(subject for subject, _ in aucs)

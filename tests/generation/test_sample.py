@@ -126,9 +126,8 @@ def test_samples_of_the_evaluation_set(run, corpus, sample_py, tmp_path):
     args = ("--eval", "4", "--n", "3", "--data", "data/tiny", "--max_new_tokens", "6", "--cut", "0.4", "--seed", "5")
     code, printed = sample_py(*args)
     assert code == 0
-    assert (
-        printed.out == "4 prompts x 3 completions by out/tiny are in out/tiny/samples.jsonl, one JSON object a line\n"
-    )
+    what = "out/tiny/samples.jsonl: 4 prompts x 3 completions by out/tiny"
+    assert printed.out == f"wrote {what}; next: python grade.py out/tiny --no_judge\n"
     rows = rows_of(run / "samples.jsonl")
     assert [(row["prompt_index"], row["sample_index"]) for row in rows] == [(i, j) for i in range(4) for j in range(3)]
     assert rows[0]["prompt"] + rows[0]["reference"] == corpus[1][1]
