@@ -128,7 +128,7 @@ def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], 
     cell = 0.075 if len(heads) > 1 else 0.2  # inches; a label is as high
     width, height = cells.shape[1] * cell, cells.shape[0] * cell
     left, right, top, bottom = 1.2, 0.25, 0.95, 0.9
-    figure = Figure(figsize=(max(width, 4.5) + left + right, height + top + bottom))
+    figure = Figure(figsize=(max(width, 5.2) + left + right, height + top + bottom))
     page_width, page_height = figure.get_size_inches()
     axes = figure.add_axes((left / page_width, bottom / page_height, width / page_width, height / page_height))
     axes.imshow(cells, cmap=BLUES, vmin=0, vmax=1, interpolation="nearest", aspect="auto")
