@@ -44,7 +44,7 @@ JUDGED += [
 ]
 JUDGED += [
     Finding("difference", "a judge", "a - b", "consistency", -1.0, -2.5, 0.5, 9),
-    Finding("auc", "a judge", "(shuffled)", "consistency", 0.52, 0.4, 0.6, 9),
+    Finding("paired_wins", "a judge", "(shuffled)", "consistency", 0.52, 0.4, 0.6, 9),
 ]
 
 
@@ -350,7 +350,9 @@ def test_scores_of_runs_that_were_graded_alone_are_found(out):
     names = ["a", "(true ending)", "(shuffled)", "more/c"]
     assert [bar[0] for bar in panels["grammar"]["bars"]] == names
     tables = parts_of(data, "Scores", "table")
-    assert tables[0]["caption"] == "Judge: a judge. Means over 9 to 12 prompts." and len(tables) == 2  # with the AUC
+    assert (
+        tables[0]["caption"] == "Judge: a judge. Means over 9 to 12 prompts." and len(tables) == 2
+    )  # with paired wins
 
 
 def test_benchmarks_of_other_machines_are_not_shown_as_the_users(out, benches):
