@@ -219,7 +219,7 @@ def warn_of_blindness(findings: Sequence[Finding], judge: str) -> list[str]:
 
 # Both from counting out the outcomes of paired wins (tests/common/test_statistics.py) and from simulated judges with
 # whole grades, whose noise has a standard deviation of 1. More than 300 prompts are needed for less than 58 wins of
-# 100: as good as blind. Of judges who see a spoiled ending one point lower, 7 % are then said to see nothing at 12
+# 100: as good as blind. Of judges who see a spoiled ending one point lower, 8 % are then said to see nothing at 12
 # prompts, 1 % at 25; of blind ones, 15 % and 9 % are said to need more prompts.
 MANY_PROMPTS = 300
 FEWEST_PROMPTS = 12  # with a fifth of ties, nine wins in ten of the rest are told from chance in 78 % (10 prompts: 68)

@@ -48,7 +48,7 @@ def plot(path: Path, findings: Sequence[Finding], models: Sequence[str], judges:
             draw_bars(axis, means, models, name, BARS[verdicts[judge, name]])
             axis.set_yticks(range(len(models)), [""] * len(models))
         axes[0].set_yticks(range(len(models)), [shorten(model, LONGEST_NAME) for model in models])
-        axes[0].set_ylabel(shorten(judge, 12 + 3 * len(models)))
+        axes[0].set_ylabel("\n(".join(shorten(part, 12 + 3 * len(models)) for part in judge.split(" (", 1)))
         if judge:
             draw_heat_map(axes[-1], means, models, names, [verdicts[judge, name] == "seen" for name in names])
     notes = ["lines: 95 % intervals", "dashed: the true endings"]

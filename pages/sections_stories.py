@@ -40,19 +40,19 @@ def scores_section(results: Results) -> Iterable[dict]:
     for judge in dict.fromkeys(f.judge for f in findings if f.judge or f.kind == "mean"):
         means = scoreboard.find(findings, "mean", judge)
         names = scoreboard.ASPECTS if judge else scoreboard.SHOWN
-        names = [name for name in names if any(figure == name for _, figure in means)]
+        names = [name for name in names if any(figure == name and estimate(f) for (_, figure), f in means.items())]
         if not names:
             continue
         titles, kinds = zip(*(how_shown(name) for name in names))
         subjects = list(dict.fromkeys(subject for subject, _ in means))
         rows = [[subject, *(estimate(means.get((subject, name))) for name in names)] for subject in subjects]
-        n = sorted({f.prompts for f in means.values()})
+        n = sorted({f.prompts for f in means.values() if f.prompts}) or [0]  # a loss has none
         caption = f"Judge: {judge}. " if judge else "Metrics that need no judge. "
         caption += f"Means over {n[0]} to {n[-1]} prompts." if len(n) > 1 else f"Means over {n[0]} prompts."
         yield table([("", "text"), *zip(titles, kinds)], rows, caption)
         verdicts = {name: scoreboard.verdict(findings, judge, name) for name in names}
-        caption = "Outlined: by the controls, it is not shown that the judge sees it." * (
-            set(verdicts.values()) != {"seen"}
+        caption = (
+            "Outlined: the controls do not show that the judge sees it." if set(verdicts.values()) != {"seen"} else ""
         )
         yield bars([panel_of_scores(means, name, subjects, verdicts[name]) for name in names], caption)
         if wins := scoreboard.find(findings, "paired_wins", judge):
@@ -105,7 +105,7 @@ def panel_of_scores(means: dict, name: str, subjects: list[str], verdict: str) -
     title, kind = how_shown(name)
     lines = [[subject, *estimate(means[subject, name])] for subject in subjects if estimate(means.get((subject, name)))]
     end = 10 if name in scoreboard.ASPECTS and name != "age" else None
-    about = dict(seen="", blind=" (judge is blind)", untested=" (untested)")[verdict]
+    about = dict(seen="", blind=" (blind, or partly)", untested=" (untested)")[verdict]
     return dict(title=title + about, kind=kind, bars=lines, marks={}, end=end, outlined=verdict != "seen")
 
 

@@ -65,13 +65,20 @@ def test_a_ledger_of_an_earlier_version_is_reused(grade_py, api, tmp_path):
     assert code == 0 and len(api.requests) == 20 and "rules: 20 of 20 gradings\n" in printed.out
 
 
+@pytest.fixture
+def tables_only(monkeypatch):
+    """No picture, no agreement of judges: they take seconds."""
+    monkeypatch.setattr("grading.scores_plot.plot", lambda *args: None)
+    monkeypatch.setattr("grading.scoreboard.agreement", lambda *args: [])
+
+
 def judges_in(tmp_path) -> dict[str, set[str]]:
     """judge -> the runs in its rows of grades.csv."""
     rows = [row for row in table(tmp_path) if row["judge"] and row["kind"] == "mean" and row["subject"] in ("a", "b")]
     return {judge: {row["subject"] for row in rows if row["judge"] == judge} for judge in {r["judge"] for r in rows}}
 
 
-def test_what_was_asked_in_several_ways_stays_apart(grade_py, api, tmp_path, monkeypatch):
+def test_what_was_asked_in_several_ways_stays_apart(tables_only, grade_py, api, tmp_path, monkeypatch):
     """Temperatures, and questions of other versions, stay in the table, each by itself; those changed since do not."""
     assert grade_py("out/a", "--temperature", "0.7")[0] == 0
     earlier = records(tmp_path / "out" / "a")
@@ -111,7 +118,7 @@ def test_what_was_asked_in_several_ways_stays_apart(grade_py, api, tmp_path, mon
 
 
 @pytest.mark.parametrize("temperature", ["0.3", "2"])
-def test_a_temperature_that_an_earlier_version_did_not_record(grade_py, api, tmp_path, temperature):
+def test_a_temperature_that_an_earlier_version_did_not_record(tables_only, grade_py, api, tmp_path, temperature):
     assert grade_py("out/a", "--temperature", temperature)[0] == 0
     new = ("model", "temperature", "text_sha256", "question_sha256")
     old = [{key: value for key, value in r.items() if key not in new} for r in records(tmp_path / "out" / "a")]
