@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from common.cli import Parser, one_line_errors
 from corpus.tokenizer import gpt2
-from grading import scoreboard
+from grading import scoreboard, scores_plot
 from grading.judge import BadReply, Story, question, read_reply, request_body
 from grading.judge_controls import TRUE, make_controls
 from grading.ledger import (
@@ -33,7 +33,9 @@ from grading.ledger import (
     failed_requests,
     find_ledger,
     hash_of,
+    hash_of_question,
     mean_scores,
+    name_settings,
     plan_recorded,
     plan_requests,
     read_runs,
@@ -84,9 +86,11 @@ def grade_runs(args: argparse.Namespace, retries) -> None:
         findings = compute_metrics(runs, controls[TRUE], args.data)  # first: an error here has cost nothing yet
         copy_shared_scores(requests, list(ledgers.values()))
         over_budget = ask(missing, args, retries) if missing else None
-    recorded = dict.fromkeys(judge for ledger in ledgers.values() for judge in ledger.settings)
-    for judge in [judge for judge in recorded if judge not in args.judge]:  # paid for earlier: still in the table
-        requests += plan_recorded(runs, controls, ledgers, judge)
+    recorded, n_gone = plan_recorded(runs, controls, ledgers)  # paid for earlier: still in the table
+    if n_gone:
+        print(f"{n_gone:,} grades from earlier are of completions that are no longer in samples.jsonl, and left out")
+    asked = {request.key for request in requests}
+    requests += [request for request in recorded if request.key not in asked]
     write_results(runs, controls, requests, findings, directory, args)
     if over_budget:
         raise over_budget
@@ -113,7 +117,7 @@ def dry_run(missing: Sequence[Request], ledgers: Iterable[Ledger], args: argpars
     if not missing:
         print("nothing to ask: all of it has been graded")
         return
-    body = request_body(missing[0].judge, missing[0].story, args.max_tokens, args.temperature)
+    body = request_body(missing[0].setting.judge, missing[0].story, args.max_tokens, args.temperature)
     body["messages"][0]["content"] = "(above)"
     print(f"{question(missing[0].story)}\n\n{json.dumps(body, indent=2)}\n")
     seen = [n for ledger in ledgers for judge in args.judge for n in ledger.reply_tokens.get(judge, [])]
@@ -152,12 +156,13 @@ async def grade(request: Request, client, args: argparse.Namespace) -> None:
     from generation.api_client import RequestFailed
 
     def keep(**reply):
-        metadata = dict(key=request.key, judge=request.judge, base_url=client.url, repeat=request.repeat)
+        metadata = dict(key=request.key, judge=request.setting.judge, base_url=client.url, repeat=request.repeat)
         metadata |= dict(temperature=args.temperature, text_sha256=hash_of(request.story))
+        metadata |= dict(question_sha256=hash_of_question())
         for ledger, entry in request.entries.items():
             ledger.append(metadata | entry | dict(time=round(time.time())) | reply)
 
-    body = request_body(request.judge, request.story, args.max_tokens, args.temperature)
+    body = request_body(request.setting.judge, request.story, args.max_tokens, args.temperature)
     failures = {
         "length": f"cut off at {args.max_tokens} tokens: raise --max_tokens",
         "content_filter": "filtered",
@@ -191,24 +196,27 @@ def write_results(
     args: argparse.Namespace,
 ) -> None:
     """Prints the tables, writes grades.csv and grades.png to `directory`. metrics: what needs no judge."""
-    names, judges = [run.name for run in runs], list(dict.fromkeys([*args.judge, *(r.judge for r in requests)]))
+    names, order = [run.name for run in runs], {judge: i for i, judge in enumerate(args.judge)}
+    settings = sorted({r.setting for r in requests}, key=lambda s: (order.get(s.judge, len(order)), str(s)))
+    judges = name_settings(settings)
     if not any(entry["kind"] in controls for request in requests for entry in request.entries.values()):
         controls = {TRUE: controls[TRUE]} if controls[TRUE] else {}
     sources = {run.name: run.stories for run in runs} | controls
-    scores, counts, findings = mean_scores(requests, judges), {}, list(metrics)
-    for judge in judges:
+    scores, counts, findings = {}, {}, list(metrics)
+    for setting, judge in judges.items():
+        own = [request for request in requests if request.setting == setting]
+        scores[judge] = mean_scores(own)
         findings += scoreboard.compare(sources, names, scores[judge], scoreboard.ASPECTS, judge)
-        counts[judge], lines = failed_requests(requests, judge)
-        counts[judge] += ", as recorded earlier" * (judge not in args.judge)
-        if len(models := served_models(requests, judge)) > 1:
+        counts[judge], lines = failed_requests(own, judge)
+        if len(models := served_models(own)) > 1:
             several = ", ".join(f"{model} ({n:,})" for model, n in models.items())
             print(f"WARNING several models have graded as {judge}: {several}; to grade anew, move grades.jsonl away")
         for line in lines[:10] + [f"... and {len(lines) - 10:,} more, all in grades.jsonl"] * (len(lines) > 10):
             print(line)
     findings += scoreboard.agreement([story for run in runs for story in run.stories], scores)
-    print(scoreboard.report(findings, [*names, *controls], judges, counts, args.markdown))
+    print(scoreboard.report(findings, [*names, *controls], list(scores), counts, args.markdown))
     scoreboard.write_csv(directory / "grades.csv", findings)
-    scoreboard.plot(directory / "grades.png", findings, names, judges)
+    scores_plot.plot(directory / "grades.png", findings, names, list(scores))
     print(f"\nwrote {directory / 'grades.csv'}, with all intervals, and grades.png; next: python report.py {directory}")
 
 

@@ -1,5 +1,5 @@
 """
-Statistics of scores, by hand: means, shares, AUC and rank correlation, with their 95 % intervals; bootstrap by prompt.
+Statistics of scores, by hand: means, shares, paired wins, rank correlation, with 95 % intervals; bootstrap by prompt.
 
 Completions of one prompt are alike, since an easy beginning makes all of them good. So what is drawn again is prompts,
 each with all that belongs to it, and more completions of the same prompts narrow an interval less than more prompts.
@@ -38,11 +38,26 @@ def mean(prompt_means: np.ndarray, draws: int = DRAWS, seed: int = 0) -> Estimat
     return Estimate(value, *(value + (np.quantile(means, SHARES) - value) * widening))
 
 
-def student(df: float) -> float:
-    """Below which 97.5 % of Student's t lies, by its expansion around the normal: to 0.01 from 4 degrees of freedom."""
-    z = 1.959964
+def student(df: float, z: float = 1.959964) -> float:
+    """Below which as much of Student's t lies as of the normal distribution below z; by default 97.5 %.
+
+    By its expansion around the normal distribution: to 0.01 from 4 degrees of freedom.
+    """
     first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
     return z + first / df + second / df**2 + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384 / df**3
+
+
+def student_p(t: float, df: float) -> float:
+    """The share of Student's t that lies beyond ±t: for t = √df·tan(a), its density goes as cos(a)^(df - 1)."""
+    tail, half = (np.linspace(start, np.pi / 2, 2001) for start in (np.arctan(t / df**0.5), 0))
+    return float(np.trapezoid(np.cos(tail) ** (df - 1), tail) / np.trapezoid(np.cos(half) ** (df - 1), half))
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+    """Corrects p-values for their number (Holm, 1979): of all that stay below x, any is false with probability < x."""
+    order, corrected = p.argsort(), np.empty(len(p))
+    corrected[order] = np.minimum(1, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
+    return corrected
 
 
 def bootstrap(statistic: Callable[..., float], *columns: np.ndarray, draws: int = DRAWS, seed: int = 0) -> Estimate:
@@ -84,11 +99,20 @@ def wilson(share: float, n: int) -> tuple[float, float]:
     return max(0.0, min(share, low)), min(1.0, max(share, high))  # whatever the rounding
 
 
-def auc(better: np.ndarray, worse: np.ndarray) -> float:
-    """How often one of `better` scores above one of `worse`, over all pairs; a tie is half a time. 0.5 is a coin."""
-    ordered = np.sort(worse)
-    below, not_above = (np.searchsorted(ordered, better, side) for side in ("left", "right"))
-    return float((below + not_above).mean() / (2 * len(worse)))
+def paired_wins(better: np.ndarray, worse: np.ndarray) -> Estimate:
+    """How often `better` scores above `worse` on the same prompt, both (prompts,); a tie is half a win. 0.5 is chance.
+
+    Its interval adds one win and one loss (Bonett and Price, 2012), so that n wins of n are not certain, and takes
+    Student's t for the normal distribution. Unlike Wilson's it knows that ties vary less than wins and losses: counted
+    out over all outcomes of 5 to 40 prompts, 0 to 90 % ties and 50 to 99 % wins, it holds the truth in at least 93 %.
+    """
+    n, wins, losses = len(better), (better > worse).sum(), (better < worse).sum()
+    value = float(0.5 + (wins - losses) / (2 * n))
+    if n < 2:
+        return Estimate(value, np.nan, np.nan)
+    wins, losses = (wins + 1) / (n + 2), (losses + 1) / (n + 2)
+    lead, reach = wins - losses, student(n - 1) * ((wins + losses - (wins - losses) ** 2) / (n + 2)) ** 0.5
+    return Estimate(value, *(float(x) for x in np.clip([(1 + lead - reach) / 2, (1 + lead + reach) / 2], 0, 1)))
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> float:

@@ -14,8 +14,13 @@ from dataclasses import replace
 from grading.judge import Story
 
 TRUE, SHUFFLED, OTHER, CUT = "(true ending)", "(shuffled)", "(another ending)", "(cut off)"
-# The scores that each must lower, if the judge sees it at all. None of them tests creativity or age.
-SPOILED = {SHUFFLED: ("consistency", "plot"), OTHER: ("consistency", "plot"), CUT: ("grammar", "plot")}
+# The scores that each must lower, if the judge sees it at all. None of them tests creativity or age; what was told to
+# do (instructions, where there were any) the ending of a story written under others does not.
+SPOILED = {
+    SHUFFLED: ("consistency", "plot"),
+    OTHER: ("consistency", "plot", "instructions"),
+    CUT: ("grammar", "plot"),
+}
 
 # A full stop, perhaps in quotes, before a blank and a capital; but not that of Mr., Mrs. and so on.
 SENTENCE_END = re.compile(r"""(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bDr)[.!?…]+["'”’)]*(?=\s+["'“‘(]?[A-Z]|\s*$)""")

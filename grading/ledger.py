@@ -8,18 +8,24 @@ What is to be graded (samples.jsonl of every run) and every reply so far: grades
 import collections
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 from corpus.instruct_headers import MARKER
 from generation.samples_file import read_rows
 from grading.judge import Story, question
 
 # ---- The ledger ----
+
+
+# What a record says of how its scores were asked for; the last three are not in files of earlier versions.
+ASKED = ("judge", "base_url", "repeat", "kind", "temperature", "text_sha256", "question_sha256")
 
 
 class Ledger:
@@ -30,8 +36,7 @@ class Ledger:
         self.scores, self.offsets = {}, {}  # key -> the scores, and where their line begins (bytes)
         self.failures = {}  # key -> why there are no scores
         self.models = {}  # key -> which model gave the scores, where the endpoint said so
-        self.settings = {}  # judge -> how its last scores were asked for: base_url, temperature (None: unknown, too)
-        self.repeats = {}  # judge -> the most gradings of one completion
+        self.asked = {}  # key -> how the scores were asked for: the record without its texts and scores
         self.reply_tokens = {}  # judge -> the tokens of each reply
         self.is_cut = False  # killed while it wrote the last line
         unreadable, offset = 0, 0
@@ -52,9 +57,7 @@ class Ledger:
             self.scores[key], self.offsets[key] = record["scores"], offset
             self.models[key] = record.get("model")  # not in files of earlier versions
             self.failures.pop(key, None)
-            if judge := record.get("judge"):
-                self.settings[judge] = record.get("base_url"), record.get("temperature")
-                self.repeats[judge] = max(self.repeats.get(judge, 1), record.get("repeat", 0) + 1)
+            self.asked[key] = {name: record[name] for name in ASKED if name in record}
         elif key not in self.scores:
             self.failures[key] = record["failure"]
         if record["tokens_out"]:
@@ -128,15 +131,25 @@ def story_of(row: dict) -> Story:
 # ---- Requests ----
 
 
+class Setting(NamedTuple):
+    """How a judge was asked. Only what was asked in one way belongs in one table."""
+
+    judge: str
+    temperature: float | None  # None: the API's default
+    url: str
+    question: str  # hash of its words without the story; "": those of today
+
+
 @dataclass
 class Request:
     """One question to one judge."""
 
     key: str
-    judge: str
+    setting: Setting
     story: Story
     repeat: int
     entries: dict[Ledger, dict] = field(default_factory=dict)  # the ledgers for its replies, and what each says of it
+    is_recorded: bool = False  # by an earlier call, and not asked for by this one
 
 
 def key_of(judge: str, url: str, temperature: float | None, text: str, repeat: int) -> str:
@@ -148,6 +161,32 @@ def hash_of(story: Story) -> str:
     """Of the text that is graded, whatever the question about it."""
     text = json.dumps([story.instruction, story.prompt, story.completion])
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def hash_of_question() -> str:
+    """Of the words of the question, without a story."""
+    return hashlib.sha256((question(Story("", "")) + question(Story("", "", "?"))).encode()).hexdigest()
+
+
+def entries_of(
+    runs: Sequence[Run], controls: Mapping[str, Sequence[Story]], ledgers: Mapping[str, Ledger]
+) -> dict[Story, dict[Ledger, dict]]:
+    """All that may be graded: each story with the ledgers that it belongs to, and what each says of it."""
+    stories = {}
+    for run in runs:
+        prompts = {}
+        wanted = []
+        for row, story in zip(run.rows, run.stories):
+            entry = dict(kind="completion", prompt_index=row["prompt_index"], sample_index=row["sample_index"])
+            wanted.append((story, entry))
+            if row.get("reference"):
+                prompts[story.task] = row["prompt_index"]
+        for kind, of_kind in controls.items():
+            own = (story for story in of_kind if story.task in prompts)
+            wanted += [(story, dict(kind=kind, prompt_index=prompts[story.task])) for story in own]
+        for story, entry in wanted:
+            stories.setdefault(story, {}).setdefault(ledgers[run.name], dict(run=run.name) | entry)
+    return stories
 
 
 def plan_requests(
@@ -164,42 +203,58 @@ def plan_requests(
     A control belongs to every run that has its prompt; so does a completion that two of them share. It is asked once.
     """
     requests = {}
-    for run in runs:
-        prompts = {}
-        wanted = []
-        for row, story in zip(run.rows, run.stories):
-            entry = dict(kind="completion", prompt_index=row["prompt_index"], sample_index=row["sample_index"])
-            wanted.append((story, entry))
-            if row.get("reference"):
-                prompts[story.task] = row["prompt_index"]
-        for kind, stories in controls.items():
-            own = (story for story in stories if story.task in prompts)
-            wanted += [(story, dict(kind=kind, prompt_index=prompts[story.task])) for story in own]
-        for story, entry in wanted:
-            text = question(story)
-            for judge in judges:
-                for repeat in range(repeats):
-                    key = key_of(judge, url, temperature, text, repeat)
-                    request = requests.setdefault(key, Request(key, judge, story, repeat))
-                    request.entries.setdefault(ledgers[run.name], dict(run=run.name) | entry)
+    for story, entries in entries_of(runs, controls, ledgers).items():
+        text = question(story)
+        for judge, repeat in itertools.product(judges, range(repeats)):
+            key = key_of(judge, url, temperature, text, repeat)
+            requests[key] = Request(key, Setting(judge, temperature, url, ""), story, repeat, entries)
     return [requests[key] for key in sorted(requests)]
 
 
 def plan_recorded(
-    runs: Sequence[Run], controls: Mapping[str, Sequence[Story]], ledgers: Mapping[str, Ledger], judge: str
-) -> list[Request]:
-    """The requests to this judge whose scores are in the ledgers: as they were asked for last, nothing new.
+    runs: Sequence[Run], controls: Mapping[str, Sequence[Story]], ledgers: Mapping[str, Ledger]
+) -> tuple[list[Request], int]:
+    """All requests whose scores are in the ledgers; how many more are of completions that have changed since."""
+    stories = entries_of(runs, controls, ledgers)
+    by_hash = {hash_of(story): story for story in stories}
+    requests, n_gone, guesses = {}, 0, {}
+    for ledger in ledgers.values():
+        for key, asked in ledger.asked.items():
+            judge, url, repeat = asked["judge"], asked.get("base_url"), asked.get("repeat", 0)
+            if "text_sha256" in asked:
+                story, temperature = by_hash.get(asked["text_sha256"]), asked["temperature"]
+            else:  # an earlier version, which kept only the key
+                if (judge, url, repeat) not in guesses:
+                    guesses[judge, url, repeat] = guess_keys(stories, judge, url, repeat)
+                story, temperature = guesses[judge, url, repeat].get(key, (None, None))
+            entries = {each: entry for each, entry in stories.get(story, {}).items() if key in each.scores}
+            if not entries:
+                n_gone += asked.get("kind") == "completion"
+                continue
+            is_of_today = key == key_of(judge, url, temperature, question(story), repeat)
+            words = "" if is_of_today else asked.get("question_sha256", "unknown")
+            setting = Setting(judge, temperature, url, words)
+            requests[key] = Request(key, setting, story, repeat, entries, is_recorded=True)
+    return [requests[key] for key in sorted(requests)], n_gone
 
-    Of several settings, the one with most scores. Earlier versions did not record the temperature: the usual are tried.
-    """
-    settings = {ledger.settings[judge] for ledger in ledgers.values() if judge in ledger.settings}
-    repeats = max(ledger.repeats.get(judge, 1) for ledger in ledgers.values())
-    known = []
-    for url, temperature in sorted(settings, key=str):
-        for candidate in [None, 0.0, 1.0] if temperature is None else [temperature]:
-            plan = plan_requests(runs, controls, ledgers, [judge], url, candidate, repeats)
-            known.append([request for request in plan if find_ledger(request, ledgers.values())])
-    return max(known, key=len)
+
+def guess_keys(stories: Iterable[Story], judge: str, url: str, repeat: int) -> dict[str, tuple[Story, float | None]]:
+    """{key: (story, temperature)} for all temperatures that are likely."""
+    temperatures = [None, *(round(0.1 * i, 1) for i in range(21))]
+    return {key_of(judge, url, t, question(story), repeat): (story, t) for story in stories for t in temperatures}
+
+
+def name_settings(settings: Iterable[Setting]) -> dict[Setting, str]:
+    """How tables call each: by its judge, and where this one was asked in several ways, by what differs."""
+    names, settings = {}, list(dict.fromkeys(settings))
+    for setting in settings:
+        others = [other for other in settings if other.judge == setting.judge]
+        temperature = "the API's temperature" if setting.temperature is None else f"temperature {setting.temperature:g}"
+        words = f"earlier question {setting.question[:6]}" if setting.question else "today's question"
+        how = (setting.judge, temperature, setting.url, words)
+        differ = [name for name, values in zip(how, zip(*others)) if len(set(values)) > 1]
+        names[setting] = f"{setting.judge} ({', '.join(differ)})" if differ else setting.judge
+    return names
 
 
 def find_ledger(request: Request, ledgers: Iterable[Ledger]) -> Ledger | None:
@@ -216,42 +271,39 @@ def copy_shared_scores(requests: Iterable[Request], ledgers: Sequence[Ledger]) -
                     ledger.append(source.record(request.key) | entry)
 
 
-def mean_scores(requests: Iterable[Request], judges: Sequence[str]) -> dict[str, dict[Story, dict[str, float]]]:
-    """judge -> story -> its scores: means over the repeats that have any."""
-    repeats = {judge: {} for judge in judges}
+def mean_scores(requests: Iterable[Request]) -> dict[Story, dict[str, float]]:
+    """story -> its scores: means over the repeats that have any."""
+    stories = {}
     for request in requests:
         ledger, *_ = request.entries
         if scores := ledger.scores.get(request.key):
-            repeats[request.judge].setdefault(request.story, []).append(scores)
+            stories.setdefault(request.story, []).append(scores)
     return {
-        judge: {
-            story: {name: fmean(scores[name] for scores in several if name in scores) for name in set().union(*several)}
-            for story, several in stories.items()
-        }
-        for judge, stories in repeats.items()
+        story: {name: fmean(scores[name] for scores in several if name in scores) for name in set().union(*several)}
+        for story, several in stories.items()
     }
 
 
-def served_models(requests: Iterable[Request], judge: str) -> dict[str, int]:
-    """{model: of how many scores of this judge it is known that they are from this model}."""
+def served_models(requests: Iterable[Request]) -> dict[str, int]:
+    """{model: of how many scores it is known that they are from this model}."""
     models = collections.Counter()
     for request in requests:
         ledger, *_ = request.entries
-        if request.judge == judge and (model := ledger.models.get(request.key)):
+        if model := ledger.models.get(request.key):
             models[model] += 1
     return models
 
 
 def failed_requests(requests: Sequence[Request], judge: str) -> tuple[str, list[str]]:
     """How many requests to this judge there are and how many have scores; and a line for each that failed."""
-    own = [request for request in requests if request.judge == judge]
     lines, n_graded = [], 0
-    for request in own:
+    for request in requests:
         ledger, entry = next(iter(request.entries.items()))
         n_graded += request.key in ledger.scores
         if request.key in ledger.failures:
             which = f"completion {entry['sample_index']}" if entry["kind"] == "completion" else entry["kind"]
             where = f"{entry['run']}, prompt {entry['prompt_index']}, {which}"
             lines.append(f"{judge}, {where}: {ledger.failures[request.key]}")
-    counts = f"{n_graded:,} of {len(own):,} gradings"
-    return counts + (f"; {len(lines):,} failed and are not counted" if lines else ""), lines
+    counts = f"{n_graded:,} of {len(requests):,} gradings"
+    counts += f"; {len(lines):,} failed and are not counted" if lines else ""
+    return counts + ", as recorded earlier" * all(request.is_recorded for request in requests), lines

@@ -1,7 +1,7 @@
 """
-From scores to conclusions: means, differences, whether the judge can be believed; the tables, grades.csv, grades.png.
+From scores to conclusions: means, differences, whether the judge can be believed; the tables and grades.csv.
 
-Every figure is a Finding, with its interval where it has one; tables, CSV and picture show the same findings.
+Every figure is a Finding, with its interval where it has one; tables, CSV and picture (scores_plot.py) show the same.
 
 >>> findings = compare(dict(a=stories_of_a, b=stories_of_b), ["a", "b"], scores, ASPECTS, "gpt-4o-mini")
 >>> print(report(findings, ["a", "b"], ["gpt-4o-mini"], {"gpt-4o-mini": "1,000 of 1,000 gradings"}))
@@ -12,12 +12,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from common import statistics
-from common.files import write_atomically
 from common.tables import read_table, table_text, write_table
 from grading.judge import AGES, INSTRUCTIONS, SCORES, Story
 from grading.judge_controls import CUT, OTHER, SHUFFLED, SPOILED, TRUE
@@ -29,7 +28,7 @@ Scores = Mapping[Story, Mapping[str, float]]  # of each story, by judge or metri
 
 @dataclass(frozen=True)
 class Finding:
-    kind: str  # mean, difference (of two models, on the same prompts), auc, spearman, mean_absolute_difference
+    kind: str  # mean, difference (of two models, on the same prompts), paired_wins, spearman, mean_absolute_difference
     judge: str  # "": needs no judge
     subject: str  # a model, a kind of control, two models ("a - b") or two judges ("a, b")
     figure: str  # grammar, ..., loss, ...
@@ -75,7 +74,7 @@ def paired(a: dict, b: dict) -> tuple[np.ndarray, np.ndarray]:
 def compare(
     sources: Mapping[str, Sequence[Story]], models: Sequence[str], scores: Scores, figures: Sequence[str], judge: str
 ) -> list[Finding]:
-    """Means of every source and figure, normalised over the models; their differences; the AUC against the controls.
+    """Means of every source and figure, normalised over the models; their differences; wins over the controls.
 
     sources: the stories of each model and each kind of control, by name.
     """
@@ -98,8 +97,8 @@ def compare(
         for control in SPOILED if judge else ():
             true, spoiled = paired(means.get(TRUE, {}), means.get(control, {}))
             if len(true):
-                auc = statistics.bootstrap(statistics.auc, true, spoiled)
-                findings.append(Finding("auc", judge, control, figure, *auc, len(true)))
+                wins = statistics.paired_wins(true, spoiled)
+                findings.append(Finding("paired_wins", judge, control, figure, *wins, len(true)))
     return findings
 
 
@@ -132,14 +131,69 @@ def absolute_difference(x: np.ndarray, y: np.ndarray) -> float:
 # ---- What may not be concluded ----
 
 
+def tests_of(findings: Sequence[Finding], judge: str) -> list[Finding]:
+    """The paired wins that should be above 0.5, as the control is spoiled in just that respect."""
+    return [f for f in find(findings, "paired_wins", judge).values() if f.figure in SPOILED[f.subject]]
+
+
 def blind_spots(findings: Sequence[Finding], judge: str) -> list[Finding]:
-    """The AUCs that should be above 0.5, as the control is spoiled in just that respect, and are not."""
-    aucs = (f for f in findings if f.kind == "auc" and f.judge == judge and f.figure in SPOILED[f.subject])
-    return [f for f in aucs if not f.low > 0.5]
+    """Those of the tests that the judge fails."""
+    return [f for f in tests_of(findings, judge) if not f.low > 0.5]
 
 
-def is_resolved(difference: Finding) -> bool:
-    return difference.low > 0 or difference.high < 0
+def verdict(findings: Sequence[Finding], judge: str, figure: str) -> str:
+    """ "untested" by any control, "blind" (to one at least) or "seen"; of a figure that needs no judge, "seen"."""
+    if judge and figure not in {f.figure for f in tests_of(findings, judge)}:
+        return "untested"
+    return "blind" if figure in {f.figure for f in blind_spots(findings, judge)} else "seen"
+
+
+CHANCE = 0.05  # that any of a judge's differences is shown though none exists
+
+
+def shown_differences(findings: Sequence[Finding], judge: str) -> set[tuple[str, str]]:
+    """(models, figure) of the differences that remain when corrected for their number, over all models and figures.
+
+    In 1,000 simulated experiments with 4 models that are equal, 5 scores and so 30 differences, any was shown in 4 to
+    6 % (10 to 100 prompts); by their intervals alone, in 70 %.
+    """
+    differences = with_interval(find(findings, "difference", judge))
+    corrected = statistics.holm(np.array([p_value(f) for f in differences.values()]))
+    return {key for key, p in zip(differences, corrected) if p < CHANCE}
+
+
+def with_interval(figures: Mapping) -> dict:
+    return {key: finding for key, finding in figures.items() if not math.isnan(finding.low)}
+
+
+def p_value(difference: Finding) -> float:
+    """By how much wider the interval would have to be to reach 0, as Student's t."""
+    value, n = difference.value, difference.prompts
+    reach = value - difference.low if value > 0 else difference.high - value
+    if reach > 0:
+        return statistics.student_p(abs(value) / reach * statistics.student(n - 1), n - 1)
+    return 2.0 ** (1 - n) if value else 1.0  # the same on every prompt: no spread to go by, so as of n coins
+
+
+# ---- Warnings ----
+
+
+def warnings_of(findings: Sequence[Finding], judge: str) -> list[str]:
+    """What a reader of this judge's table must know besides."""
+    validity = (warn_of_no_controls, warn_of_few_prompts, warn_of_blindness)
+    return [
+        line for warn in (*validity, warn_of_constant_scores, warn_of_close_calls) for line in warn(findings, judge)
+    ]
+
+
+def warn_of_no_controls(findings: Sequence[Finding], judge: str) -> list[str]:
+    """Whether nothing says what the judge sees."""
+    if find(findings, "paired_wins", judge):
+        return []
+    if find(findings, "auc", judge):  # in grades.csv of earlier versions
+        again = "run grade.py --no_judge to have them compared in pairs, at no cost"
+        return [f"{judge} was compared with its controls by an earlier version; {again}"]
+    return [f"{judge} is unvalidated; run grade.py with --controls"]
 
 
 SPOILED_HOW = {SHUFFLED: "one with its sentences shuffled", OTHER: "that of another story", CUT: "one cut off"}
@@ -149,11 +203,13 @@ def warn_of_blindness(findings: Sequence[Finding], judge: str) -> list[str]:
     """A line for each score whose controls the judge cannot tell from the true ending."""
     lines, missed, needed = [], {}, {}
     for spot in blind_spots(findings, judge):
-        missed.setdefault(spot.figure, {})[spot.subject] = f"AUC {spot.value:.2f}, {spot.low:.2f} to {spot.high:.2f}"
+        interval = f"paired wins {spot.value:.2f}, {spot.low:.2f} to {spot.high:.2f}"
+        missed.setdefault(spot.figure, {})[spot.subject] = interval
         needed.setdefault(spot.figure, []).append(prompts_needed(spot))
     for figure, spots in missed.items():
-        what = " nor ".join(f"{SPOILED_HOW[kind]} ({auc})" for kind, auc in spots.items())
-        seen = [SPOILED_HOW[kind] for kind in SPOILED if figure in SPOILED[kind] and kind not in spots]
+        what = " nor ".join(f"{SPOILED_HOW[kind]} ({wins})" for kind, wins in spots.items())
+        seen = [SPOILED_HOW[f.subject] for f in tests_of(findings, judge) if f.figure == figure]
+        seen = [how for how in seen if how not in map(SPOILED_HOW.get, spots)]
         so = f"it only sees {' and '.join(seen)}" if seen else f"what it says of the models' {figure} means nothing"
         if max(needed[figure]) <= MANY_PROMPTS:  # it leans to the right side
             so = f"not shown with so few prompts: about {max(needed[figure]):.0f} would do, if that is how well it sees"
@@ -161,44 +217,63 @@ def warn_of_blindness(findings: Sequence[Finding], judge: str) -> list[str]:
     return lines
 
 
-MANY_PROMPTS = 300  # a judge that needs more to be told from a coin is as good as blind
+# Both from counting out the outcomes of paired wins (tests/common/test_statistics.py) and from simulated judges with
+# whole grades, whose noise has a standard deviation of 1. More than 300 prompts are needed for less than 58 wins of
+# 100: as good as blind. Of judges who see a spoiled ending one point lower, 8 % are then said to see nothing at 12
+# prompts, 1 % at 25; of blind ones, 15 % and 9 % are said to need more prompts.
+MANY_PROMPTS = 300
+FEWEST_PROMPTS = 12  # with a fifth of ties, nine wins in ten of the rest are told from chance in 78 % (10 prompts: 68)
 
 
-def prompts_needed(auc: Finding) -> float:
-    """With how many prompts this AUC would be above 0.5, as intervals shrink with their square root."""
-    if not auc.value > 0.5 or math.isnan(auc.low):
+def prompts_needed(wins: Finding) -> float:
+    """With how many prompts a judge who wins that often is shown to see, four times in five.
+
+    Intervals shrink with the root of the number; twice the prompts that bring the end to 0.5 give such odds (82 to
+    93 %, simulated for 12 to 50 prompts).
+    """
+    if not wins.value > 0.5 or math.isnan(wins.low):
         return math.inf
-    return math.ceil(1.2 * auc.prompts * ((auc.value - auc.low) / (auc.value - 0.5)) ** 2)  # 1.2: not at the very edge
-
-
-# The 95 % interval of an AUC contained the truth in 81 % of 400 simulated experiments with 4 prompts, 87 % with 8,
-# 92 % with 10, 95 % with 40 (as in test_statistics.py).
-FEWEST_PROMPTS = 10
+    return math.ceil(2 * wins.prompts * ((wins.value - wins.low) / (wins.value - 0.5)) ** 2)
 
 
 def warn_of_few_prompts(findings: Sequence[Finding], judge: str) -> list[str]:
-    """Whether there are too few prompts to validate the judge."""
-    n = min((f.prompts for f in find(findings, "auc", judge).values()), default=FEWEST_PROMPTS)
-    line = f"too few prompts ({n}) to say what {judge} sees: below {FEWEST_PROMPTS}, intervals of AUC are too narrow"
+    """Whether there are too few prompts to call the judge blind."""
+    n = min((f.prompts for f in blind_spots(findings, judge)), default=FEWEST_PROMPTS)
+    line = f"too few prompts ({n}) to say what {judge} sees: below {FEWEST_PROMPTS}, even a good judge may seem blind"
     return [line] * (n < FEWEST_PROMPTS)
+
+
+def warn_of_constant_scores(findings: Sequence[Finding], judge: str) -> list[str]:
+    """Scores that are the same for whatever was graded: with or without controls, they say nothing."""
+    lines, spots = [], {f.figure for f in blind_spots(findings, judge)}
+    for figure in ASPECTS if judge else ():
+        means = [f for f in find(findings, "mean", judge).values() if f.figure == figure]
+        ends = {end for f in means for end in (f.value, f.low, f.high)}  # NaN, of a single prompt, is one more
+        if len(ends) == 1 and figure not in spots:
+            lines.append(f"{figure}: {judge} always answers {means[0].value:g}, which says nothing of the models")
+    return lines
 
 
 def warn_of_close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
     """Differences smaller than what this judge can resolve with these prompts."""
-    lines, close = [], {}
-    for difference in find(findings, "difference", judge).values():
-        if not is_resolved(difference) and not math.isnan(difference.half_width):
+    lines, close, differences = [], {}, find(findings, "difference", judge)
+    shown = shown_differences(findings, judge)
+    for key, difference in with_interval(differences).items():
+        if key not in shown:
             close.setdefault(difference.figure, []).append(difference)
     means = find(findings, "mean", judge) if judge else {}
     models = dict.fromkeys(subject for subject, _ in means if subject not in (TRUE, *SPOILED))
-    compared = {subject for subject, _ in find(findings, "difference", judge)}
+    compared = {subject for subject, _ in differences}
     apart = [pair for pair in map(" - ".join, itertools.combinations(models, 2)) if pair not in compared]
     if apart:
         more = f"; {len(apart) - 4} more" * (len(apart) > 4)
         lines.append(f"no prompts in common, so no difference can be told: {'; '.join(apart[:4])}{more}")
+    z = NormalDist().inv_cdf(1 - CHANCE / 2 / max(1, len(with_interval(differences))))  # for the largest of them
     for figure, calls in close.items():
-        widths, n = [f.half_width for f in calls if f.half_width], max(f.prompts for f in calls)
-        resolved = f", which resolve about {np.mean(widths):.2f}" if widths else ", on which they are equal"
+        n = max(f.prompts for f in calls)
+        widths = [f.half_width * statistics.student(n - 1, z) / statistics.student(n - 1) for f in calls]
+        resolved = f", which resolve about {np.mean(widths):.2f}" if any(widths) else ""
+        resolved = resolved or ", on which they are equal" * (not any(f.value for f in calls))
         pairs = "; ".join(f.subject for f in calls[:4]) + f"; {len(calls) - 4} more" * (len(calls) > 4)
         lines.append(f"{figure}: too close to call with {n} prompts{resolved}: {pairs}")
     return lines
@@ -266,16 +341,17 @@ def report(
         if not judge:
             continue
         if differences := find(findings, "difference", judge):
-            head = "Differences on the same prompts (? where the interval contains 0)"
-            add(head, differences, mark=lambda f: " " if is_resolved(f) else "?")
-        if aucs := find(findings, "auc", judge):
-            spots = blind_spots(findings, judge)
-            head = f"Does {judge} prefer the true ending to a spoiled one? AUC: 1 always, 0.5 is chance (! where blind)"
-            add(head, aucs, mark=lambda f, spots=spots: "!" if f in spots else " ")
-        else:
-            parts.append(f"{judge} is unvalidated; run with --controls")
-        warnings = (warn_of_few_prompts, warn_of_blindness, warn_of_close_calls)
-        if lines := [f"WARNING {line}" for warn in warnings for line in warn(findings, judge)]:
+            shown = shown_differences(findings, judge)
+            head = "Differences on the same prompts, each ± half of its own 95 % interval "
+            head += f"(? where not shown, by Holm's correction for all {len(with_interval(differences))})"
+            add(head, differences, mark=lambda f, shown=shown: " " if (f.subject, f.figure) in shown else "?")
+        if wins := find(findings, "paired_wins", judge):
+            spots, graded = blind_spots(findings, judge), dict.fromkeys(figure for _, figure in wins)
+            untested = [figure for figure in graded if verdict(findings, judge, figure) == "untested"]
+            head = f"Does {judge} prefer the true ending to a spoiled one of the same prompt? "
+            head += f"Paired wins: 1 always, 0.5 is chance (! where blind; untested: {', '.join(untested)})"
+            add(head, wins, mark=lambda f, spots=spots: "!" if f in spots else " ")
+        if lines := [f"WARNING {line}" for line in warnings_of(findings, judge)]:
             parts.append("\n".join(lines))
     for kind, head in (("spearman", "rank correlation"), ("mean_absolute_difference", "mean absolute difference")):
         if figures := find(findings, kind, ""):
@@ -284,8 +360,6 @@ def report(
 
 
 # ---- Files ----
-
-LONGEST_NAME = 48  # characters, in the plot
 
 
 def write_csv(path: Path, findings: Sequence[Finding]) -> None:
@@ -298,72 +372,3 @@ def read_csv(path: Path) -> list[Finding]:
     parse = {float: lambda text: float(text or "nan"), int: int, str: str}
     columns = fields(Finding)
     return [Finding(*(parse[c.type](row[c.name]) for c in columns)) for row in read_table(path)]
-
-
-def plot(path: Path, findings: Sequence[Finding], models: Sequence[str], judges: Sequence[str]) -> None:
-    """Bars with intervals and normalised scores, a row for each judge; without a judge, the metrics."""
-    shown = {(f.judge, f.figure) for f in findings if f.kind == "mean"}
-    rows = {judge: [name for name in ASPECTS if (judge, name) in shown] for judge in judges}
-    judges = [judge for judge in judges if rows[judge]]
-    rows = {judge: rows[judge] for judge in judges} or {"": [name for name in SHOWN if ("", name) in shown]}
-    columns = max(map(len, rows.values()))
-    ratios = [1] * columns + [0.36 * columns] * bool(judges)
-    names_width = 0.065 * min(LONGEST_NAME, max(map(len, models)))  # inches
-    size = (names_width + 1 + 1.3 * sum(ratios), 0.4 + len(rows) * (1.2 + 0.3 * len(models)))
-    figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(len(rows), len(ratios), squeeze=False, width_ratios=ratios)
-    for axes, (judge, names) in zip(grid, rows.items()):
-        means, blind = find(findings, "mean", judge), {f.figure for f in blind_spots(findings, judge)}
-        for axis in axes[len(names) : columns]:
-            axis.set_axis_off()
-        for axis, name in zip(axes, names):
-            draw_bars(axis, means, models, name, "#b8b8b8" if name in blind else "#5b8db8")
-            axis.set_yticks(range(len(models)), [""] * len(models))
-        axes[0].set_yticks(range(len(models)), [shorten(model, LONGEST_NAME) for model in models])
-        axes[0].set_ylabel(shorten(judge, 12 + 3 * len(models)))
-        if judge:
-            draw_heat_map(axes[-1], means, models, names)
-    notes = ["lines: 95 % intervals", "dashed: the true endings"] + ["gray: the judge is blind to it, or partly"] * any(
-        blind_spots(findings, judge) for judge in judges
-    )
-    figure.supxlabel("; ".join(notes), fontsize=8, color="#555555")
-    with write_atomically(path) as temporary:
-        figure.savefig(temporary, dpi=120, format="png")
-
-
-def shorten(name: str, width: int) -> str:
-    """Leaves out the middle of a name that is too long."""
-    return name if len(name) <= width else f"{name[: width // 2]}…{name[-(width // 2 - 1) :]}"
-
-
-def draw_bars(axis, means: Mapping, models: Sequence[str], name: str, color: str) -> None:
-    """One figure: a bar for each model, a dashed line for the true endings."""
-    title, factor, _ = SHOWN.get(name, ("age (years)" if name == "age" else name, 1, ""))
-    for y, model in enumerate(models):
-        if finding := means.get((model, name)):
-            axis.barh(y, factor * finding.value, color=color, height=0.7)
-            axis.plot([factor * finding.low, factor * finding.high], [y, y], color="#222222", linewidth=1.3)
-    if true := means.get((TRUE, name)):
-        axis.axvline(factor * true.value, color="#222222", linewidth=1, linestyle=(0, (3, 3)))
-    axis.set_title(title, fontsize=9)
-    axis.set_ylim(len(models) - 0.5, -0.5)
-    if name in ASPECTS and name != "age":
-        axis.set_xlim(0, 10)
-        axis.set_xticks([0, 5, 10])
-    axis.locator_params(axis="x", nbins=3)
-    axis.grid(axis="x", alpha=0.3)
-    axis.set_axisbelow(True)
-    axis.tick_params(labelsize=8)
-    axis.spines[["top", "right"]].set_visible(False)
-
-
-def draw_heat_map(axis, means: Mapping, models: Sequence[str], names: Sequence[str]) -> None:
-    """Normalised scores, (models, scores), in the order of the bars beside them."""
-    values = [[means[model, name].normalised if (model, name) in means else math.nan for name in names]
-              for model in models]  # fmt: skip
-    axis.imshow(np.ma.masked_invalid(values), cmap="Blues", vmin=0, vmax=1.7, aspect="auto")
-    for (y, x), value in np.ndenumerate(values):
-        axis.text(x, y, "–" if math.isnan(value) else f"{value:.2f}", ha="center", va="center", fontsize=8)
-    axis.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize=8)
-    axis.set_yticks([])
-    axis.set_title("(s - min) / (max - min)", fontsize=9)

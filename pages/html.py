@@ -67,7 +67,8 @@ def table(columns: list[tuple], rows: list[list], caption: str = "", **others) -
 
 
 def bars(panels: list[dict], caption: str = "") -> dict:
-    """panels: title, kind as of a table's column, bars [[name, value, low, high]], marks {explanation: value}, end."""
+    """panels: title, kind as of a table's column, bars [[name, value, low, high]], marks {explanation: value}, end;
+    outlined, for bars without color."""
     return dict(type="bars", panels=panels, caption=caption)
 
 

@@ -84,7 +84,7 @@ draw.table = (part) => {
 
 draw.bars = (part) => [...caption(part), element("div", { class: "panels" }, ...part.panels.map(panelOfBars))];
 
-function panelOfBars({ title, kind, bars, marks, end }) {
+function panelOfBars({ title, kind, bars, marks, end, outlined }) {
   const known = bars.flatMap((bar) => bar.slice(1)).concat(Object.values(marks)).filter((x) => x !== null);
   const top = end || Math.max(0, ...known) * 1.05 || 1;  // 1: where all are 0
   const line = 32, width = 300, height = line * bars.length + 20, x = (value) => (width * Math.max(0, Math.min(top, value))) / top;
@@ -101,7 +101,8 @@ function panelOfBars({ title, kind, bars, marks, end }) {
       svg("rect", { x: 0, y, width, height: line, fill: "transparent" }),
       svg("text", { class: "name", x: 2, y: y + 12 }, shortened(name, 48 - number(value, kind).length)),
       svg("text", { x: width, y: y + 12, "text-anchor": "end" }, number(value, kind)),
-      svg("rect", { x: 0, y: y + 16, width: x(value), height: 9, rx: 2, fill: color(name), opacity: 0.75 }));
+      svg("rect", { x: 0, y: y + 16, width: x(value), height: 9, rx: 2,
+        ...(outlined ? { fill: "none", stroke: "var(--quiet)" } : { fill: color(name), opacity: 0.75 }) }));
     if (low !== null) bar.append(svg("line", { class: "whisker", x1: x(low), x2: x(high), y1: y + 20.5, y2: y + 20.5 }));
     picture.append(bar);
   });

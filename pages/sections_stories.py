@@ -45,11 +45,11 @@ def scores_section(results: Results) -> Iterable[dict]:
         means = [f for f in findings if f.kind == "mean" and (f.subject[0] == "(" or results.is_shown(f.subject))]
         if all(f.subject[0] == "(" for f in means):
             return
-        findings = means + [f for f in findings if f.kind == "auc"]
+        findings = means + [f for f in findings if f.kind in ("paired_wins", "auc")]
     for judge in dict.fromkeys(f.judge for f in findings if f.judge or f.kind == "mean"):
         means = scoreboard.find(findings, "mean", judge)
         names = scoreboard.ASPECTS if judge else scoreboard.SHOWN
-        names = [name for name in names if any(figure == name for _, figure in means)]
+        names = [name for name in names if any(figure == name and estimate(f) for (_, figure), f in means.items())]
         if not names:
             continue
         columns = [(*how_shown(name), EXPLAINED.get(name, "")) for name in names]
@@ -59,17 +59,19 @@ def scores_section(results: Results) -> Iterable[dict]:
         caption = f"Judge: {judge}. " if judge else "Metrics that need no judge. "
         caption += f"Means over {' to '.join(map(str, dict.fromkeys(n[:1] + n[-1:])))} prompts." if n else ""
         yield table([("", "text"), *columns], rows, caption)
-        yield bars([panel_of_scores(means, name, subjects) for name in names])
-        if aucs := scoreboard.find(findings, "auc", judge):
-            controls = dict.fromkeys(subject for subject, _ in aucs)
-            rows = [[control, *(estimate(aucs.get((control, name))) for name in names)] for control in controls]
-            caption = f"How often {judge} grades the true ending above a spoiled one (AUC): 1 is always, 0.5 is chance"
-            yield table([("true ending against", "text"), *((name, 2) for name in names)], rows, caption)
+        verdicts = {name: scoreboard.verdict(findings, judge, name) for name in names}
+        unseen = set(verdicts.values()) != {"seen"}
+        caption = "Outlined: the controls do not show that the judge sees it." if unseen else ""
+        yield bars([panel_of_scores(means, name, subjects, verdicts[name]) for name in names], caption)
+        if wins := scoreboard.find(findings, "paired_wins", judge):
+            controls = dict.fromkeys(subject for subject, _ in wins)
+            rows = [[control, *(estimate(wins.get((control, name))) for name in names)] for control in controls]
+            caption = f"Paired wins: how often {judge} grades the true ending above a spoiled one of the same prompt, "
+            caption += "ties as half; 1 is always, 0.5 is chance"
+            columns = [(name if verdicts[name] != "untested" else f"{name} (untested)", 2) for name in names]
+            yield table([("true ending against", "text"), *columns], rows, caption)
         if judge:
-            warnings = (scoreboard.warn_of_few_prompts, scoreboard.warn_of_blindness, scoreboard.warn_of_close_calls)
-            lines = [line for warn in warnings for line in warn(findings, judge)]
-            lines += [f"{judge} is unvalidated; run grade.py with --controls"] * (not aucs)
-            yield dict(type="warnings", lines=lines)
+            yield dict(type="warnings", lines=scoreboard.warnings_of(findings, judge))
     for kind, head in (("spearman", "Rank correlation"), ("mean_absolute_difference", "Mean absolute difference")):
         if agreement := scoreboard.find(findings, kind, ""):
             names = [name for name in scoreboard.ASPECTS if any(figure == name for _, figure in agreement)]
@@ -107,11 +109,12 @@ def estimate(finding: scoreboard.Finding | None) -> list[float | None] | None:
     return [None if np.isnan(x) else x for x in (finding.value, finding.low, finding.high)]
 
 
-def panel_of_scores(means: dict, name: str, subjects: list[str]) -> dict:
+def panel_of_scores(means: dict, name: str, subjects: list[str], verdict: str) -> dict:
     title, kind = how_shown(name)
     lines = [[subject, *estimate(means[subject, name])] for subject in subjects if estimate(means.get((subject, name)))]
     end = 10 if name in scoreboard.ASPECTS and name != "age" else None
-    return dict(title=title, kind=kind, bars=lines, marks={}, end=end)
+    about = dict(seen="", blind=" (blind, or partly)", untested=" (untested)")[verdict]
+    return dict(title=title + about, kind=kind, bars=lines, marks={}, end=end, outlined=verdict != "seen")
 
 
 # ---- Answers ----

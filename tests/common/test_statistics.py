@@ -1,6 +1,7 @@
 """stats.py: intervals that hold what they promise, and figures with known answers."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -55,25 +56,60 @@ def test_paired_differences_are_narrow_where_prompts_differ_most():
     assert difference.high - difference.low < 0.3 * (statistics.mean(a).high - statistics.mean(a).low)
 
 
-def test_auc_counts_pairs():
-    rng = np.random.default_rng(2)
-    for n, m in ((1, 1), (7, 4), (30, 50)):
-        x, y = rng.integers(0, 6, n) / 2, rng.integers(0, 6, m) / 2
-        wins = sum((a > b) + 0.5 * (a == b) for a, b in itertools.product(x, y))
-        assert statistics.auc(x, y) == pytest.approx(wins / (n * m))
-    assert statistics.auc(np.array([3, 4]), np.array([1, 2])) == 1
-    assert statistics.auc(np.array([1, 1]), np.array([1, 1])) == 0.5
+def test_paired_wins_count_pairs_of_one_prompt():
+    better, worse = np.array([9.0, 5, 5, 1]), np.array([1.0, 5, 4, 2])
+    assert statistics.paired_wins(better, worse).value == (1 + 0.5 + 1 + 0) / 4
+    value, low, high = statistics.paired_wins(np.arange(20) + 1.0, np.arange(20.0))  # the prompts overlap, no pair does
+    assert value == high == 1 and low == pytest.approx(
+        (1 + 20 / 22 - 2.093 * ((1 - (20 / 22) ** 2) / 22) ** 0.5) / 2, abs=0.001
+    )
+    value, low, high = statistics.paired_wins(np.ones(20), np.ones(20))
+    assert value == 0.5 and 0.4 < low < 0.5 < high < 0.6
+    assert np.isnan(statistics.paired_wins(np.ones(1), np.zeros(1)).low)
 
 
-def test_the_interval_of_an_auc_holds_the_truth():
-    """Scores that differ by one standard deviation: Phi(1 / sqrt(2)) of the pairs are in order. Prompts in common."""
-    rng, held, truth = np.random.default_rng(3), 0, 0.7602
-    for _ in range(200):
-        prompts = rng.normal(0, 0.5**0.5, 40)
-        better, worse = (shift + prompts + rng.normal(0, 0.5**0.5, 40) for shift in (1, 0))
-        _, low, high = statistics.bootstrap(statistics.auc, better, worse, draws=300)
-        held += low <= truth <= high
-    assert 0.90 <= held / 200 <= 0.99
+def outcomes(n: int) -> dict[tuple[int, int], statistics.Estimate]:
+    """(wins, losses) of n prompts: what is concluded."""
+    counts = [(wins, losses) for wins in range(n + 1) for losses in range(n + 1 - wins)]
+    better = {(w, x): np.repeat([1.0, -1, 0], [w, x, n - w - x]) for w, x in counts}
+    return {key: statistics.paired_wins(values, np.zeros(n)) for key, values in better.items()}
+
+
+@pytest.mark.parametrize("n", [5, 8, 12, 30])
+def test_the_interval_of_paired_wins_counted_out(n):
+    """Over all outcomes, by their probability: it holds the truth; chance is rarely taken for sight."""
+    concluded = outcomes(n)
+    ways = {(w, x): math.comb(n, w) * math.comb(n - w, x) for w, x in concluded}
+    for ties, share in itertools.product((0, 0.2, 0.5, 0.8, 0.9), (0.5, 0.7, 0.9, 0.99)):
+        win, loss = (1 - ties) * share, (1 - ties) * (1 - share)
+        p = {(w, x): k * win**w * loss**x * ties ** (n - w - x) for (w, x), k in ways.items()}
+        truth = win + ties / 2
+        assert sum(p[key] for key, e in concluded.items() if e.low <= truth <= e.high) > 0.929
+        if share == 0.5:
+            assert sum(p[key] for key, e in concluded.items() if e.low > 0.5) < 0.036
+        if (ties, share) == (0.2, 0.9):  # on which grading.scoreboard.FEWEST_PROMPTS rests
+            seen = sum(p[key] for key, e in concluded.items() if e.low > 0.5)
+            assert seen == pytest.approx({5: 0, 8: 0.45, 12: 0.78, 30: 1}[n], abs=0.006)
+
+
+def test_p_values_of_students_t():
+    """Against the tables."""
+    for t, df, p in (
+        (12.706, 1, 0.05),
+        (2.262, 9, 0.05),
+        (4.781, 9, 0.001),
+        (1.984, 99, 0.05),
+        (0, 5, 1),
+        (np.inf, 5, 0),
+    ):
+        assert statistics.student_p(t, df) == pytest.approx(p, rel=0.01)
+
+
+def test_holms_correction():
+    """The example of Holm's step-down: the least p times 4, the next times 3, ..., never below the one before."""
+    corrected = statistics.holm(np.array([0.01, 0.04, 0.03, 0.005]))
+    assert corrected == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert statistics.holm(np.array([0.6, 0.7])).tolist() == [1, 1] and statistics.holm(np.array([])).size == 0
 
 
 def test_rank_correlation():

@@ -26,7 +26,7 @@ def test_runs_are_graded_and_compared(grade_py, api, tmp_path):
     assert float(mean["low"]) <= float(mean["value"]) <= float(mean["high"]) and mean["prompts"] == "5"
     by_hand = [r["scores"]["grammar"] for r in records(tmp_path / "out" / "a") if r["kind"] == "completion"]
     assert float(mean["value"]) == pytest.approx(sum(by_hand) / 10)
-    assert ("difference", "rules", "a - b", "plot") in rows and ("auc", "rules", "(cut off)", "grammar") in rows
+    assert ("difference", "rules", "a - b", "plot") in rows and ("paired_wins", "rules", "(cut off)", "grammar") in rows
     assert rows["mean", "", "a", "ended"]["value"] == "0.5"
     assert (tmp_path / "out" / "grades.png").stat().st_size > 1000
     record = records(tmp_path / "out" / "a")[0]

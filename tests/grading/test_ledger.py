@@ -11,10 +11,11 @@ import time
 
 import pytest
 from conftest import ROOT
-from grade_fixtures import KEY, graded, records, write_samples
+from grade_fixtures import KEY, graded, records, table, write_samples
 
 import grade
 from generation.api_client import RetryPolicy
+from grading import judge
 from grading.judge import SCORES
 from grading.ledger import Ledger
 
@@ -57,11 +58,75 @@ def test_the_ledger_says_who_graded_what_and_how(grade_py, api, tmp_path):
 def test_a_ledger_of_an_earlier_version_is_reused(grade_py, api, tmp_path):
     assert grade_py()[0] == 0
     for run in "ab":
-        new = ("model", "temperature", "text_sha256")
+        new = ("model", "temperature", "text_sha256", "question_sha256")
         old = [{key: value for key, value in r.items() if key not in new} for r in records(tmp_path / "out" / run)]
         (tmp_path / "out" / run / "grades.jsonl").write_text("".join(json.dumps(record) + "\n" for record in old))
     code, printed = grade_py()
     assert code == 0 and len(api.requests) == 20 and "rules: 20 of 20 gradings\n" in printed.out
+
+
+@pytest.fixture
+def tables_only(monkeypatch):
+    """No picture, no agreement of judges: they take seconds."""
+    monkeypatch.setattr("grading.scores_plot.plot", lambda *args: None)
+    monkeypatch.setattr("grading.scoreboard.agreement", lambda *args: [])
+
+
+def judges_in(tmp_path) -> dict[str, set[str]]:
+    """judge -> the runs in its rows of grades.csv."""
+    rows = [row for row in table(tmp_path) if row["judge"] and row["kind"] == "mean" and row["subject"] in ("a", "b")]
+    return {judge: {row["subject"] for row in rows if row["judge"] == judge} for judge in {r["judge"] for r in rows}}
+
+
+def test_what_was_asked_in_several_ways_stays_apart(tables_only, grade_py, api, tmp_path, monkeypatch):
+    """Temperatures, and questions of other versions, stay in the table, each by itself; those changed since do not."""
+    assert grade_py("out/a", "--temperature", "0.7")[0] == 0
+    earlier = records(tmp_path / "out" / "a")
+    with monkeypatch.context() as patch:
+        patch.setattr("grading.judge.QUESTION", "Well?\n" + judge.QUESTION)
+        assert grade_py()[0] == 0
+    version = records(tmp_path / "out" / "b")[0]["question_sha256"]
+    assert version != earlier[0]["question_sha256"] and len(version) == 64
+    grades = dict(grammar=1, creativity=1, consistency=1, plot=1, age_group="A")
+    api.fault = lambda number, request: ("say", json.dumps(grades))
+    code, printed = grade_py()
+    today = "rules (the API's temperature, today's question)"
+    expected = {
+        today: {"a", "b"},
+        f"rules (the API's temperature, earlier question {version[:6]})": {"a", "b"},
+        "rules (temperature 0.7, today's question)": {"a"},
+    }
+    assert code == 0 and judges_in(tmp_path) == expected and f"{today}: 20 of 20 gradings\n" in printed.out
+    means = {
+        (row["judge"], row["figure"]): float(row["value"])
+        for row in table(tmp_path)
+        if row["subject"] == "a" and row["kind"] == "mean" and row["judge"]
+    }
+    by_hand = [record["scores"]["plot"] for record in earlier]
+    assert means["rules (temperature 0.7, today's question)", "plot"] == pytest.approx(sum(by_hand) / 10, rel=1e-5)
+    assert means[today, "plot"] == 1
+    before = table(tmp_path)
+    code, printed = grade_py("--no_judge", judge=None)
+    assert (
+        sorted(map(str, table(tmp_path))) == sorted(map(str, before))
+        and "10 of 10 gradings, as recorded" in printed.out
+    )
+    write_samples(tmp_path / "out" / "a", 5, 2, seed=1)
+    code, printed = grade_py("--no_judge", judge=None)
+    assert all(runs == {"b"} for runs in judges_in(tmp_path).values())
+    assert "30 grades from earlier are of completions that are no longer in samples.jsonl, and left out" in printed.out
+
+
+@pytest.mark.parametrize("temperature", ["0.3", "2"])
+def test_a_temperature_that_an_earlier_version_did_not_record(tables_only, grade_py, api, tmp_path, temperature):
+    assert grade_py("out/a", "--temperature", temperature)[0] == 0
+    new = ("model", "temperature", "text_sha256", "question_sha256")
+    old = [{key: value for key, value in r.items() if key not in new} for r in records(tmp_path / "out" / "a")]
+    (tmp_path / "out" / "a" / "grades.jsonl").write_text("".join(json.dumps(record) + "\n" for record in old))
+    assert grade_py("out/a")[0] == 0 and len(api.requests) == 20
+    code, printed = grade_py("--no_judge", judge=None)
+    for how in (f"temperature {temperature}", "the API's temperature"):
+        assert f"rules ({how}): 10 of 10 gradings, as recorded earlier" in printed.out
 
 
 def test_repeats_of_which_one_has_no_age(grade_py, api, tmp_path):

@@ -44,7 +44,7 @@ JUDGED += [
 ]
 JUDGED += [
     Finding("difference", "a judge", "a - b", "consistency", -1.0, -2.5, 0.5, 9),
-    Finding("auc", "a judge", "(shuffled)", "consistency", 0.52, 0.4, 0.6, 9),
+    Finding("paired_wins", "a judge", "(shuffled)", "consistency", 0.52, 0.4, 0.6, 9),
 ]
 
 
@@ -164,7 +164,7 @@ def test_figures_are_those_of_the_runs(out):
     np.testing.assert_allclose((levels / 255) ** 2, attention[:, :, :T, :T], atol=0.005)
 
     panels = {panel["title"]: panel for part in parts_of(data, "Scores", "bars") for panel in part["panels"]}
-    assert panels["grammar"]["bars"][:2] == [["a", 6.5, 5.5, 7.0], ["b", 4.25, 3.25, 4.75]]
+    assert panels["grammar (untested)"]["bars"][:2] == [["a", 6.5, 5.5, 7.0], ["b", 4.25, 3.25, 4.75]]
     (warnings,) = parts_of(data, "Scores", "warnings")
     assert any("cannot tell the true ending from one with its sentences shuffled" in w for w in warnings["lines"])
     assert any("too close to call" in line for line in warnings["lines"])
@@ -348,9 +348,31 @@ def test_scores_of_runs_that_were_graded_alone_are_found(out):
     data = page_data(report.make_report(out)[0])
     panels = {panel["title"]: panel for part in parts_of(data, "Scores", "bars") for panel in part["panels"]}
     names = ["a", "(true ending)", "(shuffled)", "more/c"]
-    assert [bar[0] for bar in panels["grammar"]["bars"]] == names
+    assert [bar[0] for bar in panels["grammar (untested)"]["bars"]] == names
     tables = parts_of(data, "Scores", "table")
-    assert tables[0]["caption"] == "Judge: a judge. Means over 9 to 12 prompts." and len(tables) == 2  # with the AUC
+    assert (
+        tables[0]["caption"] == "Judge: a judge. Means over 9 to 12 prompts." and len(tables) == 2
+    )  # with paired wins
+
+
+def test_only_what_the_controls_have_tested_is_in_color(out):
+    seen = Finding("paired_wins", "a judge", "(cut off)", "grammar", 1.0, 0.8, 1.0, 9)
+    scoreboard.write_csv(out / "grades.csv", [*JUDGED, seen, replace(JUDGED[0], figure="creativity")])
+    data = page_data(report.make_report(out)[0])
+    outlined = {
+        panel["title"]: panel["outlined"] for part in parts_of(data, "Scores", "bars") for panel in part["panels"]
+    }
+    assert outlined == {"grammar": False, "creativity (untested)": True, "consistency (blind, or partly)": True}
+
+
+def test_controls_of_an_earlier_version_are_to_be_compared_again(out):
+    """Its AUCs paired all with all; the scores themselves are shown."""
+    scoreboard.write_csv(out / "grades.csv", [replace(f, kind=f.kind.replace("paired_wins", "auc")) for f in JUDGED])
+    data = page_data(report.make_report(out)[0])
+    assert len(parts_of(data, "Scores", "table")) == 1
+    lines = parts_of(data, "Scores", "warnings")[0]["lines"]
+    assert any("an earlier version; run grade.py --no_judge" in line for line in lines)
+    assert not any("unvalidated" in line or "cannot tell" in line for line in lines)
 
 
 def test_benchmarks_of_other_machines_are_not_shown_as_the_users(out, benches):
