@@ -66,7 +66,7 @@ def check_arguments(parser: Parser, args: argparse.Namespace) -> argparse.Namesp
     for name in ("eval", "n", "top_k", "beams", "max_new_tokens", "batch_size"):
         parser.require(args, name, getattr(args, name) is None or getattr(args, name) >= 1, "at least 1")
     parser.require(args, "cut", 0 < args.cut < 1, "between 0 and 1")
-    parser.require(args, "temperature", args.temperature is None or args.temperature >= 0, "0 or more")
+    parser.require(args, "temperature", args.temperature is None or 0 <= args.temperature < float("inf"), "0 or more")
     parser.require(args, "top_p", args.top_p is None or 0 < args.top_p <= 1, "above 0 and at most 1")
     parser.require(args, "seed", args.seed >= 0, "0 or more")
     known = set(",".join(args.ask or instruct_headers.FIELDS).split(",")) <= {*instruct_headers.FIELDS}

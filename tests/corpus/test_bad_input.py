@@ -131,6 +131,13 @@ def test_a_long_line_is_read_in_few_growing_pieces(tmp_path, monkeypatch):
     assert list(read_stories(tmp_path / "t.jsonl")) == [story, "Two."] and len(pieces) < 10
 
 
+def test_a_flag_given_twice_loses_no_file(tmp_path):
+    paths = [write_stories(tmp_path / f"{i}.txt", STORIES[i::4]) for i in range(4)]
+    files = ("--input", paths[0], "--input", paths[1], "--val", paths[2], "--val", paths[3])
+    run_prepare(*files, "--name", "x", "--vocab_size", 300, "--data_dir", tmp_path)
+    assert [len(stories_in(tmp_path / "x", split)) for split in ("train", "val")] == [300, 300]
+
+
 def test_exit_status_and_one_line_on_stderr(tmp_path):
     (tmp_path / "bad.jsonl").write_text('{"text": 5}\n')
     command = [sys.executable, ROOT / "prepare.py", "--input", "bad.jsonl", "--name", "x"]
