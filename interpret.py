@@ -30,7 +30,7 @@ from checkpoints.checkpoint import corpus_of, directory_of, load_checkpoint, new
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes, write_json
 from common.tables import write_table
-from corpus.token_files import load_meta, load_tokens
+from corpus.token_files import load_meta_and_tokens
 from corpus.tokenizer import END_OF_TEXT, Tokenizer
 from generation.backends import LocalBackend, load_backend
 from interpretation.ablation import FEWEST_STORIES, measure_effects
@@ -153,7 +153,8 @@ def load_model(name: str, args: argparse.Namespace) -> LocalBackend:
 
 def validation_texts(directory: Path, n: int) -> list[str]:
     """The first n validation stories of a corpus, as text, so that a model with any tokenizer can read them."""
-    tokenizer, tokens = Tokenizer(load_meta(directory)["gpt2_ids"]), load_tokens(directory, "val")
+    meta, tokens = load_meta_and_tokens(directory, "val")
+    tokenizer = Tokenizer(meta["gpt2_ids"])
     ends = np.flatnonzero(tokens == tokenizer.end_of_text)[:n]
     if len(ends) < FEWEST_STORIES:
         raise ValueError(

@@ -22,8 +22,9 @@ SETTINGS = ("vocab_size", "val_share", "seed", "threads")
 def parse_args():
     parser = Parser(__doc__)
     parser.add_argument("corpus", nargs="?", choices=[*DOWNLOADS, *BUILTIN], help="or else --input and --name")
-    parser.add_argument("--input", nargs="+", type=Path, default=[], metavar="FILE", help=".txt .jsonl .json, or + .gz")
-    parser.add_argument("--val", nargs="+", type=Path, default=[], metavar="FILE", help="default: a share of the input")
+    files = dict(nargs="+", action="extend", type=Path, default=[], metavar="FILE")  # extend: of a repeated flag, all
+    parser.add_argument("--input", **files, help=".txt .jsonl .json, or + .gz")
+    parser.add_argument("--val", **files, help="default: a share of the input")
     parser.add_argument("--headers", action="store_true", help="with --input: add headers of what a text tells")
     parser.add_argument("--name", help="of the directory in data_dir (default: the corpus)")
     parser.add_argument("--vocab_size", type=int, help="default: 10000, for builtin 4096")

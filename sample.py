@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from common.cli import Parser, one_line_errors
 from corpus import instruct_headers
-from generation.prompts import Prompt, evaluation_prompts, read_prompts
+from generation.prompts import Prompt, Sampling, evaluation_prompts, read_prompts
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -66,7 +66,7 @@ def check_arguments(parser: Parser, args: argparse.Namespace) -> argparse.Namesp
     for name in ("eval", "n", "top_k", "beams", "max_new_tokens", "batch_size"):
         parser.require(args, name, getattr(args, name) is None or getattr(args, name) >= 1, "at least 1")
     parser.require(args, "cut", 0 < args.cut < 1, "between 0 and 1")
-    parser.require(args, "temperature", args.temperature is None or args.temperature >= 0, "0 or more")
+    parser.require(args, "temperature", args.temperature is None or 0 <= args.temperature < float("inf"), "0 or more")
     parser.require(args, "top_p", args.top_p is None or 0 < args.top_p <= 1, "above 0 and at most 1")
     parser.require(args, "seed", args.seed >= 0, "0 or more")
     known = set(",".join(args.ask or instruct_headers.FIELDS).split(",")) <= {*instruct_headers.FIELDS}
@@ -91,14 +91,20 @@ def check_arguments(parser: Parser, args: argparse.Namespace) -> argparse.Namesp
 
 def write(args: argparse.Namespace) -> None:
     from checkpoints.checkpoint import corpus_of, directory_of, newest_run  # here: --help need not wait for torch
-    from generation.backends import Sampling, load_backend, stream_story
     from generation.samples_file import write_samples
 
     name = args.model or str(newest_run())
     if not name.startswith(("hf:", "api:")):
         name = str(Path(name))
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.beams, args.max_new_tokens, args.seed)
-    backend = load_backend(name, args.batch_size, **args.api)
+    if name.startswith("api:"):
+        from generation.api_backend import ApiBackend  # which needs no torch at all
+
+        backend = ApiBackend(name.removeprefix("api:"), **args.api)
+    else:
+        from generation.backends import load_backend, stream_story
+
+        backend = load_backend(name, args.batch_size)
     if args.prompts:
         prompts = dict(enumerate(read_prompts(args.prompts)))
     elif args.eval:

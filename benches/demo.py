@@ -18,7 +18,7 @@ import torch
 from benches.measure import medians_of_rounds
 from checkpoints.checkpoint import from_checkpoint, load_checkpoint
 from corpus.builtin_stories import NAMES
-from corpus.token_files import load_meta, load_tokens
+from corpus.token_files import load_meta_and_tokens
 from corpus.tokenizer import Tokenizer
 from training.data_order import TokenStream, story_windows
 from training.run_directory import read_log
@@ -46,8 +46,8 @@ def train_demo(directory: str, seed: int) -> dict[str, float]:
 @torch.no_grad()
 def names_again(run: Path, corpus: Path, n_tokens: int = 40_000) -> float:
     """Over the windows of the first n_tokens of the validation split, each token once."""
-    model, tokenizer = from_checkpoint(load_checkpoint(run)), Tokenizer(load_meta(corpus)["gpt2_ids"])
-    tokens, length = load_tokens(corpus, "val")[:n_tokens], model.config.block_size
+    model, (meta, tokens) = from_checkpoint(load_checkpoint(run)), load_meta_and_tokens(corpus, "val")
+    tokenizer, tokens, length = Tokenizer(meta["gpt2_ids"]), tokens[:n_tokens], model.config.block_size
     names = {ids[0] for ids in (tokenizer.encode(f" {name}") for name in NAMES) if len(ids) == 1}
     windows = story_windows(tokens, length, tokenizer.end_of_text)
     stream = TokenStream(tokens, length, torch.device("cpu"))

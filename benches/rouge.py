@@ -20,7 +20,7 @@ import numpy as np
 
 from benches.measure import alone, alternating_medians, peak_mib
 from corpus.preparation import prepare_builtin
-from corpus.token_files import load_meta, load_tokens
+from corpus.token_files import load_meta_and_tokens
 from generation.prompts import evaluation_prompts
 from novelty.corpus_words import Stories, open_stories
 from novelty.ngram_search import search
@@ -30,7 +30,7 @@ N_TEXTS, N_STORIES, GROWTH = 500, 100_000, (10_000, 100_000, 1_000_000)
 
 def write_first_stories(source: Path, directory: Path, n: int):
     """A copy of the corpus with only its first n training stories."""
-    meta, tokens = load_meta(source), load_tokens(source, "train")
+    meta, tokens = load_meta_and_tokens(source, "train")
     tokens = tokens[: np.flatnonzero(tokens == len(meta["gpt2_ids"]))[n - 1] + 1]
     meta["splits"]["train"] |= dict(stories=n, tokens=len(tokens), sha256=hashlib.sha256(tokens).hexdigest())
     directory.mkdir()

@@ -7,12 +7,12 @@ The checkpoints that train.py writes: best.pt and ckpt.pt in the directory of a 
 import pickle
 import struct
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from corpus.tokenizer import Tokenizer
-from model import GPTNeo, GPTNeoConfig
-from variants.compressor import MODELS
+
+if TYPE_CHECKING:  # who only asks which runs there are need not wait for torch
+    from model import GPTNeo
 
 CHECKPOINT_FORMAT = 1
 
@@ -24,6 +24,8 @@ LOAD_ERRORS += (struct.error, pickle.UnpicklingError)
 
 def load_torch(path: Path, complaint: str) -> object:
     """Plain tensors and types that torch.save wrote. Pickled code is refused, never run. ValueError: `complaint`."""
+    import torch
+
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except LOAD_ERRORS as error:
@@ -48,8 +50,11 @@ def load_checkpoint(path: str | Path) -> dict:
     return checkpoint
 
 
-def from_checkpoint(checkpoint: dict) -> GPTNeo:
+def from_checkpoint(checkpoint: dict) -> "GPTNeo":
     """The model, in eval mode. ValueError if this version's model has other parts."""
+    from model import GPTNeoConfig
+    from variants.compressor import MODELS
+
     try:
         model = MODELS[checkpoint.get("model_class", "gptneo")](GPTNeoConfig(**checkpoint["model_config"]))
         model.load_state_dict(checkpoint["model"])
@@ -58,7 +63,7 @@ def from_checkpoint(checkpoint: dict) -> GPTNeo:
     return model.eval()
 
 
-def load_run(run: str | Path) -> tuple[GPTNeo, Tokenizer]:
+def load_run(run: str | Path) -> tuple["GPTNeo", Tokenizer]:
     checkpoint = load_checkpoint(run)
     return from_checkpoint(checkpoint), Tokenizer(checkpoint["gpt2_ids"])
 

@@ -32,10 +32,12 @@ MOJIBAKE = re.compile(
 )
 # A complete story ends with a sentence (UAX #29's Sentence_Terminal, in any script, or one of … ‥ ⋯ and the Greek and
 # Tibetan marks), an emoji, or “The end”; then come, perhaps, closing quotes, brackets, Markdown's * and _, and what has
-# no width. 0.5 % of the real ones do not: they were cut off.
+# no width. 0.5 % of the real ones do not: they were cut off. Thai and Lao are written without marks at the end of a
+# sentence, and so are the Tai scripts beside them: a story that ends in one of their letters or digits counts as whole.
 EMOJI = r"\p{Extended_Pictographic}\p{Emoji_Modifier}\p{Regional_Indicator}\u20e3"  # \u20e3: a keycap, as in 1️⃣
 CLOSING = r"""\s"'*_`＂＇\p{Pe}\p{Pf}\p{Pi}\p{Cf}\p{Mn}"""
-COMPLETE = regex.compile(rf"(?:[\p{{Sentence_Terminal}}…‥⋯\u037e།{EMOJI}]|\b(?i:the end))[{CLOSING}]*\Z")
+UNMARKED = r"\p{Thai}\p{Lao}\p{Tai_Le}\p{New_Tai_Lue}\p{Tai_Viet}"
+COMPLETE = regex.compile(rf"(?:[\p{{Sentence_Terminal}}…‥⋯\u037e།{EMOJI}{UNMARKED}]|\b(?i:the end))[{CLOSING}]*\Z")
 
 
 def repair_mojibake(match: re.Match) -> str:

@@ -52,7 +52,7 @@ def split_file(path: Path, separator: str, longest: float = float("inf"), errors
         data = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
         text = io.TextIOWrapper(data, encoding="utf-8-sig", errors=errors, newline="")
         try:
-            while block := text.read(1 << 20):
+            while block := text.read(max(1 << 20, len(rest))):  # as much again: else a long line takes n² time
                 *complete, rest = (rest + block).split(separator)
                 longest = float("inf") if complete else longest
                 if len(rest) > longest:

@@ -4,7 +4,8 @@ data/<name>/{train.bin, val.bin, meta.json}: checked, read, and replaced as a wh
 A .bin is one flat stream of little-endian uint16 token ids, every story followed by <|endoftext|>. meta.json has the
 source, the vocabulary, and for each split the number of stories, tokens and bytes and the SHA-256 of its .bin.
 
->>> load_meta("data/builtin")["vocab_size"], load_tokens("data/builtin", "train").shape
+>>> meta, tokens = load_meta_and_tokens("data/builtin", "train")
+>>> meta["vocab_size"], tokens.shape
 (4096, (4434217,))
 """
 
@@ -99,32 +100,37 @@ def current(directory: Path) -> tuple[Path, tuple | None]:
     """Where the corpus is now, also while it is being replaced; and what tells it from another that was there."""
     place = old_name(directory) if not directory.exists() and old_name(directory).exists() else directory
     try:
-        return place, (os.stat(place).st_ino, os.stat(place).st_ctime_ns)
+        stat = os.stat(place / "meta.json")  # not of the directory, which changes when rouge.py adds words/
+        return place, (stat.st_ino, stat.st_ctime_ns)
     except OSError:
         return place, None
 
 
 def read_current(directory: Path, read: Callable):
-    """read(where the corpus is), and again if that failed because a prepare.py replaced the corpus meanwhile."""
+    """read(where the corpus is), and again if a prepare.py replaced the corpus meanwhile."""
     while True:
         before = current(directory)
         try:
-            return read(before[0])
+            result = read(before[0])
+            if current(directory) == before:
+                return result
         except (OSError, ValueError):
             if current(directory) == before:
                 raise
 
 
-def load_meta(directory: str | Path) -> dict:
-    """meta.json, after a check that the .bin files beside it are complete and are those that it describes.
+def load_meta_and_tokens(directory: str | Path, *splits: str) -> tuple:
+    """(meta.json, tokens of a split, …): all of one corpus, even while prepare.py replaces it by another.
 
-    ValueError says what is damaged, and the command that makes it again.
+    The .bin files are checked to be complete and those that meta.json describes; ValueError says what is damaged, and
+    the command that makes it again. Tokens are (tokens,) uint16, memory-mapped: the stories of a split one after
+    another, each followed by <|endoftext|>.
     """
     directory = Path(directory)
     source = directory.name if directory.name in (*DOWNLOADS, *BUILTIN) else f"--input FILE --name {directory.name}"
     command = f"make it again: python prepare.py {source} --data_dir {directory.parent}"
     try:
-        return read_current(directory, read_meta)
+        return read_current(directory, lambda place: (read_meta(place), *(tokens_of(place, split) for split in splits)))
     except (OSError, ValueError) as error:
         remedy = f"move it away, then {command}" if refusal(directory) else command
         raise ValueError(f"{error}; {remedy}") from None
@@ -143,6 +149,13 @@ def read_meta(place: Path) -> dict:
     return meta
 
 
+def tokens_of(place: Path, split: str) -> np.ndarray:
+    return np.memmap(place / f"{split}.bin", dtype="<u2", mode="r")
+
+
+def load_meta(directory: str | Path) -> dict:
+    return load_meta_and_tokens(directory)[0]
+
+
 def load_tokens(directory: str | Path, split: str) -> np.ndarray:
-    """(tokens,) uint16, memory-mapped: the stories of a split one after another, each followed by <|endoftext|>."""
-    return read_current(Path(directory), lambda place: np.memmap(place / f"{split}.bin", dtype="<u2", mode="r"))
+    return load_meta_and_tokens(directory, split)[1]

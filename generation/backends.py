@@ -61,16 +61,13 @@ class LocalBackend:
         raise why
 
 
-def load_backend(name: str, batch_size: int = 64, **api_settings):
-    """What --model names: a run of ours, hf:ID-or-directory, or api:MODEL. ValueError says what is wrong with it.
-
-    api_settings: of ApiClient, such as rate and max_cost; local models ignore them.
-    """
+def load_backend(name: str, batch_size: int = 64):
+    """What --model names: a run of ours, hf:ID-or-directory, or api:MODEL. ValueError says what is wrong with it."""
     kind, _, rest = name.partition(":")
     if kind == "api":
         from generation.api_backend import ApiBackend  # here, as `import openai` takes over a second
 
-        return ApiBackend(rest, **api_settings)
+        return ApiBackend(rest)
     if kind == "hf":
         directory = huggingface.model_directory(rest)
         model, tokenizer = load_hf(directory), load_hf_tokenizer(directory)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from corpus import instruct_headers
-from corpus.token_files import load_meta, load_tokens
+from corpus.token_files import load_meta_and_tokens
 from corpus.tokenizer import Tokenizer
 
 Key = tuple[int, int]  # number of the prompt, number of the completion
@@ -81,8 +81,8 @@ def evaluation_prompts(directory: Path, n: int, cut: float, ask: Sequence[str] =
     ask: such as ["words", "words,summary"]: of each story whose header has all these fields, one prompt with the words
     alone, and one with both. ValueError if the split has too few stories.
     """
-    meta = load_meta(directory)
-    tokenizer, tokens = Tokenizer(meta["gpt2_ids"]), load_tokens(directory, "val")
+    meta, tokens = load_meta_and_tokens(directory, "val")
+    tokenizer = Tokenizer(meta["gpt2_ids"])
     ends = np.flatnonzero(tokens == tokenizer.end_of_text)
     stories = (tokenizer.decode(tokens[start + 1 : end]) for start, end in zip(ends, ends[1:]))
     kinds = [kind.split(",") for kind in ask]

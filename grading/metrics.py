@@ -10,7 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from common.files import read_json
-from corpus.token_files import load_meta, load_tokens
+from corpus.token_files import load_meta_and_tokens
 from corpus.tokenizer import Tokenizer
 from grading import scoreboard
 from grading.judge import Story
@@ -75,8 +75,8 @@ def held_out(run: Path) -> tuple[float, float]:
 
 def corpus_words(directory: Path) -> set[str]:
     """The words in the first CORPUS_TOKENS tokens of a corpus that prepare.py made."""
-    tokenizer, words = Tokenizer(load_meta(directory)["gpt2_ids"]), set()
-    tokens = load_tokens(directory, "train")[:CORPUS_TOKENS]
+    meta, tokens = load_meta_and_tokens(directory, "train")
+    tokenizer, tokens, words = Tokenizer(meta["gpt2_ids"]), tokens[:CORPUS_TOKENS], set()
     ends = np.append(np.flatnonzero(tokens == tokenizer.end_of_text)[::1000], len(tokens))
     for start, end in zip(tqdm(np.append(0, ends), "words of the corpus", delay=2, leave=False, disable=None), ends):
         words.update(words_of(tokenizer.decode(tokens[start:end].tolist())))

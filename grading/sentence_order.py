@@ -16,7 +16,7 @@ from tqdm import tqdm
 from checkpoints.checkpoint import corpus_of, load_run
 from common.files import write_json
 from common.statistics import wilson
-from corpus.token_files import load_meta, load_tokens
+from corpus.token_files import load_meta_and_tokens
 from corpus.tokenizer import END_OF_TEXT, Tokenizer
 from variants.contrastive import sentence_ends, shuffle_sentences
 
@@ -69,7 +69,8 @@ def compare_orders(run: Path) -> dict[str, dict]:
     model, tokenizer = load_run(run)
     model = model.to("cuda" if torch.cuda.is_available() else "cpu")
     corpus = corpus_of(str(run))
-    text = Tokenizer(load_meta(corpus)["gpt2_ids"]).decode(load_tokens(corpus, "val"))
+    meta, tokens = load_meta_and_tokens(corpus, "val")
+    text = Tokenizer(meta["gpt2_ids"]).decode(tokens)
     stories = [story for story in text.split(END_OF_TEXT) if story]
     result = {}
     for order in ORDERS:

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from corpus.token_files import load_tokens
 from generation.samples_file import read_rows
 from novelty.bootstrap_intervals import Clustered
 from novelty.corpus_words import Stories
@@ -47,10 +46,10 @@ def encode_completions(rows: list[dict], stories: Stories) -> Texts:
     return Texts(stories.encode([row["completion"] for row in rows]), clusters, samples, begin)
 
 
-def held_out_pieces(directory: Path, stories: Stories, completions: Texts) -> Texts:
+def held_out_pieces(stories: Stories, completions: Texts) -> Texts:
     """For each completion a piece of a validation story that has as many words: the next story that is long enough,
     from the same place in it, or as near to it as the story's length allows."""
-    tokens = load_tokens(directory, "val")
+    tokens = stories.held_out
     ends = np.flatnonzero(tokens == stories.tokenizer.end_of_text)[: max(len(completions.words), 1000)]
     words = stories.encode([stories.tokenizer.decode(tokens[a:b]) for a, b in zip(np.append(0, ends[:-1] + 1), ends)])
     longest, story = max(map(len, words)), -1

@@ -10,6 +10,7 @@ than a block of tokens and the vocabulary.
 (6756, 'once upon a time')
 """
 
+import contextlib
 import ctypes
 import hashlib
 import json
@@ -24,8 +25,8 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from common.files import has_sha256, sha256_of
-from corpus.token_files import current, install, load_meta, load_tokens, remove_leftovers
+from common.files import has_sha256, lock, sha256_of
+from corpus.token_files import current, install, load_meta_and_tokens, remove_leftovers
 from corpus.tokenizer import Tokenizer
 from kernels import compile_cpp
 from novelty.ngram_search import Stream
@@ -50,6 +51,7 @@ class Stories:
     stream: Stream
     tokens: np.ndarray  # (tokens,) uint16, train.bin
     token_ends: np.ndarray  # (stories,) int64, where in `tokens` the <|endoftext|> of each story is
+    held_out: np.ndarray  # (tokens,) uint16, val.bin
     tokenizer: Tokenizer
     vocabulary: dict[str, int] | None = None  # word -> id, grows with `encode`; None if the ids are tokens
     names: frozenset[str] = frozenset()  # words that are mostly capitalized in mid-sentence
@@ -85,24 +87,21 @@ class Stories:
 def open_stories(directory: str | Path, by_tokens: bool = False) -> Stories:
     """The training set of data/<name>/; its words are built if they are missing, stale or damaged."""
     directory = Path(directory)
-    meta = load_meta(directory)
-    tokenizer, tokens = Tokenizer(meta["gpt2_ids"]), load_tokens(directory, "train")
+    meta, tokens, held_out = load_meta_and_tokens(directory, "train", "val")
+    tokenizer = Tokenizer(meta["gpt2_ids"])
     if by_tokens:
         ends = np.flatnonzero(tokens == tokenizer.end_of_text)
         stream = Stream(tokens, np.append(0, ends[:-1] + 1), ends, tokenizer.vocab_size)
-        return Stories(stream, tokens, ends, tokenizer)
+        return Stories(stream, tokens, ends, held_out, tokenizer)
     place, train_sha256 = current(directory)[0] / "words", meta["splits"]["train"]["sha256"]
-    reason = rebuild_reason(place, train_sha256)
-    if reason:
-        if place.exists():
-            print(f"{place}: {reason}; rebuilding it", file=sys.stderr)
+    if rebuild_reason(place, train_sha256):
         build(place, tokens, tokenizer, train_sha256)
     words_meta = json.loads((place / "meta.json").read_text(encoding="utf-8"))
     word_ends, token_ends = np.fromfile(place / "ends.bin", dtype="<i8").reshape(-1, 2).T.copy()
     ids = np.memmap(place / "words.bin", dtype="<u4", mode="r")
     vocabulary = {word: i for i, word in enumerate(words_meta["vocabulary"])}
     stream = Stream(ids, np.append(0, word_ends[:-1]), word_ends, len(vocabulary))
-    return Stories(stream, tokens, token_ends, tokenizer, vocabulary, frozenset(words_meta["names"]))
+    return Stories(stream, tokens, token_ends, held_out, tokenizer, vocabulary, frozenset(words_meta["names"]))
 
 
 def rebuild_reason(place: Path, train_sha256: str) -> str | None:
@@ -129,10 +128,22 @@ def sha256_of_words(meta: dict) -> str:
 
 
 def build(place: Path, tokens: np.ndarray, tokenizer: Tokenizer, train_sha256: str) -> None:
-    """Writes words.bin, ends.bin and meta.json to `place` atomically: a killed build leaves the old files unchanged."""
+    """Writes words.bin, ends.bin and meta.json to `place` atomically: a killed build leaves the old files unchanged.
+
+    If another process is at it, wait, and take what it made.
+    """
+    busy = f"another process is building {place.name} there"
     try:
-        remove_leftovers(place)
-        with tempfile.TemporaryDirectory(prefix=f".{place.name}.tmp-", dir=place.parent) as temporary:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(lock(place.parent, f".{place.name}.lock", busy, wait=True, keep=False))
+            reason = rebuild_reason(place, train_sha256)
+            if not reason:
+                return
+            if place.exists():
+                print(f"{place}: {reason}; rebuilding it", file=sys.stderr)
+            remove_leftovers(place)
+            prefix = f".{place.name}.tmp-"
+            temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix, dir=place.parent))
             (new := Path(temporary, "new")).mkdir()
             meta = write_words(new, tokens, tokenizer)
             if not meta["vocabulary"]:

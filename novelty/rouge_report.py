@@ -43,7 +43,7 @@ def analyse(run: Path, directory: Path | None, settings: Settings) -> tuple[dict
     completions = encode_completions(rows, stories)
     if not any(map(len, completions.words)):
         raise ValueError(f"{run / 'samples.jsonl'}: no completion has a word in it")
-    pieces = held_out_pieces(directory, stories, completions)
+    pieces = held_out_pieces(stories, completions)
     n, k, counting, masked = len(rows), settings.k, settings.counting, None
     texts = completions.words + pieces.words
     overlaps = search(texts, stories.stream, k, counting, label="training stories")

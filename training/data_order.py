@@ -16,7 +16,7 @@ import torch
 from corpus.instruct_headers import story_tokens
 from corpus.preparation import prepare_builtin
 from corpus.sources import BUILTIN
-from corpus.token_files import load_meta, load_tokens
+from corpus.token_files import load_meta_and_tokens
 from corpus.tokenizer import Tokenizer
 from training.config import ConfigError, TrainConfig
 from training.distributed import Ranks
@@ -38,10 +38,10 @@ def load_corpus(config: TrainConfig) -> Corpus:
     directory = Path(config.data_dir) / config.data
     if config.data in BUILTIN and not directory.exists():
         prepare_builtin(config.data_dir, corpus=config.data)
-    meta = load_meta(directory)
+    meta, train, val = load_meta_and_tokens(directory, "train", "val")
+    val = val[: config.eval_tokens]
     if config.loss_on == "story" and "headers" not in meta:
         raise ConfigError(f"{directory}: its stories have no headers, which loss_on=story would leave out; use all")
-    train, val = load_tokens(directory, "train"), load_tokens(directory, "val")[: config.eval_tokens]
     for split, tokens, n_least in (("train", train, 2 * config.block_size + 1), ("val", val, config.block_size + 1)):
         if len(tokens) < n_least:
             raise ConfigError(

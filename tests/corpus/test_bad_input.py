@@ -1,6 +1,7 @@
 """Bad input is one line that says what to do, and the data directory stays as it was."""
 
 import gzip
+import io
 import json
 import os
 import resource
@@ -13,6 +14,7 @@ from conftest import ROOT
 from story_files import END, STORIES, prepare_error, run_prepare, snapshot, stories_in, write_stories
 
 from corpus.cleaning import clean
+from corpus.sources import read_stories
 
 
 def bad_inputs(folder: Path) -> dict[str, tuple[list, list[str]]]:
@@ -112,6 +114,28 @@ def test_inputs_that_are_odd_but_good(tmp_path):
             "--name", "x", "--vocab_size", 300, "--data_dir", tmp_path)  # fmt: skip
         kept = [story.split("Story:\n\n")[-1] for story in stories_in(tmp_path / "x", "train")]
         assert kept == [clean(json.loads(row, parse_int=str)["text"])[0] for row in rows]
+
+
+def test_a_long_line_is_read_in_few_growing_pieces(tmp_path, monkeypatch):
+    """In pieces of one size, each split and joined with all before it, the time grows with the square of its length."""
+    pieces = []
+
+    class Counted(io.TextIOWrapper):
+        def read(self, size):
+            pieces.append(size)
+            return super().read(size)
+
+    monkeypatch.setattr(io, "TextIOWrapper", Counted)
+    story = "Once upon a time. " * 1_000_000
+    (tmp_path / "t.jsonl").write_text(json.dumps({"text": story}) + "\n" + json.dumps({"text": "Two."}))
+    assert list(read_stories(tmp_path / "t.jsonl")) == [story, "Two."] and len(pieces) < 10
+
+
+def test_a_flag_given_twice_loses_no_file(tmp_path):
+    paths = [write_stories(tmp_path / f"{i}.txt", STORIES[i::4]) for i in range(4)]
+    files = ("--input", paths[0], "--input", paths[1], "--val", paths[2], "--val", paths[3])
+    run_prepare(*files, "--name", "x", "--vocab_size", 300, "--data_dir", tmp_path)
+    assert [len(stories_in(tmp_path / "x", split)) for split in ("train", "val")] == [300, 300]
 
 
 def test_exit_status_and_one_line_on_stderr(tmp_path):

@@ -75,11 +75,12 @@ WHOLE = [
     "« Viens\u202f!\u202f»", "『はい。』）", "שלום.\u200f",
     "Good night 😊", "Bye 👋🏽", "Love ❤️", "Flag 🇫🇷", "Home 🏴󠁧󠁢󠁥󠁮󠁧󠁿", "Family 👨‍👩‍👧", "One 1️⃣",
     "She slept. 🌙✨",
+    "แล้วแมวก็หลับไป", "“ราตรีสวัสดิ์”", "แมวมี ๙", "ແລ້ວແມວກໍນອນຫຼັບ", "နောက်တော့ ကြောင်လေး အိပ်ပျော်သွားတယ်။",
     "**The end.**", "(The End)", "_Good night!_", "And then… ", "He asked ‽", "“‘Go!’ he said.”",
 ]  # fmt: skip
 CUT = [
     "猫はいました、", "He ran and", "She said, “", "“Yes,”", "It said:", "वह घर", "and a 1", "a)", "the", "*", "”",
-    "He had 5 €", "a — b —",
+    "He had 5 €", "a — b —", "เธอพูดว่า:", "ကြောင်လေး", "ឆ្មា",
 ]  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Killed runs leave the old data directory or the new one, and damage to it is found."""
 
 import contextlib
+import hashlib
 import os
 import shutil
 import signal
@@ -17,7 +18,7 @@ from story_files import STORIES, run_prepare, snapshot, write_stories
 from common import files
 from corpus import token_files
 from corpus.preparation import prepare
-from corpus.token_files import load_meta, load_tokens
+from corpus.token_files import load_meta, load_meta_and_tokens, load_tokens
 
 
 @pytest.mark.slow
@@ -128,6 +129,23 @@ def test_readers_never_fail_while_a_corpus_is_replaced(small, tmp_path):
         assert len(load_tokens(data / "x", "train"))
     writer.join()
     assert os.listdir(data) == ["x"]
+
+
+def test_meta_and_tokens_are_of_one_corpus(small, tmp_path, monkeypatch):
+    """Another corpus takes its place after meta.json was read, and again after train.bin was."""
+    shutil.copytree(small, tmp_path / "x")
+    seeds, tokens_of = iter((1, 2)), token_files.tokens_of
+
+    def replaced_meanwhile(place, split):
+        if seed := next(seeds, None):
+            prepare(tmp_path / "x", ["other"], [f"Story {seed} of {i}." for i in range(99)], None, 300, seed=seed)
+        return tokens_of(place, split)
+
+    monkeypatch.setattr(token_files, "tokens_of", replaced_meanwhile)
+    meta, *tokens = load_meta_and_tokens(tmp_path / "x", "train", "val")
+    assert meta["seed"] == 2
+    for split, ids in zip(("train", "val"), tokens):
+        assert hashlib.sha256(ids).hexdigest() == meta["splits"][split]["sha256"]
 
 
 def test_a_reader_renames_nothing(small, tmp_path):

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from conftest import ROOT
-from sample_fixtures import rows_of, rows_of_part
+from sample_fixtures import heavy_imports, rows_of, rows_of_part
 
 from generation import api_client
 
@@ -30,6 +30,11 @@ def test_an_api_model_continues_stories(endpoint, sample_py, tmp_path):
     assert request["model"] == "gpt-3.5-turbo" and request["temperature"] == 0.7
     assert {request["messages"][-1]["content"] for request in endpoint.requests} == {"Once upon", "One day, Tom"}
     assert len({request["seed"] for request in endpoint.requests}) == 4
+
+
+def test_an_api_model_does_not_wait_for_torch(endpoint, tmp_path):
+    endpoint.fault = lambda number, request: ("say", "a time.")
+    assert heavy_imports(tmp_path, "sample.py", "--model", "api:x", "--prompt", "Once", "--n", "1") == {"openai"}
 
 
 def test_what_was_paid_for_is_kept_when_the_endpoint_gives_up(endpoint, sample_py, tmp_path):

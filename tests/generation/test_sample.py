@@ -107,7 +107,7 @@ def test_a_reader_who_leaves_early_is_no_error(run, tmp_path):
 
 
 def test_what_takes_long_to_import_is_imported_only_where_it_is_used(run, tmp_path):
-    assert heavy_imports(tmp_path, "sample.py", "--help") == set()
+    assert heavy_imports(tmp_path, "sample.py", "--help") == heavy_imports(tmp_path, "instruct.py", "--help") == set()
     assert heavy_imports(tmp_path, "sample.py", "--n", "1", "--max_new_tokens", "1") == {"torch"}
 
 

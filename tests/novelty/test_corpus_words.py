@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -171,6 +172,25 @@ def test_a_killed_build_leaves_nothing_half_done(data):
     (data / "words" / "meta.json").unlink()
     check(data)
     assert not list(data.glob(".words.tmp-*"))
+
+
+def test_two_at_once_build_the_words_once(data, monkeypatch, capsys):
+    """The second waits, and says so."""
+    built, write_words, others = [], corpus_words.write_words, []
+
+    def while_another_asks(*args):
+        built.append(args)
+        if not others:
+            others.append(pool.submit(open_stories, data))
+            while "another process is building words there; waiting" not in capsys.readouterr().err:
+                assert not others[0].done()
+        return write_words(*args)
+
+    monkeypatch.setattr(corpus_words, "write_words", while_another_asks)
+    with ThreadPoolExecutor() as pool:
+        check(data)
+        assert len(others[0].result()) == len(open_stories(data))
+    assert len(built) == 1 and sorted(os.listdir(data)) == ["meta.json", "train.bin", "val.bin", "words"]
 
 
 def test_by_tokens_nothing_is_built(data):

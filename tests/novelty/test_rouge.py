@@ -112,7 +112,7 @@ def test_held_out_pieces_are_as_long_and_from_the_same_place(run, corpus):
     training = open_stories(data)
     rows = read_completions(run / "samples.jsonl")
     completions = encode_completions(rows, training)
-    pieces = held_out_pieces(data, training, completions)
+    pieces = held_out_pieces(training, completions)
     begin = [len(words(row["prompt"])) for row in rows]
     endings = training.encode(validation)
     for completion, piece, story, place in zip(completions.words, pieces.words, pieces.clusters, begin):

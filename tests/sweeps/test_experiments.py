@@ -82,6 +82,8 @@ def test_stopped_and_killed_nothing_is_lost_or_done_twice(tiny, config, data_dir
 
     process = call()
     wait_for(lambda: last_step(directory / "a_0") >= 10, process)
+    environment = Path(f"/proc/{child_of(process)}/environ").read_text().split("\0")
+    assert f"XDG_CACHE_HOME={os.environ['XDG_CACHE_HOME']}" in environment  # else it may choose other kernels than ours
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 1
