@@ -43,7 +43,9 @@ def toys(monkeypatch, instruct_data_dir, tmp_path):
 
     settings = {
         models: dict(SHAPE=SHAPE),
-        compressor: dict(SHAPE=SHAPE, WIDTHS=(16,), BATCH_SIZES=(2, 8), alternating_processes=in_this_process),
+        compressor: dict(
+            SHAPE=SHAPE | dict(n_layer=3), WIDTHS=(16,), BATCH_SIZES=(2, 8), alternating_processes=in_this_process
+        ),
         sample: dict(SHAPE=SHAPE, NEW_TOKENS=8, PLAIN_NEW_TOKENS=2),
         train_bench: dict(SHAPE=SHAPE, WIDE=dict(n_layer=2, n_embd=32), alternating_processes=in_this_process),
         grade: dict(RUNS=2, PROMPTS=4, COMPLETIONS=2),
