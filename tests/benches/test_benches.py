@@ -67,7 +67,11 @@ def toys(monkeypatch, instruct_data_dir, tmp_path):
     (tmp_path / "data" / "sample").symlink_to(instruct_data_dir / "builtin")
 
 
-@pytest.mark.parametrize("name", bench.NAMES)
+SLOW = ("sample", "train", "rouge", "interpret")
+ALL = [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in bench.NAMES]
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_every_bench_runs(name, toys, command_line, tmp_path):
     for peer in dict(sample=["transformers"], train=["transformers"], rouge=["rouge_score_rs"]).get(name, []):
         pytest.importorskip(peer)
