@@ -74,7 +74,7 @@ def newest_run(out_dir: str | Path = "out") -> Path:
 
 
 def at_checkpoint(model: str, which: str) -> str:
-    """What --model and --checkpoint name together: out/demo, of which the best is read, or its last, out/demo/ckpt.pt."""
+    """What --model and --checkpoint name together: out/demo, whose best.pt is read, or its last, out/demo/ckpt.pt."""
     return str(Path(model, "ckpt.pt")) if which == "last" and Path(model).is_dir() else model
 
 

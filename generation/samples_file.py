@@ -18,7 +18,6 @@ from tqdm import tqdm
 from common.files import lock, write_bytes
 from generation.prompts import Key, Prompt, Sampling
 
-
 SAMPLES = dict(val="samples.jsonl", train="samples-train.jsonl")  # by the split whose stories are continued
 
 

@@ -7,8 +7,8 @@ import pytest
 from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenize import tokenize
 
-from corpus import builtin_stories
 from common import statistics
+from corpus import builtin_stories
 from novelty.bootstrap_intervals import Clustered, bootstrap_means, compare_means
 from novelty.rouge_scores import rouge_k, rouge_l
 
