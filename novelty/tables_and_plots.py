@@ -83,10 +83,6 @@ def cell(mean: float, low: float | None, high: float | None, digits: int) -> str
     return f"{mean:.{digits}f}" + ("" if low is None else f" [{low:.{digits}f}, {high:.{digits}f}]")
 
 
-def label_of(rouge_json: dict) -> str:
-    return rouge_json["run"] + ", training stories" * (rouge_json["split"] == "train")
-
-
 def plot(path: Path, runs: list[dict]) -> None:
     """Writes a PNG of several rouge.json. Each run has a colour: a line for its completions, a pale area for their
     baseline; in the last panel, dashes for the baseline."""
@@ -105,9 +101,14 @@ def plot(path: Path, runs: list[dict]) -> None:
                 if n := len(of_run.get(column, ())):
                     axes.hist(of_run[column], bins, weights=np.full(n, 100 / n), color=color, **style)
         axes.set(xlabel=title, ylabel="texts (%)")
+    of_both = any(run["split"] == "train" for run in runs)
     for i, run in enumerate(runs):
+        label = run["run"] + f", {SPLITS[run['split']]} stories" * of_both
         shares = {k: run["figures"][f"share_{k}"] for k in range(1, K_MAX + 1) if f"share_{k}" in run["figures"]}
-        for column, style in (("completions", dict(marker="o", label=label_of(run))), ("beside", dict(linestyle="--"))):
+        for column, style in (
+            ("completions", dict(marker="o", label=label)),
+            ("beside", dict(linestyle="--")),
+        ):
             points = [(k, *share[column].values()) for k, share in shares.items() if column in share]
             ks, means, lows, highs = np.array(points, dtype=float).reshape(-1, 4).T
             last.plot(ks, 100 * means, color=f"C{i}", **style)
