@@ -6,7 +6,7 @@ $ python sample.py --prompt "Once upon a time, there was a cat" --stream     # w
 $ python sample.py --model out/demo --n 5 --temperature 0.8 --top_k 50 --seed 7
 $ python sample.py --words "jump, frog, red" --features Dialogue             # for models trained on headers
 $ python sample.py --eval 50 --n 10                     # validation stories, continued: out/<run>/samples.jsonl
-$ python sample.py --eval 50 --split train --cut 0.4 --checkpoint last     # does it know its training stories by heart?
+$ python sample.py --eval 50 --split train --checkpoint last     # does it know its training stories by heart?
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
 $ python sample.py --eval 50 --model api:gpt-3.5-turbo --data data/tinystories     # OPENAI_API_KEY, OPENAI_BASE_URL
 

@@ -34,6 +34,7 @@ from novelty.ngram_search import search
 from novelty.tables_and_plots import PANELS
 
 FORMAT = 3  # of rouge.json
+SAMPLED_ALIKE = ("weights", "cut", "temperature", "top_k", "top_p", "beams", "max_new_tokens")  # splits to be compared
 
 
 @dataclass
@@ -62,6 +63,9 @@ def analyse(run: Path, directory: Path | None, settings: Settings) -> list[Analy
     analyses = [analyse_split(run, split, rows, directory, stories, settings) for split, rows in of_splits.items()]
     if len(analyses) == 2:
         held_out, trained = (each.comparisons for each in analyses)
+        first, second = (rows[0] for rows in of_splits.values())
+        differ = [name for name in SAMPLED_ALIKE if first.get(name) != second.get(name)]
+        analyses[1].rouge_json["splits_differ_in"] = differ
         analyses[1].rouge_json["training_and_validation"] = without_nan(
             {
                 name: compare_means(trained[name][0], held_out[name][0], paired=False)

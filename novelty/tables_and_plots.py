@@ -75,8 +75,10 @@ def splits_table(rouge_json: dict, markdown: bool = False) -> str:
     """Completions of training stories beside those of validation stories, in the rouge.json of the former."""
     heads = ["", "of training stories", "of validation stories", "difference"]
     rows = figure_rows(rouge_json["training_and_validation"])
-    title = f"{rouge_json['run']}: what it knows by heart shows where it continues stories that it was trained on"
-    return f"\n{title}\n\n{table_text(heads, rows, markdown)}\n"
+    title = f"{rouge_json['run']}, both splits: what it knows by heart makes the difference"
+    differ = ", ".join(rouge_json["splits_differ_in"])
+    warning = f"\nThe two also differ in {differ}: sample both splits alike to compare them\n" if differ else ""
+    return f"\n{title}\n\n{table_text(heads, rows, markdown)}\n{warning}"
 
 
 def cell(mean: float, low: float | None, high: float | None, digits: int) -> str:

@@ -166,7 +166,9 @@ def test_both_splits_are_told_side_by_side(run, corpus, rouge_py):
     """Of training stories, this model knows the endings: no completion of a validation story says so."""
     data, training, _ = corpus
     endings = [cut_story(story, 0.5).reference for story in training[:10]]
-    write_rows(run / "samples-train.jsonl", [row | dict(split="train") for row in rows_of(endings, training, 1)])
+    write_rows(
+        run / "samples-train.jsonl", [row | dict(split="train", cut=0.4) for row in rows_of(endings, training, 1)]
+    )
     code, printed = rouge_py(run, "--data", data)
     held_out, trained = (json.loads((run / name).read_text()) for name in ("rouge.json", "rouge-train.json"))
     both = trained["training_and_validation"]["ending_f"]
@@ -175,6 +177,7 @@ def test_both_splits_are_told_side_by_side(run, corpus, rouge_py):
     assert both["beside"]["mean"] == held_out["figures"]["ending_f"]["completions"]["mean"]
     assert trained["flagged"]["copy"]["completions"] == 10 and len(read_completions(run / "samples.jsonl")) == 60
     assert "of training stories" in printed.out
+    assert "The two also differ in cut: sample both splits alike to compare them" in printed.out
     assert f"{run}/flagged.txt (" in printed.out and f"{run}/flagged-train.txt (10 flagged)" in printed.out
 
 
