@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from checkpoints.checkpoint import corpus_of, directory_of, load_checkpoint, newest_run
+from checkpoints.checkpoint import at_checkpoint, corpus_of, directory_of, load_checkpoint, newest_run
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes, write_json
 from common.tables import write_table
@@ -171,6 +171,7 @@ def parse_arguments() -> argparse.Namespace:
     which = "a run (or checkpoint), or hf:ID-or-directory (default: the newest run in out/)"
     parser.add_argument("model", nargs="?", default=argparse.SUPPRESS, help=which)
     parser.add_shared("model", help="the same")
+    parser.add_shared("checkpoint")
     parser.add_argument("--text", help="what attention is drawn for (default: the beginning of the first story)")
     parser.add_argument("--layer", type=int, help="draw this layer alone, and show all of its neurons")
     parser.add_argument("--head", type=int, help="draw this head alone (of each layer, or of --layer)")
@@ -204,7 +205,7 @@ def main():
             print(compare(args.compare, args.markdown))
             print(f"wrote {directory / 'compare.csv'}, which has all counts, and {directory / 'compare.png'}")
             return
-        name = args.model or str(newest_run())
+        name = at_checkpoint(args.model or str(newest_run()), args.checkpoint)
         backend = load_model(name, args)
         texts = validation_texts(args.data or corpus_of(name), args.stories) if args.stories else []
         out = args.out or directory_of(name) / "interpret"

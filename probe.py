@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from checkpoints.checkpoint import directory_of, newest_run
+from checkpoints.checkpoint import at_checkpoint, directory_of, newest_run
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes
 from common.tables import table_text, write_table
@@ -32,6 +32,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("runs", nargs="*", type=Path, help="directories; every run below them is probed")
     parser.add_shared("model", action="append", default=[])
+    parser.add_shared("checkpoint")
     what = parser.add_mutually_exclusive_group()
     prompts = "instead of our three sets: plain prompts, as for sample.py, which are only continued, or your own with"
     prompts += " answers, as in prompts/facts.jsonl"
@@ -54,7 +55,8 @@ def find_models(args: argparse.Namespace) -> list[str]:
         if not runs:
             raise ValueError(f"{directory}: no run below it; train one with `python train.py`, or name a --model")
         names += runs
-    return list(dict.fromkeys(names + args.model)) or [str(newest_run())]
+    names = names + args.model or [str(newest_run())]
+    return list(dict.fromkeys(at_checkpoint(name, args.checkpoint) for name in names))
 
 
 def probe_all(args: argparse.Namespace, names: list[str]) -> int:
@@ -90,7 +92,7 @@ def compare_orders(args: argparse.Namespace, names: list[str]) -> int:
     for name in names:
         if name.startswith(("hf:", "api:")):
             raise ValueError(f"{name}: --sentence_order takes runs of train.py, for their validation stories")
-        for order, r in sentence_order.compare_orders(directory_of(name)).items():
+        for order, r in sentence_order.compare_orders(name).items():
             share = f"{r['share']:.1%} [{r['low']:.1%}, {r['high']:.1%}]"
             rows.append([name, order, share, f"{r['stories']:,}", f"{r['lead']:.3f}"])
     head = ["", "other order", "true story likelier [95 % interval]", "stories", "lead (nats per token)"]

@@ -1,8 +1,9 @@
 """
 Is it novel, is it diverse, did it memorize? A run's completions compared by ROUGE-k with their true endings, with each
-other, and with every training story; held-out human stories are treated the same way, as a baseline.
+other, and with every training story; held-out stories are treated the same way, as a baseline.
 
 $ python rouge.py out/cpu_8m                    # its samples.jsonl -> rouge.json, rouge.png, flagged.txt
+$ python sample.py --eval 50 --split train      # and then the same: both splits side by side
 $ python rouge.py out/cpu_8m out/overfit        # and their histograms over each other, out/rouge.png
 $ python rouge.py out/api--gpt-3.5-turbo --data data/tinystories --k 4 --counting clipped
 
@@ -22,7 +23,7 @@ from common.cli import Parser, one_line_errors
 from common.files import write_bytes, write_json
 from novelty.ngram_search import COUNTINGS
 from novelty.rouge_report import Settings, analyse
-from novelty.tables_and_plots import plot, scores_table
+from novelty.tables_and_plots import plot, scores_table, splits_table
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -44,21 +45,25 @@ def main() -> None:
     sys.stdout.reconfigure(errors="replace")
     with one_line_errors("rouge.py", interrupted="the old files are unchanged"):
         settings, runs = Settings(args.k, args.counting, args.tokens, args.threshold), args.runs or [newest_run()]
-        analysed = []
+        analysed, to_read = [], []
         for run in runs:
-            rouge_json, flagged = analyse(run, args.data, settings)
-            print(scores_table(rouge_json, args.markdown))
-            write_json(run / "rouge.json", rouge_json)
-            write_bytes(run / "flagged.txt", flagged.encode())
+            analyses = analyse(run, args.data, settings)
+            for each in analyses:
+                ending = "-train" * (each.rouge_json["split"] == "train")
+                print(scores_table(each.rouge_json, args.markdown))
+                write_json(run / f"rouge{ending}.json", each.rouge_json)
+                write_bytes(run / f"flagged{ending}.txt", each.flagged_txt.encode())
+                n = sum(count["completions"] for count in each.rouge_json["flagged"].values())
+                to_read.append(f"{run}/flagged{ending}.txt ({n} flagged)")
+            if len(analyses) == 2:
+                print(splits_table(each.rouge_json, args.markdown))
             picture = run / "rouge.png"
-            plot(picture, [rouge_json])
-            analysed.append(rouge_json)
+            plot(picture, [each.rouge_json for each in analyses])
+            analysed += [each.rouge_json for each in analyses]
         if len(runs) > 1:
             picture = run.parent / "rouge.png"
             plot(picture, analysed)
-        counts = [sum(count["completions"] for count in each["flagged"].values()) for each in analysed]
-        to_read = ", ".join(f"{run}/flagged.txt ({n} flagged)" for run, n in zip(runs, counts))
-        print(f"wrote rouge.json and rouge.png; next: look at {picture}, read {to_read}")
+        print(f"wrote rouge.json and rouge.png; next: look at {picture}, read {', '.join(to_read)}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ $ python sample.py --prompt "Once upon a time, there was a cat" --stream     # w
 $ python sample.py --model out/demo --n 5 --temperature 0.8 --top_k 50 --seed 7
 $ python sample.py --words "jump, frog, red" --features Dialogue             # for models trained on headers
 $ python sample.py --eval 50 --n 10                     # validation stories, continued: out/<run>/samples.jsonl
+$ python sample.py --eval 50 --split train --checkpoint last     # does it know its training stories by heart?
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
 $ python sample.py --eval 50 --model api:gpt-3.5-turbo --data data/tinystories     # OPENAI_API_KEY, OPENAI_BASE_URL
 
@@ -26,11 +27,11 @@ from generation.prompts import Prompt, Sampling, evaluation_prompts, read_prompt
 
 def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
-    parser.add_shared("model")
+    parser.add_shared("model", "checkpoint")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--prompt", default="", help="how the stories begin (default: the model begins)")
     what.add_argument("--prompts", type=Path, help="file of prompts: one a line, or .json, .jsonl")
-    what.add_argument("--eval", type=int, metavar="N", help="continue validation stories 2 to N + 1")
+    what.add_argument("--eval", type=int, metavar="N", help="continue stories 2 to N + 1 of --split")
     header = parser.add_argument_group("a header as the prompt, for models that were trained on headers")
     header.add_argument("--words", help='words of the story, such as "jump, frog, red"')
     header.add_argument("--features", help=f"some of {', '.join(instruct_headers.FEATURES)}")
@@ -38,6 +39,8 @@ def parse_arguments() -> argparse.Namespace:
     header.add_argument("--sentence", help="a sentence that is to be in the story")
     ask = "what --eval shows of headers, such as: words summary words,summary (three prompts a story; default: all)"
     header.add_argument("--ask", nargs="+", default=[], metavar="FIELDS", help=ask)
+    split = "of the corpus: val, held out (samples.jsonl), or train (samples-train.jsonl: was it memorized?)"
+    parser.add_argument("--split", choices=("val", "train"), default="val", help=split)
     parser.add_argument("--cut", type=float, default=0.5, help="share of its words that --eval shows of a story")
     parser.add_shared("data")
     parser.add_shared("n", help="completions of each prompt (default: 3; 10 with --prompts and --eval)")
@@ -48,7 +51,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--max_new_tokens", type=int, help="cut a story here (default: the context is the limit)")
     parser.add_shared("seed")
     parser.add_argument("--batch_size", type=int, default=64, help="stories at once; on a CPU, no text depends on it")
-    parser.add_shared("out", help="write here (default with --prompts, --eval: out/MODEL/samples.jsonl)")
+    parser.add_shared("out", help="write here (default with --prompts, --eval: out/MODEL/samples.jsonl, see --split)")
     parser.add_argument("--stream", action="store_true", help="print one story as it is written")
     parser.add_api("for api:MODEL")
     return check_arguments(parser, parser.parse_args())
@@ -65,6 +68,8 @@ def check_arguments(parser: Parser, args: argparse.Namespace) -> argparse.Namesp
             parser.error(str(error))
     for name in ("eval", "n", "top_k", "beams", "max_new_tokens", "batch_size"):
         parser.require(args, name, getattr(args, name) is None or getattr(args, name) >= 1, "at least 1")
+    if args.split == "train" and not args.eval:
+        parser.error("--split goes with --eval, which continues stories of that split")
     parser.require(args, "cut", 0 < args.cut < 1, "between 0 and 1")
     parser.require(args, "temperature", args.temperature is None or 0 <= args.temperature < float("inf"), "0 or more")
     parser.require(args, "top_p", args.top_p is None or 0 < args.top_p <= 1, "above 0 and at most 1")
@@ -90,12 +95,13 @@ def check_arguments(parser: Parser, args: argparse.Namespace) -> argparse.Namesp
 
 
 def write(args: argparse.Namespace) -> None:
-    from checkpoints.checkpoint import corpus_of, directory_of, newest_run  # here: --help need not wait for torch
-    from generation.samples_file import write_samples
+    # Here, as --help need not wait for torch.
+    from checkpoints.checkpoint import at_checkpoint, corpus_of, directory_of, newest_run
+    from generation.samples_file import SAMPLES, write_samples
 
     name = args.model or str(newest_run())
     if not name.startswith(("hf:", "api:")):
-        name = str(Path(name))
+        name = at_checkpoint(str(Path(name)), args.checkpoint)
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.beams, args.max_new_tokens, args.seed)
     if name.startswith("api:"):
         from generation.api_backend import ApiBackend  # which needs no torch at all
@@ -108,7 +114,8 @@ def write(args: argparse.Namespace) -> None:
     if args.prompts:
         prompts = dict(enumerate(read_prompts(args.prompts)))
     elif args.eval:
-        prompts = dict(enumerate(evaluation_prompts(args.data or corpus_of(name), args.eval, args.cut, args.ask)))
+        data = args.data or corpus_of(name)
+        prompts = dict(enumerate(evaluation_prompts(data, args.eval, args.cut, args.ask, args.split)))
     else:
         prompts = {0: Prompt(args.prompt.rstrip())}
     fitting = {i: prompt for i, prompt in prompts.items() if backend.fits(prompt.text)}
@@ -121,9 +128,9 @@ def write(args: argparse.Namespace) -> None:
         stream_story(backend, args.prompt, sampling)
     elif args.prompts or args.eval or args.out:
         path = args.out or directory_of(name)
-        path = path / "samples.jsonl" if path.is_dir() or not args.out else path
+        path = path / SAMPLES[args.split] if path.is_dir() or not args.out else path
         is_cut = args.eval and not any(prompt.instruction for prompt in fitting.values())
-        metadata = dict(model=name, cut=args.cut if is_cut else None)
+        metadata = dict(model=name, cut=args.cut if is_cut else None) | (dict(split=args.split) if args.eval else {})
         write_samples(path, backend, metadata, fitting, args.n, sampling)
         follow_up = f"; next: python grade.py {path.parent} --no_judge" if path.name == "samples.jsonl" else ""
         print(f"wrote {path}: {len(fitting)} prompts x {args.n} completions by {name}{follow_up}")

@@ -78,6 +78,11 @@ def newest_run(out_dir: str | Path = "out") -> Path:
     return checkpoints[-1].parent
 
 
+def at_checkpoint(model: str, which: str) -> str:
+    """What --model and --checkpoint name together: out/demo, whose best.pt is read, or its last, out/demo/ckpt.pt."""
+    return str(Path(model, "ckpt.pt")) if which == "last" and Path(model).is_dir() else model
+
+
 def directory_of(model: str) -> Path:
     """Where a model's samples go: the run itself, out/roneneldan--TinyStories-8M, or out/api--gpt-3.5-turbo."""
     kind, _, rest = model.partition(":")

@@ -14,6 +14,9 @@ from pathlib import Path
 
 SHARED = {  # the same name, default and help text in every command
     "model": dict(help="a run (or checkpoint), hf:ID-or-directory, or api:MODEL (default: the newest run in out/)"),
+    "checkpoint": dict(
+        choices=("best", "last"), default="best", help="of a run: the lowest validation loss, or the end"
+    ),
     "data": dict(type=Path, help="a corpus made by prepare.py, such as data/tinystories (default: the run's own)"),
     "out": dict(type=Path, help="where to write (default: the run's directory)"),
     "seed": dict(type=int, default=0, help="of everything that is drawn at random"),

@@ -5,7 +5,7 @@ Completions of one prompt are alike, since an easy beginning makes all of them g
 each with all that belongs to it, and more completions of the same prompts narrow an interval less than more prompts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -23,19 +23,22 @@ class Estimate(NamedTuple):
 
 
 def mean(prompt_means: np.ndarray, draws: int = DRAWS, seed: int = 0) -> Estimate:
-    """Of (prompts,). Every prompt counts the same, however many completions it has.
+    """Of (prompts,), and its interval. Every prompt counts the same, however many completions it has."""
+    n = len(prompt_means)
+    return interval(bootstrap_ratio(prompt_means, np.ones(n), draws, seed), n)
+
+
+def interval(means: np.ndarray, n: int) -> Estimate:
+    """Of (1 + draws,), as bootstrap_ratio has them: the mean of n prompts, and those of bootstrap samples.
 
     The percentile interval, widened from its middle, as it is too narrow for few prompts (Hesterberg, 2015): by
     n / (n - 1), as a sample varies less around its own mean than around the true one, and as Student's t is wider
     than the normal distribution.
     """
-    n, value = len(prompt_means), prompt_means.mean()
     if n < 2:
-        return Estimate(value, np.nan, np.nan)
-    rng = np.random.default_rng(seed)
-    means = [prompt_means[rng.integers(n, size=(100, n))].mean(1) for _ in range(draws // 100)]  # 100: little memory
+        return Estimate(means[0], np.nan, np.nan)
     widening = (n / (n - 1)) ** 0.5 * student(n - 1) / student(np.inf)
-    return Estimate(value, *(value + (np.quantile(means, SHARES) - value) * widening))
+    return Estimate(means[0], *(means[0] + (np.quantile(means[1:], SHARES) - means[0]) * widening))
 
 
 def student(df: float, z: float = 1.959964) -> float:
@@ -60,31 +63,36 @@ def holm(p: np.ndarray) -> np.ndarray:
     return corrected
 
 
-def bootstrap(statistic: Callable[..., float], *columns: np.ndarray, draws: int = DRAWS, seed: int = 0) -> Estimate:
-    """Of statistic(*columns). Row i of every column, (prompts, ...), belongs to prompt i; they are drawn together.
-
-    Draws of which the statistic is NaN are left out; where all are, so are the ends.
-    """
-    n, value = len(columns[0]), statistic(*columns)
-    if n < 2:
-        return Estimate(value, np.nan, np.nan)
+def draw_prompts(n: int, draws: int, seed: int) -> Iterator[np.ndarray]:
+    """How often each of n prompts is in a sample: (n, 1) ones, then (n, 100) until there are `draws` bootstrap samples
+    (100 at a time, so that they take little memory). What is drawn depends on n and the seed alone."""
+    yield np.ones((n, 1), dtype=np.int64)
     rng = np.random.default_rng(seed)
-    drawn = (rng.integers(n, size=n) for _ in range(draws))
-    values = np.array([statistic(*(column[rows] for column in columns)) for rows in drawn])
-    known = values[~np.isnan(values)]
-    return Estimate(value, *(np.quantile(known, SHARES) if len(known) else (np.nan, np.nan)))
+    for _ in range(draws // 100):
+        yield rng.multinomial(n, np.full(n, 1 / n), 100).T
 
 
 def bootstrap_ratio(numerators: np.ndarray, denominators: np.ndarray, draws: int = DRAWS, seed: int = 0) -> np.ndarray:
-    """sum(numerators) / sum(denominators), (…, 1 + draws): of all clusters, then of clusters drawn with replacement.
+    """sum(numerators) / sum(denominators), (…, 1 + draws): of all prompts, then of prompts drawn with replacement.
 
-    numerators (…, clusters), denominators (clusters,): the sums of each cluster. With the same seed and number of
-    clusters the same ones are drawn.
+    numerators (…, prompts), denominators (prompts,): the sums of each prompt (or story: of each cluster). With the same
+    seed and number of prompts the same ones are drawn, so differences of results are those of paired samples.
     """
-    n = len(denominators)
-    weights = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), draws)  # how often each cluster is drawn
-    weights = np.concatenate([np.ones((1, n)), weights]).T
-    return (numerators @ weights) / (denominators @ weights)
+    ratios = [(numerators @ times) / (denominators @ times) for times in draw_prompts(len(denominators), draws, seed)]
+    return np.concatenate(ratios, axis=-1)
+
+
+def bootstrap(statistic: Callable[..., float], *columns: np.ndarray, draws: int = DRAWS, seed: int = 0) -> Estimate:
+    """Of statistic(*columns). Row i of every column, (prompts, ...), belongs to prompt i; they are drawn together.
+
+    For what is no ratio of sums, such as an AUC or a correlation: these have bounds, which a percentile interval that
+    is not widened keeps. Draws of which the statistic is NaN are left out; where all are, so are the ends.
+    """
+    n = len(columns[0])
+    drawn = (np.repeat(np.arange(n), times) for block in draw_prompts(n, draws, seed) for times in block.T)
+    value, *values = (statistic(*(column[rows] for column in columns)) for rows in drawn)
+    known = np.array(values)[~np.isnan(values)]
+    return Estimate(value, *(np.quantile(known, SHARES) if len(known) and n > 1 else (np.nan, np.nan)))
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:

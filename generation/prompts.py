@@ -1,5 +1,5 @@
 """
-What a model is asked to write: prompts from a file, beginnings of validation stories, or headers; and how it samples.
+What a model is asked to write: prompts from a file, beginnings of a corpus's stories, or headers; and how it samples.
 
 >>> evaluation_prompts(Path("data/tinystories"), 50, cut=0.5)[0].text
 'Once upon a time, there was'
@@ -17,6 +17,9 @@ import numpy as np
 from corpus import instruct_headers
 from corpus.token_files import load_meta_and_tokens
 from corpus.tokenizer import Tokenizer
+
+SPLITS = dict(val="validation", train="training")
+BLOCK = 1_000_000  # tokens; a training split may have a billion, of which the first few stories are needed
 
 Key = tuple[int, int]  # number of the prompt, number of the completion
 Continuation = tuple[int, str, bool]  # index of the prompt, the text, whether it ended by itself
@@ -74,17 +77,21 @@ def read_prompts(path: Path) -> list[Prompt]:
     return prompts
 
 
-def evaluation_prompts(directory: Path, n: int, cut: float, ask: Sequence[str] = ()) -> list[Prompt]:
-    """Validation stories 2 to n + 1, cut after this share of their words (stories 1 and 2 begin alike).
+def evaluation_prompts(
+    directory: Path, n: int, cut: float, ask: Sequence[str] = (), split: str = "val"
+) -> list[Prompt]:
+    """Stories 2 to n + 1 of a split, val or train, cut after this share of their words (the first two of TinyStories'
+    validation split begin alike).
 
     In a corpus with headers, the header is the prompt and the whole story the reference.
     ask: such as ["words", "words,summary"]: of each story whose header has all these fields, one prompt with the words
     alone, and one with both. ValueError if the split has too few stories.
     """
-    meta, tokens = load_meta_and_tokens(directory, "val")
+    meta, tokens = load_meta_and_tokens(directory, split)
     tokenizer = Tokenizer(meta["gpt2_ids"])
-    ends = np.flatnonzero(tokens == tokenizer.end_of_text)
-    stories = (tokenizer.decode(tokens[start + 1 : end]) for start, end in zip(ends, ends[1:]))
+    blocks = ((start, tokens[start : start + BLOCK]) for start in range(0, len(tokens), BLOCK))
+    ends = (start + i for start, block in blocks for i in np.flatnonzero(block == tokenizer.end_of_text))
+    stories = (tokenizer.decode(tokens[start + 1 : end]) for start, end in itertools.pairwise(ends))
     kinds = [kind.split(",") for kind in ask]
     needed, which = set(itertools.chain(*kinds)), ""
     if needed:
@@ -92,9 +99,9 @@ def evaluation_prompts(directory: Path, n: int, cut: float, ask: Sequence[str] =
         stories = (story for story in stories if needed <= fields_of(story))
     chosen = list(itertools.islice(stories, n))
     if len(chosen) < n:
-        there, enough = (len(chosen), n) if needed else (len(ends), n + 1)
-        stories = "story" if there == 1 else "stories"
-        raise ValueError(f"{directory}: its validation split has {there} {stories}{which}, --eval {n} needs {enough}")
+        there, enough = (len(chosen), n) if needed else (meta["splits"][split]["stories"], n + 1)
+        has = f"its {SPLITS[split]} split has {there} {'story' if there == 1 else 'stories'}{which}"
+        raise ValueError(f"{directory}: {has}, --eval {n} needs {enough}")
     if "headers" not in meta:
         return [cut_story(story, cut) for story in chosen]
     headed = [instruct_headers.read(story) for story in chosen]

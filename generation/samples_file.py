@@ -18,6 +18,8 @@ from tqdm import tqdm
 from common.files import lock, write_bytes
 from generation.prompts import Key, Prompt, Sampling
 
+SAMPLES = dict(val="samples.jsonl", train="samples-train.jsonl")  # by the split whose stories are continued
+
 
 def write_samples(path: Path, backend, metadata: dict, prompts: dict[int, Prompt], n: int, sampling: Sampling) -> None:
     """Writes `path`: a JSON object for each of n completions of every prompt (by its number), in their order.
@@ -42,7 +44,7 @@ def write_locked(path: Path, backend, metadata: dict, prompts: dict[int, Prompt]
     done = {}
     for file in (path, part):
         rows = read_rows(file)
-        usable = {key: row for key, row in rows.items() if row.items() >= wanted.get(key, {"": 0}).items()}
+        usable = {key: row for key, row in rows.items() if (UNSAID | row).items() >= wanted.get(key, {"": 0}).items()}
         lines = file.read_bytes().split(b"\n") if file.exists() else []
         if file == part:  # its last line may have been cut by a kill
             del lines[-1:]
@@ -89,6 +91,7 @@ def read_rows(path: Path) -> dict[Key, dict]:
     return rows
 
 
+UNSAID = dict(split="val")  # files of older versions do not say it
 ROW = dict(
     prompt_index=int, sample_index=int, prompt=str, completion=str, reference=str | None, instruction=dict | None
 )

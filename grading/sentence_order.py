@@ -6,14 +6,13 @@ How often a model finds a true story likelier than the same story with its sente
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from tqdm import tqdm
 
-from checkpoints.checkpoint import corpus_of, load_run
+from checkpoints.checkpoint import corpus_of, directory_of, load_run
 from common.files import write_json
 from common.statistics import wilson
 from corpus.token_files import load_meta_and_tokens
@@ -64,11 +63,11 @@ def leads(model: nn.Module, tokenizer: Tokenizer, stories: Sequence[str], order:
     return results
 
 
-def compare_orders(run: Path) -> dict[str, dict]:
+def compare_orders(run: str) -> dict[str, dict]:
     """{order: share of the run's validation stories that it finds likelier than in this order, ...}; also written."""
     model, tokenizer = load_run(run)
     model = model.to("cuda" if torch.cuda.is_available() else "cpu")
-    corpus = corpus_of(str(run))
+    corpus = corpus_of(run)
     meta, tokens = load_meta_and_tokens(corpus, "val")
     text = Tokenizer(meta["gpt2_ids"]).decode(tokens)
     stories = [story for story in text.split(END_OF_TEXT) if story]
@@ -80,5 +79,5 @@ def compare_orders(run: Path) -> dict[str, dict]:
         right, n = sum(lead > 0 for lead in of_stories), len(of_stories)
         low, high = wilson(right / n, n)
         result[order] = dict(share=right / n, low=low, high=high, stories=n, lead=sum(of_stories) / n)
-    write_json(run / FILE, result)
+    write_json(directory_of(run) / FILE, result)
     return result

@@ -31,29 +31,37 @@ struct Texts {
     long n_grams, n_nodes;
 };
 
-struct BestMatches {  // every array has a row for each thread
+struct BestMatches {  // every array but the last has a row for each thread
     double *f;             // (n_texts): the largest F so far
     int64_t *nearest;      // the story that has it
     int32_t *overlap;      // (n_texts): the largest overlap so far
     int64_t *container;    // the story that has it
-    int32_t *reached;      // (n_nodes): the longest match through this node (or on from this leaf), in words
-    int64_t *place;        // where in the stories it begins
+    int64_t *match;        // (n_nodes), of all threads: the longest match through this node (or on from this leaf)
 };
+
+// A match as one number, larger where it is longer, or as long and earlier: its words, and where in the stories it is.
+static inline int64_t as_number(int64_t length, int64_t place) { return length << 44 | ((int64_t(1) << 44) - 1 - place); }
+
+// Keeps the larger one. Threads may meet at a node, but whoever comes first, the largest stays.
+static inline void keep_larger(int64_t &kept, int64_t match) {
+    int64_t seen = __atomic_load_n(&kept, __ATOMIC_RELAXED);
+    while (match > seen && !__atomic_compare_exchange_n(&kept, &seen, match, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+}
 
 struct Search {
     const Texts &t;
     double *f;
-    int64_t *nearest, *container, *place;
-    int32_t *overlap, *reached;
+    int64_t *nearest, *container, *match;
+    int32_t *overlap;
     std::vector<int32_t> classes, words, nodes, grams, overlaps, counts, touched, seen;
     std::vector<uint64_t> keys;
     std::vector<long> active;
 
     Search(const Texts &t, const BestMatches &best, long thread)
         : t(t), f(best.f + thread * t.n_texts), nearest(best.nearest + thread * t.n_texts),
-          container(best.container + thread * t.n_texts), place(best.place + thread * t.n_nodes),
-          overlap(best.overlap + thread * t.n_texts), reached(best.reached + thread * t.n_nodes),
-          overlaps(t.n_texts), counts(t.n_grams) {}
+          container(best.container + thread * t.n_texts), match(best.match),
+          overlap(best.overlap + thread * t.n_texts), overlaps(t.n_texts), counts(t.n_grams) {}
 
     int32_t child(uint64_t key) const {
         for (uint64_t i = first_slot(key);; i++) {
@@ -63,9 +71,9 @@ struct Search {
         }
     }
 
-    // grams (n): the k-gram of the texts that begins at each of the words, or -1. The longest matches go into `reached`.
+    // grams (n): the k-gram of the texts that begins at each of the words, or -1. The longest matches go into `match`.
     // All words take each step down the trie together, so that prefetching hides the latency of memory.
-    void match(long n, int64_t where) {
+    void find_matches(long n, int64_t where) {
         nodes.resize(n);
         keys.resize(n);
         grams.assign(n, -1);
@@ -80,7 +88,7 @@ struct Search {
             size_t n_active = 0;
             for (long i : active) {
                 const int32_t node = nodes[i];
-                if (length > reached[node]) reached[node] = length, place[node] = where + i;
+                keep_larger(match[node], as_number(length, where + i));
                 if (length == t.k) grams[i] = t.grams[t.at[node]];
                 if (words[i + length] < 0) continue;
                 if (t.leaf[node]) {
@@ -135,7 +143,7 @@ struct Search {
         words.resize(n + 1);
         for (long i = 0; i < n; i++) words[i] = t.table[classes[i] = t.classes[ids[i]]];
         words[n] = -1;
-        match(n, where);
+        find_matches(n, where);
         for (int32_t gram : grams)
             if (gram >= 0) count(gram);
         for (int32_t gram : touched) counts[gram] = 0;

@@ -1,6 +1,6 @@
 """
 Completions compared with their true endings, with each other, and with every training story; and a baseline for each:
-held-out human stories (or other stories' endings), treated the same way.
+held-out stories (or other stories' endings), treated the same way.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from generation.samples_file import read_rows
+from generation.samples_file import SAMPLES, UNSAID, read_rows
 from novelty.bootstrap_intervals import Clustered
 from novelty.corpus_words import Stories
 from novelty.ngram_search import Overlaps, Stream, search
@@ -37,6 +37,14 @@ def read_completions(path: Path) -> list[dict]:
     if not rows or not all(isinstance(row.get("completion"), str) for row in rows.values()):
         raise ValueError(f"{path}: no completions there; write some with `python sample.py --eval 50`")
     return [rows[key] for key in sorted(rows)]
+
+
+def read_splits(run: Path) -> dict[str, list[dict]]:
+    """The completions of validation stories and of training stories, as far as they are there."""
+    paths = [run / name for name in SAMPLES.values() if (run / name).exists()] or [run / SAMPLES["val"]]
+    rows = [row for path in paths for row in read_completions(path)]
+    of_splits = {split: [row for row in rows if (UNSAID | row)["split"] == split] for split in SAMPLES}
+    return {split: of_split for split, of_split in of_splits.items() if of_split}
 
 
 def encode_completions(rows: list[dict], stories: Stories) -> Texts:

@@ -1,20 +1,22 @@
 """
-Which completions look memorised (word for word, nearly, or but for names and nouns), and flagged.txt, which shows each
-beside the training story that it resembles.
+Which completions look memorised (a passage word for word, nearly all of it, or all but names and nouns), and
+flagged.txt, which shows each beside the training story that it resembles.
 """
 
 import textwrap
+from difflib import SequenceMatcher
 from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 
 from corpus.builtin_stories import NOUNS, plural
-from novelty.corpus_words import Stories
+from novelty.corpus_words import SPELLED_OUT, WORD, Stories
 from novelty.ngram_search import Overlaps
 
 FLAGS = ("copy", "near copy", "template")
-MIN_WORDS = 20  # of a flagged text, not counting repetition: all stories share short phrases
+MIN_WORDS = 20  # of a flagged text or copied passage, not counting repetition: all stories share short phrases
+FALSE_ALARMS = 0.01  # of the held-out pieces, at most, have a passage as long as one that is flagged
 SHARE_LENGTHS = (*range(1, 9), 12, 16, 24, 32)  # of the k-grams whose shares rouge.json has for each completion
 
 
@@ -34,21 +36,41 @@ def mask_names_and_nouns(stories: Stories, texts: list[np.ndarray]) -> np.ndarra
     return classes
 
 
+def copied_length(held_out: list[np.ndarray]) -> int:
+    """From how many words in a row on a passage is flagged: more than held-out pieces, of which these are the spans,
+    share with a training story by chance. (The more stories, the more.)"""
+    longest = [span.max(initial=0) for span in held_out]
+    return max(MIN_WORDS, int(np.quantile(longest, 1 - FALSE_ALARMS, method="inverted_cdf")) + 1)
+
+
 def flag_texts(
-    texts: list[np.ndarray], overlaps: Overlaps, masked: Overlaps | None, k: int, threshold: float
+    texts: list[np.ndarray],
+    overlaps: Overlaps,
+    masked: Overlaps | None,
+    classes: np.ndarray | None,
+    k: int,
+    threshold: float,
+    copied_words: int,
 ) -> np.ndarray:
     """(texts,) one of FLAGS, or "".
 
-    A copy occurs word for word in a training story. A near copy has at least `threshold` of its k-grams in one training
-    story; a template does so once names and nouns are masked.
+    A copy has copied_words or more in a row of one training story. A near copy has at least `threshold` of its k-grams
+    in one training story; a template does so once names and nouns are masked. Whatever says the same again and again
+    (or, masked, consists of names) is none of them.
     """
-    flags = np.full(len(overlaps.f), "", dtype="<U9")
+    flags = np.full(len(texts), "", dtype="<U9")
+    varied = np.array([has_variety(text, k) for text in texts])
     if masked:
-        flags[masked.precision >= threshold] = "template"
-    flags[overlaps.precision >= threshold] = "near copy"
-    flags[[span.max(initial=0) == len(span) for span in overlaps.spans]] = "copy"
-    flags[[len(set(zip(*(text[i:] for i in range(k))))) < MIN_WORDS - k + 1 for text in texts]] = ""
+        varied_masked = np.array([has_variety(classes[text], k) for text in texts])
+        flags[(masked.precision >= threshold) & varied_masked] = "template"
+    flags[(overlaps.precision >= threshold) & varied] = "near copy"
+    flags[np.array([span.max(initial=0) >= copied_words for span in overlaps.spans]) & varied] = "copy"
     return flags
+
+
+def has_variety(text: np.ndarray, k: int) -> bool:
+    """As many different k-grams as MIN_WORDS different words have."""
+    return len(set(zip(*(text[i:] for i in range(k))))) > MIN_WORDS - k
 
 
 def describe_completions(
@@ -63,7 +85,7 @@ def describe_completions(
         nearest = int(overlaps.nearest[i])
         sources = {
             "": (-1, 0.0),
-            "copy": (span_story, 1.0),
+            "copy": (span_story, length / max(n_words, 1)),
             "near copy": (overlaps.container[i], overlaps.precision[i]),
         }
         if masked:
@@ -89,23 +111,50 @@ def describe_completions(
     return details
 
 
-def flagged_text(run: Path, details: list[dict], completions: list[str], stories: Stories, k: int) -> str:
+def flagged_text(
+    run: Path, details: list[dict], completions: list[str], stories: Stories, k: int, classes: np.ndarray | None
+) -> str:
     """flagged.txt: the flagged completions, copies first, each beside the training story that it resembles."""
     flagged = [(row, text) for row, text in zip(details, completions) if row["flag"]]
     flagged.sort(key=lambda pair: (FLAGS.index(pair[0]["flag"]), -pair[0]["flag_share"]))
     counts = ", ".join(f"{sum(row['flag'] == flag for row, _ in flagged)} {flag}" for flag in FLAGS)
     parts = [f"{run}: {len(flagged)} of {len(details)} completions are flagged ({counts})."]
+    unit = "words" if stories.vocabulary else "tokens"
     for row, text in flagged:
-        what = f"all {row['words']} words" if row["flag"] == "copy" else f"{row['flag_share']:.0%} of its {k}-grams"
+        what = f"{row['flag_share']:.0%} of its {k}-grams occur"
         what += " (names and nouns masked)" if row["flag"] == "template" else ""
+        if row["flag"] == "copy":
+            what = f"{row['span_words']} of its {row['words']} {unit} occur in a row"
         who = f"Prompt {row['prompt_index']}, completion {row['sample_index']}, {row['flag']}"
-        parts.append(f"{who}: {what} occur in training story {row['flag_story']}")
-        parts.append(side_by_side(text, stories.text(row["flag_story"])))
+        parts.append(f"{who}: {what} in training story {row['flag_story']}")
+        parts.append(
+            side_by_side(text, stories.text(row["flag_story"]), stories, classes if row["flag"] == "template" else None)
+        )
     return "\n\n".join(parts) + "\n"
 
 
-def side_by_side(left: str, right: str, width: int = 58) -> str:
-    columns = [
-        [line for part in text.strip().splitlines() for line in textwrap.wrap(part, width)] for text in (left, right)
-    ]
-    return "\n".join(f"{a:{width}} | {b}".rstrip() for a, b in zip_longest(*columns, fillvalue=""))
+def side_by_side(left: str, right: str, stories: Stories, classes: np.ndarray | None, width: int = 58) -> str:
+    """Two columns, aligned where the longest passage begins that both have (by classes, if there are any), with = where
+    lines are the same. The right one begins no more lines before it than the left one."""
+    ids = [text if classes is None else classes[text] for text in stories.encode([left, right])]
+    match = SequenceMatcher(None, *(text.tolist() for text in ids), autojunk=False).find_longest_match()
+    columns = []
+    for text, word in ((left, match.a), (right, match.b)):
+        at = begin_of(word, text, stories)
+        columns.append([wrapped(part, width) for part in (text[:at], text[at:])])
+    (before, left_lines), (earlier, right_lines) = columns
+    earlier = earlier[max(0, len(earlier) - len(before)) :]
+    right_lines = [""] * (len(before) - len(earlier)) + earlier + right_lines
+    pairs = zip_longest(before + left_lines, right_lines, fillvalue="")
+    return "\n".join(f"{a:{width}} {'=' if a == b else '|'} {b}".rstrip() for a, b in pairs)
+
+
+def begin_of(word: int, text: str, stories: Stories) -> int:
+    """The character of the text at which this word (or token) of it begins."""
+    if stories.vocabulary is None:
+        return len(stories.tokenizer.decode(stories.tokenizer.encode(text)[:word]))
+    return [found.start() for found in WORD.finditer(text.translate(SPELLED_OUT))][word]
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    return [line for part in text.strip().splitlines() for line in textwrap.wrap(part, width)]

@@ -18,6 +18,9 @@ from kernels import compile_cpp
 
 COUNTINGS = ("set", "clipped")  # explained at rouge_scores.rouge_k
 NO_STORY = np.iinfo(np.int64).max
+# A match as one number, larger where it is longer, or as long and earlier: how many words << 44 | LAST - its place.
+PLACE_BITS = 44
+LAST = (1 << PLACE_BITS) - 1
 
 
 @dataclass
@@ -171,10 +174,9 @@ class Tables:
 
     def overlaps(self, best: "BestMatches") -> Overlaps:
         """Merges what all threads have found: the best of each text, and the first of equals."""
-        f, overlap, reached = best.f.max(0), best.overlap.max(0), best.reached.max(0)
+        f, overlap, reached = best.f.max(0), best.overlap.max(0), best.match >> PLACE_BITS
         nearest = np.where(best.f == f, best.nearest, NO_STORY).min(0)
         container = np.where(best.overlap == overlap, best.container, NO_STORY).min(0)
-        place = np.where(best.reached == reached, best.place, NO_STORY).min(0)
         parent = np.append(0, self.edges >> 32)
         node = self.last.copy()
         while (missed := reached[node] == 0).any() and node[missed].any():
@@ -187,21 +189,19 @@ class Tables:
             overlap / np.maximum(self.sizes, 1),
             np.where(overlap > 0, container, -1),
             [reached[node[row]] for row in rows],
-            [np.where(reached[node[row]] > 0, place[node[row]], -1) for row in rows],
+            [np.where(reached[node[row]] > 0, LAST - (best.match[node[row]] & LAST), -1) for row in rows],
         )
 
 
 class BestMatches:
-    """The best that a search has found so far, a row for each thread."""
+    """The best that a search has found so far: of the stories a row for each thread, of the words one for all."""
 
     def __init__(self, n_threads: int, n_texts: int, n_nodes: int):
         self.f = np.zeros((n_threads, n_texts))  # the largest F, and the story that has it
         self.nearest = np.full((n_threads, n_texts), NO_STORY)
         self.overlap = np.zeros((n_threads, n_texts), dtype=np.int32)  # the largest overlap, and its story
         self.container = np.full((n_threads, n_texts), NO_STORY)
-        # The longest match that passes through a node (or goes on from a leaf), in words; and where it was first.
-        self.reached = np.zeros((n_threads, n_nodes), dtype=np.int32)
-        self.place = np.full((n_threads, n_nodes), NO_STORY)
+        self.match = np.zeros(n_nodes, dtype=np.int64)  # the longest that passes a node (or goes on from a leaf), or 0
 
 
 # ---- The search ----
@@ -249,7 +249,7 @@ class TextsStruct(ctypes.Structure):
 
 
 class BestMatchesStruct(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_void_p) for name in ("f", "nearest", "overlap", "container", "reached", "place")]
+    _fields_ = [(name, ctypes.c_void_p) for name in ("f", "nearest", "overlap", "container", "match")]
 
 
 class NumpySearch:
@@ -288,8 +288,7 @@ class NumpySearch:
         active = np.flatnonzero(words >= 0)
         while len(active):
             node, first = np.unique(nodes[active], return_index=True)
-            longer = best.reached[0, node] < depth
-            best.reached[0, node[longer]], best.place[0, node[longer]] = depth, places[active[first[longer]]]
+            best.match[node] = np.maximum(best.match[node], depth << PLACE_BITS | LAST - places[active[first]])
             if depth == tables.k:
                 grams[active] = tables.grams[tables.at[nodes[active]]]
             active = active[left[active] > depth]

@@ -9,22 +9,32 @@ from pathlib import Path
 import numpy as np
 
 from checkpoints.checkpoint import corpus_of
+from generation.samples_file import SAMPLES
 from novelty.bootstrap_intervals import compare_means
 from novelty.compare_texts import (
     ENDING_METRICS,
+    Comparisons,
     compare_with_each_other,
     compare_with_endings,
     compare_with_training,
     encode_completions,
     held_out_pieces,
-    read_completions,
+    read_splits,
 )
-from novelty.corpus_words import open_stories
-from novelty.flag_copies import FLAGS, describe_completions, flag_texts, flagged_text, mask_names_and_nouns
+from novelty.corpus_words import Stories, open_stories
+from novelty.flag_copies import (
+    FLAGS,
+    copied_length,
+    describe_completions,
+    flag_texts,
+    flagged_text,
+    mask_names_and_nouns,
+)
 from novelty.ngram_search import search
 from novelty.tables_and_plots import PANELS
 
-FORMAT = 2  # of rouge.json
+FORMAT = 3  # of rouge.json
+SAMPLED_ALIKE = ("weights", "cut", "temperature", "top_k", "top_p", "beams", "max_new_tokens")  # splits to be compared
 
 
 @dataclass
@@ -35,21 +45,51 @@ class Settings:
     threshold: float = 0.75  # flag a completion if this share of its k-grams occurs in one training story
 
 
-def analyse(run: Path, directory: Path | None, settings: Settings) -> tuple[dict, str]:
-    """Compares out/<run>/samples.jsonl with data/<name>/, by default the run's own -> rouge.json, flagged.txt."""
-    rows = read_completions(run / "samples.jsonl")
+@dataclass
+class Analysis:
+    """Of a run's completions of stories of one split."""
+
+    rouge_json: dict
+    flagged_txt: str
+    comparisons: Comparisons
+
+
+def analyse(run: Path, directory: Path | None, settings: Settings) -> list[Analysis]:
+    """Compares the completions in out/<run>/ with data/<name>/, by default the run's own: those of validation stories
+    and those of training stories, where they are there. The latter's rouge_json has its differences from the former."""
+    of_splits = read_splits(run)
     directory = directory or training_data(run)
     stories = open_stories(directory, settings.tokens)
+    analyses = [analyse_split(run, split, rows, directory, stories, settings) for split, rows in of_splits.items()]
+    if len(analyses) == 2:
+        held_out, trained = (each.comparisons for each in analyses)
+        first, second = (rows[0] for rows in of_splits.values())
+        differ = [name for name in SAMPLED_ALIKE if first.get(name) != second.get(name)]
+        analyses[1].rouge_json["splits_differ_in"] = differ
+        analyses[1].rouge_json["training_and_validation"] = without_nan(
+            {
+                name: compare_means(trained[name][0], held_out[name][0], paired=False)
+                for name in trained.keys() & held_out
+            }
+        )
+    return analyses
+
+
+def analyse_split(
+    run: Path, split: str, rows: list[dict], directory: Path, stories: Stories, settings: Settings
+) -> Analysis:
     completions = encode_completions(rows, stories)
     if not any(map(len, completions.words)):
-        raise ValueError(f"{run / 'samples.jsonl'}: no completion has a word in it")
+        raise ValueError(f"{run / SAMPLES[split]}: no completion has a word in it")
     pieces = held_out_pieces(stories, completions)
-    n, k, counting, masked = len(rows), settings.k, settings.counting, None
+    n, k, counting, masked, classes = len(rows), settings.k, settings.counting, None, None
     texts = completions.words + pieces.words
     overlaps = search(texts, stories.stream, k, counting, label="training stories")
     if not settings.tokens:
-        masked = search(texts, stories.stream, k, counting, mask_names_and_nouns(stories, texts), label="templates")
-    flags = flag_texts(texts, overlaps, masked, k, settings.threshold)
+        classes = mask_names_and_nouns(stories, texts)
+        masked = search(texts, stories.stream, k, counting, classes, label="templates")
+    copied_words = copied_length(overlaps.spans[n:])
+    flags = flag_texts(texts, overlaps, masked, classes, k, settings.threshold, copied_words)
     details = describe_completions(rows, completions.words, stories, overlaps, masked, flags)
 
     comparisons = compare_with_endings(rows, stories, k, counting)
@@ -59,12 +99,14 @@ def analyse(run: Path, directory: Path | None, settings: Settings) -> tuple[dict
     rouge_json = dict(
         format=FORMAT,
         run=str(run),
+        split=split,
         data=str(directory),
         training_stories=len(stories),
         completions=n,
         prompts=len({row["prompt_index"] for row in rows}),
         held_out_stories=len(set(pieces.clusters)),
         settings=vars(settings),
+        copied_words=copied_words,
         figures={name: compare_means(*pair, name in ENDING_METRICS) for name, pair in comparisons.items()},
         flagged={
             flag: dict(completions=int(np.sum(flags[:n] == flag)), beside=int(np.sum(flags[n:] == flag)))
@@ -74,14 +116,20 @@ def analyse(run: Path, directory: Path | None, settings: Settings) -> tuple[dict
             name: {
                 which: [round(float(x), 4) for x in column.values if not np.isnan(x)]
                 for which, column in zip(("completions", "beside"), comparisons[name])
+                if column is not None
             }
             for name in PANELS
             if name in comparisons
         },
         details=details,
     )
-    without_nan = json.loads(json.dumps(rouge_json), parse_constant=lambda _: None)  # JSON has no NaN
-    return without_nan, flagged_text(run, details, [row["completion"] for row in rows], stories, k)
+    flagged_txt = flagged_text(run, details, [row["completion"] for row in rows], stories, k, classes)
+    return Analysis(without_nan(rouge_json), flagged_txt, comparisons)
+
+
+def without_nan(facts: dict) -> dict:
+    """With None instead: JSON has no NaN."""
+    return json.loads(json.dumps(facts), parse_constant=lambda _: None)
 
 
 def training_data(run: Path) -> Path:

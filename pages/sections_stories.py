@@ -190,7 +190,7 @@ def instructions_section(results: Results) -> Iterable[dict]:
 
 
 def novelty_section(results: Results) -> Iterable[dict]:
-    """How much of the completions is in the training set, compared with held-out human stories (rouge.py)."""
+    """How much of the completions is in the training set, compared with held-out stories (rouge.py)."""
     analyses, texts = results.of_runs("rouge.json", read_rouge), ("completions", "beside")
     if not analyses:
         return

@@ -44,8 +44,8 @@ def shuffled(parts: list[str], rng: random.Random) -> str:
     return " ".join(rng.sample(parts, len(parts)))
 
 
-def ways_to_copy(stories: Stories, seed: int = 0) -> dict:
-    """How the second half of a training story is changed before it is planted."""
+def ways_to_copy(stories: Stories, honest: list[str], seed: int = 0) -> dict:
+    """How the second half of a training story is changed before it is planted. honest: other completions."""
     rng = random.Random(seed)
     names, nouns = set(stories.names), set(NOUNS)
     words = sorted(stories.vocabulary)
@@ -56,22 +56,56 @@ def ways_to_copy(stories: Stories, seed: int = 0) -> dict:
     def replace_some(text: str) -> str:
         return re.sub("[A-Za-z]+", lambda m: rng.choice(words) if rng.random() < 0.1 else m[0], text)
 
+    def interleave(text: str) -> str:
+        return re.sub(r"((?:\S+\s+){4})", r"\1very ", text)
+
+    def passage(text: str, n: int) -> str:
+        """n words of it in the middle of an honest completion."""
+        words, other = text.split(), rng.choice(honest).split()
+        start = rng.randrange(max(1, len(words) - n))
+        return " ".join([*other[: len(other) // 2], *words[start : start + n], *other[len(other) // 2 :]])
+
+    def half(text: str) -> str:
+        return passage(text, len(text.split()) // 2)
+
     return {
         "verbatim": str,
+        "half of it, within an honest completion": half,
+        "50 words of it, within an honest completion": lambda text: passage(text, 50),
+        "25 words of it, within an honest completion": lambda text: passage(text, 25),
         "names replaced": rename,
         "names replaced by unknown ones": lambda text: replace_words(text, names, [name + "o" for name in NAMES], rng),
         "names and nouns replaced": lambda text: replace_words(rename(text), nouns, sorted(nouns), rng),
-        "every tenth word replaced": replace_some,
         "sentences shuffled": lambda text: shuffled(re.split(r"(?<=[.!?])\s+", text.strip()), rng),
+        "every tenth word replaced": replace_some,
+        "in the present tense": in_present_tense,
+        "with 'very' as every fifth word": interleave,
         "words shuffled": lambda text: shuffled(text.split(), rng),
+        "nothing of it, but 100 made-up words": lambda text: " ".join(made_up_word(rng) for _ in range(100)),
     }
+
+
+PRESENT = dict(
+    was="is", were="are", had="has", did="does", said="says", went="goes", saw="sees", felt="feels", could="can"
+)
+PRESENT |= dict(came="comes", took="takes", made="makes", found="finds", got="gets", ran="runs", thought="thinks")
+
+
+def in_present_tense(text: str) -> str:
+    """As well as a few lines of Python can: was -> is, played -> plays."""
+    text = re.sub(r"\b(" + "|".join(PRESENT) + r")\b", lambda match: PRESENT[match[0]], text)
+    return re.sub(r"\b([a-z]{2,})ed\b", r"\1s", text)
+
+
+def made_up_word(rng: random.Random) -> str:
+    return "".join(rng.choice("bdfgklmnprstvz") + rng.choice("aeiou") for _ in range(4))
 
 
 def plant(rows: list[dict], stories: Stories, each: int = EACH, seed: int = 0) -> list[dict]:
     """The rows, followed by `each` copies of every kind, from stories drawn at random, each a prompt of its own."""
     rng, planted = random.Random(seed), []
     number = max((row["prompt_index"] for row in rows), default=-1)
-    for kind, change in ways_to_copy(stories, seed).items():
+    for kind, change in ways_to_copy(stories, [row["completion"] for row in rows], seed).items():
         for story in rng.sample(range(len(stories)), each):
             number += 1
             prompt = cut_story(stories.text(story), 0.5)

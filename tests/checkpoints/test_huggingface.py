@@ -362,7 +362,8 @@ def test_a_run_is_exported(tokenizer, tokens, tmp_path, monkeypatch, capsys):
     state = dict(format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(model.config), gpt2_ids=tokenizer.gpt2_ids)
     (tmp_path / "demo").mkdir()
     torch.save(state | dict(model=model.state_dict()), tmp_path / "demo" / "best.pt")
-    torch.save(state | dict(model={}), tmp_path / "demo" / "ckpt.pt")
+    last = model.state_dict() | {"ln_f.bias": model.ln_f.bias.detach() + 1}
+    torch.save(state | dict(model=last), tmp_path / "demo" / "ckpt.pt")
     run(monkeypatch, tmp_path / "demo", "--hf", tmp_path / "exported")
     line = capsys.readouterr().out.splitlines()[-1]
     assert f"from_pretrained('{tmp_path / 'exported'}')" in line
@@ -370,6 +371,8 @@ def test_a_run_is_exported(tokenizer, tokens, tmp_path, monkeypatch, capsys):
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
     assert theirs(TEXT)["input_ids"] == tokenizer.encode(TEXT)
     assert load_hf_tokenizer(tmp_path / "exported").gpt2_ids == tokenizer.gpt2_ids
+    run(monkeypatch, tmp_path / "demo", "--checkpoint", "last", "--hf", tmp_path / "exported")
+    assert load_hf(tmp_path / "exported").ln_f.bias.equal(last["ln_f.bias"])
 
 
 def test_a_run_that_cannot_be_exported(tmp_path, monkeypatch):

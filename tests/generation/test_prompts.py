@@ -45,13 +45,18 @@ def test_prompts_are_read_from_lines_and_from_json(tmp_path):
     assert len(read_prompts(ROOT / "prompts" / "beginnings.txt")) >= 20
 
 
-def test_the_evaluation_set_is_stories_2_and_on(corpus, tmp_path):
+def test_the_evaluation_set_is_stories_2_and_on(corpus, tmp_path, monkeypatch):
     prompts = evaluation_prompts(tmp_path / "data" / "tiny", 3, 0.5)
     stories = corpus[1]
     assert [prompt.text + prompt.reference for prompt in prompts] == stories[1:4]
     assert prompts[0].text == "Story 1 is about a very"
     with pytest.raises(ValueError, match="has 12 stories, --eval 12 needs 13"):
         evaluation_prompts(tmp_path / "data" / "tiny", 12, 0.5)
+    monkeypatch.setattr("generation.prompts.BLOCK", 7)  # tokens: no story is within one
+    trained = evaluation_prompts(tmp_path / "data" / "tiny", 27, 0.4, split="train")
+    assert [prompt.text + prompt.reference for prompt in trained] == stories[13:]
+    with pytest.raises(ValueError, match="its training split has 28 stories, --eval 28 needs 29"):
+        evaluation_prompts(tmp_path / "data" / "tiny", 28, 0.5, split="train")
     preparation.prepare(tmp_path / "data" / "one", ["one"], corpus[1], corpus[1][:1], 300, 0.1, 0, 1)
     with pytest.raises(ValueError, match="has 1 story, --eval 1 needs 2"):
         evaluation_prompts(tmp_path / "data" / "one", 1, 0.5)

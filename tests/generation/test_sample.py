@@ -17,6 +17,7 @@ from corpus import preparation
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut, gpt2
 from generation import engine
 from generation.backends import LocalBackend
+from generation.samples_file import write_rows
 from model import GPTNeo, GPTNeoConfig
 
 
@@ -137,6 +138,24 @@ def test_samples_of_the_evaluation_set(run, corpus, sample_py, tmp_path):
     )
     assert all(settings.items() <= row.items() and row["finished"] is False for row in rows)
     assert sorted(path.name for path in run.iterdir()) == ["ckpt.pt", "samples.jsonl"]
+
+
+def test_training_stories_by_the_last_checkpoint_go_into_a_file_of_their_own(run, corpus, sample_py, asked):
+    state = torch.load(run / "ckpt.pt", weights_only=True)
+    state["model"]["ln_f.bias"] += 1
+    torch.save(state, run / "best.pt")
+    args = ("--eval", "3", "--n", "1", "--data", "data/tiny", "--max_new_tokens", "6")
+    assert sample_py(*args)[0] == 0
+    assert sample_py(*args, "--split", "train", "--cut", "0.4", "--checkpoint", "last")[0] == 0
+    held_out, trained = rows_of(run / "samples.jsonl"), rows_of(run / "samples-train.jsonl")
+    assert [row["prompt"] + row["reference"] for row in trained] == corpus[1][13:16]  # the first 12 are held out
+    assert {(row["split"], row["model"], row["cut"]) for row in held_out} == {("val", "out/tiny", 0.5)}
+    assert {(row["split"], row["model"], row["cut"]) for row in trained} == {("train", "out/tiny/ckpt.pt", 0.4)}
+    assert held_out[0]["weights"] != trained[0]["weights"]
+    write_rows(run / "samples.jsonl", [{name: row[name] for name in row if name != "split"} for row in held_out])
+    asked.clear()
+    assert sample_py(*args)[0] == 0 and not asked  # a file of an older version is of validation stories
+    assert "--split goes with --eval" in sample_py("--split", "train")[1].err
 
 
 ARGS = ("--prompts", "prompts.txt", "--max_new_tokens", "5", "--n")

@@ -1,5 +1,6 @@
 """probe.py: what it writes, prints and shows, and what it refuses."""
 
+import argparse
 import csv
 import json
 import re
@@ -38,6 +39,11 @@ def out(tmp_path):
 def table_of(path) -> list[dict]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def test_the_last_checkpoints_of_all_runs(out):
+    args = argparse.Namespace(runs=[out], model=["hf:gpt2"], checkpoint="last")
+    assert probe.find_models(args) == [f"{out}/deeper/random/ckpt.pt", f"{out}/fixed/ckpt.pt", "hf:gpt2"]
 
 
 def test_a_fixed_preference_scores_exactly_chance(out, probe_py):

@@ -1,5 +1,6 @@
 """novelty/ngram_search.py: it finds what brute force finds, in C++ and in NumPy."""
 
+import tracemalloc
 from collections import Counter
 
 import numpy as np
@@ -116,6 +117,21 @@ def test_cpp_and_numpy_agree_with_any_number_of_threads(monkeypatch):
             for a, b in zip(value, getattr(other, name)):
                 np.testing.assert_array_equal(a, b, name)
     assert results[0].nearest[20:].tolist() == [*range(5, 2000, 200), 7]
+
+
+def test_memory_does_not_grow_with_threads(monkeypatch):
+    """Threads share what is kept of every node of the trie, of which long texts have many."""
+    if compile_cpp.library("ngram_search") is None:
+        pytest.skip("no C++ compiler that builds it")
+    text = np.random.default_rng(3).integers(0, 50, size=800)  # two of them share 320,000 nodes
+    peaks = []
+    for n_threads in (1, 32):
+        monkeypatch.setattr(ngram_search.torch, "get_num_threads", lambda n=n_threads: n)
+        tracemalloc.start()
+        search([text, text], Stream.of([text[:100]]), 2)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.1 * peaks[0]
 
 
 def test_kgrams_are_numbered_by_their_words():

@@ -1,6 +1,7 @@
 """rouge.py: what its report says is true, and copies are flagged."""
 
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from generation.prompts import cut_story
 from generation.samples_file import write_rows
 from novelty.compare_texts import encode_completions, held_out_pieces, read_completions
 from novelty.corpus_words import open_stories
+from novelty.flag_copies import MIN_WORDS, copied_length, side_by_side
 from novelty.rouge_scores import rouge_k
 
 
@@ -50,12 +52,14 @@ def rouge_py(command_line, tmp_path):
 
 @pytest.fixture
 def run(corpus, tmp_path):
-    """out/tiny: 20 prompts x 3 completions; the first is a training story's ending, the second has its name changed."""
+    """out/tiny: 20 prompts x 3 completions; the first is a training story's ending, the second has its name and nouns
+    changed."""
     data, training, validation = corpus
     completions = [cut_story(story, 0.5).reference for story in validation[20:80]]
     completions[0] = cut_story(training[5], 0.5).reference
     name = next(name for name in builtin_stories.NAMES if name in cut_story(training[6], 0.5).reference)
-    completions[1] = cut_story(training[6], 0.5).reference.replace(name, "Zorban")
+    nouns, text = set(builtin_stories.NOUNS), cut_story(training[6], 0.5).reference.replace(name, "Zorban")
+    completions[1] = planted.replace_words(text, nouns, sorted(nouns), random.Random(0))
     completions[59] = ""
     write_rows(tmp_path / "out" / "tiny" / "samples.jsonl", rows_of(completions, validation, 3))
     return tmp_path / "out" / "tiny"
@@ -79,6 +83,9 @@ def test_a_report_says_what_is_so(run, corpus, rouge_py):
     assert figures["ending_f"]["completions"]["mean"] == pytest.approx(np.mean(endings))
     others = [max(rouge_k(a["completion"], b["completion"]).f for b in rows if b is not a) for a in rows]
     assert figures["any_other_f"]["completions"]["mean"] == pytest.approx(np.mean(others))
+    published = [rouge_k(row["completion"], row["reference"]).precision for row in rows], others, by_hand
+    for name, values in zip(("ending_precision", "any_other_f", "training_f"), published):  # drawn as histograms
+        assert facts["values"][name]["completions"] == pytest.approx(values, abs=1e-4), name
     together = " ".join(
         f"{' '.join(words(story))} |" for story in training
     )  # no span continues from one story into the next
@@ -100,11 +107,29 @@ def test_copies_are_flagged_side_by_side_with_their_story(run, corpus, rouge_py)
     details = json.loads((run / "rouge.json").read_text())["details"]
     assert [detail["flag"] for detail in details[:2]] == ["copy", "template"]
     assert [training[detail["flag_story"]] for detail in details[:2]] == training[5:7]
-    text = (run / "flagged.txt").read_text()
-    assert f"all {details[0]['words']} words occur in training story {details[0]['flag_story']}" in text
-    left, right = text.split("\n\n")[2].splitlines()[0].split(" | ")
-    assert cut_story(training[5], 0.5).reference.strip().startswith(left.strip())
-    assert training[5].startswith(right.strip())
+    text, n_words = (run / "flagged.txt").read_text(), details[0]["words"]
+    assert f"{n_words} of its {n_words} words occur in a row in training story {details[0]['flag_story']}" in text
+    lines = [line.split(" = ") for line in text.split("\n\n")[2].splitlines()]
+    assert all(left.strip() == right for left, right in lines)  # the story's beginning is not shown
+    assert " ".join(right for _, right in lines) == " ".join(cut_story(training[5], 0.5).reference.split())
+
+
+def test_a_copied_passage_is_shown_beside_its_source(corpus):
+    data, training, _ = corpus
+    source = training[5].split()
+    left = " ".join(["Zorb"] * 30 + source[20:60] + ["Gnarl"] * 10)
+    for by_tokens in (False, True):
+        lines = side_by_side(left, training[5], open_stories(data, by_tokens), classes=None).splitlines()
+        begin = next(i for i, line in enumerate(lines) if " = " in line)
+        assert lines[begin].split(" = ")[1].startswith(" ".join(source[20:24]))
+        assert lines[begin - 1].split(" | ")[1] in " ".join(source[:20])
+        assert sum(" = " in line for line in lines) >= 3
+
+
+def test_a_passage_counts_as_copied_if_few_held_out_pieces_have_one_as_long():
+    short, long = [np.array([13, 12])] * 990, [np.array([40])]
+    assert copied_length(short) == copied_length(short + 10 * long) == MIN_WORDS
+    assert copied_length(short + 11 * long) == copied_length([*short[:4], *long]) == 41
 
 
 def test_held_out_pieces_are_as_long_and_from_the_same_place(run, corpus):
@@ -130,10 +155,30 @@ def test_planted_copies_are_found(corpus, rouge_py, tmp_path):
     assert rouge_py("out/planted", "--data", data)[0] == 0
     details = json.loads((tmp_path / "out" / "planted" / "rouge.json").read_text())["details"]
     found = planted.count_flagged(rows, details)
-    for kind in ("verbatim", "names replaced", "names replaced by unknown ones", "sentences shuffled"):
+    passages = ("half of it, within an honest completion", "50 words of it, within an honest completion")
+    for kind in ("verbatim", *passages, "names replaced", "names replaced by unknown ones", "sentences shuffled"):
         assert found[kind][0] == 15, kind
     assert found["verbatim"][1] >= 14  # another story may have all of its ending, too
-    assert found["words shuffled"][0] == 0
+    assert found["words shuffled"][0] == found["nothing of it, but 100 made-up words"][0] == 0
+
+
+def test_both_splits_are_told_side_by_side(run, corpus, rouge_py):
+    """Of training stories, this model knows the endings: no completion of a validation story says so."""
+    data, training, _ = corpus
+    endings = [cut_story(story, 0.5).reference for story in training[:10]]
+    write_rows(
+        run / "samples-train.jsonl", [row | dict(split="train", cut=0.4) for row in rows_of(endings, training, 1)]
+    )
+    code, printed = rouge_py(run, "--data", data)
+    held_out, trained = (json.loads((run / name).read_text()) for name in ("rouge.json", "rouge-train.json"))
+    both = trained["training_and_validation"]["ending_f"]
+    assert code == 0 and both["completions"] == trained["figures"]["ending_f"]["completions"]
+    assert both["completions"]["mean"] == 1 and both["difference"]["low"] > 0.5
+    assert both["beside"]["mean"] == held_out["figures"]["ending_f"]["completions"]["mean"]
+    assert trained["flagged"]["copy"]["completions"] == 10 and len(read_completions(run / "samples.jsonl")) == 60
+    assert "of training stories" in printed.out
+    assert "The two also differ in cut: sample both splits alike to compare them" in printed.out
+    assert f"{run}/flagged.txt (" in printed.out and f"{run}/flagged-train.txt (10 flagged)" in printed.out
 
 
 def test_all_settings_and_several_runs(run, corpus, rouge_py, tmp_path):
@@ -159,7 +204,7 @@ def test_one_completion_alone(corpus, rouge_py, tmp_path):
     data, _, validation = corpus
     write_rows(tmp_path / "out" / "one" / "samples.jsonl", rows_of([" They all went home."], validation, 1))
     code, printed = rouge_py("out/one", "--data", data)
-    assert code == 0 and "One prompt only: no held-out human stories" in printed.out
+    assert code == 0 and "One prompt only: no held-out stories" in printed.out
     assert "F with the nearest training story" in printed.out and "[" not in printed.out and "nan" not in printed.out
     text = (tmp_path / "out" / "one" / "rouge.json").read_text()
     assert "NaN" not in text and json.loads(text)["figures"]["training_f"]["difference"]["low"] is None
