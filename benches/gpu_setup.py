@@ -23,6 +23,8 @@ TOY_SIZES = {
     "8m": dict(n_layer=2, n_head=4, n_embd=32),
     "1m": dict(n_layer=2, n_head=4, n_embd=16),
 }
+# What a GPU, a driver or an older PyTorch may bring: one part of the bench fails, and the others still tell.
+FAILURES = (RuntimeError, ValueError, TypeError, LookupError, AssertionError, ImportError, AttributeError, OSError)
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class Report:
                 continue
             try:
                 result = function()
-            except (RuntimeError, ValueError, TypeError, AssertionError, ImportError, AttributeError) as error:
+            except FAILURES as error:
                 (self.directory / "errors.txt").open("a").write(f"{section}: {name}\n{traceback.format_exc()}\n")
                 line = (str(error).splitlines() or [""])[0]
                 self.add(section, name, passed=False, note=f"{type(error).__name__}: {line}"[:200])

@@ -17,6 +17,7 @@ import train
 from benches.gpu_setup import CONFIGS, Setup
 from benches.measure import alternating_medians
 from benches.models import PlainGPT
+from corpus.preparation import prepare_builtin
 from generation.engine import generate
 from model import GPTNeo, GPTNeoConfig
 from training.config import TrainConfig, parse_command_line
@@ -175,8 +176,9 @@ def train_demo(setup: Setup, runs: dict[str, dict]) -> dict[str, float]:
     if setup.dry_run:
         common |= dict(n_layer=1, n_embd=16, block_size=64, eval_tokens=2000)
     with tempfile.TemporaryDirectory() as directory:
+        prepare_builtin(directory, n_stories=300 if setup.dry_run else 20_000)
         for name, settings in runs.items():
-            flags = common | settings | dict(name=name, out_dir=directory)
+            flags = common | settings | dict(name=name, out_dir=directory, data_dir=directory)
             arguments = [f"--{key}={value}" for key, value in flags.items()]
             run, _ = train.train(parse_command_line([str(CONFIGS / "demo.py"), *arguments])[0], resume=False)
             rows = read_log(Path(run, "log.csv"))

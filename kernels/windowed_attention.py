@@ -17,7 +17,8 @@ HEAD_MULTIPLE = 8  # the fused kernels want heads this wide, or a multiple of it
 def windowed_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, dropout: float = 0.0):
     """Each query attends to the last `window` keys, its own included; window < T. All (B, T, H, D)."""
     D = q.size(3)
-    q, k, v = (F.pad(x, (0, -D % HEAD_MULTIPLE)) for x in (q, k, v))  # zeros add nothing to q times k
+    if D % HEAD_MULTIPLE:
+        q, k, v = (F.pad(x, (0, -D % HEAD_MULTIPLE)) for x in (q, k, v))  # zeros add nothing to q times k
     if q.dtype in (torch.bfloat16, torch.float16) and not dropout and flash_takes_a_window():
         return flash_attention(q, k, v, window)[..., :D]
     return banded_attention(q, k, v, window, dropout)[..., :D]
