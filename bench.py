@@ -12,6 +12,7 @@ The last line of a run is a JSON object; its ratios are ours / peer, above 1 is 
 import ast
 import json
 import platform
+import sys
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -23,7 +24,7 @@ from kernels import cpu_features
 
 ROOT = Path(__file__).parent
 RESULTS = ROOT / "bench" / "results.jsonl"
-NAMES = ("sample", "train", "demo", "compressor", "loss", "grade", "rouge", "interpret")
+NAMES = ("sample", "train", "demo", "compressor", "loss", "grade", "rouge", "interpret", "gpu")
 
 # The README's table: rows of tokens/s, for each the bench and how the names of its figures end.
 SUMMARY = {
@@ -90,6 +91,13 @@ def run_bench(name: str, rounds: int | None) -> dict:
     return dict(bench=name, ratios=ratios, figures=figures, hardware=cpu_features.hardware(), versions=versions())
 
 
+def run_gpu_bench(directory: Path, dry_run: bool) -> dict:
+    from benches import gpu
+
+    ratios, figures, hardware = gpu.bench(directory, dry_run)
+    return dict(bench="gpu", ratios=ratios, figures=figures, hardware=hardware, versions=versions())
+
+
 def main():
     texts = {name: ast.get_docstring(ast.parse((ROOT / "benches" / f"{name}.py").read_text())) for name in NAMES}
     parser = Parser("\n\n".join([__doc__.strip(), *(f"== {name} ==\n{text}" for name, text in texts.items())]))
@@ -97,6 +105,8 @@ def main():
     parser.add_argument("--rounds", type=int, help="how often each contestant runs (default: 3; of demo and loss 1)")
     parser.add_argument("--save", action="store_true", help="append the result to bench/results.jsonl")
     parser.add_argument("--saved", action="store_true", help="run nothing: print the results in bench/results.jsonl")
+    parser.add_shared("out", default=Path("out/gpu"), help="of gpu: the directory for its results (out/gpu)")
+    parser.add_argument("--dry_run", action="store_true", help="of gpu: go through it with toys on a CPU")
     parser.add_shared("markdown")
     args = parser.parse_args()
     if args.saved and not args.name:
@@ -106,12 +116,16 @@ def main():
     elif not args.name:
         parser.error(f"which one? {', '.join(NAMES)}; or --saved for the table of the README")
     else:
-        result = run_bench(args.name, args.rounds)
-        print(figures_table({"median": result["figures"]}, args.markdown))
+        gpu = args.name == "gpu"  # which prints its results as they come
+        result = run_gpu_bench(args.out, args.dry_run) if gpu else run_bench(args.name, args.rounds)
+        if not gpu:
+            print(figures_table({"median": result["figures"]}, args.markdown))
         if args.save:
             with RESULTS.open("a") as file:
                 file.write(json.dumps(result) + "\n")
         print(json.dumps(result))
+        if result["figures"].get("checks that failed"):
+            sys.exit(1)
 
 
 if __name__ == "__main__":

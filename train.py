@@ -32,6 +32,7 @@ from training.device_and_dtype import (
     dtype_name,
     no_compile_reason,
     peak_flops,
+    prepare_gpu,
 )
 from training.distributed import SINGLE_PROCESS, Ranks, is_lost_rank
 from training.evaluation import evaluate, validation_windows
@@ -72,6 +73,7 @@ def train_in_group(config: TrainConfig, resume: bool, ranks: Ranks, device: torc
         run = Path(config.out_dir) / config.name
         loaded = load_resumable(run, config) if resume and ranks.is_first else (None, None)
         checkpoint, checkpoint_path = ranks.broadcast(loaded)
+        prepare_gpu(device)
         if device.type == "cpu":
             keep_freed_memory()
         with ranks.first_goes_first():  # it may have to make the data, and to measure what is fast here
@@ -92,19 +94,22 @@ def train_in_group(config: TrainConfig, resume: bool, ranks: Ranks, device: torc
             log = Log(run / "log.csv", checkpoint["step"] if checkpoint else 0)
 
         # Model and optimizers
-        state = TrainingState(config, shape, corpus, device, dtype, fast_dtype)
+        not_compiled = no_compile_reason(device) if config.compile else "compile=False"
+        compile_more = device.type == "cuda" and not not_compiled  # on a CPU it takes longer than it saves
+        state = TrainingState(config, shape, corpus, device, dtype, fast_dtype, compile_more)
         logged_step = ranks.broadcast(log.last_step if log else None)
         if checkpoint:
             state.restore(checkpoint, logged_step)
-        not_compiled = no_compile_reason(device) if config.compile else "compile=False"
-        objective = state.model if not_compiled else torch.compile(state.model, dynamic=False)
+        compiled = state.model if not_compiled else torch.compile(state.model, dynamic=False)
+        objective = compiled
         if config.contrast != "none":
             form = config.contrast, config.contrast_alpha, config.contrast_margin, config.contrast_share
             objective = Contrastive(objective, corpus.tokenizer, *form)
         forward = ranks.data_parallel(objective.to(device))
         autocast = functools.partial(torch.autocast, device.type, dtype, enabled=dtype != torch.float32)
         windows = validation_windows(corpus, config.block_size, device)
-        validate = functools.partial(evaluate, state.model, *windows, corpus.tokenizer, autocast, ranks)
+        evaluated = compiled if compile_more else state.model
+        validate = functools.partial(evaluate, evaluated, *windows, corpus.tokenizer, autocast, ranks, compile_more)
 
         if ranks.is_first:
             processor = f"cpu ({isa()})" if device.type == "cpu" else device.type
@@ -145,14 +150,7 @@ def train_loop(
     while done < 1 and not clock.should_stop:
         lr = learning_rate(state.step, done, config)
         state.set_learning_rate(lr)
-        for i, (inputs, targets, weight) in enumerate(batches.of_step(state.step)):
-            with ranks.gradient_sync(forward, now=i == batches.n_micro_batches - 1):
-                with autocast():
-                    _, loss = forward(inputs, targets)
-                    loss = loss * weight
-                state.sums[0] += loss.detach()
-                state.scaler.scale(loss).backward()
-        state.optimizer_step(config.grad_clip)
+        train_step(state, forward, autocast, batches, ranks, config.grad_clip)
         clock.tick()
         done = progress(config, state)
 
@@ -201,6 +199,25 @@ def train_loop(
             save_last(log.path.parent, state, sums)
     bar.close()
     return not clock.should_stop
+
+
+def train_step(
+    state: TrainingState,
+    forward: torch.nn.Module,
+    autocast: Callable,
+    batches: Batches,
+    ranks: Ranks = SINGLE_PROCESS,
+    grad_clip: float = 1.0,
+) -> None:
+    """One step of the optimizers. On a GPU nothing here waits for the device."""
+    for i, (inputs, targets, weight) in enumerate(batches.of_step(state.step)):
+        with ranks.gradient_sync(forward, now=i == batches.n_micro_batches - 1):
+            with autocast():
+                _, loss = forward(inputs, targets)
+                loss = loss * weight
+            state.sums[0] += loss.detach()
+            state.scaler.scale(loss).backward()
+    state.optimizer_step(grad_clip)
 
 
 def save_all(run: Path, state: TrainingState, val_loss: float, log: Log) -> None:
@@ -254,7 +271,9 @@ def main():
     except (RuntimeError, MemoryError) as error:
         # On a GPU it is an OutOfMemoryError, which is a RuntimeError; on a CPU it is just that.
         if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error):
-            sys.exit(f"{name}: out of memory; halve batch_size and double grad_accum_steps, which gives the same run")
+            # With dropout or contrast, what is drawn depends on how the step is cut into micro-batches.
+            same = "" if config.dropout or config.contrast != "none" else ", which gives the same run"
+            sys.exit(f"{name}: out of memory; halve batch_size and double grad_accum_steps{same}")
         if ranks.world_size == 1 or not is_lost_rank(error):
             raise
         directory = Path(config.out_dir) / config.name

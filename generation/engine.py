@@ -1,11 +1,13 @@
 """
 The generation loop: prompts in, completions out as they end, `batch_size` of them at a time; sampling and beam search.
-(The model itself, with its cache of keys and values, is stepped by the decoders of kv_cache.py.)
+(The model itself, with its cache of keys and values, is stepped by the decoders of kv_cache.py; on a GPU, all but beam
+search by device_decoder.py.)
 
 >>> for completion in generate(model, prompts, top_k=50, seed=7, stop=tokenizer.end_of_text):
 ...     print(completion.index, tokenizer.decode(completion.tokens), completion.finished)
 """
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +15,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from generation.device_decoder import BURST, DeviceDecoder
 from generation.kv_cache import SCRATCH, make_decoder
 from model import GPTNeo
+from variants.compressor import Compressor
 
 
 @dataclass
@@ -42,13 +46,21 @@ def generate(
 
     A completion ends at the token `stop`, after `max_new_tokens`, or where the context is full. What is drawn for
     prompt i depends on (seed, keys[i]) alone, not on the rest of the batch (NativeDecoder's logits are bit-identical,
-    TorchDecoder's equal up to rounding); keys are (0,), (1,), … unless given. `temperature` 0 is greedy.
+    the other decoders' equal up to rounding); keys are (0,), (1,), … unless given. `temperature` 0 is greedy.
     `on_token(i, token)` is called for every token as it is drawn. Consecutive equal prompts are read once.
     ValueError if a prompt does not fit the model, or its logits are not finite.
     """
     block_size, device = model.config.block_size, model.wte.weight.device
     max_new_tokens, context = check_lengths(prompts, model, max_new_tokens)
     batch_size = min(batch_size, len(prompts))
+    keys = keys or [(index,) for index in range(len(prompts))]
+    if grows_on_device(model):
+        drawing = functools.partial(draw, temperature=temperature, top_k=top_k, top_p=top_p)
+        exact = temperature == 0 or not torch.cuda.is_bf16_supported(including_emulation=False)
+        dtype = torch.float32 if exact else torch.bfloat16
+        decoder = DeviceDecoder(model, batch_size, context, max_new_tokens, drawing, dtype) if prompts else None
+        yield from grow_on_device(decoder, prompts, block_size, max_new_tokens, batch_size, seed, keys, stop, on_token)
+        return
     decoder = make_decoder(model, batch_size, context, exact=temperature == 0)
     waiting = iter(enumerate(prompts))
     free = list(range(batch_size))
@@ -67,8 +79,7 @@ def generate(
             decoder.copy(SCRATCH, slot)
             logits.append(first_logits[None])
             active[slot] = Completion(index)
-            key = keys[index] if keys else (index,)
-            uniform[slot] = np.random.default_rng([seed, *key]).random(max_new_tokens, dtype=np.float32)
+            uniform[slot] = uniform_numbers(seed, keys[index], max_new_tokens)
         if not active:
             return
         chances = [uniform[slot, len(completion.tokens)] for slot, completion in active.items()]
@@ -89,6 +100,48 @@ def generate(
             else:
                 continuing[slot] = token
         logits = [decoder.step(list(continuing), list(continuing.values()))] if continuing else []
+
+
+def uniform_numbers(seed: int, key: tuple[int, ...], n: int) -> np.ndarray:
+    return np.random.default_rng([seed, *key]).random(n, dtype=np.float32)
+
+
+def grows_on_device(model: GPTNeo) -> bool:
+    return model.wte.weight.is_cuda and not isinstance(model, Compressor)
+
+
+def grow_on_device(decoder, prompts, block_size, max_new_tokens, batch_size, seed, keys, stop, on_token):
+    """generate() with a DeviceDecoder: the host reads the texts BURST tokens later, or at once for `on_token`."""
+    waiting, free = iter(range(len(prompts))), list(range(batch_size))
+    active: dict[int, Completion] = {}  # slot -> its completion so far
+    while True:
+        if entering := [(free.pop(), index) for index in itertools.islice(waiting, len(free))]:
+            uniform = np.stack([uniform_numbers(seed, keys[index], max_new_tokens) for _, index in entering])
+            slots, indices = zip(*entering)
+            decoder.start(list(slots), [prompts[index] for index in indices], uniform)
+            active |= {slot: Completion(index) for slot, index in entering}
+        if not active:
+            return
+        room = {
+            slot: min(max_new_tokens, block_size - len(prompts[text.index])) - len(text.tokens)
+            for slot, text in active.items()
+        }
+        n_steps = min(1 if on_token else BURST, max(room.values()))
+        written = decoder.run(n_steps)
+        ended = []
+        for slot, completion in active.items():
+            start = len(completion.tokens)
+            tokens = written[slot, start : start + min(n_steps, room[slot])].tolist()
+            if stop in tokens:
+                tokens, completion.finished = tokens[: tokens.index(stop)], True
+            completion.tokens += tokens
+            for token in tokens if on_token else ():
+                on_token(completion.index, token)
+            if completion.finished or room[slot] <= n_steps:
+                ended.append(slot)
+        for slot in ended:
+            yield active.pop(slot)
+        free += ended
 
 
 def check_lengths(prompts: Sequence[list[int]], model: GPTNeo, max_new_tokens: int | None) -> tuple[int, int]:

@@ -37,8 +37,7 @@ def make_decoder(model: GPTNeo, n_slots: int, context: int, exact: bool):
         return RereadingDecoder(model, n_slots)
     if device == "cpu" and compile_cpp.library("decode_step"):
         return NativeDecoder(model, n_slots, context, torch.float32 if exact else faster_dtype(model.config))
-    fast = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    return TorchDecoder(model, n_slots, context, torch.bfloat16 if fast and not exact else torch.float32)
+    return TorchDecoder(model, n_slots, context, torch.float32)
 
 
 @functools.cache

@@ -1,8 +1,8 @@
 """
 Causal attention as GPT-Neo has it: with a window, and without 1/sqrt(d).
 
-On a GPU this is PyTorch's. On a CPU, PyTorch's is slow for the 16 narrow heads of the published models, so
-attention.cpp is used where there is a C++ compiler and it measures faster.
+On a GPU this is PyTorch's, with windowed_attention.py for the window. On a CPU, PyTorch's is slow for the 16 narrow
+heads of the published models, so attention.cpp is used where there is a C++ compiler and it measures faster.
 """
 
 import ctypes
@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from kernels import autotune, compile_cpp
+from kernels.windowed_attention import windowed_attention
 
 
 def causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, dropout: float = 0.0):
@@ -21,6 +22,8 @@ def causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: 
     alike = q.stride() == k.stride() == v.stride() and q.stride(3) == 1 and q.dtype == k.dtype == v.dtype
     if on_cpu and alike and not dropout and implementation(T, H, D, window, q.dtype) == "kernel":
         return torch.ops.nanostories.narrow_attention(q, k, v, min(window, T))[0]
+    if q.is_cuda and T > window:
+        return windowed_attention(q, k, v, window, dropout)
     return pytorch_attention(q, k, v, window, dropout)
 
 

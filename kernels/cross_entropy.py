@@ -11,6 +11,7 @@ import functools
 import torch
 
 from kernels import autotune, compile_cpp
+from kernels.traced_cross_entropy import traced_loss
 
 CHUNK = 1024  # tokens
 
@@ -23,6 +24,8 @@ def head_loss(x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> t
     """
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+    if x.is_cuda:
+        return traced_loss(x, weight, targets, dtype)
     return chunked_loss(x, weight, targets, dtype, torch.is_grad_enabled())[0]
 
 

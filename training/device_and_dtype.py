@@ -4,6 +4,7 @@ What a run computes on and in: the device, bfloat16 or not, compiled or not, and
 
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import time
@@ -14,10 +15,13 @@ from kernels import attention, autotune, cross_entropy
 from model import GPTNeoConfig
 from training.config import ConfigError, TrainConfig
 
-# Dense bf16 (fp16 where there is no bf16) matrix products, in FLOP/s, from the vendors' data sheets.
+# Dense bf16 (fp16 where there is no bf16) matrix products, in FLOP/s, from the data sheets. Whole names, as the
+# driver tells them, without "NVIDIA", "Tesla" and "GeForce": a slice of an A100 (MIG) or a laptop's GPU is another one.
 GPU_PEAK_FLOPS = {
-    "B200": 2250e12, "H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L40": 181e12, "L4": 121e12,
-    "A10": 125e12, "RTX 5090": 209e12, "RTX 4090": 165e12, "RTX 3090": 71e12, "V100": 125e12, "T4": 65e12,
+    "B200": 2250e12, "H200": 989e12, "H200 NVL": 835e12, "H100 80GB HBM3": 989e12, "H100 PCIe": 756e12,
+    "H100 NVL": 835e12, r"A100.(SXM4|PCIE|PG509).\d+GB": 312e12, r"A100 \d+GB PCIe": 312e12, "L40S": 362e12,
+    "L40": 181e12, "L4": 121e12, "A10": 125e12, "A10G": 70e12, "RTX 5090": 209e12, "RTX 4090": 165e12,
+    "RTX 3090": 71e12, r"V100-SXM2-\d+GB": 125e12, r"V100-PCIE-\d+GB": 112e12, "T4": 65e12,
 }  # fmt: skip
 
 
@@ -30,6 +34,13 @@ def choose_device(name: str) -> torch.device:
         return torch.zeros(1, device=name).device
     except (RuntimeError, AssertionError) as error:  # an AssertionError where torch was built without CUDA
         raise ConfigError(f"device {name!r} cannot be used here ({str(error).splitlines()[0]})") from error
+
+
+def prepare_gpu(device: torch.device) -> None:
+    """What training wants of PyTorch on an NVIDIA GPU, for the whole process."""
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")  # TF32 for what is left in float32, or all of it where dtype says so
+        torch.backends.cuda.enable_cudnn_sdp(False)  # its backward pass can give NaN: pytorch issue 196678
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -96,8 +107,9 @@ def describe_kernels(device: torch.device, dtype: torch.dtype, config: TrainConf
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
     """FLOP/s that MFU is measured against: of the data sheet on a known GPU, else what a matrix product reaches."""
     if device.type == "cuda":
+        own_name = re.sub("NVIDIA |Tesla |GeForce ", "", torch.cuda.get_device_name(device))
         for name, peak in GPU_PEAK_FLOPS.items():
-            if name in torch.cuda.get_device_name(device):
+            if re.fullmatch(name, own_name):
                 return peak
     n = 1024 if device.type == "cpu" else 4096  # large enough to keep all of the device busy
     rates = []

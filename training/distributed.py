@@ -81,11 +81,13 @@ class Ranks:
 
     @contextlib.contextmanager
     def first_goes_first(self):
-        """The first rank does what is inside, then the others do."""
-        if not self.is_first:
+        """The first rank does what is inside, then the first of every other machine, whose disk may be its own, then
+        the rest."""
+        turn = 0 if self.is_first else 1 if self.local_rank == 0 else 2
+        for _ in range(turn):
             self.barrier()
         yield
-        if self.is_first:
+        for _ in range(2 - turn):
             self.barrier()
 
     def barrier(self):

@@ -14,6 +14,7 @@ from training.data_order import Corpus, TokenStream, story_windows
 from training.distributed import SINGLE_PROCESS, Ranks
 
 EVAL_BATCH_SIZE = 16  # windows
+GPU_EVAL_BATCH_SIZE = 128
 
 
 def validation_windows(corpus: Corpus, block_size: int, device: torch.device) -> tuple[TokenStream, np.ndarray]:
@@ -31,27 +32,36 @@ def evaluate(
     tokenizer: Tokenizer,
     autocast,
     ranks: Ranks = SINGLE_PROCESS,
+    compiled: bool = False,
 ) -> dict:
     """val_loss (nats per token) and bpb (bits per UTF-8 byte) over story_windows, each counted token taken once.
 
     Where windows overlap, the later one counts: there the story is read from its beginning. Batches are dealt out to
-    the ranks; all get the same figures, bit by bit those of one process alone.
+    the ranks; all get the same figures, bit by bit those of one process alone. `compiled`: the model
+    wants batches of one shape, so the last one is filled up with what does not count; and larger ones, for a GPU.
     """
-    block_size = len(stream.offsets) - 1
-    n_new = torch.from_numpy(np.diff(windows, append=windows[-1] + block_size)).to(stream.offsets.device)
-    byte_lengths = torch.from_numpy(tokenizer.byte_lengths()).to(stream.offsets.device)
-    batches = range(0, len(windows), EVAL_BATCH_SIZE)
+    block_size, device = len(stream.offsets) - 1, stream.offsets.device
+    batch_size = GPU_EVAL_BATCH_SIZE if compiled else EVAL_BATCH_SIZE
+    n_new = np.diff(windows, append=windows[-1] + block_size)
+    if compiled:
+        windows, n_new = (np.pad(x, (0, -len(x) % batch_size)) for x in (windows, n_new))
+    n_new, byte_lengths = (torch.from_numpy(x).to(device) for x in (n_new, tokenizer.byte_lengths()))
+    batches = range(0, len(windows), batch_size)
     sums = torch.zeros(len(batches), 3, dtype=torch.float64)  # nats, tokens and bytes of each
+    own = list(range(ranks.rank, len(batches), ranks.world_size))
+    results = []  # stay on the device: reading one waits for it
     model.eval()
-    for batch in range(ranks.rank, len(batches), ranks.world_size):
-        i = batches[batch]
-        inputs, targets = stream.read(windows[i : i + EVAL_BATCH_SIZE])
-        targets = targets.where(stream.offsets[:-1] < n_new[i : i + EVAL_BATCH_SIZE, None], -100)
+    for i in (batches[batch] for batch in own):
+        inputs, targets = stream.read(windows[i : i + batch_size])
+        targets = targets.where(stream.offsets[:-1] < n_new[i : i + batch_size, None], -100)
         with autocast():
             _, loss = model(inputs, targets)
         target_mask = targets >= 0
-        n_tokens = target_mask.sum().item()
-        sums[batch] = torch.tensor([loss.item() * n_tokens, n_tokens, byte_lengths[targets[target_mask]].sum().item()])
+        n_bytes = byte_lengths[targets.clamp(min=0)].where(target_mask, 0).sum()
+        results.append(torch.stack([loss.float(), target_mask.sum().float(), n_bytes.float()]))
     model.train()
+    if own:
+        sums[own] = torch.stack(results).cpu().double()
+        sums[:, 0] *= sums[:, 1]  # the loss is a mean
     nats, n_tokens, n_bytes = ranks.all_reduce_sum(sums).sum(0).tolist()
     return dict(val_loss=nats / n_tokens, bpb=nats / math.log(2) / n_bytes)

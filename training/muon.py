@@ -17,11 +17,19 @@ class Muon(torch.optim.Optimizer):
     """The matrices of a group have one shape."""
 
     def __init__(
-        self, groups: list[dict], lr: float, momentum: float, weight_decay: float, dtype: torch.dtype = torch.bfloat16
+        self,
+        groups: list[dict],
+        lr: float,
+        momentum: float,
+        weight_decay: float,
+        dtype: torch.dtype = torch.bfloat16,
+        compiled: bool = False,
     ):
-        """dtype: of the iteration. bfloat16 is enough for it; a CPU may multiply float32 faster."""
+        """dtype: of the iteration. bfloat16 is enough for it; a CPU may multiply float32 faster.
+        compiled: by torch.compile, once for every shape; for a GPU, where launches take longer than small products."""
         super().__init__(groups, dict(lr=lr, weight_decay=weight_decay, momentum=momentum))
         self.dtype = dtype
+        self.orthogonalized = torch.compile(orthogonalized, dynamic=False) if compiled else orthogonalized
 
     @torch.no_grad()
     def step(self):
@@ -36,7 +44,7 @@ class Muon(torch.optim.Optimizer):
             # Scaled to the size of AdamW's updates (Liu et al. 2025), so that one learning rate serves both.
             scale = 0.2 * max(updates.shape[1:]) ** 0.5
             torch._foreach_mul_(matrices, 1 - lr * group["weight_decay"])
-            torch._foreach_add_(matrices, list(orthogonalized(updates.to(self.dtype)).float()), alpha=-lr * scale)
+            torch._foreach_add_(matrices, list(self.orthogonalized(updates.to(self.dtype)).float()), alpha=-lr * scale)
 
     def flops_per_step(self) -> int:
         """Floating-point operations of the matrix products. A step of few tokens spends more on them than the model."""

@@ -19,8 +19,37 @@ def learning_rate(step: int, progress: float, config: TrainConfig) -> float:
     return config.learning_rate * min(warmup, warmdown)
 
 
+class AllOptimizers:
+    """Several optimizers as one, so that float16's scaler skips the step of all when any of their gradients overflows.
+
+    Alone, each would only look at its own, and clipping by the norm of all makes one infinity a NaN in the others.
+    """
+
+    def __init__(self, optimizers: list[torch.optim.Optimizer]):
+        self.optimizers = optimizers
+
+    @property
+    def param_groups(self) -> list[dict]:
+        return [group for optimizer in self.optimizers for group in optimizer.param_groups]
+
+    def step(self) -> None:
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+    def zero_grad(self) -> None:
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+
+    def state_dicts(self) -> list[dict]:
+        return [optimizer.state_dict() for optimizer in self.optimizers]
+
+    def load_state_dicts(self, states: list[dict]) -> None:
+        for optimizer, state in zip(self.optimizers, states):
+            optimizer.load_state_dict(state)
+
+
 def make_optimizers(
-    model: GPTNeo, config: TrainConfig, muon_dtype: torch.dtype = torch.bfloat16
+    model: GPTNeo, config: TrainConfig, muon_dtype: torch.dtype = torch.bfloat16, compile_muon: bool = False
 ) -> list[torch.optim.Optimizer]:
     """AdamW, as published; or Muon for the matrices of the blocks, and AdamW for the rest."""
     kinds = [[getattr(b, name).weight for b in model.blocks] for name in ("qkv", "attention_out", "mlp_in", "mlp_out")]
@@ -31,7 +60,8 @@ def make_optimizers(
     optimizers = []
     if config.optimizer == "muon":
         groups_of_kinds = [dict(params=kind) for kind in kinds]
-        optimizers.append(Muon(groups_of_kinds, lr=lr, momentum=config.beta1, dtype=muon_dtype, **decay))
+        settings = dict(momentum=config.beta1, dtype=muon_dtype, compiled=compile_muon)
+        optimizers.append(Muon(groups_of_kinds, lr=lr, **settings, **decay))
     else:
         groups.append(dict(params=sum(kinds, []), **decay))
     fused = model.wte.weight.device.type in ("cuda", "cpu")

@@ -13,7 +13,7 @@ from training.config import TrainConfig
 from training.data_order import Corpus
 from training.device_and_dtype import dtype_name
 from training.distributed import Ranks
-from training.optimizers_and_schedule import make_optimizers
+from training.optimizers_and_schedule import AllOptimizers, make_optimizers
 from training.run_directory import TrainingError
 from variants.compressor import MODELS
 
@@ -27,14 +27,17 @@ class TrainingState:
         device: torch.device,
         dtype: torch.dtype,
         fast_dtype: torch.dtype,
+        compile_muon: bool = False,
     ):
-        """Before the first step. dtype: of the model's matrix products; fast_dtype: of Muon's, on a CPU."""
+        """Before the first step. dtype: of the model's matrix products; fast_dtype: of Muon's, unless it is float16,
+        whose range is too small for the gradients."""
         torch.manual_seed(config.seed)
         model = MODELS[config.model](shape)
         if config.copy_init:
             model.init_copying(config.copy_init)
         self.model = model.to(device)
-        self.optimizers = make_optimizers(model, config, fast_dtype if device.type == "cpu" else torch.bfloat16)
+        muon_dtype = torch.float32 if fast_dtype == torch.float16 else fast_dtype
+        self.optimizers = AllOptimizers(make_optimizers(model, config, muon_dtype, compile_muon))
         self.scaler = torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
         self.step, self.seconds, self.best_val_loss = 0, 0.0, math.inf
         self.logged_step = 0  # where the last row of the log stands
@@ -53,9 +56,9 @@ class TrainingState:
     def restore(self, checkpoint: dict, logged_step: int) -> None:
         """logged_step: the last row of log.csv, for checkpoints that are older than their own logged_step."""
         self.model.load_state_dict(checkpoint["model"])
-        for optimizer, state in zip(self.optimizers, checkpoint["optimizers"]):
-            optimizer.load_state_dict(state)
-        self.scaler.load_state_dict(checkpoint["scaler"])
+        self.optimizers.load_state_dicts(checkpoint["optimizers"])
+        if checkpoint["scaler"]:  # empty where the run was not in float16 so far: the scale is then found anew
+            self.scaler.load_state_dict(checkpoint["scaler"])
         self.step, self.seconds = checkpoint["step"], checkpoint["seconds"]
         self.best_val_loss = checkpoint["best_val_loss"]
         self.logged_step = checkpoint.get("logged_step", logged_step)
@@ -72,25 +75,25 @@ class TrainingState:
             seconds=self.seconds,
             sums=sums,
             logged_step=self.logged_step,
-            optimizers=[optimizer.state_dict() for optimizer in self.optimizers],
+            optimizers=self.optimizers.state_dicts(),
             scaler=self.scaler.state_dict(),
             fast_dtype=self.fast_dtype,
         )
 
     def set_learning_rate(self, learning_rate: float) -> None:
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = learning_rate * group.get("lr_factor", 1.0)
+        for group in self.optimizers.param_groups:
+            group["lr"] = learning_rate * group.get("lr_factor", 1.0)
 
     def optimizer_step(self, grad_clip: float) -> None:
         """With the gradients that are there. float16 may overflow in the gradient: the scaler then skips the step."""
-        for optimizer in self.optimizers:
-            self.scaler.unscale_(optimizer)
-        self.sums[1] += torch.nn.utils.clip_grad_norm_(self.model.parameters(), grad_clip or math.inf)
-        self.sums[2] += self.sums[: 1 if self.scaler.is_enabled() else 2].isfinite().all()
-        for optimizer in self.optimizers:
-            self.scaler.step(optimizer)
-            optimizer.zero_grad()
+        self.scaler.unscale_(self.optimizers)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), grad_clip or math.inf)
+        if self.scaler.is_enabled():
+            norm = norm.nan_to_num(nan=0.0, posinf=0.0)  # of a step that will be skipped
+        self.sums[1] += norm
+        self.sums[2] += self.sums[:2].isfinite().all()
+        self.scaler.step(self.optimizers)
+        self.optimizers.zero_grad()
         self.scaler.update()
         self.step += 1
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from generation import engine
 from generation.engine import beam_search, draw, generate
 from kernels import compile_cpp
 from model import GPTNeo, GPTNeoConfig
@@ -13,10 +14,13 @@ from model import GPTNeo, GPTNeoConfig
 PROMPTS = [[3, 1, 4], [1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9], [3], [2, 3, 8], [4, 6, 2, 6]]
 
 
-@pytest.fixture(params=["C++", "PyTorch"], autouse=True)
+@pytest.fixture(params=["C++", "PyTorch", "as on a GPU"], autouse=True)
 def decoder(request, monkeypatch):
-    """Every test here runs with both decoders, where the first can be built."""
-    if request.param == "PyTorch":
+    """Every test here runs with all decoders, where the first can be built."""
+    if request.param == "as on a GPU":
+        monkeypatch.setattr(engine, "grows_on_device", lambda model: True)
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    elif request.param == "PyTorch":
         library = compile_cpp.library
         monkeypatch.setattr(
             compile_cpp, "library", lambda name, **of: None if name == "decode_step" else library(name, **of)

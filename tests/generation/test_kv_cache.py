@@ -137,7 +137,8 @@ def test_without_a_compiler_pytorch_decodes(monkeypatch):
     assert isinstance(make_decoder(random_model(**SHAPES["wide heads"]), 1, T, exact=False), TorchDecoder)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU that PyTorch can use")
 @torch.inference_mode()
 def test_the_cuda_graph_gives_the_logits_of_the_whole_text():
     model = random_model(**SHAPES["window shorter than the text"]).cuda()

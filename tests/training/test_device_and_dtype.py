@@ -48,8 +48,33 @@ def test_what_the_machine_is_asked(monkeypatch):
     for capability, dtype in (((9, 0), torch.bfloat16), ((7, 5), torch.float16)):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, capability=capability: capability)
         assert choose_dtype("auto", torch.device("cuda")) == dtype
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100 80GB HBM3")
-    assert peak_flops(torch.device("cuda"), torch.bfloat16) == 989e12
     assert 1e8 < peak_flops(cpu, torch.float32) < 1e14
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert no_compile_reason(cpu) == "no C++ compiler (no-such-compiler) found"
+
+
+@pytest.mark.parametrize(
+    "name, teraflops",
+    [
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA A100-SXM4-40GB", 312),
+        ("NVIDIA A100 80GB PCIe", 312),
+        ("NVIDIA A10", 125),
+        ("NVIDIA A10G", 70),
+        ("Tesla T4", 65),
+        ("Tesla V100-SXM2-16GB", 125),
+        ("NVIDIA GeForce RTX 4090", 165),
+    ],
+)
+def test_peaks_of_known_gpus(monkeypatch, name, teraflops):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    assert peak_flops(torch.device("cuda"), torch.bfloat16) == teraflops * 1e12
+
+
+@pytest.mark.parametrize("name", ["NVIDIA RTX A1000", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA L400", "RTX 4090 D"])
+def test_a_gpu_that_is_only_called_alike_is_measured(monkeypatch, name):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    monkeypatch.setattr(torch, "randn", lambda *shape, device: 1 / 0)  # where measuring begins
+    with pytest.raises(ZeroDivisionError):
+        peak_flops(torch.device("cuda"), torch.bfloat16)

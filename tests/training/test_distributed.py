@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -141,3 +142,28 @@ def test_dropout_has_a_stream_for_every_micro_batch():
     seeds = {dropout_seed(seed, step, i) for seed in range(3) for step in range(10) for i in range(10)}
     assert len(seeds) == 300
     torch.manual_seed(max(seeds))  # any of them is one that torch takes
+
+
+@pytest.mark.parametrize("last", range(4))
+def test_the_first_of_every_machine_makes_the_data_before_its_others_look(last):
+    """Two machines of two ranks, with a disk each; whichever rank comes last."""
+    meeting, made, order = threading.Barrier(4), set(), []
+
+    class Threads(Ranks):
+        def barrier(self):
+            meeting.wait(timeout=60)
+
+    def work(rank):
+        machine, local_rank = divmod(rank, 2)
+        time.sleep(0.1 * (rank == last))
+        with Threads(rank, 4, local_rank).first_goes_first():
+            order.append((rank, machine in made))
+            time.sleep(0.02)
+            made.add(machine)
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert order[:2] == [(0, False), (2, False)] and sorted(order[2:]) == [(1, True), (3, True)]

@@ -120,6 +120,8 @@ def test_validation_counts_stories_alone_for_every_run(instruct_data_dir, tmp_pa
     assert result["val_loss"] == pytest.approx(nats / n, rel=1e-4)
     assert result["bpb"] == pytest.approx(nats / n_bytes / math.log(2), rel=1e-4)
     assert losses["all"] != losses["story"]
+    same = evaluate(model, stream, windows, tokenizer, torch.no_grad, compiled=True)  # filled up to a whole batch
+    assert same == pytest.approx(result, rel=1e-5)
 
 
 def test_no_headers_no_story_loss(tmp_path, instruct_data_dir):

@@ -66,3 +66,14 @@ def test_muons_flops_are_those_that_pytorch_counts():
     with FlopCounterMode(display=False) as counter:
         optimizer.step()
     assert optimizer.flops_per_step() == counter.get_total_flops()
+
+
+@pytest.mark.slow
+def test_compiled_it_is_the_same():
+    states = []
+    for compiled in (False, True):
+        weights = weights_with_gradients((8, 24))
+        settings = dict(lr=0.1, momentum=0.9, weight_decay=0.0, dtype=torch.float32)
+        Muon([dict(params=weights)], **settings, compiled=compiled).step()
+        states.append(torch.stack([weight.detach() for weight in weights]))
+    torch.testing.assert_close(*states, atol=1e-5, rtol=0)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import ROOT, STATEFUL, assert_same_run, log_of, weights
+from conftest import ROOT, STATEFUL, arguments, assert_same_run, log_of, weights
 
 import train as train_module
 from checkpoints.checkpoint import from_checkpoint, load_checkpoint, load_run
@@ -165,6 +165,32 @@ def test_a_killed_run_goes_on_exactly(config, reference, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "Next: python sample.py --model out/run" in done.stdout
     assert_same_run(tmp_path / "out" / "run", reference)
+
+
+@pytest.mark.parametrize("dtypes", [("bfloat16", "float16"), ("float16", "float32"), ("float32", "float16")])
+def test_a_run_goes_on_in_another_type(config, dtypes, monkeypatch):
+    """As on another GPU: where one type needs a scale for its gradients and the other has none."""
+    config |= dict(optimizer="muon", dtype="auto")
+    for n_steps, dtype in zip((10, 20), dtypes):
+        chosen = getattr(torch, dtype), torch.float32
+        monkeypatch.setattr(train_module, "choose_dtypes", lambda *args, chosen=chosen: chosen)
+        run, ended = train(TrainConfig(**config | dict(max_steps=n_steps)), resume=n_steps > 10)
+    assert ended
+    losses = [float(row["train_loss"]) for row in log_of(run)]
+    assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0] - 1
+
+
+@pytest.mark.parametrize("changes, same", [({}, True), (dict(contrast="margin"), False), (dict(dropout=0.1), False)])
+def test_out_of_memory_promises_the_same_run_only_where_it_is_the_same(config, monkeypatch, capsys, changes, same):
+    def run_out_of_memory(*args):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(train_module, "train", run_out_of_memory)
+    monkeypatch.setattr(sys, "argv", ["train.py", *arguments(config | changes)])
+    with pytest.raises(SystemExit) as end:
+        train_module.main()
+    assert "halve batch_size and double grad_accum_steps" in end.value.code
+    assert end.value.code.endswith(", which gives the same run") == same
 
 
 def test_a_run_of_the_same_name_is_kept(config):

@@ -9,6 +9,7 @@ import torch
 
 from generation.engine import generate
 from model import GPTNeo, GPTNeoConfig
+from variants import compressor
 from variants.compressor import Compressor
 
 ROOT = Path(__file__).parents[2]
@@ -102,3 +103,10 @@ def test_trains_samples_and_is_not_exported(tmp_path):
     assert sampled.returncode == 0 and "Once" in sampled.stdout
     exported = run("export.py", "out/a", "--hf", "x")
     assert exported.returncode == 1 and "no model like the compressor" in exported.stderr
+
+
+@pytest.mark.parametrize("attend", [compressor.attend_to_all, compressor.attend_to_past])
+def test_attention_by_sums_as_on_a_gpu_is_the_same(attend):
+    q, k, v = torch.randn(3, 50, 3, 4, 16, generator=torch.Generator().manual_seed(0))
+    y = compressor.attend_by_sums(q, k, v, causal=attend is compressor.attend_to_past)
+    torch.testing.assert_close(y, attend(0, q, k, v), atol=1e-5, rtol=0)

@@ -1,0 +1,134 @@
+"""
+Sampling on a GPU: the stories of a batch grow on the device, and the host looks at them every BURST tokens.
+
+A step draws a token for every slot and reads it. It is one CUDA graph, and nothing in it waits for the host: a slot
+whose story has ended writes on until the host sees the end, and what it wrote meanwhile is dropped.
+
+Products inside the blocks are of `dtype`; the residual stream, the logits and the drawing are float32, so that bfloat16
+changes little of what is drawn. (Beam search, and other machines, take the decoders of kv_cache.py.)
+"""
+
+import copy
+from collections.abc import Callable
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from model import GPTNeo
+
+BURST = 16  # tokens
+PROMPTS_AT_ONCE = 64  # are read in one forward pass
+
+
+class DeviceDecoder:
+    """A local layer keeps only its window, as a ring buffer: position p is at index p % window."""
+
+    def __init__(
+        self,
+        model: GPTNeo,
+        n_slots: int,
+        context: int,
+        max_new_tokens: int,
+        draw: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+        dtype: torch.dtype,
+    ):
+        """draw: logits (n_slots, vocab_size) and uniform numbers (n_slots,) -> ids (n_slots,)"""
+        config, device = model.config, model.wte.weight.device
+        self.draw, self.dtype, self.context = draw, dtype, context
+        self.model = copy.deepcopy(model).float().eval()
+        self.model.blocks.to(dtype)
+        for name, module in self.model.blocks.named_modules():
+            if "ln_" in name:
+                module.float()
+        zeros = torch.zeros
+        shapes = [
+            (n_slots, config.n_head, min(config.window(layer), context), config.n_embd // config.n_head)
+            for layer in range(config.n_layer)
+        ]
+        self.k, self.v = ([zeros(shape, device=device, dtype=dtype) for shape in shapes] for _ in range(2))
+        self.logits = zeros(n_slots, config.vocab_size, device=device)  # of every slot's next token
+        # The last column is for what is written after the end.
+        self.uniform = zeros(n_slots, max_new_tokens + 1, device=device)
+        self.written = zeros(n_slots, max_new_tokens + 1, dtype=torch.long, device=device)
+        self.n_written, self.lengths = (zeros(n_slots, dtype=torch.long, device=device) for _ in range(2))
+        self.graph = self.captured() if device.type == "cuda" else None
+
+    def captured(self) -> torch.cuda.CUDAGraph:
+        """A step as a CUDA graph: for models this small, kernels take longer to launch than to run."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # warm-up, so that nothing is set up or allocated while recording
+            self.step()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.step()
+        return graph
+
+    def start(self, slots: list[int], prompts: list[list[int]], uniform: np.ndarray) -> None:
+        """Begins texts in these slots. uniform: (len(slots), max_new_tokens), what each text is drawn by."""
+        for i in range(0, len(slots), PROMPTS_AT_ONCE):
+            part = slice(i, i + PROMPTS_AT_ONCE)
+            self.start_together(slots[part], prompts[part], uniform[part])
+
+    def start_together(self, slots: list[int], prompts: list[list[int]], uniform: np.ndarray) -> None:
+        tokens = torch.zeros(len(slots), max(map(len, prompts)), dtype=torch.long)  # causal: padding does no harm
+        for row, prompt in zip(tokens, prompts):
+            row[: len(prompt)] = torch.tensor(prompt)
+        device = self.logits.device
+        lengths, rows = torch.tensor([len(prompt) for prompt in prompts]), torch.tensor(slots)
+        tokens, lengths, rows = (x.to(device) for x in (tokens, lengths, rows))
+
+        def attend(layer, q, k, v):
+            for cache, x in ((self.k[layer], k), (self.v[layer], v)):
+                window = cache.size(2)
+                index = torch.arange(window, device=device)
+                # The last position of each text that belongs there; anything where the text is shorter.
+                newest = index + window * torch.div(lengths[:, None] - 1 - index, window, rounding_mode="floor")
+                newest = newest.clamp(min=0)[..., None, None].expand(-1, -1, *x.shape[2:])  # (rows, window, H, D)
+                cache[rows] = x.gather(1, newest).transpose(1, 2)
+            return self.model.attend(layer, q, k, v)
+
+        last = self.hidden(tokens, torch.arange(tokens.size(1), device=device), attend)
+        last = last[torch.arange(len(slots), device=device), lengths - 1]
+        self.logits[rows] = F.linear(last, self.model.head.weight)
+        if not self.logits[rows].isfinite().all():
+            raise ValueError("the model's logits are not finite: its weights are broken, or its training was")
+        self.uniform[rows, :-1] = torch.from_numpy(uniform).to(device)
+        self.n_written[rows], self.lengths[rows] = 0, lengths
+
+    def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, attend) -> torch.Tensor:
+        """(B, T, C), float32"""
+        enabled = self.dtype != torch.float32
+        with torch.autocast(tokens.device.type, self.dtype, enabled=enabled, cache_enabled=False):
+            return self.model.hidden(tokens, positions, attend).float()
+
+    def run(self, n_steps: int) -> np.ndarray:
+        """n_steps tokens more in every slot -> all that was written since each slot's start, (n_slots, …) ids."""
+        for _ in range(n_steps):
+            self.graph.replay() if self.graph else self.step()
+        return self.written.cpu().numpy()
+
+    def step(self) -> None:
+        at = self.n_written.clamp(max=self.written.size(1) - 1)[:, None]
+        tokens = self.draw(self.logits, self.uniform.gather(1, at)[:, 0])
+        self.written.scatter_(1, at, tokens[:, None])
+        positions = self.lengths.clamp(max=self.context - 1)
+        slots = torch.arange(len(tokens), device=tokens.device)
+
+        def attend(layer, q, k, v):
+            keys, values = self.k[layer], self.v[layer]
+            index = positions % keys.size(2)
+            keys[slots, :, index], values[slots, :, index] = k[:, 0], v[:, 0]
+            # A full ring holds exactly the window; until then, what is beyond the text must be masked.
+            mask = torch.arange(keys.size(2), device=q.device) <= positions[:, None, None, None]  # (B, 1, 1, window)
+            with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
+                y = F.scaled_dot_product_attention(q.transpose(1, 2), keys, values, attn_mask=mask, scale=1.0)
+            return y.transpose(1, 2)
+
+        x = self.hidden(tokens[:, None], positions[:, None], attend)[:, 0]
+        self.logits.copy_(F.linear(x, self.model.head.weight))
+        self.n_written += 1
+        self.lengths += 1

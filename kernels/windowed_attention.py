@@ -1,0 +1,55 @@
+"""
+Attention with a window on a GPU, without a mask of T x T.
+
+FlashAttention can do it, through varlen_attn of PyTorch; that needs bfloat16 or float16, an Ampere GPU or newer, and a
+PyTorch whose varlen_attn takes a window (2.12 and 2.13 do). Everything else, and dropout, takes banded_attention.
+"""
+
+import inspect
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention.varlen import varlen_attn
+
+HEAD_MULTIPLE = 8  # the fused kernels want heads this wide, or a multiple of it
+
+
+def windowed_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, dropout: float = 0.0):
+    """Each query attends to the last `window` keys, its own included; window < T. All (B, T, H, D)."""
+    D = q.size(3)
+    if D % HEAD_MULTIPLE:
+        q, k, v = (F.pad(x, (0, -D % HEAD_MULTIPLE)) for x in (q, k, v))  # zeros add nothing to q times k
+    if q.dtype in (torch.bfloat16, torch.float16) and not dropout and flash_takes_a_window():
+        return flash_attention(q, k, v, window)[..., :D]
+    return banded_attention(q, k, v, window, dropout)[..., :D]
+
+
+@torch.compiler.assume_constant_result
+def flash_takes_a_window() -> bool:
+    return "window_size" in inspect.signature(varlen_attn).parameters and torch.cuda.get_device_capability() >= (8, 0)
+
+
+def flash_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int) -> torch.Tensor:
+    """windowed_attention of half-precision types, D a multiple of 8: the batch as B packed sequences of T."""
+    B, T = q.shape[:2]
+    starts = torch.arange(0, B * T + 1, T, dtype=torch.int32, device=q.device)
+    # The window counts the keys on the left of a query's own: window_size=(0, 0) sees one key.
+    y = varlen_attn(*(x.flatten(0, 1) for x in (q, k, v)), starts, starts, T, T, scale=1.0, window_size=(window - 1, 0))
+    return y.unflatten(0, (B, T))
+
+
+def banded_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, dropout: float = 0.0):
+    """windowed_attention in blocks of `window` queries: the first is plain causal attention, each of the others sees
+    two blocks of keys under one mask of window x 2 window."""
+    B, T = q.shape[:2]
+    first = attend(*(x[:, :window] for x in (q, k, v)), dropout, is_causal=True)
+    q, k, v = (F.pad(x, (0, 0, 0, 0, 0, -T % window)).unflatten(1, (-1, window)) for x in (q, k, v))  # (B, N, W, H, D)
+    k, v = (torch.cat([x[:, :-1], x[:, 1:]], dim=2).flatten(0, 1) for x in (k, v))  # (B * (N - 1), 2W, H, D)
+    mask = torch.ones(window, 2 * window, dtype=torch.bool, device=q.device).tril(window).triu(1)
+    others = attend(q[:, 1:].flatten(0, 1), k, v, dropout, attn_mask=mask).unflatten(0, (B, -1)).flatten(1, 2)
+    return torch.cat([first, others], dim=1)[:, :T]
+
+
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout: float, **masking) -> torch.Tensor:
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # (B, T, H, D) -> (B, H, T, D)
+    return F.scaled_dot_product_attention(q, k, v, scale=1.0, dropout_p=dropout, **masking).transpose(1, 2)

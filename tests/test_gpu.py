@@ -1,0 +1,54 @@
+"""The GPU path: on a GPU the checks of `python bench.py gpu`, one by one; on a CPU that the bench itself runs."""
+
+import json
+
+import pytest
+import torch
+
+import bench
+from benches.gpu_checks import checks
+from benches.gpu_setup import Error, Report, Setup
+
+HAS_GPU = torch.cuda.is_available()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not HAS_GPU, reason="no NVIDIA GPU that PyTorch can use")
+@pytest.mark.parametrize("check", checks(Setup(dry_run=not HAS_GPU)), ids=lambda check: check[0])
+def test_a_gpu_computes_what_a_cpu_does(check):
+    error = check[1]()
+    assert error.value <= error.limit
+
+
+@pytest.mark.slow
+def test_the_bench_goes_through_it_with_toys(command_line, tmp_path):
+    code, said = command_line(bench, tmp_path)("gpu", "--dry-run", "--out", "results")
+    lines = [json.loads(line) for line in (tmp_path / "results" / "results.jsonl").read_text().splitlines()]
+    failed = [line for line in lines if line["passed"] is False]
+    assert code == 0 and not failed, (failed, said.err)
+    result = json.loads(said.out.splitlines()[-1])
+    assert result["hardware"] == "dry run on a CPU" and result["figures"]["checks that failed"] == 0
+    assert {line["section"] for line in lines} == {"correct", "training", "generation", "time to loss", "profile"}
+    assert "| training: 8m: ours, tokens/s" in (tmp_path / "results" / "table.md").read_text()
+
+
+def test_without_a_gpu_it_says_what_can_be_done(command_line, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    code, _ = command_line(bench, tmp_path)("gpu")
+    assert "no NVIDIA GPU that PyTorch can use; --dry_run goes through it" in str(code)
+
+
+def test_a_run_that_is_cut_short_or_fails_in_one_place_still_tells(tmp_path):
+    report = Report(tmp_path, seconds=1000)
+
+    def fail():
+        raise RuntimeError("no kernel for this\nand more")
+
+    report.run("a", [("broken", fail), ("off", lambda: Error(0.2, 0.1)), ("NaN", lambda: Error(float("nan"), 0.1))])
+    report.run("b", [("fine", lambda: {"tokens/s": 12345.6})])
+    report.run("c", [("late", fail)], until=0.0)
+    lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert [line["passed"] for line in lines] == [False, False, False, None, None]
+    assert lines[0]["note"] == "RuntimeError: no kernel for this" and lines[4]["note"] == "left out: the time was up"
+    assert "and more" in (tmp_path / "errors.txt").read_text()
+    assert report.failed() == ["broken", "off", "NaN"] and "| b: fine: tokens/s | 12,346 |" in report.table()
