@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from planted_model import T, V, planted_corpus, planted_statistics
+from planted_model import V, planted_corpus, planted_induction, planted_statistics
 from random_models import random_model
 
 from interpretation.ablation import ablate_heads, ablate_neurons, estimate_neurons, rise_with_interval, stories_within
 from interpretation.activation_statistics import ActivationStatistics
+from interpretation.summary import count_heads
 from interpretation.word_classes import TaggedCorpus
-from model import GPTNeo
+from model import GPTNeo, GPTNeoConfig
 
 
 @pytest.fixture
@@ -81,11 +82,8 @@ def test_the_estimate_is_the_slope_of_the_loss(ablated):
 
 def test_a_head_that_does_nothing_costs_nothing_and_one_that_is_all_costs_much(planted):
     """The heads that look at the first token and everywhere write nothing; the head that copies feeds induction."""
-    model, corpus = copy.deepcopy(planted.model), planted.corpus
-    with torch.no_grad():  # induction writes what it read: the next token
-        model.blocks[1].qkv.weight.view(3, 2, -1, 2 * V + T)[2, 0, :V, :V] = torch.eye(V)
-        model.blocks[1].attention_out.weight[:V, :V] = 5 * torch.eye(V)
-    means = planted.means("heads")
+    model, corpus = planted_induction(), planted.corpus
+    means = planted.means("z")
     numbers = range(1, 60, 2)
     intact, heads = ablate_heads(model, corpus, numbers, means)
     tokens = torch.tensor([len(corpus.stories[number].tokens) for number in numbers])
@@ -100,8 +98,25 @@ def test_what_a_default_run_may_cost():
     per_token = 2 * 12 * (2 * 12 * 32**2 + 32 * V)
     tokens = [len(corpus.stories[number].tokens) for number in range(20)]
     assert stories_within(per_token * sum(tokens), model, corpus, range(40), 12) == range(20)
-    assert stories_within(0, model, corpus, range(40), 12) == range(10)
+    assert stories_within(per_token * sum(tokens[:9]), model, corpus, range(40), 12) == range(10)
+    assert stories_within(per_token * sum(tokens[:10]) / 11, model, corpus, range(40), 12) == range(0)  # too long
     assert stories_within(1e18, model, corpus, range(15), 12) == range(15)
+
+
+def test_a_rise_above_zero_is_not_yet_one_that_matters():
+    """Ablating a model of random weights finds heads whose intervals lie above 0: none of them matters."""
+    role = dict(role="mixed", kind="unclear", kind_by_correlation="semantic", copies=0.0)
+    rows = [role | dict(rise=rise, rise_low=low) for rise, low in ((0.2, 0.1), (0.005, 0.004), (0.3, -0.1))]
+    torch.manual_seed(0)
+    corpus, model = planted_corpus(40), GPTNeo(GPTNeoConfig(V, 40, n_layer=4, n_head=8, n_embd=32)).eval()
+    means = ActivationStatistics(model, corpus, with_heads=False).means("z")
+    numbers = range(1, 40, 2)
+    intact, without = ablate_heads(model, corpus, numbers, means)
+    tokens = torch.tensor([len(corpus.stories[number].tokens) for number in numbers])
+    random = list(zip(*rise_with_interval(without.flatten(0, 1), intact, tokens)))
+    counted = count_heads(rows, random)["ablated"]
+    assert counted["trained"] == dict(above_zero=2, matter=1)
+    assert counted["random_init"]["above_zero"] > 0 and counted["random_init"]["matter"] == 0
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say():

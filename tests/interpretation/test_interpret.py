@@ -134,10 +134,10 @@ def test_models_are_compared(interpret_py, trained):
     a, b = rows_of(trained / "models" / "compare.csv")
     assert a["heads"] == "4" and a["loss"] and not b["loss"]
     shares = [sum(int(row[key]) for key in row if key.startswith("role: ")) for row in (a, b)]
-    assert shares == [4, 4] and sum(int(a[kind]) for kind in ("positional", "semantic", "everywhere alike")) == 4
+    assert shares == [4, 4] and sum(int(a[kind]) for kind in ("positional", "semantic", "uniform", "unclear")) == 4
     summary = trained / "models" / "a" / "interpret" / "summary.json"
-    summary.write_text(summary.read_text().replace('"format": 1', '"format": 9'))
-    assert "format 9, but this version reads 1" in interpret_py("--compare", "models/a", "models/b")[0]
+    summary.write_text(summary.read_text().replace(f'"format": {FORMAT}', '"format": 99'))
+    assert f"format 99, but this version reads {FORMAT}" in interpret_py("--compare", "models/a", "models/b")[0]
 
 
 @pytest.mark.parametrize(
