@@ -57,5 +57,5 @@ def test_the_lens_sees_when_the_answer_appears():
 def test_what_planted_heads_write():
     writes = what_heads_write(planted_induction(), planted_corpus(), ALPHABET)
     previous, _, inducing, uniform = writes.copies
-    assert inducing > 0.95 and max(previous, uniform) < 0.5
+    assert inducing > 0.85 and max(previous, uniform) < 0.5
     assert len(writes.tokens[2]) > 3 and set(writes.tokens[2]) <= set(WORDS)
