@@ -154,7 +154,7 @@ def draw_patching(out: Path, name: str, backend: LocalBackend, texts: Sequence[s
     pieces = [pieces_of(backend.tokenizer, ids) for ids in prompts]
     check_prompts(*prompts, pieces)
     patching = patch(backend.model, *torch.tensor(prompts, device=backend.model.wte.weight.device))
-    rows = patching.rows(pieces[0])
+    rows = patching.rows(pieces[0], lambda i: pieces_of(backend.tokenizer, [i])[0])
     write_table(out / "patching.csv", rows)
     write_bytes(out / "patching.png", interpretation_pages.patching_picture(name, patching, pieces))
     sentences = patching.describe(pieces)
@@ -163,10 +163,12 @@ def draw_patching(out: Path, name: str, backend: LocalBackend, texts: Sequence[s
     best = sorted(rows, key=lambda row: -row["brought_back"])[:SHOWN_HEADS]
     cells = [
         [f"{row['layer']}.{row['head']}", *(f"{row[key]:.2f}" for key in ("brought_back", "lost_without", "direct"))]
-        + [f"{row['looks_at']!r} ({row['attention']:.2f})"]
+        + [f"{row['looks_at']!r} ({row['attention']:.2f})", row["writes"]]
         for row in best
     ]
-    print(table_text(["head", "brought back", "lost without it", "adds (logits)", "looks at"], cells, markdown))
+    print(
+        table_text(["head", "brought back", "lost without it", "adds (logits)", "looks at", "writes"], cells, markdown)
+    )
 
 
 # ---- What is read ----

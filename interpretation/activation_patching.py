@@ -9,7 +9,7 @@ Activation patching with a logit difference, as in Wang et al. (2022), "Interpre
 the second prompt as before, 1: that to the first, as strong as there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,9 +17,10 @@ import torch
 from tqdm import tqdm
 
 from interpretation.hooks import run, run_with_cache
-from interpretation.logit_attribution import attribution
+from interpretation.logit_attribution import attribution, unembedding
 from model import GPTNeo
 
+WRITTEN = 3  # tokens of a head
 AT_ONCE = 8192  # tokens of patched runs that make one batch
 
 
@@ -35,14 +36,16 @@ class Patching:
     without: torch.Tensor  # (L, H): lost if, the other way round, the head's output on the second is put into the first
     direct: torch.Tensor  # (L, H): what the head itself adds to the difference on the first
     reads: list[list[tuple[int, float]]]  # [L][H]: the position the last token looks at most, and its attention
+    writes: list[list[list[int]]]  # [L][H]: the tokens that the head's output there makes likeliest, on the first
 
-    def rows(self, pieces: Sequence[str]) -> list[dict]:
+    def rows(self, pieces: Sequence[str], text_of: Callable[[int], str]) -> list[dict]:
         """patching.csv: a row for each head. pieces: of the first prompt."""
         return [
             dict(
                 layer=layer, head=head, brought_back=self.heads[layer, head].item(),
                 lost_without=self.without[layer, head].item(), direct=self.direct[layer, head].item(),
                 looks_at=pieces[position], attention=attention,
+                writes=" | ".join(map(text_of, self.writes[layer][head])),
             )
             for layer, heads in enumerate(self.reads)
             for head, (position, attention) in enumerate(heads)
@@ -109,7 +112,9 @@ def patch(model: GPTNeo, tokens: torch.Tensor, others: torch.Tensor) -> Patching
     direct = torch.tensor([[parts[f"layer {i}, head {j}"] for j in range(n_head)] for i in range(n_layer)])
     looks = [cache[f"blocks.{i}.pattern"][0, :, -1].max(-1) for i in range(n_layer)]
     reads = [list(zip(look.indices.tolist(), look.values.tolist())) for look in looks]
-    return Patching(first, second, residual, heads, without, direct, reads)
+    reader = unembedding(model, model.head.weight, cache[f"blocks.{n_layer - 1}.resid_post"][0, -1])  # (V, C)
+    writes = [(cache[f"blocks.{i}.result"][0, -1] @ reader.T).topk(WRITTEN).indices.tolist() for i in range(n_layer)]
+    return Patching(first, second, residual, heads, without, direct, reads, writes)
 
 
 def difference(logits: torch.Tensor, answers: tuple[int, int]) -> torch.Tensor:

@@ -17,12 +17,13 @@ document.getElementById("residual").append(
 
 const table = document.getElementById("heads");
 const columns = [["brought_back", "brought back"], ["lost_without", "lost without it"], ["direct", "adds (logits)"],
-  ["attention", "looks at"]];
+  ["attention", "looks at"], ["writes", "writes"]];
 function fill(key) {
-  const ordered = [...heads].sort((a, b) => b[key] - a[key]);
+  const ordered = [...heads].sort((a, b) => (key === "writes" ? a.writes.localeCompare(b.writes) : b[key] - a[key]));
   table.tBodies[0].replaceChildren(...ordered.map((row) => element("tr", {}, element("td", {}, `${row.layer}.${row.head}`),
     ...columns.map(([name]) => {
       if (name === "attention") return element("td", { class: "token" }, `${row[name].toFixed(2)} ${shown(row.looks_at)}`);
+      if (name === "writes") return element("td", { class: "token" }, shown(row.writes));
       const cell = element("td", { class: "share" }, row[name].toFixed(2));
       return name === "direct" ? cell : shade(cell, row[name]);
     }))));
