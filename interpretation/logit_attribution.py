@@ -22,9 +22,10 @@ from interpretation.word_classes import Batch, TaggedCorpus
 from model import GPTNeo
 
 WRITE_STORIES = 20  # that show what heads write
+SHARP = 0.5  # attention to a single token from which a head is said to look at it
 LIKELIEST = 10  # a head copies where the token it looks at is among so many that it makes likeliest
 WRITTEN = 6  # tokens of a head in heads.csv
-COPYING = 0.5  # the share of queries from which a head is called a copying one
+COPYING = 0.25  # the share from which a head is called a copying one; chance would be LIKELIEST of all tokens
 
 
 def logit_lens(model: GPTNeo, resid: torch.Tensor) -> torch.Tensor:
@@ -76,7 +77,9 @@ def attribution(model: GPTNeo, cache: dict, position: int, token: int, other: in
 class HeadWrites:
     """Layer by layer, for all L * H heads."""
 
-    copies: list[float]  # the share of queries at which it makes likelier, above nearly all others, what it looks at
+    copies: list[
+        float
+    ]  # of the queries that look at a single token, the share that makes it likelier than nearly all others
     tokens: list[list[str]]  # the distinct tokens that it makes likeliest of all, from the strongest; one per story
 
     def rows(self) -> list[dict]:
@@ -88,7 +91,8 @@ class HeadWrites:
 def what_heads_write(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) -> HeadWrites:
     """Direct logit attribution over all tokens of the vocabulary, on the first WRITE_STORIES stories.
 
-    Queries that look most at the first token are left out: there a head that finds nothing rests.
+    Copying is counted over queries that look at a single token, but not at the first: there a head rests that finds
+    nothing.
     """
     n_heads, device = model.config.n_layer * model.config.n_head, model.wte.weight.device
     n_stories = min(WRITE_STORIES, len(corpus.stories))
@@ -113,7 +117,7 @@ def add_writes(model: GPTNeo, batch: Batch, copied, n_queries, values, tokens) -
 
     def read(name: str, x: torch.Tensor):
         if name.endswith("pattern"):
-            seen[name] = x.argmax(-1)  # (B, H, T)
+            seen[name] = x.max(-1)  # (B, H, T), values and indices
         elif name.endswith((".z", "resid_post")):
             seen[name] = x.float()
 
@@ -128,8 +132,8 @@ def add_writes(model: GPTNeo, batch: Batch, copied, n_queries, values, tokens) -
             output = block.attention_out.weight.view(-1, n_head, model.config.n_embd // n_head)[:, head]  # (C, D)
             logits = seen[f"blocks.{layer}.z"][:, :, head] @ (reader @ output).T / deviation[..., None]  # (B, T, V)
             top = (logits - logits.mean(-1, keepdim=True)).topk(LIKELIEST)
-            looked_at = seen[f"blocks.{layer}.pattern"][:, head]  # (B, T)
-            queries = batch.real & (looked_at > 0)
+            attention, looked_at = (x[:, head] for x in seen[f"blocks.{layer}.pattern"])  # (B, T)
+            queries = batch.real & (attention >= SHARP) & (looked_at > 0)
             copies = (top.indices == batch.tokens.gather(1, looked_at)[..., None]).any(-1) & queries
             copied[i] += copies.sum().item()
             n_queries[i] += queries.sum().item()

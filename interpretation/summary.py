@@ -61,8 +61,8 @@ def describe_heads(summary: dict, rows: list[dict]) -> list[str]:
         f"{positional} are positional: position explains most of how their attention differs from uniform (by the "
         f"earlier criterion, a correlation with distance beyond ±0.5, {by_correlation}). {semantic} are semantic: a "
         f"kind of content clearly gets it. {uniform} attend uniformly; of the others neither can be said.",
-        f"{heads['copying']} copy: in at least half of all cases, the token that they look at is among the "
-        f"{LIKELIEST} that their output makes likeliest.",
+        f"{heads['copying']} copy: where they look at a single token, it is in at least {COPYING:.0%} of cases "
+        f"among the {LIKELIEST} that their output makes likeliest.",
     ]
     if ablation:
         trained, random = (heads["ablated"][which] for which in ("trained", "random_init"))

@@ -98,7 +98,7 @@ let layer = null, maps = null;
 for (const each of heads) {
   if (each.layer !== layer) {
     maps = element("div", { class: columns > 8 ? "maps small" : "maps" });
-    maps.style.gridTemplateColumns = `repeat(auto-fit, minmax(${columns > 8 ? 74 : 110}px, 1fr))`;
+    maps.style.gridTemplateColumns = `repeat(auto-fit, minmax(${columns > 8 ? 74 : 96}px, 1fr))`;
     maps.style.maxWidth = `${columns * (columns > 1 ? 190 : 560)}px`;
     grid.append(element("div", { class: "quiet layer" }, `layer ${layer = each.layer}`), maps);
   }

@@ -42,7 +42,12 @@ COLUMNS = [  # of the table: key, how it is shown, title, explanation
         "content clearly gets it; unclear: neither",
     ),
     ("rise", "rise", "rise in loss when ablated", "nats per token, with its 95 % interval over stories"),
-    ("copies", "share", "copies", "how often what it looks at is among the ten tokens that its output makes likeliest"),
+    (
+        "copies",
+        "share",
+        "copies",
+        "where it looks at a single token: how often that is among the ten that its output makes likeliest",
+    ),
     ("writes", "plain", "writes", "the tokens that its output makes likeliest, from the strongest"),
     ("position", "share", "due to position", "share of its attention's variance that is the same in every story"),
     ("itself", "share", "itself", "share on the token itself; the thin line: uniform attention"),
