@@ -17,9 +17,12 @@ from checkpoints.checkpoint import from_checkpoint, load_checkpoint
 from checkpoints.huggingface import save_hf
 from corpus import preparation
 from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut
+from interpretation.activation_patching import Patching
 from interpretation.activation_statistics import untrained_copy
 from interpretation.summary import FORMAT
+from interpretation.word_classes import KINDS
 from model import GPTNeo, GPTNeoConfig
+from pages import interpretation_pages as pages
 from training.config import parse_command_line
 
 
@@ -282,3 +285,39 @@ def test_neurons_can_be_browsed(browser, visited):
     )
     assert "<script>" in seen["text"]  # the story's own
     assert seen["title"] == "Neurons of out/run" and seen["scripts"] == 3 and seen["inside"] == 0
+
+
+FRAMES = """
+const widths = {};
+for (const width of [500, 1000, 1400]) {
+  const page = document.documentElement.outerHTML.replace(/<script>const widths.*/s, "");
+  const frame = element("iframe", { srcdoc: page });
+  frame.style.cssText = `width: ${width}px; height: 900px; border: 0`;
+  frame.addEventListener("load", () => {
+    widths[width] = frame.contentDocument.documentElement.scrollWidth;
+    if (Object.keys(widths).length === 3) document.body.append(element("pre", {id: "seen"}, JSON.stringify(widths)));
+  });
+  document.body.append(frame);
+}
+"""
+
+
+def test_nothing_is_wider_than_the_screen(browser, visited):
+    """Sixteen heads to a layer, contexts of long words, many layers of patching: on phones and desktops."""
+    heads = [dict(layer=layer, head=head, role="previous token") for layer in range(2) for head in range(16)]
+    pieces, lens = [" grandmother"] * 12, [[[(" grandmother", 0.5)] * 3] * 12] * 3
+    rows = page_data(visited / "attention.html")["rows"]
+    context = dict(ids=list(range(12)), levels="9" * 12, peak=3, value=1.0)
+    neuron = page_data(visited / "neurons.html")["neurons"][0] | dict(contexts=[context])
+    tensors = torch.ones(13, 11), *torch.ones(3, 12, 12)
+    patching = Patching(1.0, -1.0, *tensors, [[(0, 1.0)] * 12] * 12, [[[0]] * 12] * 12)
+    patched = patching.rows(pieces, lambda i: pieces[i])
+    for name, content in dict(
+        attention=pages.attention_page("a", np.zeros((32, 12, 12)), pieces, heads, rows, lens),
+        neurons=pages.neurons_page("a", "", [], KINDS, pieces, [neuron]),
+        patching=pages.patching_page("a", patching, (pieces, pieces), patched, []),
+    ).items():
+        (visited / f"wide-{name}.html").write_bytes(content)
+        document, _ = browser(visited / f"wide-{name}.html", FRAMES)
+        widths = seen_in(document)
+        assert all(width <= int(screen) for screen, width in widths.items()), (name, widths)
