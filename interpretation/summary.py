@@ -58,11 +58,11 @@ def describe_heads(summary: dict, rows: list[dict]) -> list[str]:
     semantic, uniform = (heads["kind"].get(kind, 0) for kind in ("semantic", UNIFORM))
     sentences = [
         f"{heads['all']} heads, by what clearly gets their attention: {roles}.",
-        f"{positional} are positional: position explains most of how their attention differs from uniform (by the "
-        f"earlier criterion, a correlation with distance beyond ±0.5, {by_correlation}). {semantic} are semantic: a "
-        f"kind of content clearly gets it. {uniform} attend uniformly; of the others neither can be said.",
-        f"{heads['copying']} copy: where they look at a single token, it is in at least {COPYING:.0%} of cases "
-        f"among the {LIKELIEST} that their output makes likeliest.",
+        f"Positional: {positional} (position explains most of how their attention differs from uniform; by the earlier "
+        f"criterion, a correlation with distance beyond ±0.5, {by_correlation}). Semantic: {semantic} (a kind of "
+        f"content clearly gets it). Uniform: {uniform}. Of the others neither can be said.",
+        f"Copying: {heads['copying']} (where they look at a single token, it is in at least {COPYING:.0%} of cases "
+        f"among the {LIKELIEST} that their output makes likeliest).",
     ]
     if ablation:
         trained, random = (heads["ablated"][which] for which in ("trained", "random_init"))
