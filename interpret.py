@@ -3,15 +3,16 @@ Look into a model: what its heads attend to, what its neurons fire on, and wheth
 
 $ python interpret.py                                     # the newest run -> out/<run>/interpret/
 $ python interpret.py out/demo --text "Lily saw a cat. Lily was happy." --layer 2 --head 3
+$ python interpret.py out/demo --patch "Mia had a red ball. It was red" "Mia had a blue ball. It was blue"
 $ python interpret.py hf:roneneldan/TinyStories-33M --data data/tinystories
 $ python interpret.py --compare out/a out/b               # by width, depth and number of heads -> out/compare.png
 
 Writes attention.html, attention.png, attention.npz ([layer, head, query, key] and the tokens), heads.csv, neurons.html,
-neurons.csv and summary.json. In a notebook:
+neurons.csv and summary.json; --patch writes patching.html, patching.png and patching.csv alone. In a notebook:
 
 >>> from interpretation.hooks import run_with_cache
 >>> logits, cache = run_with_cache(model, tokens)         # tokens (B, T)
->>> cache["blocks.2.attention"]                           # (B, H, T, T)
+>>> cache["blocks.2.pattern"]                             # (B, H, T, T)
 """
 
 import argparse
@@ -29,23 +30,26 @@ import torch
 from checkpoints.checkpoint import at_checkpoint, corpus_of, directory_of, load_checkpoint, newest_run
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes, write_json
-from common.tables import write_table
+from common.tables import table_text, write_table
 from corpus.token_files import load_meta_and_tokens
 from corpus.tokenizer import END_OF_TEXT, Tokenizer
 from generation.backends import LocalBackend, load_backend
 from interpretation.ablation import FEWEST_STORIES, measure_effects
+from interpretation.activation_patching import check_prompts, patch
 from interpretation.activation_statistics import ActivationStatistics, untrained_copy
 from interpretation.compare_runs import compare
 from interpretation.head_roles import induction
 from interpretation.hooks import run_with_cache
-from interpretation.neuron_preferences import contexts, neuron_cards, tabulate
+from interpretation.logit_attribution import lens_table, what_heads_write
+from interpretation.neuron_preferences import contexts, neuron_cards, preferences, tabulate
 from interpretation.summary import FORMAT, count_heads, describe_heads, describe_neurons
 from interpretation.word_classes import KINDS, START, TaggedCorpus, pieces_of
 from kernels import compile_cpp
-from pages import html
+from pages import interpretation_pages
 from training.device_and_dtype import choose_dtype
 from variants.compressor import Compressor
 
+SHOWN_HEADS = 5  # of --patch, in the terminal
 DEFAULT_TOKENS = 32  # of the first story, which are drawn if no --text is given
 
 
@@ -80,27 +84,36 @@ def interpret(
     with stage("reading"), autocast():
         activations = ActivationStatistics(model, corpus)
         rows = activations.heads.rows(induction(model, corpus, backend.prefix))
+    with stage("preferences of neurons"):
+        trained = preferences(activations.neurons)
+        del activations.neurons.word_sums  # large
     with stage("reading at random initialisation"), autocast():
         untrained = ActivationStatistics(untrained_copy(model, copy_init), corpus, with_heads=False)
     with stage("preferences of neurons"):
-        table, counts = tabulate(activations.neurons, untrained.neurons, corpus, tokenizer)
-    del untrained
+        table, counts = tabulate(trained, preferences(untrained.neurons), activations.neurons, corpus, tokenizer)
+        del untrained.neurons
+    with stage("what heads write"):
+        writes = what_heads_write(model, corpus, tokenizer)
     with stage("ablation"), autocast():
-        effects = measure_effects(model, corpus, activations, table, args.ablate, args.layer)
+        effects = measure_effects(activations, untrained, table, args.ablate, args.layer)
     with stage("contexts of neurons"), autocast():
         pieces, neuron_contexts = contexts(model, corpus, tokenizer, activations.neurons, effects.shown)
+    for row, written in zip(rows, writes.rows()):
+        row |= written
     for row, rise in zip(rows, effects.heads):
         row |= dict(zip(("rise", "rise_low", "rise_high"), rise))
     summary = dict(format=FORMAT, name=name, parameters=model.num_params(), shape=asdict(model.config))
     summary |= dict(stories=len(corpus.stories), tokens=sum(len(story.tokens) for story in corpus.stories))
-    summary |= dict(heads=count_heads(rows), neurons=counts | dict(all=table.auc.size(1)), ablation=effects.summary)
+    summary |= dict(heads=count_heads(rows, effects.heads_at_random_init), ablation=effects.summary)
+    summary |= dict(neurons=counts | dict(all=table.auc.size(1)))
     with stage("pages and tables"):
         write_table(out / "heads.csv", rows)
         write_table(out / "neurons.csv", table.rows(effects.neurons))
         cards = neuron_cards(table, effects.shown, neuron_contexts, effects.neurons)
         about = f"{len(cards)} of {table.auc.size(1):,} neurons (neurons.csv has all), {len(texts)} validation stories"
         sentences = describe_neurons(summary)
-        write_bytes(out / "neurons.html", html.neurons_page(name, about, sentences, KINDS, pieces, cards))
+        page = interpretation_pages.neurons_page(name, about, sentences, KINDS, pieces, cards)
+        write_bytes(out / "neurons.html", page)
         ids = backend.encode(args.text) if args.text else corpus.stories[0].tokens[:DEFAULT_TOKENS].tolist()
         draw_attention(out, name, backend, ids, args, rows)
     write_json(out / "summary.json", summary | dict(seconds=stage.seconds))
@@ -108,11 +121,11 @@ def interpret(
 
 
 def draw_attention(out: Path, name: str, backend: LocalBackend, ids: list[int], args, rows: list[dict]) -> None:
-    """attention.npz, attention.png and attention.html for the tokens `ids`; rows: those of heads.csv."""
+    """attention.npz, attention.png and attention.html (with the logit lens) of the tokens `ids`; rows: heads.csv."""
     model = backend.model
     n_layer, n_head = model.config.n_layer, model.config.n_head
     _, cache = run_with_cache(model, torch.tensor([ids], device=model.wte.weight.device))
-    attention = torch.cat([cache[f"blocks.{layer}.attention"] for layer in range(n_layer)]).cpu().numpy()
+    attention = torch.cat([cache[f"blocks.{layer}.pattern"] for layer in range(n_layer)]).cpu().numpy()
     pieces = pieces_of(backend.tokenizer, ids)
     tokens = [END_OF_TEXT if piece == START else piece for piece in pieces]
     file = io.BytesIO()
@@ -126,8 +139,36 @@ def draw_attention(out: Path, name: str, backend: LocalBackend, ids: list[int], 
         if args.layer in (None, layer) and args.head in (None, head)
     ]
     maps = np.stack([attention[each["layer"], each["head"]] for each in heads])
-    write_bytes(out / "attention.png", html.attention_picture(f"Attention in {name}", maps, pieces, heads))
-    write_bytes(out / "attention.html", html.attention_page(name, maps, pieces, heads, rows))
+    picture = interpretation_pages.attention_picture(f"Attention in {name}", maps, pieces, heads)
+    write_bytes(out / "attention.png", picture)
+    lens = [
+        [[(pieces_of(backend.tokenizer, [i])[0], round(p, 3)) for i, p in top] for top in layer]
+        for layer in lens_table(model, cache)
+    ]
+    write_bytes(out / "attention.html", interpretation_pages.attention_page(name, maps, pieces, heads, rows, lens))
+
+
+def draw_patching(out: Path, name: str, backend: LocalBackend, texts: Sequence[str], markdown: bool) -> None:
+    """patching.html, .png and .csv: which activations carry the answer in which the texts differ."""
+    prompts = [backend.encode(text) for text in texts]
+    pieces = [pieces_of(backend.tokenizer, ids) for ids in prompts]
+    check_prompts(*prompts, pieces)
+    patching = patch(backend.model, *torch.tensor(prompts, device=backend.model.wte.weight.device))
+    rows = patching.rows(pieces[0], lambda i: pieces_of(backend.tokenizer, [i])[0])
+    write_table(out / "patching.csv", rows)
+    write_bytes(out / "patching.png", interpretation_pages.patching_picture(name, patching, pieces))
+    sentences = patching.describe(pieces)
+    write_bytes(out / "patching.html", interpretation_pages.patching_page(name, patching, pieces, rows, sentences))
+    print("\n".join(sentences))
+    best = sorted(rows, key=lambda row: -row["brought_back"])[:SHOWN_HEADS]
+    cells = [
+        [f"{row['layer']}.{row['head']}", *(f"{row[key]:.2f}" for key in ("brought_back", "lost_without", "direct"))]
+        + [f"{row['looks_at']!r} ({row['attention']:.2f})", row["writes"]]
+        for row in best
+    ]
+    print(
+        table_text(["head", "brought back", "lost without it", "adds (logits)", "looks at", "writes"], cells, markdown)
+    )
 
 
 # ---- What is read ----
@@ -137,7 +178,7 @@ def load_model(name: str, args: argparse.Namespace) -> LocalBackend:
     """ValueError if it cannot be looked into, or does not have what the flags ask for."""
     if name.startswith("api:"):
         raise ValueError(f"{name}: a model behind an API cannot be looked into; take a run or hf:ID-or-directory")
-    if name.startswith("hf:") and args.stories and not args.data:
+    if name.startswith("hf:") and args.stories and not args.data and not args.patch:
         raise ValueError(f"{name} needs --data, a corpus that prepare.py made; or --stories 0, to draw --text alone")
     backend = load_backend(name)
     config = backend.model.config
@@ -146,8 +187,9 @@ def load_model(name: str, args: argparse.Namespace) -> LocalBackend:
     for flag, value, n in (("layer", args.layer, config.n_layer), ("head", args.head, config.n_head)):
         if value is not None and value >= n:
             raise ValueError(f"--{flag} must be at most {n - 1} for {name}, not {value}")
-    if args.text and (n_tokens := len(backend.encode(args.text))) > config.block_size:
-        raise ValueError(f"--text has {n_tokens} tokens, the context of {name} {config.block_size}; shorten it")
+    for flag, text in (("text", args.text), *(("patch", text) for text in args.patch or ())):
+        if text and (n_tokens := len(backend.encode(text))) > config.block_size:
+            raise ValueError(f"--{flag} has {n_tokens} tokens, the context of {name} {config.block_size}; shorten it")
     return backend
 
 
@@ -173,6 +215,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_shared("model", help="the same")
     parser.add_shared("checkpoint")
     parser.add_argument("--text", help="what attention is drawn for (default: the beginning of the first story)")
+    parser.add_argument(
+        "--patch", nargs=2, metavar="TEXT", help="two texts that end in different answers: what carries the first's?"
+    )
     parser.add_argument("--layer", type=int, help="draw this layer alone, and show all of its neurons")
     parser.add_argument("--head", type=int, help="draw this head alone (of each layer, or of --layer)")
     parser.add_shared("data")
@@ -181,7 +226,7 @@ def parse_arguments() -> argparse.Namespace:
         "--ablate", type=int, help="stories on which heads are ablated (default: what takes about a minute); 0: none"
     )
     parser.add_shared("out", help="where to write (default: interpret/ in the run's directory)")
-    parser.add_argument("--compare", nargs="+", type=Path, metavar="RUN", help="runs that were interpreted before")
+    parser.add_argument("--compare", nargs="+", metavar="RUN", help="runs that were interpreted before")
     parser.add_shared("markdown")
     args = parser.parse_args()
     for name in ("stories", "ablate"):
@@ -201,15 +246,20 @@ def main():
     compile_cpp.keep_freed_memory()
     with one_line_errors("interpret.py", interrupted="the old files are unchanged"):
         if args.compare:
-            directory = args.compare[0].parent
+            directory = directory_of(args.compare[0]).parent
             print(compare(args.compare, args.markdown))
             print(f"wrote {directory / 'compare.csv'}, which has all counts, and {directory / 'compare.png'}")
             return
         name = at_checkpoint(args.model or str(newest_run()), args.checkpoint)
         backend = load_model(name, args)
-        texts = validation_texts(args.data or corpus_of(name), args.stories) if args.stories else []
+        read = args.stories and not args.patch
+        texts = validation_texts(args.data or corpus_of(name), args.stories) if read else []
         out = args.out or directory_of(name) / "interpret"
         out.mkdir(parents=True, exist_ok=True)
+        if args.patch:
+            draw_patching(out, name, backend, args.patch, args.markdown)
+            print(f"wrote {out}/; next: open patching.html there")
+            return
         if texts:
             copy_init = 0.0 if name.startswith("hf:") else load_checkpoint(name)["train_config"].get("copy_init", 0.0)
             interpret(out, name, backend, texts, args, Stopwatch(), copy_init)

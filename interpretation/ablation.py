@@ -3,8 +3,13 @@ Does a part of the model matter? The rise in loss when its output is replaced by
 
 Exactly for heads and for chosen neurons: the model is run again from that layer on. For all neurons at once, to first
 order: what the gradient says of the same replacement, from one forward and backward pass.
+
+An interval says how much the rise depends on the stories, not whether the head does anything worth having: without a
+head of random weights the loss rises on some stories' average, too. So a head matters if the loss rises by MIN_RISE,
+and the same heads at random initialization are ablated beside it.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +19,7 @@ from tqdm import tqdm
 
 from common.statistics import SHARES, bootstrap_ratio, spearman
 from interpretation.activation_statistics import ActivationStatistics
-from interpretation.hooks import run_fast
+from interpretation.hooks import run
 from interpretation.neuron_preferences import NeuronTable, choose_neurons
 from interpretation.word_classes import Batch, TaggedCorpus
 from kernels.cross_entropy import CHUNK, cross_entropy_, head_loss
@@ -23,19 +28,26 @@ from model import GPTNeo
 TOKENS_AT_ONCE = 8192  # several ablations of a layer run through the rest of the model as one batch
 HEAD_BUDGET, NEURON_BUDGET = 25e12, 4e12  # FLOPs by default: about a minute, and half of one, on two cores
 FEWEST_STORIES = 10  # that the loss is measured on, for an interval to mean anything
+TOO_LONG = 10  # times the budget: a model that takes longer even for the fewest stories is not ablated unasked
+MIN_RISE = 0.01  # nats per token, one percent of perplexity: what a head is worth that matters
+
+
+def ablation_flops(model: GPTNeo, n_tokens: np.ndarray | int, n_parts: int):
+    """Of ablating n_parts heads or neurons: an ablation runs half of the layers on average, and the output head."""
+    C, layers = model.config.n_embd, (model.config.n_layer + 1) / 2
+    return 2 * n_parts * n_tokens * (layers * 12 * C**2 + C * model.config.vocab_size)
 
 
 def stories_within(
     budget: float, model: GPTNeo, corpus: TaggedCorpus, numbers: Sequence[int], n_parts: int
 ) -> Sequence[int]:
-    """The first of these stories, as many as `budget` FLOPs allow for ablating n_parts heads or neurons on them.
-
-    An ablation runs half of the layers on average, and the output head.
-    """
-    C, layers = model.config.n_embd, (model.config.n_layer + 1) / 2
-    per_token = 2 * n_parts * (layers * 12 * C**2 + C * model.config.vocab_size)
-    tokens = np.cumsum([len(corpus.stories[number].tokens) for number in numbers])
-    return numbers[: max(FEWEST_STORIES, int((tokens * per_token <= budget).sum()))]
+    """The first of these stories, as many as `budget` FLOPs allow for ablating n_parts heads or neurons on them; at
+    least the fewest that tell anything, but none where even these take TOO_LONG."""
+    n_tokens = np.cumsum([len(corpus.stories[number].tokens) for number in numbers])
+    flops = ablation_flops(model, n_tokens, n_parts)
+    if flops[min(FEWEST_STORIES, len(flops)) - 1] > TOO_LONG * budget:
+        return numbers[:0]
+    return numbers[: max(FEWEST_STORIES, int((flops <= budget).sum()))]
 
 
 def losses(model: GPTNeo, x: torch.Tensor, layer: int, targets: torch.Tensor) -> torch.Tensor:
@@ -138,12 +150,13 @@ def layer_inputs(model: GPTNeo, batch: Batch, neurons: list[list[int]]) -> tuple
     inputs, activations = [], []
 
     def record(name, tensor):
-        if name.endswith("mlp"):
-            activations.append(tensor[..., neurons[len(activations)]].float())
-        else:
+        layer, part = name.removeprefix("blocks.").split(".")
+        if part == "post":
+            activations.append(tensor[..., neurons[int(layer)]].float())
+        elif part == "resid_pre" or name == f"blocks.{model.config.n_layer - 1}.resid_post":
             inputs.append(tensor)
 
-    run_fast(model, batch.tokens, record)
+    run(model, batch.tokens, record)
     return inputs, activations
 
 
@@ -152,7 +165,7 @@ def estimate_neurons(model: GPTNeo, corpus: TaggedCorpus, numbers: Sequence[int]
     rises = [torch.zeros_like(mean) for mean in means]
 
     def record(name, tensor):
-        if name.endswith("mlp"):
+        if name.endswith(".post"):
             layer, activations = int(name.split(".")[1]), tensor.detach()
 
             def add_rise(grad):
@@ -164,7 +177,7 @@ def estimate_neurons(model: GPTNeo, corpus: TaggedCorpus, numbers: Sequence[int]
     model.requires_grad_(False)
     model.wpe.weight.requires_grad_(True)  # the backward pass needs a parameter to reach; one is enough
     for _, batch in batches_with_bar("estimating neurons", corpus, numbers, model.wte.weight.device):
-        x = run_fast(model, batch.tokens, record)
+        x = run(model, batch.tokens, record)
         n_targets = batch.real.sum().item()
         loss = head_loss(x.flatten(0, 1), model.head.weight, batch.targets.flatten()) * n_targets
         torch.autograd.grad(loss, model.wpe.weight)
@@ -186,37 +199,55 @@ class Effects:
 
     shown: list[int]  # neurons for the page
     heads: list[tuple[float, float, float]]  # layer by layer; empty if nothing was ablated
+    heads_at_random_init: list[tuple[float, float, float]]
     neurons: dict[int, tuple[float, float, float]]  # those that were ablated exactly
     summary: dict  # for summary.json
 
 
+def stories_to_ablate(model: GPTNeo, corpus: TaggedCorpus, n_stories: int | None, n_parts: int) -> Sequence[int]:
+    """Odd stories: n_stories of them, or what the budget allows. Says so if they are many, or none for want of time."""
+    odd = range(1, len(corpus.stories), 2)
+    numbers = stories_within(HEAD_BUDGET, model, corpus, odd, n_parts) if n_stories is None else odd[:n_stories]
+    asked = numbers or odd[:FEWEST_STORIES]
+    flops = ablation_flops(model, sum(len(corpus.stories[number].tokens) for number in asked), n_parts)
+    about = f"about {flops / HEAD_BUDGET:,.0f} minutes on two cores"
+    if n_stories is None and not numbers:
+        print(f"nothing is ablated: {n_parts // 2} heads would take {about}; --ablate {FEWEST_STORIES} does it anyway")
+    elif flops > 2 * HEAD_BUDGET:
+        print(f"ablating {n_parts // 2} heads on {len(asked)} stories: {about}", file=sys.stderr, flush=True)
+    return numbers
+
+
 def measure_effects(
-    model: GPTNeo,
-    corpus: TaggedCorpus,
     activations: ActivationStatistics,
+    untrained: ActivationStatistics,
     table: NeuronTable,
     n_stories: int | None,
     layer: int | None,
 ) -> Effects:
-    """Ablates all heads and some neurons. Means are over the even stories, losses over the odd ones.
+    """Ablates all heads, also those of the untrained model, and some neurons. Means are over the even stories, losses
+    over the odd ones.
 
     n_stories: to ablate heads on; None: what the budget allows, 0: no ablation. layer: show all neurons of it. Adds to
     the table the estimates for all neurons.
     """
-    odd = range(1, len(corpus.stories), 2)
-    n_heads = model.config.n_layer * model.config.n_head
-    numbers = stories_within(HEAD_BUDGET, model, corpus, odd, n_heads) if n_stories is None else odd[:n_stories]
+    model, corpus = activations.model, activations.corpus
+    n_parts = 2 * model.config.n_layer * model.config.n_head  # with the untrained model's
+    numbers = stories_to_ablate(model, corpus, n_stories, n_parts)
     if not numbers:
-        return Effects(choose_neurons(table, layer)[2], [], {}, {})
+        return Effects(choose_neurons(table, layer)[2], [], [], {}, {})
     n_tokens = torch.tensor([len(corpus.stories[number].tokens) for number in numbers])
-    intact, without = ablate_heads(model, corpus, numbers, activations.means("heads"))
-    heads = list(zip(*rise_with_interval(without.flatten(0, 1), intact, n_tokens)))
-    summary = dict(stories=len(numbers), loss=float(intact.sum() / n_tokens.sum()))
+    heads, losses_intact = [], []
+    for each in (activations, untrained):
+        intact, without = ablate_heads(each.model, corpus, numbers, each.means("z"))
+        heads.append(list(zip(*rise_with_interval(without.flatten(0, 1), intact, n_tokens))))
+        losses_intact.append(float(intact.sum() / n_tokens.sum()))
+    summary = dict(stories=len(numbers), loss=losses_intact[0])
 
-    means = activations.means("mlp")
+    means = activations.means("post")
     table.estimates = estimate_neurons(model, corpus, numbers, means).flatten()
     chosen, random, shown = choose_neurons(table, layer)
-    few = stories_within(NEURON_BUDGET, model, corpus, numbers, len(chosen))
+    few = stories_within(NEURON_BUDGET, model, corpus, numbers, len(chosen)) or numbers[:FEWEST_STORIES]
     by_layer = [[i % table.width for i in chosen if i // table.width == index] for index in range(len(means))]
     intact, without = ablate_neurons(model, corpus, few, means, by_layer)
     neurons = dict(zip(chosen, zip(*rise_with_interval(without, intact, n_tokens[: len(few)]))))
@@ -224,4 +255,4 @@ def measure_effects(
     estimates = estimate_neurons(model, corpus, few, means).flatten()  # on the same stories
     summary |= dict(neurons=len(chosen), stories_for_neurons=len(few), estimates_checked=len(random))
     summary |= dict(estimates_rank_correlation=spearman(estimates[random].numpy(), exact.numpy()))
-    return Effects(shown, heads, neurons, summary)
+    return Effects(shown, *heads, neurons, summary)

@@ -2,14 +2,14 @@
 One pass of a model over all stories, which gathers what its heads and neurons do.
 
 >>> statistics = ActivationStatistics(model, corpus)
->>> statistics.heads.rows(...), statistics.neurons.top(6), statistics.means("mlp")
+>>> statistics.heads.rows(...), statistics.neurons.top(6), statistics.means("post")
 """
 
 import torch
 from tqdm import tqdm
 
 from interpretation.head_roles import HeadStatistics
-from interpretation.hooks import run_explicit, run_fast
+from interpretation.hooks import run
 from interpretation.neuron_preferences import NeuronStatistics
 from interpretation.word_classes import TaggedCorpus
 from model import GPTNeo
@@ -18,7 +18,7 @@ from model import GPTNeo
 class ActivationStatistics:
     """What heads and neurons do over all stories, and their mean outputs over the even-numbered ones.
 
-    with_heads=False leaves out the heads, and with them the slow path that shows attention.
+    with_heads=False leaves out what heads look at, and with it the slow path that shows attention.
     """
 
     def __init__(self, model: GPTNeo, corpus: TaggedCorpus, with_heads: bool = True):
@@ -35,24 +35,22 @@ class ActivationStatistics:
             self.n += self.averaged.sum().item()
             if with_heads:
                 self.heads.start(batch)
-                run_explicit(model, batch.tokens, self.record)
-            else:
-                with torch.no_grad():
-                    run_fast(model, batch.tokens, self.record)
+            with torch.no_grad():
+                run(model, batch.tokens, self.record, with_pattern=with_heads)
             bar.update(len(batch.index))
         bar.close()
 
     def record(self, name: str, tensor: torch.Tensor):
         layer, _, part = name.removeprefix("blocks.").partition(".")
-        if part == "attention":
+        if part == "pattern":
             self.heads.add(int(layer), tensor)
-        if part == "mlp":
+        if part == "post":
             self.neurons.add(int(layer), tensor)
-        if part in ("heads", "mlp"):
+        if part in ("z", "post"):
             self.sums[name] = self.sums.get(name, 0) + tensor[self.averaged].float().sum(0)
 
     def means(self, part: str) -> list[torch.Tensor]:
-        """The mean output of every layer's "heads" (H, D) or "mlp" (4C,), over the tokens of the even stories."""
+        """The mean "z" (H, D) or "post" (4C,) of every layer, over the tokens of the even stories."""
         return [self.sums[f"blocks.{layer}.{part}"] / self.n for layer in range(self.model.config.n_layer)]
 
 

@@ -1,7 +1,7 @@
 """
 What interpret.py measured in several models, side by side: by width, depth and number of heads.
 
->>> print(compare([Path("out/cpu_1m"), Path("out/cpu_8m")]))  # writes out/compare.csv and out/compare.png
+>>> print(compare(["out/cpu_1m", "out/cpu_8m"]))  # writes out/compare.csv and out/compare.png
 """
 
 from pathlib import Path
@@ -9,35 +9,37 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from checkpoints.checkpoint import directory_of
 from common.figures import png_bytes
 from common.files import write_bytes
 from common.tables import table_text, write_table
-from interpretation.head_roles import ROLE_MEASURES, UNIFORM
-from interpretation.summary import read_summary
+from interpretation.head_roles import HEAD_KINDS, HEAD_ROLES, UNIFORM
+from interpretation.summary import summary_of
 from interpretation.word_classes import KINDS
 
-ROLES = (*ROLE_MEASURES, UNIFORM, "mixed")
 
-
-def compare(runs: list[Path], markdown: bool = False) -> str:
-    """A table of these runs, by width, depth and heads. Writes compare.csv and compare.png beside the first run."""
-    rows = [comparison_row(run, read_summary(run)) for run in runs]
+def compare(runs: list[str], markdown: bool = False) -> str:
+    """A table of these runs (or hf:ID-or-directory), by width, depth and heads. Writes compare.csv and compare.png
+    beside the first."""
+    rows = [comparison_row(run, summary_of(run)) for run in runs]
     rows.sort(key=lambda row: (row["n_embd"], row["n_layer"], row["n_head"]))
-    directory = runs[0].parent
+    directory = directory_of(runs[0]).parent
     write_table(directory / "compare.csv", rows)
     write_bytes(directory / "compare.png", plot(rows))
     cells = [printed_cells(row) for row in rows]
     return table_text(list(cells[0]), [list(row.values()) for row in cells], markdown)
 
 
-def comparison_row(run: Path, summary: dict) -> dict:
+def comparison_row(run: str, summary: dict) -> dict:
     """compare.csv: what was counted in one model."""
     heads, neurons, shape = summary["heads"], summary["neurons"], summary["shape"]
-    row = dict(run=str(run), n_embd=shape["n_embd"], n_layer=shape["n_layer"], n_head=shape["n_head"])
-    row |= dict(loss=summary["ablation"].get("loss"), heads=heads["all"], heads_that_matter=heads["matter"])
-    row |= {kind: heads["kind"].get(kind, 0) for kind in ("positional", "semantic", UNIFORM)}
+    row = dict(run=run, n_embd=shape["n_embd"], n_layer=shape["n_layer"], n_head=shape["n_head"])
+    row |= dict(loss=summary["ablation"].get("loss"), heads=heads["all"], copying=heads["copying"])
+    for which, suffix in (("trained", ""), ("random_init", "_at_random_init")):
+        row[f"heads_that_matter{suffix}"] = heads["ablated"].get(which, {}).get("matter")
+    row |= {kind: heads["kind"].get(kind, 0) for kind in HEAD_KINDS}
     row |= dict(positional_by_correlation=heads["kind_by_correlation"].get("positional", 0))
-    row |= {f"role: {role}": heads["role"].get(role, 0) for role in ROLES}
+    row |= {f"role: {role}": heads["role"].get(role, 0) for role in HEAD_ROLES}
     row |= dict(neurons=neurons["all"], selective=neurons["trained"]["strongly"])
     row |= dict(selective_at_random_init=neurons["random_init"]["strongly"])
     row |= dict(selective_with_shuffled_kinds=float(np.mean(neurons["trained"]["strongly_shuffled"])))
@@ -51,6 +53,8 @@ def printed_cells(row: dict) -> dict[str, str]:
     cells["loss"] = "" if row["loss"] is None else f"{row['loss']:.3f}"
     cells |= {f"{kind} heads": f"{row[kind]} of {n}" for kind in ("positional", "semantic")}
     cells["uniform heads"] = f"{row[UNIFORM]} of {n}"
+    cells["name heads"] = f"{row['role: names']} of {n}"
+    cells["copying heads"] = f"{row['copying']} of {n}"
     cells["heads that matter"] = "" if row["heads_that_matter"] is None else f"{row['heads_that_matter']} of {n}"
     cells["selective neurons"] = f"{row['selective']:,} ({100 * row['selective'] / row['neurons']:.1f} %)"
     return cells | {"before training": f"{row['selective_at_random_init']:,}"}
@@ -64,16 +68,16 @@ def plot(rows: list[dict]) -> bytes:
         ("Heads: position or content", "Heads: what gets most of their attention", "Neurons: strong preference for"),
         ("heads", "heads", "neurons"),
         (
-            ("positional", "semantic", UNIFORM),
-            [f"role: {role}" for role in ROLES],
+            HEAD_KINDS,
+            [f"role: {role}" for role in HEAD_ROLES],
             [f"prefers: {kind}" for kind in KINDS],
         ),
     ):
         left = np.zeros(len(rows))
-        colours = ["#265caa", "#7ea6d8", "#c96810", "#e9b47c", "#3a7d5d", "#9ccbb2", "#b9b4aa", "#e8e5df"]
-        for column, colour in zip(columns, colours):
+        colors = ["#265caa", "#7ea6d8", "#c96810", "#e9b47c", "#3a7d5d", "#9ccbb2", "#b9b4aa", "#e8e5df"]
+        for column, color in zip(columns, colors):
             shares = np.array([100 * row[column] / row[total] for row in rows])
-            axes.barh(range(len(rows)), shares, left=left, color=colour, height=0.7, label=column.split(": ")[-1])
+            axes.barh(range(len(rows)), shares, left=left, color=color, height=0.7, label=column.split(": ")[-1])
             left += shares
         labels = [f"{Path(row['run']).name}  {row['n_embd']}-{row['n_layer']}-{row['n_head']}" for row in rows]
         axes.set_yticks(range(len(rows)), labels)

@@ -8,41 +8,39 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-from interpretation.hooks import run_explicit, visible_keys
-from interpretation.word_classes import Batch, TaggedCorpus
+from interpretation.hooks import run, visible_keys
+from interpretation.word_classes import KINDS, Batch, TaggedCorpus
 from model import GPTNeo
 
+KIND_SHARES = [kind if kind == "punctuation" else f"{kind}s" for kind in KINDS]  # nouns, verbs, …
 # Sets of keys whose share of the attention is measured, over the queries that can see at least one of them.
-SHARES = ("previous", "same_token", "after_same", "punctuation", "names", "beginning")
-# The roles of heads, and the measure that decides each.
-ROLE_MEASURES = {"previous token": "previous", "same token": "same_token", "induction": "induction"}
-ROLE_MEASURES |= {name: name for name in ("punctuation", "names", "beginning")}
-MIN_SHARE = 0.4  # a head has a role if the keys of that role get this share of its attention, and …
-MIN_LIFT = 2.0  # … this many times what uniform attention would give them
-UNIFORM = "everywhere alike"  # the role and kind, in all files, of a head whose attention is uniform, …
-UNIFORM_ENTROPY = 0.98  # … which is so if it has this share of the largest possible entropy
+SHARES = ("same_token", "after_same", "beginning", *KIND_SHARES)
+OFFSETS = 9  # 0: a token's attention to itself, 1: to the previous one, up to 8 back
+# The roles of heads, and the measure that decides each: where they look, or at what.
+PLACES = {"itself": "itself", "previous token": "previous", "fixed offset": "offset_share", "beginning": "beginning"}
+CONTENTS = {"same token": "same_token", "induction": "induction"} | {name: name for name in KIND_SHARES}
+ROLE_MEASURES = PLACES | CONTENTS
+MIN_LIFT = 2.0  # a head has a role if the keys of that role get this many times what uniform attention would give, …
+MIN_EXCESS = 0.25  # … and of what is beyond that, this share: (share - uniform) / (1 - uniform)
+UNIFORM = "uniform"  # the role and kind, in all files, of a head whose attention is uniform, …
+UNIFORM_ENTROPY = 0.95  # … which is so if it has this share of the largest possible entropy
+HEAD_ROLES = (*ROLE_MEASURES, UNIFORM, "mixed")
+HEAD_KINDS = ("positional", "semantic", UNIFORM, "unclear")
 POSITIONS = 256  # position and content are separated over this many first tokens of a story
 REPEATED = 50  # random tokens, repeated once, that show induction
 
 
-def key_sets(batch: Batch, flags: dict[str, torch.Tensor]) -> torch.Tensor:
+def key_sets(batch: Batch, flags: torch.Tensor) -> torch.Tensor:
     """(B, SHARES, T, T) bool: which keys belong to each of SHARES.
 
-    flags: (words + 1,) bool for "punctuation" and for "names"; the last is for tokens of no word.
+    flags: (KINDS, words + 1) bool, which words are of each kind; the last is for tokens of no word.
     """
     same = (batch.tokens[:, :, None] == batch.tokens[:, None, :]).tril(-1)  # (B, query, key)
-    everywhere = torch.ones_like(same)
-    beginning = everywhere.clone()
-    beginning[:, :, 1:] = False
-    sets = dict(
-        previous=everywhere.tril(-1).triu(-1),
-        same_token=same,
-        after_same=F.pad(same, (1, 0))[:, :, :-1],  # the token before the key is that of the query
-        punctuation=flags["punctuation"][batch.words][:, None].expand_as(same),
-        names=flags["names"][batch.words][:, None].expand_as(same),
-        beginning=beginning,
-    )
-    return torch.stack([sets[name] for name in SHARES], 1)
+    after = F.pad(same, (1, 0))[:, :, :-1]  # the token before the key is that of the query
+    beginning = torch.zeros_like(same)
+    beginning[:, :, 0] = True
+    of_kind = flags[:, batch.words].transpose(0, 1)[:, :, None].expand(-1, -1, same.size(1), -1)
+    return torch.cat([torch.stack([same, after, beginning], 1), of_kind], 1)
 
 
 class AttentionSums:
@@ -56,6 +54,7 @@ class AttentionSums:
         self.n_queries, self.n_pairs = 0, 0
         self.distance = self.distance_squared = 0.0  # over all visible pairs, whatever the attention
         self.shares, self.n_share_queries = torch.zeros(H, len(SHARES), device=device), 0
+        self.offsets, self.n_offset_queries = torch.zeros(H, OFFSETS, device=device), [0] * OFFSETS
         self.attended_distance, self.entropy, self.squares = torch.zeros(3, H, device=device)
         self.cells = torch.zeros(H, P, P, device=device)  # attention by (query, key), summed over stories
         self.row_squares, self.row_uniform, self.n_rows = torch.zeros(H, P, device=device), 0, 0
@@ -75,6 +74,9 @@ class AttentionSums:
         self.attended_distance += sums[:, 0]
         self.shares += sums[:, 1:]
         self.n_share_queries += sets.any(-1).sum((0, 2))
+        for offset in range(min(OFFSETS, int(visible[-1].sum()))):
+            self.offsets[:, offset] += attention.diagonal(-offset, 2, 3).sum((0, 2))
+            self.n_offset_queries[offset] += queries[:, offset:].sum().item()
         self.n_queries += queries.sum().item()
         n_queries_at = queries.sum(0)  # (T,)
         self.n_pairs += (n_queries_at * visible.sum(1)).sum().item()
@@ -90,7 +92,8 @@ class AttentionSums:
         self.row_uniform += F.pad(n_queries_at / visible.sum(1), (0, max(P - T, 0)))[:P]
 
     def measures(self) -> dict[str, torch.Tensor]:
-        """(H,) each: distance in tokens, entropy in nats, shares of the attention, and
+        """(H,) each: distance in tokens, entropy in nats, shares of the attention, (H, OFFSETS) "offsets": the share of
+        the token so many back; and
 
         distance_correlation: of attention and distance over all visible pairs.
         position: of how attention differs from uniform, the share that is the same in all stories, and so is due to the
@@ -111,6 +114,7 @@ class AttentionSums:
             distance_correlation=covariance / (variance * distance_variance).sqrt().clamp(min=1e-12),
             position=(1 - by_content / not_uniform).clamp(0, 1).where(not_uniform > 1e-6 * self.n_queries, 0.0),
             entropy=self.entropy / self.n_queries,
+            offsets=self.offsets / torch.tensor(self.n_offset_queries, device=shares.device).clamp(min=1),
             **{name: shares[:, i] for i, name in enumerate(SHARES)},
         )
 
@@ -121,8 +125,7 @@ class HeadStatistics:
     def __init__(self, model: GPTNeo, corpus: TaggedCorpus):
         self.model = model
         device = model.wte.weight.device
-        flags = {"names": corpus.is_kind("name"), "punctuation": corpus.is_kind("punctuation")}
-        self.flags = {name: F.pad(flag, (0, 1)).to(device) for name, flag in flags.items()}
+        self.flags = F.pad(torch.stack([corpus.is_kind(kind) for kind in KINDS]), (0, 1)).to(device)
         longest = max(len(story.tokens) for story in corpus.stories)
         self.heads = [AttentionSums(model.config.n_head, longest, device) for _ in model.blocks]
         self.uniform = [AttentionSums(1, longest, device) for _ in model.blocks]
@@ -137,34 +140,43 @@ class HeadStatistics:
         self.uniform[layer].add(uniform, self.sets, visible, self.batch.real)
 
     def rows(self, induction_scores: tuple[torch.Tensor, torch.Tensor]) -> list[dict]:
-        """heads.csv: a row for each head, with its measures and, as NAME_alike, those of uniform attention.
+        """heads.csv: a row for each head, with its measures and, as NAME_uniform, those of uniform attention.
 
-        induction_scores: what `induction` returns.
+        induction_scores: what `induction` returns. offset: of the tokens 2 to 8 back, the one that gets most attention.
         """
         rows = []
         for layer, (heads, uniform) in enumerate(zip(self.heads, self.uniform)):
             measures, baseline = heads.measures(), uniform.measures()
             measures["induction"], baseline["induction"] = (scores[layer] for scores in induction_scores)
+            offsets, uniform_offsets = measures.pop("offsets").cpu(), baseline.pop("offsets")[0].cpu()
             for head in range(self.model.config.n_head):
-                row = {name: values[head].item() for name, values in measures.items()}
-                row |= {f"{name}_alike": values[0].item() for name, values in baseline.items() if name != "position"}
+                furthest = offsets[head, 2:].argmax().item() + 2
+                places = dict(itself=0, previous=1, offset_share=furthest)
+                row = {name: offsets[head, offset].item() for name, offset in places.items()} | dict(offset=furthest)
+                row |= {name: values[head].item() for name, values in measures.items()}
+                row |= {f"{name}_uniform": uniform_offsets[offset].item() for name, offset in places.items()}
+                row |= {f"{name}_uniform": values[0].item() for name, values in baseline.items() if name != "position"}
                 rows.append(dict(layer=layer, head=head) | name_role(row))
         return rows
 
 
 def name_role(row: dict) -> dict:
-    """The row, preceded by what it means in words: the head's role, if it clearly has one, and whether it is positional
-    or semantic: by the share of its attention that position explains, and by the earlier criterion, correlation."""
-    by_correlation = "positional" if abs(row["distance_correlation"]) > 0.5 else "semantic"
-    kind = "positional" if row["position"] > 0.5 else "semantic"
-    clear = {
-        role: row[name]
-        for role, name in ROLE_MEASURES.items()
-        if row[name] >= max(MIN_SHARE, MIN_LIFT * row[f"{name}_alike"])
-    }
+    """The row, preceded by what it means in words: the head's role, if it clearly has one; and its kind.
+
+    Positional: position explains most of how its attention differs from uniform. Semantic: it does not, and the role
+    says which content does. Unclear: neither. By the earlier criterion, kind_by_correlation, what is not correlated
+    with distance is semantic.
+    """
+    clear = {}
+    for role, name in ROLE_MEASURES.items():
+        share, uniform = row[name], row[f"{name}_uniform"]
+        if share >= max(MIN_LIFT * uniform, uniform + MIN_EXCESS * (1 - uniform)):
+            clear[role] = share
     role = max(clear, key=clear.get, default="mixed")
-    if row["entropy"] >= UNIFORM_ENTROPY * row["entropy_alike"]:
+    kind = "positional" if row["position"] > 0.5 else "semantic" if role in CONTENTS else "unclear"
+    if row["entropy"] >= UNIFORM_ENTROPY * row["entropy_uniform"]:
         role = kind = UNIFORM
+    by_correlation = "positional" if abs(row["distance_correlation"]) > 0.5 else "semantic"
     return dict(role=role, kind=kind, kind_by_correlation=by_correlation) | row
 
 
@@ -172,8 +184,8 @@ def name_role(row: dict) -> dict:
 def induction(
     model: GPTNeo, corpus: TaggedCorpus, prefix: Sequence[int], seed: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """How much attention goes to the token that followed the same token before, where a sequence of random tokens is
-    repeated, so that only induction explains it: (L, H); and (L, 1), that of uniform attention."""
+    """Induction scores on repeated random tokens (Olsson et al., 2022): in the second copy, the mean attention to the
+    token that followed the same token in the first, which only induction explains. (L, H); and (L, 1), uniform's."""
     known = torch.cat([story.tokens for story in corpus.stories]).unique()
     n = min(REPEATED, len(known), (model.config.block_size - len(prefix)) // 2)
     generator = torch.Generator().manual_seed(seed)
@@ -184,10 +196,10 @@ def induction(
     scores, uniform = [], []
 
     def record(name, tensor):
-        if name.endswith("attention"):
+        if name.endswith("pattern"):
             scores.append(tensor[:, :, queries, keys].mean((0, 2)))
             visible = visible_keys(tensor.size(2), model.config.window(len(uniform)), tensor.device)
             uniform.append((visible / visible.sum(1, keepdim=True))[queries, keys].mean()[None])
 
-    run_explicit(model, tokens.to(model.wte.weight.device), record)
+    run(model, tokens.to(model.wte.weight.device), record, with_pattern=True)
     return torch.stack(scores).cpu(), torch.stack(uniform).cpu()

@@ -1,20 +1,34 @@
 """
-A model's activations while it reads: attention weights, what each head outputs, what each neuron outputs.
+A model's activations while it reads, by name; and the same run with some of them replaced (patched).
 
->>> logits, cache = run_with_cache(model, tokens)        # tokens (B, T)
->>> cache["blocks.2.attention"]                          # (B, H, T, T), [query, key]; rows sum to 1
+>>> logits, cache = run_with_cache(model, tokens)                     # tokens (B, T)
+>>> cache["blocks.2.pattern"]                                         # (B, H, T, T), [query, key]; rows sum to 1
+>>> run(model, tokens, patches={"blocks.2.z": lambda z: z * 0})       # the model without layer 2's heads
 
-Attention weights take an explicit, slow path here, because model.py's fused attention never materializes them.
+The names are those that TransformerLens uses for short, in the order in which a block computes them:
+
+resid_pre    (B, T, C)     the residual stream before the block
+q, k, v      (B, T, H, D)  queries (scaled, where the model scales attention), keys and values
+pattern      (B, H, T, T)  attention; only with_pattern, as the fused attention of model.py never materializes it
+z            (B, T, H, D)  what each head read: its values, weighted by its attention
+result       (B, T, H, C)  what each head writes to the residual stream; only in run_with_cache
+attn_out     (B, T, C)     what all heads write together, with the bias
+resid_mid    (B, T, C)     the residual stream between attention and MLP
+post         (B, T, 4C)    the neurons, after their GELU
+mlp_out      (B, T, C)     what they write
+resid_post   (B, T, C)     the residual stream after the block
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 
-from model import GPTNeo
+from model import Block, GPTNeo
 
-Record = Callable[[str, torch.Tensor], None]  # called with a name such as "blocks.2.attention", and the activations
+Read = Callable[[str, torch.Tensor], object]  # called with a name such as "blocks.2.z" and the activations
+Patch = Callable[[torch.Tensor], torch.Tensor]  # the activations -> what the model goes on with instead
+READ_ONLY = ("resid_mid", "result")  # patch attn_out or z instead, from which they follow
 
 
 def visible_keys(T: int, window: int, device: torch.device | str = "cpu") -> torch.Tensor:
@@ -23,13 +37,19 @@ def visible_keys(T: int, window: int, device: torch.device | str = "cpu") -> tor
 
 
 @contextlib.contextmanager
-def recording(model: GPTNeo, record: Record):
-    """Calls `record` with the residual stream (B, T, C) before every layer, "blocks.0.input", and after the last,
-    "output"; and with the neurons after their GELU, "blocks.0.mlp" (B, T, 4C)."""
-    parts = [(f"blocks.{i}.input", block) for i, block in enumerate(model.blocks)]
-    parts += [(f"blocks.{i}.mlp", block.mlp_out) for i, block in enumerate(model.blocks)]
-    parts += [("output", model.ln_f)]
-    handles = [part.register_forward_pre_hook(lambda _, args, name=name: record(name, args[0])) for name, part in parts]
+def hooked(model: GPTNeo, at: Callable[[str, torch.Tensor], torch.Tensor]):
+    """All activations but those of attention go through `at`, which returns what the model goes on with."""
+    inputs, outputs = [], []
+    for i, block in enumerate(model.blocks):
+        name = f"blocks.{i}."
+        inputs += [(name + "resid_pre", block), (name + "resid_mid", block.ln_2), (name + "post", block.mlp_out)]
+        outputs += [(name + "attn_out", block.attention_out), (name + "mlp_out", block.mlp_out)]
+        outputs += [(name + "resid_post", block)]
+    handles = [
+        part.register_forward_pre_hook(lambda _, args, name=name: (at(name, args[0]), *args[1:]))
+        for name, part in inputs
+    ]
+    handles += [part.register_forward_hook(lambda *call, name=name: at(name, call[-1])) for name, part in outputs]
     try:
         yield
     finally:
@@ -37,35 +57,59 @@ def recording(model: GPTNeo, record: Record):
             handle.remove()
 
 
-def run_fast(model: GPTNeo, tokens: torch.Tensor, record: Record) -> torch.Tensor:
-    """tokens (B, T) -> the residual stream after the last LayerNorm, (B, T, C). Records what `recording` says."""
-    with recording(model, record):
-        return model.hidden(tokens, torch.arange(tokens.size(1), device=tokens.device), model.attend)
+def run(
+    model: GPTNeo,
+    tokens: torch.Tensor,
+    read: Read | None = None,
+    patches: Mapping[str, Patch] | None = None,
+    with_pattern: bool = False,
+) -> torch.Tensor:
+    """tokens (B, T) -> the residual stream after the last LayerNorm, (B, T, C).
 
+    read: is shown all activations, as patched; what it returns is ignored. patches: replace activations, by name;
+    ValueError for a name that is not there to be patched.
+    """
+    T, waiting = tokens.size(1), dict(patches or {})
+    if fixed := [name for name in waiting if name.endswith(READ_ONLY)]:
+        raise ValueError(f"{fixed[0]} can only be read; patch {'z' if 'result' in fixed[0] else 'attn_out'} instead")
 
-@torch.no_grad()
-def run_explicit(model: GPTNeo, tokens: torch.Tensor, record: Record) -> torch.Tensor:
-    """The same with attention written out: also records "blocks.0.attention" (B, H, T, T) and the output of each head,
-    "blocks.0.heads" (B, T, H, D)."""
-    T = tokens.size(1)
+    def at(name: str, x: torch.Tensor) -> torch.Tensor:
+        if name in waiting:
+            x = waiting.pop(name)(x)
+        if read:
+            read(name, x)
+        return x
 
     def attend(layer, q, k, v):
+        q, k, v = (at(f"blocks.{layer}.{name}", x) for name, x in zip("qkv", (q, k, v)))
+        if not with_pattern:
+            return at(f"blocks.{layer}.z", model.attend(layer, q, k, v))
         with torch.autocast(tokens.device.type, enabled=False):
             q, k, v = (x.float().transpose(1, 2) for x in (q, k, v))  # (B, T, H, D) -> (B, H, T, D)
             visible = visible_keys(T, model.config.window(layer), tokens.device)
-            attention = (q @ k.transpose(2, 3)).masked_fill_(~visible, -torch.inf).softmax(-1)
-            heads = (attention @ v).transpose(1, 2)
-            record(f"blocks.{layer}.attention", attention)
-            record(f"blocks.{layer}.heads", heads)
-        return heads
+            pattern = (q @ k.transpose(2, 3)).masked_fill_(~visible, -torch.inf).softmax(-1)
+            return at(f"blocks.{layer}.z", (at(f"blocks.{layer}.pattern", pattern) @ v).transpose(1, 2))
 
-    with recording(model, record):
-        return model.hidden(tokens, torch.arange(T, device=tokens.device), attend)
+    with hooked(model, at):
+        hidden = model.hidden(tokens, torch.arange(T, device=tokens.device), attend)
+    if waiting:
+        raise ValueError(f"no activations are called {', '.join(waiting)} (pattern: only with_pattern=True)")
+    return hidden
+
+
+def head_writes(block: Block, z: torch.Tensor) -> torch.Tensor:
+    """z (..., H, D) -> what each head adds to the residual stream, (..., H, C); with the bias they are attn_out."""
+    H, D = z.shape[-2:]
+    return torch.einsum("...hd,chd->...hc", z, block.attention_out.weight.view(-1, H, D))
 
 
 @torch.no_grad()
-def run_with_cache(model: GPTNeo, tokens: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """tokens (B, T) -> logits (B, T, vocab_size), and everything that `run_explicit` records, by name."""
+def run_with_cache(
+    model: GPTNeo, tokens: torch.Tensor, patches: Mapping[str, Patch] | None = None
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """tokens (B, T) -> logits (B, T, vocab_size), and all activations that the list above names."""
     cache = {}
-    hidden = run_explicit(model, tokens, cache.__setitem__)
+    hidden = run(model, tokens, cache.__setitem__, patches, with_pattern=True)
+    for layer, block in enumerate(model.blocks):
+        cache[f"blocks.{layer}.result"] = head_writes(block, cache[f"blocks.{layer}.z"])
     return model.head(hidden), cache

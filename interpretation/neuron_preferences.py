@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from corpus.tokenizer import Tokenizer
-from interpretation.hooks import run_fast
+from interpretation.hooks import run
 from interpretation.word_classes import KINDS, Batch, TaggedCorpus, pieces_of
 from model import GPTNeo
 
@@ -25,24 +25,32 @@ ABLATED, ABLATED_AT_RANDOM = 6, 20  # neurons ablated exactly: the largest estim
 
 
 class NeuronStatistics:
-    """Gathers, for all neurons of all layers, the mean activation on every word and the highest in every story."""
+    """Gathers, for all neurons of all layers, the mean activation on every word of known kind that is not rare, and the
+    highest in every story."""
 
     def __init__(self, model: GPTNeo, corpus: TaggedCorpus):
         n_layer, width, device = model.config.n_layer, 4 * model.config.n_embd, model.wte.weight.device
-        n_words, n_stories = len(corpus.words), len(corpus.stories)
-        self.word_sums = torch.zeros(n_layer, n_words, width, device=device)
-        self.word_counts = torch.zeros(n_words, device=device)
+        kinds, n_stories = torch.stack([corpus.is_kind(kind) for kind in KINDS]), len(corpus.stories)
+        counts = torch.cat([story.words[story.ends] for story in corpus.stories]).bincount(minlength=len(corpus.words))
+        used = ((kinds.any(0) | corpus.is_kind("other")) & (counts >= MIN_COUNT)).nonzero()[:, 0]
+        used = used[torch.randperm(len(used), generator=torch.Generator().manual_seed(0))]  # so that ties favor no kind
+        self.counts, self.kinds = counts[used].to(device), kinds[:, used].to(device)  # (used,), (KINDS, used)
+        self.place = torch.full((len(corpus.words) + 1,), -1, device=device)  # of each word among those used
+        self.place[used.to(device)] = torch.arange(len(used), device=device)
+        self.word_sums = torch.zeros(n_layer, len(used), width, device=device)  # the largest tensor here
+        self.total = torch.zeros(n_layer, width, device=device)
         self.highest = torch.zeros(n_layer, n_stories, width, device=device)
         self.where = torch.zeros(n_layer, n_stories, width, dtype=torch.int32, device=device)
+        self.n_tokens = sum(len(story.tokens) for story in corpus.stories)
 
     def start(self, batch: Batch):
-        self.batch = batch
-        self.word_counts += batch.words[batch.ends].bincount(minlength=len(self.word_counts))
+        self.batch, self.places = batch, self.place[batch.words].where(batch.ends, -1)
 
     def add(self, layer: int, activations: torch.Tensor):
         """activations (B, T, 4C)"""
-        batch = self.batch
-        self.word_sums[layer].index_add_(0, batch.words[batch.ends], activations[batch.ends].float())
+        batch, known = self.batch, self.places >= 0
+        self.word_sums[layer].index_add_(0, self.places[known], activations[known].float())
+        self.total[layer] += activations[batch.real].float().sum(0)
         highest, where = activations.float().masked_fill(~batch.real[..., None], -torch.inf).max(1)
         self.highest[layer, batch.index] = highest
         self.where[layer, batch.index] = where.int()
@@ -98,28 +106,39 @@ def false_discovery_rates(p: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(q).scatter_(0, order, q).view_as(p)
 
 
-def ranks_and_kinds(neurons: NeuronStatistics, corpus: TaggedCorpus) -> tuple[WordRanks, torch.Tensor]:
-    """Of the words of known kind that are not rare: their ranks, and their kinds, (KINDS, words) bool."""
-    kinds = torch.stack([corpus.is_kind(kind) for kind in KINDS])
-    counts = neurons.word_counts.cpu()
-    used = ((kinds.any(0) | corpus.is_kind("other")) & (counts >= MIN_COUNT)).nonzero()[:, 0]
-    used = used[torch.randperm(len(used), generator=torch.Generator().manual_seed(0))]  # so that ties favor no kind
-    device = neurons.word_sums.device
-    means = neurons.word_sums[:, used.to(device)] / counts[used, None].to(device)  # (L, words, 4C)
-    return WordRanks(means.transpose(0, 1).flatten(1), counts[used].to(device)), kinds[:, used].to(device)
-
-
 def significant(auc: torch.Tensor, p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """(KINDS, N) bool: what each neuron prefers at all; and what it prefers strongly."""
     preferring = false_discovery_rates(p) <= FDR
     return preferring, preferring & (auc >= STRONG)
 
 
-def count_permuted(ranks: WordRanks, kinds: torch.Tensor, times: int = 20, seed: int = 0) -> list[tuple[int, int]]:
-    """How many neurons prefer a kind at all, and how many strongly, for each of so many permutations of the kinds."""
-    generator = torch.Generator().manual_seed(seed)
-    tests = (ranks.preferences(ranks.permuted(kinds, generator)) for _ in range(times))
-    return [tuple(int(preferring.any(0).sum()) for preferring in significant(*test)) for test in tests]
+@dataclass
+class Preferences:
+    """What the neurons of a model prefer: AUC and q of each kind, (KINDS, N), layer by layer; and how many do."""
+
+    auc: torch.Tensor
+    q: torch.Tensor
+    counts: dict  # for summary.json
+
+
+def preferences(neurons: NeuronStatistics, permutations: int = 20, seed: int = 0) -> Preferences:
+    """Also counted: how many neurons prefer a kind where the kinds are permuted, so many times.
+
+    Layer by layer, as the ranks of a large model's neurons would not fit in memory together.
+    """
+    generator, counts, tests = torch.Generator().manual_seed(seed), neurons.counts, []
+    for sums in neurons.word_sums:
+        ranks = WordRanks(sums / counts[:, None], counts)
+        if not tests:  # the same for all layers
+            kinds = [neurons.kinds, *(ranks.permuted(neurons.kinds, generator) for _ in range(permutations))]
+        tests.append([[x.cpu() for x in ranks.preferences(each)] for each in kinds])
+    of_all = [[torch.cat(parts, 1) for parts in zip(*layers)] for layers in zip(*tests)]  # (auc, p) of each of kinds
+    found = [[x.any(0).sum().item() for x in significant(auc, p)] for auc, p in of_all]
+    auc, p = of_all[0]
+    by_kind = {kind: n for kind, n in zip(KINDS, significant(auc, p)[1].sum(1).tolist())}
+    facts = dict(zip(("preferring", "strongly"), found[0])) | dict(by_kind=by_kind)
+    facts |= zip(("preferring_shuffled", "strongly_shuffled"), map(list, zip(*found[1:])))
+    return Preferences(auc.float(), false_discovery_rates(p), facts)
 
 
 # ---- All of them in a table ----
@@ -134,8 +153,13 @@ class NeuronTable:
     q: torch.Tensor
     auc_random: torch.Tensor  # of the same model at random initialization
     q_random: torch.Tensor
-    words: list[str]  # the distinct tokens on which it fires most
+    words: list[dict[str, float]]  # the distinct tokens on which it fires most, and how high
+    means: torch.Tensor  # activation over all tokens
     estimates: torch.Tensor | None = None  # of the rise in loss without it, nats per token
+
+    def highest(self) -> int:
+        """The neuron of the largest activation of all."""
+        return max(range(len(self.words)), key=lambda i: next(iter(self.words[i].values())))
 
     def strong(self) -> torch.Tensor:
         """(KINDS, N) bool: what each prefers strongly."""
@@ -159,7 +183,9 @@ class NeuronTable:
         auc, q, q_random = self.auc.tolist(), self.q.tolist(), self.q_random.tolist()
         rows = []
         for i, (auc_at_random, kind_at_random) in enumerate(random):
-            row = dict(layer=i // self.width, neuron=i % self.width, top_tokens=self.words[i])
+            row = dict(layer=i // self.width, neuron=i % self.width, top_tokens=" | ".join(self.words[i]))
+            row |= dict(top_activations=" | ".join(f"{value:.3f}" for value in self.words[i].values()))
+            row |= dict(mean_activation=self.means[i].item())
             row |= dict(prefers="" if kinds[i] is None else KINDS[kinds[i]])
             for k, kind in enumerate(KINDS):
                 row |= {f"auc_{kind}": auc[k][i], f"q_{kind}": q[k][i]}
@@ -170,29 +196,30 @@ class NeuronTable:
 
 
 def tabulate(
-    trained: NeuronStatistics, untrained: NeuronStatistics, corpus: TaggedCorpus, tokenizer: Tokenizer
+    trained: Preferences, untrained: Preferences, neurons: NeuronStatistics, corpus: TaggedCorpus, tokenizer: Tokenizer
 ) -> tuple[NeuronTable, dict]:
-    """The table; and how many neurons prefer a kind: trained, at random initialization, and with permuted kinds."""
-    columns, counts = [], {}
-    for which, each in (("trained", trained), ("random_init", untrained)):
-        ranks, kinds = ranks_and_kinds(each, corpus)
-        auc, p = ranks.preferences(kinds)
-        columns += [auc.float().cpu(), false_discovery_rates(p).cpu()]
-        preferring, strong = (each.cpu() for each in significant(auc, p))
-        counts[which] = dict(preferring=int(preferring.any(0).sum()), strongly=int(strong.any(0).sum()))
-        counts[which]["by_kind"] = {kind: int(strong[i].sum()) for i, kind in enumerate(KINDS)}
-        permuted = zip(*count_permuted(ranks, kinds))
-        counts[which] |= zip(("preferring_shuffled", "strongly_shuffled"), map(list, permuted))
-    counts["words"] = {kind: int(n) for kind, n in zip(KINDS, kinds.sum(1))} | {"all": kinds.size(1)}
-    return NeuronTable(trained.highest.size(2), *columns, top_tokens(trained, corpus, tokenizer)), counts
+    """The table; and for summary.json how many neurons prefer a kind: trained, at random initialization, and with
+    permuted kinds, and which one fires highest."""
+    means = (neurons.total / neurons.n_tokens).flatten().cpu()
+    columns = trained.auc, trained.q, untrained.auc, untrained.q, top_tokens(neurons, corpus, tokenizer), means
+    table = NeuronTable(neurons.highest.size(2), *columns)
+    first = table.highest()
+    highest = dict(layer=first // table.width, neuron=first % table.width, tokens=table.words[first])
+    words = {kind: int(n) for kind, n in zip(KINDS, neurons.kinds.sum(1))} | {"all": len(neurons.counts)}
+    return table, dict(trained=trained.counts, random_init=untrained.counts, words=words, highest=highest)
 
 
-def top_tokens(neurons: NeuronStatistics, corpus: TaggedCorpus, tokenizer: Tokenizer) -> list[str]:
-    """For each neuron the distinct tokens on which it fires most, in as many stories as the page shows."""
-    _, stories, places = (x.cpu() for x in neurons.top(CONTEXTS))
+def top_tokens(neurons: NeuronStatistics, corpus: TaggedCorpus, tokenizer: Tokenizer) -> list[dict[str, float]]:
+    """For each neuron the distinct tokens on which it fires most, and how high; one a story, as the page shows."""
+    values, stories, places = (x.cpu() for x in neurons.top(CONTEXTS))
     tokens = torch.nn.utils.rnn.pad_sequence([story.tokens for story in corpus.stories], batch_first=True)
     text = {i: repr(tokenizer.decode([i]))[1:-1] for i in tokens.unique().tolist()}
-    return [" | ".join(dict.fromkeys(text[i] for i in row)) for row in tokens[stories, places].tolist()]
+    found = []
+    for ids, activations in zip(tokens[stories, places].tolist(), values.tolist()):
+        found.append({})
+        for i, activation in zip(ids, activations):  # from the highest
+            found[-1].setdefault(text[i], activation)
+    return found
 
 
 def choose_neurons(table: NeuronTable, layer: int | None) -> tuple[list[int], list[int], list[int]]:
@@ -203,7 +230,9 @@ def choose_neurons(table: NeuronTable, layer: int | None) -> tuple[list[int], li
     strongest = [i for kind in range(len(KINDS)) for i in table.strongest(kind, 1)]
     largest = [] if table.estimates is None else table.estimates.argsort(descending=True)[:ABLATED].tolist()
     ablated = sorted({*strongest, *largest, *random})
-    shown = {*ablated, *order[:SHOWN]}.union(*(table.strongest(kind, SHOWN_OF_KIND) for kind in range(len(KINDS))))
+    shown = {*ablated, *order[:SHOWN], table.highest()}.union(
+        *(table.strongest(kind, SHOWN_OF_KIND) for kind in range(len(KINDS)))
+    )
     if layer is not None:
         shown = range(layer * table.width, (layer + 1) * table.width)
     return ablated, random, sorted(shown)
@@ -224,7 +253,7 @@ def activations_around(
         T = batch.tokens.size(1)
 
         def record(name, activations, batch=batch, T=T):
-            if not name.endswith("mlp"):
+            if not name.endswith(".post"):
                 return
             in_layer = (layers == int(name.split(".")[1]))[:, None]
             for b, number in enumerate(batch.index):
@@ -232,7 +261,7 @@ def activations_around(
                 at = (places[i, j, None] + window).clamp(0, T - 1)
                 around[i, j] = activations[b][at, neurons[i, None]].float()
 
-        run_fast(model, batch.tokens, record)
+        run(model, batch.tokens, record)
     return around
 
 

@@ -7,46 +7,73 @@ from pathlib import Path
 
 import numpy as np
 
+from checkpoints.checkpoint import directory_of
 from common.files import read_json
+from interpretation.ablation import MIN_RISE
+from interpretation.head_roles import UNIFORM
+from interpretation.logit_attribution import COPYING, LIKELIEST
 from interpretation.neuron_preferences import FDR, STRONG
 
-FORMAT = 1  # of summary.json
+FORMAT = 2  # of summary.json
 
 
 def read_summary(run: Path) -> dict:
     """out/<run>/interpret/summary.json."""
-    path = run / "interpret" / "summary.json"
+    return read_summary_of(str(run), run / "interpret" / "summary.json")
+
+
+def summary_of(model: str) -> dict:
+    """The same, of a run or of hf:ID-or-directory."""
+    return read_summary_of(model, directory_of(model) / "interpret" / "summary.json")
+
+
+def read_summary_of(model: str, path: Path) -> dict:
+    remedy = f"python interpret.py {model}" + (" --data DATA" if model.startswith("hf:") else "")
     if not path.is_file():
-        raise ValueError(f"{path}: not there; make it with: python interpret.py {run}")
+        raise ValueError(f"{path}: not there; make it with: {remedy}")
     summary = read_json(path)
     if summary.get("format") != FORMAT:
         mismatch = f"format {summary.get('format')}, but this version reads {FORMAT}"
-        raise ValueError(f"{path}: {mismatch}; make it again with: python interpret.py {run}")
+        raise ValueError(f"{path}: {mismatch}; make it again with: {remedy}")
     return summary
 
 
-def count_heads(rows: list[dict]) -> dict:
+def count_heads(rows: list[dict], rises_at_random_init: list[tuple[float, float, float]]) -> dict:
+    """For summary.json. rises: in loss without each head of the untrained model, and the ends of their intervals."""
     counts = {name: dict(Counter(row[name] for row in rows)) for name in ("role", "kind", "kind_by_correlation")}
-    matter = sum(bool(row["rise_low"] > 0) for row in rows) if "rise" in rows[0] else None
-    return dict(all=len(rows), matter=matter) | counts
+    rises = [(row["rise"], row["rise_low"]) for row in rows if "rise" in row]
+    ablated = dict(trained=rises, random_init=[rise[:2] for rise in rises_at_random_init]) if rises else {}
+    effects = {}
+    for which, each in ablated.items():
+        above_zero = [rise for rise, low in each if low > 0]
+        effects[which] = dict(above_zero=len(above_zero), matter=sum(bool(rise >= MIN_RISE) for rise in above_zero))
+    copying = sum(row["copies"] >= COPYING for row in rows)
+    return dict(all=len(rows), copying=copying, ablated=effects) | counts
 
 
 def describe_heads(summary: dict, rows: list[dict]) -> list[str]:
     heads, ablation = summary["heads"], summary["ablation"]
     roles = ", ".join(f"{n} {role}" for role, n in sorted(heads["role"].items(), key=lambda item: -item[1]))
     positional, by_correlation = (heads[kind].get("positional", 0) for kind in ("kind", "kind_by_correlation"))
+    semantic, uniform = (heads["kind"].get(kind, 0) for kind in ("semantic", UNIFORM))
     sentences = [
         f"{heads['all']} heads, by what clearly gets their attention: {roles}.",
-        f"In {positional} of them, position explains more of the attention than content does (by the earlier "
-        f"criterion, a correlation with distance beyond ±0.5, in {by_correlation}).",
+        f"Positional: {positional} (position explains most of how their attention differs from uniform; by the earlier "
+        f"criterion, a correlation with distance beyond ±0.5, {by_correlation}). Semantic: {semantic} (a kind of "
+        f"content clearly gets it). Uniform: {uniform}. Of the others neither can be said.",
+        f"Copying: {heads['copying']} (where they look at a single token, it is in at least {COPYING:.0%} of cases "
+        f"among the {LIKELIEST} that their output makes likeliest).",
     ]
     if ablation:
+        trained, random = (heads["ablated"][which] for which in ("trained", "random_init"))
         most = max(rows, key=lambda row: row["rise"])
         sentences.append(
-            f"Ablating a head raises the loss ({ablation['loss']:.3f} on {ablation['stories']} stories) for "
-            f"{heads['matter']} of them, with a 95 % interval above 0 (expected by chance: about "
-            f"{heads['all'] / 40:.0f}); most for layer {most['layer']}, head {most['head']} ({most['role']}): "
-            f"{most['rise']:+.4f} [{most['rise_low']:.4f}, {most['rise_high']:.4f}]."
+            f"{trained['matter']} of {heads['all']} heads matter: without one of them the loss "
+            f"({ablation['loss']:.3f} on {ablation['stories']} stories) rises by {MIN_RISE} nats or more. A rise above "
+            f"0 (its 95 % interval) says less: {trained['above_zero']} heads have it, and at random initialization "
+            f"{random['above_zero']}, of which {random['matter']} would matter. Most is lost without layer "
+            f"{most['layer']}, head {most['head']} ({most['role']}): {most['rise']:+.4f} "
+            f"[{most['rise_low']:.4f}, {most['rise_high']:.4f}]."
         )
     return sentences
 
@@ -63,6 +90,9 @@ def describe_neurons(summary: dict) -> list[str]:
         f"with kinds shuffled over the {neurons['words']['all']:,} words {np.mean(trained['preferring_shuffled']):.1f} "
         f"on average (false discovery rate: {100 * FDR:.0f} %).",
     ]
+    highest = neurons["highest"]
+    tokens = ", ".join(f"{token.strip() or token!r} ({value:.1f})" for token, value in highest["tokens"].items())
+    sentences.append(f"Highest of all fires neuron {highest['neuron']} of layer {highest['layer']}, on {tokens}.")
     if ablation:
         sentences.append(
             f"The rise in loss without a neuron is estimated for all neurons and measured for {ablation['neurons']}. "

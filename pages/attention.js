@@ -54,8 +54,23 @@ function caption(which) {
   return lines;
 }
 
+// Logit lens: what the model would say next after each layer, if it were the last.
+function showLens() {
+  const at = token === null ? T - 1 : token;
+  const line = (top, i) => element("tr", {}, element("td", {}, i ? `after layer ${i - 1}` : "embedding"),
+    ...top[at].map(([piece, p]) => {
+      const cell = element("td", { title: `${shown(piece)} ${p.toFixed(3)}` }, `${shown(piece)} ${p.toFixed(2)}`);
+      cell.style.background = `linear-gradient(to right, rgba(var(--hue), .3) ${(100 * p).toFixed(1)}%, transparent 0)`;
+      return cell;
+    }));
+  document.getElementById("lens").replaceChildren(
+    element("small", {}, `Logit lens: the next token after “${shown(tokens[at])}”, as each layer would say it`),
+    element("table", {}, element("tbody", {}, ...data.lens.map(line))));
+}
+
 function point(i) {
   token = i;
+  showLens();
   spans.forEach((span, j) => {
     const from = token !== null && j <= token ? weight(head, token, j) : 0;
     const to = token !== null && j > token ? weight(head, j, token) : 0;
@@ -79,10 +94,14 @@ function pin(which) {
 
 const grid = document.getElementById("grid");
 const columns = Math.max(...heads.map((each) => heads.filter((other) => other.layer === each.layer).length));
-grid.style.gridTemplateColumns = `max-content repeat(${columns}, minmax(${columns > 8 ? 74 : 110}px, ${columns > 1 ? 190 : 560}px))`;
-let layer = null;
+let layer = null, maps = null;
 for (const each of heads) {
-  if (each.layer !== layer) grid.append(element("div", { class: "quiet layer" }, `layer ${layer = each.layer}`));
+  if (each.layer !== layer) {
+    maps = element("div", { class: columns > 8 ? "maps small" : "maps" });
+    maps.style.gridTemplateColumns = `repeat(auto-fit, minmax(${columns > 8 ? 74 : 96}px, 1fr))`;
+    maps.style.maxWidth = `${columns * (columns > 1 ? 190 : 560)}px`;
+    grid.append(element("div", { class: "quiet layer" }, `layer ${layer = each.layer}`), maps);
+  }
   const canvas = element("canvas", { width: T, height: T });
   each.context = canvas.getContext("2d");
   each.caption = element("div", { class: "caption" });
@@ -96,16 +115,16 @@ for (const each of heads) {
     if (query !== token) point(query);
   });
   canvas.addEventListener("mouseleave", () => { hideTip(); point(pinnedToken); });
-  grid.append(each.tile);
+  maps.append(each.tile);
 }
 
 // ---- The table of what each head does ----
 
 const table = document.getElementById("heads");
-function bar(share, alike) {
+function bar(share, uniform) {
   const cell = element("td", { class: "bar" }, share.toFixed(2));
   const at = (value) => `${(100 * Math.max(0, Math.min(1, value))).toFixed(1)}%`;
-  const mark = alike === undefined ? "" : `linear-gradient(var(--quiet), var(--quiet)) ${at(alike)} 50% / 1px 70% no-repeat, `;
+  const mark = uniform === undefined ? "" : `linear-gradient(var(--quiet), var(--quiet)) ${at(uniform)} 50% / 1px 70% no-repeat, `;
   cell.style.background = `${mark}linear-gradient(to right, rgba(var(--hue), .3) ${at(share)}, transparent 0)`;
   return cell;
 }
@@ -113,9 +132,10 @@ function cells(row) {
   return data.columns.map(({ key, kind }) => {
     const value = row[key];
     if (value === undefined || value === null) return element("td", {}, "");
-    if (kind === "share") return bar(value, row[key + "_alike"]);
+    if (kind === "share") return bar(value, row[key + "_uniform"]);
     if (kind === "rise") return element("td", { class: row.rise_low > 0 ? "" : "quiet" },
       `${value.toFixed(4)} [${row.rise_low.toFixed(4)}, ${row.rise_high.toFixed(4)}]`);
+    if (key === "writes") return element("td", { class: "token" }, value);
     if (kind === "number") return element("td", {}, value.toFixed(2));
     return element("td", {}, String(value));
   });

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from interpretation.compare_runs import ROLES
+from interpretation.ablation import MIN_RISE
+from interpretation.head_roles import HEAD_ROLES
 from interpretation.summary import read_summary
 from interpretation.word_classes import KINDS
 from pages.html import table
@@ -18,17 +19,30 @@ MAP_TOKENS = 48  # of a map, at most
 NEURONS_OF_KIND = 3
 
 
+def matter(summary: dict, which: str) -> int | None:
+    """How many heads matter, None if none were ablated."""
+    return summary["heads"]["ablated"].get(which, {}).get("matter")
+
+
 def heads_section(results: Results) -> Iterable[dict]:
     """What attention heads attend to, over many stories and on one text (interpret.py)."""
     summaries = results.of_runs("interpret/summary.json", lambda path: read_summary(path.parent.parent))
-    roles = [role for role in ROLES if any(role in s["heads"]["role"] for s in summaries.values())]
+    roles = [role for role in HEAD_ROLES if any(role in s["heads"]["role"] for s in summaries.values())]
     if summaries:
         rows = [
-            [run, s["heads"]["all"], s["heads"]["matter"], *(s["heads"]["role"].get(role, 0) for role in roles)]
+            [
+                run,
+                s["heads"]["all"],
+                matter(s, "trained"),
+                matter(s, "random_init"),
+                *(s["heads"]["role"].get(role, 0) for role in roles),
+            ]
             + [[f"{run}: every head", results.link(results.runs[run] / "interpret" / "attention.html")]]
             for run, s in summaries.items()
         ]
-        columns = [("run", "text"), ("heads", "integer"), ("matter", "integer", "the loss rises if they are ablated")]
+        columns = [("run", "text"), ("heads", "integer")]
+        columns += [("matter", "integer", f"without one of them, the loss rises by {MIN_RISE} nats per token or more")]
+        columns += [("at random init", "integer", "the same of the model before training")]
         columns += [(role, "integer", "heads that clearly attend to it") for role in roles]
         yield table([*columns, ("details", "link")], rows, "Roles of the heads, over many stories")
     maps = results.of_runs("interpret/attention.npz", read_attention)

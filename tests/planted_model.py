@@ -65,6 +65,15 @@ def planted_model() -> GPTNeo:
     return model
 
 
+@torch.no_grad()
+def planted_induction() -> GPTNeo:
+    """The planted model, whose head 1.0 also writes what it reads: the token that came next the last time."""
+    model = planted_model()
+    model.blocks[1].qkv.weight.view(3, 2, -1, 2 * V + T)[2, 0, :V, :V] = torch.eye(V)
+    model.blocks[1].attention_out.weight[:V, :V] = 5 * torch.eye(V)
+    return model
+
+
 @functools.cache
 def planted_statistics() -> ActivationStatistics:
     return ActivationStatistics(planted_model(), planted_corpus())

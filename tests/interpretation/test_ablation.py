@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from planted_model import T, V, planted_corpus, planted_statistics
+from planted_model import V, planted_corpus, planted_induction, planted_statistics
 from random_models import random_model
 
 from interpretation.ablation import ablate_heads, ablate_neurons, estimate_neurons, rise_with_interval, stories_within
 from interpretation.activation_statistics import ActivationStatistics
+from interpretation.summary import count_heads, describe_heads
 from interpretation.word_classes import TaggedCorpus
 from model import GPTNeo
 
@@ -81,11 +82,8 @@ def test_the_estimate_is_the_slope_of_the_loss(ablated):
 
 def test_a_head_that_does_nothing_costs_nothing_and_one_that_is_all_costs_much(planted):
     """The heads that look at the first token and everywhere write nothing; the head that copies feeds induction."""
-    model, corpus = copy.deepcopy(planted.model), planted.corpus
-    with torch.no_grad():  # induction writes what it read: the next token
-        model.blocks[1].qkv.weight.view(3, 2, -1, 2 * V + T)[2, 0, :V, :V] = torch.eye(V)
-        model.blocks[1].attention_out.weight[:V, :V] = 5 * torch.eye(V)
-    means = planted.means("heads")
+    model, corpus = planted_induction(), planted.corpus
+    means = planted.means("z")
     numbers = range(1, 60, 2)
     intact, heads = ablate_heads(model, corpus, numbers, means)
     tokens = torch.tensor([len(corpus.stories[number].tokens) for number in numbers])
@@ -100,8 +98,23 @@ def test_what_a_default_run_may_cost():
     per_token = 2 * 12 * (2 * 12 * 32**2 + 32 * V)
     tokens = [len(corpus.stories[number].tokens) for number in range(20)]
     assert stories_within(per_token * sum(tokens), model, corpus, range(40), 12) == range(20)
-    assert stories_within(0, model, corpus, range(40), 12) == range(10)
+    assert stories_within(per_token * sum(tokens[:9]), model, corpus, range(40), 12) == range(10)
+    assert stories_within(per_token * sum(tokens[:10]) / 11, model, corpus, range(40), 12) == range(0)  # too long
     assert stories_within(1e18, model, corpus, range(15), 12) == range(15)
+
+
+def test_a_rise_above_zero_is_not_yet_one_that_matters():
+    """Intervals say how much a rise depends on the stories: before training, some lie above 0, too."""
+    role = dict(role="mixed", kind="unclear", kind_by_correlation="semantic", copies=0.0)
+    rows = [role | dict(rise=rise, rise_low=low) for rise, low in ((0.2, 0.1), (0.005, 0.004), (0.3, -0.1))]
+    counted = count_heads(rows, [(0.003, 0.001, 0.005), (0.001, -0.001, 0.003), (0.002, 0.001, 0.003)])
+    assert counted["ablated"]["trained"] == dict(above_zero=2, matter=1)
+    assert counted["ablated"]["random_init"] == dict(above_zero=2, matter=0)
+    summary = dict(heads=counted, ablation=dict(loss=2.0, stories=40))
+    for row in rows:
+        row |= dict(layer=0, head=0, rise_high=1.0)
+    assert "1 of 3 heads matter" in (said := " ".join(describe_heads(summary, rows)))
+    assert "2 heads have it, and at random initialization 2, of which 0 would matter" in said
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say():

@@ -1,13 +1,15 @@
 """interpretation/head_roles.py: planted heads get the right role, and measures equal counting by hand."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
-from planted_model import NAMES, WORDS, V, planted_corpus, planted_statistics
+from planted_model import NAMES, WORDS, T, V, planted_corpus, planted_statistics
 from random_models import random_model
 
 from interpretation.activation_statistics import ActivationStatistics
-from interpretation.head_roles import AttentionSums, HeadStatistics, induction
+from interpretation.head_roles import ROLE_MEASURES, SHARES, AttentionSums, HeadStatistics, induction, name_role
 from interpretation.hooks import run_with_cache, visible_keys
 
 
@@ -21,8 +23,8 @@ def test_planted_heads_get_the_right_role_and_score(planted):
         (row["layer"], row["head"]): row for row in planted.heads.rows(induction(planted.model, planted.corpus, []))
     }
     previous, first, inducing, alike = rows[0, 0], rows[0, 1], rows[1, 0], rows[1, 1]
-    assert [row["role"] for row in rows.values()] == ["previous token", "beginning", "induction", "everywhere alike"]
-    assert [row["kind"] for row in rows.values()] == ["positional", "positional", "semantic", "everywhere alike"]
+    assert [row["role"] for row in rows.values()] == ["previous token", "beginning", "induction", "uniform"]
+    assert [row["kind"] for row in rows.values()] == ["positional", "positional", "semantic", "uniform"]
     assert (
         previous["previous"] > 0.98
         and previous["position"] > 0.95
@@ -30,8 +32,8 @@ def test_planted_heads_get_the_right_role_and_score(planted):
     )
     assert first["beginning"] > 0.98 and first["position"] > 0.95 and first["entropy"] < 0.1
     assert inducing["induction"] > 0.9 and inducing["after_same"] > 0.8 and inducing["position"] < 0.5
-    assert alike["entropy"] == pytest.approx(alike["entropy_alike"], abs=1e-4)
-    assert alike["names"] == pytest.approx(alike["names_alike"], abs=1e-4)
+    assert alike["entropy"] == pytest.approx(alike["entropy_uniform"], abs=1e-4)
+    assert alike["names"] == pytest.approx(alike["names_uniform"], abs=1e-4)
     # The earlier criterion calls the head of the previous token semantic: a spike is no line, whatever its place
     assert previous["kind_by_correlation"] == "semantic" and -0.5 < previous["distance_correlation"] < -0.1
 
@@ -43,19 +45,18 @@ def test_measures_equal_loops_over_pairs():
         _, cache = run_with_cache(model, batch.tokens)
         reader.start(batch)
         for layer in range(2):
-            reader.add(layer, cache[f"blocks.{layer}.attention"])
+            reader.add(layer, cache[f"blocks.{layer}.pattern"])
     is_name = [word in NAMES for word in WORDS]
     for layer, head in ((0, 0), (1, 2)):
-        pairs, entropies, shares = [], [], dict(previous=[], same_token=[], after_same=[], names=[], beginning=[])
+        pairs, entropies, shares = [], [], dict(same_token=[], after_same=[], names=[], beginning=[])
         for story in corpus.stories:
-            attention = run_with_cache(model, story.tokens[None])[1][f"blocks.{layer}.attention"][0, head].double()
+            attention = run_with_cache(model, story.tokens[None])[1][f"blocks.{layer}.pattern"][0, head].double()
             ids, window = story.tokens.tolist(), model.config.window(layer)
             for q in range(1, len(ids)):
                 seen = range(max(0, q - window + 1), q + 1)
                 pairs += [(q - k, attention[q, k].item()) for k in seen]
                 entropies.append(sum(-a * np.log(a) for k in seen if (a := attention[q, k].item()) > 0))
                 for name, keys in dict(
-                    previous=[k for k in seen if k == q - 1],
                     same_token=[k for k in seen if k < q and ids[k] == ids[q]],
                     after_same=[k for k in seen if k > 0 and ids[k - 1] == ids[q]],
                     names=[k for k in seen if is_name[ids[k]]],
@@ -63,7 +64,11 @@ def test_measures_equal_loops_over_pairs():
                 ).items():
                     if keys:
                         shares[name].append(sum(attention[q, k].item() for k in keys))
-        measures = {name: values[head].item() for name, values in reader.heads[layer].measures().items()}
+        measures = reader.heads[layer].measures()
+        for offset, share in enumerate(measures.pop("offsets")[head].tolist()):
+            at = [a for story in offset_pairs(model, corpus, layer, head) for d, a in story if d == offset]
+            assert share == pytest.approx(np.mean(at) if at else 0, rel=1e-4, abs=1e-6)
+        measures = {name: values[head].item() for name, values in measures.items()}
         distances, weights = np.array(pairs).T
         assert measures["distance"] == pytest.approx((distances * weights).sum() / len(entropies), rel=1e-4)
         assert measures["distance_correlation"] == pytest.approx(np.corrcoef(distances, weights)[0, 1], abs=1e-4)
@@ -72,13 +77,47 @@ def test_measures_equal_loops_over_pairs():
             assert measures[name] == pytest.approx(np.mean(values), rel=1e-4, abs=1e-6), name
 
 
+def offset_pairs(model, corpus, layer: int, head: int):
+    """For each story: (query - key, attention) of all visible pairs but those of the first query."""
+    for story in corpus.stories:
+        attention = run_with_cache(model, story.tokens[None])[1][f"blocks.{layer}.pattern"][0, head]
+        visible = visible_keys(len(attention), model.config.window(layer)).nonzero().tolist()
+        yield [(q - k, attention[q, k].item()) for q, k in visible if q > 0]
+
+
+def test_heads_that_look_at_themselves_or_so_many_back(planted):
+    model = copy.deepcopy(planted.model)
+    position = slice(V, V + T)
+    with torch.no_grad():
+        (q, k, _) = model.blocks[0].qkv.weight.view(3, 2, -1, 2 * V + T)
+        q.zero_(), k.zero_()
+        k[:, :T, position] = torch.eye(T)
+        q[0, : T - 2, position] = torch.eye(T)[2:]  # position i asks for i - 2
+        q[1, :T, position] = torch.eye(T)  # and for itself
+    statistics = ActivationStatistics(model, planted.corpus)
+    back, itself = statistics.heads.rows(induction(model, planted.corpus, []))[:2]
+    assert (back["role"], back["kind"], back["offset"]) == ("fixed offset", "positional", 2)
+    assert back["offset_share"] > 0.98 and back["offset_share_uniform"] < 0.2
+    assert (itself["role"], itself["kind"]) == ("itself", "positional") and itself["itself"] > 0.98
+
+
+def test_what_a_share_means_depends_on_uniform_attention():
+    """An induction score of 0.37 is clear where uniform attention gives 0.03; nearly uniform is not semantic."""
+    row = {name: 0.1 for name in ROLE_MEASURES.values()} | {f"{name}_uniform": 0.1 for name in ROLE_MEASURES.values()}
+    row |= dict(position=0.1, entropy=2.0, entropy_uniform=3.0, distance_correlation=0.0)
+    inducing = name_role(row | dict(induction=0.37, induction_uniform=0.03))
+    assert (inducing["role"], inducing["kind"]) == ("induction", "semantic")
+    assert name_role(row | dict(names=0.6, names_uniform=0.5))["role"] == "mixed"
+    assert name_role(row)["kind"] == "unclear" and name_role(row | dict(entropy=2.88))["kind"] == "uniform"
+
+
 def test_sums_are_exact_where_the_model_is_not():
     """Sums of uniform attention do not depend on the precision of the model."""
     corpus, model = planted_corpus(12), random_model(vocab_size=V)
     with torch.autocast("cpu", torch.bfloat16):
         rows = ActivationStatistics(model, corpus).heads.rows(induction(model, corpus, []))
     exact = ActivationStatistics(model, corpus).heads.rows(induction(model, corpus, []))
-    for name in (name for name in rows[0] if name.endswith("_alike")):
+    for name in (name for name in rows[0] if name.endswith("_uniform")):
         assert rows[0][name] == pytest.approx(exact[0][name], rel=1e-6), name
     assert rows[0]["previous"] == pytest.approx(exact[0]["previous"], abs=0.01)
 
@@ -97,7 +136,7 @@ def test_position_and_content_are_separated(positions, monkeypatch):
     fixed, own = pattern(1, 1), pattern(B, 1)
     attention = torch.cat([fixed.expand(B, 1, -1, -1), own, (fixed + own) / 2], 1)
     sums = AttentionSums(3, 30, torch.device("cpu"))
-    sets, real = torch.zeros(B, 6, 30, 30, dtype=torch.bool), torch.ones(B, 30, dtype=torch.bool)
+    sets, real = torch.zeros(B, len(SHARES), 30, 30, dtype=torch.bool), torch.ones(B, 30, dtype=torch.bool)
     for i in range(0, B, 8):
         sums.add(attention[i : i + 8], sets[i : i + 8], seen, real[i : i + 8])
     by_position, by_content = ((x - alike)[:, :, queries].square().sum((2, 3)).mean().item() for x in (fixed, own))

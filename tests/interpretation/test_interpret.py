@@ -17,9 +17,12 @@ from checkpoints.checkpoint import from_checkpoint, load_checkpoint
 from checkpoints.huggingface import save_hf
 from corpus import preparation
 from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut
+from interpretation.activation_patching import Patching
 from interpretation.activation_statistics import untrained_copy
 from interpretation.summary import FORMAT
+from interpretation.word_classes import KINDS
 from model import GPTNeo, GPTNeoConfig
+from pages import interpretation_pages as pages
 from training.config import parse_command_line
 
 
@@ -81,8 +84,13 @@ def test_all_files_are_written(interpret_py, trained):
     assert len(neurons) == 128 and sum(row["rise"] != "" for row in neurons) >= 20
     for row in heads:
         assert float(row["rise_low"]) <= float(row["rise"]) <= float(row["rise_high"])
+        assert 0 <= float(row["copies"]) <= 1 and row["writes"]
     summary = json.loads((out / "summary.json").read_text())
     assert summary["format"] == FORMAT and summary["stories"] == 30 and summary["ablation"]["stories"] == 15
+    assert set(summary["heads"]["ablated"]) == {"trained", "random_init"} and "at random initialization" in printed.out
+    assert max(float(row["top_activations"].split(" | ")[0]) for row in neurons) == pytest.approx(
+        max(summary["neurons"]["highest"]["tokens"].values()), abs=1e-3
+    )
     for name in ("attention.html", "neurons.html"):
         assert (out / name).stat().st_size < 2_000_000
         assert not re.search(r"""(src|href)=|https?://|@import|url\(""", (out / name).read_text().split('id="data"')[0])
@@ -107,6 +115,33 @@ def test_what_is_drawn_can_be_chosen(interpret_py, trained):
     assert sorted(path.suffix for path in (trained / "alone").iterdir()) == [".html", ".npz", ".png"]
 
 
+def test_what_would_take_long_is_not_begun_unasked(interpret_py, trained, monkeypatch):
+    monkeypatch.setattr("interpretation.ablation.HEAD_BUDGET", 1e4)
+    code, printed = interpret_py("out/run", "--stories", "20", "--out", "long")
+    assert code == 0 and re.search(r"nothing is ablated: 4 heads would take about [\d,]+ minutes", printed.out)
+    assert "rise" not in rows_of(trained / "long" / "heads.csv")[0]
+    code, printed = interpret_py("out/run", "--stories", "20", "--ablate", "10", "--out", "long")
+    assert code == 0 and re.search(r"ablating 4 heads on 10 stories: about [\d,]+ minutes", printed.err)
+    assert "rise" in rows_of(trained / "long" / "heads.csv")[0]
+
+
+def test_answers_are_patched(interpret_py, trained, browser):
+    texts = "Tom had a cat. Mia saw a cat", "Tom had a hat. Mia saw a hat"
+    code, printed = interpret_py("out/run", "--patch", *texts, "--out", "patched")
+    assert code == 0 and "brings back" in printed.out and "open patching.html" in printed.out
+    out = trained / "patched"
+    assert sorted(path.name for path in out.iterdir()) == ["patching.csv", "patching.html", "patching.png"]
+    rows, data = rows_of(out / "patching.csv"), page_data(out / "patching.html")
+    assert [(row["layer"], row["head"]) for row in rows] == [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")]
+    assert len(data["residual"]) == 3 and {len(layer) for layer in data["residual"]} == {len(data["tokens"])}
+    where = [" / " in token for token in data["tokens"]].index(True)
+    assert data["residual"][0][where] == 1 and data["residual"][-1][-1] == 1
+    document, console = browser(out / "patching.html", "fill('direct');")
+    assert console == [] and document.count("<tr>") == 2 + len(data["tokens"]) + 4
+    code, _ = interpret_py("out/run", "--patch", "Tom ran", "Mia ran off", "--out", "patched")
+    assert "--patch needs prompts of equal length" in code
+
+
 def test_published_models_read_any_corpus(interpret_py, trained):
     checkpoint = load_checkpoint(trained / "out" / "run")
     save_hf(from_checkpoint(checkpoint), trained / "exported", Tokenizer(checkpoint["gpt2_ids"]))
@@ -129,15 +164,25 @@ def test_models_are_compared(interpret_py, trained):
     assert code.endswith("models/a/interpret/summary.json: not there; make it with: python interpret.py models/a")
     for name, n in (("a", "12"), ("b", "0")):
         assert interpret_py(f"models/{name}", "--stories", "24", "--ablate", n)[0] == 0
+    save_hf(
+        GPTNeo(GPTNeoConfig(300, 32, n_layer=1, n_head=2, n_embd=8)),
+        trained / "published",
+        cut(np.zeros(GPT2_VOCAB_SIZE), 300),
+    )
+    code, _ = interpret_py("--compare", "models/a", "hf:published")
+    assert code.endswith("summary.json: not there; make it with: python interpret.py hf:published --data DATA")
+    remedy = code.replace("DATA", "data/tiny").partition("interpret.py: ")[2].partition("interpret.py ")[2].split()
+    assert interpret_py(*remedy, "--stories", "12", "--ablate", "0")[0] == 0
+    assert "8-1-2" in interpret_py("--compare", "models/a", "hf:published")[1].out
     code, printed = interpret_py("--compare", "models/a", "models/b")
     assert code == 0 and "16-2-2" in printed.out and (trained / "models" / "compare.png").stat().st_size > 5000
     a, b = rows_of(trained / "models" / "compare.csv")
     assert a["heads"] == "4" and a["loss"] and not b["loss"]
     shares = [sum(int(row[key]) for key in row if key.startswith("role: ")) for row in (a, b)]
-    assert shares == [4, 4] and sum(int(a[kind]) for kind in ("positional", "semantic", "everywhere alike")) == 4
+    assert shares == [4, 4] and sum(int(a[kind]) for kind in ("positional", "semantic", "uniform", "unclear")) == 4
     summary = trained / "models" / "a" / "interpret" / "summary.json"
-    summary.write_text(summary.read_text().replace('"format": 1', '"format": 9'))
-    assert "format 9, but this version reads 1" in interpret_py("--compare", "models/a", "models/b")[0]
+    summary.write_text(summary.read_text().replace(f'"format": {FORMAT}', '"format": 99'))
+    assert f"format 99, but this version reads {FORMAT}" in interpret_py("--compare", "models/a", "models/b")[0]
 
 
 @pytest.mark.parametrize(
@@ -193,6 +238,7 @@ document.body.append(element("pre", {id: "seen"}, JSON.stringify({
   before, after, background: spans[3].style.background, outline: spans[6].style.outline,
   text: document.getElementById("text").textContent, title: document.title,
   whose: document.getElementById("whose").textContent, scripts: document.scripts.length,
+  lens: document.getElementById("lens").textContent, lines: document.querySelectorAll("#lens tr").length,
   bold: document.querySelectorAll("b").length, rows: document.querySelectorAll("#heads tbody tr").length,
 })));
 """
@@ -206,6 +252,9 @@ def test_pointing_at_a_token_shows_where_each_head_looks(browser, visited):
     assert "rgba" in seen["background"] and "solid" in seen["outline"]
     assert "<script>document.title = 'broken'</script> Tom & <b>Mia</b>." in seen["text"]
     assert seen["title"] == "Attention in out/run" and seen["scripts"] == 3 and seen["bold"] == 1
+    data = page_data(visited / "attention.html")
+    assert seen["lines"] == 3 and f"after “{data['tokens'][6]}”" in seen["lens"]
+    assert all(data["lens"][layer][6][0][0].replace("\n", "↵") in seen["lens"] for layer in range(3))
     assert "layer 1, head 1" in seen["whose"] and seen["rows"] == 4
 
 
@@ -236,3 +285,39 @@ def test_neurons_can_be_browsed(browser, visited):
     )
     assert "<script>" in seen["text"]  # the story's own
     assert seen["title"] == "Neurons of out/run" and seen["scripts"] == 3 and seen["inside"] == 0
+
+
+FRAMES = """
+const widths = {};
+for (const width of [500, 1000, 1400]) {
+  const page = document.documentElement.outerHTML.replace(/<script>const widths.*/s, "");
+  const frame = element("iframe", { srcdoc: page });
+  frame.style.cssText = `width: ${width}px; height: 900px; border: 0`;
+  frame.addEventListener("load", () => {
+    widths[width] = frame.contentDocument.documentElement.scrollWidth;
+    if (Object.keys(widths).length === 3) document.body.append(element("pre", {id: "seen"}, JSON.stringify(widths)));
+  });
+  document.body.append(frame);
+}
+"""
+
+
+def test_nothing_is_wider_than_the_screen(browser, visited):
+    """Sixteen heads to a layer, contexts of long words, many layers of patching: on phones and desktops."""
+    heads = [dict(layer=layer, head=head, role="previous token") for layer in range(2) for head in range(16)]
+    pieces, lens = [" grandmother"] * 12, [[[(" grandmother", 0.5)] * 3] * 12] * 3
+    rows = page_data(visited / "attention.html")["rows"]
+    context = dict(ids=list(range(12)), levels="9" * 12, peak=3, value=1.0)
+    neuron = page_data(visited / "neurons.html")["neurons"][0] | dict(contexts=[context])
+    tensors = torch.ones(13, 11), *torch.ones(3, 12, 12)
+    patching = Patching(1.0, -1.0, *tensors, [[(0, 1.0)] * 12] * 12, [[[0]] * 12] * 12)
+    patched = patching.rows(pieces, lambda i: pieces[i])
+    for name, content in dict(
+        attention=pages.attention_page("a", np.zeros((32, 12, 12)), pieces, heads, rows, lens),
+        neurons=pages.neurons_page("a", "", [], KINDS, pieces, [neuron]),
+        patching=pages.patching_page("a", patching, (pieces, pieces), patched, []),
+    ).items():
+        (visited / f"wide-{name}.html").write_bytes(content)
+        document, _ = browser(visited / f"wide-{name}.html", FRAMES)
+        widths = seen_in(document)
+        assert all(width <= int(screen) for screen, width in widths.items()), (name, widths)

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from planted_model import WORDS, planted_corpus, planted_model, planted_statistics
+from planted_model import WORDS, V, planted_corpus, planted_model, planted_statistics
 
 from corpus.builtin_stories import ROLES
 from interpretation.activation_statistics import ActivationStatistics, untrained_copy
-from interpretation.neuron_preferences import FDR, WordRanks, contexts, false_discovery_rates, ranks_and_kinds, tabulate
+from interpretation.neuron_preferences import FDR, WordRanks, contexts, false_discovery_rates, preferences, tabulate
 from interpretation.word_classes import KINDS
 
 
@@ -19,12 +19,17 @@ def planted() -> ActivationStatistics:
 def test_planted_neurons_are_found(planted):
     random = ActivationStatistics(untrained_copy(planted.model, 0.0), planted.corpus, with_heads=False)
     alphabet = type("Alphabet", (), dict(decode=staticmethod(lambda ids: WORDS[ids[0]])))
-    table, counts = tabulate(planted.neurons, random.neurons, planted.corpus, alphabet)
-    assert table.words[3] == WORDS[7]  # the only token among those on which it fires most
+    tests = preferences(planted.neurons), preferences(random.neurons)
+    table, counts = tabulate(*tests, planted.neurons, planted.corpus, alphabet)
+    assert list(table.words[3]) == [WORDS[7]]  # the only token among those on which it fires most
     assert table.preferred()[5] == KINDS.index("name") and table.strongest(KINDS.index("name"), 3)[0] == 5
     assert table.auc[KINDS.index("name"), 5] == 1 and table.q[KINDS.index("name"), 5] < 1e-3
     assert counts["trained"]["strongly"] <= 3 and counts["random_init"]["strongly"] <= 2
     assert max(counts["trained"]["preferring_shuffled"]) <= 3
+    row = table.rows({})[3]
+    assert float(row["top_activations"]) == pytest.approx(planted.neurons.highest[0, :, 3].max().item(), abs=1e-3)
+    first = max(range(len(table.words)), key=lambda i: planted.neurons.highest.transpose(1, 2).flatten(0, 1)[i].max())
+    assert counts["highest"] == dict(layer=first // table.width, neuron=first % table.width, tokens=table.words[first])
     values, stories, places = (x[3] for x in planted.neurons.top(4))
     assert all(planted.corpus.stories[story].tokens[place] == 7 for story, place in zip(stories, places))
     assert values[0] == values.max()
@@ -112,6 +117,16 @@ def test_one_frequent_word_is_one_observation():
         model.blocks[0].mlp_in.weight[3] = 0
         model.blocks[0].mlp_in.weight[3, verb] = 1
     statistics = ActivationStatistics(model, corpus, with_heads=False)
-    ranks, kinds = ranks_and_kinds(statistics.neurons, corpus)
-    _, p = ranks.preferences(kinds)
+    neurons = statistics.neurons
+    _, p = WordRanks(neurons.word_sums[0] / neurons.counts[:, None], neurons.counts).preferences(neurons.kinds)
     assert p[KINDS.index("verb"), 3] > 0.001
+
+
+def test_layer_by_layer_is_as_all_at_once(planted):
+    neurons = planted.neurons
+    together = WordRanks((neurons.word_sums / neurons.counts[:, None]).transpose(0, 1).flatten(1), neurons.counts)
+    auc, p = together.preferences(neurons.kinds)
+    tested = preferences(neurons, permutations=1)
+    torch.testing.assert_close(tested.auc, auc.float())
+    torch.testing.assert_close(tested.q, false_discovery_rates(p))
+    assert neurons.word_sums.size(1) < len(planted.corpus.words) + 1 == V + 1 and neurons.counts.min() >= 2

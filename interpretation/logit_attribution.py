@@ -1,0 +1,142 @@
+"""
+What the parts of a model say, in tokens: the residual stream after each layer read as if it were the last (logit lens,
+nostalgebraist, 2020), and what each head, MLP and embedding adds to a logit (direct logit attribution, Elhage et al.,
+2021).
+
+>>> logits, cache = run_with_cache(model, tokens)
+>>> logit_lens(model, cache["blocks.2.resid_post"])             # (B, T, vocab_size)
+>>> attribution(model, cache, position=-1, token=17, other=42)  # {"embedding": …, "layer 0, head 0": …}, a sum
+
+The residual stream is a sum of what all parts write, but a LayerNorm stands between it and the logits. Its scale is
+taken from the intact run, so that what is left is linear, and the contributions add up to the logit.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from tqdm import tqdm
+
+from corpus.tokenizer import Tokenizer
+from interpretation.hooks import run
+from interpretation.word_classes import Batch, TaggedCorpus
+from model import GPTNeo
+
+WRITE_STORIES = 20  # that show what heads write
+SHARP = 0.5  # attention to a single token from which a head is said to look at it
+LIKELIEST = 10  # a head copies where the token it looks at is among so many that it makes likeliest
+WRITTEN = 6  # tokens of a head in heads.csv
+COPYING = 0.25  # the share from which a head is called a copying one; chance would be LIKELIEST of all tokens
+
+
+def logit_lens(model: GPTNeo, resid: torch.Tensor) -> torch.Tensor:
+    """The residual stream (…, C) anywhere -> the logits (…, vocab_size) if it were that after the last layer."""
+    return model.head(model.ln_f(resid))
+
+
+@torch.no_grad()
+def lens_table(model: GPTNeo, cache: dict, n: int = 3) -> list[list[list[tuple[int, float]]]]:
+    """For the first sequence of the cache, after the embeddings and after each layer, at each position: the n likeliest
+    next tokens and their probabilities. [layer][position][rank]"""
+    stages = [cache["blocks.0.resid_pre"], *(cache[f"blocks.{i}.resid_post"] for i in range(len(model.blocks)))]
+    tops = [logit_lens(model, resid[0]).softmax(-1).topk(n) for resid in stages]
+    return [[list(zip(*each)) for each in zip(top.indices.tolist(), top.values.tolist())] for top in tops]
+
+
+def unembedding(model: GPTNeo, directions: torch.Tensor, resid_post: torch.Tensor) -> torch.Tensor:
+    """What a write is multiplied with to give its part of a logit: (…, C).
+
+    directions (…, C): rows of the output head, or their differences; resid_post (…, C): the final residual stream,
+    whose deviation scales all. A LayerNorm subtracts the mean of what it reads: as well may one subtract it here.
+    """
+    deviation = (resid_post.var(-1, unbiased=False, keepdim=True) + model.ln_f.eps).sqrt()
+    scaled = directions * model.ln_f.weight / deviation
+    return scaled - scaled.mean(-1, keepdim=True)
+
+
+@torch.no_grad()
+def attribution(model: GPTNeo, cache: dict, position: int, token: int, other: int | None = None) -> dict[str, float]:
+    """What each part adds to the logit of `token` (or to what it has above that of `other`), in the first sequence of
+    the cache at `position`. Their sum is that logit (or difference)."""
+    direction = model.head.weight[token] - (0 if other is None else model.head.weight[other])
+    resid_post = cache[f"blocks.{len(model.blocks) - 1}.resid_post"][0, position]
+    reader = unembedding(model, direction, resid_post)
+    parts = {"embedding": cache["blocks.0.resid_pre"][0, position] @ reader}
+    biases = model.ln_f.bias @ direction
+    for i, block in enumerate(model.blocks):
+        heads = cache[f"blocks.{i}.result"][0, position] @ reader  # (H,)
+        parts |= {f"layer {i}, head {head}": part for head, part in enumerate(heads)}
+        parts[f"layer {i}, MLP"] = cache[f"blocks.{i}.mlp_out"][0, position] @ reader
+        biases = biases + block.attention_out.bias @ reader
+    return {name: float(part) for name, part in (parts | {"biases": biases}).items()}
+
+
+# ---- What heads write, over stories ----
+
+
+@dataclass
+class HeadWrites:
+    """Layer by layer, for all L * H heads."""
+
+    copies: list[
+        float
+    ]  # of the queries that look at a single token, the share that makes it likelier than nearly all others
+    tokens: list[list[str]]  # the distinct tokens that it makes likeliest of all, from the strongest; one per story
+
+    def rows(self) -> list[dict]:
+        """Columns of heads.csv."""
+        return [dict(copies=share, writes=" | ".join(some)) for share, some in zip(self.copies, self.tokens)]
+
+
+@torch.no_grad()
+def what_heads_write(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) -> HeadWrites:
+    """Direct logit attribution over all tokens of the vocabulary, on the first WRITE_STORIES stories.
+
+    Copying is counted over queries that look at a single token, but not at the first: there a head rests that finds
+    nothing.
+    """
+    n_heads, device = model.config.n_layer * model.config.n_head, model.wte.weight.device
+    n_stories = min(WRITE_STORIES, len(corpus.stories))
+    copied, n_queries = torch.zeros(n_heads), torch.zeros(n_heads)
+    strongest = torch.zeros(n_heads, n_stories), torch.zeros(n_heads, n_stories, dtype=torch.long)  # values, tokens
+    bar = tqdm(desc="what heads write", total=n_stories, unit="story", disable=None, delay=1)
+    for batch in corpus.batches(range(n_stories), device, tokens=1024):
+        add_writes(model, batch, copied, n_queries, *strongest)
+        bar.update(len(batch.index))
+    bar.close()
+    order = strongest[0].argsort(1, descending=True)
+    text = [
+        list(dict.fromkeys(repr(tokenizer.decode([i]))[1:-1] for i in row))
+        for row in strongest[1].gather(1, order).tolist()
+    ]
+    return HeadWrites((copied / n_queries.clamp(min=1)).tolist(), [some[:WRITTEN] for some in text])
+
+
+def add_writes(model: GPTNeo, batch: Batch, copied, n_queries, values, tokens) -> None:
+    """Adds a batch to what was counted of all heads; values and tokens (L * H, stories): each story's strongest."""
+    seen = {}
+
+    def read(name: str, x: torch.Tensor):
+        if name.endswith("pattern"):
+            seen[name] = x.max(-1)  # (B, H, T), values and indices
+        elif name.endswith((".z", "resid_post")):
+            seen[name] = x.float()
+
+    run(model, batch.tokens, read, with_pattern=True)
+    n_head = model.config.n_head
+    reader = model.head.weight * model.ln_f.weight
+    reader = reader - reader.mean(1, keepdim=True)  # (V, C), as in `unembedding`, before it is scaled
+    deviation = (seen[f"blocks.{len(model.blocks) - 1}.resid_post"].var(-1, unbiased=False) + model.ln_f.eps).sqrt()
+    for layer, block in enumerate(model.blocks):
+        for head in range(n_head):
+            i = layer * n_head + head
+            output = block.attention_out.weight.view(-1, n_head, model.config.n_embd // n_head)[:, head]  # (C, D)
+            logits = seen[f"blocks.{layer}.z"][:, :, head] @ (reader @ output).T / deviation[..., None]  # (B, T, V)
+            top = (logits - logits.mean(-1, keepdim=True)).topk(LIKELIEST)
+            attention, looked_at = (x[:, head] for x in seen[f"blocks.{layer}.pattern"])  # (B, T)
+            queries = batch.real & (attention >= SHARP) & (looked_at > 0)
+            copies = (top.indices == batch.tokens.gather(1, looked_at)[..., None]).any(-1) & queries
+            copied[i] += copies.sum().item()
+            n_queries[i] += queries.sum().item()
+            best, where = top.values[..., 0].masked_fill(~batch.real, -torch.inf).max(1)
+            values[i, batch.index] = best.cpu()
+            tokens[i, batch.index] = top.indices[..., 0].gather(1, where[:, None])[:, 0].cpu()

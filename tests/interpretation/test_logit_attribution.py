@@ -1,0 +1,61 @@
+"""interpretation/logit_attribution.py: contributions add up to the logits, and planted heads write what they should."""
+
+import pytest
+import torch
+from planted_model import WORDS, V, planted_corpus, planted_induction
+from random_models import random_model
+
+from interpretation.hooks import run_with_cache
+from interpretation.logit_attribution import attribution, lens_table, logit_lens, what_heads_write
+
+ALPHABET = type("Alphabet", (), dict(decode=staticmethod(lambda ids: WORDS[ids[0]])))
+
+
+def repeated(n: int = 20, seed: int = 0) -> torch.Tensor:
+    """(1, n) tokens, all different but the last, which is that at 5 again: what followed it comes next."""
+    ids = torch.randperm(V, generator=torch.Generator().manual_seed(seed))[:n]
+    ids[-1] = ids[5]
+    return ids[None]
+
+
+@pytest.mark.parametrize("other", [None, 3])
+def test_contributions_add_up_to_the_logit(other):
+    model, tokens = random_model(), torch.randint(97, (1, 30))
+    logits, cache = run_with_cache(model, tokens)
+    parts = attribution(model, cache, 12, 17, other)
+    expected = logits[0, 12, 17] - (0 if other is None else logits[0, 12, other])
+    assert sum(parts.values()) == pytest.approx(expected.item(), rel=1e-4, abs=1e-4)
+    assert len(parts) == 1 + 3 * (4 + 1) + 1
+    # A part is what the logit loses without what it writes, the LayerNorm's scale held as it was
+    final, write = cache["blocks.2.resid_post"][0, 12], cache["blocks.1.result"][0, 12, 3]
+    deviation = (final.var(unbiased=False) + model.ln_f.eps).sqrt()
+    directions = model.head.weight[17] - (0 if other is None else model.head.weight[other])
+    part = ((write - write.mean()) / deviation * model.ln_f.weight) @ directions
+    assert parts["layer 1, head 3"] == pytest.approx(part.item(), rel=1e-4, abs=1e-5)
+
+
+def test_the_planted_induction_head_is_what_says_the_next_token():
+    model, tokens = planted_induction(), repeated()
+    logits, cache = run_with_cache(model, tokens)
+    answer = tokens[0, 6].item()
+    assert logits[0, -1].argmax() == answer
+    parts = attribution(model, cache, -1, answer, other=7)
+    assert max(parts, key=parts.get) == "layer 1, head 0"
+    assert parts["layer 1, head 0"] == pytest.approx(sum(parts.values()), rel=0.02)
+
+
+def test_the_lens_sees_when_the_answer_appears():
+    model, tokens = planted_induction(), repeated()
+    logits, cache = run_with_cache(model, tokens)
+    embedding, first, second = (layer[-1][0][0] for layer in lens_table(model, cache))
+    assert (embedding, first, second) == (tokens[0, -1], tokens[0, -1], tokens[0, 6])  # itself, until induction answers
+    torch.testing.assert_close(logit_lens(model, cache["blocks.1.resid_post"]), logits)
+    (likeliest, probability), *_ = lens_table(model, cache)[-1][-1]
+    assert probability == pytest.approx(logits[0, -1].softmax(-1)[likeliest].item())
+
+
+def test_what_planted_heads_write():
+    writes = what_heads_write(planted_induction(), planted_corpus(), ALPHABET)
+    previous, _, inducing, uniform = writes.copies
+    assert inducing > 0.85 and max(previous, uniform) < 0.5
+    assert len(writes.tokens[2]) > 3 and set(writes.tokens[2]) <= set(WORDS)
