@@ -48,7 +48,6 @@ COLUMNS = [  # of the table: key, how it is shown, title, explanation
         "copies",
         "where it looks at a single token: how often that is among the ten that its output makes likeliest",
     ),
-    ("writes", "plain", "writes", "the tokens that its output makes likeliest, from the strongest"),
     ("position", "share", "due to position", "share of its attention's variance that is the same in every story"),
     ("itself", "share", "itself", "share on the token itself; the thin line: uniform attention"),
     ("previous", "share", "previous token", "share of its attention; the thin line: uniform attention"),
@@ -71,6 +70,7 @@ COLUMNS = [  # of the table: key, how it is shown, title, explanation
         "over all pairs of tokens; an older criterion: positional beyond ±0.5",
     ),
     ("entropy", "number", "entropy", "mean, in nats"),
+    ("writes", "plain", "writes", "the tokens that its output makes likeliest, from the strongest"),
 ]
 
 
