@@ -5,8 +5,10 @@ The scripts turn data only into text, never into markup, so nothing that a story
 """
 
 import base64
+import hashlib
 import html
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from string import Template
@@ -18,6 +20,7 @@ from matplotlib.figure import Figure
 from common.figures import png_bytes
 
 TEMPLATES = Path(__file__).parent
+ENGINE = TEMPLATES.parent / "browser" / "engine.js"
 PAGE = Template("""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -178,3 +181,27 @@ def neurons_page(name: str, subtitle: str, findings: Sequence[str], kinds: Seque
     paragraphs = "".join(f"<p>{html.escape(line)}</p>" for line in findings)
     texts = dict(name=html.escape(name), subtitle=html.escape(subtitle), findings=paragraphs)
     return page(f"Neurons of {name}", "neurons", data, **texts)
+
+
+# ---- A storyteller ----
+
+
+def story_page(name: str, subtitle: str, data: dict, weights: bytes) -> bytes:
+    """The page in which a model tells stories. data: what pages/story.js reads; weights: as browser/quantize packs them."""
+    texts = dict(name=html.escape(name), subtitle=html.escape(subtitle), engine=ENGINE.read_text(encoding="utf-8"))
+    return with_policy(
+        page(f"{name} tells stories", "story", data, **texts, weights=base64.b64encode(weights).decode())
+    )
+
+
+def with_policy(content: bytes) -> bytes:
+    """The page with a Content-Security-Policy: it fetches nothing, and runs only the scripts that are in it now."""
+    hashes = {"style": "", "script": ""}
+    for kind, text in re.findall(rb"<(style|script)>(.*?)</\1>", content, re.DOTALL):
+        hashes[kind.decode()] += f" 'sha256-{base64.b64encode(hashlib.sha256(text).digest()).decode()}'"
+    sources = f"script-src{hashes['script']}; style-src{hashes['style']}; worker-src blob:"
+    policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
+    charset = b'<meta charset="utf-8">\n'
+    return content.replace(
+        charset, charset + f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'.encode(), 1
+    )
