@@ -12,13 +12,14 @@ const SPLIT = new RegExp(
   String.raw`|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+`, "gu");
 
 class Tokenizer {
-  // vocabulary: the tokens in the order of their ids, spelled as in GPT-2's files (" a" is Ġa), blanks between them.
-  // Inside, a token is a string of its bytes, each as the character of that number.
+  // vocabulary: as spell() of browser/storyteller.py writes it. Here a token is a string of its bytes, each as the
+  // character of that number.
   constructor(vocabulary) {
     const byteOf = {}, printable = (byte) => (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
     for (let byte = 0, others = 256; byte < 256; byte++) byteOf[String.fromCharCode(printable(byte) ? byte : others++)] = byte;
+    byteOf[" "] = 32;
     const unspelled = (token) => String.fromCharCode(...Array.from(token, (character) => byteOf[character]));
-    this.tokens = vocabulary.split(" ").map(unspelled);
+    this.tokens = vocabulary.split("\x7f").map(unspelled);
     this.ids = new Map(this.tokens.map((token, id) => [token, id]));
     this.endOfText = this.tokens.length;
   }
@@ -60,32 +61,75 @@ function fromFloat16(bits) {
   return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction) : 2 ** -14 * fraction);
 }
 
+function fromBfloat16(bits) {  // the upper half of a float32
+  return new Float32Array(Uint32Array.from(bits, (upper) => upper << 16).buffer);
+}
+
+// All numbers of the engine, side by side in one memory, so that multiply.wasm can reach them by their addresses.
+class Numbers {
+  constructor(bytes, kernels) {
+    this.at = 16;
+    try {
+      const memory = new WebAssembly.Memory({ initial: Math.ceil(bytes / 65536) });
+      this.kernels = new WebAssembly.Instance(new WebAssembly.Module(decodeBase64(kernels)), { engine: { memory } }).exports;
+      this.buffer = memory.buffer;
+    } catch {  // a browser without WebAssembly, or without its SIMD: JavaScript multiplies, a few times slower
+      this.buffer = new ArrayBuffer(bytes);
+    }
+  }
+
+  take(Type, length) {
+    const values = new Type(this.buffer, this.at, length);
+    this.at = Math.ceil((this.at + values.byteLength) / 16) * 16;
+    return values;
+  }
+
+  keep(values) {
+    const kept = this.take(values.constructor, values.length);
+    kept.set(values);
+    return kept;
+  }
+}
+
+function bytesNeeded({ n_embd: C, n_layer, block_size: T, vocab_size }, dtype, shapes) {
+  const weights = shapes.map(([, rows, columns = 0]) => rows * (4 + columns * (dtype === "int8" ? 1 : 4)) + 64);
+  return weights.reduce((a, b) => a + b, 0) + 4 * (T * C * (3 * n_layer + 1) + vocab_size + 7 * C) + 65536;
+}
+
 // {name: tensor}. A vector is a Float32Array; a matrix has rows, columns, weight by row, and the scale of each row.
-function unpack(buffer, dtype, shapes) {
+function unpack(buffer, dtype, shapes, numbers) {
   const tensors = {};
   let at = 0;
-  const take = (Type, length) => {
+  const next = (Type, length) => {
     const values = new Type(buffer, at, length);
     at += Math.ceil(values.byteLength / 4) * 4;
     return values;
   };
   for (const [name, rows, columns] of shapes) {
     if (!columns) {
-      tensors[name] = take(Float32Array, rows);
+      tensors[name] = numbers.keep(next(Float32Array, rows));
       continue;
     }
-    const scale = dtype === "int8" ? take(Float32Array, rows) : new Float32Array(rows).fill(1);
-    const Type = { int8: Int8Array, float16: Uint16Array, float32: Float32Array }[dtype];
-    const stored = take(Type, rows * columns);
-    tensors[name] = { rows, columns, scale, weight: dtype === "float16" ? Float32Array.from(stored, fromFloat16) : stored };
+    const scale = numbers.keep(dtype === "int8" ? fromBfloat16(next(Uint16Array, rows)) : new Float32Array(rows).fill(1));
+    const stored = next({ int8: Int8Array, float16: Uint16Array, float32: Float32Array }[dtype], rows * columns);
+    const weight = numbers.keep(dtype === "float16" ? Float32Array.from(stored, fromFloat16) : stored);
+    const kernel = columns % 16 ? undefined : numbers.kernels?.[dtype === "int8" ? "int8" : "float32"];
+    tensors[name] = { rows, columns, scale, weight, kernel };
   }
   return tensors;
 }
 
 // ---- The model (model.py) ----
 
-// out = matrix x + bias; four rows at a time, so that four sums are under way at once
-function multiply(out, { rows, columns, scale, weight }, x, bias) {
+// out = matrix x + bias
+function multiply(out, { rows, columns, scale, weight, kernel }, x, bias) {
+  if (kernel) kernel(out.byteOffset, weight.byteOffset, scale.byteOffset, x.byteOffset, rows, columns);
+  else multiplyRows(out, rows, columns, scale, weight, x);
+  if (bias) add(out, bias);
+}
+
+// What multiply.wat does; four rows at a time, so that four sums are under way at once.
+function multiplyRows(out, rows, columns, scale, weight, x) {
   let row = 0;
   for (; row + 4 <= rows; row += 4) {
     const r0 = row * columns, r1 = r0 + columns, r2 = r1 + columns, r3 = r2 + columns;
@@ -107,7 +151,6 @@ function multiply(out, { rows, columns, scale, weight }, x, bias) {
     for (let i = 0; i < columns; i++) sum += weight[row * columns + i] * x[i];
     out[row] = sum * scale[row];
   }
-  if (bias) for (let i = 0; i < rows; i++) out[i] += bias[i];
 }
 
 function layerNorm(out, x, weight, bias) {
@@ -128,7 +171,8 @@ function add(x, y) {
 }
 
 class Model {
-  constructor(config, tensors) {
+  constructor(config, tensors, numbers) {
+    const floats = (length) => numbers.take(Float32Array, length);
     const { n_embd: C, n_layer, block_size: T, vocab_size } = this.config = config;
     this.tensors = tensors;
     this.blocks = Array.from({ length: n_layer }, (_, layer) => {
@@ -138,17 +182,17 @@ class Model {
         attentionOut: [of("attention_out.weight"), of("attention_out.bias")],
         norm2: [of("ln_2.weight"), of("ln_2.bias")], mlpIn: [of("mlp_in.weight"), of("mlp_in.bias")],
         mlpOut: [of("mlp_out.weight"), of("mlp_out.bias")],
-        cache: new Float32Array(T * 3 * C),  // q, k and v of every position; q for those who ask where it looked
+        cache: floats(T * 3 * C),  // q, k and v of every position; q for those who ask where it looked
       };
     });
-    this.hidden = new Float32Array(T * C);  // what the head sees, so that any position can be asked again
+    this.hidden = floats(T * C);  // what the head sees, so that any position can be asked again
     this.ids = [];      // the tokens in the cache
     this.losses = [];   // of each, in nats: how unlikely it was; of the first: null
-    this.logits = new Float32Array(vocab_size);
+    this.logits = floats(vocab_size);
     this.logitsOf = -1; // the position that they follow
+    this.logSum = 0;    // the logarithm of the sum of their exponentials
     this.shares = new Float64Array(T);
-    [this.x, this.y, this.z] = [C, C, C].map((n) => new Float32Array(n));
-    this.inner = new Float32Array(4 * C);
+    [this.x, this.y, this.z, this.inner] = [C, C, C, 4 * C].map(floats);
   }
 
   // Makes these tokens those in the cache, and keeps what both begin with -> the loss of each.
@@ -159,7 +203,7 @@ class Model {
     if (this.logitsOf >= same) this.logitsOf = -1;
     for (const id of ids.slice(same)) {
       const t = this.ids.length;
-      this.losses.push(t ? surprise(this.predict(t), id) : null);
+      this.losses.push(t ? this.loss(t, id) : null);
       this.forward(id, t);
       this.ids.push(id);
     }
@@ -168,10 +212,21 @@ class Model {
 
   // Logits of the token at position t, given those before it.
   predict(t) {
-    const C = this.config.n_embd;
-    if (this.logitsOf !== t - 1) multiply(this.logits, this.tensors["wte.weight"], this.hidden.subarray((t - 1) * C, t * C));
+    const C = this.config.n_embd, { logits } = this;
+    if (this.logitsOf === t - 1) return logits;
+    multiply(logits, this.tensors["wte.weight"], this.hidden.subarray((t - 1) * C, t * C));
+    const largest = maximum(logits);
+    let total = 0;
+    for (let i = 0; i < logits.length; i++) total += Math.exp(logits[i] - largest);
+    this.logSum = Math.log(total) + largest;
     this.logitsOf = t - 1;
-    return this.logits;
+    return logits;
+  }
+
+  // How unlikely this token is at position t, in nats.
+  loss(t, id) {
+    const logits = this.predict(t);
+    return this.logSum - logits[id];
   }
 
   forward(id, t) {
@@ -220,24 +275,23 @@ class Model {
 
 // ---- From logits to a token (draw in generation/engine.py) ----
 
+function maximum(values) {
+  let largest = values[0];
+  for (let i = 1; i < values.length; i++) if (values[i] > largest) largest = values[i];
+  return largest;
+}
+
 function softmax(logits, temperature = 1) {
-  const largest = logits.reduce((a, b) => Math.max(a, b)), shares = new Float64Array(logits.length);
+  const largest = maximum(logits), shares = new Float64Array(logits.length);
   let total = 0;
   for (let i = 0; i < shares.length; i++) total += shares[i] = Math.exp((logits[i] - largest) / temperature);
   for (let i = 0; i < shares.length; i++) shares[i] /= total;
   return shares;
 }
 
-function surprise(logits, id) {  // in nats
-  const largest = logits.reduce((a, b) => Math.max(a, b));
-  let total = 0;
-  for (let i = 0; i < logits.length; i++) total += Math.exp(logits[i] - largest);
-  return Math.log(total) + largest - logits[id];
-}
-
 // uniform: a number in [0, 1), which decides; temperature 0 is greedy, top_k 0 and top_p 1 leave nothing out
 function draw(logits, { temperature, top_k, top_p }, uniform) {
-  if (!temperature) return logits.indexOf(logits.reduce((a, b) => Math.max(a, b)));
+  if (!temperature) return logits.indexOf(maximum(logits));
   const shares = softmax(logits, temperature);
   let least = 0, total = 1;  // the least share that may be drawn, and what those above it sum to
   if (top_k || top_p < 1) {
@@ -264,9 +318,11 @@ function likeliest(logits, n) {
 
 let tokenizer, model;
 const CALLS = {
-  load({ config, dtype, shapes, vocabulary }, weights) {
+  load({ config, dtype, shapes, vocabulary, kernels }, weights) {
     tokenizer = new Tokenizer(vocabulary);
-    model = new Model(config, unpack(decodeBase64(weights), dtype, shapes));
+    const numbers = new Numbers(bytesNeeded(config, dtype, shapes), kernels);
+    model = new Model(config, unpack(decodeBase64(weights), dtype, shapes, numbers), numbers);
+    return numbers.kernels ? "WebAssembly" : "JavaScript";
   },
   encode: (text) => tokenizer.encode(text),
   bytes: (ids) => ids.map((id) => tokenizer.bytes(id)),
@@ -274,8 +330,8 @@ const CALLS = {
   // one more token after these
   next(ids, settings, uniform) {
     model.read(ids);
-    const logits = model.predict(ids.length), id = draw(logits, settings, uniform);
-    return { id, loss: surprise(logits, id), bytes: tokenizer.bytes(id) };
+    const id = draw(model.predict(ids.length), settings, uniform);
+    return { id, loss: model.loss(ids.length, id), bytes: tokenizer.bytes(id) };
   },
   // the n likeliest tokens at position t of these
   likeliest(ids, t, n) {

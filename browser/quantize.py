@@ -20,9 +20,9 @@ DTYPES = ("float32", "float16", "int8")
 
 
 def int8_rows(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(rows, columns) -> int8 of that shape and a float32 scale for each row, whose largest entry becomes ±127."""
-    scale = weight.abs().amax(1).clamp(min=1e-30) / 127
-    return (weight / scale[:, None]).round().to(torch.int8), scale
+    """(rows, columns) -> int8 of that shape, and the bfloat16 scale of each row, whose largest entry becomes ±127."""
+    scale = (weight.abs().amax(1).clamp(min=1e-30) / 127).bfloat16()
+    return (weight / scale[:, None].float()).round().clamp(-127, 127).to(torch.int8), scale
 
 
 def tensors_of(model: GPTNeo) -> dict[str, torch.Tensor]:
@@ -36,14 +36,14 @@ def tensors_of(model: GPTNeo) -> dict[str, torch.Tensor]:
 def pack(model: GPTNeo, dtype: str) -> tuple[list[tuple], bytes]:
     """([(name, rows, columns) or (name, length)], their bytes in this order, each padded to four).
 
-    Matrices are of `dtype`, as int8 with the float32 scales of their rows before them; vectors stay float32.
+    Matrices are of `dtype`, as int8 with the bfloat16 scales of their rows before them; vectors stay float32.
     """
     shapes, parts = [], []
     for name, tensor in tensors_of(model).items():
         shapes.append((name, *tensor.shape))
         if tensor.dim() == 2 and dtype == "int8":
             rows, scale = int8_rows(tensor)
-            arrays = [scale.numpy(), rows.numpy()]
+            arrays = [scale.view(torch.int16).numpy(), rows.numpy()]
         else:
             arrays = [tensor.numpy().astype(dtype if tensor.dim() == 2 else "float32")]
         for array in arrays:
@@ -59,7 +59,7 @@ def rounded(model: GPTNeo, dtype: str) -> GPTNeo:
     for parameter in model.parameters():
         if parameter.dim() == 2 and dtype == "int8":
             rows, scale = int8_rows(parameter)
-            parameter.copy_(rows * scale[:, None])
+            parameter.copy_(rows * scale[:, None].float())
         elif parameter.dim() == 2 and dtype == "float16":
             parameter.copy_(parameter.half())
     return model

@@ -6,6 +6,7 @@ All that a page needs to tell stories with a model: its form, vocabulary and wei
 >>> facts, weights = pack_storyteller("out/demo", backend, "int8", texts, has_headers=False)
 """
 
+import base64
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +23,7 @@ from corpus.tokenizer import Tokenizer, spelled
 from generation.backends import LocalBackend, load_backend
 from model import GPTNeo
 
+KERNELS = Path(__file__).parent / "multiply.wasm"
 LARGEST = 100_000_000  # bytes of weights in a page
 STORIES = 100  # of the validation split, on which the rounding is measured
 LICENSES = {
@@ -95,10 +97,17 @@ def pack_storyteller(name: str, backend: LocalBackend, dtype: str, texts: Sequen
         figures = quality(model, texts, tokenizer.byte_lengths())
         rows = [dict(dtype=each, megabytes=megabytes(model, each)) | figures[each] for each in DTYPES]
     facts = dict(config=asdict(model.config), dtype=dtype, shapes=shapes, prefix=backend.prefix, quality=rows)
-    facts |= dict(vocabulary=" ".join(map(spelled, tokenizer.ranks)), end_of_text=tokenizer.end_of_text)
+    facts |= dict(vocabulary=spell(tokenizer), end_of_text=tokenizer.end_of_text)
+    facts |= dict(kernels=base64.b64encode(KERNELS.read_bytes()).decode())
     facts |= dict(measured_on=f"Measured on {len(texts)} stories that the model was not trained on.")
     facts |= dict(has_headers=corpus in HEADERS, fields=FIELDS, features=FEATURES)
     return facts | dict(about=about(name, model, dtype, training)), weights
+
+
+def spell(tokenizer: Tokenizer) -> str:
+    """The tokens in the order of their ids, as in GPT-2's files, but with plain blanks, which are shorter than their Ġ;
+    between them stands a character that no token has."""
+    return "\x7f".join(spelled(token).replace("Ġ", " ") for token in tokenizer.ranks)
 
 
 def title_of(name: str) -> str:

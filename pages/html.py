@@ -187,7 +187,7 @@ def neurons_page(name: str, subtitle: str, findings: Sequence[str], kinds: Seque
 
 
 def story_page(name: str, subtitle: str, data: dict, weights: bytes) -> bytes:
-    """The page in which a model tells stories. data: what pages/story.js reads; weights: as browser/quantize packs them."""
+    """The page in which a model tells stories. data and weights: those of browser/storyteller.py."""
     texts = dict(name=html.escape(name), subtitle=html.escape(subtitle), engine=ENGINE.read_text(encoding="utf-8"))
     return with_policy(
         page(f"{name} tells stories", "story", data, **texts, weights=base64.b64encode(weights).decode())
@@ -199,7 +199,7 @@ def with_policy(content: bytes) -> bytes:
     hashes = {"style": "", "script": ""}
     for kind, text in re.findall(rb"<(style|script)>(.*?)</\1>", content, re.DOTALL):
         hashes[kind.decode()] += f" 'sha256-{base64.b64encode(hashlib.sha256(text).digest()).decode()}'"
-    sources = f"script-src{hashes['script']}; style-src{hashes['style']}; worker-src blob:"
+    sources = f"script-src 'wasm-unsafe-eval'{hashes['script']}; style-src{hashes['style']}; worker-src blob:"
     policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
     charset = b'<meta charset="utf-8">\n'
     return content.replace(

@@ -27,8 +27,8 @@ async function start() {
     if (error) reject(new Error(error)); else resolve(result);
   };
   const failed = new Promise((_, reject) => { worker.onerror = () => reject(new Error("its worker did not start")); });
-  const { config, dtype, shapes, vocabulary } = data;
-  await Promise.race([failed, ask("load", { config, dtype, shapes, vocabulary }, $("weights").textContent)]);
+  const { dtype, shapes, vocabulary, kernels } = data;
+  arithmetic = await Promise.race([failed, ask("load", { config, dtype, shapes, vocabulary, kernels }, $("weights").textContent)]);
   $("weights").remove();
 }
 
@@ -38,7 +38,7 @@ async function start() {
 let tale = { ids: [], losses: [], pieces: [], given: 0, ending: "" };
 const tales = [];
 let turn = 0;  // of telling or reading; what began in an earlier one stops
-let speed = 0;
+let speed = 0, arithmetic = "";  // tokens per second; whether WebAssembly or JavaScript multiplies
 
 const message = (text) => { $("status").textContent = text; };
 
@@ -268,7 +268,7 @@ function showBranches() {
 // ---- About, and what is fixed ----
 
 function showSpeed() {
-  $("speed").textContent = speed ? `${speed.toFixed(0)} tokens per second` : "tell a story to measure it";
+  $("speed").textContent = speed ? `${speed.toFixed(0)} tokens per second (${arithmetic})` : "tell a story to measure it";
 }
 
 function showFacts() {
