@@ -25,7 +25,7 @@ from kernels import cpu_features
 
 ROOT = Path(__file__).parent
 RESULTS = ROOT / "bench" / "results.jsonl"
-NAMES = ("sample", "train", "demo", "compressor", "loss", "grade", "rouge", "interpret")
+NAMES = ("sample", "train", "demo", "compressor", "loss", "grade", "rouge", "interpret", "export")
 
 # The README's table: rows of tokens/s, for each the bench and how the names of its figures end.
 SUMMARY = {

@@ -111,7 +111,9 @@ def spell(tokenizer: Tokenizer) -> str:
 
 
 def title_of(name: str) -> str:
-    return name.removeprefix("hf:") if name.startswith("hf:") else directory_of(name).resolve().name
+    """A run by its directory, a published model by its ID."""
+    kind, _, rest = name.partition(":")
+    return rest if kind == "hf" and not Path(rest).is_dir() else directory_of(name).resolve().name
 
 
 def about(name: str, model: GPTNeo, dtype: str, training: dict) -> list[tuple[str, str]]:

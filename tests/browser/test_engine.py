@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from random_models import random_model
 from tokenizer_texts import TEXT, count_tokens, random_text
 
 from browser.quantize import DTYPES, rounded
-from browser.storyteller import pack_storyteller
+from browser.storyteller import pack_storyteller, title_of
 from corpus.tokenizer import Tokenizer, cut, gpt2
 from generation.backends import LocalBackend
 from interpretation.hooks import run_with_cache
@@ -22,7 +23,7 @@ READY = "document.getElementById('status').textContent !== 'Unpacking the storyt
 
 def write_page(path, model, tokenizer: Tokenizer, prefix=(), dtype="float32", name="hf:a model"):
     facts, weights = pack_storyteller(name, LocalBackend(model, tokenizer, prefix), dtype, [])
-    path.write_bytes(story_page(name, "", facts, weights))
+    path.write_bytes(story_page(title_of(name), "", facts, weights))
     return path
 
 
@@ -41,18 +42,16 @@ def storyteller(chromium, tmp_path):
 
 # ---- The tokenizer ----
 
-LANGUAGES = (
-    "Der Bär aß süße Brötchen.|Жила-была лиса в лесу.|Μια φορά κι έναν καιρό|昔々、あるところに狐がいました。|"
-    "옛날 옛적에 여우가|كان يا ما كان ثعلب صغير|היה היה שועל קטן|एक बार की बात है|นานมาแล้วมีจิ้งจอก|Il était une fois l’été|ⅷ ½ ³ ٣ ௧|"
-    "don't I'll we've IT'S 's|a\u00a0b\u2003c\u3000 d|\x85\x1c\x1f \ufeff\u200b\u180e x|👩‍👧‍👦🐉🇩🇪|e\u0301\u0323|"
-    "Ǆ ǅ ª º|</script><!-- <b>&amp;|  \n\n \t x  |_-- !?… (1,234.5)|aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa|"
-)
+LANGUAGES = """Der Bär aß süße Brötchen.|Жила-была лиса в лесу.|Μια φορά κι έναν καιρό|昔々、あるところに狐がいました。
+옛날 옛적에 여우가|كان يا ما كان ثعلب صغير|היה היה שועל קטן|एक बार की बात है|นานมาแล้วมีจิ้งจอก
+Il était une fois l’été|ⅷ ½ ³ ٣ ௧|don't I'll we've IT'S 's|a\u00a0b\u2003c\u3000 d|\x85\x1c\x1f \ufeff\u200b\u180e x
+👩\u200d👧🐉🇩🇪|e\u0301\u0323|Ǆ ǅ ª º|</script><!-- <b>&amp;|  \n\n \t x  |_-- !?… (1,234.5)|aaaaaaaaaaaaaaaaaaaaaaaaa"""
 
 
 def test_text_of_any_language_has_the_ids_of_python(storyteller):
     """With GPT-2's vocabulary, and with a cut one."""
     rng = random.Random(0)
-    texts = [*LANGUAGES.split("|"), LANGUAGES, TEXT, *(random_text(rng) for _ in range(300))]
+    texts = [*re.split(r"[|\n]", LANGUAGES), LANGUAGES, TEXT, *(random_text(rng) for _ in range(300))]
     for tokenizer in (gpt2(), cut(count_tokens(TEXT), 300)):
         shape = dict(vocab_size=tokenizer.vocab_size, n_embd=4, n_head=1, n_layer=1, block_size=4)
         call = storyteller(random_model(**shape), tokenizer)

