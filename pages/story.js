@@ -246,11 +246,13 @@ async function look(i) {
     button.style.background = `linear-gradient(to right, rgba(var(--hue), .22) ${100 * share}%, transparent 0)`;
     return element("li", {}, button);
   }));
+  $("likeliest").scrollIntoView({ block: "nearest" });  // on a phone it stands below the story
 }
 
 // Another tale: this one up to the word i, then the token `id`, then as the model goes on.
 async function branch(i, id) {
   const ends = id === data.end_of_text, ids = [...tale.ids.slice(0, i), ...(ends ? [] : [id])];
+  $("status").scrollIntoView({ block: "nearest" });
   if (!await begin(ids, Math.min(tale.given, i))) return;
   if (!ends) return goOn();
   tale.ending = "The end.";
