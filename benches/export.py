@@ -21,6 +21,7 @@ from browser.storyteller import pack_storyteller
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut
 from generation.backends import LocalBackend
 from generation.engine import generate
+from kernels.attention import pytorch_attention
 from model import GPTNeo, GPTNeoConfig
 from pages.html import story_page
 
@@ -55,8 +56,15 @@ def onnx_int8_bytes(model: GPTNeo, directory: Path) -> int:
     from onnxruntime.quantization import quantize_dynamic  # a peer, not a dependency
 
     class Logits(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
         def forward(self, tokens):
-            return model(tokens)[0]
+            def attend(layer, q, k, v):
+                return pytorch_attention(q, k, v, model.config.window(layer))
+
+            return model.head(model.hidden(tokens, torch.arange(tokens.size(1)), attend))
 
     torch.onnx.export(Logits(), (torch.zeros(1, 8, dtype=torch.int64),), directory / "model.onnx", dynamo=False)
     quantize_dynamic(directory / "model.onnx", directory / "int8.onnx")

@@ -2,12 +2,12 @@
 
 import dataclasses
 
-import export
 import pytest
 import torch
 from conftest import log_of, page_data, settings
 from random_models import random_model
 
+import export
 import train
 from checkpoints.checkpoint import CHECKPOINT_FORMAT
 from corpus.tokenizer import cut
