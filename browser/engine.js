@@ -289,16 +289,23 @@ function softmax(logits, temperature = 1) {
   return shares;
 }
 
+// The largest shares, at most `most` of them and no more than it takes to sum to `enough`, largest first. Only those near
+// the largest are sorted; if they do not suffice, those further from it, too.
+function largestShares(shares, most, enough) {
+  const largest = maximum(shares);
+  for (let factor = 2; ; factor *= factor) {
+    const sorted = shares.filter((share) => share >= largest / factor).sort().reverse();
+    let n = 0, total = 0;
+    while (n < sorted.length && n < most && total < enough) total += sorted[n++];
+    if (n === most || total >= enough || sorted.length === shares.length) return { least: sorted[n - 1], total };
+  }
+}
+
 // uniform: a number in [0, 1), which decides; temperature 0 is greedy, top_k 0 and top_p 1 leave nothing out
 function draw(logits, { temperature, top_k, top_p }, uniform) {
   if (!temperature) return logits.indexOf(maximum(logits));
   const shares = softmax(logits, temperature);
-  let least = 0, total = 1;  // the least share that may be drawn, and what those above it sum to
-  if (top_k || top_p < 1) {
-    const sorted = shares.slice().sort().reverse();
-    total = 0;
-    for (let i = 0; i < (top_k || sorted.length) && total < top_p; i++) total += least = sorted[i];
-  }
+  const { least, total } = top_k || top_p < 1 ? largestShares(shares, top_k || shares.length, top_p) : { least: 0, total: 1 };
   let last = 0;
   for (let id = 0, sum = 0; id < shares.length; id++) {
     if (shares[id] < least || !shares[id]) continue;
@@ -309,7 +316,7 @@ function draw(logits, { temperature, top_k, top_p }, uniform) {
 }
 
 function likeliest(logits, n) {
-  const shares = softmax(logits), least = shares.slice().sort().at(-n) ?? 0;
+  const shares = softmax(logits), { least } = largestShares(shares, Math.min(n, shares.length), Infinity);
   const ids = Array.from(shares.keys()).filter((id) => shares[id] >= least);
   return ids.sort((a, b) => shares[b] - shares[a]).slice(0, n).map((id) => ({ id, share: shares[id] }));
 }

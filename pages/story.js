@@ -288,6 +288,7 @@ function showFacts() {
 function showFields() {
   $("header").hidden = !data.has_headers;
   if (!data.has_headers) return;
+  $("beginnings").hidden = true;
   $("label").textContent = "How does it begin? (optional)";
   const boxes = { words: "Words that are to be in the story", features: "What the story has", summary: "What happens in it",
                   sentence: "A sentence that is to be in it" };

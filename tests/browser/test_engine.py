@@ -3,10 +3,13 @@
 import json
 import random
 import re
+import shutil
+import subprocess
 
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import ROOT
 from random_models import random_model
 from tokenizer_texts import TEXT, count_tokens, random_text
 
@@ -103,6 +106,14 @@ def test_greedy_text_is_that_of_python(storyteller, chromium, dtype, shape):
     for layer, head, t in ((0, 3, 40), (1, 0, 40), (2, 1, 0)):
         attention = cache[f"blocks.{layer}.attention"][0, head, t].tolist()
         assert call("attention", ids, layer, head, t) == pytest.approx(attention, abs=1e-5)
+
+
+def test_the_binary_is_that_of_its_source(tmp_path):
+    if not shutil.which("wat2wasm"):
+        pytest.skip("needs wat2wasm: apt install wabt, or npm install wabt")
+    room = ROOT / "browser"
+    subprocess.run(["wat2wasm", room / "multiply.wat", "--output", tmp_path / "multiply.wasm"], check=True)
+    assert (tmp_path / "multiply.wasm").read_bytes() == (room / "multiply.wasm").read_bytes()
 
 
 def test_what_is_read_again_differently_is_as_if_read_for_the_first_time(storyteller):

@@ -8,6 +8,7 @@ from conftest import log_of, page_data, settings
 from random_models import random_model
 
 import export
+import report
 import train
 from checkpoints.checkpoint import CHECKPOINT_FORMAT
 from corpus.tokenizer import cut
@@ -40,6 +41,15 @@ def test_a_run_becomes_a_page_that_tells_its_own_quality(run, export_py):
     )  # which reads longer windows
     about = dict(facts["about"])
     assert about["learned from"] == "tiny, 20 steps" and facts["prefix"] == [facts["end_of_text"]]
+
+
+def test_the_report_links_to_it(run, export_py):
+    assert export_py(run)[0] == 0
+    sections = page_data(report.make_report(run.parent)[0])["sections"]
+    links = [part["rows"] for part in sections[0]["parts"] if part["type"] == "table"][1:]
+    assert links == [[[["run", "run/story.html"]]]]
+    (run / "story.html").unlink()
+    assert "story.html" not in report.make_report(run.parent)[0].decode()
 
 
 def test_another_dtype_and_place(run, export_py, tmp_path):
