@@ -24,7 +24,7 @@ from kernels import cpu_features
 
 ROOT = Path(__file__).parent
 RESULTS = ROOT / "bench" / "results.jsonl"
-NAMES = ("sample", "train", "demo", "compressor", "loss", "grade", "rouge", "interpret", "gpu")
+NAMES = ("sample", "train", "demo", "compressor", "loss", "grade", "rouge", "interpret", "export", "gpu")
 
 # The README's table: rows of tokens/s, for each the bench and how the names of its figures end.
 SUMMARY = {

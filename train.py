@@ -244,7 +244,8 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
     stream_story(backend, prompt, Sampling(temperature=0.6, seed=config.seed))
     print(
         f"\nEverything is in {run}/ (the curve: loss.png). Next: python sample.py --model {run} "
-        f"--temperature 0.6 {next_prompt}"
+        f"--temperature 0.6 {next_prompt}\n"
+        f"For a page that tells stories wherever there is a browser: python export.py {run}"
     )
 
 

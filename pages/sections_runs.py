@@ -54,6 +54,10 @@ def runs_section(results: Results) -> Iterable[dict]:
     if rows:
         yield table(columns, rows)
         yield curves(logs)
+    told = [path / "story.html" for path in results.runs.values() if (path / "story.html").is_file()]
+    if told:
+        links = [[[results.name(path.parent), results.link(path)]] for path in told]
+        yield table([("let it tell a story", "link")], links)
 
 
 def curves(logs: dict[str, list[dict]]) -> dict:

@@ -200,6 +200,18 @@ def browser(tmp_path_factory):
     return visit
 
 
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory):
+    """A browser that stays open and off line, and says all that its console says (benches/chromium.py)."""
+    from benches.chromium import Chromium
+
+    try:
+        with Chromium(tmp_path_factory.mktemp("profile")) as chromium:
+            yield chromium
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+
+
 def page_data(page: bytes | Path) -> dict:
     """What a page of pages/ gives its script."""
     text = (page.read_bytes() if isinstance(page, Path) else page).decode()

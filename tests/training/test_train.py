@@ -164,6 +164,7 @@ def test_a_killed_run_goes_on_exactly(config, reference, tmp_path):
     done = subprocess.run([*command, "--resume"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Next: python sample.py --model out/run" in done.stdout
+    assert done.stdout.rstrip().endswith("python export.py out/run")
     assert_same_run(tmp_path / "out" / "run", reference)
 
 

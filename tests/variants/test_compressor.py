@@ -102,7 +102,7 @@ def test_trains_samples_and_is_not_exported(tmp_path):
     sampled = run("sample.py", "--model", "out/a", "--prompt", "Once", "--max_new_tokens", "5")
     assert sampled.returncode == 0 and "Once" in sampled.stdout
     exported = run("export.py", "out/a", "--hf", "x")
-    assert exported.returncode == 1 and "no model like the compressor" in exported.stderr
+    assert exported.returncode == 1 and "has a model like the compressor" in exported.stderr
 
 
 @pytest.mark.parametrize("attend", [compressor.attend_to_all, compressor.attend_to_past])
