@@ -28,7 +28,7 @@ from common.files import write_bytes
 from common.tables import table_text
 from corpus.tokenizer import END_OF_TEXT
 from generation.backends import LocalBackend
-from pages.html import story_page
+from pages.story import story_page
 
 
 def export_html(name: str, backend: LocalBackend, args: argparse.Namespace) -> None:

@@ -23,7 +23,7 @@ from generation.backends import LocalBackend
 from generation.engine import generate
 from kernels.attention import pytorch_attention
 from model import GPTNeo, GPTNeoConfig
-from pages.html import story_page
+from pages.story import story_page
 
 SHAPES = {  # with 10,000 ids, and with the 50,257 and 2,048 positions of the published models
     "1M shape": dict(n_embd=64),

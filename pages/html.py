@@ -4,17 +4,13 @@ Pages: one HTML file each that needs no network, made of a template, styles and 
 The scripts turn data only into text, never into markup, so nothing that a story contains can break a page.
 """
 
-import base64
-import hashlib
 import html
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from string import Template
 
 TEMPLATES = Path(__file__).parent
-ENGINE = TEMPLATES.parent / "browser" / "engine.js"
 PAGE = Template("""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">

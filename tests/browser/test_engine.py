@@ -18,7 +18,7 @@ from browser.storyteller import pack_storyteller, title_of
 from corpus.tokenizer import Tokenizer, cut, gpt2
 from generation.backends import LocalBackend
 from interpretation.hooks import run_with_cache
-from pages.html import story_page
+from pages.story import story_page
 
 GPT2 = dict(scale_attention=True, qkv_bias=True, window_size=48)
 READY = "document.getElementById('status').textContent !== 'Unpacking the storyteller …'"
