@@ -17,6 +17,9 @@ from interpretation.head_roles import HEAD_KINDS, HEAD_ROLES, UNIFORM
 from interpretation.summary import summary_of
 from interpretation.word_classes import KINDS
 
+COLOURS = ["#265caa", "#7ea6d8", "#c96810", "#e9b47c", "#3a7d5d", "#9ccbb2", "#8c5aa8", "#c8a8d8", "#b23a48", "#e29aa3"]
+COLOURS += ["#7f7f3a", "#c9c98a", "#b9b4aa", "#e8e5df"]  # as many as there are roles
+
 
 def compare(runs: list[str], markdown: bool = False) -> str:
     """A table of these runs (or hf:ID-or-directory), by width, depth and heads. Writes compare.csv and compare.png
@@ -62,7 +65,7 @@ def printed_cells(row: dict) -> dict[str, str]:
 
 def plot(rows: list[dict]) -> bytes:
     """PNG: for each model a bar of its kinds of heads, their roles, and what its neurons prefer, in percent."""
-    figure = Figure(figsize=(13, 1.9 + 0.42 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(13, 2.7 + 0.42 * len(rows)), layout="constrained")
     for axes, title, total, columns in zip(
         figure.subplots(1, 3, sharey=True, width_ratios=(1, 1.5, 1.5)),
         ("Heads: position or content", "Heads: what gets most of their attention", "Neurons: strong preference for"),
@@ -74,8 +77,7 @@ def plot(rows: list[dict]) -> bytes:
         ),
     ):
         left = np.zeros(len(rows))
-        colors = ["#265caa", "#7ea6d8", "#c96810", "#e9b47c", "#3a7d5d", "#9ccbb2", "#b9b4aa", "#e8e5df"]
-        for column, color in zip(columns, colors):
+        for column, color in zip(columns, COLOURS):
             shares = np.array([100 * row[column] / row[total] for row in rows])
             axes.barh(range(len(rows)), shares, left=left, color=color, height=0.7, label=column.split(": ")[-1])
             left += shares
@@ -85,6 +87,6 @@ def plot(rows: list[dict]) -> bytes:
         axes.set_xlabel("% of " + total, fontsize=9)
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.tick_params(axis="y", length=0)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.35), ncols=3, fontsize=8, frameon=False)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), borderaxespad=5, ncols=3, fontsize=8, frameon=False)
     figure.axes[0].invert_yaxis()
     return png_bytes(figure)
