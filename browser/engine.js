@@ -293,7 +293,7 @@ function softmax(logits, temperature = 1) {
 // the largest are sorted; if they do not suffice, those further from it, too.
 function largestShares(shares, most, enough) {
   const largest = maximum(shares);
-  for (let factor = 2; ; factor *= factor) {
+  for (let factor = 1.25; ; factor *= factor) {
     const sorted = shares.filter((share) => share >= largest / factor).sort().reverse();
     let n = 0, total = 0;
     while (n < sorted.length && n < most && total < enough) total += sorted[n++];
