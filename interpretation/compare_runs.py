@@ -17,8 +17,8 @@ from interpretation.head_roles import HEAD_KINDS, HEAD_ROLES, UNIFORM
 from interpretation.summary import summary_of
 from interpretation.word_classes import KINDS
 
-COLOURS = ["#265caa", "#7ea6d8", "#c96810", "#e9b47c", "#3a7d5d", "#9ccbb2", "#8c5aa8", "#c8a8d8", "#b23a48", "#e29aa3"]
-COLOURS += ["#7f7f3a", "#c9c98a", "#b9b4aa", "#e8e5df"]  # as many as there are roles
+COLORS = ["#265caa", "#7ea6d8", "#c96810", "#e9b47c", "#3a7d5d", "#9ccbb2", "#8c5aa8", "#c8a8d8", "#b23a48", "#e29aa3"]
+COLORS += ["#7f7f3a", "#c9c98a", "#b9b4aa", "#e8e5df"]  # as many as there are roles
 
 
 def compare(runs: list[str], markdown: bool = False) -> str:
@@ -77,7 +77,7 @@ def plot(rows: list[dict]) -> bytes:
         ),
     ):
         left = np.zeros(len(rows))
-        for column, color in zip(columns, COLOURS):
+        for column, color in zip(columns, COLORS):
             shares = np.array([100 * row[column] / row[total] for row in rows])
             axes.barh(range(len(rows)), shares, left=left, color=color, height=0.7, label=column.split(": ")[-1])
             left += shares
