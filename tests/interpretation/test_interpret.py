@@ -19,7 +19,7 @@ from corpus import preparation
 from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut
 from interpretation.activation_patching import Patching
 from interpretation.activation_statistics import untrained_copy
-from interpretation.compare_runs import COLOURS
+from interpretation.compare_runs import COLORS
 from interpretation.head_roles import HEAD_ROLES
 from interpretation.summary import FORMAT
 from interpretation.word_classes import KINDS
@@ -180,7 +180,7 @@ def test_models_are_compared(interpret_py, trained):
     assert code == 0 and "16-2-2" in printed.out and (trained / "models" / "compare.png").stat().st_size > 5000
     a, b = rows_of(trained / "models" / "compare.csv")
     assert a["heads"] == "4" and a["loss"] and not b["loss"]
-    assert len(COLOURS) >= len(HEAD_ROLES)
+    assert len(COLORS) >= len(HEAD_ROLES)
     shares = [sum(int(row[key]) for key in row if key.startswith("role: ")) for row in (a, b)]
     assert shares == [4, 4] and sum(int(a[kind]) for kind in ("positional", "semantic", "uniform", "unclear")) == 4
     summary = trained / "models" / "a" / "interpret" / "summary.json"
