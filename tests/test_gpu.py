@@ -34,8 +34,8 @@ def test_the_bench_goes_through_it_with_toys(command_line, tmp_path):
 
 def test_without_a_gpu_it_says_what_can_be_done(command_line, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    code, _ = command_line(bench, tmp_path)("gpu")
-    assert "no NVIDIA GPU that PyTorch can use; --dry_run goes through it" in str(code)
+    with pytest.raises(ValueError, match="no NVIDIA GPU that PyTorch can use; --dry_run goes through it"):
+        command_line(bench, tmp_path)("gpu")
 
 
 def test_a_run_that_is_cut_short_or_fails_in_one_place_still_tells(tmp_path):
