@@ -34,15 +34,11 @@ from pages.read_results import read_attention
 from pages.sections_stories import histogram
 
 MARKUP = "<script>document.title = 'broken'</script> <b>Bold</b> & </body>"
+MEANS = dict(
+    grammar=[("a", 6.5), ("b", 4.25), ("(true ending)", 9.0), ("(shuffled)", 8.9)], consistency=[("a", 5), ("b", 6)]
+)
 JUDGED = [
-    Finding("mean", "a judge", run, "grammar", value, value - 1, value + 0.5, 9)
-    for run, value in (("a", 6.5), ("b", 4.25), ("(true ending)", 9.0), ("(shuffled)", 8.9))
-]
-JUDGED += [
-    Finding("mean", "a judge", run, "consistency", value, value - 1, value + 1, 9)
-    for run, value in (("a", 5), ("b", 6))
-]
-JUDGED += [
+    *(Finding("mean", "a judge", run, name, x, x - 1, x + 0.5, 9) for name, of in MEANS.items() for run, x in of),
     Finding("difference", "a judge", "a - b", "consistency", -1.0, -2.5, 0.5, 9),
     Finding("paired_wins", "a judge", "(shuffled)", "consistency", 0.52, 0.4, 0.6, 9),
 ]
@@ -54,10 +50,8 @@ def made(tmp_path_factory):
     directory = tmp_path_factory.mktemp("report")
     rng = np.random.default_rng(0)
     names, things = ["Tom", "Mia", "Ben", "Sue"], ["ball", "cat", "kite", "drum", "hat"]
-    texts = [
-        f"{rng.choice(names)} had a {rng.choice(things)}. Then, {rng.choice(names)} saw it. Number {i}."
-        for i in range(150)
-    ]
+    pick = rng.choice
+    texts = [f"{pick(names)} had a {pick(things)}. Then, {pick(names)} saw it. Number {i}." for i in range(150)]
     texts[1] += MARKUP
     prepare(directory / "data" / "tiny", ["tests"], texts[40:], texts[:40], vocab_size=300)
     for name, steps in (("a", 4), ("b", 2)):
@@ -80,9 +74,8 @@ def made(tmp_path_factory):
         for name in "ab":
             call(sample, "--model", f"out/{name}", "--eval", 6, "--n", 2, "--max_new_tokens", 12)
         call(grade, "out/", "--no-judge")
-        scoreboard.write_csv(
-            directory / "out" / "grades.csv", scoreboard.read_csv(directory / "out" / "grades.csv") + JUDGED
-        )
+        grades = directory / "out" / "grades.csv"
+        scoreboard.write_csv(grades, scoreboard.read_csv(grades) + JUDGED)
         call(probe, "out/", "--max_new_tokens", 4)
         call(rouge, "out/a", "out/b")
         call(interpret, "out/a", "--stories", 30, "--ablate", 10, "--text", MARKUP)
@@ -214,9 +207,9 @@ def test_a_page_of_one_run(out, report_py):
     assert "too few prompts (9)" in few and "cannot tell the true ending" in blind
     names = {section["title"] for section in data["sections"]}
     assert names == {title for title, *_ in report.SECTIONS} - {"Experiments", "Instructions"}  # asked is another run
-    for part in parts_of(data, "Facts, reasoning, context", "bars") + parts_of(data, "Scores", "bars"):
-        for panel in part["panels"]:
-            assert {bar[0] for bar in panel["bars"] if not bar[0].startswith("(")} == {"a"}
+    parts = parts_of(data, "Facts, reasoning, context", "bars") + parts_of(data, "Scores", "bars")
+    bars_of_runs = [bar for part in parts for panel in part["panels"] for bar in panel["bars"] if bar[0][0] != "("]
+    assert {bar[0] for bar in bars_of_runs} == {"a"}
 
 
 def test_a_run_with_some_stages_shows_those(out, report_py):
@@ -268,12 +261,9 @@ def test_many_large_runs_stay_below_5_mb(made, tmp_path):
             log = csv.DictWriter(file, row)
             log.writeheader()
             log.writerows(row | dict(step=step, tokens=1000 * step) for step in range(1, 1000))
-        samples = [
-            dict(prompt_index=p, sample_index=0, prompt=f"{p} " * 200, completion="abc " * 999) for p in range(50)
-        ]
+        samples = [dict(prompt_index=p, sample_index=0, prompt="p " * 200, completion="a " * 999) for p in range(50)]
         write_rows(run / "samples.jsonl", samples)
-        tokens = ["token"] * 64
-        np.savez_compressed(run / "interpret" / "attention.npz", format=1, attention=attention, tokens=tokens)
+        np.savez_compressed(run / "interpret" / "attention.npz", format=1, attention=attention, tokens=["a"] * 64)
     models = [f"run{i} {what}" for i in range(40) for what in ("verdict", "lead", "greedy")]
     with (out / "probe.csv").open("w", newline="") as file:
         table = csv.writer(file)
@@ -350,18 +340,16 @@ def test_scores_of_runs_that_were_graded_alone_are_found(out):
     names = ["a", "(true ending)", "(shuffled)", "more/c"]
     assert [bar[0] for bar in panels["grammar (untested)"]["bars"]] == names
     tables = parts_of(data, "Scores", "table")
-    assert (
-        tables[0]["caption"] == "Judge: a judge. Means over 9 to 12 prompts." and len(tables) == 2
-    )  # with paired wins
+    assert tables[0]["caption"] == "Judge: a judge. Means over 9 to 12 prompts."
+    assert len(tables) == 2  # with paired wins
 
 
 def test_only_what_the_controls_have_tested_is_in_color(out):
     seen = Finding("paired_wins", "a judge", "(cut off)", "grammar", 1.0, 0.8, 1.0, 9)
     scoreboard.write_csv(out / "grades.csv", [*JUDGED, seen, replace(JUDGED[0], figure="creativity")])
     data = page_data(report.make_report(out)[0])
-    outlined = {
-        panel["title"]: panel["outlined"] for part in parts_of(data, "Scores", "bars") for panel in part["panels"]
-    }
+    panels = [panel for part in parts_of(data, "Scores", "bars") for panel in part["panels"]]
+    outlined = {panel["title"]: panel["outlined"] for panel in panels}
     assert outlined == {"grammar": False, "creativity (untested)": True, "consistency (blind, or partly)": True}
 
 

@@ -14,12 +14,27 @@ from conftest import ROOT, arguments, assert_same_curve, log_of, weights
 from forks import fork_ranks
 
 from checkpoints.checkpoint import load_checkpoint
+from kernels import attention, cross_entropy
 from train import train
 from training.config import ConfigError, TrainConfig
 from training.data_order import dropout_seed
 from training.distributed import Ranks
 
 pytestmark = pytest.mark.xdist_group("several processes")  # together they are too many for two cores
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """As each of the ranks has: which kernels are fastest depends on it, and with them the last bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    chosen = (attention.implementation, cross_entropy.implementation)
+    for implementation in chosen:
+        implementation.cache_clear()
+    yield
+    torch.set_num_threads(before)
+    for implementation in chosen:
+        implementation.cache_clear()
 
 
 @pytest.fixture
