@@ -14,7 +14,7 @@ HAS_GPU = torch.cuda.is_available()
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not HAS_GPU, reason="no NVIDIA GPU that PyTorch can use")
-@pytest.mark.parametrize("check", checks(Setup(dry_run=not HAS_GPU)), ids=lambda check: check[0])
+@pytest.mark.parametrize("check", list(checks(Setup(dry_run=not HAS_GPU))), ids=lambda check: check[0])
 def test_a_gpu_computes_what_a_cpu_does(check):
     error = check[1]()
     assert error.value <= error.limit

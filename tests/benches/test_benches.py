@@ -11,14 +11,15 @@ import torch
 
 import bench
 import train
-from benches import compressor, demo, grade, interpret, loss, measure, models, rouge, sample
+from benches import compressor, demo, export, grade, interpret, loss, measure, models, rouge, sample
 from benches import train as train_bench
+from benches.chromium import PROGRAMS
 
 SHAPE = dict(vocab_size=300, block_size=128, n_layer=2, n_head=2, n_embd=16)
 TOY_RUN = dict(data="builtin", block_size=32, n_layer=1, n_head=2, n_embd=16, max_steps=20, eval_tokens=2000)
 TOY_RUN |= dict(max_minutes=0, min_steps=0, warmup_steps=2, log_interval=5, compile=False, device="cpu")
 RATIOS = {
-    "sample": 6, "train": 4, "demo": 3, "compressor": 5, "loss": 1, "grade": 0, "rouge": 2, "interpret": 2
+    "sample": 6, "train": 4, "demo": 3, "compressor": 5, "loss": 1, "grade": 0, "rouge": 2, "interpret": 2, "export": 1
 }  # fmt: skip
 
 
@@ -51,6 +52,7 @@ def toys(monkeypatch, instruct_data_dir, tmp_path):
         grade: dict(RUNS=2, PROMPTS=4, COMPLETIONS=2),
         rouge: dict(N_TEXTS=5, N_STORIES=420, GROWTH=(400, 420)),
         interpret: dict(SHAPE=dict(block_size=64, n_layer=2, n_head=2, n_embd=16), ROOT=tmp_path),
+        export: dict(SHAPES=dict(toy=SHAPE | dict(block_size=256))),
         loss: dict(STEPS=20, RUNS={name: run | dict(eval_interval=10) for name, run in loss.RUNS.items()}),
     }
     for module, constants in settings.items():
@@ -68,13 +70,15 @@ def toys(monkeypatch, instruct_data_dir, tmp_path):
 
 
 SLOW = ("sample", "train", "rouge", "interpret")
-ALL = [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in bench.NAMES]
+ALL = [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in RATIOS]  # gpu: tests/test_gpu.py
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_bench_runs(name, toys, command_line, tmp_path):
     for peer in dict(sample=["transformers"], train=["transformers"], rouge=["rouge_score_rs"]).get(name, []):
         pytest.importorskip(peer)
+    if name == "export" and not any(map(shutil.which, PROGRAMS)):
+        pytest.skip("no Chromium on this machine")
     code, printed = command_line(bench, tmp_path)(name, "--rounds", 1)
     assert code == 0
     *lines, last = printed.out.splitlines()

@@ -5,7 +5,7 @@ import re
 
 import pytest
 from random_models import random_model
-from test_engine import READY, write_page
+from test_engine_js import READY, write_page
 from tokenizer_texts import TEXT, count_tokens
 
 from corpus import instruct_headers

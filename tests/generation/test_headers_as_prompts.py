@@ -50,7 +50,7 @@ def trained(instruct_data_dir, tmp_path, monkeypatch, capsys):
 
 def test_a_run_ends_with_a_story_to_order_and_says_how_to_ask(trained):
     _, said = trained
-    assert "\nWords: hide, fox, little\nStory:" in said and '--words "jump, frog, red"' in said.splitlines()[-1]
+    assert "\nWords: hide, fox, little\nStory:" in said and '--words "jump, frog, red"' in said.splitlines()[-2]
 
 
 def test_asked_for_by_command_line(trained, sample_py, instruct_data_dir):

@@ -104,7 +104,7 @@ def test_greedy_text_is_that_of_python(storyteller, chromium, dtype, shape):
     assert [each["id"] for each in found] == best.tolist()
     assert [each["share"] for each in found] == pytest.approx(shares.tolist(), rel=1e-4)
     for layer, head, t in ((0, 3, 40), (1, 0, 40), (2, 1, 0)):
-        attention = cache[f"blocks.{layer}.attention"][0, head, t].tolist()
+        attention = cache[f"blocks.{layer}.pattern"][0, head, t].tolist()
         assert call("attention", ids, layer, head, t) == pytest.approx(attention, abs=1e-5)
 
 
