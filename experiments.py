@@ -23,8 +23,8 @@ from pathlib import Path
 from common.cli import Parser, one_line_errors
 from corpus.token_files import load_meta
 from sweeps import plans
+from sweeps.experiment_tables_and_plots import show_results, tabulate
 from sweeps.runner import count_seeds_on_disk, finished, is_finished, lock_when_free, measure, train_all
-from sweeps.tables_and_plots import show_results, tabulate
 from training.config import ConfigError, parse_command_line
 from training.run_directory import TrainingError
 

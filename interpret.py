@@ -87,7 +87,7 @@ def interpret(
     with stage("preferences of neurons"):
         trained = preferences(activations.neurons)
         del activations.neurons.word_sums  # large
-    with stage("reading at random initialisation"), autocast():
+    with stage("reading at random initialization"), autocast():
         untrained = ActivationStatistics(untrained_copy(model, copy_init), corpus, with_heads=False)
     with stage("preferences of neurons"):
         table, counts = tabulate(trained, preferences(untrained.neurons), activations.neurons, corpus, tokenizer)

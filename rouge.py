@@ -22,8 +22,8 @@ from checkpoints.checkpoint import newest_run
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes, write_json
 from novelty.ngram_search import COUNTINGS
-from novelty.rouge_report import Settings, analyse
-from novelty.tables_and_plots import plot, scores_table, splits_table
+from novelty.rouge_analysis import Settings, analyze
+from novelty.rouge_tables_and_plots import plot, scores_table, splits_table
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -45,9 +45,9 @@ def main() -> None:
     sys.stdout.reconfigure(errors="replace")
     with one_line_errors("rouge.py", interrupted="the old files are unchanged"):
         settings, runs = Settings(args.k, args.counting, args.tokens, args.threshold), args.runs or [newest_run()]
-        analysed, to_read = [], []
+        analyzed, to_read = [], []
         for run in runs:
-            analyses = analyse(run, args.data, settings)
+            analyses = analyze(run, args.data, settings)
             for each in analyses:
                 ending = "-train" * (each.rouge_json["split"] == "train")
                 print(scores_table(each.rouge_json, args.markdown))
@@ -59,10 +59,10 @@ def main() -> None:
                 print(splits_table(each.rouge_json, args.markdown))
             picture = run / "rouge.png"
             plot(picture, [each.rouge_json for each in analyses])
-            analysed += [each.rouge_json for each in analyses]
+            analyzed += [each.rouge_json for each in analyses]
         if len(runs) > 1:
             picture = run.parent / "rouge.png"
-            plot(picture, analysed)
+            plot(picture, analyzed)
         print(f"wrote rouge.json and rouge.png; next: look at {picture}, read {', '.join(to_read)}")
 
 

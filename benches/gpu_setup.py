@@ -58,7 +58,7 @@ class Setup:
         return {size: GPTNeoConfig(vocab_size=10_000, **config.model_shape()) for size, config in published.items()}
 
     def model(self, shape: GPTNeoConfig, std: float = 0.0) -> GPTNeo:
-        """On the CPU, the same at every call. std: of the weights, if they are to be far from their initialisation."""
+        """On the CPU, the same at every call. std: of the weights, if they are to be far from their initialization."""
         torch.manual_seed(0)
         model = GPTNeo(shape)
         for name, parameter in model.named_parameters() if std else ():

@@ -136,7 +136,7 @@ def ranks(values: np.ndarray) -> np.ndarray:
     return (counts.cumsum() - (counts - 1) / 2)[place]
 
 
-def normalised(values: np.ndarray) -> np.ndarray:
+def normalized(values: np.ndarray) -> np.ndarray:
     """(s - min) / (max - min) over the models, axis 0; NaN where all are the same."""
     low, high = values.min(0), values.max(0)
     return (values - low) / np.where(high > low, high - low, np.nan)

@@ -1,7 +1,7 @@
 """
 The generation loop: prompts in, completions out as they end, `batch_size` of them at a time; sampling and beam search.
 (The model itself, with its cache of keys and values, is stepped by the decoders of kv_cache.py; on a GPU, all but beam
-search by device_decoder.py.)
+search by gpu_decoder.py.)
 
 >>> for completion in generate(model, prompts, top_k=50, seed=7, stop=tokenizer.end_of_text):
 ...     print(completion.index, tokenizer.decode(completion.tokens), completion.finished)
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from generation.device_decoder import BURST, DeviceDecoder
+from generation.gpu_decoder import BURST, GpuDecoder
 from generation.kv_cache import SCRATCH, make_decoder
 from model import GPTNeo
 from variants.compressor import Compressor
@@ -54,12 +54,12 @@ def generate(
     max_new_tokens, context = check_lengths(prompts, model, max_new_tokens)
     batch_size = min(batch_size, len(prompts))
     keys = keys or [(index,) for index in range(len(prompts))]
-    if grows_on_device(model):
+    if grows_on_gpu(model):
         drawing = functools.partial(draw, temperature=temperature, top_k=top_k, top_p=top_p)
         exact = temperature == 0 or not torch.cuda.is_bf16_supported(including_emulation=False)
         dtype = torch.float32 if exact else torch.bfloat16
-        decoder = DeviceDecoder(model, batch_size, context, max_new_tokens, drawing, dtype) if prompts else None
-        yield from grow_on_device(decoder, prompts, block_size, max_new_tokens, batch_size, seed, keys, stop, on_token)
+        decoder = GpuDecoder(model, batch_size, context, max_new_tokens, drawing, dtype) if prompts else None
+        yield from grow_on_gpu(decoder, prompts, block_size, max_new_tokens, batch_size, seed, keys, stop, on_token)
         return
     decoder = make_decoder(model, batch_size, context, exact=temperature == 0)
     waiting = iter(enumerate(prompts))
@@ -106,12 +106,12 @@ def uniform_numbers(seed: int, key: tuple[int, ...], n: int) -> np.ndarray:
     return np.random.default_rng([seed, *key]).random(n, dtype=np.float32)
 
 
-def grows_on_device(model: GPTNeo) -> bool:
+def grows_on_gpu(model: GPTNeo) -> bool:
     return model.wte.weight.is_cuda and not isinstance(model, Compressor)
 
 
-def grow_on_device(decoder, prompts, block_size, max_new_tokens, batch_size, seed, keys, stop, on_token):
-    """generate() with a DeviceDecoder: the host reads the texts BURST tokens later, or at once for `on_token`."""
+def grow_on_gpu(decoder, prompts, block_size, max_new_tokens, batch_size, seed, keys, stop, on_token):
+    """generate() with a GpuDecoder: the host reads the texts BURST tokens later, or at once for `on_token`."""
     waiting, free = iter(range(len(prompts))), list(range(batch_size))
     active: dict[int, Completion] = {}  # slot -> its completion so far
     while True:

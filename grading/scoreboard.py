@@ -36,7 +36,7 @@ class Finding:
     low: float = math.nan  # the 95 % interval
     high: float = math.nan
     prompts: int = 0
-    normalised: float = math.nan  # (s - min) / (max - min) over the models
+    normalized: float = math.nan  # (s - min) / (max - min) over the models
 
     @property
     def half_width(self) -> float:
@@ -74,7 +74,7 @@ def paired(a: dict, b: dict) -> tuple[np.ndarray, np.ndarray]:
 def compare(
     sources: Mapping[str, Sequence[Story]], models: Sequence[str], scores: Scores, figures: Sequence[str], judge: str
 ) -> list[Finding]:
-    """Means of every source and figure, normalised over the models; their differences; wins over the controls.
+    """Means of every source and figure, normalized over the models; their differences; wins over the controls.
 
     sources: the stories of each model and each kind of control, by name.
     """
@@ -84,11 +84,11 @@ def compare(
         means = {name: values for name, values in means.items() if values}
         estimates = {name: mean_of(figure, np.array(list(values.values()))) for name, values in means.items()}
         graded = [model for model in models if model in means]
-        normalised = dict.fromkeys(means, math.nan)
+        normalized = dict.fromkeys(means, math.nan)
         if graded and judge:
-            normalised |= zip(graded, statistics.normalised(np.array([estimates[model].value for model in graded])))
+            normalized |= zip(graded, statistics.normalized(np.array([estimates[model].value for model in graded])))
         for name, values in means.items():
-            findings.append(Finding("mean", judge, name, figure, *estimates[name], len(values), normalised[name]))
+            findings.append(Finding("mean", judge, name, figure, *estimates[name], len(values), normalized[name]))
         for a, b in itertools.combinations(graded, 2):
             ours, theirs = paired(means[a], means[b])
             if len(ours):
@@ -368,7 +368,7 @@ def write_csv(path: Path, findings: Sequence[Finding]) -> None:
 
 
 def read_csv(path: Path) -> list[Finding]:
-    """The findings that write_csv wrote."""
+    """The findings that write_csv wrote; earlier versions spelled one column otherwise."""
     parse = {float: lambda text: float(text or "nan"), int: int, str: str}
-    columns = fields(Finding)
-    return [Finding(*(parse[c.type](row[c.name]) for c in columns)) for row in read_table(path)]
+    rows = [row | dict(normalized=row["normalised"]) if "normalised" in row else row for row in read_table(path)]
+    return [Finding(*(parse[c.type](row[c.name]) for c in fields(Finding))) for row in rows]

@@ -1,5 +1,5 @@
 """
-grades.png: scores with their intervals, and normalised over the models; of metrics, where there is no judge.
+grades.png: scores with their intervals, and normalized over the models; of metrics, where there is no judge.
 
 >>> plot(Path("out/grades.png"), findings, models=["a", "b"], judges=["gpt-4o-mini"])
 """
@@ -28,7 +28,7 @@ NOTES = dict(
 
 
 def plot(path: Path, findings: Sequence[Finding], models: Sequence[str], judges: Sequence[str]) -> None:
-    """Bars with intervals and normalised scores, a row for each judge; without a judge, the metrics."""
+    """Bars with intervals and normalized scores, a row for each judge; without a judge, the metrics."""
     shown = {(f.judge, f.figure) for f in findings if f.kind == "mean"}
     rows = {judge: [name for name in ASPECTS if (judge, name) in shown] for judge in judges}
     judges = [judge for judge in judges if rows[judge]]
@@ -85,8 +85,8 @@ def draw_bars(axis, means: Mapping, models: Sequence[str], name: str, style: Map
 
 
 def draw_heat_map(axis, means: Mapping, models: Sequence[str], names: Sequence[str], colored: Sequence[bool]) -> None:
-    """Normalised scores, (models, scores), in the order of the bars beside them; only some in color."""
-    values = [[means[model, name].normalised if (model, name) in means else math.nan for name in names]
+    """Normalized scores, (models, scores), in the order of the bars beside them; only some in color."""
+    values = [[means[model, name].normalized if (model, name) in means else math.nan for name in names]
               for model in models]  # fmt: skip
     axis.imshow(np.where(colored, np.ma.masked_invalid(values), np.nan), cmap="Blues", vmin=0, vmax=1.7, aspect="auto")
     for (y, x), value in np.ndenumerate(values):

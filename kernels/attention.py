@@ -1,7 +1,7 @@
 """
 Causal attention as GPT-Neo has it: with a window, and without 1/sqrt(d).
 
-On a GPU this is PyTorch's, with windowed_attention.py for the window. On a CPU, PyTorch's is slow for the 16 narrow
+On a GPU this is PyTorch's, with gpu_windowed_attention.py for the window. On a CPU, PyTorch's is slow for the 16 narrow
 heads of the published models, so attention.cpp is used where there is a C++ compiler and it measures faster.
 """
 
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from kernels import autotune, compile_cpp
-from kernels.windowed_attention import windowed_attention
+from kernels.gpu_windowed_attention import windowed_attention
 
 
 def causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, dropout: float = 0.0):

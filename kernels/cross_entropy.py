@@ -11,7 +11,7 @@ import functools
 import torch
 
 from kernels import autotune, compile_cpp
-from kernels.traced_cross_entropy import traced_loss
+from kernels.gpu_cross_entropy import traced_loss
 
 CHUNK = 1024  # tokens
 

@@ -10,7 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from generation.samples_file import SAMPLES, UNSAID, read_rows
-from novelty.bootstrap_intervals import Clustered
+from novelty.clustered_means import Clustered
 from novelty.corpus_words import Stories
 from novelty.ngram_search import Overlaps, Stream, search
 from novelty.rouge_scores import rouge_k, rouge_l

@@ -1,5 +1,5 @@
 """
-Which completions look memorised (a passage word for word, nearly all of it, or all but names and nouns), and
+Which completions look memorized (a passage word for word, nearly all of it, or all but names and nouns), and
 flagged.txt, which shows each beside the training story that it resembles.
 """
 

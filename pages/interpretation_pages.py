@@ -16,7 +16,7 @@ from pages.html import page
 
 MAP_BYTES = 900_000  # of attention in a page, which keeps it under 2 MB
 PICTURE_TOKENS = 32  # more would not be legible
-LABELLED_MAPS = 24  # of a picture, at most, if tokens stand beside them; more are small, with their roles alone
+LABELED_MAPS = 24  # of a picture, at most, if tokens stand beside them; more are small, with their roles alone
 BLUES = LinearSegmentedColormap.from_list("blues", ["#fdfdfc", "#9dbbe0", "#265caa", "#0d2347"]).with_extremes(
     bad="white"
 )
@@ -97,9 +97,9 @@ def attention_page(
 def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], heads: list[dict]) -> bytes:
     """PNG of all maps, (heads, T, T), each layer in rows of its own; the tokens on both axes where maps are few."""
     T, gap = min(len(pieces), PICTURE_TOKENS), 3  # cells of a map, and between two
-    labelled = len(heads) <= LABELLED_MAPS
-    in_a_row = 4 if labelled else 16
-    cell = min(0.35, max(0.1, 3.2 / T)) if labelled else 0.85 / T  # inches
+    labeled = len(heads) <= LABELED_MAPS
+    in_a_row = 4 if labeled else 16
+    cell = min(0.35, max(0.1, 3.2 / T)) if labeled else 0.85 / T  # inches
     places, row, column, before = [], -1, 0, None
     for head in heads:
         new = head["layer"] != before
@@ -112,7 +112,7 @@ def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], 
         cells[y : y + T, x : x + T] = np.where(np.tri(T, dtype=bool), np.sqrt(weights[:T, :T]), np.nan)
 
     width, height = cells.shape[1] * cell, cells.shape[0] * cell  # inches
-    left, right, top, bottom = (1.2, 0.25, 1.0, 0.9) if labelled else (0.3, 0.25, 1.0, 0.2)
+    left, right, top, bottom = (1.2, 0.25, 1.0, 0.9) if labeled else (0.3, 0.25, 1.0, 0.2)
     figure = Figure(figsize=(max(width, 6) + left + right, height + top + bottom))
     page_width, page_height = figure.get_size_inches()
     axes = figure.add_axes((left / page_width, bottom / page_height, width / page_width, height / page_height))
@@ -123,7 +123,7 @@ def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], 
         axes.plot([x - 0.5, x - 0.5, x + T - 0.5], [y - 0.5, y + T - 0.5, y + T - 0.5], color="#c9c5bd", linewidth=0.6)
         axes.text(x + T - 0.5, y - 0.3, f"{head['layer']}.{head['head']}{role}", ha="right", va="top", fontsize=size)
 
-    if labelled:
+    if labeled:
         labels = [piece.replace("\n", "↵").strip() or "·" for piece in pieces[:T]]
         style = dict(fontsize=min(60 * cell, 9), family="monospace", color="#444444", parse_math=False)
         axes.set_yticks([y + t for y in ys for t in range(T)], labels * len(ys), **style)
@@ -135,7 +135,7 @@ def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], 
     axes.spines[:].set_visible(False)
     figure.text(left / page_width, 1 - 0.3 / page_height, title, fontsize=13, va="center")
     how = "each map: layer.head and role; row: query token, column: key token"
-    how += "" if labelled else f" (the first {T} tokens; attention.html names them)"
+    how += "" if labeled else f" (the first {T} tokens; attention.html names them)"
     figure.text(left / page_width, 1 - 0.58 / page_height, how, fontsize=7, va="center", color="#666666")
     scale = figure.add_axes((1 - 2.6 / page_width, 1 - 0.4 / page_height, 2 / page_width, 0.12 / page_height))
     bar = figure.colorbar(image, cax=scale, orientation="horizontal", ticks=np.sqrt([0, 0.05, 0.25, 0.5, 1]))

@@ -21,7 +21,7 @@ from checkpoints.checkpoint import load_checkpoint
 from common.files import read_json
 from common.tables import read_table
 from model import GPTNeoConfig
-from novelty.rouge_report import FORMAT as ROUGE_FORMAT
+from novelty.rouge_analysis import FORMAT as ROUGE_FORMAT
 from training.run_directory import read_log, training_seconds
 from variants.compressor import MODELS
 

@@ -15,7 +15,7 @@ import numpy as np
 from common.tables import read_table
 from generation.samples_file import read_rows
 from grading import answer_likelihood, scoreboard
-from novelty.tables_and_plots import PANELS, TITLES
+from novelty.rouge_tables_and_plots import PANELS, TITLES
 from pages.html import bars, sections_page, table
 from pages.read_results import Results, numbers, read_rouge
 

@@ -21,7 +21,7 @@ from generation.prompts import cut_story
 from generation.samples_file import write_rows
 from novelty.compare_texts import read_completions
 from novelty.corpus_words import Stories, open_stories
-from novelty.rouge_report import training_data
+from novelty.rouge_analysis import training_data
 
 EACH = 100  # planted of each kind
 

@@ -1,4 +1,4 @@
-"""Text to tokenise: plain, random, and how often GPT-2's tokens occur in it."""
+"""Text to tokenize: plain, random, and how often GPT-2's tokens occur in it."""
 
 import random
 

@@ -47,8 +47,8 @@ def tokens() -> torch.Tensor:
 
 
 @torch.no_grad()
-def randomise(model: torch.nn.Module):
-    """Weights far from their initialisation, so that every one of them shows in the logits."""
+def randomize(model: torch.nn.Module):
+    """Weights far from their initialization, so that every one of them shows in the logits."""
     generator = torch.Generator().manual_seed(0)
     for name, parameter in model.named_parameters():
         mean = 1.0 if "ln" in name and "weight" in name else 0.0
@@ -57,7 +57,7 @@ def randomise(model: torch.nn.Module):
 
 
 def random_model(shape: dict) -> GPTNeo:
-    return randomise(GPTNeo(GPTNeoConfig(vocab_size=VOCAB_SIZE, block_size=BLOCK_SIZE, **shape)))
+    return randomize(GPTNeo(GPTNeoConfig(vocab_size=VOCAB_SIZE, block_size=BLOCK_SIZE, **shape)))
 
 
 def in_transformers(directory: Path) -> torch.nn.Module:
@@ -115,7 +115,7 @@ REFERENCES = {
 @pytest.mark.parametrize("reference", REFERENCES.values(), ids=REFERENCES.keys())
 @torch.no_grad()
 def test_theirs_comes_in_and_goes_back(reference, tokenizer, tokens, tmp_path):
-    theirs = randomise(reference())
+    theirs = randomize(reference())
     theirs.save_pretrained(tmp_path / "theirs")
     ours = load_hf(tmp_path / "theirs")
     torch.testing.assert_close(ours(tokens)[0], theirs(tokens).logits, atol=1e-4, rtol=0)
@@ -126,7 +126,7 @@ def test_theirs_comes_in_and_goes_back(reference, tokenizer, tokens, tmp_path):
 @pytest.mark.parametrize("reference", REFERENCES.values(), ids=REFERENCES.keys())
 @torch.no_grad()
 def test_every_way_in_which_they_are_saved(reference, tokens, tmp_path):
-    theirs = randomise(reference())
+    theirs = randomize(reference())
     config, weights = theirs.config.to_dict(), dict(theirs.state_dict())
     logits = theirs(tokens).logits
     assert torch.equal(weights["lm_head.weight"], weights["transformer.wte.weight"])

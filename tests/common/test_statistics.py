@@ -1,4 +1,4 @@
-"""stats.py: intervals that hold what they promise, and figures with known answers."""
+"""statistics.py: intervals that hold what they promise, and figures with known answers."""
 
 import itertools
 import math
@@ -124,9 +124,9 @@ def test_rank_correlation():
     assert statistics.ranks(tied).tolist() == by_hand
 
 
-def test_normalised():
-    assert statistics.normalised(np.array([2.0, 6.0, 4.0])).tolist() == [0, 1, 0.5]
-    assert np.isnan(statistics.normalised(np.array([3.0, 3.0]))).all()
+def test_normalized():
+    assert statistics.normalized(np.array([2.0, 6.0, 4.0])).tolist() == [0, 1, 0.5]
+    assert np.isnan(statistics.normalized(np.array([3.0, 3.0]))).all()
 
 
 def test_wilson_intervals_are_those_of_newcombe_1998():

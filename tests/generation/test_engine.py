@@ -1,4 +1,4 @@
-"""The generation engine: the cache changes nothing, neighbours change nothing, nothing is cut silently."""
+"""The generation engine: the cache changes nothing, neighbors change nothing, nothing is cut silently."""
 
 import copy
 
@@ -18,7 +18,7 @@ PROMPTS = [[3, 1, 4], [1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9], [3], [2, 3, 8], [4, 
 def decoder(request, monkeypatch):
     """Every test here runs with all decoders, where the first can be built."""
     if request.param == "as on a GPU":
-        monkeypatch.setattr(engine, "grows_on_device", lambda model: True)
+        monkeypatch.setattr(engine, "grows_on_gpu", lambda model: True)
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
     elif request.param == "PyTorch":
         library = compile_cpp.library

@@ -25,7 +25,7 @@ SHAPES = {
 
 
 def random_model(**shape) -> GPTNeo:
-    """Weights far from their initialisation, so that every one of them shows in the logits."""
+    """Weights far from their initialization, so that every one of them shows in the logits."""
     torch.manual_seed(0)
     model = GPTNeo(GPTNeoConfig(vocab_size=97, block_size=T, **shape)).eval()
     for name, parameter in model.named_parameters():

@@ -150,8 +150,8 @@ def test_models_are_compared_on_the_same_prompts():
     assert difference.high < 0 and difference.value == pytest.approx(
         means["a", "grammar"].value - means["b", "grammar"].value
     )
-    assert means["a", "plot"].normalised == 0 and means["c", "plot"].normalised == 1
-    assert means["b", "plot"].normalised == pytest.approx(
+    assert means["a", "plot"].normalized == 0 and means["c", "plot"].normalized == 1
+    assert means["b", "plot"].normalized == pytest.approx(
         (means["b", "plot"].value - means["a", "plot"].value) / (means["c", "plot"].value - means["a", "plot"].value)
     )
     lines = warn_of_close_calls(findings, "j")
@@ -252,7 +252,7 @@ def test_one_that_may_see_is_told_how_many_prompts_would_do():
 def test_one_prompt_has_no_interval():
     sources, scores = models(1, a=5)
     (finding, *_) = compare(sources, ["a"], scores, ASPECTS, "j")
-    assert finding.prompts == 1 and math.isnan(finding.low) and math.isnan(finding.normalised)
+    assert finding.prompts == 1 and math.isnan(finding.low) and math.isnan(finding.normalized)
     assert "–" in report([finding], ["nobody"], ["j"], dict(j="1 of 1"))
 
 
@@ -293,6 +293,9 @@ def test_files(tmp_path, kinds):
     with (tmp_path / "grades.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(findings)
+    ours = scoreboard.read_csv(tmp_path / "grades.csv")
+    (tmp_path / "old.csv").write_text((tmp_path / "grades.csv").read_text().replace("normalized", "normalised"))
+    assert str(scoreboard.read_csv(tmp_path / "old.csv")) == str(ours)  # as earlier versions spelled it
     assert rows[-1] == dict.fromkeys(rows[0], "") | dict(
         kind="mean", subject=names[0], figure="loss", value="1.5", prompts="0"
     )

@@ -49,7 +49,7 @@ def test_the_other_order_is_another(tokenizer):
     rest = [" A dog sat.", " The cat hid!", " No one came."]
     permutations = [f"<|endoftext|>It ran.{''.join(order)}<|endoftext|>" for order in itertools.permutations(rest)]
     assert other_orders(STORY, "shuffled", tokenizer) == set(permutations[1:])
-    assert other_orders(STORY, "swapped", tokenizer) == {permutations[1], permutations[2]}  # two neighbours
+    assert other_orders(STORY, "swapped", tokenizer) == {permutations[1], permutations[2]}  # two neighbors
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -1,4 +1,4 @@
-// Runs one kernel on made-up numbers and prints what comes out: test_kernels.py compares processors by it.
+// Runs one kernel on made-up numbers and prints what comes out: test_other_processors.py compares processors by it.
 // Compiled with -DATTENTION -DHEAD_WIDTH=…, -DLOSS or -DDECODE.
 #include <cstdio>
 #include <vector>
@@ -73,7 +73,7 @@ struct Weights {  // keeps what a Model points to
     }
     Norm norm(long n) { return {table(1, n), table(1, n)}; }
     template <typename E>
-    Linear linear(long in, long out) {  // as decode.py packs them
+    Linear linear(long in, long out) {  // as generation/kv_cache.py packs them
         E *w = zeros<E>(padded(in) * padded(out));
         for (long o = 0; o < out; o++)
             for (long i = 0; i < in; i++)

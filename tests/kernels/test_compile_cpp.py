@@ -1,4 +1,4 @@
-"""native.py: a library is built once, never half, and only where that is possible."""
+"""compile_cpp.py: a library is built once, never half, and only where that is possible."""
 
 import subprocess
 

@@ -9,7 +9,7 @@ from rouge_score.tokenize import tokenize
 
 from common import statistics
 from corpus import builtin_stories
-from novelty.bootstrap_intervals import Clustered, bootstrap_means, compare_means
+from novelty.clustered_means import Clustered, bootstrap_means, compare_means
 from novelty.rouge_scores import rouge_k, rouge_l
 
 # ROUGE

@@ -27,7 +27,7 @@ from generation.samples_file import write_rows
 from grading import scoreboard
 from grading.scoreboard import Finding
 from kernels.cpu_features import hardware
-from novelty.tables_and_plots import PANELS
+from novelty.rouge_tables_and_plots import PANELS
 from pages import sections_runs
 from pages.html import bars, sections_page
 from pages.read_results import read_attention

@@ -10,7 +10,7 @@ import numpy as np
 
 from checkpoints.checkpoint import corpus_of
 from generation.samples_file import SAMPLES
-from novelty.bootstrap_intervals import compare_means
+from novelty.clustered_means import compare_means
 from novelty.compare_texts import (
     ENDING_METRICS,
     Comparisons,
@@ -31,7 +31,7 @@ from novelty.flag_copies import (
     mask_names_and_nouns,
 )
 from novelty.ngram_search import search
-from novelty.tables_and_plots import PANELS
+from novelty.rouge_tables_and_plots import PANELS
 
 FORMAT = 3  # of rouge.json
 SAMPLED_ALIKE = ("weights", "cut", "temperature", "top_k", "top_p", "beams", "max_new_tokens")  # splits to be compared
@@ -54,13 +54,13 @@ class Analysis:
     comparisons: Comparisons
 
 
-def analyse(run: Path, directory: Path | None, settings: Settings) -> list[Analysis]:
+def analyze(run: Path, directory: Path | None, settings: Settings) -> list[Analysis]:
     """Compares the completions in out/<run>/ with data/<name>/, by default the run's own: those of validation stories
     and those of training stories, where they are there. The latter's rouge_json has its differences from the former."""
     of_splits = read_splits(run)
     directory = directory or training_data(run)
     stories = open_stories(directory, settings.tokens)
-    analyses = [analyse_split(run, split, rows, directory, stories, settings) for split, rows in of_splits.items()]
+    analyses = [analyze_split(run, split, rows, directory, stories, settings) for split, rows in of_splits.items()]
     if len(analyses) == 2:
         held_out, trained = (each.comparisons for each in analyses)
         first, second = (rows[0] for rows in of_splits.values())
@@ -75,7 +75,7 @@ def analyse(run: Path, directory: Path | None, settings: Settings) -> list[Analy
     return analyses
 
 
-def analyse_split(
+def analyze_split(
     run: Path, split: str, rows: list[dict], directory: Path, stories: Stories, settings: Settings
 ) -> Analysis:
     completions = encode_completions(rows, stories)

@@ -5,15 +5,15 @@ import torch
 from test_cross_entropy import plain
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernels import traced_cross_entropy
-from kernels.traced_cross_entropy import traced_loss
+from kernels import gpu_cross_entropy
+from kernels.gpu_cross_entropy import traced_loss
 
 
 @pytest.mark.parametrize("traced", [False, True])
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 2e-6), (torch.bfloat16, 1e-2)])
 def test_loss_and_gradients_are_those_of_plain_cross_entropy(monkeypatch, dtype, tolerance, traced):
     """Several chunks, the last one short; some targets do not count. fullgraph: nothing falls out of the graph."""
-    monkeypatch.setattr(traced_cross_entropy, "CHUNK_LOGITS", 3000)
+    monkeypatch.setattr(gpu_cross_entropy, "CHUNK_LOGITS", 3000)
     function = torch.compile(traced_loss, backend="aot_eager", fullgraph=True) if traced else traced_loss
     torch.manual_seed(0)
     x, weight, targets = torch.randn(100, 24).requires_grad_(), torch.randn(97, 24).requires_grad_(), torch.arange(100)
@@ -38,7 +38,7 @@ def test_all_logits_are_never_there_at_once(monkeypatch):
             self.n = max(self.n, out.numel() if isinstance(out, torch.Tensor) else 0)
             return out
 
-    monkeypatch.setattr(traced_cross_entropy, "CHUNK_LOGITS", 1000)
+    monkeypatch.setattr(gpu_cross_entropy, "CHUNK_LOGITS", 1000)
     with Largest() as largest:
         x, weight = torch.randn(64, 8, requires_grad=True), torch.randn(100, 8, requires_grad=True)
         traced_loss(x, weight, torch.arange(64), torch.float32).backward()

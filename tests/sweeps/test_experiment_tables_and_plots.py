@@ -8,9 +8,9 @@ import pytest
 from conftest import log_of
 
 from common.statistics import wilson
+from sweeps.experiment_tables_and_plots import show_results, tabulate
 from sweeps.plans import SMALL, Run, plan_runs
 from sweeps.scaling_law import best_of_budgets, fit_power_law, points
-from sweeps.tables_and_plots import show_results, tabulate
 from training.run_directory import LOG_COLUMNS
 
 META = dict(vocab_size=10_000, splits=dict(train=dict(tokens=1_400_000, sha256="-")))

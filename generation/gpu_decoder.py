@@ -22,7 +22,7 @@ BURST = 16  # tokens
 PROMPTS_AT_ONCE = 64  # are read in one forward pass
 
 
-class DeviceDecoder:
+class GpuDecoder:
     """A local layer keeps only its window, as a ring buffer: position p is at index p % window."""
 
     def __init__(

@@ -4,8 +4,8 @@ import pytest
 import torch
 from test_attention import relative_error, written_out
 
-from kernels import windowed_attention
-from kernels.windowed_attention import banded_attention, flash_attention
+from kernels import gpu_windowed_attention as windowed_attention
+from kernels.gpu_windowed_attention import banded_attention, flash_attention
 
 
 def exact(qkv: torch.Tensor, window: int, upstream: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
