@@ -45,7 +45,7 @@ def main() -> None:
     sys.stdout.reconfigure(errors="replace")
     with one_line_errors("rouge.py", interrupted="the old files are unchanged"):
         settings, runs = Settings(args.k, args.counting, args.tokens, args.threshold), args.runs or [newest_run()]
-        analyzed, to_read = [], []
+        analyzed, written, to_read = [], [], []
         for run in runs:
             analyses = analyze(run, args.data, settings)
             for each in analyses:
@@ -53,6 +53,7 @@ def main() -> None:
                 print(scores_table(each.rouge_json, args.markdown))
                 write_json(run / f"rouge{ending}.json", each.rouge_json)
                 write_bytes(run / f"flagged{ending}.txt", each.flagged_txt.encode())
+                written.append(f"rouge{ending}.json")
                 n = sum(count["completions"] for count in each.rouge_json["flagged"].values())
                 to_read.append(f"{run}/flagged{ending}.txt ({n} flagged)")
             if len(analyses) == 2:
@@ -63,7 +64,8 @@ def main() -> None:
         if len(runs) > 1:
             picture = run.parent / "rouge.png"
             plot(picture, analyzed)
-        print(f"wrote rouge.json and rouge.png; next: look at {picture}, read {', '.join(to_read)}")
+        names = ", ".join(dict.fromkeys(written))
+        print(f"wrote {names} and rouge.png; next: look at {picture}, read {', '.join(to_read)}")
 
 
 if __name__ == "__main__":

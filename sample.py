@@ -132,7 +132,8 @@ def write(args: argparse.Namespace) -> None:
         is_cut = args.eval and not any(prompt.instruction for prompt in fitting.values())
         metadata = dict(model=name, cut=args.cut if is_cut else None) | (dict(split=args.split) if args.eval else {})
         write_samples(path, backend, metadata, fitting, args.n, sampling)
-        follow_up = f"; next: python grade.py {path.parent} --no_judge" if path.name == "samples.jsonl" else ""
+        follow_ups = dict(val=f"grade.py {path.parent} --no_judge", train=f"rouge.py {path.parent}")
+        follow_up = f"; next: python {follow_ups[args.split]}" if path.name == SAMPLES[args.split] else ""
         print(f"wrote {path}: {len(fitting)} prompts x {args.n} completions by {name}{follow_up}")
     else:
         print_stories(backend, args.prompt, args.n, sampling)

@@ -29,16 +29,15 @@ def mean(prompt_means: np.ndarray, draws: int = DRAWS, seed: int = 0) -> Estimat
 
 
 def interval(means: np.ndarray, n: int) -> Estimate:
-    """Of (1 + draws,), as bootstrap_ratio has them: the mean of n prompts, and those of bootstrap samples.
+    """Of (…, 1 + draws), as bootstrap_ratio has them: the mean of n prompts, and those of bootstrap samples.
 
     The percentile interval, widened from its middle, as it is too narrow for few prompts (Hesterberg, 2015): by
     n / (n - 1), as a sample varies less around its own mean than around the true one, and as Student's t is wider
     than the normal distribution.
     """
-    if n < 2:
-        return Estimate(means[0], np.nan, np.nan)
-    widening = (n / (n - 1)) ** 0.5 * student(n - 1) / student(np.inf)
-    return Estimate(means[0], *(means[0] + (np.quantile(means[1:], SHARES) - means[0]) * widening))
+    value = means[..., 0][()]
+    widening = (n / (n - 1)) ** 0.5 * student(n - 1) / student(np.inf) if n > 1 else np.nan
+    return Estimate(value, *(value + (np.quantile(means[..., 1:], SHARES, axis=-1) - value) * widening))
 
 
 def student(df: float, z: float = 1.959964) -> float:

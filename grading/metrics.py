@@ -65,12 +65,14 @@ def distinct(completions: Iterable[str], n: int, limit: int) -> float:
     return len(set(grams)) / len(grams) if grams else np.nan
 
 
-def held_out(run: Path) -> tuple[float, float]:
-    """Validation loss (nats per token) and bpb of the weights that sample.py takes: the best in log.csv, or NaN."""
+def held_out(run: Path, last: bool = False) -> tuple[float, float]:
+    """Validation loss (nats per token) and bpb of the weights that wrote the samples: the best in log.csv, or the last;
+    NaN if it is not known."""
     path = run / "log.csv"
     rows = [row for row in read_log(path) if row["val_loss"]] if path.exists() else []
-    best = min(rows, key=lambda row: float(row["val_loss"]), default=dict(val_loss="nan", bpb="nan"))
-    return float(best["val_loss"]), float(best["bpb"])
+    rows = rows[-1:] if last else rows
+    row = min(rows, key=lambda row: float(row["val_loss"]), default=dict(val_loss="nan", bpb="nan"))
+    return float(row["val_loss"]), float(row["bpb"])
 
 
 def corpus_words(directory: Path) -> set[str]:
@@ -104,7 +106,8 @@ def compute_metrics(runs: Sequence[Run], endings: Sequence[Story], data: Path | 
             value = distinct((story.completion for story in stories), n, limit)
             findings.append(Finding("mean", "", name, f"distinct-{n}", value))
     for run in runs:
-        for figure, value in zip(("loss", "bpb"), held_out(run.directory)):
+        last = str(run.rows[0].get("model", "")).endswith("ckpt.pt")  # sample.py --checkpoint last
+        for figure, value in zip(("loss", "bpb"), held_out(run.directory, last)):
             findings.append(Finding("mean", "", run.name, figure, value))
     return findings
 

@@ -170,7 +170,7 @@ def p_value(difference: Finding) -> float:
     """By how much wider the interval would have to be to reach 0, as Student's t."""
     value, n = difference.value, difference.prompts
     reach = value - difference.low if value > 0 else difference.high - value
-    if reach > 0:
+    if reach > 1e-9:  # not the rounding of equal differences
         return statistics.student_p(abs(value) / reach * statistics.student(n - 1), n - 1)
     return 2.0 ** (1 - n) if value else 1.0  # the same on every prompt: no spread to go by, so as of n coins
 
@@ -211,9 +211,11 @@ def warn_of_blindness(findings: Sequence[Finding], judge: str) -> list[str]:
         seen = [SPOILED_HOW[f.subject] for f in tests_of(findings, judge) if f.figure == figure]
         seen = [how for how in seen if how not in map(SPOILED_HOW.get, spots)]
         so = f"it only sees {' and '.join(seen)}" if seen else f"what it says of the models' {figure} means nothing"
+        verb = "cannot tell"
         if max(needed[figure]) <= MANY_PROMPTS:  # it leans to the right side
-            so = f"not shown with so few prompts: about {max(needed[figure]):.0f} would do, if that is how well it sees"
-        lines.append(f"{figure}: {judge} cannot tell the true ending from {what}; {so}")
+            verb = "is not shown to tell, with so few prompts,"
+            so = f"about {max(needed[figure]):.0f} would do, if that is how well it sees"
+        lines.append(f"{figure}: {judge} {verb} the true ending from {what}; {so}")
     return lines
 
 
@@ -248,7 +250,7 @@ def warn_of_constant_scores(findings: Sequence[Finding], judge: str) -> list[str
     lines, spots = [], {f.figure for f in blind_spots(findings, judge)}
     for figure in ASPECTS if judge else ():
         means = [f for f in find(findings, "mean", judge).values() if f.figure == figure]
-        ends = {end for f in means for end in (f.value, f.low, f.high)}  # NaN, of a single prompt, is one more
+        ends = {round(end, 9) for f in means for end in (f.value, f.low, f.high)}  # NaN, of one prompt, is one more
         if len(ends) == 1 and figure not in spots:
             lines.append(f"{figure}: {judge} always answers {means[0].value:g}, which says nothing of the models")
     return lines
@@ -267,7 +269,8 @@ def warn_of_close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
     apart = [pair for pair in map(" - ".join, itertools.combinations(models, 2)) if pair not in compared]
     if apart:
         more = f"; {len(apart) - 4} more" * (len(apart) > 4)
-        lines.append(f"no prompts in common, so no difference can be told: {'; '.join(apart[:4])}{more}")
+        reason = "no prompts in common, or graded by calls of their own; run grade.py on the directory of both"
+        lines.append(f"not compared ({reason}): {'; '.join(apart[:4])}{more}")
     z = NormalDist().inv_cdf(1 - CHANCE / 2 / max(1, len(with_interval(differences))))  # for the largest of them
     for figure, calls in close.items():
         n = max(f.prompts for f in calls)
@@ -295,8 +298,11 @@ SHOWN = {  # metrics: head of the column, factor, format
 def cell(finding: Finding | None, factor: float = 1, form: str = ".2f", mark: str = "") -> str:
     if finding is None or math.isnan(finding.value):
         return "–"
-    width = "" if math.isnan(finding.half_width) else f" ±{factor * finding.half_width:{form}}"
-    return f"{factor * finding.value:{form}}{width}{mark}"
+    low, value, high = (factor * end for end in (finding.low, finding.value, finding.high))
+    width = "" if math.isnan(low) else f" ±{(high - low) / 2:{form}}"
+    if max(value - low, high - value) > 2 * min(value - low, high - value):  # it ends where the scale does
+        width = f" [{low:{form}}, {high:{form}}]"
+    return f"{value:{form}}{width}{mark}"
 
 
 def find(findings: Sequence[Finding], kind: str, judge: str) -> dict[tuple[str, str], Finding]:
@@ -349,7 +355,7 @@ def report(
             spots, graded = blind_spots(findings, judge), dict.fromkeys(figure for _, figure in wins)
             untested = [figure for figure in graded if verdict(findings, judge, figure) == "untested"]
             head = f"Does {judge} prefer the true ending to a spoiled one of the same prompt? "
-            head += f"Paired wins: 1 always, 0.5 is chance (! where blind; untested: {', '.join(untested)})"
+            head += f"Paired wins: 1 always, 0.5 is chance (! where none is shown; untested: {', '.join(untested)})"
             add(head, wins, mark=lambda f, spots=spots: "!" if f in spots else " ")
         if lines := [f"WARNING {line}" for line in warnings_of(findings, judge)]:
             parts.append("\n".join(lines))

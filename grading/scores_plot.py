@@ -22,7 +22,7 @@ BARS = dict(  # by what the controls say of the judge
     untested=dict(facecolor="white", edgecolor="#777777"),
 )
 NOTES = dict(
-    blind="gray: the judge is blind to it, or partly",
+    blind="gray: the controls do not show that the judge sees it",
     untested="white: untested by a control",
 )
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from common.statistics import SHARES, bootstrap_ratio, spearman
+from common.statistics import bootstrap_ratio, interval, spearman
 from interpretation.activation_statistics import ActivationStatistics
 from interpretation.hooks import run
 from interpretation.neuron_preferences import NeuronTable, choose_neurons
@@ -189,8 +189,7 @@ def estimate_neurons(model: GPTNeo, corpus: TaggedCorpus, numbers: Sequence[int]
 def rise_with_interval(nats: torch.Tensor, intact: torch.Tensor, tokens: torch.Tensor, seed: int = 0):
     """nats (…, S) of each story without a part, `intact` (S,) with it, over `tokens` (S,) -> the rise in loss in nats
     per token, and the ends of its 95 % interval (bootstrap over stories). All (…)."""
-    rises = bootstrap_ratio((nats - intact).double().numpy(), tokens.double().numpy(), seed=seed)
-    return rises[..., 0], *np.quantile(rises[..., 1:], SHARES, axis=-1)
+    return interval(bootstrap_ratio((nats - intact).double().numpy(), tokens.double().numpy(), seed=seed), len(tokens))
 
 
 @dataclass
@@ -207,7 +206,9 @@ class Effects:
 def stories_to_ablate(model: GPTNeo, corpus: TaggedCorpus, n_stories: int | None, n_parts: int) -> Sequence[int]:
     """Odd stories: n_stories of them, or what the budget allows. Says so if they are many, or none for want of time."""
     odd = range(1, len(corpus.stories), 2)
-    numbers = stories_within(HEAD_BUDGET, model, corpus, odd, n_parts) if n_stories is None else odd[:n_stories]
+    if n_stories == 0:
+        return odd[:0]
+    numbers = odd[:n_stories] if n_stories else stories_within(HEAD_BUDGET, model, corpus, odd, n_parts)
     asked = numbers or odd[:FEWEST_STORIES]
     flops = ablation_flops(model, sum(len(corpus.stories[number].tokens) for number in asked), n_parts)
     about = f"about {flops / HEAD_BUDGET:,.0f} minutes on two cores"

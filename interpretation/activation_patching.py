@@ -45,7 +45,7 @@ class Patching:
                 layer=layer, head=head, brought_back=self.heads[layer, head].item(),
                 lost_without=self.without[layer, head].item(), direct=self.direct[layer, head].item(),
                 looks_at=pieces[position], attention=attention,
-                writes=" | ".join(map(text_of, self.writes[layer][head])),
+                writes=", ".join(repr(text_of(i)) for i in self.writes[layer][head]),
             )
             for layer, heads in enumerate(self.reads)
             for head, (position, attention) in enumerate(heads)

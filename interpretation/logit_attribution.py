@@ -22,6 +22,7 @@ from interpretation.word_classes import Batch, TaggedCorpus
 from model import GPTNeo
 
 WRITE_STORIES = 20  # that show what heads write
+FEWEST_QUERIES = 20  # that look at a single token; a head with fewer does not count as copying for one or two
 SHARP = 0.5  # attention to a single token from which a head is said to look at it
 LIKELIEST = 10  # a head copies where the token it looks at is among so many that it makes likeliest
 WRITTEN = 6  # tokens of a head in heads.csv
@@ -108,7 +109,7 @@ def what_heads_write(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) 
         list(dict.fromkeys(repr(tokenizer.decode([i]))[1:-1] for i in row))
         for row in strongest[1].gather(1, order).tolist()
     ]
-    return HeadWrites((copied / n_queries.clamp(min=1)).tolist(), [some[:WRITTEN] for some in text])
+    return HeadWrites((copied / n_queries.clamp(min=FEWEST_QUERIES)).tolist(), [some[:WRITTEN] for some in text])
 
 
 def add_writes(model: GPTNeo, batch: Batch, copied, n_queries, values, tokens) -> None:

@@ -44,11 +44,12 @@ def scores_table(rouge_json: dict, markdown: bool = False) -> str:
     unit = "tokens" if settings["tokens"] else "words"
     clusters = "prompts" if rouge_json["prompts"] > 1 else "completions"
     rows = figure_rows(rouge_json["figures"])
+    of_stories = f" of {SPLITS[rouge_json['split']]} stories" if "ending_f" in rouge_json["figures"] else ""
     for flag, counts in rouge_json["flagged"].items():
         words = f" ({rouge_json['copied_words']} {unit} or more in a row)" if flag == "copy" else ""
         rows.append([f"flagged: {flag}{words}", *(f"{count:,} of {n:,}" for count in counts.values()), ""])
     lines = [
-        f"\n{rouge_json['run']}: {n:,} completions of {SPLITS[rouge_json['split']]} stories (prompts: "
+        f"\n{rouge_json['run']}: {n:,} completions{of_stories} (prompts: "
         f"{rouge_json['prompts']:,}), {rouge_json['training_stories']:,} training stories of {rouge_json['data']}",
         f"ROUGE-{settings['k']} of {unit}, {settings['counting']}; means, 95 % intervals (bootstrap over {clusters})",
         "",

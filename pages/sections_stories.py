@@ -113,7 +113,7 @@ def panel_of_scores(means: dict, name: str, subjects: list[str], verdict: str) -
     title, kind = how_shown(name)
     lines = [[subject, *estimate(means[subject, name])] for subject in subjects if estimate(means.get((subject, name)))]
     end = 10 if name in scoreboard.ASPECTS and name != "age" else None
-    about = dict(seen="", blind=" (blind, or partly)", untested=" (untested)")[verdict]
+    about = dict(seen="", blind=" (not shown to be seen)", untested=" (untested)")[verdict]
     return dict(title=title + about, kind=kind, bars=lines, marks={}, end=end, outlined=verdict != "seen")
 
 

@@ -35,7 +35,7 @@ def test_distinct_n_is_of_the_same_number_of_words():
 def test_held_out_loss_is_that_of_the_weights_that_are_sampled(tmp_path):
     assert all(map(math.isnan, held_out(tmp_path)))
     (tmp_path / "log.csv").write_text("step,val_loss,bpb\n10,,\n20,2.5,0.9\n30,2.25,0.8\n40,2.75,0.95\n50,2.0")
-    assert held_out(tmp_path) == (2.25, 0.8)
+    assert held_out(tmp_path) == (2.25, 0.8) and held_out(tmp_path, last=True) == (2.75, 0.95)
 
 
 def test_the_words_of_a_corpus(data_dir, monkeypatch):

@@ -100,7 +100,7 @@ def test_what_no_control_tests_is_said_to_be_untested(kinds):
     assert {name: verdict(findings, "j", name) for name in (*SCORES, "age")} == {
         "grammar": "seen", "creativity": "untested", "consistency": "seen", "plot": "seen", "age": "untested",
     }  # fmt: skip
-    assert "(! where blind; untested: creativity, age)" in report(findings, [TRUE], ["j"], dict(j="all"))
+    assert "(! where none is shown; untested: creativity, age)" in report(findings, [TRUE], ["j"], dict(j="all"))
     assert verdict(findings, "", "loss") == "seen" and verdict([], "j", "plot") == "untested"
 
 
@@ -237,14 +237,17 @@ def test_runs_without_shared_prompts_are_named():
     scores = {story: dict(plot=5.0) for several in stories.values() for story in several}
     findings = compare(stories, ["a", "b"], scores, ASPECTS, "j")
     (line,) = warn_of_close_calls(findings, "j")
-    assert line == "no prompts in common, so no difference can be told: a - b"
+    assert line.startswith("not compared (no prompts in common, or graded by calls of their own") and line.endswith(
+        "a - b"
+    )
 
 
 def test_one_that_may_see_is_told_how_many_prompts_would_do():
     spots = [Finding("paired_wins", "j", SHUFFLED, "consistency", 0.7, 0.45, 0.9, prompts=12)]
     spots += [Finding("paired_wins", "j", OTHER, "consistency", 0.9, 0.8, 1, prompts=12)]
     (line,) = warn_of_blindness(spots, "j")
-    assert line.endswith("not shown with so few prompts: about 38 would do, if that is how well it sees")
+    assert "j is not shown to tell, with so few prompts, the true ending from" in line
+    assert line.endswith("about 38 would do, if that is how well it sees")
     spots[0] = Finding("paired_wins", "j", SHUFFLED, "consistency", 0.51, 0.3, 0.7, prompts=12)
     assert "so few" not in warn_of_blindness(spots, "j")[0]
 
@@ -299,3 +302,13 @@ def test_files(tmp_path, kinds):
     assert rows[-1] == dict.fromkeys(rows[0], "") | dict(
         kind="mean", subject=names[0], figure="loss", value="1.5", prompts="0"
     )
+
+
+def test_intervals_that_end_where_the_scale_does_are_printed_by_their_ends():
+    assert scoreboard.cell(Finding("paired_wins", "j", SHUFFLED, "plot", 1.0, 0.93, 1.0, 40)) == "1.00 [0.93, 1.00]"
+    assert scoreboard.cell(Finding("paired_wins", "j", SHUFFLED, "plot", 0.8, 0.7, 0.88, 40)) == "0.80 ±0.09"
+
+
+def test_equal_differences_are_not_shown_by_their_rounding():
+    difference = Finding("difference", "j", "a - b", "plot", 4.0, 4.0 - 1e-15, 4.0, prompts=3)
+    assert scoreboard.p_value(difference) == 0.25

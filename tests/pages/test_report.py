@@ -350,7 +350,7 @@ def test_only_what_the_controls_have_tested_is_in_color(out):
     data = page_data(report.make_report(out)[0])
     panels = [panel for part in parts_of(data, "Scores", "bars") for panel in part["panels"]]
     outlined = {panel["title"]: panel["outlined"] for panel in panels}
-    assert outlined == {"grammar": False, "creativity (untested)": True, "consistency (blind, or partly)": True}
+    assert outlined == {"grammar": False, "creativity (untested)": True, "consistency (not shown to be seen)": True}
 
 
 def test_controls_of_an_earlier_version_are_to_be_compared_again(out):
