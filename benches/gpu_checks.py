@@ -25,12 +25,29 @@ from kernels.cross_entropy import head_loss
 from model import GPTNeo, GPTNeoConfig
 from training.config import TrainConfig
 from training.data_order import Batches, Corpus
+from training.device_and_dtype import prepare_gpu
 from training.distributed import SINGLE_PROCESS
 from training.run_directory import read_log
 from training.state import TrainingState
 
 
 def checks(setup: Setup) -> Iterator[tuple[str, Callable[[], Error]]]:
+    for name, check in every_check(setup):
+        yield name, partial(as_in_training, setup, check)
+
+
+def as_in_training(setup: Setup, check: Callable[[], Error]) -> Error:
+    """With PyTorch set as for training, but for TF32: float32 is held against float32. (What trains turns it on.)"""
+    precision = torch.get_float32_matmul_precision()
+    prepare_gpu(setup.device)
+    torch.set_float32_matmul_precision("highest")
+    try:
+        return check()
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
+def every_check(setup: Setup) -> Iterator[tuple[str, Callable[[], Error]]]:
     for size, shape in setup.shapes().items():
         yield f"gradients and loss of {size}", partial(gradients, setup, shape, compiled=False)
         if size in ("1m", "8m"):  # heads of 4, and of 16
@@ -41,6 +58,7 @@ def checks(setup: Setup) -> Iterator[tuple[str, Callable[[], Error]]]:
     yield "local layer, float32", partial(local_layer, setup, 4, 512, torch.float32)
     yield "loss in chunks", partial(loss_in_chunks, setup, compiled=False)
     yield "loss in chunks, compiled", partial(loss_in_chunks, setup, compiled=True)
+    yield "memory of the compiled loss, as a share of all logits", partial(loss_memory, setup)
     yield "greedy texts that differ from the CPU's", partial(texts, setup, greedy)
     yield "beam-search texts that differ from the CPU's", partial(texts, setup, beams)
     yield "share of sampled texts that depend on their batch", partial(company, setup)
@@ -92,11 +110,7 @@ def local_layer(setup: Setup, width: int, T: int, dtype: torch.dtype) -> Error:
 
 def loss_in_chunks(setup: Setup, compiled: bool) -> Error:
     """The head's loss and its gradients, against cross-entropy of all logits in float64."""
-    N, C, V = (50, 16, 300) if setup.dry_run else (20_000, 256, 10_000)
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(N, C, generator=generator).to(setup.device).requires_grad_()
-    weight = (0.1 * torch.randn(V, C, generator=generator)).to(setup.device).requires_grad_()
-    targets = torch.randint(V, (N,), generator=generator).to(setup.device)
+    x, weight, targets = loss_inputs(setup, 20_000)
     targets[::5] = -100
     with setup.autocast():
         loss = (setup.compiled(head_loss) if compiled else head_loss)(x, weight, targets)
@@ -105,6 +119,35 @@ def loss_in_chunks(setup: Setup, compiled: bool) -> Error:
     loss = F.cross_entropy(x @ weight.T, targets)
     theirs = loss, *torch.autograd.grad(loss, (x, weight))
     return Error(max(relative(a, b) for a, b in zip(ours, theirs)), 0.02)
+
+
+def loss_inputs(setup: Setup, n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """x (N, C), weight (V, C), targets (N,)"""
+    N, C, V = (50, 16, 300) if setup.dry_run else (n, 256, 10_000)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(N, C, generator=generator).to(setup.device).requires_grad_()
+    weight = (0.1 * torch.randn(V, C, generator=generator)).to(setup.device).requires_grad_()
+    return x, weight, torch.randint(V, (N,), generator=generator).to(setup.device)
+
+
+def loss_memory(setup: Setup) -> Error:
+    """Peak memory that the compiled loss and its gradients add, for 80 x 512 tokens: below what all logits take."""
+    x, weight, targets = loss_inputs(setup, 80 * 512)
+    loss_of = setup.compiled(head_loss)
+
+    def run():
+        with setup.autocast():
+            loss = loss_of(x, weight, targets)
+        torch.autograd.grad(loss, (x, weight))
+
+    run()  # compiles
+    if setup.device.type == "cpu":
+        return Error(0.0, 0.9)
+    torch.cuda.reset_peak_memory_stats()
+    held = torch.cuda.memory_allocated()
+    run()
+    all_logits = len(x) * len(weight) * setup.dtype.itemsize  # bytes
+    return Error((torch.cuda.max_memory_allocated() - held) / all_logits, 0.9)
 
 
 def story_model(setup: Setup) -> GPTNeo:
@@ -149,11 +192,12 @@ def no_synchronisation(setup: Setup) -> Error:
     fields = {name: getattr(shape, name) for name in ("block_size", "n_layer", "n_head", "n_embd", "window_size")}
     config = TrainConfig(**fields, optimizer="muon", batch_size=2, grad_accum_steps=2)
     batches = Batches(corpus, config, SINGLE_PROCESS, setup.device)
-    state = TrainingState(config, shape, corpus, setup.device, torch.bfloat16, torch.bfloat16)
+    on_gpu = setup.device.type == "cuda"
+    state = TrainingState(config, shape, corpus, setup.device, torch.bfloat16, torch.bfloat16, compile_muon=on_gpu)
     step = partial(train.train_step, state, state.model, setup.autocast, batches)
-    step()  # the first one sets things up
-    if setup.device.type == "cpu":
-        step()
+    step()  # the first two set things up
+    step()
+    if not on_gpu:
         return Error(0.0, 0.0)
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from torch._dynamo.exc import FailOnRecompileLimitHit
 
+from common.files import write_bytes
 from common.tables import table_text
 from model import GPTNeo, GPTNeoConfig
 from training.config import parse_command_line
@@ -24,7 +26,10 @@ TOY_SIZES = {
     "1m": dict(n_layer=2, n_head=4, n_embd=16),
 }
 # What a GPU, a driver or an older PyTorch may bring: one part of the bench fails, and the others still tell.
-FAILURES = (RuntimeError, ValueError, TypeError, LookupError, AssertionError, ImportError, AttributeError, OSError)
+FAILURES = (
+    *(RuntimeError, ValueError, TypeError, LookupError, AssertionError, ImportError, AttributeError, OSError),
+    FailOnRecompileLimitHit,
+)
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ class Setup:
 
 @dataclass
 class Report:
-    """Results so far: in memory, on the screen, and in out/gpu/results.jsonl."""
+    """Results so far: in memory, on the screen, and in out/gpu (results.jsonl, table.md, errors.txt)."""
 
     directory: Path
     seconds: float  # what does not begin within them is left out
@@ -96,6 +101,7 @@ class Report:
     def __post_init__(self):
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "results.jsonl").write_text("")
+        (self.directory / "errors.txt").unlink(missing_ok=True)
 
     def run(self, section: str, items: Iterable[tuple[str, Callable[[], object]]], until: float = 1.0) -> None:
         """Each item gives a dict of figures or an Error; one that fails is noted, and the next one runs.
@@ -109,12 +115,15 @@ class Report:
             try:
                 result = function()
             except FAILURES as error:
-                (self.directory / "errors.txt").open("a").write(f"{section}: {name}\n{traceback.format_exc()}\n")
+                with (self.directory / "errors.txt").open("a") as file:
+                    file.write(f"{section}: {name}\n{traceback.format_exc()}\n")
                 line = (str(error).splitlines() or [""])[0]
                 self.add(section, name, passed=False, note=f"{type(error).__name__}: {line}"[:200])
                 continue
             if isinstance(result, Error):
-                self.add(section, name, result.value, passed=result.value <= result.limit, note=f"≤ {result.limit:g}")
+                passed = result.value <= result.limit
+                note = f"≤ {result.limit:g}" if passed else f"{result.value:.4g} > {result.limit:g}"
+                self.add(section, name, result.value, passed, note)
             for figure, value in (result if isinstance(result, dict) else {}).items():
                 self.add(section, f"{name}: {figure}", value)
 
@@ -124,6 +133,7 @@ class Report:
         self.results.append(result)
         with (self.directory / "results.jsonl").open("a") as file:
             file.write(json.dumps(result) + "\n")
+        write_bytes(self.directory / "table.md", (self.table() + "\n").encode())
         print(" ".join(row_of(result)), flush=True)
 
     def table(self) -> str:

@@ -250,7 +250,9 @@ def profile(setup: Setup, size: str, directory: Path) -> dict[str, float]:
     order = "self_device_time_total" if on_gpu else "self_cpu_time_total"
     (directory / f"profile-{size}.txt").write_text(events.table(sort_by=order, row_limit=30))
     launches = sum(event.count for event in events if "LaunchKernel" in event.key)
-    busy = sum(event.self_device_time_total for event in events) / 1000
+    # The launching operators and annotations repeat the time of the kernels, which alone are counted.
+    on_device = [event for event in events if event.device_type == torch.autograd.DeviceType.CUDA]
+    busy = sum(event.self_device_time_total for event in on_device if not event.is_user_annotation) / 1000
     return {
         "ms a step, under the profiler": milliseconds / STEPS_A_TURN,
         "kernels launched in a step": launches / STEPS_A_TURN,

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from kernels.gpu_windowed_attention import padded, padded_width
 from model import GPTNeo
 
 BURST = 16  # tokens
@@ -42,18 +43,20 @@ class GpuDecoder:
         for name, module in self.model.blocks.named_modules():
             if "ln_" in name:
                 module.float()
-        zeros = torch.zeros
-        shapes = [
-            (n_slots, config.n_head, min(config.window(layer), context), config.n_embd // config.n_head)
-            for layer in range(config.n_layer)
-        ]
+        zeros, self.head_width = torch.zeros, config.n_embd // config.n_head
+        width = padded_width(self.head_width, dtype)
+        windows = [min(config.window(layer), context) for layer in range(config.n_layer)]
+        shapes = [(n_slots, config.n_head, window, width) for window in windows]
         self.k, self.v = ([zeros(shape, device=device, dtype=dtype) for shape in shapes] for _ in range(2))
         self.logits = zeros(n_slots, config.vocab_size, device=device)  # of every slot's next token
         # The last column is for what is written after the end.
         self.uniform = zeros(n_slots, max_new_tokens + 1, device=device)
         self.written = zeros(n_slots, max_new_tokens + 1, dtype=torch.long, device=device)
         self.n_written, self.lengths = (zeros(n_slots, dtype=torch.long, device=device) for _ in range(2))
-        self.graph = self.captured() if device.type == "cuda" else None
+        self.graph = None
+        if device.type == "cuda":
+            with torch.cuda.device(device):  # streams and graphs are the current device's
+                self.graph = self.captured()
 
     def captured(self) -> torch.cuda.CUDAGraph:
         """A step as a CUDA graph: for models this small, kernels take longer to launch than to run."""
@@ -82,7 +85,7 @@ class GpuDecoder:
         tokens, lengths, rows = (x.to(device) for x in (tokens, lengths, rows))
 
         def attend(layer, q, k, v):
-            for cache, x in ((self.k[layer], k), (self.v[layer], v)):
+            for cache, x in zip((self.k[layer], self.v[layer]), padded(k, v)):
                 window = cache.size(2)
                 index = torch.arange(window, device=device)
                 # The last position of each text that belongs there; anything where the text is shorter.
@@ -120,13 +123,14 @@ class GpuDecoder:
 
         def attend(layer, q, k, v):
             keys, values = self.k[layer], self.v[layer]
+            q, k, v = padded(q, k, v)
             index = positions % keys.size(2)
             keys[slots, :, index], values[slots, :, index] = k[:, 0], v[:, 0]
             # A full ring holds exactly the window; until then, what is beyond the text must be masked.
             mask = torch.arange(keys.size(2), device=q.device) <= positions[:, None, None, None]  # (B, 1, 1, window)
             with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
                 y = F.scaled_dot_product_attention(q.transpose(1, 2), keys, values, attn_mask=mask, scale=1.0)
-            return y.transpose(1, 2)
+            return y.transpose(1, 2)[..., : self.head_width]
 
         x = self.hidden(tokens[:, None], positions[:, None], attend)[:, 0]
         self.logits.copy_(F.linear(x, self.model.head.weight))

@@ -106,7 +106,8 @@ class TorchDecoder:
             self.lengths[slot] += 1
         if self.tokens_and_positions.is_cuda:
             if self.graph is None:
-                self.capture()
+                with torch.cuda.device(self.k[0].device):  # streams and graphs are the current device's
+                    self.capture()
             self.graph.replay()
             logits = self.logits
         else:

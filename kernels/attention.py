@@ -1,7 +1,7 @@
 """
 Causal attention as GPT-Neo has it: with a window, and without 1/sqrt(d).
 
-On a GPU this is PyTorch's, with gpu_windowed_attention.py for the window. On a CPU, PyTorch's is slow for the 16 narrow
+On a GPU this is gpu_windowed_attention.py, around PyTorch's kernels. On a CPU, PyTorch's is slow for the 16 narrow
 heads of the published models, so attention.cpp is used where there is a C++ compiler and it measures faster.
 """
 
@@ -22,7 +22,7 @@ def causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: 
     alike = q.stride() == k.stride() == v.stride() and q.stride(3) == 1 and q.dtype == k.dtype == v.dtype
     if on_cpu and alike and not dropout and implementation(T, H, D, window, q.dtype) == "kernel":
         return torch.ops.nanostories.narrow_attention(q, k, v, min(window, T))[0]
-    if q.is_cuda and T > window:
+    if q.is_cuda:
         return windowed_attention(q, k, v, window, dropout)
     return pytorch_attention(q, k, v, window, dropout)
 

@@ -1,7 +1,8 @@
 """
 The loss at the head in plain PyTorch that torch.compile traces: on a GPU, where inductor fuses what is between the
-matrix products into a few kernels. As in cross_entropy.py, logits become their own gradient a chunk at a time, so that
-neither the forward nor the backward pass holds all of them.
+matrix products into a few kernels. As in cross_entropy.py, logits become their own gradient a chunk at a time.
+Uncompiled, neither the forward nor the backward pass ever holds all of them; what inductor makes of it is measured on a
+GPU by benches/gpu_checks.py.
 """
 
 import torch

@@ -1,8 +1,8 @@
 """
-Attention with a window on a GPU, without a mask of T x T.
+Causal attention on a GPU, with a window but without a mask of T x T.
 
 FlashAttention can do it, through varlen_attn of PyTorch; that needs bfloat16 or float16, an Ampere GPU or newer, and a
-PyTorch whose varlen_attn takes a window (2.12 and 2.13 do). Everything else, and dropout, takes banded_attention.
+PyTorch whose varlen_attn takes a window (2.12 and 2.13 do). Else, and for dropout, there is banded_attention.
 """
 
 import inspect
@@ -11,14 +11,26 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention.varlen import varlen_attn
 
-HEAD_MULTIPLE = 8  # the fused kernels want heads this wide, or a multiple of it
+HEAD_BYTES = 16  # the fused kernels want heads this wide, or a multiple of it
+
+
+def padded_width(width: int, dtype: torch.dtype) -> int:
+    multiple = HEAD_BYTES // dtype.itemsize
+    return -(-width // multiple) * multiple
+
+
+def padded(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    """Each (…, D) -> (…, padded_width). Zeros add nothing to q times k, and only zeros to what is made of v."""
+    n_zeros = padded_width(tensors[0].size(-1), tensors[0].dtype) - tensors[0].size(-1)
+    return [F.pad(x, (0, n_zeros)) for x in tensors] if n_zeros else list(tensors)
 
 
 def windowed_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, dropout: float = 0.0):
-    """Each query attends to the last `window` keys, its own included; window < T. All (B, T, H, D)."""
-    D = q.size(3)
-    if D % HEAD_MULTIPLE:
-        q, k, v = (F.pad(x, (0, -D % HEAD_MULTIPLE)) for x in (q, k, v))  # zeros add nothing to q times k
+    """Each query attends to the last `window` keys, its own included. All (B, T, H, D)."""
+    T, D = q.size(1), q.size(3)
+    q, k, v = padded(q, k, v)
+    if T <= window:
+        return attend(q, k, v, dropout, is_causal=True)[..., :D]
     if q.dtype in (torch.bfloat16, torch.float16) and not dropout and flash_takes_a_window():
         return flash_attention(q, k, v, window)[..., :D]
     return banded_attention(q, k, v, window, dropout)[..., :D]
@@ -30,7 +42,7 @@ def flash_takes_a_window() -> bool:
 
 
 def flash_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int) -> torch.Tensor:
-    """windowed_attention of half-precision types, D a multiple of 8: the batch as B packed sequences of T."""
+    """windowed_attention of half-precision types, D a multiple of 8: the batch as B packed sequences of T > window."""
     B, T = q.shape[:2]
     starts = torch.arange(0, B * T + 1, T, dtype=torch.int32, device=q.device)
     # The window counts the keys on the left of a query's own: window_size=(0, 0) sees one key.
@@ -39,8 +51,8 @@ def flash_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: i
 
 
 def banded_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, dropout: float = 0.0):
-    """windowed_attention in blocks of `window` queries: the first is plain causal attention, each of the others sees
-    two blocks of keys under one mask of window x 2 window."""
+    """windowed_attention, window < T, in blocks of `window` queries: the first is plain causal attention, each of the
+    others sees two blocks of keys under one mask of window x 2 window."""
     B, T = q.shape[:2]
     first = attend(*(x[:, :window] for x in (q, k, v)), dropout, is_causal=True)
     q, k, v = (F.pad(x, (0, 0, 0, 0, 0, -T % window)).unflatten(1, (-1, window)) for x in (q, k, v))  # (B, N, W, H, D)

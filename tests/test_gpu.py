@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import bench
-from benches.gpu_checks import checks
+from benches.gpu_checks import as_in_training, checks
 from benches.gpu_setup import Error, Report, Setup
 
 HAS_GPU = torch.cuda.is_available()
@@ -39,6 +39,7 @@ def test_without_a_gpu_it_says_what_can_be_done(command_line, tmp_path, monkeypa
 
 
 def test_a_run_that_is_cut_short_or_fails_in_one_place_still_tells(tmp_path):
+    (tmp_path / "errors.txt").write_text("of an earlier run")
     report = Report(tmp_path, seconds=1000)
 
     def fail():
@@ -50,5 +51,24 @@ def test_a_run_that_is_cut_short_or_fails_in_one_place_still_tells(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     assert [line["passed"] for line in lines] == [False, False, False, None, None]
     assert lines[0]["note"] == "RuntimeError: no kernel for this" and lines[4]["note"] == "left out: the time was up"
-    assert "and more" in (tmp_path / "errors.txt").read_text()
+    assert lines[1]["note"] == "0.2 > 0.1"
+    errors = (tmp_path / "errors.txt").read_text()
+    assert "and more" in errors and "earlier" not in errors
     assert report.failed() == ["broken", "off", "NaN"] and "| b: fine: tokens/s | 12,346 |" in report.table()
+    assert (tmp_path / "table.md").read_text() == report.table() + "\n"
+
+
+def test_checks_of_float32_are_not_done_in_tf32():
+    """Whatever ran before; and a check that trains, which turns TF32 on, leaves things as they were."""
+    setup, seen = Setup(dry_run=True), []
+
+    def check():
+        seen.append(torch.get_float32_matmul_precision())
+        torch.set_float32_matmul_precision("medium")
+
+    torch.set_float32_matmul_precision("high")
+    try:
+        as_in_training(setup, check)
+        assert seen == ["highest"] and torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision("highest")

@@ -39,6 +39,7 @@ def choose_device(name: str) -> torch.device:
 def prepare_gpu(device: torch.device) -> None:
     """What training wants of PyTorch on an NVIDIA GPU, for the whole process."""
     if device.type == "cuda":
+        torch.cuda.set_device(device)  # streams, graphs and kernels go to the current device, and cuda:1 may be it
         torch.set_float32_matmul_precision("high")  # TF32 for what is left in float32, or all of it where dtype says so
         torch.backends.cuda.enable_cudnn_sdp(False)  # its backward pass can give NaN: pytorch issue 196678
 

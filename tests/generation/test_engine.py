@@ -8,6 +8,7 @@ import torch
 
 from generation import engine
 from generation.engine import beam_search, draw, generate
+from generation.gpu_decoder import GpuDecoder
 from kernels import compile_cpp
 from model import GPTNeo, GPTNeoConfig
 
@@ -209,3 +210,15 @@ def test_draws_at_the_edges():
     assert draw(LOGITS[None], torch.tensor([0.999]), 1.0, 1, None).item() == 1
     assert draw(LOGITS[None], torch.tensor([0.999]), 1e-50, None, None).item() == 1
     assert draw(LOGITS[None], torch.tensor([0.999]), 0, None, None).item() == 1
+
+
+def test_narrow_heads_are_padded_in_the_gpus_cache_and_change_no_token():
+    torch.manual_seed(0)
+    narrow = GPTNeo(GPTNeoConfig(vocab_size=60, block_size=32, n_layer=2, n_head=4, n_embd=24, window_size=6)).eval()
+    for parameter in narrow.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    texts = completions(narrow, PROMPTS, temperature=0)
+    for index, prompt in enumerate(PROMPTS):
+        assert texts[index].tokens == greedy_without_cache(narrow, prompt, stop=None)[0]
+    gpu = GpuDecoder(narrow, 2, 32, 20, lambda logits, uniform: logits.argmax(-1), torch.float32)
+    assert {cache.size(3) for cache in gpu.k} == {8}  # of 6

@@ -5,7 +5,7 @@ import torch
 from test_attention import relative_error, written_out
 
 from kernels import gpu_windowed_attention as windowed_attention
-from kernels.gpu_windowed_attention import banded_attention, flash_attention
+from kernels.gpu_windowed_attention import banded_attention, flash_attention, padded
 
 
 def exact(qkv: torch.Tensor, window: int, upstream: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -24,7 +24,9 @@ def flash_on_a_cpu(q, k, v, starts_q, starts_k, max_q, max_k, *, scale, window_s
 
 
 @pytest.mark.parametrize("D", [4, 6, 16])
-@pytest.mark.parametrize("B, T, H, window", [(2, 512, 2, 256), (3, 37, 2, 8), (1, 40, 1, 39), (2, 20, 3, 1)])
+@pytest.mark.parametrize(
+    "B, T, H, window", [(2, 512, 2, 256), (3, 37, 2, 8), (1, 40, 1, 39), (2, 20, 3, 1), (2, 20, 2, 256)]
+)
 @pytest.mark.parametrize("flash", [False, True])
 def test_output_and_gradients_are_those_of_the_formula(monkeypatch, B, T, H, D, window, flash):
     monkeypatch.setattr(windowed_attention, "flash_takes_a_window", lambda: flash)
@@ -38,6 +40,26 @@ def test_output_and_gradients_are_those_of_the_formula(monkeypatch, B, T, H, D, 
     tolerance = 2e-2 if flash else 3e-6
     assert relative_error(y, reference) < tolerance
     assert (qkv.grad - gradient).norm() < tolerance * gradient.norm()
+
+
+@pytest.mark.parametrize("dtype, widths", [(torch.bfloat16, [8, 8, 8, 16]), (torch.float32, [4, 4, 8, 12])])
+def test_heads_are_padded_to_16_bytes(dtype, widths):
+    for width, wide in zip((3, 4, 8, 12), widths):
+        x = torch.randn(2, 5, 3, width).to(dtype)
+        (y,) = padded(x)
+        assert y.size(3) == wide and y[..., :width].equal(x) and not y[..., width:].any()
+
+
+@pytest.mark.parametrize("window", [8, 256])
+def test_the_fused_kernels_get_padded_heads_with_and_without_a_window(monkeypatch, window):
+    widths, real = [], windowed_attention.attend
+    monkeypatch.setattr(windowed_attention, "flash_takes_a_window", lambda: False)
+    monkeypatch.setattr(
+        windowed_attention, "attend", lambda q, *args, **masking: widths.append(q.size(3)) or real(q, *args, **masking)
+    )
+    q, k, v = torch.randn(3, 1, 40, 2, 4).bfloat16()
+    assert windowed_attention.windowed_attention(q, k, v, window).shape == q.shape
+    assert set(widths) == {8}
 
 
 def test_no_mask_is_as_large_as_the_text():
