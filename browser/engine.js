@@ -305,7 +305,8 @@ function largestShares(shares, most, enough) {
 function draw(logits, { temperature, top_k, top_p }, uniform) {
   if (!temperature) return logits.indexOf(maximum(logits));
   const shares = softmax(logits, temperature);
-  const { least, total } = top_k || top_p < 1 ? largestShares(shares, top_k || shares.length, top_p) : { least: 0, total: 1 };
+  const most = top_k || shares.length, enough = top_p * (top_k ? largestShares(shares, top_k, Infinity).total : 1);
+  const { least, total } = top_k || top_p < 1 ? largestShares(shares, most, enough) : { least: 0, total: 1 };
   let last = 0;
   for (let id = 0, sum = 0; id < shares.length; id++) {
     if (shares[id] < least || !shares[id]) continue;

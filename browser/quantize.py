@@ -45,7 +45,11 @@ def pack(model: GPTNeo, dtype: str) -> tuple[list[tuple], bytes]:
             rows, scale = int8_rows(tensor)
             arrays = [scale.view(torch.int16).numpy(), rows.numpy()]
         else:
-            arrays = [tensor.numpy().astype(dtype if tensor.dim() == 2 else "float32")]
+            arrays = [tensor.to(getattr(torch, dtype) if tensor.dim() == 2 else torch.float32).numpy()]
+            if not np.isfinite(arrays[0]).all():
+                raise ValueError(
+                    f"{name}: a weight of {tensor.abs().max():.3g} is too large for {dtype}: --dtype float32"
+                )
         for array in arrays:
             data = array.astype(array.dtype.newbyteorder("<")).tobytes()
             parts.append(data + bytes(-len(data) % 4))

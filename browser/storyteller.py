@@ -78,7 +78,8 @@ def validation_texts(backend: LocalBackend, directory: Path) -> list[tuple]:
         ids = backend.prefix + backend.tokenizer.encode(tokenizer.decode(tokens[start:end]))
         ids = np.array([*ids, backend.tokenizer.end_of_text][: backend.model.config.block_size + 1])
         counted = story_tokens(ids, backend.tokenizer) if "headers" in meta else np.ones(len(ids), dtype=bool)
-        texts.append((ids, counted))
+        if counted[1:].any():  # not where the header fills the context
+            texts.append((ids, counted))
     return texts
 
 
@@ -95,7 +96,8 @@ def pack_storyteller(name: str, backend: LocalBackend, dtype: str, texts: Sequen
     rows = []
     if texts:
         figures = quality(model, texts, tokenizer.byte_lengths())
-        rows = [dict(dtype=each, megabytes=megabytes(model, each)) | figures[each] for each in DTYPES]
+        held = [each for each in DTYPES if np.isfinite(figures[each]["bpb"])]  # float16 overflows with large weights
+        rows = [dict(dtype=each, megabytes=megabytes(model, each)) | figures[each] for each in held]
     facts = dict(config=asdict(model.config), dtype=dtype, shapes=shapes, prefix=backend.prefix, quality=rows)
     facts |= dict(vocabulary=spell(tokenizer), end_of_text=tokenizer.end_of_text)
     facts |= dict(kernels=base64.b64encode(KERNELS.read_bytes()).decode())
@@ -132,6 +134,7 @@ def about(name: str, model: GPTNeo, dtype: str, training: dict) -> list[tuple[st
     if corpus:
         rows.append(("learned from", f"{corpus}, {training['step']:,} steps"))
         rows.append(("validation loss", f"{training['best_val_loss']:.3f} nats per token, before rounding"))
-    known = corpus.split("-")[0] if corpus else "tinystories" if "TinyStories" in name else ""
+    published = "tinystories" if title_of(name).startswith("roneneldan/TinyStories") else ""
+    known = corpus.split("-")[0] or published
     known = {"instruct": "tinystories"}.get(known, known)
     return [*rows, ("license", LICENSES.get(known, UNKNOWN_LICENSE))]

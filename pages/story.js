@@ -26,9 +26,12 @@ async function start() {
     waiting.delete(number);
     if (error) reject(new Error(error)); else resolve(result);
   };
-  const failed = new Promise((_, reject) => { worker.onerror = () => reject(new Error("its worker did not start")); });
+  worker.onerror = () => {
+    for (const { reject } of waiting.values()) reject(new Error("its worker failed"));
+    waiting.clear();
+  };
   const { dtype, shapes, vocabulary, kernels } = data;
-  arithmetic = await Promise.race([failed, ask("load", { config, dtype, shapes, vocabulary, kernels }, $("weights").textContent)]);
+  arithmetic = await ask("load", { config, dtype, shapes, vocabulary, kernels }, $("weights").textContent);
   $("weights").remove();
 }
 
@@ -72,12 +75,13 @@ function given() {
 
 // Begins a tale with these tokens, and reads them: false if it was stopped.
 async function begin(ids, given) {
-  const mine = ++turn, start = tale = { ids, losses: [], pieces: [], given, ending: "" };
-  tales.push(tale);
+  const mine = ++turn;
   busy(true);
-  const bytes = await ask("bytes", ids);
-  tale.decoder = new TextDecoder();  // a character may take several tokens
-  tale.pieces = bytes.map((each) => tale.decoder.decode(each, { stream: true }));
+  const bytes = await ask("bytes", ids), decoder = new TextDecoder();  // a character may take several tokens
+  if (turn !== mine) return false;
+  const pieces = bytes.map((each) => decoder.decode(each, { stream: true }));
+  const start = tale = { ids, losses: [], pieces, given, ending: "", decoder };
+  tales.push(tale);
   showTale();
   for (let n = CHUNK; n < ids.length && turn === mine; n += CHUNK) {
     await ask("read", ids.slice(0, n));
@@ -100,9 +104,10 @@ async function goOn() {
     append(told, id, loss, bytes);
   }
   if (turn !== mine) return;
-  speed = (told.ids.length - before) / (performance.now() - started) * 1000;
+  const added = told.ids.length - before;
+  if (added) speed = added / (performance.now() - started) * 1000;
   if (!told.ending) told.ending = `The page is full: this model remembers no more than ${config.block_size} tokens.`;
-  finish(`${told.ending} ${told.ids.length - before} tokens, ${speed.toFixed(0)} a second in this browser.`);
+  finish(added ? `${told.ending} ${added} tokens, ${speed.toFixed(0)} a second in this browser.` : told.ending);
 }
 
 function append(told, id, loss, bytes) {
@@ -121,25 +126,29 @@ function finish(text) {
 }
 
 async function tell() {
-  busy(true);
   const ids = await encoded(given()), most = config.block_size - 1;
+  if (!ids) return;
   if (ids.length > most) {
     return finish(`This beginning has ${ids.length} tokens, and the model remembers ${most + 1}: shorten it to ${most}.`);
   }
   if (await begin(ids, ids.length)) await goOn();
 }
 
-// With what stands before every story; a model needs at least one token to begin with.
+// With what stands before every story; a model needs at least one token to begin with. null if it was stopped.
 async function encoded(text) {
+  const mine = ++turn;
+  busy(true);
   const ids = [...data.prefix, ...await ask("encode", text)];
+  if (turn !== mine) return null;
   return ids.length ? ids : [data.end_of_text];
 }
 
 async function check() {
   const text = given();
   if (!text.trim()) return message("Type or paste a text first.");
-  busy(true);
-  const ids = await encoded(text), all = ids.length;
+  const ids = await encoded(text);
+  if (!ids) return;
+  const all = ids.length;
   $("coloring").value = "surprise";
   if (!await begin(ids.slice(0, config.block_size), Math.min(all, config.block_size))) return;
   finish(all > config.block_size ? `Your text has ${all} tokens; the model remembers ${config.block_size}, so its beginning is tinted.`
@@ -179,6 +188,7 @@ function span(told, i) {
 function showTale() {
   $("story").replaceChildren(...tale.pieces.map((_, i) => span(tale, i)));
   cursor = chosen = null;
+  attention = [];
   $("likeliest").replaceChildren();
   $("word").textContent = "Click a word of the story to see which words the model held likely there.";
   showBranches();
@@ -201,8 +211,9 @@ function paint(first = 0) {
 }
 
 function showLegend(how) {
-  const losses = tale.losses.filter((loss) => loss !== null), nats = losses.reduce((a, b) => a + b, 0);
-  const bytes = new TextEncoder().encode(tale.pieces.join("")).length || 1;
+  const losses = tale.losses.filter(Number.isFinite), nats = losses.reduce((a, b) => a + b, 0);
+  const text = tale.pieces.filter((_, i) => Number.isFinite(tale.losses[i])).join("");  // the first token has no loss
+  const bytes = new TextEncoder().encode(text).length || 1;
   const loss = losses.length ? ` Loss of this text: ${(nats / losses.length).toFixed(3)} nats per token, `
     + `${(nats / Math.LN2 / bytes).toFixed(3)} bits per byte.` : "";
   $("legend").textContent = how === "surprise" ? `The stronger the tint, the less likely the word was to the model.${loss}`
@@ -222,8 +233,10 @@ async function point(i, spoken = false) {
   if (spoken) $("pointed").textContent = `${quoted(tale.pieces[i])}${likely}`;
   if ($("coloring").value !== "attention" || !$("stop").disabled) return;
   const [layer, head] = ["layer", "head"].map((id) => Number($(id).value));
-  attention = await ask("attention", tale.ids, layer, head, i);
-  if (cursor === i) paint();
+  const own = tale, found = await ask("attention", own.ids, layer, head, i);
+  if (cursor !== i || tale !== own) return;
+  attention = found;
+  paint();
 }
 
 async function look(i) {
@@ -236,12 +249,17 @@ async function look(i) {
     $("word").textContent = "Nothing stands before the first word, so the model had nothing to go by.";
     return;
   }
-  const own = tale, found = await ask("likeliest", own.ids, i, 10);
+  const own = tale;
+  if (!own.losses.length) {  // it was stopped while it was read
+    own.losses = (await ask("read", own.ids)).slice();
+    paint();
+  }
+  const found = await ask("likeliest", own.ids, i, 10);
   if (chosen !== i || tale !== own) return;
   $("word").textContent = `Instead of ${quoted(own.pieces[i])} (${percent(Math.exp(-own.losses[i]))}), the model held likely:`;
   $("likeliest").replaceChildren(...found.map(({ id, share, bytes }) => {
     const piece = id === data.end_of_text ? "(the end)" : shown(new TextDecoder().decode(bytes));
-    const button = element("button", { type: "button", onclick: () => branch(i, id), "aria-current": id === own.ids[i] },
+    const button = element("button", { type: "button", onclick: () => guarded(() => branch(i, id)), "aria-current": id === own.ids[i] },
       element("span", {}, piece), element("span", { class: "quiet" }, percent(share)));
     button.style.background = `linear-gradient(to right, rgba(var(--hue), .22) ${100 * share}%, transparent 0)`;
     return element("li", {}, button);

@@ -7,8 +7,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from random_models import random_model
+from tokenizer_texts import TEXT, count_tokens
 
 from browser.quantize import DTYPES, int8_rows, pack, quality, rounded
+from browser.storyteller import pack_storyteller
+from corpus.tokenizer import cut
+from generation.backends import LocalBackend
 
 SIZES = {"float32": 4, "float16": 2, "int8": 1}
 
@@ -68,3 +72,14 @@ def test_broken_weights_are_refused():
     model.ln_f.weight.data[3] = torch.nan
     with pytest.raises(ValueError, match="not finite"):
         pack(model, "int8")
+
+
+def test_weights_too_large_for_float16_are_refused_and_its_row_left_out():
+    model = random_model(vocab_size=300)
+    model.wte.weight.data[3] = 7e4
+    pack(model, "float32")
+    with pytest.raises(ValueError, match="wte.weight: a weight of 7e.04 is too large for float16: --dtype float32"):
+        pack(model, "float16")
+    texts = [(np.arange(20), np.ones(20, dtype=bool))]
+    facts, _ = pack_storyteller("hf:a model", LocalBackend(model, cut(count_tokens(TEXT), 300), []), "float32", texts)
+    assert "float16" not in [row["dtype"] for row in facts["quality"]] and len(facts["quality"]) == 2

@@ -163,6 +163,36 @@ def test_names_tokens_and_prompts_are_never_markup(chromium, tmp_path, tokenizer
     assert chromium.messages == []
 
 
+def test_stopped_before_and_while_it_is_read(page):
+    page.run("$('beginning').value = 'frog '.repeat(9); const told = tell(); $('stop').click(); told")
+    assert page.run("tales.length") == 0 and page.run(TEXT_OF.format("status")).startswith("Stopped.")
+    page.run("""globalThis.plain = ask; ask = (call, ids, ...others) => {
+        if (call === "read" && ids.length === 16) { ask = plain; $("stop").click(); }
+        return plain(call, ids, ...others);
+    }; $('beginning').value = 'frog '.repeat(20); check()""")
+    assert page.run("tales.length") == 1 and page.run("tale.losses") == []
+    page.run("attention = [1]; look(3)")
+    assert page.run("tale.losses") == page.run("ask('read', tale.ids)") and "NaN" not in page.run("$('word').innerHTML")
+    share = page.run("percent(Math.exp(-tale.losses[3]))")
+    assert f"({share})" in page.run(TEXT_OF.format("word")) and page.run("$('story').children[3].style.background")
+    page.run("showTale()")
+    assert page.run("attention") == []
+
+
+def test_figures_are_of_what_they_count(page):
+    page.run("tale = {ids: [1, 2, 3], losses: [null, 1, 2], pieces: ['abc', 'de', 'f']}; showLegend('surprise')")
+    assert "1.500 nats per token, 1.443 bits per byte" in page.run(TEXT_OF.format("legend"))
+    page.run("tale = {ids: Array(48).fill(1), losses: [], pieces: [], ending: 'The end.'}; goOn()")  # nothing is added
+    assert page.run(TEXT_OF.format("status")) == "The end." and page.run("speed") == 0
+
+
+def test_a_worker_that_dies_is_a_sentence(page):
+    page.run("ask = () => new Promise((_, reject) => waiting.set(-1, { reject })); const told = guarded(tell)")
+    page.run("worker.onerror(); told")
+    assert page.run(TEXT_OF.format("status")) == "That did not work in this browser: its worker failed"
+    assert not page.run("$('tell').disabled") and page.run("waiting.size") == 0
+
+
 def test_the_policy_lets_nothing_in_and_nothing_out(page):
     """Scripts, styles, pictures, requests, frames, forms, from the page and from its worker."""
     violations = page.run("""new Promise((resolve) => {
@@ -174,10 +204,18 @@ def test_the_policy_lets_nothing_in_and_nothing_out(page):
         ]) {
           document.body.append(Object.assign(document.createElement(tag), set));
         }
+        const form = Object.assign(document.createElement("form"), { action: "https://example.org/" });
+        document.body.append(form);
+        form.submit();
         fetch("https://example.org/").catch(() => {});
+        const code = `
+          addEventListener("securitypolicyviolation", (event) => postMessage("worker: " + event.effectiveDirective));
+          fetch("https://example.org/").catch(() => {});`;
+        new Worker(URL.createObjectURL(new Blob([code]))).onmessage = ({ data }) => seen.push(data);
         setTimeout(() => resolve([seen, document.title]), 500);
     })""")
-    assert set(violations[0]) >= {"script-src-elem", "img-src", "frame-src", "style-src-elem", "connect-src"}
+    directives = {"script-src-elem", "img-src", "frame-src", "style-src-elem", "connect-src", "form-action"}
+    assert set(violations[0]) >= directives | {"worker: connect-src"}
     assert violations[1] == "a model tells stories" and page.messages
     page.messages.clear()
 
