@@ -14,7 +14,7 @@ from conftest import ROOT, arguments, assert_same_curve, log_of, weights
 from forks import fork_ranks
 
 from checkpoints.checkpoint import load_checkpoint
-from kernels import attention, cross_entropy
+from kernels import attention, autotune, cross_entropy
 from train import train
 from training.config import ConfigError, TrainConfig
 from training.data_order import dropout_seed
@@ -28,7 +28,7 @@ def one_thread():
     """As each of the ranks has: which kernels are fastest depends on it, and with them the last bits."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    chosen = (attention.implementation, cross_entropy.implementation)
+    chosen = (attention.measured_implementation, cross_entropy.implementation, autotune.fast_dtype)
     for implementation in chosen:
         implementation.cache_clear()
     yield
