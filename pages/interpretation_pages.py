@@ -25,29 +25,14 @@ AROUND_ZERO = LinearSegmentedColormap.from_list("around zero", ["#c96810", "#fdf
 
 # ---- Attention ----
 
+VISIBLE_KINDS = ("names", "pronouns", "nouns", "verbs", "adjectives")
 COLUMNS = [  # of the table: key, how it is shown, title, explanation
     ("layer", "plain", "layer", ""),
     ("head", "plain", "head", ""),
-    (
-        "role",
-        "plain",
-        "role",
-        "what clearly gets its attention: twice what uniform attention would give, and a quarter of the rest",
-    ),
-    (
-        "kind",
-        "plain",
-        "kind",
-        "positional: position explains more than half of its deviation from uniform attention; semantic: a kind of "
-        "content clearly gets it; unclear: neither",
-    ),
+    ("role", "plain", "role", "what gets twice as much attention as if it were uniform, and a quarter of the rest"),
+    ("kind", "plain", "kind", "positional: explained by position, mostly; semantic: a kind of content clearly gets it"),
     ("rise", "rise", "rise in loss when ablated", "nats per token, with its 95 % interval over stories"),
-    (
-        "copies",
-        "share",
-        "copies",
-        "where it looks at a single token: how often that is among the ten that its output makes likeliest",
-    ),
+    ("copies", "share", "copies", "how often a single token that it looks at is among the ten that it makes likeliest"),
     ("position", "share", "due to position", "share of its attention's variance that is the same in every story"),
     ("itself", "share", "itself", "share on the token itself; the thin line: uniform attention"),
     ("previous", "share", "previous token", "share of its attention; the thin line: uniform attention"),
@@ -57,18 +42,10 @@ COLUMNS = [  # of the table: key, how it is shown, title, explanation
     ("after_same", "share", "after same", "share on tokens that followed earlier copies"),
     ("induction", "share", "induction", "the same, on a random sequence repeated once"),
     ("punctuation", "share", "punctuation", "share, where some is visible"),
-    *(
-        (kind, "share", kind, "share, where one is visible")
-        for kind in ("names", "pronouns", "nouns", "verbs", "adjectives")
-    ),
+    *((kind, "share", kind, "share, where one is visible") for kind in VISIBLE_KINDS),
     ("beginning", "share", "beginning", "share on the first token"),
     ("distance", "number", "distance", "mean, in tokens"),
-    (
-        "distance_correlation",
-        "number",
-        "correlation with distance",
-        "over all pairs of tokens; an older criterion: positional beyond ±0.5",
-    ),
+    ("distance_correlation", "number", "correlation with distance", "an older criterion: positional beyond ±0.5"),
     ("entropy", "number", "entropy", "mean, in nats"),
     ("writes", "plain", "writes", "the tokens that its output makes likeliest, from the strongest"),
 ]
