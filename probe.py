@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from checkpoints.checkpoint import at_checkpoint, directory_of, newest_run
+from checkpoints.checkpoint import at_checkpoint, directory_of, newest_run, runs_below
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes
 from common.tables import table_text, write_table
@@ -51,7 +51,7 @@ def parse_arguments() -> argparse.Namespace:
 def find_models(args: argparse.Namespace) -> list[str]:
     names = []
     for directory in args.runs:
-        runs = sorted(str(path.parent) for path in directory.rglob("ckpt.pt"))
+        runs = [str(run) for run in runs_below(directory)]
         if not runs:
             raise ValueError(f"{directory}: no run below it; train one with `python train.py`, or name a --model")
         names += runs

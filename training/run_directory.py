@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 
-from checkpoints.checkpoint import load_checkpoint
+from checkpoints.checkpoint import kept_checkpoints, load_checkpoint
 from common.files import fcntl, lock, write_atomically
 from training.config import ConfigError, TrainConfig
 
@@ -133,10 +133,26 @@ def save_checkpoint(path: Path, state: dict, previous: Path | None = None) -> No
         temporary.write_bytes(buffer.getbuffer())
 
 
+def keep_weights(run: Path, weights: dict, config: TrainConfig, row: dict) -> None:
+    """run/step-1000: as a run of its own to whatever reads runs, with one row of the log. ckpt.pt, the last, counts."""
+    directory = run / f"step-{row['step']}"
+    directory.mkdir(exist_ok=True)
+    write_config(directory / "config.json", config)
+    Log(directory / "log.csv", 0).append(**row)
+    save_checkpoint(directory / "ckpt.pt", weights)
+
+
+def drop_kept(run: Path, beyond: int) -> None:
+    """A run that goes on from an earlier step keeps them again; by the clock, perhaps at other steps."""
+    for step, directory in kept_checkpoints(run).items():
+        if step > beyond:
+            (directory / "ckpt.pt").unlink()
+
+
 # What may change when a run is resumed; everything else would make it another run.
 RESUME_MAY_CHANGE = {
     "recipe", "out_dir", "data_dir", "max_steps", "min_steps", "max_minutes", "log_interval", "eval_interval", "device",
-    "compile",
+    "compile", "keep_checkpoints",
 }  # fmt: skip
 
 
