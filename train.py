@@ -7,7 +7,7 @@ $ python train.py configs/ts_8m.py --batch_size=32 --device=cpu
 $ python train.py configs/ts_8m.py --keep_checkpoints=10      # weights on the way: out/ts_8m/step-1000, ...
 $ python train.py configs/ts_8m.py --resume         # continue a run that was stopped
 $ torchrun --standalone --nproc_per_node=8 train.py configs/ts_8m.py             # the same run on eight GPUs
-$ python train.py --plot out/ts_8m out/ts_1m        # their loss curves in one picture
+$ python train.py --plot out/ts_8m out/ts_1m        # in one picture: losses; scores of what they kept
 """
 
 import contextlib
@@ -47,7 +47,6 @@ from training.run_directory import (
     keep_weights,
     load_resumable,
     plot_loss,
-    plot_runs,
     save_checkpoint,
     write_config,
 )
@@ -265,6 +264,8 @@ def main():
     args = sys.argv[1:]
     try:
         if "--plot" in args:
+            from pages.over_training import plot_runs  # here, as a training needs nothing of that
+
             print(f"wrote {plot_runs([Path(arg) for arg in args if arg != '--plot'])}")
             return
         config, resume = parse_command_line(args, __doc__)

@@ -112,6 +112,15 @@ def at_checkpoint(model: str, which: str) -> str:
     return str(kept[int(which)])
 
 
+def at_checkpoints(model: str, which: str) -> list[str]:
+    """The same, where --checkpoint all stands for everything that the run kept on the way."""
+    if which != "all" or not Path(model).is_dir():
+        return [at_checkpoint(model, which)]
+    if kept := kept_checkpoints(model):
+        return [str(directory) for directory in kept.values()]
+    raise ValueError(f"{model}: it kept no checkpoints on the way; train.py --keep_checkpoints=10 does")
+
+
 def directory_of(model: str) -> Path:
     """Where a model's samples go: the run itself, out/roneneldan--TinyStories-8M, or out/api--gpt-3.5-turbo."""
     kind, _, rest = model.partition(":")

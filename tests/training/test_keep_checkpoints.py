@@ -121,5 +121,9 @@ def test_samples_and_probes_of_a_step_lie_beside_its_weights(config, command_lin
     (tmp_path / "prompts.txt").write_text("Tom had a\n")
     code, said = command_line(probe, tmp_path)(run / "step-5", "--prompts", "prompts.txt")
     assert code == 0 and (run / "step-5" / "probe-prompts.csv").exists()
+    code, said = command_line(sample, tmp_path)("--model", run, "--checkpoint", "all", "--eval", 2, "--n", 1)
+    assert code == 0 and "samples-1.jsonl" in said.out  # those of other settings are kept
+    code, said = command_line(probe, tmp_path)("out", "--checkpoint", "all", "--prompts", "prompts.txt")
+    assert code == 0 and not (tmp_path / "out" / "probe-prompts.csv").exists()
     code, said = command_line(sample, tmp_path)("--model", run, "--checkpoint", "five")
-    assert code == 2 and "must be best, last or the number of a step, not five" in said.err
+    assert code == 2 and "must be best, last, all or the number of a step, not five" in said.err
