@@ -6,6 +6,7 @@ $ python experiments.py scaling              # the best loss that a number of tr
 $ python experiments.py contrast --show      # what would be run, as commands of train.py
 $ python experiments.py dropout --only dropout-0.1 --seeds 3
 $ python experiments.py compressor --published --data data/tinystories-v2     # the published budgets, for a GPU
+$ python experiments.py grid --probe --grade lm:out/cpu_8m      # what the runs know, and how a larger one reads them
 $ python experiments.py grid --markdown      # finished runs are not trained again: prints their table
 
 Needs data/sample (docs/data.md says how to make it), or --data. All is written to out/<experiment>/
@@ -24,7 +25,7 @@ from common.cli import Parser, one_line_errors
 from corpus.token_files import load_meta
 from sweeps import plans
 from sweeps.experiment_tables_and_plots import show_results, tabulate
-from sweeps.runner import count_seeds_on_disk, finished, is_finished, lock_when_free, measure, train_all
+from sweeps.runner import count_seeds_on_disk, finished, grade_runs, is_finished, lock_when_free, probe_runs, train_all
 from training.config import ConfigError, parse_command_line
 from training.run_directory import TrainingError
 
@@ -39,9 +40,18 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_shared("data", help="a corpus made by prepare.py, such as data/tinystories (default: the config's own)")
     parser.add_argument("--data_dir", default="data", help="where --data is, if it is a name alone, as train.py has it")
     parser.add_argument("--out_dir", default="out", help="results go to OUT_DIR/<experiment>/")
+    parser.add_argument("--probe", action="store_true", help="also probe.py: facts, reasoning, context")
+    grade = (
+        "also grade.py --judge JUDGE, on 50 continued validation stories of each run without samples; may be repeated"
+    )
+    parser.add_argument("--grade", action="append", default=[], metavar="JUDGE", help=grade)
     parser.add_shared("markdown")
+    parser.add_api("the API of --grade's judge")
     args = parser.parse_args()
     parser.require(args, "seeds", args.seeds is None or args.seeds >= 1, "at least 1")
+    api = parser.require_api(args)
+    given = (f"--{name}={value}" for name, value in api.items() if value != parser.get_default(name))
+    args.judge_flags = [*(f"--judge={judge}" for judge in args.grade), *given]
     return args
 
 
@@ -74,8 +84,10 @@ def run_experiment(args: argparse.Namespace) -> None:
         unfinished = [run for run in runs if not is_finished(run, sha256)]
         failures = train_all(runs, unfinished, directory / "experiment.log", lock_file)
         complete = list(finished(planned, sha256))  # those of earlier calls as well
-        if not failures:
-            measure(args.experiment, directory, complete)
+        if not failures and (args.probe or args.experiment == "contrast"):
+            probe_runs(directory, complete, *["--sentence_order"] * (args.experiment == "contrast"))
+        if not failures and args.grade:
+            grade_runs(directory, complete, args.judge_flags)
         if complete:
             show_results(args.experiment, directory, tabulate(complete, directory), args.markdown)
             print(f"\nwrote {directory}/experiment.csv and .png; next: python report.py {args.out_dir}")

@@ -8,6 +8,9 @@ import pytest
 from conftest import log_of
 
 from common.statistics import wilson
+from common.tables import read_table
+from grading import scoreboard
+from grading.scoreboard import Finding
 from sweeps.experiment_tables_and_plots import show_results, tabulate
 from sweeps.plans import SMALL, Run, plan_runs
 from sweeps.scaling_law import best_of_budgets, fit_power_law, points
@@ -90,7 +93,7 @@ def test_the_table_is_of_the_logs(tmp_path, capsys):
     assert [row["run"] for row in read] == [run.config.name for run in runs]
     run, row = runs[8], read[8]
     assert (row["variant"], row["seed"], row["contrast"], row["val_loss"]) == ("reciprocal", "1", "reciprocal", "3.8")
-    assert (row["shuffled"], row["swapped_low"], row["context"]) == ("0.58", "0.4", "0.75")
+    assert (row["shuffled"], row["swapped_low"], row["context"], row["facts"]) == ("0.58", "0.4", "0.75", "1")
     assert (float(row["context_low"]), float(row["context_high"])) == pytest.approx(wilson(3 / 4, 4))
     first, whole = (int(log["tokens"]) for log in log_of(run.directory))
     assert float(row["seconds"]) == pytest.approx(first / 100 + (whole - first) / 50, abs=0.1)
@@ -98,6 +101,30 @@ def test_the_table_is_of_the_logs(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "3.450 [3.100, 3.800]" in printed  # reciprocal, both seeds
     assert (tmp_path / "experiment.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_scores_of_judges_are_columns_of_the_runs_that_have_them(tmp_path, capsys):
+    runs = planned("dropout", out_dir=str(tmp_path))
+    for i, run in enumerate(runs):
+        fake(run, 3 + i / 10)
+    graded, other, ungraded, _ = (run.config.name for run in runs)
+    findings = [
+        *(Finding("mean", "lm:out/a b", name, "fluency", value, value - 0.1, value + 0.2, 9)
+          for name, value in ((graded, -0.51234), (other, -0.5), ("(true ending)", -0.4))),
+        Finding("mean", "qwen", graded, "grammar", 6.5, 6.0, 7.0, 9),
+        Finding("mean", "", graded, "words", 90.0, 80.0, 99.0, 9),
+        Finding("difference", "qwen", f"{graded} - {other}", "grammar", 1.0, 0.0, 2.0, 9),
+    ]  # fmt: skip
+    scoreboard.write_csv(tmp_path / "grades.csv", findings)
+    show_results("dropout", tmp_path, tabulate(runs, tmp_path))
+    first, _, third, _ = read_table(tmp_path / "experiment.csv")
+    scores = [name for name in first if " by " in name]
+    assert scores[:3] == ["fluency by lm:out/a b", "fluency by lm:out/a b_low", "fluency by lm:out/a b_high"]
+    assert [first[name] for name in scores] == ["-0.51234", "-0.61234", "-0.31234", "6.5", "6", "7"]
+    assert not any(third[name] for name in scores)
+    lines = capsys.readouterr().out.splitlines()
+    assert "fluency by lm:out/a b  grammar by qwen" in lines[1]
+    assert [line.split()[-2:] for line in lines[2:5]] == [["-0.512", "6.500"], ["-0.500", "–"], ["–", "–"]]
 
 
 def test_scaling_ends_with_the_law(tmp_path, capsys):
