@@ -87,11 +87,13 @@ def picture(logs: dict[str, list[dict]], runs: dict[str, list[Kept]]) -> bytes:
     logs: rows of log.csv of all runs to show; runs: what some of them kept.
     """
     titles = list(dict.fromkeys(title for kept in runs.values() for each in kept for title in each.measures))
-    figure = Figure(figsize=(9, 2.1 * (1 + len(titles))), layout="constrained")
+    figure = Figure(figsize=(9, 1 + 1.7 * (1 + len(titles))), layout="constrained")
     grid = figure.subplots(1 + len(titles), 2, sharex="col")
     (losses, legend), *panels = grid
     draw_losses(losses, logs)
-    losses.set(xlabel="", ylabel="loss (nats per token)")
+    losses.set_xlabel("")
+    losses.set_ylabel("loss (nats per token)", fontsize=8)
+    losses.tick_params(labelsize=8)
     losses.set_ylim(top=1.1 * max(each.val_loss for kept in runs.values() for each in kept))  # the first steps: above
     steps_of_tokens = {round(1e6 * each.tokens / each.step) for kept in runs.values() for each in kept}
     if len(steps_of_tokens) == 1:  # else a step is not the same to all
@@ -117,6 +119,7 @@ def picture(logs: dict[str, list[dict]], runs: dict[str, list[Kept]]) -> bytes:
     panels[-1][0].set_xlabel("tokens seen (millions)")
     panels[-1][1].set_xlabel("validation loss (nats per token), falling to the right")
     panels[-1][1].invert_xaxis()
+    figure.align_ylabels(grid[:, 0])
     return png_bytes(figure)
 
 

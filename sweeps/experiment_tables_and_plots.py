@@ -17,7 +17,7 @@ from common.tables import read_table, table_text, write_table
 from grading import answer_likelihood, scoreboard, sentence_order
 from sweeps.plans import Run
 from sweeps.runner import log_of
-from sweeps.scaling_law import best_of_budgets, fit_power_law, plot_scaling, points
+from sweeps.scaling_law import Point, best_of_budgets, fit_laws, optimal_sizes, plot_scaling, points
 from training.run_directory import training_seconds
 
 OF_SCHEDULE = {"name", "seed", "max_steps", "warmup_steps", "eval_interval"}
@@ -77,16 +77,30 @@ def show_results(experiment: str, directory: Path, rows: list[dict], markdown: b
     if experiment != "scaling":
         plot_variants(picture, rows)
         return
-    all_points = points(rows)
-    best = best_of_budgets(all_points)
-    law = fit_power_law([p.flops for p in best], [p.loss for p in best]) if len(best) > 3 else None
-    plot_scaling(picture, all_points, law)
-    for p in best:
-        sizes = [other.parameters for other in all_points if other.budget == p.budget]
-        edge = {min(sizes): ", the smallest tried", max(sizes): ", the largest tried"}.get(p.parameters, "")
-        print(f"best for {p.budget:.2g} FLOPs: {p.variant}, {p.parameters:,} parameters{edge}, loss {p.loss:.3f}")
-    if law:
-        print(f"loss = {law.a:.4g} * FLOPs^-b, b = {law.b:.4f}, 95 % interval [{law.low:.4f}, {law.high:.4f}]")
+    all_points, panels = points(rows), {}
+    for key in measures_in(rows):
+        of_runs = [row for row in rows if key in row]
+        ends = (key, f"{key}_low", f"{key}_high")
+        panels[label_of(key)] = [(row["budget"], row["val_loss"], *(row[end] for end in ends)) for row in of_runs]
+    plot_scaling(picture, all_points, panels)
+    print("\n" + optima_text(all_points, markdown))
+    laws = fit_laws(all_points)
+    for name, law in laws.items():
+        interval = f"95 % interval of the exponent [{law.low:.4f}, {law.high:.4f}]"
+        print(f"{name} = {law.a:.4g} * FLOPs^{law.b:.4f}, {interval}")
+    if "size" not in laws:
+        print(
+            "no law of the size: it takes four budgets whose best model is neither the smallest nor the largest tried"
+        )
+
+
+def optima_text(all_points: list[Point], markdown: bool) -> str:
+    """The best model at every budget, and the size that would be best."""
+    lines = []
+    for top, optimum in zip(best_of_budgets(all_points), optimal_sizes(all_points)):
+        size = f"{optimum.bound} {optimum.parameters:,.0f}".strip()
+        lines.append([f"{top.budget:.2g}", top.variant, f"{top.parameters:,}", f"{top.loss:.3f}", size])
+    return table_text(["training FLOPs", "best tried", "its parameters", "its loss", "best size"], lines, markdown)
 
 
 def group_by_variant(rows: list[dict]) -> dict[str, list[dict]]:
@@ -102,6 +116,10 @@ def measures_in(rows: list[dict]) -> list[str]:
     return [
         key for key in dict.fromkeys(key for row in rows for key in row) if any(f"{key}_low" in row for row in rows)
     ]
+
+
+def label_of(measure: str) -> str:
+    return SHARES.get(measure, measure.replace(" by ", "\nby "))
 
 
 def mean_of_seeds(rows: list[dict], key: str) -> str:
@@ -133,7 +151,7 @@ def plot_variants(path: Path, rows: list[dict]) -> None:
     """Panels side by side: a dot for each seed, a bar for the mean of several."""
     groups = group_by_variant(rows)
     panels = {"val_loss": "validation loss (nats per token)", "seconds": "seconds of training"}
-    panels |= {key: SHARES.get(key, key.replace(" by ", "\nby ")) for key in measures_in(rows)}
+    panels |= {key: label_of(key) for key in measures_in(rows)}
     across, down = min(len(panels), ACROSS), math.ceil(len(panels) / ACROSS)
     figure = Figure(figsize=(2 + 3.5 * across, (1.2 + 0.35 * len(groups)) * down), layout="constrained")
     grid = figure.subplots(down, across, sharey=True, squeeze=False)
