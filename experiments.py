@@ -4,8 +4,10 @@ Experiments: named lists of runs, trained one after another, each list with its 
 $ python experiments.py grid                 # width x depth x heads; half an hour at most, on two cores
 $ python experiments.py scaling              # the best loss that a number of training FLOPs can buy
 $ python experiments.py contrast --show      # what would be run, as commands of train.py
+$ python experiments.py grid --published --show --markdown      # every published shape, and what it costs on a GPU
 $ python experiments.py dropout --only dropout-0.1 --seeds 3
 $ python experiments.py compressor --published --data data/tinystories-v2     # the published budgets, for a GPU
+$ python experiments.py grid --probe --grade lm:out/cpu_8m      # what the runs know, and how a larger one reads them
 $ python experiments.py grid --markdown      # finished runs are not trained again: prints their table
 
 Needs data/sample (docs/data.md says how to make it), or --data. All is written to out/<experiment>/
@@ -21,10 +23,11 @@ import signal
 from pathlib import Path
 
 from common.cli import Parser, one_line_errors
+from common.tables import table_text
 from corpus.token_files import load_meta
 from sweeps import plans
 from sweeps.experiment_tables_and_plots import show_results, tabulate
-from sweeps.runner import count_seeds_on_disk, finished, is_finished, lock_when_free, measure, train_all
+from sweeps.runner import count_seeds_on_disk, finished, grade_runs, is_finished, lock_when_free, probe_runs, train_all
 from training.config import ConfigError, parse_command_line
 from training.run_directory import TrainingError
 
@@ -39,9 +42,18 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_shared("data", help="a corpus made by prepare.py, such as data/tinystories (default: the config's own)")
     parser.add_argument("--data_dir", default="data", help="where --data is, if it is a name alone, as train.py has it")
     parser.add_argument("--out_dir", default="out", help="results go to OUT_DIR/<experiment>/")
+    parser.add_argument("--probe", action="store_true", help="also probe.py: facts, reasoning, context")
+    grade = (
+        "also grade.py --judge JUDGE, on 50 continued validation stories of each run without samples; may be repeated"
+    )
+    parser.add_argument("--grade", action="append", default=[], metavar="JUDGE", help=grade)
     parser.add_shared("markdown")
+    parser.add_api("the API of --grade's judge")
     args = parser.parse_args()
     parser.require(args, "seeds", args.seeds is None or args.seeds >= 1, "at least 1")
+    api = parser.require_api(args)
+    given = (f"--{name}={value}" for name, value in api.items() if value != parser.get_default(name))
+    args.judge_flags = [*(f"--judge={judge}" for judge in args.grade), *given]
     return args
 
 
@@ -59,7 +71,8 @@ def run_experiment(args: argparse.Namespace) -> None:
         raise ConfigError(f"{directory} is a run of train.py; move it away, or choose another --out_dir")
     data = args.data or Path(parse_command_line([str(plans.ROOT / "configs" / scale.config)])[0].data)
     data = data if data.parent.name else Path(args.data_dir, data)
-    meta = load_meta(data)
+    planned_only = args.show and args.published and not (data / "meta.json").exists()
+    meta = plans.PUBLISHED_META if planned_only else load_meta(data)
     common = dict(data=data.name, data_dir=str(data.parent), out_dir=str(directory))
     n_seeds = args.seeds or scale.seeds[args.experiment]
     planned = plans.plan_runs(args.experiment, scale, max(n_seeds, count_seeds_on_disk(directory)), common, meta)
@@ -67,15 +80,17 @@ def run_experiment(args: argparse.Namespace) -> None:
     if not runs:
         raise ConfigError(f"--only {' '.join(args.only)}: no such run of {args.experiment}; --show lists them")
     if args.show:
-        show_commands(runs, scale)
+        show_commands(runs, scale, args.markdown)
         return
     with lock_when_free(directory) as lock_file:
         sha256 = meta["splits"]["train"]["sha256"]
         unfinished = [run for run in runs if not is_finished(run, sha256)]
         failures = train_all(runs, unfinished, directory / "experiment.log", lock_file)
         complete = list(finished(planned, sha256))  # those of earlier calls as well
-        if not failures:
-            measure(args.experiment, directory, complete)
+        if not failures and (args.probe or args.experiment == "contrast"):
+            probe_runs(directory, complete, *["--sentence_order"] * (args.experiment == "contrast"))
+        if not failures and args.grade:
+            grade_runs(directory, complete, args.judge_flags)
         if complete:
             show_results(args.experiment, directory, tabulate(complete, directory), args.markdown)
             print(f"\nwrote {directory}/experiment.csv and .png; next: python report.py {args.out_dir}")
@@ -90,11 +105,27 @@ def is_wanted(run: plans.Run, patterns: list[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, each) for name in (run.variant, run.config.name) for each in patterns)
 
 
-def show_commands(runs: list[plans.Run], scale: plans.Scale) -> None:
+def show_commands(runs: list[plans.Run], scale: plans.Scale, markdown: bool) -> None:
+    """What each run costs, as a comment above its command; or all in a table."""
+    on_gpu = scale is plans.PUBLISHED
+    rows = []
     for run in runs:
-        print(f"# {run.parameters:,} parameters, {run.tokens / 1e6:.1f} M tokens, {run.flops:.2e} FLOPs")
+        cost = [f"{run.parameters:,}", f"{run.tokens / 1e6:,.1f} M", f"{run.flops:.2e}"]
+        cost += [f"{run.flops / plans.GPU_FLOPS / 3600:.2f}"] * on_gpu
+        rows.append([run.config.name, *cost])
+    head = ["parameters", "tokens", "FLOPs", *["GPU hours"] * on_gpu]
+    if markdown:
+        print(table_text(["", *head], rows, markdown))
+    for run, (_, *cost) in zip(runs, rows if not markdown else []):
+        print("#", ", ".join(f"{value} {what}" for value, what in zip(cost, head)))
         print("python train.py", shlex.join([f"configs/{scale.config}", *run.args[1:]]))
-    print(f"# {len(runs)} runs, {sum(run.flops for run in runs):.2e} FLOPs")
+    total = f"# {len(runs)} runs, {sum(run.flops for run in runs):.2e} FLOPs"
+    if on_gpu:
+        hours = sum(run.flops for run in runs) / plans.GPU_FLOPS / 3600
+        total += (
+            f", {hours:.1f} GPU hours if all did {plans.GPU_FLOPS / 1e12:.0f} TFLOP/s, as wide models on an A100 may"
+        )
+    print(total)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ What a model knows, can infer and keeps track of: prompts with known answers, so
 $ python probe.py out/                                              # every run below it: out/probe.csv, out/probe.html
 $ python probe.py out/demo --model hf:roneneldan/TinyStories-8M     # a run beside a published model
 $ python probe.py out/demo --prompts mine.txt                       # prompts without answers: greedy continuations
+$ python probe.py out/demo --checkpoint all                         # all that train.py --keep_checkpoints kept
 $ python probe.py out/demo --sentence_order                         # is a true story likelier than a shuffled one?
 
 The paper shows what its models write after prompts for facts, reasoning and context tracking; here answers are
@@ -14,17 +15,18 @@ answers come in groups in which each is right equally often: a model with favori
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tqdm import tqdm
 
-from checkpoints.checkpoint import at_checkpoint, directory_of, newest_run
+from checkpoints.checkpoint import at_checkpoints, directory_of, kept_checkpoints, newest_run, runs_below
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes
 from common.tables import table_text, write_table
 from generation.backends import Sampling, load_backend
 from grading import sentence_order
-from grading.answer_likelihood import SETS, answer_probes, read_probes, scores_text, tabulate
+from grading.answer_likelihood import SETS, Probe, Result, answer_probes, read_probes, scores_text, tabulate
 from pages.sections_stories import answers_page
 
 
@@ -32,7 +34,9 @@ def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("runs", nargs="*", type=Path, help="directories; every run below them is probed")
     parser.add_shared("model", action="append", default=[])
-    parser.add_shared("checkpoint")
+    every = "of a run: the lowest validation loss, its end, a step that train.py --keep_checkpoints kept, or all those,"
+    every += " each with a probe.csv beside its weights"
+    parser.add_shared("checkpoint", metavar="best|last|STEP|all", help=every)
     what = parser.add_mutually_exclusive_group()
     prompts = "instead of our three sets: plain prompts, as for sample.py, which are only continued, or your own with"
     prompts += " answers, as in prompts/facts.jsonl"
@@ -51,12 +55,14 @@ def parse_arguments() -> argparse.Namespace:
 def find_models(args: argparse.Namespace) -> list[str]:
     names = []
     for directory in args.runs:
-        runs = sorted(str(path.parent) for path in directory.rglob("ckpt.pt"))
+        runs = [str(run) for run in runs_below(directory)]
+        if args.checkpoint == "all":
+            runs = [run for run in runs if kept_checkpoints(run)] or runs[:1]
         if not runs:
             raise ValueError(f"{directory}: no run below it; train one with `python train.py`, or name a --model")
         names += runs
     names = names + args.model or [str(newest_run())]
-    return list(dict.fromkeys(at_checkpoint(name, args.checkpoint) for name in names))
+    return list(dict.fromkeys(found for name in names for found in at_checkpoints(name, args.checkpoint)))
 
 
 def probe_all(args: argparse.Namespace, names: list[str]) -> int:
@@ -75,16 +81,27 @@ def probe_all(args: argparse.Namespace, names: list[str]) -> int:
                 bar.write(f"probe.py: {name} is left out: {error}", file=sys.stderr)
     if not results:
         raise ValueError("no model is left; nothing was written")
+    if text := scores_text(tabulate(probes, results), args.markdown):
+        print(text)
+    file = "probe-prompts.csv" if args.prompts else "probe.csv"
     directory = args.out or (args.runs[0] if args.runs else directory_of(names[0]))
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / ("probe-prompts.csv" if args.prompts else "probe.csv")
+    if args.checkpoint == "all" and not args.out:
+        for name, result in results.items():
+            write_results(directory_of(name) / file, probes, {name: result})
+        print(f"wrote {file} beside the weights of each; next: python train.py --plot RUN ... shows them over training")
+    else:
+        write_results(directory / file, probes, results)
+        page = Path(file).with_suffix(".html")
+        print(f"wrote {directory / file} and {page}; next: open the page to see what each model says")
+    return int(len(results) < len(names))
+
+
+def write_results(path: Path, probes: Sequence[Probe], results: dict[str, list[Result]]) -> None:
+    """The table, and the page that shows it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     rows = tabulate(probes, results)
     write_table(path, rows)
     write_bytes(path.with_suffix(".html"), answers_page(rows, list(results)))
-    if text := scores_text(rows, args.markdown):
-        print(text)
-    print(f"wrote {path} and {path.stem}.html; next: open the page to see what each model says")
-    return int(len(results) < len(names))
 
 
 def compare_orders(args: argparse.Namespace, names: list[str]) -> int:

@@ -13,14 +13,16 @@ from pathlib import Path
 
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes
-from pages import sections_interpretation, sections_runs, sections_stories
+from pages import over_training, sections_interpretation, sections_runs, sections_stories
 from pages.html import sections_page
 from pages.read_results import Results
 
+KEPT = "sample.py --eval 50 --checkpoint all, grade.py {0} --no_judge, probe.py {0} --checkpoint all"
 SECTIONS = [  # title, what makes it, the command whose results it shows
     ("Runs", sections_runs.runs_section, "python train.py"),
     ("Scores", sections_stories.scores_section, "python grade.py {} --no_judge (or --judge MODEL --controls)"),
     ("Facts, reasoning, context", sections_stories.answers_section, "python probe.py {}"),
+    ("Over training", over_training.over_training_section, "python train.py --keep_checkpoints=8, and then: " + KEPT),
     ("Instructions", sections_stories.instructions_section, "python instruct.py RUN ... (of runs trained on headers)"),
     ("Novelty and memorization", sections_stories.novelty_section, "python rouge.py RUN ..."),
     ("Heads", sections_interpretation.heads_section, "python interpret.py RUN"),

@@ -7,6 +7,7 @@ $ python sample.py --model out/demo --n 5 --temperature 0.8 --top_k 50 --seed 7
 $ python sample.py --words "jump, frog, red" --features Dialogue             # for models trained on headers
 $ python sample.py --eval 50 --n 10                     # validation stories, continued: out/<run>/samples.jsonl
 $ python sample.py --eval 50 --split train --checkpoint last     # does it know its training stories by heart?
+$ python sample.py --eval 50 --n 1 --checkpoint all     # by all that train.py --keep_checkpoints kept on the way
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
 $ python sample.py --eval 50 --model api:gpt-3.5-turbo --data data/tinystories     # OPENAI_API_KEY, OPENAI_BASE_URL
 
@@ -27,7 +28,9 @@ from generation.prompts import Prompt, Sampling, evaluation_prompts, read_prompt
 
 def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
-    parser.add_shared("model", "checkpoint")
+    parser.add_shared("model")
+    every = "of a run: the lowest validation loss, its end, a step that train.py --keep_checkpoints kept, or all those"
+    parser.add_shared("checkpoint", metavar="best|last|STEP|all", help=every)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--prompt", default="", help="how the stories begin (default: the model begins)")
     what.add_argument("--prompts", type=Path, help="file of prompts: one a line, or .json, .jsonl")
@@ -85,6 +88,8 @@ def check_arguments(parser: Parser, args: argparse.Namespace) -> argparse.Namesp
         args.temperature = 0.0 if args.beams > 1 else 1.0
     if args.temperature == 0 and (args.n or 1) > 1:
         parser.error(f"--n {args.n} with --beams or temperature 0 would write the same text {args.n} times")
+    if args.checkpoint == "all" and (args.out or args.stream):
+        parser.error("--checkpoint all writes beside the weights of each step: leave out --out and --stream")
     to_read = args.eval is None and args.prompts is None and args.out is None
     if args.stream and (args.beams > 1 or not to_read or args.n):
         parser.error("--stream prints one story of one --prompt, as it is drawn")
@@ -94,14 +99,18 @@ def check_arguments(parser: Parser, args: argparse.Namespace) -> argparse.Namesp
     return args
 
 
-def write(args: argparse.Namespace) -> None:
-    # Here, as --help need not wait for torch.
-    from checkpoints.checkpoint import at_checkpoint, corpus_of, directory_of, newest_run
-    from generation.samples_file import SAMPLES, write_samples
+def writers(args: argparse.Namespace) -> list[str]:
+    """The models to write with: one, or with --checkpoint all several."""
+    from checkpoints.checkpoint import at_checkpoints, newest_run  # here, as --help need not wait for torch
 
     name = args.model or str(newest_run())
-    if not name.startswith(("hf:", "api:")):
-        name = at_checkpoint(str(Path(name)), args.checkpoint)
+    return [name] if name.startswith(("hf:", "api:")) else at_checkpoints(str(Path(name)), args.checkpoint)
+
+
+def write(args: argparse.Namespace, name: str) -> None:
+    from checkpoints.checkpoint import corpus_of, directory_of
+    from generation.samples_file import SAMPLES, write_samples
+
     sampling = Sampling(args.temperature, args.top_k, args.top_p, args.beams, args.max_new_tokens, args.seed)
     if name.startswith("api:"):
         from generation.api_backend import ApiBackend  # which needs no torch at all
@@ -154,7 +163,8 @@ def main():
     sys.stdout.reconfigure(errors="replace")  # some terminals lack the characters of some stories
     again = "run the same command to continue"
     with one_line_errors("sample.py", f"what was written is kept; {again}", f"make room or fix that, then {again}"):
-        write(args)
+        for name in writers(args):
+            write(args, name)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@ Train a storyteller.
 $ python train.py                                   # the demo: built-in stories, two minutes, then it tells one
 $ python train.py configs/ts_8m.py                  # a published size on a data set made by prepare.py
 $ python train.py configs/ts_8m.py --batch_size=32 --device=cpu
+$ python train.py configs/ts_8m.py --keep_checkpoints=10      # weights on the way: out/ts_8m/step-1000, ...
 $ python train.py configs/ts_8m.py --resume         # continue a run that was stopped
 $ torchrun --standalone --nproc_per_node=8 train.py configs/ts_8m.py             # the same run on eight GPUs
-$ python train.py --plot out/ts_8m out/ts_1m        # their loss curves in one picture
+$ python train.py --plot out/ts_8m out/ts_1m        # in one picture: losses; scores of what they kept
 """
 
 import contextlib
@@ -42,9 +43,10 @@ from training.run_directory import (
     Log,
     TrainingError,
     claim,
+    drop_kept,
+    keep_weights,
     load_resumable,
     plot_loss,
-    plot_runs,
     save_checkpoint,
     write_config,
 )
@@ -92,6 +94,7 @@ def train_in_group(config: TrainConfig, resume: bool, ranks: Ranks, device: torc
             cleanup.enter_context(claim(run, checkpoint_path))
             write_config(run / "config.json", config)
             log = Log(run / "log.csv", checkpoint["step"] if checkpoint else 0)
+            drop_kept(run, beyond=checkpoint["step"] if checkpoint else 0)
 
         # Model and optimizers
         not_compiled = no_compile_reason(device) if config.compile else "compile=False"
@@ -152,14 +155,15 @@ def train_loop(
         state.set_learning_rate(lr)
         train_step(state, forward, autocast, batches, ranks, config.grad_clip)
         clock.tick()
-        done = progress(config, state)
+        before, done = done, progress(config, state)
 
-        evaluating = state.step % config.eval_interval == 0 or done >= 1
+        evaluating = config.keeps(state.step, before, done) or state.step % config.eval_interval == 0 or done >= 1
         if evaluating or state.step % config.log_interval == 0:
             sums = state.sums_over_ranks(ranks)
             clock.tick(after_step=False)
             done = progress(config, state)  # the time may have run out meanwhile
-            evaluating = evaluating or done >= 1
+            keeping = config.keeps(state.step, before, done)
+            evaluating = evaluating or keeping or done >= 1
             train_loss, grad_norm = (total / (state.step - state.logged_step) for total in sums)
             row = dict(step=state.step, tokens=state.step * config.tokens_per_step, train_loss=f"{train_loss:.5f}")
             row |= dict(learning_rate=f"{lr:.3g}", grad_norm=f"{grad_norm:.4g}")
@@ -189,7 +193,7 @@ def train_loop(
                     f"step {state.step:>6}  {row['tokens'] / 1e6:8.2f} M tokens  train {train_loss:.3f}  "
                     f"val {result['val_loss']:.3f}  bpb {result['bpb']:.3f}"
                 )
-                save_all(log.path.parent, state, result["val_loss"], log)
+                save_all(log.path.parent, state, result["val_loss"], log, config if keeping else None)
             clock.restart()
         bar.n = done
         bar.refresh()
@@ -220,7 +224,10 @@ def train_step(
     state.optimizer_step(grad_clip)
 
 
-def save_all(run: Path, state: TrainingState, val_loss: float, log: Log) -> None:
+def save_all(run: Path, state: TrainingState, val_loss: float, log: Log, keep: TrainConfig | None) -> None:
+    """keep: the run's config, if these weights are to be kept."""
+    if keep:
+        keep_weights(run, state.for_sampling(), keep, log.rows[-1])  # before ckpt.pt, so that no kill leaves them out
     if val_loss < state.best_val_loss:
         state.best_val_loss = val_loss
         save_checkpoint(run / "best.pt", state.for_sampling())
@@ -257,6 +264,8 @@ def main():
     args = sys.argv[1:]
     try:
         if "--plot" in args:
+            from pages.over_training import plot_runs  # here, as a training needs nothing of that
+
             print(f"wrote {plot_runs([Path(arg) for arg in args if arg != '--plot'])}")
             return
         config, resume = parse_command_line(args, __doc__)

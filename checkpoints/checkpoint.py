@@ -1,10 +1,11 @@
 """
-The checkpoints that train.py writes: best.pt and ckpt.pt in the directory of a run.
+The checkpoints that train.py writes: best.pt and ckpt.pt in the directory of a run, and step-1000/ckpt.pt on the way.
 
 >>> model, tokenizer = load_run("out/demo")   # the best model so far, and everything it takes to use it
 """
 
 import pickle
+import re
 import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ if TYPE_CHECKING:  # who only asks which runs there are need not wait for torch
     from model import GPTNeo
 
 CHECKPOINT_FORMAT = 1
+KEPT = re.compile(r"step-[0-9]+")
 
 
 # What torch.load raises if bytes are missing or wrong; found by corrupting files at random.
@@ -78,9 +80,45 @@ def newest_run(out_dir: str | Path = "out") -> Path:
     return checkpoints[-1].parent
 
 
+def kept_checkpoints(run: str | Path) -> dict[int, Path]:
+    """{step: its directory}, by step, of the weights that train.py --keep_checkpoints kept on the way."""
+    kept = (path.parent for path in Path(run).glob("step-*/ckpt.pt") if KEPT.fullmatch(path.parent.name))
+    return dict(sorted((int(path.name.removeprefix("step-")), path) for path in kept))
+
+
+def is_kept(directory: Path) -> bool:
+    """Whether it is of what the run above it kept on the way: a run where it is named, but none of those below out/."""
+    directory = directory.resolve()
+    return bool(KEPT.fullmatch(directory.name)) and (directory.parent / "config.json").exists()
+
+
+def runs_below(directory: str | Path) -> list[Path]:
+    """The directories of runs, by name, without what they kept on the way; but such a directory itself is one."""
+    runs = sorted(path.parent for path in Path(directory).rglob("ckpt.pt"))
+    return [run for run in runs if not is_kept(run) or run == Path(directory)]
+
+
 def at_checkpoint(model: str, which: str) -> str:
-    """What --model and --checkpoint name together: out/demo, whose best.pt is read, or its last, out/demo/ckpt.pt."""
-    return str(Path(model, "ckpt.pt")) if which == "last" and Path(model).is_dir() else model
+    """What --model and --checkpoint name together: out/demo, whose best.pt is read; its last, out/demo/ckpt.pt; or what
+    it kept on the way, out/demo/step-1000. Models that are no runs stay as they are."""
+    if which == "best" or not Path(model).is_dir():
+        return model
+    if which == "last":
+        return str(Path(model, "ckpt.pt"))
+    kept = kept_checkpoints(model)
+    if not which.isdecimal() or int(which) not in kept:
+        steps = ", ".join(map(str, kept)) or "none: train with --keep_checkpoints=10"
+        raise ValueError(f"{model}: --checkpoint {which} is not best, last or a step that it kept ({steps})")
+    return str(kept[int(which)])
+
+
+def at_checkpoints(model: str, which: str) -> list[str]:
+    """The same, where --checkpoint all stands for everything that the run kept on the way."""
+    if which != "all" or not Path(model).is_dir():
+        return [at_checkpoint(model, which)]
+    if kept := kept_checkpoints(model):
+        return [str(directory) for directory in kept.values()]
+    raise ValueError(f"{model}: it kept no checkpoints on the way; train.py --keep_checkpoints=10 does")
 
 
 def directory_of(model: str) -> Path:

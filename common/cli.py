@@ -12,10 +12,20 @@ import contextlib
 import sys
 from pathlib import Path
 
+
+def which_checkpoint(text: str) -> str:
+    if text in ("best", "last", "all") or text.isdecimal():
+        return text
+    raise argparse.ArgumentTypeError(f"must be best, last, all or the number of a step, not {text}")
+
+
 SHARED = {  # the same name, default and help text in every command
     "model": dict(help="a run (or checkpoint), hf:ID-or-directory, or api:MODEL (default: the newest run in out/)"),
     "checkpoint": dict(
-        choices=("best", "last"), default="best", help="of a run: the lowest validation loss, or the end"
+        type=which_checkpoint,
+        metavar="best|last|STEP",
+        default="best",
+        help="of a run: the lowest validation loss, its end, or a step that train.py --keep_checkpoints kept",
     ),
     "data": dict(type=Path, help="a corpus made by prepare.py, such as data/tinystories (default: the run's own)"),
     "out": dict(type=Path, help="where to write (default: the run's directory)"),

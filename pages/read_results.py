@@ -17,7 +17,7 @@ from urllib.parse import quote
 import numpy as np
 import torch
 
-from checkpoints.checkpoint import load_checkpoint
+from checkpoints.checkpoint import is_kept, kept_checkpoints, load_checkpoint
 from common.files import read_json
 from common.tables import read_table
 from model import GPTNeoConfig
@@ -38,7 +38,10 @@ class Results:
         logs = itertools.chain(directory.rglob("log.csv"), directory.rglob("samples.jsonl"))
         inside = {experiment for experiment in self.experiments if experiment != directory}
         runs = sorted({path.parent for path in logs if not inside & set(path.parents)})
-        self.runs = {self.name(run): run for run in runs}
+        self.runs = {self.name(run): run for run in runs if run == directory or not is_kept(run)}
+        self.kept = {}  # {name of what a run kept on the way: (name of the run, step)}
+        for name, run in self.runs.items():
+            self.kept |= {self.name(path): (name, step) for step, path in kept_checkpoints(run).items()}
         self.is_one_run = directory in runs  # tables of several runs may then stand in the directory above
         self.damaged = []
 
@@ -67,7 +70,8 @@ class Results:
             return parse(path)
         except DAMAGED as error:
             reason = str(error).removeprefix(f"{path}: ")
-            self.damaged.append(f"{path}: left out, as it cannot be read ({reason})")
+            line = f"{path}: left out, as it cannot be read ({reason})"
+            self.damaged += [line] * (line not in self.damaged)
             return None
 
     def of_runs(self, name: str, parse: Callable) -> dict:

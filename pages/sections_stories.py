@@ -43,7 +43,7 @@ EXPLAINED = {  # the metrics that need no judge
 
 def scores_section(results: Results) -> Iterable[dict]:
     """A judge's grades and metrics that need no judge (grade.py): means over prompts with 95 % intervals."""
-    findings = read_scores(results)
+    findings = [f for f in read_scores(results) if not results.kept.keys() & set(f.subject.split(" - "))]
     if results.is_one_run:
         means = [f for f in findings if f.kind == "mean" and (f.subject[0] == "(" or results.is_shown(f.subject))]
         if all(f.subject[0] == "(" for f in means):
@@ -85,17 +85,17 @@ def scores_section(results: Results) -> Iterable[dict]:
 
 def read_scores(results: Results) -> list[scoreboard.Finding]:
     """grades.csv of all runs, and what `grade.py RUN` left below it about runs, or by judges, that this one lacks."""
-    shared = results.shared("grades.csv")
-    findings = results.read(shared, scoreboard.read_csv) or []
-    for path in sorted(results.directory.rglob("grades.csv")):
-        own = results.read(path, scoreboard.read_csv) if path != results.directory / "grades.csv" else None
+    shared, findings = results.shared("grades.csv"), []
+    for path in [shared, *sorted({*results.directory.rglob("grades.csv")} - {shared})]:
         known = {(f.kind, f.judge, f.subject, f.figure) for f in findings}
-        for f in own or []:
-            if f.kind == "mean" and f.subject[0] != "(":  # a run, as it is called in that directory
+        for f in results.read(path, scoreboard.read_csv) or []:
+            is_of_run = f.kind == "mean" and f.subject[0] != "("
+            if is_of_run:  # as it is called in that directory
                 name = results.name(path.parent if f.subject == path.parent.name else path.parent / f.subject)
                 f = replace(f, subject=name)
             is_known = (f.kind, f.judge, f.subject, f.figure) in known or f.kind == "difference"
-            if not is_known and (f.kind != "mean" or f.subject[0] == "(" or f.subject in results.runs):
+            is_there = not is_of_run or f.subject in results.runs or f.subject in results.kept
+            if path == shared or is_there and not is_known:
                 findings.append(f)
     return findings
 

@@ -5,6 +5,7 @@ What the runs of an experiment cost and what they reached: one table and one plo
 """
 
 import dataclasses
+import math
 import statistics
 from pathlib import Path
 
@@ -13,28 +14,27 @@ from matplotlib.figure import Figure
 from common.figures import png_bytes
 from common.files import read_json, write_bytes
 from common.tables import read_table, table_text, write_table
-from grading import answer_likelihood, sentence_order
+from grading import answer_likelihood, scoreboard, sentence_order
 from sweeps.plans import Run
 from sweeps.runner import log_of
-from sweeps.scaling_law import best_of_budgets, fit_power_law, plot_scaling, points
+from sweeps.scaling_law import Point, best_of_budgets, fit_laws, optimal_sizes, plot_scaling, points
 from training.run_directory import training_seconds
 
 OF_SCHEDULE = {"name", "seed", "max_steps", "warmup_steps", "eval_interval"}
-# Measures beside the loss: shares, with _low and _high for the ends of their 95 % intervals.
+# Measures beside the loss have columns with _low and _high, the ends of their 95 % intervals. These are shares; those
+# of a judge are called "grammar by gpt-4o-mini".
 SHARES = {
     "shuffled": "true stories likelier than shuffled",
     "swapped": "… than with two sentences swapped",
-    "context": "context prompts right (probe.py)",
-}
+} | {name: f"{name} prompts right (probe.py)" for name in ("facts", "reasoning", "context")}
+ACROSS = 4  # panels of a plot
 
 
 def tabulate(runs: list[Run], directory: Path) -> list[dict]:
     """A row for each run: the settings in which the runs differ, its cost, its results."""
     settings = [dataclasses.asdict(run.config) for run in runs]
     differing = [key for key in settings[0] if key not in OF_SCHEDULE and len({s[key] for s in settings}) > 1]
-    probe_csv = directory / "probe.csv"
-    context = answer_likelihood.score(read_table(probe_csv))["context"].shares if probe_csv.exists() else {}
-    rows = []
+    measured, rows = measures(directory, runs), []
     for run, of_run in zip(runs, settings):
         log = log_of(run)
         row = dict(run=run.config.name, variant=run.variant, seed=run.config.seed)
@@ -44,12 +44,29 @@ def tabulate(runs: list[Run], directory: Path) -> list[dict]:
         row |= dict(seconds=round(training_seconds(log)[-1], 1))
         row |= {key: float(log[-1][key]) for key in ("train_loss", "val_loss", "bpb")}
         row |= dict(best_val_loss=min(float(r["val_loss"]) for r in log if r["val_loss"]))
-        if (run.directory / sentence_order.FILE).exists():
-            for order, result in read_json(run.directory / sentence_order.FILE).items():
-                row |= {order: result["share"], f"{order}_low": result["low"], f"{order}_high": result["high"]}
-        row |= zip(("context", "context_low", "context_high"), context.get(str(run.directory), ()))
+        for name, interval in measured[run.config.name].items():
+            row |= zip((name, f"{name}_low", f"{name}_high"), interval)
         rows.append(row)
     return rows
+
+
+def measures(directory: Path, runs: list[Run]) -> dict[str, dict[str, tuple[float, float, float]]]:
+    """{run: {measure: its value and the ends of its interval}}: what probe.py and grade.py have left there."""
+    measured = {run.config.name: {} for run in runs}
+    for run in runs:
+        if (run.directory / sentence_order.FILE).exists():
+            for order, result in read_json(run.directory / sentence_order.FILE).items():
+                measured[run.config.name][order] = result["share"], result["low"], result["high"]
+    if (directory / "probe.csv").exists():
+        for name, of_set in answer_likelihood.score(read_table(directory / "probe.csv")).items():
+            for run in runs:
+                if str(run.directory) in of_set.shares:
+                    measured[run.config.name][name] = of_set.shares[str(run.directory)]
+    if (directory / "grades.csv").exists():
+        for f in scoreboard.read_csv(directory / "grades.csv"):
+            if f.kind == "mean" and f.judge and f.subject in measured:
+                measured[f.subject][f"{f.figure} by {f.judge}"] = f.value, f.low, f.high
+    return measured
 
 
 def show_results(experiment: str, directory: Path, rows: list[dict], markdown: bool = False) -> None:
@@ -60,16 +77,30 @@ def show_results(experiment: str, directory: Path, rows: list[dict], markdown: b
     if experiment != "scaling":
         plot_variants(picture, rows)
         return
-    all_points = points(rows)
-    best = best_of_budgets(all_points)
-    law = fit_power_law([p.flops for p in best], [p.loss for p in best]) if len(best) > 3 else None
-    plot_scaling(picture, all_points, law)
-    for p in best:
-        sizes = [other.parameters for other in all_points if other.budget == p.budget]
-        edge = {min(sizes): ", the smallest tried", max(sizes): ", the largest tried"}.get(p.parameters, "")
-        print(f"best for {p.budget:.2g} FLOPs: {p.variant}, {p.parameters:,} parameters{edge}, loss {p.loss:.3f}")
-    if law:
-        print(f"loss = {law.a:.4g} * FLOPs^-b, b = {law.b:.4f}, 95 % interval [{law.low:.4f}, {law.high:.4f}]")
+    all_points, panels = points(rows), {}
+    for key in measures_in(rows):
+        of_runs = [row for row in rows if key in row]
+        ends = (key, f"{key}_low", f"{key}_high")
+        panels[label_of(key)] = [(row["budget"], row["val_loss"], *(row[end] for end in ends)) for row in of_runs]
+    plot_scaling(picture, all_points, panels)
+    print("\n" + optima_text(all_points, markdown))
+    laws = fit_laws(all_points)
+    for name, law in laws.items():
+        interval = f"95 % interval of the exponent [{law.low:.4f}, {law.high:.4f}]"
+        print(f"{name} = {law.a:.4g} * FLOPs^{law.b:.4f}, {interval}")
+    if "size" not in laws:
+        print(
+            "no law of the size: it takes four budgets whose best model is neither the smallest nor the largest tried"
+        )
+
+
+def optima_text(all_points: list[Point], markdown: bool) -> str:
+    """The best model at every budget, and the size that would be best."""
+    lines = []
+    for top, optimum in zip(best_of_budgets(all_points), optimal_sizes(all_points)):
+        size = f"{optimum.bound} {optimum.parameters:,.0f}".strip()
+        lines.append([f"{top.budget:.2g}", top.variant, f"{top.parameters:,}", f"{top.loss:.3f}", size])
+    return table_text(["training FLOPs", "best tried", "its parameters", "its loss", "best size"], lines, markdown)
 
 
 def group_by_variant(rows: list[dict]) -> dict[str, list[dict]]:
@@ -80,22 +111,39 @@ def group_by_variant(rows: list[dict]) -> dict[str, list[dict]]:
     return groups
 
 
-def shares_in(rows: list[dict]) -> list[str]:
-    return [key for key in SHARES if all(key in row for row in rows)]
+def measures_in(rows: list[dict]) -> list[str]:
+    """Of any of the rows: some runs may have been graded, and others not yet."""
+    return [
+        key for key in dict.fromkeys(key for row in rows for key in row) if any(f"{key}_low" in row for row in rows)
+    ]
+
+
+def label_of(measure: str) -> str:
+    return SHARES.get(measure, measure.replace(" by ", "\nby "))
+
+
+def mean_of_seeds(rows: list[dict], key: str) -> str:
+    values = [row[key] for row in rows if key in row]
+    return f"{statistics.mean(values):{'.1%' if key in SHARES else '.3f'}}" if values else "–"
 
 
 def variants_text(rows: list[dict], markdown: bool = False) -> str:
     """Means over the seeds of each variant; of the validation loss the lowest and the highest seed, too."""
-    shares, lines = shares_in(rows), []
+    measured, lines = measures_in(rows), []
     for name, of_variant in group_by_variant(rows).items():
-        mean = {key: statistics.mean(row[key] for row in of_variant) for key in ("seconds", "val_loss", "bpb", *shares)}
+        mean = {key: statistics.mean(row[key] for row in of_variant) for key in ("seconds", "val_loss", "bpb")}
         losses, first = [row["val_loss"] for row in of_variant], of_variant[0]
         loss = f"{mean['val_loss']:.3f}" + f" [{min(losses):.3f}, {max(losses):.3f}]" * (len(losses) > 1)
         cells = [f"{first['parameters']:,}", f"{first['tokens'] / 1e6:.2f} M", f"{first['flops']:.2e}"]
-        cells += [f"{mean['seconds']:.0f}", loss, f"{mean['bpb']:.3f}", *(f"{mean[key]:.1%}" for key in shares)]
+        cells += [
+            f"{mean['seconds']:.0f}",
+            loss,
+            f"{mean['bpb']:.3f}",
+            *(mean_of_seeds(of_variant, key) for key in measured),
+        ]
         lines.append([name, *cells])
     several = "validation loss [lowest, highest seed]" if len(rows) > len(lines) else "validation loss"
-    head = ["", "parameters", "tokens", "training FLOPs", "seconds", several, "bits per byte", *shares]
+    head = ["", "parameters", "tokens", "training FLOPs", "seconds", several, "bits per byte", *measured]
     return table_text(head, lines, markdown)
 
 
@@ -103,20 +151,24 @@ def plot_variants(path: Path, rows: list[dict]) -> None:
     """Panels side by side: a dot for each seed, a bar for the mean of several."""
     groups = group_by_variant(rows)
     panels = {"val_loss": "validation loss (nats per token)", "seconds": "seconds of training"}
-    panels |= {key: SHARES[key] for key in shares_in(rows)}
-    figure = Figure(figsize=(2 + 3.5 * len(panels), 1.2 + 0.35 * len(groups)), layout="constrained")
-    for axes, (column, label) in zip(figure.subplots(1, len(panels), sharey=True), panels.items()):
+    panels |= {key: label_of(key) for key in measures_in(rows)}
+    across, down = min(len(panels), ACROSS), math.ceil(len(panels) / ACROSS)
+    figure = Figure(figsize=(2 + 3.5 * across, (1.2 + 0.35 * len(groups)) * down), layout="constrained")
+    grid = figure.subplots(down, across, sharey=True, squeeze=False)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_axis_off()
+    for axes, (column, label) in zip(grid.flat, panels.items()):
         for y, of_variant in enumerate(groups.values()):
-            values = [row[column] for row in of_variant]
+            values = [row[column] for row in of_variant if column in row]
             axes.plot(values, [y] * len(values), "o", color="C0", alpha=0.6)
             if len(values) > 1:
                 axes.plot(statistics.mean(values), y, "|", color="C0", markersize=16)
             for row in of_variant:
-                if column in SHARES:
+                if f"{column}_low" in row:
                     axes.plot((row[f"{column}_low"], row[f"{column}_high"]), (y, y), color="C0", alpha=0.4)
         axes.set_xlabel(label)
         axes.grid(alpha=0.3)
     names = [f"{name}  ({of_variant[0]['parameters'] / 1e6:.1f} M)" for name, of_variant in groups.items()]
-    figure.axes[0].set_yticks(range(len(groups)), names)
-    figure.axes[0].set_ylim(len(groups) - 0.5, -0.5)  # the first one on top
+    grid[0, 0].set_yticks(range(len(groups)), names)
+    grid[0, 0].set_ylim(len(groups) - 0.5, -0.5)  # the first one on top
     write_bytes(path, png_bytes(figure))

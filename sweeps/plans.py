@@ -8,7 +8,7 @@ Which runs an experiment has: its variants, how long each trains, and what that 
 import dataclasses
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -30,7 +30,11 @@ def shape(name: str) -> dict:
 
 GRID = "128-8-4 128-12-4 256-8-2 256-8-4 256-8-8 256-12-4 512-8-4 512-12-4"  # as published
 SHALLOW = "256-1-4 256-2-4 512-1-4 512-2-4"
-SCALING = "64-2-4 64-8-4 128-2-8 128-8-8 256-4-16 256-12-16 512-2-32 512-12-32 1024-2-64 1024-12-64"
+# Every width and depth of the published tables, all with the 16 heads of the published models.
+PUBLISHED_SHAPES = [
+    f"{n_embd}-{n_layer}-16" for n_embd in (64, 128, 256, 512, 768, 1024, 2048) for n_layer in (1, 2, 4, 8)
+]
+SCALING = "16-2-4 32-2-4 64-2-4 64-8-4 128-2-8 128-8-8 256-4-16 256-12-16 512-2-32 512-12-32 1024-2-64 1024-12-64"
 WIDTHS = (128, 256, 512)
 
 # What each variant changes in the config of its scale. All runs of an experiment train for the same number of steps, so
@@ -68,6 +72,7 @@ class Scale:
     most_epochs: float  # of scaling; beyond, repetition would be measured
     warmup: float  # share of the steps
     learning_rate: float | None = None  # upper limit: wide models get 1 / width; None: the config's
+    shapes: dict[str, list[str]] = field(default_factory=dict)  # of an experiment, in place of those of VARIANTS
 
 
 SMALL = Scale(
@@ -88,7 +93,10 @@ PUBLISHED = Scale(
     least_steps=60,
     most_epochs=4,
     warmup=0.0,  # as published
+    shapes=dict(grid=PUBLISHED_SHAPES + GRID.split(), scaling=PUBLISHED_SHAPES),
 )
+PUBLISHED_META = dict(vocab_size=10_000, splits=dict(train=dict(tokens=470_000_000)))  # about: to plan without the data
+GPU_FLOPS = 0.4 * 312e12  # per second: a guess for an A100, 40 % of what it can do in bfloat16
 EVAL_INTERVALS = (100, 250)  # steps, fewest and most: every 100 costs an eighth of the time; a kill loses 250
 
 
@@ -144,9 +152,10 @@ def plan_runs(experiment: str, scale: Scale, n_seeds: int, common: dict, meta: d
     """The runs in order. common: settings of all of them, such as data and out_dir; meta: the corpus' meta.json."""
     runs, n_tokens = [], meta["splits"]["train"]["tokens"]
     budgets = scale.budgets if experiment == "scaling" else [None]
+    variants = {name: shape(name) for name in scale.shapes.get(experiment, [])} or VARIANTS[experiment]
     for seed, budget in itertools.product(range(n_seeds), budgets):
         flops_of = {}
-        for variant, settings in VARIANTS[experiment].items():
+        for variant, settings in variants.items():
             settings = settings | common | dict(seed=seed)
             if scale.learning_rate:  # what suits 64 is four times too much for 512 (LOG.md)
                 settings["learning_rate"] = min(scale.learning_rate, 1 / settings.get("n_embd", 64))

@@ -1,5 +1,6 @@
 """
 Trains the runs of an experiment one by one, each as a process of train.py; whatever was stopped or killed is resumed.
+Then has probe.py and grade.py measure more than their losses.
 
 >>> with lock_when_free(directory) as lock_file:
 ...     failures = train_all(runs, unfinished, directory / "experiment.log", lock_file)
@@ -25,8 +26,7 @@ from training.config import ConfigError, TrainConfig
 from training.run_directory import PREVIOUS, RESUME_MAY_CHANGE, TrainingError, read_log
 
 MAY_DIFFER = RESUME_MAY_CHANGE - {"max_steps", "min_steps", "max_minutes"}
-# Commands that measure more than the loss, for all runs below a directory. The last one writes probe.csv.
-MEASURES = {"contrast": (["probe.py", "--sentence_order"], ["probe.py"])}
+STORIES = 50  # validation stories that --grade has continued, each once, by every run without samples
 
 
 def is_finished(run: Run, data_sha256: str) -> bool:
@@ -117,11 +117,30 @@ def log_of(run: Run) -> list[dict]:
     return read_log(path) if path.exists() else []
 
 
-def measure(experiment: str, directory: Path, runs: list[Run]) -> None:
-    """Runs the experiment's MEASURES, unless that was done after the last run finished."""
-    last, newest = directory / "probe.csv", max((run.directory / "ckpt.pt").stat().st_mtime for run in runs)
-    if experiment not in MEASURES or (last.exists() and last.stat().st_mtime > newest):
-        return
-    for script, *flags in MEASURES[experiment]:
-        if subprocess.run([sys.executable, ROOT / script, directory, *flags]).returncode:
-            raise TrainingError(f"{script} failed; the same command tries it again")
+# ---- More than the loss ----
+
+
+def probe_runs(directory: Path, runs: list[Run], *flags: str) -> None:
+    """Writes probe.csv for all runs below the directory, unless that was done after the last of them finished; before
+    it, calls probe.py with the flags, too."""
+    if not all(is_newer(directory / "probe.csv", run) for run in runs):
+        for own in [flags, ()] if flags else [()]:
+            call("probe.py", directory, *own)
+
+
+def grade_runs(directory: Path, runs: list[Run], judge_flags: list[str]) -> None:
+    """Has every run write samples.jsonl, unless there is one of these weights, and grade.py grade what is not yet."""
+    for run in tqdm(runs, "sampling", unit="run", disable=None):
+        if not is_newer(run.directory / "samples.jsonl", run):
+            call("sample.py", "--model", run.directory, "--eval", STORIES, "--n", 1)
+    call("grade.py", directory, *judge_flags)
+
+
+def is_newer(path: Path, run: Run) -> bool:
+    """Whether it was written after the run had finished."""
+    return path.exists() and path.stat().st_mtime > (run.directory / "ckpt.pt").stat().st_mtime
+
+
+def call(script: str, *arguments) -> None:
+    if subprocess.run([sys.executable, ROOT / script, *map(str, arguments)]).returncode:
+        raise TrainingError(f"{script} failed; the same command tries it again")

@@ -1,10 +1,11 @@
 """
-The scaling law: the best loss that a number of training FLOPs can buy, L = a * C^-b.
+Scaling laws: the lowest loss that a number of training FLOPs can buy, and the size that buys it, both as a * C^b.
 
 >>> law = fit_power_law(flops, losses)  # of the best model at every budget
 >>> law.b, law.low, law.high            # the exponent and its 95 % interval
 """
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from common.statistics import student
 
 
 class PowerLaw(NamedTuple):
-    """loss = a * flops ** -b; low and high are the ends of b's 95 % interval."""
+    """a * flops ** b; low and high are the ends of b's 95 % interval."""
 
     a: float
     b: float
@@ -27,23 +28,23 @@ class PowerLaw(NamedTuple):
     high: float
 
     def __call__(self, flops: np.ndarray) -> np.ndarray:
-        return self.a * flops**-self.b
+        return self.a * flops**self.b
 
 
-def fit_power_law(flops: Sequence[float], losses: Sequence[float]) -> PowerLaw:
+def fit_power_law(flops: Sequence[float], values: Sequence[float]) -> PowerLaw:
     """Least squares on the logarithms. The interval is Student's: it takes the points to scatter alike around the law,
     each on its own. ValueError for fewer than four points, which leave too little scatter to judge by.
     """
     if len(flops) < 4:
         raise ValueError(f"a power law needs four budgets for its interval, not {len(flops)}")
-    x, y = np.log(flops), np.log(losses)
+    x, y = np.log(flops), np.log(values)
     spread = ((x - x.mean()) ** 2).sum()
     slope = ((x - x.mean()) * y).sum() / spread
     intercept = y.mean() - slope * x.mean()
     degrees = len(x) - 2
     variance = ((y - intercept - slope * x) ** 2).sum() / degrees
     reach = student(degrees) * (variance / spread) ** 0.5
-    return PowerLaw(float(np.exp(intercept)), *(float(b) for b in (-slope, -slope - reach, -slope + reach)))
+    return PowerLaw(float(np.exp(intercept)), *(float(b) for b in (slope, slope - reach, slope + reach)))
 
 
 class Point(NamedTuple):
@@ -73,32 +74,107 @@ def best_of_budgets(all_points: Sequence[Point]) -> list[Point]:
     return list(best.values())
 
 
-def plot_scaling(path: Path, all_points: Sequence[Point], law: PowerLaw | None):
-    """Loss over parameters, a line for each budget; and the best of each over training FLOPs, with the law."""
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
-    left, right = figure.subplots(1, 2)
+class Optimum(NamedTuple):
+    """The size that is best for a number of training FLOPs."""
+
+    budget: float
+    flops: float
+    parameters: float
+    bound: str = ""  # "at most" or "at least": the best model is the smallest or the largest tried
+
+
+def optimal_sizes(all_points: Sequence[Point]) -> list[Optimum]:
+    """By budget: where the parabola through the losses of the best model and its neighbors in size, over the logarithm
+    of parameters, is lowest (Hoffmann et al., 2022, approach 2, with three points)."""
+    optima = []
+    for top in best_of_budgets(all_points):
+        line = [point for point in all_points if point.budget == top.budget]  # by size
+        i = line.index(top)
+        if 0 < i < len(line) - 1:
+            around = line[i - 1 : i + 2]
+            sizes = np.log([point.parameters / top.parameters for point in around])
+            square, linear, _ = np.polyfit(sizes, [point.loss for point in around], 2)
+            optima.append(Optimum(top.budget, top.flops, float(top.parameters * np.exp(-linear / 2 / square))))
+        else:
+            optima.append(Optimum(top.budget, top.flops, top.parameters, "at least" if i else "at most"))
+    return optima
+
+
+def fit_laws(all_points: Sequence[Point]) -> dict[str, PowerLaw]:
+    """Of the loss, and of the size where four budgets or more have their optimum among the sizes tried."""
     best = best_of_budgets(all_points)
-    for i, top in enumerate(best):
-        color = f"C{i}"
-        line = [point for point in all_points if point.budget == top.budget]
-        xs, ys = [point.parameters for point in line], [point.loss for point in line]
-        left.plot(xs, ys, marker=".", color=color, label=f"{top.budget:.2g}".replace("+", ""))
-        left.plot(top.parameters, top.loss, marker="o", markersize=9, fillstyle="none", color=color)
-        right.plot([point.flops for point in line], ys, ".", color=color, alpha=0.4)
-        right.plot(top.flops, top.loss, "o", color=color)
-        right.annotate(top.variant, (top.flops, top.loss), (0, -14), textcoords="offset points", ha="center", size=8)
-    left.set(xscale="log", xlabel="parameters", ylabel="validation loss (nats per token)")
-    left.legend(title="training FLOPs", fontsize=8)
-    right.set(xscale="log", yscale="log", xlabel="training FLOPs")
-    right.set_title("the best model (width-layers-heads) per budget")
-    if law:
-        ends = np.array([best[0].flops, best[-1].flops])
-        label = f"{law.a:.3g} · C^−{law.b:.4f}, b in [{law.low:.4f}, {law.high:.4f}]"
-        right.plot(ends, law(ends), color="black", linewidth=1, label=label)
-        right.legend(fontsize=8)
-    right.margins(0.12)
-    right.yaxis.set_major_formatter(FormatStrFormatter("%.1f"))
-    right.yaxis.set_minor_formatter(FormatStrFormatter("%.1f"))
-    for axes in (left, right):
+    inside = [optimum for optimum in optimal_sizes(all_points) if not optimum.bound]
+    laws = {}
+    if len(best) > 3:
+        laws["loss"] = fit_power_law([p.flops for p in best], [p.loss for p in best])
+    if len(inside) > 3:
+        laws["size"] = fit_power_law([p.flops for p in inside], [p.parameters for p in inside])
+    return laws
+
+
+# ---- The plot ----
+
+Measured = tuple[float, float, float, float, float]  # of a run: its budget, its loss, a measure and its interval
+
+
+def plot_scaling(path: Path, all_points: Sequence[Point], measures: dict[str, list[Measured]]) -> None:
+    """Loss over parameters, a line for each budget; the lowest loss and the best size of each, over FLOPs, with their
+    laws. Below, where there are any: measures over the loss."""
+    down = 1 + math.ceil(len(measures) / 3)
+    figure = Figure(figsize=(15, 4.5 * down), layout="constrained")
+    grid = figure.subplots(down, 3, squeeze=False)
+    laws, budgets = fit_laws(all_points), sorted({point.budget for point in all_points})
+    colors = {budget: f"C{i}" for i, budget in enumerate(budgets)}
+    draw_losses(grid[0, 0], all_points, colors)
+    draw_best(grid[0, 1], all_points, colors)
+    draw_sizes(grid[0, 2], all_points, colors)
+    ends = np.array([min(p.flops for p in all_points), max(p.flops for p in all_points)])
+    for axes, name in zip(grid[0, 1:], ("loss", "size")):
+        if law := laws.get(name):
+            label = f"{law.a:.3g} · C^{law.b:.4f}, exponent in [{law.low:.4f}, {law.high:.4f}]".replace("-", "−")
+            axes.plot(ends, law(ends), color="black", linewidth=1, label=label)
+            axes.legend(fontsize=8)
+    for axes, (label, of_runs) in zip(grid[1:].flat, measures.items()):
+        for budget, loss, value, low, high in of_runs:
+            axes.plot(loss, value, ".", color=colors[budget])
+            axes.plot((loss, loss), (low, high), color=colors[budget], alpha=0.4)
+        axes.set(xlabel="validation loss (nats per token), falling to the right", ylabel=label)
+        axes.invert_xaxis()
+    for axes in grid.flat[3 + len(measures) :]:
+        axes.set_axis_off()
+    for axes in grid.flat:
         axes.grid(alpha=0.3, which="both")
     write_bytes(path, png_bytes(figure))
+
+
+def draw_losses(axes, all_points: Sequence[Point], colors: dict[float, str]) -> None:
+    best = best_of_budgets(all_points)
+    for top in best:
+        line = [point for point in all_points if point.budget == top.budget]
+        sizes, label = [point.parameters for point in line], f"{top.budget:.2g}".replace("+", "")
+        axes.plot(sizes, [point.loss for point in line], marker=".", color=colors[top.budget], label=label)
+        axes.plot(top.parameters, top.loss, marker="o", markersize=9, fillstyle="none", color=colors[top.budget])
+    axes.set(xscale="log", xlabel="parameters", ylabel="validation loss (nats per token)")
+    axes.legend(title="training FLOPs", fontsize=8)
+
+
+def draw_best(axes, all_points: Sequence[Point], colors: dict[float, str]) -> None:
+    for point in all_points:
+        axes.plot(point.flops, point.loss, ".", color=colors[point.budget], alpha=0.4)
+    for top in best_of_budgets(all_points):
+        axes.plot(top.flops, top.loss, "o", color=colors[top.budget])
+        axes.annotate(top.variant, (top.flops, top.loss), (0, -14), textcoords="offset points", ha="center", size=8)
+    axes.set(xscale="log", yscale="log", xlabel="training FLOPs", title="lowest loss (width-layers-heads)")
+    axes.margins(0.12)
+    axes.yaxis.set_major_formatter(FormatStrFormatter("%.1f"))
+    axes.yaxis.set_minor_formatter(FormatStrFormatter("%.1f"))
+
+
+def draw_sizes(axes, all_points: Sequence[Point], colors: dict[float, str]) -> None:
+    markers = {"": "o", "at most": "v", "at least": "^"}
+    for optimum in optimal_sizes(all_points):
+        style = dict(marker=markers[optimum.bound], fillstyle="none" if optimum.bound else "full", linestyle="")
+        axes.plot(optimum.flops, optimum.parameters, color=colors[optimum.budget], **style)
+    axes.set(xscale="log", yscale="log", xlabel="training FLOPs", ylabel="parameters")
+    axes.set_title("best size (hollow: beyond the sizes tried)")
+    axes.margins(0.12)

@@ -8,6 +8,7 @@ import ast
 import dataclasses
 import difflib
 import inspect
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,7 @@ class TrainConfig:
     # what is written when
     log_interval: int = 10  # steps
     eval_interval: int = 250  # steps; the checkpoint is saved then, too
+    keep_checkpoints: str = ""  # weights on the way: 5, evenly spread; or after these steps: 100,300,1000
     eval_tokens: int = 500_000  # the first ones of the validation split: the same for every run
     # machine
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
@@ -106,6 +108,9 @@ class TrainConfig:
             raise ConfigError(f"contrast={self.contrast} shuffles all that is read: it takes loss_on=all")
         if self.seed >= 2**63:
             raise ConfigError(f"seed must be below 2**63, not {self.seed}")
+        if not re.fullmatch(r"|[1-9]\d*(,[1-9]\d*)*,?", self.keep_checkpoints):
+            what = "a number, such as 5, or steps with commas between them, such as 100,300,1000"
+            raise ConfigError(f"keep_checkpoints must be {what}, not {self.keep_checkpoints!r}")
         if self.name in ("", "..") or Path(self.name).name != self.name:
             raise ConfigError(f"name must be a plain directory name, not {self.name!r}; out_dir says where it goes")
 
@@ -116,6 +121,16 @@ class TrainConfig:
     @property
     def tokens_per_step(self) -> int:
         return self.sequences_per_step * self.block_size
+
+    def keeps(self, step: int, before: float, done: float) -> bool:
+        """Whether the weights after this step are kept, which brought the run's progress from `before` to `done`.
+
+        N checkpoints stand where the N-th parts of the run end, by whatever the schedule goes: its steps or its clock.
+        """
+        if "," in self.keep_checkpoints:
+            return str(step) in self.keep_checkpoints.split(",")
+        n = int(self.keep_checkpoints or 0)
+        return int(n * done + 1e-9) > int(n * before + 1e-9)
 
     def model_shape(self) -> dict:
         """The fields of GPTNeoConfig that a run may set; the data brings the vocabulary."""

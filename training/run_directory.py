@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 
-from checkpoints.checkpoint import load_checkpoint
+from checkpoints.checkpoint import kept_checkpoints, load_checkpoint
 from common.files import fcntl, lock, write_atomically
 from training.config import ConfigError, TrainConfig
 
@@ -94,30 +94,20 @@ def plot_loss(path: Path, logs: dict[str, list[dict]]):
     """Training and validation loss over tokens, of one run or of several: {label: rows}."""
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
+    draw_losses(axes, logs)
+    axes.legend(title="pale: training, dots: validation")
+    with write_run_file(path) as temporary:
+        figure.savefig(temporary, dpi=120, format="png")
+
+
+def draw_losses(axes, logs: dict[str, list[dict]]) -> None:
     for i, (label, rows) in enumerate(logs.items()):
         styles = dict(train_loss=dict(alpha=0.4, linewidth=1), val_loss=dict(marker=".", label=label))
         for column, style in styles.items():
             points = [(int(row["tokens"]) / 1e6, float(row[column])) for row in rows if row[column]]
             axes.plot([x for x, _ in points], [y for _, y in points], color=f"C{i}", **style)
     axes.set(xlabel="tokens seen (millions)", ylabel="loss (nats per token)")
-    axes.legend(title="pale: training, dots: validation")
     axes.grid(alpha=0.3)
-    with write_run_file(path) as temporary:
-        figure.savefig(temporary, dpi=120, format="png")
-
-
-def plot_runs(runs: list[Path]) -> Path:
-    """The curves of several runs in one picture, plot.png beside the first of them; or a ConfigError."""
-    if not runs:
-        raise ConfigError("--plot is followed by the directories of runs, such as out/demo")
-    logs = {}
-    for run in runs:
-        if not (run / "log.csv").is_file():
-            raise ConfigError(f"{run / 'log.csv'}: no such log; --plot takes directories of runs, such as out/demo")
-        logs[str(run)] = read_log(run / "log.csv")
-    path = runs[0].parent / "plot.png"
-    plot_loss(path, logs)
-    return path
 
 
 # ---- Checkpoints ----
@@ -133,10 +123,26 @@ def save_checkpoint(path: Path, state: dict, previous: Path | None = None) -> No
         temporary.write_bytes(buffer.getbuffer())
 
 
+def keep_weights(run: Path, weights: dict, config: TrainConfig, row: dict) -> None:
+    """run/step-1000: as a run of its own to whatever reads runs, with one row of the log. ckpt.pt, the last, counts."""
+    directory = run / f"step-{row['step']}"
+    directory.mkdir(exist_ok=True)
+    write_config(directory / "config.json", config)
+    Log(directory / "log.csv", 0).append(**row)
+    save_checkpoint(directory / "ckpt.pt", weights)
+
+
+def drop_kept(run: Path, beyond: int) -> None:
+    """A run that goes on from an earlier step keeps them again; by the clock, perhaps at other steps."""
+    for step, directory in kept_checkpoints(run).items():
+        if step > beyond:
+            (directory / "ckpt.pt").unlink()
+
+
 # What may change when a run is resumed; everything else would make it another run.
 RESUME_MAY_CHANGE = {
     "recipe", "out_dir", "data_dir", "max_steps", "min_steps", "max_minutes", "log_interval", "eval_interval", "device",
-    "compile",
+    "compile", "keep_checkpoints",
 }  # fmt: skip
 
 

@@ -22,13 +22,14 @@ import rouge
 import sample
 import train
 from checkpoints.checkpoint import load_run
+from common.tables import read_table
 from corpus.preparation import prepare
 from generation.samples_file import write_rows
 from grading import scoreboard
 from grading.scoreboard import Finding
 from kernels.cpu_features import hardware
 from novelty.rouge_tables_and_plots import PANELS
-from pages import sections_runs
+from pages import over_training, sections_runs
 from pages.html import bars, sections_page
 from pages.read_results import read_attention
 from pages.sections_stories import histogram
@@ -59,6 +60,7 @@ def made(tmp_path_factory):
             name=name, out_dir=str(directory / "out"), data="tiny", data_dir=str(directory / "data"), device="cpu",
             dtype="float32", compile=False, block_size=224, n_layer=2, n_head=2, n_embd=16, batch_size=2,
             max_steps=steps, eval_tokens=400, eval_interval=1, log_interval=1,
+            keep_checkpoints="2,3" if name == "a" else "",
         )  # fmt: skip
         train.train(*train.parse_command_line(arguments(config)))
     with pytest.MonkeyPatch.context() as patch:
@@ -73,10 +75,12 @@ def made(tmp_path_factory):
 
         for name in "ab":
             call(sample, "--model", f"out/{name}", "--eval", 6, "--n", 2, "--max_new_tokens", 12)
+        call(sample, "--model", "out/a", "--eval", 3, "--n", 1, "--max_new_tokens", 12, "--checkpoint", "all")
         call(grade, "out/", "--no-judge")
         grades = directory / "out" / "grades.csv"
         scoreboard.write_csv(grades, scoreboard.read_csv(grades) + JUDGED)
         call(probe, "out/", "--max_new_tokens", 4)
+        call(probe, "out/", "--max_new_tokens", 1, "--checkpoint", "all")
         call(rouge, "out/a", "out/b")
         call(interpret, "out/a", "--stories", 30, "--ablate", 10, "--text", MARKUP)
     rows = [
@@ -176,6 +180,22 @@ def test_figures_are_those_of_the_runs(out):
     assert [column["kind"] for column in experiment["columns"]] == ["text", "integer", "exponent", 3, 3]
     (instructed,) = parts_of(data, "Instructions", "bars")
     assert instructed["panels"][0]["bars"][0][1] == 1.0  # all words of all prompts
+
+
+def test_what_was_kept_on_the_way_stands_in_its_own_section_alone(out, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(over_training, "picture", lambda logs, runs: drawn.append(runs) or b"")
+    data = page_data(report.make_report(out)[0])
+    assert "step-" not in json.dumps([section for section in data["sections"] if section["title"] != "Over training"])
+    (runs,) = drawn
+    first, second = runs.pop("a")
+    assert not runs and [first.step, second.step] == [2, 3]
+    assert first.val_loss == float(log_of(out / "a")[1]["val_loss"])
+    (told,) = [f for f in scoreboard.read_csv(out / "grades.csv") if (f.subject, f.figure) == ("a/step-3", "words")]
+    assert second.measures["words"] == (told.value, told.low, told.high)
+    answered = read_table(out / "a" / "step-3" / "probe.csv")
+    facts = [next(row[key] for key in row if key.endswith("verdict")) for row in answered if row["set"] == "facts"]
+    assert second.measures["facts: right (chance 0.25)"][0] == facts.count("right") / len(facts)
 
 
 def test_histograms_hold_every_text(out):

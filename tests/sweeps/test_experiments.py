@@ -13,10 +13,11 @@ import pytest
 from conftest import ROOT, assert_same_run, log_of
 
 import experiments
-from sweeps import plans
+from sweeps import plans, runner
 from sweeps.plans import SMALL, VARIANTS
 from train import train
 from training.config import TrainConfig, parse_command_line
+from training.run_directory import TrainingError
 
 # ---- Killed and started again ----
 
@@ -153,6 +154,34 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tiny, data_dir, tmp_path
     assert "a_0: train.py: " in said
     (row,) = [line for line in said.splitlines() if line.startswith("b  ")]
     assert f"{float(log_of(tmp_path / 'out' / 'grid' / 'b_0')[-1]['val_loss']):.3f}" in row
+
+
+@pytest.mark.slow
+def test_what_is_measured_is_not_measured_again(tiny, data_dir, tmp_path, monkeypatch):
+    """probe.py, sample.py and grade.py are only noted; grade.py keeps a ledger of its own."""
+    called, run, directory = [], tmp_path / "out" / "grid" / "a_0", tmp_path / "out" / "grid"
+
+    def note(script, *arguments):
+        called.append(" ".join(map(str, (script, *arguments))))
+        writes = {"probe.py": directory / "probe.csv", "sample.py": run / "samples.jsonl"}
+        if script in writes:
+            writes[script].write_text("set,prompt,right,wrong\n")
+
+    monkeypatch.setattr(runner, "call", note)
+    flags = ["--only=a", "--probe", "--grade=lm:out/b", "--grade=qwen", "--max_cost=1", "--price_in=2", "--price_out=3"]
+    grade = "grade.py out/grid --judge=lm:out/b --judge=qwen --price_in=2.0 --price_out=3.0 --max_cost=1.0"
+    assert in_process(monkeypatch, data_dir, tiny, 10, *flags) is None
+    assert called == ["probe.py out/grid", "sample.py --model out/grid/a_0 --eval 50 --n 1", grade]
+    assert in_process(monkeypatch, data_dir, tiny, 10, *flags) is None
+    assert called[3:] == [grade]
+    (run / "ckpt.pt").touch()  # trained on
+    assert in_process(monkeypatch, data_dir, tiny, 10, *flags) is None
+    assert called[4:] == called[:3]
+
+
+def test_a_measure_that_fails_is_named(tmp_path):
+    with pytest.raises(TrainingError, match="grade.py failed; the same command tries it again"):
+        runner.call("grade.py", tmp_path / "nowhere", "--no_judge")
 
 
 @pytest.mark.parametrize(

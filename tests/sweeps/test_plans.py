@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
+import experiments
 from model import GPTNeo, GPTNeoConfig
-from sweeps.plans import PUBLISHED, SMALL, VARIANTS, Run, count_parameters_and_flops, plan_runs
+from sweeps.plans import PUBLISHED, PUBLISHED_META, SMALL, VARIANTS, Run, count_parameters_and_flops, plan_runs
 from training.config import TrainConfig
 
 META = dict(vocab_size=10_000, splits=dict(train=dict(tokens=1_400_000, sha256="-")))
@@ -50,6 +51,19 @@ def test_the_published_grid_is_in_the_list():
     assert {(128, 8, 4), (128, 12, 4), (256, 8, 2), (256, 8, 4), (256, 8, 8), (256, 12, 4)} <= shapes
     assert {(512, 8, 4), (512, 12, 4)} <= shapes
     assert {n_layer for _, n_layer, _ in shapes} == {1, 2, 8, 12}
+
+
+def test_published_lists_have_every_published_shape(data_dir, tmp_path, command_line):
+    shapes = {(run.config.n_embd, run.config.n_layer) for run in planned("grid", PUBLISHED) if run.config.n_head == 16}
+    assert len(shapes) == 28 and {(64, 8), (128, 8), (256, 8), (512, 8), (768, 4), (1024, 1), (1024, 2)} <= shapes
+    assert {768, 2048} <= {run.config.n_embd for run in plan_runs("scaling", PUBLISHED, 1, {}, PUBLISHED_META)}
+    code, said = command_line(experiments, tmp_path)("grid", "--published", "--show", "--markdown")  # without any data
+    assert code == 0 and "| 768-4-16_0 |" in said.out and "GPU hours if all did 125 TFLOP/s" in said.out
+    (row,) = [line.split(" | ") for line in said.out.splitlines() if "| 1024-2-16_0 |" in line]
+    run = next(run for run in planned("grid", PUBLISHED) if run.variant == "1024-2-16")
+    assert float(row[4].strip(" |")) == pytest.approx(run.flops / (312e12 * 0.4 * 3600), abs=0.006)
+    code, said = command_line(experiments, tmp_path)("grid", "--show")
+    assert "meta.json: cannot be read" in code
 
 
 @pytest.mark.parametrize("experiment", ["contrast", "compressor"])

@@ -1,0 +1,152 @@
+"""
+Over training: losses, probes and scores of the weights that runs have kept on the way (train.py --keep_checkpoints).
+
+>>> plot_runs([Path("out/a"), Path("out/b")])  # as `python train.py --plot out/a out/b`
+PosixPath('out/plot.png')
+"""
+
+import base64
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from matplotlib.figure import Figure
+
+from common.figures import png_bytes
+from common.files import write_bytes
+from common.tables import read_table
+from grading import answer_likelihood
+from grading.rubrics import rubric_of
+from grading.scores_table import SHOWN
+from pages.read_results import Results
+from pages.sections_stories import read_scores
+from training.config import ConfigError
+from training.run_directory import draw_losses, plot_loss, read_log
+
+Interval = tuple[float, float, float]  # a value and the ends of its interval
+
+
+class Kept(NamedTuple):
+    """Weights that a run kept on the way, and what is known of them."""
+
+    step: int
+    tokens: float  # millions, seen until then
+    val_loss: float
+    measures: dict[str, Interval]  # by what is measured: the title of a panel
+
+
+def read_kept(results: Results) -> dict[str, list[Kept]]:
+    """{run: what it kept, by step}, of the runs of which anything kept was probed or graded."""
+    measures = {name: {} for name in results.kept}
+    for title, name, interval in [*probed(results), *graded(results)]:
+        measures[name][title] = interval
+    runs = {}
+    for name, (run, step) in results.kept.items():
+        if row := next(iter(results.read(results.runs[run] / f"step-{step}" / "log.csv", read_log) or []), None):
+            kept = Kept(step, int(row["tokens"]) / 1e6, float(row["val_loss"]), measures[name])
+            runs.setdefault(run, []).append(kept)
+    return {run: kept for run, kept in runs.items() if any(each.measures for each in kept)}
+
+
+def probed(results: Results) -> Iterable[tuple[str, str, Interval]]:
+    """(title, kept checkpoint, share of the probes that it answers right), from probe.csv wherever it was written."""
+    paths = {*results.directory.rglob("probe.csv"), results.shared("probe.csv")}
+    for path in sorted(filter(Path.is_file, paths), key=lambda path: path.stat().st_mtime):  # the newest has the say
+        rows = results.read(path, read_table)
+        for name, of_set in answer_likelihood.score(rows or []).items():
+            for model, share in of_set.shares.items():
+                own = Path(model).name == path.parent.name  # the path may be of where it was probed
+                kept = results.name(path.parent if own else model)
+                if kept in results.kept:
+                    yield f"{name}: right (chance {of_set.chance:.2f})", kept, share
+
+
+def graded(results: Results) -> Iterable[tuple[str, str, Interval]]:
+    """(title, kept checkpoint, mean score), of all judges; without any, the metrics that need none."""
+    means = [f for f in read_scores(results) if f.kind == "mean" and f.subject in results.kept]
+    for f in means:
+        interval = f.value, f.low, f.high
+        if f.judge and f.figure in rubric_of(f.judge).scores:
+            unit = rubric_of(f.judge).scores[f.figure].unit
+            yield f"{f.figure}{f' ({unit})' * bool(unit)}\n{f.judge}", f.subject, interval
+        elif f.figure in METRICS and not any(other.judge for other in means):
+            title, factor, _ = SHOWN[f.figure]
+            yield title, f.subject, tuple(factor * x for x in interval)
+
+
+METRICS = [name for name in SHOWN if name not in ("loss", "bpb")]  # the loss has its own curve
+
+
+# ---- The picture ----
+
+
+def picture(logs: dict[str, list[dict]], runs: dict[str, list[Kept]]) -> bytes:
+    """PNG: a row for the losses and for each measure, over training on the left, over the validation loss on the right.
+
+    logs: rows of log.csv of all runs to show; runs: what some of them kept.
+    """
+    titles = list(dict.fromkeys(title for kept in runs.values() for each in kept for title in each.measures))
+    figure = Figure(figsize=(9, 1 + 1.7 * (1 + len(titles))), layout="constrained")
+    grid = figure.subplots(1 + len(titles), 2, sharex="col")
+    (losses, legend), *panels = grid
+    draw_losses(losses, logs)
+    losses.set_xlabel("")
+    losses.set_ylabel("loss (nats per token)", fontsize=8)
+    losses.tick_params(labelsize=8)
+    losses.set_ylim(top=1.1 * max(each.val_loss for kept in runs.values() for each in kept))  # the first steps: above
+    steps_of_tokens = {round(1e6 * each.tokens / each.step) for kept in runs.values() for each in kept}
+    if len(steps_of_tokens) == 1:  # else a step is not the same to all
+        (per_step,) = steps_of_tokens
+        functions = (lambda tokens: 1e6 * tokens / per_step, lambda steps: steps * per_step / 1e6)
+        losses.secondary_xaxis("top", functions=functions).set_xlabel("training step")
+    legend.set_axis_off()
+    head = "pale: training, dots: validation\nbelow: weights kept on the way,\nwith 95 % intervals"
+    legend.legend(*losses.get_legend_handles_labels(), loc="center", title=head, fontsize=8, title_fontsize=8)
+    for title, (over_tokens, over_loss) in zip(titles, panels):
+        over_tokens.set_ylabel(title, fontsize=8)
+        for i, run in enumerate(logs):
+            kept = [each for each in runs.get(run, []) if title in each.measures]
+            values, lows, highs = zip(*(each.measures[title] for each in kept)) if kept else ((), (), ())
+            for axes, xs in (
+                (over_tokens, [each.tokens for each in kept]),
+                (over_loss, [each.val_loss for each in kept]),
+            ):
+                axes.plot(xs, values, color=f"C{i}", marker="o", markersize=3, linewidth=1)
+                axes.vlines(xs, lows, highs, color=f"C{i}", alpha=0.35)
+                axes.grid(alpha=0.3)
+                axes.tick_params(labelsize=8)
+    panels[-1][0].set_xlabel("tokens seen (millions)")
+    panels[-1][1].set_xlabel("validation loss (nats per token), falling to the right")
+    panels[-1][1].invert_xaxis()
+    figure.align_ylabels(grid[:, 0])
+    return png_bytes(figure)
+
+
+def plot_runs(runs: list[Path]) -> Path:
+    """The curves of several runs in one picture, plot.png beside the first of them; or a ConfigError.
+
+    Where some have kept weights that were probed or graded, these are in it, too.
+    """
+    if not runs:
+        raise ConfigError("--plot is followed by the directories of runs, such as out/demo")
+    for run in runs:
+        if not (run / "log.csv").is_file():
+            raise ConfigError(f"{run / 'log.csv'}: no such log; --plot takes directories of runs, such as out/demo")
+    results = Results(Path(os.path.relpath(os.path.commonpath([run.resolve() for run in runs]))))
+    logs = {results.name(run): read_log(run / "log.csv") for run in runs}
+    kept = {run: of_run for run, of_run in read_kept(results).items() if run in logs}
+    path = runs[0].parent / "plot.png"
+    if kept:
+        write_bytes(path, picture(logs, kept))
+    else:
+        plot_loss(path, logs)
+    return path
+
+
+def over_training_section(results: Results) -> Iterable[dict]:
+    """Losses, probes and scores of the weights that were kept on the way (train.py --keep_checkpoints)."""
+    if kept := read_kept(results):
+        logs = results.of_runs("log.csv", read_log)
+        image = base64.b64encode(picture({run: logs[run] for run in kept}, kept)).decode()
+        yield dict(type="picture", data=image, caption="Left: over training. Right: the same over the validation loss.")
