@@ -21,8 +21,10 @@ from pathlib import Path
 from tqdm import tqdm
 
 from common.cli import Parser, one_line_errors
+from common.figures import png_bytes
+from common.files import write_bytes
 from corpus.tokenizer import gpt2
-from grading import scoreboard, scores_plot
+from grading import scoreboard, scores_plot, temperature_plot
 from grading.judge import BadReply, Story, question, read_reply, request_body
 from grading.judge_controls import TRUE, make_controls
 from grading.ledger import (
@@ -217,7 +219,11 @@ def write_results(
     print(scoreboard.report(findings, [*names, *controls], list(scores), counts, args.markdown))
     scoreboard.write_csv(directory / "grades.csv", findings)
     scores_plot.plot(directory / "grades.png", findings, names, list(scores))
-    print(f"\nwrote {directory / 'grades.csv'}, with all intervals, and grades.png; next: python report.py {directory}")
+    pictures = "grades.png"
+    if panels := temperature_plot.collect(findings, directory):
+        write_bytes(directory / "temperature.png", png_bytes(temperature_plot.temperature_figure(panels)))
+        pictures += ", temperature.png"
+    print(f"\nwrote {directory / 'grades.csv'}, with all intervals, and {pictures}; next: python report.py {directory}")
 
 
 def main(arguments: Sequence[str] | None = None, retries=None) -> None:

@@ -20,6 +20,7 @@ import torch
 from checkpoints.checkpoint import load_checkpoint
 from common.files import read_json
 from common.tables import read_table
+from generation.samples_file import run_of
 from model import GPTNeoConfig
 from novelty.rouge_analysis import FORMAT as ROUGE_FORMAT
 from training.run_directory import read_log, training_seconds
@@ -53,7 +54,9 @@ class Results:
         return self.directory.resolve().parent / name if self.is_one_run and not below.exists() else below
 
     def is_shown(self, run: str) -> bool:
-        return not self.is_one_run or Path(run).name == self.directory.resolve().name
+        """Of one run all is shown that is its own, at whatever temperature it was sampled."""
+        is_own = run_of(Path(run)).name == self.directory.resolve().name or run in self.runs
+        return is_own or not self.is_one_run
 
     def link(self, path: Path) -> str:
         """As a page in the directory links to it."""
@@ -67,7 +70,8 @@ class Results:
             return parse(path)
         except DAMAGED as error:
             reason = str(error).removeprefix(f"{path}: ")
-            self.damaged.append(f"{path}: left out, as it cannot be read ({reason})")
+            line = f"{path}: left out, as it cannot be read ({reason})"
+            self.damaged += [line] * (line not in self.damaged)  # several sections may read it
             return None
 
     def of_runs(self, name: str, parse: Callable) -> dict:
