@@ -1,7 +1,8 @@
 """
-Grade completions as a teacher would, by a language model (GPT-Eval), and say how far that can be believed.
+Grade completions, and say how far the grades can be believed: by a model that reads, or as a teacher would (GPT-Eval).
 
-$ python grade.py out/ --no_judge                                   # loss, endings, repetition, words: no key needed
+$ python grade.py out/ --judge lm:out/ts_33m                        # how likely a stronger model finds them: no key
+$ python grade.py out/ --no_judge                                   # loss, endings, repetition, words
 $ python grade.py out/ --judge gpt-4o-mini --controls --dry_run     # what it would ask, and at what cost
 $ python grade.py out/ --judge gpt-4o-mini --controls --price_in 0.15 --price_out 0.6 --max_cost 1   # OPENAI_API_KEY
 $ python grade.py out/ --judge qwen --base_url http://localhost:8080/v1 --repeats 3                  # llama.cpp, vLLM
@@ -12,49 +13,49 @@ command continues where it was, and asks only what this judge has not yet answer
 
 import argparse
 import contextlib
-import json
 import sys
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from tqdm import tqdm
 
 from common.cli import Parser, one_line_errors
 from common.figures import png_bytes
 from common.files import write_bytes
-from corpus.tokenizer import gpt2
 from grading import scoreboard, scores_plot, temperature_plot
-from grading.judge import BadReply, Story, question, read_reply, request_body
-from grading.judge_controls import TRUE, make_controls
+from grading.chat_judge import ChatJudge, ask
+from grading.chat_judge import dry_run as dry_run_of_chat
+from grading.judge import Story
+from grading.judge_controls import SAFE, TRUE, make_controls
 from grading.ledger import (
+    Judge,
     Ledger,
     Request,
     Run,
     copy_shared_scores,
     failed_requests,
     find_ledger,
-    hash_of,
-    hash_of_question,
+    judged_by_themselves,
     mean_scores,
     name_settings,
     plan_recorded,
     plan_requests,
     read_runs,
+    safe_endings,
     served_models,
 )
-
-REPLY_TOKENS = 100  # --dry_run's guess for a reply, before there are any
+from grading.rubrics import reads, rubric_of
+from grading.scores_table import report
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("directories", nargs="+", type=Path, metavar="DIR", help="runs, or directories of runs")
-    parser.add_argument("--judge", action="append", default=[], metavar="MODEL", help="who grades; may be repeated")
+    judge = "who grades: lm:RUN or lm:hf:ID, which reads, or a model behind an API, which is asked; may be repeated"
+    parser.add_argument("--judge", action="append", default=[], metavar="MODEL", help=judge)
     parser.add_argument("--no_judge", action="store_true", help="only what needs no judge")
-    parser.add_argument("--controls", action="store_true", help="also grade true and spoiled endings: can it judge?")
-    parser.add_argument("--repeats", type=int, default=1, help="gradings of each completion by each judge")
-    parser.add_argument("--temperature", type=float, help="of the judge (default: the API's)")
+    controls = "also have true and spoiled endings graded: can it judge? (lm: judges always do)"
+    parser.add_argument("--controls", action="store_true", help=controls)
+    parser.add_argument("--repeats", type=int, default=1, help="gradings by each judge that is asked")
+    parser.add_argument("--temperature", type=float, help="of a judge that is asked (default: the API's)")
     parser.add_argument("--max_tokens", type=int, default=2000, help="longest reply, reasoning included")
     parser.add_argument("--dry_run", action="store_true", help="ask nothing: show a request, and how many at what cost")
     parser.add_shared("data", "markdown")
@@ -66,6 +67,12 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     if bool(args.judge) == args.no_judge:
         parser.error("name a --judge MODEL, or say --no_judge")
     args.judge = list(dict.fromkeys(args.judge))
+    if all(map(reads, args.judge)) and args.judge:
+        for name in ("repeats", "temperature", "max_cost"):
+            if getattr(args, name) != parser.get_default(name):
+                parser.error(
+                    f"--{name} is for judges that are asked: one that reads costs nothing, and says the same again"
+                )
     args.api = parser.require_api(args)
     return args
 
@@ -82,141 +89,118 @@ def grade_runs(args: argparse.Namespace, retries) -> None:
         for run in runs if args.judge else []:
             locks.enter_context(lock(run.directory, ".grade.lock", "another grade.py is at work there; let it end"))
         ledgers = {run.name: Ledger(run.directory / "grades.jsonl") for run in runs}
-        requests, missing = plan(runs, controls if args.controls else {}, ledgers, args) if args.judge else ([], [])
+        judges = make_judges(runs, args)
+        requests, missing = plan(runs, controls, ledgers, judges, args)
         if args.dry_run:
-            return dry_run(missing, ledgers.values(), args)
+            return dry_run(missing, ledgers, args)
         findings = compute_metrics(runs, controls[TRUE], args.data)  # first: an error here has cost nothing yet
         copy_shared_scores(requests, list(ledgers.values()))
-        over_budget = ask(missing, args, retries) if missing else None
+        over_budget = grade_missing(missing, judges, args, retries)
     recorded, n_gone = plan_recorded(runs, controls, ledgers)  # paid for earlier: still in the table
     if n_gone:
         print(f"{n_gone:,} grades from earlier are of completions that are no longer in samples.jsonl, and left out")
     asked = {request.key for request in requests}
     requests += [request for request in recorded if request.key not in asked]
-    write_results(runs, controls, requests, findings, directory, args)
+    safe = safe_endings(runs, ledgers)
+    write_results(runs, controls, safe, requests, judges, findings, directory, args.markdown)
     if over_budget:
         raise over_budget
 
 
+def make_judges(runs: Sequence[Run], args: argparse.Namespace) -> list[Judge]:
+    """Those that read, which cost nothing, come first."""
+    judges = []
+    if any(map(reads, args.judge)):
+        from grading.likelihood_judge import LikelihoodJudge
+
+        judges += [LikelihoodJudge(name, runs) for name in args.judge if reads(name)]
+    if not all(map(reads, args.judge)):
+        from generation.api_client import endpoint_url, public_url
+
+        url = public_url(endpoint_url(args.base_url))
+        judges += [ChatJudge(name, url, args.temperature, args.repeats) for name in args.judge if not reads(name)]
+    return judges
+
+
 def plan(
-    runs: Sequence[Run], controls: Mapping, ledgers: Mapping[str, Ledger], args: argparse.Namespace
+    runs: Sequence[Run],
+    controls: Mapping[str, Sequence[Story]],
+    ledgers: Mapping[str, Ledger],
+    judges: Sequence[Judge],
+    args: argparse.Namespace,
 ) -> tuple[list[Request], list[Request]]:
     """All that is to be graded; what of it no ledger has."""
-    from generation.api_client import endpoint_url, public_url
-
-    url = public_url(endpoint_url(args.base_url))
-    requests = plan_requests(runs, controls, ledgers, args.judge, url, args.temperature, args.repeats)
+    requests = []
+    for judge in judges:
+        own_controls = controls if args.controls or reads(judge.name) else {}
+        if reads(judge.name) and not args.dry_run:
+            own_controls = {**controls, SAFE: judge.safe_endings(runs, controls[TRUE], ledgers)}
+        requests += plan_requests(runs, own_controls, ledgers, judge)
     missing = [request for request in requests if not find_ledger(request, ledgers.values())]
     # What failed before comes last: what fails again, several in a row, stops all.
     missing.sort(key=lambda request: any(request.key in ledger.failures for ledger in ledgers.values()))
     return requests, missing
 
 
-def dry_run(missing: Sequence[Request], ledgers: Iterable[Ledger], args: argparse.Namespace) -> None:
-    """Prints one whole request, as the API would get it first, and how many there would be, at what cost."""
-    from generation.api_client import Budget, endpoint_url, public_url
+def dry_run(missing: Sequence[Request], ledgers: Mapping[str, Ledger], args: argparse.Namespace) -> None:
+    """Says what each judge would have to do."""
+    for judge in dict.fromkeys(request.judge for request in missing if reads(request.judge.name)):
+        print(judge.dry_run([request for request in missing if request.judge is judge]))
+    to_ask = [request for request in missing if not reads(request.judge.name)]
+    if to_ask:
+        from generation.api_client import Budget
 
+        print(dry_run_of_chat(to_ask, ledgers.values(), args.max_tokens, Budget(args.price_in, args.price_out)))
     if not missing:
         print("nothing to ask: all of it has been graded")
-        return
-    body = request_body(missing[0].setting.judge, missing[0].story, args.max_tokens, args.temperature)
-    body["messages"][0]["content"] = "(above)"
-    print(f"{question(missing[0].story)}\n\n{json.dumps(body, indent=2)}\n")
-    seen = [n for ledger in ledgers for judge in args.judge for n in ledger.reply_tokens.get(judge, [])]
-    each, source = (sum(seen) / len(seen), "as so far") if seen else (REPLY_TOKENS, "a guess")
-    tokens_in = sum(len(gpt2().encode(question(request.story))) for request in missing)
-    cost = "give --price_in and --price_out to see the cost"
-    if args.price_in is not None:
-        budget = Budget(args.price_in, args.price_out)
-        likely, most = (budget.cost(tokens_in, n * len(missing)) for n in (each, args.max_tokens))
-        cost = f"about ${likely:.2f}, and ${most:.2f} if every reply took all of --max_tokens"
-    print(
-        f"{len(missing):,} requests to {public_url(endpoint_url(args.base_url))}: about {tokens_in:,} tokens in (by "
-        f"GPT-2's tokenizer), {each * len(missing):,.0f} out ({each:.0f} a reply, {source}); {cost}"
-    )
 
 
-def ask(missing: Sequence[Request], args: argparse.Namespace, retries) -> ValueError | None:
-    """Has them graded. Returns the error if the budget ran out; others are raised."""
-    from generation.api_client import ApiClient, OverBudget
+def grade_missing(
+    missing: Sequence[Request], judges: Sequence[Judge], args: argparse.Namespace, retries
+) -> ValueError | None:
+    """Returns the error if the budget ran out; others are raised."""
+    for judge in judges:
+        if reads(judge.name):
+            judge.grade([request for request in missing if request.judge is judge])
+    to_ask = [request for request in missing if not reads(request.judge.name)]
+    if not to_ask:
+        return None
+    from generation.api_client import ApiClient
 
-    client = ApiClient(**args.api, retries=retries)
-    bar = tqdm(desc="grading", total=len(missing), unit="grade", disable=None)
-    try:
-        for _ in client.run(grade(request, client, args) for request in missing):
-            bar.set_postfix_str(f"{client.budget}, {client.n_retries} retries", refresh=False)
-            bar.update()
-    except OverBudget as error:
-        return error
-    finally:
-        bar.close()
-        print(f"this call: {client.budget}", file=sys.stderr)
-
-
-async def grade(request: Request, client, args: argparse.Namespace) -> None:
-    """Asks until there are scores, or too many replies were unusable. All replies go to the ledgers."""
-    from generation.api_client import RequestFailed
-
-    def keep(**reply):
-        metadata = dict(key=request.key, judge=request.setting.judge, base_url=client.url, repeat=request.repeat)
-        metadata |= dict(temperature=args.temperature, text_sha256=hash_of(request.story))
-        metadata |= dict(question_sha256=hash_of_question())
-        for ledger, entry in request.entries.items():
-            ledger.append(metadata | entry | dict(time=round(time.time())) | reply)
-
-    body = request_body(request.setting.judge, request.story, args.max_tokens, args.temperature)
-    failures = {
-        "length": f"cut off at {args.max_tokens} tokens: raise --max_tokens",
-        "content_filter": "filtered",
-        "refusal": "refused",
-        "not text": "its content is not text",
-    }
-    for _ in range(client.retries.replies):
-        try:
-            reply = await client.ask(body)
-        except RequestFailed as error:
-            keep(text=None, scores=None, failure=str(error), tokens_in=None, tokens_out=None)
-            return
-        scores, failure = None, failures.get(reply.finish_reason)
-        if not failure:
-            try:
-                scores = read_reply(reply.text, list(request.story.scores))
-            except BadReply as error:
-                failure = str(error)
-        tokens = dict(tokens_in=reply.tokens_in, tokens_out=reply.tokens_out, model=reply.model)
-        keep(text=reply.text, scores=scores, failure=failure, **tokens)
-        if scores:
-            return
+    return ask(to_ask, ApiClient(**args.api, retries=retries), args.max_tokens)
 
 
 def write_results(
     runs: Sequence[Run],
     controls: Mapping[str, Sequence[Story]],
+    safe: Mapping[str, Sequence[Story]],  # of ledger.safe_endings
     requests: Sequence[Request],
-    metrics: Sequence[scoreboard.Finding],
+    judges: Sequence[Judge],  # of this call: they come first
+    metrics: Sequence[scoreboard.Finding],  # what needs no judge
     directory: Path,
-    args: argparse.Namespace,
+    markdown: bool = False,
 ) -> None:
-    """Prints the tables, writes grades.csv and grades.png to `directory`. metrics: what needs no judge."""
-    names, order = [run.name for run in runs], {judge: i for i, judge in enumerate(args.judge)}
+    """Prints the tables, writes grades.csv and grades.png to `directory`."""
+    names, order = [run.name for run in runs], {judge.name: i for i, judge in enumerate(judges)}
     settings = sorted({r.setting for r in requests}, key=lambda s: (order.get(s.judge, len(order)), str(s)))
-    judges = name_settings(settings)
-    if not any(entry["kind"] in controls for request in requests for entry in request.entries.values()):
-        controls = {TRUE: controls[TRUE]} if controls[TRUE] else {}
-    sources = {run.name: run.stories for run in runs} | controls
     scores, counts, findings = {}, {}, list(metrics)
-    for setting, judge in judges.items():
+    for setting, judge in name_settings(settings).items():
         own = [request for request in requests if request.setting == setting]
+        sources = {run.name: run.stories for run in runs} | {**controls, SAFE: safe.get(setting.source, [])}
         scores[judge] = mean_scores(own)
-        findings += scoreboard.compare(sources, names, scores[judge], scoreboard.ASPECTS, judge)
+        findings += scoreboard.compare(sources, names, scores[judge], list(rubric_of(judge).scores), judge)
         counts[judge], lines = failed_requests(own, judge)
         if len(models := served_models(own)) > 1:
             several = ", ".join(f"{model} ({n:,})" for model, n in models.items())
             print(f"WARNING several models have graded as {judge}: {several}; to grade anew, move grades.jsonl away")
+        if selves := judged_by_themselves(runs, own):
+            print(
+                f"WARNING {judge} has itself written {', '.join(selves)}: what a model writes is what it finds likely"
+            )
         for line in lines[:10] + [f"... and {len(lines) - 10:,} more, all in grades.jsonl"] * (len(lines) > 10):
             print(line)
     findings += scoreboard.agreement([story for run in runs for story in run.stories], scores)
-    print(scoreboard.report(findings, [*names, *controls], list(scores), counts, args.markdown))
+    print(report(findings, [*names, *controls, SAFE], list(scores), counts, markdown))
     scoreboard.write_csv(directory / "grades.csv", findings)
     scores_plot.plot(directory / "grades.png", findings, names, list(scores))
     pictures = "grades.png"

@@ -16,10 +16,11 @@ from corpus.builtin_stories import stories
 from generation.api_client import ApiClient, Reply
 from generation.prompts import cut_story
 from generation.samples_file import write_rows
-from grade import grade, parse_arguments, plan, write_results
+from grade import write_results
+from grading.chat_judge import ChatJudge, grade
 from grading.judge import SCORES
 from grading.judge_controls import make_controls
-from grading.ledger import Ledger, read_runs
+from grading.ledger import Ledger, plan_requests, read_runs
 
 RUNS, PROMPTS, COMPLETIONS, REPEATS = 5, 100, 10, 2
 REPLY = dict(assessment="A story that hangs together, in simple words. It ends a little soon.", age_group="C")
@@ -51,17 +52,17 @@ def grade_at_once(directory: str) -> dict[str, float]:
     """Everything that grade.py does except wait -> seconds of each part, and the peak of added memory in MiB."""
     os.chdir(directory)
     write_samples(Path("out"))
-    args = parse_arguments(f"out --judge instant --base_url http://localhost --repeats {REPEATS}".split())
+    judge = ChatJudge("instant", "http://localhost", repeats=REPEATS)
     before, start, figures = memory_mib("VmRSS"), time.perf_counter(), {}
 
     def lap(name: str):
         figures[name] = time.perf_counter() - start - sum(figures.values())
 
-    runs, directory = read_runs(args.directories)
-    requests, _ = plan(runs, {}, {run.name: Ledger(run.directory / "grades.jsonl") for run in runs}, args)
+    runs, directory = read_runs([Path("out")])
+    requests = plan_requests(runs, {}, {run.name: Ledger(run.directory / "grades.jsonl") for run in runs}, judge)
     lap("read and plan")
-    judge = InstantJudge(**args.api)
-    for _ in judge.run(grade(request, judge, args) for request in requests):
+    client = InstantJudge(judge.url)
+    for _ in client.run(grade(request, client, 2000) for request in requests):
         pass
     lap("parse and append")
     for run in runs:
@@ -69,7 +70,7 @@ def grade_at_once(directory: str) -> dict[str, float]:
     lap("read again")
     controls = make_controls([ending for run in runs for ending in run.true_endings])
     with contextlib.redirect_stdout(io.StringIO()):
-        write_results(runs, controls, requests, [], directory, args)
+        write_results(runs, controls, {}, requests, [judge], [], directory)
     lap("aggregate, table and plot")
     return dict(gradings=len(requests)) | figures | dict(mib=memory_mib("VmHWM") - before)
 

@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-import torch.nn.functional as F
-from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from common.statistics import wilson
 from common.tables import table_text
 from generation.backends import LocalBackend, Sampling
+from generation.likelihood import log_likelihoods
 from generation.prompts import read_prompts
 
 SETS = [Path(__file__).parent.parent / "prompts" / f"{name}.jsonl" for name in ("facts", "reasoning", "context")]
@@ -107,26 +105,11 @@ def answer_probes(backend, probes: Sequence[Probe], sampling: Sampling, bar: tqd
     return [Result(tuple(itertools.islice(scores, len(probe.answers))), text) for probe, text in zip(probes, greedy)]
 
 
-@torch.inference_mode()
 def nats_per_byte(backend: LocalBackend, pairs: Sequence[tuple[str, str]], bar: tqdm) -> list[float]:
     """The log-likelihood of each answer after its prompt, divided by the answer's length in UTF-8 bytes."""
-    model, device = backend.model, backend.model.wte.weight.device
     ids = [(backend.encode(prompt), backend.tokenizer.encode(answer)) for prompt, answer in pairs]
-    lengths = [(len(prompt), len(prompt) + len(answer)) for prompt, answer in ids]
-    scores = [0.0] * len(pairs)
-    by_length = sorted(range(len(pairs)), key=lambda i: lengths[i][1])
-    for start in range(0, len(pairs), backend.batch_size):
-        batch = by_length[start : start + backend.batch_size]
-        # Padding stands behind the end of the shorter ones, where causal attention never looks.
-        tokens = pad_sequence([torch.tensor(sum(ids[i], [])) for i in batch], batch_first=True).to(device)  # (B, T)
-        x = model.hidden(tokens, torch.arange(tokens.size(1), device=device), model.attend)  # (B, T, C)
-        for row, i in enumerate(batch):
-            first, end = lengths[i]
-            logits = model.head(x[row, first - 1 : end - 1]).float()  # (tokens of the answer, V)
-            nats = F.cross_entropy(logits, tokens[row, first:end], reduction="sum").item()
-            scores[i] = -nats / len(pairs[i][1].encode())
-        bar.update(len(batch))
-    return scores
+    nats = log_likelihoods(backend, ids, bar)
+    return [of_answer.sum().item() / len(answer.encode()) for of_answer, (_, answer) in zip(nats, pairs)]
 
 
 # ---- Tables ----

@@ -5,6 +5,7 @@ What a judge is asked about a completion, and how its reply is read (the paper's
 {'grammar': 8.0, 'creativity': 7.0, 'consistency': 9.0, 'plot': 7.0, 'age': 6.5}
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -88,6 +89,16 @@ def request_body(judge: str, story: Story, max_tokens: int, temperature: float |
     body = dict(model=judge, messages=[dict(role="user", content=question(story))], max_completion_tokens=max_tokens)
     body |= dict(response_format=response_format(story))
     return body if temperature is None else body | dict(temperature=temperature)
+
+
+def key_of(judge: str, url: str, temperature: float | None, text: str, repeat: int) -> str:
+    """The same for the same question to the same judge, and for nothing else."""
+    return hashlib.sha256(json.dumps([judge, url, temperature, text, repeat]).encode()).hexdigest()
+
+
+def hash_of_question() -> str:
+    """Of the words of the question, without a story."""
+    return hashlib.sha256((question(Story("", "")) + question(Story("", "", "?"))).encode()).hexdigest()
 
 
 # ---- Replies ----

@@ -8,19 +8,15 @@ where it is: otherwise every control would have bad grammar at the joint.
 import hashlib
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from grading.judge import Story
 
 TRUE, SHUFFLED, OTHER, CUT = "(true ending)", "(shuffled)", "(another ending)", "(cut off)"
-# The scores that each must lower, if the judge sees it at all. None of them tests creativity or age; what was told to
-# do (instructions, where there were any) the ending of a story written under others does not.
-SPOILED = {
-    SHUFFLED: ("consistency", "plot"),
-    OTHER: ("consistency", "plot", "instructions"),
-    CUT: ("grammar", "plot"),
-}
+# Not spoiled, but likely: drawn at a low temperature by the judge itself, where the judge is a model that can write.
+# It shows whether the judge likes the likely better than what a human wrote.
+SAFE, SAFE_TEMPERATURE = "(safe ending)", 0.3
 
 # A full stop, perhaps in quotes, before a blank and a capital; but not that of Mr., Mrs. and so on.
 SENTENCE_END = re.compile(r"""(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bDr)[.!?…]+["'”’)]*(?=\s+["'“‘(]?[A-Z]|\s*$)""")
@@ -46,8 +42,7 @@ def make_controls(true_endings: Sequence[Story]) -> dict[str, list[Story]]:
     A story's controls depend on it alone, except OTHER, which takes the next story in the order of hashes. So when
     stories are added, nearly all controls stay the same, and so do their grades.
     """
-    unique = {hashlib.sha256(story.task.encode()).hexdigest(): story for story in true_endings}
-    ordered = [unique[key] for key in sorted(unique)]
+    ordered = in_order(true_endings)
     controls = {TRUE: ordered, SHUFFLED: [], OTHER: [], CUT: []}
     for story, other in zip(ordered, ordered[1:] + ordered[:1]):
         spoiled = {SHUFFLED: shuffle(story), OTHER: end_as(story, other), CUT: cut_off(story)}
@@ -55,6 +50,12 @@ def make_controls(true_endings: Sequence[Story]) -> dict[str, list[Story]]:
             if completion and completion != story.completion:
                 controls[kind].append(replace(story, completion=completion))
     return controls
+
+
+def in_order(stories: Iterable[Story]) -> list[Story]:
+    """One of each task, in an order that is random and stays the same when others are added."""
+    unique = {hashlib.sha256(story.task.encode()).hexdigest(): story for story in stories}
+    return [unique[key] for key in sorted(unique)]
 
 
 def shuffle(story: Story) -> str | None:

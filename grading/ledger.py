@@ -2,30 +2,35 @@
 What is to be graded (samples.jsonl of every run) and every reply so far: grades.jsonl beside it, the ledger.
 
 >>> runs, directory = read_runs([Path("out")])
->>> requests = plan_requests(runs, {}, judges=["gpt-4o-mini"], url="https://api.openai.com/v1")
+>>> ledgers = {run.name: Ledger(run.directory / "grades.jsonl") for run in runs}
+>>> requests = plan_requests(runs, {}, ledgers, ChatJudge("gpt-4o-mini", "https://api.openai.com/v1"))
 """
 
 import collections
 import contextlib
 import hashlib
-import itertools
 import json
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from corpus.instruct_headers import MARKER
 from generation.samples_file import read_rows
-from grading.judge import Story, question
+from grading.judge import Story, key_of, question
+from grading.judge_controls import SAFE
+from grading.likelihood_scores import key_of_reading, other_beginnings
+from grading.rubrics import reads
 
 # ---- The ledger ----
 
 
-# What a record says of how its scores were asked for; the last three are not in files of earlier versions.
+# What a record says of how its scores were asked for; from "temperature" on, files of earlier versions may lack it.
 ASKED = ("judge", "base_url", "repeat", "kind", "temperature", "text_sha256", "question_sha256")
+ASKED += ("prompt_index", "weights", "safe_ending")  # of judges that read: likelihood_judge.py
 
 
 class Ledger:
@@ -136,8 +141,21 @@ class Setting(NamedTuple):
 
     judge: str
     temperature: float | None  # None: the API's default
-    url: str
+    source: str  # the API's URL, or the weights of a judge that reads
     question: str  # hash of its words without the story; "": those of today
+
+
+class Judge(Protocol):
+    """chat_judge.ChatJudge or likelihood_judge.LikelihoodJudge."""
+
+    setting: Setting
+    repeats: int  # gradings of each story
+
+    def key(self, story: Story, repeat: int) -> str:
+        """The same for the same question to the same judge, and for nothing else."""
+
+    def facts(self) -> dict:
+        """What a record says of the judge, and of how it was asked."""
 
 
 @dataclass
@@ -149,23 +167,28 @@ class Request:
     story: Story
     repeat: int
     entries: dict[Ledger, dict] = field(default_factory=dict)  # the ledgers for its replies, and what each says of it
-    is_recorded: bool = False  # by an earlier call, and not asked for by this one
+    judge: Judge | None = None  # None: recorded by an earlier call, and not asked for by this one
+
+    def keep(self, **reply) -> None:
+        """Appends a reply to the ledgers."""
+        facts = dict(key=self.key, repeat=self.repeat, text_sha256=hash_of(self.story)) | self.judge.facts()
+        for ledger, entry in self.entries.items():
+            ledger.append(facts | entry | dict(time=round(time.time())) | reply)
 
 
-def key_of(judge: str, url: str, temperature: float | None, text: str, repeat: int) -> str:
-    """The same for the same question to the same judge, and for nothing else."""
-    return hashlib.sha256(json.dumps([judge, url, temperature, text, repeat]).encode()).hexdigest()
+def reading_setting(judge: str, weights: str) -> Setting:
+    """Of a judge that reads."""
+    return Setting(judge, None, source_of(weights), "")
+
+
+def source_of(weights: str) -> str:
+    return f"weights {weights}"
 
 
 def hash_of(story: Story) -> str:
     """Of the text that is graded, whatever the question about it."""
     text = json.dumps([story.instruction, story.prompt, story.completion])
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def hash_of_question() -> str:
-    """Of the words of the question, without a story."""
-    return hashlib.sha256((question(Story("", "")) + question(Story("", "", "?"))).encode()).hexdigest()
 
 
 def entries_of(
@@ -185,7 +208,9 @@ def entries_of(
             own = (story for story in of_kind if story.task in prompts)
             wanted += [(story, dict(kind=kind, prompt_index=prompts[story.task])) for story in own]
         for story, entry in wanted:
-            stories.setdefault(story, {}).setdefault(ledgers[run.name], dict(run=run.name) | entry)
+            kept = stories.setdefault(story, {}).setdefault(ledgers[run.name], dict(run=run.name) | entry)
+            if entry["kind"] == SAFE:  # its text is kept; perhaps a model has written just that, or a human
+                kept["safe_ending"] = story.completion
     return stories
 
 
@@ -193,30 +218,28 @@ def plan_requests(
     runs: Sequence[Run],
     controls: Mapping[str, Sequence[Story]],
     ledgers: Mapping[str, Ledger],  # by the names of the runs
-    judges: Sequence[str],
-    url: str,
-    temperature: float | None = None,
-    repeats: int = 1,
+    judge: Judge,
 ) -> list[Request]:
-    """All that is to be graded, runs and controls mixed: in the order of the keys, which is random to a judge.
+    """All that a judge is to grade, runs and controls mixed: in the order of the keys, which is random to it.
 
     A control belongs to every run that has its prompt; so does a completion that two of them share. It is asked once.
     """
     requests = {}
     for story, entries in entries_of(runs, controls, ledgers).items():
-        text = question(story)
-        for judge, repeat in itertools.product(judges, range(repeats)):
-            key = key_of(judge, url, temperature, text, repeat)
-            requests[key] = Request(key, Setting(judge, temperature, url, ""), story, repeat, entries)
+        for repeat in range(judge.repeats):
+            key = judge.key(story, repeat)
+            requests[key] = Request(key, judge.setting, story, repeat, entries, judge)
     return [requests[key] for key in sorted(requests)]
 
 
 def plan_recorded(
     runs: Sequence[Run], controls: Mapping[str, Sequence[Story]], ledgers: Mapping[str, Ledger]
 ) -> tuple[list[Request], int]:
-    """All requests whose scores are in the ledgers; how many more are of completions that have changed since."""
-    stories = entries_of(runs, controls, ledgers)
-    by_hash = {hash_of(story): story for story in stories}
+    """All requests whose scores are in the ledgers; how many more are of completions that have changed since, or were
+    read beside other beginnings than those of today."""
+    safe = [story for of_judge in safe_endings(runs, ledgers).values() for story in of_judge]
+    stories = entries_of(runs, {**controls, SAFE: safe}, ledgers)
+    others, by_hash = other_beginnings(stories), {hash_of(story): story for story in stories}
     requests, n_gone, guesses = {}, 0, {}
     for ledger in ledgers.values():
         for key, asked in ledger.asked.items():
@@ -228,14 +251,32 @@ def plan_recorded(
                     guesses[judge, url, repeat] = guess_keys(stories, judge, url, repeat)
                 story, temperature = guesses[judge, url, repeat].get(key, (None, None))
             entries = {each: entry for each, entry in stories.get(story, {}).items() if key in each.scores}
-            if not entries:
+            if entries and reads(judge):
+                setting = reading_setting(judge, asked["weights"])
+                if key != key_of_reading(asked["weights"], story, others[story.task]):
+                    entries = {}
+            elif entries:
+                is_of_today = key == key_of(judge, url, temperature, question(story), repeat)
+                words = "" if is_of_today else asked.get("question_sha256", "unknown")
+                setting = Setting(judge, temperature, url, words)
+            if entries:
+                requests[key] = Request(key, setting, story, repeat, entries)
+            else:
                 n_gone += asked.get("kind") == "completion"
-                continue
-            is_of_today = key == key_of(judge, url, temperature, question(story), repeat)
-            words = "" if is_of_today else asked.get("question_sha256", "unknown")
-            setting = Setting(judge, temperature, url, words)
-            requests[key] = Request(key, setting, story, repeat, entries, is_recorded=True)
     return [requests[key] for key in sorted(requests)], n_gone
+
+
+def safe_endings(runs: Sequence[Run], ledgers: Mapping[str, Ledger]) -> dict[str, list[Story]]:
+    """{source of a judge: the safe endings that it has drawn for these runs' prompts}, as the ledgers have them."""
+    drawn = {}
+    for run in runs:
+        begun = {row["prompt_index"]: story for row, story in zip(run.rows, run.stories)}
+        for asked in ledgers[run.name].asked.values():
+            if "safe_ending" in asked and asked["prompt_index"] in begun:
+                story = replace(begun[asked["prompt_index"]], completion=asked["safe_ending"])
+                if hash_of(story) == asked["text_sha256"]:  # else the prompt is another one by now
+                    drawn.setdefault(source_of(asked["weights"]), {})[story] = None
+    return {source: list(stories) for source, stories in drawn.items()}
 
 
 def guess_keys(stories: Iterable[Story], judge: str, url: str, repeat: int) -> dict[str, tuple[Story, float | None]]:
@@ -251,7 +292,7 @@ def name_settings(settings: Iterable[Setting]) -> dict[Setting, str]:
         others = [other for other in settings if other.judge == setting.judge]
         temperature = "the API's temperature" if setting.temperature is None else f"temperature {setting.temperature:g}"
         words = f"earlier question {setting.question[:6]}" if setting.question else "today's question"
-        how = (setting.judge, temperature, setting.url, words)
+        how = (setting.judge, temperature, setting.source, words)
         differ = [name for name, values in zip(how, zip(*others)) if len(set(values)) > 1]
         names[setting] = f"{setting.judge} ({', '.join(differ)})" if differ else setting.judge
     return names
@@ -284,6 +325,12 @@ def mean_scores(requests: Iterable[Request]) -> dict[Story, dict[str, float]]:
     }
 
 
+def judged_by_themselves(runs: Iterable[Run], requests: Iterable[Request]) -> list[str]:
+    """The runs among these whose completions were written by the weights that judge them."""
+    judged = {(r.setting.source, entry["run"]) for r in requests for entry in r.entries.values()}
+    return [run.name for run in runs if (source_of(run.rows[0].get("weights")), run.name) in judged]
+
+
 def served_models(requests: Iterable[Request]) -> dict[str, int]:
     """{model: of how many scores it is known that they are from this model}."""
     models = collections.Counter()
@@ -306,4 +353,4 @@ def failed_requests(requests: Sequence[Request], judge: str) -> tuple[str, list[
             lines.append(f"{judge}, {where}: {ledger.failures[request.key]}")
     counts = f"{n_graded:,} of {len(requests):,} gradings"
     counts += f"; {len(lines):,} failed and are not counted" if lines else ""
-    return counts + ", as recorded earlier" * all(request.is_recorded for request in requests), lines
+    return counts + ", as recorded earlier" * all(request.judge is None for request in requests), lines

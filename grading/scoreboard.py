@@ -1,15 +1,15 @@
 """
-From scores to conclusions: means, differences, whether the judge can be believed; the tables and grades.csv.
+From scores to conclusions: means, differences, whether the judge can be believed; grades.csv.
 
 Every figure is a Finding, with its interval where it has one; tables, CSV and picture (scores_plot.py) show the same.
 
 >>> findings = compare(dict(a=stories_of_a, b=stories_of_b), ["a", "b"], scores, ASPECTS, "gpt-4o-mini")
->>> print(report(findings, ["a", "b"], ["gpt-4o-mini"], {"gpt-4o-mini": "1,000 of 1,000 gradings"}))
+>>> warnings_of(findings, "gpt-4o-mini")
 """
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from statistics import NormalDist
@@ -17,11 +17,12 @@ from statistics import NormalDist
 import numpy as np
 
 from common import statistics
-from common.tables import read_table, table_text, write_table
-from grading.judge import AGES, INSTRUCTIONS, SCORES, Story
-from grading.judge_controls import CUT, OTHER, SHUFFLED, SPOILED, TRUE
+from common.tables import read_table, write_table
+from grading.judge import Story
+from grading.judge_controls import CUT, OTHER, SAFE, SAFE_TEMPERATURE, SHUFFLED, TRUE
+from grading.rubrics import CHAT, rubric_of
 
-ASPECTS = (*SCORES, *INSTRUCTIONS, "age")
+ASPECTS = tuple(CHAT.scores)
 
 Scores = Mapping[Story, Mapping[str, float]]  # of each story, by judge or metrics
 
@@ -43,6 +44,11 @@ class Finding:
         return (self.high - self.low) / 2
 
 
+def find(findings: Sequence[Finding], kind: str, judge: str) -> dict[tuple[str, str], Finding]:
+    """{(subject, figure): finding}."""
+    return {(f.subject, f.figure): f for f in findings if f.kind == kind and f.judge == judge}
+
+
 def prompt_means(stories: Sequence[Story], scores: Scores, figure: str) -> dict[str, float]:
     """{task: mean of this figure over its completions that have it}."""
     values = {}
@@ -53,16 +59,16 @@ def prompt_means(stories: Sequence[Story], scores: Scores, figure: str) -> dict[
     return {prompt: sum(several) / len(several) for prompt, several in values.items()}
 
 
-SCALES = dict.fromkeys((*SCORES, *INSTRUCTIONS), (0.0, 10.0)) | dict(age=(min(AGES.values()), max(AGES.values())))
-SCALES |= dict.fromkeys(("repeated", "unknown"), (0.0, 1.0))
+SCALES = dict.fromkeys(("repeated", "unknown"), (0.0, 1.0))  # of metrics
 
 
-def mean_of(figure: str, values: np.ndarray) -> statistics.Estimate:
+def mean_of(figure: str, values: np.ndarray, judge: str) -> statistics.Estimate:
     """With an interval that ends where the scale does. That of a share of stories is Wilson's: 50 of 50 is not ± 0."""
     value, low, high = statistics.mean(values)
     if figure == "ended" and len(values) > 1:
         return statistics.Estimate(value, *statistics.wilson(value, len(values)))
-    return statistics.Estimate(value, *np.clip((low, high), *SCALES.get(figure, (-math.inf, math.inf))))
+    scale = rubric_of(judge).scores[figure].scale if judge else SCALES.get(figure, (-math.inf, math.inf))
+    return statistics.Estimate(value, *np.clip((low, high), *scale))
 
 
 def paired(a: dict, b: dict) -> tuple[np.ndarray, np.ndarray]:
@@ -82,7 +88,7 @@ def compare(
     for figure in figures:
         means = {name: prompt_means(stories, scores, figure) for name, stories in sources.items()}
         means = {name: values for name, values in means.items() if values}
-        estimates = {name: mean_of(figure, np.array(list(values.values()))) for name, values in means.items()}
+        estimates = {name: mean_of(figure, np.array(list(values.values())), judge) for name, values in means.items()}
         graded = [model for model in models if model in means]
         normalized = dict.fromkeys(means, math.nan)
         if graded and judge:
@@ -94,7 +100,7 @@ def compare(
             if len(ours):
                 difference = statistics.mean(ours - theirs)
                 findings.append(Finding("difference", judge, f"{a} - {b}", figure, *difference, len(ours)))
-        for control in SPOILED if judge else ():
+        for control in rubric_of(judge).must_lower if judge else ():
             true, spoiled = paired(means.get(TRUE, {}), means.get(control, {}))
             if len(true):
                 wins = statistics.paired_wins(true, spoiled)
@@ -106,7 +112,8 @@ def agreement(stories: Sequence[Story], judges: Mapping[str, Scores]) -> list[Fi
     """Rank correlation and mean absolute difference of every two judges, on the stories that both have graded."""
     findings = []
     for (a, grades_a), (b, grades_b) in itertools.combinations(judges.items(), 2):
-        for figure in ASPECTS:
+        scores_a, scores_b = rubric_of(a).scores, rubric_of(b).scores
+        for figure in [figure for figure in scores_a if figure in scores_b]:
             prompts = {}  # prompt -> the two grades of each of its completions
             for story in dict.fromkeys(stories):
                 if figure in grades_a.get(story, {}) and figure in grades_b.get(story, {}):
@@ -117,7 +124,9 @@ def agreement(stories: Sequence[Story], judges: Mapping[str, Scores]) -> list[Fi
             pairs = np.full((len(prompts), max(map(len, prompts.values())), 2), np.nan)
             for row, grades in zip(pairs, prompts.values()):
                 row[: len(grades)] = grades
-            kinds = dict(spearman=statistics.spearman, mean_absolute_difference=absolute_difference)
+            kinds = dict(spearman=statistics.spearman)
+            if scores_a[figure].scale == scores_b[figure].scale:
+                kinds |= dict(mean_absolute_difference=absolute_difference)
             for kind, statistic in kinds.items():
                 estimate = statistics.bootstrap(lambda drawn, s=statistic: s(*drawn[~np.isnan(drawn[..., 0])].T), pairs)
                 findings.append(Finding(kind, "", f"{a}, {b}", figure, *estimate, len(prompts)))
@@ -133,7 +142,8 @@ def absolute_difference(x: np.ndarray, y: np.ndarray) -> float:
 
 def tests_of(findings: Sequence[Finding], judge: str) -> list[Finding]:
     """The paired wins that should be above 0.5, as the control is spoiled in just that respect."""
-    return [f for f in find(findings, "paired_wins", judge).values() if f.figure in SPOILED[f.subject]]
+    must_lower = rubric_of(judge).must_lower
+    return [f for f in find(findings, "paired_wins", judge).values() if f.figure in must_lower[f.subject]]
 
 
 def blind_spots(findings: Sequence[Finding], judge: str) -> list[Finding]:
@@ -180,7 +190,7 @@ def p_value(difference: Finding) -> float:
 
 def warnings_of(findings: Sequence[Finding], judge: str) -> list[str]:
     """What a reader of this judge's table must know besides."""
-    validity = (warn_of_no_controls, warn_of_few_prompts, warn_of_blindness)
+    validity = (warn_of_no_controls, warn_of_few_prompts, warn_of_blindness, warn_of_safe_endings)
     return [
         line for warn in (*validity, warn_of_constant_scores, warn_of_close_calls) for line in warn(findings, judge)
     ]
@@ -193,7 +203,18 @@ def warn_of_no_controls(findings: Sequence[Finding], judge: str) -> list[str]:
     if find(findings, "auc", judge):  # in grades.csv of earlier versions
         again = "run grade.py --no_judge to have them compared in pairs, at no cost"
         return [f"{judge} was compared with its controls by an earlier version; {again}"]
-    return [f"{judge} is unvalidated; run grade.py with --controls"]
+    return [f"{judge} is unvalidated; {rubric_of(judge).validate}"]
+
+
+def warn_of_safe_endings(findings: Sequence[Finding], judge: str) -> list[str]:
+    """A line for each score by which the likely beats what a human wrote."""
+    return [
+        f"{wins.figure}: {judge} prefers safe endings, which it drew itself at temperature {SAFE_TEMPERATURE}, to the "
+        f"true ones (paired wins of the true {wins.value:.2f}, {wins.low:.2f} to {wins.high:.2f}); it rewards what is "
+        "likely, so compare models at the same temperature"
+        for wins in find(findings, "paired_wins", judge).values()
+        if wins.subject == SAFE and wins.high < 0.5
+    ]
 
 
 SPOILED_HOW = {SHUFFLED: "one with its sentences shuffled", OTHER: "that of another story", CUT: "one cut off"}
@@ -248,7 +269,7 @@ def warn_of_few_prompts(findings: Sequence[Finding], judge: str) -> list[str]:
 def warn_of_constant_scores(findings: Sequence[Finding], judge: str) -> list[str]:
     """Scores that are the same for whatever was graded: with or without controls, they say nothing."""
     lines, spots = [], {f.figure for f in blind_spots(findings, judge)}
-    for figure in ASPECTS if judge else ():
+    for figure in rubric_of(judge).scores if judge else ():
         means = [f for f in find(findings, "mean", judge).values() if f.figure == figure]
         ends = {round(end, 9) for f in means for end in (f.value, f.low, f.high)}  # NaN, of one prompt, is one more
         if len(ends) == 1 and figure not in spots:
@@ -264,7 +285,7 @@ def warn_of_close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
         if key not in shown:
             close.setdefault(difference.figure, []).append(difference)
     means = find(findings, "mean", judge) if judge else {}
-    models = dict.fromkeys(subject for subject, _ in means if subject not in (TRUE, *SPOILED))
+    models = dict.fromkeys(subject for subject, _ in means if subject not in (TRUE, *rubric_of(judge).must_lower))
     compared = {subject for subject, _ in differences}
     apart = [pair for pair in map(" - ".join, itertools.combinations(models, 2)) if pair not in compared]
     if apart:
@@ -280,89 +301,6 @@ def warn_of_close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
         pairs = "; ".join(f.subject for f in calls[:4]) + f"; {len(calls) - 4} more" * (len(calls) > 4)
         lines.append(f"{figure}: too close to call with {n} prompts{resolved}: {pairs}")
     return lines
-
-
-# ---- The table ----
-
-SHOWN = {  # metrics: head of the column, factor, format
-    "loss": ("loss", 1, ".3f"),
-    "bpb": ("bpb", 1, ".3f"),
-    "ended": ("ended %", 100, ".0f"),
-    "repeated": ("repeat %", 100, ".1f"),
-    "distinct-2": ("distinct-2", 1, ".3f"),
-    "words": ("words", 1, ".0f"),
-    "unknown": ("unknown %", 100, ".2f"),
-}
-
-
-def cell(finding: Finding | None, factor: float = 1, form: str = ".2f", mark: str = "") -> str:
-    if finding is None or math.isnan(finding.value):
-        return "–"
-    low, value, high = (factor * end for end in (finding.low, finding.value, finding.high))
-    width = "" if math.isnan(low) else f" ±{(high - low) / 2:{form}}"
-    if max(value - low, high - value) > 2 * min(value - low, high - value):  # it ends where the scale does
-        width = f" [{low:{form}}, {high:{form}}]"
-    return f"{value:{form}}{width}{mark}"
-
-
-def find(findings: Sequence[Finding], kind: str, judge: str) -> dict[tuple[str, str], Finding]:
-    """{(subject, figure): finding}."""
-    return {(f.subject, f.figure): f for f in findings if f.kind == kind and f.judge == judge}
-
-
-def figures_table(
-    figures: Mapping[tuple[str, str], Finding],  # of find()
-    subjects: Sequence[str] | None = None,  # None: all, in their order
-    form: str = ".2f",
-    mark: Callable[[Finding], str] = lambda finding: "",
-    markdown: bool = False,
-) -> str:
-    """Subjects down, figures across: the judge's scores, then metrics."""
-    names = [name for name in (*ASPECTS, *SHOWN) if any(figure == name for _, figure in figures)]
-    formats = {name: SHOWN.get(name, (name, 1, form)) for name in names}
-    rows = []
-    for subject in dict.fromkeys(subject for subject, _ in figures) if subjects is None else subjects:
-        cells = {name: figures.get((subject, name)) for name in names}
-        rows.append([subject, *(cell(f, *formats[name][1:], mark(f) if f else "") for name, f in cells.items())])
-    return table_text(["", *(formats[name][0] for name in names)], rows, markdown)
-
-
-def report(
-    findings: Sequence[Finding],
-    sources: Sequence[str],  # models and controls, to be shown in this order
-    judges: Sequence[str],
-    counts: Mapping[str, str],  # judge -> how many gradings there are, how many failed
-    markdown: bool = False,
-) -> str:
-    """All tables and warnings, as text."""
-    parts, metrics, gap = [], find(findings, "mean", ""), "\n\n" if markdown else "\n"
-
-    def add(head: str, figures: Mapping, *args, **kwargs):
-        parts.append(head + gap + figures_table(figures, *args, **kwargs, markdown=markdown))
-
-    for judge in judges or [""]:
-        head = f"{judge}: {counts[judge]}{gap}" if judge else ""
-        head += "Means over prompts, ± half of the 95 % interval"
-        add(head, (find(findings, "mean", judge) if judge else {}) | metrics, sources, ".1f")
-        if not judge:
-            continue
-        if differences := find(findings, "difference", judge):
-            shown = shown_differences(findings, judge)
-            head = "Differences on the same prompts, each ± half of its own 95 % interval "
-            head += f"(? where not shown, by Holm's correction for all {len(with_interval(differences))})"
-            add(head, differences, mark=lambda f, shown=shown: " " if (f.subject, f.figure) in shown else "?")
-        if wins := find(findings, "paired_wins", judge):
-            spots, graded = blind_spots(findings, judge), dict.fromkeys(figure for _, figure in wins)
-            untested = [figure for figure in graded if verdict(findings, judge, figure) == "untested"]
-            head = f"Does {judge} prefer the true ending to a spoiled one of the same prompt? "
-            head += f"Paired wins: 1 always, 0.5 is chance (! where none is shown; untested: {', '.join(untested)})"
-            add(head, wins, mark=lambda f, spots=spots: "!" if f in spots else " ")
-        if lines := [f"WARNING {line}" for line in warnings_of(findings, judge)]:
-            parts.append("\n".join(lines))
-    for kind, head in (("spearman", "rank correlation"), ("mean_absolute_difference", "mean absolute difference")):
-        if figures := find(findings, kind, ""):
-            add(f"Agreement of the judges: {head}", figures)
-    return "\n\n".join(parts)
 
 
 # ---- Files ----

@@ -13,7 +13,9 @@ from matplotlib.figure import Figure
 
 from common.files import write_atomically
 from grading.judge_controls import TRUE
-from grading.scoreboard import ASPECTS, SHOWN, Finding, find, verdict
+from grading.rubrics import Score, rubric_of
+from grading.scoreboard import Finding, find, verdict
+from grading.scores_table import SHOWN
 
 LONGEST_NAME = 48  # characters
 BARS = dict(  # by what the controls say of the judge
@@ -30,7 +32,7 @@ NOTES = dict(
 def plot(path: Path, findings: Sequence[Finding], models: Sequence[str], judges: Sequence[str]) -> None:
     """Bars with intervals and normalized scores, a row for each judge; without a judge, the metrics."""
     shown = {(f.judge, f.figure) for f in findings if f.kind == "mean"}
-    rows = {judge: [name for name in ASPECTS if (judge, name) in shown] for judge in judges}
+    rows = {judge: [name for name in rubric_of(judge).scores if (judge, name) in shown] for judge in judges}
     judges = [judge for judge in judges if rows[judge]]
     rows = {judge: rows[judge] for judge in judges} or {"": [name for name in SHOWN if ("", name) in shown]}
     columns = max(map(len, rows.values()))
@@ -41,11 +43,11 @@ def plot(path: Path, findings: Sequence[Finding], models: Sequence[str], judges:
     grid = figure.subplots(len(rows), len(ratios), squeeze=False, width_ratios=ratios)
     verdicts = {(judge, name): verdict(findings, judge, name) for judge in rows for name in rows[judge]}
     for axes, (judge, names) in zip(grid, rows.items()):
-        means = find(findings, "mean", judge)
+        means, scores = find(findings, "mean", judge), rubric_of(judge).scores if judge else {}
         for axis in axes[len(names) : columns]:
             axis.set_axis_off()
         for axis, name in zip(axes, names):
-            draw_bars(axis, means, models, name, BARS[verdicts[judge, name]])
+            draw_bars(axis, means, models, name, scores.get(name), BARS[verdicts[judge, name]])
             axis.set_yticks(range(len(models)), [""] * len(models))
         axes[0].set_yticks(range(len(models)), [shorten(model, LONGEST_NAME) for model in models])
         axes[0].set_ylabel("\n(".join(shorten(part, 12 + 3 * len(models)) for part in judge.split(" (", 1)))
@@ -63,25 +65,38 @@ def shorten(name: str, width: int) -> str:
     return name if len(name) <= width else f"{name[: width // 2]}…{name[-(width // 2 - 1) :]}"
 
 
-def draw_bars(axis, means: Mapping, models: Sequence[str], name: str, style: Mapping) -> None:
-    """One figure: a bar for each model, a dashed line for the true endings."""
-    title, factor, _ = SHOWN.get(name, ("age (years)" if name == "age" else name, 1, ""))
+def draw_bars(axis, means: Mapping, models: Sequence[str], name: str, score: Score | None, style: Mapping) -> None:
+    """One figure: a bar for each model, a dashed line for the true endings. score: None for a metric.
+
+    Where a scale has no lower end, a bar would have nowhere to begin: there it is a dot.
+    """
+    title, factor, _ = SHOWN.get(name, (f"{name} ({score.unit})" if score and score.unit else name, 1, ""))
+    is_dot = score is not None and math.isinf(score.scale[0])
     for y, model in enumerate(models):
         if finding := means.get((model, name)):
-            axis.barh(y, factor * finding.value, height=0.7, **style)
+            if is_dot:
+                axis.plot(factor * finding.value, y, marker="o", markersize=7, linestyle="", **dot_style(style))
+            else:
+                axis.barh(y, factor * finding.value, height=0.7, **style)
             axis.plot([factor * finding.low, factor * finding.high], [y, y], color="#222222", linewidth=1.3)
     if true := means.get((TRUE, name)):
         axis.axvline(factor * true.value, color="#222222", linewidth=1, linestyle=(0, (3, 3)))
     axis.set_title(title, fontsize=9)
     axis.set_ylim(len(models) - 0.5, -0.5)
-    if name in ASPECTS and name != "age":
-        axis.set_xlim(0, 10)
-        axis.set_xticks([0, 5, 10])
+    if score and score.scale[0] == 0:
+        axis.set_xlim(score.scale)
+        axis.set_xticks(np.linspace(*score.scale, 3))
     axis.locator_params(axis="x", nbins=3)
     axis.grid(axis="x", alpha=0.3)
     axis.set_axisbelow(True)
     axis.tick_params(labelsize=8)
     axis.spines[["top", "right"]].set_visible(False)
+
+
+def dot_style(style: Mapping) -> dict:
+    """A bar's style, in the words of a marker."""
+    names = dict(color="color", facecolor="markerfacecolor", edgecolor="markeredgecolor")
+    return {names[name]: value for name, value in style.items()}
 
 
 def draw_heat_map(axis, means: Mapping, models: Sequence[str], names: Sequence[str], colored: Sequence[bool]) -> None:

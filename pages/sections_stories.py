@@ -18,6 +18,8 @@ from common.figures import png_bytes
 from common.tables import read_table
 from generation.samples_file import read_rows
 from grading import answer_likelihood, marks, scoreboard
+from grading.rubrics import CHAT, LIKELIHOOD, rubric_of
+from grading.scores_table import SHOWN
 from grading.temperature_plot import collect, temperature_figure
 from novelty.rouge_tables_and_plots import PANELS, TITLES
 from pages.html import bars, sections_page, table
@@ -29,6 +31,7 @@ PROBE_BYTES = 600_000
 LONGEST_TEXT = 1500  # characters of a completion
 PROMPTS, COMPLETIONS = 30, 2  # side by side; of each run
 BINS = 40
+ALL_SCORES = tuple(dict.fromkeys((*CHAT.scores, *LIKELIHOOD.scores)))
 EXPLAINED = {  # the metrics that need no judge
     "loss": "nats per token of validation text, from the run's log",
     "bpb": "bits per byte of validation text, from the run's log",
@@ -37,6 +40,9 @@ EXPLAINED = {  # the metrics that need no judge
     "distinct-2": "different 2-grams among all, in the same number of words of each model",
     "words": "of a completion",
     "unknown": "words that occur neither in the corpus nor in the prompt",
+    "fluency": "log-likelihood of the completion after its beginning, in bits per byte",
+    "consistency": "what the beginning adds to that, beside the beginnings of other stories, in bits per byte",
+    "ending": "probability that the story ends where it ends",
 }
 
 # ---- Scores ----
@@ -52,11 +58,11 @@ def scores_section(results: Results) -> Iterable[dict]:
         findings = means + [f for f in findings if f.kind in ("paired_wins", "auc")]
     for judge in dict.fromkeys(f.judge for f in findings if f.judge or f.kind == "mean"):
         means = scoreboard.find(findings, "mean", judge)
-        names = scoreboard.ASPECTS if judge else scoreboard.SHOWN
+        names = rubric_of(judge).scores if judge else SHOWN
         names = [name for name in names if any(figure == name and estimate(f) for (_, figure), f in means.items())]
         if not names:
             continue
-        columns = [(*how_shown(name), EXPLAINED.get(name, "")) for name in names]
+        columns = [(*how_shown(name, judge), EXPLAINED.get(name, "")) for name in names]
         subjects = list(dict.fromkeys(subject for subject, _ in means))
         rows = [[subject, *(estimate(means.get((subject, name))) for name in names)] for subject in subjects]
         n = sorted({f.prompts for f in means.values() if f.prompts})  # the loss is of no prompts
@@ -66,7 +72,7 @@ def scores_section(results: Results) -> Iterable[dict]:
         verdicts = {name: scoreboard.verdict(findings, judge, name) for name in names}
         unseen = set(verdicts.values()) != {"seen"}
         caption = "Outlined: the controls do not show that the judge sees it." if unseen else ""
-        yield bars([panel_of_scores(means, name, subjects, verdicts[name]) for name in names], caption)
+        yield bars([panel_of_scores(means, name, judge, subjects, verdicts[name]) for name in names], caption)
         if wins := scoreboard.find(findings, "paired_wins", judge):
             controls = dict.fromkeys(subject for subject, _ in wins)
             rows = [[control, *(estimate(wins.get((control, name))) for name in names)] for control in controls]
@@ -78,7 +84,7 @@ def scores_section(results: Results) -> Iterable[dict]:
             yield dict(type="warnings", lines=scoreboard.warnings_of(findings, judge))
     for kind, head in (("spearman", "Rank correlation"), ("mean_absolute_difference", "Mean absolute difference")):
         if agreement := scoreboard.find(findings, kind, ""):
-            names = [name for name in scoreboard.ASPECTS if any(figure == name for _, figure in agreement)]
+            names = [name for name in ALL_SCORES if any(figure == name for _, figure in agreement)]
             pairs = dict.fromkeys(pair for pair, _ in agreement)
             rows = [[pair, *(estimate(agreement.get((pair, name))) for name in names)] for pair in pairs]
             yield table([("judges", "text"), *((name, 2) for name in names)], rows, f"{head} of the judges")
@@ -112,9 +118,9 @@ def read_scores(results: Results) -> list[scoreboard.Finding]:
     return findings
 
 
-def how_shown(name: str) -> tuple[str, str | int]:
+def how_shown(name: str, judge: str) -> tuple[str, str | int]:
     """Title and kind of a score's column."""
-    title, factor, form = scoreboard.SHOWN.get(name, (name, 1, ".2f"))
+    title, factor, form = SHOWN[name] if not judge else (name, 1, rubric_of(judge).scores[name].fine)
     return title.removesuffix(" %"), "percent" if factor == 100 else int(form[1])
 
 
@@ -124,10 +130,11 @@ def estimate(finding: scoreboard.Finding | None) -> list[float | None] | None:
     return [None if np.isnan(x) else x for x in (finding.value, finding.low, finding.high)]
 
 
-def panel_of_scores(means: dict, name: str, subjects: list[str], verdict: str) -> dict:
-    title, kind = how_shown(name)
+def panel_of_scores(means: dict, name: str, judge: str, subjects: list[str], verdict: str) -> dict:
+    title, kind = how_shown(name, judge)
     lines = [[subject, *estimate(means[subject, name])] for subject in subjects if estimate(means.get((subject, name)))]
-    end = 10 if name in scoreboard.ASPECTS and name != "age" else None
+    low, high = rubric_of(judge).scores[name].scale if judge else (None, None)
+    end = high if low == 0 else None
     about = dict(seen="", blind=" (not shown to be seen)", untested=" (untested)")[verdict]
     return dict(title=title + about, kind=kind, bars=lines, marks={}, end=end, outlined=verdict != "seen")
 

@@ -9,7 +9,7 @@ import pytest
 from grade_fixtures import true_endings
 from matplotlib.image import imread
 
-from grading import scoreboard, scores_plot
+from grading import scoreboard, scores_plot, scores_table
 from grading.judge import SCORES, Story
 from grading.judge_controls import CUT, OTHER, SHUFFLED, TRUE, make_controls
 from grading.metrics import words_of
@@ -20,13 +20,13 @@ from grading.scoreboard import (
     blind_spots,
     compare,
     find,
-    report,
     shown_differences,
     verdict,
     warn_of_blindness,
     warn_of_close_calls,
     warnings_of,
 )
+from grading.scores_table import report
 
 
 @pytest.fixture(scope="module")
@@ -305,8 +305,8 @@ def test_files(tmp_path, kinds):
 
 
 def test_intervals_that_end_where_the_scale_does_are_printed_by_their_ends():
-    assert scoreboard.cell(Finding("paired_wins", "j", SHUFFLED, "plot", 1.0, 0.93, 1.0, 40)) == "1.00 [0.93, 1.00]"
-    assert scoreboard.cell(Finding("paired_wins", "j", SHUFFLED, "plot", 0.8, 0.7, 0.88, 40)) == "0.80 ±0.09"
+    assert scores_table.cell(Finding("paired_wins", "j", SHUFFLED, "plot", 1.0, 0.93, 1.0, 40)) == "1.00 [0.93, 1.00]"
+    assert scores_table.cell(Finding("paired_wins", "j", SHUFFLED, "plot", 0.8, 0.7, 0.88, 40)) == "0.80 ±0.09"
 
 
 def test_equal_differences_are_not_shown_by_their_rounding():

@@ -1,0 +1,65 @@
+"""
+How likely a model finds each token of a text, after all that stands before it.
+
+>>> before, text = backend.encode("Once upon a"), backend.tokenizer.encode(" time")
+>>> (nats,) = log_likelihoods(backend, [(before, text)])  # (1,): the text has one token
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch.nn.utils.rnn import pad_sequence
+from tqdm import tqdm
+
+from generation.backends import LocalBackend
+
+BATCH_TOKENS = 8192  # that are read at once, at most
+
+
+@torch.inference_mode()
+def log_likelihoods(
+    backend: LocalBackend, pairs: Sequence[tuple[list[int], list[int]]], bar: tqdm | None = None
+) -> list[torch.Tensor]:
+    """Of each pair, ids that stand before (at least one) and ids of a text: (tokens of the text,) float32, natural
+    logarithms. Where both together are longer than the model's context, it reads them in windows.
+    """
+    model, device, context = backend.model, backend.model.wte.weight.device, backend.model.config.block_size
+    nats = [torch.zeros(len(text)) for _, text in pairs]
+    readings = [
+        (i, *window)
+        for i, (before, text) in enumerate(pairs)
+        for window in windows(len(before), len(before) + len(text), context)
+    ]
+    readings.sort(key=lambda reading: reading[3] - reading[1])
+    while readings:
+        length = readings[-1][3] - readings[-1][1]  # the longest of the batch, as they are sorted
+        size = max(1, min(backend.batch_size, BATCH_TOKENS // length))
+        readings, batch = readings[:-size], readings[-size:]
+        # Padding stands behind the end of the shorter ones, where causal attention never looks.
+        ids = [torch.tensor((pairs[i][0] + pairs[i][1])[start:end]) for i, start, _, end in batch]
+        tokens = pad_sequence(ids, batch_first=True).to(device)  # (B, T)
+        x = model.hidden(tokens[:, :-1], torch.arange(tokens.size(1) - 1, device=device), model.attend)  # (B, T - 1, C)
+        for row, (i, start, first, end) in enumerate(batch):
+            logits = model.head(x[row, first - 1 - start : end - 1 - start]).float()  # (tokens that are scored, V)
+            scored = -F.cross_entropy(logits, tokens[row, first - start : end - start], reduction="none")
+            n_before = len(pairs[i][0])
+            nats[i][first - n_before : end - n_before] = scored.cpu()
+        if bar is not None:
+            bar.update(sum(end == len(pairs[i][0]) + len(pairs[i][1]) for i, _, _, end in batch))
+    return nats
+
+
+def windows(n_before: int, n: int, context: int) -> Iterator[tuple[int, int, int]]:
+    """(start, first, end): ids[start : end - 1] are read at once, and ids[first:end] are predicted.
+
+    All at once if they fit. Otherwise each window begins half a context behind the one before it, so that what it
+    predicts still has half a context before it.
+    """
+    start, first = 0, n_before
+    while first < n:
+        end = min(n, start + context + 1)
+        if end > first:
+            yield start, first, end
+            first = end
+        start = min(start + max(1, context // 2), n - 1 - context)

@@ -1,0 +1,92 @@
+"""
+The judge that needs no key: a model on this machine that reads what others have written (likelihood_scores.py).
+
+>>> judge = LikelihoodJudge("lm:out/ts_33m", runs)
+>>> requests = plan_requests(runs, controls | {SAFE: judge.safe_endings(controls[TRUE], ledgers)}, ledgers, judge)
+>>> judge.grade(requests)
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tqdm import tqdm
+
+from generation.backends import LocalBackend, Sampling, load_backend
+from grading import ledger, likelihood_scores
+from grading.judge import Story
+from grading.judge_controls import SAFE_TEMPERATURE
+from grading.ledger import Ledger, Request, Run
+from grading.likelihood_scores import DEFINITION, N_OTHERS, beginning, key_of_reading, other_beginnings
+from grading.rubrics import PREFIX
+
+
+class LikelihoodJudge:
+    """A ledger.Judge. It says the same of the same text every time, so once is enough."""
+
+    repeats = 1
+
+    def __init__(self, name: str, runs: Sequence[Run]):
+        """name: lm: and what sample.py's --model takes, except api:. runs: all that are graded in this call."""
+        model = name.removeprefix(PREFIX)
+        if model.startswith("api:"):
+            raise ValueError(f"{name}: an endpoint gives no likelihoods; name it as --judge {model.partition(':')[2]}")
+        self.name = name if model.startswith("hf:") else f"{PREFIX}{Path(model)}"
+        self.backend: LocalBackend = load_backend(model)
+        self.weights = self.backend.identity()["weights"]
+        self.setting = ledger.reading_setting(self.name, self.weights)
+        self.others = other_beginnings(story for run in runs for story in run.stories)
+
+    def key(self, story: Story, repeat: int) -> str:
+        return key_of_reading(self.weights, story, self.others[story.task])
+
+    def facts(self) -> dict:
+        facts = dict(judge=self.name, weights=self.weights, base_url=None, temperature=None)
+        return facts | dict(question_sha256=hashlib.sha256(DEFINITION.encode()).hexdigest())
+
+    def safe_endings(self, runs: Sequence[Run], true_endings: Sequence[Story], ledgers: Mapping[str, Ledger]):
+        """Of the prompts of these: what this model itself writes at a low temperature. What the ledgers have is not
+        drawn again; the others depend on the prompt alone, not on which others there are."""
+        kept = ledger.safe_endings(runs, ledgers).get(self.setting.source, [])
+        known = {story.task for story in kept}
+        missing = [story for story in true_endings if story.task not in known]
+        missing = [story for story in missing if self.backend.fits(beginning(story))]
+        keys = [(int(hashlib.sha256(story.task.encode()).hexdigest()[:8], 16), 0) for story in missing]
+        sampling = Sampling(temperature=SAFE_TEMPERATURE)
+        completions = self.backend.complete([beginning(story) for story in missing], keys, sampling)
+        bar = tqdm(completions, "safe endings", total=len(missing), unit="story", disable=None, delay=1, leave=False)
+        return kept + [replace(missing[i], completion=text) for i, text, _ in bar]
+
+    def grade(self, requests: Sequence[Request]) -> None:
+        """All of them; what is scored is in the ledgers at once."""
+        by_story = {request.story: request for request in requests}
+        readings = sum(1 + len(self.others[story.task]) for story in by_story)
+        bar = tqdm(desc=f"{self.name} reads", total=readings, unit="text", disable=None, delay=1)
+        with bar:
+            for story, scores in likelihood_scores.score(self.backend, list(by_story), self.others, bar):
+                by_story[story].keep(
+                    text=None, scores=scores, failure=None, tokens_in=None, tokens_out=None, model=None
+                )
+
+    def dry_run(self, requests: Sequence[Request]) -> str:
+        """What it would read."""
+        encode = self.backend.encode
+        tokens = sum(
+            len(encode(before)) + len(encode(request.story.completion))
+            for request in requests
+            for before in (beginning(request.story), *self.others[request.story.task])
+        )
+        return (
+            f"{self.name}: {len(requests):,} stories to read, each after its own beginning and after those of "
+            f"{N_OTHERS} others: about {tokens:,} tokens, on this machine, at no cost"
+        )
+
+    def long_texts(self, requests: Sequence[Request]) -> int:
+        """How many stories are longer than what it reads at once."""
+        return sum(
+            len(self.backend.encode(beginning(request.story)))
+            + len(self.backend.tokenizer.encode(request.story.completion))
+            > self.backend.model.config.block_size
+            for request in requests
+        )

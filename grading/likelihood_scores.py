@@ -1,0 +1,87 @@
+"""
+What a judge that reads says of a completion: three scores, from how likely a stronger model finds it.
+
+fluency      log-likelihood of the completion after its beginning, bits per UTF-8 byte: minus the model's bpb on it
+consistency  how much the beginning helps, bits per byte: that log-likelihood, minus the mean of those after the
+             beginnings of N_OTHERS other stories (a pointwise mutual information)
+ending       the probability that the story ends where it ends
+
+>>> for story, scores in score(load_backend("out/ts_33m"), stories, other_beginnings(stories), bar):
+...     print(scores["fluency"])
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from tqdm import tqdm
+
+from corpus.instruct_headers import MARKER
+from grading.judge import Story
+from grading.judge_controls import in_order
+
+N_OTHERS = 4
+DEFINITION = f"1: mean after {N_OTHERS} others"  # to be changed whenever the same text would get another score
+AT_ONCE = 32  # stories whose scores are kept together
+
+
+def beginning(story: Story) -> str:
+    """What stood before the completion: as samples.jsonl has it, but for blanks at its end."""
+    return f"{story.instruction}\n{MARKER}{story.prompt}" if story.instruction else story.prompt
+
+
+def other_beginnings(stories: Iterable[Story]) -> dict[str, list[str]]:
+    """{task: the beginnings of N_OTHERS other stories}, drawn by a hash: those before it in the order of hashes.
+
+    (The control OTHER ends as the story after it, so its own beginning is not among them.) A story that is added to
+    many changes those of N_OTHERS stories alone.
+    """
+    ordered = in_order(stories)
+    n = min(N_OTHERS, len(ordered) - 1)
+    return {story.task: [beginning(ordered[i - j]) for j in range(1, n + 1)] for i, story in enumerate(ordered)}
+
+
+def key_of_reading(weights: str, story: Story, others: Sequence[str]) -> str:
+    """The same for the same scores of the same story by the same model, wherever that model lies."""
+    return hashlib.sha256(
+        json.dumps([weights, DEFINITION, beginning(story), story.completion, others]).encode()
+    ).hexdigest()
+
+
+def score(
+    backend, stories: Sequence[Story], others: Mapping[str, Sequence[str]], bar: tqdm
+) -> Iterator[tuple[Story, dict[str, float]]]:
+    """backend: of generation/backends.py, on this machine. others: by tasks. bar: of readings.
+
+    A completion without text has no fluency and no consistency, and without other stories there is no consistency.
+    """
+    from generation.likelihood import log_likelihoods  # here: whoever reads a ledger need not wait for torch
+
+    encode, end = backend.tokenizer.encode, backend.tokenizer.end_of_text
+    by_length = sorted(stories, key=lambda story: len(story.prompt) + len(story.completion))
+    for start in range(0, len(by_length), AT_ONCE):
+        chunk, pairs = by_length[start : start + AT_ONCE], []
+        for story in chunk:
+            # The tokens of a completion begin where it begins, as they did when a model wrote it.
+            text = encode(story.completion)
+            pairs.append((backend.encode(beginning(story)), [*text, end]))
+            pairs += [(backend.encode(other), text) for other in others[story.task]]
+        nats = iter(log_likelihoods(backend, pairs, bar))
+        for story in chunk:
+            own = next(nats).double()
+            elsewhere = [next(nats).double().sum().item() for _ in others[story.task]]
+            if not own.isfinite().all():
+                raise ValueError("the judge's likelihoods are not finite: its weights are broken, or its training was")
+            yield story, scores_of(own.tolist(), elsewhere, len(story.completion.encode()))
+
+
+def scores_of(own: Sequence[float], elsewhere: Sequence[float], n_bytes: int) -> dict[str, float]:
+    """own: of each token after its own beginning, the end of text last; elsewhere: sums after the others; in nats."""
+    *own, of_end = own
+    scores, bits = {}, n_bytes * math.log(2)
+    if n_bytes:
+        scores["fluency"] = sum(own) / bits
+    if n_bytes and elsewhere:
+        scores["consistency"] = (sum(own) - sum(elsewhere) / len(elsewhere)) / bits
+    return scores | dict(ending=math.exp(of_end))

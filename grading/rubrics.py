@@ -1,0 +1,69 @@
+"""
+What judges say: the scores of each kind of judge, their scales, and which of them each control must lower.
+
+>>> rubric_of("lm:out/ts_33m").scores["ending"].scale
+(0.0, 1.0)
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from grading.judge import AGES, INSTRUCTIONS, SCORES
+from grading.judge_controls import CUT, OTHER, SAFE, SHUFFLED
+
+
+@dataclass(frozen=True)
+class Score:
+    """More is better."""
+
+    scale: tuple[float, float]  # its ends
+    form: str = ".1f"  # of its mean in tables
+    fine: str = ".2f"  # of differences
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Rubric:
+    scores: Mapping[str, Score]  # in the order of tables and pictures
+    must_lower: Mapping[str, tuple[str, ...]]  # kind of control -> the scores that it lowers, if the judge sees it
+    validate: str  # what to do where it has graded no controls
+
+
+OUT_OF_TEN = Score((0.0, 10.0))
+
+# A language model that is asked for grades (judge.py). No control tests creativity or age; what was told to do
+# (instructions, where there were any) the ending of a story written under others does not.
+CHAT = Rubric(
+    dict.fromkeys((*SCORES, *INSTRUCTIONS), OUT_OF_TEN)
+    | dict(age=Score((min(AGES.values()), max(AGES.values())), unit="years")),
+    {
+        SHUFFLED: ("consistency", "plot"),
+        OTHER: ("consistency", "plot", "instructions"),
+        CUT: ("grammar", "plot"),
+    },
+    "run grade.py with --controls",
+)
+
+# A language model that reads (likelihood_judge.py). A safe ending is not spoiled: whether it wins is shown, and must
+# not be so or so.
+LIKELIHOOD = Rubric(
+    dict(
+        fluency=Score((-math.inf, 0.0), ".3f", ".3f", "bits/byte"),
+        consistency=Score((-math.inf, math.inf), ".3f", ".3f", "bits/byte"),
+        ending=Score((0.0, 1.0), ".2f", ".3f"),
+    ),
+    {SHUFFLED: ("fluency", "consistency"), OTHER: ("consistency",), CUT: ("ending",), SAFE: ()},
+    "its controls need true endings, which `python sample.py --eval 50` keeps",
+)
+
+PREFIX = "lm:"  # of the name of a judge that reads
+
+
+def reads(judge: str) -> bool:
+    """Whether this judge is a model that reads; else it is asked, through an API."""
+    return judge.startswith(PREFIX)
+
+
+def rubric_of(judge: str) -> Rubric:
+    return LIKELIHOOD if reads(judge) else CHAT
