@@ -4,6 +4,7 @@ Grade completions, and say how far the grades can be believed: by a model that r
 $ python grade.py out/ --judge lm:out/ts_33m                        # how likely a stronger model finds them: no key
 $ python grade.py out/ --no_judge                                   # loss, endings, repetition, words
 $ python grade.py out/ --judge gpt-4o-mini --controls --dry_run     # what it would ask, and at what cost
+$ python grade.py out/ --judge gpt-4o-mini --controls --protocol ours paper scores --dry_run     # as others asked, too
 $ python grade.py out/ --judge gpt-4o-mini --controls --price_in 0.15 --price_out 0.6 --max_cost 1   # OPENAI_API_KEY
 $ python grade.py out/ --judge qwen --base_url http://localhost:8080/v1 --repeats 3                  # llama.cpp, vLLM
 
@@ -13,6 +14,7 @@ command continues where it was, and asks only what this judge has not yet answer
 
 import argparse
 import contextlib
+import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -42,6 +44,7 @@ from grading.ledger import (
     safe_endings,
     served_models,
 )
+from grading.protocols import PROTOCOLS
 from grading.rubrics import reads, rubric_of
 from grading.scores_table import report
 
@@ -54,6 +57,10 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--no_judge", action="store_true", help="only what needs no judge")
     controls = "also have true and spoiled endings graded: can it judge? (lm: judges always do)"
     parser.add_argument("--controls", action="store_true", help=controls)
+    protocol = (
+        "how judges are asked: by our question; in two turns, as in the paper; or for a bare array of three numbers"
+    )
+    parser.add_argument("--protocol", nargs="+", choices=PROTOCOLS, default=["ours"], help=protocol)
     parser.add_argument("--repeats", type=int, default=1, help="gradings by each judge that is asked")
     parser.add_argument("--temperature", type=float, help="of a judge that is asked (default: the API's)")
     parser.add_argument("--max_tokens", type=int, default=2000, help="longest reply, reasoning included")
@@ -68,7 +75,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         parser.error("name a --judge MODEL, or say --no_judge")
     args.judge = list(dict.fromkeys(args.judge))
     if all(map(reads, args.judge)) and args.judge:
-        for name in ("repeats", "temperature", "max_cost"):
+        for name in ("protocol", "repeats", "temperature", "max_cost"):
             if getattr(args, name) != parser.get_default(name):
                 parser.error(
                     f"--{name} is for judges that are asked: one that reads costs nothing, and says the same again"
@@ -118,7 +125,8 @@ def make_judges(runs: Sequence[Run], args: argparse.Namespace) -> list[Judge]:
         from generation.api_client import endpoint_url, public_url
 
         url = public_url(endpoint_url(args.base_url))
-        judges += [ChatJudge(name, url, args.temperature, args.repeats) for name in args.judge if not reads(name)]
+        asked = itertools.product((name for name in args.judge if not reads(name)), dict.fromkeys(args.protocol))
+        judges += [ChatJudge(name, url, args.temperature, args.repeats, protocol) for name, protocol in asked]
     return judges
 
 

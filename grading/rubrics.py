@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from grading.judge import AGES, INSTRUCTIONS, SCORES
-from grading.judge_controls import CUT, OTHER, SAFE, SHUFFLED
+from grading.judge_controls import CUT, OTHER, SAFE, SHUFFLED, UNASKED
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ CHAT = Rubric(
         SHUFFLED: ("consistency", "plot"),
         OTHER: ("consistency", "plot", "instructions"),
         CUT: ("grammar", "plot"),
+        UNASKED: ("instructions",),
     },
     "run grade.py with --controls",
 )
@@ -53,7 +54,13 @@ LIKELIHOOD = Rubric(
         consistency=Score((-math.inf, math.inf), ".3f", ".3f", "bits/byte"),
         ending=Score((0.0, 1.0), ".2f", ".3f"),
     ),
-    {SHUFFLED: ("fluency", "consistency"), OTHER: ("consistency",), CUT: ("ending",), SAFE: ()},
+    {
+        SHUFFLED: ("fluency", "consistency"),
+        OTHER: ("consistency",),
+        CUT: ("ending",),
+        UNASKED: ("consistency",),
+        SAFE: (),
+    },
     "its controls need true endings, which `python sample.py --eval 50` keeps",
 )
 

@@ -19,7 +19,7 @@ import numpy as np
 from common import statistics
 from common.tables import read_table, write_table
 from grading.judge import Story
-from grading.judge_controls import CUT, OTHER, SAFE, SAFE_TEMPERATURE, SHUFFLED, TRUE
+from grading.judge_controls import CUT, OTHER, SAFE, SAFE_TEMPERATURE, SHUFFLED, TRUE, UNASKED
 from grading.rubrics import CHAT, rubric_of
 
 ASPECTS = tuple(CHAT.scores)
@@ -218,6 +218,7 @@ def warn_of_safe_endings(findings: Sequence[Finding], judge: str) -> list[str]:
 
 
 SPOILED_HOW = {SHUFFLED: "one with its sentences shuffled", OTHER: "that of another story", CUT: "one cut off"}
+SPOILED_HOW |= {UNASKED: "the story of another instruction"}
 
 
 def warn_of_blindness(findings: Sequence[Finding], judge: str) -> list[str]:
