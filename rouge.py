@@ -22,7 +22,7 @@ from pathlib import Path
 from checkpoints.checkpoint import newest_run
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes, write_json
-from generation.samples_file import SAMPLES, run_of, temperature_of
+from generation.samples_file import SAMPLES, run_of, temperatures_of
 from novelty.ngram_search import COUNTINGS
 from novelty.rouge_analysis import Settings, analyze
 from novelty.rouge_tables_and_plots import plot, scores_table, splits_table
@@ -44,10 +44,8 @@ def parse_arguments() -> argparse.Namespace:
 
 def with_samples(run: Path) -> list[Path]:
     """The run itself; where it was sampled at several temperatures alone, the directories of these."""
-    if any((run / name).exists() for name in SAMPLES.values()):
-        return [run]
-    drawn = [path for path in run.glob("temperature-*") if temperature_of(path) is not None]
-    return sorted(drawn, key=temperature_of) or [run]
+    has_own = any((run / name).exists() for name in SAMPLES.values())
+    return [run] if has_own else temperatures_of(run) or [run]
 
 
 def main() -> None:

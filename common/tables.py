@@ -55,6 +55,8 @@ def read_user_table(path: Path, needed: Sequence[str]) -> list[tuple[str, dict]]
             where, end = f"{path}, line {end + 1}", lines.line_num
             if any(map(str.strip, cells)):
                 rows.append((where, cells))
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise ValueError(f"{path}: not a text in UTF-8; save it as CSV in UTF-8") from None
     except csv.Error as error:

@@ -35,6 +35,12 @@ def temperature_of(directory: Path) -> float | None:
     return float(named[1]) if named else None
 
 
+def temperatures_of(run: Path) -> list[Path]:
+    """The directories of its samples at several temperatures, ascending."""
+    found = [path.parent for name in SAMPLES.values() for path in run.glob(f"temperature-*/{name}")]
+    return sorted({path for path in found if temperature_of(path) is not None}, key=temperature_of)
+
+
 def run_of(directory: Path) -> Path:
     """The run whose samples lie there: out/demo of out/demo/temperature-0.3, and of out/demo itself."""
     return directory if temperature_of(directory) is None else directory.parent

@@ -309,6 +309,7 @@ def name_settings(settings: Iterable[Setting]) -> dict[Setting, str]:
     names, settings = {}, list(dict.fromkeys(settings))
     for setting in settings:
         others = [other for other in settings if other.judge == setting.judge]
+        others = [other for other in others if (other.protocol in PROTOCOLS) == (setting.protocol in PROTOCOLS)]
         temperature = "the API's temperature" if setting.temperature is None else f"temperature {setting.temperature:g}"
         words = f"earlier question {setting.question[:6]}" if setting.question else "today's question"
         protocol = f"protocol {setting.protocol}" if setting.protocol in PROTOCOLS else setting.protocol

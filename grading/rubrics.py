@@ -7,7 +7,7 @@ What judges say: the scores of each kind of judge, their scales, and which of th
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grading.judge import AGES, INSTRUCTIONS, SCORES
 from grading.judge_controls import CUT, OTHER, SAFE, SHUFFLED, UNASKED
@@ -21,6 +21,7 @@ class Score:
     form: str = ".1f"  # of its mean in tables
     fine: str = ".2f"  # of differences
     unit: str = ""
+    about: str = ""  # what it is, in pages
 
 
 @dataclass(frozen=True)
@@ -46,13 +47,15 @@ CHAT = Rubric(
     "run grade.py with --controls",
 )
 
+BITS = "bits/byte"
+
 # A language model that reads (likelihood_judge.py). A safe ending is not spoiled: whether it wins is shown, and must
 # not be so or so.
 LIKELIHOOD = Rubric(
     dict(
-        fluency=Score((-math.inf, 0.0), ".3f", ".3f", "bits/byte"),
-        consistency=Score((-math.inf, math.inf), ".3f", ".3f", "bits/byte"),
-        ending=Score((0.0, 1.0), ".2f", ".3f"),
+        fluency=Score((-math.inf, 0.0), ".3f", ".3f", BITS, "log-likelihood of the completion after its beginning"),
+        consistency=Score((-math.inf, math.inf), ".3f", ".3f", BITS, "by how much its own beginning makes it likelier"),
+        ending=Score((0.0, 1.0), ".2f", ".3f", about="probability that the story ends where it ends"),
     ),
     {
         SHUFFLED: ("fluency", "consistency"),
@@ -66,6 +69,13 @@ LIKELIHOOD = Rubric(
 
 PREFIX = "lm:"  # of the name of a judge that reads
 
+# Of grades that were made elsewhere (imported_grades.py), behind the name of their judge.
+IMPORTED, MEANS = "imported", "imported means"
+ELSEWHERE = {
+    f"({IMPORTED})": replace(CHAT, validate="no controls came with its grades, so nothing shows what it sees"),
+    f"({MEANS})": replace(CHAT, validate="means alone have no intervals, and nothing shows what it sees"),
+}
+
 
 def reads(judge: str) -> bool:
     """Whether this judge is a model that reads; else it is asked, through an API."""
@@ -73,4 +83,5 @@ def reads(judge: str) -> bool:
 
 
 def rubric_of(judge: str) -> Rubric:
-    return LIKELIHOOD if reads(judge) else CHAT
+    elsewhere = (rubric for ending, rubric in ELSEWHERE.items() if judge.endswith(ending))
+    return next(elsewhere, LIKELIHOOD if reads(judge) else CHAT)

@@ -286,7 +286,8 @@ def warn_of_close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
         if key not in shown:
             close.setdefault(difference.figure, []).append(difference)
     means = find(findings, "mean", judge) if judge else {}
-    models = dict.fromkeys(subject for subject, _ in means if subject not in (TRUE, *rubric_of(judge).must_lower))
+    known = (TRUE, *rubric_of(judge).must_lower)
+    models = dict.fromkeys(subject for (subject, _), f in means.items() if f.prompts and subject not in known)
     compared = {subject for subject, _ in differences}
     apart = [pair for pair in map(" - ".join, itertools.combinations(models, 2)) if pair not in compared]
     if apart:
