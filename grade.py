@@ -5,7 +5,9 @@ $ python grade.py out/                                              # the best r
 $ python grade.py out/ --judge lm:out/ts_33m                        # how likely this model finds what they wrote
 $ python grade.py out/ --no_judge                                   # loss, endings, repetition, words
 $ python grade.py out/ --judge gpt-4o-mini --controls --dry_run     # what it would ask, and at what cost
+$ python grade.py out/ --judge gpt-4o-mini --controls --protocol ours paper scores --dry_run     # as others asked, too
 $ python grade.py out/ --judge gpt-4o-mini --controls --price_in 0.15 --price_out 0.6 --max_cost 1   # OPENAI_API_KEY
+$ python grade.py out/ --import teacher.csv                          # grades made elsewhere, beside those made here
 $ python grade.py out/ --judge qwen --base_url http://localhost:8080/v1 --repeats 3                  # llama.cpp, vLLM
 
 Every samples.jsonl below the directories is graded. Every reply is kept in grades.jsonl beside it as it comes: the same
@@ -14,13 +16,16 @@ command continues where it was, and asks only what this judge has not yet answer
 
 import argparse
 import contextlib
+import itertools
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from common.cli import Parser, one_line_errors
-from grading import scoreboard, scores_plot
+from common.figures import png_bytes
+from common.files import write_bytes
+from grading import imported_grades, scoreboard, scores_plot, temperature_plot
 from grading.chat_judge import ChatJudge, ask
 from grading.chat_judge import dry_run as dry_run_of_chat
 from grading.judge import Story
@@ -42,6 +47,7 @@ from grading.ledger import (
     safe_endings,
     served_models,
 )
+from grading.protocols import PROTOCOLS
 from grading.rubrics import reads, rubric_of
 from grading.scores_table import report
 
@@ -55,9 +61,15 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("directories", nargs="+", type=Path, metavar="DIR", help="runs, or directories of runs")
     judge = "who grades: lm:RUN or lm:hf:ID, which reads, or a model behind an API, which is asked; may be repeated"
     parser.add_argument("--judge", action="append", default=[], metavar="MODEL", help=judge)
+    imports = "grades made elsewhere: a CSV of run, prompt, sample, judge and scores, or of means (docs/grading.md)"
+    parser.add_argument("--import", nargs="+", type=Path, default=[], dest="imports", metavar="FILE", help=imports)
     parser.add_argument("--no_judge", action="store_true", help="only what needs no judge")
     controls = "also have true and spoiled endings graded: can it judge? (lm: judges always do)"
     parser.add_argument("--controls", action="store_true", help=controls)
+    protocol = (
+        "how judges are asked: by our question; in two turns, as in the paper; or for a bare array of three numbers"
+    )
+    parser.add_argument("--protocol", nargs="+", choices=PROTOCOLS, default=["ours"], help=protocol)
     parser.add_argument("--repeats", type=int, default=1, help="gradings by each judge that is asked")
     parser.add_argument("--temperature", type=float, help="of a judge that is asked (default: the API's)")
     parser.add_argument("--max_tokens", type=int, default=2000, help="longest reply, reasoning included")
@@ -71,14 +83,14 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     if args.judge and args.no_judge:
         parser.error("either a --judge MODEL or --no_judge")
     args.judge = list(dict.fromkeys(args.judge))
-    args.is_bare = not args.judge and not args.no_judge
+    args.is_bare = not args.judge and not args.no_judge and not args.imports
     if args.is_bare and (args.base_url or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_KEY")):
         args.judge, args.controls = [CHAT_JUDGE], True
         if args.price_in is None and args.price_out is None:
             args.price_in, args.price_out = PRICES["price_in"], PRICES["price_out"]
         args.max_cost = args.max_cost or MAX_COST
     if all(map(reads, args.judge)) and not args.no_judge:
-        for name in ("repeats", "temperature", "max_cost"):
+        for name in ("protocol", "repeats", "temperature", "max_cost"):
             if getattr(args, name) != parser.get_default(name):
                 parser.error(
                     f"--{name} is for judges that are asked: one that reads costs nothing, and says the same again"
@@ -98,21 +110,28 @@ def grade_runs(args: argparse.Namespace, retries) -> None:
         raise ValueError("--controls needs true endings, which `python sample.py --eval N` keeps; these have none")
     readers = choose_judges(trained, runs) if args.is_bare else {name: runs for name in args.judge if reads(name)}
     with contextlib.ExitStack() as locks:
-        for run in runs if args.judge or readers else []:
+        for run in runs if args.judge or readers or args.imports else []:
             locks.enter_context(lock(run.directory, ".grade.lock", "another grade.py is at work there; let it end"))
         ledgers = {run.name: Ledger(run.directory / "grades.jsonl") for run in runs}
         judges = make_judges(readers, runs, args)
         requests, missing = plan(judges, runs, controls, ledgers, args)
         if args.dry_run:
             return dry_run(missing, ledgers, args)
+        imported = {run.name: Ledger(run.directory / imported_grades.FILE) for run in runs}
+        for path in args.imports:
+            said = imported_grades.add_grades(path, runs, imported)
+            print(f"{said}, kept in {imported_grades.FILE} beside each run's samples.jsonl")
         findings = compute_metrics(runs, controls[TRUE], args.data)  # first: an error here has cost nothing yet
         copy_shared_scores(requests, list(ledgers.values()))
         error = grade_missing(missing, judges, args, retries)
     recorded, n_gone = plan_recorded(runs, controls, ledgers)  # paid for earlier: still in the table
+    elsewhere, n_gone_elsewhere = plan_recorded(runs, {}, imported)
+    n_gone += n_gone_elsewhere
     if n_gone:
         print(f"{n_gone:,} grades from earlier are of completions that are no longer in samples.jsonl, and left out")
     asked = {request.key for request in requests}
-    requests += [request for request in recorded if request.key not in asked]
+    requests += [request for request in recorded if request.key not in asked] + elsewhere
+    findings += imported_grades.imported_means(runs, imported)
     safe = safe_endings(runs, ledgers)
     write_results(runs, controls, safe, requests, list(judges), findings, directory, args.markdown)
     if error:
@@ -158,7 +177,8 @@ def make_judges(
         from generation.api_client import endpoint_url, public_url
 
         url = public_url(endpoint_url(args.base_url))
-        judges |= {ChatJudge(name, url, args.temperature, args.repeats): runs for name in names}
+        for name, protocol in itertools.product(names, dict.fromkeys(args.protocol)):
+            judges[ChatJudge(name, url, args.temperature, args.repeats, protocol)] = runs
     return judges
 
 
@@ -221,14 +241,14 @@ def write_results(
     safe: Mapping[str, Sequence[Story]],  # of ledger.safe_endings
     requests: Sequence[Request],
     judges: Sequence[Judge],  # of this call: they come first
-    metrics: Sequence[scoreboard.Finding],  # what needs no judge
+    known: Sequence[scoreboard.Finding],  # what needs no judge, and means that were made elsewhere
     directory: Path,
     markdown: bool = False,
 ) -> None:
     """Prints the tables, writes grades.csv and grades.png to `directory`."""
     names, order = [run.name for run in runs], {judge.name: i for i, judge in enumerate(judges)}
     settings = sorted({r.setting for r in requests}, key=lambda s: (order.get(s.judge, len(order)), str(s)))
-    scores, counts, findings = {}, {}, list(metrics)
+    scores, counts, findings = {}, {}, list(known)
     for setting, judge in name_settings(settings).items():
         own = [request for request in requests if request.setting == setting]
         sources = {run.name: run.stories for run in runs} | {**controls, SAFE: safe.get(setting.source, [])}
@@ -242,11 +262,16 @@ def write_results(
             print(f"WARNING {judge} has written {', '.join(selves)} itself: a model writes what it finds likely")
         for line in lines[:10] + [f"... and {len(lines) - 10:,} more, all in grades.jsonl"] * (len(lines) > 10):
             print(line)
+    counts |= {f.judge: "nothing but means, made elsewhere" for f in known if f.judge}
     findings += scoreboard.agreement([story for run in runs for story in run.stories], scores)
-    print(report(findings, [*names, *controls, SAFE], list(scores), counts, markdown))
+    print(report(findings, [*names, *controls, SAFE], list(counts), counts, markdown))
     scoreboard.write_csv(directory / "grades.csv", findings)
-    scores_plot.plot(directory / "grades.png", findings, names, list(scores))
-    print(f"\nwrote {directory / 'grades.csv'}, with all intervals, and grades.png; next: python report.py {directory}")
+    scores_plot.plot(directory / "grades.png", findings, names, list(counts))
+    pictures = "grades.png"
+    if panels := temperature_plot.collect(findings, directory):
+        write_bytes(directory / "temperature.png", png_bytes(temperature_plot.temperature_figure(panels)))
+        pictures += ", temperature.png"
+    print(f"\nwrote {directory / 'grades.csv'}, with all intervals, and {pictures}; next: python report.py {directory}")
 
 
 def main(arguments: Sequence[str] | None = None, retries=None) -> None:

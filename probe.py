@@ -5,6 +5,7 @@ $ python probe.py out/                                              # every run 
 $ python probe.py out/demo --model hf:roneneldan/TinyStories-8M     # a run beside a published model
 $ python probe.py out/demo --prompts mine.txt                       # prompts without answers: greedy continuations
 $ python probe.py out/demo --checkpoint all                         # all that train.py --keep_checkpoints kept
+$ python probe.py out/demo --mark                                   # you say of each: right, nearly, or wrong
 $ python probe.py out/demo --sentence_order                         # is a true story likelier than a shuffled one?
 
 The paper shows what its models write after prompts for facts, reasoning and context tracking; here answers are
@@ -22,12 +23,15 @@ from tqdm import tqdm
 
 from checkpoints.checkpoint import at_checkpoints, directory_of, kept_checkpoints, newest_run, runs_below
 from common.cli import Parser, one_line_errors
-from common.files import write_bytes
-from common.tables import table_text, write_table
+from common.files import lock, write_bytes
+from common.tables import read_table, table_text, write_table
 from generation.backends import Sampling, load_backend
-from grading import sentence_order
-from grading.answer_likelihood import SETS, Probe, Result, answer_probes, read_probes, scores_text, tabulate
+from grading import marks, sentence_order
+from grading.answer_likelihood import SETS, answer_probes, models_in, read_probes, scores_text, tabulate
+from grading.marks import marks_text
 from pages.sections_stories import answers_page
+
+PLAIN = "probe-prompts.csv"
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -44,6 +48,8 @@ def parse_arguments() -> argparse.Namespace:
     order = "instead: how often each run finds a true story likelier than with its sentences shuffled, or two of them"
     order += f" swapped; writes {sentence_order.FILE} in each run"
     what.add_argument("--sentence_order", action="store_true", help=order)
+    mark = "instead: mark what --prompts has left in probe-prompts.csv as right, nearly or wrong; kept in marks.csv"
+    what.add_argument("--mark", action="store_true", help=mark)
     parser.add_argument("--max_new_tokens", type=int, default=16, help="length of the greedy continuations")
     parser.add_shared("out", help="directory to write to (default: the first one given)")
     parser.add_shared("markdown")
@@ -81,27 +87,69 @@ def probe_all(args: argparse.Namespace, names: list[str]) -> int:
                 bar.write(f"probe.py: {name} is left out: {error}", file=sys.stderr)
     if not results:
         raise ValueError("no model is left; nothing was written")
-    if text := scores_text(tabulate(probes, results), args.markdown):
-        print(text)
-    file = "probe-prompts.csv" if args.prompts else "probe.csv"
-    directory = args.out or (args.runs[0] if args.runs else directory_of(names[0]))
+    file = PLAIN if args.prompts else "probe.csv"
     if args.checkpoint == "all" and not args.out:
         for name, result in results.items():
-            write_results(directory_of(name) / file, probes, {name: result})
+            write_results(directory_of(name) / file, tabulate(probes, {name: result}))
+        print(scores_text(tabulate(probes, results), args.markdown))
         print(f"wrote {file} beside the weights of each; next: python train.py --plot RUN ... shows them over training")
-    else:
-        write_results(directory / file, probes, results)
-        page = Path(file).with_suffix(".html")
-        print(f"wrote {directory / file} and {page}; next: open the page to see what each model says")
+        return int(len(results) < len(names))
+    directory = place(args, names)
+    directory.mkdir(parents=True, exist_ok=True)
+    rows = tabulate(probes, results)
+    waiting = with_marks(directory, rows, args) if args.prompts else 0
+    next_step = "open the page to see what each model says"
+    if waiting:
+        next_step += f", and mark {waiting} completions: python probe.py {directory} --mark"
+    write_results(directory / file, rows)
+    print_results(directory / file, rows, next_step, args.markdown)
     return int(len(results) < len(names))
 
 
-def write_results(path: Path, probes: Sequence[Probe], results: dict[str, list[Result]]) -> None:
+def place(args: argparse.Namespace, names: list[str]) -> Path:
+    """The directory to write to."""
+    return args.out or (args.runs[0] if args.runs else directory_of(names[0]))
+
+
+def write_results(path: Path, rows: list[dict]) -> None:
     """The table, and the page that shows it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = tabulate(probes, results)
     write_table(path, rows)
-    write_bytes(path.with_suffix(".html"), answers_page(rows, list(results)))
+    write_bytes(path.with_suffix(".html"), answers_page(rows, models_in(rows)))
+
+
+def print_results(path: Path, rows: list[dict], next_step: str, markdown: bool) -> None:
+    for text in filter(None, (scores_text(rows, markdown), marks_text(rows, markdown))):
+        print(text + "\n" * markdown)
+    print(f"wrote {path} and {path.stem}.html; next: {next_step}")
+
+
+def with_marks(directory: Path, rows: list[dict], args: argparse.Namespace) -> int:
+    """Adds the prompts without answers to marks.csv, has them marked if --mark says so, and fills in their verdicts.
+    Returns how many have no mark yet."""
+    path, pairs = directory / marks.FILE, marks.pairs_in(rows)
+    with lock(directory, ".marks.lock", "another probe.py is at work with its marks; let it end", keep=False):
+        known = marks.read_marks(path)
+        if new := [pair for pair in pairs if pair not in known]:
+            known |= dict.fromkeys(new, "")
+            marks.write_marks(path, known)
+        if args.mark:
+            marks.ask_for_marks(path, pairs, known)
+    marks.apply_marks(rows, known)
+    return sum(not known[pair] for pair in pairs)
+
+
+def mark_all(args: argparse.Namespace) -> int:
+    directory = place(args, [] if args.out or args.runs else [str(newest_run())])
+    path = directory / PLAIN
+    if not path.exists():
+        raise ValueError(f"{path}: not there; first let models continue prompts: python probe.py RUN --prompts FILE")
+    rows = read_table(path)
+    waiting = with_marks(directory, rows, args)
+    left = f"{waiting} are not marked yet: the same command goes on with them" if waiting else "open the page"
+    write_results(path, rows)
+    left += f" (marks are kept in {directory / marks.FILE}, to be corrected there)"
+    print_results(path, rows, left, args.markdown)
+    return 0
 
 
 def compare_orders(args: argparse.Namespace, names: list[str]) -> int:
@@ -122,7 +170,10 @@ def main():
     args = parse_arguments()
     sys.stdout.reconfigure(errors="replace")
     kept = f"finished runs keep their {sentence_order.FILE}" if args.sentence_order else "nothing was written"
+    kept = "every mark so far is kept" if args.mark else kept
     with one_line_errors("probe.py", interrupted=kept):
+        if args.mark:
+            sys.exit(mark_all(args))
         names = find_models(args)
         sys.exit(compare_orders(args, names) if args.sentence_order else probe_all(args, names))
 

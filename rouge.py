@@ -5,6 +5,7 @@ other, and with every training story; held-out stories are treated the same way,
 $ python rouge.py out/cpu_8m                    # its samples.jsonl -> rouge.json, rouge.png, flagged.txt
 $ python sample.py --eval 50 --split train      # and then the same: both splits side by side
 $ python rouge.py out/cpu_8m out/overfit        # and their histograms over each other, out/rouge.png
+$ python rouge.py out/hot                       # sampled at several temperatures alone: each of them, as runs above
 $ python rouge.py out/api--gpt-3.5-turbo --data data/tinystories --k 4 --counting clipped
 
 The metric itself, for any two texts:
@@ -21,6 +22,7 @@ from pathlib import Path
 from checkpoints.checkpoint import newest_run
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes, write_json
+from generation.samples_file import SAMPLES, run_of, temperatures_of
 from novelty.ngram_search import COUNTINGS
 from novelty.rouge_analysis import Settings, analyze
 from novelty.rouge_tables_and_plots import plot, scores_table, splits_table
@@ -40,11 +42,18 @@ def parse_arguments() -> argparse.Namespace:
     return args
 
 
+def with_samples(run: Path) -> list[Path]:
+    """The run itself; where it was sampled at several temperatures alone, the directories of these."""
+    has_own = any((run / name).exists() for name in SAMPLES.values())
+    return [run] if has_own else temperatures_of(run) or [run]
+
+
 def main() -> None:
     args = parse_arguments()
     sys.stdout.reconfigure(errors="replace")
     with one_line_errors("rouge.py", interrupted="the old files are unchanged"):
-        settings, runs = Settings(args.k, args.counting, args.tokens, args.threshold), args.runs or [newest_run()]
+        settings = Settings(args.k, args.counting, args.tokens, args.threshold)
+        runs = [directory for run in args.runs or [newest_run()] for directory in with_samples(run)]
         analyzed, written, to_read = [], [], []
         for run in runs:
             analyses = analyze(run, args.data, settings)
@@ -62,7 +71,7 @@ def main() -> None:
             plot(picture, [each.rouge_json for each in analyses])
             analyzed += [each.rouge_json for each in analyses]
         if len(runs) > 1:
-            picture = run.parent / "rouge.png"
+            picture = run_of(run).parent / "rouge.png"
             plot(picture, analyzed)
         names = ", ".join(dict.fromkeys(written))
         print(f"wrote {names} and rouge.png; next: look at {picture}, read {', '.join(to_read)}")

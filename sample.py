@@ -6,6 +6,7 @@ $ python sample.py --prompt "Once upon a time, there was a cat" --stream     # w
 $ python sample.py --model out/demo --n 5 --temperature 0.8 --top_k 50 --seed 7
 $ python sample.py --words "jump, frog, red" --features Dialogue             # for models trained on headers
 $ python sample.py --eval 50 --n 10                     # validation stories, continued: out/<run>/samples.jsonl
+$ python sample.py --eval 50 --temperature 0 0.3 0.6 1  # once at each: out/<run>/temperature-0.3/samples.jsonl, ...
 $ python sample.py --eval 50 --split train --checkpoint last     # does it know its training stories by heart?
 $ python sample.py --eval 50 --n 1 --checkpoint all     # by all that train.py --keep_checkpoints kept on the way
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
@@ -47,7 +48,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--cut", type=float, default=0.5, help="share of its words that --eval shows of a story")
     parser.add_shared("data")
     parser.add_shared("n", help="completions of each prompt (default: 3; 10 with --prompts and --eval)")
-    parser.add_argument("--temperature", type=float, help="1, the default, is as the model has it; 0 is greedy")
+    temperature = (
+        "1, the default, is as the model has it; 0 is greedy, one completion of each prompt. Several: each into"
+    )
+    temperature += " a directory of its own, out/MODEL/temperature-0.3/ and so on"
+    parser.add_argument("--temperature", type=float, nargs="+", metavar="T", help=temperature)
     parser.add_argument("--top_k", type=int, help="draw from the k most likely tokens")
     parser.add_argument("--top_p", type=float, help="draw from the most likely tokens that make up this probability")
     parser.add_argument("--beams", type=int, default=1, help="beam search of this width instead of drawing")
@@ -74,7 +79,8 @@ def check_arguments(parser: Parser, args: argparse.Namespace) -> argparse.Namesp
     if args.split == "train" and not args.eval:
         parser.error("--split goes with --eval, which continues stories of that split")
     parser.require(args, "cut", 0 < args.cut < 1, "between 0 and 1")
-    parser.require(args, "temperature", args.temperature is None or 0 <= args.temperature < float("inf"), "0 or more")
+    in_range = all(0 <= temperature < float("inf") for temperature in args.temperature or ())
+    parser.require(args, "temperature", in_range, "0 or more")
     parser.require(args, "top_p", args.top_p is None or 0 < args.top_p <= 1, "above 0 and at most 1")
     parser.require(args, "seed", args.seed >= 0, "0 or more")
     known = set(",".join(args.ask or instruct_headers.FIELDS).split(",")) <= {*instruct_headers.FIELDS}
@@ -84,18 +90,19 @@ def check_arguments(parser: Parser, args: argparse.Namespace) -> argparse.Namesp
         parser.error("--max_cost needs --max_new_tokens: else nothing limits the cost of the next story")
     if args.beams > 1 and (args.temperature or args.top_k or args.top_p):
         parser.error("--beams searches for the most likely text: it takes no --temperature, --top_k or --top_p")
-    if args.temperature is None:
-        args.temperature = 0.0 if args.beams > 1 else 1.0
-    if args.temperature == 0 and (args.n or 1) > 1:
+    args.temperature = list(dict.fromkeys(args.temperature or [0.0 if args.beams > 1 else 1.0]))
+    if args.temperature == [0] and (args.n or 1) > 1:
         parser.error(f"--n {args.n} with --beams or temperature 0 would write the same text {args.n} times")
     if args.checkpoint == "all" and (args.out or args.stream):
         parser.error("--checkpoint all writes beside the weights of each step: leave out --out and --stream")
+    if args.out and args.out.suffix and len(args.temperature) > 1:
+        parser.error("--out must be a directory: several temperatures go to directories of their own in it")
     to_read = args.eval is None and args.prompts is None and args.out is None
-    if args.stream and (args.beams > 1 or not to_read or args.n):
+    if args.stream and (args.beams > 1 or not to_read or args.n or len(args.temperature) > 1):
         parser.error("--stream prints one story of one --prompt, as it is drawn")
     if (args.model or "").startswith("api:") and (args.top_k or args.beams > 1 or args.stream):
         parser.error("an api: model takes no --top_k, --beams or --stream")
-    args.n = args.n or (1 if args.temperature == 0 else 3 if to_read else 10)
+    args.n = args.n or (1 if args.temperature == [0] else 3 if to_read else 10)
     return args
 
 
@@ -109,9 +116,7 @@ def writers(args: argparse.Namespace) -> list[str]:
 
 def write(args: argparse.Namespace, name: str) -> None:
     from checkpoints.checkpoint import corpus_of, directory_of
-    from generation.samples_file import SAMPLES, write_samples
 
-    sampling = Sampling(args.temperature, args.top_k, args.top_p, args.beams, args.max_new_tokens, args.seed)
     if name.startswith("api:"):
         from generation.api_backend import ApiBackend  # which needs no torch at all
 
@@ -133,22 +138,41 @@ def write(args: argparse.Namespace, name: str) -> None:
         if not args.eval or not fitting:
             raise ValueError(f"{what}, {backend.model.config.block_size} tokens: shorten them")
         print(f"{what} and are left out")
-    if args.stream:
-        stream_story(backend, args.prompt, sampling)
-    elif args.prompts or args.eval or args.out:
-        path = args.out or directory_of(name)
-        path = path / SAMPLES[args.split] if path.is_dir() or not args.out else path
-        is_cut = args.eval and not any(prompt.instruction for prompt in fitting.values())
-        metadata = dict(model=name, cut=args.cut if is_cut else None) | (dict(split=args.split) if args.eval else {})
-        write_samples(path, backend, metadata, fitting, args.n, sampling)
-        follow_ups = dict(val=f"grade.py {path.parent} --no_judge", train=f"rouge.py {path.parent}")
-        follow_up = f"; next: python {follow_ups[args.split]}" if path.name == SAMPLES[args.split] else ""
-        print(f"wrote {path}: {len(fitting)} prompts x {args.n} completions by {name}{follow_up}")
-    else:
-        print_stories(backend, args.prompt, args.n, sampling)
-        print(f"\n{args.n} by {name}, seed {args.seed}, temperature {args.temperature}.", file=sys.stderr)
+    for temperature in args.temperature:
+        sampling = Sampling(temperature, args.top_k, args.top_p, args.beams, args.max_new_tokens, args.seed)
+        n = 1 if temperature == 0 else args.n  # greedy text is the same every time
+        if args.stream:
+            stream_story(backend, args.prompt, sampling)
+        elif args.prompts or args.eval or args.out:
+            write_file(path_of(args, directory_of(name), temperature), name, backend, fitting, n, sampling, args)
+        else:
+            print(f"temperature {temperature:g}:\n\n" if len(args.temperature) > 1 else "", end="")
+            print_stories(backend, args.prompt, n, sampling)
+            print(f"\n{n} by {name}, seed {args.seed}, temperature {temperature:g}.", file=sys.stderr)
     if name.startswith("api:"):
         print(f"this call: {backend.client.budget}", file=sys.stderr)
+
+
+def path_of(args: argparse.Namespace, directory: Path, temperature: float) -> Path:
+    """The file to write; of several temperatures each has a directory of its own, so that nothing mixes them."""
+    from generation.samples_file import SAMPLES, at_temperature
+
+    if len(args.temperature) > 1:
+        return at_temperature(args.out or directory, temperature) / SAMPLES[args.split]
+    return args.out if args.out and not args.out.is_dir() else (args.out or directory) / SAMPLES[args.split]
+
+
+def write_file(path: Path, name: str, backend, prompts: dict[int, Prompt], n: int, sampling: Sampling, args) -> None:
+    from generation.samples_file import SAMPLES, write_samples
+
+    is_cut = args.eval and not any(prompt.instruction for prompt in prompts.values())
+    metadata = dict(model=name, cut=args.cut if is_cut else None) | (dict(split=args.split) if args.eval else {})
+    write_samples(path, backend, metadata, prompts, n, sampling)
+    is_last = sampling.temperature == args.temperature[-1]
+    below = path.parent if len(args.temperature) == 1 else path.parent.parent
+    follow_ups = dict(val=f"grade.py {below} --no_judge", train=f"rouge.py {below}")
+    follow_up = f"; next: python {follow_ups[args.split]}" if is_last and path.name == SAMPLES[args.split] else ""
+    print(f"wrote {path}: {len(prompts)} prompts x {n} completions by {name}{follow_up}")
 
 
 def print_stories(backend, prompt: str, n: int, sampling) -> None:

@@ -40,6 +40,35 @@ def read_table(path: Path) -> list[dict]:
     return rows
 
 
+def read_user_table(path: Path, needed: Sequence[str]) -> list[tuple[str, dict]]:
+    """A CSV that a user or a spreadsheet wrote: ("mine.csv, line 3", row) of each row that is not empty.
+
+    Commas, semicolons or tabs between the cells; blanks around the columns' names do not count. ValueError names what
+    is wrong: no such columns, a line with too few or too many cells, a file that is no text.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+        first = text.partition("\n")[0]
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count), strict=True)
+        columns, rows, end = [name.strip() for name in next(lines, [])], [], lines.line_num
+        for cells in lines:
+            where, end = f"{path}, line {end + 1}", lines.line_num
+            if any(map(str.strip, cells)):
+                rows.append((where, cells))
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: not a text in UTF-8; save it as CSV in UTF-8") from None
+    except csv.Error as error:
+        raise ValueError(f"{path}: not a readable CSV ({error})") from None
+    if missing := [name for name in needed if name not in columns]:
+        raise ValueError(f"{path}: its first line must name the columns {', '.join(needed)}; no {', '.join(missing)}")
+    for where, cells in rows:
+        if len(cells) != len(columns):
+            raise ValueError(f"{where}: {len(cells)} cells, but the first line names {len(columns)} columns")
+    return [(where, dict(zip(columns, cells))) for where, cells in rows]
+
+
 def table_text(head: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool = False) -> str:
     """A table of text cells: the first column aligned left, the others right."""
     if markdown:

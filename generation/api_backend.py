@@ -26,7 +26,7 @@ class ApiBackend:
     )
 
     def __init__(self, name: str, **api_settings):
-        self.name, self.client = name, ApiClient(**api_settings)
+        self.name, self.settings, self.client = name, api_settings, ApiClient(**api_settings)
 
     def identity(self) -> dict:
         return dict(base_url=f"{self.client.url}/")
@@ -35,10 +35,13 @@ class ApiBackend:
         return True
 
     def complete(self, prompts: Sequence[str], keys: Sequence[Key], sampling: Sampling) -> Iterator[Continuation]:
-        """Continuations as they come; to be called once.
+        """Continuations as they come. What earlier calls have cost counts towards --max_cost.
 
         A ValueError at the end says how many requests failed; at Ctrl-C, requests in flight are still finished.
         """
+        if self.client.http.is_closed():  # by an earlier call
+            budget, self.client = self.client.budget, ApiClient(**self.settings)
+            self.client.budget = budget
         failures = []
         jobs = (self.write(i, prompt, key, sampling) for i, (prompt, key) in enumerate(zip(prompts, keys)))
         for result in self.client.run(jobs):

@@ -1,6 +1,8 @@
 """
 samples.jsonl: what sample.py writes and grade.py, rouge.py and instruct.py read, one completion a line.
 
+All lines of a file were drawn alike. Where a run was sampled at several temperatures, each has a directory of its own.
+
 >>> read_rows(Path("out/demo/samples.jsonl"))[0, 2]["completion"]  # the third completion of the first prompt
 ' cat named Tom.'
 """
@@ -8,6 +10,7 @@ samples.jsonl: what sample.py writes and grade.py, rouge.py and instruct.py read
 import contextlib
 import itertools
 import json
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -19,6 +22,28 @@ from common.files import lock, write_bytes
 from generation.prompts import Key, Prompt, Sampling
 
 SAMPLES = dict(val="samples.jsonl", train="samples-train.jsonl")  # by the split whose stories are continued
+
+
+def at_temperature(directory: Path, temperature: float) -> Path:
+    """out/demo -> out/demo/temperature-0.3"""
+    return directory / f"temperature-{temperature:g}"
+
+
+def temperature_of(directory: Path) -> float | None:
+    """0.3 of out/demo/temperature-0.3; None of other directories."""
+    named = re.fullmatch(r"temperature-(\d[\d.]*(?:e[+-]\d+)?)", directory.name)
+    return float(named[1]) if named else None
+
+
+def temperatures_of(run: Path) -> list[Path]:
+    """The directories of its samples at several temperatures, ascending."""
+    found = [path.parent for name in SAMPLES.values() for path in run.glob(f"temperature-*/{name}")]
+    return sorted({path for path in found if temperature_of(path) is not None}, key=temperature_of)
+
+
+def run_of(directory: Path) -> Path:
+    """The run whose samples lie there: out/demo of out/demo/temperature-0.3, and of out/demo itself."""
+    return directory if temperature_of(directory) is None else directory.parent
 
 
 def write_samples(path: Path, backend, metadata: dict, prompts: dict[int, Prompt], n: int, sampling: Sampling) -> None:

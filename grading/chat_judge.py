@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from tqdm import tqdm
 
 from corpus.tokenizer import gpt2
-from grading.judge import BadReply, Story, hash_of_question, key_of, question, read_reply, request_body
+from grading.judge import BadReply, Story, key_of, read_reply, without_reasoning
 from grading.ledger import Ledger, Request, Setting
+from grading.protocols import PROTOCOLS
 
-REPLY_TOKENS = 100  # a guess for a reply, before there are any
 FAILURES = {
     "content_filter": "filtered",
     "refusal": "refused",
@@ -26,42 +26,59 @@ FAILURES = {
 class ChatJudge:
     """A ledger.Judge."""
 
-    def __init__(self, name: str, url: str, temperature: float | None = None, repeats: int = 1):
+    def __init__(self, name: str, url: str, temperature: float | None = None, repeats: int = 1, protocol: str = "ours"):
+        """temperature None: the API's default."""
         self.name, self.url, self.temperature, self.repeats = name, url, temperature, repeats
-        self.setting = Setting(name, temperature, url, "")
+        self.protocol = PROTOCOLS[protocol]
+        self.setting = Setting(name, temperature, url, "", protocol)
 
     def key(self, story: Story, repeat: int) -> str:
-        return key_of(self.name, self.url, self.temperature, question(story), repeat)
+        return key_of(self.name, self.url, self.temperature, self.protocol.text(story), repeat)
 
     def facts(self) -> dict:
-        facts = dict(judge=self.name, base_url=self.url, temperature=self.temperature)
-        return facts | dict(question_sha256=hash_of_question())
+        facts = dict(judge=self.name, base_url=self.url, temperature=self.temperature, protocol=self.protocol.name)
+        return facts | dict(question_sha256=self.protocol.sha256())
 
-    def request_body(self, story: Story, max_tokens: int) -> dict:
-        return request_body(self.name, story, max_tokens, self.temperature)
+    def request_body(self, story: Story, replies: Sequence[str], max_tokens: int) -> dict:
+        """The fields of a chat completion. replies: to the questions before."""
+        messages = self.protocol.messages(story, replies)
+        body = dict(model=self.name, messages=messages, max_completion_tokens=max_tokens)
+        if self.protocol.is_json:
+            body["response_format"] = self.protocol.response_format(story)
+        return body if self.temperature is None else body | dict(temperature=self.temperature)
 
 
 def dry_run(requests: Sequence[Request], ledgers: Iterable[Ledger], max_tokens: int, budget) -> str:
-    """One whole request, as the API would get it first; how many there would be, at what cost.
+    """Of each protocol one grading as the API would get it first; how many requests there would be, at what cost.
 
     budget: a generation.api_client.Budget, for its prices.
     """
-    first = requests[0]
-    body = first.judge.request_body(first.story, max_tokens)
-    body["messages"][0]["content"] = "(above)"
-    judges = dict.fromkeys(request.judge.name for request in requests)
-    seen = [n for ledger in ledgers for judge in judges for n in ledger.reply_tokens.get(judge, [])]
-    each, source = (sum(seen) / len(seen), "as so far") if seen else (REPLY_TOKENS, "a guess")
-    tokens_in = sum(len(gpt2().encode(question(request.story))) for request in requests)
-    cost = "give --price_in and --price_out to see the cost"
-    if budget.price_in is not None:
-        likely, most = (budget.cost(tokens_in, n * len(requests)) for n in (each, max_tokens))
-        cost = f"about ${likely:.2f}, and ${most:.2f} if every reply took all of --max_tokens"
-    return (
-        f"{question(first.story)}\n\n{json.dumps(body, indent=2)}\n\n"
-        f"{len(requests):,} requests to {first.judge.url}: about {tokens_in:,} tokens in (by "
-        f"GPT-2's tokenizer), {each * len(requests):,.0f} out ({each:.0f} a reply, {source}); {cost}"
-    )
+    parts, ledgers = [], list(ledgers)
+    for protocol in dict.fromkeys(request.judge.protocol for request in requests):
+        own = [request for request in requests if request.judge.protocol is protocol]
+        first, turns = own[0], len(protocol.turns)
+        for i, question in enumerate(protocol.questions(first.story)):
+            body = first.judge.request_body(first.story, ["(its reply)"] * i, max_tokens)
+            for said in body["messages"]:
+                said["content"] = "(above)" if said["role"] == "user" else said["content"]
+            parts.append(f"{question}\n\n{json.dumps(body, indent=2)}")
+        judges = dict.fromkeys(request.judge.name for request in own)
+        seen = [n for ledger in ledgers for name in judges for n in ledger.reply_tokens.get((name, protocol.name), [])]
+        each, source = (sum(seen) / len(seen), "as so far") if seen else (protocol.reply_tokens, "a guess")
+        lengths = [[len(gpt2().encode(text)) for text in protocol.questions(request.story)] for request in own]
+        # A turn is read again, with the reply to it, in every turn that follows.
+        tokens_in = sum(n * (turns - i) for texts in lengths for i, n in enumerate(texts))
+        tokens_in += round(each * len(own) * turns * (turns - 1) / 2)
+        cost = "give --price_in and --price_out to see the cost"
+        if budget.price_in is not None:
+            likely, most = (budget.cost(tokens_in, n * len(own) * turns) for n in (each, max_tokens))
+            cost = f"about ${likely:.2f}, and ${most:.2f} if every reply took all of --max_tokens"
+        how = f"{len(own):,} gradings by --protocol {protocol.name}, " if (protocol.name, turns) != ("ours", 1) else ""
+        parts.append(
+            f"{how}{len(own) * turns:,} requests to {first.judge.url}: about {tokens_in:,} tokens in (by GPT-2's "
+            f"tokenizer), {each * len(own) * turns:,.0f} out ({each:.0f} a reply, {source}); {cost}"
+        )
+    return "\n\n".join(parts)
 
 
 def ask(requests: Sequence[Request], client, max_tokens: int) -> ValueError | None:
@@ -85,19 +102,29 @@ async def grade(request: Request, client, max_tokens: int) -> None:
     from generation.api_client import RequestFailed
 
     failures = FAILURES | {"length": f"cut off at {max_tokens} tokens: raise --max_tokens"}
-    for _ in range(client.retries.replies):
+    judge, story, n_unusable = request.judge, request.story, 0
+    replies = request.earlier_replies()
+    while n_unusable < client.retries.replies:
         try:
-            reply = await client.ask(request.judge.request_body(request.story, max_tokens))
+            reply = await client.ask(judge.request_body(story, replies, max_tokens))
         except RequestFailed as error:
             request.keep(text=None, scores=None, failure=str(error), tokens_in=None, tokens_out=None)
             return
         scores, failure = None, failures.get(reply.finish_reason)
-        if not failure:
+        is_last = len(replies) + 1 == len(judge.protocol.turns)
+        if not failure and is_last:
             try:
-                scores = read_reply(reply.text, list(request.story.scores))
+                scores = read_reply(reply.text, judge.protocol.names(story), judge.protocol.has_age)
             except BadReply as error:
                 failure = str(error)
-        tokens = dict(tokens_in=reply.tokens_in, tokens_out=reply.tokens_out, model=reply.model)
-        request.keep(text=reply.text, scores=scores, failure=failure, **tokens)
+        elif not failure and not without_reasoning(reply.text):
+            failure = "its assessment is empty"
+        kept = dict(tokens_in=reply.tokens_in, tokens_out=reply.tokens_out, model=reply.model)
+        kept |= {} if is_last or failure else dict(turn=len(replies))
+        request.keep(text=reply.text, scores=scores, failure=failure, **kept)
         if scores:
             return
+        if failure:
+            n_unusable += 1
+        else:
+            replies.append(without_reasoning(reply.text))

@@ -1,5 +1,5 @@
 """
-What a judge is asked about a completion, and how its reply is read (the paper's section 3, GPT-Eval; our own words).
+What a judge grades, and how its reply is read (the paper's section 3, GPT-Eval). What it is asked is in protocols.py.
 
 >>> read_reply("Grammar: 8/10, Creativity: 7/10, Consistency: 9/10, Plot: 7/10, Age group: C", SCORES)
 {'grammar': 8.0, 'creativity': 7.0, 'consistency': 9.0, 'plot': 7.0, 'age': 6.5}
@@ -22,22 +22,6 @@ INSTRUCTIONS = {"instructions": "does the story, taken as a whole, do everything
 AGE_GROUPS = {"A": "3 or under", "B": "4-5", "C": "6-7", "D": "8-9", "E": "10-12", "F": "13-16"}  # as in the paper
 AGES = {"A": 3.0, "B": 4.5, "C": 6.5, "D": 8.5, "E": 11.0, "F": 14.5}  # what a group counts as in a mean: its middle
 
-QUESTION = """\
-A pupil was given the beginning of a story and wrote the rest. Below, the beginning stands before the mark *** and \
-what the pupil wrote stands behind it. The beginning may break off in mid-sentence; then the pupil had to finish that \
-sentence first. Judge what the pupil wrote, as a continuation of that beginning.
-{told}
-----
-{prompt} ***{completion}
-----
-
-First say in one or two sentences what is good and what is wrong. Then give a whole number from 0 (worst) to 10 (best) \
-for each of these:
-{rubric}
-Last, age_group: how old would you guess the pupil is? A letter: {ages}.
-
-Answer with one JSON object and nothing else: {{{form}}}"""
-
 
 @dataclass(frozen=True)
 class Story:
@@ -52,43 +36,9 @@ class Story:
         """What the writer was given. Stories of the same task are compared."""
         return f"{self.instruction}\n{self.prompt}" if self.instruction else self.prompt
 
-    @property
-    def scores(self) -> dict[str, str]:
-        """The names of its scores, each with its rubric."""
-        return SCORES | (INSTRUCTIONS if self.instruction else {})
-
 
 class BadReply(ValueError):
     """A reply that does not have the scores asked for. The message says why."""
-
-
-def question(story: Story) -> str:
-    """What the judge sees. It never says who wrote the completion."""
-    told = f"\nThe pupil had been told:\n----\n{story.instruction}\n----\n" if story.instruction else ""
-    form = ['"assessment": TEXT', *(f'"{name}": NUMBER' for name in story.scores), '"age_group": LETTER']
-    return QUESTION.format(
-        told=told,
-        prompt=story.prompt,
-        completion=story.completion,
-        rubric="\n".join(f"- {name}: {rubric}" for name, rubric in story.scores.items()),
-        ages=", ".join(f"{letter}: {ages}" for letter, ages in AGE_GROUPS.items()),
-        form=", ".join(form),
-    )
-
-
-def response_format(story: Story) -> dict:
-    """The form of the reply as a JSON schema, without ranges, which not every API takes: read_reply checks those."""
-    properties = {"assessment": {"type": "string"}} | {name: {"type": "integer"} for name in story.scores}
-    properties["age_group"] = {"type": "string", "enum": list(AGE_GROUPS)}
-    schema = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-    return {"type": "json_schema", "json_schema": {"name": "grades", "strict": True, "schema": schema}}
-
-
-def request_body(judge: str, story: Story, max_tokens: int, temperature: float | None) -> dict:
-    """The fields of a chat completion. temperature None: the API's default."""
-    body = dict(model=judge, messages=[dict(role="user", content=question(story))], max_completion_tokens=max_tokens)
-    body |= dict(response_format=response_format(story))
-    return body if temperature is None else body | dict(temperature=temperature)
 
 
 def key_of(judge: str, url: str, temperature: float | None, text: str, repeat: int) -> str:
@@ -96,30 +46,26 @@ def key_of(judge: str, url: str, temperature: float | None, text: str, repeat: i
     return hashlib.sha256(json.dumps([judge, url, temperature, text, repeat]).encode()).hexdigest()
 
 
-def hash_of_question() -> str:
-    """Of the words of the question, without a story."""
-    return hashlib.sha256((question(Story("", "")) + question(Story("", "", "?"))).encode()).hexdigest()
-
-
 # ---- Replies ----
 
 
-def read_reply(text: str, names: Sequence[str]) -> dict[str, float]:
+def read_reply(text: str, names: Sequence[str], has_age: bool = True) -> dict[str, float]:
     """{name: 0 to 10, ..., "age": years}; BadReply if a score is missing, out of range or said twice.
 
-    Takes a JSON object, an array in the order of `names` with the age group last, or "Grammar: 8/10"; with reasoning
-    before `</think>`, and prose or a ``` fence around it. Numbers must be digits: "eight" is refused, not guessed at.
-    An age that is missing or unclear is left out: the scores are good without it, and paid for.
+    Takes a JSON object, an array in the order of `names` with the age group last (unless has_age is False), or
+    "Grammar: 8/10"; with reasoning before `</think>`, and prose or a ``` fence around it. Numbers must be digits:
+    "eight" is refused, not guessed at. An age that is missing or unclear is left out: the scores are good without it,
+    and paid for.
     """
-    text = text.rpartition("</think>")[2].strip()
+    text = without_reasoning(text)
     if (start := text.find("{")) >= 0:
         values = parse_object(text[start : text.rfind("}") + 1])
     elif arrays := set(re.findall(r"\[([^\[\]]*\d[^\[\]]*)\]", text)):
         if len(arrays) > 1:
             raise BadReply(f"{len(arrays)} arrays, not one")
         parts = [part.strip().strip("\"'") for part in arrays.pop().split(",")]
-        if len(parts) != len(names) + 1:
-            raise BadReply(f"an array of {len(parts)}, not of {len(names) + 1}")
+        if len(parts) != len(names) + has_age:
+            raise BadReply(f"an array of {len(parts)}, not of {len(names) + has_age}")
         values = dict(zip([*names, "age"], parts))
     else:
         values = parse_lines(text, names)
@@ -128,6 +74,10 @@ def read_reply(text: str, names: Sequence[str]) -> dict[str, float]:
         raise BadReply(f"no {', '.join(missing)} in it")
     age = read_age(values.get("age"))
     return {name: read_score(name, values[name]) for name in names} | ({} if age is None else {"age": age})
+
+
+def without_reasoning(text: str) -> str:
+    return text.rpartition("</think>")[2].strip()
 
 
 def parse_object(text: str) -> dict:

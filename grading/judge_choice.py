@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from common.files import read_json
+from generation.samples_file import run_of, temperatures_of
 from grading.ledger import Run
 from grading.metrics import held_out
 from grading.rubrics import PREFIX
@@ -38,7 +39,7 @@ def write_missing_samples(runs: Iterable[Path], data: Path | None = None, dry_ru
     from generation.prompts import evaluation_prompts
     from generation.samples_file import write_samples
 
-    for run in (run for run in runs if not (run / SAMPLES).exists()):
+    for run in (run for run in runs if not (run / SAMPLES).exists() and not temperatures_of(run)):
         corpus = data or corpus_of(str(run))
         if not (corpus / "meta.json").exists():
             print(f"{run}: left out, as it has no samples and its corpus {corpus} is not here; name one with --data")
@@ -65,7 +66,7 @@ def choose_judges(trained: Sequence[Path], runs: Sequence[Run]) -> tuple[dict[st
     for corpus, ranked in rank_by_corpus(trained).items():
         graded = [run for run in runs if corpus_of_run(run.directory) in (corpus, None)]
         for judge in list(ranked)[:2]:
-            others = [run for run in graded if run.directory != judge.resolve()]
+            others = [run for run in graded if run_of(run.directory) != judge.resolve()]
             chosen[f"{PREFIX}{judge}"] = others if len(ranked) > 1 else graded
         lines.append(who_judges(corpus, ranked))
     return chosen, lines
@@ -83,9 +84,10 @@ def rank_by_corpus(trained: Iterable[Path]) -> dict[Path | None, Mapping[Path, f
 
 def corpus_of_run(directory: Path) -> Path | None:
     """None for what train.py did not write: published models, and those behind an API."""
-    if not (directory / "config.json").exists():
+    settings = run_of(directory) / "config.json"
+    if not settings.exists():
         return None
-    config = read_json(directory / "config.json")
+    config = read_json(settings)
     return Path(config.get("data_dir", ""), config.get("data", ""))
 
 

@@ -1,11 +1,13 @@
 """
-Controls: endings of known quality, to find out what a judge can see. The true one, and three spoiled on purpose.
+Controls: endings of known quality, to find out what a judge can see. The true one, and some spoiled on purpose.
 
 Each is spoiled in one way. The true ending's first piece completes the sentence that the prompt broke off, so it stays
-where it is: otherwise every control would have bad grammar at the joint.
+where it is: otherwise every control would have bad grammar at the joint. Where stories were written to instructions,
+one that was written to another is a control, too: nothing is wrong with it but that it is not what was asked for.
 """
 
 import hashlib
+import itertools
 import random
 import re
 from collections.abc import Iterable, Sequence
@@ -14,6 +16,7 @@ from dataclasses import replace
 from grading.judge import Story
 
 TRUE, SHUFFLED, OTHER, CUT = "(true ending)", "(shuffled)", "(another ending)", "(cut off)"
+UNASKED = "(another story)"
 # Not spoiled, but likely: drawn at a low temperature by the judge itself, where the judge is a model that can write.
 # It shows whether the judge likes the likely better than what a human wrote.
 SAFE, SAFE_TEMPERATURE = "(safe ending)", 0.3
@@ -37,15 +40,19 @@ def sentences(text: str, before: str = "") -> list[str]:
 
 
 def make_controls(true_endings: Sequence[Story]) -> dict[str, list[Story]]:
-    """{kind: stories}: the true endings, and each spoiled in three ways, where that is possible.
+    """{kind: stories}: the true endings, and each spoiled in every way that is possible.
 
-    A story's controls depend on it alone, except OTHER, which takes the next story in the order of hashes. So when
-    stories are added, nearly all controls stay the same, and so do their grades.
+    A story's controls depend on it alone, except OTHER and UNASKED, which take the next other one in the order of
+    hashes. So when stories are added, nearly all controls stay the same, and so do their grades.
     """
     ordered = in_order(true_endings)
-    controls = {TRUE: ordered, SHUFFLED: [], OTHER: [], CUT: []}
-    for story, other in zip(ordered, ordered[1:] + ordered[:1]):
+    controls = {TRUE: ordered, SHUFFLED: [], OTHER: [], CUT: [], UNASKED: []}
+    for i, story in enumerate(ordered):
+        following = itertools.chain(ordered[i + 1 :], ordered[:i])  # of one story there may be several instructions
+        other = next((other for other in following if other.completion != story.completion), story)
         spoiled = {SHUFFLED: shuffle(story), OTHER: end_as(story, other), CUT: cut_off(story)}
+        if story.instruction and not story.prompt:
+            spoiled[UNASKED] = other.completion
         for kind, completion in spoiled.items():
             if completion and completion != story.completion:
                 controls[kind].append(replace(story, completion=completion))

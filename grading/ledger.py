@@ -18,11 +18,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple, Protocol
 
+from corpus import instruct_headers
 from corpus.instruct_headers import MARKER
 from generation.samples_file import read_rows
-from grading.judge import Story, key_of, question
+from grading.judge import Story, key_of, without_reasoning
 from grading.judge_controls import SAFE
 from grading.likelihood_scores import key_of_reading, other_beginnings
+from grading.protocols import PROTOCOLS
 from grading.rubrics import reads
 
 # ---- The ledger ----
@@ -30,7 +32,7 @@ from grading.rubrics import reads
 
 # What a record says of how its scores were asked for; from "temperature" on, files of earlier versions may lack it.
 ASKED = ("judge", "base_url", "repeat", "kind", "temperature", "text_sha256", "question_sha256")
-ASKED += ("prompt_index", "weights", "safe_ending")  # of judges that read: likelihood_judge.py
+ASKED += ("protocol", "prompt_index", "weights", "safe_ending")  # the last three: of judges that read
 
 
 class Ledger:
@@ -42,7 +44,8 @@ class Ledger:
         self.failures = {}  # key -> why there are no scores
         self.models = {}  # key -> which model gave the scores, where the endpoint said so
         self.asked = {}  # key -> how the scores were asked for: the record without its texts and scores
-        self.reply_tokens = {}  # judge -> the tokens of each reply
+        self.turns = {}  # key -> the replies of a conversation that is to go on: turn -> text
+        self.reply_tokens = {}  # (judge, protocol) -> the tokens of each reply
         self.is_cut = False  # killed while it wrote the last line
         unreadable, offset = 0, 0
         with path.open("rb") if path.exists() else contextlib.nullcontext([]) as lines:
@@ -63,10 +66,13 @@ class Ledger:
             self.models[key] = record.get("model")  # not in files of earlier versions
             self.failures.pop(key, None)
             self.asked[key] = {name: record[name] for name in ASKED if name in record}
+        elif "turn" in record:
+            self.turns.setdefault(key, {})[record["turn"]] = record["text"]
         elif key not in self.scores:
             self.failures[key] = record["failure"]
         if record["tokens_out"]:
-            self.reply_tokens.setdefault(record["judge"], []).append(record["tokens_out"])
+            how = record["judge"], record.get("protocol", "ours")
+            self.reply_tokens.setdefault(how, []).append(record["tokens_out"])
 
     def append(self, record: dict) -> None:
         """In one write, which a kill may cut but not mix with another."""
@@ -127,9 +133,12 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[Run], Path]:
 
 
 def story_of(row: dict) -> Story:
-    """A header as the prompt is what the writer was told to do, not how the story begins."""
+    """A header above the prompt is what the writer was told to do, not how the story begins."""
     if row.get("instruction"):
         return Story("", row["completion"], row["prompt"].removesuffix(MARKER).rstrip())
+    if instruct_headers.read(row["prompt"]):  # with a beginning below it
+        instruction, _, beginning = row["prompt"].partition(f"\n{MARKER}")
+        return Story(beginning, row["completion"], instruction.rstrip())
     return Story(row["prompt"], row["completion"])
 
 
@@ -143,6 +152,7 @@ class Setting(NamedTuple):
     temperature: float | None  # None: the API's default
     source: str  # the API's URL, or the weights of a judge that reads
     question: str  # hash of its words without the story; "": those of today
+    protocol: str = "ours"
 
 
 class Judge(Protocol):
@@ -168,6 +178,11 @@ class Request:
     repeat: int
     entries: dict[Ledger, dict] = field(default_factory=dict)  # the ledgers for its replies, and what each says of it
     judge: Judge | None = None  # None: recorded by an earlier call, and not asked for by this one
+
+    def earlier_replies(self) -> list[str]:
+        """Of a conversation that was begun by an earlier call."""
+        turns = next((ledger.turns[self.key] for ledger in self.entries if self.key in ledger.turns), {})
+        return [without_reasoning(turns[i]) for i in sorted(turns)]
 
     def keep(self, **reply) -> None:
         """Appends a reply to the ledgers."""
@@ -256,9 +271,12 @@ def plan_recorded(
                 if key != key_of_reading(asked["weights"], story, others[story.task]):
                     entries = {}
             elif entries:
-                is_of_today = key == key_of(judge, url, temperature, question(story), repeat)
+                protocol = asked.get("protocol", "ours")
+                is_asked = protocol in PROTOCOLS  # not imported
+                text = PROTOCOLS[protocol].text(story) if is_asked else ""
+                is_of_today = not is_asked or key == key_of(judge, url, temperature, text, repeat)
                 words = "" if is_of_today else asked.get("question_sha256", "unknown")
-                setting = Setting(judge, temperature, url, words)
+                setting = Setting(judge, temperature, url, words, protocol)
             if entries:
                 requests[key] = Request(key, setting, story, repeat, entries)
             else:
@@ -280,9 +298,10 @@ def safe_endings(runs: Sequence[Run], ledgers: Mapping[str, Ledger]) -> dict[str
 
 
 def guess_keys(stories: Iterable[Story], judge: str, url: str, repeat: int) -> dict[str, tuple[Story, float | None]]:
-    """{key: (story, temperature)} for all temperatures that are likely."""
+    """{key: (story, temperature)} for all temperatures that are likely. There was one protocol then."""
     temperatures = [None, *(round(0.1 * i, 1) for i in range(21))]
-    return {key_of(judge, url, t, question(story), repeat): (story, t) for story in stories for t in temperatures}
+    text = PROTOCOLS["ours"].text
+    return {key_of(judge, url, t, text(story), repeat): (story, t) for story in stories for t in temperatures}
 
 
 def name_settings(settings: Iterable[Setting]) -> dict[Setting, str]:
@@ -290,10 +309,14 @@ def name_settings(settings: Iterable[Setting]) -> dict[Setting, str]:
     names, settings = {}, list(dict.fromkeys(settings))
     for setting in settings:
         others = [other for other in settings if other.judge == setting.judge]
+        others = [other for other in others if (other.protocol in PROTOCOLS) == (setting.protocol in PROTOCOLS)]
         temperature = "the API's temperature" if setting.temperature is None else f"temperature {setting.temperature:g}"
         words = f"earlier question {setting.question[:6]}" if setting.question else "today's question"
-        how = (setting.judge, temperature, setting.source, words)
+        protocol = f"protocol {setting.protocol}" if setting.protocol in PROTOCOLS else setting.protocol
+        how = (setting.judge, temperature, setting.source, words, protocol)
         differ = [name for name, values in zip(how, zip(*others)) if len(set(values)) > 1]
+        if setting.protocol != "ours" and protocol not in differ:  # which is no matter of course
+            differ.append(protocol)
         names[setting] = f"{setting.judge} ({', '.join(differ)})" if differ else setting.judge
     return names
 

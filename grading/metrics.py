@@ -12,6 +12,7 @@ from tqdm import tqdm
 from common.files import read_json
 from corpus.token_files import load_meta_and_tokens
 from corpus.tokenizer import Tokenizer
+from generation.samples_file import run_of
 from grading import scoreboard
 from grading.judge import Story
 from grading.judge_controls import TRUE
@@ -107,15 +108,16 @@ def compute_metrics(runs: Sequence[Run], endings: Sequence[Story], data: Path | 
             findings.append(Finding("mean", "", name, f"distinct-{n}", value))
     for run in runs:
         last = str(run.rows[0].get("model", "")).endswith("ckpt.pt")  # sample.py --checkpoint last
-        for figure, value in zip(("loss", "bpb"), held_out(run.directory, last)):
+        for figure, value in zip(("loss", "bpb"), held_out(run_of(run.directory), last)):
             findings.append(Finding("mean", "", run.name, figure, value))
     return findings
 
 
 def corpus_of(run: Run, data: Path | None) -> Path | None:
     """The corpus that the run was trained on, if it is there."""
-    if data is None and (run.directory / "config.json").exists():
-        config = read_json(run.directory / "config.json")
+    settings = run_of(run.directory) / "config.json"
+    if data is None and settings.exists():
+        config = read_json(settings)
         data = Path(config.get("data_dir", ""), config.get("data", ""))
         if not (data / "meta.json").exists():
             print(f"{data}: no such corpus here, so words unknown to {run.name} are not counted; name one with --data")

@@ -7,10 +7,10 @@ What judges say: the scores of each kind of judge, their scales, and which of th
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from grading.judge import AGES, INSTRUCTIONS, SCORES
-from grading.judge_controls import CUT, OTHER, SAFE, SHUFFLED
+from grading.judge_controls import CUT, OTHER, SAFE, SHUFFLED, UNASKED
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ CHAT = Rubric(
         SHUFFLED: ("consistency", "plot"),
         OTHER: ("consistency", "plot", "instructions"),
         CUT: ("grammar", "plot"),
+        UNASKED: ("instructions",),
     },
     "run grade.py with --controls",
 )
@@ -56,11 +57,24 @@ LIKELIHOOD = Rubric(
         consistency=Score((-math.inf, math.inf), ".3f", ".3f", BITS, "by how much its own beginning makes it likelier"),
         ending=Score((0.0, 1.0), ".2f", ".3f", about="probability that the story ends where it ends"),
     ),
-    {SHUFFLED: ("fluency", "consistency"), OTHER: ("consistency",), CUT: ("ending",), SAFE: ()},
+    {
+        SHUFFLED: ("fluency", "consistency"),
+        OTHER: ("consistency",),
+        CUT: ("ending",),
+        UNASKED: ("consistency",),
+        SAFE: (),
+    },
     "its controls need true endings, which `python sample.py --eval 50` keeps",
 )
 
 PREFIX = "lm:"  # of the name of a judge that reads
+
+# Of grades that were made elsewhere (imported_grades.py), behind the name of their judge.
+IMPORTED, MEANS = "imported", "imported means"
+ELSEWHERE = {
+    f"({IMPORTED})": replace(CHAT, validate="no controls came with its grades, so nothing shows what it sees"),
+    f"({MEANS})": replace(CHAT, validate="means alone have no intervals, and nothing shows what it sees"),
+}
 
 
 def reads(judge: str) -> bool:
@@ -69,4 +83,5 @@ def reads(judge: str) -> bool:
 
 
 def rubric_of(judge: str) -> Rubric:
-    return LIKELIHOOD if reads(judge) else CHAT
+    elsewhere = (rubric for ending, rubric in ELSEWHERE.items() if judge.endswith(ending))
+    return next(elsewhere, LIKELIHOOD if reads(judge) else CHAT)

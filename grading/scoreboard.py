@@ -19,7 +19,7 @@ import numpy as np
 from common import statistics
 from common.tables import read_table, write_table
 from grading.judge import Story
-from grading.judge_controls import CUT, OTHER, SAFE, SAFE_TEMPERATURE, SHUFFLED, TRUE
+from grading.judge_controls import CUT, OTHER, SAFE, SAFE_TEMPERATURE, SHUFFLED, TRUE, UNASKED
 from grading.rubrics import CHAT, rubric_of
 
 ASPECTS = tuple(CHAT.scores)
@@ -218,6 +218,7 @@ def warn_of_safe_endings(findings: Sequence[Finding], judge: str) -> list[str]:
 
 
 SPOILED_HOW = {SHUFFLED: "one with its sentences shuffled", OTHER: "that of another story", CUT: "one cut off"}
+SPOILED_HOW |= {UNASKED: "the story of another instruction"}
 
 
 def warn_of_blindness(findings: Sequence[Finding], judge: str) -> list[str]:
@@ -285,7 +286,8 @@ def warn_of_close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
         if key not in shown:
             close.setdefault(difference.figure, []).append(difference)
     means = find(findings, "mean", judge) if judge else {}
-    models = dict.fromkeys(subject for subject, _ in means if subject not in (TRUE, *rubric_of(judge).must_lower))
+    known = (TRUE, *rubric_of(judge).must_lower)
+    models = dict.fromkeys(subject for (subject, _), f in means.items() if f.prompts and subject not in known)
     compared = {subject for subject, _ in differences}
     apart = [pair for pair in map(" - ".join, itertools.combinations(models, 2)) if pair not in compared]
     if apart:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from checkpoints.checkpoint import corpus_of
-from generation.samples_file import SAMPLES
+from generation.samples_file import SAMPLES, run_of
 from novelty.clustered_means import compare_means
 from novelty.compare_texts import (
     ENDING_METRICS,
@@ -133,7 +133,8 @@ def without_nan(facts: dict) -> dict:
 
 
 def training_data(run: Path) -> Path:
-    """The corpus that a run of train.py was trained on."""
+    """The corpus that a run of train.py was trained on. run: its directory, or that of its samples at a temperature."""
+    run = run_of(run)
     if not (run / "ckpt.pt").exists():
         raise ValueError(f"{run}: not a run of train.py; name the training set, as in --data data/tinystories")
     return corpus_of(str(run))

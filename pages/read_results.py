@@ -20,6 +20,7 @@ import torch
 from checkpoints.checkpoint import is_kept, kept_checkpoints, load_checkpoint
 from common.files import read_json
 from common.tables import read_table
+from generation.samples_file import run_of
 from model import GPTNeoConfig
 from novelty.rouge_analysis import FORMAT as ROUGE_FORMAT
 from training.run_directory import read_log, training_seconds
@@ -56,7 +57,9 @@ class Results:
         return self.directory.resolve().parent / name if self.is_one_run and not below.exists() else below
 
     def is_shown(self, run: str) -> bool:
-        return not self.is_one_run or Path(run).name == self.directory.resolve().name
+        """Of one run all is shown that is its own, at whatever temperature it was sampled."""
+        is_own = run_of(Path(run)).name == self.directory.resolve().name or run in self.runs
+        return is_own or not self.is_one_run
 
     def link(self, path: Path) -> str:
         """As a page in the directory links to it."""
@@ -71,7 +74,7 @@ class Results:
         except DAMAGED as error:
             reason = str(error).removeprefix(f"{path}: ")
             line = f"{path}: left out, as it cannot be read ({reason})"
-            self.damaged += [line] * (line not in self.damaged)
+            self.damaged += [line] * (line not in self.damaged)  # several sections may read it
             return None
 
     def of_runs(self, name: str, parse: Callable) -> dict:

@@ -4,19 +4,23 @@ Sections of report.html about what models write: scores, answers, instructions, 
 Also probe.html, a page with one of these sections.
 """
 
+import base64
 import itertools
 import json
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
+from common.figures import png_bytes
 from common.tables import read_table
 from generation.samples_file import read_rows
-from grading import answer_likelihood, scoreboard
+from grading import answer_likelihood, marks, scoreboard
 from grading.rubrics import CHAT, LIKELIHOOD, rubric_of
 from grading.scores_table import SHOWN
+from grading.temperature_plot import collect, temperature_figure
 from novelty.rouge_tables_and_plots import PANELS, TITLES
 from pages.html import bars, sections_page, table
 from pages.read_results import Results, numbers, read_rouge
@@ -43,7 +47,7 @@ EXPLAINED = {  # the metrics that need no judge
 
 def scores_section(results: Results) -> Iterable[dict]:
     """A judge's grades and metrics that need no judge (grade.py): means over prompts with 95 % intervals."""
-    findings = [f for f in read_scores(results) if not results.kept.keys() & set(f.subject.split(" - "))]
+    everything = findings = [f for f in read_scores(results) if not results.kept.keys() & set(f.subject.split(" - "))]
     if results.is_one_run:
         means = [f for f in findings if f.kind == "mean" and (f.subject[0] == "(" or results.is_shown(f.subject))]
         if all(f.subject[0] == "(" for f in means):
@@ -81,6 +85,17 @@ def scores_section(results: Results) -> Iterable[dict]:
             pairs = dict.fromkeys(pair for pair, _ in agreement)
             rows = [[pair, *(estimate(agreement.get((pair, name))) for name in names)] for pair in pairs]
             yield table([("judges", "text"), *((name, 2) for name in names)], rows, f"{head} of the judges")
+    yield from temperature_parts(results, everything)
+
+
+def temperature_parts(results: Results, findings: list[scoreboard.Finding]) -> Iterable[dict]:
+    """The figures of runs that were sampled at several temperatures, as far as grade.py and rouge.py know them."""
+    above = results.shared("grades.csv").parent
+    names = {f.subject: results.name(above / f.subject) for f in findings if f.kind == "mean" and f.subject[0] != "("}
+    findings = [replace(f, subject=names.get(f.subject, f.subject)) for f in findings]
+    if panels := collect(findings, results.directory, lambda path: results.read(path, read_rouge)):
+        data = base64.b64encode(png_bytes(temperature_figure(panels))).decode()
+        yield dict(type="picture", data=data, caption="over the temperature at which the stories were drawn")
 
 
 def read_scores(results: Results) -> list[scoreboard.Finding]:
@@ -128,10 +143,11 @@ def panel_of_scores(means: dict, name: str, judge: str, subjects: list[str], ver
 
 
 def answers_section(results: Results) -> Iterable[dict]:
-    """What each model answers to prompts with known answers (probe.py)."""
-    rows = results.read(results.shared("probe.csv"), read_table) or [{}]
-    models = {model: results.name(model) for model in answer_likelihood.models_in(rows) if results.is_shown(model)}
-    return answer_parts(rows, models, PROBE_BYTES) if models else []
+    """What each model answers to prompts with known answers, and how it continues plain ones (probe.py)."""
+    for name in ("probe.csv", "probe-prompts.csv"):
+        rows = results.read(results.shared(name), read_table) or [{}]
+        models = {model: results.name(model) for model in answer_likelihood.models_in(rows) if results.is_shown(model)}
+        yield from answer_parts(rows, models, PROBE_BYTES) if models else ()
 
 
 def answers_page(rows: list[dict], models: list[str]) -> bytes:
@@ -144,13 +160,8 @@ def answers_page(rows: list[dict], models: list[str]) -> bytes:
 
 def answer_parts(rows: list[dict], models: dict[str, str], max_bytes: float) -> Iterable[dict]:
     """rows: of probe.csv; models: {as it is called there: as the page calls it}; max_bytes: of the models' texts."""
-    panels = []
-    for name, of_set in answer_likelihood.score(rows).items():
-        lines = [[shown, *of_set.shares[model]] for model, shown in models.items()]
-        title, marks = f"{name} (n = {of_set.n})", {"chance": of_set.chance}
-        panels.append(dict(title=title, kind="percent", bars=lines, marks=marks, end=1))
     caption = "The text is each model's own greedy continuation, which is not scored."
-    if panels:
+    if panels := panels_of_answers(rows, models):
         yield bars(
             panels,
             "Share of prompts where the right answer wins, with Wilson's 95 % interval (as if the prompts were "
@@ -161,6 +172,9 @@ def answer_parts(rows: list[dict], models: dict[str, str], max_bytes: float) -> 
             f"≈ nearly: the best wrong answer leads by at most {answer_likelihood.NEARLY} nats per byte. "
             f"✗ wrong: it leads by more. The number is the lead of the right answer in nats per byte. {caption}"
         )
+    if panels := panels_of_marks(rows, models):
+        yield bars(panels, "Share of the marked completions that a reader found right, with Wilson's 95 % interval.")
+        caption = "Of prompts without answers: ✓ right, ≈ nearly, ✗ wrong, as a reader has marked the text. " + caption
     cells, size = [], 0
     for row in rows:
         answers = [[row[f"{model} verdict"], row[f"{model} lead"], row[f"{model} greedy"]] for model in models]
@@ -169,6 +183,24 @@ def answer_parts(rows: list[dict], models: dict[str, str], max_bytes: float) -> 
             break
         cells.append([row["set"], row["prompt"], row["right"], row["wrong"], answers])
     yield dict(type="answers", models=list(models.values()), rows=cells, all=len(rows), caption=caption)
+
+
+def panels_of_answers(rows: list[dict], models: dict[str, str]) -> list[dict]:
+    panels = []
+    for name, of_set in answer_likelihood.score(rows).items():
+        lines = [[shown, *of_set.shares[model]] for model, shown in models.items()]
+        title, chance = f"{name} (n = {of_set.n})", {"chance": of_set.chance}
+        panels.append(dict(title=title, kind="percent", bars=lines, marks=chance, end=1))
+    return panels
+
+
+def panels_of_marks(rows: list[dict], models: dict[str, str]) -> list[dict]:
+    panels = []
+    for name, of_models in marks.count_marks(rows).items():
+        shares = {shown: marks.share_right(of_models[model]) for model, shown in models.items()}
+        lines = [[shown, *share] for shown, share in shares.items() if share]
+        panels.append(dict(title=Path(name).stem, kind="percent", bars=lines, marks={}, end=1))
+    return panels
 
 
 # ---- Instructions ----

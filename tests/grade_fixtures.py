@@ -63,6 +63,13 @@ def grade_py(tmp_path, monkeypatch, api, capsys):
     return call
 
 
+@pytest.fixture
+def tables_only(monkeypatch):
+    """No picture, no agreement of judges: they take seconds."""
+    monkeypatch.setattr("grading.scores_plot.plot", lambda *args: None)
+    monkeypatch.setattr("grading.scoreboard.agreement", lambda *args: [])
+
+
 def records(run) -> list[dict]:
     """Those that are whole: a line may be cut by a kill or a full disk, and the next one begins behind it."""
     lines = (run / "grades.jsonl").read_text().splitlines()

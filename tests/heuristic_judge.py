@@ -55,6 +55,27 @@ def grade(prompt: str, completion: str) -> dict:
     return dict(assessment=f"{assessment}; {100 * repeated:.0f} % said again") | scores | dict(age_group=age)
 
 
+def follow(instruction: str, story: str) -> int:
+    """How many of the instruction's longer words, names of fields aside, are in the story; of words, the first four
+    letters, which most of their forms share."""
+    asked = {word[:4] for word in words_of(re.sub("(?m)^.*?:", "", instruction)) if len(word) > 3}
+    told = {word[:4] for word in words_of(story)}
+    return round(10 * len(asked & told) / max(1, len(asked)))
+
+
+def in_form(grades: dict, asked: str) -> str:
+    """As the question wants them: of a JSON object, an array, a line of grades, or an assessment in prose."""
+    names = [name for name in grades if name.upper() in asked]
+    if "JSON" in asked:
+        return json.dumps(grades)
+    if "array" in asked:
+        return json.dumps([grades[name] for name in names])
+    if "Age group: " in asked:
+        scores = [f"{name.capitalize()}: {value}/10" for name, value in grades.items() if isinstance(value, int)]
+        return ", ".join([*scores, f"Age group: {grades['age_group']}"])
+    return grades["assessment"]
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     """POST /v1/chat/completions, with usage counted in GPT-2's tokens."""
 
@@ -64,10 +85,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
     def answer(self, request: dict):
-        text = request["messages"][-1]["content"]
-        prompt, _, completion = text.split("\n----\n")[-2].partition(" ***")
-        content = json.dumps(grade(prompt, completion))
-        used = len(TOKENIZER.encode(text)), len(TOKENIZER.encode(content))
+        texts = [message["content"] for message in request["messages"]]
+        *before, story, _ = texts[0].split("\n----\n")
+        prompt, _, completion = story.partition(" ***") if " ***" in story else ("", "", story)
+        grades = grade(prompt, completion)
+        if len(before) == 3:  # what the pupil had been told stands between lines, too
+            grades["instructions"] = follow(before[1], completion)
+        content = in_form(grades, texts[-1])
+        used = len(TOKENIZER.encode("\n".join(texts))), len(TOKENIZER.encode(content))
         usage = dict(prompt_tokens=used[0], completion_tokens=used[1], total_tokens=sum(used))
         choice = dict(index=0, message=dict(role="assistant", content=content), finish_reason="stop")
         answer = dict(id="0", object="chat.completion", created=0, model=request["model"], choices=[choice])

@@ -187,3 +187,18 @@ def test_half_a_character_in_one_reply_costs_no_other(endpoint, sample_py, tmp_p
     assert sample_py(*API)[0] == 0 and len(endpoint.requests) == 6
     rows = rows_of(tmp_path / "out" / "api--gpt-3.5-turbo" / "samples.jsonl")
     assert sorted(row["completion"] for row in rows) == [" A cat."] * 5 + [" A dog \U0001f600 \ufffd."]
+
+
+def test_several_temperatures_share_one_budget(endpoint, sample_py, tmp_path):
+    (tmp_path / "prompts.txt").write_text("Once upon\nOne day, Tom\n")
+    endpoint.fault = lambda number, request: ("say", "a time.")
+    costly = ("--price_in", "0", "--price_out", "1e5", "--max_new_tokens", "10")  # a dollar a reply
+    several = (*API[:-1], "0", "0.5", "1", *costly)
+    code, printed = sample_py(*several, "--max_cost", "4.5")
+    assert code == "sample.py: stopped before --max_cost 4.5: the next request might exceed it"
+    assert "this call" not in printed.err and [r["temperature"] for r in endpoint.requests] == [0, 0, 0.5, 0.5]
+    assert sample_py(*several, "--max_cost", "100")[0] == 0 and len(endpoint.requests) == 2 + 4 + 4
+    run = tmp_path / "out" / "api--gpt-3.5-turbo"
+    assert {path.parent.name: len(rows_of(path)) for path in run.glob("*/samples.jsonl")} == {
+        "temperature-0": 2, "temperature-0.5": 4, "temperature-1": 4,
+    }  # fmt: skip

@@ -259,6 +259,43 @@ def test_greedy_and_beams_are_written_once(run, sample_py):
     assert "--stream prints one story" in sample_py("--stream", "--n", "2")[1].err
 
 
+def test_several_temperatures_lie_apart(run, corpus, sample_py, monkeypatch):
+    """Each as a call of its own would have written it; what is there is not written again."""
+    args = ("--eval", "3", "--data", "data/tiny", "--max_new_tokens", "6", "--n")
+    code, printed = sample_py(*args, "2", "--temperature", "1", "0", "0.5", "1.0")
+    assert code == 0 and printed.out.splitlines()[1:] == [
+        "wrote out/tiny/temperature-0/samples.jsonl: 3 prompts x 1 completions by out/tiny",
+        "wrote out/tiny/temperature-0.5/samples.jsonl: 3 prompts x 2 completions by out/tiny; "
+        "next: python grade.py out/tiny --no_judge",
+    ]
+    written = {path.parent.name: rows_of(path) for path in run.glob("*/samples.jsonl")}
+    assert {name: len(rows) for name, rows in written.items()} == {
+        "temperature-0": 3, "temperature-0.5": 6, "temperature-1": 6,
+    }  # fmt: skip
+    for name, rows in written.items():
+        assert {f"temperature-{row['temperature']:g}" for row in rows} == {name}
+        alone = ("--temperature", name.removeprefix("temperature-"), "--out", "out/alone.jsonl")
+        assert sample_py(*args, "1" if name == "temperature-0" else "2", *alone)[0] == 0
+        assert rows_of(run.parent / "alone.jsonl") == rows
+        (run.parent / "alone.jsonl").unlink()
+    assert not (run / "samples.jsonl").exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalBackend, "complete", lambda self, prompts, *_: (_ for _ in map(pytest.fail, prompts)))
+        assert sample_py(*args, "2", "--temperature", "0.5", "0", "1")[0] == 0  # nothing is missing
+    assert sample_py(*args, "4", "--temperature", "0", "1", "--out", "new")[0] == 0
+    more = rows_of(run.parent.parent / "new" / "temperature-1" / "samples.jsonl")
+    assert [row for row in more if row["sample_index"] < 2] == written["temperature-1"] and len(more) == 12
+
+
+def test_several_temperatures_to_read(run, sample_py):
+    code, printed = sample_py("--prompt", "Once", "--n", "2", "--max_new_tokens", "3", "--temperature", "0", "1")
+    cold, hot = printed.out.split("temperature 1:\n\n")
+    assert cold.startswith("temperature 0:\n\n") and (cold.count("Once"), hot.count("Once")) == (1, 2)
+    assert "--stream prints one story" in sample_py("--stream", "--temperature", "0", "1")[1].err
+    assert "--out must be a directory" in sample_py("--temperature", "0", "1", "--out", "a.jsonl")[1].err
+    assert "--temperature must be 0 or more" in sample_py("--temperature", "0.5", "-1")[1].err
+
+
 def test_stories_too_long_for_the_context_are_left_out_of_the_evaluation(run, sample_py, tmp_path):
     stories = ["A dog ran.", "A pig ran far. The end is here.", "word " * 60 + "word.", "A cat ran. The end is near."]
     preparation.prepare(tmp_path / "data" / "long", ["long"], ["Another story."], stories, 300, 0.1, 0, 1)

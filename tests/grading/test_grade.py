@@ -2,15 +2,16 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 from grade_fixtures import KEY, graded, records, table, true_endings, write_samples
 from sample_fixtures import heavy_imports
 
-from grading import judge
-from grading.judge import question
+from grading import protocols
 from grading.judge_controls import make_controls
 from grading.ledger import read_runs
+from grading.protocols import PROTOCOLS
 
 # From samples to the table
 
@@ -45,7 +46,9 @@ def test_the_judge_is_blind(grade_py, api):
         assert not any(word in text for word in ("out/a", "out/b", "(true", "shuffled", "control", "model"))
     settings = {json.dumps({k: v for k, v in r.items() if k not in ("messages", "at")}) for r in api.requests}
     assert len(settings) == 1
-    spoiled = {question(story) for stories in make_controls(true_endings(5)).values() for story in stories}
+    spoiled = {
+        PROTOCOLS["ours"].text(story) for stories in make_controls(true_endings(5)).values() for story in stories
+    }
     is_control = [text in spoiled for text in texts]
     assert sum(is_control) == 20 and sum(a != b for a, b in zip(is_control, is_control[1:])) > 10
 
@@ -74,7 +77,7 @@ def test_what_changed_is_graded_again_and_no_more(grade_py, api, tmp_path, monke
     assert grade_py(judge="other")[0] == 0 and len(api.requests) == 61
     assert grade_py("--temperature", "0")[0] == 0 and len(api.requests) == 81
     assert api.requests[-1]["temperature"] == 0 and "temperature" not in api.requests[0]
-    monkeypatch.setattr("grading.judge.QUESTION", "Well?\n" + judge.QUESTION)
+    monkeypatch.setitem(PROTOCOLS, "ours", replace(PROTOCOLS["ours"], turns=("Well?\n" + protocols.OURS,)))
     assert grade_py()[0] == 0 and len(api.requests) == 101
 
 

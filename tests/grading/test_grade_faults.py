@@ -9,9 +9,9 @@ import pytest
 from grade_fixtures import HASTY, KEY, graded, records, true_endings
 
 from generation.api_client import ApiClient, Budget, RetryPolicy
-from grading.judge import question
 from grading.judge_controls import make_controls
 from grading.ledger import read_runs
+from grading.protocols import PROTOCOLS
 
 # Faults
 
@@ -51,7 +51,7 @@ def test_faults_that_pass(grade_py, api, tmp_path):
 
 def test_faults_that_stay_are_counted_and_asked_again_later(grade_py, api, tmp_path):
     story = read_runs([tmp_path / "out"])[0][0].stories[0]
-    bad = question(story)
+    bad = PROTOCOLS["ours"].text(story)
     api.fault = lambda number, request: ("say", "No.") if request["messages"][0]["content"] == bad else None
     code, printed = grade_py()
     assert code == 0 and "rules: 19 of 20 gradings; 1 failed and are not counted" in printed.out
@@ -65,7 +65,7 @@ def test_faults_that_stay_are_counted_and_asked_again_later(grade_py, api, tmp_p
 def test_controls_that_failed_are_named_by_their_prompt(grade_py, api, tmp_path):
     kinds = make_controls(read_runs([tmp_path / "out" / "a"])[0][0].true_endings)
     prompt = true_endings(5)[3].prompt
-    bad = next(question(story) for story in kinds["(cut off)"] if story.prompt == prompt)
+    bad = next(PROTOCOLS["ours"].text(story) for story in kinds["(cut off)"] if story.prompt == prompt)
     api.fault = lambda number, request: ("say", "No.") if request["messages"][0]["content"] == bad else None
     code, printed = grade_py("out/a", "--controls")
     assert code == 0 and "rules, a, prompt 3, (cut off): no grammar" in printed.out

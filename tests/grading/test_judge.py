@@ -1,36 +1,14 @@
-"""judge.py: what the judge is shown, and that nothing is read into a reply that does not stand there."""
+"""judge.py: nothing is read into a reply that does not stand there."""
 
 import json
 
 import pytest
 
 from grading import judge
-from grading.judge import BadReply, Story, question, read_reply
+from grading.judge import BadReply, read_reply
 
-STORY = Story("Once upon a time, a cat", " saw a dog. The end.")
 GOOD = dict(grammar=8, creativity=7, consistency=9, plot=6, age_group="C")
 READ = dict(grammar=8.0, creativity=7.0, consistency=9.0, plot=6.0, age=6.5)
-
-
-def test_the_judge_sees_the_story_and_the_scores_it_is_asked_for():
-    text = question(STORY)
-    assert "\nOnce upon a time, a cat *** saw a dog. The end.\n" in text
-    assert "Once upon a time, a cat ***s ran." in question(Story("Once upon a time, a cat", "s ran."))
-    assert "instructions" not in text and "told" not in text
-    assert all(f'"{name}"' in text for name in ("assessment", *judge.SCORES, "age_group"))
-    schema = judge.response_format(STORY)["json_schema"]["schema"]
-    assert schema["required"] == ["assessment", *judge.SCORES, "age_group"]
-
-
-def test_an_instruction_is_shown_and_graded():
-    told = Story(STORY.prompt, STORY.completion, "Words: cat, dog, sing\nFeatures: BadEnding")
-    text = question(told)
-    assert text.index("Features: BadEnding") < text.index("Once upon") and '"instructions": NUMBER' in text
-    assert "instructions" in judge.response_format(told)["json_schema"]["schema"]["required"]
-    reply = json.dumps(GOOD | dict(instructions=3))
-    assert read_reply(reply, list(told.scores)) == READ | dict(instructions=3.0)
-    with pytest.raises(BadReply, match="no instructions in it"):
-        read_reply(json.dumps(GOOD), list(told.scores))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import random
 import signal
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from conftest import ROOT
@@ -15,9 +16,10 @@ from grade_fixtures import KEY, graded, records, table, write_samples
 
 import grade
 from generation.api_client import RetryPolicy
-from grading import judge
+from grading import protocols
 from grading.judge import SCORES
 from grading.ledger import Ledger
+from grading.protocols import PROTOCOLS
 
 
 @pytest.mark.parametrize("cut", [1, 30, -1])
@@ -65,13 +67,6 @@ def test_a_ledger_of_an_earlier_version_is_reused(grade_py, api, tmp_path):
     assert code == 0 and len(api.requests) == 20 and "rules: 20 of 20 gradings\n" in printed.out
 
 
-@pytest.fixture
-def tables_only(monkeypatch):
-    """No picture, no agreement of judges: they take seconds."""
-    monkeypatch.setattr("grading.scores_plot.plot", lambda *args: None)
-    monkeypatch.setattr("grading.scoreboard.agreement", lambda *args: [])
-
-
 def judges_in(tmp_path) -> dict[str, set[str]]:
     """judge -> the runs in its rows of grades.csv."""
     rows = [row for row in table(tmp_path) if row["judge"] and row["kind"] == "mean" and row["subject"] in ("a", "b")]
@@ -83,7 +78,7 @@ def test_what_was_asked_in_several_ways_stays_apart(tables_only, grade_py, api, 
     assert grade_py("out/a", "--temperature", "0.7")[0] == 0
     earlier = records(tmp_path / "out" / "a")
     with monkeypatch.context() as patch:
-        patch.setattr("grading.judge.QUESTION", "Well?\n" + judge.QUESTION)
+        patch.setitem(PROTOCOLS, "ours", replace(PROTOCOLS["ours"], turns=("Well?\n" + protocols.OURS,)))
         assert grade_py()[0] == 0
     version = records(tmp_path / "out" / "b")[0]["question_sha256"]
     assert version != earlier[0]["question_sha256"] and len(version) == 64

@@ -72,17 +72,16 @@ def test_a_count_that_is_missing_is_charged_at_its_most(grade_py, api, usage, le
 
 def test_replies_in_flight_are_kept_whatever_a_job_raises(grade_py, api, tmp_path, monkeypatch):
     """Even if the cause is a mistake of ours."""
-    import grade
 
     first = []
 
-    def fail_once(text, names):
+    def fail_once(text, names, has_age):
         if not first:
             first.append(text)
             raise ZeroDivisionError
         return dict.fromkeys([*names, "age"], 1.0)
 
-    monkeypatch.setattr(grade, "read_reply", fail_once)
+    monkeypatch.setattr("grading.chat_judge.read_reply", fail_once)
     with pytest.raises(ZeroDivisionError):
         grade_py("out/a", "--concurrency", "4")
     assert len(graded(tmp_path)) == len(api.requests) - 1 >= 1

@@ -16,6 +16,7 @@ import rouge
 from corpus import builtin_stories, preparation
 from generation.prompts import cut_story
 from generation.samples_file import write_rows
+from novelty import rouge_analysis
 from novelty.compare_texts import encode_completions, held_out_pieces, read_completions
 from novelty.corpus_words import open_stories
 from novelty.flag_copies import MIN_WORDS, copied_length, side_by_side
@@ -198,6 +199,22 @@ def test_all_settings_and_several_runs(run, corpus, rouge_py, tmp_path):
     for row, detail in zip(rows, facts["details"]):
         by_hand = max(rouge_k(tokenizer.encode(row["completion"]), story, 4, "clipped").f for story in ids)
         assert detail["f"] == pytest.approx(by_hand, abs=1e-12)
+
+
+def test_a_run_that_was_sampled_at_several_temperatures(run, corpus, rouge_py, tmp_path, monkeypatch):
+    """Each by itself, against the corpus of the run."""
+    for name in ("temperature-0.5", "temperature-0"):
+        (run / name).mkdir()
+        shutil.copy(run / "samples.jsonl", run / name)
+    assert rouge.with_samples(run) == [run]
+    (run / "samples.jsonl").unlink()
+    assert rouge.with_samples(run) == [run / "temperature-0", run / "temperature-0.5"]
+    (run / "ckpt.pt").write_bytes(b"")
+    monkeypatch.setattr(rouge_analysis, "corpus_of", {str(run): corpus[0]}.__getitem__)
+    code, printed = rouge_py(run)
+    assert code == 0 and "look at out/rouge.png" in printed.out.replace(f"{tmp_path}/", "")
+    cold, warm = (json.loads((run / name / "rouge.json").read_text()) for name in ("temperature-0", "temperature-0.5"))
+    assert cold["figures"] == warm["figures"] and cold["run"] == str(run / "temperature-0")
 
 
 def test_one_completion_alone(corpus, rouge_py, tmp_path):

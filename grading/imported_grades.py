@@ -1,0 +1,115 @@
+"""
+Grades that were made elsewhere: by people, or another program. They are kept beside our own and never mixed with them.
+
+A CSV with a line for each grading, whose numbers of prompt and sample are those of samples.jsonl,
+
+    run,prompt,sample,judge,grammar,plot
+    demo,0,2,a teacher,7,5.5
+
+or, without prompt and sample, for the mean of each run. Each run's lines go to its grades-imported.jsonl, where later
+calls find them. A grading whose completion changes is left out from then on, as with judges of our own.
+
+>>> add_grades(Path("grades.csv"), runs, ledgers)
+'teacher.csv: 100 gradings and 0 means by a teacher'
+"""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from common import statistics
+from common.tables import read_user_table
+from grading.judge import AGES
+from grading.ledger import Ledger, Run, hash_of
+from grading.rubrics import CHAT, IMPORTED, MEANS, reads
+from grading.scoreboard import Finding
+
+FILE = "grades-imported.jsonl"
+PLACE = ("prompt", "sample")  # numbers; a line without them is a mean
+
+
+def add_grades(path: Path, runs: Sequence[Run], ledgers: Mapping[str, Ledger]) -> str:
+    """Appends what is new in the CSV to the ledgers, by the names of the runs; returns what is in it.
+
+    ValueError names the first line that is wrong, or says other scores than an earlier import; then nothing is added.
+    """
+    of_run, new, judges, counts = {run.name: run for run in runs}, {}, {}, dict(completion=0, mean=0)
+    for where, row in read_user_table(path, ("run", "judge")):
+        record = read_row(where, row, of_run) | dict(file=path.name, time=round(time.time()))
+        known = ledgers[record["run"]].scores.get(record["key"], new.get(record["key"], record)["scores"])
+        if known != record["scores"]:
+            said = ", ".join(f"{name} {value:g}" for name, value in known.items())
+            remedy = f"to replace what was imported, delete {FILE} in the run"
+            raise ValueError(f"{where}: {record['judge']} has graded this already ({said}); {remedy}")
+        if record["key"] not in ledgers[record["run"]].scores:
+            new[record["key"]] = record
+        judges[record["judge"]] = None
+        counts[record["kind"]] += 1
+    for record in new.values():
+        ledgers[record["run"]].append(record)
+    return f"{path}: {counts['completion']:,} gradings and {counts['mean']:,} means by {', '.join(judges)}"
+
+
+def read_row(where: str, row: Mapping[str, str], runs: Mapping[str, Run]) -> dict:
+    """The record of a ledger."""
+    row = {name: cell.strip() for name, cell in row.items()}
+    name, judge = row.pop("run"), row.pop("judge")
+    if name not in runs:
+        raise ValueError(f"{where}: there is no run {name!r} here, only {', '.join(runs)}")
+    if not judge or reads(judge):
+        raise ValueError(f"{where}: {judge!r} is no name for a judge")
+    place = [row.pop(column, "") for column in PLACE]
+    scores = {figure: read_cell(where, figure, cell) for figure, cell in row.items() if cell}
+    if not scores:
+        raise ValueError(f"{where}: no score in it; scores are {', '.join(CHAT.scores)}")
+    asked = dict(judge=judge, base_url=IMPORTED, repeat=0, protocol=IMPORTED, temperature=None, run=name)
+    asked |= dict(scores=scores, text=None, failure=None, tokens_in=None, tokens_out=None)
+    if not any(place):
+        return asked | dict(key=key_of("mean", judge, name), kind="mean", text_sha256="")
+    stories = {
+        (str(each["prompt_index"]), str(each["sample_index"])): story
+        for each, story in zip(runs[name].rows, runs[name].stories)
+    }
+    if tuple(place) not in stories:
+        raise ValueError(f"{where}: {name} has no prompt {place[0]!r} with a sample {place[1]!r}; both count from 0")
+    numbers, text = [int(number) for number in place], hash_of(stories[tuple(place)])
+    asked |= dict(zip(("prompt_index", "sample_index"), numbers))
+    return asked | dict(key=key_of("completion", judge, name, *numbers, text), kind="completion", text_sha256=text)
+
+
+def read_cell(where: str, figure: str, cell: str) -> float:
+    """A number within the scale of the score; an age may be the letter of its group."""
+    if figure not in CHAT.scores:
+        raise ValueError(f"{where}: {figure!r} is no score; scores are {', '.join(CHAT.scores)}")
+    low, high = CHAT.scores[figure].scale
+    try:
+        value = AGES[cell.upper()] if figure == "age" and cell.upper() in AGES else float(cell)
+    except ValueError:
+        value = math.nan
+    if not low <= value <= high:
+        raise ValueError(f"{where}: {figure} is {cell!r}, not a number from {low:g} to {high:g}")
+    return value
+
+
+def key_of(*facts) -> str:
+    return hashlib.sha256(json.dumps([IMPORTED, *facts]).encode()).hexdigest()
+
+
+def imported_means(runs: Sequence[Run], ledgers: Mapping[str, Ledger]) -> list[Finding]:
+    """The means that came without gradings: without intervals, and without differences."""
+    findings = {}
+    for run in runs:
+        for key, asked in ledgers[run.name].asked.items():
+            for figure, value in ledgers[run.name].scores[key].items() if asked["kind"] == "mean" else ():
+                finding = Finding("mean", f"{asked['judge']} ({MEANS})", run.name, figure, value)
+                findings.setdefault((finding.judge, figure), []).append(finding)
+    for several in findings.values():
+        normalized = statistics.normalized(np.array([finding.value for finding in several]))
+        several[:] = [replace(finding, normalized=value) for finding, value in zip(several, normalized)]
+    return [finding for several in findings.values() for finding in several]
