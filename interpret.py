@@ -193,14 +193,23 @@ def load_model(name: str, args: argparse.Namespace) -> LocalBackend:
     return backend
 
 
-def validation_texts(directory: Path, n: int) -> list[str]:
-    """The first n validation stories of a corpus, as text, so that a model with any tokenizer can read them."""
+def validation_texts(directory: Path, n: int, ablate: int = 0) -> list[str]:
+    """The first n validation stories of a corpus, as text, so that a model with any tokenizer can read them.
+
+    ValueError if they are too few: to tell anything, or for an ablation on that many.
+    """
     meta, tokens = load_meta_and_tokens(directory, "val")
     tokenizer = Tokenizer(meta["gpt2_ids"])
     ends = np.flatnonzero(tokens == tokenizer.end_of_text)[:n]
     if len(ends) < FEWEST_STORIES:
         raise ValueError(
             f"{directory}: it has {len(ends)} validation stories, but at least {FEWEST_STORIES} are needed"
+        )
+    if 2 * ablate > len(ends):
+        more = f"--stories {2 * ablate}, or " if len(ends) == n else ""
+        raise ValueError(
+            f"--ablate {ablate} needs {2 * ablate} stories (means are taken over the other half), but {len(ends)} of "
+            f"{directory} are read: take {more}--ablate {len(ends) // 2} at most"
         )
     return [tokenizer.decode(tokens[start:end]) for start, end in zip([0, *(ends[:-1] + 1)], ends)]
 
@@ -222,9 +231,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--head", type=int, help="draw this head alone (of each layer, or of --layer)")
     parser.add_shared("data")
     parser.add_argument("--stories", type=int, default=200, help="validation stories to read; 0: only draw --text")
-    parser.add_argument(
-        "--ablate", type=int, help="stories on which heads are ablated (default: what takes about a minute); 0: none"
-    )
+    on_how_many = "stories on which heads are ablated, at most half of --stories (default: what takes about a minute)"
+    parser.add_argument("--ablate", type=int, help=f"{on_how_many}; 0: none")
     parser.add_shared("out", help="where to write (default: interpret/ in the run's directory)")
     parser.add_argument("--compare", nargs="+", metavar="RUN", help="runs that were interpreted before")
     parser.add_shared("markdown")
@@ -253,7 +261,7 @@ def main():
         name = at_checkpoint(args.model or str(newest_run()), args.checkpoint)
         backend = load_model(name, args)
         read = args.stories and not args.patch
-        texts = validation_texts(args.data or corpus_of(name), args.stories) if read else []
+        texts = validation_texts(args.data or corpus_of(name), args.stories, args.ablate or 0) if read else []
         out = args.out or directory_of(name) / "interpret"
         out.mkdir(parents=True, exist_ok=True)
         if args.patch:

@@ -199,6 +199,8 @@ def test_models_are_compared(interpret_py, trained):
         (["out/run", "--head", "-1"], "--head must be 0 or more"),
         (["out/run", "--stories", "3"], "--stories must be 0, or at least 10"),
         (["out/run", "--ablate", "3"], "--ablate must be 0, or at least 10"),
+        (["out/run", "--stories", "30", "--ablate", "16"], "are read: take --stories 32, or --ablate 15 at most"),
+        (["out/run", "--ablate", "30"], "data/tiny are read: take --ablate 20 at most"),  # it has 40
         (["out/run", "--stories", "0"], "--stories 0 only draws attention on a --text"),
         (["out/run", "--text", "cat " * 100], "--text has 102 tokens, the context of out/run 64; shorten it"),
         (["out/run", "--out", "data/tiny/meta.json"], "data/tiny/meta.json: File exists"),
