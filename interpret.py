@@ -5,7 +5,7 @@ $ python interpret.py                                     # the newest run -> ou
 $ python interpret.py out/demo --text "Lily saw a cat. Lily was happy." --layer 2 --head 3
 $ python interpret.py out/demo --patch "Mia had a red ball. It was red" "Mia had a blue ball. It was blue"
 $ python interpret.py hf:roneneldan/TinyStories-33M --data data/tinystories
-$ python interpret.py --compare out/a out/b               # by width, depth and number of heads -> out/compare.png
+$ python interpret.py --compare out/a out/b               # heads and neurons side by side -> out/compare.html
 
 Writes attention.html, attention.png, attention.npz ([layer, head, query, key] and the tokens), heads.csv, neurons.html,
 neurons.csv and summary.json; --patch writes patching.html, patching.png and patching.csv alone. In a notebook:
@@ -37,7 +37,7 @@ from generation.backends import LocalBackend, load_backend
 from interpretation.ablation import FEWEST_STORIES, measure_effects
 from interpretation.activation_patching import check_prompts, patch
 from interpretation.activation_statistics import ActivationStatistics, untrained_copy
-from interpretation.compare_runs import compare
+from interpretation.compare_runs import clearest_parts, compare, printed_cells
 from interpretation.head_roles import induction
 from interpretation.hooks import run_with_cache
 from interpretation.logit_attribution import lens_table, what_heads_write
@@ -171,6 +171,16 @@ def draw_patching(out: Path, name: str, backend: LocalBackend, texts: Sequence[s
     )
 
 
+def draw_comparison(runs: Sequence[str], markdown: bool) -> Path:
+    """compare.csv, .png and .html beside the first of the runs. Prints what is counted; returns the page's path."""
+    rows = compare(runs)
+    counts = [printed_cells(row) for row in rows]
+    path = directory_of(runs[0]).parent / "compare.html"
+    write_bytes(path, interpretation_pages.compare_page(counts, [clearest_parts(row["run"]) for row in rows]))
+    print(table_text(list(counts[0]), [list(row.values()) for row in counts], markdown))
+    return path
+
+
 # ---- What is read ----
 
 
@@ -254,9 +264,8 @@ def main():
     compile_cpp.keep_freed_memory()
     with one_line_errors("interpret.py", interrupted="the old files are unchanged"):
         if args.compare:
-            directory = directory_of(args.compare[0]).parent
-            print(compare(args.compare, args.markdown))
-            print(f"wrote {directory / 'compare.csv'}, which has all counts, and {directory / 'compare.png'}")
+            page = draw_comparison(args.compare, args.markdown)
+            print(f"wrote {page.with_suffix('.csv')}, which has all counts, .png and .html; next: open {page}")
             return
         name = at_checkpoint(args.model or str(newest_run()), args.checkpoint)
         backend = load_model(name, args)
