@@ -323,7 +323,7 @@ for (const width of [360, 500, 1000, 1400]) {
 
 
 def test_nothing_is_wider_than_the_screen(browser, visited):
-    """Sixteen heads to a layer, contexts of long words, many layers of patching, many models: on phones and desktops."""
+    """Many heads to a layer, contexts of long words, many layers of patching, many models: on phones and desktops."""
     heads = [dict(layer=layer, head=head, role="previous token") for layer in range(2) for head in range(16)]
     pieces, lens = [" grandmother"] * 12, [[[(" grandmother", 0.5)] * 3] * 12] * 3
     rows = page_data(visited / "attention.html")["rows"]
