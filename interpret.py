@@ -5,7 +5,7 @@ $ python interpret.py                                     # the newest run -> ou
 $ python interpret.py out/demo --text "Lily saw a cat. Lily was happy." --layer 2 --head 3
 $ python interpret.py out/demo --patch "Mia had a red ball. It was red" "Mia had a blue ball. It was blue"
 $ python interpret.py hf:roneneldan/TinyStories-33M --data data/tinystories
-$ python interpret.py --compare out/a out/b               # by width, depth and number of heads -> out/compare.png
+$ python interpret.py --compare out/a out/b               # heads and neurons side by side -> out/compare.html
 
 Writes attention.html, attention.png, attention.npz ([layer, head, query, key] and the tokens), heads.csv, neurons.html,
 neurons.csv and summary.json; --patch writes patching.html, patching.png and patching.csv alone. In a notebook:
@@ -37,7 +37,7 @@ from generation.backends import LocalBackend, load_backend
 from interpretation.ablation import FEWEST_STORIES, measure_effects
 from interpretation.activation_patching import check_prompts, patch
 from interpretation.activation_statistics import ActivationStatistics, untrained_copy
-from interpretation.compare_runs import compare
+from interpretation.compare_runs import clearest_parts, compare, printed_cells
 from interpretation.head_roles import induction
 from interpretation.hooks import run_with_cache
 from interpretation.logit_attribution import lens_table, what_heads_write
@@ -171,6 +171,16 @@ def draw_patching(out: Path, name: str, backend: LocalBackend, texts: Sequence[s
     )
 
 
+def draw_comparison(runs: Sequence[str], markdown: bool) -> Path:
+    """compare.csv, .png and .html beside the first of the runs. Prints what is counted; returns the page's path."""
+    rows = compare(runs)
+    counts = [printed_cells(row) for row in rows]
+    path = directory_of(runs[0]).parent / "compare.html"
+    write_bytes(path, interpretation_pages.compare_page(counts, [clearest_parts(row["run"]) for row in rows]))
+    print(table_text(list(counts[0]), [list(row.values()) for row in counts], markdown))
+    return path
+
+
 # ---- What is read ----
 
 
@@ -193,14 +203,23 @@ def load_model(name: str, args: argparse.Namespace) -> LocalBackend:
     return backend
 
 
-def validation_texts(directory: Path, n: int) -> list[str]:
-    """The first n validation stories of a corpus, as text, so that a model with any tokenizer can read them."""
+def validation_texts(directory: Path, n: int, ablate: int = 0) -> list[str]:
+    """The first n validation stories of a corpus, as text, so that a model with any tokenizer can read them.
+
+    ValueError if they are too few: to tell anything, or for an ablation on that many.
+    """
     meta, tokens = load_meta_and_tokens(directory, "val")
     tokenizer = Tokenizer(meta["gpt2_ids"])
     ends = np.flatnonzero(tokens == tokenizer.end_of_text)[:n]
     if len(ends) < FEWEST_STORIES:
         raise ValueError(
             f"{directory}: it has {len(ends)} validation stories, but at least {FEWEST_STORIES} are needed"
+        )
+    if 2 * ablate > len(ends):
+        more = f"--stories {2 * ablate}, or " if len(ends) == n else ""
+        raise ValueError(
+            f"--ablate {ablate} needs {2 * ablate} stories (means are taken over the other half), but {len(ends)} of "
+            f"{directory} are read: take {more}--ablate {len(ends) // 2} at most"
         )
     return [tokenizer.decode(tokens[start:end]) for start, end in zip([0, *(ends[:-1] + 1)], ends)]
 
@@ -222,9 +241,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--head", type=int, help="draw this head alone (of each layer, or of --layer)")
     parser.add_shared("data")
     parser.add_argument("--stories", type=int, default=200, help="validation stories to read; 0: only draw --text")
-    parser.add_argument(
-        "--ablate", type=int, help="stories on which heads are ablated (default: what takes about a minute); 0: none"
-    )
+    on_how_many = "stories on which heads are ablated, at most half of --stories (default: what takes about a minute)"
+    parser.add_argument("--ablate", type=int, help=f"{on_how_many}; 0: none")
     parser.add_shared("out", help="where to write (default: interpret/ in the run's directory)")
     parser.add_argument("--compare", nargs="+", metavar="RUN", help="runs that were interpreted before")
     parser.add_shared("markdown")
@@ -246,14 +264,13 @@ def main():
     compile_cpp.keep_freed_memory()
     with one_line_errors("interpret.py", interrupted="the old files are unchanged"):
         if args.compare:
-            directory = directory_of(args.compare[0]).parent
-            print(compare(args.compare, args.markdown))
-            print(f"wrote {directory / 'compare.csv'}, which has all counts, and {directory / 'compare.png'}")
+            page = draw_comparison(args.compare, args.markdown)
+            print(f"wrote {page.with_suffix('.csv')}, which has all counts, .png and .html; next: open {page}")
             return
         name = at_checkpoint(args.model or str(newest_run()), args.checkpoint)
         backend = load_model(name, args)
         read = args.stories and not args.patch
-        texts = validation_texts(args.data or corpus_of(name), args.stories) if read else []
+        texts = validation_texts(args.data or corpus_of(name), args.stories, args.ablate or 0) if read else []
         out = args.out or directory_of(name) / "interpret"
         out.mkdir(parents=True, exist_ok=True)
         if args.patch:

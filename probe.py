@@ -16,7 +16,6 @@ answers come in groups in which each is right equally often: a model with favori
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from tqdm import tqdm

@@ -76,9 +76,9 @@ class Setup:
         return torch.randint(shape.vocab_size - 1, (n, length or shape.block_size + 1), generator=generator)
 
     def compiled(self, function: Callable, **settings) -> Callable:
-        """A dry run traces what a GPU would compile, but makes no kernels of it."""
+        """A dry run traces what a GPU would compile, and makes nothing of it."""
         if self.dry_run:
-            return torch.compile(function, dynamic=False, backend="aot_eager")
+            return torch.compile(function, dynamic=False, backend="eager")
         return torch.compile(function, dynamic=False, **settings)
 
     def autocast(self) -> torch.autocast:

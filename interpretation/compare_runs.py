@@ -1,9 +1,11 @@
 """
 What interpret.py measured in several models, side by side: by width, depth and number of heads.
 
->>> print(compare(["out/cpu_1m", "out/cpu_8m"]))  # writes out/compare.csv and out/compare.png
+>>> rows = compare(["out/cpu_1m", "out/cpu_8m"])  # writes out/compare.csv and out/compare.png
+>>> clearest_parts("out/cpu_8m").heads[0]["writes"]  # of what compare.html shows
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,25 +14,25 @@ from matplotlib.figure import Figure
 from checkpoints.checkpoint import directory_of
 from common.figures import png_bytes
 from common.files import write_bytes
-from common.tables import table_text, write_table
-from interpretation.head_roles import HEAD_KINDS, HEAD_ROLES, UNIFORM
+from common.tables import read_table, write_table
+from interpretation.head_roles import CONTENTS, HEAD_KINDS, HEAD_ROLES, PLACES, ROLE_MEASURES, UNIFORM
 from interpretation.summary import summary_of
 from interpretation.word_classes import KINDS
 
 COLORS = ["#265caa", "#7ea6d8", "#c96810", "#e9b47c", "#3a7d5d", "#9ccbb2", "#8c5aa8", "#c8a8d8", "#b23a48", "#e29aa3"]
 COLORS += ["#7f7f3a", "#c9c98a", "#b9b4aa", "#e8e5df"]  # as many as there are roles
+SHOWN_HEADS, SHOWN_FOR_ROLE = 8, 5  # of a model on compare.html, and how many of these for what they look at
 
 
-def compare(runs: list[str], markdown: bool = False) -> str:
-    """A table of these runs (or hf:ID-or-directory), by width, depth and heads. Writes compare.csv and compare.png
-    beside the first."""
+def compare(runs: list[str]) -> list[dict]:
+    """The rows of compare.csv, of these runs (or hf:ID-or-directory) by width, depth and heads. Writes it and
+    compare.png beside the first."""
     rows = [comparison_row(run, summary_of(run)) for run in runs]
     rows.sort(key=lambda row: (row["n_embd"], row["n_layer"], row["n_head"]))
     directory = directory_of(runs[0]).parent
     write_table(directory / "compare.csv", rows)
     write_bytes(directory / "compare.png", plot(rows))
-    cells = [printed_cells(row) for row in rows]
-    return table_text(list(cells[0]), [list(row.values()) for row in cells], markdown)
+    return rows
 
 
 def comparison_row(run: str, summary: dict) -> dict:
@@ -90,3 +92,61 @@ def plot(rows: list[dict]) -> bytes:
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0), borderaxespad=5, ncols=3, fontsize=8, frameon=False)
     figure.axes[0].invert_yaxis()
     return png_bytes(figure)
+
+
+# ---- compare.html ----
+
+
+@dataclass
+class ClearestParts:
+    """Of one model, what is worth a look."""
+
+    heads: list[dict]  # of heads.csv, and what each looks at most, beyond uniform attention: looks_at, share, uniform
+    attention: np.ndarray  # (heads, T, T), of these heads, on the text that was drawn
+    tokens: list[str]  # of that text
+    neurons: list[dict]  # of neurons.csv, and `why` each is here
+
+
+def clearest_parts(run: str) -> ClearestParts:
+    directory = directory_of(run) / "interpret"
+    heads = choose_heads(read_table(directory / "heads.csv"))
+    with np.load(directory / "attention.npz", allow_pickle=False) as file:
+        maps = np.stack([file["attention"][int(row["layer"]), int(row["head"])] for row in heads])
+        tokens = file["tokens"].tolist()
+    return ClearestParts(heads, maps, tokens, choose_neurons(read_table(directory / "neurons.csv")))
+
+
+def excess(row: dict, role: str) -> float:
+    """Of the attention beyond what this role would get if it were uniform, the share that it gets."""
+    share, uniform = (float(row[ROLE_MEASURES[role] + suffix]) for suffix in ("", "_uniform"))
+    return (share - uniform) / (1 - uniform)
+
+
+def choose_heads(rows: list[dict]) -> list[dict]:
+    """The clearest head of each role, content before position; then those without which the loss rises most."""
+    of_roles = ([row for row in rows if row["role"] == role] for role in (*CONTENTS, *PLACES))
+    clearest = [max(some, key=lambda row: excess(row, row["role"])) for some in of_roles if some]
+    others = sorted(rows, key=lambda row: -float(row.get("rise") or 0))
+    chosen = clearest[:SHOWN_FOR_ROLE]
+    chosen += [row for row in others if row not in chosen][: SHOWN_HEADS - len(chosen)]
+    for row in chosen:
+        most = max(ROLE_MEASURES, key=lambda role: excess(row, role))
+        looks_at = row["role"] if row["role"] in ROLE_MEASURES else most
+        share, uniform = (float(row[ROLE_MEASURES[looks_at] + suffix]) for suffix in ("", "_uniform"))
+        row |= dict(looks_at=looks_at, share=share, uniform=uniform)
+    return chosen
+
+
+def choose_neurons(rows: list[dict]) -> list[dict]:
+    """Those of the strongest preference for each kind of word, of the largest activation, and of the largest rise."""
+    chosen = []
+    for kind in KINDS:
+        of_kind = [row for row in rows if row["prefers"] == kind]
+        if of_kind:
+            strongest = max(of_kind, key=lambda row: float(row[f"auc_{kind}"]))
+            chosen.append(strongest | dict(why=kind, auc=float(strongest[f"auc_{kind}"])))
+    highest = max(rows, key=lambda row: float(row["top_activations"].split(" | ")[0]))
+    chosen.append(highest | dict(why="largest activation of all"))
+    if measured := [row for row in rows if row["rise"]]:
+        chosen.append(max(measured, key=lambda row: float(row["rise"])) | dict(why="largest rise that was measured"))
+    return chosen

@@ -2,7 +2,7 @@
 The words of stories: which tokens make up one word, and what kind of word it is (a noun, a name, punctuation …).
 
 Kinds come from the word lists of corpus/builtin_stories.py and those below, for words that can be only one kind; names
-also come from the text itself.
+also come from the stories themselves (corpus/names.py).
 
 >>> corpus = TaggedCorpus.from_texts(["Tom saw a cat."], tokenizer, prefix=[tokenizer.end_of_text], block_size=512)
 >>> corpus.words[corpus.stories[0].words[1]], corpus.kind_of("cat")
@@ -10,8 +10,6 @@ also come from the text itself.
 """
 
 import codecs
-import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ from pathlib import Path
 import torch
 
 from corpus.builtin_stories import NAMES, NOUNS, PRONOUNS, ROLES, plural
+from corpus.names import Counts, count_capitals, names_among
 from corpus.tokenizer import Tokenizer
 
 KINDS = ("noun", "verb", "adjective", "pronoun", "name", "punctuation")
@@ -27,20 +26,19 @@ SECTIONS = Path(__file__).with_name("frequent_words.txt").read_text(encoding="ut
 FUNCTION_WORDS, MORE_VERBS, MORE_NOUNS = (section.partition("\n")[2].split() for section in SECTIONS)
 NOUN_OF = {plural(noun): noun for noun in [*NOUNS, *MORE_NOUNS]}
 START = "‹start›"  # how <|endoftext|> before a story is shown
-MID_SENTENCE = re.compile(r"(?<=[a-z,;] )[A-Z][a-z]+\b")
 
 
 def names_in(texts: Sequence[str]) -> frozenset[str]:
-    """Those of builtin_stories.py, and words capitalized in mid-sentence at least twice and more often than not."""
-    capitals = Counter(word for text in texts for word in MID_SENTENCE.findall(text))
-    small = Counter(word for text in texts for word in re.findall(r"\b[a-z]+\b", text))
-    names = {word for word, n in capitals.items() if n >= 2 and n > small[word.lower()] and word.lower() not in ROLES}
-    return frozenset(names | set(NAMES))
+    """In lower case: the names in these texts, and those of builtin_stories.py."""
+    counts = Counts()
+    for text in texts:
+        count_capitals(text, counts)
+    return frozenset([*names_among(counts.items()), *map(str.lower, NAMES)])
 
 
 def kind_of(word: str, names: frozenset[str]) -> str | None:
     """One of KINDS, or "other" for a word known to be none of them; None if it is unknown or could be several."""
-    if word in names:
+    if word[:1].isupper() and word.lower() in names:
         return "name"
     if not any(map(str.isalnum, word)):
         return "punctuation"
@@ -111,7 +109,7 @@ class TaggedCorpus:
 
     stories: list[Story]
     words: list[str]  # every distinct word, lowercased unless it is a name
-    names: frozenset[str]
+    names: frozenset[str]  # in lower case
 
     @classmethod
     def from_texts(
@@ -124,7 +122,7 @@ class TaggedCorpus:
             words, ends = torch.full((len(ids),), -1), torch.zeros(len(ids), dtype=torch.bool)
             for members in split_words(pieces):
                 form = b"".join(pieces[i] for i in members).decode(errors="replace").strip()
-                form = form if form in names else form.lower()
+                form = form if form[:1].isupper() and form.lower() in names else form.lower()
                 words[members] = numbers.setdefault(form, len(numbers))
                 ends[members[-1]] = True
             n = min(len(ids) - 1, block_size)

@@ -17,7 +17,6 @@ import json
 import re
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ import numpy as np
 from tqdm import tqdm
 
 from common.files import has_sha256, lock, sha256_of
+from corpus.names import Counts, count_capitals, names_among
 from corpus.token_files import current, install, load_meta_and_tokens, remove_leftovers
 from corpus.tokenizer import Tokenizer
 from kernels import compile_cpp
@@ -34,7 +34,6 @@ from novelty.ngram_search import Stream
 FORMAT = 1
 TOKENS_PER_BLOCK = 2_000_000
 WORD = re.compile("[A-Za-z0-9]+")
-IN_MID_SENTENCE = re.compile("(?<=[a-z,] )[A-Za-z][A-Za-z0-9]*")
 # The only two non-ASCII characters whose lower case contains a letter from a to z: the Kelvin sign, I with a dot.
 SPELLED_OUT = str.maketrans({"\u212a": "K", "\u0130": "I\u0307"})
 
@@ -54,7 +53,7 @@ class Stories:
     held_out: np.ndarray  # (tokens,) uint16, val.bin
     tokenizer: Tokenizer
     vocabulary: dict[str, int] | None = None  # word -> id, grows with `encode`; None if the ids are tokens
-    names: frozenset[str] = frozenset()  # words that are mostly capitalized in mid-sentence
+    names: frozenset[str] = frozenset()  # in lower case: corpus/names.py
 
     def __len__(self) -> int:
         return len(self.token_ends)
@@ -175,8 +174,7 @@ def write_words(new: Path, tokens: np.ndarray, tokenizer: Tokenizer) -> dict:
             n_words, start = n_words + len(ids), start + len(block)
             bar.update(len(block))
     vocabulary, in_mid_sentence = reader.vocabulary()
-    names = [word for word, (lower, capital) in zip(vocabulary, in_mid_sentence) if capital > lower and len(word) > 1]
-    return dict(vocabulary=vocabulary, names=names)
+    return dict(vocabulary=vocabulary, names=names_among(zip(vocabulary, in_mid_sentence)))
 
 
 def blocks_of_stories(tokens: np.ndarray, end_of_text: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -195,7 +193,7 @@ class PythonReader:
     """Tokens -> word ids, numbered in the order in which words first occur."""
 
     def __init__(self, tokenizer: Tokenizer):
-        self.tokenizer, self.ids, self.lower, self.capital = tokenizer, {}, Counter(), Counter()
+        self.tokenizer, self.ids, self.in_mid_sentence = tokenizer, {}, Counts()
 
     def read(self, tokens: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Complete stories and where they end -> word ids (words,) uint32, and where among these stories end, int64."""
@@ -204,13 +202,12 @@ class PythonReader:
             text = self.tokenizer.decode(tokens[start:end]).translate(SPELLED_OUT)
             ids += [self.ids.setdefault(word, len(self.ids)) for word in words_of(text)]
             word_ends.append(len(ids))
-            for word in IN_MID_SENTENCE.findall(text):
-                (self.capital if word[0].isupper() else self.lower)[word.lower()] += 1
+            count_capitals(text, self.in_mid_sentence)
         return np.array(ids, dtype=np.uint32), np.array(word_ends, dtype=np.int64)
 
     def vocabulary(self) -> tuple[list[str], np.ndarray]:
         """Words in the order of their ids; (words, 2): how often in mid-sentence in lower case, and capitalized."""
-        return list(self.ids), np.array([[self.lower[word], self.capital[word]] for word in self.ids]).reshape(-1, 2)
+        return list(self.ids), np.array([self.in_mid_sentence[word] for word in self.ids]).reshape(-1, 2)
 
 
 class NativeReader:

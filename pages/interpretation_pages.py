@@ -1,5 +1,5 @@
 """
-The pages and pictures of interpret.py: attention with the logit lens, neurons, activation patching.
+The pages and pictures of interpret.py: attention with the logit lens, neurons, activation patching, models compared.
 """
 
 import base64
@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from common.figures import png_bytes
 from interpretation.activation_patching import Patching
+from interpretation.compare_runs import ClearestParts
 from pages.html import page
 
 MAP_BYTES = 900_000  # of attention in a page, which keeps it under 2 MB
@@ -186,3 +187,18 @@ def patching_page(
     texts = dict(name=html.escape(name), prompts=prompts)
     texts["findings"] = "".join(f"<p>{html.escape(line)}</p>" for line in findings)
     return page(f"Patching {name}", "patching", data, **texts)
+
+
+# ---- Models side by side ----
+
+
+def compare_page(counts: list[dict], parts: list[ClearestParts]) -> bytes:
+    """counts: for each model what is counted of it, as printed."""
+    models = []
+    for of_model in parts:
+        T = min(len(of_model.tokens), PICTURE_TOKENS)
+        levels = (np.sqrt(of_model.attention[:, :T, :T]) * 255).round().astype(np.uint8)
+        attention = base64.b64encode(levels.tobytes()).decode()
+        facts = dict(heads=of_model.heads, neurons=of_model.neurons, tokens=of_model.tokens[:T], attention=attention)
+        models.append(facts)
+    return page("Heads and neurons, side by side", "compare", dict(counts=counts, models=models))

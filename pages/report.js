@@ -3,14 +3,19 @@ const SVG = "http://www.w3.org/2000/svg";
 const svg = (tag, ...others) => build(document.createElementNS(SVG, tag), ...others);
 
 const places = new Map(data.runs.map((run, i) => [run, i]));
+const OF_TRAINING_STORIES = ", training stories";  // behind the name of a run: in its color, dotted
 function place(name) {
-  if (!places.has(name)) places.set(name, places.size);
-  return places.get(name);
+  const run = name.replace(OF_TRAINING_STORIES, "");
+  if (!places.has(run)) places.set(run, places.size);
+  return places.get(run);
 }
 function color(name) {  // in parentheses: not a run, but what runs are compared with
   return name.startsWith("(") ? "var(--quiet)" : `var(--s${place(name) % 8})`;
 }
-function dashes(name) { return ["none", "5 3", "2 2", "8 3 2 3"][Math.floor(place(name) / 8) % 4]; }
+function dashes(name) {
+  if (name.endsWith(OF_TRAINING_STORIES)) return "1.5 2.5";
+  return ["none", "5 3", "2 2", "8 3 2 3"][Math.floor(place(name) / 8) % 4];
+}
 
 function number(value, kind) {
   if (value === null || value === undefined) return "";

@@ -32,6 +32,14 @@ LONGEST_TEXT = 1500  # characters of a completion
 PROMPTS, COMPLETIONS = 30, 2  # side by side; of each run
 BINS = 40
 ALL_SCORES = tuple(dict.fromkeys((*CHAT.scores, *LIKELIHOOD.scores)))
+OF_TRAINING_STORIES = ", training stories"  # behind a run's name; report.js draws it in the run's color, dotted
+# What the paper measures of completions of training stories, and the longest copied span
+PUBLISHED = ("ending_precision", "any_other_f", "training_f", "span")
+BY_HEART = """After training stories and after validation stories, means with 95 % intervals. What a model knows by
+heart makes the difference: near 0, it continues stories that it has read as it does others. The paper continues
+training stories, cut at 40 %, and reads the first three so: with small precision, it does not recite the true ending;
+with a small F of the nearest other completion, it does not repeat itself; of the nearest training story, it does not
+copy another."""
 EXPLAINED = {  # the metrics that need no judge
     "loss": "nats per token of validation text, from the run's log",
     "bpb": "bits per byte of validation text, from the run's log",
@@ -230,7 +238,12 @@ def instructions_section(results: Results) -> Iterable[dict]:
 
 def novelty_section(results: Results) -> Iterable[dict]:
     """How much of the completions is in the training set, compared with held-out stories (rouge.py)."""
-    analyses, texts = results.of_runs("rouge.json", read_rouge), ("completions", "beside")
+    held_out, trained = (results.of_runs(name, read_rouge) for name in ("rouge.json", "rouge-train.json"))
+    analyses, files, texts = {}, {}, ("completions", "beside")
+    for run in results.runs:
+        for of_split, label, ending in ((held_out, run, ""), (trained, run + OF_TRAINING_STORIES, "-train")):
+            if run in of_split:
+                analyses[label], files[label] = of_split[run], results.runs[run] / f"flagged{ending}.txt"
     if not analyses:
         return
     columns, rows, before = [("", "text")], [], ""
@@ -249,6 +262,7 @@ def novelty_section(results: Results) -> Iterable[dict]:
         counts = [analysis["flagged"][flag][whose] for analysis in analyses.values() for whose in texts]
         rows.append([f"flagged: {flag}", *((count, "integer") for count in counts)])
     yield table(columns, rows, "Means, with 95 % intervals")
+    yield from both_splits({run: each for run, each in trained.items() if "training_and_validation" in each})
     panels = []
     for name, title in PANELS.items():
         values = {run: analysis["values"][name] for run, analysis in analyses.items() if name in analysis["values"]}
@@ -256,8 +270,25 @@ def novelty_section(results: Results) -> Iterable[dict]:
             panels.append(histogram(title, values, whole=name == "span"))
     caption = "Share of texts. Lines: completions; filled: the baseline, held-out stories or endings of other stories."
     yield dict(type="histograms", panels=panels, caption=caption)
-    links = [[[f"{run}: flagged.txt", results.link(results.runs[run] / "flagged.txt")]] for run in analyses]
+    links = [[[f"{label}: {file.name}", results.link(file)]] for label, file in files.items()]
     yield table([("read the flagged completions", "link")], links)
+
+
+def both_splits(analyses: dict[str, dict]) -> Iterable[dict]:
+    """Completions of training stories beside those of validation stories. analyses: {run: its rouge-train.json}."""
+    columns, rows = [("", "text"), ("run", "text")], []
+    columns += [(title, "figures") for title in ("of training stories", "of validation stories", "difference")]
+    for name in PUBLISHED:
+        for run, analysis in analyses.items():
+            if figure := analysis["training_and_validation"].get(name):
+                cells = [(list(estimate.values()), 1 if name == "span" else 3) for estimate in figure.values()]
+                rows.append([TITLES[name].rstrip(" *"), run, *cells])
+    if rows:
+        yield table(columns, rows, BY_HEART)
+    differ = {run: ", ".join(analysis["splits_differ_in"]) for run, analysis in analyses.items()}
+    lines = [f"{run}: its two splits also differ in {what}; sample both alike" for run, what in differ.items() if what]
+    if lines:
+        yield dict(type="warnings", lines=lines)
 
 
 def histogram(title: str, values: dict[str, dict], whole: bool) -> dict:

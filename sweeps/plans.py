@@ -6,6 +6,7 @@ Which runs an experiment has: its variants, how long each trains, and what that 
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 from dataclasses import dataclass, field
@@ -120,14 +121,22 @@ class Run:
 
 def count_parameters_and_flops(config: TrainConfig, vocab_size: int) -> tuple[int, int]:
     """FLOPs of one training step: of the model, the objective and Muon."""
-    with torch.device("meta"):  # only shapes are needed
-        model = MODELS[config.model](GPTNeoConfig(vocab_size=vocab_size, **config.model_shape()))
+    shape = GPTNeoConfig(vocab_size=vocab_size, **config.model_shape())
+    parameters, flops_per_token, flops_of_muon = count_model_and_muon(config.model, shape, config.optimizer)
     n_sequences = config.sequences_per_step
     if config.contrast != "none":
         n_sequences += config.grad_accum_steps * n_shuffled(config.batch_size, config.contrast_share)
-    flops = n_sequences * config.block_size * model.flops_per_token(config.block_size)
-    optimizers = make_optimizers(model, config)
-    return model.num_params(), flops + sum(o.flops_per_step() for o in optimizers if isinstance(o, Muon))
+    return parameters, n_sequences * config.block_size * flops_per_token + flops_of_muon
+
+
+@functools.cache  # the many runs of a list have few shapes
+def count_model_and_muon(model_class: str, shape: GPTNeoConfig, optimizer: str) -> tuple[int, int, int]:
+    """Parameters; FLOPs of the model for a token, in training; and of a step of Muon, if that is the optimizer."""
+    with torch.device("meta"):  # only shapes are needed
+        model = MODELS[model_class](shape)
+    optimizers = make_optimizers(model, TrainConfig(optimizer=optimizer))
+    flops_of_muon = sum(o.flops_per_step() for o in optimizers if isinstance(o, Muon))
+    return model.num_params(), model.flops_per_token(shape.block_size), flops_of_muon
 
 
 def make_run(

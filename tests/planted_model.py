@@ -28,7 +28,7 @@ def planted_corpus(n: int = 60, seed: int = 0) -> TaggedCorpus:
         ids[-10:] = ids[5:15]
         ids = torch.from_numpy(ids)
         stories.append(Story(ids[:-1], ids[1:], ids[:-1], torch.ones(len(ids) - 1, dtype=torch.bool)))
-    return TaggedCorpus(stories, WORDS, NAMES)
+    return TaggedCorpus(stories, WORDS, frozenset(map(str.lower, NAMES)))
 
 
 @torch.no_grad()

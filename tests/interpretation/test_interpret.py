@@ -1,5 +1,6 @@
 """interpret.py: its files, its command line, and its pages in a browser."""
 
+import base64
 import csv
 import json
 import re
@@ -19,7 +20,7 @@ from corpus import preparation
 from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut
 from interpretation.activation_patching import Patching
 from interpretation.activation_statistics import untrained_copy
-from interpretation.compare_runs import COLORS
+from interpretation.compare_runs import COLORS, ClearestParts
 from interpretation.head_roles import HEAD_ROLES
 from interpretation.summary import FORMAT
 from interpretation.word_classes import KINDS
@@ -177,7 +178,21 @@ def test_models_are_compared(interpret_py, trained):
     assert interpret_py(*remedy, "--stories", "12", "--ablate", "0")[0] == 0
     assert "8-1-2" in interpret_py("--compare", "models/a", "hf:published")[1].out
     code, printed = interpret_py("--compare", "models/a", "models/b")
-    assert code == 0 and "16-2-2" in printed.out and (trained / "models" / "compare.png").stat().st_size > 5000
+    assert code == 0 and "16-2-2" in printed.out and "open models/compare.html" in printed.out
+    assert (trained / "models" / "compare.png").stat().st_size > 5000
+    data = page_data(trained / "models" / "compare.html")
+    assert [row["run"] for row in data["counts"]] == ["a", "b"] and data["counts"][1]["loss"] == ""
+    for name, model in zip("ab", data["models"]):
+        there = trained / "models" / name / "interpret"
+        of_csv = {(row["layer"], row["head"]): row for row in rows_of(there / "heads.csv")}
+        with np.load(there / "attention.npz") as file:
+            attention = file["attention"]
+        maps = np.frombuffer(base64.b64decode(model["attention"]), np.uint8).reshape(4, *2 * [len(model["tokens"])])
+        for head, levels in zip(model["heads"], maps):
+            layer, i = head["layer"], head["head"]
+            assert head["writes"] == of_csv[layer, i]["writes"] and ("rise" in head) == (name == "a")
+            np.testing.assert_allclose((levels / 255) ** 2, attention[int(layer), int(i)], atol=0.005)
+        assert len({(head["layer"], head["head"]) for head in model["heads"]}) == 4
     a, b = rows_of(trained / "models" / "compare.csv")
     assert a["heads"] == "4" and a["loss"] and not b["loss"]
     assert len(COLORS) >= len(HEAD_ROLES)
@@ -199,6 +214,8 @@ def test_models_are_compared(interpret_py, trained):
         (["out/run", "--head", "-1"], "--head must be 0 or more"),
         (["out/run", "--stories", "3"], "--stories must be 0, or at least 10"),
         (["out/run", "--ablate", "3"], "--ablate must be 0, or at least 10"),
+        (["out/run", "--stories", "30", "--ablate", "16"], "are read: take --stories 32, or --ablate 15 at most"),
+        (["out/run", "--ablate", "30"], "data/tiny are read: take --ablate 20 at most"),  # it has 40
         (["out/run", "--stories", "0"], "--stories 0 only draws attention on a --text"),
         (["out/run", "--text", "cat " * 100], "--text has 102 tokens, the context of out/run 64; shorten it"),
         (["out/run", "--out", "data/tiny/meta.json"], "data/tiny/meta.json: File exists"),
@@ -292,13 +309,13 @@ def test_neurons_can_be_browsed(browser, visited):
 
 FRAMES = """
 const widths = {};
-for (const width of [500, 1000, 1400]) {
+for (const width of [360, 500, 1000, 1400]) {
   const page = document.documentElement.outerHTML.replace(/<script>const widths.*/s, "");
   const frame = element("iframe", { srcdoc: page });
   frame.style.cssText = `width: ${width}px; height: 900px; border: 0`;
   frame.addEventListener("load", () => {
     widths[width] = frame.contentDocument.documentElement.scrollWidth;
-    if (Object.keys(widths).length === 3) document.body.append(element("pre", {id: "seen"}, JSON.stringify(widths)));
+    if (Object.keys(widths).length === 4) document.body.append(element("pre", {id: "seen"}, JSON.stringify(widths)));
   });
   document.body.append(frame);
 }
@@ -306,7 +323,7 @@ for (const width of [500, 1000, 1400]) {
 
 
 def test_nothing_is_wider_than_the_screen(browser, visited):
-    """Sixteen heads to a layer, contexts of long words, many layers of patching: on phones and desktops."""
+    """Many heads to a layer, contexts of long words, many layers of patching, many models: on phones and desktops."""
     heads = [dict(layer=layer, head=head, role="previous token") for layer in range(2) for head in range(16)]
     pieces, lens = [" grandmother"] * 12, [[[(" grandmother", 0.5)] * 3] * 12] * 3
     rows = page_data(visited / "attention.html")["rows"]
@@ -315,10 +332,18 @@ def test_nothing_is_wider_than_the_screen(browser, visited):
     tensors = torch.ones(13, 11), *torch.ones(3, 12, 12)
     patching = Patching(1.0, -1.0, *tensors, [[(0, 1.0)] * 12] * 12, [[[0]] * 12] * 12)
     patched = patching.rows(pieces, lambda i: pieces[i])
+    writes = " | ".join(["grandmother"] * 9)
+    head = dict(
+        layer="0", head="0", role="mixed", looks_at="names", share=0.5, uniform=0.1, copies="0.3", writes=writes
+    )
+    told = dict(layer="0", neuron="0", why="name", auc=0.9, top_tokens=writes, top_activations="1.0 | 0.5", rise="")
+    parts = ClearestParts([head] * 8, np.zeros((8, 12, 12)), pieces, [told] * 8)
+    counts = dict.fromkeys(["run", *(f"a column {i}" for i in range(12))], "a_run_of_a_very_long_name_without_end")
     for name, content in dict(
         attention=pages.attention_page("a", np.zeros((32, 12, 12)), pieces, heads, rows, lens),
         neurons=pages.neurons_page("a", "", [], KINDS, pieces, [neuron]),
         patching=pages.patching_page("a", patching, (pieces, pieces), patched, []),
+        compare=pages.compare_page([counts] * 6, [parts] * 6),
     ).items():
         (visited / f"wide-{name}.html").write_bytes(content)
         document, _ = browser(visited / f"wide-{name}.html", FRAMES)

@@ -28,11 +28,11 @@ from generation.samples_file import write_rows
 from grading import scoreboard
 from grading.scoreboard import Finding
 from kernels.cpu_features import hardware
-from novelty.rouge_tables_and_plots import PANELS
+from novelty.rouge_tables_and_plots import PANELS, TITLES
 from pages import over_training, sections_runs
 from pages.html import bars, sections_page
 from pages.read_results import read_attention
-from pages.sections_stories import histogram
+from pages.sections_stories import PUBLISHED, histogram
 
 MARKUP = "<script>document.title = 'broken'</script> <b>Bold</b> & </body>"
 MEANS = dict(
@@ -76,6 +76,7 @@ def made(tmp_path_factory):
         for name in "ab":
             call(sample, "--model", f"out/{name}", "--eval", 6, "--n", 2, "--max_new_tokens", 12)
         call(sample, "--model", "out/a", "--eval", 3, "--n", 1, "--max_new_tokens", 12, "--checkpoint", "all")
+        call(sample, "--model", "out/a", "--eval", 6, "--n", 2, "--split", "train", "--max_new_tokens", 9)
         call(grade, "out/", "--no-judge")
         grades = directory / "out" / "grades.csv"
         scoreboard.write_csv(grades, scoreboard.read_csv(grades) + JUDGED)
@@ -212,6 +213,31 @@ def test_histograms_hold_every_text(out):
         assert np.mean(facts["values"]["span"][column]) == pytest.approx(facts["figures"]["span"][column]["mean"])
 
 
+def test_training_stories_stand_beside_validation_stories(out):
+    facts = json.loads((out / "a" / "rouge-train.json").read_text())
+    data = page_data(report.make_report(out)[0])
+    means, splits, links = parts_of(data, "Novelty and memorization", "table")
+    of_a = ["a", "a: baseline", "a, training stories", "a, training stories: baseline"]
+    assert [column["title"] for column in means["columns"]] == ["", *of_a, "b", "b: baseline"]
+    assert [row[1] for row in splits["rows"]] == ["a"] * 4  # b has continued no training stories
+    for name, row in zip(PUBLISHED, splits["rows"]):
+        figure = facts["training_and_validation"][name]
+        assert [cell[0] for cell in row[2:]] == [list(figure[what].values()) for what in figure]
+        assert row[2][0][0] == facts["figures"][name]["completions"]["mean"] and TITLES[name].startswith(row[0])
+    (cautions,) = parts_of(data, "Novelty and memorization", "warnings")
+    assert cautions["lines"] == ["a: its two splits also differ in max_new_tokens; sample both alike"]
+    (histograms,) = parts_of(data, "Novelty and memorization", "histograms")
+    for panel in histograms["panels"]:
+        assert [each["name"] for each in panel["series"]] == [of_a[0], of_a[2], "b"]
+    assert ["a, training stories: flagged-train.txt", "a/flagged-train.txt"] in [row[0] for row in links["rows"]]
+
+    (out / "a" / "rouge.json").unlink()
+    del facts["training_and_validation"]  # as where a run has continued no validation stories
+    (out / "a" / "rouge-train.json").write_text(json.dumps(facts))
+    means, links = parts_of(page_data(report.make_report(out)[0]), "Novelty and memorization", "table")
+    assert means["columns"][1]["title"] == "a, training stories"
+
+
 def test_findings_come_back_as_they_were(tmp_path):
     scoreboard.write_csv(tmp_path / "grades.csv", JUDGED)
     for back, finding in zip(scoreboard.read_csv(tmp_path / "grades.csv"), JUDGED, strict=True):
@@ -251,6 +277,7 @@ DAMAGE = {
     "a/best.pt": lambda content: content[:500],
     "a/config.json": lambda content: content[:20],
     "a/rouge.json": lambda content: content.replace(b'"format": ', b'"format": 9'),
+    "a/rouge-train.json": lambda content: content[:-9],
     "a/interpret/summary.json": lambda content: b"{}",
     "a/interpret/attention.npz": lambda content: content[:900],
     "a/interpret/neurons.csv": lambda content: b"\xff" + content,
@@ -319,9 +346,14 @@ const bar = document.querySelector(".panel g");
 bar.dispatchEvent(new MouseEvent("mousemove", {bubbles: true, clientX: 5, clientY: 5}));
 const told = tip.textContent;
 const canvas = document.querySelector("canvas");
+const legends = [...document.querySelectorAll(".legend > span")];
+const [held, trained] = ["a", "a, training stories"]
+  .map((name) => legends.find((each) => each.textContent === name).querySelector("line").attributes);
 const inked = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some((x) => x > 200);
 document.body.append(element("pre", {id: "seen"}, JSON.stringify({
   before, after, sorted, curves, told, inked, everything,
+  same: held.stroke.value === trained.stroke.value,
+  dotted: held["stroke-dasharray"].value !== trained["stroke-dasharray"].value,
   facts: document.querySelectorAll("table.answers tbody tr").length, chosen: chooser.value,
   stories: story !== document.querySelector(".stories").textContent,
   nan: main.innerHTML.includes("NaN") || main.textContent.includes("undefined"),
@@ -341,7 +373,7 @@ def test_a_browser_shows_it_without_complaint(browser, out, report_py):
     seen = seen_in(document)
     assert seen["before"] == ["a", "b"] and seen["after"] == ["b", "a"] and seen["sorted"] == "descending"
     assert seen["curves"] == 2 and seen["chosen"] == "1" and seen["stories"] and seen["inked"]
-    assert seen["everything"] > seen["facts"] == 60
+    assert seen["everything"] > seen["facts"] == 60 and seen["same"] and seen["dotted"]
     assert re.match(r"a: [\d.]+", seen["told"])
     assert not seen["nan"] and seen["wide"]
     assert seen["title"] == "nanostories: out" and seen["scripts"] == 3 and seen["inside"] == 0

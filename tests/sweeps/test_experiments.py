@@ -4,18 +4,18 @@ import csv
 import dataclasses
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+import forks
 import pytest
 from conftest import ROOT, assert_same_run, log_of
 
 import experiments
+import train
 from sweeps import plans, runner
 from sweeps.plans import SMALL, VARIANTS
-from train import train
 from training.config import TrainConfig, parse_command_line
 from training.run_directory import TrainingError
 
@@ -49,13 +49,22 @@ def in_process(monkeypatch, data_dir: Path, tiny: Path, steps: int, *flags: str,
         return exit.code
 
 
-def wait_for(condition, process: subprocess.Popen):
+def drive(tiny: Path, data_dir: Path, output: Path):
+    """experiments.py grid as a process of its own, forked from one that has imported nearly everything."""
+    forks.write_to(output)
+    os.chdir(tiny.parent)
+    vars(plans).update(small_list(tiny, 100, n_layer=1))
+    sys.argv = ["experiments.py", "grid", f"--data_dir={data_dir}"]
+    experiments.main()
+
+
+def wait_for(condition, process):
     while not condition():
-        assert process.poll() is None, process.communicate()
+        assert process.is_alive(), "it ended before"
         time.sleep(0.01)
 
 
-def child_of(process: subprocess.Popen) -> int:
+def child_of(process) -> int:
     return int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
 
 
@@ -68,27 +77,19 @@ def last_step(run: Path) -> int:
 @pytest.mark.skipif(not Path(f"/proc/self/task/{os.getpid()}/children").exists(), reason="needs Linux's /proc")
 def test_stopped_and_killed_nothing_is_lost_or_done_twice(tiny, config, data_dir, tmp_path, monkeypatch):
     directory = tmp_path / "out" / "grid"
-    driver = tmp_path / "driver.py"
-    places = [str(ROOT), str(ROOT / "tests"), str(Path(__file__).parent)]
-    driver.write_text(
-        f"import sys\nfrom pathlib import Path\nsys.path[:0] = {places!r}\n"
-        f"import experiments, test_experiments\nfrom sweeps import plans\n"
-        f"vars(plans).update(test_experiments.small_list(Path({str(tiny)!r}), 100, n_layer=1))\n"
-        f"experiments.main()\n"
-    )
+    output = tmp_path / "output"
 
-    def call() -> subprocess.Popen:
-        command = [sys.executable, driver, "grid", "--data_dir", data_dir]
-        return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def call():
+        return forks.start(drive, tiny, data_dir, output)
 
     process = call()
     wait_for(lambda: last_step(directory / "a_0") >= 10, process)
     environment = Path(f"/proc/{child_of(process)}/environ").read_text().split("\0")
     assert f"XDG_CACHE_HOME={os.environ['XDG_CACHE_HOME']}" in environment  # else it may choose other kernels than ours
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 1
-    assert errors.splitlines()[-1] == "experiments.py: stopped; the same command resumes"
+    os.kill(process.pid, signal.SIGINT)
+    process.join(300)
+    assert process.exitcode == 1
+    assert output.read_text().splitlines()[-1] == "experiments.py: stopped; the same command resumes"
     assert "Stopped; saved." in (directory / "experiment.log").read_text()
     stopped_at = last_step(directory / "a_0")
 
@@ -97,7 +98,7 @@ def test_stopped_and_killed_nothing_is_lost_or_done_twice(tiny, config, data_dir
     child = child_of(process)
     process.kill()
     os.kill(child, signal.SIGKILL)  # as when the machine fails
-    process.communicate()
+    process.join(300)
     assert last_step(directory / "a_0") < 100
 
     process = call()
@@ -105,12 +106,13 @@ def test_stopped_and_killed_nothing_is_lost_or_done_twice(tiny, config, data_dir
     child = child_of(process)
     os.kill(child, signal.SIGSTOP)
     process.kill()  # alone: the run in hand goes on
-    process.communicate()
+    process.join(300)
+    output.unlink()
     process = call()
-    assert "; waiting for it" in process.stderr.readline()
+    wait_for(lambda: output.exists() and "; waiting for it\n" in output.read_text(), process)
     os.kill(child, signal.SIGCONT)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
+    process.join(300)
+    assert process.exitcode == 0, output.read_text()
 
     commands = [line for line in (directory / "experiment.log").read_text().splitlines() if line.startswith("$ ")]
     started = [("--name=a_0" in command, "--name=b_0" in command, "--resume" in command) for command in commands]
@@ -120,7 +122,8 @@ def test_stopped_and_killed_nothing_is_lost_or_done_twice(tiny, config, data_dir
     with (directory / "experiment.csv").open(newline="") as file:
         assert [row["run"] for row in csv.DictReader(file)] == ["a_0", "b_0"]
     settings = dict(name="reference", out_dir=str(tmp_path), max_steps=100, warmup_steps=5, eval_interval=10)
-    assert_same_run(directory / "a_0", train(TrainConfig(**config | settings), resume=False)[0])
+    monkeypatch.setattr(train, "plot_loss", lambda *_: None)
+    assert_same_run(directory / "a_0", train.train(TrainConfig(**config | settings), resume=False)[0])
 
     # what stands is not trained again, and what would be another run now is not touched
     before = {path: path.stat().st_mtime_ns for path in directory.rglob("*.pt")}
@@ -130,8 +133,14 @@ def test_stopped_and_killed_nothing_is_lost_or_done_twice(tiny, config, data_dir
     assert before == {path: path.stat().st_mtime_ns for path in directory.rglob("*.pt")}
 
 
-@pytest.mark.slow
 def test_the_table_is_of_all_that_is_finished(tiny, data_dir, tmp_path, monkeypatch):
+    """Trained in this process: those above and below start others."""
+
+    def train_one(run: plans.Run, *_):
+        train.train(run.config, resume=False)
+
+    monkeypatch.setattr(runner, "train_one", train_one)
+
     def tabulated() -> list[str]:
         with (tmp_path / "out" / "grid" / "experiment.csv").open(newline="") as file:
             return [row["run"] for row in csv.DictReader(file)]
