@@ -1,7 +1,8 @@
 """
 Grade completions, and say how far the grades can be believed: by a model that reads, or as a teacher would (GPT-Eval).
 
-$ python grade.py out/ --judge lm:out/ts_33m                        # how likely a stronger model finds them: no key
+$ python grade.py out/                                              # the best run judges the others: no key needed
+$ python grade.py out/ --judge lm:out/ts_33m                        # how likely this model finds what they wrote
 $ python grade.py out/ --no_judge                                   # loss, endings, repetition, words
 $ python grade.py out/ --judge gpt-4o-mini --controls --dry_run     # what it would ask, and at what cost
 $ python grade.py out/ --judge gpt-4o-mini --controls --price_in 0.15 --price_out 0.6 --max_cost 1   # OPENAI_API_KEY
@@ -13,8 +14,9 @@ command continues where it was, and asks only what this judge has not yet answer
 
 import argparse
 import contextlib
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from common.cli import Parser, one_line_errors
@@ -43,6 +45,10 @@ from grading.ledger import (
 from grading.rubrics import reads, rubric_of
 from grading.scores_table import report
 
+# Whom a bare `python grade.py out/` asks besides, where there is a key or an endpoint: dollars per million tokens are
+# OpenAI's for this model (2024); for another endpoint they are only counted.
+CHAT_JUDGE, PRICES, MAX_COST = "gpt-4o-mini", dict(price_in=0.15, price_out=0.60), 1.0
+
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = Parser(__doc__)
@@ -62,10 +68,16 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     for name in ("repeats", "max_tokens"):
         parser.require(args, name, getattr(args, name) >= 1, "at least 1")
     parser.require(args, "temperature", args.temperature is None or args.temperature >= 0, "0 or more")
-    if bool(args.judge) == args.no_judge:
-        parser.error("name a --judge MODEL, or say --no_judge")
+    if args.judge and args.no_judge:
+        parser.error("either a --judge MODEL or --no_judge")
     args.judge = list(dict.fromkeys(args.judge))
-    if all(map(reads, args.judge)) and args.judge:
+    args.is_bare = not args.judge and not args.no_judge
+    if args.is_bare and (args.base_url or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_KEY")):
+        args.judge, args.controls = [CHAT_JUDGE], True
+        if args.price_in is None and args.price_out is None:
+            args.price_in, args.price_out = PRICES["price_in"], PRICES["price_out"]
+        args.max_cost = args.max_cost or MAX_COST
+    if all(map(reads, args.judge)) and not args.no_judge:
         for name in ("repeats", "temperature", "max_cost"):
             if getattr(args, name) != parser.get_default(name):
                 parser.error(
@@ -79,61 +91,91 @@ def grade_runs(args: argparse.Namespace, retries) -> None:
     from common.files import lock
     from grading.metrics import compute_metrics  # here: --help need not wait for torch
 
+    trained = prepare_bare(args) if args.is_bare else []
     runs, directory = read_runs(args.directories)
     controls = make_controls([ending for run in runs for ending in run.true_endings])
-    if args.controls and not controls[TRUE]:
+    if args.controls and not args.is_bare and not controls[TRUE]:
         raise ValueError("--controls needs true endings, which `python sample.py --eval N` keeps; these have none")
+    readers = choose_judges(trained, runs) if args.is_bare else {name: runs for name in args.judge if reads(name)}
     with contextlib.ExitStack() as locks:
-        for run in runs if args.judge else []:
+        for run in runs if args.judge or readers else []:
             locks.enter_context(lock(run.directory, ".grade.lock", "another grade.py is at work there; let it end"))
         ledgers = {run.name: Ledger(run.directory / "grades.jsonl") for run in runs}
-        judges = make_judges(runs, args)
-        requests, missing = plan(runs, controls, ledgers, judges, args)
+        judges = make_judges(readers, runs, args)
+        requests, missing = plan(judges, controls, ledgers, args)
         if args.dry_run:
             return dry_run(missing, ledgers, args)
         findings = compute_metrics(runs, controls[TRUE], args.data)  # first: an error here has cost nothing yet
         copy_shared_scores(requests, list(ledgers.values()))
-        over_budget = grade_missing(missing, judges, args, retries)
+        error = grade_missing(missing, judges, args, retries)
     recorded, n_gone = plan_recorded(runs, controls, ledgers)  # paid for earlier: still in the table
     if n_gone:
         print(f"{n_gone:,} grades from earlier are of completions that are no longer in samples.jsonl, and left out")
     asked = {request.key for request in requests}
     requests += [request for request in recorded if request.key not in asked]
     safe = safe_endings(runs, ledgers)
-    write_results(runs, controls, safe, requests, judges, findings, directory, args.markdown)
-    if over_budget:
-        raise over_budget
+    write_results(runs, controls, safe, requests, list(judges), findings, directory, args.markdown)
+    if error:
+        raise error
 
 
-def make_judges(runs: Sequence[Run], args: argparse.Namespace) -> list[Judge]:
-    """Those that read, which cost nothing, come first."""
-    judges = []
-    if any(map(reads, args.judge)):
+def prepare_bare(args: argparse.Namespace) -> list[Path]:
+    """Where no judge was named: says what is asked of an API, and has samples written that are missing. The runs."""
+    from grading.judge_choice import trained_runs, write_missing_samples
+
+    if args.judge:
+        from generation.api_client import endpoint_url, public_url
+
+        print(
+            f"also asks {CHAT_JUDGE} at {public_url(endpoint_url(args.base_url))}, for ${args.max_cost:g} at most, "
+            f"counted at ${args.price_in:g} and ${args.price_out:g} per million tokens in and out (--max_cost, "
+            "--price_in and --price_out change that; without OPENAI_API_KEY and OPENAI_BASE_URL nobody is asked)"
+        )
+    trained = trained_runs(args.directories)
+    write_missing_samples(trained, args.data, args.dry_run)
+    return trained
+
+
+def choose_judges(trained: Sequence[Path], runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """{judge that reads: the runs that it grades}, where none was named; lines say who they are."""
+    from grading import judge_choice
+
+    chosen, lines = judge_choice.choose_judges(trained, runs)
+    print("\n".join(lines) or "no run of train.py here that could judge by likelihood; name one: --judge lm:RUN")
+    return chosen
+
+
+def make_judges(
+    readers: Mapping[str, Sequence[Run]], runs: Sequence[Run], args: argparse.Namespace
+) -> dict[Judge, Sequence[Run]]:
+    """{judge: the runs that it grades}; those that read, which cost nothing, come first."""
+    judges = {}
+    if readers:
         from grading.likelihood_judge import LikelihoodJudge
 
-        judges += [LikelihoodJudge(name, runs) for name in args.judge if reads(name)]
-    if not all(map(reads, args.judge)):
+        judges |= {LikelihoodJudge(name, runs): graded for name, graded in readers.items()}
+    if names := [name for name in args.judge if not reads(name)]:
         from generation.api_client import endpoint_url, public_url
 
         url = public_url(endpoint_url(args.base_url))
-        judges += [ChatJudge(name, url, args.temperature, args.repeats) for name in args.judge if not reads(name)]
+        judges |= {ChatJudge(name, url, args.temperature, args.repeats): runs for name in names}
     return judges
 
 
 def plan(
-    runs: Sequence[Run],
+    judges: Mapping[Judge, Sequence[Run]],
     controls: Mapping[str, Sequence[Story]],
     ledgers: Mapping[str, Ledger],
-    judges: Sequence[Judge],
     args: argparse.Namespace,
 ) -> tuple[list[Request], list[Request]]:
     """All that is to be graded; what of it no ledger has."""
     requests = []
-    for judge in judges:
+    for judge, graded in judges.items():
         own_controls = controls if args.controls or reads(judge.name) else {}
         if reads(judge.name) and not args.dry_run:
-            own_controls = {**controls, SAFE: judge.safe_endings(runs, controls[TRUE], ledgers)}
-        requests += plan_requests(runs, own_controls, ledgers, judge)
+            true_endings = list(dict.fromkeys(ending for run in graded for ending in run.true_endings))
+            own_controls = {**controls, SAFE: judge.safe_endings(graded, true_endings, ledgers)}
+        requests += plan_requests(graded, own_controls, ledgers, judge)
     missing = [request for request in requests if not find_ledger(request, ledgers.values())]
     # What failed before comes last: what fails again, several in a row, stops all.
     missing.sort(key=lambda request: any(request.key in ledger.failures for ledger in ledgers.values()))
@@ -154,9 +196,9 @@ def dry_run(missing: Sequence[Request], ledgers: Mapping[str, Ledger], args: arg
 
 
 def grade_missing(
-    missing: Sequence[Request], judges: Sequence[Judge], args: argparse.Namespace, retries
+    missing: Sequence[Request], judges: Iterable[Judge], args: argparse.Namespace, retries
 ) -> ValueError | None:
-    """Returns the error if the budget ran out; others are raised."""
+    """Returns the error if the budget ran out, to be raised when the tables are there; others are raised."""
     for judge in judges:
         if reads(judge.name):
             judge.grade([request for request in missing if request.judge is judge])
@@ -165,7 +207,12 @@ def grade_missing(
         return None
     from generation.api_client import ApiClient
 
-    return ask(to_ask, ApiClient(**args.api, retries=retries), args.max_tokens)
+    try:
+        return ask(to_ask, ApiClient(**args.api, retries=retries), args.max_tokens)
+    except ValueError as error:
+        if args.is_bare:  # nobody named this judge: it keeps nobody from the tables
+            return error
+        raise
 
 
 def write_results(
@@ -192,9 +239,7 @@ def write_results(
             several = ", ".join(f"{model} ({n:,})" for model, n in models.items())
             print(f"WARNING several models have graded as {judge}: {several}; to grade anew, move grades.jsonl away")
         if selves := judged_by_themselves(runs, own):
-            print(
-                f"WARNING {judge} has itself written {', '.join(selves)}: what a model writes is what it finds likely"
-            )
+            print(f"WARNING {judge} has written {', '.join(selves)} itself: a model writes what it finds likely")
         for line in lines[:10] + [f"... and {len(lines) - 10:,} more, all in grades.jsonl"] * (len(lines) > 10):
             print(line)
     findings += scoreboard.agreement([story for run in runs for story in run.stories], scores)

@@ -20,7 +20,7 @@ from pages.read_results import Results
 KEPT = "sample.py --eval 50 --checkpoint all, grade.py {0} --no_judge, probe.py {0} --checkpoint all"
 SECTIONS = [  # title, what makes it, the command whose results it shows
     ("Runs", sections_runs.runs_section, "python train.py"),
-    ("Scores", sections_stories.scores_section, "python grade.py {} --no_judge (or --judge MODEL --controls)"),
+    ("Scores", sections_stories.scores_section, "python grade.py {}"),
     ("Facts, reasoning, context", sections_stories.answers_section, "python probe.py {}"),
     ("Over training", over_training.over_training_section, "python train.py --keep_checkpoints=8, and then: " + KEPT),
     ("Instructions", sections_stories.instructions_section, "python instruct.py RUN ... (of runs trained on headers)"),

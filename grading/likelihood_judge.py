@@ -18,7 +18,7 @@ from grading import ledger, likelihood_scores
 from grading.judge import Story
 from grading.judge_controls import SAFE_TEMPERATURE
 from grading.ledger import Ledger, Request, Run
-from grading.likelihood_scores import DEFINITION, N_OTHERS, beginning, key_of_reading, other_beginnings
+from grading.likelihood_scores import DEFINITION, beginning, key_of_reading, other_beginnings
 from grading.rubrics import PREFIX
 
 
@@ -60,33 +60,31 @@ class LikelihoodJudge:
 
     def grade(self, requests: Sequence[Request]) -> None:
         """All of them; what is scored is in the ledgers at once."""
+        if line := self.say_what_is_long(requests):
+            print(line)
         by_story = {request.story: request for request in requests}
         readings = sum(1 + len(self.others[story.task]) for story in by_story)
-        bar = tqdm(desc=f"{self.name} reads", total=readings, unit="text", disable=None, delay=1)
-        with bar:
+        with tqdm(desc=f"{self.name} reads", total=readings, unit="text", disable=None, delay=1) as bar:
             for story, scores in likelihood_scores.score(self.backend, list(by_story), self.others, bar):
-                by_story[story].keep(
-                    text=None, scores=scores, failure=None, tokens_in=None, tokens_out=None, model=None
-                )
+                said = dict(text=None, scores=scores, failure=None)
+                by_story[story].keep(**said, tokens_in=None, tokens_out=None, model=None)
 
     def dry_run(self, requests: Sequence[Request]) -> str:
         """What it would read."""
-        encode = self.backend.encode
-        tokens = sum(
-            len(encode(before)) + len(encode(request.story.completion))
-            for request in requests
-            for before in (beginning(request.story), *self.others[request.story.task])
-        )
+        others = sum(len(self.lengths(request.story)) - 1 for request in requests)
+        tokens = sum(sum(self.lengths(request.story)) for request in requests)
         return (
-            f"{self.name}: {len(requests):,} stories to read, each after its own beginning and after those of "
-            f"{N_OTHERS} others: about {tokens:,} tokens, on this machine, at no cost"
-        )
+            f"{self.name}: {len(requests):,} stories to read, and {others:,} times one after another beginning: about "
+            f"{tokens:,} tokens, on this machine, at no cost\n{self.say_what_is_long(requests)}"
+        ).rstrip()
 
-    def long_texts(self, requests: Sequence[Request]) -> int:
-        """How many stories are longer than what it reads at once."""
-        return sum(
-            len(self.backend.encode(beginning(request.story)))
-            + len(self.backend.tokenizer.encode(request.story.completion))
-            > self.backend.model.config.block_size
-            for request in requests
-        )
+    def lengths(self, story: Story) -> list[int]:
+        """In tokens: after its own beginning, and after those of others."""
+        text = len(self.backend.tokenizer.encode(story.completion))
+        return [len(self.backend.encode(b)) + text for b in (beginning(story), *self.others[story.task])]
+
+    def say_what_is_long(self, requests: Sequence[Request]) -> str:
+        context = self.backend.model.config.block_size
+        n = sum(self.lengths(request.story)[0] > context for request in requests)
+        what = f"{self.name}: {n:,} of {len(requests):,} stories are longer than the {context} tokens that it sees"
+        return f"{what}; it reads them in windows, each half over the one before" if n else ""

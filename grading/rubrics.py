@@ -21,6 +21,7 @@ class Score:
     form: str = ".1f"  # of its mean in tables
     fine: str = ".2f"  # of differences
     unit: str = ""
+    about: str = ""  # what it is, in pages
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,15 @@ CHAT = Rubric(
     "run grade.py with --controls",
 )
 
+BITS = "bits/byte"
+
 # A language model that reads (likelihood_judge.py). A safe ending is not spoiled: whether it wins is shown, and must
 # not be so or so.
 LIKELIHOOD = Rubric(
     dict(
-        fluency=Score((-math.inf, 0.0), ".3f", ".3f", "bits/byte"),
-        consistency=Score((-math.inf, math.inf), ".3f", ".3f", "bits/byte"),
-        ending=Score((0.0, 1.0), ".2f", ".3f"),
+        fluency=Score((-math.inf, 0.0), ".3f", ".3f", BITS, "log-likelihood of the completion after its beginning"),
+        consistency=Score((-math.inf, math.inf), ".3f", ".3f", BITS, "how much likelier it is where it stands"),
+        ending=Score((0.0, 1.0), ".2f", ".3f", about="probability that the story ends where it ends"),
     ),
     {SHUFFLED: ("fluency", "consistency"), OTHER: ("consistency",), CUT: ("ending",), SAFE: ()},
     "its controls need true endings, which `python sample.py --eval 50` keeps",

@@ -84,25 +84,30 @@ draw.table = (part) => {
 
 draw.bars = (part) => [...caption(part), element("div", { class: "panels" }, ...part.panels.map(panelOfBars))];
 
-function panelOfBars({ title, kind, bars, marks, end, outlined }) {
+// Dots where the scale has no lower end: a bar would have nowhere to begin.
+function panelOfBars({ title, kind, bars, marks, end, dots, outlined }) {
   const known = bars.flatMap((bar) => bar.slice(1)).concat(Object.values(marks)).filter((x) => x !== null);
-  const top = end || Math.max(0, ...known) * 1.05 || 1;  // 1: where all are 0
-  const line = 32, width = 300, height = line * bars.length + 20, x = (value) => (width * Math.max(0, Math.min(top, value))) / top;
+  const margin = dots ? 0.05 * (Math.max(...known) - Math.min(...known)) || 1 : 0;
+  const start = dots ? Math.min(...known) - margin : 0;
+  const top = dots ? Math.max(...known) + margin : end || Math.max(0, ...known) * 1.05 || 1;  // 1: where all are 0
+  const line = 32, width = 300, height = line * bars.length + 20;
+  const x = (value) => (width * (Math.max(start, Math.min(top, value)) - start)) / (top - start);
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
-  for (const tick of ticks(0, top, 4)) {
+  for (const tick of ticks(start, top, 4)) {
     picture.append(svg("line", { class: "axis", x1: x(tick), x2: x(tick), y1: 0, y2: height - 16 }));
     const label = kind === "percent" ? `${+(100 * tick).toPrecision(2)} %` : short(tick);
-    const anchor = tick === 0 ? "start" : x(tick) > width - 12 ? "end" : "middle";
+    const anchor = x(tick) < 12 ? "start" : x(tick) > width - 12 ? "end" : "middle";
     picture.append(svg("text", { x: x(tick), y: height - 4, "text-anchor": anchor }, label));
   }
   bars.forEach(([name, value, low, high], i) => {
     const y = line * i, label = `${name}: ${number(value, kind)} ${interval(low, high, kind)}`;
+    const style = outlined ? { fill: "none", stroke: "var(--quiet)" } : { fill: color(name), opacity: 0.75 };
     const bar = svg("g", { onmousemove: (event) => showTip(event, label), onmouseleave: hideTip },
       svg("rect", { x: 0, y, width, height: line, fill: "transparent" }),
       svg("text", { class: "name", x: 2, y: y + 12 }, shortened(name, 48 - number(value, kind).length)),
       svg("text", { x: width, y: y + 12, "text-anchor": "end" }, number(value, kind)),
-      svg("rect", { x: 0, y: y + 16, width: x(value), height: 9, rx: 2,
-        ...(outlined ? { fill: "none", stroke: "var(--quiet)" } : { fill: color(name), opacity: 0.75 }) }));
+      dots ? svg("circle", { cx: x(value), cy: y + 20.5, r: 5, ...style })
+        : svg("rect", { x: 0, y: y + 16, width: x(value), height: 9, rx: 2, ...style }));
     if (low !== null) bar.append(svg("line", { class: "whisker", x1: x(low), x2: x(high), y1: y + 20.5, y2: y + 20.5 }));
     picture.append(bar);
   });

@@ -36,9 +36,6 @@ EXPLAINED = {  # the metrics that need no judge
     "distinct-2": "different 2-grams among all, in the same number of words of each model",
     "words": "of a completion",
     "unknown": "words that occur neither in the corpus nor in the prompt",
-    "fluency": "log-likelihood of the completion after its beginning, in bits per byte",
-    "consistency": "what the beginning adds to that, beside the beginnings of other stories, in bits per byte",
-    "ending": "probability that the story ends where it ends",
 }
 
 # ---- Scores ----
@@ -58,7 +55,7 @@ def scores_section(results: Results) -> Iterable[dict]:
         names = [name for name in names if any(figure == name and estimate(f) for (_, figure), f in means.items())]
         if not names:
             continue
-        columns = [(*how_shown(name, judge), EXPLAINED.get(name, "")) for name in names]
+        columns = [how_shown(name, judge) for name in names]
         subjects = list(dict.fromkeys(subject for subject, _ in means))
         rows = [[subject, *(estimate(means.get((subject, name))) for name in names)] for subject in subjects]
         n = sorted({f.prompts for f in means.values() if f.prompts})  # the loss is of no prompts
@@ -103,10 +100,13 @@ def read_scores(results: Results) -> list[scoreboard.Finding]:
     return findings
 
 
-def how_shown(name: str, judge: str) -> tuple[str, str | int]:
-    """Title and kind of a score's column."""
-    title, factor, form = SHOWN[name] if not judge else (name, 1, rubric_of(judge).scores[name].fine)
-    return title.removesuffix(" %"), "percent" if factor == 100 else int(form[1])
+def how_shown(name: str, judge: str) -> tuple[str, str | int, str]:
+    """Title, kind and explanation of a score's column."""
+    if judge:
+        score = rubric_of(judge).scores[name]
+        return name, int(score.fine[1]), f"{score.about}, {score.unit}".strip(", ")
+    title, factor, form = SHOWN[name]
+    return title.removesuffix(" %"), "percent" if factor == 100 else int(form[1]), EXPLAINED.get(name, "")
 
 
 def estimate(finding: scoreboard.Finding | None) -> list[float | None] | None:
@@ -116,12 +116,12 @@ def estimate(finding: scoreboard.Finding | None) -> list[float | None] | None:
 
 
 def panel_of_scores(means: dict, name: str, judge: str, subjects: list[str], verdict: str) -> dict:
-    title, kind = how_shown(name, judge)
+    title, kind, _ = how_shown(name, judge)
     lines = [[subject, *estimate(means[subject, name])] for subject in subjects if estimate(means.get((subject, name)))]
     low, high = rubric_of(judge).scores[name].scale if judge else (None, None)
-    end = high if low == 0 else None
+    end, dots = high if low == 0 else None, low == -math.inf
     about = dict(seen="", blind=" (not shown to be seen)", untested=" (untested)")[verdict]
-    return dict(title=title + about, kind=kind, bars=lines, marks={}, end=end, outlined=verdict != "seen")
+    return dict(title=title + about, kind=kind, bars=lines, marks={}, end=end, dots=dots, outlined=verdict != "seen")
 
 
 # ---- Answers ----

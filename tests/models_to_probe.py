@@ -13,16 +13,18 @@ TOKENIZER = Tokenizer(range(2999))  # and the end of text: 3,000 ids
 
 def random_model(**shape) -> GPTNeo:
     torch.manual_seed(0)
-    config = GPTNeoConfig(vocab_size=3000, block_size=128, **dict(n_layer=2, n_head=2, n_embd=8, window_size=8) | shape)
+    shape = dict(block_size=128, n_layer=2, n_head=2, n_embd=8, window_size=8) | shape
+    config = GPTNeoConfig(vocab_size=3000, **shape)
     model = GPTNeo(config).eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return model
 
 
-def save_run(directory, model: GPTNeo):
+def save_run(directory, model: GPTNeo, **facts):
+    """facts: others of the checkpoint, such as its train_config."""
     directory.mkdir(parents=True)
     checkpoint = dict(
         format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(model.config), gpt2_ids=TOKENIZER.gpt2_ids
     )
-    torch.save(checkpoint | dict(model=model.state_dict()), directory / "ckpt.pt")
+    torch.save(checkpoint | facts | dict(model=model.state_dict()), directory / "ckpt.pt")

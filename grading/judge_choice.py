@@ -1,0 +1,99 @@
+"""
+What grade.py does where no judge is named: writes the samples that are missing, and chooses which run judges which.
+
+>>> trained = trained_runs([Path("out")])
+>>> write_missing_samples(trained)
+>>> graded, lines = choose_judges(trained, runs)
+>>> [run.name for run in graded["lm:out/best"]], [run.name for run in graded["lm:out/second"]]
+(['second', 'third'], ['best', 'third'])
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from common.files import read_json
+from grading.ledger import Run
+from grading.metrics import held_out
+from grading.rubrics import PREFIX
+
+N_PROMPTS, CUT = 50, 0.5  # as sample.py --eval 50 has it
+SAMPLES = "samples.jsonl"
+
+
+def trained_runs(directories: Iterable[Path]) -> list[Path]:
+    """The runs of train.py below the directories: with a log, and weights. What a run has kept on the way is none."""
+    logs = {path.resolve(): path for directory in directories for path in directory.rglob("log.csv")}
+    runs = {path.parent for path in logs.values() if list(path.parent.glob("*.pt"))}
+    return sorted(run for run in runs if run.parent not in runs)
+
+
+def write_missing_samples(runs: Iterable[Path], data: Path | None = None, dry_run: bool = False) -> None:
+    """Of each run without samples, as `python sample.py --model RUN --eval 50 --n 1` would. data: not its own corpus.
+
+    Of validation splits with fewer stories all are taken; where the corpus is not here, a line says so.
+    """
+    from checkpoints.checkpoint import corpus_of
+    from generation.backends import Sampling, load_backend
+    from generation.prompts import evaluation_prompts
+    from generation.samples_file import write_samples
+
+    for run in (run for run in runs if not (run / SAMPLES).exists()):
+        corpus = data or corpus_of(str(run))
+        if not (corpus / "meta.json").exists():
+            print(f"{run}: left out, as it has no samples and its corpus {corpus} is not here; name one with --data")
+            continue
+        n = min(N_PROMPTS, read_json(corpus / "meta.json")["splits"]["val"]["stories"] - 1)
+        print(f"{run}: no samples yet; first come those of `python sample.py --model {run} --eval {n} --n 1`")
+        if dry_run:
+            continue
+        backend = load_backend(str(run))
+        prompts = dict(enumerate(evaluation_prompts(corpus, n, CUT)))
+        prompts = {i: prompt for i, prompt in prompts.items() if backend.fits(prompt.text)}
+        cut = None if any(prompt.instruction for prompt in prompts.values()) else CUT
+        write_samples(run / SAMPLES, backend, dict(model=str(run), cut=cut, split="val"), prompts, 1, Sampling())
+
+
+def choose_judges(trained: Sequence[Path], runs: Sequence[Run]) -> tuple[dict[str, list[Run]], list[str]]:
+    """{judge: the runs that it grades}, and lines that say so. The run with the lowest bits per byte grades all of its
+    corpus but itself, the second best all but itself; one that is alone grades itself.
+
+    Bits per byte compare runs of one corpus only, so each corpus has its own judges. Samples of models that were not
+    trained here belong to every corpus.
+    """
+    chosen, lines = {}, []
+    for corpus, ranked in rank_by_corpus(trained).items():
+        graded = [run for run in runs if corpus_of_run(run.directory) in (corpus, None)]
+        for judge in list(ranked)[:2]:
+            others = [run for run in graded if run.directory != judge.resolve()]
+            chosen[f"{PREFIX}{judge}"] = others if len(ranked) > 1 else graded
+        lines.append(who_judges(corpus, ranked))
+    return chosen, lines
+
+
+def rank_by_corpus(trained: Iterable[Path]) -> dict[Path | None, Mapping[Path, float]]:
+    """{corpus: {run: its bits per byte}}, the lowest first."""
+    by_corpus = {}
+    for run in trained:
+        _, bpb = held_out(run)
+        if not math.isnan(bpb):
+            by_corpus.setdefault(corpus_of_run(run), []).append((bpb, run))
+    return {corpus: {run: bpb for bpb, run in sorted(ranked)} for corpus, ranked in by_corpus.items()}
+
+
+def corpus_of_run(directory: Path) -> Path | None:
+    """None for what train.py did not write: published models, and those behind an API."""
+    if not (directory / "config.json").exists():
+        return None
+    config = read_json(directory / "config.json")
+    return Path(config.get("data_dir", ""), config.get("data", ""))
+
+
+def who_judges(corpus: Path | None, ranked: Mapping[Path, float]) -> str:
+    (best, bpb), *others = ranked.items()
+    if not others:
+        alone = f"{best} is the only run of {corpus} and judges itself: its scores then say how sure it is of its own"
+        return f"{alone} words, not how good they are; train another, or name a --judge lm:RUN"
+    second, second_bpb = others[0]
+    line = f"of the runs of {corpus}, {best} judges all but itself (the lowest bits per byte, {bpb:.3f})"
+    return f"{line}, and {second} ({second_bpb:.3f}) all but itself, so that {best} is judged, too"
