@@ -111,7 +111,7 @@ def show_commands(runs: list[plans.Run], scale: plans.Scale, markdown: bool) -> 
     rows = []
     for run in runs:
         cost = [f"{run.parameters:,}", f"{run.tokens / 1e6:,.1f} M", f"{run.flops:.2e}"]
-        cost += [f"{run.flops / plans.GPU_FLOPS / 3600:.2f}"] * on_gpu
+        cost += [f"{run.flops / plans.GPU_FLOPS / 3600:.2g}"] * on_gpu
         rows.append([run.config.name, *cost])
     head = ["parameters", "tokens", "FLOPs", *["GPU hours"] * on_gpu]
     if markdown:
