@@ -114,7 +114,7 @@ def grade_runs(args: argparse.Namespace, retries) -> None:
             locks.enter_context(lock(run.directory, ".grade.lock", "another grade.py is at work there; let it end"))
         ledgers = {run.name: Ledger(run.directory / "grades.jsonl") for run in runs}
         judges = make_judges(readers, runs, args)
-        requests, missing = plan(judges, runs, controls, ledgers, args)
+        requests, missing = plan(judges, controls, ledgers, args)
         if args.dry_run:
             return dry_run(missing, ledgers, args)
         imported = {run.name: Ledger(run.directory / imported_grades.FILE) for run in runs}
@@ -184,7 +184,6 @@ def make_judges(
 
 def plan(
     judges: Mapping[Judge, Sequence[Run]],
-    runs: Sequence[Run],
     controls: Mapping[str, Sequence[Story]],
     ledgers: Mapping[str, Ledger],
     args: argparse.Namespace,
@@ -194,7 +193,8 @@ def plan(
     for judge, graded in judges.items():
         own_controls = controls if args.controls or reads(judge.name) else {}
         if reads(judge.name) and not args.dry_run:
-            own_controls = {**controls, SAFE: judge.safe_endings(runs, controls[TRUE], ledgers)}
+            true_endings = list(dict.fromkeys(ending for run in graded for ending in run.true_endings))
+            own_controls = {**controls, SAFE: judge.safe_endings(graded, true_endings, ledgers)}
         requests += plan_requests(graded, own_controls, ledgers, judge)
     missing = [request for request in requests if not find_ledger(request, ledgers.values())]
     # What failed before comes last: what fails again, several in a row, stops all.

@@ -19,7 +19,7 @@ from pages.read_results import Results
 
 SECTIONS = [  # title, what makes it, the command whose results it shows
     ("Runs", sections_runs.runs_section, "python train.py"),
-    ("Scores", sections_stories.scores_section, "python grade.py {} --no_judge (or --judge MODEL --controls)"),
+    ("Scores", sections_stories.scores_section, "python grade.py {}"),
     ("Facts, reasoning, context", sections_stories.answers_section, "python probe.py {}"),
     ("Instructions", sections_stories.instructions_section, "python instruct.py RUN ... (of runs trained on headers)"),
     ("Novelty and memorization", sections_stories.novelty_section, "python rouge.py RUN ..."),

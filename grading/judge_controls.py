@@ -67,15 +67,29 @@ def in_order(stories: Iterable[Story]) -> list[Story]:
 
 def shuffle(story: Story) -> str | None:
     """The sentences after the first in another order, with the same blanks and paragraphs."""
-    first, *others = sentences(story.completion, story.prompt) or [""]
+    _, *others = sentences(story.completion, story.prompt) or [""]
     texts = [piece.strip() for piece in others]
     if len(set(texts)) < 2:
         return None
     rng, order = random.Random(story.task), list(texts)
     while order == texts:
         rng.shuffle(order)
+    return in_other_order(story, order)
+
+
+def in_other_order(story: Story, order: Sequence[str]) -> str:
+    """Its completion with these in place of the sentences after the first, which stays: it completes the prompt's."""
+    first, *others = sentences(story.completion, story.prompt) or [""]
     blanks = [piece[: len(piece) - len(piece.lstrip())] for piece in others]
     return first + "".join(blank + text for blank, text in zip(blanks, order))
+
+
+def any_order(story: Story, seed: int) -> str:
+    """With the sentences after the first in an order that depends on what they are, and not on what order they had."""
+    _, *others = sentences(story.completion, story.prompt) or [""]
+    order = sorted(piece.strip() for piece in others)
+    random.Random(seed).shuffle(order)
+    return in_other_order(story, order)
 
 
 def end_as(story: Story, other: Story) -> str | None:

@@ -2,8 +2,8 @@
 What a judge that reads says of a completion: three scores, from how likely a stronger model finds it.
 
 fluency      log-likelihood of the completion after its beginning, bits per UTF-8 byte: minus the model's bpb on it
-consistency  how much the beginning helps, bits per byte: that log-likelihood, minus the mean of those after the
-             beginnings of N_OTHERS other stories (a pointwise mutual information)
+consistency  what it gains by standing where it stands, bits per byte: that log-likelihood, minus the mean of those
+             after the beginnings of N_OTHERS other stories, after half of which its sentences are in another order
 ending       the probability that the story ends where it ends
 
 >>> for story, scores in score(load_backend("out/ts_33m"), stories, other_beginnings(stories), bar):
@@ -19,10 +19,12 @@ from tqdm import tqdm
 
 from corpus.instruct_headers import MARKER
 from grading.judge import Story
-from grading.judge_controls import in_order
+from grading.judge_controls import any_order, in_order
 
+# The beginnings of others show what does not belong to the story, other orders what does not follow. By the first alone
+# (a pointwise mutual information) shuffled sentences went unseen, by orders alone the ending of another story: LOG.md.
 N_OTHERS = 4
-DEFINITION = f"1: mean after {N_OTHERS} others"  # to be changed whenever the same text would get another score
+DEFINITION = "2: after 4 others, every second in another order"  # to be changed with whatever would change a score
 AT_ONCE = 32  # stories whose scores are kept together
 
 
@@ -66,7 +68,10 @@ def score(
             # The tokens of a completion begin where it begins, as they did when a model wrote it.
             text = encode(story.completion)
             pairs.append((backend.encode(beginning(story)), [*text, end]))
-            pairs += [(backend.encode(other), text) for other in others[story.task]]
+            pairs += [
+                (backend.encode(other), encode(any_order(story, i)) if i % 2 else text)
+                for i, other in enumerate(others[story.task])
+            ]
         nats = iter(log_likelihoods(backend, pairs, bar))
         for story in chunk:
             own = next(nats).double()

@@ -54,7 +54,7 @@ BITS = "bits/byte"
 LIKELIHOOD = Rubric(
     dict(
         fluency=Score((-math.inf, 0.0), ".3f", ".3f", BITS, "log-likelihood of the completion after its beginning"),
-        consistency=Score((-math.inf, math.inf), ".3f", ".3f", BITS, "by how much its own beginning makes it likelier"),
+        consistency=Score((-math.inf, math.inf), ".3f", ".3f", BITS, "how much likelier it is where it stands"),
         ending=Score((0.0, 1.0), ".2f", ".3f", about="probability that the story ends where it ends"),
     ),
     {

@@ -6,7 +6,7 @@ from dataclasses import replace
 from grade_fixtures import true_endings
 
 from grading.judge import Story
-from grading.judge_controls import CUT, OTHER, SHUFFLED, TRUE, UNASKED, make_controls, sentences
+from grading.judge_controls import CUT, OTHER, SHUFFLED, TRUE, UNASKED, any_order, make_controls, sentences
 
 
 def test_sentences_keep_speech_together():
@@ -39,6 +39,20 @@ def test_each_is_spoiled_in_one_way():
         ending = true[story.prompt]
         assert ending.startswith(story.completion) and len(ending) / 4 < len(story.completion) < len(ending) - 1
         assert story.completion[-1].isalnum() and not ending[len(story.completion)].isalnum()
+
+
+def test_another_order_depends_on_the_sentences_alone():
+    kinds = make_controls(true_endings(30))
+    true = {story.prompt: story for story in kinds[TRUE]}
+    moved = 0
+    for story in kinds[SHUFFLED]:
+        for seed in (1, 3):
+            order = any_order(story, seed)
+            assert order == any_order(true[story.prompt], seed)
+            assert sorted(order.split()) == sorted(story.completion.split()) and len(order) == len(story.completion)
+            moved += order != true[story.prompt].completion
+    assert moved > 50 and any_order(Story("A cat", " sat. It ran."), 1) == " sat. It ran."
+    assert any_order(Story("A cat", ""), 1) == ""
 
 
 def test_more_stories_leave_them_as_they_were():

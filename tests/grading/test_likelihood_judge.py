@@ -15,7 +15,7 @@ from generation.backends import LocalBackend, load_backend
 from generation.likelihood import log_likelihoods
 from grading import ledger, likelihood_judge, scoreboard, scores_plot
 from grading.judge import Story
-from grading.judge_controls import CUT, OTHER, SAFE, SHUFFLED, TRUE, make_controls
+from grading.judge_controls import CUT, OTHER, SAFE, SHUFFLED, TRUE, any_order, make_controls
 from grading.likelihood_scores import N_OTHERS, other_beginnings, score
 from grading.rubrics import LIKELIHOOD
 from grading.scoreboard import Finding
@@ -23,7 +23,7 @@ from grading.scoreboard import Finding
 SILENT = tqdm(disable=True)
 STORIES = [
     Story("Tom had a red", " ball. He lost it."),
-    Story("Mia saw the", " sea. It was blue, and Mia was glad."),
+    Story("Mia saw the", " sea. It was blue.\n\nMia was glad. She swam."),
     Story("Zoë went to the café. She", " sat.\n\nThen she slept."),
     Story("One day, a dog", "gy barked."),
     Story("Ben ran. He", " fell."),
@@ -55,7 +55,8 @@ def test_scores_are_those_of_transformers(tmp_path, prefix):
     for story, scores in scored.items():
         before, n = story.prompt or "Words: cat\nStory:", len(story.completion.encode())
         own = bits(before, story.completion).sum() / n
-        elsewhere = sum(bits(other, story.completion).sum() / n for other in others[story.task]) / N_OTHERS
+        orders = [any_order(story, i) if i % 2 else story.completion for i in range(N_OTHERS)]
+        elsewhere = sum(bits(*pair).sum() / n for pair in zip(others[story.task], orders)) / N_OTHERS
         of_end = bits(before, story.completion + "<|endoftext|>")[-1]
         assert scores["fluency"] == pytest.approx(own.item(), abs=1e-4)
         assert scores["consistency"] == pytest.approx((own - elsewhere).item(), abs=1e-4)
