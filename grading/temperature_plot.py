@@ -5,7 +5,6 @@ temperature.png: scores, repetition and novelty over the temperature at which a 
 """
 
 import math
-import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,10 +16,14 @@ from generation.samples_file import run_of, temperature_of
 from grading.judge_controls import TRUE
 from grading.scoreboard import Finding, find, verdict
 from grading.scores_table import SHOWN
-from novelty.rouge_tables_and_plots import PANELS
 
 METRICS = ("ended", "repeated", "distinct-2", "unknown")  # of those that need no judge
-NOVELTY = ("other_prompt_f", "training_f", "training_precision", "span")  # of rouge.py, as far as it has been run
+NOVELTY = {  # of rouge.py, as far as it has been run
+    "other_prompt_f": "F with the nearest completion\nof another prompt",
+    "training_f": "F with the nearest\ntraining story",
+    "training_precision": "largest share\nin one training story",
+    "span": "longest span\nin the training set (words)",
+}
 SEEN = dict(seen="", blind="\n(not shown to be seen)", untested="\n(untested)")
 
 
@@ -72,8 +75,8 @@ def collect(findings: Sequence[Finding], directory: Path, read: Callable = read_
             panels.append(panel)
     analyses = {subject: read(place / "rouge.json") for subject, place in places.items()}
     analyses = {subject: analysis["figures"] for subject, analysis in analyses.items() if analysis}
-    for name in NOVELTY:
-        panel = Panel("novelty", textwrap.fill(PANELS[name], 32))
+    for name, title in NOVELTY.items():
+        panel = Panel("novelty", title)
         for subject, figures in analyses.items():
             if name in figures:
                 x, run = temperature_of(places[subject]), name_of[subject]

@@ -168,21 +168,22 @@ def answers_page(rows: list[dict], models: list[str]) -> bytes:
 
 def answer_parts(rows: list[dict], models: dict[str, str], max_bytes: float) -> Iterable[dict]:
     """rows: of probe.csv; models: {as it is called there: as the page calls it}; max_bytes: of the models' texts."""
-    caption = "The text is each model's own greedy continuation, which is not scored."
+    captions = []
     if panels := panels_of_answers(rows, models):
         yield bars(
             panels,
             "Share of prompts where the right answer wins, with Wilson's 95 % interval (as if the prompts were "
             "independent); dashed line: chance.",
         )
-        caption = (
+        captions.append(
             "✓ right: the right answer has a higher log-likelihood per byte than every wrong one. "
             f"≈ nearly: the best wrong answer leads by at most {answer_likelihood.NEARLY} nats per byte. "
-            f"✗ wrong: it leads by more. The number is the lead of the right answer in nats per byte. {caption}"
+            "✗ wrong: it leads by more. The number is the lead of the right answer in nats per byte."
         )
-    if panels := panels_of_marks(rows, models):
-        yield bars(panels, "Share of the marked completions that a reader found right, with Wilson's 95 % interval.")
-        caption = "Of prompts without answers: ✓ right, ≈ nearly, ✗ wrong, as a reader has marked the text. " + caption
+    if marked := panels_of_marks(rows, models):
+        yield bars(marked, "Share of the marked completions that a reader found right, with Wilson's 95 % interval.")
+        captions.append("Of prompts without answers: ✓ right, ≈ nearly, ✗ wrong, as a reader has marked the text.")
+    captions.append(f"The text is each model's own greedy continuation{'' if marked else ', which is not scored'}.")
     cells, size = [], 0
     for row in rows:
         answers = [[row[f"{model} verdict"], row[f"{model} lead"], row[f"{model} greedy"]] for model in models]
@@ -190,7 +191,7 @@ def answer_parts(rows: list[dict], models: dict[str, str], max_bytes: float) -> 
         if size > max_bytes:
             break
         cells.append([row["set"], row["prompt"], row["right"], row["wrong"], answers])
-    yield dict(type="answers", models=list(models.values()), rows=cells, all=len(rows), caption=caption)
+    yield dict(type="answers", models=list(models.values()), rows=cells, all=len(rows), caption=" ".join(captions))
 
 
 def panels_of_answers(rows: list[dict], models: dict[str, str]) -> list[dict]:

@@ -6,7 +6,9 @@ import json
 import pytest
 from grade_fixtures import records, write_samples
 
+from grading import judge_choice
 from grading.judge_controls import TRUE
+from grading.ledger import read_runs
 from grading.scoreboard import Finding
 from grading.temperature_plot import collect, temperature_figure
 
@@ -52,3 +54,20 @@ def test_temperatures_are_graded_apart(grade_py, tmp_path):
         assert float(rows[name, "rules", "plot"]["value"]) == pytest.approx(sum(kept) / len(kept))
         assert rows[name, "", "loss"]["value"] == "2.5"  # that of the run
     assert grade_py("out/b")[0] == 0 and not (tmp_path / "out" / "b" / "temperature.png").exists()
+
+
+def test_no_run_judges_what_it_wrote_at_another_temperature(tmp_path):
+    out = tmp_path / "out"
+    for name, bpb in (("a", 0.9), ("b", 1.0)):
+        write_samples(out / name / "temperature-0", 3, 1)
+        write_samples(out / name / "temperature-1", 3, 1)
+        (out / name / "config.json").write_text(json.dumps(dict(data_dir="data", data="tiny")))
+        (out / name / "log.csv").write_text(f"step,val_loss,bpb\n10,2.5,{bpb}\n")
+    trained = [out / "a", out / "b"]
+    judge_choice.write_missing_samples(trained)  # neither has a checkpoint to write any
+    chosen, _ = judge_choice.choose_judges(trained, read_runs([out])[0])
+    graded = {judge.rpartition("/")[2]: [run.name for run in runs] for judge, runs in chosen.items()}
+    assert graded == {
+        "a": ["b/temperature-0", "b/temperature-1"],
+        "b": ["a/temperature-0", "a/temperature-1"],
+    }
