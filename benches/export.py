@@ -32,11 +32,15 @@ SHAPES = {  # with 10,000 ids, and with the 50,257 and 2,048 positions of the pu
     "published 8M": dict(n_embd=256, vocab_size=GPT2_VOCAB_SIZE, block_size=2048),
 }
 NEW_TOKENS, TOP_K = 200, 50
-TELL = f"""(async () => {{
-  const ids = [1, 2, 3], settings = {{ temperature: 1, top_k: {TOP_K}, top_p: 1 }};
-  while (ids.length < 3 + {NEW_TOKENS}) ids.push((await ask("next", ids, settings, uniform(1, ids.length))).id);
-  await ask("read", [0]);
-}})()"""
+
+
+def in_the_page() -> str:
+    """The script that tells a story there."""
+    return f"""(async () => {{
+      const ids = [1, 2, 3], settings = {{ temperature: 1, top_k: {TOP_K}, top_p: 1 }};
+      while (ids.length < 3 + {NEW_TOKENS}) ids.push((await ask("next", ids, settings, uniform(1, ids.length))).id);
+      await ask("read", [0]);
+    }})()"""
 
 
 def page_of(model: GPTNeo, name: str, path: Path) -> Path:
@@ -83,7 +87,10 @@ def bench(rounds: int) -> tuple[dict, dict]:
             page = page_of(model, name, Path(directory, "story.html"))
             chromium.open(page)
             chromium.wait_for("document.getElementById('status').textContent === 'Ready.'")
-            contestants = {"page": partial(chromium.run, TELL), "sample.py --stream": partial(we_stream, model)}
+            contestants = {
+                "page": partial(chromium.run, in_the_page()),
+                "sample.py --stream": partial(we_stream, model),
+            }
             for who, seconds in alternating_medians(contestants, rounds).items():
                 figures[f"{name}: {who}, tokens/s"] = NEW_TOKENS / seconds
             ratios[f"{name}, of sample.py's speed"] = (

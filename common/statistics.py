@@ -81,17 +81,24 @@ def bootstrap_ratio(numerators: np.ndarray, denominators: np.ndarray, draws: int
     return np.concatenate(ratios, axis=-1)
 
 
-def bootstrap(statistic: Callable[..., float], *columns: np.ndarray, draws: int = DRAWS, seed: int = 0) -> Estimate:
-    """Of statistic(*columns). Row i of every column, (prompts, ...), belongs to prompt i; they are drawn together.
+def bootstrap(
+    statistic: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+    pairs: np.ndarray,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Estimate:
+    """Of statistic(x, y, times), of n pairs of numbers: times (n, draws), how often each pair is in a draw -> (draws,).
 
-    For what is no ratio of sums, such as an AUC or a correlation: these have bounds, which a percentile interval that
-    is not widened keeps. Draws of which the statistic is NaN are left out; where all are, so are the ends.
+    pairs (prompts, completions, 2): those of a prompt are drawn together; NaN where it has fewer completions.
+
+    For what is no ratio of sums, such as a correlation: it has bounds, which a percentile interval that is not widened
+    keeps. Draws of which the statistic is NaN are left out; where all are, so are the ends.
     """
-    n = len(columns[0])
-    drawn = (np.repeat(np.arange(n), times) for block in draw_prompts(n, draws, seed) for times in block.T)
-    value, *values = (statistic(*(column[rows] for column in columns)) for rows in drawn)
+    n, there = len(pairs), ~np.isnan(pairs[..., 0])
+    (x, y), prompts = pairs[there].T, there.nonzero()[0]
+    value, *values = np.concatenate([statistic(x, y, times[prompts]) for times in draw_prompts(n, draws, seed)])
     known = np.array(values)[~np.isnan(values)]
-    return Estimate(value, *(np.quantile(known, SHARES) if len(known) and n > 1 else (np.nan, np.nan)))
+    return Estimate(float(value), *(np.quantile(known, SHARES) if len(known) and n > 1 else (np.nan, np.nan)))
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
@@ -122,17 +129,22 @@ def paired_wins(better: np.ndarray, worse: np.ndarray) -> Estimate:
     return Estimate(value, *(float(x) for x in np.clip([(1 + lead - reach) / 2, (1 + lead + reach) / 2], 0, 1)))
 
 
-def spearman(x: np.ndarray, y: np.ndarray) -> float:
-    """Correlation of the ranks; NaN where one of them is always the same."""
-    x, y = (ranks(values) - (len(values) + 1) / 2 for values in (x, y))
-    scale = np.sqrt((x**2).sum() * (y**2).sum())
-    return float((x * y).sum() / scale) if scale else np.nan
+def spearman(x: np.ndarray, y: np.ndarray, times: np.ndarray | None = None):
+    """Correlation of the ranks; NaN where one of them is always the same. times (n, draws): of draws in which each pair
+    of values is so many times -> (draws,)."""
+    if times is None:
+        return float(spearman(x, y, np.ones((len(x), 1)))[0])
+    x, y = (ranks(values, times) - (times.sum(0) + 1) / 2 for values in (x, y))
+    scale = np.sqrt((times * x**2).sum(0) * (times * y**2).sum(0))
+    return np.divide((times * x * y).sum(0), scale, out=np.full(len(scale), np.nan), where=scale > 0)
 
 
-def ranks(values: np.ndarray) -> np.ndarray:
-    """From 1; equal values share the mean of their ranks."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (counts.cumsum() - (counts - 1) / 2)[place]
+def ranks(values: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """(n,), each so many times in a draw, (n, draws) -> (n, draws), from 1; equal values share the mean of their
+    ranks."""
+    _, place, n_equal = np.unique(values, return_inverse=True, return_counts=True)
+    counts = np.add.reduceat(times[place.argsort()], n_equal.cumsum() - n_equal)  # (different values, draws)
+    return (counts.cumsum(0) - (counts - 1) / 2)[place]
 
 
 def normalized(values: np.ndarray) -> np.ndarray:

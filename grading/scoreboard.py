@@ -128,13 +128,13 @@ def agreement(stories: Sequence[Story], judges: Mapping[str, Scores]) -> list[Fi
             if scores_a[figure].scale == scores_b[figure].scale:
                 kinds |= dict(mean_absolute_difference=absolute_difference)
             for kind, statistic in kinds.items():
-                estimate = statistics.bootstrap(lambda drawn, s=statistic: s(*drawn[~np.isnan(drawn[..., 0])].T), pairs)
+                estimate = statistics.bootstrap(statistic, pairs)
                 findings.append(Finding(kind, "", f"{a}, {b}", figure, *estimate, len(prompts)))
     return findings
 
 
-def absolute_difference(x: np.ndarray, y: np.ndarray) -> float:
-    return float(np.abs(x - y).mean())
+def absolute_difference(x: np.ndarray, y: np.ndarray, times: np.ndarray) -> np.ndarray:
+    return np.abs(x - y) @ times / times.sum(0)
 
 
 # ---- What may not be concluded ----

@@ -12,6 +12,7 @@ import grade
 from corpus import builtin_stories
 from generation.api_client import RetryPolicy
 from generation.prompts import cut_story
+from grading import scores_plot
 from grading.judge import Story
 
 KEY = "sk-secret-0123456789"
@@ -50,7 +51,10 @@ def grade_py(tmp_path, monkeypatch, api, capsys):
     for name in "ab":
         write_samples(tmp_path / "out" / name, 5, 2)
 
-    def call(*arguments, retries=HASTY, judge="rules"):
+    draw = scores_plot.plot
+
+    def call(*arguments, retries=HASTY, judge="rules", picture=False):
+        monkeypatch.setattr(scores_plot, "plot", draw if picture else lambda *_: None)  # it takes a second
         directories = ["out"] if not arguments or arguments[0].startswith("-") else []
         asked = ["--judge", judge, "--base_url", api.url] if judge else []
         code = 0

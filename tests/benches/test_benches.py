@@ -52,7 +52,7 @@ def toys(monkeypatch, instruct_data_dir, tmp_path):
         grade: dict(RUNS=2, PROMPTS=4, COMPLETIONS=2),
         rouge: dict(N_TEXTS=5, N_STORIES=420, GROWTH=(400, 420)),
         interpret: dict(SHAPE=dict(block_size=64, n_layer=2, n_head=2, n_embd=16), ROOT=tmp_path),
-        export: dict(SHAPES=dict(toy=SHAPE | dict(block_size=256))),
+        export: dict(SHAPES=dict(toy=SHAPE), NEW_TOKENS=20),
         loss: dict(STEPS=20, RUNS={name: run | dict(eval_interval=10) for name, run in loss.RUNS.items()}),
     }
     for module, constants in settings.items():

@@ -119,9 +119,38 @@ def test_rank_correlation():
     assert statistics.spearman(x, y) == pytest.approx(1 - 6 * (d**2).sum() / (5 * 24))
     assert statistics.spearman(x, np.exp(x)) == pytest.approx(1)
     assert np.isnan(statistics.spearman(x, np.ones(5)))
-    tied = np.random.default_rng(4).integers(0, 5, 40)
-    by_hand = [(tied < value).sum() + ((tied == value).sum() + 1) / 2 for value in tied]
-    assert statistics.ranks(tied).tolist() == by_hand
+
+
+def ranks_by_hand(values: np.ndarray) -> list[float]:
+    return [(values < value).sum() + ((values == value).sum() + 1) / 2 for value in values]
+
+
+def test_a_draw_is_as_its_pairs_written_out():
+    rng = np.random.default_rng(4)
+    x, y = rng.integers(0, 5, (2, 40))
+    times = rng.multinomial(40, np.full(40, 1 / 40), 6).T
+    times[:, 5] = np.where(x == 3, times[:, 5], 0)  # of equal ones alone
+    correlations = statistics.spearman(x, y, times)
+    for draw, found in zip(times.T, correlations):
+        written_out = [np.repeat(values, draw) for values in (x, y)]
+        ranks = [np.repeat(statistics.ranks(values, times=draw[:, None])[:, 0], draw) for values in (x, y)]
+        assert [each.tolist() for each in ranks] == [ranks_by_hand(values) for values in written_out]
+        if len(set(written_out[0])) > 1:
+            assert found == pytest.approx(np.corrcoef(ranks)[0, 1])
+    assert np.isnan(correlations).tolist() == [False] * 5 + [True]
+
+
+def test_what_belongs_to_a_prompt_is_drawn_together():
+    """Two prompts, of two completions and of one: a draw has both, or one of them twice."""
+    pairs = np.array([[[1.0, 2.0], [3.0, 8.0]], [[5.0, 5.0], [np.nan, np.nan]]])
+    seen = set()
+
+    def count(x, y, times):
+        assert x.tolist() == [1, 3, 5] and y.tolist() == [2, 8, 5]
+        seen.update(map(tuple, times.T.tolist()))
+        return times.sum(0).astype(float)
+
+    assert statistics.bootstrap(count, pairs) == (3, 2, 4) and seen == {(1, 1, 1), (2, 2, 0), (0, 0, 2)}
 
 
 def test_normalized():

@@ -17,7 +17,7 @@ from grading.protocols import PROTOCOLS
 
 
 def test_runs_are_graded_and_compared(grade_py, api, tmp_path):
-    code, printed = grade_py("--controls", "--price_in", "1", "--price_out", "2")
+    code, printed = grade_py("--controls", "--price_in", "1", "--price_out", "2", picture=True)
     assert code == 0
     assert len(api.requests) == 2 * 5 * 2 + 4 * 5  # completions of both runs, and of each prompt four controls
     assert "rules: 40 of 40 gradings" in printed.out and "WARNING consistency: rules cannot tell" in printed.out
@@ -102,8 +102,8 @@ def test_instructions_are_graded_where_there_are_any(grade_py, api, tmp_path):
 
 
 def test_without_a_judge(grade_py, api, tmp_path):
-    code, printed = grade_py("--no_judge", judge=None)
-    assert code == 0 and api.requests == []
+    code, printed = grade_py("--no_judge", judge=None, picture=True)
+    assert code == 0 and api.requests == [] and (tmp_path / "out" / "grades.png").stat().st_size > 1000
     assert "(true ending)" in printed.out and "ended %" in printed.out
     assert {row["judge"] for row in table(tmp_path)} == {""}
     assert not (tmp_path / "out" / "a" / "grades.jsonl").exists()

@@ -1,18 +1,19 @@
 """The compressor: causal to the token, at half the length, with model.py's interface."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+import export
+import prepare
+import sample
+import train
 from generation.engine import generate
 from model import GPTNeo, GPTNeoConfig
 from variants import compressor
 from variants.compressor import Compressor
 
-ROOT = Path(__file__).parents[2]
 SHAPE = dict(vocab_size=97, block_size=40, n_layer=4, n_head=4, n_embd=32, window_size=8)
 
 
@@ -83,9 +84,9 @@ def test_generates_what_it_would_alone_and_uncached(model):
         assert len(completion.tokens) == 9
 
 
-def test_trains_samples_and_is_not_exported(tmp_path):
-    def run(script: str, *args: str) -> subprocess.CompletedProcess:
-        return subprocess.run([sys.executable, ROOT / script, *args], cwd=tmp_path, capture_output=True, text=True)
+def test_trains_samples_and_is_not_exported(tmp_path, command_line):
+    def run(script, *args: str):
+        return command_line(script, tmp_path)(*args)
 
     Path(tmp_path, "c.py").write_text(
         "model = 'compressor'\ndata = 'tiny'\nblock_size = 32\nn_layer = 3\nn_head = 2\nn_embd = 32\nbatch_size = 4\n"
@@ -93,16 +94,12 @@ def test_trains_samples_and_is_not_exported(tmp_path):
     )
     stories = [f"Once there was a dog. It had {i} bones. The dog was glad. It ate bone number {i}." for i in range(200)]
     Path(tmp_path, "t.txt").write_text("<|endoftext|>".join(stories))
-    assert (
-        run("prepare.py", "--input", "t.txt", "--name", "tiny", "--vocab_size", "400", "--val_share", "0.1").returncode
-        == 0
-    )
-    trained = run("train.py", "c.py", "--name=a")
-    assert trained.returncode == 0, trained.stderr
-    sampled = run("sample.py", "--model", "out/a", "--prompt", "Once", "--max_new_tokens", "5")
-    assert sampled.returncode == 0 and "Once" in sampled.stdout
-    exported = run("export.py", "out/a", "--hf", "x")
-    assert exported.returncode == 1 and "has a model like the compressor" in exported.stderr
+    assert run(prepare, "--input", "t.txt", "--name", "tiny", "--vocab_size", "400", "--val_share", "0.1")[0] == 0
+    code, printed = run(train, "c.py", "--name=a")
+    assert code == 0, printed.err
+    code, printed = run(sample, "--model", "out/a", "--prompt", "Once", "--max_new_tokens", "5")
+    assert code == 0 and "Once" in printed.out
+    assert "has a model like the compressor" in run(export, "out/a", "--hf", "x")[0]
 
 
 @pytest.mark.parametrize("attend", [compressor.attend_to_all, compressor.attend_to_past])
