@@ -19,7 +19,7 @@ from common.tables import read_table
 from grading import answer_likelihood
 from grading.rubrics import rubric_of
 from grading.scores_table import SHOWN
-from pages.read_results import Results
+from pages.read_results import Results, read_curve
 from pages.sections_stories import read_scores
 from training.config import ConfigError
 from training.run_directory import draw_losses, plot_loss, read_log
@@ -43,8 +43,8 @@ def read_kept(results: Results) -> dict[str, list[Kept]]:
         measures[name][title] = interval
     runs = {}
     for name, (run, step) in results.kept.items():
-        if row := next(iter(results.read(results.runs[run] / f"step-{step}" / "log.csv", read_log) or []), None):
-            kept = Kept(step, int(row["tokens"]) / 1e6, float(row["val_loss"]), measures[name])
+        if row := next(iter(results.read(results.runs[run] / f"step-{step}" / "log.csv", read_curve) or []), None):
+            kept = Kept(step, row["tokens"] / 1e6, row["val_loss"], measures[name])
             runs.setdefault(run, []).append(kept)
     return {run: kept for run, kept in runs.items() if any(each.measures for each in kept)}
 
@@ -146,7 +146,7 @@ def plot_runs(runs: list[Path]) -> Path:
 
 def over_training_section(results: Results) -> Iterable[dict]:
     """Losses, probes and scores of the weights that were kept on the way (train.py --keep_checkpoints)."""
-    if kept := read_kept(results):
-        logs = results.of_runs("log.csv", read_log)
+    logs = results.of_runs("log.csv", read_curve)
+    if kept := {run: of_run for run, of_run in read_kept(results).items() if run in logs}:
         image = base64.b64encode(picture({run: logs[run] for run in kept}, kept)).decode()
         yield dict(type="picture", data=image, caption="Left: over training. Right: the same over the validation loss.")
