@@ -28,8 +28,10 @@ from common.files import write_bytes
 from grading import imported_grades, scoreboard, scores_plot, temperature_plot
 from grading.chat_judge import ChatJudge, ask
 from grading.chat_judge import dry_run as dry_run_of_chat
-from grading.judge import Story
 from grading.judge_controls import SAFE, TRUE, make_controls
+from grading.judge_questions import PROTOCOLS
+from grading.judge_replies import Story
+from grading.judge_scores import reads, rubric_of
 from grading.ledger import (
     Judge,
     Ledger,
@@ -47,8 +49,6 @@ from grading.ledger import (
     safe_endings,
     served_models,
 )
-from grading.protocols import PROTOCOLS
-from grading.rubrics import reads, rubric_of
 from grading.scores_table import report
 
 # Whom a bare `python grade.py out/` asks besides, where there is a key or an endpoint: dollars per million tokens are

@@ -26,8 +26,8 @@ from common.files import lock, write_bytes
 from common.tables import read_table, table_text, write_table
 from generation.backends import Sampling, load_backend
 from grading import marks, sentence_order
-from grading.answer_likelihood import SETS, answer_probes, models_in, read_probes, scores_text, tabulate
 from grading.marks import marks_text
+from grading.probe_answers import SETS, answer_probes, models_in, read_probes, scores_text, tabulate
 from pages.sections_stories import answers_page
 
 PLAIN = "probe-prompts.csv"

@@ -18,8 +18,8 @@ from generation.prompts import cut_story
 from generation.samples_file import write_rows
 from grade import write_results
 from grading.chat_judge import ChatJudge, grade
-from grading.judge import SCORES
 from grading.judge_controls import make_controls
+from grading.judge_replies import SCORES
 from grading.ledger import Ledger, plan_requests, read_runs
 
 RUNS, PROMPTS, COMPLETIONS, REPEATS = 5, 100, 10, 2

@@ -1,6 +1,6 @@
 """
 The generation loop: prompts in, completions out as they end, `batch_size` of them at a time; sampling and beam search.
-(The model itself, with its cache of keys and values, is stepped by the decoders of kv_cache.py; on a GPU, all but beam
+(The model itself, with its cache of keys and values, is stepped by the decoders of decoders.py; on a GPU, all but beam
 search by gpu_decoder.py.)
 
 >>> for completion in generate(model, prompts, top_k=50, seed=7, stop=tokenizer.end_of_text):
@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from generation.decoders import SCRATCH, make_decoder
 from generation.gpu_decoder import BURST, GpuDecoder
-from generation.kv_cache import SCRATCH, make_decoder
 from model import GPTNeo
 from variants.compressor import Compressor
 

@@ -5,7 +5,7 @@ A step draws a token for every slot and reads it. It is one CUDA graph, and noth
 whose story has ended writes on until the host sees the end, and what it wrote meanwhile is dropped.
 
 Products inside the blocks are of `dtype`; the residual stream, the logits and the drawing are float32, so that bfloat16
-changes little of what is drawn. (Beam search, and other machines, take the decoders of kv_cache.py.)
+changes little of what is drawn. (Beam search, and other machines, take the decoders of decoders.py.)
 """
 
 import copy

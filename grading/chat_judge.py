@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from tqdm import tqdm
 
 from corpus.tokenizer import gpt2
-from grading.judge import BadReply, Story, key_of, read_reply, without_reasoning
+from grading.judge_questions import PROTOCOLS
+from grading.judge_replies import BadReply, Story, key_of, read_reply, without_reasoning
 from grading.ledger import Ledger, Request, Setting
-from grading.protocols import PROTOCOLS
 
 FAILURES = {
     "content_filter": "filtered",

@@ -25,9 +25,9 @@ import numpy as np
 
 from common import statistics
 from common.tables import read_user_table
-from grading.judge import AGES
+from grading.judge_replies import AGES
+from grading.judge_scores import CHAT, IMPORTED, MEANS, reads
 from grading.ledger import Ledger, Run, hash_of
-from grading.rubrics import CHAT, IMPORTED, MEANS, reads
 from grading.scoreboard import Finding
 
 FILE = "grades-imported.jsonl"

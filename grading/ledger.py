@@ -21,11 +21,11 @@ from typing import NamedTuple, Protocol
 from corpus import instruct_headers
 from corpus.instruct_headers import MARKER
 from generation.samples_file import read_rows
-from grading.judge import Story, key_of, without_reasoning
 from grading.judge_controls import SAFE
+from grading.judge_questions import PROTOCOLS
+from grading.judge_replies import Story, key_of, without_reasoning
+from grading.judge_scores import reads
 from grading.likelihood_scores import key_of_reading, other_beginnings
-from grading.protocols import PROTOCOLS
-from grading.rubrics import reads
 
 # ---- The ledger ----
 

@@ -16,11 +16,11 @@ from tqdm import tqdm
 
 from generation.backends import LocalBackend, Sampling, load_backend
 from grading import ledger, likelihood_scores
-from grading.judge import Story
 from grading.judge_controls import SAFE_TEMPERATURE
+from grading.judge_replies import Story
+from grading.judge_scores import PREFIX
 from grading.ledger import Ledger, Request, Run
 from grading.likelihood_scores import DEFINITION, beginning, key_of_reading, other_beginnings
-from grading.rubrics import PREFIX
 
 
 class LikelihoodJudge:

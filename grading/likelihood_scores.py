@@ -18,8 +18,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from tqdm import tqdm
 
 from corpus.instruct_headers import MARKER
-from grading.judge import Story
 from grading.judge_controls import any_order, in_order
+from grading.judge_replies import Story
 
 # The beginnings of others show what does not belong to the story, other orders what does not follow. By the first alone
 # (a pointwise mutual information) shuffled sentences went unseen, by orders alone the ending of another story: LOG.md.
@@ -58,7 +58,7 @@ def score(
 
     A completion without text has no fluency and no consistency, and without other stories there is no consistency.
     """
-    from generation.likelihood import log_likelihoods  # here: whoever reads a ledger need not wait for torch
+    from generation.token_likelihoods import log_likelihoods  # here: whoever reads a ledger need not wait for torch
 
     encode, end = backend.tokenizer.encode, backend.tokenizer.end_of_text
     by_length = sorted(stories, key=lambda story: len(story.prompt) + len(story.completion))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from common.statistics import wilson
 from common.tables import read_user_table, table_text, write_table
-from grading.answer_likelihood import models_in
+from grading.probe_answers import models_in
 
 FILE = "marks.csv"  # beside probe-prompts.csv
 MARKS = ("right", "nearly", "wrong")

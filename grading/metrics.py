@@ -14,8 +14,8 @@ from corpus.token_files import load_meta_and_tokens
 from corpus.tokenizer import Tokenizer
 from generation.samples_file import run_of
 from grading import scoreboard
-from grading.judge import Story
 from grading.judge_controls import TRUE
+from grading.judge_replies import Story
 from grading.ledger import Run
 from grading.scoreboard import Finding
 from training.run_directory import read_log

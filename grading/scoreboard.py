@@ -18,9 +18,9 @@ import numpy as np
 
 from common import statistics
 from common.tables import read_table, write_table
-from grading.judge import Story
 from grading.judge_controls import CUT, OTHER, SAFE, SAFE_TEMPERATURE, SHUFFLED, TRUE, UNASKED
-from grading.rubrics import CHAT, rubric_of
+from grading.judge_replies import Story
+from grading.judge_scores import CHAT, rubric_of
 
 ASPECTS = tuple(CHAT.scores)
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from common.files import write_atomically
 from grading.judge_controls import TRUE
-from grading.rubrics import Score, rubric_of
+from grading.judge_scores import Score, rubric_of
 from grading.scoreboard import Finding, find, verdict
 from grading.scores_table import SHOWN
 

@@ -1,4 +1,4 @@
-// GPT-Neo with a cache, a few tokens at a time, on a CPU; generation/kv_cache.py packs the weights and calls it.
+// GPT-Neo with a cache, a few tokens at a time, on a CPU; generation/decoders.py packs the weights and calls it.
 //
 // Each row is one token of some story: its id, the slot of the cache that its story lives in, and its position there.
 // A step of generation is a row from every story; a prompt is read as many rows of one slot. Whatever rows come
@@ -6,7 +6,7 @@
 //
 // E is float or bf16: the type of the weights and of the cache. X is the type of what the weights are multiplied with:
 // float, or bf16 where the processor multiplies two of them at once. Sums, softmax, LayerNorm and the residual stream
-// are float32. All widths here are padded with zeros to multiples of `n_lanes`, which generation/kv_cache.py reads.
+// are float32. All widths here are padded with zeros to multiples of `n_lanes`, which generation/decoders.py reads.
 #include <algorithm>
 
 #include "simd.h"

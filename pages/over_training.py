@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from common.figures import png_bytes
 from common.files import write_bytes
 from common.tables import read_table
-from grading import answer_likelihood
-from grading.rubrics import rubric_of
+from grading import probe_answers
+from grading.judge_scores import rubric_of
 from grading.scores_table import SHOWN
 from pages.read_results import Results, read_curve
 from pages.sections_stories import read_scores
@@ -54,7 +54,7 @@ def probed(results: Results) -> Iterable[tuple[str, str, Interval]]:
     paths = {*results.directory.rglob("probe.csv"), results.shared("probe.csv")}
     for path in sorted(filter(Path.is_file, paths), key=lambda path: path.stat().st_mtime):  # the newest has the say
         rows = results.read(path, read_table)
-        for name, of_set in answer_likelihood.score(rows or []).items():
+        for name, of_set in probe_answers.score(rows or []).items():
             for model, share in of_set.shares.items():
                 own = Path(model).name == path.parent.name  # the path may be of where it was probed
                 kept = results.name(path.parent if own else model)

@@ -17,8 +17,8 @@ import numpy as np
 from common.figures import png_bytes
 from common.tables import read_table
 from generation.samples_file import read_rows
-from grading import answer_likelihood, marks, scoreboard
-from grading.rubrics import CHAT, LIKELIHOOD, rubric_of
+from grading import marks, probe_answers, scoreboard
+from grading.judge_scores import CHAT, LIKELIHOOD, rubric_of
 from grading.scores_table import SHOWN
 from grading.temperature_plot import collect, temperature_figure
 from novelty.rouge_tables_and_plots import PANELS, TITLES
@@ -154,7 +154,7 @@ def answers_section(results: Results) -> Iterable[dict]:
     """What each model answers to prompts with known answers, and how it continues plain ones (probe.py)."""
     for name in ("probe.csv", "probe-prompts.csv"):
         rows = results.read(results.shared(name), read_table) or [{}]
-        models = {model: results.name(model) for model in answer_likelihood.models_in(rows) if results.is_shown(model)}
+        models = {model: results.name(model) for model in probe_answers.models_in(rows) if results.is_shown(model)}
         yield from answer_parts(rows, models, PROBE_BYTES) if models else ()
 
 
@@ -177,7 +177,7 @@ def answer_parts(rows: list[dict], models: dict[str, str], max_bytes: float) -> 
         )
         captions.append(
             "✓ right: the right answer has a higher log-likelihood per byte than every wrong one. "
-            f"≈ nearly: the best wrong answer leads by at most {answer_likelihood.NEARLY} nats per byte. "
+            f"≈ nearly: the best wrong answer leads by at most {probe_answers.NEARLY} nats per byte. "
             "✗ wrong: it leads by more. The number is the lead of the right answer in nats per byte."
         )
     if marked := panels_of_marks(rows, models):
@@ -196,7 +196,7 @@ def answer_parts(rows: list[dict], models: dict[str, str], max_bytes: float) -> 
 
 def panels_of_answers(rows: list[dict], models: dict[str, str]) -> list[dict]:
     panels = []
-    for name, of_set in answer_likelihood.score(rows).items():
+    for name, of_set in probe_answers.score(rows).items():
         lines = [[shown, *of_set.shares[model]] for model, shown in models.items()]
         title, chance = f"{name} (n = {of_set.n})", {"chance": of_set.chance}
         panels.append(dict(title=title, kind="percent", bars=lines, marks=chance, end=1))

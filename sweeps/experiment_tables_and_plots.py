@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from common.figures import png_bytes
 from common.files import read_json, write_bytes
 from common.tables import read_table, table_text, write_table
-from grading import answer_likelihood, scoreboard, sentence_order
+from grading import probe_answers, scoreboard, sentence_order
 from sweeps.plans import Run
 from sweeps.runner import log_of
 from sweeps.scaling_law import Point, best_of_budgets, fit_laws, optimal_sizes, plot_scaling, points
@@ -58,7 +58,7 @@ def measures(directory: Path, runs: list[Run]) -> dict[str, dict[str, tuple[floa
             for order, result in read_json(run.directory / sentence_order.FILE).items():
                 measured[run.config.name][order] = result["share"], result["low"], result["high"]
     if (directory / "probe.csv").exists():
-        for name, of_set in answer_likelihood.score(read_table(directory / "probe.csv")).items():
+        for name, of_set in probe_answers.score(read_table(directory / "probe.csv")).items():
             for run in runs:
                 if str(run.directory) in of_set.shares:
                     measured[run.config.name][name] = of_set.shares[str(run.directory)]

@@ -8,10 +8,10 @@ import pytest
 from grade_fixtures import KEY, graded, records, table, true_endings, write_samples
 from sample_fixtures import heavy_imports
 
-from grading import protocols
+from grading import judge_questions
 from grading.judge_controls import make_controls
+from grading.judge_questions import PROTOCOLS
 from grading.ledger import read_runs
-from grading.protocols import PROTOCOLS
 
 # From samples to the table
 
@@ -77,7 +77,7 @@ def test_what_changed_is_graded_again_and_no_more(grade_py, api, tmp_path, monke
     assert grade_py(judge="other")[0] == 0 and len(api.requests) == 61
     assert grade_py("--temperature", "0")[0] == 0 and len(api.requests) == 81
     assert api.requests[-1]["temperature"] == 0 and "temperature" not in api.requests[0]
-    monkeypatch.setitem(PROTOCOLS, "ours", replace(PROTOCOLS["ours"], turns=("Well?\n" + protocols.OURS,)))
+    monkeypatch.setitem(PROTOCOLS, "ours", replace(PROTOCOLS["ours"], turns=("Well?\n" + judge_questions.OURS,)))
     assert grade_py()[0] == 0 and len(api.requests) == 101
 
 

@@ -10,8 +10,8 @@ from grade_fixtures import HASTY, KEY, graded, records, true_endings
 
 from generation.api_client import ApiClient, Budget, RetryPolicy
 from grading.judge_controls import make_controls
+from grading.judge_questions import PROTOCOLS
 from grading.ledger import read_runs
-from grading.protocols import PROTOCOLS
 
 # Faults
 

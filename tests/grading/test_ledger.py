@@ -16,10 +16,10 @@ from grade_fixtures import KEY, graded, records, table, write_samples
 
 import grade
 from generation.api_client import RetryPolicy
-from grading import protocols
-from grading.judge import SCORES
+from grading import judge_questions
+from grading.judge_questions import PROTOCOLS
+from grading.judge_replies import SCORES
 from grading.ledger import Ledger
-from grading.protocols import PROTOCOLS
 
 
 @pytest.mark.parametrize("cut", [1, 30, -1])
@@ -78,7 +78,7 @@ def test_what_was_asked_in_several_ways_stays_apart(tables_only, grade_py, api, 
     assert grade_py("out/a", "--temperature", "0.7")[0] == 0
     earlier = records(tmp_path / "out" / "a")
     with monkeypatch.context() as patch:
-        patch.setitem(PROTOCOLS, "ours", replace(PROTOCOLS["ours"], turns=("Well?\n" + protocols.OURS,)))
+        patch.setitem(PROTOCOLS, "ours", replace(PROTOCOLS["ours"], turns=("Well?\n" + judge_questions.OURS,)))
         assert grade_py()[0] == 0
     version = records(tmp_path / "out" / "b")[0]["question_sha256"]
     assert version != earlier[0]["question_sha256"] and len(version) == 64

@@ -12,12 +12,12 @@ from tqdm import tqdm
 
 from checkpoints.huggingface import save_hf
 from generation.backends import LocalBackend, load_backend
-from generation.likelihood import log_likelihoods
+from generation.token_likelihoods import log_likelihoods
 from grading import ledger, likelihood_judge, scoreboard, scores_plot
-from grading.judge import Story
 from grading.judge_controls import CUT, OTHER, SAFE, SHUFFLED, TRUE, any_order, make_controls
+from grading.judge_replies import Story
+from grading.judge_scores import LIKELIHOOD
 from grading.likelihood_scores import N_OTHERS, other_beginnings, score
-from grading.rubrics import LIKELIHOOD
 from grading.scoreboard import Finding
 
 SILENT = tqdm(disable=True)

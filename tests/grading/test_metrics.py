@@ -5,7 +5,7 @@ import math
 import pytest
 
 from grading import metrics
-from grading.judge import Story
+from grading.judge_replies import Story
 from grading.metrics import distinct, held_out, story_figures, words_of
 
 

@@ -14,7 +14,7 @@ from conftest import ROOT, page_data, seen_in
 from models_to_probe import random_model, save_run
 
 import probe
-from grading.answer_likelihood import NEARLY, SETS, read_probes
+from grading.probe_answers import NEARLY, SETS, read_probes
 from model import GPTNeo, GPTNeoConfig
 
 SEEDS = ROOT.parent / "shared" / "data" / "seed-prompts"

@@ -10,8 +10,8 @@ from grade_fixtures import true_endings
 from matplotlib.image import imread
 
 from grading import scoreboard, scores_plot, scores_table
-from grading.judge import SCORES, Story
 from grading.judge_controls import CUT, OTHER, SHUFFLED, TRUE, make_controls
+from grading.judge_replies import SCORES, Story
 from grading.metrics import words_of
 from grading.scoreboard import (
     ASPECTS,

@@ -73,7 +73,7 @@ struct Weights {  // keeps what a Model points to
     }
     Norm norm(long n) { return {table(1, n), table(1, n)}; }
     template <typename E>
-    Linear linear(long in, long out) {  // as generation/kv_cache.py packs them
+    Linear linear(long in, long out) {  // as generation/decoders.py packs them
         E *w = zeros<E>(padded(in) * padded(out));
         for (long o = 0; o < out; o++)
             for (long i = 0; i < in; i++)

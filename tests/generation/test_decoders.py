@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from generation import kv_cache
-from generation.kv_cache import CHUNK, SCRATCH, NativeDecoder, TorchDecoder, make_decoder
+from generation import decoders
+from generation.decoders import CHUNK, SCRATCH, NativeDecoder, TorchDecoder, make_decoder
 from kernels import compile_cpp
 from model import GPTNeo, GPTNeoConfig
 
@@ -122,12 +122,12 @@ def test_bfloat16_is_close():
 def test_the_faster_type_is_measured_within_the_context(block_size, monkeypatch):
     """And leaves PyTorch's random numbers as they were."""
     steps = []
-    monkeypatch.setattr(kv_cache.autotune, "fastest", lambda question, of: [of[name]() for name in of] and "float32")
+    monkeypatch.setattr(decoders.autotune, "fastest", lambda question, of: [of[name]() for name in of] and "float32")
     step = NativeDecoder.step
     monkeypatch.setattr(NativeDecoder, "step", lambda self, *of: steps.append(max(self.lengths)) or step(self, *of))
     config = GPTNeoConfig(vocab_size=97, block_size=block_size, n_layer=1, n_head=2, n_embd=8)
     state = torch.get_rng_state()
-    assert kv_cache.faster_dtype.__wrapped__(config) == torch.float32
+    assert decoders.faster_dtype.__wrapped__(config) == torch.float32
     assert torch.equal(torch.get_rng_state(), state)
     assert len(steps) == 2 and max(steps) < block_size
 

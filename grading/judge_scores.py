@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from grading.judge import AGES, INSTRUCTIONS, SCORES
 from grading.judge_controls import CUT, OTHER, SAFE, SHUFFLED, UNASKED
+from grading.judge_replies import AGES, INSTRUCTIONS, SCORES
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Rubric:
 
 OUT_OF_TEN = Score((0.0, 10.0))
 
-# A language model that is asked for grades (judge.py). No control tests creativity or age; what was told to do
+# A language model that is asked for grades (judge_replies.py). No control tests creativity or age; what was told to do
 # (instructions, where there were any) the ending of a story written under others does not.
 CHAT = Rubric(
     dict.fromkeys((*SCORES, *INSTRUCTIONS), OUT_OF_TEN)

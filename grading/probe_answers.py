@@ -19,8 +19,8 @@ from tqdm import tqdm
 from common.statistics import wilson
 from common.tables import table_text
 from generation.backends import LocalBackend, Sampling
-from generation.likelihood import log_likelihoods
 from generation.prompts import read_prompts
+from generation.token_likelihoods import log_likelihoods
 
 SETS = [Path(__file__).parent.parent / "prompts" / f"{name}.jsonl" for name in ("facts", "reasoning", "context")]
 NEARLY = 0.1  # nats per byte: a verdict is "nearly" if the best wrong answer leads by no more than this

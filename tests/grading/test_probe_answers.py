@@ -12,7 +12,7 @@ from tqdm import tqdm
 from checkpoints.huggingface import save_hf
 from corpus.tokenizer import Tokenizer, gpt2
 from generation.backends import LocalBackend, Sampling, load_backend
-from grading.answer_likelihood import SETS, Probe, Result, answer_probes, nats_per_byte, read_probes
+from grading.probe_answers import SETS, Probe, Result, answer_probes, nats_per_byte, read_probes
 from model import GPTNeoConfig
 
 SEEDS = ROOT.parent / "shared" / "data" / "seed-prompts"

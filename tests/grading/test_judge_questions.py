@@ -1,12 +1,12 @@
-"""protocols.py: what a judge is shown, in each of the three forms, and what becomes of its replies."""
+"""judge_questions.py: what a judge is shown, in each of the three forms, and what becomes of its replies."""
 
 import json
 
 import pytest
 from grade_fixtures import KEY, graded, records, table, write_samples
 
-from grading.judge import SCORES, Story, key_of, read_reply
-from grading.protocols import PROTOCOLS
+from grading.judge_questions import PROTOCOLS
+from grading.judge_replies import SCORES, Story, key_of, read_reply
 
 OURS = PROTOCOLS["ours"]
 STORY = Story("Once upon a time, a cat", " saw a dog. The end.")

@@ -3,7 +3,8 @@ Decoders: one step of the model. They keep the keys and values of many stories, 
 (Which token is then drawn, and which story continues when, is decided in engine.py.)
 
 NativeDecoder is kernels/decode_step.cpp, for a CPU with a C++ compiler. TorchDecoder is the same in PyTorch, for all
-other machines; on a GPU its step is a CUDA graph. RereadingDecoder is for models without a cache.
+other machines; on a GPU only for beam search, as drawing has gpu_decoder.py. RereadingDecoder is for models without a
+cache.
 
 A decoder has `n_slots` slots, each with room for a text of `context` tokens, and one more, the slot SCRATCH, where a
 prompt can be read once and copied from:

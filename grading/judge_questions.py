@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grading.judge import AGE_GROUPS, INSTRUCTIONS, SCORES, Story
+from grading.judge_replies import AGE_GROUPS, INSTRUCTIONS, SCORES, Story
 
 AFTER_A_BEGINNING = """\
 A pupil was given the beginning of a story and wrote the rest. Below, the beginning stands before the mark *** and \
