@@ -1,5 +1,5 @@
 """
-What a judge grades, and how its reply is read (the paper's section 3, GPT-Eval). What it is asked is in judge_questions.py.
+What a judge grades, and how its reply is read (the paper's section 3, GPT-Eval). What it is asked: judge_questions.py.
 
 >>> read_reply("Grammar: 8/10, Creativity: 7/10, Consistency: 9/10, Plot: 7/10, Age group: C", SCORES)
 {'grammar': 8.0, 'creativity': 7.0, 'consistency': 9.0, 'plot': 7.0, 'age': 6.5}

@@ -97,11 +97,11 @@ def test_replies_that_are_no_grades(text, reason):
     ],
 )
 def test_scores_are_kept_without_an_age(text):
-    assert read_reply(text, list(judge_replies.SCORES)) == {name: READ[name] for name in judge.SCORES}
+    assert read_reply(text, list(judge_replies.SCORES)) == {name: READ[name] for name in judge_replies.SCORES}
 
 
 def test_the_papers_age_groups():
-    for letter, years in judge.AGES.items():
-        numbers = [float(word) for word in judge.AGE_GROUPS[letter].replace("-", " ").split() if word.isdigit()]
+    for letter, years in judge_replies.AGES.items():
+        numbers = [float(word) for word in judge_replies.AGE_GROUPS[letter].replace("-", " ").split() if word.isdigit()]
         assert years == sum(numbers) / len(numbers)
         assert read_reply(json.dumps(GOOD | dict(age_group=letter.lower())), list(judge_replies.SCORES))["age"] == years
