@@ -74,7 +74,9 @@ def test_one_that_knows_a_story_knows_where_it_ends_and_how_it_begins():
     assert scored[STORIES[0]]["consistency"] == pytest.approx(20 * n, abs=1e-4)
     assert scored[STORIES[0]]["ending"] == pytest.approx(1, abs=1e-5)
     for story in STORIES[1:]:
-        assert scored[story]["consistency"] == pytest.approx(0, abs=1e-4) and scored[story]["ending"] < 1e-6
+        assert scored[story]["ending"] < 1e-6
+        if any_order(story, 1) == any_order(story, 3) == story.completion:  # else it may have more tokens
+            assert scored[story]["consistency"] == pytest.approx(0, abs=1e-4)
 
 
 def test_what_has_no_text_or_no_others_has_no_such_score():
