@@ -281,33 +281,50 @@ function maximum(values) {
   return largest;
 }
 
-function softmax(logits, temperature = 1) {
+// Shares of the logits that are at least `least`; the others have none.
+function softmax(logits, temperature = 1, least = -Infinity) {
   const largest = maximum(logits), shares = new Float64Array(logits.length);
   let total = 0;
-  for (let i = 0; i < shares.length; i++) total += shares[i] = Math.exp((logits[i] - largest) / temperature);
+  for (let i = 0; i < shares.length; i++) {
+    if (logits[i] >= least) total += shares[i] = Math.exp((logits[i] - largest) / temperature);
+  }
   for (let i = 0; i < shares.length; i++) shares[i] /= total;
   return shares;
 }
 
-// The largest shares, at most `most` of them and no more than it takes to sum to `enough`, largest first. Only those near
-// the largest are sorted; if they do not suffice, those further from it, too.
-function largestShares(shares, most, enough) {
-  const largest = maximum(shares);
-  for (let factor = 1.25; ; factor *= factor) {
-    const sorted = shares.filter((share) => share >= largest / factor).sort().reverse();
-    let n = 0, total = 0;
-    while (n < sorted.length && n < most && total < enough) total += sorted[n++];
-    if (n === most || total >= enough || sorted.length === shares.length) return { least: sorted[n - 1], total };
+// The n largest values, largest first, in one pass: what is below n others is dropped now and then.
+function largestValues(values, n) {
+  const kept = new Float64Array(Math.min(4 * n, values.length));
+  let count = 0, least = -Infinity;
+  for (let i = 0; i < values.length; i++) {
+    if (values[i] <= least) continue;
+    if (count === kept.length) {
+      kept.sort().copyWithin(0, count - n);
+      count = n;
+      least = kept[0];
+    }
+    kept[count++] = values[i];
+  }
+  return kept.subarray(0, count).sort().reverse().subarray(0, n);
+}
+
+// The least of the largest shares, as many as it takes to sum to `enough`.
+function leastOf(shares, enough) {
+  for (let n = 256; ; n *= 16) {
+    const largest = largestValues(shares, n);
+    let i = 0;
+    for (let total = 0; i < largest.length && total < enough; i++) total += largest[i];
+    if (i < n) return largest[i - 1];
   }
 }
 
 // uniform: a number in [0, 1), which decides; temperature 0 is greedy, top_k 0 and top_p 1 leave nothing out
 function draw(logits, { temperature, top_k, top_p }, uniform) {
   if (!temperature) return logits.indexOf(maximum(logits));
-  const shares = softmax(logits, temperature);
-  const most = top_k || shares.length, enough = top_p * (top_k ? largestShares(shares, top_k, Infinity).total : 1);
-  const { least, total } = top_k || top_p < 1 ? largestShares(shares, most, enough) : { least: 0, total: 1 };
-  let last = 0;
+  const shares = softmax(logits, temperature, top_k ? largestValues(logits, top_k).at(-1) : -Infinity);
+  const least = top_p < 1 ? leastOf(shares, top_p) : 0;
+  let total = 1, last = 0;
+  if (least) total = shares.reduce((sum, share) => (share < least ? sum : sum + share), 0);
   for (let id = 0, sum = 0; id < shares.length; id++) {
     if (shares[id] < least || !shares[id]) continue;
     last = id;
@@ -317,9 +334,9 @@ function draw(logits, { temperature, top_k, top_p }, uniform) {
 }
 
 function likeliest(logits, n) {
-  const shares = softmax(logits), { least } = largestShares(shares, Math.min(n, shares.length), Infinity);
-  const ids = Array.from(shares.keys()).filter((id) => shares[id] >= least);
-  return ids.sort((a, b) => shares[b] - shares[a]).slice(0, n).map((id) => ({ id, share: shares[id] }));
+  const shares = softmax(logits), least = largestValues(logits, n).at(-1), ids = [];
+  for (let id = 0; id < logits.length; id++) if (logits[id] >= least) ids.push(id);
+  return ids.sort((a, b) => logits[b] - logits[a]).slice(0, n).map((id) => ({ id, share: shares[id] }));
 }
 
 // ---- What the page may ask ----

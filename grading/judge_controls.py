@@ -78,11 +78,16 @@ def in_other_order(story: Story, order: Sequence[str]) -> str:
 
 
 def any_order(story: Story, seed: int) -> str:
-    """With the sentences after the first in an order that depends on what they are, and not on what order they had."""
+    """With the sentences after the first in an order that depends on what they are, and not on what order they had.
+
+    A last one that breaks off stays: nothing can follow it, in whatever order.
+    """
     _, *others = sentences(story.completion, story.prompt) or [""]
-    order = sorted(piece.strip() for piece in others)
+    texts = [piece.strip() for piece in others]
+    last = [texts.pop()] if texts and not re.search(r"""[.!?…]["'”’)]*$""", texts[-1]) else []
+    order = sorted(texts)
     random.Random(seed).shuffle(order)
-    return in_other_order(story, order)
+    return in_other_order(story, order + last)
 
 
 def end_as(story: Story, other: Story) -> str | None:

@@ -235,8 +235,8 @@ def plan_requests(
 def plan_recorded(
     runs: Sequence[Run], controls: Mapping[str, Sequence[Story]], ledgers: Mapping[str, Ledger]
 ) -> tuple[list[Request], int]:
-    """All requests whose scores are in the ledgers; how many more are of completions that have changed since, or were
-    read beside other beginnings than those of today."""
+    """All requests whose scores are in the ledgers, as far as they are of today; how many are of completions that have
+    changed since."""
     safe = [story for of_judge in safe_endings(runs, ledgers).values() for story in of_judge]
     stories = entries_of(runs, {**controls, SAFE: safe}, ledgers)
     others, by_hash = other_beginnings(stories), {hash_of(story): story for story in stories}
@@ -251,18 +251,18 @@ def plan_recorded(
                     guesses[judge, url, repeat] = guess_keys(stories, judge, url, repeat)
                 story, temperature = guesses[judge, url, repeat].get(key, (None, None))
             entries = {each: entry for each, entry in stories.get(story, {}).items() if key in each.scores}
-            if entries and reads(judge):
-                setting = reading_setting(judge, asked["weights"])
+            if not entries:
+                n_gone += asked.get("kind") == "completion"
+                continue
+            if reads(judge):
                 if key != key_of_reading(asked["weights"], story, others[story.task]):
-                    entries = {}
-            elif entries:
+                    continue  # read beside other beginnings than today's, or scored by an earlier definition
+                setting = reading_setting(judge, asked["weights"])
+            else:
                 is_of_today = key == key_of(judge, url, temperature, question(story), repeat)
                 words = "" if is_of_today else asked.get("question_sha256", "unknown")
                 setting = Setting(judge, temperature, url, words)
-            if entries:
-                requests[key] = Request(key, setting, story, repeat, entries)
-            else:
-                n_gone += asked.get("kind") == "completion"
+            requests[key] = Request(key, setting, story, repeat, entries)
     return [requests[key] for key in sorted(requests)], n_gone
 
 

@@ -2,7 +2,8 @@
 The judge that needs no key: a model on this machine that reads what others have written (likelihood_scores.py).
 
 >>> judge = LikelihoodJudge("lm:out/ts_33m", runs)
->>> requests = plan_requests(runs, controls | {SAFE: judge.safe_endings(controls[TRUE], ledgers)}, ledgers, judge)
+>>> controls[SAFE] = judge.safe_endings(runs, controls[TRUE], ledgers)
+>>> requests = plan_requests(runs, controls, ledgers, judge)
 >>> judge.grade(requests)
 """
 

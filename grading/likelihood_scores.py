@@ -24,7 +24,7 @@ from grading.judge_controls import any_order, in_order
 # The beginnings of others show what does not belong to the story, other orders what does not follow. By the first alone
 # (a pointwise mutual information) shuffled sentences went unseen, by orders alone the ending of another story: LOG.md.
 N_OTHERS = 4
-DEFINITION = "2: after 4 others, every second in another order"  # to be changed with whatever would change a score
+DEFINITION = "3: after 4 others, every second in another order"  # to be changed with whatever would change a score
 AT_ONCE = 32  # stories whose scores are kept together
 
 

@@ -52,6 +52,8 @@ def test_another_order_depends_on_the_sentences_alone():
             moved += order != true[story.prompt].completion
     assert moved > 50 and any_order(Story("A cat", " sat. It ran."), 1) == " sat. It ran."
     assert any_order(Story("A cat", ""), 1) == ""
+    orders = {any_order(Story("A cat", " sat. It ran. It fell. It slept. Then the"), seed) for seed in range(9)}
+    assert len(orders) > 2 and all(order.endswith(". Then the") for order in orders)
 
 
 def test_more_stories_leave_them_as_they_were():
