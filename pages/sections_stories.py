@@ -56,10 +56,10 @@ EXPLAINED = {  # the metrics that need no judge
 def scores_section(results: Results) -> Iterable[dict]:
     """A judge's grades and metrics that need no judge (grade.py): means over prompts with 95 % intervals."""
     everything = findings = [f for f in read_scores(results) if not results.kept.keys() & set(f.subject.split(" - "))]
+    means = [f for f in findings if f.kind == "mean" and (f.subject[0] == "(" or results.is_shown(f.subject))]
+    if all(f.subject[0] == "(" for f in means):
+        return
     if results.is_one_run:
-        means = [f for f in findings if f.kind == "mean" and (f.subject[0] == "(" or results.is_shown(f.subject))]
-        if all(f.subject[0] == "(" for f in means):
-            return
         findings = means + [f for f in findings if f.kind in ("paired_wins", "auc")]
     for judge in dict.fromkeys(f.judge for f in findings if f.judge or f.kind == "mean"):
         means = scoreboard.find(findings, "mean", judge)
