@@ -7,7 +7,7 @@ import torch
 from grade_fixtures import records, table, write_samples
 from models_to_probe import TOKENIZER, random_model, save_run
 from random_models import as_transformers
-from test_answer_likelihood import Knowing
+from test_probe_answers import Knowing
 from tqdm import tqdm
 
 from checkpoints.huggingface import save_hf
