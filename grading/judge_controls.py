@@ -18,7 +18,7 @@ from grading.judge_replies import Story
 TRUE, SHUFFLED, OTHER, CUT = "(true ending)", "(shuffled)", "(another ending)", "(cut off)"
 UNASKED = "(another story)"
 # Not spoiled, but likely: drawn at a low temperature by the judge itself, where the judge is a model that can write.
-# It shows whether the judge likes the likely better than what a human wrote.
+# It shows whether the judge likes the likely better than the true ending.
 SAFE, SAFE_TEMPERATURE = "(safe ending)", 0.3
 
 # A full stop, perhaps in quotes, before a blank and a capital; but not that of Mr., Mrs. and so on.

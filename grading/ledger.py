@@ -224,7 +224,7 @@ def entries_of(
             wanted += [(story, dict(kind=kind, prompt_index=prompts[story.task])) for story in own]
         for story, entry in wanted:
             kept = stories.setdefault(story, {}).setdefault(ledgers[run.name], dict(run=run.name) | entry)
-            if entry["kind"] == SAFE:  # its text is kept; perhaps a model has written just that, or a human
+            if entry["kind"] == SAFE:  # its text is kept; perhaps a run has written just that, or it is the true ending
                 kept["safe_ending"] = story.completion
     return stories
 

@@ -207,7 +207,7 @@ def warn_of_no_controls(findings: Sequence[Finding], judge: str) -> list[str]:
 
 
 def warn_of_safe_endings(findings: Sequence[Finding], judge: str) -> list[str]:
-    """A line for each score by which the likely beats what a human wrote."""
+    """A line for each score by which the likely beats the true ending."""
     return [
         f"{wins.figure}: {judge} prefers safe endings, which it drew itself at temperature {SAFE_TEMPERATURE}, to the "
         f"true ones (paired wins of the true {wins.value:.2f}, {wins.low:.2f} to {wins.high:.2f}); it rewards what is "
