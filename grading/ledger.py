@@ -25,7 +25,7 @@ from grading.judge_controls import SAFE
 from grading.judge_questions import PROTOCOLS
 from grading.judge_replies import Story, key_of, without_reasoning
 from grading.judge_scores import reads
-from grading.likelihood_scores import key_of_reading, other_beginnings
+from grading.scores_from_likelihood import key_of_reading, other_beginnings
 
 # ---- The ledger ----
 

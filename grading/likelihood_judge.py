@@ -1,5 +1,5 @@
 """
-The judge that needs no key: a model on this machine that reads what others have written (likelihood_scores.py).
+The judge that needs no key: a model on this machine that reads what others have written (scores_from_likelihood.py).
 
 >>> judge = LikelihoodJudge("lm:out/ts_33m", runs)
 >>> controls[SAFE] = judge.safe_endings(runs, controls[TRUE], ledgers)
@@ -15,12 +15,12 @@ from pathlib import Path
 from tqdm import tqdm
 
 from generation.backends import LocalBackend, Sampling, load_backend
-from grading import ledger, likelihood_scores
+from grading import ledger, scores_from_likelihood
 from grading.judge_controls import SAFE_TEMPERATURE
 from grading.judge_replies import Story
 from grading.judge_scores import PREFIX
 from grading.ledger import Ledger, Request, Run
-from grading.likelihood_scores import DEFINITION, beginning, key_of_reading, other_beginnings
+from grading.scores_from_likelihood import DEFINITION, beginning, key_of_reading, other_beginnings
 
 
 class LikelihoodJudge:
@@ -66,7 +66,7 @@ class LikelihoodJudge:
         by_story = {request.story: request for request in requests}
         readings = sum(1 + len(self.others[story.task]) for story in by_story)
         with tqdm(desc=f"{self.name} reads", total=readings, unit="text", disable=None, delay=1) as bar:
-            for story, scores in likelihood_scores.score(self.backend, list(by_story), self.others, bar):
+            for story, scores in scores_from_likelihood.score(self.backend, list(by_story), self.others, bar):
                 said = dict(text=None, scores=scores, failure=None)
                 by_story[story].keep(**said, tokens_in=None, tokens_out=None, model=None)
 

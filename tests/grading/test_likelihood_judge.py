@@ -17,8 +17,8 @@ from grading import ledger, likelihood_judge, scoreboard, scores_plot
 from grading.judge_controls import CUT, OTHER, SAFE, SHUFFLED, TRUE, any_order, make_controls
 from grading.judge_replies import Story
 from grading.judge_scores import LIKELIHOOD
-from grading.likelihood_scores import N_OTHERS, other_beginnings, score
 from grading.scoreboard import Finding
+from grading.scores_from_likelihood import N_OTHERS, other_beginnings, score
 
 SILENT = tqdm(disable=True)
 STORIES = [
@@ -172,7 +172,7 @@ def test_nothing_is_read_twice_and_a_kill_loses_a_line_at_most(runs, grade_py, t
 
     with monkeypatch.context() as patch:
         patch.setattr(ledger.Request, "keep", killed)
-        patch.setattr("grading.likelihood_scores.AT_ONCE", 5)
+        patch.setattr("grading.scores_from_likelihood.AT_ONCE", 5)
         assert "stopped; every reply so far is kept" in grade_py("--judge", "lm:out/judge", judge=None)[0]
     for run in "ab":
         path = runs / run / "grades.jsonl"
@@ -207,7 +207,7 @@ def test_it_is_known_by_its_weights_not_by_its_path(runs, grade_py, tmp_path, mo
     code, printed = grade_py("--judge", "lm:out/judge", judge=None)
     assert "lm:out/judge (weights " in printed.out and ": 45 of 45 gradings, as recorded earlier" in printed.out
     assert len(records(runs / "a")) > 1.9 * n
-    monkeypatch.setattr("grading.likelihood_scores.DEFINITION", "another")  # of which nothing is kept
+    monkeypatch.setattr("grading.scores_from_likelihood.DEFINITION", "another")  # of which nothing is kept
     code, printed = grade_py("--no_judge", judge=None)
     assert code == 0 and "lm:" not in printed.out
 
