@@ -13,13 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from common.files import read_json
-from generation.samples_file import run_of, temperatures_of
+from generation.samples_file import SAMPLES, run_of, temperatures_of
 from grading.judge_scores import PREFIX
 from grading.ledger import Run
 from grading.metrics import held_out
 
 N_PROMPTS, CUT = 50, 0.5  # as sample.py --eval 50 has it
-SAMPLES = "samples.jsonl"
 
 
 def trained_runs(directories: Iterable[Path]) -> list[Path]:
@@ -39,7 +38,7 @@ def write_missing_samples(runs: Iterable[Path], data: Path | None = None, dry_ru
     from generation.prompts import evaluation_prompts
     from generation.samples_file import write_samples
 
-    for run in (run for run in runs if not (run / SAMPLES).exists() and not temperatures_of(run)):
+    for run in (run for run in runs if not (run / SAMPLES["val"]).exists() and not temperatures_of(run)):
         corpus = data or corpus_of(str(run))
         if not (corpus / "meta.json").exists():
             print(f"{run}: left out, as it has no samples and its corpus {corpus} is not here; name one with --data")
@@ -52,7 +51,7 @@ def write_missing_samples(runs: Iterable[Path], data: Path | None = None, dry_ru
         prompts = dict(enumerate(evaluation_prompts(corpus, n, CUT)))
         prompts = {i: prompt for i, prompt in prompts.items() if backend.fits(prompt.text)}
         cut = None if any(prompt.instruction for prompt in prompts.values()) else CUT
-        write_samples(run / SAMPLES, backend, dict(model=str(run), cut=cut, split="val"), prompts, 1, Sampling())
+        write_samples(run / SAMPLES["val"], backend, dict(model=str(run), cut=cut, split="val"), prompts, 1, Sampling())
 
 
 def choose_judges(trained: Sequence[Path], runs: Sequence[Run]) -> tuple[dict[str, list[Run]], list[str]]:
