@@ -4,7 +4,7 @@ Every speed that the docs state: ours and a peer's, alternating in one run, medi
 $ python bench.py --help                    # what each bench compares with what
 $ python bench.py train --save              # run it, and append the result to bench/results.jsonl
 $ python bench.py train --saved --markdown  # its newest saved results, a column for each machine: docs/performance.md
-$ python bench.py --saved --markdown        # the speed table of the README, from the same file
+$ python bench.py --saved --markdown        # the speeds in one table, from the same file
 
 The last line of a run is a JSON object; its ratios are ours / peer, above 1 is better. Run nothing else meanwhile.
 """
