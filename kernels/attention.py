@@ -42,11 +42,15 @@ def pytorch_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window:
 # ---- Which implementation ----
 
 
-@torch.compiler.assume_constant_result  # torch.compile must not trace the compiling and measuring
 def implementation(T: int, H: int, D: int, window: int, dtype: torch.dtype) -> str:
     """The faster of "kernel" and "pytorch" on this CPU, forward and backward, at the next power of two of T."""
     rounded = max(64, 1 << (T - 1).bit_length())
     return measured_implementation(rounded, H, D, min(window, rounded), dtype)
+
+
+# torch.compile must not trace the compiling and measuring. This is all that torch.compiler.assume_constant_result does,
+# without the second that importing torch.compile's tracer takes, in commands that compile nothing.
+implementation._dynamo_marked_constant = True
 
 
 @functools.cache

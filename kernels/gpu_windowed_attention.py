@@ -9,7 +9,6 @@ import inspect
 
 import torch
 import torch.nn.functional as F
-from torch.nn.attention.varlen import varlen_attn
 
 HEAD_BYTES = 16  # the fused kernels want heads this wide, or a multiple of it
 
@@ -36,13 +35,19 @@ def windowed_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window
     return banded_attention(q, k, v, window, dropout)[..., :D]
 
 
-@torch.compiler.assume_constant_result
 def flash_takes_a_window() -> bool:
+    from torch.nn.attention.varlen import varlen_attn  # here, as it takes a second, and only a GPU needs it
+
     return "window_size" in inspect.signature(varlen_attn).parameters and torch.cuda.get_device_capability() >= (8, 0)
+
+
+flash_takes_a_window._dynamo_marked_constant = True  # as in attention.py
 
 
 def flash_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int) -> torch.Tensor:
     """windowed_attention of half-precision types, D a multiple of 8: the batch as B packed sequences of T > window."""
+    from torch.nn.attention.varlen import varlen_attn
+
     B, T = q.shape[:2]
     starts = torch.arange(0, B * T + 1, T, dtype=torch.int32, device=q.device)
     # The window counts the keys on the left of a query's own: window_size=(0, 0) sees one key.

@@ -1,5 +1,9 @@
 """kernels/attention.cpp against attention written out in float64, and against PyTorch's own."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -128,3 +132,15 @@ def test_the_faster_one_is_taken_as_measured(monkeypatch, faster):
     attention.measured_implementation.cache_clear()
     assert len(calls) == 1 and "64 x 2 x 16, window 12" in calls[0]
     assert y.any() == (faster == "kernel")
+
+
+def test_measuring_is_not_traced_and_breaks_no_graph():
+    attention.measured_implementation.cache_clear()
+    q, k, v = torch.randn(1, 70, 3, 2, 16).unbind(2)
+    compiled = torch.compile(causal_attention, fullgraph=True, backend="eager")
+    assert torch.equal(compiled(q, k, v, 8), causal_attention(q, k, v, 8))
+
+
+def test_commands_that_compile_nothing_do_not_wait_for_the_compiler():
+    imported = "import sys, interpret, probe, report; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", imported], cwd=Path(attention.__file__).parent.parent).returncode == 0
