@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from corpus import builtin_stories, instruct_headers
 from corpus.cleaning import CLEANING, COMPLETE, clean
-from corpus.sources import ANY, DOWNLOADS, HEADERS, OOD, PUBLISHED, read_stories
+from corpus.sources import ANY, HEADERS, OOD, download_stories, download_urls, read_stories
 from corpus.token_files import FORMAT, replacing
 from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut
 
@@ -220,14 +220,9 @@ def prepare_builtin(
 
 def prepare_download(directory: Path, corpus: str, **settings) -> None:
     """A corpus of DOWNLOADS. Its files are kept in download/ beside the directory and fetched only once."""
-    from common.downloads import download, endpoint  # here, so that training does not wait for `requests`
-
-    def stories(url: str) -> Iterator[str]:
-        path = download(url, directory.parent / "download" / Path(url).name)
-        yield from read_stories(path, errors="replace")  # the published files have a few broken bytes
-
-    urls = [f"{endpoint()}/{PUBLISHED}/{DOWNLOADS[corpus]}-{split}.txt" for split in ("train", "valid")]
-    prepare(directory, urls, *map(stories, urls), headers=HEADERS.get(corpus), **settings)
+    urls = download_urls(corpus)
+    splits = (download_stories(url, directory.parent / "download") for url in urls)
+    prepare(directory, urls, *splits, headers=HEADERS.get(corpus), **settings)
 
 
 def prepare_files(directory: Path, train: list[Path], val: list[Path], add_headers: bool = False, **settings) -> None:

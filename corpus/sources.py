@@ -1,5 +1,6 @@
 """
-Which corpora there are, and the stories of a file in any of the formats that we read, one at a time, not yet cleaned.
+Which corpora there are, where they are downloaded from, and the stories of a file in any of the formats that we read,
+one at a time, not yet cleaned.
 
 >>> next(read_stories(Path("mine.jsonl.gz")))
 'Once upon a time…'
@@ -31,6 +32,21 @@ BUILTIN = ("builtin", "builtin-instruct", "builtin-instruct-ood")
 ANY, OOD = "any fields together", "in train never words and summary together"
 HEADERS = {"instruct": ANY, "instruct-ood": OOD, "builtin-instruct": ANY, "builtin-instruct-ood": OOD}
 LONGEST_STORY = 50_000  # characters: a longer .txt without an <|endoftext|> is not a list of stories
+
+
+def download_urls(corpus: str) -> list[str]:
+    """Of the training and the validation stories of a corpus of DOWNLOADS."""
+    from common.downloads import endpoint  # here, so that training does not wait for `requests`
+
+    return [f"{endpoint()}/{PUBLISHED}/{DOWNLOADS[corpus]}-{split}.txt" for split in ("train", "valid")]
+
+
+def download_stories(url: str, directory: Path) -> Iterator[str]:
+    """The stories of a published file, which is downloaded into the directory if it is not there yet."""
+    from common.downloads import download
+
+    path = download(url, directory / Path(url).name)
+    yield from read_stories(path, errors="replace")  # the published files have a few broken bytes
 
 
 def read_stories(path: Path, errors: str = "strict") -> Iterator[str]:
