@@ -16,7 +16,7 @@ from common.files import read_json
 from generation.samples_file import SAMPLES, run_of, temperatures_of
 from grading.judge_scores import PREFIX
 from grading.ledger import Run
-from grading.metrics import held_out
+from grading.metrics import corpus_of_run, held_out
 
 N_PROMPTS, CUT = 50, 0.5  # as sample.py --eval 50 has it
 
@@ -79,15 +79,6 @@ def rank_by_corpus(trained: Iterable[Path]) -> dict[Path | None, Mapping[Path, f
         if not math.isnan(bpb):
             by_corpus.setdefault(corpus_of_run(run), []).append((bpb, run))
     return {corpus: {run: bpb for bpb, run in sorted(ranked)} for corpus, ranked in by_corpus.items()}
-
-
-def corpus_of_run(directory: Path) -> Path | None:
-    """None for what train.py did not write: published models, and those behind an API."""
-    settings = run_of(directory) / "config.json"
-    if not settings.exists():
-        return None
-    config = read_json(settings)
-    return Path(config.get("data_dir", ""), config.get("data", ""))
 
 
 def who_judges(corpus: Path | None, ranked: Mapping[Path, float]) -> str:

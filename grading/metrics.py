@@ -89,7 +89,7 @@ def corpus_words(directory: Path) -> set[str]:
 def compute_metrics(runs: Sequence[Run], endings: Sequence[Story], data: Path | None) -> list[Finding]:
     """All of it, of the runs and of the true endings of their prompts. data: their corpus, if not the runs' own."""
     findings, known = [], {}
-    sources = {run.name: (run.stories, [row.get("finished") for row in run.rows], corpus_of(run, data)) for run in runs}
+    sources = {run.name: (run.stories, [row.get("finished") for row in run.rows], known_corpus(run, data)) for run in runs}
     corpora = {corpus for _, _, corpus in sources.values()}
     if len(corpora - {None}) > 1:
         print("these runs were trained on different corpora: their loss and bpb are not on the same text")
@@ -113,13 +113,20 @@ def compute_metrics(runs: Sequence[Run], endings: Sequence[Story], data: Path | 
     return findings
 
 
-def corpus_of(run: Run, data: Path | None) -> Path | None:
-    """The corpus that the run was trained on, if it is there."""
-    settings = run_of(run.directory) / "config.json"
-    if data is None and settings.exists():
-        config = read_json(settings)
-        data = Path(config.get("data_dir", ""), config.get("data", ""))
-        if not (data / "meta.json").exists():
-            print(f"{data}: no such corpus here, so words unknown to {run.name} are not counted; name one with --data")
-            return None
-    return data
+def corpus_of_run(directory: Path) -> Path | None:
+    """The corpus that the model behind these samples was trained on; None for what train.py did not write: published
+    models, and those behind an API."""
+    settings = run_of(directory) / "config.json"
+    if not settings.exists():
+        return None
+    config = read_json(settings)
+    return Path(config.get("data_dir", ""), config.get("data", ""))
+
+
+def known_corpus(run: Run, data: Path | None) -> Path | None:
+    """The corpus whose words the run is held to, if it is here. data: not its own."""
+    corpus = data or corpus_of_run(run.directory)
+    if not data and corpus and not (corpus / "meta.json").exists():
+        print(f"{corpus}: no such corpus here, so words unknown to {run.name} are not counted; name one with --data")
+        return None
+    return corpus
