@@ -89,7 +89,9 @@ def corpus_words(directory: Path) -> set[str]:
 def compute_metrics(runs: Sequence[Run], endings: Sequence[Story], data: Path | None) -> list[Finding]:
     """All of it, of the runs and of the true endings of their prompts. data: their corpus, if not the runs' own."""
     findings, known = [], {}
-    sources = {run.name: (run.stories, [row.get("finished") for row in run.rows], known_corpus(run, data)) for run in runs}
+    sources = {
+        run.name: (run.stories, [row.get("finished") for row in run.rows], known_corpus(run, data)) for run in runs
+    }
     corpora = {corpus for _, _, corpus in sources.values()}
     if len(corpora - {None}) > 1:
         print("these runs were trained on different corpora: their loss and bpb are not on the same text")
