@@ -72,7 +72,7 @@ def train_all(runs: list[Run], unfinished: list[Run], log: Path, lock_file: io.I
     total = sum(run.flops for run in runs)
     first = done = total - sum(run.flops for run in unfinished)
     with tqdm(initial=first, total=total, unit="FLOP", unit_scale=True, disable=None) as bar:
-        for number, run in enumerate(unfinished, len(runs) - len(unfinished) + 1):
+        for trained, run in enumerate(unfinished, 1):
             bar.set_description(run.config.name)
             failure = train_one(run, log, lock_file, bar)
             done += run.flops
@@ -80,8 +80,11 @@ def train_all(runs: list[Run], unfinished: list[Run], log: Path, lock_file: io.I
             if failure:
                 failures[run.config.name] = failure
             what = failure or f"validation loss {float(log_of(run)[-1]['val_loss']):.3f}"
-            minutes = (time.monotonic() - start) / (done - first) * (total - done) / 60
-            bar.write(f"{number}/{len(runs)}  {run.config.name}: {what}; about {minutes:.0f} min left")
+            # A short run mostly starts and compiles, a long one mostly multiplies: the truth lies between the two.
+            left = ((len(unfinished) - trained) / trained, (total - done) / (done - first))
+            least, most = sorted(round((time.monotonic() - start) / 60 * share) for share in left)
+            number = len(runs) - len(unfinished) + trained
+            bar.write(f"{number}/{len(runs)}  {run.config.name}: {what}; {least} to {most} min left")
     return failures
 
 
