@@ -12,8 +12,7 @@ The page holds weights, tokenizer and an engine in JavaScript; it needs no netwo
 import argparse
 from pathlib import Path
 
-from browser.quantize import DTYPES
-from browser.storyteller import (
+from browser.pack_model import (
     check_size,
     corpus_directory,
     load_storyteller,
@@ -21,6 +20,7 @@ from browser.storyteller import (
     title_of,
     validation_texts,
 )
+from browser.quantize import DTYPES
 from checkpoints.checkpoint import at_checkpoint, directory_of, newest_run
 from checkpoints.huggingface import save_hf
 from common.cli import Parser, one_line_errors
@@ -28,7 +28,7 @@ from common.files import write_bytes
 from common.tables import table_text
 from corpus.tokenizer import END_OF_TEXT
 from generation.backends import LocalBackend
-from pages.story import story_page
+from pages.story_page import story_page
 
 
 def export_html(name: str, backend: LocalBackend, args: argparse.Namespace) -> None:

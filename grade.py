@@ -25,7 +25,7 @@ from pathlib import Path
 from common.cli import Parser, one_line_errors
 from common.figures import png_bytes
 from common.files import write_bytes
-from grading import imported_grades, scoreboard, scores_plot, temperature_plot
+from grading import compare_models, imported_grades, scores_plot, temperature_plot
 from grading.chat_judge import ChatJudge, ask
 from grading.chat_judge import dry_run as dry_run_of_chat
 from grading.judge_controls import SAFE, TRUE, make_controls
@@ -241,7 +241,7 @@ def write_results(
     safe: Mapping[str, Sequence[Story]],  # of ledger.safe_endings
     requests: Sequence[Request],
     judges: Sequence[Judge],  # of this call: they come first
-    known: Sequence[scoreboard.Finding],  # what needs no judge, and means that were made elsewhere
+    known: Sequence[compare_models.Finding],  # what needs no judge, and means that were made elsewhere
     directory: Path,
     markdown: bool = False,
 ) -> None:
@@ -253,7 +253,7 @@ def write_results(
         own = [request for request in requests if request.setting == setting]
         sources = {run.name: run.stories for run in runs} | {**controls, SAFE: safe.get(setting.source, [])}
         scores[judge] = mean_scores(own)
-        findings += scoreboard.compare(sources, names, scores[judge], list(rubric_of(judge).scores), judge)
+        findings += compare_models.compare(sources, names, scores[judge], list(rubric_of(judge).scores), judge)
         counts[judge], lines = failed_requests(own, judge)
         if len(models := served_models(own)) > 1:
             several = ", ".join(f"{model} ({n:,})" for model, n in models.items())
@@ -263,9 +263,9 @@ def write_results(
         for line in lines[:10] + [f"... and {len(lines) - 10:,} more, all in grades.jsonl"] * (len(lines) > 10):
             print(line)
     counts |= {f.judge: "nothing but means, made elsewhere" for f in known if f.judge}
-    findings += scoreboard.agreement([story for run in runs for story in run.stories], scores)
+    findings += compare_models.agreement([story for run in runs for story in run.stories], scores)
     print(report(findings, [*names, *controls, SAFE], list(counts), counts, markdown))
-    scoreboard.write_csv(directory / "grades.csv", findings)
+    compare_models.write_csv(directory / "grades.csv", findings)
     scores_plot.plot(directory / "grades.png", findings, names, list(counts))
     pictures = "grades.png"
     if panels := temperature_plot.collect(findings, directory):

@@ -25,8 +25,8 @@ from common.cli import Parser, one_line_errors
 from common.files import lock, write_bytes
 from common.tables import read_table, table_text, write_table
 from generation.backends import Sampling, load_backend
-from grading import marks, sentence_order
-from grading.marks import marks_text
+from grading import human_marks, sentence_order
+from grading.human_marks import marks_text
 from grading.probe_answers import SETS, answer_probes, models_in, read_probes, scores_text, tabulate
 from pages.sections_stories import answers_page
 
@@ -125,15 +125,15 @@ def print_results(path: Path, rows: list[dict], next_step: str, markdown: bool) 
 def with_marks(directory: Path, rows: list[dict], args: argparse.Namespace) -> int:
     """Adds the prompts without answers to marks.csv, has them marked if --mark says so, and fills in their verdicts.
     Returns how many have no mark yet."""
-    path, pairs = directory / marks.FILE, marks.pairs_in(rows)
+    path, pairs = directory / human_marks.FILE, human_marks.pairs_in(rows)
     with lock(directory, ".marks.lock", "another probe.py is at work with its marks; let it end", keep=False):
-        known = marks.read_marks(path)
+        known = human_marks.read_marks(path)
         if new := [pair for pair in pairs if pair not in known]:
             known |= dict.fromkeys(new, "")
-            marks.write_marks(path, known)
+            human_marks.write_marks(path, known)
         if args.mark:
-            marks.ask_for_marks(path, pairs, known)
-    marks.apply_marks(rows, known)
+            human_marks.ask_for_marks(path, pairs, known)
+    human_marks.apply_marks(rows, known)
     return sum(not known[pair] for pair in pairs)
 
 
@@ -146,7 +146,7 @@ def mark_all(args: argparse.Namespace) -> int:
     waiting = with_marks(directory, rows, args)
     left = f"{waiting} are not marked yet: the same command goes on with them" if waiting else "open the page"
     write_results(path, rows)
-    left += f" (marks are kept in {directory / marks.FILE}, to be corrected there)"
+    left += f" (marks are kept in {directory / human_marks.FILE}, to be corrected there)"
     print_results(path, rows, left, args.markdown)
     return 0
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes
-from pages import over_training, sections_interpretation, sections_runs, sections_stories
+from pages import during_training, sections_interpretation, sections_runs, sections_stories
 from pages.html import sections_page
 from pages.read_results import Results
 
@@ -22,7 +22,7 @@ SECTIONS = [  # title, what makes it, the command whose results it shows
     ("Runs", sections_runs.runs_section, "python train.py"),
     ("Scores", sections_stories.scores_section, "python grade.py {}"),
     ("Facts, reasoning, context", sections_stories.answers_section, "python probe.py {}"),
-    ("Over training", over_training.over_training_section, "python train.py --keep_checkpoints=8, and then: " + KEPT),
+    ("During training", during_training.kept_section, "python train.py --keep_checkpoints=8, and then: " + KEPT),
     ("Instructions", sections_stories.instructions_section, "python instruct.py RUN ... (of runs trained on headers)"),
     ("Novelty and memorization", sections_stories.novelty_section, "python rouge.py RUN ..."),
     ("Heads", sections_interpretation.heads_section, "python interpret.py RUN"),

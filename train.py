@@ -23,7 +23,7 @@ from tqdm import tqdm
 from kernels.compile_cpp import keep_freed_memory
 from kernels.cpu_features import isa
 from model import GPTNeoConfig
-from training.clock import Clock, StopSignal, minutes_left, progress
+from training.clock import Clock, minutes_left, progress
 from training.config import ConfigError, TrainConfig, parse_command_line
 from training.data_order import Batches, load_corpus
 from training.device_and_dtype import (
@@ -51,6 +51,7 @@ from training.run_directory import (
     write_config,
 )
 from training.state import TrainingState
+from training.stop_signal import StopSignal
 from variants.contrastive import Contrastive
 
 
@@ -264,7 +265,7 @@ def main():
     args = sys.argv[1:]
     try:
         if "--plot" in args:
-            from pages.over_training import plot_runs  # here, as a training needs nothing of that
+            from pages.during_training import plot_runs  # here, as a training needs nothing of that
 
             print(f"wrote {plot_runs([Path(arg) for arg in args if arg != '--plot'])}")
             return

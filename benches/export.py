@@ -17,13 +17,13 @@ import torch
 
 from benches.chromium import Chromium
 from benches.measure import alternating_medians
-from browser.storyteller import pack_storyteller
+from browser.pack_model import pack_storyteller
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut
 from generation.backends import LocalBackend
-from generation.engine import generate
+from generation.generation_loop import generate
 from kernels.attention import pytorch_attention
 from model import GPTNeo, GPTNeoConfig
-from pages.story import story_page
+from pages.story_page import story_page
 
 SHAPES = {  # with 10,000 ids, and with the 50,257 and 2,048 positions of the published models
     "1M shape": dict(n_embd=64),

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 import train
 from benches.gpu_setup import Error, Setup
 from corpus.preparation import prepare_builtin
-from generation.engine import beam_search, generate
+from generation.generation_loop import beam_search, generate
 from kernels.attention import causal_attention
 from kernels.cross_entropy import head_loss
 from model import GPTNeo, GPTNeoConfig

@@ -18,7 +18,7 @@ from benches.gpu_setup import CONFIGS, Setup
 from benches.measure import alternating_medians
 from benches.models import PlainGPT
 from corpus.preparation import prepare_builtin
-from generation.engine import generate
+from generation.generation_loop import generate
 from model import GPTNeo, GPTNeoConfig
 from training.config import TrainConfig, parse_command_line
 from training.device_and_dtype import peak_flops

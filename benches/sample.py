@@ -12,7 +12,7 @@ import torch
 
 from benches.measure import alone, alternating_medians, peak_mib, peer_dtypes, seconds_of
 from benches.models import DEVICE, SHAPE, PlainGPT, export_random_model, our_model, random_tokens, their_model
-from generation.engine import draw, generate
+from generation.generation_loop import draw, generate
 from model import GPTNeo
 
 PROMPT_TOKENS, NEW_TOKENS, TOP_K = 40, 200, 50

@@ -12,7 +12,7 @@ const SPLIT = new RegExp(
   String.raw`|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+`, "gu");
 
 class Tokenizer {
-  // vocabulary: as spell() of browser/storyteller.py writes it. Here a token is a string of its bytes, each as the
+  // vocabulary: as spell() of browser/pack_model.py writes it. Here a token is a string of its bytes, each as the
   // character of that number.
   constructor(vocabulary) {
     const byteOf = {}, printable = (byte) => (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
@@ -273,7 +273,7 @@ class Model {
   }
 }
 
-// ---- From logits to a token (draw in generation/engine.py) ----
+// ---- From logits to a token (draw in generation/generation_loop.py) ----
 
 function maximum(values) {
   let largest = values[0];

@@ -17,7 +17,7 @@ from checkpoints.checkpoint import load_run
 from checkpoints.huggingface import load_hf, load_hf_tokenizer
 from common.files import read_json
 from corpus.tokenizer import END_OF_TEXT, Tokenizer
-from generation.engine import beam_search, generate
+from generation.generation_loop import beam_search, generate
 from generation.prompts import Continuation, Key, Sampling
 from model import GPTNeo
 

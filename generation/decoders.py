@@ -1,6 +1,6 @@
 """
 Decoders: one step of the model. They keep the keys and values of many stories, and give the logits of the next token.
-(Which token is then drawn, and which story continues when, is decided in engine.py.)
+(Which token is then drawn, and which story continues when, is decided in generation_loop.py.)
 
 NativeDecoder is kernels/decode_step.cpp, for a CPU with a C++ compiler. TorchDecoder is the same in PyTorch, for all
 other machines; on a GPU only for beam search, as drawing has gpu_decoder.py. RereadingDecoder is for models without a

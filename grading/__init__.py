@@ -1,3 +1,3 @@
 """How good the stories are: judges that read or are asked, whether to believe them, controls, metrics without a judge.
 In: samples.jsonl. Out: grades.jsonl (every reply), grades.csv, grades.png.
-Read judge_scores.py first, then scores_from_likelihood.py, judge_replies.py and scoreboard.py."""
+Read judge_scores.py first, then scores_from_likelihood.py, judge_replies.py and compare_models.py."""

@@ -13,11 +13,11 @@ from common.files import read_json
 from corpus.token_files import load_meta_and_tokens
 from corpus.tokenizer import Tokenizer
 from generation.samples_file import run_of
-from grading import scoreboard
+from grading import compare_models
+from grading.compare_models import Finding
 from grading.judge_controls import TRUE
 from grading.judge_replies import Story
 from grading.ledger import Run
-from grading.scoreboard import Finding
 from training.run_directory import read_log
 
 CORPUS_TOKENS = 20_000_000  # of the training split, whose words are collected: about 80 MB of text, ten seconds
@@ -104,7 +104,7 @@ def compute_metrics(runs: Sequence[Run], endings: Sequence[Story], data: Path | 
         vectors = {}
         for story, ended in zip(stories, finished):
             vectors[story] = story_figures(story, ended, known.get(corpus))
-        findings += scoreboard.compare({name: stories}, [name], vectors, STORY_FIGURES, judge="")
+        findings += compare_models.compare({name: stories}, [name], vectors, STORY_FIGURES, judge="")
         for n in (1, 2, 3):
             value = distinct((story.completion for story in stories), n, limit)
             findings.append(Finding("mean", "", name, f"distinct-{n}", value))

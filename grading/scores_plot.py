@@ -12,9 +12,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from common.files import write_atomically
+from grading.compare_models import Finding, find, verdict
 from grading.judge_controls import TRUE
 from grading.judge_scores import Score, rubric_of
-from grading.scoreboard import Finding, find, verdict
 from grading.scores_table import SHOWN
 
 LONGEST_NAME = 48  # characters

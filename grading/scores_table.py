@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from common.tables import table_text
+from grading.compare_models import Finding, blind_spots, find, shown_differences, verdict, warnings_of, with_interval
 from grading.judge_scores import CHAT, LIKELIHOOD, rubric_of
-from grading.scoreboard import Finding, blind_spots, find, shown_differences, verdict, warnings_of, with_interval
 
 SHOWN = {  # metrics: head of the column, factor, format
     "loss": ("loss", 1, ".3f"),

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from common.files import read_json
 from generation.samples_file import run_of, temperature_of
+from grading.compare_models import Finding, find, verdict
 from grading.judge_controls import TRUE
-from grading.scoreboard import Finding, find, verdict
 from grading.scores_table import SHOWN
 
 METRICS = ("ended", "repeated", "distinct-2", "unknown")  # of those that need no judge

@@ -2,7 +2,7 @@
 The words of stories: which tokens make up one word, and what kind of word it is (a noun, a name, punctuation …).
 
 Kinds come from the word lists of corpus/builtin_stories.py and those below, for words that can be only one kind; names
-also come from the stories themselves (corpus/names.py).
+also come from the stories themselves (corpus/character_names.py).
 
 >>> corpus = TaggedCorpus.from_texts(["Tom saw a cat."], tokenizer, prefix=[tokenizer.end_of_text], block_size=512)
 >>> corpus.words[corpus.stories[0].words[1]], corpus.kind_of("cat")
@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from corpus.builtin_stories import NAMES, NOUNS, PRONOUNS, ROLES, plural
-from corpus.names import Counts, count_capitals, names_among
+from corpus.character_names import Counts, count_capitals, names_among
 from corpus.tokenizer import Tokenizer
 
 KINDS = ("noun", "verb", "adjective", "pronoun", "name", "punctuation")

@@ -2,7 +2,7 @@
 Causal attention as GPT-Neo has it: with a window, and without 1/sqrt(d).
 
 On a GPU this is gpu_windowed_attention.py, around PyTorch's kernels. On a CPU, PyTorch's is slow for the 16 narrow
-heads of the published models, so attention.cpp is used where there is a C++ compiler and it measures faster.
+heads of the published models, so cpu_attention.cpp is used where there is a C++ compiler and it measures faster.
 """
 
 import ctypes
@@ -75,8 +75,8 @@ def measured_implementation(T: int, H: int, D: int, window: int, dtype: torch.dt
 
 
 def kernels(D: int) -> ctypes.CDLL | None:
-    """attention.cpp, compiled for heads of width D; None without a compiler."""
-    return compile_cpp.library("attention", HEAD_WIDTH=D)
+    """cpu_attention.cpp, compiled for heads of width D; None without a compiler."""
+    return compile_cpp.library("cpu_attention", HEAD_WIDTH=D)
 
 
 # ---- The kernel as an operator of PyTorch ----

@@ -59,7 +59,7 @@ def cross_entropy_(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 def kernel_cross_entropy_(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     losses = torch.empty(len(logits))
     function = getattr(
-        compile_cpp.library("cross_entropy"), f"cross_entropy_{str(logits.dtype).removeprefix('torch.')}"
+        compile_cpp.library("cpu_cross_entropy"), f"cross_entropy_{str(logits.dtype).removeprefix('torch.')}"
     )
     tensors = [compile_cpp.pointer(tensor) for tensor in (logits, targets.contiguous(), losses)]
     function(*tensors, *(ctypes.c_long(size) for size in logits.shape))
@@ -79,11 +79,11 @@ def pytorch_cross_entropy_(logits: torch.Tensor, targets: torch.Tensor) -> torch
 @functools.cache
 def implementation(V: int, dtype: torch.dtype) -> str:
     """The faster of "kernel" and "pytorch" on this CPU."""
-    if dtype not in (torch.float32, torch.bfloat16) or compile_cpp.library("cross_entropy") is None:
+    if dtype not in (torch.float32, torch.bfloat16) or compile_cpp.library("cpu_cross_entropy") is None:
         return "pytorch"
     logits = torch.randn(128, V, generator=torch.Generator().manual_seed(0)).to(dtype)
     targets = torch.zeros(len(logits), dtype=torch.long)
-    question = f"cross-entropy, {V} ids, {dtype}, {compile_cpp.library('cross_entropy')._name}"
+    question = f"cross-entropy, {V} ids, {dtype}, {compile_cpp.library('cpu_cross_entropy')._name}"
     candidates = dict(kernel=kernel_cross_entropy_, pytorch=pytorch_cross_entropy_)
     return autotune.fastest(question, {name: lambda f=f: f(logits, targets) for name, f in candidates.items()})
 

@@ -25,7 +25,7 @@ import numpy as np
 from tqdm import tqdm
 
 from common.files import has_sha256, lock, sha256_of
-from corpus.names import Counts, count_capitals, names_among
+from corpus.character_names import Counts, count_capitals, names_among
 from corpus.token_files import current, install, load_meta_and_tokens, remove_leftovers
 from corpus.tokenizer import Tokenizer
 from kernels import compile_cpp
@@ -53,7 +53,7 @@ class Stories:
     held_out: np.ndarray  # (tokens,) uint16, val.bin
     tokenizer: Tokenizer
     vocabulary: dict[str, int] | None = None  # word -> id, grows with `encode`; None if the ids are tokens
-    names: frozenset[str] = frozenset()  # in lower case: corpus/names.py
+    names: frozenset[str] = frozenset()  # in lower case: corpus/character_names.py
 
     def __len__(self) -> int:
         return len(self.token_ends)

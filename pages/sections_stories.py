@@ -17,7 +17,7 @@ import numpy as np
 from common.figures import png_bytes
 from common.tables import read_table
 from generation.samples_file import read_rows
-from grading import marks, probe_answers, scoreboard
+from grading import compare_models, human_marks, probe_answers
 from grading.judge_scores import CHAT, LIKELIHOOD, rubric_of
 from grading.scores_table import SHOWN
 from grading.temperature_plot import collect, temperature_figure
@@ -62,7 +62,7 @@ def scores_section(results: Results) -> Iterable[dict]:
     if results.is_one_run:
         findings = means + [f for f in findings if f.kind in ("paired_wins", "auc")]
     for judge in dict.fromkeys(f.judge for f in findings if f.judge or f.kind == "mean"):
-        means = scoreboard.find(findings, "mean", judge)
+        means = compare_models.find(findings, "mean", judge)
         names = rubric_of(judge).scores if judge else SHOWN
         names = [name for name in names if any(figure == name and estimate(f) for (_, figure), f in means.items())]
         if not names:
@@ -74,11 +74,11 @@ def scores_section(results: Results) -> Iterable[dict]:
         caption = f"Judge: {judge}. " if judge else "Metrics that need no judge. "
         caption += f"Means over {' to '.join(map(str, dict.fromkeys(n[:1] + n[-1:])))} prompts." if n else ""
         yield table([("", "text"), *columns], rows, caption)
-        verdicts = {name: scoreboard.verdict(findings, judge, name) for name in names}
+        verdicts = {name: compare_models.verdict(findings, judge, name) for name in names}
         unseen = set(verdicts.values()) != {"seen"}
         caption = "Outlined: the controls do not show that the judge sees it." if unseen else ""
         yield bars([panel_of_scores(means, name, judge, subjects, verdicts[name]) for name in names], caption)
-        if wins := scoreboard.find(findings, "paired_wins", judge):
+        if wins := compare_models.find(findings, "paired_wins", judge):
             controls = dict.fromkeys(subject for subject, _ in wins)
             rows = [[control, *(estimate(wins.get((control, name))) for name in names)] for control in controls]
             caption = f"Paired wins: how often {judge} grades the true ending above a spoiled one of the same prompt, "
@@ -86,9 +86,9 @@ def scores_section(results: Results) -> Iterable[dict]:
             columns = [(name if verdicts[name] != "untested" else f"{name} (untested)", 2) for name in names]
             yield table([("true ending against", "text"), *columns], rows, caption)
         if judge:
-            yield dict(type="warnings", lines=scoreboard.warnings_of(findings, judge))
+            yield dict(type="warnings", lines=compare_models.warnings_of(findings, judge))
     for kind, head in (("spearman", "Rank correlation"), ("mean_absolute_difference", "Mean absolute difference")):
-        if agreement := scoreboard.find(findings, kind, ""):
+        if agreement := compare_models.find(findings, kind, ""):
             names = [name for name in ALL_SCORES if any(figure == name for _, figure in agreement)]
             pairs = dict.fromkeys(pair for pair, _ in agreement)
             rows = [[pair, *(estimate(agreement.get((pair, name))) for name in names)] for pair in pairs]
@@ -96,7 +96,7 @@ def scores_section(results: Results) -> Iterable[dict]:
     yield from temperature_parts(results, everything)
 
 
-def temperature_parts(results: Results, findings: list[scoreboard.Finding]) -> Iterable[dict]:
+def temperature_parts(results: Results, findings: list[compare_models.Finding]) -> Iterable[dict]:
     """The figures of runs that were sampled at several temperatures, as far as grade.py and rouge.py know them."""
     above = results.shared("grades.csv").parent
     names = {f.subject: results.name(above / f.subject) for f in findings if f.kind == "mean" and f.subject[0] != "("}
@@ -106,12 +106,12 @@ def temperature_parts(results: Results, findings: list[scoreboard.Finding]) -> I
         yield dict(type="picture", data=data, caption="over the temperature at which the stories were drawn")
 
 
-def read_scores(results: Results) -> list[scoreboard.Finding]:
+def read_scores(results: Results) -> list[compare_models.Finding]:
     """grades.csv of all runs, and what `grade.py RUN` left below it about runs, or by judges, that this one lacks."""
     shared, findings = results.shared("grades.csv"), []
     for path in [shared, *sorted({*results.directory.rglob("grades.csv")} - {shared})]:
         known = {(f.kind, f.judge, f.subject, f.figure) for f in findings}
-        for f in results.read(path, scoreboard.read_csv) or []:
+        for f in results.read(path, compare_models.read_csv) or []:
             is_of_run = f.kind == "mean" and f.subject[0] != "("
             if is_of_run:  # as it is called in that directory
                 name = results.name(path.parent if f.subject == path.parent.name else path.parent / f.subject)
@@ -132,7 +132,7 @@ def how_shown(name: str, judge: str) -> tuple[str, str | int, str]:
     return title.removesuffix(" %"), "percent" if factor == 100 else int(form[1]), EXPLAINED.get(name, "")
 
 
-def estimate(finding: scoreboard.Finding | None) -> list[float | None] | None:
+def estimate(finding: compare_models.Finding | None) -> list[float | None] | None:
     if finding is None or np.isnan(finding.value):
         return None
     return [None if np.isnan(x) else x for x in (finding.value, finding.low, finding.high)]
@@ -205,8 +205,8 @@ def panels_of_answers(rows: list[dict], models: dict[str, str]) -> list[dict]:
 
 def panels_of_marks(rows: list[dict], models: dict[str, str]) -> list[dict]:
     panels = []
-    for name, of_models in marks.count_marks(rows).items():
-        shares = {shown: marks.share_right(of_models[model]) for model, shown in models.items()}
+    for name, of_models in human_marks.count_marks(rows).items():
+        shares = {shown: human_marks.share_right(of_models[model]) for model, shown in models.items()}
         lines = [[shown, *share] for shown, share in shares.items() if share]
         panels.append(dict(title=Path(name).stem, kind="percent", bars=lines, marks={}, end=1))
     return panels

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from common.figures import png_bytes
 from common.files import read_json, write_bytes
 from common.tables import read_table, table_text, write_table
-from grading import probe_answers, scoreboard, sentence_order
+from grading import compare_models, probe_answers, sentence_order
 from sweeps.plans import Run
 from sweeps.runner import log_of
 from sweeps.scaling_law import Point, best_of_budgets, fit_laws, optimal_sizes, plot_scaling, points
@@ -63,7 +63,7 @@ def measures(directory: Path, runs: list[Run]) -> dict[str, dict[str, tuple[floa
                 if str(run.directory) in of_set.shares:
                     measured[run.config.name][name] = of_set.shares[str(run.directory)]
     if (directory / "grades.csv").exists():
-        for f in scoreboard.read_csv(directory / "grades.csv"):
+        for f in compare_models.read_csv(directory / "grades.csv"):
             if f.kind == "mean" and f.judge and f.subject in measured:
                 measured[f.subject][f"{f.figure} by {f.judge}"] = f.value, f.low, f.high
     return measured

@@ -71,7 +71,7 @@ def grade_py(tmp_path, monkeypatch, api, capsys):
 def tables_only(monkeypatch):
     """No picture, no agreement of judges: they take seconds."""
     monkeypatch.setattr("grading.scores_plot.plot", lambda *args: None)
-    monkeypatch.setattr("grading.scoreboard.agreement", lambda *args: [])
+    monkeypatch.setattr("grading.compare_models.agreement", lambda *args: [])
 
 
 def records(run) -> list[dict]:

@@ -1,40 +1,13 @@
 """
-How long a run has trained, and when it must stop: at Ctrl-C, or when its time is up.
+How long a run has trained, how much of it is over, and whether it must stop.
 """
 
-import signal
-import sys
 import time
 
 from training.config import TrainConfig
 from training.distributed import Ranks
 from training.state import TrainingState
-
-
-class StopSignal:
-    """True once Ctrl-C or SIGTERM came, so that the current step can end and be saved. A second one kills at once.
-
-    Not under torchrun: some systems signal every process, and torchrun signals its own again; it has its own timeout.
-    """
-
-    def __init__(self, ranks: Ranks):
-        self.received, self.ranks = False, ranks
-        self.handlers = {number: signal.signal(number, self.receive) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def receive(self, number, frame):
-        if self.ranks.is_first and not self.received:
-            hint = " (Ctrl-C again quits at once)" if self.ranks.world_size == 1 else ""
-            print(f"\nfinishing this step{hint}", file=sys.stderr)
-        self.received = True
-        if self.ranks.world_size == 1:
-            self.restore()
-
-    def restore(self):
-        for number, handler in self.handlers.items():
-            signal.signal(number, handler)
-
-    def __bool__(self):
-        return self.received
+from training.stop_signal import StopSignal
 
 
 class Clock:

@@ -13,13 +13,13 @@ from conftest import ROOT
 from random_models import random_model
 from tokenizer_texts import TEXT, count_tokens, random_text
 
+from browser.pack_model import pack_storyteller, title_of
 from browser.quantize import DTYPES, rounded
-from browser.storyteller import pack_storyteller, title_of
 from corpus.tokenizer import Tokenizer, cut, gpt2
 from generation.backends import LocalBackend
-from generation.engine import draw
+from generation.generation_loop import draw
 from interpretation.hooks import run_with_cache
-from pages.story import story_page
+from pages.story_page import story_page
 
 GPT2 = dict(scale_attention=True, qkv_bias=True, window_size=48)
 READY = "document.getElementById('status').textContent !== 'Unpacking the storyteller …'"

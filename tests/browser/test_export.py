@@ -70,7 +70,7 @@ def test_a_published_model_without_a_corpus_is_exported_unmeasured(run, export_p
 
 
 def test_stories_that_do_not_fit_are_not_measured(run, export_py, monkeypatch):
-    monkeypatch.setattr("browser.storyteller.story_tokens", lambda ids, tokenizer: np.zeros(len(ids), dtype=bool))
+    monkeypatch.setattr("browser.pack_model.story_tokens", lambda ids, tokenizer: np.zeros(len(ids), dtype=bool))
     meta_and_tokens = storyteller.load_meta_and_tokens
     monkeypatch.setattr(
         storyteller,
@@ -115,7 +115,7 @@ def test_bad_input_is_one_line(run, export_py, tmp_path, data_dir, monkeypatch):
     ):
         code, printed = export_py(*args)
         assert str(code).startswith("export.py: ") and complaint in code and "\n" not in code, code
-    monkeypatch.setattr("browser.storyteller.LARGEST", 20_000)
+    monkeypatch.setattr("browser.pack_model.LARGEST", 20_000)
     assert (
         "MB of weights as float32; a page holds 0: --dtype int8 is smaller" in export_py(run, "--dtype", "float32")[0]
     )

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from random_models import random_model
 from tokenizer_texts import TEXT, count_tokens
 
+from browser.pack_model import pack_storyteller
 from browser.quantize import DTYPES, int8_rows, pack, quality, rounded
-from browser.storyteller import pack_storyteller
 from corpus.tokenizer import cut
 from generation.backends import LocalBackend
 

@@ -16,7 +16,7 @@ from tokenizer_texts import TEXT, count_tokens
 from checkpoints.checkpoint import CHECKPOINT_FORMAT
 from checkpoints.huggingface import config_from_hf, load_hf, load_hf_tokenizer, save_hf
 from corpus.tokenizer import END_OF_TEXT, Tokenizer, cut, gpt2
-from generation.engine import generate
+from generation.generation_loop import generate
 from model import GPTNeo, GPTNeoConfig
 
 transformers = pytest.importorskip("transformers")

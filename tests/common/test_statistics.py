@@ -87,7 +87,7 @@ def test_the_interval_of_paired_wins_counted_out(n):
         assert sum(p[key] for key, e in concluded.items() if e.low <= truth <= e.high) > 0.929
         if share == 0.5:
             assert sum(p[key] for key, e in concluded.items() if e.low > 0.5) < 0.036
-        if (ties, share) == (0.2, 0.9):  # on which grading.scoreboard.FEWEST_PROMPTS rests
+        if (ties, share) == (0.2, 0.9):  # on which grading.compare_models.FEWEST_PROMPTS rests
             seen = sum(p[key] for key, e in concluded.items() if e.low > 0.5)
             assert seen == pytest.approx({5: 0, 8: 0.45, 12: 0.78, 30: 1}[n], abs=0.006)
 

@@ -15,7 +15,7 @@ from checkpoints.huggingface import save_hf, save_hf_tokenizer
 from common.files import lock
 from corpus import preparation
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut, gpt2
-from generation import engine
+from generation import generation_loop
 from generation.backends import LocalBackend
 from generation.samples_file import write_rows
 from model import GPTNeo, GPTNeoConfig
@@ -350,7 +350,7 @@ def test_out_of_memory_names_what_to_lower(run, sample_py, monkeypatch, error):
     def out_of_memory(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr(engine, "make_decoder", out_of_memory)
+    monkeypatch.setattr(generation_loop, "make_decoder", out_of_memory)
     assert sample_py("--n", "2")[0] == "sample.py: out of memory; lower --batch_size, which is 64"
     assert sample_py("--beams", "7")[0] == "sample.py: out of memory; lower --beams, which is 7"
     error.args = ("another error",)

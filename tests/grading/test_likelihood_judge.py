@@ -13,11 +13,11 @@ from tqdm import tqdm
 from checkpoints.huggingface import save_hf
 from generation.backends import LocalBackend, load_backend
 from generation.token_likelihoods import log_likelihoods
-from grading import ledger, likelihood_judge, scoreboard, scores_plot
+from grading import compare_models, ledger, likelihood_judge, scores_plot
+from grading.compare_models import Finding
 from grading.judge_controls import CUT, OTHER, SAFE, SHUFFLED, TRUE, any_order, make_controls
 from grading.judge_replies import Story
 from grading.judge_scores import LIKELIHOOD
-from grading.scoreboard import Finding
 from grading.scores_from_likelihood import N_OTHERS, other_beginnings, score
 
 SILENT = tqdm(disable=True)
@@ -236,7 +236,7 @@ def test_safe_endings_are_its_own_and_drawn_once(runs, grade_py, tmp_path, monke
 
 
 def judged_alone(run) -> dict:
-    findings = scoreboard.read_csv(run / "grades.csv")
+    findings = compare_models.read_csv(run / "grades.csv")
     return {(f.kind, f.subject, f.figure): f.value for f in findings if f.judge}
 
 

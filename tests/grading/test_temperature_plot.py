@@ -7,9 +7,9 @@ import pytest
 from grade_fixtures import records, write_samples
 
 from grading import judge_choice
+from grading.compare_models import Finding
 from grading.judge_controls import TRUE
 from grading.ledger import read_runs
-from grading.scoreboard import Finding
 from grading.temperature_plot import collect, temperature_figure
 
 

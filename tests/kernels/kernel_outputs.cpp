@@ -3,9 +3,9 @@
 #include <cstdio>
 #include <vector>
 #ifdef ATTENTION
-#include "attention.cpp"
+#include "cpu_attention.cpp"
 #elif defined LOSS
-#include "cross_entropy.cpp"
+#include "cpu_cross_entropy.cpp"
 #else
 #include "decode_step.cpp"
 #endif

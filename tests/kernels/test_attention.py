@@ -1,4 +1,4 @@
-"""kernels/attention.cpp against attention written out in float64, and against PyTorch's own."""
+"""kernels/cpu_attention.cpp against attention written out in float64, and against PyTorch's own."""
 
 import subprocess
 import sys

@@ -7,7 +7,7 @@ import pytest
 from kernels import compile_cpp
 
 needs_compiler = pytest.mark.skipif(
-    compile_cpp.library("cross_entropy") is None, reason="no C++ compiler that builds it"
+    compile_cpp.library("cpu_cross_entropy") is None, reason="no C++ compiler that builds it"
 )
 
 

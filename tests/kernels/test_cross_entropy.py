@@ -12,7 +12,7 @@ from kernels import compile_cpp, cross_entropy
 from kernels.cross_entropy import head_loss
 
 needs_compiler = pytest.mark.skipif(
-    compile_cpp.library("cross_entropy") is None, reason="no C++ compiler that builds cross_entropy.cpp"
+    compile_cpp.library("cpu_cross_entropy") is None, reason="no C++ compiler that builds cpu_cross_entropy.cpp"
 )
 
 

@@ -10,7 +10,11 @@ import pytest
 
 from kernels import compile_cpp, cpu_features
 
-KERNELS = {"attention": ["-DATTENTION", "-DHEAD_WIDTH=6"], "cross_entropy": ["-DLOSS"], "decode_step": ["-DDECODE"]}
+KERNELS = {
+    "cpu_attention": ["-DATTENTION", "-DHEAD_WIDTH=6"],
+    "cpu_cross_entropy": ["-DLOSS"],
+    "decode_step": ["-DDECODE"],
+}
 AARCH64_COMPILER, AARCH64_EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 needs_x86 = pytest.mark.skipif(platform.machine() != "x86_64" or not shutil.which("g++"), reason="needs g++ on x86")
 

@@ -1,4 +1,4 @@
-"""rouge_scores.py and bootstrap_intervals.py: as rouge-score and the paper have it, and intervals cover the truth."""
+"""rouge_scores.py and clustered_means.py: as rouge-score and the paper have it, and intervals cover the truth."""
 
 import random
 

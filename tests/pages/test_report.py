@@ -25,11 +25,11 @@ from checkpoints.checkpoint import load_run
 from common.tables import read_table
 from corpus.preparation import prepare
 from generation.samples_file import write_rows
-from grading import scoreboard
-from grading.scoreboard import Finding
+from grading import compare_models
+from grading.compare_models import Finding
 from kernels.cpu_features import hardware
 from novelty.rouge_tables_and_plots import PANELS, TITLES
-from pages import over_training, sections_runs
+from pages import during_training, sections_runs
 from pages.html import bars, sections_page
 from pages.read_results import read_attention
 from pages.sections_stories import PUBLISHED, histogram
@@ -79,7 +79,7 @@ def made(tmp_path_factory):
         call(sample, "--model", "out/a", "--eval", 6, "--n", 2, "--split", "train", "--max_new_tokens", 9)
         call(grade, "out/", "--no-judge")
         grades = directory / "out" / "grades.csv"
-        scoreboard.write_csv(grades, scoreboard.read_csv(grades) + JUDGED)
+        compare_models.write_csv(grades, compare_models.read_csv(grades) + JUDGED)
         call(probe, "out/", "--max_new_tokens", 4)
         call(probe, "out/", "--max_new_tokens", 1, "--checkpoint", "all")
         call(rouge, "out/a", "out/b")
@@ -185,14 +185,14 @@ def test_figures_are_those_of_the_runs(out):
 
 def test_what_was_kept_on_the_way_stands_in_its_own_section_alone(out, monkeypatch):
     drawn = []
-    monkeypatch.setattr(over_training, "picture", lambda logs, runs: drawn.append(runs) or b"")
+    monkeypatch.setattr(during_training, "picture", lambda logs, runs: drawn.append(runs) or b"")
     data = page_data(report.make_report(out)[0])
-    assert "step-" not in json.dumps([section for section in data["sections"] if section["title"] != "Over training"])
+    assert "step-" not in json.dumps([section for section in data["sections"] if section["title"] != "During training"])
     (runs,) = drawn
     first, second = runs.pop("a")
     assert not runs and [first.step, second.step] == [2, 3]
     assert first.val_loss == float(log_of(out / "a")[1]["val_loss"])
-    (told,) = [f for f in scoreboard.read_csv(out / "grades.csv") if (f.subject, f.figure) == ("a/step-3", "words")]
+    (told,) = [f for f in compare_models.read_csv(out / "grades.csv") if (f.subject, f.figure) == ("a/step-3", "words")]
     assert second.measures["words"] == (told.value, told.low, told.high)
     answered = read_table(out / "a" / "step-3" / "probe.csv")
     facts = [next(row[key] for key in row if key.endswith("verdict")) for row in answered if row["set"] == "facts"]
@@ -239,8 +239,8 @@ def test_training_stories_stand_beside_validation_stories(out):
 
 
 def test_findings_come_back_as_they_were(tmp_path):
-    scoreboard.write_csv(tmp_path / "grades.csv", JUDGED)
-    for back, finding in zip(scoreboard.read_csv(tmp_path / "grades.csv"), JUDGED, strict=True):
+    compare_models.write_csv(tmp_path / "grades.csv", JUDGED)
+    for back, finding in zip(compare_models.read_csv(tmp_path / "grades.csv"), JUDGED, strict=True):
         for ours, theirs in zip(vars(back).values(), vars(finding).values(), strict=True):
             assert ours == theirs or math.isnan(ours) and math.isnan(theirs)
 
@@ -384,9 +384,11 @@ def test_scores_of_runs_that_were_graded_alone_are_found(out):
     """grade.py out/a writes out/a/grades.csv, and grade.py out/grid would write there."""
     shutil.copytree(out / "b", out / "more" / "c")
     (out / "grades.csv").unlink()
-    scoreboard.write_csv(out / "a" / "grades.csv", [f for f in JUDGED if f.subject != "b" and f.kind != "difference"])
+    compare_models.write_csv(
+        out / "a" / "grades.csv", [f for f in JUDGED if f.subject != "b" and f.kind != "difference"]
+    )
     renamed = [replace(f, subject="c", prompts=12) for f in JUDGED if f.subject == "b"]
-    scoreboard.write_csv(out / "more" / "grades.csv", [*renamed, replace(renamed[0], subject="gone")])
+    compare_models.write_csv(out / "more" / "grades.csv", [*renamed, replace(renamed[0], subject="gone")])
     data = page_data(report.make_report(out)[0])
     panels = {panel["title"]: panel for part in parts_of(data, "Scores", "bars") for panel in part["panels"]}
     names = ["a", "(true ending)", "(shuffled)", "more/c"]
@@ -398,7 +400,7 @@ def test_scores_of_runs_that_were_graded_alone_are_found(out):
 
 def test_only_what_the_controls_have_tested_is_in_color(out):
     seen = Finding("paired_wins", "a judge", "(cut off)", "grammar", 1.0, 0.8, 1.0, 9)
-    scoreboard.write_csv(out / "grades.csv", [*JUDGED, seen, replace(JUDGED[0], figure="creativity")])
+    compare_models.write_csv(out / "grades.csv", [*JUDGED, seen, replace(JUDGED[0], figure="creativity")])
     data = page_data(report.make_report(out)[0])
     panels = [panel for part in parts_of(data, "Scores", "bars") for panel in part["panels"]]
     outlined = {panel["title"]: panel["outlined"] for panel in panels}
@@ -407,7 +409,9 @@ def test_only_what_the_controls_have_tested_is_in_color(out):
 
 def test_controls_of_an_earlier_version_are_to_be_compared_again(out):
     """Its AUCs paired all with all; the scores themselves are shown."""
-    scoreboard.write_csv(out / "grades.csv", [replace(f, kind=f.kind.replace("paired_wins", "auc")) for f in JUDGED])
+    compare_models.write_csv(
+        out / "grades.csv", [replace(f, kind=f.kind.replace("paired_wins", "auc")) for f in JUDGED]
+    )
     data = page_data(report.make_report(out)[0])
     assert len(parts_of(data, "Scores", "table")) == 1
     lines = parts_of(data, "Scores", "warnings")[0]["lines"]

@@ -9,8 +9,8 @@ from grade_fixtures import write_samples
 
 import report
 from common.tables import write_table
-from grading import scoreboard
-from grading.scoreboard import Finding
+from grading import compare_models
+from grading.compare_models import Finding
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def out(tmp_path):
         "step,tokens,train_loss,val_loss,bpb,tokens_per_s\n10,100,3,2.5,0.9,5\n"
     )
     findings = [Finding("mean", "j", f"a/temperature-{x}", "plot", y, y, y, 3) for x, y in (("0", 3.0), ("0.7", 5.0))]
-    scoreboard.write_csv(tmp_path / "out" / "grades.csv", findings)
+    compare_models.write_csv(tmp_path / "out" / "grades.csv", findings)
     row = {"set": "mine.txt", "prompt": "A", "right": "", "wrong": ""}
     marked = {"out/a verdict": "nearly", "out/a lead": "", "out/a greedy": " b"}
     write_table(tmp_path / "out" / "probe-prompts.csv", [row | marked])
@@ -41,12 +41,12 @@ def test_the_picture_is_there(out):
         (picture,) = parts(directory, "Scores", "picture")
         assert base64.b64decode(picture["data"])[:4] == b"\x89PNG"
     (out / "grades.csv").rename(out / "a" / "grades.csv")
-    findings = scoreboard.read_csv(out / "a" / "grades.csv")
+    findings = compare_models.read_csv(out / "a" / "grades.csv")
     names = [Finding(f.kind, f.judge, f.subject.removeprefix("a/"), *list(vars(f).values())[3:]) for f in findings]
-    scoreboard.write_csv(out / "a" / "grades.csv", names)  # as of grade.py out/a
+    compare_models.write_csv(out / "a" / "grades.csv", names)  # as of grade.py out/a
     for directory in (out, out / "a"):
         assert len(parts(directory, "Scores", "picture")) == 1
-    scoreboard.write_csv(out / "a" / "grades.csv", names[:1])
+    compare_models.write_csv(out / "a" / "grades.csv", names[:1])
     assert parts(out, "Scores", "picture") == []
 
 

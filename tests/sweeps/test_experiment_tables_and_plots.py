@@ -11,8 +11,8 @@ from matplotlib.image import imread as read_png
 
 from common.statistics import wilson
 from common.tables import read_table
-from grading import scoreboard
-from grading.scoreboard import Finding
+from grading import compare_models
+from grading.compare_models import Finding
 from sweeps.experiment_tables_and_plots import show_results, tabulate
 from sweeps.plans import SMALL, Run, plan_runs
 from sweeps.scaling_law import Point, best_of_budgets, fit_laws, fit_power_law, optimal_sizes, points
@@ -117,7 +117,7 @@ def test_scores_of_judges_are_columns_of_the_runs_that_have_them(tmp_path, capsy
         Finding("mean", "", graded, "words", 90.0, 80.0, 99.0, 9),
         Finding("difference", "qwen", f"{graded} - {other}", "grammar", 1.0, 0.0, 2.0, 9),
     ]  # fmt: skip
-    scoreboard.write_csv(tmp_path / "grades.csv", findings)
+    compare_models.write_csv(tmp_path / "grades.csv", findings)
     show_results("dropout", tmp_path, tabulate(runs, tmp_path))
     first, _, third, _ = read_table(tmp_path / "experiment.csv")
     scores = [name for name in first if " by " in name]
@@ -167,7 +167,7 @@ def test_measures_are_in_the_plot_of_scaling_too(tmp_path, capsys):
     show_results("scaling", tmp_path, tabulate(runs, tmp_path))
     without = read_png(tmp_path / "experiment.png").shape
     name = runs[3].config.name
-    scoreboard.write_csv(tmp_path / "grades.csv", [Finding("mean", "qwen", name, "grammar", 6.5, 6.0, 7.0, 9)])
+    compare_models.write_csv(tmp_path / "grades.csv", [Finding("mean", "qwen", name, "grammar", 6.5, 6.0, 7.0, 9)])
     show_results("scaling", tmp_path, tabulate(runs, tmp_path))
     assert read_png(tmp_path / "experiment.png").shape[0] == 2 * without[0]  # a second row
     assert "grammar by qwen" in capsys.readouterr().out

@@ -9,7 +9,7 @@ import export
 import prepare
 import sample
 import train
-from generation.engine import generate
+from generation.generation_loop import generate
 from model import GPTNeo, GPTNeoConfig
 from variants import compressor
 from variants.compressor import Compressor

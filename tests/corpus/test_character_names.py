@@ -1,6 +1,6 @@
-"""corpus/names.py: one rule for names, whoever counts and over whatever text."""
+"""corpus/character_names.py: one rule for names, whoever counts and over whatever text."""
 
-from corpus.names import Counts, count_capitals, names_among
+from corpus.character_names import Counts, count_capitals, names_among
 
 
 def names_of(*texts: str) -> list[str]:

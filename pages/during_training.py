@@ -1,5 +1,5 @@
 """
-Over training: losses, probes and scores of the weights that runs have kept on the way (train.py --keep_checkpoints).
+During training: losses, probes and scores of the weights that runs have kept on the way (train.py --keep_checkpoints).
 
 >>> plot_runs([Path("out/a"), Path("out/b")])  # as `python train.py --plot out/a out/b`
 PosixPath('out/plot.png')
@@ -144,7 +144,7 @@ def plot_runs(runs: list[Path]) -> Path:
     return path
 
 
-def over_training_section(results: Results) -> Iterable[dict]:
+def kept_section(results: Results) -> Iterable[dict]:
     """Losses, probes and scores of the weights that were kept on the way (train.py --keep_checkpoints)."""
     logs = results.of_runs("log.csv", read_curve)
     if kept := {run: of_run for run, of_run in read_kept(results).items() if run in logs}:

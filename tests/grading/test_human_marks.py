@@ -10,7 +10,7 @@ from models_to_probe import random_model, save_run
 
 import probe
 from common.statistics import wilson
-from grading import marks
+from grading import human_marks
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_marks_are_counted_and_shown(out, probe_py):
     verdicts = [row["out/a verdict"] for row in rows]
     assert set(verdicts) <= {"right", "nearly", "wrong", ""} and len(verdicts) == 3
     line = next(line for line in printed.out.splitlines() if line.startswith("out/a "))
-    counts = [verdicts.count(mark) for mark in marks.MARKS]
+    counts = [verdicts.count(mark) for mark in human_marks.MARKS]
     assert " / ".join(map(str, counts)) in line
     low, high = wilson(counts[0] / sum(counts), sum(counts))
     assert f"{counts[0] / sum(counts):.1%} [{low:.1%}, {high:.1%}]" in line

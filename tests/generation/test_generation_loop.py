@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from generation import engine
-from generation.engine import beam_search, draw, generate
+from generation import generation_loop
+from generation.generation_loop import beam_search, draw, generate
 from generation.gpu_decoder import GpuDecoder
 from kernels import compile_cpp
 from model import GPTNeo, GPTNeoConfig
@@ -19,7 +19,7 @@ PROMPTS = [[3, 1, 4], [1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9], [3], [2, 3, 8], [4, 
 def decoder(request, monkeypatch):
     """Every test here runs with all decoders, where the first can be built."""
     if request.param == "as on a GPU":
-        monkeypatch.setattr(engine, "grows_on_gpu", lambda model: True)
+        monkeypatch.setattr(generation_loop, "grows_on_gpu", lambda model: True)
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
     elif request.param == "PyTorch":
         library = compile_cpp.library

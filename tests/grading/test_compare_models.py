@@ -1,4 +1,4 @@
-"""scoreboard.py: judges that are perfect, a coin, or count words, and what the report says of each."""
+"""compare_models.py: judges that are perfect, a coin, or count words, and what the report says of each."""
 
 import csv
 import math
@@ -9,11 +9,8 @@ import pytest
 from grade_fixtures import true_endings
 from matplotlib.image import imread
 
-from grading import scoreboard, scores_plot, scores_table
-from grading.judge_controls import CUT, OTHER, SHUFFLED, TRUE, make_controls
-from grading.judge_replies import SCORES, Story
-from grading.metrics import words_of
-from grading.scoreboard import (
+from grading import compare_models, scores_plot, scores_table
+from grading.compare_models import (
     ASPECTS,
     Finding,
     agreement,
@@ -26,6 +23,9 @@ from grading.scoreboard import (
     warn_of_close_calls,
     warnings_of,
 )
+from grading.judge_controls import CUT, OTHER, SHUFFLED, TRUE, make_controls
+from grading.judge_replies import SCORES, Story
+from grading.metrics import words_of
 from grading.scores_table import report
 
 
@@ -181,8 +181,8 @@ def test_differences_are_marked_when_corrected(tmp_path):
     assert shown_differences(findings[:1], "j") == {("a - 0", "plot")} and shown_differences(findings, "j") == set()
     findings += [Finding("difference", "j", "a - z", "plot", 3.0, 2.1, 3.9, 20)]
     findings += [Finding("difference", "j", "a - y", "plot", 3.0, prompts=1)]  # no interval, no test
-    scoreboard.write_csv(tmp_path / "grades.csv", findings)
-    assert shown_differences(scoreboard.read_csv(tmp_path / "grades.csv"), "j") == {("a - z", "plot")}
+    compare_models.write_csv(tmp_path / "grades.csv", findings)
+    assert shown_differences(compare_models.read_csv(tmp_path / "grades.csv"), "j") == {("a - z", "plot")}
     text = report(findings, [], ["j"], dict(j="all"))
     assert "by Holm's correction for all 10)" in text and "a - 0  1.00 ±0.90?" in text and "3.00 ±0.90\n" in text
     assert "plot: too close to call with 20 prompts, which resolve about 1.36: a - 0; " in text
@@ -292,13 +292,13 @@ def test_files(tmp_path, kinds):
         for judges in (["j"], ["j", "k"], []):
             scores_plot.plot(tmp_path / "grades.png", findings, names, judges)
             assert imread(tmp_path / "grades.png").shape[1] > 250
-    scoreboard.write_csv(tmp_path / "grades.csv", findings)
+    compare_models.write_csv(tmp_path / "grades.csv", findings)
     with (tmp_path / "grades.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(findings)
-    ours = scoreboard.read_csv(tmp_path / "grades.csv")
+    ours = compare_models.read_csv(tmp_path / "grades.csv")
     (tmp_path / "old.csv").write_text((tmp_path / "grades.csv").read_text().replace("normalized", "normalised"))
-    assert str(scoreboard.read_csv(tmp_path / "old.csv")) == str(ours)  # as earlier versions spelled it
+    assert str(compare_models.read_csv(tmp_path / "old.csv")) == str(ours)  # as earlier versions spelled it
     assert rows[-1] == dict.fromkeys(rows[0], "") | dict(
         kind="mean", subject=names[0], figure="loss", value="1.5", prompts="0"
     )
@@ -311,4 +311,4 @@ def test_intervals_that_end_where_the_scale_does_are_printed_by_their_ends():
 
 def test_equal_differences_are_not_shown_by_their_rounding():
     difference = Finding("difference", "j", "a - b", "plot", 4.0, 4.0 - 1e-15, 4.0, prompts=3)
-    assert scoreboard.p_value(difference) == 0.25
+    assert compare_models.p_value(difference) == 0.25
