@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent
 RESULTS = ROOT / "bench" / "results.jsonl"
 NAMES = ("sample", "train", "demo", "compressor", "loss", "grade", "rouge", "interpret", "export", "gpu")
 
-# The README's table: rows of tokens/s, for each the bench and how the names of its figures end.
+# The table of all machines, in docs/performance.md: rows of tokens/s, for each its bench and how its figures end.
 SUMMARY = {
     "training": ("train", ", tokens/s"),
     "one story at a time": ("sample", ", batch 1, tokens/s"),
@@ -114,7 +114,7 @@ def main():
     elif args.saved:
         print(saved_table(args.name, args.markdown))
     elif not args.name:
-        parser.error(f"which one? {', '.join(NAMES)}; or --saved for the table of the README")
+        parser.error(f"which one? {', '.join(NAMES)}; or --saved for the table of all machines")
     else:
         gpu = args.name == "gpu"  # which prints its results as they come
         result = run_gpu_bench(args.out, args.dry_run) if gpu else run_bench(args.name, args.rounds)

@@ -37,7 +37,7 @@ def checks(setup: Setup) -> Iterator[tuple[str, Callable[[], Error]]]:
 
 
 def as_in_training(setup: Setup, check: Callable[[], Error]) -> Error:
-    """With PyTorch set as for training, but for TF32: float32 is held against float32. (What trains turns it on.)"""
+    """With PyTorch set as for training, but for TF32: float32 is compared with float32. (What trains turns it on.)"""
     precision = torch.get_float32_matmul_precision()
     prepare_gpu(setup.device)
     torch.set_float32_matmul_precision("highest")

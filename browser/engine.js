@@ -1,6 +1,6 @@
 // The engine of story.html: tokenizer, model with its cache, drawing; run by the page in a Web Worker of its own.
 //
-// It computes what model.py and corpus/tokenizer.py compute; tests/browser/ holds the two against each other in a
+// It computes what model.py and corpus/tokenizer.py compute; tests/browser/ compares the two in a
 // browser. One sequence at a time. Nothing here touches the page: it answers the calls at the end of this file.
 "use strict";
 

@@ -3,7 +3,7 @@ All that a page needs to tell stories with a model: its form, vocabulary and wei
 
 >>> backend = load_storyteller("out/demo")
 >>> texts = validation_texts(backend, Path("data/builtin"))
->>> facts, weights = pack_storyteller("out/demo", backend, "int8", texts, has_headers=False)
+>>> facts, weights = pack_storyteller("out/demo", backend, "int8", texts)
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""The compressor, 512 wide, 8 blocks, of which six run at half the length; beside ts_*.py, which it else equals."""
+"""The compressor, 512 wide, 8 blocks, of which six run at half the length; otherwise as ts_28m.py."""
 
 model = "compressor"
 data = "tinystories"

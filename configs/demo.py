@@ -1,4 +1,4 @@
-"""The demo: a storyteller in two minutes on two CPU cores, four on slow ones, from stories that need no download."""
+"""The demo: a storyteller in two minutes on two CPU cores, six on slow ones, from stories that need no download."""
 
 recipe = "fast"
 data = "builtin"

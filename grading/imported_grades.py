@@ -9,7 +9,7 @@ A CSV with a line for each grading, whose numbers of prompt and sample are those
 or, without prompt and sample, for the mean of each run. Each run's lines go to its grades-imported.jsonl, where later
 calls find them. A grading whose completion changes is left out from then on, as with judges of our own.
 
->>> add_grades(Path("grades.csv"), runs, ledgers)
+>>> add_grades(Path("teacher.csv"), runs, ledgers)
 'teacher.csv: 100 gradings and 0 means by a teacher'
 """
 

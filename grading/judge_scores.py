@@ -33,8 +33,8 @@ class Rubric:
 
 OUT_OF_TEN = Score((0.0, 10.0))
 
-# A language model that is asked for grades (judge_replies.py). No control tests creativity or age; what was told to do
-# (instructions, where there were any) the ending of a story written under others does not.
+# A language model that is asked for grades (judge_replies.py). No control tests creativity or age. Another story's
+# ending was written to other instructions, if there were any, so it must score lower there, too.
 CHAT = Rubric(
     dict.fromkeys((*SCORES, *INSTRUCTIONS), OUT_OF_TEN)
     | dict(age=Score((min(AGES.values()), max(AGES.values())), unit="years")),
@@ -49,8 +49,8 @@ CHAT = Rubric(
 
 BITS = "bits/byte"
 
-# A language model that reads (likelihood_judge.py). A safe ending is not spoiled: whether it wins is shown, and must
-# not be so or so.
+# A language model that reads (likelihood_judge.py). A safe ending is not spoiled: whether it wins is shown, but no
+# verdict depends on it.
 LIKELIHOOD = Rubric(
     dict(
         fluency=Score((-math.inf, 0.0), ".3f", ".3f", BITS, "log-likelihood of the completion after its beginning"),

@@ -1,7 +1,7 @@
 """
 temperature.png: scores, repetition and novelty over the temperature at which a run's stories were drawn.
 
->>> figure = temperature_figure(collect(findings, Path("out")), "temperature")  # None: no run was sampled at several
+>>> figure = temperature_figure(collect(findings, Path("out")))  # if collect() found a run sampled at several
 """
 
 import math

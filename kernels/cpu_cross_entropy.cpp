@@ -1,4 +1,4 @@
-// Cross-entropy of rows of logits, and its gradient in their place; loss.py compiles and calls it.
+// Cross-entropy of rows of logits, and its gradient in their place; cross_entropy.py compiles and calls it.
 #include "simd.h"
 
 // Calls what(j, logits j to j + W) along a row of n; beyond its end they are minus infinity.

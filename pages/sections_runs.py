@@ -1,7 +1,7 @@
 """
 Sections of report.html about training: runs and their curves, experiments, speed and memory.
 
->>> list(show_runs(Results(Path("out"))))  # [{"type": "table", "columns": ..., "rows": ...}, {"type": "curves", ...}]
+>>> list(runs_section(Results(Path("out"))))  # [{"type": "table", "columns": ..., "rows": ...}, {"type": "curves"}]
 """
 
 import base64

@@ -11,7 +11,7 @@ from random_models import random_model
 import export
 import report
 import train
-from browser import storyteller
+from browser import pack_model
 from checkpoints.checkpoint import CHECKPOINT_FORMAT
 from corpus.tokenizer import cut
 from training.config import TrainConfig
@@ -71,9 +71,9 @@ def test_a_published_model_without_a_corpus_is_exported_unmeasured(run, export_p
 
 def test_stories_that_do_not_fit_are_not_measured(run, export_py, monkeypatch):
     monkeypatch.setattr("browser.pack_model.story_tokens", lambda ids, tokenizer: np.zeros(len(ids), dtype=bool))
-    meta_and_tokens = storyteller.load_meta_and_tokens
+    meta_and_tokens = pack_model.load_meta_and_tokens
     monkeypatch.setattr(
-        storyteller,
+        pack_model,
         "load_meta_and_tokens",
         lambda *args: (meta_and_tokens(*args)[0] | dict(headers=1), meta_and_tokens(*args)[1]),
     )
@@ -85,11 +85,11 @@ def test_the_license_is_that_of_what_is_known(tmp_path):
     directory = tmp_path / "TinyStories-8M"
     directory.mkdir()
     licenses = {
-        name: dict(storyteller.about(name, random_model(), "int8", {}))["license"]
+        name: dict(pack_model.about(name, random_model(), "int8", {}))["license"]
         for name in ("hf:roneneldan/TinyStories-8M", "hf:somebody/TinyStories-like", f"hf:{directory}")
     }
     known, *others = licenses.values()
-    assert "CDLA" in known and others == [storyteller.UNKNOWN_LICENSE] * 2
+    assert "CDLA" in known and others == [pack_model.UNKNOWN_LICENSE] * 2
 
 
 def test_bad_input_is_one_line(run, export_py, tmp_path, data_dir, monkeypatch):

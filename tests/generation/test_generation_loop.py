@@ -1,4 +1,4 @@
-"""The generation engine: the cache changes nothing, neighbors change nothing, nothing is cut silently."""
+"""The generation loop: the cache changes nothing, neighbors change nothing, nothing is cut silently."""
 
 import copy
 
