@@ -30,8 +30,6 @@ from grading.chat_judge import ChatJudge, ask
 from grading.chat_judge import dry_run as dry_run_of_chat
 from grading.judge_controls import SAFE, TRUE, make_controls
 from grading.judge_questions import PROTOCOLS
-from grading.judge_replies import Story
-from grading.judge_scores import reads, rubric_of
 from grading.ledger import (
     Judge,
     Ledger,
@@ -49,7 +47,9 @@ from grading.ledger import (
     safe_endings,
     served_models,
 )
+from grading.rubrics import reads, rubric_of
 from grading.scores_table import report
+from grading.story import Story
 
 # Whom a bare `python grade.py out/` asks besides, where there is a key or an endpoint: dollars per million tokens are
 # OpenAI's for this model (2024); for another endpoint they are only counted.

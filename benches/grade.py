@@ -19,8 +19,8 @@ from generation.samples_file import write_rows
 from grade import write_results
 from grading.chat_judge import ChatJudge, grade
 from grading.judge_controls import make_controls
-from grading.judge_replies import SCORES
 from grading.ledger import Ledger, plan_requests, read_runs
+from grading.rubrics import SCORES
 
 RUNS, PROMPTS, COMPLETIONS, REPEATS = 5, 100, 10, 2
 REPLY = dict(assessment="A story that hangs together, in simple words. It ends a little soon.", age_group="C")

@@ -19,8 +19,8 @@ import numpy as np
 from common import statistics
 from common.tables import read_table, write_table
 from grading.judge_controls import CUT, OTHER, SAFE, SAFE_TEMPERATURE, SHUFFLED, TRUE, UNASKED
-from grading.judge_replies import Story
-from grading.judge_scores import CHAT, rubric_of
+from grading.rubrics import CHAT, rubric_of
+from grading.story import Story
 
 ASPECTS = tuple(CHAT.scores)
 
@@ -151,7 +151,7 @@ def blind_spots(findings: Sequence[Finding], judge: str) -> list[Finding]:
     return [f for f in tests_of(findings, judge) if not f.low > 0.5]
 
 
-def verdict(findings: Sequence[Finding], judge: str, figure: str) -> str:
+def judge_sees(findings: Sequence[Finding], judge: str, figure: str) -> str:
     """ "untested" by any control, "blind" (to one at least) or "seen"; of a figure that needs no judge, "seen"."""
     if judge and figure not in {f.figure for f in tests_of(findings, judge)}:
         return "untested"

@@ -26,9 +26,8 @@ import numpy as np
 from common import statistics
 from common.tables import read_user_table
 from grading.compare_models import Finding
-from grading.judge_replies import AGES
-from grading.judge_scores import CHAT, IMPORTED, MEANS, reads
 from grading.ledger import Ledger, Run, hash_of
+from grading.rubrics import AGES, CHAT, IMPORTED, MEANS, reads
 
 FILE = "grades-imported.jsonl"
 PLACE = ("prompt", "sample")  # numbers; a line without them is a mean

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from common.files import read_json
 from generation.samples_file import SAMPLES, run_of, temperatures_of
-from grading.judge_scores import PREFIX
 from grading.ledger import Run
 from grading.metrics import corpus_of_run, held_out
+from grading.rubrics import PREFIX
 
 N_PROMPTS, CUT = 50, 0.5  # as sample.py --eval 50 has it
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from grading.judge_replies import Story
+from grading.story import Story
 
 TRUE, SHUFFLED, OTHER, CUT = "(true ending)", "(shuffled)", "(another ending)", "(cut off)"
 UNASKED = "(another story)"

@@ -1,52 +1,19 @@
 """
-What a judge grades, and how its reply is read (the paper's section 3, GPT-Eval). What it is asked: judge_questions.py.
+How a chat judge's reply is read (the paper's section 3, GPT-Eval). What it is asked: judge_questions.py.
 
 >>> read_reply("Grammar: 8/10, Creativity: 7/10, Consistency: 9/10, Plot: 7/10, Age group: C", SCORES)
 {'grammar': 8.0, 'creativity': 7.0, 'consistency': 9.0, 'plot': 7.0, 'age': 6.5}
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-SCORES = {
-    "grammar": "is it correct English, without words missing, words that do not exist or sentences that break off?",
-    "creativity": "does it have ideas of its own?",
-    "consistency": "does it fit the beginning and itself: the same persons, places and things, and nothing that "
-    "contradicts what was said before?",
-    "plot": "does one thing lead to another, and the whole to an end?",
-}
-INSTRUCTIONS = {"instructions": "does the story, taken as a whole, do everything that the pupil was told to do?"}
-AGE_GROUPS = {"A": "3 or under", "B": "4-5", "C": "6-7", "D": "8-9", "E": "10-12", "F": "13-16"}  # as in the paper
-AGES = {"A": 3.0, "B": 4.5, "C": 6.5, "D": 8.5, "E": 11.0, "F": 14.5}  # what a group counts as in a mean: its middle
-
-
-@dataclass(frozen=True)
-class Story:
-    """What is graded: a completion of a prompt, perhaps with an instruction (words, features, a summary)."""
-
-    prompt: str
-    completion: str
-    instruction: str = ""
-
-    @property
-    def task(self) -> str:
-        """What the writer was given. Stories of the same task are compared."""
-        return f"{self.instruction}\n{self.prompt}" if self.instruction else self.prompt
+from grading.rubrics import AGE_GROUPS, AGES
 
 
 class BadReply(ValueError):
     """A reply that does not have the scores asked for. The message says why."""
-
-
-def key_of(judge: str, url: str, temperature: float | None, text: str, repeat: int) -> str:
-    """The same for the same question to the same judge, and for nothing else."""
-    return hashlib.sha256(json.dumps([judge, url, temperature, text, repeat]).encode()).hexdigest()
-
-
-# ---- Replies ----
 
 
 def read_reply(text: str, names: Sequence[str], has_age: bool = True) -> dict[str, float]:

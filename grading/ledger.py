@@ -22,10 +22,11 @@ from corpus import instruct_headers
 from corpus.instruct_headers import MARKER
 from generation.samples_file import read_rows
 from grading.judge_controls import SAFE
-from grading.judge_questions import PROTOCOLS
-from grading.judge_replies import Story, key_of, without_reasoning
-from grading.judge_scores import reads
+from grading.judge_questions import PROTOCOLS, key_of
+from grading.judge_replies import without_reasoning
+from grading.rubrics import reads
 from grading.scores_from_likelihood import key_of_reading, other_beginnings
+from grading.story import Story
 
 # ---- The ledger ----
 

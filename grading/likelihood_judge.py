@@ -17,10 +17,10 @@ from tqdm import tqdm
 from generation.backends import LocalBackend, Sampling, load_backend
 from grading import ledger, scores_from_likelihood
 from grading.judge_controls import SAFE_TEMPERATURE
-from grading.judge_replies import Story
-from grading.judge_scores import PREFIX
 from grading.ledger import Ledger, Request, Run
+from grading.rubrics import PREFIX
 from grading.scores_from_likelihood import DEFINITION, beginning, key_of_reading, other_beginnings
+from grading.story import Story
 
 
 class LikelihoodJudge:

@@ -16,8 +16,8 @@ from generation.samples_file import run_of
 from grading import compare_models
 from grading.compare_models import Finding
 from grading.judge_controls import TRUE
-from grading.judge_replies import Story
 from grading.ledger import Run
+from grading.story import Story
 from training.run_directory import read_log
 
 CORPUS_TOKENS = 20_000_000  # of the training split, whose words are collected: about 80 MB of text, ten seconds

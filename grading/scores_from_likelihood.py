@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from corpus.instruct_headers import MARKER
 from grading.judge_controls import any_order, in_order
-from grading.judge_replies import Story
+from grading.story import Story
 
 # The beginnings of others show what does not belong to the story, other orders what does not follow. By the first alone
 # (a pointwise mutual information) shuffled sentences went unseen, by orders alone the ending of another story: LOG.md.

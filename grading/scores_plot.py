@@ -12,9 +12,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from common.files import write_atomically
-from grading.compare_models import Finding, find, verdict
+from grading.compare_models import Finding, find, judge_sees
 from grading.judge_controls import TRUE
-from grading.judge_scores import Score, rubric_of
+from grading.rubrics import Score, rubric_of
 from grading.scores_table import SHOWN
 
 LONGEST_NAME = 48  # characters
@@ -41,7 +41,7 @@ def plot(path: Path, findings: Sequence[Finding], models: Sequence[str], judges:
     size = (names_width + 1 + 1.3 * sum(ratios), 0.4 + len(rows) * (1.2 + 0.3 * len(models)))
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(len(rows), len(ratios), squeeze=False, width_ratios=ratios)
-    verdicts = {(judge, name): verdict(findings, judge, name) for judge in rows for name in rows[judge]}
+    verdicts = {(judge, name): judge_sees(findings, judge, name) for judge in rows for name in rows[judge]}
     for axes, (judge, names) in zip(grid, rows.items()):
         means, scores = find(findings, "mean", judge), rubric_of(judge).scores if judge else {}
         for axis in axes[len(names) : columns]:

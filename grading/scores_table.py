@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from common.tables import table_text
-from grading.compare_models import Finding, blind_spots, find, shown_differences, verdict, warnings_of, with_interval
-from grading.judge_scores import CHAT, LIKELIHOOD, rubric_of
+from grading.compare_models import Finding, blind_spots, find, judge_sees, shown_differences, warnings_of, with_interval
+from grading.rubrics import CHAT, LIKELIHOOD, rubric_of
 
 SHOWN = {  # metrics: head of the column, factor, format
     "loss": ("loss", 1, ".3f"),
@@ -92,7 +92,7 @@ def report(
             add(head, differences, of_differences, mark=lambda f, s=shown: " " if (f.subject, f.figure) in s else "?")
         if wins := find(findings, "paired_wins", judge):
             spots, graded = blind_spots(findings, judge), dict.fromkeys(figure for _, figure in wins)
-            untested = [figure for figure in graded if verdict(findings, judge, figure) == "untested"]
+            untested = [figure for figure in graded if judge_sees(findings, judge, figure) == "untested"]
             head = f"Does {judge} prefer the true ending to a spoiled one of the same prompt? "
             head += "Paired wins: 1 always, 0.5 is chance (! where none is shown"
             head += f"; untested: {', '.join(untested)})" if untested else ")"

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from common.files import read_json
 from generation.samples_file import run_of, temperature_of
-from grading.compare_models import Finding, find, verdict
+from grading.compare_models import Finding, find, judge_sees
 from grading.judge_controls import TRUE
 from grading.scores_table import SHOWN
 
@@ -65,7 +65,7 @@ def collect(findings: Sequence[Finding], directory: Path, read: Callable = read_
         names = METRICS if not judge else dict.fromkeys(name for _, name in means)
         for name in names:
             title, factor, _ = (name, 1, "") if judge else SHOWN[name]
-            panel = Panel(judge, title + SEEN[verdict(findings, judge, name)])
+            panel = Panel(judge, title + SEEN[judge_sees(findings, judge, name)])
             for subject, place in places.items():
                 if (f := means.get((subject, name))) and not math.isnan(f.value):
                     x, values = temperature_of(place), (factor * value for value in (f.value, f.low, f.high))

@@ -17,7 +17,7 @@ from common.figures import png_bytes
 from common.files import write_bytes
 from common.tables import read_table
 from grading import probe_answers
-from grading.judge_scores import rubric_of
+from grading.rubrics import rubric_of
 from grading.scores_table import SHOWN
 from pages.read_results import Results, read_curve
 from pages.sections_stories import read_scores

@@ -18,7 +18,7 @@ from common.figures import png_bytes
 from common.tables import read_table
 from generation.samples_file import read_rows
 from grading import compare_models, human_marks, probe_answers
-from grading.judge_scores import CHAT, LIKELIHOOD, rubric_of
+from grading.rubrics import CHAT, LIKELIHOOD, rubric_of
 from grading.scores_table import SHOWN
 from grading.temperature_plot import collect, temperature_figure
 from novelty.rouge_tables_and_plots import PANELS, TITLES
@@ -74,7 +74,7 @@ def scores_section(results: Results) -> Iterable[dict]:
         caption = f"Judge: {judge}. " if judge else "Metrics that need no judge. "
         caption += f"Means over {' to '.join(map(str, dict.fromkeys(n[:1] + n[-1:])))} prompts." if n else ""
         yield table([("", "text"), *columns], rows, caption)
-        verdicts = {name: compare_models.verdict(findings, judge, name) for name in names}
+        verdicts = {name: compare_models.judge_sees(findings, judge, name) for name in names}
         unseen = set(verdicts.values()) != {"seen"}
         caption = "Outlined: the controls do not show that the judge sees it." if unseen else ""
         yield bars([panel_of_scores(means, name, judge, subjects, verdicts[name]) for name in names], caption)

@@ -13,7 +13,7 @@ from corpus import builtin_stories
 from generation.api_client import RetryPolicy
 from generation.prompts import cut_story
 from grading import scores_plot
-from grading.judge_replies import Story
+from grading.story import Story
 
 KEY = "sk-secret-0123456789"
 HASTY = RetryPolicy(attempts=8, first_delay=0.01, longest_delay=0.05)

@@ -1,5 +1,6 @@
 """
 All that a training step changes. ckpt.pt holds it, so that a resumed run continues exactly.
+(The order of the data needs no state: data_order.py.)
 """
 
 import dataclasses

@@ -17,16 +17,17 @@ from grading.compare_models import (
     blind_spots,
     compare,
     find,
+    judge_sees,
     shown_differences,
-    verdict,
     warn_of_blindness,
     warn_of_close_calls,
     warnings_of,
 )
 from grading.judge_controls import CUT, OTHER, SHUFFLED, TRUE, make_controls
-from grading.judge_replies import SCORES, Story
 from grading.metrics import words_of
+from grading.rubrics import SCORES
 from grading.scores_table import report
+from grading.story import Story
 
 
 @pytest.fixture(scope="module")
@@ -97,11 +98,11 @@ def test_wins_are_counted_within_each_prompt():
 
 def test_what_no_control_tests_is_said_to_be_untested(kinds):
     findings = findings_of(kinds, "j", lambda kind, story: 10 if kind == TRUE else 3)
-    assert {name: verdict(findings, "j", name) for name in (*SCORES, "age")} == {
+    assert {name: judge_sees(findings, "j", name) for name in (*SCORES, "age")} == {
         "grammar": "seen", "creativity": "untested", "consistency": "seen", "plot": "seen", "age": "untested",
     }  # fmt: skip
     assert "(! where none is shown; untested: creativity, age)" in report(findings, [TRUE], ["j"], dict(j="all"))
-    assert verdict(findings, "", "loss") == "seen" and verdict([], "j", "plot") == "untested"
+    assert judge_sees(findings, "", "loss") == "seen" and judge_sees([], "j", "plot") == "untested"
 
 
 def test_a_judge_that_always_answers_the_same_is_named():
@@ -122,7 +123,7 @@ def test_a_judge_that_always_answers_the_same_is_named():
     kind_of = {story: kind for kind in kinds for story in kinds[kind]}
     seen = {story: dict(instructions=9 if kind_of[story] == TRUE else 2) for story in kind_of}
     findings = compare(kinds, ["a"], seen, ASPECTS, "j")
-    assert verdict(findings, "j", "instructions") == "seen" and "instructions" not in str(warnings_of(findings, "j"))
+    assert judge_sees(findings, "j", "instructions") == "seen" and "instructions" not in str(warnings_of(findings, "j"))
 
 
 # Models beside each other

@@ -6,7 +6,7 @@ from dataclasses import replace
 from grade_fixtures import true_endings
 
 from grading.judge_controls import CUT, OTHER, SHUFFLED, TRUE, UNASKED, any_order, make_controls, sentences
-from grading.judge_replies import Story
+from grading.story import Story
 
 
 def test_sentences_keep_speech_together():

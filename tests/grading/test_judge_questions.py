@@ -5,8 +5,10 @@ import json
 import pytest
 from grade_fixtures import KEY, graded, records, table, write_samples
 
-from grading.judge_questions import PROTOCOLS
-from grading.judge_replies import SCORES, Story, key_of, read_reply
+from grading.judge_questions import PROTOCOLS, key_of
+from grading.judge_replies import read_reply
+from grading.rubrics import SCORES
+from grading.story import Story
 
 OURS = PROTOCOLS["ours"]
 STORY = Story("Once upon a time, a cat", " saw a dog. The end.")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from grading import judge_replies
+from grading import rubrics
 from grading.judge_replies import BadReply, read_reply
 
 GOOD = dict(grammar=8, creativity=7, consistency=9, plot=6, age_group="C")
@@ -37,7 +37,7 @@ READ = dict(grammar=8.0, creativity=7.0, consistency=9.0, plot=6.0, age=6.5)
     ],
 )
 def test_replies_in_all_three_forms(text):
-    assert read_reply(text, list(judge_replies.SCORES)) == READ
+    assert read_reply(text, list(rubrics.SCORES)) == READ
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_replies_in_all_three_forms(text):
 )
 def test_replies_that_are_no_grades(text, reason):
     with pytest.raises(BadReply, match=reason.replace("(", r"\(")):
-        read_reply(text, list(judge_replies.SCORES))
+        read_reply(text, list(rubrics.SCORES))
 
 
 @pytest.mark.parametrize(
@@ -97,11 +97,11 @@ def test_replies_that_are_no_grades(text, reason):
     ],
 )
 def test_scores_are_kept_without_an_age(text):
-    assert read_reply(text, list(judge_replies.SCORES)) == {name: READ[name] for name in judge_replies.SCORES}
+    assert read_reply(text, list(rubrics.SCORES)) == {name: READ[name] for name in rubrics.SCORES}
 
 
 def test_the_papers_age_groups():
-    for letter, years in judge_replies.AGES.items():
-        numbers = [float(word) for word in judge_replies.AGE_GROUPS[letter].replace("-", " ").split() if word.isdigit()]
+    for letter, years in rubrics.AGES.items():
+        numbers = [float(word) for word in rubrics.AGE_GROUPS[letter].replace("-", " ").split() if word.isdigit()]
         assert years == sum(numbers) / len(numbers)
-        assert read_reply(json.dumps(GOOD | dict(age_group=letter.lower())), list(judge_replies.SCORES))["age"] == years
+        assert read_reply(json.dumps(GOOD | dict(age_group=letter.lower())), list(rubrics.SCORES))["age"] == years

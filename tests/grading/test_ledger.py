@@ -18,8 +18,8 @@ import grade
 from generation.api_client import RetryPolicy
 from grading import judge_questions
 from grading.judge_questions import PROTOCOLS
-from grading.judge_replies import SCORES
 from grading.ledger import Ledger
+from grading.rubrics import SCORES
 
 
 @pytest.mark.parametrize("cut", [1, 30, -1])

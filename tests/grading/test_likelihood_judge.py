@@ -16,9 +16,9 @@ from generation.token_likelihoods import log_likelihoods
 from grading import compare_models, ledger, likelihood_judge, scores_plot
 from grading.compare_models import Finding
 from grading.judge_controls import CUT, OTHER, SAFE, SHUFFLED, TRUE, any_order, make_controls
-from grading.judge_replies import Story
-from grading.judge_scores import LIKELIHOOD
+from grading.rubrics import LIKELIHOOD
 from grading.scores_from_likelihood import N_OTHERS, other_beginnings, score
+from grading.story import Story
 
 SILENT = tqdm(disable=True)
 STORIES = [

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from grading import metrics
-from grading.judge_replies import Story
 from grading.metrics import distinct, held_out, story_figures, words_of
+from grading.story import Story
 
 
 def test_words():

@@ -1,5 +1,5 @@
 """
-What judges say: the scores of each kind of judge, their scales, and which of them each control must lower.
+The scores that each kind of judge gives: what they mean, their scales, and which of them each control must lower.
 
 >>> rubric_of("lm:out/ts_33m").scores["ending"].scale
 (0.0, 1.0)
@@ -10,7 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from grading.judge_controls import CUT, OTHER, SAFE, SHUFFLED, UNASKED
-from grading.judge_replies import AGES, INSTRUCTIONS, SCORES
+
+# What a chat judge is asked to grade (the paper's section 3, GPT-Eval), as it hears it.
+SCORES = {
+    "grammar": "is it correct English, without words missing, words that do not exist or sentences that break off?",
+    "creativity": "does it have ideas of its own?",
+    "consistency": "does it fit the beginning and itself: the same persons, places and things, and nothing that "
+    "contradicts what was said before?",
+    "plot": "does one thing lead to another, and the whole to an end?",
+}
+INSTRUCTIONS = {"instructions": "does the story, taken as a whole, do everything that the pupil was told to do?"}
+AGE_GROUPS = {"A": "3 or under", "B": "4-5", "C": "6-7", "D": "8-9", "E": "10-12", "F": "13-16"}  # as in the paper
+AGES = {"A": 3.0, "B": 4.5, "C": 6.5, "D": 8.5, "E": 11.0, "F": 14.5}  # what a group counts as in a mean: its middle
 
 
 @dataclass(frozen=True)
@@ -33,7 +44,7 @@ class Rubric:
 
 OUT_OF_TEN = Score((0.0, 10.0))
 
-# A language model that is asked for grades (judge_replies.py). No control tests creativity or age. Another story's
+# A language model that is asked for grades (chat_judge.py). No control tests creativity or age. Another story's
 # ending was written to other instructions, if there were any, so it must score lower there, too.
 CHAT = Rubric(
     dict.fromkeys((*SCORES, *INSTRUCTIONS), OUT_OF_TEN)
