@@ -10,6 +10,7 @@ the bias and no window. Hugging Face weights of both are read and written by che
 >>> logits, loss = model(tokens, targets)
 """
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import torch.nn as nn
 
 from kernels.attention import causal_attention
 from kernels.cross_entropy import head_loss
+from kernels.packed_stories import PackedStories
 
 
 @dataclass(frozen=True)
@@ -115,19 +117,26 @@ class GPTNeo(nn.Module):
             block.qkv.weight[2 * C :] = values
             block.attention_out.weight.copy_(values.T)
 
-    def forward(self, tokens: torch.Tensor, targets: torch.Tensor | None = None):
+    def forward(self, tokens: torch.Tensor, targets: torch.Tensor | None = None, stories: PackedStories | None = None):
         """tokens (B, T) int64 -> logits (B, T, vocab_size), None; with targets (B, T): None, loss.
 
         The loss is the mean, in nats, over targets that are not -100. The logits are then never all in memory at once.
+        With `stories`, each is read as if it stood alone: it sees nothing of the others, its positions begin at 0.
         """
         positions = torch.arange(tokens.size(1), device=tokens.device)
-        x = self.hidden(tokens, positions, self.attend)
+        attend = self.attend
+        if stories is not None:
+            positions, attend = positions - stories.starts, functools.partial(attend, stories=stories)
+        x = self.hidden(tokens, positions, attend)
         if targets is None:
             return self.head(x), None
         return None, head_loss(x.flatten(0, 1), self.head.weight, targets.flatten())
 
-    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return causal_attention(q, k, v, self.config.window(layer), self.config.dropout if self.training else 0.0)
+    def attend(
+        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, stories: PackedStories | None = None
+    ) -> torch.Tensor:
+        dropout = self.config.dropout if self.training else 0.0
+        return causal_attention(q, k, v, self.config.window(layer), dropout, stories)
 
     def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
         """The residual stream after the last LayerNorm, (B, T, C). positions: (T,) or (B, T)."""

@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from kernels.compile_cpp import keep_freed_memory
 from kernels.cpu_features import isa
+from kernels.packed_stories import most_stories
 from model import GPTNeoConfig
 from training.clock import Clock, minutes_left, progress
 from training.config import ConfigError, TrainConfig, parse_command_line
@@ -53,6 +54,7 @@ from training.run_directory import (
 from training.state import TrainingState
 from training.stop_signal import StopSignal
 from variants.contrastive import Contrastive
+from variants.within_story import WithinStory
 
 
 def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> tuple[Path, bool]:
@@ -104,7 +106,12 @@ def train_in_group(config: TrainConfig, resume: bool, ranks: Ranks, device: torc
         logged_step = ranks.broadcast(log.last_step if log else None)
         if checkpoint:
             state.restore(checkpoint, logged_step)
-        compiled = state.model if not_compiled else torch.compile(state.model, dynamic=False)
+        model = state.model
+        if config.attend_within_story:
+            end_of_text, splits = corpus.tokenizer.end_of_text, (corpus.train, corpus.val)
+            most = max(most_stories(tokens, config.block_size, end_of_text) for tokens in splits)
+            model = WithinStory(model, end_of_text, most)
+        compiled = model if not_compiled else torch.compile(model, dynamic=False)
         objective = compiled
         if config.contrast != "none":
             form = config.contrast, config.contrast_alpha, config.contrast_margin, config.contrast_share
@@ -112,7 +119,7 @@ def train_in_group(config: TrainConfig, resume: bool, ranks: Ranks, device: torc
         forward = ranks.data_parallel(objective.to(device))
         autocast = functools.partial(torch.autocast, device.type, dtype, enabled=dtype != torch.float32)
         windows = validation_windows(corpus, config.block_size, device)
-        evaluated = compiled if compile_more else state.model
+        evaluated = compiled if compile_more else model
         validate = functools.partial(evaluate, evaluated, *windows, corpus.tokenizer, autocast, ranks, compile_more)
 
         if ranks.is_first:

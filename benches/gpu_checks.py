@@ -22,6 +22,7 @@ from corpus.preparation import prepare_builtin
 from generation.generation_loop import beam_search, generate
 from kernels.attention import causal_attention
 from kernels.cross_entropy import head_loss
+from kernels.packed_stories import most_stories, packed_stories
 from model import GPTNeo, GPTNeoConfig
 from training.config import TrainConfig
 from training.data_order import Batches, Corpus
@@ -29,6 +30,7 @@ from training.device_and_dtype import prepare_gpu
 from training.distributed import SINGLE_PROCESS
 from training.run_directory import read_log
 from training.state import TrainingState
+from variants.within_story import WithinStory
 
 
 def checks(setup: Setup) -> Iterator[tuple[str, Callable[[], Error]]]:
@@ -56,14 +58,21 @@ def every_check(setup: Setup) -> Iterator[tuple[str, Callable[[], Error]]]:
         for T in (320, 512):  # 320: cuDNN's backward pass with a mask gives NaN there (pytorch issue 196678)
             yield f"local layer, heads of {width}, {T} tokens", partial(local_layer, setup, width, T, setup.dtype)
     yield "local layer, float32", partial(local_layer, setup, 4, 512, torch.float32)
+    for width in (4, 16):
+        for T in (320, 512):
+            within = partial(local_layer, setup, width, T, story_length=60)
+            yield f"local layer within stories, heads of {width}, {T} tokens", partial(within, dtype=setup.dtype)
+    yield "local layer within stories, float32", partial(local_layer, setup, 4, 320, torch.float32, story_length=60)
     yield "loss in chunks", partial(loss_in_chunks, setup, compiled=False)
     yield "loss in chunks, compiled", partial(loss_in_chunks, setup, compiled=True)
     yield "memory of the compiled loss, as a share of all logits", partial(loss_memory, setup)
     yield "greedy texts that differ from the CPU's", partial(texts, setup, greedy)
     yield "beam-search texts that differ from the CPU's", partial(texts, setup, beams)
     yield "share of sampled texts that depend on their batch", partial(company, setup)
-    yield "a step that never waits for the device", partial(no_synchronisation, setup)
-    yield "a resumed run", partial(resume, setup)
+    yield "a step that never waits for the device", partial(no_synchronisation, setup, within_story=False)
+    yield "a step within stories that never waits for the device", partial(no_synchronisation, setup, within_story=True)
+    yield "a resumed run", partial(resume, setup, setup.device, 2e-3)
+    yield "a run resumed on the CPU", partial(resume, setup, torch.device("cpu"), 0.05)
     yield "DistributedDataParallel of one process", partial(data_parallel, setup)
 
 
@@ -90,8 +99,9 @@ def gradients(setup: Setup, shape: GPTNeoConfig, compiled: bool) -> Error:
     return Error(max(relative(loss, reference), relative(gradient_of(model), expected)), 0.03)
 
 
-def local_layer(setup: Setup, width: int, T: int, dtype: torch.dtype) -> Error:
-    """Output and gradient of attention with a window of 256, against the formula in float64."""
+def local_layer(setup: Setup, width: int, T: int, dtype: torch.dtype, story_length: int = 0) -> Error:
+    """Output and gradient of attention with a window of 256, against the formula in float64. story_length: about that
+    of stories that see themselves alone; 0: the text is one."""
     B, H, window = (1, 2, 24) if setup.dry_run else (4, 16, 256)
     T = T // 8 if setup.dry_run else T
     generator = torch.Generator().manual_seed(0)
@@ -100,10 +110,15 @@ def local_layer(setup: Setup, width: int, T: int, dtype: torch.dtype) -> Error:
     exact = qkv.detach().double().requires_grad_()
     q, k, v = (x.transpose(1, 2) for x in exact.unbind(2))
     i, j = torch.arange(T, device=setup.device)[:, None], torch.arange(T, device=setup.device)[None]
-    weights = (q @ k.mT).masked_fill((j > i) | (j <= i - window), -torch.inf).softmax(-1)
+    hidden, stories = (j > i) | (j <= i - window), None
+    if story_length:
+        begins = (torch.rand(B, T, generator=generator) < 1 / story_length).long().to(setup.device)
+        stories = packed_stories(begins, end_of_text=1, most=T)
+        hidden = hidden | (j < stories.starts[:, None, :, None])
+    weights = (q @ k.mT).masked_fill(hidden, -torch.inf).softmax(-1)
     reference = (weights @ v).transpose(1, 2)
     reference.backward(upstream.double())
-    y = causal_attention(*qkv.unbind(2), window)
+    y = causal_attention(*qkv.unbind(2), window, stories=stories)
     y.backward(upstream)
     return Error(max(relative(y, reference), relative(qkv.grad, exact.grad)), 1e-4 if dtype == torch.float32 else 0.02)
 
@@ -184,7 +199,7 @@ def company(setup: Setup) -> Error:
     return Error(sum(written[0][i] != written[1][i] for i in written[0]) / len(prompts), 0.5)
 
 
-def no_synchronisation(setup: Setup) -> Error:
+def no_synchronisation(setup: Setup, within_story: bool) -> Error:
     """Two steps of train.py with two micro-batches; CUDA raises an error where one would wait."""
     shape = setup.shapes()["1m"]
     tokenizer = types.SimpleNamespace(gpt2_ids=[], end_of_text=0)
@@ -194,7 +209,10 @@ def no_synchronisation(setup: Setup) -> Error:
     batches = Batches(corpus, config, SINGLE_PROCESS, setup.device)
     on_gpu = setup.device.type == "cuda"
     state = TrainingState(config, shape, corpus, setup.device, torch.bfloat16, torch.bfloat16, compile_muon=on_gpu)
-    step = partial(train.train_step, state, state.model, setup.autocast, batches)
+    model = state.model
+    if within_story:
+        model = WithinStory(model, tokenizer.end_of_text, most_stories(corpus.train, shape.block_size, 0))
+    step = partial(train.train_step, state, model, setup.autocast, batches)
     step()  # the first two set things up
     step()
     if not on_gpu:
@@ -208,19 +226,21 @@ def no_synchronisation(setup: Setup) -> Error:
     return Error(0.0, 0.0)
 
 
-def resume(setup: Setup) -> Error:
-    """The last logged loss of a run that was stopped and resumed, against one in a piece. On a GPU sums are taken in
-    another order each time, so it is not the same to the last bit, as it is on a CPU."""
+def resume(setup: Setup, device: torch.device, limit: float) -> Error:
+    """The last logged loss of a run that was stopped and resumed on `device`, against one in a piece. On a GPU sums are
+    taken in another order each time, so it is not the same to the last bit, as it is on a CPU."""
     with tempfile.TemporaryDirectory() as directory:
         prepare_builtin(directory, n_stories=300, vocab_size=400)
         settings = dict(data="builtin", data_dir=directory, out_dir=str(Path(directory, "out")), compile=False)
-        settings |= dict(device=str(setup.device), n_layer=2, n_head=4, n_embd=32, block_size=64, window_size=16)
+        settings |= dict(n_layer=2, n_head=4, n_embd=32, block_size=64, window_size=16)
         settings |= dict(batch_size=4, grad_accum_steps=1, log_interval=10, eval_interval=10, eval_tokens=2000)
-        settings |= dict(optimizer="muon", dropout=0.1, learning_rate=1e-3)
+        # Another device drops other activations.
+        settings |= dict(optimizer="muon", dropout=0.1 if device == setup.device else 0.0, learning_rate=1e-3)
         for name, resumed, n_steps in (("piece", False, 20), ("parts", False, 10), ("parts", True, 20)):
-            train.train(TrainConfig(**settings, name=name, max_steps=n_steps), resumed)
+            place = str(device if resumed else setup.device)
+            train.train(TrainConfig(**settings, name=name, max_steps=n_steps, device=place), resumed)
         rows = [read_log(Path(directory, "out", name, "log.csv"))[-1] for name in ("piece", "parts")]
-    return Error(max(abs(float(rows[0][key]) - float(rows[1][key])) for key in ("train_loss", "val_loss")), 2e-3)
+    return Error(max(abs(float(rows[0][key]) - float(rows[1][key])) for key in ("train_loss", "val_loss")), limit)
 
 
 def data_parallel(setup: Setup) -> Error:

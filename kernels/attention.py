@@ -1,5 +1,5 @@
 """
-Causal attention as GPT-Neo has it: with a window, and without 1/sqrt(d).
+Causal attention as GPT-Neo has it: with a window, and without 1/sqrt(d). On request, each story sees itself alone.
 
 On a GPU this is gpu_windowed_attention.py, around PyTorch's kernels. On a CPU, PyTorch's is slow for the 16 narrow
 heads of the published models, so cpu_attention.cpp is used where there is a C++ compiler and it measures faster.
@@ -13,28 +13,47 @@ import torch.nn.functional as F
 
 from kernels import autotune, compile_cpp
 from kernels.gpu_windowed_attention import windowed_attention
+from kernels.packed_stories import PackedStories, visible_keys
+
+STORY_TOKENS = 200  # of a story among others, where the implementations are measured: about the mean of TinyStories
 
 
-def causal_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, dropout: float = 0.0):
-    """Each query attends to the last `window` keys, its own included. All (B, T, H, D)."""
+def causal_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    window: int,
+    dropout: float = 0.0,
+    stories: PackedStories | None = None,
+):
+    """Each query attends to the last `window` keys, its own included; with `stories`, to those of its own story alone.
+    All (B, T, H, D)."""
     T, H, D = q.shape[1:]
     on_cpu = q.device.type == "cpu" and q.dtype in (torch.float32, torch.bfloat16)
     alike = q.stride() == k.stride() == v.stride() and q.stride(3) == 1 and q.dtype == k.dtype == v.dtype
-    if on_cpu and alike and not dropout and implementation(T, H, D, window, q.dtype) == "kernel":
-        return torch.ops.nanostories.narrow_attention(q, k, v, min(window, T))[0]
+    if on_cpu and alike and not dropout and implementation(T, H, D, window, q.dtype, stories is not None) == "kernel":
+        starts = None if stories is None else stories.starts
+        return torch.ops.nanostories.narrow_attention(q, k, v, min(window, T), starts)[0]
     if q.is_cuda:
-        return windowed_attention(q, k, v, window, dropout)
-    return pytorch_attention(q, k, v, window, dropout)
+        return windowed_attention(q, k, v, window, dropout, stories)
+    return pytorch_attention(q, k, v, window, dropout, None if stories is None else stories.starts)
 
 
-def pytorch_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, dropout: float = 0.0):
-    """causal_attention by PyTorch's own kernels."""
+def pytorch_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    window: int,
+    dropout: float = 0.0,
+    starts: torch.Tensor | None = None,
+):
+    """causal_attention by PyTorch's own kernels. starts: of the stories, (B, T)."""
     T = q.size(1)
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # (B, T, H, D) -> (B, H, T, D)
-    if T <= window:
+    if T <= window and starts is None:
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0, dropout_p=dropout)
     else:
-        mask = torch.ones(T, T, dtype=torch.bool, device=q.device).tril().triu(1 - window)
+        mask = visible_keys(T, window, starts, q.device)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=1.0, dropout_p=dropout)
     return y.transpose(1, 2)
 
@@ -42,10 +61,11 @@ def pytorch_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window:
 # ---- Which implementation ----
 
 
-def implementation(T: int, H: int, D: int, window: int, dtype: torch.dtype) -> str:
-    """The faster of "kernel" and "pytorch" on this CPU, forward and backward, at the next power of two of T."""
+def implementation(T: int, H: int, D: int, window: int, dtype: torch.dtype, packed: bool = False) -> str:
+    """The faster of "kernel" and "pytorch" on this CPU, forward and backward, at the next power of two of T.
+    packed: with stories that see themselves alone."""
     rounded = max(64, 1 << (T - 1).bit_length())
-    return measured_implementation(rounded, H, D, min(window, rounded), dtype)
+    return measured_implementation(rounded, H, D, min(window, rounded), dtype, packed)
 
 
 # torch.compile must not trace the compiling and measuring. This is all that torch.compiler.assume_constant_result does,
@@ -56,22 +76,24 @@ implementation._dynamo_marked_constant = True
 @functools.cache
 @torch.inference_mode(False)  # the caller may be in inference mode
 @torch.enable_grad()
-def measured_implementation(T: int, H: int, D: int, window: int, dtype: torch.dtype) -> str:
+def measured_implementation(T: int, H: int, D: int, window: int, dtype: torch.dtype, packed: bool) -> str:
     if dtype not in (torch.float32, torch.bfloat16) or kernels(D) is None:
         return "pytorch"
     generator = torch.Generator().manual_seed(0)
     B = max(2, -(-2 * torch.get_num_threads() // H))  # enough heads for every thread, as in a batch
     qkv = torch.randn(B, T, 3, H, D, generator=generator).to(dtype).requires_grad_()
+    starts = (torch.arange(T).int() // STORY_TOKENS * STORY_TOKENS).expand(B, T).contiguous() if packed else None
 
     def run(attention):
         attention(*qkv.unbind(2)).sum().backward()
 
     candidates = dict(
-        kernel=lambda: run(lambda q, k, v: torch.ops.nanostories.narrow_attention(q, k, v, window)[0]),
-        pytorch=lambda: run(lambda q, k, v: pytorch_attention(q, k, v, window)),
+        kernel=lambda: run(lambda q, k, v: torch.ops.nanostories.narrow_attention(q, k, v, window, starts)[0]),
+        pytorch=lambda: run(lambda q, k, v: pytorch_attention(q, k, v, window, starts=starts)),
     )
     built = kernels(D)._name  # a changed kernel is measured anew
-    return autotune.fastest(f"attention, {T} x {H} x {D}, window {window}, {dtype}, {built}", candidates)
+    what = f"attention{' within stories' if packed else ''}, {T} x {H} x {D}, window {window}, {dtype}, {built}"
+    return autotune.fastest(what, candidates)
 
 
 def kernels(D: int) -> ctypes.CDLL | None:
@@ -82,9 +104,9 @@ def kernels(D: int) -> ctypes.CDLL | None:
 # ---- The kernel as an operator of PyTorch ----
 
 
-def call(name: str, tensors: list[torch.Tensor], shape: tuple[int, ...], strided: list[torch.Tensor]):
-    """Call a kernel with pointers, then (B, T, H, window), then the (b, t, h) strides of each of `strided`."""
-    pointers = [compile_cpp.pointer(x) for x in tensors]
+def call(name: str, tensors: list[torch.Tensor | None], shape: tuple[int, ...], strided: list[torch.Tensor]):
+    """Call a kernel with pointers (None: null), (B, T, H, window) and the (b, t, h) strides of each of `strided`."""
+    pointers = [None if x is None else compile_cpp.pointer(x) for x in tensors]
     strides = [Strides(x.stride(0), x.stride(1), x.stride(2)) for x in strided]
     dtype = str(tensors[0].dtype).removeprefix("torch.")
     getattr(kernels(tensors[0].size(3)), f"{name}_{dtype}")(*pointers, Shape(*shape), *strides)
@@ -100,17 +122,18 @@ class Strides(ctypes.Structure):
 
 @torch.library.custom_op("nanostories::narrow_attention", mutates_args=())
 def narrow_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, starts: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(B, T, H, D) each -> the same, and the log of each query's sum of exponentials (B, H, T) for backward."""
+    """(B, T, H, D) each -> the same, and the log of each query's sum of exponentials (B, H, T) for backward.
+    starts: of the stories, (B, T) int32, contiguous."""
     B, T, H, D = q.shape
     out, lse = torch.empty(B, T, H, D, dtype=q.dtype), torch.empty(B, H, T)
-    call("forward", [q, k, v, out, lse], (B, T, H, window), [q, out])
+    call("forward", [q, k, v, starts, out, lse], (B, T, H, window), [q, out])
     return out, lse
 
 
 @narrow_attention.register_fake
-def _(q, k, v, window):
+def _(q, k, v, window, starts=None):
     B, T, H, D = q.shape
     return q.new_empty(B, T, H, D), q.new_empty(B, H, T, dtype=torch.float32)
 
@@ -124,30 +147,32 @@ def narrow_attention_backward(
     dout: torch.Tensor,
     lse: torch.Tensor,
     window: int,
+    starts: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """(B, T, 3, H, D): the gradients of q, k and v in one tensor, the layout of the projection's gradient."""
     B, T, H, D = q.shape
     grad = torch.empty(B, T, 3, H, D, dtype=q.dtype)
     dq, dk, dv = grad.unbind(2)
-    call("backward", [q, k, v, out, dout.contiguous(), lse, dq, dk, dv], (B, T, H, window), [q, out, dq])
+    tensors = [q, k, v, starts, out, dout.contiguous(), lse, dq, dk, dv]
+    call("backward", tensors, (B, T, H, window), [q, out, dq])
     return grad
 
 
 @narrow_attention_backward.register_fake
-def _(q, k, v, out, dout, lse, window):
+def _(q, k, v, out, dout, lse, window, starts=None):
     B, T, H, D = q.shape
     return q.new_empty(B, T, 3, H, D)
 
 
 def setup_context(ctx, inputs, output):
-    *qkv, ctx.window = inputs
-    ctx.save_for_backward(*qkv, *output)
+    *qkv, ctx.window, starts = inputs
+    ctx.save_for_backward(*qkv, *output, starts)
 
 
 def backward(ctx, dout, _):
-    q, k, v, out, lse = ctx.saved_tensors
-    grad = torch.ops.nanostories.narrow_attention_backward(q, k, v, out, dout, lse, ctx.window)
-    return *grad.unbind(2), None
+    q, k, v, out, lse, starts = ctx.saved_tensors
+    grad = torch.ops.nanostories.narrow_attention_backward(q, k, v, out, dout, lse, ctx.window, starts)
+    return *grad.unbind(2), None, None
 
 
 narrow_attention.register_autograd(backward, setup_context=setup_context)

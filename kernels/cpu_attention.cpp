@@ -11,6 +11,7 @@
 // Forward, queries lie in the lanes: softmax then needs no sums across lanes, and grows tile by tile of the keys (Dao et
 // al. 2022). Backward, keys do: the gradients of keys and values stay in the cache while all queries pass.
 #include <algorithm>
+#include <vector>
 
 #include "simd.h"
 
@@ -31,6 +32,15 @@ struct Shape {
 struct Strides {
     long b, t, h;
 };
+
+// The first key that each query of a sequence sees, by the window and by where its story begins (starts, (T,); null: at
+// 0). It never falls: neither story nor window goes back. More queries than T are there, for tiles that end beyond.
+static std::vector<int32_t> first_keys(const int32_t *starts, Shape n, long beyond) {
+    std::vector<int32_t> first(n.T + beyond);
+    for (long t = 0; t < n.T; t++) first[t] = std::max(int32_t(t - n.window + 1), starts ? starts[t] : 0);
+    std::fill(first.begin() + n.T, first.end(), first[n.T - 1]);
+    return first;
+}
 
 // out (M, N vectors) = a (M, n) @ b (n, N vectors), or += that. Rows of out and b, rows and columns of a have a stride.
 template <int M, int N, bool ADD>
@@ -75,11 +85,13 @@ static inline void write(E *x, long t0, long t1, long stride, const float *from,
 }
 
 template <typename E>
-static void forward(const E *q, const E *k, const E *v, E *out, float *lse, Shape n, Strides in, Strides o) {
+static void forward(const E *q, const E *k, const E *v, const int32_t *starts, E *out, float *lse, Shape n,
+                    Strides in, Strides o) {
     const long padded = n.T + TILE;
 #pragma omp parallel for schedule(static)
     for (long task = 0; task < n.B * n.H; task++) {
         const long b = task / n.H, h = task % n.H, from = b * in.b + h * in.h;
+        const auto first = first_keys(starts ? starts + b * n.T : nullptr, n, WIDE);
         Buffer K(padded * D), V(padded * D);
         alignas(64) float Q[D * WIDE] = {}, weights[TILE * WIDE], sums[D * WIDE];  // sums: of weights x values
         read_rows(K, D, k + from, 0, n.T, in.t);
@@ -89,16 +101,16 @@ static void forward(const E *q, const E *k, const E *v, E *out, float *lse, Shap
             memset(sums, 0, sizeof sums);
             vec largest[VECS], total[VECS] = {};
             for (int c = 0; c < VECS; c++) largest[c] = splat(-1e30f);
-            const long first = std::max(0L, i - n.window + 1) / ROWS * ROWS, end = std::min(i + WIDE, n.T);
-            for (long j0 = first; j0 < end; j0 += TILE) {
+            const long begin = first[i] / ROWS * ROWS, end = std::min(i + WIDE, n.T);
+            for (long j0 = begin; j0 < end; j0 += TILE) {
                 const long n_keys = std::min(long(TILE), (end - j0 + ROWS - 1) / ROWS * ROWS);
                 for (long j = 0; j < n_keys; j += ROWS)
                     product<ROWS, VECS, false>(weights + j * WIDE, WIDE, K + (j0 + j) * D, D, 1, Q, WIDE, D);
-                const bool all_visible = j0 + n_keys - 1 <= i && j0 > i + WIDE - 1 - n.window;
+                const bool all_visible = j0 + n_keys - 1 <= i && j0 >= first[end - 1];
                 for (int c = 0; c < VECS; c++) {
-                    const ivec query = int32_t(i + c * W) + lanes();
+                    const ivec query = int32_t(i + c * W) + lanes(), first_key = load(&first[i + c * W]);
                     const auto visible = [&](long j) {
-                        return (query >= int32_t(j0 + j)) & (query < int32_t(j0 + j + n.window));
+                        return (query >= int32_t(j0 + j)) & (first_key <= int32_t(j0 + j));
                     };
                     vec top = largest[c];
                     for (long j = 0; j < n_keys; j++) {
@@ -130,13 +142,14 @@ static void forward(const E *q, const E *k, const E *v, E *out, float *lse, Shap
 }
 
 template <typename E>
-static void backward(const E *q, const E *k, const E *v, const E *out, const E *dout, const float *lse, E *dq, E *dk,
-                     E *dv, Shape n, Strides in, Strides o, Strides grad) {
+static void backward(const E *q, const E *k, const E *v, const int32_t *starts, const E *out, const E *dout,
+                     const float *lse, E *dq, E *dk, E *dv, Shape n, Strides in, Strides o, Strides grad) {
     const long padded = n.T + TILE + BLOCK;  // the queries beyond T have dout = 0 and so add nothing to any gradient
 #pragma omp parallel for schedule(static)
     for (long task = 0; task < n.B * n.H; task++) {
         const long b = task / n.H, h = task % n.H, from = b * in.b + h * in.h, at = b * o.b + h * o.h;
         const long to = b * grad.b + h * grad.h;
+        const auto first = first_keys(starts ? starts + b * n.T : nullptr, n, BLOCK);
         Buffer Q(padded * D), dO(padded * D), dQ(padded * D_PADDED), log_sum(padded), delta(padded);
         alignas(64) float K[TILE * D_PADDED] = {}, K_columns[D * TILE] = {}, V_columns[D * TILE] = {};
         alignas(64) float dK[D * TILE], dV[D * TILE];  // in columns as well
@@ -154,9 +167,10 @@ static void backward(const E *q, const E *k, const E *v, const E *out, const E *
             read_columns(V_columns, TILE, v + from, j0, j1, in.t);
             memset(dK, 0, sizeof dK);
             memset(dV, 0, sizeof dV);
-            for (long i = j0 / BLOCK * BLOCK; i < std::min(n.T, j1 - 1 + n.window); i += BLOCK) {
+            const long last = std::upper_bound(first.begin(), first.begin() + n.T, j1 - 1) - first.begin();
+            for (long i = j0 / BLOCK * BLOCK; i < last; i += BLOCK) {
                 // Of the tile, what the queries i to i + BLOCK see.
-                const long begin = std::max(0L, i - n.window + 1 - j0) / WIDE * WIDE;
+                const long begin = std::max(0L, first[i] - j0) / WIDE * WIDE;
                 const long end = std::min(long(TILE), (i + BLOCK - j0 + WIDE - 1) / WIDE * WIDE);
                 for (long j = begin; j < end; j += WIDE)
                     for (long r = 0; r < BLOCK; r += ROWS) {
@@ -164,14 +178,14 @@ static void backward(const E *q, const E *k, const E *v, const E *out, const E *
                         product<ROWS, VECS, false>(weights + tile, TILE, Q + row * D, D, 1, K_columns + j, TILE, D);
                         product<ROWS, VECS, false>(dlogits + tile, TILE, dO + row * D, D, 1, V_columns + j, TILE, D);
                     }
-                const bool all_visible = j0 + end - 1 <= i && j0 + begin > i + BLOCK - 1 - n.window;
+                const bool all_visible = j0 + end - 1 <= i && j0 + begin >= first[i + BLOCK - 1];
                 for (long r = 0; r < BLOCK; r++)
                     for (long j = begin; j < end; j += W) {
                         float *logit = weights + r * TILE + j, *dlogit = dlogits + r * TILE + j;
                         vec weight = exp_vec(load(logit) - log_sum[i + r]);
                         if (!all_visible) {
                             const ivec key = int32_t(j0 + j) + lanes();
-                            const ivec visible = (key <= int32_t(i + r)) & (key > int32_t(i + r - n.window));
+                            const ivec visible = (key <= int32_t(i + r)) & (key >= first[i + r]);
                             weight = visible ? weight : vec{};
                         }
                         store(logit, weight);
@@ -196,14 +210,14 @@ static void backward(const E *q, const E *k, const E *v, const E *out, const E *
 }
 
 #define EXPORT(NAME, E)                                                                                              \
-    extern "C" void forward_##NAME(const E *q, const E *k, const E *v, E *out, float *lse, Shape n, Strides in,      \
-                                   Strides o) {                                                                      \
-        forward(q, k, v, out, lse, n, in, o);                                                                        \
+    extern "C" void forward_##NAME(const E *q, const E *k, const E *v, const int32_t *starts, E *out, float *lse,    \
+                                   Shape n, Strides in, Strides o) {                                                 \
+        forward(q, k, v, starts, out, lse, n, in, o);                                                                \
     }                                                                                                                \
-    extern "C" void backward_##NAME(const E *q, const E *k, const E *v, const E *out, const E *dout,                 \
-                                    const float *lse, E *dq, E *dk, E *dv, Shape n, Strides in, Strides o,           \
-                                    Strides grad) {                                                                  \
-        backward(q, k, v, out, dout, lse, dq, dk, dv, n, in, o, grad);                                               \
+    extern "C" void backward_##NAME(const E *q, const E *k, const E *v, const int32_t *starts, const E *out,         \
+                                    const E *dout, const float *lse, E *dq, E *dk, E *dv, Shape n, Strides in,       \
+                                    Strides o, Strides grad) {                                                       \
+        backward(q, k, v, starts, out, dout, lse, dq, dk, dv, n, in, o, grad);                                       \
     }
 
 EXPORT(float32, float)

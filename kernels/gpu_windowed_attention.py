@@ -1,14 +1,17 @@
 """
-Causal attention on a GPU, with a window but without a mask of T x T.
+Causal attention on a GPU, with a window, or within stories, but without a mask of T x T.
 
 FlashAttention can do it, through varlen_attn of PyTorch; that needs bfloat16 or float16, an Ampere GPU or newer, and a
-PyTorch whose varlen_attn takes a window (2.12 and 2.13 do). Else, and for dropout, there is banded_attention.
+PyTorch whose varlen_attn takes a window (2.12 and 2.13 do). Else, and for dropout, there is banded_attention, and for
+stories, after all, a mask.
 """
 
 import inspect
 
 import torch
 import torch.nn.functional as F
+
+from kernels.packed_stories import PackedStories, visible_keys
 
 HEAD_BYTES = 16  # the fused kernels want heads this wide, or a multiple of it
 
@@ -24,14 +27,25 @@ def padded(*tensors: torch.Tensor) -> list[torch.Tensor]:
     return [F.pad(x, (0, n_zeros)) for x in tensors] if n_zeros else list(tensors)
 
 
-def windowed_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, dropout: float = 0.0):
-    """Each query attends to the last `window` keys, its own included. All (B, T, H, D)."""
+def windowed_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    window: int,
+    dropout: float = 0.0,
+    stories: PackedStories | None = None,
+):
+    """Each query attends to the last `window` keys, its own included; with `stories`, to those of its own story alone.
+    All (B, T, H, D)."""
     T, D = q.size(1), q.size(3)
     q, k, v = padded(q, k, v)
-    if T <= window:
+    if T <= window and stories is None:
         return attend(q, k, v, dropout, is_causal=True)[..., :D]
     if q.dtype in (torch.bfloat16, torch.float16) and not dropout and flash_takes_a_window():
-        return flash_attention(q, k, v, window)[..., :D]
+        boundaries = None if stories is None else stories.boundaries
+        return flash_attention(q, k, v, min(window, T), boundaries)[..., :D]
+    if stories is not None:
+        return masked_attention(q, k, v, window, dropout, stories.starts)[..., :D]
     return banded_attention(q, k, v, window, dropout)[..., :D]
 
 
@@ -44,15 +58,30 @@ def flash_takes_a_window() -> bool:
 flash_takes_a_window._dynamo_marked_constant = True  # as in attention.py
 
 
-def flash_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int) -> torch.Tensor:
-    """windowed_attention of half-precision types, D a multiple of 8: the batch as B packed sequences of T > window."""
+def flash_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, boundaries: torch.Tensor | None = None
+) -> torch.Tensor:
+    """windowed_attention of half-precision types, D a multiple of 8: the batch as packed sequences, B of T tokens or
+    its stories. boundaries: as of PackedStories; the empty sequences at its end cost nothing."""
     from torch.nn.attention.varlen import varlen_attn
 
     B, T = q.shape[:2]
-    starts = torch.arange(0, B * T + 1, T, dtype=torch.int32, device=q.device)
+    if boundaries is None:
+        boundaries = torch.arange(0, B * T + 1, T, dtype=torch.int32, device=q.device)
     # The window counts the keys on the left of a query's own: window_size=(0, 0) sees one key.
-    y = varlen_attn(*(x.flatten(0, 1) for x in (q, k, v)), starts, starts, T, T, scale=1.0, window_size=(window - 1, 0))
-    return y.unflatten(0, (B, T))
+    packed, reach = (x.flatten(0, 1) for x in (q, k, v)), (window - 1, 0)
+    return varlen_attn(*packed, boundaries, boundaries, T, T, scale=1.0, window_size=reach).unflatten(0, (B, T))
+
+
+def masked_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, dropout: float, starts: torch.Tensor
+) -> torch.Tensor:
+    """windowed_attention within stories, under a mask of (B, 1, T, T)."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    # Not cuDNN's: with a mask and T % 128 = 64 its gradients are NaN in PyTorch 2.13 (issue 196678).
+    with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
+        return attend(q, k, v, dropout, attn_mask=visible_keys(q.size(1), window, starts, q.device))
 
 
 def banded_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, dropout: float = 0.0):

@@ -78,6 +78,11 @@ static inline vec load(const float *x) {
     memcpy(&v, x, sizeof v);
     return v;
 }
+static inline ivec load(const int32_t *x) {
+    ivec v;
+    memcpy(&v, x, sizeof v);
+    return v;
+}
 static inline vec load(const bf16 *x) {
     halves h;
     memcpy(&h, x, sizeof h);

@@ -39,6 +39,7 @@ class TrainConfig:
     data: str = "tinystories"  # a directory under data_dir, made by prepare.py
     data_dir: str = "data"
     align_stories: bool = False  # let every window begin with a story; else the text is cut every block_size tokens
+    attend_within_story: bool = False  # each story of a window sees itself alone, its positions begin at 0
     loss_on: str = "all"  # or story: a header is read, but its tokens are not targets
     # model
     model: str = "gptneo"  # or compressor: two tokens in one step of the trunk
@@ -106,6 +107,10 @@ class TrainConfig:
                 raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
         if self.contrast != "none" and self.loss_on == "story":
             raise ConfigError(f"contrast={self.contrast} shuffles all that is read: it takes loss_on=all")
+        if self.attend_within_story and self.model != "gptneo":
+            raise ConfigError(
+                f"model={self.model} reads pairs of tokens across stories: it takes no attend_within_story"
+            )
         if self.seed >= 2**63:
             raise ConfigError(f"seed must be below 2**63, not {self.seed}")
         if not re.fullmatch(r"|[1-9]\d*(,[1-9]\d*)*,?", self.keep_checkpoints):

@@ -60,10 +60,11 @@ def choose_dtypes(
 ) -> tuple[torch.dtype, torch.dtype]:
     """The dtype of the model's matrix products, and the one that is fast here, which Muon takes.
 
-    On a CPU a resumed run keeps what was measured when it began: it must go on exactly.
+    On a CPU a resumed run keeps what was measured when it began: it must go on exactly. Unless a GPU began it: it then
+    goes on with what is fast here.
     """
     fast_dtype = choose_dtype("auto", device)
-    if checkpoint and device.type == "cpu":
+    if checkpoint and device.type == checkpoint.get("device", "cpu") == "cpu":
         fast_dtype = getattr(torch, checkpoint.get("fast_dtype", dtype_name(fast_dtype)))
     return fast_dtype if config.dtype == "auto" else choose_dtype(config.dtype, device), fast_dtype
 
@@ -96,9 +97,9 @@ def describe_kernels(device: torch.device, dtype: torch.dtype, config: TrainConf
     width = shape.n_embd // shape.n_head
     if attention.kernels(width) is None:
         return "attention and loss: PyTorch (no C++ compiler that builds kernels/*.cpp); "
-    chosen = {}
+    chosen, packed = {}, config.attend_within_story
     for window in sorted({min(shape.window(layer), shape.block_size) for layer in range(shape.n_layer)}):
-        kind = attention.implementation(shape.block_size, shape.n_head, width, window, dtype)
+        kind = attention.implementation(shape.block_size, shape.n_head, width, window, dtype, packed)
         chosen[f"attention (window {window})"] = "pytorch" if config.dropout else kind
     chosen["loss"] = cross_entropy.implementation(shape.vocab_size, dtype)
     names = dict(kernel="C++", pytorch="PyTorch")

@@ -79,6 +79,7 @@ class TrainingState:
             optimizers=self.optimizers.state_dicts(),
             scaler=self.scaler.state_dict(),
             fast_dtype=self.fast_dtype,
+            device=self.sums.device.type,
         )
 
     def set_learning_rate(self, learning_rate: float) -> None:

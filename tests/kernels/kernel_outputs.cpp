@@ -34,14 +34,17 @@ static void run() {
     auto out = numbers<E>(size), dq = out, dk = out, dv = out;
     auto lse = numbers<float>(B * H * T);
     const Strides strides = {T * H * D, H * D, D};
-    for (long window : {T, 20L}) {
-        const Shape shape = {B, T, H, window};
-        forward(q.data(), k.data(), v.data(), out.data(), lse.data(), shape, strides, strides);
-        backward(q.data(), k.data(), v.data(), out.data(), dout.data(), lse.data(), dq.data(), dk.data(), dv.data(), shape,
-                 strides, strides, strides);
-        print(lse, B * H * T);
-        for (const auto &x : {out, dq, dk, dv}) print(x, size);
-    }
+    std::vector<int32_t> starts(B * T);  // of stories of 7 to 30 tokens
+    for (long i = 0; i < B * T; i++) starts[i] = i % T < 7 ? 0 : i % T < 37 ? 7 : i % T < 56 ? 37 : 56;
+    for (const int32_t *stories : {(const int32_t *)nullptr, (const int32_t *)starts.data()})
+        for (long window : {T, 20L}) {
+            const Shape shape = {B, T, H, window};
+            forward(q.data(), k.data(), v.data(), stories, out.data(), lse.data(), shape, strides, strides);
+            backward(q.data(), k.data(), v.data(), stories, out.data(), dout.data(), lse.data(), dq.data(), dk.data(),
+                     dv.data(), shape, strides, strides, strides);
+            print(lse, B * H * T);
+            for (const auto &x : {out, dq, dk, dv}) print(x, size);
+        }
 }
 #elif defined LOSS
 template <typename E>

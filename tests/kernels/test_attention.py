@@ -9,6 +9,7 @@ import torch
 
 from kernels import attention
 from kernels.attention import causal_attention, pytorch_attention
+from kernels.packed_stories import packed_stories
 
 needs_kernels = pytest.mark.skipif(not attention.kernels(4), reason="no C++ compiler that builds it")
 
@@ -22,17 +23,25 @@ SHAPES = [  # B, T, H, window
 ]
 
 
-def written_out(q, k, v, window):
-    """Softmax over the visible keys, in float64. (B, T, H, D)"""
+def written_out(q, k, v, window, starts=None):
+    """Softmax over the visible keys, in float64. (B, T, H, D); starts (B, T): of the stories"""
     T = q.size(1)
     q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
     i, j = torch.arange(T)[:, None], torch.arange(T)[None]
-    logits = (q @ k.mT).masked_fill((j > i) | (j <= i - window), -torch.inf)
-    return (logits.softmax(-1) @ v).transpose(1, 2)
+    hidden = (j > i) | (j <= i - window)
+    if starts is not None:
+        hidden = hidden | (j < starts[:, None, :, None])
+    return ((q @ k.mT).masked_fill(hidden, -torch.inf).softmax(-1) @ v).transpose(1, 2)
 
 
-def kernel_attention(q, k, v, window):
-    return torch.ops.nanostories.narrow_attention(q, k, v, min(window, q.size(1)))[0]
+def random_stories(B, T, length):
+    """PackedStories of about `length` tokens each, other ones in every row."""
+    tokens = (torch.rand(B, T, generator=torch.Generator().manual_seed(1)) < 1 / length).long()
+    return packed_stories(tokens, end_of_text=1, most=T)
+
+
+def kernel_attention(q, k, v, window, starts=None):
+    return torch.ops.nanostories.narrow_attention(q, k, v, min(window, q.size(1)), starts)[0]
 
 
 def relative_error(x, reference):
@@ -57,6 +66,34 @@ def test_output_and_gradients_are_those_of_the_formula(B, T, H, D, window, dtype
     assert relative_error(y, reference) < tolerance
     # With one visible key the weights are 1 whatever q and k are: their gradient is nothing but rounding.
     assert (qkv.grad - exact.grad).norm() < tolerance * exact.grad.norm()
+
+
+@pytest.mark.parametrize("length", [1, 3, 20, 90])
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 3e-6), (torch.bfloat16, 1e-2)])
+@pytest.mark.parametrize("D", [4, 6, 16, 64])
+@pytest.mark.parametrize("B, T, H, window", SHAPES)
+@pytest.mark.parametrize("attend", [pytest.param(kernel_attention, marks=needs_kernels), pytorch_attention])
+def test_a_story_sees_itself_alone_as_in_the_formula(attend, B, T, H, D, window, dtype, tolerance, length):
+    torch.manual_seed(0)
+    starts = random_stories(B, T, length).starts
+    qkv = torch.randn(B, T, 3, H, D).to(dtype).requires_grad_()
+    upstream = torch.randn(B, T, H, D).to(dtype)
+    exact = qkv.detach().double().requires_grad_()
+    reference = written_out(*exact.unbind(2), window, starts)
+    reference.backward(upstream.double())
+    y = attend(*qkv.unbind(2), window, starts=starts)
+    y.backward(upstream)
+    assert relative_error(y, reference) < tolerance
+    assert (qkv.grad - exact.grad).norm() < tolerance * exact.grad.norm()
+
+
+@needs_kernels
+def test_one_story_is_computed_as_without_stories():
+    """Bit by bit: what is trained within stories tells a story as any other model."""
+    torch.manual_seed(0)
+    qkv = torch.randn(2, 70, 3, 3, 16)
+    one = torch.zeros(2, 70, dtype=torch.int32)
+    assert kernel_attention(*qkv.unbind(2), 20, one).equal(kernel_attention(*qkv.unbind(2), 20))
 
 
 @needs_kernels
@@ -85,6 +122,18 @@ def test_a_type_that_the_kernel_has_not_takes_pytorchs():
 
 
 @needs_kernels
+def test_another_story_does_not_count_however_large_it_is():
+    starts = (torch.arange(60) // 25 * 25).int()[None]
+    q, k, v = (torch.randn(1, 60, 2, 8).requires_grad_() for _ in range(3))
+    alone = [x[:, 25:50].detach().clone() for x in (q, k, v)]
+    with torch.no_grad():
+        k[:, :25], v[:, :25] = 1e4, 1e4
+    y = kernel_attention(q, k, v, 60, starts)[:, 25:50]
+    assert relative_error(y, written_out(*alone, 60)) < 1e-5
+    assert all(g[:, 25:50].isfinite().all() for g in torch.autograd.grad(y.sum(), (q, k, v)))
+
+
+@needs_kernels
 def test_what_is_out_of_sight_does_not_count():
     q, k, v = torch.randn(3, 1, 40, 2, 8)
     before = kernel_attention(q, k, v, window=10)
@@ -98,6 +147,7 @@ def test_the_operators_keep_pytorchs_rules():
     """Schema, fake tensors (shapes under torch.compile) and autograd registration, by PyTorch's own checker."""
     qkv = torch.randn(2, 20, 3, 2, 8, requires_grad=True)
     torch.library.opcheck(attention.narrow_attention, (*qkv.unbind(2), 7))
+    torch.library.opcheck(attention.narrow_attention, (*qkv.unbind(2), 7, random_stories(2, 20, 5).starts))
 
 
 def test_dropout_takes_pytorchs_kernel():
@@ -125,7 +175,7 @@ def test_the_faster_one_is_taken_as_measured(monkeypatch, faster):
         pytest.skip("no C++ compiler that builds it")
     calls = []
     monkeypatch.setattr(attention.autotune, "fastest", lambda question, contestants: calls.append(question) or faster)
-    monkeypatch.setattr(attention, "pytorch_attention", lambda q, k, v, window, dropout: torch.zeros_like(q))
+    monkeypatch.setattr(attention, "pytorch_attention", lambda q, *_: torch.zeros_like(q))
     attention.measured_implementation.cache_clear()
     q, k, v = torch.randn(3, 1, 50, 2, 16)
     y = causal_attention(q, k, v, 12)

@@ -2,23 +2,24 @@
 
 import pytest
 import torch
-from test_attention import relative_error, written_out
+from test_attention import random_stories, relative_error, written_out
 
 from kernels import gpu_windowed_attention as windowed_attention
-from kernels.gpu_windowed_attention import banded_attention, flash_attention, padded
+from kernels.gpu_windowed_attention import banded_attention, flash_attention, masked_attention, padded
 
 
-def exact(qkv: torch.Tensor, window: int, upstream: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def exact(qkv: torch.Tensor, window: int, upstream: torch.Tensor, starts=None) -> tuple[torch.Tensor, torch.Tensor]:
     """Output and gradient, in float64."""
     qkv = qkv.detach().double().requires_grad_()
-    y = written_out(*qkv.unbind(2), window)
+    y = written_out(*qkv.unbind(2), window, starts)
     return y, torch.autograd.grad(y, qkv, upstream.double())[0]
 
 
 def flash_on_a_cpu(q, k, v, starts_q, starts_k, max_q, max_k, *, scale, window_size):
     """What PyTorch documents of varlen_attn: packed sequences; a query sees `left` keys before its own."""
     assert q.size(2) % 8 == 0 and q.dtype == torch.bfloat16 and starts_q.dtype == torch.int32 and window_size[1] == 0
-    assert scale == 1 and max_q == max_k == starts_q.diff().max() and torch.equal(starts_q, starts_k)
+    assert scale == 1 and max_q == max_k >= starts_q.diff().max() and torch.equal(starts_q, starts_k)
+    assert starts_q[0] == 0 and starts_q.diff().min() >= 0 and starts_q[-1] == len(q) == len(k)
     sequences = [x.tensor_split(starts_q[1:-1].long()) for x in (q, k, v)]
     return torch.cat([written_out(*(x[None] for x in qkv), window_size[0] + 1)[0] for qkv in zip(*sequences)]).to(q)
 
@@ -28,14 +29,16 @@ def flash_on_a_cpu(q, k, v, starts_q, starts_k, max_q, max_k, *, scale, window_s
     "B, T, H, window", [(2, 512, 2, 256), (3, 37, 2, 8), (1, 40, 1, 39), (2, 20, 3, 1), (2, 20, 2, 256)]
 )
 @pytest.mark.parametrize("flash", [False, True])
-def test_output_and_gradients_are_those_of_the_formula(monkeypatch, B, T, H, D, window, flash):
+@pytest.mark.parametrize("length", [None, 3, 20])
+def test_output_and_gradients_are_those_of_the_formula(monkeypatch, B, T, H, D, window, flash, length):
     monkeypatch.setattr(windowed_attention, "flash_takes_a_window", lambda: flash)
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", flash_on_a_cpu)
     torch.manual_seed(0)
     qkv = torch.randn(B, T, 3, H, D).to(torch.bfloat16 if flash else torch.float32).requires_grad_()
     upstream = torch.randn(B, T, H, D).to(qkv.dtype)
-    y = windowed_attention.windowed_attention(*qkv.unbind(2), window)
-    reference, gradient = exact(qkv, window, upstream)
+    stories = length and random_stories(B, T, length)
+    y = windowed_attention.windowed_attention(*qkv.unbind(2), window, stories=stories)
+    reference, gradient = exact(qkv, window, upstream, stories and stories.starts)
     y.backward(upstream)
     tolerance = 2e-2 if flash else 3e-6
     assert relative_error(y, reference) < tolerance
@@ -87,8 +90,26 @@ def test_pytorchs_own_varlen_attn_takes_what_it_is_given():
     """On the meta device: arguments and shapes, forward and backward, of the operator that runs on a GPU."""
     qkv = torch.zeros(2, 32, 3, 4, 8, dtype=torch.bfloat16, device="meta", requires_grad=True)
     y = flash_attention(*qkv.unbind(2), window=8)
-    assert y.shape == (2, 32, 4, 8)
+    within = flash_attention(*qkv.unbind(2), 8, torch.zeros(20, dtype=torch.int32, device="meta"))
+    assert y.shape == within.shape == (2, 32, 4, 8)
     y.sum().backward()
     assert qkv.grad.shape == qkv.shape
     compiled = torch.compile(flash_attention, fullgraph=True, backend="eager")  # an import inside breaks no graph
     assert compiled(*qkv.unbind(2), window=8).shape == y.shape
+
+
+def test_stories_under_a_mask_are_one_graph_and_never_cudnns():
+    stories, qkv = random_stories(2, 30, 6), torch.randn(3, 2, 30, 2, 8)
+    compiled = torch.compile(masked_attention, fullgraph=True, backend="eager")
+    y = compiled(*qkv, 9, 0.0, stories.starts)
+    assert relative_error(y, written_out(*qkv, 9, stories.starts)) < 3e-6
+    allowed = []
+
+    def look(*args, **masking):
+        allowed.append((torch.backends.cuda.cudnn_sdp_enabled(), torch.backends.cuda.mem_efficient_sdp_enabled()))
+        return args[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(windowed_attention, "attend", look)
+        masked_attention(*qkv, 9, 0.0, stories.starts)
+    assert allowed == [(False, True)]

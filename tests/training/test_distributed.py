@@ -50,6 +50,7 @@ def reference(config):
         (4, {}),  # half a micro-batch each
         (2, dict(optimizer="muon", dropout=0.1)),
         (2, dict(grad_accum_steps=4, batch_size=2, dtype="bfloat16", align_stories=True)),  # two micro-batches each
+        (2, dict(attend_within_story=True)),
     ],
 )
 def test_the_same_run_on_more_processes(config, tmp_path, size, changes):

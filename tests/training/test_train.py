@@ -181,6 +181,18 @@ def test_a_run_goes_on_in_another_type(config, dtypes, monkeypatch):
     assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0] - 1
 
 
+@pytest.mark.parametrize("gpu_dtype", ["bfloat16", "float16"])
+def test_what_a_gpu_trained_goes_on_on_a_cpu_with_what_is_fast_there(config, gpu_dtype, monkeypatch):
+    config |= dict(optimizer="muon", dtype="auto", device="auto")
+    run, _ = train(TrainConfig(**config | dict(max_steps=10)), resume=False)
+    checkpoint = load_checkpoint(run / "ckpt.pt")
+    scaler = torch.amp.GradScaler("cpu").state_dict() if gpu_dtype == "float16" else {}
+    torch.save(checkpoint | dict(device="cuda", fast_dtype=gpu_dtype, scaler=scaler), run / "ckpt.pt")
+    train(TrainConfig(**config), resume=True)
+    before, after = checkpoint["fast_dtype"], load_checkpoint(run / "ckpt.pt")
+    assert (after["fast_dtype"], after["device"], after["step"]) == (before, "cpu", 20)
+
+
 @pytest.mark.parametrize("changes, same", [({}, True), (dict(contrast="margin"), False), (dict(dropout=0.1), False)])
 def test_out_of_memory_promises_the_same_run_only_where_it_is_the_same(config, monkeypatch, capsys, changes, same):
     def run_out_of_memory(*args):
