@@ -13,6 +13,7 @@ from pathlib import Path
 
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes
+from generation.samples_file import run_of
 from pages import during_training, sections_interpretation, sections_runs, sections_stories
 from pages.html import sections_page
 from pages.read_results import Results
@@ -46,7 +47,8 @@ def make_report(directory: Path) -> tuple[bytes, list[str]]:
             sections.append(dict(title=title, about=make.__doc__, parts=parts))
         else:
             empty.append(f"{title}: {command.format(directory)}")
-    counts = {"run": len(results.runs), "experiment": len(results.experiments)}
+    runs = {run_of(run) for run in results.runs.values()}  # one that was sampled at several temperatures is one
+    counts = {"run": len(runs), "experiment": len(results.experiments)}
     subtitle = ", ".join(f"{n} {what}{'s' * (n != 1)}" for what, n in counts.items() if n or what == "run")
     title, notes = f"nanostories: {directory.resolve().name}", {DAMAGED: results.damaged, EMPTY: empty}
     return sections_page(title, subtitle, sections, list(results.runs), notes), results.damaged

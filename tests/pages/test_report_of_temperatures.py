@@ -50,6 +50,11 @@ def test_the_picture_is_there(out):
     assert parts(out, "Scores", "picture") == []
 
 
+def test_a_run_at_several_temperatures_is_one_run(out):
+    for directory in (out, out / "a"):
+        assert b'<p class="quiet">1 run</p>' in report.make_report(directory)[0]
+
+
 def test_damaged_novelty_is_named_once(out):
     (out / "a" / "temperature-0" / "rouge.json").write_text(json.dumps(dict(format=0)))
     _, damaged = report.make_report(out)
