@@ -121,7 +121,7 @@ class GPTNeo(nn.Module):
         """tokens (B, T) int64 -> logits (B, T, vocab_size), None; with targets (B, T): None, loss.
 
         The loss is the mean, in nats, over targets that are not -100. The logits are then never all in memory at once.
-        With `stories`, each is read as if it stood alone: it sees nothing of the others, its positions begin at 0.
+        With `stories`, tokens attend only within their own story, and positions restart at 0 with each.
         """
         positions = torch.arange(tokens.size(1), device=tokens.device)
         attend = self.attend
@@ -153,7 +153,8 @@ class GPTNeo(nn.Module):
         """Floating-point operations of forward and backward for one token of a sequence of T.
 
         Counted, not estimated: each matrix product of m x k by k x n is 2mkn, the backward pass does two for each
-        one of the forward pass, and attention counts the (query, key) pairs that the causal mask and the window allow.
+        one of the forward pass, and attention counts the (query, key) pairs that the causal mask and the window allow
+        (where one story fills the sequence: with attend_within_story there are fewer).
         """
         config = self.config
         linear = sum(m.weight.numel() for m in self.modules() if isinstance(m, nn.Linear))

@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from kernels.compile_cpp import keep_freed_memory
 from kernels.cpu_features import isa
-from kernels.packed_stories import most_stories
+from kernels.packed_stories import max_stories_per_window
 from model import GPTNeoConfig
 from training.clock import Clock, minutes_left, progress
 from training.config import ConfigError, TrainConfig, parse_command_line
@@ -109,8 +109,8 @@ def train_in_group(config: TrainConfig, resume: bool, ranks: Ranks, device: torc
         model = state.model
         if config.attend_within_story:
             end_of_text, splits = corpus.tokenizer.end_of_text, (corpus.train, corpus.val)
-            most = max(most_stories(tokens, config.block_size, end_of_text) for tokens in splits)
-            model = WithinStory(model, end_of_text, most)
+            max_stories = max(max_stories_per_window(tokens, config.block_size, end_of_text) for tokens in splits)
+            model = WithinStory(model, end_of_text, max_stories)
         compiled = model if not_compiled else torch.compile(model, dynamic=False)
         objective = compiled
         if config.contrast != "none":

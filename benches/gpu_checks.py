@@ -22,7 +22,7 @@ from corpus.preparation import prepare_builtin
 from generation.generation_loop import beam_search, generate
 from kernels.attention import causal_attention
 from kernels.cross_entropy import head_loss
-from kernels.packed_stories import most_stories, packed_stories
+from kernels.packed_stories import max_stories_per_window, packed_stories
 from model import GPTNeo, GPTNeoConfig
 from training.config import TrainConfig
 from training.data_order import Batches, Corpus
@@ -54,15 +54,17 @@ def every_check(setup: Setup) -> Iterator[tuple[str, Callable[[], Error]]]:
         yield f"gradients and loss of {size}", partial(gradients, setup, shape, compiled=False)
         if size in ("1m", "8m"):  # heads of 4, and of 16
             yield f"gradients and loss of {size}, compiled", partial(gradients, setup, shape, compiled=True)
+            within = partial(gradients, setup, shape, compiled=True, within_story=True)
+            yield f"gradients and loss of {size} within stories, compiled", within
     for width in (4, 8, 16, 64):
         for T in (320, 512):  # 320: cuDNN's backward pass with a mask gives NaN there (pytorch issue 196678)
             yield f"local layer, heads of {width}, {T} tokens", partial(local_layer, setup, width, T, setup.dtype)
     yield "local layer, float32", partial(local_layer, setup, 4, 512, torch.float32)
     for width in (4, 16):
-        for T in (320, 512):
-            within = partial(local_layer, setup, width, T, story_length=60)
-            yield f"local layer within stories, heads of {width}, {T} tokens", partial(within, dtype=setup.dtype)
-    yield "local layer within stories, float32", partial(local_layer, setup, 4, 320, torch.float32, story_length=60)
+        for T in (256, 320, 512):  # 256: as a global layer, whose window is the whole text
+            within = partial(local_layer, setup, width, T, setup.dtype, story_length=60)
+            yield f"layer within stories, heads of {width}, {T} tokens", within
+    yield "layer within stories, float32", partial(local_layer, setup, 4, 320, torch.float32, story_length=60)
     yield "loss in chunks", partial(loss_in_chunks, setup, compiled=False)
     yield "loss in chunks, compiled", partial(loss_in_chunks, setup, compiled=True)
     yield "memory of the compiled loss, as a share of all logits", partial(loss_memory, setup)
@@ -85,25 +87,30 @@ def gradient_of(model: GPTNeo) -> torch.Tensor:
     return torch.cat([parameter.grad.flatten().float().cpu() for parameter in model.parameters()])
 
 
-def gradients(setup: Setup, shape: GPTNeoConfig, compiled: bool) -> Error:
+def gradients(setup: Setup, shape: GPTNeoConfig, compiled: bool, within_story: bool = False) -> Error:
     """The larger of the errors of loss and gradient, of 2 sequences, under autocast, against float32 on the CPU."""
     model, tokens = setup.model(shape), setup.tokens(shape, 2)
-    _, reference = model(tokens[:, :-1], tokens[:, 1:])
+    read = model
+    if within_story:
+        tokens[:, 5::70] = 0
+        read = WithinStory(model, 0, max_stories_per_window(tokens.flatten().numpy(), shape.block_size, 0))
+    _, reference = read(tokens[:, :-1], tokens[:, 1:])
     reference.backward()
     expected = gradient_of(model)
     model.zero_grad()
-    model, tokens = model.to(setup.device), tokens.to(setup.device)
+    read, tokens = read.to(setup.device), tokens.to(setup.device)
     with setup.autocast():
-        _, loss = (setup.compiled(model) if compiled else model)(tokens[:, :-1], tokens[:, 1:])
+        _, loss = (setup.compiled(read) if compiled else read)(tokens[:, :-1], tokens[:, 1:])
     loss.backward()
     return Error(max(relative(loss, reference), relative(gradient_of(model), expected)), 0.03)
 
 
 def local_layer(setup: Setup, width: int, T: int, dtype: torch.dtype, story_length: int = 0) -> Error:
-    """Output and gradient of attention with a window of 256, against the formula in float64. story_length: about that
-    of stories that see themselves alone; 0: the text is one."""
+    """Output and gradient of attention with a window of 256, against the formula in float64.
+    story_length: mean length of stories that are masked from each other, in tokens; 0: no stories."""
     B, H, window = (1, 2, 24) if setup.dry_run else (4, 16, 256)
-    T = T // 8 if setup.dry_run else T
+    if setup.dry_run:
+        T, story_length = T // 8, story_length // 8
     generator = torch.Generator().manual_seed(0)
     qkv = torch.randn(B, T, 3, H, width, generator=generator).to(setup.device, dtype).requires_grad_()
     upstream = torch.randn(B, T, H, width, generator=generator).to(setup.device, dtype)
@@ -113,7 +120,7 @@ def local_layer(setup: Setup, width: int, T: int, dtype: torch.dtype, story_leng
     hidden, stories = (j > i) | (j <= i - window), None
     if story_length:
         begins = (torch.rand(B, T, generator=generator) < 1 / story_length).long().to(setup.device)
-        stories = packed_stories(begins, end_of_text=1, most=T)
+        stories = packed_stories(begins, end_of_text=1, max_stories=T)
         hidden = hidden | (j < stories.starts[:, None, :, None])
     weights = (q @ k.mT).masked_fill(hidden, -torch.inf).softmax(-1)
     reference = (weights @ v).transpose(1, 2)
@@ -211,7 +218,7 @@ def no_synchronisation(setup: Setup, within_story: bool) -> Error:
     state = TrainingState(config, shape, corpus, setup.device, torch.bfloat16, torch.bfloat16, compile_muon=on_gpu)
     model = state.model
     if within_story:
-        model = WithinStory(model, tokenizer.end_of_text, most_stories(corpus.train, shape.block_size, 0))
+        model = WithinStory(model, 0, max_stories_per_window(corpus.train, shape.block_size, 0))
     step = partial(train.train_step, state, model, setup.autocast, batches)
     step()  # the first two set things up
     step()

@@ -15,7 +15,7 @@ from kernels import autotune, compile_cpp
 from kernels.gpu_windowed_attention import windowed_attention
 from kernels.packed_stories import PackedStories, visible_keys
 
-STORY_TOKENS = 200  # of a story among others, where the implementations are measured: about the mean of TinyStories
+STORY_TOKENS = 200  # length of the stories with which the implementations are timed, roughly the mean of TinyStories
 
 
 def causal_attention(
@@ -29,14 +29,14 @@ def causal_attention(
     """Each query attends to the last `window` keys, its own included; with `stories`, to those of its own story alone.
     All (B, T, H, D)."""
     T, H, D = q.shape[1:]
+    story_starts = None if stories is None else stories.starts
     on_cpu = q.device.type == "cpu" and q.dtype in (torch.float32, torch.bfloat16)
     alike = q.stride() == k.stride() == v.stride() and q.stride(3) == 1 and q.dtype == k.dtype == v.dtype
     if on_cpu and alike and not dropout and implementation(T, H, D, window, q.dtype, stories is not None) == "kernel":
-        starts = None if stories is None else stories.starts
-        return torch.ops.nanostories.narrow_attention(q, k, v, min(window, T), starts)[0]
+        return torch.ops.nanostories.narrow_attention(q, k, v, min(window, T), story_starts)[0]
     if q.is_cuda:
         return windowed_attention(q, k, v, window, dropout, stories)
-    return pytorch_attention(q, k, v, window, dropout, None if stories is None else stories.starts)
+    return pytorch_attention(q, k, v, window, dropout, story_starts)
 
 
 def pytorch_attention(
@@ -45,15 +45,15 @@ def pytorch_attention(
     v: torch.Tensor,
     window: int,
     dropout: float = 0.0,
-    starts: torch.Tensor | None = None,
+    story_starts: torch.Tensor | None = None,
 ):
-    """causal_attention by PyTorch's own kernels. starts: of the stories, (B, T)."""
+    """causal_attention by PyTorch's own kernels. story_starts (B, T): see PackedStories."""
     T = q.size(1)
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # (B, T, H, D) -> (B, H, T, D)
-    if T <= window and starts is None:
+    if T <= window and story_starts is None:
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0, dropout_p=dropout)
     else:
-        mask = visible_keys(T, window, starts, q.device)
+        mask = visible_keys(T, window, story_starts, q.device)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=1.0, dropout_p=dropout)
     return y.transpose(1, 2)
 
@@ -63,7 +63,7 @@ def pytorch_attention(
 
 def implementation(T: int, H: int, D: int, window: int, dtype: torch.dtype, packed: bool = False) -> str:
     """The faster of "kernel" and "pytorch" on this CPU, forward and backward, at the next power of two of T.
-    packed: with stories that see themselves alone."""
+    packed: with several stories in a window, masked from each other."""
     rounded = max(64, 1 << (T - 1).bit_length())
     return measured_implementation(rounded, H, D, min(window, rounded), dtype, packed)
 
@@ -82,14 +82,14 @@ def measured_implementation(T: int, H: int, D: int, window: int, dtype: torch.dt
     generator = torch.Generator().manual_seed(0)
     B = max(2, -(-2 * torch.get_num_threads() // H))  # enough heads for every thread, as in a batch
     qkv = torch.randn(B, T, 3, H, D, generator=generator).to(dtype).requires_grad_()
-    starts = (torch.arange(T).int() // STORY_TOKENS * STORY_TOKENS).expand(B, T).contiguous() if packed else None
+    story_starts = (torch.arange(T).int() // STORY_TOKENS * STORY_TOKENS).expand(B, T).contiguous() if packed else None
 
     def run(attention):
         attention(*qkv.unbind(2)).sum().backward()
 
     candidates = dict(
-        kernel=lambda: run(lambda q, k, v: torch.ops.nanostories.narrow_attention(q, k, v, window, starts)[0]),
-        pytorch=lambda: run(lambda q, k, v: pytorch_attention(q, k, v, window, starts=starts)),
+        kernel=lambda: run(lambda q, k, v: torch.ops.nanostories.narrow_attention(q, k, v, window, story_starts)[0]),
+        pytorch=lambda: run(lambda q, k, v: pytorch_attention(q, k, v, window, story_starts=story_starts)),
     )
     built = kernels(D)._name  # a changed kernel is measured anew
     what = f"attention{' within stories' if packed else ''}, {T} x {H} x {D}, window {window}, {dtype}, {built}"
@@ -122,18 +122,19 @@ class Strides(ctypes.Structure):
 
 @torch.library.custom_op("nanostories::narrow_attention", mutates_args=())
 def narrow_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, starts: torch.Tensor | None = None
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, story_starts: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(B, T, H, D) each -> the same, and the log of each query's sum of exponentials (B, H, T) for backward.
-    starts: of the stories, (B, T) int32, contiguous."""
+    story_starts (B, T) int32: see PackedStories."""
+    assert story_starts is None or (story_starts.dtype == torch.int32 and story_starts.is_contiguous())
     B, T, H, D = q.shape
     out, lse = torch.empty(B, T, H, D, dtype=q.dtype), torch.empty(B, H, T)
-    call("forward", [q, k, v, starts, out, lse], (B, T, H, window), [q, out])
+    call("forward", [q, k, v, story_starts, out, lse], (B, T, H, window), [q, out])
     return out, lse
 
 
 @narrow_attention.register_fake
-def _(q, k, v, window, starts=None):
+def _(q, k, v, window, story_starts=None):
     B, T, H, D = q.shape
     return q.new_empty(B, T, H, D), q.new_empty(B, H, T, dtype=torch.float32)
 
@@ -147,31 +148,31 @@ def narrow_attention_backward(
     dout: torch.Tensor,
     lse: torch.Tensor,
     window: int,
-    starts: torch.Tensor | None = None,
+    story_starts: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """(B, T, 3, H, D): the gradients of q, k and v in one tensor, the layout of the projection's gradient."""
     B, T, H, D = q.shape
     grad = torch.empty(B, T, 3, H, D, dtype=q.dtype)
     dq, dk, dv = grad.unbind(2)
-    tensors = [q, k, v, starts, out, dout.contiguous(), lse, dq, dk, dv]
+    tensors = [q, k, v, story_starts, out, dout.contiguous(), lse, dq, dk, dv]
     call("backward", tensors, (B, T, H, window), [q, out, dq])
     return grad
 
 
 @narrow_attention_backward.register_fake
-def _(q, k, v, out, dout, lse, window, starts=None):
+def _(q, k, v, out, dout, lse, window, story_starts=None):
     B, T, H, D = q.shape
     return q.new_empty(B, T, 3, H, D)
 
 
 def setup_context(ctx, inputs, output):
-    *qkv, ctx.window, starts = inputs
-    ctx.save_for_backward(*qkv, *output, starts)
+    *qkv, ctx.window, story_starts = inputs
+    ctx.save_for_backward(*qkv, *output, story_starts)
 
 
 def backward(ctx, dout, _):
-    q, k, v, out, lse, starts = ctx.saved_tensors
-    grad = torch.ops.nanostories.narrow_attention_backward(q, k, v, out, dout, lse, ctx.window, starts)
+    q, k, v, out, lse, story_starts = ctx.saved_tensors
+    grad = torch.ops.nanostories.narrow_attention_backward(q, k, v, out, dout, lse, ctx.window, story_starts)
     return *grad.unbind(2), None, None
 
 

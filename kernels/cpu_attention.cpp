@@ -33,8 +33,8 @@ struct Strides {
     long b, t, h;
 };
 
-// The first key that each query of a sequence sees, by the window and by where its story begins (starts, (T,); null: at
-// 0). It never falls: neither story nor window goes back. More queries than T are there, for tiles that end beyond.
+// The first key that each query of a sequence sees: by the window, and by where its story begins (starts, (T,); null: at
+// 0). Non-decreasing. Padded with `beyond` copies of the last entry, so that tiles may read past T.
 static std::vector<int32_t> first_keys(const int32_t *starts, Shape n, long beyond) {
     std::vector<int32_t> first(n.T + beyond);
     for (long t = 0; t < n.T; t++) first[t] = std::max(int32_t(t - n.window + 1), starts ? starts[t] : 0);

@@ -42,10 +42,9 @@ def windowed_attention(
     if T <= window and stories is None:
         return attend(q, k, v, dropout, is_causal=True)[..., :D]
     if q.dtype in (torch.bfloat16, torch.float16) and not dropout and flash_takes_a_window():
-        boundaries = None if stories is None else stories.boundaries
-        return flash_attention(q, k, v, min(window, T), boundaries)[..., :D]
+        return flash_attention(q, k, v, window, stories and stories.cu_seqlens)[..., :D]
     if stories is not None:
-        return masked_attention(q, k, v, window, dropout, stories.starts)[..., :D]
+        return attend(q, k, v, dropout, attn_mask=visible_keys(T, window, stories.starts, q.device))[..., :D]
     return banded_attention(q, k, v, window, dropout)[..., :D]
 
 
@@ -59,29 +58,19 @@ flash_takes_a_window._dynamo_marked_constant = True  # as in attention.py
 
 
 def flash_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, boundaries: torch.Tensor | None = None
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, cu_seqlens: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """windowed_attention of half-precision types, D a multiple of 8: the batch as packed sequences, B of T tokens or
-    its stories. boundaries: as of PackedStories; the empty sequences at its end cost nothing."""
+    """windowed_attention of half-precision types, D a multiple of 8: the batch as packed sequences, B of T tokens, or
+    its stories, which cu_seqlens of PackedStories bounds. (An empty sequence costs memory as 128 tokens, backward.)"""
     from torch.nn.attention.varlen import varlen_attn
 
     B, T = q.shape[:2]
-    if boundaries is None:
-        boundaries = torch.arange(0, B * T + 1, T, dtype=torch.int32, device=q.device)
-    # The window counts the keys on the left of a query's own: window_size=(0, 0) sees one key.
-    packed, reach = (x.flatten(0, 1) for x in (q, k, v)), (window - 1, 0)
-    return varlen_attn(*packed, boundaries, boundaries, T, T, scale=1.0, window_size=reach).unflatten(0, (B, T))
-
-
-def masked_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, dropout: float, starts: torch.Tensor
-) -> torch.Tensor:
-    """windowed_attention within stories, under a mask of (B, 1, T, T)."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    # Not cuDNN's: with a mask and T % 128 = 64 its gradients are NaN in PyTorch 2.13 (issue 196678).
-    with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
-        return attend(q, k, v, dropout, attn_mask=visible_keys(q.size(1), window, starts, q.device))
+    if cu_seqlens is None:
+        cu_seqlens = torch.arange(0, B * T + 1, T, dtype=torch.int32, device=q.device)
+    # window_size: keys to the left and right of a query's own; (0, 0) is that one alone, -1 all of them.
+    reach = (-1 if window >= T else window - 1, 0)
+    packed = (x.flatten(0, 1) for x in (q, k, v))
+    return varlen_attn(*packed, cu_seqlens, cu_seqlens, T, T, scale=1.0, window_size=reach).unflatten(0, (B, T))
 
 
 def banded_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, dropout: float = 0.0):

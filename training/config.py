@@ -39,7 +39,7 @@ class TrainConfig:
     data: str = "tinystories"  # a directory under data_dir, made by prepare.py
     data_dir: str = "data"
     align_stories: bool = False  # let every window begin with a story; else the text is cut every block_size tokens
-    attend_within_story: bool = False  # each story of a window sees itself alone, its positions begin at 0
+    attend_within_story: bool = False  # tokens attend only within their own story; positions restart at 0
     loss_on: str = "all"  # or story: a header is read, but its tokens are not targets
     # model
     model: str = "gptneo"  # or compressor: two tokens in one step of the trunk

@@ -64,7 +64,7 @@ def choose_dtypes(
     goes on with what is fast here.
     """
     fast_dtype = choose_dtype("auto", device)
-    if checkpoint and device.type == checkpoint.get("device", "cpu") == "cpu":
+    if checkpoint and device.type == "cpu" and checkpoint.get("device", "cpu") == "cpu":
         fast_dtype = getattr(torch, checkpoint.get("fast_dtype", dtype_name(fast_dtype)))
     return fast_dtype if config.dtype == "auto" else choose_dtype(config.dtype, device), fast_dtype
 

@@ -9,7 +9,6 @@ import torch
 
 from corpus.instruct_headers import story_tokens
 from corpus.tokenizer import Tokenizer
-from model import GPTNeo
 from training.data_order import Corpus, TokenStream, story_windows
 from training.distributed import SINGLE_PROCESS, Ranks
 
@@ -26,7 +25,7 @@ def validation_windows(corpus: Corpus, block_size: int, device: torch.device) ->
 
 @torch.no_grad()
 def evaluate(
-    model: GPTNeo,
+    model: torch.nn.Module,
     stream: TokenStream,
     windows: np.ndarray,
     tokenizer: Tokenizer,
@@ -36,9 +35,10 @@ def evaluate(
 ) -> dict:
     """val_loss (nats per token) and bpb (bits per UTF-8 byte) over story_windows, each counted token taken once.
 
-    Where windows overlap, the later one counts: there the story is read from its beginning. Batches are dealt out to
-    the ranks; all get the same figures, bit by bit those of one process alone. `compiled`: the model
-    wants batches of one shape, so the last one is filled up with what does not count; and larger ones, for a GPU.
+    Where windows overlap, the later one counts: there the story is read from its beginning. With attend_within_story it
+    is read alone here, too. Batches are dealt out to the ranks; all get the same figures, bit by bit those of one
+    process alone. `compiled`: the model wants batches of one shape, so the last one is filled up with what does not
+    count; and larger ones, for a GPU.
     """
     block_size, device = len(stream.offsets) - 1, stream.offsets.device
     batch_size = GPU_EVAL_BATCH_SIZE if compiled else EVAL_BATCH_SIZE

@@ -37,11 +37,11 @@ def written_out(q, k, v, window, starts=None):
 def random_stories(B, T, length):
     """PackedStories of about `length` tokens each, other ones in every row."""
     tokens = (torch.rand(B, T, generator=torch.Generator().manual_seed(1)) < 1 / length).long()
-    return packed_stories(tokens, end_of_text=1, most=T)
+    return packed_stories(tokens, end_of_text=1, max_stories=T)
 
 
-def kernel_attention(q, k, v, window, starts=None):
-    return torch.ops.nanostories.narrow_attention(q, k, v, min(window, q.size(1)), starts)[0]
+def kernel_attention(q, k, v, window, story_starts=None):
+    return torch.ops.nanostories.narrow_attention(q, k, v, min(window, q.size(1)), story_starts)[0]
 
 
 def relative_error(x, reference):
@@ -81,7 +81,7 @@ def test_a_story_sees_itself_alone_as_in_the_formula(attend, B, T, H, D, window,
     exact = qkv.detach().double().requires_grad_()
     reference = written_out(*exact.unbind(2), window, starts)
     reference.backward(upstream.double())
-    y = attend(*qkv.unbind(2), window, starts=starts)
+    y = attend(*qkv.unbind(2), window, story_starts=starts)
     y.backward(upstream)
     assert relative_error(y, reference) < tolerance
     assert (qkv.grad - exact.grad).norm() < tolerance * exact.grad.norm()
@@ -168,20 +168,24 @@ def test_pytorchs_kernel_means_the_same_by_a_window(window):
     assert relative_error(pytorch_attention(q, k, v, window), written_out(q, k, v, window)) < 1e-5
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("faster", ["kernel", "pytorch"])
-def test_the_faster_one_is_taken_as_measured(monkeypatch, faster):
+def test_the_faster_one_is_taken_as_measured(monkeypatch, faster, packed):
     """Whatever the measurement says is what runs."""
     if attention.kernels(16) is None:
         pytest.skip("no C++ compiler that builds it")
     calls = []
     monkeypatch.setattr(attention.autotune, "fastest", lambda question, contestants: calls.append(question) or faster)
-    monkeypatch.setattr(attention, "pytorch_attention", lambda q, *_: torch.zeros_like(q))
+    real, by_pytorch = attention.pytorch_attention, []
+    monkeypatch.setattr(attention, "pytorch_attention", lambda *args: by_pytorch.append(args) or real(*args))
     attention.measured_implementation.cache_clear()
     q, k, v = torch.randn(3, 1, 50, 2, 16)
-    y = causal_attention(q, k, v, 12)
+    stories = random_stories(1, 50, 8) if packed else None
+    y = causal_attention(q, k, v, 12, stories=stories)
     attention.measured_implementation.cache_clear()
-    assert len(calls) == 1 and "64 x 2 x 16, window 12" in calls[0]
-    assert y.any() == (faster == "kernel")
+    assert len(calls) == 1 and "64 x 2 x 16, window 12" in calls[0] and ("within stories" in calls[0]) == packed
+    assert bool(by_pytorch) == (faster == "pytorch")
+    assert relative_error(y, written_out(q, k, v, 12, stories.starts if packed else None)) < 1e-5
 
 
 def test_measuring_is_not_traced_and_breaks_no_graph():

@@ -181,9 +181,10 @@ def test_a_run_goes_on_in_another_type(config, dtypes, monkeypatch):
     assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0] - 1
 
 
-@pytest.mark.parametrize("gpu_dtype", ["bfloat16", "float16"])
-def test_what_a_gpu_trained_goes_on_on_a_cpu_with_what_is_fast_there(config, gpu_dtype, monkeypatch):
-    config |= dict(optimizer="muon", dtype="auto", device="auto")
+@pytest.mark.parametrize("gpu_dtype", ["bfloat16", "float16", "float32"])
+def test_what_a_gpu_trained_goes_on_on_a_cpu_with_what_is_fast_there(config, gpu_dtype):
+    """One of these types is never the one that is fast here."""
+    config |= dict(optimizer="muon", dtype="auto")
     run, _ = train(TrainConfig(**config | dict(max_steps=10)), resume=False)
     checkpoint = load_checkpoint(run / "ckpt.pt")
     scaler = torch.amp.GradScaler("cpu").state_dict() if gpu_dtype == "float16" else {}

@@ -1,5 +1,7 @@
 """attend_within_story: in a packed window each story comes out as if it stood there alone."""
 
+import types
+
 import numpy as np
 import pytest
 import torch
@@ -9,11 +11,13 @@ from conftest import assert_same_run, log_of
 from checkpoints.checkpoint import from_checkpoint, load_checkpoint
 from corpus.token_files import load_tokens
 from corpus.tokenizer import Tokenizer
-from kernels.packed_stories import most_stories
+from kernels import attention
+from kernels.packed_stories import max_stories_per_window
 from model import GPTNeo, GPTNeoConfig
 from train import train
 from training.config import ConfigError, TrainConfig
 from training.data_order import story_windows
+from variants.contrastive import Contrastive
 from variants.within_story import WithinStory
 
 END = 0
@@ -42,7 +46,7 @@ def stories_of(window: torch.Tensor) -> list[torch.Tensor]:
 def test_every_story_is_read_as_if_it_stood_alone(model, compiled):
     tokens = windows_of_stories(3, 40)
     assert len(stories_of(tokens[0])) > 3
-    within = WithinStory(model, END, most_stories=40)
+    within = WithinStory(model, END, max_stories=40)
     read = torch.compile(within, fullgraph=True, backend="aot_eager") if compiled else within
     logits, _ = read(tokens)
     alone = torch.stack([torch.cat([model(story[None])[0][0] for story in stories_of(window)]) for window in tokens])
@@ -57,10 +61,39 @@ def test_every_story_is_read_as_if_it_stood_alone(model, compiled):
     torch.testing.assert_close(gradient, torch.cat([p.grad.flatten() for p in model.parameters()]))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("implementation", ["kernel", "pytorch"])
+def test_the_step_as_it_is_compiled_for_training(model, monkeypatch, implementation):
+    """In float32, through our kernel where there is one: loss and gradients."""
+    if attention.kernels(8) is None:
+        pytest.skip("no C++ compiler that builds it")
+    monkeypatch.setattr(attention, "measured_implementation", lambda *_: implementation)
+    model, tokens = model.float(), windows_of_stories(3, 41)
+    within = WithinStory(model, END, max_stories=40)
+    results = []
+    for compiled in (True, False):
+        read = torch.compile(within, dynamic=False) if compiled else within.double()
+        within.zero_grad()
+        _, loss = read(tokens[:, :-1], tokens[:, 1:])
+        loss.backward()
+        results.append(torch.cat([loss.detach()[None], *(p.grad.flatten() for p in model.parameters())]).double())
+    torch.testing.assert_close(*results, atol=1e-5, rtol=1e-4)
+
+
 def test_one_story_alone_is_read_by_the_model_itself(model):
     tokens = torch.randint(1, 30, (2, 40), generator=torch.Generator().manual_seed(0))
     tokens[:, 0] = END
-    assert WithinStory(model, END, 1)(tokens)[0].equal(model(tokens)[0])
+    torch.testing.assert_close(WithinStory(model, END, 1)(tokens)[0], model(tokens)[0])
+
+
+def test_the_contrastive_objective_is_of_stories_alone_too(model):
+    """Its loss in order: the mean over windows of stories that stand alone."""
+    ends = types.SimpleNamespace(vocab_size=30, end_of_text=END, decode=lambda ids: "." if ids == [1] else "a")
+    tokens = windows_of_stories(4, 41)
+    objective = Contrastive(WithinStory(model, END, 40), ends, "margin", 0.0, 0.3, 0.5)  # alpha 0: of it nothing else
+    _, loss = objective(tokens[:, :-1], tokens[:, 1:])
+    logits = [torch.cat([model(story[None])[0][0] for story in stories_of(window[:-1])]) for window in tokens]
+    torch.testing.assert_close(loss, F.cross_entropy(torch.cat(logits), tokens[:, 1:].flatten()).float())
 
 
 # ---- Training ----
@@ -77,7 +110,7 @@ def test_validation_loss_is_that_of_stories_alone(within, data_dir):
     model, end = from_checkpoint(checkpoint), Tokenizer(checkpoint["gpt2_ids"]).end_of_text
     tokens = torch.from_numpy(load_tokens(data_dir / "tiny", "val")[:400].astype(np.int64))
     windows = story_windows(tokens.numpy(), 24, end)
-    assert most_stories(tokens.numpy(), 24, end) > 1
+    assert max_stories_per_window(tokens.numpy(), 24, end) > 1
     nats = n_tokens = 0
     for start, following in zip(windows, [*windows[1:], windows[-1] + 24]):
         begins = [i for i in range(start + 1, start + 24) if tokens[i] == end]
@@ -95,15 +128,6 @@ def test_a_run_within_stories_goes_on_exactly_and_not_as_another(within):
     assert_same_run(run, whole)
     with pytest.raises(ConfigError, match="attend_within_story=True; it cannot be resumed with .*=False"):
         train(TrainConfig(**within | dict(attend_within_story=False)), resume=True)
-
-
-def test_the_contrastive_objective_is_of_stories_alone_too(within):
-    losses = {}
-    for alone in (False, True):
-        changes = dict(contrast="margin", batch_size=8, attend_within_story=alone, name=f"run_{alone}")
-        run, _ = train(TrainConfig(**within | changes), resume=False)
-        losses[alone] = [float(row["train_loss"]) for row in log_of(run)]
-    assert losses[True][-1] < losses[True][0] - 0.5 and losses[True] != losses[False]
 
 
 def test_a_compressor_whose_pairs_span_stories_takes_none():
