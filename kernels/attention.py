@@ -33,7 +33,7 @@ def causal_attention(
     on_cpu = q.device.type == "cpu" and q.dtype in (torch.float32, torch.bfloat16)
     alike = q.stride() == k.stride() == v.stride() and q.stride(3) == 1 and q.dtype == k.dtype == v.dtype
     if on_cpu and alike and not dropout and implementation(T, H, D, window, q.dtype, stories is not None) == "kernel":
-        return torch.ops.nanostories.narrow_attention(q, k, v, min(window, T), story_starts)[0]
+        return torch.ops.nanostories.cpu_attention(q, k, v, min(window, T), story_starts)[0]
     if q.is_cuda:
         return windowed_attention(q, k, v, window, dropout, stories)
     return pytorch_attention(q, k, v, window, dropout, story_starts)
@@ -88,7 +88,7 @@ def measured_implementation(T: int, H: int, D: int, window: int, dtype: torch.dt
         attention(*qkv.unbind(2)).sum().backward()
 
     candidates = dict(
-        kernel=lambda: run(lambda q, k, v: torch.ops.nanostories.narrow_attention(q, k, v, window, story_starts)[0]),
+        kernel=lambda: run(lambda q, k, v: torch.ops.nanostories.cpu_attention(q, k, v, window, story_starts)[0]),
         pytorch=lambda: run(lambda q, k, v: pytorch_attention(q, k, v, window, story_starts=story_starts)),
     )
     built = kernels(D)._name  # a changed kernel is measured anew
@@ -120,8 +120,8 @@ class Strides(ctypes.Structure):
     _fields_ = [(name, ctypes.c_long) for name in ("b", "t", "h")]
 
 
-@torch.library.custom_op("nanostories::narrow_attention", mutates_args=())
-def narrow_attention(
+@torch.library.custom_op("nanostories::cpu_attention", mutates_args=())
+def cpu_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, story_starts: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(B, T, H, D) each -> the same, and the log of each query's sum of exponentials (B, H, T) for backward.
@@ -133,14 +133,14 @@ def narrow_attention(
     return out, lse
 
 
-@narrow_attention.register_fake
+@cpu_attention.register_fake
 def _(q, k, v, window, story_starts=None):
     B, T, H, D = q.shape
     return q.new_empty(B, T, H, D), q.new_empty(B, H, T, dtype=torch.float32)
 
 
-@torch.library.custom_op("nanostories::narrow_attention_backward", mutates_args=())
-def narrow_attention_backward(
+@torch.library.custom_op("nanostories::cpu_attention_backward", mutates_args=())
+def cpu_attention_backward(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -159,7 +159,7 @@ def narrow_attention_backward(
     return grad
 
 
-@narrow_attention_backward.register_fake
+@cpu_attention_backward.register_fake
 def _(q, k, v, out, dout, lse, window, story_starts=None):
     B, T, H, D = q.shape
     return q.new_empty(B, T, 3, H, D)
@@ -172,8 +172,8 @@ def setup_context(ctx, inputs, output):
 
 def backward(ctx, dout, _):
     q, k, v, out, lse, story_starts = ctx.saved_tensors
-    grad = torch.ops.nanostories.narrow_attention_backward(q, k, v, out, dout, lse, ctx.window, story_starts)
+    grad = torch.ops.nanostories.cpu_attention_backward(q, k, v, out, dout, lse, ctx.window, story_starts)
     return *grad.unbind(2), None, None
 
 
-narrow_attention.register_autograd(backward, setup_context=setup_context)
+cpu_attention.register_autograd(backward, setup_context=setup_context)

@@ -41,7 +41,7 @@ def random_stories(B, T, length):
 
 
 def kernel_attention(q, k, v, window, story_starts=None):
-    return torch.ops.nanostories.narrow_attention(q, k, v, min(window, q.size(1)), story_starts)[0]
+    return torch.ops.nanostories.cpu_attention(q, k, v, min(window, q.size(1)), story_starts)[0]
 
 
 def relative_error(x, reference):
@@ -146,8 +146,8 @@ def test_what_is_out_of_sight_does_not_count():
 def test_the_operators_keep_pytorchs_rules():
     """Schema, fake tensors (shapes under torch.compile) and autograd registration, by PyTorch's own checker."""
     qkv = torch.randn(2, 20, 3, 2, 8, requires_grad=True)
-    torch.library.opcheck(attention.narrow_attention, (*qkv.unbind(2), 7))
-    torch.library.opcheck(attention.narrow_attention, (*qkv.unbind(2), 7, random_stories(2, 20, 5).starts))
+    torch.library.opcheck(attention.cpu_attention, (*qkv.unbind(2), 7))
+    torch.library.opcheck(attention.cpu_attention, (*qkv.unbind(2), 7, random_stories(2, 20, 5).starts))
 
 
 def test_dropout_takes_pytorchs_kernel():
