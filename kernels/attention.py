@@ -1,5 +1,5 @@
 """
-Causal attention as GPT-Neo has it: with a window, and without 1/sqrt(d). On request, each story sees itself alone.
+Causal attention as GPT-Neo has it: with a window, and without 1/sqrt(d). Optionally within each packed story alone.
 
 On a GPU this is gpu_windowed_attention.py, around PyTorch's kernels. On a CPU, PyTorch's is slow for the 16 narrow
 heads of the published models, so cpu_attention.cpp is used where there is a C++ compiler and it measures faster.

@@ -108,9 +108,7 @@ class TrainConfig:
         if self.contrast != "none" and self.loss_on == "story":
             raise ConfigError(f"contrast={self.contrast} shuffles all that is read: it takes loss_on=all")
         if self.attend_within_story and self.model != "gptneo":
-            raise ConfigError(
-                f"model={self.model} reads pairs of tokens across stories: it takes no attend_within_story"
-            )
+            raise ConfigError(f"attend_within_story needs model=gptneo: {self.model} pairs tokens across stories")
         if self.seed >= 2**63:
             raise ConfigError(f"seed must be below 2**63, not {self.seed}")
         if not re.fullmatch(r"|[1-9]\d*(,[1-9]\d*)*,?", self.keep_checkpoints):

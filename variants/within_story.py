@@ -16,7 +16,7 @@ from model import GPTNeo
 
 
 class WithinStory(nn.Module):
-    """A GPTNeo that is told where stories begin. It has no parameters of its own, and reads a single story as ever."""
+    """A GPTNeo that is told where stories begin. It adds no parameters and changes nothing for a single story."""
 
     def __init__(self, model: GPTNeo, end_of_text: int, max_stories: int):
         """max_stories: how many a window can hold, by kernels.packed_stories.max_stories_per_window."""

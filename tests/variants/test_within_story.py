@@ -129,5 +129,5 @@ def test_a_run_within_stories_goes_on_exactly_and_not_as_another(within):
 
 
 def test_a_compressor_whose_pairs_span_stories_takes_none():
-    with pytest.raises(ConfigError, match="takes no attend_within_story"):
+    with pytest.raises(ConfigError, match="attend_within_story needs model=gptneo"):
         TrainConfig(model="compressor", attend_within_story=True)
