@@ -11,7 +11,6 @@ from matplotlib.image import imread
 
 from grading import compare_models, scores_plot, scores_table
 from grading.compare_models import (
-    ASPECTS,
     Finding,
     agreement,
     blind_spots,
@@ -25,9 +24,11 @@ from grading.compare_models import (
 )
 from grading.judge_controls import CUT, OTHER, SHUFFLED, TRUE, make_controls
 from grading.metrics import words_of
-from grading.rubrics import SCORES
+from grading.rubrics import CHAT, SCORES
 from grading.scores_table import report
 from grading.story import Story
+
+ASPECTS = tuple(CHAT.scores)
 
 
 @pytest.fixture(scope="module")
