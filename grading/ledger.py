@@ -293,9 +293,9 @@ def guess_keys(stories: Iterable[Story], judge: str, url: str, repeat: int) -> d
     return {key_of(judge, url, t, text(story), repeat): (story, t) for story in stories for t in temperatures}
 
 
-def name_settings(settings: Iterable[Setting]) -> dict[Setting, str]:
+def name_settings(settings: Sequence[Setting]) -> dict[Setting, str]:
     """How tables call each: by its judge, and where this one was asked in several ways, by what differs."""
-    names, settings = {}, list(dict.fromkeys(settings))
+    names = {}
     for setting in settings:
         others = [other for other in settings if other.judge == setting.judge]
         others = [other for other in others if (other.protocol in PROTOCOLS) == (setting.protocol in PROTOCOLS)]
