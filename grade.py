@@ -255,7 +255,7 @@ def write_results(
             print(line)
     counts |= {f.judge: "nothing but means, made elsewhere" for f in known if f.judge}
     findings += compare_models.agreement([story for run in runs for story in run.stories], scores)
-    print(report(findings, [*names, *controls, SAFE], list(counts), counts, markdown))
+    print(report(findings, [*names, *controls, SAFE], counts, markdown))
     compare_models.write_csv(directory / "grades.csv", findings)
     scores_plot.plot(directory / "grades.png", findings, names, list(counts))
     pictures = "grades.png"

@@ -1,7 +1,7 @@
 """
 The tables that grade.py prints: means, differences, paired wins, warnings, agreement.
 
->>> print(report(findings, ["a", "b"], ["gpt-4o-mini"], {"gpt-4o-mini": "1,000 of 1,000 gradings"}))
+>>> print(report(findings, ["a", "b"], {"gpt-4o-mini": "1,000 of 1,000 gradings"}))
 """
 
 import math
@@ -57,8 +57,7 @@ TWO_DIGITS = {name: (name, 1, ".2f") for name in (*CHAT.scores, *LIKELIHOOD.scor
 def report(
     findings: Sequence[Finding],
     sources: Sequence[str],  # models and controls, to be shown in this order; a control only where it was graded
-    judges: Sequence[str],
-    counts: Mapping[str, str],  # judge -> how many gradings there are, how many failed
+    counts: Mapping[str, str],  # judge, in the order of the tables -> how many gradings there are, how many failed
     markdown: bool = False,
 ) -> str:
     """All tables and warnings, as text."""
@@ -67,7 +66,7 @@ def report(
     def add(head: str, figures: Mapping, formats: Formats, *args, **kwargs):
         parts.append(head + gap + figures_table(figures, formats, *args, **kwargs, markdown=markdown))
 
-    for judge in judges or [""]:
+    for judge in counts or [""]:
         head = f"{judge}: {counts[judge]}{gap}" if judge else ""
         head += "Means over prompts, ± half of the 95 % interval"
         scores = rubric_of(judge).scores if judge else {}
