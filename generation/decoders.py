@@ -226,7 +226,6 @@ class NativeDecoder:
         return Linear(self.keep(weight), self.keep(bias), n_in, n_out)
 
     def read(self, slot: int, prompt: list[int]) -> torch.Tensor:
-        self.lengths[slot] = 0
         for start in range(0, len(prompt), CHUNK):
             chunk = prompt[start : start + CHUNK]
             logits = torch.empty(1, self.model.head.n_out)
