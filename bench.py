@@ -9,6 +9,7 @@ $ python bench.py --saved --markdown        # the speeds in one table, from the 
 The last line of a run is a JSON object; its ratios are ours / peer, above 1 is better. Run nothing else meanwhile.
 """
 
+import argparse
 import ast
 import json
 import platform
@@ -85,17 +86,16 @@ def summary_table(markdown: bool) -> str:
     return table_text(["tokens/s", *columns], rows, markdown)
 
 
-def run_bench(name: str, rounds: int | None) -> dict:
-    module = import_module(f"benches.{name}")
-    ratios, figures = module.bench(rounds or getattr(module, "ROUNDS", 3))
-    return dict(bench=name, ratios=ratios, figures=figures, hardware=cpu_features.hardware(), versions=versions())
-
-
-def run_gpu_bench(directory: Path, dry_run: bool) -> dict:
-    from benches import gpu
-
-    ratios, figures, hardware = gpu.bench(directory, dry_run)
-    return dict(bench="gpu", ratios=ratios, figures=figures, hardware=hardware, versions=versions())
+def run_bench(args: argparse.Namespace) -> dict:
+    """Runs it and prints its table -> the result that is saved."""
+    module = import_module(f"benches.{args.name}")
+    if args.name == "gpu":  # which prints its results as they come
+        ratios, figures, hardware = module.bench(args.out, args.dry_run)
+    else:
+        ratios, figures = module.bench(args.rounds or getattr(module, "ROUNDS", 3))
+        hardware = cpu_features.hardware()
+        print(figures_table({"median": figures}, args.markdown))
+    return dict(bench=args.name, ratios=ratios, figures=figures, hardware=hardware, versions=versions())
 
 
 def main():
@@ -116,10 +116,7 @@ def main():
     elif not args.name:
         parser.error(f"which one? {', '.join(NAMES)}; or --saved for the table of all machines")
     else:
-        gpu = args.name == "gpu"  # which prints its results as they come
-        result = run_gpu_bench(args.out, args.dry_run) if gpu else run_bench(args.name, args.rounds)
-        if not gpu:
-            print(figures_table({"median": result["figures"]}, args.markdown))
+        result = run_bench(args)
         if args.save:
             with RESULTS.open("a") as file:
                 file.write(json.dumps(result) + "\n")

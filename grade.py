@@ -24,7 +24,7 @@ from pathlib import Path
 
 from common.cli import Parser, one_line_errors
 from common.figures import png_bytes
-from common.files import write_bytes
+from common.files import lock, write_bytes
 from grading import compare_models, imported_grades, scores_plot, temperature_plot
 from grading.chat_judge import ChatJudge, ask
 from grading.chat_judge import dry_run as dry_run_of_chat
@@ -100,8 +100,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 
 def grade_runs(args: argparse.Namespace, retries) -> None:
-    from common.files import lock
-    from grading.metrics import compute_metrics  # here: --help need not wait for torch
+    from grading.judge_choice import choose_judges  # here: --help need not wait for torch
+    from grading.metrics import compute_metrics
 
     trained = prepare_bare(args) if args.is_bare else []
     runs, directory = read_runs(args.directories)
@@ -153,15 +153,6 @@ def prepare_bare(args: argparse.Namespace) -> list[Path]:
     trained = trained_runs(args.directories)
     write_missing_samples(trained, args.data, args.dry_run)
     return trained
-
-
-def choose_judges(trained: Sequence[Path], runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """{judge that reads: the runs that it grades}, where none was named; lines say who they are."""
-    from grading import judge_choice
-
-    chosen, lines = judge_choice.choose_judges(trained, runs)
-    print("\n".join(lines) or "no run of train.py here that could judge by likelihood; name one: --judge lm:RUN")
-    return chosen
 
 
 def make_judges(
@@ -264,7 +255,7 @@ def write_results(
             print(line)
     counts |= {f.judge: "nothing but means, made elsewhere" for f in known if f.judge}
     findings += compare_models.agreement([story for run in runs for story in run.stories], scores)
-    print(report(findings, [*names, *controls, SAFE], list(counts), counts, markdown))
+    print(report(findings, [*names, *controls, SAFE], counts, markdown))
     compare_models.write_csv(directory / "grades.csv", findings)
     scores_plot.plot(directory / "grades.png", findings, names, list(counts))
     pictures = "grades.png"

@@ -126,13 +126,12 @@ def write(args: argparse.Namespace, name: str) -> None:
 
         backend = load_backend(name, args.batch_size)
     if args.prompts:
-        prompts = dict(enumerate(read_prompts(args.prompts)))
+        prompts = read_prompts(args.prompts)
     elif args.eval:
-        data = args.data or corpus_of(name)
-        prompts = dict(enumerate(evaluation_prompts(data, args.eval, args.cut, args.ask, args.split)))
+        prompts = evaluation_prompts(args.data or corpus_of(name), args.eval, args.cut, args.ask, args.split)
     else:
-        prompts = {0: Prompt(args.prompt.rstrip())}
-    fitting = {i: prompt for i, prompt in prompts.items() if backend.fits(prompt.text)}
+        prompts = [Prompt(args.prompt.rstrip())]
+    fitting = {i: prompt for i, prompt in enumerate(prompts) if backend.fits(prompt.text)}
     if len(fitting) < len(prompts):
         what = f"{len(prompts) - len(fitting)} of {len(prompts)} prompts do not fit into the context of {name}"
         if not args.eval or not fitting:

@@ -18,10 +18,10 @@ import torch
 from benches.chromium import Chromium
 from benches.measure import alternating_medians
 from browser.pack_model import pack_storyteller
+from browser.quantize import logits_by_pytorch
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut
 from generation.backends import LocalBackend
 from generation.generation_loop import generate
-from kernels.attention import pytorch_attention
 from model import GPTNeo, GPTNeoConfig
 from pages.story_page import story_page
 
@@ -65,10 +65,7 @@ def onnx_int8_bytes(model: GPTNeo, directory: Path) -> int:
             self.model = model
 
         def forward(self, tokens):
-            def attend(layer, q, k, v):
-                return pytorch_attention(q, k, v, model.config.window(layer))
-
-            return model.head(model.hidden(tokens, torch.arange(tokens.size(1)), attend))
+            return logits_by_pytorch(model, tokens)
 
     torch.onnx.export(Logits(), (torch.zeros(1, 8, dtype=torch.int64),), directory / "model.onnx", dynamo=False)
     quantize_dynamic(directory / "model.onnx", directory / "int8.onnx")

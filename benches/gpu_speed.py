@@ -15,15 +15,16 @@ import torch
 
 import train
 from benches.gpu_setup import CONFIGS, Setup
+from benches.loss import loss_curve
 from benches.measure import alternating_medians
 from benches.models import PlainGPT
+from benches.train import optimizers_of, take_step
+from checkpoints.huggingface import config_to_hf
 from corpus.preparation import prepare_builtin
 from generation.generation_loop import generate
 from model import GPTNeo, GPTNeoConfig
-from training.config import TrainConfig, parse_command_line
+from training.config import parse_command_line
 from training.device_and_dtype import peak_flops
-from training.optimizers_and_schedule import make_optimizers
-from training.run_directory import read_log, training_seconds
 
 BATCH_SIZES = (80, 40, 20, 10, 4)  # sequences in a micro-batch: the published 80, or the largest that fits
 STEPS_A_TURN = 5
@@ -33,52 +34,32 @@ STEPS_A_TURN = 5
 
 
 def contestants(setup: Setup, shape: GPTNeoConfig) -> dict[str, Callable]:
-    """{name: makes (model, function of tokens -> loss)}; all compiled."""
+    """{name: makes (model, function of inputs and targets -> loss)}; all compiled."""
 
-    def ours():
+    def ours(**compiling):
         model = setup.model(shape).to(setup.device)
-        forward = setup.compiled(model)
-        return model, lambda tokens: forward(tokens[:, :-1], tokens[:, 1:])[1]
-
-    def ours_in_cuda_graphs():
-        model = setup.model(shape).to(setup.device)
-        forward = setup.compiled(model, mode="reduce-overhead")
-        return model, lambda tokens: forward(tokens[:, :-1], tokens[:, 1:])[1]
+        forward = setup.compiled(model, **compiling)
+        return model, lambda x, y: forward(x, y)[1]
 
     def nanogpt():
         torch.manual_seed(0)
         sizes = {name: getattr(shape, name) for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd")}
         model = PlainGPT(**sizes).to(setup.device)
-        forward = setup.compiled(model)
-        return model, lambda tokens: forward(tokens[:, :-1], tokens[:, 1:])
+        return model, setup.compiled(model)
 
     def transformers():
-        from transformers import GPTNeoConfig as TheirConfig
-        from transformers import GPTNeoForCausalLM
+        from transformers import AutoConfig, GPTNeoForCausalLM  # a peer, not a dependency
 
-        kinds = [["global", "local"][layer % 2] for layer in range(shape.n_layer)]
-        config = TheirConfig(
-            vocab_size=shape.vocab_size,
-            max_position_embeddings=shape.block_size,
-            hidden_size=shape.n_embd,
-            num_layers=shape.n_layer,
-            num_heads=shape.n_head,
-            attention_types=[[[kind], 1] for kind in kinds],
-            window_size=shape.window_size,
-            embed_dropout=0.0,
-            attention_dropout=0.0,
-            resid_dropout=0.0,
-            use_cache=False,
-        )
+        config = AutoConfig.for_model(**config_to_hf(shape), use_cache=False)
         model = GPTNeoForCausalLM(config).to(setup.device).train()
         forward = setup.compiled(model)
-        return model, lambda tokens: forward(tokens[:, :-1], labels=tokens[:, :-1]).loss
+        return model, lambda x, y: forward(x, labels=x).loss  # shifts them itself
 
     makes = {"ours": ours, "nanoGPT-style": nanogpt}
     if find_spec("transformers"):
         makes["transformers"] = transformers
     if shape.n_embd <= 64:  # the smallest, whose step the launches bound
-        makes["ours in CUDA graphs"] = ours_in_cuda_graphs
+        makes["ours in CUDA graphs"] = partial(ours, mode="reduce-overhead")
     return makes
 
 
@@ -88,8 +69,7 @@ class Training:
     def __init__(self, setup: Setup, shape: GPTNeoConfig, make: Callable):
         self.setup = setup
         self.model, self.loss_of = make()
-        self.optimizers = make_optimizers(self.model, TrainConfig()) if isinstance(self.model, GPTNeo) else None
-        self.optimizers = self.optimizers or [torch.optim.AdamW(self.model.parameters(), lr=5e-4, fused=True)]
+        self.optimizers = optimizers_of(self.model)
         for batch_size in BATCH_SIZES[-1:] if setup.dry_run else BATCH_SIZES:
             self.tokens = setup.tokens(shape, batch_size).to(setup.device)
             start = time.perf_counter()
@@ -109,14 +89,9 @@ class Training:
     def run(self, n_steps: int) -> None:
         for _ in range(n_steps):
             torch.compiler.cudagraph_mark_step_begin()
-            with self.setup.autocast():
-                loss = self.loss_of(self.tokens)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-            for optimizer in self.optimizers:
-                optimizer.step()
-                optimizer.zero_grad()
-        self.setup.synchronize()
+            take_step(self.model, self.optimizers, self.setup.dtype, self.loss_of, self.tokens)
+        if self.tokens.is_cuda:
+            torch.cuda.synchronize()
 
 
 def alone(setup: Setup) -> Iterator[tuple[str, Callable[[], dict]]]:
@@ -181,11 +156,11 @@ def train_demo(setup: Setup, runs: dict[str, dict]) -> dict[str, float]:
             flags = common | settings | dict(name=name, out_dir=directory, data_dir=directory)
             arguments = [f"--{key}={value}" for key, value in flags.items()]
             run, _ = train.train(parse_command_line([str(CONFIGS / "demo.py"), *arguments])[0], resume=False)
-            rows = read_log(Path(run, "log.csv"))
-            curve = [(seconds, float(row["val_loss"])) for row, seconds in zip(rows, training_seconds(rows))]
-            figures |= {f"{name}, validation loss": curve[-1][1], f"{name}, seconds": curve[-1][0]}
-            goal = goal or curve[-1][1]
-            reached = [seconds for seconds, loss in curve if loss <= goal]
+            curve = loss_curve(Path(run))
+            seconds, loss, _ = curve[-1]
+            figures |= {f"{name}, validation loss": loss, f"{name}, seconds": seconds}
+            goal = goal or loss
+            reached = [seconds for seconds, loss, _ in curve if loss <= goal]
             if name != next(iter(runs)) and reached:
                 figures[f"{name}, seconds to the loss of {next(iter(runs))}"] = reached[0]
     return figures

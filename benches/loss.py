@@ -24,12 +24,17 @@ RUNS = {  # the peer, adamw, has the best batch, learning rate and schedule of t
 
 
 def train_run(name: str, settings: dict, out_dir: str) -> list[tuple[float, float, int]]:
-    """Trains in a process of its own -> (seconds of training, validation loss, tokens) at every evaluation."""
+    """Trains in a process of its own -> loss_curve"""
     defaults = dict(max_minutes=0, batch_size=4, max_steps=STEPS, eval_interval=STEPS, log_interval=50)
     settings = defaults | settings | dict(name=name, out_dir=out_dir)
     flags = [f"--{key}={value}" for key, value in settings.items()]
     subprocess.run([sys.executable, ROOT / "train.py", ROOT / "configs" / "cpu_1m.py", *flags], check=True, stdout=2)
-    rows = read_log(Path(out_dir, name, "log.csv"))
+    return loss_curve(Path(out_dir, name))
+
+
+def loss_curve(run: Path) -> list[tuple[float, float, int]]:
+    """(seconds of training, validation loss, tokens) at every evaluation"""
+    rows = read_log(run / "log.csv")
     return [
         (seconds, float(row["val_loss"]), int(row["tokens"]))
         for row, seconds in zip(rows, training_seconds(rows))

@@ -89,6 +89,8 @@ def serve_turns(make: Callable[[], Callable], argument, pipe):
     contestant = make()
     while pipe.recv():
         contestant(argument)
+        if DEVICE == "cuda":
+            torch.cuda.synchronize()
         pipe.send(peak_mib())
 
 

@@ -8,20 +8,20 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from benches.measure import DEVICE
-from checkpoints.huggingface import load_hf, save_hf
+from checkpoints.huggingface import save_hf
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut
 from model import GPTNeo, GPTNeoConfig
 
 SHAPE = dict(vocab_size=10_000, block_size=512, n_layer=8, n_head=16, n_embd=256)
 
 
-def export_random_model(directory: str, **shape):
+def our_model(**shape) -> GPTNeo:
     torch.manual_seed(0)
-    save_hf(GPTNeo(GPTNeoConfig(**SHAPE | shape)), directory, cut(np.zeros(GPT2_VOCAB_SIZE), SHAPE["vocab_size"]))
+    return GPTNeo(GPTNeoConfig(**SHAPE | shape)).eval().to(DEVICE)
 
 
-def our_model(directory: str) -> GPTNeo:
-    return load_hf(directory).to(DEVICE)
+def export_our_model(directory: str):
+    save_hf(our_model(), directory, cut(np.zeros(GPT2_VOCAB_SIZE), SHAPE["vocab_size"]))
 
 
 def their_model(directory: str, dtype: torch.dtype = torch.float32):

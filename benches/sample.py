@@ -11,7 +11,7 @@ from functools import partial
 import torch
 
 from benches.measure import alone, alternating_medians, peak_mib, peer_dtypes, seconds_of
-from benches.models import DEVICE, SHAPE, PlainGPT, export_random_model, our_model, random_tokens, their_model
+from benches.models import DEVICE, SHAPE, PlainGPT, export_our_model, our_model, random_tokens, their_model
 from generation.generation_loop import draw, generate
 from model import GPTNeo
 
@@ -39,8 +39,8 @@ def plain_generates(model: PlainGPT, texts: torch.Tensor):
         texts = torch.cat([texts, tokens[:, None]], dim=1)
 
 
-def memory_of_ours(directory: str) -> float:
-    we_generate(our_model(directory), random_tokens(64, PROMPT_TOKENS), 64, top_k=TOP_K)
+def memory_of_ours() -> float:
+    we_generate(our_model(), random_tokens(64, PROMPT_TOKENS), 64, top_k=TOP_K)
     return peak_mib()
 
 
@@ -52,8 +52,8 @@ def memory_of_theirs(directory: str) -> float:
 def bench(rounds: int) -> tuple[dict, dict]:
     ratios, figures = {}, {}
     with tempfile.TemporaryDirectory() as directory:
-        export_random_model(directory)
-        ours, plain = our_model(directory), PlainGPT(**SHAPE).to(DEVICE).eval()
+        export_our_model(directory)
+        ours, plain = our_model(), PlainGPT(**SHAPE).to(DEVICE).eval()
         theirs = {str(dtype).removeprefix("torch."): their_model(directory, dtype) for dtype in peer_dtypes()}
         for batch_size in (1, 16, 64):
             prompts = random_tokens(batch_size, PROMPT_TOKENS)
@@ -73,6 +73,6 @@ def bench(rounds: int) -> tuple[dict, dict]:
         fifty = random_tokens(50, 100).repeat_interleave(10, dim=0)
         label = "ours, 50 prompts of 100 tokens x 10 completions of 200, no top-k, seconds"
         figures[label] = seconds_of(lambda: we_generate(ours, fifty, 64))
-        figures["ours, batch 64, peak MiB"] = alone(memory_of_ours, directory)
+        figures["ours, batch 64, peak MiB"] = alone(memory_of_ours)
         figures["transformers, float32, batch 64, peak MiB"] = alone(memory_of_theirs, directory)
     return ratios, figures

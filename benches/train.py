@@ -13,7 +13,7 @@ from functools import partial
 import torch
 
 from benches.measure import DEVICE, alone, alternating_processes, fast_dtype, peak_mib, peer_dtypes
-from benches.models import SHAPE, PlainGPT, export_random_model, our_model, random_tokens, their_model
+from benches.models import SHAPE, PlainGPT, export_our_model, our_model, random_tokens, their_model
 from kernels import compile_cpp
 from kernels.cross_entropy import CHUNK
 from model import GPTNeo, GPTNeoConfig
@@ -25,16 +25,15 @@ BATCH_SIZE = 8
 WIDE = dict(n_layer=12, n_embd=512)  # whose memory is measured, with 32 sequences
 
 
-def our_step(directory: str) -> Callable[[torch.Tensor], None]:
-    return step_of(our_model(directory).train())
+def our_step() -> Callable[[torch.Tensor], None]:
+    return step_of(our_model().train())
 
 
 def step_of(model: GPTNeo) -> Callable[[torch.Tensor], None]:
     """A step as in train.py: compiled, with AdamW."""
     compile_cpp.keep_freed_memory()
-    optimizers = make_optimizers(model, TrainConfig(name="bench"))
     forward = torch.compile(model, dynamic=False)
-    return partial(take_step, model, optimizers, fast_dtype(), lambda x, y: forward(x, y)[1])
+    return partial(take_step, model, optimizers_of(model), fast_dtype(), lambda x, y: forward(x, y)[1])
 
 
 def their_step(directory: str, dtype: torch.dtype, compiled: bool, keep_freed_memory: bool = False):
@@ -42,35 +41,36 @@ def their_step(directory: str, dtype: torch.dtype, compiled: bool, keep_freed_me
         compile_cpp.keep_freed_memory()
     model = their_model(directory).train()
     forward = torch.compile(model) if compiled else model
-    return peer_step(model, dtype, lambda x, y: forward(x, labels=x).loss)  # shifts them itself
+    # It shifts the labels itself.
+    return partial(take_step, model, optimizers_of(model), dtype, lambda x, y: forward(x, labels=x).loss)
 
 
 def plain_step(directory: str, dtype: torch.dtype, compiled: bool):
     torch.manual_seed(0)
     model = PlainGPT(**SHAPE).to(DEVICE)
-    return peer_step(model, dtype, torch.compile(model) if compiled else model)
+    return partial(take_step, model, optimizers_of(model), dtype, torch.compile(model) if compiled else model)
 
 
-def peer_step(model: torch.nn.Module, dtype: torch.dtype, loss_of: Callable):
-    optimizers = [torch.optim.AdamW(model.parameters(), lr=5e-4, fused=True)]
-    return partial(take_step, model, optimizers, dtype, loss_of)
+def optimizers_of(model: torch.nn.Module) -> list:
+    """Those of train.py, or a peer's AdamW."""
+    if isinstance(model, GPTNeo):
+        return make_optimizers(model, TrainConfig())
+    return [torch.optim.AdamW(model.parameters(), lr=5e-4, fused=True)]
 
 
 def take_step(model, optimizers: list, dtype: torch.dtype, loss_of: Callable, tokens: torch.Tensor):
     """dtype float32: no autocast."""
-    tokens = tokens.to(DEVICE)
-    with torch.autocast(DEVICE, dtype, enabled=dtype != torch.float32):
+    tokens = tokens.to(next(model.parameters()).device)
+    with torch.autocast(tokens.device.type, dtype, enabled=dtype != torch.float32):
         loss = loss_of(tokens[:, :-1], tokens[:, 1:])
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     for optimizer in optimizers:
         optimizer.step()
         optimizer.zero_grad()
-    if tokens.is_cuda:
-        torch.cuda.synchronize()
 
 
-def products_alone(directory: str) -> Callable[[torch.Tensor], None]:
+def products_alone() -> Callable[[torch.Tensor], None]:
     """The products of all Linear layers, one forward and two backward, the head's in chunks, as in
     kernels/cross_entropy.py; not those inside attention."""
     compile_cpp.keep_freed_memory()
@@ -83,8 +83,6 @@ def products_alone(directory: str) -> Callable[[torch.Tensor], None]:
         for size in layers:
             x, weight, dy = random[size]
             x @ weight.T, dy @ weight, dy.T @ x
-        if DEVICE == "cuda":
-            torch.cuda.synchronize()
 
     return run
 
@@ -94,19 +92,19 @@ def shapes_of(n: int, n_in: int, n_out: int) -> list[tuple[int, int]]:
     return [(n, n_in), (n_out, n_in), (n, n_out)]
 
 
-def memory_of_a_step(directory: str) -> float:
-    our_step(directory)(random_tokens(32, SHAPE["block_size"] + 1))
+def memory_of_a_step() -> float:
+    step_of(our_model(**WIDE).train())(random_tokens(32, SHAPE["block_size"] + 1))
     return peak_mib()
 
 
 def bench(rounds: int) -> tuple[dict, dict]:
     figures = {}
     with tempfile.TemporaryDirectory() as directory:
-        export_random_model(directory)
+        export_our_model(directory)
         eager = "transformers, eager, float32"
         steps = {
-            "ours": partial(our_step, directory),
-            "matrix products alone": partial(products_alone, directory),
+            "ours": our_step,
+            "matrix products alone": products_alone,
             eager: partial(their_step, directory, torch.float32, compiled=False),
             f"{eager}, freed memory kept": partial(their_step, directory, torch.float32, False, keep_freed_memory=True),
         }
@@ -127,7 +125,5 @@ def bench(rounds: int) -> tuple[dict, dict]:
     )
     flops = GPTNeo(GPTNeoConfig(**SHAPE)).flops_per_token(SHAPE["block_size"]) * figures["ours, tokens/s"]
     figures["ours, MFU, percent"] = 100 * flops / peak_flops(torch.device(DEVICE), fast_dtype())
-    with tempfile.TemporaryDirectory() as directory:
-        export_random_model(directory, **WIDE)
-        figures["ours, 12 layers x 512, 32 x 512 tokens, peak MiB"] = alone(memory_of_a_step, directory)
+    figures["ours, 12 layers x 512, 32 x 512 tokens, peak MiB"] = alone(memory_of_a_step)
     return ratios, figures

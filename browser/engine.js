@@ -122,7 +122,7 @@ function unpack(buffer, dtype, shapes, numbers) {
 // ---- The model (model.py) ----
 
 // out = matrix x + bias
-function multiply(out, { rows, columns, scale, weight, kernel }, x, bias) {
+function multiply(out, [{ rows, columns, scale, weight, kernel }, bias], x) {
   if (kernel) kernel(out.byteOffset, weight.byteOffset, scale.byteOffset, x.byteOffset, rows, columns);
   else multiplyRows(out, rows, columns, scale, weight, x);
   if (bias) add(out, bias);
@@ -176,12 +176,10 @@ class Model {
     const { n_embd: C, n_layer, block_size: T, vocab_size } = this.config = config;
     this.tensors = tensors;
     this.blocks = Array.from({ length: n_layer }, (_, layer) => {
-      const of = (name) => tensors[`blocks.${layer}.${name}`];
+      const of = (name) => ["weight", "bias"].map((part) => tensors[`blocks.${layer}.${name}.${part}`]);
       return {
-        norm1: [of("ln_1.weight"), of("ln_1.bias")], qkv: [of("qkv.weight"), of("qkv.bias")],
-        attentionOut: [of("attention_out.weight"), of("attention_out.bias")],
-        norm2: [of("ln_2.weight"), of("ln_2.bias")], mlpIn: [of("mlp_in.weight"), of("mlp_in.bias")],
-        mlpOut: [of("mlp_out.weight"), of("mlp_out.bias")],
+        norm1: of("ln_1"), qkv: of("qkv"), attentionOut: of("attention_out"),
+        norm2: of("ln_2"), mlpIn: of("mlp_in"), mlpOut: of("mlp_out"),
         cache: floats(T * 3 * C),  // q, k and v of every position; q for those who ask where it looked
       };
     });
@@ -214,7 +212,7 @@ class Model {
   predict(t) {
     const C = this.config.n_embd, { logits } = this;
     if (this.logitsOf === t - 1) return logits;
-    multiply(logits, this.tensors["wte.weight"], this.hidden.subarray((t - 1) * C, t * C));
+    multiply(logits, [this.tensors["wte.weight"]], this.hidden.subarray((t - 1) * C, t * C));
     const largest = maximum(logits);
     let total = 0;
     for (let i = 0; i < logits.length; i++) total += Math.exp(logits[i] - largest);
@@ -235,7 +233,7 @@ class Model {
     for (let i = 0; i < C; i++) x[i] = wte.weight[id * C + i] * wte.scale[id] + wpe.weight[t * C + i] * wpe.scale[t];
     this.blocks.forEach((block, layer) => {
       layerNorm(z, x, ...block.norm1);
-      multiply(block.cache.subarray(3 * C * t, 3 * C * (t + 1)), block.qkv[0], z, block.qkv[1]);
+      multiply(block.cache.subarray(3 * C * t, 3 * C * (t + 1)), block.qkv, z);
       y.fill(0);
       for (let head = 0; head < H; head++) {
         for (let s = this.attend(layer, head, t); s <= t; s++) {
@@ -243,12 +241,12 @@ class Model {
           for (let i = 0; i < D; i++) y[head * D + i] += share * block.cache[v + i];
         }
       }
-      multiply(z, block.attentionOut[0], y, block.attentionOut[1]);
+      multiply(z, block.attentionOut, y);
       add(x, z);
       layerNorm(z, x, ...block.norm2);
-      multiply(inner, block.mlpIn[0], z, block.mlpIn[1]);
+      multiply(inner, block.mlpIn, z);
       gelu(inner);
-      multiply(z, block.mlpOut[0], inner, block.mlpOut[1]);
+      multiply(z, block.mlpOut, inner);
       add(x, z);
     });
     layerNorm(this.hidden.subarray(t * C, (t + 1) * C), x, this.tensors["ln_f.weight"], this.tensors["ln_f.bias"]);

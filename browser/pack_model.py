@@ -7,6 +7,7 @@ All that a page needs to tell stories with a model: its form, vocabulary and wei
 """
 
 import base64
+import itertools
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,7 +19,7 @@ from checkpoints.checkpoint import corpus_of, directory_of, load_checkpoint
 from corpus.builtin_stories import FEATURES
 from corpus.instruct_headers import FIELDS, story_tokens
 from corpus.sources import HEADERS
-from corpus.token_files import load_meta_and_tokens
+from corpus.token_files import load_stories
 from corpus.tokenizer import Tokenizer, spelled
 from generation.backends import LocalBackend, load_backend
 from model import GPTNeo
@@ -71,11 +72,9 @@ def validation_texts(backend: LocalBackend, directory: Path) -> list[tuple]:
 
     They are encoded anew, as a published model has another vocabulary. Of stories under headers only the story counts.
     """
-    meta, tokens = load_meta_and_tokens(directory, "val")
-    tokenizer, texts = Tokenizer(meta["gpt2_ids"]), []
-    ends = np.flatnonzero(tokens == tokenizer.end_of_text)[:STORIES]
-    for start, end in zip([0, *(ends + 1)], ends):
-        ids = backend.prefix + backend.tokenizer.encode(tokenizer.decode(tokens[start:end]))
+    (meta, stories), texts = load_stories(directory, "val"), []
+    for story in itertools.islice(stories, STORIES):
+        ids = backend.prefix + backend.tokenizer.encode(story)
         ids = np.array([*ids, backend.tokenizer.end_of_text][: backend.model.config.block_size + 1])
         counted = story_tokens(ids, backend.tokenizer) if "headers" in meta else np.ones(len(ids), dtype=bool)
         if counted[1:].any():  # not where the header fills the context

@@ -25,21 +25,17 @@ def int8_rows(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return (weight / scale[:, None].float()).round().clamp(-127, 127).to(torch.int8), scale
 
 
-def tensors_of(model: GPTNeo) -> dict[str, torch.Tensor]:
-    """{name: float32 tensor}; the head is the embedding, once."""
-    tensors = {name: parameter.detach().float().cpu() for name, parameter in model.named_parameters()}
-    if not all(tensor.isfinite().all() for tensor in tensors.values()):
-        raise ValueError("the model's weights are not finite: its training was broken")
-    return tensors
-
-
 def pack(model: GPTNeo, dtype: str) -> tuple[list[tuple], bytes]:
     """([(name, rows, columns) or (name, length)], their bytes in this order, each padded to four).
 
-    Matrices are of `dtype`, as int8 with the bfloat16 scales of their rows before them; vectors stay float32.
+    Matrices are of `dtype`, as int8 with the bfloat16 scales of their rows before them; vectors stay float32. The head
+    is the embedding, once.
     """
     shapes, parts = [], []
-    for name, tensor in tensors_of(model).items():
+    for name, parameter in model.named_parameters():
+        tensor = parameter.detach().float().cpu()
+        if not tensor.isfinite().all():
+            raise ValueError("the model's weights are not finite: its training was broken")
         shapes.append((name, *tensor.shape))
         if tensor.dim() == 2 and dtype == "int8":
             rows, scale = int8_rows(tensor)
@@ -69,15 +65,19 @@ def rounded(model: GPTNeo, dtype: str) -> GPTNeo:
     return model
 
 
-def log_probabilities(model: GPTNeo, ids: torch.Tensor) -> torch.Tensor:
-    """(T,) -> (T, vocab_size) float64: of the token after each. By PyTorch's attention: each story has its own length,
-    and for the few of them it is not worth measuring which attention is faster at each."""
+def logits_by_pytorch(model: GPTNeo, tokens: torch.Tensor) -> torch.Tensor:
+    """(B, T) -> (B, T, vocab_size), by PyTorch's attention: where each text has its own length, it is not worth
+    measuring which attention is faster at it."""
 
     def attend(layer, q, k, v):
         return pytorch_attention(q, k, v, model.config.window(layer))
 
-    logits = model.head(model.hidden(ids[None], torch.arange(len(ids)), attend))
-    return torch.log_softmax(logits[0].double(), -1)
+    return model.head(model.hidden(tokens, torch.arange(tokens.size(1)), attend))
+
+
+def log_probabilities(model: GPTNeo, ids: torch.Tensor) -> torch.Tensor:
+    """(T,) -> (T, vocab_size) float64: of the token after each."""
+    return torch.log_softmax(logits_by_pytorch(model, ids[None])[0].double(), -1)
 
 
 @torch.inference_mode()

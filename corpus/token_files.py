@@ -11,6 +11,7 @@ source, the vocabulary, and for each split the number of stories, tokens and byt
 
 import contextlib
 import glob
+import itertools
 import os
 import shutil
 import tempfile
@@ -22,8 +23,10 @@ import numpy as np
 
 from common.files import has_sha256, lock, read_json
 from corpus.sources import BUILTIN, DOWNLOADS
+from corpus.tokenizer import Tokenizer
 
 FORMAT = 1
+BLOCK = 1_000_000  # tokens
 OURS = {"train.bin", "val.bin", "meta.json", "words", "words/words.bin", "words/ends.bin", "words/meta.json"}
 
 
@@ -151,6 +154,20 @@ def read_meta(place: Path) -> dict:
 
 def tokens_of(place: Path, split: str) -> np.ndarray:
     return np.memmap(place / f"{split}.bin", dtype="<u2", mode="r")
+
+
+def load_stories(directory: str | Path, split: str) -> tuple[dict, Iterator[str]]:
+    """(meta.json, the texts of a split's stories)"""
+    meta, tokens = load_meta_and_tokens(directory, split)
+    return meta, stories_of(tokens, Tokenizer(meta["gpt2_ids"]))
+
+
+def stories_of(tokens: np.ndarray, tokenizer: Tokenizer) -> Iterator[str]:
+    """Read in blocks: a training split may have a billion tokens, of which the first few stories are needed."""
+    blocks = ((start, tokens[start : start + BLOCK]) for start in range(0, len(tokens), BLOCK))
+    ends = (start + i for start, block in blocks for i in np.flatnonzero(block == tokenizer.end_of_text))
+    for before, end in itertools.pairwise(itertools.chain([-1], ends)):
+        yield tokenizer.decode(tokens[before + 1 : end])
 
 
 def load_meta(directory: str | Path) -> dict:

@@ -21,7 +21,9 @@ import functools
 
 import torch
 import torch.nn.functional as F
+from torch.nn.utils.rnn import pad_sequence
 
+from generation.gpu_decoder import captured
 from kernels import autotune, compile_cpp
 from model import GPTNeo, GPTNeoConfig
 from variants.compressor import Compressor
@@ -73,8 +75,7 @@ class TorchDecoder:
             (n_slots + 1, config.n_head, min(config.window(layer), context), config.n_embd // config.n_head)
             for layer in range(config.n_layer)
         ]
-        self.k = [torch.zeros(shape, device=device, dtype=dtype) for shape in shapes]
-        self.v = [torch.zeros(shape, device=device, dtype=dtype) for shape in shapes]
+        self.k, self.v = ([torch.zeros(shape, device=device, dtype=dtype) for shape in shapes] for _ in range(2))
         self.tokens_and_positions = torch.zeros(2, n_slots, dtype=torch.long, device=device)
         self.graph = None
 
@@ -107,15 +108,13 @@ class TorchDecoder:
             self.lengths[slot] += 1
         if self.tokens_and_positions.is_cuda:
             if self.graph is None:
-                with torch.cuda.device(self.k[0].device):  # streams and graphs are the current device's
-                    self.capture()
+                self.graph = captured(functools.partial(self.forward, self.context), self.tokens_and_positions.device)
             self.graph.replay()
-            logits = self.logits
         else:
-            logits = self.forward(longest=max(self.lengths))
-        return logits[slots].float()
+            self.forward(longest=max(self.lengths))
+        return self.logits[slots].float()
 
-    def forward(self, longest: int) -> torch.Tensor:
+    def forward(self, longest: int) -> None:
         tokens, positions = self.tokens_and_positions
         slots = torch.arange(self.n_slots, device=tokens.device)
 
@@ -130,19 +129,7 @@ class TorchDecoder:
             y = F.scaled_dot_product_attention(q.transpose(1, 2), keys, values, attn_mask=mask, scale=1.0)
             return y.transpose(1, 2)
 
-        return self.model.head(self.model.hidden(tokens[:, None], positions[:, None], attend)[:, 0])
-
-    def capture(self):
-        """Records a step as a CUDA graph: for models this small, kernels take longer to launch than to run."""
-        context = max(k.size(2) for k in self.k)
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):  # warm-up, so that nothing is set up or allocated while recording
-            self.forward(context)
-        torch.cuda.current_stream().wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.logits = self.forward(context)
+        self.logits = self.model.head(self.model.hidden(tokens[:, None], positions[:, None], attend)[:, 0])
 
 
 class RereadingDecoder:
@@ -164,12 +151,11 @@ class RereadingDecoder:
         return self.logits(slots)
 
     def logits(self, slots: list[int]) -> torch.Tensor:
-        device, lengths = self.model.wte.weight.device, [len(self.texts[slot]) for slot in slots]
-        tokens = torch.zeros(len(slots), max(lengths), dtype=torch.long)  # attention is causal: padding does no harm
-        for row, slot, length in zip(tokens, slots, lengths):
-            row[:length] = torch.tensor(self.texts[slot])
-        x = self.model.hidden(tokens.to(device), torch.arange(max(lengths), device=device), self.model.attend)
-        return self.model.head(x[torch.arange(len(slots)), torch.tensor(lengths) - 1]).float()
+        device, texts = self.model.wte.weight.device, [torch.tensor(self.texts[slot]) for slot in slots]
+        tokens = pad_sequence(texts, batch_first=True).to(device)  # attention is causal: padding does no harm
+        x = self.model.hidden(tokens, torch.arange(tokens.size(1), device=device), self.model.attend)
+        last = torch.tensor([len(text) - 1 for text in texts])
+        return self.model.head(x[torch.arange(len(slots)), last]).float()
 
 
 class NativeDecoder:
@@ -240,7 +226,6 @@ class NativeDecoder:
         return Linear(self.keep(weight), self.keep(bias), n_in, n_out)
 
     def read(self, slot: int, prompt: list[int]) -> torch.Tensor:
-        self.lengths[slot] = 0
         for start in range(0, len(prompt), CHUNK):
             chunk = prompt[start : start + CHUNK]
             logits = torch.empty(1, self.model.head.n_out)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils.rnn import pad_sequence
 
 from kernels.gpu_windowed_attention import padded, padded_width
 from model import GPTNeo
@@ -53,22 +54,7 @@ class GpuDecoder:
         self.uniform = zeros(n_slots, max_new_tokens + 1, device=device)
         self.written = zeros(n_slots, max_new_tokens + 1, dtype=torch.long, device=device)
         self.n_written, self.lengths = (zeros(n_slots, dtype=torch.long, device=device) for _ in range(2))
-        self.graph = None
-        if device.type == "cuda":
-            with torch.cuda.device(device):  # streams and graphs are the current device's
-                self.graph = self.captured()
-
-    def captured(self) -> torch.cuda.CUDAGraph:
-        """A step as a CUDA graph: for models this small, kernels take longer to launch than to run."""
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):  # warm-up, so that nothing is set up or allocated while recording
-            self.step()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self.step()
-        return graph
+        self.graph = captured(self.step, device) if device.type == "cuda" else None
 
     def start(self, slots: list[int], prompts: list[list[int]], uniform: np.ndarray) -> None:
         """Begins texts in these slots. uniform: (len(slots), max_new_tokens), what each text is drawn by."""
@@ -77,10 +63,8 @@ class GpuDecoder:
             self.start_together(slots[part], prompts[part], uniform[part])
 
     def start_together(self, slots: list[int], prompts: list[list[int]], uniform: np.ndarray) -> None:
-        tokens = torch.zeros(len(slots), max(map(len, prompts)), dtype=torch.long)  # causal: padding does no harm
-        for row, prompt in zip(tokens, prompts):
-            row[: len(prompt)] = torch.tensor(prompt)
-        device = self.logits.device
+        # Attention is causal: padding does no harm.
+        tokens, device = pad_sequence(list(map(torch.tensor, prompts)), batch_first=True), self.logits.device
         lengths, rows = torch.tensor([len(prompt) for prompt in prompts]), torch.tensor(slots)
         tokens, lengths, rows = (x.to(device) for x in (tokens, lengths, rows))
 
@@ -136,3 +120,17 @@ class GpuDecoder:
         self.logits.copy_(F.linear(x, self.model.head.weight))
         self.n_written += 1
         self.lengths += 1
+
+
+def captured(step: Callable[[], None], device: torch.device) -> torch.cuda.CUDAGraph:
+    """A step as a CUDA graph: for models this small, kernels take longer to launch than to run."""
+    with torch.cuda.device(device):  # streams and graphs are the current device's
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # warm-up, so that nothing is set up or allocated while recording
+            step()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+    return graph

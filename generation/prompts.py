@@ -12,14 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from corpus import instruct_headers
-from corpus.token_files import load_meta_and_tokens
-from corpus.tokenizer import Tokenizer
+from corpus.token_files import load_stories
 
 SPLITS = dict(val="validation", train="training")
-BLOCK = 1_000_000  # tokens; a training split may have a billion, of which the first few stories are needed
 
 Key = tuple[int, int]  # number of the prompt, number of the completion
 Continuation = tuple[int, str, bool]  # index of the prompt, the text, whether it ended by itself
@@ -87,11 +83,8 @@ def evaluation_prompts(
     ask: such as ["words", "words,summary"]: of each story whose header has all these fields, one prompt with the words
     alone, and one with both. ValueError if the split has too few stories.
     """
-    meta, tokens = load_meta_and_tokens(directory, split)
-    tokenizer = Tokenizer(meta["gpt2_ids"])
-    blocks = ((start, tokens[start : start + BLOCK]) for start in range(0, len(tokens), BLOCK))
-    ends = (start + i for start, block in blocks for i in np.flatnonzero(block == tokenizer.end_of_text))
-    stories = (tokenizer.decode(tokens[start + 1 : end]) for start, end in itertools.pairwise(ends))
+    meta, stories = load_stories(directory, split)
+    stories = itertools.islice(stories, 1, None)
     kinds = [kind.split(",") for kind in ask]
     needed, which = set(itertools.chain(*kinds)), ""
     if needed:

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from tqdm import tqdm
 
 from corpus.tokenizer import gpt2
-from grading.judge_questions import PROTOCOLS, key_of
+from grading.judge_questions import PROTOCOLS
 from grading.judge_replies import BadReply, read_reply, without_reasoning
 from grading.ledger import Ledger, Request, Setting
-from grading.story import Story
+from grading.story import Story, key_of
 
 FAILURES = {
     "content_filter": "filtered",

@@ -3,7 +3,7 @@ From scores to conclusions: means, differences, whether the judge can be believe
 
 Every figure is a Finding, with its interval where it has one; tables, CSV and picture (scores_plot.py) show the same.
 
->>> findings = compare(dict(a=stories_of_a, b=stories_of_b), ["a", "b"], scores, ASPECTS, "gpt-4o-mini")
+>>> findings = compare(dict(a=stories_of_a, b=stories_of_b), ["a", "b"], scores, ["grammar", "plot"], "gpt-4o-mini")
 >>> warnings_of(findings, "gpt-4o-mini")
 """
 
@@ -19,10 +19,8 @@ import numpy as np
 from common import statistics
 from common.tables import read_table, write_table
 from grading.judge_controls import CUT, OTHER, SAFE, SAFE_TEMPERATURE, SHUFFLED, TRUE, UNASKED
-from grading.rubrics import CHAT, rubric_of
+from grading.rubrics import rubric_of
 from grading.story import Story
-
-ASPECTS = tuple(CHAT.scores)
 
 Scores = Mapping[Story, Mapping[str, float]]  # of each story, by judge or metrics
 
@@ -38,10 +36,6 @@ class Finding:
     high: float = math.nan
     prompts: int = 0
     normalized: float = math.nan  # (s - min) / (max - min) over the models
-
-    @property
-    def half_width(self) -> float:
-        return (self.high - self.low) / 2
 
 
 def find(findings: Sequence[Finding], kind: str, judge: str) -> dict[tuple[str, str], Finding]:
@@ -270,7 +264,7 @@ def warn_of_few_prompts(findings: Sequence[Finding], judge: str) -> list[str]:
 def warn_of_constant_scores(findings: Sequence[Finding], judge: str) -> list[str]:
     """Scores that are the same for whatever was graded: with or without controls, they say nothing."""
     lines, spots = [], {f.figure for f in blind_spots(findings, judge)}
-    for figure in rubric_of(judge).scores if judge else ():
+    for figure in rubric_of(judge).scores:
         means = [f for f in find(findings, "mean", judge).values() if f.figure == figure]
         ends = {round(end, 9) for f in means for end in (f.value, f.low, f.high)}  # NaN, of one prompt, is one more
         if len(ends) == 1 and figure not in spots:
@@ -285,7 +279,7 @@ def warn_of_close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
     for key, difference in with_interval(differences).items():
         if key not in shown:
             close.setdefault(difference.figure, []).append(difference)
-    means = find(findings, "mean", judge) if judge else {}
+    means = find(findings, "mean", judge)
     known = (TRUE, *rubric_of(judge).must_lower)
     models = dict.fromkeys(subject for (subject, _), f in means.items() if f.prompts and subject not in known)
     compared = {subject for subject, _ in differences}
@@ -297,7 +291,7 @@ def warn_of_close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
     z = NormalDist().inv_cdf(1 - CHANCE / 2 / max(1, len(with_interval(differences))))  # for the largest of them
     for figure, calls in close.items():
         n = max(f.prompts for f in calls)
-        widths = [f.half_width * statistics.student(n - 1, z) / statistics.student(n - 1) for f in calls]
+        widths = [(f.high - f.low) / 2 * statistics.student(n - 1, z) / statistics.student(n - 1) for f in calls]
         resolved = f", which resolve about {np.mean(widths):.2f}" if any(widths) else ""
         resolved = resolved or ", on which they are equal" * (not any(f.value for f in calls))
         pairs = "; ".join(f.subject for f in calls[:4]) + f"; {len(calls) - 4} more" * (len(calls) > 4)

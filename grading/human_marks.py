@@ -9,7 +9,7 @@ completion and mark, which may as well be filled in by hand. So nothing is asked
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from common.statistics import wilson
@@ -45,13 +45,11 @@ def write_marks(path: Path, marks: Mapping[Pair, str]) -> None:
 def pairs_in(rows: Sequence[dict]) -> list[Pair]:
     """What is to be marked in the rows of probe-prompts.csv, once each: prompts without answers, and their greedy
     completions in alphabetical order, which says nothing of the models."""
-    models = models_in(rows)
-    plain = [row for row in rows if not row["right"]]
-    return list(dict.fromkeys((row["prompt"], text) for row in plain for text in sorted(texts_in(row, models))))
-
-
-def texts_in(row: dict, models: Iterable[str]) -> set[str]:
-    return {row[f"{model} greedy"] for model in models}
+    pairs = {}
+    for row in rows:
+        texts = (row[f"{model} greedy"] for model in models_in(rows) if not row["right"])
+        pairs |= dict.fromkeys((row["prompt"], text) for text in sorted(texts))
+    return list(pairs)
 
 
 def ask_for_marks(path: Path, pairs: Sequence[Pair], marks: dict[Pair, str]) -> None:

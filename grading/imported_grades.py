@@ -13,8 +13,6 @@ calls find them. A grading whose completion changes is left out from then on, as
 'teacher.csv: 100 gradings and 0 means by a teacher'
 """
 
-import hashlib
-import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -26,8 +24,9 @@ import numpy as np
 from common import statistics
 from common.tables import read_user_table
 from grading.compare_models import Finding
-from grading.ledger import Ledger, Run, hash_of
+from grading.ledger import Ledger, Run
 from grading.rubrics import AGES, CHAT, IMPORTED, MEANS, reads
+from grading.story import Story, key_of
 
 FILE = "grades-imported.jsonl"
 PLACE = ("prompt", "sample")  # numbers; a line without them is a mean
@@ -38,9 +37,12 @@ def add_grades(path: Path, runs: Sequence[Run], ledgers: Mapping[str, Ledger]) -
 
     ValueError names the first line that is wrong, or says other scores than an earlier import; then nothing is added.
     """
-    of_run, new, judges, counts = {run.name: run for run in runs}, {}, {}, dict(completion=0, mean=0)
+    new, judges, counts, places = {}, {}, dict(completion=0, mean=0), {}
+    for run in runs:
+        numbers = ((str(row["prompt_index"]), str(row["sample_index"])) for row in run.rows)
+        places[run.name] = dict(zip(numbers, run.stories))
     for where, row in read_user_table(path, ("run", "judge")):
-        record = read_row(where, row, of_run) | dict(file=path.name, time=round(time.time()))
+        record = read_row(where, row, places) | dict(file=path.name, time=round(time.time()))
         known = ledgers[record["run"]].scores.get(record["key"], new.get(record["key"], record)["scores"])
         if known != record["scores"]:
             said = ", ".join(f"{name} {value:g}" for name, value in known.items())
@@ -55,31 +57,28 @@ def add_grades(path: Path, runs: Sequence[Run], ledgers: Mapping[str, Ledger]) -
     return f"{path}: {counts['completion']:,} gradings and {counts['mean']:,} means by {', '.join(judges)}"
 
 
-def read_row(where: str, row: Mapping[str, str], runs: Mapping[str, Run]) -> dict:
-    """The record of a ledger."""
+def read_row(where: str, row: Mapping[str, str], places: Mapping[str, Mapping[tuple[str, str], Story]]) -> dict:
+    """The record of a ledger. places: by the names of the runs, their stories by prompt and sample."""
     row = {name: cell.strip() for name, cell in row.items()}
     name, judge = row.pop("run"), row.pop("judge")
-    if name not in runs:
-        raise ValueError(f"{where}: there is no run {name!r} here, only {', '.join(runs)}")
+    if name not in places:
+        raise ValueError(f"{where}: there is no run {name!r} here, only {', '.join(places)}")
     if not judge or reads(judge):
         raise ValueError(f"{where}: {judge!r} is no name for a judge")
-    place = [row.pop(column, "") for column in PLACE]
+    place = tuple(row.pop(column, "") for column in PLACE)
     scores = {figure: read_cell(where, figure, cell) for figure, cell in row.items() if cell}
     if not scores:
         raise ValueError(f"{where}: no score in it; scores are {', '.join(CHAT.scores)}")
     asked = dict(judge=judge, base_url=IMPORTED, repeat=0, protocol=IMPORTED, temperature=None, run=name)
     asked |= dict(scores=scores, text=None, failure=None, tokens_in=None, tokens_out=None)
     if not any(place):
-        return asked | dict(key=key_of("mean", judge, name), kind="mean", text_sha256="")
-    stories = {
-        (str(each["prompt_index"]), str(each["sample_index"])): story
-        for each, story in zip(runs[name].rows, runs[name].stories)
-    }
-    if tuple(place) not in stories:
+        return asked | dict(key=key_of(IMPORTED, "mean", judge, name), kind="mean", text_sha256="")
+    if not (story := places[name].get(place)):
         raise ValueError(f"{where}: {name} has no prompt {place[0]!r} with a sample {place[1]!r}; both count from 0")
-    numbers, text = [int(number) for number in place], hash_of(stories[tuple(place)])
-    asked |= dict(zip(("prompt_index", "sample_index"), numbers))
-    return asked | dict(key=key_of("completion", judge, name, *numbers, text), kind="completion", text_sha256=text)
+    prompt_index, sample_index = map(int, place)
+    key = key_of(IMPORTED, "completion", judge, name, prompt_index, sample_index, story.sha256)
+    asked |= dict(prompt_index=prompt_index, sample_index=sample_index)
+    return asked | dict(key=key, kind="completion", text_sha256=story.sha256)
 
 
 def read_cell(where: str, figure: str, cell: str) -> float:
@@ -94,10 +93,6 @@ def read_cell(where: str, figure: str, cell: str) -> float:
     if not low <= value <= high:
         raise ValueError(f"{where}: {figure} is {cell!r}, not a number from {low:g} to {high:g}")
     return value
-
-
-def key_of(*facts) -> str:
-    return hashlib.sha256(json.dumps([IMPORTED, *facts]).encode()).hexdigest()
 
 
 def imported_means(runs: Sequence[Run], ledgers: Mapping[str, Ledger]) -> list[Finding]:

@@ -11,7 +11,7 @@ prompts, which did not know what is asked.
 import functools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,7 +75,7 @@ def content_words(text: str) -> frozenset[str]:
 class Summaries:
     """All summaries that a file asks for: a story should be closer to its own than to any other."""
 
-    def __init__(self, summaries: Sequence[str]):
+    def __init__(self, summaries: Iterable[str]):
         self.words = {summary: content_words(summary) for summary in summaries}
         sets = self.words.values()
         self.weights = {word: math.log(len(sets) / sum(word in words for words in sets)) for word in set().union(*sets)}
@@ -93,10 +93,6 @@ class Summaries:
         shares = {summary: self.share(summary, words) for summary in self.words}
         most = max(shares.values())
         return (shares[own] == most) / list(shares.values()).count(most)
-
-    @property
-    def chance(self) -> float:
-        return 1 / len(self.words)
 
 
 # ---- One story ----
@@ -151,7 +147,7 @@ class Measurement:
 
 def measure_run(run: str, rows: Sequence[dict]) -> list[Measurement]:
     """rows: those of samples.jsonl that have an instruction."""
-    summaries = Summaries(list({row["instruction"]["summary"]: 0 for row in rows if "summary" in row["instruction"]}))
+    summaries = Summaries({row["instruction"]["summary"] for row in rows if "summary" in row["instruction"]})
     texts = {whose: [row[key] for row in rows] for whose, key in (("own", "completion"), ("true", "reference"))}
     values = {}  # measure -> whose stories -> prompt -> values
     for whose, stories in (texts | dict(other=stories_for_other_prompts(rows))).items():
@@ -164,7 +160,7 @@ def measure_run(run: str, rows: Sequence[dict]) -> list[Measurement]:
     lines = []
     for name in sorted(values, key=lambda name: (ORDER.index(re.match("[a-z]+", name)[0]), name)):
         shares = {whose: np.mean([np.mean(each) for each in of.values()]) for whose, of in values[name].items()}
-        n, chance = len(values[name]["own"]), summaries.chance if name.startswith("summary") else None
+        n, chance = len(values[name]["own"]), 1 / len(summaries.words) if name.startswith("summary") else None
         own, baselines = shares["own"], (shares.get("true"), shares.get("other"))
         lines.append(Measurement(run, name, n, own, *wilson(own, n), *baselines, chance))
     return lines
@@ -215,17 +211,15 @@ def plot(path: Path, lines: Sequence[Measurement]) -> None:
     """A row for each measure, in it an interval for each run."""
     runs, measures = (list(dict.fromkeys(getattr(line, name) for line in lines)) for name in ("run", "measure"))
     figure = Figure(figsize=(8, 1.2 + (0.25 + 0.15 * len(runs)) * len(measures)), layout="constrained")
-    axes, labeled = figure.subplots(), set()
-    for line in lines:
-        i = runs.index(line.run)
-        y = measures.index(line.measure) + 0.7 * ((i + 0.5) / len(runs) - 0.5)
-        reach = [[line.share - line.low], [line.high - line.share]]
-        label = None if line.run in labeled else line.run
-        labeled.add(line.run)
-        axes.errorbar(line.share, y, xerr=reach, fmt="o", markersize=4, color=f"C{i}", label=label)
-        for share, style in ((line.true_stories, dict(color="0.2")), (line.other_stories, dict(color="0.65"))):
-            if share is not None:
-                axes.plot(share, y, "|", markersize=9, **style)
+    axes = figure.subplots()
+    for i, run in enumerate(runs):
+        own = [line for line in lines if line.run == run]
+        y = [measures.index(line.measure) + 0.7 * ((i + 0.5) / len(runs) - 0.5) for line in own]
+        columns = ("share", "low", "high", "true_stories", "other_stories")
+        share, low, high, true, other = (np.array([getattr(line, name) for line in own], float) for name in columns)
+        axes.errorbar(share, y, xerr=(share - low, high - share), fmt="o", markersize=4, color=f"C{i}", label=run)
+        axes.plot(true, y, "|", markersize=9, color="0.2")
+        axes.plot(other, y, "|", markersize=9, color="0.65")
     axes.set_yticks(range(len(measures)), measures)
     axes.set(xlim=(-0.03, 1.03), ylim=(len(measures) - 0.4, -0.6), xlabel="share of the prompts, 95 % intervals")
     axes.grid(axis="x", alpha=0.3)

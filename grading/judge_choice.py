@@ -3,7 +3,7 @@ What grade.py does where no judge is named: writes the samples that are missing,
 
 >>> trained = trained_runs([Path("out")])
 >>> write_missing_samples(trained)
->>> graded, lines = choose_judges(trained, runs)
+>>> graded = choose_judges(trained, runs)
 >>> [run.name for run in graded["lm:out/best"]], [run.name for run in graded["lm:out/second"]]
 (['second', 'third'], ['best', 'third'])
 """
@@ -54,21 +54,23 @@ def write_missing_samples(runs: Iterable[Path], data: Path | None = None, dry_ru
         write_samples(run / SAMPLES["val"], backend, dict(model=str(run), cut=cut, split="val"), prompts, 1, Sampling())
 
 
-def choose_judges(trained: Sequence[Path], runs: Sequence[Run]) -> tuple[dict[str, list[Run]], list[str]]:
-    """{judge: the runs that it grades}, and lines that say so. The run with the lowest bits per byte grades all of its
-    corpus but itself, the second best all but itself; one that is alone grades itself.
+def choose_judges(trained: Sequence[Path], runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """{judge: the runs that it grades}; printed lines say who they are. The run with the lowest bits per byte grades
+    all of its corpus but itself, the second best all but itself; one that is alone grades itself.
 
     Bits per byte compare runs of one corpus only, so each corpus has its own judges. Samples of models that were not
     trained here belong to every corpus.
     """
-    chosen, lines = {}, []
-    for corpus, ranked in rank_by_corpus(trained).items():
+    chosen, by_corpus = {}, rank_by_corpus(trained)
+    for corpus, ranked in by_corpus.items():
         graded = [run for run in runs if corpus_of_run(run.directory) in (corpus, None)]
         for judge in list(ranked)[:2]:
             others = [run for run in graded if run_of(run.directory) != judge.resolve()]
             chosen[f"{PREFIX}{judge}"] = others if len(ranked) > 1 else graded
-        lines.append(who_judges(corpus, ranked))
-    return chosen, lines
+        print(who_judges(corpus, ranked))
+    if not by_corpus:
+        print("no run of train.py here that could judge by likelihood; name one: --judge lm:RUN")
+    return chosen
 
 
 def rank_by_corpus(trained: Iterable[Path]) -> dict[Path | None, Mapping[Path, float]]:

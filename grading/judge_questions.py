@@ -10,7 +10,6 @@ scores  one question, and for a reply nothing but an array of three numbers, as 
 """
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -55,11 +54,6 @@ THREE_NUMBERS = """\
 Give it a whole number from 0 (worst) to 10 (best) for each of {names}, in this order.
 
 Answer with an array of the numbers and nothing else: [{array}]"""
-
-
-def key_of(judge: str, url: str, temperature: float | None, text: str, repeat: int) -> str:
-    """The same for the same question to the same judge, and for nothing else."""
-    return hashlib.sha256(json.dumps([judge, url, temperature, text, repeat]).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ What is to be graded (samples.jsonl of every run) and every reply so far: grades
 
 import collections
 import contextlib
-import hashlib
 import json
 import os
 import time
@@ -22,18 +21,19 @@ from corpus import instruct_headers
 from corpus.instruct_headers import MARKER
 from generation.samples_file import read_rows
 from grading.judge_controls import SAFE
-from grading.judge_questions import PROTOCOLS, key_of
+from grading.judge_questions import PROTOCOLS
 from grading.judge_replies import without_reasoning
 from grading.rubrics import reads
 from grading.scores_from_likelihood import key_of_reading, other_beginnings
-from grading.story import Story
+from grading.story import Story, key_of
 
 # ---- The ledger ----
 
 
 # What a record says of how its scores were asked for; from "temperature" on, files of earlier versions may lack it.
 ASKED = ("judge", "base_url", "repeat", "kind", "temperature", "text_sha256", "question_sha256")
-ASKED += ("protocol", "prompt_index", "weights", "safe_ending")  # the last three: of judges that read
+ASKED += ("protocol", "model")  # the one that gave the scores, where the endpoint said so
+ASKED += ("prompt_index", "weights", "safe_ending")  # of judges that read
 
 
 class Ledger:
@@ -43,7 +43,6 @@ class Ledger:
         self.path = path
         self.scores, self.offsets = {}, {}  # key -> the scores, and where their line begins (bytes)
         self.failures = {}  # key -> why there are no scores
-        self.models = {}  # key -> which model gave the scores, where the endpoint said so
         self.asked = {}  # key -> how the scores were asked for: the record without its texts and scores
         self.turns = {}  # key -> the replies of a conversation that is to go on: turn -> text
         self.reply_tokens = {}  # (judge, protocol) -> the tokens of each reply
@@ -64,7 +63,6 @@ class Ledger:
         key = record["key"]
         if record["scores"]:
             self.scores[key], self.offsets[key] = record["scores"], offset
-            self.models[key] = record.get("model")  # not in files of earlier versions
             self.failures.pop(key, None)
             self.asked[key] = {name: record[name] for name in ASKED if name in record}
         elif "turn" in record:
@@ -121,7 +119,7 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[Run], Path]:
     runs = []
     for path in paths:
         rows = [row for _, row in sorted(read_rows(path).items(), key=lambda item: item[0][::-1])]
-        if not rows or not all(isinstance(row.get(name), str) for row in rows for name in ("prompt", "completion")):
+        if not rows:
             raise ValueError(f"{path}: its lines are not the prompts and completions that sample.py writes")
         name = os.path.relpath(path.parent, common.resolve())
         if name == "." and len(paths) == 1:  # beside others, one of which may be ./name, it stays "."
@@ -152,7 +150,7 @@ class Setting(NamedTuple):
     judge: str
     temperature: float | None  # None: the API's default
     source: str  # the API's URL, or the weights of a judge that reads
-    question: str  # hash of its words without the story; "": those of today
+    question: str = ""  # hash of its words without the story; "": those of today
     protocol: str = "ours"
 
 
@@ -187,24 +185,14 @@ class Request:
 
     def keep(self, **reply) -> None:
         """Appends a reply to the ledgers."""
-        facts = dict(key=self.key, repeat=self.repeat, text_sha256=hash_of(self.story)) | self.judge.facts()
+        facts = dict(key=self.key, repeat=self.repeat, text_sha256=self.story.sha256) | self.judge.facts()
         for ledger, entry in self.entries.items():
             ledger.append(facts | entry | dict(time=round(time.time())) | reply)
 
 
-def reading_setting(judge: str, weights: str) -> Setting:
-    """Of a judge that reads."""
-    return Setting(judge, None, source_of(weights), "")
-
-
 def source_of(weights: str) -> str:
+    """Of a judge that reads."""
     return f"weights {weights}"
-
-
-def hash_of(story: Story) -> str:
-    """Of the text that is graded, whatever the question about it."""
-    text = json.dumps([story.instruction, story.prompt, story.completion])
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def entries_of(
@@ -255,7 +243,7 @@ def plan_recorded(
     changed since."""
     safe = [story for of_judge in safe_endings(runs, ledgers).values() for story in of_judge]
     stories = entries_of(runs, {**controls, SAFE: safe}, ledgers)
-    others, by_hash = other_beginnings(stories), {hash_of(story): story for story in stories}
+    others, by_hash = other_beginnings(stories), {story.sha256: story for story in stories}
     requests, n_gone, guesses = {}, 0, {}
     for ledger in ledgers.values():
         for key, asked in ledger.asked.items():
@@ -273,7 +261,7 @@ def plan_recorded(
             if reads(judge):
                 if key != key_of_reading(asked["weights"], story, others[story.task]):
                     continue  # read beside other beginnings than today's, or scored by an earlier definition
-                setting = reading_setting(judge, asked["weights"])
+                setting = Setting(judge, None, source_of(asked["weights"]))
             else:
                 protocol = asked.get("protocol", "ours")
                 is_asked = protocol in PROTOCOLS  # not imported
@@ -293,7 +281,7 @@ def safe_endings(runs: Sequence[Run], ledgers: Mapping[str, Ledger]) -> dict[str
         for asked in ledgers[run.name].asked.values():
             if "safe_ending" in asked and asked["prompt_index"] in begun:
                 story = replace(begun[asked["prompt_index"]], completion=asked["safe_ending"])
-                if hash_of(story) == asked["text_sha256"]:  # else the prompt is another one by now
+                if story.sha256 == asked["text_sha256"]:  # else the prompt is another one by now
                     drawn.setdefault(source_of(asked["weights"]), {})[story] = None
     return {source: list(stories) for source, stories in drawn.items()}
 
@@ -305,9 +293,9 @@ def guess_keys(stories: Iterable[Story], judge: str, url: str, repeat: int) -> d
     return {key_of(judge, url, t, text(story), repeat): (story, t) for story in stories for t in temperatures}
 
 
-def name_settings(settings: Iterable[Setting]) -> dict[Setting, str]:
+def name_settings(settings: Sequence[Setting]) -> dict[Setting, str]:
     """How tables call each: by its judge, and where this one was asked in several ways, by what differs."""
-    names, settings = {}, list(dict.fromkeys(settings))
+    names = {}
     for setting in settings:
         others = [other for other in settings if other.judge == setting.judge]
         others = [other for other in others if (other.protocol in PROTOCOLS) == (setting.protocol in PROTOCOLS)]
@@ -360,7 +348,7 @@ def served_models(requests: Iterable[Request]) -> dict[str, int]:
     models = collections.Counter()
     for request in requests:
         ledger, *_ = request.entries
-        if model := ledger.models.get(request.key):
+        if model := ledger.asked.get(request.key, {}).get("model"):
             models[model] += 1
     return models
 

@@ -36,7 +36,7 @@ class LikelihoodJudge:
         self.name = name if model.startswith("hf:") else f"{PREFIX}{Path(model)}"
         self.backend: LocalBackend = load_backend(model)
         self.weights = self.backend.identity()["weights"]
-        self.setting = ledger.reading_setting(self.name, self.weights)
+        self.setting = ledger.Setting(self.name, None, ledger.source_of(self.weights))
         self.others = other_beginnings(story for run in runs for story in run.stories)
 
     def key(self, story: Story, repeat: int) -> str:

@@ -10,8 +10,6 @@ ending       the probability that the story ends where it ends
 ...     print(scores["fluency"])
 """
 
-import hashlib
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -19,7 +17,7 @@ from tqdm import tqdm
 
 from corpus.instruct_headers import MARKER
 from grading.judge_controls import any_order, in_order
-from grading.story import Story
+from grading.story import Story, key_of
 
 # The beginnings of others show what does not belong to the story, other orders what does not follow. By the first alone
 # (a pointwise mutual information) shuffled sentences went unseen, by orders alone the ending of another story: LOG.md.
@@ -46,9 +44,7 @@ def other_beginnings(stories: Iterable[Story]) -> dict[str, list[str]]:
 
 def key_of_reading(weights: str, story: Story, others: Sequence[str]) -> str:
     """The same for the same scores of the same story by the same model, wherever that model lies."""
-    return hashlib.sha256(
-        json.dumps([weights, DEFINITION, beginning(story), story.completion, others]).encode()
-    ).hexdigest()
+    return key_of(weights, DEFINITION, beginning(story), story.completion, others)
 
 
 def score(

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from common.files import write_atomically
+from common.figures import png_bytes
+from common.files import write_bytes
 from grading.compare_models import Finding, find, judge_sees
 from grading.judge_controls import TRUE
 from grading.rubrics import Score, rubric_of
@@ -56,8 +57,7 @@ def plot(path: Path, findings: Sequence[Finding], models: Sequence[str], judges:
     notes = ["lines: 95 % intervals", "dashed: the true endings"]
     notes += [note for kind, note in NOTES.items() if kind in verdicts.values()]
     figure.supxlabel("; ".join(notes), fontsize=8, color="#555555")
-    with write_atomically(path) as temporary:
-        figure.savefig(temporary, dpi=120, format="png")
+    write_bytes(path, png_bytes(figure))
 
 
 def shorten(name: str, width: int) -> str:
@@ -75,7 +75,7 @@ def draw_bars(axis, means: Mapping, models: Sequence[str], name: str, score: Sco
     for y, model in enumerate(models):
         if finding := means.get((model, name)):
             if is_dot:
-                axis.plot(factor * finding.value, y, marker="o", markersize=7, linestyle="", **dot_style(style))
+                axis.scatter(factor * finding.value, y, s=7**2, linewidth=1, **style)
             else:
                 axis.barh(y, factor * finding.value, height=0.7, **style)
             axis.plot([factor * finding.low, factor * finding.high], [y, y], color="#222222", linewidth=1.3)
@@ -91,12 +91,6 @@ def draw_bars(axis, means: Mapping, models: Sequence[str], name: str, score: Sco
     axis.set_axisbelow(True)
     axis.tick_params(labelsize=8)
     axis.spines[["top", "right"]].set_visible(False)
-
-
-def dot_style(style: Mapping) -> dict:
-    """A bar's style, in the words of a marker."""
-    names = dict(color="color", facecolor="markerfacecolor", edgecolor="markeredgecolor")
-    return {names[name]: value for name, value in style.items()}
 
 
 def draw_heat_map(axis, means: Mapping, models: Sequence[str], names: Sequence[str], colored: Sequence[bool]) -> None:

@@ -1,7 +1,7 @@
 """
 The tables that grade.py prints: means, differences, paired wins, warnings, agreement.
 
->>> print(report(findings, ["a", "b"], ["gpt-4o-mini"], {"gpt-4o-mini": "1,000 of 1,000 gradings"}))
+>>> print(report(findings, ["a", "b"], {"gpt-4o-mini": "1,000 of 1,000 gradings"}))
 """
 
 import math
@@ -23,14 +23,6 @@ SHOWN = {  # metrics: head of the column, factor, format
 
 
 Formats = Mapping[str, tuple[str, float, str]]  # figure -> the same
-
-
-def formats_of(judge: str) -> tuple[Formats, Formats]:
-    """Of this judge's means, and of their differences."""
-    scores = rubric_of(judge).scores.items()
-    return {name: (name, 1, score.form) for name, score in scores}, {
-        name: (name, 1, score.fine) for name, score in scores
-    }
 
 
 def cell(finding: Finding | None, factor: float = 1, form: str = ".2f", mark: str = "") -> str:
@@ -65,43 +57,39 @@ TWO_DIGITS = {name: (name, 1, ".2f") for name in (*CHAT.scores, *LIKELIHOOD.scor
 def report(
     findings: Sequence[Finding],
     sources: Sequence[str],  # models and controls, to be shown in this order; a control only where it was graded
-    judges: Sequence[str],
-    counts: Mapping[str, str],  # judge -> how many gradings there are, how many failed
+    counts: Mapping[str, str],  # judge, in the order of the tables -> how many gradings there are, how many failed
     markdown: bool = False,
 ) -> str:
     """All tables and warnings, as text."""
-    parts, metrics, gap = [], find(findings, "mean", ""), "\n\n" if markdown else "\n"
+    parts, gap = [], "\n\n" if markdown else "\n"
 
     def add(head: str, figures: Mapping, formats: Formats, *args, **kwargs):
         parts.append(head + gap + figures_table(figures, formats, *args, **kwargs, markdown=markdown))
 
-    for judge in judges or [""]:
+    for judge in counts or [""]:
         head = f"{judge}: {counts[judge]}{gap}" if judge else ""
         head += "Means over prompts, ± half of the 95 % interval"
-        means = (find(findings, "mean", judge) if judge else {}) | metrics
+        scores = rubric_of(judge).scores if judge else {}
+        means = find(findings, "mean", judge) | find(findings, "mean", "")
         graded = {subject for subject, _ in means}
         shown = [name for name in sources if name in graded or not name.startswith("(")]
-        of_means, of_differences = formats_of(judge)
-        add(head, means, (of_means if judge else {}) | SHOWN, shown)
+        add(head, means, {name: (name, 1, score.form) for name, score in scores.items()} | SHOWN, shown)
         if not judge:
             continue
         if differences := find(findings, "difference", judge):
             shown = shown_differences(findings, judge)
             head = "Differences on the same prompts, each ± half of its own 95 % interval "
             head += f"(? where not shown, by Holm's correction for all {len(with_interval(differences))})"
-            add(head, differences, of_differences, mark=lambda f, s=shown: " " if (f.subject, f.figure) in s else "?")
+            formats = {name: (name, 1, score.fine) for name, score in scores.items()}
+            add(head, differences, formats, mark=lambda f, s=shown: " " if (f.subject, f.figure) in s else "?")
         if wins := find(findings, "paired_wins", judge):
             spots, graded = blind_spots(findings, judge), dict.fromkeys(figure for _, figure in wins)
             untested = [figure for figure in graded if judge_sees(findings, judge, figure) == "untested"]
             head = f"Does {judge} prefer the true ending to a spoiled one of the same prompt? "
             head += "Paired wins: 1 always, 0.5 is chance (! where none is shown"
             head += f"; untested: {', '.join(untested)})" if untested else ")"
-            add(
-                head,
-                wins,
-                {name: (name, 1, ".2f") for name in rubric_of(judge).scores},
-                mark=lambda f, spots=spots: "!" if f in spots else " ",
-            )
+            formats = {name: (name, 1, ".2f") for name in scores}
+            add(head, wins, formats, mark=lambda f, spots=spots: "!" if f in spots else " ")
         if lines := [f"WARNING {line}" for line in warnings_of(findings, judge)]:
             parts.append("\n".join(lines))
     for kind, head in (("spearman", "rank correlation"), ("mean_absolute_difference", "mean absolute difference")):

@@ -1,10 +1,17 @@
 """
-What a judge grades.
+What a judge grades, and the keys under which grades are kept.
 
 >>> Story("Once upon a time, Mia had a", " red ball.")
 """
 
+import hashlib
+import json
 from dataclasses import dataclass
+
+
+def key_of(*facts) -> str:
+    """The same for the same facts (of plain types), and for nothing else."""
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -19,3 +26,8 @@ class Story:
     def task(self) -> str:
         """What the writer was given. Stories of the same task are compared."""
         return f"{self.instruction}\n{self.prompt}" if self.instruction else self.prompt
+
+    @property
+    def sha256(self) -> str:
+        """Of the text that is graded, whatever the question about it."""
+        return key_of(self.instruction, self.prompt, self.completion)

@@ -55,10 +55,8 @@ def collect(findings: Sequence[Finding], directory: Path, read: Callable = read_
     places = dict(sorted(places.items(), key=lambda item: (str(run_of(item[1])), temperature_of(item[1]))))
     several = [run_of(place) for place in places.values()]
     places = {subject: place for subject, place in places.items() if several.count(run_of(place)) > 1}
-    name_of = {subject: str(Path(subject).parent).replace("\\", "/") for subject in places}
-    name_of = {
-        subject: places[subject].resolve().parent.name if name == "." else name for subject, name in name_of.items()
-    }
+    name_of = {subject: Path(subject).parent.as_posix() for subject in places}
+    name_of |= {subject: places[subject].resolve().parent.name for subject, name in name_of.items() if name == "."}
     panels = []
     for judge in dict.fromkeys(["", *(f.judge for f in findings if f.kind == "mean")]):
         means = find(findings, "mean", judge)

@@ -3,12 +3,14 @@ Completions compared with their true endings, with each other, and with every tr
 held-out stories (or other stories' endings), treated the same way.
 """
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
+from corpus.token_files import stories_of
 from generation.samples_file import SAMPLES, UNSAID, read_rows
 from novelty.clustered_means import Clustered
 from novelty.corpus_words import Stories
@@ -57,9 +59,8 @@ def encode_completions(rows: list[dict], stories: Stories) -> Texts:
 def held_out_pieces(stories: Stories, completions: Texts) -> Texts:
     """For each completion a piece of a validation story that has as many words: the next story that is long enough,
     from the same place in it, or as near to it as the story's length allows."""
-    tokens = stories.held_out
-    ends = np.flatnonzero(tokens == stories.tokenizer.end_of_text)[: max(len(completions.words), 1000)]
-    words = stories.encode([stories.tokenizer.decode(tokens[a:b]) for a, b in zip(np.append(0, ends[:-1] + 1), ends)])
+    held_out = stories_of(stories.held_out, stories.tokenizer)
+    words = stories.encode(list(itertools.islice(held_out, max(len(completions.words), 1000))))
     longest, story = max(map(len, words)), -1
     pieces = Texts(*(column.copy() for column in vars(completions).values()))
     for i in np.lexsort((completions.clusters, completions.samples)):  # so that pieces of one sample differ

@@ -228,10 +228,8 @@ class NativeReader:
         self.library.delete_reader(self.reader)
 
     def read(self, tokens: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        ids = np.empty(
-            self.lengths[tokens].sum() // 2 + len(ends), dtype=np.uint32
-        )  # words are at least one byte apart
-        word_ends = np.empty(len(ends), dtype=np.int64)
+        most = self.lengths[tokens].sum() // 2 + len(ends)  # words are at least one byte apart
+        ids, word_ends = np.empty(most, dtype=np.uint32), np.empty(len(ends), dtype=np.int64)
         tokens = np.ascontiguousarray(tokens)
         arguments = (compile_cpp.pointer(x) for x in (ids, word_ends))
         n = self.library.read_stories(self.reader, compile_cpp.pointer(tokens), ctypes.c_long(len(tokens)), *arguments)

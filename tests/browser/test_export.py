@@ -71,11 +71,11 @@ def test_a_published_model_without_a_corpus_is_exported_unmeasured(run, export_p
 
 def test_stories_that_do_not_fit_are_not_measured(run, export_py, monkeypatch):
     monkeypatch.setattr("browser.pack_model.story_tokens", lambda ids, tokenizer: np.zeros(len(ids), dtype=bool))
-    meta_and_tokens = pack_model.load_meta_and_tokens
+    load_stories = pack_model.load_stories
     monkeypatch.setattr(
         pack_model,
-        "load_meta_and_tokens",
-        lambda *args: (meta_and_tokens(*args)[0] | dict(headers=1), meta_and_tokens(*args)[1]),
+        "load_stories",
+        lambda *args: (load_stories(*args)[0] | dict(headers=1), load_stories(*args)[1]),
     )
     code, printed = export_py(run)
     assert code == 0 and "was not measured" in printed.out and page_data(run / "story.html")["quality"] == []

@@ -52,7 +52,7 @@ def test_the_evaluation_set_is_stories_2_and_on(corpus, tmp_path, monkeypatch):
     assert prompts[0].text == "Story 1 is about a very"
     with pytest.raises(ValueError, match="has 12 stories, --eval 12 needs 13"):
         evaluation_prompts(tmp_path / "data" / "tiny", 12, 0.5)
-    monkeypatch.setattr("generation.prompts.BLOCK", 7)  # tokens: no story is within one
+    monkeypatch.setattr("corpus.token_files.BLOCK", 7)  # tokens: no story is within one
     trained = evaluation_prompts(tmp_path / "data" / "tiny", 27, 0.4, split="train")
     assert [prompt.text + prompt.reference for prompt in trained] == stories[13:]
     with pytest.raises(ValueError, match="its training split has 28 stories, --eval 28 needs 29"):

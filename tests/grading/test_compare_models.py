@@ -11,7 +11,6 @@ from matplotlib.image import imread
 
 from grading import compare_models, scores_plot, scores_table
 from grading.compare_models import (
-    ASPECTS,
     Finding,
     agreement,
     blind_spots,
@@ -25,9 +24,11 @@ from grading.compare_models import (
 )
 from grading.judge_controls import CUT, OTHER, SHUFFLED, TRUE, make_controls
 from grading.metrics import words_of
-from grading.rubrics import SCORES
+from grading.rubrics import CHAT, SCORES
 from grading.scores_table import report
 from grading.story import Story
+
+ASPECTS = tuple(CHAT.scores)
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +83,10 @@ def test_one_that_prefers_what_is_spoiled_is_blind_too(kinds):
 def test_few_prompts_do_not_show_a_judge_to_be_blind(n, few):
     kinds = make_controls(true_endings(n))
     blind = findings_of(kinds, "j", lambda kind, story: 5)
-    assert (f"WARNING too few prompts ({n}) to say what j sees" in report(blind, [TRUE], ["j"], dict(j="all"))) == few
+    assert (f"WARNING too few prompts ({n}) to say what j sees" in report(blind, [TRUE], dict(j="all"))) == few
     sees = findings_of(kinds, "j", lambda kind, story: 10 if kind == TRUE else 3)
     assert all(f.low > 0.5 for f in find(sees, "paired_wins", "j").values())
-    assert "too few" not in report(sees, [TRUE], ["j"], dict(j="all"))
+    assert "too few" not in report(sees, [TRUE], dict(j="all"))
 
 
 def test_wins_are_counted_within_each_prompt():
@@ -101,7 +102,7 @@ def test_what_no_control_tests_is_said_to_be_untested(kinds):
     assert {name: judge_sees(findings, "j", name) for name in (*SCORES, "age")} == {
         "grammar": "seen", "creativity": "untested", "consistency": "seen", "plot": "seen", "age": "untested",
     }  # fmt: skip
-    assert "(! where none is shown; untested: creativity, age)" in report(findings, [TRUE], ["j"], dict(j="all"))
+    assert "(! where none is shown; untested: creativity, age)" in report(findings, [TRUE], dict(j="all"))
     assert judge_sees(findings, "", "loss") == "seen" and judge_sees([], "j", "plot") == "untested"
 
 
@@ -158,9 +159,7 @@ def test_models_are_compared_on_the_same_prompts():
     lines = warn_of_close_calls(findings, "j")
     assert len(lines) == 5 and lines[0].startswith("grammar: too close to call with 40 prompts, which resolve about 0.")
     assert all(line.endswith(": b - c") for line in lines)
-    assert "WARNING j is unvalidated; run grade.py with --controls" in report(
-        findings, ["a"], ["j"], dict(j="240 of 240")
-    )
+    assert "WARNING j is unvalidated; run grade.py with --controls" in report(findings, ["a"], dict(j="240 of 240"))
 
 
 def test_of_many_differences_that_do_not_exist_none_is_shown():
@@ -184,7 +183,7 @@ def test_differences_are_marked_when_corrected(tmp_path):
     findings += [Finding("difference", "j", "a - y", "plot", 3.0, prompts=1)]  # no interval, no test
     compare_models.write_csv(tmp_path / "grades.csv", findings)
     assert shown_differences(compare_models.read_csv(tmp_path / "grades.csv"), "j") == {("a - z", "plot")}
-    text = report(findings, [], ["j"], dict(j="all"))
+    text = report(findings, [], dict(j="all"))
     assert "by Holm's correction for all 10)" in text and "a - 0  1.00 ±0.90?" in text and "3.00 ±0.90\n" in text
     assert "plot: too close to call with 20 prompts, which resolve about 1.36: a - 0; " in text
 
@@ -257,7 +256,7 @@ def test_one_prompt_has_no_interval():
     sources, scores = models(1, a=5)
     (finding, *_) = compare(sources, ["a"], scores, ASPECTS, "j")
     assert finding.prompts == 1 and math.isnan(finding.low) and math.isnan(finding.normalized)
-    assert "–" in report([finding], ["nobody"], ["j"], dict(j="1 of 1"))
+    assert "–" in report([finding], ["nobody"], dict(j="1 of 1"))
 
 
 def test_agreement_of_judges():
@@ -283,7 +282,7 @@ def test_a_judge_who_always_says_the_same_agrees_with_nobody():
     findings = agreement(sources["a"], dict(kind=scores, same={story: dict(grammar=7.0) for story in scores}))
     estimate = find(findings, "spearman", "")["kind, same", "grammar"]
     assert math.isnan(estimate.value) and math.isnan(estimate.low) and math.isnan(estimate.high)
-    assert "kind, same        –" in report(findings, [], [], {})
+    assert "kind, same        –" in report(findings, [], {})
 
 
 def test_files(tmp_path, kinds):

@@ -5,10 +5,10 @@ import json
 import pytest
 from grade_fixtures import KEY, graded, records, table, write_samples
 
-from grading.judge_questions import PROTOCOLS, key_of
+from grading.judge_questions import PROTOCOLS
 from grading.judge_replies import read_reply
 from grading.rubrics import SCORES
-from grading.story import Story
+from grading.story import Story, key_of
 
 OURS = PROTOCOLS["ours"]
 STORY = Story("Once upon a time, a cat", " saw a dog. The end.")

@@ -65,7 +65,7 @@ def test_no_run_judges_what_it_wrote_at_another_temperature(tmp_path):
         (out / name / "log.csv").write_text(f"step,val_loss,bpb\n10,2.5,{bpb}\n")
     trained = [out / "a", out / "b"]
     judge_choice.write_missing_samples(trained)  # neither has a checkpoint to write any
-    chosen, _ = judge_choice.choose_judges(trained, read_runs([out])[0])
+    chosen = judge_choice.choose_judges(trained, read_runs([out])[0])
     graded = {judge.rpartition("/")[2]: [run.name for run in runs] for judge, runs in chosen.items()}
     assert graded == {
         "a": ["b/temperature-0", "b/temperature-1"],
