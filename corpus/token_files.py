@@ -15,7 +15,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -98,25 +98,13 @@ def old_name(directory: Path) -> Path:
 # ---- Read ----
 def current(directory: Path) -> tuple[Path, tuple | None]:
     """Where the corpus is now, also while it is being replaced; and what tells it from another that was there."""
-    place = old_name(directory) if not directory.exists() and old_name(directory).exists() else directory
+    moved = not os.path.exists(directory) and os.path.exists(old_name(directory))
+    place = old_name(directory) if moved else directory
     try:
         stat = os.stat(place / "meta.json")  # not of the directory, which changes when rouge.py adds words/
         return place, (stat.st_ino, stat.st_ctime_ns)
     except OSError:
         return place, None
-
-
-def read_current(directory: Path, read: Callable):
-    """read(where the corpus is), and again if a prepare.py replaced the corpus meanwhile."""
-    while True:
-        before = current(directory)
-        try:
-            result = read(before[0])
-            if current(directory) == before:
-                return result
-        except (OSError, ValueError):
-            if current(directory) == before:
-                raise
 
 
 def load_meta_and_tokens(directory: str | Path, *splits: str) -> tuple:
@@ -129,11 +117,16 @@ def load_meta_and_tokens(directory: str | Path, *splits: str) -> tuple:
     directory = Path(directory)
     source = directory.name if directory.name in (*DOWNLOADS, *BUILTIN) else f"--input FILE --name {directory.name}"
     command = f"make it again: python prepare.py {source} --data_dir {directory.parent}"
-    try:
-        return read_current(directory, lambda place: (read_meta(place), *(tokens_of(place, split) for split in splits)))
-    except (OSError, ValueError) as error:
-        remedy = f"move it away, then {command}" if refusal(directory) else command
-        raise ValueError(f"{error}; {remedy}") from None
+    while True:  # again if a prepare.py replaced the corpus meanwhile
+        place, version = current(directory)
+        try:
+            loaded = read_meta(place), *(np.memmap(place / f"{split}.bin", dtype="<u2", mode="r") for split in splits)
+            if current(directory) == (place, version):
+                return loaded
+        except (OSError, ValueError) as error:
+            if current(directory) == (place, version):
+                remedy = f"move it away, then {command}" if refusal(directory) else command
+                raise ValueError(f"{error}; {remedy}") from None
 
 
 def read_meta(place: Path) -> dict:
@@ -149,13 +142,5 @@ def read_meta(place: Path) -> dict:
     return meta
 
 
-def tokens_of(place: Path, split: str) -> np.ndarray:
-    return np.memmap(place / f"{split}.bin", dtype="<u2", mode="r")
-
-
 def load_meta(directory: str | Path) -> dict:
     return load_meta_and_tokens(directory)[0]
-
-
-def load_tokens(directory: str | Path, split: str) -> np.ndarray:
-    return load_meta_and_tokens(directory, split)[1]

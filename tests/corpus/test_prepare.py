@@ -16,7 +16,7 @@ from story_files import END, ODD_STORIES, STORIES, misread, run_prepare, stories
 
 from corpus import builtin_stories, instruct_headers, preparation, sources
 from corpus.preparation import prepare_builtin
-from corpus.token_files import load_meta, load_tokens
+from corpus.token_files import load_meta, load_meta_and_tokens
 from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut, gpt2
 
 
@@ -45,8 +45,8 @@ def test_round_trip_and_meta(tmp_path):
             "bytes": len("".join(stories).encode()),
             "sha256": hashlib.sha256(data).hexdigest(),
         }
-        assert load_tokens(directory, split).tolist() == tokenizer.encode_stories(stories).tolist()
-    assert isinstance(load_tokens(directory, "val"), np.memmap)
+        assert load_meta_and_tokens(directory, split)[1].tolist() == tokenizer.encode_stories(stories).tolist()
+    assert isinstance(load_meta_and_tokens(directory, "val")[1], np.memmap)
 
 
 def test_vocabulary_is_learned_from_train_alone(tmp_path):
