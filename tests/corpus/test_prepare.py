@@ -137,9 +137,10 @@ def test_split_by_hash(tmp_path):
 
 
 def test_builtin(tmp_path):
-    directory = prepare_builtin(tmp_path, n_stories=1500, vocab_size=1000, seed=3)
+    directory = tmp_path / "builtin"
+    prepare_builtin(directory, n_stories=1500, vocab_size=1000, seed=3)
     meta = load_meta(directory)
-    assert directory == tmp_path / "builtin" and meta["source"] == ["builtin"] and meta["seed"] == 3
+    assert meta["name"] == "builtin" and meta["source"] == ["builtin"] and meta["seed"] == 3
     assert meta["splits"]["val"]["stories"] >= 200
     told = {story.text for story in builtin_stories.stories(1500, seed=3)}
     train, val = (stories_in(directory, split) for split in ("train", "val"))
