@@ -44,12 +44,10 @@ from training.run_directory import (
     Log,
     TrainingError,
     claim,
-    drop_kept,
     keep_weights,
     load_resumable,
     plot_loss,
     save_checkpoint,
-    write_config,
 )
 from training.state import TrainingState
 from training.stop_signal import StopSignal
@@ -94,10 +92,8 @@ def train_in_group(config: TrainConfig, resume: bool, ranks: Ranks, device: torc
         # The run's files, which only the first rank writes
         log = None
         if ranks.is_first:
-            cleanup.enter_context(claim(run, checkpoint_path))
-            write_config(run / "config.json", config)
-            log = Log(run / "log.csv", checkpoint["step"] if checkpoint else 0)
-            drop_kept(run, beyond=checkpoint["step"] if checkpoint else 0)
+            last_step = checkpoint["step"] if checkpoint else 0
+            log = cleanup.enter_context(claim(run, config, last_step, checkpoint_path))
 
         # Model and optimizers
         not_compiled = no_compile_reason(device) if config.compile else "compile=False"
