@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from kernels.compile_cpp import keep_freed_memory
+from kernels.compile_cpp import dtype_name, keep_freed_memory
 from kernels.cpu_features import isa
 from kernels.packed_stories import max_stories_per_window
 from model import GPTNeoConfig
@@ -31,7 +31,6 @@ from training.device_and_dtype import (
     choose_device,
     choose_dtypes,
     describe_kernels,
-    dtype_name,
     no_compile_reason,
     peak_flops,
     prepare_gpu,

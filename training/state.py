@@ -9,10 +9,10 @@ import math
 import torch
 
 from checkpoints.checkpoint import CHECKPOINT_FORMAT
+from kernels.compile_cpp import dtype_name
 from model import GPTNeoConfig
 from training.config import TrainConfig
 from training.data_order import Corpus
-from training.device_and_dtype import dtype_name
 from training.distributed import Ranks
 from training.optimizers_and_schedule import AllOptimizers, make_optimizers
 from training.run_directory import TrainingError
