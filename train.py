@@ -61,6 +61,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
     summed. With another number of ranks the losses are the same up to the order in which floats are added.
     """
     device = choose_device(ranks.device_name(config.device))
+    prepare_gpu(device)
     with ranks.process_group(device):
         return train_in_group(config, resume, ranks, device)
 
@@ -75,7 +76,6 @@ def train_in_group(config: TrainConfig, resume: bool, ranks: Ranks, device: torc
         run = Path(config.out_dir) / config.name
         loaded = load_resumable(run, config) if resume and ranks.is_first else (None, None)
         checkpoint, checkpoint_path = ranks.broadcast(loaded)
-        prepare_gpu(device)
         if device.type == "cpu":
             keep_freed_memory()
         with ranks.first_goes_first():  # it may have to make the data, and to measure what is fast here
