@@ -38,7 +38,9 @@ def replacing(directory: Path) -> Iterator[Path]:
     directory = Path(os.path.realpath(directory))
     busy = f"another prepare.py is writing {directory.name} there; wait for it, or choose another --name"
     with lock(directory.parent, f".{directory.name}.lock", busy, keep=False):
-        restore(directory)
+        old = old_name(directory)
+        if old.exists() and not directory.exists():  # a killed run had moved it away
+            old.rename(directory)
         if reason := refusal(directory):
             raise ValueError(reason)
         remove_leftovers(directory)
@@ -70,8 +72,8 @@ def remove_leftovers(directory: Path) -> None:
 
 
 def install(new: Path, directory: Path) -> None:
-    """Replace `directory` by `new`. If the process is killed between the two renames, the next writer calls `restore`,
-    and readers read the old directory where it is."""
+    """Replace `directory` by `new`. If the process is killed between the two renames, the next writer puts the old
+    directory back, and readers read it where it is."""
     old = old_name(directory)
     if old.is_symlink():
         old.unlink()
@@ -80,13 +82,6 @@ def install(new: Path, directory: Path) -> None:
         directory.rename(old)
     new.rename(directory)
     shutil.rmtree(old, ignore_errors=True)
-
-
-def restore(directory: Path) -> None:
-    """Put back the old directory if a killed run had moved it away. For writers alone."""
-    old = old_name(directory)
-    if old.exists() and not directory.exists():
-        old.rename(directory)
 
 
 def old_name(directory: Path) -> Path:
