@@ -66,7 +66,7 @@ def main() -> None:
     settings = {key: getattr(args, key) for key in SETTINGS if getattr(args, key) is not None}
     with one_line_errors("prepare.py", interrupted=f"{directory} is as it was before; downloads will resume"):
         if args.corpus in BUILTIN:
-            prepare_builtin(args.data_dir, args.stories, corpus=args.corpus, name=args.name, **settings)
+            prepare_builtin(directory, args.corpus, args.stories, **settings)
         elif args.corpus:
             prepare_download(directory, args.corpus, **settings)
         else:

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from kernels.compile_cpp import keep_freed_memory
+from kernels.compile_cpp import dtype_name, keep_freed_memory
 from kernels.cpu_features import isa
 from kernels.packed_stories import max_stories_per_window
 from model import GPTNeoConfig
@@ -31,7 +31,6 @@ from training.device_and_dtype import (
     choose_device,
     choose_dtypes,
     describe_kernels,
-    dtype_name,
     no_compile_reason,
     peak_flops,
     prepare_gpu,
@@ -44,12 +43,10 @@ from training.run_directory import (
     Log,
     TrainingError,
     claim,
-    drop_kept,
     keep_weights,
     load_resumable,
     plot_loss,
     save_checkpoint,
-    write_config,
 )
 from training.state import TrainingState
 from training.stop_signal import StopSignal
@@ -64,6 +61,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
     summed. With another number of ranks the losses are the same up to the order in which floats are added.
     """
     device = choose_device(ranks.device_name(config.device))
+    prepare_gpu(device)
     with ranks.process_group(device):
         return train_in_group(config, resume, ranks, device)
 
@@ -78,7 +76,6 @@ def train_in_group(config: TrainConfig, resume: bool, ranks: Ranks, device: torc
         run = Path(config.out_dir) / config.name
         loaded = load_resumable(run, config) if resume and ranks.is_first else (None, None)
         checkpoint, checkpoint_path = ranks.broadcast(loaded)
-        prepare_gpu(device)
         if device.type == "cpu":
             keep_freed_memory()
         with ranks.first_goes_first():  # it may have to make the data, and to measure what is fast here
@@ -94,10 +91,8 @@ def train_in_group(config: TrainConfig, resume: bool, ranks: Ranks, device: torc
         # The run's files, which only the first rank writes
         log = None
         if ranks.is_first:
-            cleanup.enter_context(claim(run, checkpoint_path))
-            write_config(run / "config.json", config)
-            log = Log(run / "log.csv", checkpoint["step"] if checkpoint else 0)
-            drop_kept(run, beyond=checkpoint["step"] if checkpoint else 0)
+            last_step = checkpoint["step"] if checkpoint else 0
+            log = cleanup.enter_context(claim(run, config, last_step, checkpoint_path))
 
         # Model and optimizers
         not_compiled = no_compile_reason(device) if config.compile else "compile=False"

@@ -237,7 +237,7 @@ def resume(setup: Setup, device: torch.device, limit: float) -> Error:
     """The last logged loss of a run that was stopped and resumed on `device`, against one in a piece. On a GPU sums are
     taken in another order each time, so it is not the same to the last bit, as it is on a CPU."""
     with tempfile.TemporaryDirectory() as directory:
-        prepare_builtin(directory, n_stories=300, vocab_size=400)
+        prepare_builtin(Path(directory, "builtin"), n_stories=300, vocab_size=400)
         settings = dict(data="builtin", data_dir=directory, out_dir=str(Path(directory, "out")), compile=False)
         settings |= dict(n_layer=2, n_head=4, n_embd=32, block_size=64, window_size=16)
         settings |= dict(batch_size=4, grad_accum_steps=1, log_interval=10, eval_interval=10, eval_tokens=2000)

@@ -151,7 +151,7 @@ def train_demo(setup: Setup, runs: dict[str, dict]) -> dict[str, float]:
     if setup.dry_run:
         common |= dict(n_layer=1, n_embd=16, block_size=64, eval_tokens=2000)
     with tempfile.TemporaryDirectory() as directory:
-        prepare_builtin(directory, n_stories=300 if setup.dry_run else 20_000)
+        prepare_builtin(Path(directory, "builtin"), n_stories=300 if setup.dry_run else 20_000)
         for name, settings in runs.items():
             flags = common | settings | dict(name=name, out_dir=directory, data_dir=directory)
             arguments = [f"--{key}={value}" for key, value in flags.items()]

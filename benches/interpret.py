@@ -64,7 +64,8 @@ def bench(rounds: int) -> tuple[dict, dict]:
     with tempfile.TemporaryDirectory() as directory:
         corpus = ROOT / "data" / "sample"
         if not corpus.exists():
-            corpus = prepare_builtin(directory, n_stories=5000, vocab_size=10_000)
+            corpus = Path(directory, "builtin")
+            prepare_builtin(corpus, n_stories=5000, vocab_size=10_000)
         figures = medians([alone(interpret_here, corpus, Path(directory)) for _ in range(rounds)])
     ratios = dict(time=LIMITS["seconds"] / figures["all, seconds"], memory=LIMITS["MiB"] / figures["all, peak MiB"])
     return ratios, figures

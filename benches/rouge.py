@@ -92,7 +92,8 @@ def growth(directory: Path) -> dict[str, float]:
 def bench(rounds: int) -> tuple[dict, dict]:
     figures = {}
     with tempfile.TemporaryDirectory() as temporary:
-        source = prepare_builtin(temporary, GROWTH[-1] + 3000, val_share=0.002, name="all")
+        source = Path(temporary, "all")
+        prepare_builtin(source, n_stories=GROWTH[-1] + 3000, val_share=0.002)
         for n in GROWTH:
             write_first_stories(source, Path(temporary, f"{n}"), n)
         rates = race(Path(temporary, f"{N_STORIES}"), rounds)

@@ -62,7 +62,7 @@ def holm(p: np.ndarray) -> np.ndarray:
     return corrected
 
 
-def draw_prompts(n: int, draws: int, seed: int) -> Iterator[np.ndarray]:
+def draw_prompts(n: int, draws: int = DRAWS, seed: int = 0) -> Iterator[np.ndarray]:
     """How often each of n prompts is in a sample: (n, 1) ones, then (n, 100) until there are `draws` bootstrap samples
     (100 at a time, so that they take little memory). What is drawn depends on n and the seed alone."""
     yield np.ones((n, 1), dtype=np.int64)
@@ -81,12 +81,7 @@ def bootstrap_ratio(numerators: np.ndarray, denominators: np.ndarray, draws: int
     return np.concatenate(ratios, axis=-1)
 
 
-def bootstrap(
-    statistic: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
-    pairs: np.ndarray,
-    draws: int = DRAWS,
-    seed: int = 0,
-) -> Estimate:
+def bootstrap(statistic: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray], pairs: np.ndarray) -> Estimate:
     """Of statistic(x, y, times), of n pairs of numbers: times (n, draws), how often each pair is in a draw -> (draws,).
 
     pairs (prompts, completions, 2): those of a prompt are drawn together; NaN where it has fewer completions.
@@ -96,7 +91,7 @@ def bootstrap(
     """
     n, there = len(pairs), ~np.isnan(pairs[..., 0])
     (x, y), prompts = pairs[there].T, there.nonzero()[0]
-    value, *values = np.concatenate([statistic(x, y, times[prompts]) for times in draw_prompts(n, draws, seed)])
+    value, *values = np.concatenate([statistic(x, y, times[prompts]) for times in draw_prompts(n)])
     known = np.array(values)[~np.isnan(values)]
     return Estimate(float(value), *(np.quantile(known, SHARES) if len(known) and n > 1 else (np.nan, np.nan)))
 

@@ -102,8 +102,10 @@ def write(fields: Mapping[str, str]) -> str:
 
 
 def draw_fields(fields: Mapping[str, str], rng: random.Random, always: Collection[str] = ()) -> dict[str, str]:
-    """A random non-empty subset of the fields, all subsets equally likely, with those of `always`, in random order."""
-    choice = rng.randrange(1, 2 ** len(fields))
+    """A random non-empty subset of the fields that have a text, all subsets equally likely, with those of `always`, in
+    random order."""
+    fields = {name: text for name, text in fields.items() if text}
+    choice = rng.randrange(1, 2 ** len(fields)) if fields else 0
     names = [name for i, name in enumerate(fields) if choice >> i & 1 or name in always]
     rng.shuffle(names)
     return {name: fields[name] for name in names}
@@ -113,7 +115,6 @@ def add_builtin_header(story: Story, always: Collection[str] = ()) -> str:
     """A built-in story under a header with some of what is known about it."""
     fields = dict(words=", ".join(story.words), features=", ".join(story.features))
     fields |= dict(summary=story.summary, sentence=story.sentence)
-    fields = {name: text for name, text in fields.items() if text}
     return str(Headed(draw_fields(fields, random.Random(story.text), always), story.text))
 
 
@@ -129,8 +130,7 @@ def add_header(text: str) -> str:
         features="Dialogue" if re.search('["“]', text) else "",
         sentence=rng.choice(sentences).strip(),
     )
-    fields = {name: value for name, value in fields.items() if value}
-    return str(Headed(draw_fields(fields, rng) if fields else {}, text.strip()))
+    return str(Headed(draw_fields(fields, rng), text.strip()))
 
 
 # ---- Among tokens ----

@@ -2,7 +2,7 @@
 From stories to tokens, in two passes over a corpus: clean, deduplicate and split; learn the vocabulary and tokenize.
 Stories stream through: 2 GB of them take well under 1 GB of memory.
 
->>> prepare_builtin("data", n_stories=20000)  # data/builtin/{train.bin, val.bin, meta.json}
+>>> prepare_builtin(Path("data/builtin"))  # 20,000 stories: data/builtin/{train.bin, val.bin, meta.json}
 >>> prepare_download(Path("data/tinystories-v2"), "tinystories-v2")
 >>> prepare(Path("data/mine"), ["where they are from"], train=["One story.", "Another."], val=None)
 """
@@ -199,23 +199,16 @@ def prepare(
 
 # ---- The three kinds of corpus ----
 def prepare_builtin(
-    data_dir: str | Path = "data",
-    n_stories: int = 20000,
-    corpus: str = "builtin",
-    name: str | None = None,
-    vocab_size: int = 4096,
-    val_share: float = 0.01,
-    seed: int = 0,
-    threads: int = CORES,
-) -> Path:
+    directory: Path, corpus: str = "builtin", n_stories: int = 20000, seed: int = 0, val_share: float = 0.01, **settings
+) -> None:
     """A corpus of BUILTIN, from stories of our own. Of a few stories a larger share is held out: about 250."""
-    val_share, directory = max(val_share, min(250 / max(n_stories, 1), 0.5)), Path(data_dir, name or corpus)
+    val_share = max(val_share, min(250 / max(n_stories, 1), 0.5))
     stories, headers = builtin_stories.stories(n_stories, seed), HEADERS.get(corpus)
     always = ("words", "summary") if headers == OOD else ()  # for validation; training stories lose one of them
     texts = (instruct_headers.add_builtin_header(story, always) if headers else story.text for story in stories)
     texts = tqdm(texts, "telling stories", n_stories, disable=None)
-    prepare(directory, [corpus], texts, None, vocab_size, val_share, seed, threads, headers)
-    return directory
+    settings = dict(vocab_size=4096) | settings
+    prepare(directory, [corpus], texts, None, val_share=val_share, seed=seed, headers=headers, **settings)
 
 
 def prepare_download(directory: Path, corpus: str, **settings) -> None:

@@ -16,7 +16,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +41,9 @@ def replacing(directory: Path) -> Iterator[Path]:
     directory = Path(os.path.realpath(directory))
     busy = f"another prepare.py is writing {directory.name} there; wait for it, or choose another --name"
     with lock(directory.parent, f".{directory.name}.lock", busy, keep=False):
-        restore(directory)
+        old = old_name(directory)
+        if old.exists() and not directory.exists():  # a killed run had moved it away
+            old.rename(directory)
         if reason := refusal(directory):
             raise ValueError(reason)
         remove_leftovers(directory)
@@ -73,8 +75,8 @@ def remove_leftovers(directory: Path) -> None:
 
 
 def install(new: Path, directory: Path) -> None:
-    """Replace `directory` by `new`. If the process is killed between the two renames, the next writer calls `restore`,
-    and readers read the old directory where it is."""
+    """Replace `directory` by `new`. If the process is killed between the two renames, the next writer puts the old
+    directory back, and readers read it where it is."""
     old = old_name(directory)
     if old.is_symlink():
         old.unlink()
@@ -83,13 +85,6 @@ def install(new: Path, directory: Path) -> None:
         directory.rename(old)
     new.rename(directory)
     shutil.rmtree(old, ignore_errors=True)
-
-
-def restore(directory: Path) -> None:
-    """Put back the old directory if a killed run had moved it away. For writers alone."""
-    old = old_name(directory)
-    if old.exists() and not directory.exists():
-        old.rename(directory)
 
 
 def old_name(directory: Path) -> Path:
@@ -101,25 +96,13 @@ def old_name(directory: Path) -> Path:
 # ---- Read ----
 def current(directory: Path) -> tuple[Path, tuple | None]:
     """Where the corpus is now, also while it is being replaced; and what tells it from another that was there."""
-    place = old_name(directory) if not directory.exists() and old_name(directory).exists() else directory
+    moved = not os.path.exists(directory) and os.path.exists(old_name(directory))
+    place = old_name(directory) if moved else directory
     try:
         stat = os.stat(place / "meta.json")  # not of the directory, which changes when rouge.py adds words/
         return place, (stat.st_ino, stat.st_ctime_ns)
     except OSError:
         return place, None
-
-
-def read_current(directory: Path, read: Callable):
-    """read(where the corpus is), and again if a prepare.py replaced the corpus meanwhile."""
-    while True:
-        before = current(directory)
-        try:
-            result = read(before[0])
-            if current(directory) == before:
-                return result
-        except (OSError, ValueError):
-            if current(directory) == before:
-                raise
 
 
 def load_meta_and_tokens(directory: str | Path, *splits: str) -> tuple:
@@ -132,11 +115,16 @@ def load_meta_and_tokens(directory: str | Path, *splits: str) -> tuple:
     directory = Path(directory)
     source = directory.name if directory.name in (*DOWNLOADS, *BUILTIN) else f"--input FILE --name {directory.name}"
     command = f"make it again: python prepare.py {source} --data_dir {directory.parent}"
-    try:
-        return read_current(directory, lambda place: (read_meta(place), *(tokens_of(place, split) for split in splits)))
-    except (OSError, ValueError) as error:
-        remedy = f"move it away, then {command}" if refusal(directory) else command
-        raise ValueError(f"{error}; {remedy}") from None
+    while True:  # again if a prepare.py replaced the corpus meanwhile
+        place, version = current(directory)
+        try:
+            loaded = read_meta(place), *(np.memmap(place / f"{split}.bin", dtype="<u2", mode="r") for split in splits)
+            if current(directory) == (place, version):
+                return loaded
+        except (OSError, ValueError) as error:
+            if current(directory) == (place, version):
+                remedy = f"move it away, then {command}" if refusal(directory) else command
+                raise ValueError(f"{error}; {remedy}") from None
 
 
 def read_meta(place: Path) -> dict:
@@ -150,10 +138,6 @@ def read_meta(place: Path) -> dict:
         if not has_sha256(path, expected["sha256"]):
             raise ValueError(f"{path}: does not have the checksum that meta.json gives")
     return meta
-
-
-def tokens_of(place: Path, split: str) -> np.ndarray:
-    return np.memmap(place / f"{split}.bin", dtype="<u2", mode="r")
 
 
 def load_stories(directory: str | Path, split: str) -> tuple[dict, Iterator[str]]:
@@ -172,7 +156,3 @@ def stories_of(tokens: np.ndarray, tokenizer: Tokenizer) -> Iterator[str]:
 
 def load_meta(directory: str | Path) -> dict:
     return load_meta_and_tokens(directory)[0]
-
-
-def load_tokens(directory: str | Path, split: str) -> np.ndarray:
-    return load_meta_and_tokens(directory, split)[1]

@@ -9,10 +9,10 @@ import ctypes
 import functools
 
 import torch
-import torch.nn.functional as F
 
 from kernels import autotune, compile_cpp
-from kernels.gpu_windowed_attention import windowed_attention
+from kernels.compile_cpp import dtype_name
+from kernels.gpu_windowed_attention import attend, windowed_attention
 from kernels.packed_stories import PackedStories, visible_keys
 
 STORY_TOKENS = 200  # length of the stories with which the implementations are timed, roughly the mean of TinyStories
@@ -49,13 +49,9 @@ def pytorch_attention(
 ):
     """causal_attention by PyTorch's own kernels. story_starts (B, T): see PackedStories."""
     T = q.size(1)
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # (B, T, H, D) -> (B, H, T, D)
     if T <= window and story_starts is None:
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0, dropout_p=dropout)
-    else:
-        mask = visible_keys(T, window, story_starts, q.device)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=1.0, dropout_p=dropout)
-    return y.transpose(1, 2)
+        return attend(q, k, v, dropout, is_causal=True)
+    return attend(q, k, v, dropout, attn_mask=visible_keys(T, window, story_starts, q.device))
 
 
 # ---- Which implementation ----
@@ -108,8 +104,8 @@ def call(name: str, tensors: list[torch.Tensor | None], shape: tuple[int, ...], 
     """Call a kernel with pointers (None: null), (B, T, H, window) and the (b, t, h) strides of each of `strided`."""
     pointers = [None if x is None else compile_cpp.pointer(x) for x in tensors]
     strides = [Strides(x.stride(0), x.stride(1), x.stride(2)) for x in strided]
-    dtype = str(tensors[0].dtype).removeprefix("torch.")
-    getattr(kernels(tensors[0].size(3)), f"{name}_{dtype}")(*pointers, Shape(*shape), *strides)
+    function = getattr(kernels(tensors[0].size(3)), f"{name}_{dtype_name(tensors[0].dtype)}")
+    function(*pointers, Shape(*shape), *strides)
 
 
 class Shape(ctypes.Structure):

@@ -68,5 +68,10 @@ def keep_freed_memory():
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """bfloat16, as in the names of the kernels' functions."""
+    return str(dtype).removeprefix("torch.")
+
+
 def pointer(x: torch.Tensor | np.ndarray) -> ctypes.c_void_p:
     return ctypes.c_void_p(x.data_ptr() if isinstance(x, torch.Tensor) else x.ctypes.data)

@@ -64,12 +64,10 @@ def _chosen(wanted: str) -> ISA | None:
     if wanted in ("", "native"):
         return None
     here = detected()
-    possible = [isa for isa in X86 if here and X86.index(isa) <= X86.index(here)]
-    for isa in possible:
-        if isa.name == wanted:
-            return isa
-    names = ", ".join(["native", *(isa.name for isa in possible)])
-    raise SystemExit(f"{ISA_VARIABLE}={wanted}: this processor can be one of {names}")
+    possible = {isa.name: isa for isa in X86[: X86.index(here) + 1]} if here else {}
+    if wanted not in possible:
+        raise SystemExit(f"{ISA_VARIABLE}={wanted}: this processor can be one of {', '.join(['native', *possible])}")
+    return possible[wanted]
 
 
 LIMIT = _chosen(os.environ.get(ISA_VARIABLE, ""))

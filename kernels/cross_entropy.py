@@ -11,6 +11,7 @@ import functools
 import torch
 
 from kernels import autotune, compile_cpp
+from kernels.compile_cpp import dtype_name
 from kernels.gpu_cross_entropy import traced_loss
 
 CHUNK = 1024  # tokens
@@ -58,9 +59,7 @@ def cross_entropy_(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 def kernel_cross_entropy_(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     losses = torch.empty(len(logits))
-    function = getattr(
-        compile_cpp.library("cpu_cross_entropy"), f"cross_entropy_{str(logits.dtype).removeprefix('torch.')}"
-    )
+    function = getattr(compile_cpp.library("cpu_cross_entropy"), f"cross_entropy_{dtype_name(logits.dtype)}")
     tensors = [compile_cpp.pointer(tensor) for tensor in (logits, targets.contiguous(), losses)]
     function(*tensors, *(ctypes.c_long(size) for size in logits.shape))
     return losses

@@ -79,7 +79,7 @@ def instruct_data_dir(tmp_path_factory):
 
     directory = tmp_path_factory.mktemp("data")
     for corpus in ("builtin", "builtin-instruct", "builtin-instruct-ood"):
-        prepare_builtin(directory, n_stories=700, vocab_size=1000, corpus=corpus, seed=2)
+        prepare_builtin(directory / corpus, corpus, n_stories=700, vocab_size=1000, seed=2)
     return directory
 
 

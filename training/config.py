@@ -62,9 +62,7 @@ class TrainConfig:
     learning_rate: float = 5e-4
     embedding_lr_factor: float = 1.0  # the embeddings learn at this multiple of it
     warmup_steps: int = 0
-    warmdown: float = (
-        0.0  # the last fraction of the run, in which the learning rate decays to zero, linearly; 0: constant
-    )
+    warmdown: float = 0.0  # the last fraction of the run, where the learning rate falls linearly to zero; 0: constant
     weight_decay: float = 0.1  # on matrices and embeddings, not on biases and LayerNorms
     beta1: float = 0.9  # of AdamW; the momentum of Muon
     beta2: float = 0.95

@@ -37,7 +37,7 @@ def load_corpus(config: TrainConfig) -> Corpus:
     """Built-in stories are made if they are not there yet. ConfigError if a split is too short for the config."""
     directory = Path(config.data_dir) / config.data
     if config.data in BUILTIN and not directory.exists():
-        prepare_builtin(config.data_dir, corpus=config.data)
+        prepare_builtin(directory, config.data)
     meta, train, val = load_meta_and_tokens(directory, "train", "val")
     val = val[: config.eval_tokens]
     if config.loss_on == "story" and "headers" not in meta:

@@ -12,6 +12,7 @@ import time
 import torch
 
 from kernels import attention, autotune, cross_entropy
+from kernels.compile_cpp import dtype_name
 from model import GPTNeoConfig
 from training.config import ConfigError, TrainConfig
 
@@ -67,10 +68,6 @@ def choose_dtypes(
     if checkpoint and device.type == "cpu" and checkpoint.get("device", "cpu") == "cpu":
         fast_dtype = getattr(torch, checkpoint.get("fast_dtype", dtype_name(fast_dtype)))
     return fast_dtype if config.dtype == "auto" else choose_dtype(config.dtype, device), fast_dtype
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def no_compile_reason(device: torch.device) -> str | None:

@@ -132,13 +132,6 @@ def keep_weights(run: Path, weights: dict, config: TrainConfig, row: dict) -> No
     save_checkpoint(directory / "ckpt.pt", weights)
 
 
-def drop_kept(run: Path, beyond: int) -> None:
-    """A run that goes on from an earlier step keeps them again; by the clock, perhaps at other steps."""
-    for step, directory in kept_checkpoints(run).items():
-        if step > beyond:
-            (directory / "ckpt.pt").unlink()
-
-
 # What may change when a run is resumed; everything else would make it another run.
 RESUME_MAY_CHANGE = {
     "recipe", "out_dir", "data_dir", "max_steps", "min_steps", "max_minutes", "log_interval", "eval_interval", "device",
@@ -186,8 +179,9 @@ def keep_old_run(run: Path):
 
 
 @contextlib.contextmanager
-def claim(run: Path, resumed_from: Path | None):
-    """Locks the directory of the run for this process, without an older run in it, or ready to be resumed."""
+def claim(run: Path, config: TrainConfig, last_step: int, resumed_from: Path | None):
+    """Locks the directory of the run for this process, without an older run in it, or ready to be resumed behind
+    `last_step`. Gives its log."""
     if fcntl is None:
         print("this system has no file locks: do not start two runs with one name", flush=True)
     if not resumed_from:
@@ -195,4 +189,9 @@ def claim(run: Path, resumed_from: Path | None):
     with lock(run, busy=BUSY):
         if resumed_from and resumed_from.name == PREVIOUS and (run / "ckpt.pt").exists():
             (run / "ckpt.pt").replace(run / REFUSED)  # or the next save would make it the previous one
-        yield
+        write_config(run / "config.json", config)
+        log = Log(run / "log.csv", last_step)
+        for step, directory in kept_checkpoints(run).items():
+            if step > last_step:  # the run keeps these again; by the clock, perhaps at other steps
+                (directory / "ckpt.pt").unlink()
+        yield log

@@ -7,12 +7,13 @@ import dataclasses
 import math
 
 import torch
+import torch.distributed as dist
 
 from checkpoints.checkpoint import CHECKPOINT_FORMAT
+from kernels.compile_cpp import dtype_name
 from model import GPTNeoConfig
 from training.config import TrainConfig
 from training.data_order import Corpus
-from training.device_and_dtype import dtype_name
 from training.distributed import Ranks
 from training.optimizers_and_schedule import AllOptimizers, make_optimizers
 from training.run_directory import TrainingError
@@ -109,8 +110,8 @@ class TrainingState:
 
         A TrainingError if one was not finite: nothing is saved without calling this.
         """
-        loss, norm = (ranks.all_reduce_sum(self.sums[:2].clone()) / ranks.world_size).tolist()  # waits for the device
-        n_finite = round(ranks.all_reduce_min(self.sums[2].clone()).item())
+        loss, norm = (ranks.all_reduce(self.sums[:2].clone()) / ranks.world_size).tolist()  # waits for the device
+        n_finite = round(ranks.all_reduce(self.sums[2].clone(), dist.ReduceOp.MIN).item())
         if n_finite < self.step - self.logged_step:
             raise TrainingError(
                 f"at step {self.logged_step + n_finite + 1} the loss or its gradient became infinite or NaN; the "

@@ -13,6 +13,8 @@ vectors.
 $ python train.py configs/compressor_256.py
 """
 
+import functools
+
 import torch
 import torch.nn as nn
 
@@ -65,21 +67,18 @@ class Compressor(GPTNeo):
 MODELS = {"gptneo": GPTNeo, "compressor": Compressor}
 
 
-def attend_to_all(_, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+def attend_to_all(_, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False) -> torch.Tensor:
     """Attention among the few slots of a pair, (N, S, H, D)."""
     if q.is_cuda:
-        return attend_by_sums(q, k, v)
-    weights = torch.einsum("nqhd,nkhd->nhqk", q, k).float().softmax(-1).to(v.dtype)
-    return torch.einsum("nhqk,nkhd->nqhd", weights, v)
-
-
-def attend_to_past(_, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    if q.is_cuda:
-        return attend_by_sums(q, k, v, causal=True)
+        return attend_by_sums(q, k, v, causal)
     scores = torch.einsum("nqhd,nkhd->nhqk", q, k).float()
-    later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
-    weights = scores.masked_fill(later, -torch.inf).softmax(-1).to(v.dtype)
-    return torch.einsum("nhqk,nkhd->nqhd", weights, v)
+    if causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(later, -torch.inf)
+    return torch.einsum("nhqk,nkhd->nqhd", scores.softmax(-1).to(v.dtype), v)
+
+
+attend_to_past = functools.partial(attend_to_all, causal=True)
 
 
 def attend_by_sums(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False) -> torch.Tensor:

@@ -16,7 +16,7 @@ from story_files import END, ODD_STORIES, STORIES, misread, run_prepare, stories
 
 from corpus import builtin_stories, instruct_headers, preparation, sources
 from corpus.preparation import prepare_builtin
-from corpus.token_files import load_meta, load_tokens
+from corpus.token_files import load_meta, load_meta_and_tokens
 from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut, gpt2
 
 
@@ -45,8 +45,8 @@ def test_round_trip_and_meta(tmp_path):
             "bytes": len("".join(stories).encode()),
             "sha256": hashlib.sha256(data).hexdigest(),
         }
-        assert load_tokens(directory, split).tolist() == tokenizer.encode_stories(stories).tolist()
-    assert isinstance(load_tokens(directory, "val"), np.memmap)
+        assert load_meta_and_tokens(directory, split)[1].tolist() == tokenizer.encode_stories(stories).tolist()
+    assert isinstance(load_meta_and_tokens(directory, "val")[1], np.memmap)
 
 
 def test_vocabulary_is_learned_from_train_alone(tmp_path):
@@ -137,9 +137,10 @@ def test_split_by_hash(tmp_path):
 
 
 def test_builtin(tmp_path):
-    directory = prepare_builtin(tmp_path, n_stories=1500, vocab_size=1000, seed=3)
+    directory = tmp_path / "builtin"
+    prepare_builtin(directory, n_stories=1500, vocab_size=1000, seed=3)
     meta = load_meta(directory)
-    assert directory == tmp_path / "builtin" and meta["source"] == ["builtin"] and meta["seed"] == 3
+    assert meta["name"] == "builtin" and meta["source"] == ["builtin"] and meta["seed"] == 3
     assert meta["splits"]["val"]["stories"] >= 200
     told = {story.text for story in builtin_stories.stories(1500, seed=3)}
     train, val = (stories_in(directory, split) for split in ("train", "val"))

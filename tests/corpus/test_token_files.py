@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import ROOT
 from story_files import STORIES, run_prepare, snapshot, write_stories
@@ -18,7 +19,7 @@ from story_files import STORIES, run_prepare, snapshot, write_stories
 from common import files
 from corpus import token_files
 from corpus.preparation import prepare
-from corpus.token_files import load_meta, load_meta_and_tokens, load_tokens
+from corpus.token_files import load_meta, load_meta_and_tokens
 
 
 @pytest.mark.slow
@@ -94,7 +95,7 @@ def test_a_link_stays_and_what_it_points_to_is_replaced(tmp_path):
         assert load_meta(data / "x")["name"] == "x"
         assert os.listdir(data) == ["x"] and os.listdir(disk) == ["big"]
     (disk / "big").rename(disk / ".big.old")  # killed between the two renames
-    assert load_meta(data / "x")["seed"] == 3 and len(load_tokens(data / "x", "val"))
+    assert load_meta(data / "x")["seed"] == 3 and len(load_meta_and_tokens(data / "x", "val")[1])
     assert os.listdir(disk) == [".big.old"]
 
 
@@ -126,7 +127,7 @@ def test_readers_never_fail_while_a_corpus_is_replaced(small, tmp_path):
     writer.start()
     while not done.is_set():
         assert load_meta(data / "x")["seed"] == 0
-        assert len(load_tokens(data / "x", "train"))
+        assert len(load_meta_and_tokens(data / "x", "train")[1])
     writer.join()
     assert os.listdir(data) == ["x"]
 
@@ -134,14 +135,14 @@ def test_readers_never_fail_while_a_corpus_is_replaced(small, tmp_path):
 def test_meta_and_tokens_are_of_one_corpus(small, tmp_path, monkeypatch):
     """Another corpus takes its place after meta.json was read, and again after train.bin was."""
     shutil.copytree(small, tmp_path / "x")
-    seeds, tokens_of = iter((1, 2)), token_files.tokens_of
+    seeds, memmap = iter((1, 2)), np.memmap
 
-    def replaced_meanwhile(place, split):
+    def replaced_meanwhile(path, **settings):
         if seed := next(seeds, None):
             prepare(tmp_path / "x", ["other"], [f"Story {seed} of {i}." for i in range(99)], None, 300, seed=seed)
-        return tokens_of(place, split)
+        return memmap(path, **settings)
 
-    monkeypatch.setattr(token_files, "tokens_of", replaced_meanwhile)
+    monkeypatch.setattr(np, "memmap", replaced_meanwhile)
     meta, *tokens = load_meta_and_tokens(tmp_path / "x", "train", "val")
     assert meta["seed"] == 2
     for split, ids in zip(("train", "val"), tokens):
@@ -150,7 +151,7 @@ def test_meta_and_tokens_are_of_one_corpus(small, tmp_path, monkeypatch):
 
 def test_a_reader_renames_nothing(small, tmp_path):
     shutil.copytree(small, tmp_path / ".x.old")
-    assert len(load_tokens(tmp_path / "x", "val")) and load_meta(tmp_path / "x")
+    assert len(load_meta_and_tokens(tmp_path / "x", "val")[1]) and load_meta(tmp_path / "x")
     assert os.listdir(tmp_path) == [".x.old"]
 
 

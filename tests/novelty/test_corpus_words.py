@@ -77,7 +77,7 @@ def data(tmp_path):
 
 def check(data) -> None:
     stories = open_stories(data)
-    tokens, end_of_text = token_files.load_tokens(data, "train"), stories.tokenizer.end_of_text
+    tokens, end_of_text = token_files.load_meta_and_tokens(data, "train")[1], stories.tokenizer.end_of_text
     texts = [
         stories.tokenizer.decode(part[:-1]) for part in np.split(tokens, np.flatnonzero(tokens == end_of_text) + 1)
     ]

@@ -12,7 +12,7 @@ from forks import fork_ranks
 from checkpoints.checkpoint import load_run
 from corpus import instruct_headers
 from corpus.instruct_headers import story_tokens
-from corpus.token_files import load_meta, load_tokens
+from corpus.token_files import load_meta, load_meta_and_tokens
 from corpus.tokenizer import Tokenizer
 from train import train
 from training.config import ConfigError, TrainConfig
@@ -29,7 +29,7 @@ def config_for(data_dir, directory, **changes) -> dict:
 @pytest.fixture(scope="module")
 def stream(instruct_data_dir):
     """The training tokens of builtin-instruct, which of them count, and the tokenizer."""
-    tokens = load_tokens(instruct_data_dir / "builtin-instruct", "train")
+    tokens = load_meta_and_tokens(instruct_data_dir / "builtin-instruct", "train")[1]
     tokenizer = Tokenizer(load_meta(instruct_data_dir / "builtin-instruct")["gpt2_ids"])
     return tokens, story_tokens(tokens, tokenizer), tokenizer
 
@@ -104,7 +104,7 @@ def test_validation_counts_stories_alone_for_every_run(instruct_data_dir, tmp_pa
         run, _ = train(config, resume=False)
         losses[loss_on] = float(log_of(run)[-1]["train_loss"])
     model, tokenizer = load_run(run)
-    val = load_tokens(instruct_data_dir / "builtin-instruct", "val")
+    val = load_meta_and_tokens(instruct_data_dir / "builtin-instruct", "val")[1]
     ends = np.flatnonzero(val == tokenizer.end_of_text)[:6]
     val, nats, n_bytes, n = np.array(val[: ends[-1] + 1]), 0.0, 0, 0
     for start, end in zip(ends, ends[1:]):

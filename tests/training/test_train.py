@@ -19,7 +19,7 @@ from conftest import ROOT, STATEFUL, arguments, assert_same_run, log_of, weights
 import train as train_module
 from checkpoints.checkpoint import from_checkpoint, load_checkpoint, load_run
 from corpus.preparation import prepare
-from corpus.token_files import load_tokens
+from corpus.token_files import load_meta_and_tokens
 from corpus.tokenizer import Tokenizer
 from model import GPTNeo
 from train import train
@@ -55,7 +55,7 @@ def test_validation_loss_and_bpb_are_what_they_say(config, data_dir):
     run, _ = train(TrainConfig(**config | dict(block_size=24)), resume=False)
     model = from_checkpoint(load_checkpoint(run / "ckpt.pt"))
     tokenizer = Tokenizer(load_checkpoint(run / "ckpt.pt")["gpt2_ids"])
-    tokens = torch.from_numpy(load_tokens(data_dir / "tiny", "val")[:400].astype(np.int64))
+    tokens = torch.from_numpy(load_meta_and_tokens(data_dir / "tiny", "val")[1][:400].astype(np.int64))
     windows = story_windows(tokens.numpy(), 24, tokenizer.end_of_text)
     nats, n_tokens, n_bytes = 0.0, 0, 0
     counted_up_to = 0
@@ -89,7 +89,7 @@ def test_the_first_step_is_that_of_plain_pytorch(config, data_dir):
     shape = from_checkpoint(load_checkpoint(run / "ckpt.pt")).config
     torch.manual_seed(settings.seed)
     model = GPTNeo(shape)
-    tokens = load_tokens(data_dir / "tiny", "train").astype(np.int64)
+    tokens = load_meta_and_tokens(data_dir / "tiny", "train")[1].astype(np.int64)
     starts = batch_starts(flat_windows(tokens, 16), 16, 8, settings.seed, step=0)
     text = torch.from_numpy(np.stack([tokens[start : start + 17] for start in starts]))
     model(text[:, :-1], text[:, 1:])[1].backward()

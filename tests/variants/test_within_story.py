@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from conftest import assert_same_run, log_of
 
 from checkpoints.checkpoint import from_checkpoint, load_checkpoint
-from corpus.token_files import load_tokens
+from corpus.token_files import load_meta_and_tokens
 from corpus.tokenizer import Tokenizer
 from kernels import attention
 from kernels.packed_stories import max_stories_per_window
@@ -106,7 +106,7 @@ def test_validation_loss_is_that_of_stories_alone(within, data_dir):
     run, _ = train(TrainConfig(**within), resume=False)
     checkpoint = load_checkpoint(run / "ckpt.pt")
     model, end = from_checkpoint(checkpoint), Tokenizer(checkpoint["gpt2_ids"]).end_of_text
-    tokens = torch.from_numpy(load_tokens(data_dir / "tiny", "val")[:400].astype(np.int64))
+    tokens = torch.from_numpy(load_meta_and_tokens(data_dir / "tiny", "val")[1][:400].astype(np.int64))
     windows = story_windows(tokens.numpy(), 24, end)
     assert max_stories_per_window(tokens.numpy(), 24, end) > 1
     nats = n_tokens = 0
