@@ -98,7 +98,7 @@ def interpret(
         effects = measure_effects(activations, untrained, table, args.ablate, args.layer)
     with stage("contexts of neurons"), autocast():
         pieces, neuron_contexts = contexts(model, corpus, tokenizer, activations.neurons, effects.shown)
-    for row, written in zip(rows, writes.rows()):
+    for row, written in zip(rows, writes):
         row |= written
     for row, rise in zip(rows, effects.heads):
         row |= dict(zip(("rise", "rise_low", "rise_high"), rise))
