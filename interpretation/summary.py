@@ -3,7 +3,6 @@ What was measured in a model, counted: summary.json, and the sentences that inte
 """
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 
@@ -17,17 +16,9 @@ from interpretation.neuron_preferences import FDR, STRONG
 FORMAT = 2  # of summary.json
 
 
-def read_summary(run: Path) -> dict:
-    """out/<run>/interpret/summary.json."""
-    return read_summary_of(str(run), run / "interpret" / "summary.json")
-
-
-def summary_of(model: str) -> dict:
-    """The same, of a run or of hf:ID-or-directory."""
-    return read_summary_of(model, directory_of(model) / "interpret" / "summary.json")
-
-
-def read_summary_of(model: str, path: Path) -> dict:
+def read_summary(model: str) -> dict:
+    """out/<run>/interpret/summary.json, of a run or of hf:ID-or-directory."""
+    path = directory_of(model) / "interpret" / "summary.json"
     remedy = f"python interpret.py {model}" + (" --data DATA" if model.startswith("hf:") else "")
     if not path.is_file():
         raise ValueError(f"{path}: not there; make it with: {remedy}")
@@ -49,6 +40,11 @@ def count_heads(rows: list[dict], rises_at_random_init: list[tuple[float, float,
         effects[which] = dict(above_zero=len(above_zero), matter=sum(bool(rise >= MIN_RISE) for rise in above_zero))
     copying = sum(row["copies"] >= COPYING for row in rows)
     return dict(all=len(rows), copying=copying, ablated=effects) | counts
+
+
+def heads_that_matter(summary: dict, which: str) -> int | None:
+    """Of the "trained" model or at "random_init"; None if none were ablated."""
+    return summary["heads"]["ablated"].get(which, {}).get("matter")
 
 
 def describe_heads(summary: dict, rows: list[dict]) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from interpretation.ablation import MIN_RISE
 from interpretation.head_roles import HEAD_ROLES
-from interpretation.summary import read_summary
+from interpretation.summary import heads_that_matter, read_summary
 from interpretation.word_classes import KINDS
 from pages.html import table
 from pages.read_results import Results, numbers, read_attention
@@ -19,22 +19,17 @@ MAP_TOKENS = 48  # of a map, at most
 NEURONS_OF_KIND = 3
 
 
-def matter(summary: dict, which: str) -> int | None:
-    """How many heads matter, None if none were ablated."""
-    return summary["heads"]["ablated"].get(which, {}).get("matter")
-
-
 def heads_section(results: Results) -> Iterable[dict]:
     """What attention heads attend to, over many stories and on one text (interpret.py)."""
-    summaries = results.of_runs("interpret/summary.json", lambda path: read_summary(path.parent.parent))
+    summaries = results.of_runs("interpret/summary.json", lambda path: read_summary(str(path.parent.parent)))
     roles = [role for role in HEAD_ROLES if any(role in s["heads"]["role"] for s in summaries.values())]
     if summaries:
         rows = [
             [
                 run,
                 s["heads"]["all"],
-                matter(s, "trained"),
-                matter(s, "random_init"),
+                heads_that_matter(s, "trained"),
+                heads_that_matter(s, "random_init"),
                 *(s["heads"]["role"].get(role, 0) for role in roles),
             ]
             + [[f"{run}: every head", results.link(results.runs[run] / "interpret" / "attention.html")]]
