@@ -113,9 +113,8 @@ def group_by_variant(rows: list[dict]) -> dict[str, list[dict]]:
 
 def measures_in(rows: list[dict]) -> list[str]:
     """Of any of the rows: some runs may have been graded, and others not yet."""
-    return [
-        key for key in dict.fromkeys(key for row in rows for key in row) if any(f"{key}_low" in row for row in rows)
-    ]
+    columns = dict.fromkeys(key for row in rows for key in row)
+    return [key for key in columns if f"{key}_low" in columns]
 
 
 def label_of(measure: str) -> str:
