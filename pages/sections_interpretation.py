@@ -2,7 +2,6 @@
 Sections of report.html about what happens inside: heads and neurons (interpret.py).
 """
 
-import base64
 from collections.abc import Iterable
 
 import numpy as np
@@ -11,7 +10,7 @@ from interpretation.ablation import MIN_RISE
 from interpretation.head_roles import HEAD_ROLES
 from interpretation.summary import heads_that_matter, read_summary
 from interpretation.word_classes import KINDS
-from pages.html import table
+from pages.html import as_levels, table
 from pages.read_results import Results, numbers, read_attention
 
 ATTENTION_BYTES = 700_000  # of all maps, before base64 makes them a third larger
@@ -45,10 +44,9 @@ def heads_section(results: Results) -> Iterable[dict]:
     for run, (attention, tokens) in maps.items():
         n_layer, n_head = attention.shape[:2]
         T = min(len(tokens), MAP_TOKENS, int((bytes_of_run / (n_layer * n_head)) ** 0.5))
-        levels = (np.sqrt(attention[:, :, :T, :T]) * 255).round().astype(np.uint8)
         yield dict(
             type="attention", run=run, layers=n_layer, heads=n_head, tokens=tokens[:T],
-            levels=base64.b64encode(levels.tobytes()).decode(),
+            levels=as_levels(np.sqrt(attention[:, :, :T, :T])),
             caption=f"{run}: one row per layer, one map per head; rows of a map: query tokens, columns: key tokens",
         )  # fmt: skip
 
