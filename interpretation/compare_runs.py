@@ -16,7 +16,7 @@ from common.figures import png_bytes
 from common.files import write_bytes
 from common.tables import read_table, write_table
 from interpretation.head_roles import CONTENTS, HEAD_KINDS, HEAD_ROLES, PLACES, ROLE_MEASURES, UNIFORM
-from interpretation.summary import heads_that_matter, read_summary
+from interpretation.summary import heads_that_matter, read_attention, read_summary
 from interpretation.word_classes import KINDS
 
 COLORS = ["#265caa", "#7ea6d8", "#c96810", "#e9b47c", "#3a7d5d", "#9ccbb2", "#8c5aa8", "#c8a8d8", "#b23a48", "#e29aa3"]
@@ -110,9 +110,8 @@ class ClearestParts:
 def clearest_parts(run: str) -> ClearestParts:
     directory = directory_of(run) / "interpret"
     heads = choose_heads(read_table(directory / "heads.csv"))
-    with np.load(directory / "attention.npz", allow_pickle=False) as file:
-        maps = np.stack([file["attention"][int(row["layer"]), int(row["head"])] for row in heads])
-        tokens = file["tokens"].tolist()
+    attention, tokens = read_attention(directory / "attention.npz")
+    maps = np.stack([attention[int(row["layer"]), int(row["head"])] for row in heads])
     return ClearestParts(heads, maps, tokens, choose_neurons(read_table(directory / "neurons.csv")))
 
 

@@ -1,8 +1,9 @@
 """
-What was measured in a model, counted: summary.json, and the sentences that interpret.py prints.
+What was measured in a model: summary.json, counted, and the sentences that interpret.py prints; attention.npz, read.
 """
 
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 
@@ -27,6 +28,12 @@ def read_summary(model: str) -> dict:
         mismatch = f"format {summary.get('format')}, but this version reads {FORMAT}"
         raise ValueError(f"{path}: {mismatch}; make it again with: {remedy}")
     return summary
+
+
+def read_attention(path: Path) -> tuple[np.ndarray, list[str]]:
+    """attention.npz: (layers, heads, T, T) float32; the T tokens."""
+    with np.load(path, allow_pickle=False) as file:
+        return file["attention"].astype(np.float32), file["tokens"].tolist()
 
 
 def count_heads(rows: list[dict], rises_at_random_init: list[tuple[float, float, float]]) -> dict:

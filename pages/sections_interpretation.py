@@ -8,10 +8,10 @@ import numpy as np
 
 from interpretation.ablation import MIN_RISE
 from interpretation.head_roles import HEAD_ROLES
-from interpretation.summary import heads_that_matter, read_summary
+from interpretation.summary import heads_that_matter, read_attention, read_summary
 from interpretation.word_classes import KINDS
 from pages.html import as_levels, table
-from pages.read_results import Results, numbers, read_attention
+from pages.read_results import Results, numbers
 
 ATTENTION_BYTES = 700_000  # of all maps, before base64 makes them a third larger
 MAP_TOKENS = 48  # of a map, at most
@@ -23,17 +23,12 @@ def heads_section(results: Results) -> Iterable[dict]:
     summaries = results.of_runs("interpret/summary.json", lambda path: read_summary(str(path.parent.parent)))
     roles = [role for role in HEAD_ROLES if any(role in s["heads"]["role"] for s in summaries.values())]
     if summaries:
-        rows = [
-            [
-                run,
-                s["heads"]["all"],
-                heads_that_matter(s, "trained"),
-                heads_that_matter(s, "random_init"),
-                *(s["heads"]["role"].get(role, 0) for role in roles),
-            ]
-            + [[f"{run}: every head", results.link(results.runs[run] / "interpret" / "attention.html")]]
-            for run, s in summaries.items()
-        ]
+        rows = []
+        for run, s in summaries.items():
+            counts = [s["heads"]["all"], heads_that_matter(s, "trained"), heads_that_matter(s, "random_init")]
+            counts += [s["heads"]["role"].get(role, 0) for role in roles]
+            page = results.link(results.runs[run] / "interpret" / "attention.html")
+            rows.append([run, *counts, [f"{run}: every head", page]])
         columns = [("run", "text"), ("heads", "integer")]
         columns += [("matter", "integer", f"without one of them, the loss rises by {MIN_RISE} nats per token or more")]
         columns += [("at random init", "integer", "the same of the model before training")]
