@@ -283,10 +283,9 @@ data.sections.forEach(({ title, about, parts }, i) => {
   main.append(element("section", { id: `section-${i}` }, ...heading,
     ...parts.map((part) => element("div", { class: "part" }, ...draw[part.type](part)))));
 });
-function list(title, lines) {
+for (const [title, lines] of Object.entries(data.notes)) {
   if (lines.length) main.append(element("section", {}, element("h2", {}, title), element("ul", { class: "quiet" }, ...lines.map((line) => element("li", {}, line)))));
 }
-for (const [title, lines] of Object.entries(data.notes)) list(title, lines);
 if (data.sections.length < 2) {
   nav.remove();
   main.className = "alone";
