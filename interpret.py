@@ -93,13 +93,12 @@ def interpret(
         table, counts = tabulate(trained, preferences(untrained.neurons), activations.neurons, corpus, tokenizer)
         del untrained.neurons
     with stage("what heads write"):
-        writes = what_heads_write(model, corpus, tokenizer)
+        for row, written in zip(rows, what_heads_write(model, corpus, tokenizer)):
+            row |= written
     with stage("ablation"), autocast():
         effects = measure_effects(activations, untrained, table, args.ablate, args.layer)
     with stage("contexts of neurons"), autocast():
         pieces, neuron_contexts = contexts(model, corpus, tokenizer, activations.neurons, effects.shown)
-    for row, written in zip(rows, writes.rows()):
-        row |= written
     for row, rise in zip(rows, effects.heads):
         row |= dict(zip(("rise", "rise_low", "rise_high"), rise))
     summary = dict(format=FORMAT, name=name, parameters=model.num_params(), shape=asdict(model.config))

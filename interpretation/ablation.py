@@ -10,12 +10,11 @@ and the same heads at random initialization are ablated beside it.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from common.statistics import bootstrap_ratio, interval, spearman
 from interpretation.activation_statistics import ActivationStatistics
@@ -25,6 +24,7 @@ from interpretation.word_classes import Batch, TaggedCorpus
 from kernels.cross_entropy import CHUNK, cross_entropy_, head_loss
 from model import GPTNeo
 
+READ_AT_ONCE = 2048  # tokens of stories that make one batch
 TOKENS_AT_ONCE = 8192  # several ablations of a layer run through the rest of the model as one batch
 HEAD_BUDGET, NEURON_BUDGET = 25e12, 4e12  # FLOPs by default: about a minute, and half of one, on two cores
 FEWEST_STORIES = 10  # that the loss is measured on, for an interval to mean anything
@@ -100,7 +100,8 @@ def ablate_heads(model: GPTNeo, corpus: TaggedCorpus, numbers: Sequence[int], me
     """
     n_layer, n_head, device = model.config.n_layer, model.config.n_head, model.wte.weight.device
     intact, without = torch.empty(len(numbers)), torch.empty(n_layer, n_head, len(numbers))
-    for stories, batch in batches_with_bar("ablating heads", corpus, numbers, device):
+    for batch in corpus.batches(numbers, device, tokens=READ_AT_ONCE, label="ablating heads"):
+        stories = [numbers.index(number) for number in batch.index]
         at_once = max(1, TOKENS_AT_ONCE // batch.tokens.numel())
         inputs, _ = layer_inputs(model, batch, [[]] * n_layer)
         intact[stories] = losses(model, inputs[-1][None], n_layer, batch.targets)[0].cpu()
@@ -122,7 +123,8 @@ def ablate_neurons(
     n_layer, device = model.config.n_layer, model.wte.weight.device
     intact, without = torch.empty(len(numbers)), [torch.empty(len(some), len(numbers)) for some in neurons]
     with torch.autocast(device.type, enabled=False):
-        for stories, batch in batches_with_bar("ablating neurons", corpus, numbers, device):
+        for batch in corpus.batches(numbers, device, tokens=READ_AT_ONCE, label="ablating neurons"):
+            stories = [numbers.index(number) for number in batch.index]
             at_once = max(1, TOKENS_AT_ONCE // batch.tokens.numel())
             inputs, activations = layer_inputs(model, batch, neurons)
             intact[stories] = losses(model, inputs[-1][None], n_layer, batch.targets)[0].cpu()
@@ -133,16 +135,6 @@ def ablate_neurons(
                     x = without_neurons(model, layer, inputs[layer + 1], *parts)
                     without[layer][some, stories] = losses(model, x, layer + 1, batch.targets).cpu()
     return intact, torch.cat(without)
-
-
-def batches_with_bar(label: str, corpus: TaggedCorpus, numbers: Sequence[int], device: torch.device) -> Iterator:
-    """Pairs of the places of some stories in `numbers`, and their batch."""
-    place = {number: i for i, number in enumerate(numbers)}
-    bar = tqdm(desc=label, total=len(numbers), unit="story", disable=None, delay=1)
-    for batch in corpus.batches(numbers, device, tokens=2048):
-        yield [place[number] for number in batch.index], batch
-        bar.update(len(batch.index))
-    bar.close()
 
 
 def layer_inputs(model: GPTNeo, batch: Batch, neurons: list[list[int]]) -> tuple[list, list]:
@@ -176,7 +168,7 @@ def estimate_neurons(model: GPTNeo, corpus: TaggedCorpus, numbers: Sequence[int]
     n_tokens = 0
     model.requires_grad_(False)
     model.wpe.weight.requires_grad_(True)  # the backward pass needs a parameter to reach; one is enough
-    for _, batch in batches_with_bar("estimating neurons", corpus, numbers, model.wte.weight.device):
+    for batch in corpus.batches(numbers, model.wte.weight.device, tokens=READ_AT_ONCE, label="estimating neurons"):
         x = run(model, batch.tokens, record)
         n_targets = batch.real.sum().item()
         loss = head_loss(x.flatten(0, 1), model.head.weight, batch.targets.flatten()) * n_targets

@@ -6,7 +6,6 @@ One pass of a model over all stories, which gathers what its heads and neurons d
 """
 
 import torch
-from tqdm import tqdm
 
 from interpretation.head_roles import HeadStatistics
 from interpretation.hooks import run
@@ -27,8 +26,7 @@ class ActivationStatistics:
         self.sums, self.n = {}, 0  # for the means
         device = model.wte.weight.device
         label = "reading" if with_heads else "reading, at random initialization"
-        bar = tqdm(desc=label, total=len(corpus.stories), unit="story", disable=None, delay=1)
-        for batch in corpus.batches(range(len(corpus.stories)), device):
+        for batch in corpus.batches(range(len(corpus.stories)), device, label=label):
             self.neurons.start(batch)
             even = torch.tensor([number % 2 == 0 for number in batch.index], device=device)
             self.averaged = batch.real & even[:, None]
@@ -37,8 +35,6 @@ class ActivationStatistics:
                 self.heads.start(batch)
             with torch.no_grad():
                 run(model, batch.tokens, self.record, with_pattern=with_heads)
-            bar.update(len(batch.index))
-        bar.close()
 
     def record(self, name: str, tensor: torch.Tensor):
         layer, _, part = name.removeprefix("blocks.").partition(".")

@@ -16,7 +16,7 @@ from common.figures import png_bytes
 from common.files import write_bytes
 from common.tables import read_table, write_table
 from interpretation.head_roles import CONTENTS, HEAD_KINDS, HEAD_ROLES, PLACES, ROLE_MEASURES, UNIFORM
-from interpretation.summary import summary_of
+from interpretation.summary import heads_that_matter, read_attention, read_summary
 from interpretation.word_classes import KINDS
 
 COLORS = ["#265caa", "#7ea6d8", "#c96810", "#e9b47c", "#3a7d5d", "#9ccbb2", "#8c5aa8", "#c8a8d8", "#b23a48", "#e29aa3"]
@@ -27,7 +27,7 @@ SHOWN_HEADS, SHOWN_FOR_ROLE = 8, 5  # of a model on compare.html, and how many o
 def compare(runs: list[str]) -> list[dict]:
     """The rows of compare.csv, of these runs (or hf:ID-or-directory) by width, depth and heads. Writes it and
     compare.png beside the first."""
-    rows = [comparison_row(run, summary_of(run)) for run in runs]
+    rows = [comparison_row(run, read_summary(run)) for run in runs]
     rows.sort(key=lambda row: (row["n_embd"], row["n_layer"], row["n_head"]))
     directory = directory_of(runs[0]).parent
     write_table(directory / "compare.csv", rows)
@@ -40,8 +40,8 @@ def comparison_row(run: str, summary: dict) -> dict:
     heads, neurons, shape = summary["heads"], summary["neurons"], summary["shape"]
     row = dict(run=run, n_embd=shape["n_embd"], n_layer=shape["n_layer"], n_head=shape["n_head"])
     row |= dict(loss=summary["ablation"].get("loss"), heads=heads["all"], copying=heads["copying"])
-    for which, suffix in (("trained", ""), ("random_init", "_at_random_init")):
-        row[f"heads_that_matter{suffix}"] = heads["ablated"].get(which, {}).get("matter")
+    row |= dict(heads_that_matter=heads_that_matter(summary, "trained"))
+    row |= dict(heads_that_matter_at_random_init=heads_that_matter(summary, "random_init"))
     row |= {kind: heads["kind"].get(kind, 0) for kind in HEAD_KINDS}
     row |= dict(positional_by_correlation=heads["kind_by_correlation"].get("positional", 0))
     row |= {f"role: {role}": heads["role"].get(role, 0) for role in HEAD_ROLES}
@@ -110,9 +110,8 @@ class ClearestParts:
 def clearest_parts(run: str) -> ClearestParts:
     directory = directory_of(run) / "interpret"
     heads = choose_heads(read_table(directory / "heads.csv"))
-    with np.load(directory / "attention.npz", allow_pickle=False) as file:
-        maps = np.stack([file["attention"][int(row["layer"]), int(row["head"])] for row in heads])
-        tokens = file["tokens"].tolist()
+    attention, tokens = read_attention(directory / "attention.npz")
+    maps = np.stack([attention[int(row["layer"]), int(row["head"])] for row in heads])
     return ClearestParts(heads, maps, tokens, choose_neurons(read_table(directory / "neurons.csv")))
 
 

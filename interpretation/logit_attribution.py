@@ -11,10 +11,7 @@ The residual stream is a sum of what all parts write, but a LayerNorm stands bet
 taken from the intact run, so that what is left is linear, and the contributions add up to the logit.
 """
 
-from dataclasses import dataclass
-
 import torch
-from tqdm import tqdm
 
 from corpus.tokenizer import Tokenizer
 from interpretation.hooks import run
@@ -74,42 +71,24 @@ def attribution(model: GPTNeo, cache: dict, position: int, token: int, other: in
 # ---- What heads write, over stories ----
 
 
-@dataclass
-class HeadWrites:
-    """Layer by layer, for all L * H heads."""
-
-    copies: list[
-        float
-    ]  # of the queries that look at a single token, the share that makes it likelier than nearly all others
-    tokens: list[list[str]]  # the distinct tokens that it makes likeliest of all, from the strongest; one per story
-
-    def rows(self) -> list[dict]:
-        """Columns of heads.csv."""
-        return [dict(copies=share, writes=" | ".join(some)) for share, some in zip(self.copies, self.tokens)]
-
-
 @torch.no_grad()
-def what_heads_write(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) -> HeadWrites:
-    """Direct logit attribution over all tokens of the vocabulary, on the first WRITE_STORIES stories.
+def what_heads_write(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) -> list[dict]:
+    """Columns of heads.csv, by direct logit attribution over all tokens of the vocabulary, on the first WRITE_STORIES.
 
-    Copying is counted over queries that look at a single token, but not at the first: there a head rests that finds
-    nothing.
+    copies: of the queries that look at a single token, the share that makes it likelier than nearly all others; but
+    not of those that look at the first: there a head rests that finds nothing. writes: the distinct tokens that the
+    head makes likeliest of all, from the strongest; one per story.
     """
     n_heads, device = model.config.n_layer * model.config.n_head, model.wte.weight.device
     n_stories = min(WRITE_STORIES, len(corpus.stories))
     copied, n_queries = torch.zeros(n_heads), torch.zeros(n_heads)
-    strongest = torch.zeros(n_heads, n_stories), torch.zeros(n_heads, n_stories, dtype=torch.long)  # values, tokens
-    bar = tqdm(desc="what heads write", total=n_stories, unit="story", disable=None, delay=1)
-    for batch in corpus.batches(range(n_stories), device, tokens=1024):
-        add_writes(model, batch, copied, n_queries, *strongest)
-        bar.update(len(batch.index))
-    bar.close()
-    order = strongest[0].argsort(1, descending=True)
-    text = [
-        list(dict.fromkeys(repr(tokenizer.decode([i]))[1:-1] for i in row))
-        for row in strongest[1].gather(1, order).tolist()
-    ]
-    return HeadWrites((copied / n_queries.clamp(min=FEWEST_QUERIES)).tolist(), [some[:WRITTEN] for some in text])
+    values, tokens = torch.zeros(n_heads, n_stories), torch.zeros(n_heads, n_stories, dtype=torch.long)
+    for batch in corpus.batches(range(n_stories), device, tokens=1024, label="what heads write"):
+        add_writes(model, batch, copied, n_queries, values, tokens)
+    strongest = tokens.gather(1, values.argsort(1, descending=True)).tolist()
+    texts = [list(dict.fromkeys(repr(tokenizer.decode([i]))[1:-1] for i in of_head)) for of_head in strongest]
+    shares = (copied / n_queries.clamp(min=FEWEST_QUERIES)).tolist()
+    return [dict(copies=share, writes=" | ".join(some[:WRITTEN])) for share, some in zip(shares, texts)]
 
 
 def add_writes(model: GPTNeo, batch: Batch, copied, n_queries, values, tokens) -> None:

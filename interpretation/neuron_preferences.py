@@ -106,10 +106,9 @@ def false_discovery_rates(p: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(q).scatter_(0, order, q).view_as(p)
 
 
-def significant(auc: torch.Tensor, p: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(KINDS, N) bool: what each neuron prefers at all; and what it prefers strongly."""
-    preferring = false_discovery_rates(p) <= FDR
-    return preferring, preferring & (auc >= STRONG)
+def strong(auc: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """bool, of the same shape: what each neuron prefers strongly."""
+    return (q <= FDR) & (auc >= STRONG)
 
 
 @dataclass
@@ -133,12 +132,14 @@ def preferences(neurons: NeuronStatistics, permutations: int = 20, seed: int = 0
             kinds = [neurons.kinds, *(ranks.permuted(neurons.kinds, generator) for _ in range(permutations))]
         tests.append([[x.cpu() for x in ranks.preferences(each)] for each in kinds])
     of_all = [[torch.cat(parts, 1) for parts in zip(*layers)] for layers in zip(*tests)]  # (auc, p) of each of kinds
-    found = [[x.any(0).sum().item() for x in significant(auc, p)] for auc, p in of_all]
-    auc, p = of_all[0]
-    by_kind = {kind: n for kind, n in zip(KINDS, significant(auc, p)[1].sum(1).tolist())}
-    facts = dict(zip(("preferring", "strongly"), found[0])) | dict(by_kind=by_kind)
-    facts |= zip(("preferring_shuffled", "strongly_shuffled"), map(list, zip(*found[1:])))
-    return Preferences(auc.float(), false_discovery_rates(p), facts)
+    of_all = [(auc, false_discovery_rates(p)) for auc, p in of_all]
+    preferring = [(q <= FDR).any(0).sum().item() for _, q in of_all]
+    strongly = [strong(auc, q).any(0).sum().item() for auc, q in of_all]
+    auc, q = of_all[0]
+    facts = dict(preferring=preferring[0], strongly=strongly[0])
+    facts |= dict(by_kind=dict(zip(KINDS, strong(auc, q).sum(1).tolist())))
+    facts |= dict(preferring_shuffled=preferring[1:], strongly_shuffled=strongly[1:])
+    return Preferences(auc.float(), q, facts)
 
 
 # ---- All of them in a table ----
@@ -161,18 +162,14 @@ class NeuronTable:
         """The neuron of the largest activation of all."""
         return max(range(len(self.words)), key=lambda i: next(iter(self.words[i].values())))
 
-    def strong(self) -> torch.Tensor:
-        """(KINDS, N) bool: what each prefers strongly."""
-        return (self.q <= FDR) & (self.auc >= STRONG)
-
     def preferred(self) -> list[int | None]:
         """The index in KINDS of what each prefers most, if strongly."""
-        best = self.auc.where(self.strong(), 0.0).max(0)
+        best = self.auc.where(strong(self.auc, self.q), 0.0).max(0)
         return [kind if auc else None for auc, kind in zip(best.values.tolist(), best.indices.tolist())]
 
     def strongest(self, kind: int, n: int) -> list[int]:
         """The n neurons that prefer this kind most, if strongly."""
-        auc = self.auc[kind].where(self.strong()[kind], 0.0)
+        auc = self.auc[kind].where(strong(self.auc[kind], self.q[kind]), 0.0)
         return [i for i in auc.argsort(descending=True)[:n].tolist() if auc[i]]
 
     def rows(self, rises: dict[int, tuple[float, float, float]]) -> list[dict]:

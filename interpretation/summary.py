@@ -1,5 +1,5 @@
 """
-What was measured in a model, counted: summary.json, and the sentences that interpret.py prints.
+What was measured in a model: summary.json, counted, and the sentences that interpret.py prints; attention.npz, read.
 """
 
 from collections import Counter
@@ -17,17 +17,9 @@ from interpretation.neuron_preferences import FDR, STRONG
 FORMAT = 2  # of summary.json
 
 
-def read_summary(run: Path) -> dict:
-    """out/<run>/interpret/summary.json."""
-    return read_summary_of(str(run), run / "interpret" / "summary.json")
-
-
-def summary_of(model: str) -> dict:
-    """The same, of a run or of hf:ID-or-directory."""
-    return read_summary_of(model, directory_of(model) / "interpret" / "summary.json")
-
-
-def read_summary_of(model: str, path: Path) -> dict:
+def read_summary(model: str) -> dict:
+    """out/<run>/interpret/summary.json, of a run or of hf:ID-or-directory."""
+    path = directory_of(model) / "interpret" / "summary.json"
     remedy = f"python interpret.py {model}" + (" --data DATA" if model.startswith("hf:") else "")
     if not path.is_file():
         raise ValueError(f"{path}: not there; make it with: {remedy}")
@@ -36,6 +28,12 @@ def read_summary_of(model: str, path: Path) -> dict:
         mismatch = f"format {summary.get('format')}, but this version reads {FORMAT}"
         raise ValueError(f"{path}: {mismatch}; make it again with: {remedy}")
     return summary
+
+
+def read_attention(path: Path) -> tuple[np.ndarray, list[str]]:
+    """attention.npz: (layers, heads, T, T) float32; the T tokens."""
+    with np.load(path, allow_pickle=False) as file:
+        return file["attention"].astype(np.float32), file["tokens"].tolist()
 
 
 def count_heads(rows: list[dict], rises_at_random_init: list[tuple[float, float, float]]) -> dict:
@@ -49,6 +47,11 @@ def count_heads(rows: list[dict], rises_at_random_init: list[tuple[float, float,
         effects[which] = dict(above_zero=len(above_zero), matter=sum(bool(rise >= MIN_RISE) for rise in above_zero))
     copying = sum(row["copies"] >= COPYING for row in rows)
     return dict(all=len(rows), copying=copying, ablated=effects) | counts
+
+
+def heads_that_matter(summary: dict, which: str) -> int | None:
+    """Of the "trained" model or at "random_init"; None if none were ablated."""
+    return summary["heads"]["ablated"].get(which, {}).get("matter")
 
 
 def describe_heads(summary: dict, rows: list[dict]) -> list[str]:

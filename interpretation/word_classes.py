@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from tqdm import tqdm
 
 from corpus.builtin_stories import NAMES, NOUNS, PRONOUNS, ROLES, plural
 from corpus.character_names import Counts, count_capitals, names_among
@@ -137,13 +138,18 @@ class TaggedCorpus:
         """(words,) bool: which words are of this kind."""
         return torch.tensor([self.kind_of(word) == kind for word in self.words])
 
-    def batches(self, numbers: Sequence[int], device: torch.device, tokens: int = 4096) -> Iterator[Batch]:
-        """The stories with these indices, the longest first, about this many tokens at a time."""
+    def batches(
+        self, numbers: Sequence[int], device: torch.device, tokens: int = 4096, label: str | None = None
+    ) -> Iterator[Batch]:
+        """The stories with these indices, the longest first, about this many tokens at a time. label: of a bar."""
         waiting = sorted(numbers, key=lambda i: -len(self.stories[i].tokens))
+        bar = tqdm(desc=label, total=len(waiting), unit="story", disable=None if label else True, delay=1)
         while waiting:
             size = max(1, tokens // len(self.stories[waiting[0]].tokens))
             index, waiting = waiting[:size], waiting[size:]
             yield self.batch(index, device)
+            bar.update(len(index))
+        bar.close()
 
     def batch(self, index: list[int], device: torch.device) -> Batch:
         stories = [self.stories[i] for i in index]

@@ -1,7 +1,7 @@
 // One small map per head. Hovering over a token shows, in every head, what it attends to and what attends to it.
 const { tokens, heads, rows } = data;
 const T = tokens.length;
-const bytes = Uint8Array.from(atob(data.attention), (character) => character.charCodeAt(0));
+const bytes = fromBase64(data.attention);
 heads.forEach((head, i) => { head.attention = bytes.subarray(i * T * T, (i + 1) * T * T); });
 let token = null, pinnedToken = null, head = null;  // hovered, pinned by a click; the head that colors the text
 
@@ -20,11 +20,8 @@ const spans = tokens.map((piece, i) => element("span", {
 spans.forEach((span, i) => text.append(span, ...(tokens[i].endsWith("\n") ? [element("br")] : [])));
 text.addEventListener("mouseleave", () => point(pinnedToken));
 
-const css = getComputedStyle(document.documentElement);
-function color(name) { return css.getPropertyValue(name).split(",").map(Number); }
-
 function draw(which) {
-  const image = which.context.createImageData(T, T), hue = color("--hue"), other = color("--other");
+  const image = which.context.createImageData(T, T), hue = rgb("--hue"), other = rgb("--other");
   for (let query = 0; query < T; query++) {
     for (let key = 0; key <= query; key++) {
       const row = query === token, column = key === token, at = 4 * (query * T + key);
@@ -108,8 +105,7 @@ for (const each of heads) {
   each.tile = element("div", { class: "tile", id: `head-${each.layer}-${each.head}`, onclick: () => pin(each) },
     element("div", { class: "quiet" }, `head ${each.head}`), canvas, each.caption);
   canvas.addEventListener("mousemove", (event) => {
-    const place = (offset) => Math.max(0, Math.min(T - 1, Math.floor(offset / canvas.clientWidth * T)));
-    const query = place(event.offsetY), key = place(event.offsetX);
+    const [query, key] = [event.offsetY, event.offsetX].map((offset) => cellAt(offset, canvas.clientWidth, T));
     showTip(event, key > query ? "" : `layer ${each.layer}, head ${each.head}: ${each.role}\n“${shown(tokens[query])}” `
       + `attends to “${shown(tokens[key])}”: ${weight(each, query, key).toFixed(2)}`);
     if (query !== token) point(query);

@@ -5,7 +5,6 @@ During training: losses, probes and scores of the weights that runs have kept on
 PosixPath('out/plot.png')
 """
 
-import base64
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +18,7 @@ from common.tables import read_table
 from grading import probe_answers
 from grading.rubrics import rubric_of
 from grading.scores_table import SHOWN
+from pages.html import embedded
 from pages.read_results import Results, read_curve
 from pages.sections_stories import read_scores
 from training.config import ConfigError
@@ -148,5 +148,5 @@ def kept_section(results: Results) -> Iterable[dict]:
     """Losses, probes and scores of the weights that were kept on the way (train.py --keep_checkpoints)."""
     logs = results.of_runs("log.csv", read_curve)
     if kept := {run: of_run for run, of_run in read_kept(results).items() if run in logs}:
-        image = base64.b64encode(picture({run: logs[run] for run in kept}, kept)).decode()
-        yield dict(type="picture", data=image, caption="Left: over training. Right: the same over the validation loss.")
+        png = picture({run: logs[run] for run in kept}, kept)
+        yield embedded(png, "Left: over training. Right: the same over the validation loss.")

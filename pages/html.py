@@ -4,11 +4,14 @@ Pages: one HTML file each that needs no network, made of a template, styles and 
 The scripts turn data only into text, never into markup, so nothing that a story contains can break a page.
 """
 
+import base64
 import html
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from string import Template
+
+import numpy as np
 
 TEMPLATES = Path(__file__).parent
 PAGE = Template("""<!doctype html>
@@ -59,3 +62,12 @@ def bars(panels: list[dict], caption: str = "") -> dict:
     """panels: title, kind as of a table's column, bars [[name, value, low, high]], marks {explanation: value}, end;
     outlined, for bars without color."""
     return dict(type="bars", panels=panels, caption=caption)
+
+
+def embedded(png: bytes, caption: str) -> dict:
+    return dict(type="picture", data=base64.b64encode(png).decode(), caption=caption)
+
+
+def as_levels(shares: np.ndarray) -> str:
+    """Shares, 0 to 1, as a byte each, in base64; `fromBase64` of pages/common.js reads it."""
+    return base64.b64encode((shares * 255).round().astype(np.uint8).tobytes()).decode()

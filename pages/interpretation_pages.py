@@ -2,8 +2,8 @@
 The pages and pictures of interpret.py: attention with the logit lens, neurons, activation patching, models compared.
 """
 
-import base64
 import html
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from common.figures import png_bytes
 from interpretation.activation_patching import Patching
 from interpretation.compare_runs import ClearestParts
-from pages.html import page
+from pages.html import as_levels, page
 
 MAP_BYTES = 900_000  # of attention in a page, which keeps it under 2 MB
 PICTURE_TOKENS = 32  # more would not be legible
@@ -58,11 +58,10 @@ def attention_page(
     """attention: (heads, T, T), of `heads`, each with its layer, head and role; rows: the table of all measures;
     lens: [layer][position][rank], what the model would say next after the embeddings and after each layer."""
     T = min(len(pieces), int((MAP_BYTES / len(heads)) ** 0.5))
-    levels = (attention[:, :T, :T] * 255).round().astype(np.uint8)
     data = dict(
         tokens=list(pieces[:T]),
         heads=heads,
-        attention=base64.b64encode(levels.tobytes()).decode(),
+        attention=as_levels(attention[:, :T, :T]),
         columns=[dict(zip(("key", "kind", "title", "help"), column)) for column in COLUMNS],
         rows=rows,
         lens=[layer[:T] for layer in lens],
@@ -78,12 +77,11 @@ def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], 
     labeled = len(heads) <= LABELED_MAPS
     in_a_row = 4 if labeled else 16
     cell = min(0.35, max(0.1, 3.2 / T)) if labeled else 0.85 / T  # inches
-    places, row, column, before = [], -1, 0, None
-    for head in heads:
-        new = head["layer"] != before
-        column = 0 if new or column + 1 == in_a_row else column + 1
-        row, before = row + (column == 0), head["layer"]
-        places.append(((T + gap) * column, (T + gap) * row))
+    places, row = [], -1
+    for _, of_layer in itertools.groupby(heads, key=lambda head: head["layer"]):
+        for i, _ in enumerate(of_layer):
+            row += i % in_a_row == 0
+            places.append(((T + gap) * (i % in_a_row), (T + gap) * row))
     xs, ys = (sorted(set(each)) for each in zip(*places))
     cells = np.full((ys[-1] + T, xs[-1] + T), np.nan, dtype=np.float32)
     for (x, y), weights in zip(places, attention):
@@ -197,8 +195,6 @@ def compare_page(counts: list[dict], parts: list[ClearestParts]) -> bytes:
     models = []
     for of_model in parts:
         T = min(len(of_model.tokens), PICTURE_TOKENS)
-        levels = (np.sqrt(of_model.attention[:, :T, :T]) * 255).round().astype(np.uint8)
-        attention = base64.b64encode(levels.tobytes()).decode()
-        facts = dict(heads=of_model.heads, neurons=of_model.neurons, tokens=of_model.tokens[:T], attention=attention)
-        models.append(facts)
+        facts = dict(heads=of_model.heads, neurons=of_model.neurons, tokens=of_model.tokens[:T])
+        models.append(facts | dict(attention=as_levels(np.sqrt(of_model.attention[:, :T, :T]))))
     return page("Heads and neurons, side by side", "compare", dict(counts=counts, models=models))

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
-import numpy as np
 import torch
 
 from checkpoints.checkpoint import is_kept, kept_checkpoints, load_checkpoint
@@ -86,20 +85,19 @@ class Results:
 # ---- Files ----
 
 
-def numbers(*columns: str) -> Callable[[Path], list[dict]]:
-    """read_table, with numbers in these columns, or None where a cell is empty."""
+def numbers(*columns: str, read: Callable = read_table) -> Callable[[Path], list[dict]]:
+    """What `read` reads of a table, with numbers in these columns, or None where a cell is empty."""
 
     def parse(path: Path) -> list[dict]:
-        return [row | {name: float(row[name]) if row[name] else None for name in columns} for row in read_table(path)]
+        return [row | {name: float(row[name]) if row[name] else None for name in columns} for row in read(path)]
 
     return parse
 
 
 def read_curve(path: Path) -> list[dict]:
     """The complete rows of log.csv as numbers, with the seconds of training until each."""
-    rows, columns = read_log(path), ("tokens", "train_loss", "val_loss", "bpb", "tokens_per_s")
-    values = [{name: float(row[name]) if row[name] else None for name in columns} for row in rows]
-    return [row | dict(seconds=seconds) for row, seconds in zip(values, training_seconds(rows))]
+    rows = numbers("tokens", "train_loss", "val_loss", "bpb", "tokens_per_s", read=read_log)(path)
+    return [row | dict(seconds=seconds) for row, seconds in zip(rows, training_seconds(rows))]
 
 
 def size_and_shape(run: Path) -> tuple[int, str]:
@@ -116,12 +114,6 @@ def read_rouge(path: Path) -> dict:
     if analysis.get("format") != ROUGE_FORMAT:
         raise ValueError("written by another version of rouge.py; run it again")
     return analysis
-
-
-def read_attention(path: Path) -> tuple[np.ndarray, list[str]]:
-    """(layers, heads, T, T) float32; the T tokens."""
-    with np.load(path, allow_pickle=False) as file:
-        return file["attention"].astype(np.float32), file["tokens"].tolist()
 
 
 def read_records(path: Path) -> list[dict]:

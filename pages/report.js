@@ -244,33 +244,9 @@ draw.answers = (part) => {
 // ---- Attention: all maps of a run on one canvas ----
 
 draw.attention = (part) => {
-  const { layers, heads, tokens } = part, T = tokens.length, GAP = 2, side = T + GAP;
-  const levels = Uint8Array.from(atob(part.levels), (character) => character.charCodeAt(0));
-  const canvas = element("canvas", { role: "img", "aria-label": part.caption, width: heads * side - GAP, height: layers * side - GAP });
+  const titleOf = (layer, head) => `layer ${layer}, head ${head}\n`;
+  const canvas = mapsOf(fromBase64(part.levels), part.tokens, { ...part, label: part.caption, faintest: 12, titleOf });
   canvas.style.maxWidth = `${Math.max(360, 2.2 * canvas.width)}px`;
-  const paint = () => {
-    const context = canvas.getContext("2d"), image = context.createImageData(canvas.width, canvas.height);
-    const hue = getComputedStyle(document.documentElement).getPropertyValue("--hue").split(",").map(Number);
-    for (let map = 0; map < layers * heads; map++) {
-      const left = (map % heads) * side, top = Math.floor(map / heads) * side;
-      for (let query = 0; query < T; query++) for (let key = 0; key <= query; key++) {
-        const at = 4 * ((top + query) * canvas.width + left + key);
-        image.data.set(hue, at);
-        image.data[at + 3] = Math.max(12, levels[(map * T + query) * T + key]);
-      }
-    }
-    context.putImageData(image, 0, 0);
-  };
-  canvas.addEventListener("mousemove", (event) => {
-    const x = Math.floor((event.offsetX / canvas.clientWidth) * canvas.width), y = Math.floor((event.offsetY / canvas.clientHeight) * canvas.height);
-    const head = Math.floor(x / side), layer = Math.floor(y / side), key = x % side, query = y % side;
-    const seen = head < heads && layer < layers && key <= query && query < T;
-    const level = seen ? levels[((layer * heads + head) * T + query) * T + key] / 255 : 0;
-    showTip(event, seen ? `layer ${layer}, head ${head}\n“${shown(tokens[query])}” attends to “${shown(tokens[key])}”: ${(level * level).toFixed(2)}` : "");
-  });
-  canvas.addEventListener("mouseleave", hideTip);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
-  paint();
   return [...caption(part), canvas];
 };
 
@@ -307,10 +283,9 @@ data.sections.forEach(({ title, about, parts }, i) => {
   main.append(element("section", { id: `section-${i}` }, ...heading,
     ...parts.map((part) => element("div", { class: "part" }, ...draw[part.type](part)))));
 });
-function list(title, lines) {
+for (const [title, lines] of Object.entries(data.notes)) {
   if (lines.length) main.append(element("section", {}, element("h2", {}, title), element("ul", { class: "quiet" }, ...lines.map((line) => element("li", {}, line)))));
 }
-for (const [title, lines] of Object.entries(data.notes)) list(title, lines);
 if (data.sections.length < 2) {
   nav.remove();
   main.className = "alone";

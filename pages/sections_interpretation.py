@@ -2,44 +2,33 @@
 Sections of report.html about what happens inside: heads and neurons (interpret.py).
 """
 
-import base64
 from collections.abc import Iterable
 
 import numpy as np
 
 from interpretation.ablation import MIN_RISE
 from interpretation.head_roles import HEAD_ROLES
-from interpretation.summary import read_summary
+from interpretation.summary import heads_that_matter, read_attention, read_summary
 from interpretation.word_classes import KINDS
-from pages.html import table
-from pages.read_results import Results, numbers, read_attention
+from pages.html import as_levels, table
+from pages.read_results import Results, numbers
 
 ATTENTION_BYTES = 700_000  # of all maps, before base64 makes them a third larger
 MAP_TOKENS = 48  # of a map, at most
 NEURONS_OF_KIND = 3
 
 
-def matter(summary: dict, which: str) -> int | None:
-    """How many heads matter, None if none were ablated."""
-    return summary["heads"]["ablated"].get(which, {}).get("matter")
-
-
 def heads_section(results: Results) -> Iterable[dict]:
     """What attention heads attend to, over many stories and on one text (interpret.py)."""
-    summaries = results.of_runs("interpret/summary.json", lambda path: read_summary(path.parent.parent))
+    summaries = results.of_runs("interpret/summary.json", lambda path: read_summary(str(path.parent.parent)))
     roles = [role for role in HEAD_ROLES if any(role in s["heads"]["role"] for s in summaries.values())]
     if summaries:
-        rows = [
-            [
-                run,
-                s["heads"]["all"],
-                matter(s, "trained"),
-                matter(s, "random_init"),
-                *(s["heads"]["role"].get(role, 0) for role in roles),
-            ]
-            + [[f"{run}: every head", results.link(results.runs[run] / "interpret" / "attention.html")]]
-            for run, s in summaries.items()
-        ]
+        rows = []
+        for run, s in summaries.items():
+            counts = [s["heads"]["all"], heads_that_matter(s, "trained"), heads_that_matter(s, "random_init")]
+            counts += [s["heads"]["role"].get(role, 0) for role in roles]
+            page = results.link(results.runs[run] / "interpret" / "attention.html")
+            rows.append([run, *counts, [f"{run}: every head", page]])
         columns = [("run", "text"), ("heads", "integer")]
         columns += [("matter", "integer", f"without one of them, the loss rises by {MIN_RISE} nats per token or more")]
         columns += [("at random init", "integer", "the same of the model before training")]
@@ -50,10 +39,9 @@ def heads_section(results: Results) -> Iterable[dict]:
     for run, (attention, tokens) in maps.items():
         n_layer, n_head = attention.shape[:2]
         T = min(len(tokens), MAP_TOKENS, int((bytes_of_run / (n_layer * n_head)) ** 0.5))
-        levels = (np.sqrt(attention[:, :, :T, :T]) * 255).round().astype(np.uint8)
         yield dict(
             type="attention", run=run, layers=n_layer, heads=n_head, tokens=tokens[:T],
-            levels=base64.b64encode(levels.tobytes()).decode(),
+            levels=as_levels(np.sqrt(attention[:, :, :T, :T])),
             caption=f"{run}: one row per layer, one map per head; rows of a map: query tokens, columns: key tokens",
         )  # fmt: skip
 

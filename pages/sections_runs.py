@@ -4,7 +4,6 @@ Sections of report.html about training: runs and their curves, experiments, spee
 >>> list(runs_section(Results(Path("out"))))  # [{"type": "table", "columns": ..., "rows": ...}, {"type": "curves"}]
 """
 
-import base64
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 from common.files import read_json
 from common.tables import read_table
 from kernels.cpu_features import hardware
-from pages.html import table
+from pages.html import embedded, table
 from pages.read_results import Results, read_curve, read_records, size_and_shape
 
 CURVE_POINTS = 30_000  # of all curves together; this and PICTURE_BYTES keep a page with dozens of runs below 5 MB
@@ -89,11 +88,10 @@ def experiments_section(results: Results) -> Iterable[dict]:
         columns = [(name.replace("_", " "), kind_of([row[name] for row in rows])) for name in names]
         cells = [[value_of(row, name, kind) for name, (_, kind) in zip(names, columns)] for row in rows]
         yield table(columns, cells, results.name(directory))
-        picture = results.read(directory / "experiment.png", Path.read_bytes)
-        if picture and len(picture) <= bytes_left:
-            bytes_left -= len(picture)
-            caption = f"{directory.name}: the plot of the table above"
-            yield dict(type="picture", data=base64.b64encode(picture).decode(), caption=caption)
+        png = results.read(directory / "experiment.png", Path.read_bytes)
+        if png and len(png) <= bytes_left:
+            bytes_left -= len(png)
+            yield embedded(png, f"{directory.name}: the plot of the table above")
 
 
 def kind_of(texts: list[str]) -> str | int:

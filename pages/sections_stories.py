@@ -4,7 +4,6 @@ Sections of report.html about what models write: scores, answers, instructions, 
 Also probe.html, a page with one of these sections.
 """
 
-import base64
 import itertools
 import json
 import math
@@ -22,7 +21,7 @@ from grading.rubrics import CHAT, LIKELIHOOD, rubric_of
 from grading.scores_table import SHOWN
 from grading.temperature_plot import collect, temperature_figure
 from novelty.rouge_tables_and_plots import PANELS, TITLES
-from pages.html import bars, sections_page, table
+from pages.html import bars, embedded, sections_page, table
 from pages.read_results import Results, numbers, read_rouge
 
 # Limits that keep a page with dozens of runs below 5 MB.
@@ -102,8 +101,7 @@ def temperature_parts(results: Results, findings: list[compare_models.Finding]) 
     names = {f.subject: results.name(above / f.subject) for f in findings if f.kind == "mean" and f.subject[0] != "("}
     findings = [replace(f, subject=names.get(f.subject, f.subject)) for f in findings]
     if panels := collect(findings, results.directory, lambda path: results.read(path, read_rouge)):
-        data = base64.b64encode(png_bytes(temperature_figure(panels))).decode()
-        yield dict(type="picture", data=data, caption="over the temperature at which the stories were drawn")
+        yield embedded(png_bytes(temperature_figure(panels)), "over the temperature at which the stories were drawn")
 
 
 def read_scores(results: Results) -> list[compare_models.Finding]:

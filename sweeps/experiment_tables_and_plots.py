@@ -113,9 +113,8 @@ def group_by_variant(rows: list[dict]) -> dict[str, list[dict]]:
 
 def measures_in(rows: list[dict]) -> list[str]:
     """Of any of the rows: some runs may have been graded, and others not yet."""
-    return [
-        key for key in dict.fromkeys(key for row in rows for key in row) if any(f"{key}_low" in row for row in rows)
-    ]
+    columns = dict.fromkeys(key for row in rows for key in row)
+    return [key for key in columns if f"{key}_low" in columns]
 
 
 def label_of(measure: str) -> str:
@@ -131,17 +130,12 @@ def variants_text(rows: list[dict], markdown: bool = False) -> str:
     """Means over the seeds of each variant; of the validation loss the lowest and the highest seed, too."""
     measured, lines = measures_in(rows), []
     for name, of_variant in group_by_variant(rows).items():
-        mean = {key: statistics.mean(row[key] for row in of_variant) for key in ("seconds", "val_loss", "bpb")}
         losses, first = [row["val_loss"] for row in of_variant], of_variant[0]
-        loss = f"{mean['val_loss']:.3f}" + f" [{min(losses):.3f}, {max(losses):.3f}]" * (len(losses) > 1)
         cells = [f"{first['parameters']:,}", f"{first['tokens'] / 1e6:.2f} M", f"{first['flops']:.2e}"]
-        cells += [
-            f"{mean['seconds']:.0f}",
-            loss,
-            f"{mean['bpb']:.3f}",
-            *(mean_of_seeds(of_variant, key) for key in measured),
-        ]
-        lines.append([name, *cells])
+        cells.append(f"{statistics.mean(row['seconds'] for row in of_variant):.0f}")
+        loss, *others = (mean_of_seeds(of_variant, key) for key in ("val_loss", "bpb", *measured))
+        loss += f" [{min(losses):.3f}, {max(losses):.3f}]" * (len(losses) > 1)
+        lines.append([name, *cells, loss, *others])
     several = "validation loss [lowest, highest seed]" if len(rows) > len(lines) else "validation loss"
     head = ["", "parameters", "tokens", "training FLOPs", "seconds", several, "bits per byte", *measured]
     return table_text(head, lines, markdown)

@@ -37,13 +37,8 @@ def fit_power_law(flops: Sequence[float], values: Sequence[float]) -> PowerLaw:
     """
     if len(flops) < 4:
         raise ValueError(f"a power law needs four budgets for its interval, not {len(flops)}")
-    x, y = np.log(flops), np.log(values)
-    spread = ((x - x.mean()) ** 2).sum()
-    slope = ((x - x.mean()) * y).sum() / spread
-    intercept = y.mean() - slope * x.mean()
-    degrees = len(x) - 2
-    variance = ((y - intercept - slope * x) ** 2).sum() / degrees
-    reach = student(degrees) * (variance / spread) ** 0.5
+    (slope, intercept), covariance = np.polyfit(np.log(flops), np.log(values), 1, cov=True)
+    reach = student(len(flops) - 2) * covariance[0, 0] ** 0.5
     return PowerLaw(float(np.exp(intercept)), *(float(b) for b in (slope, slope - reach, slope + reach)))
 
 

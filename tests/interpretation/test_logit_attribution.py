@@ -56,6 +56,7 @@ def test_the_lens_sees_when_the_answer_appears():
 
 def test_what_planted_heads_write():
     writes = what_heads_write(planted_induction(), planted_corpus(), ALPHABET)
-    previous, _, inducing, uniform = writes.copies
+    previous, _, inducing, uniform = (row["copies"] for row in writes)
     assert inducing > 0.85 and max(previous, uniform) < 0.5
-    assert len(writes.tokens[2]) > 3 and set(writes.tokens[2]) <= set(WORDS)
+    tokens = writes[2]["writes"].split(" | ")
+    assert len(tokens) > 3 and set(tokens) <= set(WORDS)

@@ -27,11 +27,11 @@ from corpus.preparation import prepare
 from generation.samples_file import write_rows
 from grading import compare_models
 from grading.compare_models import Finding
+from interpretation.summary import read_attention
 from kernels.cpu_features import hardware
 from novelty.rouge_tables_and_plots import PANELS, TITLES
 from pages import during_training, sections_runs
 from pages.html import bars, sections_page
-from pages.read_results import read_attention
 from pages.sections_stories import PUBLISHED, histogram
 
 MARKUP = "<script>document.title = 'broken'</script> <b>Bold</b> & </body>"
