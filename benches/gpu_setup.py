@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from torch._dynamo.exc import FailOnRecompileLimitHit
 
 from common.files import write_bytes
 from common.tables import table_text
@@ -24,6 +25,13 @@ TOY_SIZES = {
     "8m": dict(n_layer=2, n_head=4, n_embd=32),
     "1m": dict(n_layer=2, n_head=4, n_embd=16),
 }
+
+
+# What a GPU, a driver or an older PyTorch may bring: one part of the bench fails, and the others still tell.
+FAILURES = (
+    *(RuntimeError, ValueError, TypeError, LookupError, AssertionError, ImportError, AttributeError, OSError),
+    FailOnRecompileLimitHit,
+)
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,7 @@ class Report:
                 continue
             try:
                 result = function()
-            except Exception as error:  # whatever a GPU, a driver or an older PyTorch may bring: the others still tell
+            except FAILURES as error:
                 with (self.directory / "errors.txt").open("a") as file:
                     file.write(f"{section}: {name}\n{traceback.format_exc()}\n")
                 line = (str(error).splitlines() or [""])[0]

@@ -4,7 +4,9 @@ The checkpoints that train.py writes: best.pt and ckpt.pt in the directory of a 
 >>> model, tokenizer = load_run("out/demo")   # the best model so far, and everything it takes to use it
 """
 
+import pickle
 import re
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,13 +19,18 @@ CHECKPOINT_FORMAT = 1
 KEPT = re.compile(r"step-[0-9]+")
 
 
+# What torch.load raises if bytes are missing or wrong; found by corrupting files at random.
+LOAD_ERRORS = (RuntimeError, EOFError, OSError, LookupError, ValueError, TypeError, AttributeError, AssertionError)
+LOAD_ERRORS += (struct.error, pickle.UnpicklingError)
+
+
 def load_torch(path: Path, complaint: str) -> object:
     """Plain tensors and types that torch.save wrote. Pickled code is refused, never run. ValueError: `complaint`."""
     import torch
 
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # if bytes are missing or wrong, it raises any of a dozen
+    except LOAD_ERRORS as error:
         raise ValueError(f"{path}: {complaint}") from error
 
 

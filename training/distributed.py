@@ -90,7 +90,7 @@ class Ranks:
 
     def barrier(self):
         """Waits until all ranks are here."""
-        self.all_reduce(torch.zeros(1))
+        self.all_reduce_sum(torch.zeros(1))
 
     def broadcast(self, value):
         """The first rank's value, of plain types and tensors on the CPU, on every rank."""
@@ -100,16 +100,23 @@ class Ranks:
         dist.broadcast_object_list(values)
         return values[0]
 
-    def all_reduce(self, tensor: torch.Tensor, op=dist.ReduceOp.SUM) -> torch.Tensor:
+    def all_reduce_sum(self, tensor: torch.Tensor) -> torch.Tensor:
         if self.world_size > 1:
-            dist.all_reduce(tensor, op)
+            dist.all_reduce(tensor)
+        return tensor
+
+    def all_reduce_min(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self.world_size > 1:
+            dist.all_reduce(tensor, dist.ReduceOp.MIN)
         return tensor
 
     def agree(self, seconds: float, stop: bool) -> tuple[float, bool]:
         """All use the first rank's clock, and stop together when any of them is told to."""
+        if self.world_size == 1:
+            return seconds, stop
         both = torch.tensor([seconds if self.is_first else 0.0, stop], dtype=torch.float64)
-        seconds, stop = self.all_reduce(both, dist.ReduceOp.MAX).tolist()
-        return seconds, stop > 0
+        dist.all_reduce(both, dist.ReduceOp.MAX)
+        return both[0].item(), both[1].item() > 0
 
     def data_parallel(self, forward: torch.nn.Module) -> torch.nn.Module:
         """A module whose backward pass leaves every rank with the mean of all ranks' gradients."""

@@ -63,5 +63,5 @@ def evaluate(
     if own:
         sums[own] = torch.stack(results).cpu().double()
         sums[:, 0] *= sums[:, 1]  # the loss is a mean
-    nats, n_tokens, n_bytes = ranks.all_reduce(sums).sum(0).tolist()
+    nats, n_tokens, n_bytes = ranks.all_reduce_sum(sums).sum(0).tolist()
     return dict(val_loss=nats / n_tokens, bpb=nats / math.log(2) / n_bytes)

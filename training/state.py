@@ -7,7 +7,6 @@ import dataclasses
 import math
 
 import torch
-import torch.distributed as dist
 
 from checkpoints.checkpoint import CHECKPOINT_FORMAT
 from kernels.compile_cpp import dtype_name
@@ -110,8 +109,8 @@ class TrainingState:
 
         A TrainingError if one was not finite: nothing is saved without calling this.
         """
-        loss, norm = (ranks.all_reduce(self.sums[:2].clone()) / ranks.world_size).tolist()  # waits for the device
-        n_finite = round(ranks.all_reduce(self.sums[2].clone(), dist.ReduceOp.MIN).item())
+        loss, norm = (ranks.all_reduce_sum(self.sums[:2].clone()) / ranks.world_size).tolist()  # waits for the device
+        n_finite = round(ranks.all_reduce_min(self.sums[2].clone()).item())
         if n_finite < self.step - self.logged_step:
             raise TrainingError(
                 f"at step {self.logged_step + n_finite + 1} the loss or its gradient became infinite or NaN; the "
