@@ -1,5 +1,5 @@
 """
-Grade completions, and say how far the grades can be believed: by a model that reads, or as a teacher would (GPT-Eval).
+Grade completions, and say how far the grades can be believed: by likelihood, or by a chat model's grades (GPT-Eval).
 
 $ python grade.py out/                                              # the best run judges the others: no key needed
 $ python grade.py out/ --judge lm:out/ts_33m                        # how likely this model finds what they wrote
@@ -47,7 +47,7 @@ from grading.ledger import (
     safe_endings,
     served_models,
 )
-from grading.rubrics import reads, rubric_of
+from grading.rubrics import is_likelihood_judge, rubric_of
 from grading.scores_table import report
 from grading.story import Story
 
@@ -59,7 +59,7 @@ CHAT_JUDGE, PRICES, MAX_COST = "gpt-4o-mini", dict(price_in=0.15, price_out=0.60
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("directories", nargs="+", type=Path, metavar="DIR", help="runs, or directories of runs")
-    judge = "who grades: lm:RUN or lm:hf:ID, which reads, or a model behind an API, which is asked; may be repeated"
+    judge = "lm:RUN or lm:hf:ID, by likelihood, or a chat model behind an API; may be repeated"
     parser.add_argument("--judge", action="append", default=[], metavar="MODEL", help=judge)
     imports = "grades made elsewhere: a CSV of run, prompt, sample, judge and scores, or of means (docs/grading.md)"
     parser.add_argument("--import", nargs="+", type=Path, default=[], dest="imports", metavar="FILE", help=imports)
@@ -70,8 +70,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         "how judges are asked: by our question; in two turns, as in the paper; or for a bare array of three numbers"
     )
     parser.add_argument("--protocol", nargs="+", choices=PROTOCOLS, default=["ours"], help=protocol)
-    parser.add_argument("--repeats", type=int, default=1, help="gradings by each judge that is asked")
-    parser.add_argument("--temperature", type=float, help="of a judge that is asked (default: the API's)")
+    parser.add_argument("--repeats", type=int, default=1, help="gradings by each chat judge")
+    parser.add_argument("--temperature", type=float, help="of a chat judge (default: the API's)")
     parser.add_argument("--max_tokens", type=int, default=2000, help="longest reply, reasoning included")
     parser.add_argument("--dry_run", action="store_true", help="ask nothing: show a request, and how many at what cost")
     parser.add_shared("data", "markdown")
@@ -89,11 +89,11 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         if args.price_in is None and args.price_out is None:
             args.price_in, args.price_out = PRICES["price_in"], PRICES["price_out"]
         args.max_cost = args.max_cost or MAX_COST
-    if all(map(reads, args.judge)) and not args.no_judge:
+    if all(map(is_likelihood_judge, args.judge)) and not args.no_judge:
         for name in ("protocol", "repeats", "temperature", "max_cost"):
             if getattr(args, name) != parser.get_default(name):
                 parser.error(
-                    f"--{name} is for judges that are asked: one that reads costs nothing, and says the same again"
+                    f"--{name} is for chat judges: a likelihood judge costs nothing, and its scores are always the same"
                 )
     args.api = parser.require_api(args)
     return args
@@ -108,12 +108,14 @@ def grade_runs(args: argparse.Namespace, retries) -> None:
     controls = make_controls([ending for run in runs for ending in run.true_endings])
     if args.controls and not args.is_bare and not controls[TRUE]:
         raise ValueError("--controls needs true endings, which `python sample.py --eval N` keeps; these have none")
-    readers = choose_judges(trained, runs) if args.is_bare else {name: runs for name in args.judge if reads(name)}
+    by_likelihood = {name: runs for name in args.judge if is_likelihood_judge(name)}
+    if args.is_bare:
+        by_likelihood = choose_judges(trained, runs)
     with contextlib.ExitStack() as locks:
-        for run in runs if args.judge or readers or args.imports else []:
+        for run in runs if args.judge or by_likelihood or args.imports else []:
             locks.enter_context(lock(run.directory, ".grade.lock", "another grade.py is at work there; let it end"))
         ledgers = {run.name: Ledger(run.directory / "grades.jsonl") for run in runs}
-        judges = make_judges(readers, runs, args)
+        judges = make_judges(by_likelihood, runs, args)
         requests, missing = plan(judges, controls, ledgers, args)
         if args.dry_run:
             return dry_run(missing, ledgers, args)
@@ -156,15 +158,15 @@ def prepare_bare(args: argparse.Namespace) -> list[Path]:
 
 
 def make_judges(
-    readers: Mapping[str, Sequence[Run]], runs: Sequence[Run], args: argparse.Namespace
+    by_likelihood: Mapping[str, Sequence[Run]], runs: Sequence[Run], args: argparse.Namespace
 ) -> dict[Judge, Sequence[Run]]:
     """{judge: the runs that it grades}; those that read, which cost nothing, come first."""
     judges = {}
-    if readers:
+    if by_likelihood:
         from grading.likelihood_judge import LikelihoodJudge
 
-        judges |= {LikelihoodJudge(name, runs): graded for name, graded in readers.items()}
-    if names := [name for name in args.judge if not reads(name)]:
+        judges |= {LikelihoodJudge(name, runs): graded for name, graded in by_likelihood.items()}
+    if names := [name for name in args.judge if not is_likelihood_judge(name)]:
         from generation.api_client import endpoint_url, public_url
 
         url = public_url(endpoint_url(args.base_url))
@@ -182,8 +184,8 @@ def plan(
     """All that is to be graded; what of it no ledger has."""
     requests = []
     for judge, graded in judges.items():
-        own_controls = controls if args.controls or reads(judge.name) else {}
-        if reads(judge.name) and not args.dry_run:
+        own_controls = controls if args.controls or is_likelihood_judge(judge.name) else {}
+        if is_likelihood_judge(judge.name) and not args.dry_run:
             true_endings = list(dict.fromkeys(ending for run in graded for ending in run.true_endings))
             own_controls = {**controls, SAFE: judge.safe_endings(graded, true_endings, ledgers)}
         requests += plan_requests(graded, own_controls, ledgers, judge)
@@ -195,9 +197,9 @@ def plan(
 
 def dry_run(missing: Sequence[Request], ledgers: Mapping[str, Ledger], args: argparse.Namespace) -> None:
     """Says what each judge would have to do."""
-    for judge in dict.fromkeys(request.judge for request in missing if reads(request.judge.name)):
+    for judge in dict.fromkeys(request.judge for request in missing if is_likelihood_judge(request.judge.name)):
         print(judge.dry_run([request for request in missing if request.judge is judge]))
-    to_ask = [request for request in missing if not reads(request.judge.name)]
+    to_ask = [request for request in missing if not is_likelihood_judge(request.judge.name)]
     if to_ask:
         from generation.api_client import Budget
 
@@ -211,9 +213,9 @@ def grade_missing(
 ) -> ValueError | None:
     """Returns the error if the budget ran out, to be raised when the tables are there; others are raised."""
     for judge in judges:
-        if reads(judge.name):
+        if is_likelihood_judge(judge.name):
             judge.grade([request for request in missing if request.judge is judge])
-    to_ask = [request for request in missing if not reads(request.judge.name)]
+    to_ask = [request for request in missing if not is_likelihood_judge(request.judge.name)]
     if not to_ask:
         return None
     from generation.api_client import ApiClient

@@ -18,6 +18,7 @@ neurons.csv and summary.json; --patch writes patching.html, patching.png and pat
 import argparse
 import contextlib
 import io
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -31,8 +32,8 @@ from checkpoints.checkpoint import at_checkpoint, corpus_of, directory_of, load_
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes, write_json
 from common.tables import table_text, write_table
-from corpus.token_files import load_meta_and_tokens
-from corpus.tokenizer import END_OF_TEXT, Tokenizer
+from corpus.token_files import load_stories
+from corpus.tokenizer import END_OF_TEXT
 from generation.backends import LocalBackend, load_backend
 from interpretation.ablation import FEWEST_STORIES, measure_effects
 from interpretation.activation_patching import check_prompts, patch
@@ -207,20 +208,18 @@ def validation_texts(directory: Path, n: int, ablate: int = 0) -> list[str]:
 
     ValueError if they are too few: to tell anything, or for an ablation on that many.
     """
-    meta, tokens = load_meta_and_tokens(directory, "val")
-    tokenizer = Tokenizer(meta["gpt2_ids"])
-    ends = np.flatnonzero(tokens == tokenizer.end_of_text)[:n]
-    if len(ends) < FEWEST_STORIES:
+    stories = list(itertools.islice(load_stories(directory, "val")[1], n))
+    if len(stories) < FEWEST_STORIES:
         raise ValueError(
-            f"{directory}: it has {len(ends)} validation stories, but at least {FEWEST_STORIES} are needed"
+            f"{directory}: it has {len(stories)} validation stories, but at least {FEWEST_STORIES} are needed"
         )
-    if 2 * ablate > len(ends):
-        more = f"--stories {2 * ablate}, or " if len(ends) == n else ""
+    if 2 * ablate > len(stories):
+        more = f"--stories {2 * ablate}, or " if len(stories) == n else ""
         raise ValueError(
-            f"--ablate {ablate} needs {2 * ablate} stories (means are taken over the other half), but {len(ends)} of "
-            f"{directory} are read: take {more}--ablate {len(ends) // 2} at most"
+            f"--ablate {ablate} needs {2 * ablate} stories (means are taken over the other half), but {len(stories)} "
+            f"of {directory} are read: take {more}--ablate {len(stories) // 2} at most"
         )
-    return [tokenizer.decode(tokens[start:end]) for start, end in zip([0, *(ends[:-1] + 1)], ends)]
+    return stories
 
 
 # ---- The command line ----

@@ -13,6 +13,7 @@ import torch
 from benches.measure import alone, alternating_medians, peak_mib, peer_dtypes, seconds_of
 from benches.models import DEVICE, SHAPE, PlainGPT, export_our_model, our_model, random_tokens, their_model
 from generation.generation_loop import draw, generate
+from kernels.compile_cpp import dtype_name
 from model import GPTNeo
 
 PROMPT_TOKENS, NEW_TOKENS, TOP_K = 40, 200, 50
@@ -54,7 +55,7 @@ def bench(rounds: int) -> tuple[dict, dict]:
     with tempfile.TemporaryDirectory() as directory:
         export_our_model(directory)
         ours, plain = our_model(), PlainGPT(**SHAPE).to(DEVICE).eval()
-        theirs = {str(dtype).removeprefix("torch."): their_model(directory, dtype) for dtype in peer_dtypes()}
+        theirs = {dtype_name(dtype): their_model(directory, dtype) for dtype in peer_dtypes()}
         for batch_size in (1, 16, 64):
             prompts = random_tokens(batch_size, PROMPT_TOKENS)
             halfway = random_tokens(batch_size, PROMPT_TOKENS + NEW_TOKENS // 2).to(DEVICE)

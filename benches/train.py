@@ -108,11 +108,11 @@ def bench(rounds: int) -> tuple[dict, dict]:
             eager: partial(their_step, directory, torch.float32, compiled=False),
             f"{eager}, freed memory kept": partial(their_step, directory, torch.float32, False, keep_freed_memory=True),
         }
-        name = str(fast_dtype()).removeprefix("torch.")
+        name = compile_cpp.dtype_name(fast_dtype())
         steps[f"transformers, compiled, {name}"] = partial(their_step, directory, fast_dtype(), compiled=True)
         for dtype in peer_dtypes():
             for how in ("eager", "compiled"):
-                label = f"nanoGPT-style, {how}, {str(dtype).removeprefix('torch.')}"
+                label = f"nanoGPT-style, {how}, {compile_cpp.dtype_name(dtype)}"
                 steps[label] = partial(plain_step, directory, dtype, compiled=how == "compiled")
         seconds, _ = alternating_processes(steps, random_tokens(BATCH_SIZE, SHAPE["block_size"] + 1), rounds)
     for label, value in seconds.items():

@@ -251,7 +251,7 @@ class NativeDecoder:
         """Appends tokens[i] to slots[i] at positions[i]; `logits` gets what follows the last len(logits) of them."""
         n_slots = len(self.lengths)
         rows = torch.tensor([tokens, [slot % n_slots for slot in slots], positions], dtype=torch.int32).T.contiguous()
-        function = getattr(compile_cpp.library("decode_step"), f"forward_{str(self.dtype).removeprefix('torch.')}")
+        function = getattr(compile_cpp.library("decode_step"), f"forward_{compile_cpp.dtype_name(self.dtype)}")
         function(
             ctypes.byref(self.model),
             compile_cpp.pointer(rows),

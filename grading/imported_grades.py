@@ -25,7 +25,7 @@ from common import statistics
 from common.tables import read_user_table
 from grading.compare_models import Finding
 from grading.ledger import Ledger, Run
-from grading.rubrics import AGES, CHAT, IMPORTED, MEANS, reads
+from grading.rubrics import AGES, CHAT, IMPORTED, MEANS, is_likelihood_judge
 from grading.story import Story, key_of
 
 FILE = "grades-imported.jsonl"
@@ -63,7 +63,7 @@ def read_row(where: str, row: Mapping[str, str], places: Mapping[str, Mapping[tu
     name, judge = row.pop("run"), row.pop("judge")
     if name not in places:
         raise ValueError(f"{where}: there is no run {name!r} here, only {', '.join(places)}")
-    if not judge or reads(judge):
+    if not judge or is_likelihood_judge(judge):
         raise ValueError(f"{where}: {judge!r} is no name for a judge")
     place = tuple(row.pop(column, "") for column in PLACE)
     scores = {figure: read_cell(where, figure, cell) for figure, cell in row.items() if cell}

@@ -23,7 +23,7 @@ from generation.samples_file import read_rows
 from grading.judge_controls import SAFE
 from grading.judge_questions import PROTOCOLS
 from grading.judge_replies import without_reasoning
-from grading.rubrics import reads
+from grading.rubrics import is_likelihood_judge
 from grading.scores_from_likelihood import key_of_reading, other_beginnings
 from grading.story import Story, key_of
 
@@ -33,7 +33,7 @@ from grading.story import Story, key_of
 # What a record says of how its scores were asked for; from "temperature" on, files of earlier versions may lack it.
 ASKED = ("judge", "base_url", "repeat", "kind", "temperature", "text_sha256", "question_sha256")
 ASKED += ("protocol", "model")  # the one that gave the scores, where the endpoint said so
-ASKED += ("prompt_index", "weights", "safe_ending")  # of judges that read
+ASKED += ("prompt_index", "weights", "safe_ending")  # of likelihood judges
 
 
 class Ledger:
@@ -149,7 +149,7 @@ class Setting(NamedTuple):
 
     judge: str
     temperature: float | None  # None: the API's default
-    source: str  # the API's URL, or the weights of a judge that reads
+    source: str  # the API's URL, or the weights of a likelihood judge
     question: str = ""  # hash of its words without the story; "": those of today
     protocol: str = "ours"
 
@@ -191,7 +191,7 @@ class Request:
 
 
 def source_of(weights: str) -> str:
-    """Of a judge that reads."""
+    """Of a likelihood judge."""
     return f"weights {weights}"
 
 
@@ -258,7 +258,7 @@ def plan_recorded(
             if not entries:
                 n_gone += asked.get("kind") == "completion"
                 continue
-            if reads(judge):
+            if is_likelihood_judge(judge):
                 if key != key_of_reading(asked["weights"], story, others[story.task]):
                     continue  # read beside other beginnings than today's, or scored by an earlier definition
                 setting = Setting(judge, None, source_of(asked["weights"]))

@@ -60,7 +60,7 @@ CHAT = Rubric(
 
 BITS = "bits/byte"
 
-# A language model that reads (likelihood_judge.py). A safe ending is not spoiled: whether it wins is shown, but no
+# A likelihood judge (likelihood_judge.py). A safe ending is not spoiled: whether it wins is shown, but no
 # verdict depends on it.
 LIKELIHOOD = Rubric(
     dict(
@@ -78,7 +78,7 @@ LIKELIHOOD = Rubric(
     "its controls need true endings, which `python sample.py --eval 50` keeps",
 )
 
-PREFIX = "lm:"  # of the name of a judge that reads
+PREFIX = "lm:"  # of a likelihood judge's name
 
 # Of grades that were made elsewhere (imported_grades.py), behind the name of their judge.
 IMPORTED, MEANS = "imported", "imported means"
@@ -88,11 +88,11 @@ ELSEWHERE = {
 }
 
 
-def reads(judge: str) -> bool:
-    """Whether this judge is a model that reads; else it is asked, through an API."""
+def is_likelihood_judge(judge: str) -> bool:
+    """Whether this is a likelihood judge; else it is a chat judge, behind an API."""
     return judge.startswith(PREFIX)
 
 
 def rubric_of(judge: str) -> Rubric:
     elsewhere = (rubric for ending, rubric in ELSEWHERE.items() if judge.endswith(ending))
-    return next(elsewhere, LIKELIHOOD if reads(judge) else CHAT)
+    return next(elsewhere, LIKELIHOOD if is_likelihood_judge(judge) else CHAT)

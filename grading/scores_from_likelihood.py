@@ -1,5 +1,5 @@
 """
-What a judge that reads says of a completion: three scores, from how likely a stronger model finds it.
+A likelihood judge's three scores of a completion, from how likely a stronger model finds it.
 
 fluency      log-likelihood of the completion after its beginning, bits per UTF-8 byte: minus the model's bpb on it
 consistency  what it gains by standing where it stands, bits per byte: that log-likelihood, minus the mean of those
@@ -54,7 +54,7 @@ def score(
 
     A completion without text has no fluency and no consistency, and without other stories there is no consistency.
     """
-    from generation.token_likelihoods import log_likelihoods  # here: whoever reads a ledger need not wait for torch
+    from generation.token_likelihoods import log_likelihoods  # here: reading a ledger need not wait for torch
 
     encode, end = backend.tokenizer.encode, backend.tokenizer.end_of_text
     by_length = sorted(stories, key=lambda story: len(story.prompt) + len(story.completion))

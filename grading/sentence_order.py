@@ -15,8 +15,8 @@ from tqdm import tqdm
 from checkpoints.checkpoint import corpus_of, directory_of, load_run
 from common.files import write_json
 from common.statistics import wilson
-from corpus.token_files import load_meta_and_tokens
-from corpus.tokenizer import END_OF_TEXT, Tokenizer
+from corpus.token_files import load_stories
+from corpus.tokenizer import Tokenizer
 from variants.contrastive import sentence_ends, shuffle_sentences
 
 # shuffled: all sentences but the first; leaves so many cues that even a model of a million parameters soon notices.
@@ -68,9 +68,7 @@ def compare_orders(run: str) -> dict[str, dict]:
     model, tokenizer = load_run(run)
     model = model.to("cuda" if torch.cuda.is_available() else "cpu")
     corpus = corpus_of(run)
-    meta, tokens = load_meta_and_tokens(corpus, "val")
-    text = Tokenizer(meta["gpt2_ids"]).decode(tokens)
-    stories = [story for story in text.split(END_OF_TEXT) if story]
+    stories = list(load_stories(corpus, "val")[1])
     result = {}
     for order in ORDERS:
         of_stories = leads(model, tokenizer, stories, order)

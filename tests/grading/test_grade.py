@@ -162,8 +162,8 @@ def test_a_corpus_that_is_none_is_noticed_before_the_judge_is_paid(grade_py, api
     "arguments, message",
     [
         (("out", "--judge", "x", "--no_judge"), "either a --judge MODEL or --no_judge"),
-        (("out", "--judge", "lm:x", "--repeats", "2"), "--repeats is for judges that are asked"),
-        (("out", "--judge", "lm:x", "--temperature", "0"), "--temperature is for judges that are asked"),
+        (("out", "--judge", "lm:x", "--repeats", "2"), "--repeats is for chat judges"),
+        (("out", "--judge", "lm:x", "--temperature", "0"), "--temperature is for chat judges"),
         (("out", "--judge", "lm:x"), "grade.py: x: no such checkpoint"),
         (("out", "--judge", "lm:api:x"), "lm:api:x: an endpoint gives no likelihoods; name it as --judge x"),
         (("out", "--judge", "x", "--max_cost", "1"), "--max_cost needs --price_in and --price_out"),

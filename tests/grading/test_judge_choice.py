@@ -123,7 +123,7 @@ def test_where_nothing_was_trained(out, grade_py, tmp_path):
 @pytest.mark.parametrize("flags", ["--repeats=2", "--temperature=0", "--max_cost=1"])
 def test_flags_of_a_judge_that_is_not_asked(out, grade_py, flags):
     code, printed = grade_py(flags, judge=None)
-    assert code == 2 and "is for judges that are asked" in printed.err.splitlines()[-1]
+    assert code == 2 and "is for chat judges" in printed.err.splitlines()[-1]
 
 
 # With an API

@@ -1,4 +1,4 @@
-"""The judge that reads: its three scores, what it keeps, and its controls."""
+"""The likelihood judge: its three scores, what it keeps, and its controls."""
 
 import math
 
@@ -142,7 +142,7 @@ def runs(tmp_path, monkeypatch):
 
 
 def judged(tmp_path) -> dict:
-    """(kind, subject, figure) -> value, of the judge that reads."""
+    """(kind, subject, figure) -> value, of the likelihood judge."""
     return {(r["kind"], r["subject"], r["figure"]): r["value"] for r in table(tmp_path) if r["judge"]}
 
 
