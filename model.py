@@ -6,7 +6,7 @@ scaled by 1/sqrt(d), q, k and v have no bias, and the head is tied to the embedd
 transformers.GPTNeoForCausalLM; tests/test_model.py compares this file with it. GPT-2 is the same model with the scale,
 the bias and no window. Hugging Face weights of both are read and written by checkpoints/huggingface.py.
 
->>> model = GPTNeo(GPTNeoConfig(n_embd=256, n_layer=8, n_head=16))  # the published 8M; configs/ts_*.py have them all
+>>> model = GPTNeo(GPTNeoConfig(n_embd=256, n_layer=8, n_head=16))  # the published 8M; configs/ts_*.py have all sizes
 >>> logits, loss = model(tokens, targets)
 """
 
@@ -56,7 +56,7 @@ Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def gelu_new(x: torch.Tensor) -> torch.Tensor:
-    """GELU with tanh: F.gelu(x, approximate="tanh"), in a form that compiles to half the time on a CPU."""
+    """GELU, tanh approximation: F.gelu(x, approximate="tanh"), in a form that runs twice as fast compiled on a CPU."""
     return x * torch.sigmoid(2 * (2 / math.pi) ** 0.5 * (x + 0.044715 * x * x * x))
 
 
@@ -76,7 +76,7 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor, layer: int, attend: Attend) -> torch.Tensor:
         B, T, C = x.shape
         q, k, v = self.qkv(self.ln_1(x)).view(B, T, 3, self.n_head, C // self.n_head).unbind(2)  # (B, T, H, D) each
-        if self.scale:  # on q, so that no attention function needs to know
+        if self.scale:  # applied to q, so that no attention function needs to know about it
             q = q * self.scale
         y = attend(layer, q, k, v).flatten(2)  # (B, T, H, D) -> (B, T, C)
         x = x + self.dropout(self.attention_out(y))
@@ -105,11 +105,11 @@ class GPTNeo(nn.Module):
 
     @torch.no_grad()
     def init_copying(self, gain: float):
-        """Start every head as a copier: whatever token it attends to becomes likelier as the next one.
+        """Start every head as a copier: whatever token it attends to becomes likelier as the next token.
 
-        The value and output matrices of all heads of a layer together become `gain` times the identity; since the
-        output head is tied to the embedding, a token that is read in is predicted. From a random start a small model
-        takes millions of tokens to learn to repeat its hero's name. Not in the paper.
+        The product of a layer's value and output matrices becomes `gain` times the identity; since the output head is
+        tied to the embedding, tokens that are attended to are predicted. From a random start a small model takes
+        millions of tokens to learn to repeat its hero's name. Not in the paper.
         """
         C = self.config.n_embd
         for block in self.blocks:
@@ -121,7 +121,7 @@ class GPTNeo(nn.Module):
         """tokens (B, T) int64 -> logits (B, T, vocab_size), None; with targets (B, T): None, loss.
 
         The loss is the mean, in nats, over targets that are not -100. The logits are then never all in memory at once.
-        With `stories`, tokens attend only within their own story, and positions restart at 0 with each.
+        With `stories`, tokens attend only within their own story, and positions restart at 0 in each.
         """
         positions = torch.arange(tokens.size(1), device=tokens.device)
         attend = self.attend
@@ -150,17 +150,17 @@ class GPTNeo(nn.Module):
         return sum(p.numel() for p in self.parameters())
 
     def flops_per_token(self, T: int) -> int:
-        """Floating-point operations of forward and backward for one token of a sequence of T.
+        """Floating-point operations of the forward and backward pass, per token of a sequence of T.
 
         Counted, not estimated: each matrix product of m x k by k x n is 2mkn, the backward pass does two for each
         one of the forward pass, and attention counts the (query, key) pairs that the causal mask and the window allow
-        (where one story fills the sequence: with attend_within_story there are fewer).
+        (as if one story filled the sequence: with attend_within_story there are fewer).
         """
         config = self.config
         linear = sum(m.weight.numel() for m in self.modules() if isinstance(m, nn.Linear))
         attention = 0.0
         for layer in range(config.n_layer):
             window = min(config.window(layer), T)
-            keys = window * (T - window) + window * (window + 1) / 2  # pairs (query, key) that the mask lets through
-            attention += 2 * config.n_embd * keys / T  # q times k, and the weights times v
+            pairs = window * (T - window) + window * (window + 1) / 2  # (query, key) pairs that the mask allows
+            attention += 2 * config.n_embd * pairs / T  # q times k, and the weights times v
         return round(3 * 2 * (linear + attention))

@@ -3,7 +3,7 @@ Prepare a corpus: clean, deduplicate, split and tokenize stories into data/<name
 
 $ python prepare.py builtin                                        # 20,000 stories of our own, nothing to download
 $ python prepare.py tinystories-v2                                 # the GPT-4 stories of TinyStories (2 GB)
-$ python prepare.py instruct                                       # stories under headers that say what is in them
+$ python prepare.py instruct                                       # stories with headers that say what is in them
 $ python prepare.py --input mine.txt more.jsonl.gz --name mine     # your own: <|endoftext|> stands between stories
 """
 
@@ -21,30 +21,30 @@ SETTINGS = ("vocab_size", "val_share", "seed", "threads")
 
 def parse_args():
     parser = Parser(__doc__)
-    parser.add_argument("corpus", nargs="?", choices=[*DOWNLOADS, *BUILTIN], help="or else --input and --name")
-    files = dict(nargs="+", action="extend", type=Path, default=[], metavar="FILE")  # extend: of a repeated flag, all
-    parser.add_argument("--input", **files, help=".txt .jsonl .json, or + .gz")
-    parser.add_argument("--val", **files, help="default: a share of the input")
-    parser.add_argument("--headers", action="store_true", help="with --input: add headers of what a text tells")
-    parser.add_argument("--name", help="of the directory in data_dir (default: the corpus)")
-    parser.add_argument("--vocab_size", type=int, help="default: 10000, for builtin 4096")
-    parser.add_argument("--val_share", type=float, default=0.01, help="of the stories, without --val (default: 0.01)")
-    parser.add_argument("--stories", type=int, default=20000, help="how many, of builtin (default: 20000)")
+    parser.add_argument("corpus", nargs="?", choices=[*DOWNLOADS, *BUILTIN], help="or give --input and --name")
+    files = dict(nargs="+", action="extend", type=Path, default=[], metavar="FILE")  # extend: a flag may be repeated
+    parser.add_argument("--input", **files, help="your stories: .txt, .jsonl or .json, or gzipped (.gz)")
+    parser.add_argument("--val", **files, help="validation stories (default: a share of the input)")
+    parser.add_argument("--headers", action="store_true", help="with --input: add headers made from the stories")
+    parser.add_argument("--name", help="of the new directory in data_dir (default: that of the corpus)")
+    parser.add_argument("--vocab_size", type=int, help="default: 10000, or 4096 for builtin")
+    parser.add_argument("--val_share", type=float, default=0.01, help="share held out without --val (default: 0.01)")
+    parser.add_argument("--stories", type=int, default=20000, help="for builtin: how many (default: 20000)")
     parser.add_shared("seed")
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="default: data")
-    parser.add_argument("--threads", type=int, default=CORES, help="default: one a core")
+    parser.add_argument("--threads", type=int, default=CORES, help="default: one per core")
     args = parser.parse_args()
     args.name = args.name or args.corpus
     if bool(args.corpus) == bool(args.input) or ((args.val or args.headers) and not args.input):
-        parser.error(f"give {', '.join([*DOWNLOADS, *BUILTIN])}, or else --input FILE (with it, --val FILE, --headers)")
+        parser.error(f"give one of {', '.join([*DOWNLOADS, *BUILTIN])}, or --input FILE (optional: --val, --headers)")
     if not args.name or not re.fullmatch(r"\w[\w.-]*", args.name):
-        parser.error("--input needs a --name of letters, digits, - _ and . only")
+        parser.error("--name must consist of letters, digits, - _ and . only (with --input it is required)")
     parser.require(args, "threads", args.threads >= 1, "1 or more")
     return args
 
 
 def print_summary(directory: Path) -> None:
-    """What was made, read back, and what to do with it."""
+    """Reads the corpus back, and prints what is in it and what to do next."""
     meta = load_meta(directory)
     rows = []
     for name, split in meta["splits"].items():
@@ -64,7 +64,7 @@ def main() -> None:
     args = parse_args()
     directory = args.data_dir / args.name
     settings = {key: getattr(args, key) for key in SETTINGS if getattr(args, key) is not None}
-    with one_line_errors("prepare.py", interrupted=f"{directory} is as it was before; downloads will resume"):
+    with one_line_errors("prepare.py", interrupted=f"{directory} is unchanged; downloads will resume"):
         if args.corpus in BUILTIN:
             prepare_builtin(directory, args.corpus, args.stories, **settings)
         elif args.corpus:

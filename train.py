@@ -1,13 +1,13 @@
 """
 Train a storyteller.
 
-$ python train.py                                   # the demo: built-in stories, two minutes, then it tells one
+$ python train.py                                   # the demo: two minutes on built-in stories, then it tells one
 $ python train.py configs/ts_8m.py                  # a published size on a data set made by prepare.py
 $ python train.py configs/ts_8m.py --batch_size=32 --device=cpu
-$ python train.py configs/ts_8m.py --keep_checkpoints=10      # weights on the way: out/ts_8m/step-1000, ...
+$ python train.py configs/ts_8m.py --keep_checkpoints=10      # keeps weights along the way: out/ts_8m/step-1000, ...
 $ python train.py configs/ts_8m.py --resume         # continue a run that was stopped
 $ torchrun --standalone --nproc_per_node=8 train.py configs/ts_8m.py             # the same run on eight GPUs
-$ python train.py --plot out/ts_8m out/ts_1m        # in one picture: losses; scores of what they kept
+$ python train.py --plot out/ts_8m out/ts_1m        # one figure: their losses, and scores of kept weights
 """
 
 import contextlib
@@ -55,10 +55,11 @@ from variants.within_story import WithinStory
 
 
 def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> tuple[Path, bool]:
-    """Train as the config says. Returns the directory of the run and whether it came to its end.
+    """Train as the config says. Returns the run's directory and whether the run finished.
 
-    All ranks have the same weights at every step: each takes its part of the sequences, and their gradients are
-    summed. With another number of ranks the losses are the same up to the order in which floats are added.
+    All ranks have the same weights at every step: each takes its share of the sequences, and the gradients are
+    averaged. Unless the forward pass draws random numbers (dropout, contrast), the number of ranks changes the losses
+    only by the order in which floats are added.
     """
     device = choose_device(ranks.device_name(config.device))
     prepare_gpu(device)
@@ -67,9 +68,9 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
 
 
 def train_in_group(config: TrainConfig, resume: bool, ranks: Ranks, device: torch.device) -> tuple[Path, bool]:
-    """What holds on to the process group, DistributedDataParallel above all, ends with this function, before the group.
+    """A function of its own, so that all users of the process group, such as DistributedDataParallel, are freed first.
 
-    Else the group ends with the last that holds it, which waits for gloo's threads while they wait for the GIL.
+    Otherwise the last of them would destroy the group and deadlock: it waits for gloo's threads, and they for the GIL.
     """
     with contextlib.ExitStack() as cleanup:
         # Data and dtypes
@@ -78,7 +79,7 @@ def train_in_group(config: TrainConfig, resume: bool, ranks: Ranks, device: torc
         checkpoint, checkpoint_path = ranks.broadcast(loaded)
         if device.type == "cpu":
             keep_freed_memory()
-        with ranks.first_goes_first():  # it may have to make the data, and to measure what is fast here
+        with ranks.first_goes_first():  # it may have to prepare the data, and time the kernels
             corpus = load_corpus(config)
             shape = GPTNeoConfig(vocab_size=corpus.tokenizer.vocab_size, **config.model_shape())
             dtype, fast_dtype = choose_dtypes(config, device, checkpoint)
@@ -86,7 +87,7 @@ def train_in_group(config: TrainConfig, resume: bool, ranks: Ranks, device: torc
         dtype, fast_dtype = ranks.broadcast((dtype, fast_dtype))
         batches = Batches(corpus, config, ranks, device)
         if checkpoint and checkpoint["data_sha256"] != corpus.sha256:
-            raise ConfigError(f"{run} was trained on other data than what {config.data} is now; use another --name")
+            raise ConfigError(f"{run} was trained on other data than {config.data} holds now; use another --name")
 
         # The run's files, which only the first rank writes
         log = None
@@ -121,7 +122,7 @@ def train_in_group(config: TrainConfig, resume: bool, ranks: Ranks, device: torc
             processor = f"cpu ({isa()})" if device.type == "cpu" else device.type
             print(
                 f"{run}: {state.model.num_params():,} parameters, {len(corpus.train):,} training tokens of "
-                f"{config.data}, {config.tokens_per_step:,} tokens a step\n"
+                f"{config.data}, {config.tokens_per_step:,} tokens per step\n"
                 + (f"{ranks.world_size} processes, " if ranks.world_size > 1 else "")
                 + f"{processor}, {dtype_name(dtype)}; {kernels}"
                 + (f"not compiled: {not_compiled}" if not_compiled else "compiling at the first step (up to a minute)"),
@@ -142,15 +143,15 @@ def train_loop(
     validate: Callable[[], dict],
     ranks: Ranks,
     stop: StopSignal,
-    log: Log | None,  # in the first rank
+    log: Log | None,  # only on the first rank
     peak: float,  # FLOP/s that MFU is measured against
 ) -> bool:
-    """Steps until the run is over or told to stop; returns whether it is over."""
+    """Trains until the run is finished or told to stop; returns whether it is finished."""
     clock = Clock(state, ranks, stop)
     layout = "{percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}{postfix}"
-    hidden = None if log else True  # None: no bar where there is no terminal
+    disable = None if log else True  # None: tqdm shows the bar only in a terminal
     done = progress(config, state)
-    bar = tqdm(total=1.0, initial=done, bar_format=layout, disable=hidden)
+    bar = tqdm(total=1.0, initial=done, bar_format=layout, disable=disable)
     show_minutes = config.max_minutes > 0
     state.model.train()
     while done < 1 and not clock.should_stop:
@@ -173,7 +174,7 @@ def train_loop(
             if steps_per_second := clock.steps_per_second():
                 tokens_per_s = steps_per_second * config.tokens_per_step
                 flops_per_s = tokens_per_s * state.model.flops_per_token(config.block_size)
-                peak = max(peak, flops_per_s)  # it may have been measured while the machine was busy
+                peak = max(peak, flops_per_s)  # a measured peak is too low if the machine was busy
                 row |= dict(tokens_per_s=f"{tokens_per_s:.0f}", mfu=f"{flops_per_s / peak:.4f}")
                 bar.set_postfix_str(f" step {state.step}, loss {train_loss:.3f}, {tokens_per_s:,.0f} tok/s")
                 if show_minutes and log:
@@ -228,9 +229,9 @@ def train_step(
 
 
 def save_all(run: Path, state: TrainingState, val_loss: float, log: Log, keep: TrainConfig | None) -> None:
-    """keep: the run's config, if these weights are to be kept."""
+    """keep: the run's config, if these weights are also to be kept in a directory of their own."""
     if keep:
-        keep_weights(run, state.for_sampling(), keep, log.rows[-1])  # before ckpt.pt, so that no kill leaves them out
+        keep_weights(run, state.for_sampling(), keep, log.rows[-1])  # before ckpt.pt: a resumed run would skip them
     if val_loss < state.best_val_loss:
         state.best_val_loss = val_loss
         save_checkpoint(run / "best.pt", state.for_sampling())
@@ -243,8 +244,8 @@ def save_last(run: Path, state: TrainingState, sums: list[float]) -> None:
 
 
 def tell_a_story(run: Path, config: TrainConfig) -> None:
-    """What the model has learned, and what to do next."""
-    from corpus import instruct_headers  # here, as generation takes a second to import
+    """Shows what the model has learned, and what to do next."""
+    from corpus import instruct_headers  # imported here because generation takes a second to import
     from generation.backends import Sampling, load_backend, stream_story
 
     backend, prompt = load_backend(str(run)), ""
@@ -253,28 +254,28 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
         prompt, next_prompt = instruct_headers.write(dict(words="hide, fox, little")), '--words "jump, frog, red"'
     stream_story(backend, prompt, Sampling(temperature=0.6, seed=config.seed))
     print(
-        f"\nEverything is in {run}/ (the curve: loss.png). Next: python sample.py --model {run} "
+        f"\nEverything is in {run}/ (loss curve: loss.png). Next: python sample.py --model {run} "
         f"--temperature 0.6 {next_prompt}\n"
-        f"For a page that tells stories wherever there is a browser: python export.py {run}"
+        f"For a web page that tells stories in any browser: python export.py {run}"
     )
 
 
 def main():
-    # A log file can be followed while the run goes on, and no terminal is too old for a story.
+    # Write line by line, so that a log file can be followed, and replace characters that a terminal cannot show.
     sys.stdout.reconfigure(line_buffering=True, errors="replace")
     ranks = Ranks.from_environment()
     name = "train.py" if ranks.world_size == 1 else f"train.py, process {ranks.rank}"
     args = sys.argv[1:]
     try:
         if "--plot" in args:
-            from pages.during_training import plot_runs  # here, as a training needs nothing of that
+            from pages.during_training import plot_runs  # imported here because training does not need it
 
             print(f"wrote {plot_runs([Path(arg) for arg in args if arg != '--plot'])}")
             return
         config, resume = parse_command_line(args, __doc__)
         run, finished = train(config, resume, ranks)
         if not finished:
-            message = f"Stopped; saved. The same command with --resume continues from {run / 'ckpt.pt'}"
+            message = f"Stopped and saved. To continue from {run / 'ckpt.pt'}, run the same command with --resume"
             sys.exit(message if ranks.is_first else 1)
         if ranks.is_first:
             print()
@@ -282,15 +283,15 @@ def main():
     except (ValueError, OSError) as error:
         sys.exit(f"{name}: {error}")
     except (RuntimeError, MemoryError) as error:
-        # On a GPU it is an OutOfMemoryError, which is a RuntimeError; on a CPU it is just that.
+        # Out of memory is an OutOfMemoryError (a RuntimeError) on a GPU, and a plain RuntimeError on a CPU.
         if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error):
-            # With dropout or contrast, what is drawn depends on how the step is cut into micro-batches.
+            # With dropout or contrast, the random numbers depend on how the step is cut into micro-batches.
             same = "" if config.dropout or config.contrast != "none" else ", which gives the same run"
             sys.exit(f"{name}: out of memory; halve batch_size and double grad_accum_steps{same}")
         if ranks.world_size == 1 or not is_lost_rank(error):
             raise
         directory = Path(config.out_dir) / config.name
-        sys.exit(f"{name}: another process has ended, see its message; --resume continues from what {directory} has")
+        sys.exit(f"{name}: another process has failed, see its message; --resume continues from what {directory} has")
     except KeyboardInterrupt:
         sys.exit(f"{name}: stopped")
 

@@ -1,7 +1,7 @@
 """
-The checkpoints that train.py writes: best.pt and ckpt.pt in the directory of a run, and step-1000/ckpt.pt on the way.
+The checkpoints that train.py writes: best.pt and ckpt.pt in a run's directory, and step-1000/ckpt.pt along the way.
 
->>> model, tokenizer = load_run("out/demo")   # the best model so far, and everything it takes to use it
+>>> model, tokenizer = load_run("out/demo")   # the best model so far, and its tokenizer
 """
 
 import pickle
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from corpus.tokenizer import Tokenizer
 
-if TYPE_CHECKING:  # who only asks which runs there are need not wait for torch
+if TYPE_CHECKING:  # just listing runs should not import torch
     from model import GPTNeo
 
 CHECKPOINT_FORMAT = 1
 KEPT = re.compile(r"step-[0-9]+")
 
 
-# What torch.load raises if bytes are missing or wrong; found by corrupting files at random.
+# What torch.load raises if bytes are missing or wrong, as found by corrupting files at random.
 LOAD_ERRORS = (RuntimeError, EOFError, OSError, LookupError, ValueError, TypeError, AttributeError, AssertionError)
 LOAD_ERRORS += (struct.error, pickle.UnpicklingError)
 
@@ -35,7 +35,7 @@ def load_torch(path: Path, complaint: str) -> object:
 
 
 def load_checkpoint(path: str | Path) -> dict:
-    """A checkpoint of train.py as a dict of plain tensors and types. path: a file, or a run's directory (its best).
+    """A checkpoint of train.py as a dict of plain tensors and types. path: a file, or a run's directory (its best.pt).
 
     ValueError names what is wrong.
     """
@@ -53,7 +53,7 @@ def load_checkpoint(path: str | Path) -> dict:
 
 
 def from_checkpoint(checkpoint: dict) -> "GPTNeo":
-    """The model, in eval mode. ValueError if this version's model has other parts."""
+    """The model, in eval mode. ValueError if the checkpoint does not fit this version's model."""
     from model import GPTNeoConfig
     from variants.compressor import MODELS
 
@@ -61,7 +61,7 @@ def from_checkpoint(checkpoint: dict) -> "GPTNeo":
         model = MODELS[checkpoint.get("model_class", "gptneo")](GPTNeoConfig(**checkpoint["model_config"]))
         model.load_state_dict(checkpoint["model"])
     except (KeyError, TypeError, RuntimeError) as error:
-        raise ValueError("the checkpoint's settings or weights are not those of this version's model") from error
+        raise ValueError("the checkpoint's settings or weights do not fit this version's model") from error
     return model.eval()
 
 
@@ -81,26 +81,26 @@ def newest_run(out_dir: str | Path = "out") -> Path:
 
 
 def kept_checkpoints(run: str | Path) -> dict[int, Path]:
-    """{step: its directory}, by step, of the weights that train.py --keep_checkpoints kept on the way."""
+    """{step: directory}, in order, of the weights that train.py --keep_checkpoints kept along the way."""
     kept = (path.parent for path in Path(run).glob("step-*/ckpt.pt") if KEPT.fullmatch(path.parent.name))
     return dict(sorted((int(path.name.removeprefix("step-")), path) for path in kept))
 
 
 def is_kept(directory: Path) -> bool:
-    """Whether it is of what the run above it kept on the way: a run where it is named, but none of those below out/."""
+    """Whether it holds weights that the run above kept along the way: a run if you name it, but not listed as one."""
     directory = directory.resolve()
     return bool(KEPT.fullmatch(directory.name)) and (directory.parent / "config.json").exists()
 
 
 def runs_below(directory: str | Path) -> list[Path]:
-    """The directories of runs, by name, without what they kept on the way; but such a directory itself is one."""
+    """The runs at or below `directory`, by name, without the weights that they kept (except `directory` itself)."""
     runs = sorted(path.parent for path in Path(directory).rglob("ckpt.pt"))
     return [run for run in runs if not is_kept(run) or run == Path(directory)]
 
 
 def at_checkpoint(model: str, which: str) -> str:
-    """What --model and --checkpoint name together: out/demo, whose best.pt is read; its last, out/demo/ckpt.pt; or what
-    it kept on the way, out/demo/step-1000. Models that are no runs stay as they are."""
+    """The path that --model and --checkpoint name together: out/demo (its best.pt will be read), out/demo/ckpt.pt for
+    "last", or kept weights such as out/demo/step-1000. A model that is not a run is returned as is."""
     if which == "best" or not Path(model).is_dir():
         return model
     if which == "last":
@@ -108,17 +108,17 @@ def at_checkpoint(model: str, which: str) -> str:
     kept = kept_checkpoints(model)
     if not which.isdecimal() or int(which) not in kept:
         steps = ", ".join(map(str, kept)) or "none: train with --keep_checkpoints=10"
-        raise ValueError(f"{model}: --checkpoint {which} is not best, last or a step that it kept ({steps})")
+        raise ValueError(f"{model}: --checkpoint {which} is not best, last or one of the kept steps ({steps})")
     return str(kept[int(which)])
 
 
 def at_checkpoints(model: str, which: str) -> list[str]:
-    """The same, where --checkpoint all stands for everything that the run kept on the way."""
+    """Like at_checkpoint, but --checkpoint all stands for all weights that the run kept."""
     if which != "all" or not Path(model).is_dir():
         return [at_checkpoint(model, which)]
     if kept := kept_checkpoints(model):
         return [str(directory) for directory in kept.values()]
-    raise ValueError(f"{model}: it kept no checkpoints on the way; train.py --keep_checkpoints=10 does")
+    raise ValueError(f"{model}: this run kept no checkpoints; train with --keep_checkpoints=10")
 
 
 def directory_of(model: str) -> Path:

@@ -5,7 +5,7 @@ Models in the files of Hugging Face's transformers: read from a directory or the
 >>> tokenizer = load_hf_tokenizer("roneneldan/TinyStories-1M")
 >>> save_hf(model, "exported/", tokenizer)          # for AutoModelForCausalLM and AutoTokenizer
 
-Only GPT-Neo and GPT-2 in the forms that model.py has; anything else is refused, and the message names the setting.
+Only GPT-Neo and GPT-2 in the forms that model.py supports; anything else is refused, and the message names the setting.
 tests/checkpoints compares both directions with transformers itself.
 """
 
@@ -28,7 +28,7 @@ MODEL_ID = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
 def model_directory(path_or_id: str | Path, cache: str | Path | None = None) -> Path:
-    """A local directory as it is, or a model of the hub (`owner/name` or `gpt2`), downloaded to the cache.
+    """A local directory as is, or the cache directory to which a hub model (`owner/name` or `gpt2`) is downloaded.
 
     It holds config.json, the weights and, if the model has one, tokenizer.json. HubError names what is wrong.
     """
@@ -36,10 +36,10 @@ def model_directory(path_or_id: str | Path, cache: str | Path | None = None) -> 
         return Path(path_or_id)
     model_id = str(path_or_id)
     if not MODEL_ID.fullmatch(model_id):
-        raise HubError(f"{model_id!r}: no such directory, nor can it be a model of the hub such as owner/name or gpt2")
+        raise HubError(f"{model_id!r}: neither a directory nor a valid hub ID such as owner/name or gpt2")
     directory = Path(cache or cache_directory() / "hub") / model_id.replace("/", "--")
     if any((directory / name).exists() for name in WEIGHTS):
-        return directory  # the weights are downloaded last: with them here, everything is
+        return directory  # the weights are downloaded last, so everything is here
     url = f"{endpoint()}/{model_id}/resolve/main"
     try:
         download(f"{url}/config.json", directory / "config.json", tries=3)
@@ -56,7 +56,7 @@ def model_directory(path_or_id: str | Path, cache: str | Path | None = None) -> 
 
 # ---- config.json ----
 
-# Our settings by their names in config.json, for reading and writing.
+# What our settings are called in config.json, for reading and writing.
 OUR_SIZES = ("vocab_size", "block_size", "n_layer", "n_head", "n_embd")
 HF_KEYS = {
     "gpt_neo": dict(
@@ -77,7 +77,7 @@ HF_MASKS = re.compile(r"h\.\d+\.attn\.(attention\.)?(masked_)?bias")
 
 
 def config_from_hf(path: Path) -> tuple[GPTNeoConfig, str]:
-    """Our config and the model_type of a config.json. ValueError names the setting that model.py does not have."""
+    """Our config and the model_type of a config.json. ValueError names the setting that model.py does not support."""
     hf_config = read_json(path)
     model_type = str(hf_config.get("model_type"))
     if model_type not in HF_KEYS:
@@ -114,7 +114,7 @@ def config_from_hf(path: Path) -> tuple[GPTNeoConfig, str]:
     own = {}
     if model_type == "gpt2":
         own = dict(scale_attention=hf_config.get("scale_attn_weights", True), qkv_bias=True)
-    # We have one dropout where they have three; if those differ, we take that of the residual branches.
+    # We have one dropout where they have three; if those differ, we use that of the residual branches.
     dropout = hf_config.get(keys["dropouts"][0], 0.0)
     try:
         return GPTNeoConfig(**sizes, window_size=window_size, dropout=dropout, **own), model_type
@@ -154,35 +154,35 @@ def config_to_hf(config: GPTNeoConfig) -> dict:
 def read_weights(directory: Path, expected: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The tensors of a directory that transformers wrote, by name without the prefix "transformer.".
 
-    ValueError names the first that is missing, unknown, or not of the shape that `expected` has.
+    ValueError names one that is missing, unknown, or not of the shape that `expected` has.
     """
     path = next((directory / name for name in WEIGHTS if (directory / name).exists()), None)
     if path is None:
         raise ValueError(f"{directory}: holds neither {' nor '.join(WEIGHTS)}")
     if path.suffix == ".bin":
-        weights = load_torch(path, "not a readable file of weights (cut short, or with code in it)")
+        weights = load_torch(path, "not a readable weights file (cut short, or it contains code)")
     else:
         try:
             weights = safetensors.torch.load_file(path)
         except (safetensors.SafetensorError, OSError) as error:
-            raise ValueError(f"{path}: not a readable file of weights, perhaps cut short ({error})") from None
+            raise ValueError(f"{path}: not a readable weights file, perhaps cut short ({error})") from None
     if not isinstance(weights, dict) or not all(isinstance(weight, torch.Tensor) for weight in weights.values()):
-        raise ValueError(f"{path}: holds something else than named tensors")
+        raise ValueError(f"{path}: holds something other than named tensors")
     weights = {str(name).removeprefix("transformer."): weight for name, weight in weights.items()}
     weights = {name: weight for name, weight in weights.items() if not HF_MASKS.fullmatch(name)}
     head = weights.pop("lm_head.weight", None)
     if missing := expected.keys() - weights.keys():
         raise ValueError(f"{path}: lacks {min(missing)}, which config.json asks for")
     if unknown := weights.keys() - expected.keys():
-        raise ValueError(f"{path}: has {min(unknown)}, which is no part of the model that config.json describes")
+        raise ValueError(f"{path}: has {min(unknown)}, which is not part of the model that config.json describes")
     for name, tensor in expected.items():
         weight = weights[name]
         if weight.shape != tensor.shape or not weight.is_floating_point():
             found = f"{weight.dtype} of {tuple(weight.shape)}".removeprefix("torch.")
-            raise ValueError(f"{path}: {name} is {found}; by config.json, floats of {tuple(tensor.shape)}")
+            raise ValueError(f"{path}: {name} is {found}; config.json asks for floats of {tuple(tensor.shape)}")
     wte = weights["wte.weight"]
     if head is not None and not (head.shape == wte.shape and torch.equal(head.float(), wte.float())):
-        raise ValueError(f"{path}: lm_head.weight differs from wte.weight, and this model ties one to the other")
+        raise ValueError(f"{path}: lm_head.weight differs from wte.weight, but model.py ties them")
     return weights
 
 
@@ -194,7 +194,7 @@ def load_hf(path_or_id: str | Path) -> GPTNeo:
     """
     directory = model_directory(path_or_id)
     config, model_type = config_from_hf(directory / "config.json")
-    with torch.device("meta"):  # shapes first: nothing is drawn or allocated before they are known to fit
+    with torch.device("meta"):  # shapes only: nothing is allocated until the weights are known to fit
         model = GPTNeo(config)
     weights = read_weights(directory, hf_tensors(model, model_type))
     model.to_empty(device="cpu")
@@ -208,12 +208,12 @@ def load_hf(path_or_id: str | Path) -> GPTNeo:
 def save_hf(model: GPTNeo, directory: str | Path, tokenizer: Tokenizer, prompt_prefix: str = END_OF_TEXT) -> None:
     """Write config.json, model.safetensors and the tokenizer for transformers' AutoModelForCausalLM to load.
 
-    `prompt_prefix` is noted in config.json: our models are trained, and so must be prompted, with an end of text
-    before every story; the published ones are not.
+    `prompt_prefix` is recorded in config.json: our models are trained with an end of text before every story, and must
+    be prompted with it, too; the published ones are not.
     """
     directory = Path(directory)
     if tokenizer.vocab_size != model.config.vocab_size:
-        sizes = f"{model.config.vocab_size} ids, and the tokenizer {tokenizer.vocab_size}"
+        sizes = f"{model.config.vocab_size} ids, but the tokenizer has {tokenizer.vocab_size}"
         raise ValueError(f"{directory}: not written; the model has {sizes}: they do not belong together")
     hf_config = config_to_hf(model.config)
     hf_config |= dict.fromkeys(("bos_token_id", "eos_token_id"), tokenizer.end_of_text)
@@ -228,9 +228,9 @@ def save_hf(model: GPTNeo, directory: str | Path, tokenizer: Tokenizer, prompt_p
 
 
 def hf_tensors(model: GPTNeo, model_type: str) -> dict[str, torch.Tensor]:
-    """Our weights by their names in transformers, as views: what is copied into them is loaded.
+    """Our weights by their names in transformers, as views: copying into them loads the model.
 
-    GPT-2 keeps q, k and v in one, as we do, and every matrix transposed.
+    GPT-2 keeps q, k and v in one matrix, as we do, and stores every matrix transposed.
     """
     gpt2 = model_type == "gpt2"
     modules, tensors = {"wte": model.wte, "wpe": model.wpe, "ln_f": model.ln_f}, {}
@@ -256,7 +256,7 @@ def hf_tensors(model: GPTNeo, model_type: str) -> dict[str, torch.Tensor]:
 
 
 def load_hf_tokenizer(path_or_id: str | Path) -> Tokenizer:
-    """The tokenizer of a model in a directory or on the hub. ValueError if it is no cut of GPT-2's.
+    """The tokenizer of a model in a directory or on the hub. ValueError if it is not GPT-2's or a cut of it.
 
     The published TinyStories models use GPT-2's own, with or without a tokenizer.json beside them.
     """
@@ -265,9 +265,9 @@ def load_hf_tokenizer(path_or_id: str | Path) -> Tokenizer:
     if not path.exists():
         if read_json(directory / "config.json").get("vocab_size") == GPT2_VOCAB_SIZE:
             return gpt2()
-        raise ValueError(f"{path}: missing, and the vocab_size in config.json is not that of GPT-2's own")
+        raise ValueError(f"{path}: missing, and the vocab_size in config.json is not GPT-2's")
     tokenizer_json = read_json(path)
-    refusal = ValueError(f"{path}: not GPT-2's byte-level BPE nor a cut of it, and this code reads no other")
+    refusal = ValueError(f"{path}: neither GPT-2's byte-level BPE nor a cut of it; no other can be read")
     try:
         vocab, merges = (tokenizer_json["model"][part] for part in ("vocab", "merges"))
         split = tokenizer_json["pre_tokenizer"]
@@ -275,7 +275,7 @@ def load_hf_tokenizer(path_or_id: str | Path) -> Tokenizer:
         tokenizer = Tokenizer(ids[token] for token in sorted(vocab.keys() - {END_OF_TEXT}, key=vocab.get))
         merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
         added = {token["content"]: token["id"] for token in tokenizer_json["added_tokens"]}
-        same = [
+        must_match = [
             (tokenizer.gpt2_ids, sorted({*range(256), *tokenizer.gpt2_ids})),
             (vocab | added, hf_vocab(tokenizer)),
             (merges, hf_merges(tokenizer)),
@@ -286,7 +286,7 @@ def load_hf_tokenizer(path_or_id: str | Path) -> Tokenizer:
         ]
     except (KeyError, TypeError, AttributeError) as error:
         raise refusal from error
-    if any(theirs != ours for theirs, ours in same):
+    if any(theirs != ours for theirs, ours in must_match):
         raise refusal
     return tokenizer
 
@@ -294,7 +294,7 @@ def load_hf_tokenizer(path_or_id: str | Path) -> Tokenizer:
 def save_hf_tokenizer(tokenizer: Tokenizer, directory: str | Path) -> None:
     """Write the tokenizer.json and tokenizer_config.json that transformers.AutoTokenizer loads.
 
-    It gives the same ids for every text but one that holds a literal "<|endoftext|>": there it sees the token.
+    It gives the same ids as ours, except that it takes a literal "<|endoftext|>" in a text for the special token.
     """
     special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
@@ -310,11 +310,11 @@ def save_hf_tokenizer(tokenizer: Tokenizer, directory: str | Path) -> None:
         "model": {"type": "BPE", "vocab": hf_vocab(tokenizer), "merges": hf_merges(tokenizer)},
     }
     settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",  # takes tokenizer.json as it stands
+        "tokenizer_class": "PreTrainedTokenizerFast",  # uses tokenizer.json as is
         "bos_token": END_OF_TEXT,
         "eos_token": END_OF_TEXT,
         "unk_token": END_OF_TEXT,
-        "clean_up_tokenization_spaces": False,  # else "Oh ." comes back as "Oh."
+        "clean_up_tokenization_spaces": False,  # otherwise "Oh ." comes back as "Oh."
     }
     write_json(Path(directory, "tokenizer.json"), tokenizer_json)
     write_json(Path(directory, "tokenizer_config.json"), settings)

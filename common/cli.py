@@ -1,9 +1,9 @@
 """
-What all commands have in common: flags, and one line when something is wrong.
+What all commands share: flags, and one-line error messages.
 
 >>> parser = Parser(__doc__)
 >>> parser.add_shared("model", "data", "seed")
->>> with one_line_errors("sample.py", interrupted="what was written is kept; the same command goes on"):
+>>> with one_line_errors("sample.py", interrupted="what was written is kept; the same command continues"):
 ...     write(parser.parse_args())
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 def which_checkpoint(text: str) -> str:
     if text in ("best", "last", "all") or text.isdecimal():
         return text
-    raise argparse.ArgumentTypeError(f"must be best, last, all or the number of a step, not {text}")
+    raise argparse.ArgumentTypeError(f"must be best, last, all or a step number, not {text}")
 
 
 SHARED = {  # the same name, default and help text in every command
@@ -25,22 +25,22 @@ SHARED = {  # the same name, default and help text in every command
         type=which_checkpoint,
         metavar="best|last|STEP",
         default="best",
-        help="of a run: the lowest validation loss, its end, or a step that train.py --keep_checkpoints kept",
+        help="of a run: the one with the lowest validation loss, the last, or one that --keep_checkpoints kept",
     ),
     "data": dict(type=Path, help="a corpus made by prepare.py, such as data/tinystories (default: the run's own)"),
     "out": dict(type=Path, help="where to write (default: the run's directory)"),
-    "seed": dict(type=int, default=0, help="of everything that is drawn at random"),
-    "n": dict(type=int, help="completions of each prompt"),
+    "seed": dict(type=int, default=0, help="seed for everything that is drawn at random"),
+    "n": dict(type=int, help="completions per prompt"),
     "markdown": dict(action="store_true", help="print tables as Markdown"),
-    "base_url": dict(help="of an OpenAI-compatible API (default: OPENAI_BASE_URL, or OpenAI's own)"),
-    "concurrency": dict(type=int, default=8, help="requests in flight"),
+    "base_url": dict(help="URL of an OpenAI-compatible API (default: OPENAI_BASE_URL, or OpenAI's own)"),
+    "concurrency": dict(type=int, default=8, help="requests in flight at once"),
     "rate": dict(type=float, help="requests per minute, at most"),
-    "timeout": dict(type=float, default=120, help="seconds for a reply"),
-    "price_in": dict(type=float, help="dollars per million tokens that the API's model reads"),
-    "price_out": dict(type=float, help="dollars per million tokens that it writes"),
-    "max_cost": dict(type=float, help="dollars that this call may cost; it stops before"),
+    "timeout": dict(type=float, default=120, help="seconds to wait for a reply"),
+    "price_in": dict(type=float, help="dollars per million input tokens"),
+    "price_out": dict(type=float, help="dollars per million output tokens"),
+    "max_cost": dict(type=float, help="budget in dollars; the command stops before exceeding it"),
 }
-API = ("base_url", "concurrency", "rate", "timeout", "price_in", "price_out", "max_cost")  # of ApiClient, too
+API = ("base_url", "concurrency", "rate", "timeout", "price_in", "price_out", "max_cost")  # settings of ApiClient, too
 
 
 class Parser(argparse.ArgumentParser):
@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def add_shared(self, *names: str, **changes) -> None:
-        """Adds these flags of SHARED; changes: what is different about them in this command, such as default=3."""
+        """Adds these flags of SHARED; changes: what this command overrides, such as default=3."""
         for name in names:
             self.add_argument(f"--{name}", **SHARED[name] | changes)
 
@@ -60,9 +60,9 @@ class Parser(argparse.ArgumentParser):
             group.add_argument(f"--{name}", **SHARED[name])
 
     def require_api(self, args: argparse.Namespace) -> dict:
-        """Checks the flags of API; returns them as settings of generation.api_client.ApiClient."""
+        """Checks the API flags; returns them as settings of generation.api_client.ApiClient."""
         if not (args.base_url or "http://").startswith(("http://", "https://")):
-            self.error("--base_url must begin with http:// or https://")  # not which one it is: there may be a password
+            self.error("--base_url must begin with http:// or https://")  # not shown: it may contain a password
         self.require(args, "concurrency", args.concurrency >= 1, "at least 1")
         for name in ("rate", "timeout", "max_cost"):
             self.require(args, name, getattr(args, name) is None or getattr(args, name) > 0, "above 0")
@@ -79,7 +79,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args([underscored(arg) for arg in args], namespace)
 
     def require(self, args: argparse.Namespace, name: str, ok: bool, what: str) -> None:
-        """Ends with one line if the value of a flag is not what it must be."""
+        """Exits with a one-line message if the value of a flag is not ok."""
         if not ok:
             self.error(f"--{name} must be {what}, not {getattr(args, name)}")
 
@@ -91,9 +91,9 @@ def underscored(arg: str) -> str:
 
 @contextlib.contextmanager
 def one_line_errors(program: str, interrupted: str, remedy: str = "free some space or fix that, then run it again"):
-    """Ends the program with one line for what a user can mend: bad input, a full disk, Ctrl-C.
+    """Exits with a one-line message for what a user can fix or caused: bad input, a full disk, Ctrl-C.
 
-    interrupted: what is left after Ctrl-C; remedy: what to do when a file cannot be read or written.
+    interrupted: what remains after Ctrl-C; remedy: what to do when a file cannot be read or written.
     """
     try:
         yield
@@ -110,5 +110,5 @@ def one_line_errors(program: str, interrupted: str, remedy: str = "free some spa
 
 
 def one_line(message: str) -> str:
-    """Also where a file's name has a line break in it."""
+    """Escapes line breaks, which a file's name may contain."""
     return message.replace("\r", "\\r").replace("\n", "\\n")

@@ -1,7 +1,7 @@
 """
 Downloads that resume: what has arrived is kept beside the file, and the next attempt, or the next run, continues there.
 
-HF_ENDPOINT names a mirror of the Hugging Face hub; HF_TOKEN is sent to the hub (or that mirror) alone.
+HF_ENDPOINT names a mirror of the Hugging Face hub; HF_TOKEN is sent only to the hub (or that mirror).
 
 >>> download(f"{endpoint()}/gpt2/resolve/main/config.json", "config.json")
 PosixPath('config.json')
@@ -28,11 +28,11 @@ class Absent(HubError):
 
 
 class TransientError(Exception):
-    """An attempt that did not get the whole file, but the next one may."""
+    """An attempt that did not get the whole file, though the next one may."""
 
 
 def endpoint() -> str:
-    """The address of the hub, or of its mirror; without a password, as it stands in messages and in meta.json."""
+    """The address of the hub or its mirror. It may hold no password, since messages and meta.json show it."""
     address = os.environ.get("HF_ENDPOINT", "").strip().rstrip("/") or "https://huggingface.co"
     if not re.fullmatch(r"https?://[^\s@?#]+", address):
         raise HubError("HF_ENDPOINT must be an address such as https://huggingface.co, without a user name or password")
@@ -42,26 +42,26 @@ def endpoint() -> str:
 def token() -> str:
     """HF_TOKEN, "" if it is not set."""
     token = os.environ.get("HF_TOKEN", "").strip()
-    if not re.fullmatch("[!-~]*", token):  # requests would print the header that it refuses
-        raise HubError("HF_TOKEN holds blanks or characters that no token has; copy it anew")
+    if not re.fullmatch("[!-~]*", token):  # requests would refuse the header, and print it
+        raise HubError("HF_TOKEN contains blanks or characters that no token has; copy it again")
     return token
 
 
 def download(url: str, path: str | Path, tries: int = 6, pause: float = 1.0, timeout: float = 30.0) -> Path:
-    """Download `url` to `path`, unless that exists. What has arrived stays in `path`.part, and a later call resumes.
+    """Download `url` to `path`, unless it exists. What has arrived stays in `path`.part, and a later call resumes.
 
-    HubError after `tries` consecutive attempts that got nothing new. Between them it waits `pause` seconds, then twice
-    as long, and so on; `timeout` (seconds) is how long the server may be silent. A second download of the same file
-    waits for the first.
+    HubError after `tries` consecutive attempts that got nothing new. Between attempts it waits `pause` seconds, then
+    twice as long, and so on; `timeout` (seconds) is how long the server may be silent. A second download of the same
+    file waits for the first.
     """
     path = Path(path)
-    if path.exists():  # also where nothing can be locked or written
+    if path.exists():  # even in a directory where nothing can be locked or written
         return path
     part = path.with_name(path.name + ".part")
     try:
         with lock(path.parent, f".{path.name}.lock", f"{path.name} is being downloaded", wait=True, keep=False):
             retry(url, path, tries, pause, timeout)
-    except requests.RequestException as error:  # an invalid URL, too many redirects. Its text may hold secrets
+    except requests.RequestException as error:  # such as an invalid URL; its text may contain secrets
         raise HubError(f"{url} to {part}: {type(error).__name__}; fix that, then run again") from None
     except OSError as error:
         raise HubError(f"{url} to {part}: {error.strerror or error}; fix that, then run again") from None
@@ -69,7 +69,7 @@ def download(url: str, path: str | Path, tries: int = 6, pause: float = 1.0, tim
 
 
 def retry(url: str, path: Path, tries: int, pause: float, timeout: float) -> None:
-    """Attempts until the file is there: at once if another process downloaded it while this one waited for the lock."""
+    """Retries until the file is there. It already is if another process downloaded it while we awaited the lock."""
     part, etag_file = (path.with_name(path.name + ending) for ending in (".part", ".part.etag"))
     failures, most_bytes = 0, 0
     while not path.exists():
@@ -78,7 +78,7 @@ def retry(url: str, path: Path, tries: int, pause: float, timeout: float) -> Non
             if sha256 and sha256_of(part) != sha256:
                 part.unlink()
                 etag_file.unlink()
-                raise HubError(f"{url}: the download does not have the server's SHA-256 and was deleted; run again")
+                raise HubError(f"{url}: the download did not match the server's SHA-256 and was deleted; run again")
             part.rename(path)
             etag_file.unlink(missing_ok=True)
             break
@@ -102,17 +102,17 @@ def attempt(url: str, part: Path, etag_file: Path, timeout: float) -> str:
     """
     known_etag = etag_file.read_text() if part.exists() and etag_file.exists() else ""
     have = part.stat().st_size if known_etag else 0
-    headers = {"Accept-Encoding": "identity"}  # else ranges and sizes would count compressed bytes
+    headers = {"Accept-Encoding": "identity"}  # otherwise ranges and sizes would count compressed bytes
     if have:
         headers |= {"Range": f"bytes={have}-", "If-Range": known_etag}
-    if token() and url.startswith(endpoint() + "/"):  # requests drops it on redirects elsewhere
+    if token() and url.startswith(endpoint() + "/"):  # requests drops it on redirects to other hosts
         headers["Authorization"] = f"Bearer {token()}"
     with requests.get(url, headers=headers, stream=True, timeout=timeout) as response:
         status, etag = response.status_code, response.headers.get("ETag", response.headers.get("Last-Modified", ""))
         if status in (408, 429) or status >= 500:
             raise TransientError(f"HTTP status {status} {response.reason}")
         if status not in (200, 206, 416):
-            # The hub answers 401 for names that do not exist, too: they might be private.
+            # The hub also answers 401 for names that do not exist: they might be private.
             hint = "check the name, or HF_TOKEN" if status in (401, 403) else "check the name, and HF_ENDPOINT, if set"
             refusal = Absent if status == 404 else HubError
             raise refusal(f"{url}: HTTP status {status} {response.reason}; {hint}")
@@ -126,7 +126,7 @@ def attempt(url: str, part: Path, etag_file: Path, timeout: float) -> str:
             have = 0
         elif not content_range or content_range[1] != str(have) or etag not in ("", known_etag):
             part.unlink(missing_ok=True)
-            raise TransientError("the server sent another range or version than was asked for; starting over")
+            raise TransientError("the server sent a different range or version than requested; starting over")
         bar = {"total": total, "initial": have, "desc": part.stem, "disable": None}
         with part.open("ab") as file, tqdm.wrapattr(file, "write", **bar) as file_and_bar:
             for block in response.iter_content(1 << 16):  # at most one block is lost if the connection breaks

@@ -1,5 +1,5 @@
 """
-Files that are whole or not there: what is written takes its name when all of it is on the disk.
+Atomic writes: a file gets its name once all of it is on disk, so it is either complete or absent.
 
 >>> write_json(Path("out/demo/config.json"), {"n_layer": 4})
 """
@@ -29,15 +29,15 @@ def read_json(path: Path) -> dict:
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: cannot be read as JSON ({getattr(error, 'strerror', error)})") from None
     if not isinstance(facts, dict):
-        raise ValueError(f"{path}: a JSON object {{…}} should stand there")
+        raise ValueError(f"{path}: must contain a JSON object {{…}}")
     return facts
 
 
 @contextlib.contextmanager
 def write_atomically(path: Path, previous: Path | None = None):
-    """Gives a temporary path to write to; it takes the name `path` when all is on the disk, or goes if anything fails.
+    """Yields a temporary path to write to. It is renamed to `path` once on disk, or removed if anything fails.
 
-    previous: the name that the file which stood there before gets, if it is to be kept.
+    previous: the name under which to keep the file that was there before.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     try:
@@ -52,7 +52,7 @@ def write_atomically(path: Path, previous: Path | None = None):
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """The old file stays, or the new one is there, never half of one."""
+    """Leaves either the old file or the complete new one, never half of one."""
     with write_atomically(path) as temporary:
         temporary.write_bytes(data)
 
@@ -62,7 +62,7 @@ def write_json(path: Path, facts: dict) -> None:
 
 
 def is_at(path: Path, file: io.IOBase) -> bool:
-    """Whether the open file is still the one that stands there."""
+    """Whether the open file is still the one at this path."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except FileNotFoundError:
@@ -71,10 +71,10 @@ def is_at(path: Path, file: io.IOBase) -> bool:
 
 @contextlib.contextmanager
 def lock(directory: Path, name: str = ".lock", busy: str = "in use by another process", wait=False, keep=True):
-    """Creates the directory and locks the file `name` in it. If another process holds the lock: Busy, or wait for it.
+    """Creates the directory and locks the file `name` in it. If another process holds the lock: raises Busy, or waits.
 
-    keep: whether the file stays afterwards, as it must where child processes inherit the lock. Gives the locked file,
-    None where there are no locks. A process that inherits the file holds the lock as well.
+    keep: whether the file stays afterwards, as it must if child processes inherit the lock. Yields the locked file, or
+    None where there are no locks. A process that inherits the open file holds the lock as well.
     """
     path, message = directory / name, f"{directory}: {busy}"
     while True:
@@ -82,7 +82,7 @@ def lock(directory: Path, name: str = ".lock", busy: str = "in use by another pr
         if fcntl is None:
             yield None
             return
-        with path.open("a") as file:  # released by the system however the process ends
+        with path.open("a") as file:  # the system releases the lock however the process ends
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -93,7 +93,7 @@ def lock(directory: Path, name: str = ".lock", busy: str = "in use by another pr
             except OSError:  # a file system that has no locks
                 pass
             if not is_at(path, file):
-                continue  # whoever had the lock deleted the file, so that this lock would keep nobody out
+                continue  # the previous holder deleted the file, so this lock would keep nobody out
             try:
                 yield file
             finally:
@@ -111,7 +111,7 @@ def sha256_of(path: Path) -> str:
 
 
 def has_sha256(path: Path, sha256: str) -> bool:
-    """Whether the file has this SHA-256. It is hashed once, then again when its size, its times or its place change."""
+    """Whether the file has this SHA-256. It is hashed once, then again only if its size, times or location change."""
     stat = path.stat()
     stamp = f"{sha256} {stat.st_dev} {stat.st_ino} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}".encode()
     note = cache_directory() / "checksums" / hashlib.sha256(os.fsencode(path.resolve())).hexdigest()
@@ -120,12 +120,12 @@ def has_sha256(path: Path, sha256: str) -> bool:
             return True
     if sha256_of(path) != sha256:
         return False
-    with contextlib.suppress(OSError):  # where nothing can be written, it is hashed again
+    with contextlib.suppress(OSError):  # without a writable cache it is hashed every time
         note.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(note, stamp)
     return True
 
 
 def cache_directory() -> Path:
-    """Where compiled kernels and measurements are kept."""
+    """Where compiled kernels, measurements, checksums and downloaded models are kept."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "nanostories"

@@ -1,8 +1,8 @@
 """
-Statistics of scores, by hand: means, shares, paired wins, rank correlation, with 95 % intervals; bootstrap by prompt.
+Statistics of scores, without SciPy: means, shares, paired wins and rank correlations, each with a 95% interval.
 
-Completions of one prompt are alike, since an easy beginning makes all of them good. So what is drawn again is prompts,
-each with all that belongs to it, and more completions of the same prompts narrow an interval less than more prompts.
+Completions of one prompt are alike, since an easy beginning makes all of them good. So the bootstrap resamples whole
+prompts, each with all its completions; an interval narrows more with more prompts than with more completions of each.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 DRAWS = 2000  # the ends of an interval then move by a few percent of its width from seed to seed
-SHARES = (0.025, 0.975)  # of the draws, below the ends
+SHARES = (0.025, 0.975)  # of the draws that lie below the two ends of an interval
 
 
 class Estimate(NamedTuple):
-    """A value and the ends of its interval: NaN where there are fewer than two prompts."""
+    """A value and the ends of its interval, which are NaN if there are fewer than two prompts."""
 
     value: float
     low: float
@@ -23,17 +23,17 @@ class Estimate(NamedTuple):
 
 
 def mean(prompt_means: np.ndarray, draws: int = DRAWS, seed: int = 0) -> Estimate:
-    """Of (prompts,), and its interval. Every prompt counts the same, however many completions it has."""
+    """The mean of (prompts,) and its interval. Every prompt counts the same, however many completions it has."""
     n = len(prompt_means)
     return interval(bootstrap_ratio(prompt_means, np.ones(n), draws, seed), n)
 
 
 def interval(means: np.ndarray, n: int) -> Estimate:
-    """Of (…, 1 + draws), as bootstrap_ratio has them: the mean of n prompts, and those of bootstrap samples.
+    """From means (…, 1 + draws), as bootstrap_ratio returns them: first of the n prompts, then of bootstrap samples.
 
-    The percentile interval, widened from its middle, as it is too narrow for few prompts (Hesterberg, 2015): by
-    n / (n - 1), as a sample varies less around its own mean than around the true one, and as Student's t is wider
-    than the normal distribution.
+    The percentile interval is too narrow for few prompts (Hesterberg, 2015), so it is widened around the mean: by
+    sqrt(n / (n - 1)), as a sample varies less around its own mean than around the true one, and by as much as
+    Student's t is wider than the normal distribution.
     """
     value = means[..., 0][()]
     widening = (n / (n - 1)) ** 0.5 * student(n - 1) / student(np.inf) if n > 1 else np.nan
@@ -41,22 +41,22 @@ def interval(means: np.ndarray, n: int) -> Estimate:
 
 
 def student(df: float, z: float = 1.959964) -> float:
-    """Below which as much of Student's t lies as of the normal distribution below z; by default 97.5 %.
+    """The quantile of Student's t at the level that z has in the normal distribution; by default 97.5%.
 
-    By its expansion around the normal distribution: to 0.01 from 4 degrees of freedom.
+    By its expansion around the normal distribution: accurate to 0.01 from 4 degrees of freedom on.
     """
     first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
     return z + first / df + second / df**2 + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384 / df**3
 
 
 def student_p(t: float, df: float) -> float:
-    """The share of Student's t that lies beyond ±t: for t = √df·tan(a), its density goes as cos(a)^(df - 1)."""
+    """The two-sided p-value of t ≥ 0 under Student's t: for t = √df·tan(a), its density is ∝ cos(a)^(df - 1)."""
     tail, half = (np.linspace(start, np.pi / 2, 2001) for start in (np.arctan(t / df**0.5), 0))
     return float(np.trapezoid(np.cos(tail) ** (df - 1), tail) / np.trapezoid(np.cos(half) ** (df - 1), half))
 
 
 def holm(p: np.ndarray) -> np.ndarray:
-    """Corrects p-values for their number (Holm, 1979): of all that stay below x, any is false with probability < x."""
+    """Corrects p-values for multiple tests (Holm, 1979): among those below x, P(any false positive) is at most x."""
     order, corrected = p.argsort(), np.empty(len(p))
     corrected[order] = np.minimum(1, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
     return corrected
@@ -64,7 +64,7 @@ def holm(p: np.ndarray) -> np.ndarray:
 
 def draw_prompts(n: int, draws: int = DRAWS, seed: int = 0) -> Iterator[np.ndarray]:
     """How often each of n prompts is in a sample: (n, 1) ones, then (n, 100) until there are `draws` bootstrap samples
-    (100 at a time, so that they take little memory). What is drawn depends on n and the seed alone."""
+    (100 at a time, to save memory). The draws depend only on n and the seed."""
     yield np.ones((n, 1), dtype=np.int64)
     rng = np.random.default_rng(seed)
     for _ in range(draws // 100):
@@ -74,20 +74,20 @@ def draw_prompts(n: int, draws: int = DRAWS, seed: int = 0) -> Iterator[np.ndarr
 def bootstrap_ratio(numerators: np.ndarray, denominators: np.ndarray, draws: int = DRAWS, seed: int = 0) -> np.ndarray:
     """sum(numerators) / sum(denominators), (…, 1 + draws): of all prompts, then of prompts drawn with replacement.
 
-    numerators (…, prompts), denominators (prompts,): the sums of each prompt (or story: of each cluster). With the same
-    seed and number of prompts the same ones are drawn, so differences of results are those of paired samples.
+    numerators (…, prompts), denominators (prompts,): the sums of each prompt (or story, or other cluster). The same
+    seed and number of prompts give the same draws, so differences between results are those of paired samples.
     """
     ratios = [(numerators @ times) / (denominators @ times) for times in draw_prompts(len(denominators), draws, seed)]
     return np.concatenate(ratios, axis=-1)
 
 
 def bootstrap(statistic: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray], pairs: np.ndarray) -> Estimate:
-    """Of statistic(x, y, times), of n pairs of numbers: times (n, draws), how often each pair is in a draw -> (draws,).
+    """Estimate of statistic(x, y, times) -> (draws,); times (n, draws) is how often each of the n pairs is in a draw.
 
     pairs (prompts, completions, 2): those of a prompt are drawn together; NaN where it has fewer completions.
 
-    For what is no ratio of sums, such as a correlation: it has bounds, which a percentile interval that is not widened
-    keeps. Draws of which the statistic is NaN are left out; where all are, so are the ends.
+    For what is not a ratio of sums, such as a correlation. The percentile interval is not widened, so it keeps to the
+    statistic's bounds. Draws in which the statistic is NaN are left out; if all of them are, the ends are NaN.
     """
     n, there = len(pairs), ~np.isnan(pairs[..., 0])
     (x, y), prompts = pairs[there].T, there.nonzero()[0]
@@ -97,10 +97,11 @@ def bootstrap(statistic: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarr
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
-    """The 95 % interval of a share, from Wilson's score test; unlike p ± z·sd it is of use for few, none and all.
+    """The 95% interval of a share, from Wilson's score test; unlike p ± z·sd it works for small n and shares of 0 or 1.
 
-    It takes the n for independent. Where prompts come in groups they are not: who understands one may well understand
-    its twin. Shares that are themselves means, of several completions or words, vary less: then it is wide enough.
+    It assumes n independent trials. Prompts that come in groups are not: a model that understands one may well
+    understand its twin. Trials that are themselves means, of several completions or words, vary less: then the
+    interval is wider than it need be.
     """
     z, z2 = student(np.inf), student(np.inf) ** 2
     middle, reach = share + z2 / (2 * n), z * (share * (1 - share) / n + z2 / (4 * n * n)) ** 0.5
@@ -111,9 +112,10 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 def paired_wins(better: np.ndarray, worse: np.ndarray) -> Estimate:
     """How often `better` scores above `worse` on the same prompt, both (prompts,); a tie is half a win. 0.5 is chance.
 
-    Its interval adds one win and one loss (Bonett and Price, 2012), so that n wins of n are not certain, and takes
-    Student's t for the normal distribution. Unlike Wilson's it knows that ties vary less than wins and losses: counted
-    out over all outcomes of 5 to 40 prompts, 0 to 90 % ties and 50 to 99 % wins, it holds the truth in at least 93 %.
+    Its interval adds one win and one loss (Bonett and Price, 2012), so that n wins out of n do not look certain, and
+    uses Student's t instead of the normal distribution. Unlike Wilson's, it accounts for ties, which vary less than
+    wins and losses: enumerating all outcomes of 5 to 40 prompts, with 0 to 90% ties and 50 to 99% wins, it covers the
+    truth at least 93% of the time.
     """
     n, wins, losses = len(better), (better > worse).sum(), (better < worse).sum()
     value = float(0.5 + (wins - losses) / (2 * n))
@@ -125,8 +127,8 @@ def paired_wins(better: np.ndarray, worse: np.ndarray) -> Estimate:
 
 
 def spearman(x: np.ndarray, y: np.ndarray, times: np.ndarray | None = None):
-    """Correlation of the ranks; NaN where one of them is always the same. times (n, draws): of draws in which each pair
-    of values is so many times -> (draws,)."""
+    """Rank correlation; NaN where x or y is constant. times (n, draws): how often each pair of values is in a draw;
+    then the result is (draws,)."""
     if times is None:
         return float(spearman(x, y, np.ones((len(x), 1)))[0])
     x, y = (ranks(values, times) - (times.sum(0) + 1) / 2 for values in (x, y))
@@ -135,14 +137,14 @@ def spearman(x: np.ndarray, y: np.ndarray, times: np.ndarray | None = None):
 
 
 def ranks(values: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """(n,), each so many times in a draw, (n, draws) -> (n, draws), from 1; equal values share the mean of their
-    ranks."""
+    """values (n,), times (n, draws): how often each is in a draw -> ranks (n, draws), from 1; equal values share the
+    mean of their ranks."""
     _, place, n_equal = np.unique(values, return_inverse=True, return_counts=True)
     counts = np.add.reduceat(times[place.argsort()], n_equal.cumsum() - n_equal)  # (different values, draws)
     return (counts.cumsum(0) - (counts - 1) / 2)[place]
 
 
 def normalized(values: np.ndarray) -> np.ndarray:
-    """(s - min) / (max - min) over the models, axis 0; NaN where all are the same."""
+    """(s - min) / (max - min) over the models, axis 0; NaN where all scores are the same."""
     low, high = values.min(0), values.max(0)
     return (values - low) / np.where(high > low, high - low, np.nan)

@@ -16,7 +16,7 @@ from common.files import write_bytes
 
 
 def write_table(path: Path, rows: Sequence[dict], columns: Sequence[str] | None = None) -> None:
-    """CSV, six significant digits. What a row lacks, None and NaN are empty; columns: those of the rows, in order."""
+    """CSV, six significant digits. Missing values, None and NaN are empty. columns: by default all keys of the rows."""
     file = io.StringIO(newline="")
     writer = csv.DictWriter(file, columns or list(dict.fromkeys(itertools.chain.from_iterable(rows))))
     writer.writeheader()
@@ -32,7 +32,7 @@ def as_cell(value):
 
 
 def read_table(path: Path) -> list[dict]:
-    """Its rows, all cells text; ValueError where a line was cut."""
+    """The rows of a CSV, all cells as text; ValueError if a line was cut off."""
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     if any(None in row.values() or None in row for row in rows):
@@ -41,10 +41,10 @@ def read_table(path: Path) -> list[dict]:
 
 
 def read_user_table(path: Path, needed: Sequence[str]) -> list[tuple[str, dict]]:
-    """A CSV that a user or a spreadsheet wrote: ("mine.csv, line 3", row) of each row that is not empty.
+    """A CSV that a user or a spreadsheet wrote: ("mine.csv, line 3", row) for each row that is not empty.
 
-    Commas, semicolons or tabs between the cells; blanks around the columns' names do not count. ValueError names what
-    is wrong: no such columns, a line with too few or too many cells, a file that is no text.
+    Cells are separated by commas, semicolons or tabs; blanks around column names are ignored. ValueError names what is
+    wrong: missing columns, a line with too few or too many cells, or a file that is not text.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -58,7 +58,7 @@ def read_user_table(path: Path, needed: Sequence[str]) -> list[tuple[str, dict]]
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{path}: not a text in UTF-8; save it as CSV in UTF-8") from None
+        raise ValueError(f"{path}: not UTF-8 text; save it as CSV in UTF-8") from None
     except csv.Error as error:
         raise ValueError(f"{path}: not a readable CSV ({error})") from None
     if missing := [name for name in needed if name not in columns]:

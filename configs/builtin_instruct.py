@@ -1,4 +1,4 @@
-"""Stories told to order, on two CPU cores in three minutes: the demo's model on built-in stories under headers.
+"""Stories to order, in three minutes of training on two CPU cores: the demo's model on built-in stories with headers.
 
 $ python train.py configs/builtin_instruct.py && python sample.py --words "hide, fox, little" --temperature 0.6
 """

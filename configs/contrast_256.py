@@ -1,4 +1,4 @@
-"""The contrastive model, 256 wide, 8 layers, with the published form of its objective; beside ts_8m.py."""
+"""The contrastive model, 256 wide, 8 layers, with the published form of its objective; compare ts_8m.py."""
 
 data = "tinystories"
 n_embd = 256

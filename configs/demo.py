@@ -1,4 +1,4 @@
-"""The demo: a storyteller in two minutes on two CPU cores, six on slow ones, from stories that need no download."""
+"""The demo: trains a storyteller in two minutes on two CPU cores (six on slow ones); its stories need no download."""
 
 recipe = "fast"
 data = "builtin"
@@ -11,7 +11,7 @@ batch_size = 8
 grad_accum_steps = 1
 max_steps = 4000
 max_minutes = 2.0
-min_steps = 1250  # however long they take: after fewer, stories mix up their names
+min_steps = 1250  # however long they take: with fewer, stories mix up their characters' names
 learning_rate = 6e-3
 log_interval = 20
 eval_interval = 250

@@ -1,5 +1,5 @@
 """
-Does a text have a bad ending? Known are those of the built-in plots, the sentences marked @BadEnding.
+Does a text have a bad ending? Only those of the built-in plots are recognized: the sentences marked @BadEnding.
 
 >>> ends_badly("Tom never saw the kite again.")
 True
@@ -13,7 +13,7 @@ from corpus.builtin_stories import PARSED_PLOTS
 
 
 def as_pattern(part) -> str:
-    """A regular expression for every text that a part of a parsed template can become; a slot matches any words."""
+    """A regular expression for all texts that a part of a parsed template can become; a slot matches any words."""
     if type(part) is tuple:
         return "(?:" + "|".join("".join(map(as_pattern, branch)) for branch in part[1]) + ")"
     if part[0] == "{":
@@ -30,7 +30,7 @@ def marked_sentences(mark: str, choice) -> Iterator[str]:
             elif mark in part:
                 rest = [part.partition(mark)[2].lstrip(), *branch[i + 1 :]]
                 pattern = "".join(as_pattern(part) for part in rest if part).partition(r"\.")[0]
-                yield pattern.removeprefix("[^.]+?")  # with anything in front, the search takes 25 times as long
+                yield pattern.removeprefix("[^.]+?")  # a slot in front would make the search 25 times slower
 
 
 @functools.cache

@@ -25,7 +25,7 @@ FEATURES = ("Dialogue", "Twist", "BadEnding", "MoralValue", "Foreshadowing", "Co
 
 # ---- Words and plots ----
 def read_sections(name: str) -> dict[str, str]:
-    """The sections of a text file beside this one: name -> text. What stands above the first is for the reader."""
+    """The sections of a text file beside this one: name -> text. The text above the first is for the reader."""
     text = Path(__file__).with_name(name).read_text(encoding="utf-8")
     pieces = re.split(r"(?m)^== (.*)\n", text)[1:]
     return dict(zip(pieces[::2], map(str.strip, pieces[1::2])))
@@ -49,7 +49,7 @@ PHRASES, PLOTS = read_sections("builtin_phrases.txt"), read_sections("builtin_pl
 
 # ---- Grammar ----
 def double_last_letter(verb: str) -> str:
-    """Where its sound asks for it: hop -> hopp, forget -> forgett, but open."""
+    """Only where English spelling doubles it: hop -> hopp, forget -> forgett, but open -> open."""
     return verb + verb[-1] if re.fullmatch(r"(be|for)?[^aeiou]+[aeiou][^aeiouwxy]", verb) else verb
 
 
@@ -72,7 +72,7 @@ def ing(verb: str) -> str:
 
 
 def plural(noun: str) -> str:
-    """Of a noun; the rule for the third person of a verb is the same."""
+    """The plural of a noun; also the third person of a verb, as the rule is the same."""
     if noun in IRREGULAR_PLURALS:
         return IRREGULAR_PLURALS[noun]
     return re.sub(r"(?<![aeiou])y$", "ie", noun) + ("es" if re.search(r"(s|x|z|ch|sh)$", noun) else "s")
@@ -91,13 +91,13 @@ FORMS = {
 
 
 def base_forms() -> dict[str, tuple[str, str]]:
-    """Word form -> (part of speech, base form), where there is but one reading: not "light", "broken" or "lay"."""
+    """Word form -> (part of speech, base form), where there is only one reading: not "light", "broken" or "lay"."""
     uses: dict[str, set] = {}
     for word in NOUNS:
         uses.setdefault(word, set()).add(("noun", word))
     for word in ADJECTIVES:
         uses.setdefault(word, set()).add(("adjective", word))
-    for verb in set(VERBS) - {"be", "have", "do", "say"}:  # these are in every story and tell nothing
+    for verb in set(VERBS) - {"be", "have", "do", "say"}:  # these are in every story and say nothing about it
         for form in (verb, plural(verb), past(verb), participle(verb), ing(verb)):
             uses.setdefault(form, set()).add(("verb", verb))
     return {form: readings.pop() for form, readings in uses.items() if len(readings) == 1}
@@ -128,11 +128,11 @@ PARSED_PLOTS = {name: [parse(part) for part in template.split("\n\n", 1)] for na
 
 
 class Draft:
-    """A story while it is told: who is in it, what fills its slots, which branch all brackets [] take."""
+    """A story in the making: who is in it, what fills its slots, which branch all brackets [] take."""
 
     def __init__(self, rng: random.Random):
         self.rng = rng
-        self.case = rng.randrange(420)  # a multiple of 2, 3, 4, 5 and 6: brackets of each size are drawn evenly
+        self.case = rng.randrange(420)  # 420 is a multiple of 2 to 7, so each branch of a bracket is equally likely
         she = dict(he="she", him="her", his="her", himself="herself", kind="girl")
         he = dict(he="he", him="him", his="his", himself="himself", kind="boy")
         heroes, friends, hero, friend = (GIRLS, BOYS, she, he) if rng.random() < 0.5 else (BOYS, GIRLS, he, she)
@@ -162,7 +162,7 @@ class Draft:
         kind = key.rstrip("23")  # {toy2} and {toy3} are toys too
         if form == "adj":
             key, kind = slot, f"{kind}.adj"
-        while key not in self.filled:  # as {hero}, {he}, … are from the start
+        while key not in self.filled:  # {hero}, {he}, … are filled from the start
             word = self.rng.choice(SLOTS[kind])
             if word not in self.filled.values():  # nothing plays two parts in one story
                 self.filled[key] = word
@@ -180,7 +180,7 @@ def tidy(text: str) -> str:
 @dataclass(frozen=True)
 class Story:
     text: str  # paragraphs separated by "\n"
-    words: tuple[str, str, str]  # a noun, a verb and an adjective that occur in the text (the verb maybe inflected)
+    words: tuple[str, str, str]  # a noun, a verb and an adjective that occur in the text (the verb may be inflected)
     features: tuple[str, ...]  # those of FEATURES that hold
     summary: str  # one line
     sentence: str  # a random sentence of the text, verbatim
@@ -191,14 +191,14 @@ class Story:
 
 
 def split_sentences(text: str) -> list[str]:
-    """The text cut after each sentence; what would cut through somebody's speech is left out."""
+    """The text cut after each sentence, without the pieces that cut through somebody's speech."""
     pieces = re.split(r'(?<=[.!?]) |(?<=[.!?]["”]) (?=[A-Z"“])|\n', text)
     pieces = [piece for piece in pieces if piece.strip()]
     return [piece for piece in pieces if piece.count('"') % 2 == 0 and piece.count("“") == piece.count("”")]
 
 
 def draw_words(text: str, rng: random.Random) -> tuple[str, ...]:
-    """A noun, a verb and an adjective of the text; fewer where it has none of a kind, which no built-in story lacks."""
+    """A noun, a verb and an adjective of the text; fewer if it lacks a kind (no built-in story does)."""
     present = {"noun": set(), "verb": set(), "adjective": set()}
     for word in re.findall(r"(?<!['’])\b[a-z]+\b(?!['’])", text):  # "won't" is not "won"
         if word in ROLES:
@@ -208,7 +208,7 @@ def draw_words(text: str, rng: random.Random) -> tuple[str, ...]:
 
 
 def tell(seed: int, index: int) -> Story:
-    """Story `index` of the corpus `seed`: a function of these two alone, the same on every machine."""
+    """Story `index` of the corpus `seed`: it depends on these two alone, and is the same on every machine."""
     rng = random.Random(f"{seed}/{index}")
     summary, story = PARSED_PLOTS[rng.choice(list(PLOTS))]
     draft = Draft(rng)
@@ -228,7 +228,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Tell children's stories, separated by blank lines.")
     parser.add_argument("--n", type=int, default=1, help="how many stories")
     parser.add_argument("--seed", type=int, default=0, help="which corpus: the same seed always tells the same stories")
-    parser.add_argument("--headers", action="store_true", help="put each story's features, words, summary above it")
+    parser.add_argument("--headers", action="store_true", help="put each story's header (features, words, …) above it")
     args = parser.parse_args()
     for story in stories(args.n, args.seed):
         print((story.header() + "Story:\n" if args.headers else "") + story.text + "\n")

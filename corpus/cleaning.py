@@ -1,5 +1,5 @@
 """
-Clean a story: mojibake, stray white space and line ends; and tell whole stories from those that were cut off.
+Clean a story of mojibake, stray white space and odd line ends, and tell complete stories from those that were cut off.
 
 >>> clean("â€œDonâ€™t,â€ he said. \\r\\n")
 ('“Don’t,” he said.', True)
@@ -19,7 +19,7 @@ CLEANING = (  # what meta.json counts, in this order
 )
 
 # UTF-8 that was once read as cp1252: ’ (bytes E2 80 99) became â€™. Bytes that cp1252 leaves undefined became
-# control characters, or were lost (â€ alone was ”). What genuine text may hold, such as “CAFÉ” or “MANHÃ”, stays.
+# control characters, or were lost (â€ alone was ”). Genuine text such as “CAFÉ” or “MANHÃ” is left alone.
 CP1252 = bytes(range(0x80, 0xA0)).decode("cp1252", errors="ignore")
 TO_LATIN1 = {ord(character): character.encode("cp1252")[0] for character in CP1252}
 LOW, HIGH = f"[{CP1252}\x80-\x9f]", "[\xa0-\xbf]"  # what the bytes 80–9F and A0–BF were read as
@@ -30,10 +30,10 @@ MOJIBAKE = re.compile(
     rf"|ð[Ÿ\x9f](?:{LOW}|{HIGH}){{2}}"  # emoji
     rf"|â€\ufffd?"  # ”, the last byte lost
 )
-# A complete story ends with a sentence (UAX #29's Sentence_Terminal, in any script, or one of … ‥ ⋯ and the Greek and
-# Tibetan marks), an emoji, or “The end”; then come, perhaps, closing quotes, brackets, Markdown's * and _, and what has
-# no width. 0.5 % of the real ones do not: they were cut off. Thai and Lao are written without marks at the end of a
-# sentence, and so are the Tai scripts beside them: a story that ends in one of their letters or digits counts as whole.
+# A complete story ends with a sentence mark (UAX #29's Sentence_Terminal, in any script, or one of … ‥ ⋯ and the Greek
+# and Tibetan marks), an emoji, or “The end”, perhaps followed by closing quotes, brackets, Markdown's * and _, and
+# zero-width characters. 0.5% of the published stories do not: they were cut off. Thai, Lao and related Tai scripts do
+# not mark the end of a sentence: a story that ends in one of their letters or digits counts as complete.
 EMOJI = r"\p{Extended_Pictographic}\p{Emoji_Modifier}\p{Regional_Indicator}\u20e3"  # \u20e3: a keycap, as in 1️⃣
 CLOSING = r"""\s"'*_`＂＇\p{Pe}\p{Pf}\p{Pi}\p{Cf}\p{Mn}"""
 UNMARKED = r"\p{Thai}\p{Lao}\p{Tai_Le}\p{New_Tai_Lue}\p{Tai_Viet}"
@@ -41,14 +41,14 @@ COMPLETE = regex.compile(rf"(?:[\p{{Sentence_Terminal}}…‥⋯\u037e།{EMOJI}
 
 
 def repair_mojibake(match: re.Match) -> str:
-    """The text that a piece of mojibake stood for, by way of its bytes."""
+    """The text that a piece of mojibake stands for, by way of its bytes."""
     return "”" if match[0] in ("â€", "â€\ufffd") else match[0].translate(TO_LATIN1).encode("latin-1").decode("utf-8")
 
 
 def clean(text: str) -> tuple[str, bool]:
-    """The story without mojibake, \\r, and white space at line ends and around it, otherwise unchanged; if repaired."""
+    """(the story without mojibake, \\r, and white space around it and at line ends; whether mojibake was repaired)"""
     n_repaired = 0
-    if not text.isascii():  # which is free: a str keeps this as a flag
+    if not text.isascii():  # this check is free: a str stores it as a flag
         text, n_repaired = MOJIBAKE.subn(repair_mojibake, text)
     text = text.strip().replace("\r\n", "\n").replace("\r", "\n")
     if " \n" in text or "\t\n" in text:

@@ -1,5 +1,5 @@
 """
-The header over a story, which says what the story must contain, as in TinyStories-Instruct (section 2.1):
+The header above a story, which says what the story must contain, as in TinyStories-Instruct (section 2.1):
 
     Words: jump, frog, red
     Features: Dialogue, BadEnding
@@ -9,7 +9,8 @@ The header over a story, which says what the story must contain, as in TinyStori
 
     Once upon a time …
 
-Any of the fields, in any order. Headers are read, written, made for stories that have none, and located among tokens.
+It has any of these fields, in any order. Headers are read, written, made for stories that have none, and found among
+tokens.
 """
 
 import random
@@ -29,7 +30,7 @@ LISTS = ("words", "features")
 MARKER = "Story:"
 NAMES = {title: name for name, title in FIELDS.items()}
 FIELD = re.compile(rf"^({'|'.join(NAMES)}):", re.M)
-# Fields below the story, looked for from its end (?r): from its beginning, many such lines would take forever.
+# Fields below the story, searched from its end (?r): from its beginning, many such lines would take forever.
 BELOW = regex.compile(rf"(?r)(?:\n+(?:{'|'.join(NAMES)}):[^\n]*)+\s*\Z")
 
 
@@ -51,11 +52,11 @@ class Headed:
         return {name: split_list(text) if name in LISTS else text for name, text in self.fields.items()}
 
     def only(self, names: Collection[str]) -> "Headed":
-        """Under a header with these fields alone."""
+        """The story under a header with only these fields."""
         return Headed({name: text for name, text in self.fields.items() if name in names}, self.story)
 
     def without_words_or_summary(self) -> "Headed":
-        """With its words or its summary, never both (instruct-ood); a hash of the story says which."""
+        """The story with its words or its summary, never both (instruct-ood); a hash of the story decides which."""
         if not {"words", "summary"} <= self.fields.keys():
             return self
         return self.only(self.fields.keys() - {("words", "summary")[zlib.crc32(self.story.encode()) % 2]})
@@ -65,7 +66,7 @@ class Headed:
 
 
 def read(text: str) -> Headed | None:
-    """The header and the story. None without a header above a "Story:", as the published validation file begins.
+    """The header and the story; None if no header is above "Story:", as at the start of the published validation file.
 
     Many published texts have the summary below the story. It is moved up, as nothing below a story can instruct its
     writer.
@@ -94,7 +95,7 @@ def write(fields: Mapping[str, str]) -> str:
     fields = {name: " ".join(text.split()) for name, text in fields.items()}
     fields |= {name: ", ".join(split_list(fields[name])) for name in LISTS if name in fields}
     if unknown := [feature for feature in split_list(fields.get("features", "")) if feature not in FEATURES]:
-        raise ValueError(f"no such feature: {', '.join(unknown)}; known are {', '.join(FEATURES)}")
+        raise ValueError(f"no such feature: {', '.join(unknown)}; the features are {', '.join(FEATURES)}")
     return Headed(fields, "").header
 
 
@@ -102,7 +103,7 @@ def write(fields: Mapping[str, str]) -> str:
 
 
 def draw_fields(fields: Mapping[str, str], rng: random.Random, always: Collection[str] = ()) -> dict[str, str]:
-    """A random non-empty subset of the fields that have a text, all subsets equally likely, with those of `always`, in
+    """A random non-empty subset of the fields that have a text, all subsets equally likely, plus those in `always`, in
     random order."""
     fields = {name: text for name, text in fields.items() if text}
     choice = rng.randrange(1, 2 ** len(fields)) if fields else 0
@@ -119,8 +120,8 @@ def add_builtin_header(story: Story, always: Collection[str] = ()) -> str:
 
 
 def add_header(text: str) -> str:
-    """Any story under a header with some of what its text tells: three words, a sentence, whether somebody speaks. Not
-    the summary, nor the other features, which take understanding. A story that has a header keeps it."""
+    """Any story under a header with some of what its text shows: three words, a sentence, whether somebody speaks. The
+    summary and the other features would take understanding. A story that has a header keeps it."""
     if read(text):
         return text
     rng = random.Random(text)
@@ -139,8 +140,7 @@ def add_header(text: str) -> str:
 def story_tokens(tokens: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
     """(number of tokens,) bool: which tokens follow a header, up to and including the <|endoftext|>.
 
-    "Story:" at the beginning of a line has the same ids in any context, as BPE never merges across the edge of a word
-    or line.
+    "Story:" at the beginning of a line has the same ids in any context, as BPE never merges across words or lines.
     """
     marker = tokenizer.encode("\n" + MARKER)
     is_marker = np.ones(max(0, len(tokens) - len(marker) + 1), dtype=bool)

@@ -27,7 +27,7 @@ from corpus.sources import ANY, HEADERS, OOD, download_stories, download_urls, r
 from corpus.token_files import FORMAT, replacing
 from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut
 
-STORIES_PER_CHUNK = 128  # tokenized in one call: enough to keep threads busy, few enough to hold many chunks
+STORIES_PER_CHUNK = 128  # tokenized in one call: enough to keep threads busy, few enough to hold many chunks in memory
 CORES = os.cpu_count() or 1
 SAMPLE_BYTES = 100_000_000  # of training text, from which the vocabulary is learned
 
@@ -68,10 +68,10 @@ def clean_and_split(
     """Clean the stories and add them to the spool of their split; return the counts of CLEANING.
 
     headers: ANY or OOD if the stories have headers, which do not count when two stories are compared.
-    add_headers: whether those that have none get one, of what the cleaned text tells.
+    add_headers: whether those that have none get one, made from the cleaned text.
     """
     counts = collections.Counter()
-    seen = {split: set() for split in spools}  # 100 bytes a story. 64 bits: a false match in 3 million once in 1e7 runs
+    seen = {split: set() for split in spools}  # 100 bytes a story. 64 bits: of 3 million, two collide in 1 of 4e6 runs
     salt = (seed % 2**64).to_bytes(8, "big")
     val_below = int(val_share * 2**64).to_bytes(8, "big")
     for given_split, texts in (("val", val or ()), (None if val is None else "train", train)):
@@ -105,7 +105,7 @@ def clean_and_split(
 
 # ---- Pass 2: learn the vocabulary, tokenize ----
 def encode_chunks(spool: Spool, gpt2_ids: Sequence[int], threads: int, doing: str, every: int = 1) -> Iterator:
-    """The ids of every n-th chunk, in order; threads work only a few chunks ahead."""
+    """The ids of every `every`-th chunk, in order; threads work only a few chunks ahead."""
     chunks = itertools.islice(spool.chunks(), 0, None, every)
     n_chunks = spool.stories // STORIES_PER_CHUNK // every + 1
     own = threading.local()  # a tokenizer for each thread: threads that share one wait for its regex
@@ -140,14 +140,14 @@ def write_tokens(spool: Spool, directory: Path, gpt2_ids: list[int], threads: in
 
 # ---- Both passes ----
 def no_story_left(split: str, cleaning: dict[str, int], n_train: int) -> str:
-    """What became of the stories, and what to do. Another share for validation helps only if some are left."""
+    """What became of the stories, and what to do. A larger share for validation helps only if some are left."""
     reasons = ", ".join(f"{n:,} {step}" for step, n in cleaning.items() if n and "dropped" in step) or "none dropped"
-    remedy = "give more"
+    remedy = "add more"
     if cleaning["truncated dropped"]:
         remedy += " that end with a sentence"
     if split == "val" and n_train:
-        remedy += ", or --val FILE, or raise --val_share"
-    return f"no story left for {split} of {cleaning['stories read']:,} read ({reasons}); {remedy}"
+        remedy += ", or give --val FILE, or raise --val_share"
+    return f"no stories left for {split} of {cleaning['stories read']:,} read ({reasons}); {remedy}"
 
 
 def prepare(
@@ -201,7 +201,7 @@ def prepare(
 def prepare_builtin(
     directory: Path, corpus: str = "builtin", n_stories: int = 20000, seed: int = 0, val_share: float = 0.01, **settings
 ) -> None:
-    """A corpus of BUILTIN, from stories of our own. Of a few stories a larger share is held out: about 250."""
+    """A corpus of BUILTIN, from stories of our own. If they are few, a larger share is held out: about 250 stories."""
     val_share = max(val_share, min(250 / max(n_stories, 1), 0.5))
     stories, headers = builtin_stories.stories(n_stories, seed), HEADERS.get(corpus)
     always = ("words", "summary") if headers == OOD else ()  # for validation; training stories lose one of them

@@ -1,6 +1,6 @@
 """
-Which corpora there are, where they are downloaded from, and the stories of a file in any of the formats that we read,
-one at a time, not yet cleaned.
+The known corpora and where they are downloaded from; and the stories of a file in any format that we read, one at a
+time, not yet cleaned.
 
 >>> next(read_stories(Path("mine.jsonl.gz")))
 'Once upon a time…'
@@ -21,21 +21,21 @@ from corpus.tokenizer import END_OF_TEXT
 
 PUBLISHED = "datasets/roneneldan"  # on the hub, by an author of the paper, arXiv:2305.07759
 INSTRUCT = "TinyStoriesInstruct/resolve/main/TinyStories-Instruct"
-DOWNLOADS = {  # corpus -> its files, up to -train.txt and -valid.txt
+DOWNLOADS = {  # corpus -> its files, without the ending -train.txt or -valid.txt
     "tinystories": "TinyStories/resolve/main/TinyStories",
     "tinystories-v2": "TinyStories/resolve/main/TinyStoriesV2-GPT4",
     "instruct": INSTRUCT,
     "instruct-ood": INSTRUCT,
 }
 BUILTIN = ("builtin", "builtin-instruct", "builtin-instruct-ood")
-# What meta.json says of the headers over the stories (corpus/instruct_headers.py), and for which corpora.
+# What meta.json says about the headers above the stories (corpus/instruct_headers.py), and for which corpora.
 ANY, OOD = "any fields together", "in train never words and summary together"
 HEADERS = {"instruct": ANY, "instruct-ood": OOD, "builtin-instruct": ANY, "builtin-instruct-ood": OOD}
 LONGEST_STORY = 50_000  # characters: a longer .txt without an <|endoftext|> is not a list of stories
 
 
 def download_urls(corpus: str) -> list[str]:
-    """Of the training and the validation stories of a corpus of DOWNLOADS."""
+    """The URLs of the training and the validation stories of a corpus of DOWNLOADS."""
     from common.downloads import endpoint  # here, so that training does not wait for `requests`
 
     return [f"{endpoint()}/{PUBLISHED}/{DOWNLOADS[corpus]}-{split}.txt" for split in ("train", "valid")]
@@ -56,7 +56,7 @@ def read_stories(path: Path, errors: str = "strict") -> Iterator[str]:
     """
     ending = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if ending not in (".txt", ".jsonl", ".json"):
-        raise ValueError(f"{path}: unknown format; its name must end in .txt, .jsonl or .json, or one of these and .gz")
+        raise ValueError(f"{path}: unknown format; its name must end in .txt, .jsonl or .json, or one of these + .gz")
     return split_file(path, END_OF_TEXT, LONGEST_STORY, errors) if ending == ".txt" else json_stories(path)
 
 
@@ -68,7 +68,7 @@ def split_file(path: Path, separator: str, longest: float = float("inf"), errors
         data = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
         text = io.TextIOWrapper(data, encoding="utf-8-sig", errors=errors, newline="")
         try:
-            while block := text.read(max(1 << 20, len(rest))):  # as much again: else a long line takes n² time
+            while block := text.read(max(1 << 20, len(rest))):  # doubles: otherwise a long line takes n² time
                 *complete, rest = (rest + block).split(separator)
                 longest = float("inf") if complete else longest
                 if len(rest) > longest:
@@ -100,5 +100,5 @@ def json_stories(path: Path) -> Iterator[str]:
             place = f"object {i}" if is_array else f"line {number}"
             story = row.get("text", row.get("story")) if isinstance(row, dict) else None
             if not isinstance(story, str) or not story.isascii() and re.search("[\ud800-\udfff]", story):
-                raise ValueError(f'{path}: {place} has no "text" or "story" with a string of whole characters; {hint}')
+                raise ValueError(f'{path}: {place} has no "text" or "story" that is a valid string; {hint}')
             yield story

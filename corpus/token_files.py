@@ -33,10 +33,10 @@ OURS = {"train.bin", "val.bin", "meta.json", "words", "words/words.bin", "words/
 # ---- Write ----
 @contextlib.contextmanager
 def replacing(directory: Path) -> Iterator[Path]:
-    """Gives a temporary directory; at the end, what stands in it as "new" takes the place of `directory`.
+    """Yields a temporary directory; at the end, its subdirectory "new" takes the place of `directory`.
 
-    A symbolic link stays, and what it points to is replaced. ValueError, before anything is done, if another process
-    is writing there, or if there is anything that prepare.py did not write.
+    A symbolic link stays, and what it points to is replaced. ValueError, before anything is changed, if another
+    process is writing there, or if it holds anything that prepare.py did not write.
     """
     directory = Path(os.path.realpath(directory))
     busy = f"another prepare.py is writing {directory.name} there; wait for it, or choose another --name"
@@ -53,8 +53,8 @@ def replacing(directory: Path) -> Iterator[Path]:
 
 
 def refusal(directory: Path) -> str | None:
-    """Why it may not be replaced. None if nothing is there, or an empty directory, or a corpus and no other file."""
-    directory = Path(os.path.realpath(directory))  # a link is left only where it leads to itself
+    """Why `directory` may not be replaced; None if it is absent, empty, or a corpus without other files."""
+    directory = Path(os.path.realpath(directory))  # still a link only if it leads to itself
     if not os.path.lexists(directory) or directory.is_dir() and not any(directory.iterdir()):
         return None
     names = [path.relative_to(directory).as_posix() for path in directory.rglob("*")] if directory.is_dir() else ["."]
@@ -75,7 +75,7 @@ def remove_leftovers(directory: Path) -> None:
 
 
 def install(new: Path, directory: Path) -> None:
-    """Replace `directory` by `new`. If the process is killed between the two renames, the next writer puts the old
+    """Replace `directory` with `new`. If the process is killed between the two renames, the next writer puts the old
     directory back, and readers read it where it is."""
     old = old_name(directory)
     if old.is_symlink():
@@ -95,7 +95,7 @@ def old_name(directory: Path) -> Path:
 
 # ---- Read ----
 def current(directory: Path) -> tuple[Path, tuple | None]:
-    """Where the corpus is now, also while it is being replaced; and what tells it from another that was there."""
+    """(where the corpus is now, even while it is being replaced; what tells it from any other that was there)"""
     moved = not os.path.exists(directory) and os.path.exists(old_name(directory))
     place = old_name(directory) if moved else directory
     try:
@@ -106,16 +106,16 @@ def current(directory: Path) -> tuple[Path, tuple | None]:
 
 
 def load_meta_and_tokens(directory: str | Path, *splits: str) -> tuple:
-    """(meta.json, tokens of a split, …): all of one corpus, even while prepare.py replaces it by another.
+    """(meta.json, tokens of a split, …): all from one corpus, even while prepare.py replaces it with another.
 
     The .bin files are checked to be complete and those that meta.json describes; ValueError says what is damaged, and
-    the command that makes it again. Tokens are (tokens,) uint16, memory-mapped: the stories of a split one after
-    another, each followed by <|endoftext|>.
+    the command that rebuilds it. Tokens are (tokens,) uint16, memory-mapped: the stories of a split one after another,
+    each followed by <|endoftext|>.
     """
     directory = Path(directory)
     source = directory.name if directory.name in (*DOWNLOADS, *BUILTIN) else f"--input FILE --name {directory.name}"
-    command = f"make it again: python prepare.py {source} --data_dir {directory.parent}"
-    while True:  # again if a prepare.py replaced the corpus meanwhile
+    command = f"rebuild it: python prepare.py {source} --data_dir {directory.parent}"
+    while True:  # retry if prepare.py replaced the corpus in the meantime
         place, version = current(directory)
         try:
             loaded = read_meta(place), *(np.memmap(place / f"{split}.bin", dtype="<u2", mode="r") for split in splits)
@@ -130,7 +130,7 @@ def load_meta_and_tokens(directory: str | Path, *splits: str) -> tuple:
 def read_meta(place: Path) -> dict:
     meta = read_json(place / "meta.json")
     if meta.get("format") != FORMAT or not isinstance(meta.get("splits"), dict):
-        raise ValueError(f"{place / 'meta.json'}: not of format {FORMAT}")
+        raise ValueError(f"{place / 'meta.json'}: not in format {FORMAT}")
     for split, expected in meta["splits"].items():
         path = place / f"{split}.bin"
         if not path.exists() or path.stat().st_size != 2 * expected["tokens"]:
@@ -147,7 +147,7 @@ def load_stories(directory: str | Path, split: str) -> tuple[dict, Iterator[str]
 
 
 def stories_of(tokens: np.ndarray, tokenizer: Tokenizer) -> Iterator[str]:
-    """Read in blocks: a training split may have a billion tokens, of which the first few stories are needed."""
+    """Reads in blocks: a training split may have a billion tokens, and only the first few stories may be needed."""
     blocks = ((start, tokens[start : start + BLOCK]) for start in range(0, len(tokens), BLOCK))
     ends = (start + i for start, block in blocks for i in np.flatnonzero(block == tokenizer.end_of_text))
     for before, end in itertools.pairwise(itertools.chain([-1], ends)):

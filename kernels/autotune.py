@@ -23,7 +23,7 @@ def fastest(question: str, candidates: dict[str, Callable[[], object]], seconds:
     """The name of the candidate that takes the least time, each at its best of a few alternating calls.
 
     Measured once for each machine, number of threads, version of PyTorch and `question`, then remembered, so that
-    every run on this machine chooses the same. `seconds`: how long each is measured.
+    every run on this machine makes the same choice. `seconds`: how long each is measured.
     """
     machine = (isa(), cpu_flags(), torch.get_num_threads(), torch.__version__)
     key = hashlib.sha256(repr((question, sorted(candidates), machine)).encode()).hexdigest()[:16]
@@ -38,7 +38,7 @@ def fastest(question: str, candidates: dict[str, Callable[[], object]], seconds:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(own, content)
         with contextlib.suppress(FileExistsError):
-            os.link(own, path)  # not replace: if two processes measure at once, both take what the first one found
+            os.link(own, path)  # not replace: if two processes measure at once, both use the first one's result
         own.unlink()
         return winner(path)
     except (OSError, ValueError):  # the cache cannot be written: the next run measures again
@@ -65,7 +65,7 @@ def measure(candidates: dict[str, Callable[[], object]], seconds: float) -> dict
             best[name], spent[name] = min(best[name], elapsed), spent[name] + elapsed
         turn += 1
         hopeful = [name for name in remaining if best[name] < 10 * min(best.values())]
-        remaining = [name for name in hopeful if spent[name] < seconds or turn < 3]  # one may be disturbed
+        remaining = [name for name in hopeful if spent[name] < seconds or turn < 3]  # a call may be disturbed
     return best
 
 

@@ -49,10 +49,10 @@ def build(compiler: str, source: Path, flags: list[str], cache: Path) -> Path:
             compiled, linked = Path(directory, "compiled.o"), Path(directory, "linked.so")
             mac = platform.system() == "Darwin"
             openmp = ["-Xclang", "-fopenmp"] if "Apple" in version else ["-fopenmp"]
-            # Sums are rounded the same in every copy of a loop that the compiler makes: only fma() fuses.
+            # No contraction: only fma() fuses, so every copy of a loop that the compiler makes rounds its sums alike.
             flags = ["-O3", "-ffp-contract=off", *flags, "-std=c++17", "-fPIC", *openmp]
             subprocess.run([compiler, *flags, "-c", source, "-o", compiled], capture_output=True, check=True)
-            # Linked without OpenMP: its threads shall be those that PyTorch has loaded, not a second team beside them.
+            # Linked without OpenMP, to use the threads that PyTorch has loaded, not a second team beside them.
             unresolved = ["-undefined", "dynamic_lookup"] if mac else []
             subprocess.run([compiler, "-shared", *unresolved, compiled, "-o", linked], capture_output=True, check=True)
             linked.replace(built)
@@ -60,8 +60,8 @@ def build(compiler: str, source: Path, flags: list[str], cache: Path) -> Path:
 
 
 def keep_freed_memory():
-    """Tell glibc to keep what is freed. It gives large blocks back to the system at once, and a training step would
-    fault in a gigabyte of fresh pages each time: 15 % of it, on two cores."""
+    """Tell glibc to keep freed memory. By default it returns large blocks to the system at once, and every step would
+    fault in a gigabyte of fresh pages: 15% of its time, on two cores."""
     if platform.system() == "Linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
         libc.mallopt(M_MMAP_MAX, 0)
@@ -69,7 +69,7 @@ def keep_freed_memory():
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """bfloat16, as in the names of the kernels' functions."""
+    """torch.bfloat16 -> "bfloat16", as in the names of the kernels' functions."""
     return str(dtype).removeprefix("torch.")
 
 

@@ -2,26 +2,26 @@
 //
 // PyTorch's kernel multiplies small matrices, which is slow for heads of 4 to 64 numbers: the published models have 16
 // of them. Here attention is seven small products of one form, product() below, on tiles that stay in the first-level
-// cache. D, the width of a head, is a constant of the compilation (-DHEAD_WIDTH=16), so that the compiler unrolls them.
+// cache. D, the width of a head, is a compile-time constant (-DHEAD_WIDTH=16), so that the compiler unrolls them.
 //
 // E, float or bf16, is the type of the tensors; everything is computed in float32. Tensors q, k, v, out and their
 // gradients are (B, T, H, D) with D contiguous and the given strides. lse (B, H, T) is the logarithm of each query's sum
 // of exponentials, kept for the backward pass.
 //
-// Forward, queries lie in the lanes: softmax then needs no sums across lanes, and grows tile by tile of the keys (Dao et
-// al. 2022). Backward, keys do: the gradients of keys and values stay in the cache while all queries pass.
+// Forward, the lanes hold queries: softmax then needs no sums across lanes, and is updated tile by tile of keys (Dao et
+// al. 2022). Backward, they hold keys: the gradients of keys and values stay in the cache while all queries go by.
 #include <algorithm>
 #include <vector>
 
 #include "simd.h"
 
 constexpr int D = HEAD_WIDTH;
-constexpr int ROWS = REGISTERS / 4, VECS = 2;  // the sums of a product that stay in registers, beside what is read
+constexpr int ROWS = REGISTERS / 4, VECS = 2;  // of a product: the sums that stay in registers, next to its operands
 constexpr int TILE = 32;                       // keys
-constexpr int BLOCK = 16;                      // queries that share a tile on the way back
-constexpr int WIDE = VECS * W;                 // queries, forward, or keys, backward, side by side
+constexpr int BLOCK = 16;                      // queries that share a tile, backward
+constexpr int WIDE = VECS * W;                 // queries (forward) or keys (backward) side by side
 
-// Rows of D numbers are taken so many at a time, and where they lie in lanes, padded to whole vectors.
+// Rows of D numbers are processed D_ROWS at a time; where they lie in lanes, they are padded to whole vectors.
 constexpr int largest_divisor(int n, int most) { return n % most ? largest_divisor(n, most / 2) : most; }
 constexpr int D_ROWS = largest_divisor(D, ROWS);
 constexpr int D_PADDED = (D + W - 1) / W * W, D_VECS = largest_divisor(D_PADDED / W, VECS);
@@ -59,8 +59,8 @@ static inline void product(float *out, long out_row, const float *a, long a_row,
         for (int c = 0; c < N; c++) store(out + m * out_row + c * W, total[m][c]);
 }
 
-// Positions t0 to t1 of a head to rows of D numbers, to columns, or from either to the tensor. The heads of a position lie
-// side by side there, so that each row of a head is in another page: no processor foresees that.
+// Copies positions t0 to t1 of a head into rows of D numbers, into columns, or from either back into the tensor. There
+// the heads of a position lie side by side, so the rows of one head are too far apart for the hardware to prefetch.
 constexpr int AHEAD = 16;
 template <typename E>
 static inline void read_rows(float *to, long to_row, const E *x, long t0, long t1, long stride) {
@@ -169,7 +169,7 @@ static void backward(const E *q, const E *k, const E *v, const int32_t *starts, 
             memset(dV, 0, sizeof dV);
             const long last = std::upper_bound(first.begin(), first.begin() + n.T, j1 - 1) - first.begin();
             for (long i = j0 / BLOCK * BLOCK; i < last; i += BLOCK) {
-                // Of the tile, what the queries i to i + BLOCK see.
+                // The part of the tile that queries i to i + BLOCK see.
                 const long begin = std::max(0L, first[i] - j0) / WIDE * WIDE;
                 const long end = std::min(long(TILE), (i + BLOCK - j0 + WIDE - 1) / WIDE * WIDE);
                 for (long j = begin; j < end; j += WIDE)

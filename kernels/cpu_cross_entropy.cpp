@@ -1,4 +1,4 @@
-// Cross-entropy of rows of logits, and its gradient in their place; cross_entropy.py compiles and calls it.
+// Cross-entropy of rows of logits, which its gradient overwrites; cross_entropy.py compiles and calls it.
 #include "simd.h"
 
 // Calls what(j, logits j to j + W) along a row of n; beyond its end they are minus infinity.
@@ -35,7 +35,7 @@ static void cross_entropy(E *logits, const int64_t *targets, float *losses, long
             each_vec(row, n, [&](long j, vec x) {
                 vec e = exp_vec(x - top);
                 store(weights + j, e);
-                total += e;  // what lies beyond the row adds e^-87 each, nothing beside the 1 of the largest
+                total += e;  // the padding adds e^-87 each, nothing next to the largest, which is 1
             });
             const float all = sum(total);
             losses[r] = top + std::log(all) - target;

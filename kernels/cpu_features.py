@@ -3,8 +3,8 @@ Which instructions this processor has (AVX2, AVX-512, AMX, NEON), and the compil
 
 $ NANOSTORIES_ISA=avx2 python train.py   # as on a PC without AVX-512; or avx512, avx512_bf16, amx, native
 
-That variable makes a processor act like a lesser one: for our kernels, for PyTorch, and for oneDNN and MKL. So every
-path can be tested and measured on one machine, and a user's report reproduced on another.
+That variable makes a processor act like a lesser one: for our kernels, PyTorch, oneDNN and MKL. So every path can be
+tested and measured on one machine, and a user's bug reproduced on another.
 """
 
 import os
@@ -17,12 +17,12 @@ import torch
 
 @dataclass(frozen=True)
 class ISA:
-    """A class of x86 processors, by the instructions that matter here; each has those of the ones before it."""
+    """A class of x86 processors, by the instructions that matter here; each also has those of the classes before it."""
 
     name: str
     needs: tuple[str, ...]  # as torch.cpu.get_capabilities calls them
     compiler_flags: tuple[str, ...]
-    libraries: dict[str, str]  # environment variables that hold PyTorch, oneDNN and MKL to it
+    libraries: dict[str, str]  # environment variables that limit PyTorch, oneDNN and MKL to it
 
 
 def _libraries(aten: str, onednn: str, mkl: str, march: str) -> dict[str, str]:
@@ -66,17 +66,17 @@ def _chosen(wanted: str) -> ISA | None:
     here = detected()
     possible = {isa.name: isa for isa in X86[: X86.index(here) + 1]} if here else {}
     if wanted not in possible:
-        raise SystemExit(f"{ISA_VARIABLE}={wanted}: this processor can be one of {', '.join(['native', *possible])}")
+        raise SystemExit(f"{ISA_VARIABLE}={wanted}: this processor supports only {', '.join(['native', *possible])}")
     return possible[wanted]
 
 
 LIMIT = _chosen(os.environ.get(ISA_VARIABLE, ""))
-if LIMIT:  # the libraries look when they compute for the first time
+if LIMIT:  # the libraries read these when they first compute
     os.environ.update(LIMIT.libraries)
 
 
 def isa() -> str:
-    """What the processor is taken for: avx2, avx512, avx512_bf16, amx, or neon; else its architecture."""
+    """What the processor is treated as: avx2, avx512, avx512_bf16, amx, or neon; else its architecture."""
     known = LIMIT or detected()
     if known:
         return known.name
@@ -84,21 +84,21 @@ def isa() -> str:
 
 
 def compiler_flags() -> list[str]:
-    """For the kernels: all that the processor has, or is said to have."""
+    """For the kernels: everything that the processor has, or is limited to."""
     if LIMIT:
         return list(LIMIT.compiler_flags)
     return ["-mcpu=native" if isa() == "neon" else "-march=native"]
 
 
 def cpu_flags() -> str:
-    """What `native` means here: a cache in a home directory may be shared by different machines."""
+    """What `native` means on this machine: others may share the cache in a home directory."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else [platform.processor()]
     return next((line for line in lines if line.startswith(("flags", "Features"))), lines[0])
 
 
 def multiplies_bfloat16() -> bool:
-    """Whether there are instructions for it, be they fast or not; else it is emulated, many times slower."""
+    """Whether there are instructions for it, fast or not; otherwise it is emulated, many times slower."""
     return isa() in ("avx512_bf16", "amx")
 
 

@@ -20,8 +20,8 @@ CHUNK = 1024  # tokens
 def head_loss(x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Mean cross-entropy, in nats, of targets (N,) int64 under the logits x (N, C) @ weight (V, C).T.
 
-    Negative targets are ignored; if none is left, the loss is 0. Under autocast the matrix products are of its dtype,
-    the sums float32.
+    Negative targets are ignored; if no others are left, the loss is 0. Under autocast the matrix products use its
+    dtype, the sums float32.
     """
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
@@ -34,7 +34,7 @@ def head_loss(x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> t
 def chunked_loss(
     x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, dtype: torch.dtype, with_grad: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """-> loss, its gradients by x and by weight (empty without `with_grad`)."""
+    """-> loss, its gradients with respect to x and weight (empty without `with_grad`)."""
     head = weight.to(dtype)
     losses = torch.empty(len(x), dtype=torch.float32, device=x.device)
     dx, dweight = (torch.zeros_like(y) if with_grad else y.new_empty(0) for y in (x, weight))
@@ -51,7 +51,7 @@ def chunked_loss(
 
 
 def cross_entropy_(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """(N, V), (N,) -> losses (N,); the logits become the gradient of each."""
+    """(N, V), (N,) -> losses (N,); the logits are overwritten with their gradients."""
     if logits.device.type == "cpu" and implementation(logits.size(1), logits.dtype) == "kernel":
         return kernel_cross_entropy_(logits, targets)
     return pytorch_cross_entropy_(logits, targets)

@@ -2,7 +2,7 @@
 //
 // Each row is one token of some story: its id, the slot of the cache that its story lives in, and its position there.
 // A step of generation is a row from every story; a prompt is read as many rows of one slot. Whatever rows come
-// together, each number is summed in the same order, so that a story never depends on its company: not by one bit.
+// together, each number is summed in the same order, so that no bit of a story depends on the others.
 //
 // E is float or bf16: the type of the weights and of the cache. X is the type of what the weights are multiplied with:
 // float, or bf16 where the processor multiplies two of them at once. Sums, softmax, LayerNorm and the residual stream
@@ -97,13 +97,13 @@ static inline vec gelu_tanh(vec x) {  // 0.5 x (1 + tanh(u)), with exp(-2|u|) fo
     return 0.5f * x * (1 + (u > 0 ? tanh : -tanh));
 }
 
-// What one query sees of its slot: n_blocks of D x W numbers from block `start` on, going round at `end`.
+// What one query sees of its slot: n_blocks of D x W numbers from block `start` on, wrapping around at `end`.
 template <typename E>
 struct Seen {
     const E *k, *v, *next;  // next: what will be read after these
     long D, n_blocks, start, end;
 
-    // For each block, what(i, offset of its numbers), in the order of the positions.
+    // Calls what(i, offset of its numbers) for each block, in the order of the positions.
     template <typename What>
     void each_block(What what) const {
         for (long i = 0, block = start; i < n_blocks; i++, block = block + 1 == end ? 0 : block + 1)
@@ -111,7 +111,7 @@ struct Seen {
     }
 };
 
-// out[d] = sum over the blocks of weights x v[d], for N numbers of a head. To wait for memory is most of the work.
+// out[d] = sum over the blocks of weights x v[d], for N numbers of a head. Most of the time goes into waiting for memory.
 template <int N, typename E, typename X>
 static inline void weighted_sum(X *out, const vec *weights, float all, const Seen<E> &seen, long from) {
     vec total[N] = {};
@@ -124,7 +124,7 @@ static inline void weighted_sum(X *out, const vec *weights, float all, const See
     for (int d = 0; d < N; d++) store(out[from + d], sum(total[d]) / all);
 }
 
-// One query against the keys and values of its head that its window shows it. weights: room for those, in blocks.
+// Attention of one query to the keys and values of its head in its window. weights: room for one vector per block.
 template <typename E, typename X>
 static void attend(X *out, const float *q, const E *k, const E *v, long D, long position, const Layer &layer,
                    vec *weights) {
@@ -155,7 +155,7 @@ static void attend(X *out, const float *q, const E *k, const E *v, long D, long 
     for (; d < D; d++) weighted_sum<1>(out, weights, all, seen, d);
 }
 
-// Appends the rows to the cache -> logits (n_logits, padded vocab_size) of what follows the last n_logits of them.
+// Appends the rows to the cache -> logits (n_logits, padded vocab_size) for what follows the last n_logits of them.
 // work: room for 9 padded n_embd for each row.
 template <typename E, typename X>
 static void forward(const Model &m, const Row *rows, long n_rows, float *logits, long n_logits, float *work) {

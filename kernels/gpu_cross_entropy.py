@@ -1,13 +1,13 @@
 """
-The loss at the head in plain PyTorch that torch.compile traces: on a GPU, where inductor fuses what is between the
-matrix products into a few kernels. As in cross_entropy.py, logits become their own gradient a chunk at a time.
-Uncompiled, neither the forward nor the backward pass ever holds all of them; what inductor makes of it is measured on a
-GPU by benches/gpu_checks.py.
+The loss at the head on a GPU, in plain PyTorch that torch.compile traces: inductor fuses what is between the matrix
+products into a few kernels. As in cross_entropy.py, logits are turned into their gradient one chunk at a time.
+Uncompiled, neither the forward nor the backward pass ever holds all of them; benches/gpu_checks.py measures what
+inductor makes of it.
 """
 
 import torch
 
-CHUNK_LOGITS = 2**26  # in a chunk: 6,710 tokens of 10,000 ids, 134 MB in bfloat16
+CHUNK_LOGITS = 2**26  # per chunk: 6,710 tokens of 10,000 ids, 134 MB in bfloat16
 
 
 def traced_loss(x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -33,18 +33,18 @@ class TracedLoss(torch.autograd.Function):
 def loss_and_gradients(
     x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, dtype: torch.dtype, with_grad: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    """x (N, C), weight (V, C), targets (N,) -> the mean loss, its gradients by x and by weight."""
+    """x (N, C), weight (V, C), targets (N,) -> the mean loss, its gradients with respect to x and weight."""
     head = weight.to(dtype)
     n_chunks = -(-len(x) * len(weight) // CHUNK_LOGITS)
     losses, dx, dweight = [], [], torch.zeros_like(weight) if with_grad else None
     for inputs, ids in zip(x.tensor_split(n_chunks), targets.tensor_split(n_chunks)):
-        inputs, counted, ids = inputs.to(dtype), ids >= 0, ids.clamp(min=0)
+        inputs, target_mask, ids = inputs.to(dtype), ids >= 0, ids.clamp(min=0)
         logits = inputs @ head.T  # (n, V); float32 only inside the kernels below
         log_sum = logits.float().logsumexp(-1)
-        losses.append(torch.where(counted, log_sum - logits.gather(1, ids[:, None])[:, 0].float(), 0.0).sum())
+        losses.append(torch.where(target_mask, log_sum - logits.gather(1, ids[:, None])[:, 0].float(), 0.0).sum())
         if with_grad:
             is_target = torch.arange(len(weight), device=x.device) == ids[:, None]
-            dlogits = ((logits.float() - log_sum[:, None]).exp() - is_target.float()) * counted[:, None]
+            dlogits = ((logits.float() - log_sum[:, None]).exp() - is_target.float()) * target_mask[:, None]
             dlogits = dlogits.to(dtype)
             dx.append((dlogits @ head).to(x.dtype))
             dweight = dweight + dlogits.T @ inputs

@@ -1,9 +1,9 @@
 """
-Causal attention on a GPU, with a window, or within stories, but without a mask of T x T.
+Causal attention on a GPU, with a window or within stories, without a T x T mask where possible.
 
-FlashAttention can do it, through varlen_attn of PyTorch; that needs bfloat16 or float16, an Ampere GPU or newer, and a
-PyTorch whose varlen_attn takes a window (2.12 and 2.13 do). Else, and for dropout, there is banded_attention, and for
-stories, after all, a mask.
+FlashAttention can do it, through PyTorch's varlen_attn; that needs bfloat16 or float16, an Ampere GPU or newer, and a
+PyTorch whose varlen_attn takes a window (2.12 and 2.13 do). Otherwise, and for dropout, there is banded_attention;
+stories then need a mask after all.
 """
 
 import inspect
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from kernels.packed_stories import PackedStories, visible_keys
 
-HEAD_BYTES = 16  # the fused kernels want heads this wide, or a multiple of it
+HEAD_BYTES = 16  # the fused kernels need the width of a head to be a multiple of this
 
 
 def padded_width(width: int, dtype: torch.dtype) -> int:
@@ -22,7 +22,7 @@ def padded_width(width: int, dtype: torch.dtype) -> int:
 
 
 def padded(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    """Each (…, D) -> (…, padded_width). Zeros add nothing to q times k, and only zeros to what is made of v."""
+    """Each (…, D) -> (…, padded_width). Zeros change nothing in q times k, and only append zeros to the output."""
     n_zeros = padded_width(tensors[0].size(-1), tensors[0].dtype) - tensors[0].size(-1)
     return [F.pad(x, (0, n_zeros)) for x in tensors] if n_zeros else list(tensors)
 
@@ -35,7 +35,7 @@ def windowed_attention(
     dropout: float = 0.0,
     stories: PackedStories | None = None,
 ):
-    """Each query attends to the last `window` keys, its own included; with `stories`, to those of its own story alone.
+    """Each query attends to the last `window` keys, its own included; with `stories`, only to those of its own story.
     All (B, T, H, D)."""
     T, D = q.size(1), q.size(3)
     q, k, v = padded(q, k, v)
@@ -49,7 +49,7 @@ def windowed_attention(
 
 
 def flash_takes_a_window() -> bool:
-    from torch.nn.attention.varlen import varlen_attn  # here, as it takes a second, and only a GPU needs it
+    from torch.nn.attention.varlen import varlen_attn  # imported here: it takes a second, and only a GPU needs it
 
     return "window_size" in inspect.signature(varlen_attn).parameters and torch.cuda.get_device_capability() >= (8, 0)
 
@@ -60,14 +60,14 @@ flash_takes_a_window._dynamo_marked_constant = True  # as in attention.py
 def flash_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, cu_seqlens: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """windowed_attention of half-precision types, D a multiple of 8: the batch as packed sequences, B of T tokens, or
-    its stories, which cu_seqlens of PackedStories bounds. (An empty sequence costs memory as 128 tokens, backward.)"""
+    """windowed_attention in half precision, D a multiple of 8: the batch as packed sequences, B of T tokens, or its
+    stories, as bounded by PackedStories.cu_seqlens. (Backward, an empty sequence takes the memory of 128 tokens.)"""
     from torch.nn.attention.varlen import varlen_attn
 
     B, T = q.shape[:2]
     if cu_seqlens is None:
         cu_seqlens = torch.arange(0, B * T + 1, T, dtype=torch.int32, device=q.device)
-    # window_size: keys to the left and right of a query's own; (0, 0) is that one alone, -1 all of them.
+    # window_size: keys to the left and right of a query's own; (0, 0) is only that one, -1 all of them.
     reach = (-1 if window >= T else window - 1, 0)
     packed = (x.flatten(0, 1) for x in (q, k, v))
     return varlen_attn(*packed, cu_seqlens, cu_seqlens, T, T, scale=1.0, window_size=reach).unflatten(0, (B, T))

@@ -22,7 +22,7 @@ struct Texts {
     const Edge *edges;
     long mask;  // size of the hash table `edges`, minus 1
     const int32_t *at;  // one place in `words` that leads to the node
-    const uint8_t *leaf;  // whether only that place does: then the words that follow it there are the only path
+    const uint8_t *leaf;  // whether no other place does: then the words that follow it there are the only path
     // Overlaps: the c-th occurrence of k-gram g in a story counts for the texts in which it occurs c times or more.
     const int32_t *grams;  // the k-gram that begins at each place in `words`, or -1
     const int32_t *items;  // (k-grams + 1): g has the items items[g] to items[g + 1], one for each c
@@ -39,10 +39,10 @@ struct BestMatches {  // every array but the last has a row for each thread
     int64_t *match;        // (n_nodes), of all threads: the longest match through this node (or on from this leaf)
 };
 
-// A match as one number, larger where it is longer, or as long and earlier: its words, and where in the stories it is.
+// A match as one number, larger if it is longer, or as long but earlier: its words, and its place in the stories.
 static inline int64_t as_number(int64_t length, int64_t place) { return length << 44 | ((int64_t(1) << 44) - 1 - place); }
 
-// Keeps the larger one. Threads may meet at a node, but whoever comes first, the largest stays.
+// Keeps the larger one. Threads may update a node at the same time; whoever comes first, the largest stays.
 static inline void keep_larger(int64_t &kept, int64_t match) {
     int64_t seen = __atomic_load_n(&kept, __ATOMIC_RELAXED);
     while (match > seen && !__atomic_compare_exchange_n(&kept, &seen, match, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {

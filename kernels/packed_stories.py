@@ -1,5 +1,5 @@
 """
-Where the stories of a window begin, so that each attends to itself alone: sequence packing with document masking.
+Where the stories of a window begin, so that each attends only to itself: sequence packing with document masking.
 
 >>> stories = packed_stories(tokens, tokenizer.end_of_text, max_stories=5)
 >>> y = causal_attention(q, k, v, window, stories=stories)
@@ -12,17 +12,17 @@ import torch
 
 
 class PackedStories(NamedTuple):
-    """The stories of a batch of B windows of T tokens, in the two forms that attention on a CPU and on a GPU wants."""
+    """The stories of a batch of B windows of T tokens, in the two forms that attention on a CPU and on a GPU needs."""
 
     starts: torch.Tensor  # (B, T) int32: for each token, at which position of its window its story begins
-    # (B * max_stories + 1,) int32: where each begins among all B * T tokens, then B * T in the places left over. Their
-    # number is always the same, so that torch.compile needs one graph and nothing waits for the GPU.
+    # (B * max_stories + 1,) int32: where each begins among all B * T tokens, then B * T in the places left over. The
+    # length is always the same, so that torch.compile needs only one graph and nothing waits for the GPU.
     cu_seqlens: torch.Tensor
 
 
 def packed_stories(tokens: torch.Tensor, end_of_text: int, max_stories: int) -> PackedStories:
-    """tokens (B, T), in which `end_of_text` stands before each story and belongs to it. What a window begins with is a
-    story, or what is left of one. max_stories: that a window can hold."""
+    """tokens (B, T), in which `end_of_text` comes before each story and belongs to it. A window may also begin with the
+    rest of a story. max_stories: the most that a window can hold."""
     B, T = tokens.shape
     position = torch.arange(T, device=tokens.device)
     begins = (tokens == end_of_text) | (position == 0)

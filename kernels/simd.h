@@ -1,4 +1,4 @@
-// Vectors as wide as the processor's registers, and numbers of 16 bits, as the kernels beside this file use them.
+// Vectors as wide as the processor's registers, and bfloat16 numbers, for the kernels beside this file.
 //
 // AVX-512: 16 floats; AVX2: 8; anything else, NEON among it: 4. A wider vector than the registers would be split by the
 // compiler, which then spills most of it and compares lane by lane: on AVX2, vectors of 16 made attention 5 times slower.
@@ -29,8 +29,8 @@ typedef uint16_t halves __attribute__((vector_size(2 * W)));
 
 static inline vec splat(float x) { return x - vec{}; }
 
-// a * b + c, rounded once. Said, not left to the compiler: GCC, tuned for AMD's processors, fuses some loops and not
-// others, and a story would depend on how many are told at a time.
+// a * b + c, rounded once. Explicit, not left to the compiler: GCC, tuned for AMD's processors, fuses some loops and not
+// others, and a story would depend on how many are generated at a time.
 static inline vec fma(vec a, vec b, vec c) {
 #if defined(__AVX512F__)
     return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -99,7 +99,7 @@ static inline void store(bf16 *to, vec x) {
     memcpy(to, &h, sizeof h);
 }
 
-static inline float sum(vec x) {  // by halves: a chain of W additions would wait for each of them
+static inline float sum(vec x) {  // by halves: in a chain of W additions, each would wait for the one before
     typedef float vec4 __attribute__((vector_size(16)));
     vec4 part[W / 4];
     memcpy(part, &x, sizeof x);
@@ -115,7 +115,7 @@ static inline float largest_of(vec x) {
     return top;
 }
 
-// exp(x) for x <= 0, to 2e-7 of it: 2^n * 2^f with |f| <= 1/2, the latter by the polynomial of degree 5 that is nearest.
+// exp(x) for x <= 0, with relative error 2e-7: 2^n * 2^f with |f| <= 1/2, the latter by the best polynomial of degree 5.
 static inline vec exp_vec(vec x) {
     const vec t = larger(x * 1.44269504f, splat(-126.0f));
 #ifdef __AVX512F__
@@ -139,12 +139,12 @@ static inline vec exp_vec(vec x) {
 
 // ---- Products of vectors of weights, float or bf16, with single numbers ----
 
-// So many weights that one input each is multiplied with share the 4 bytes of a lane.
+// How many weights share the 4 bytes of a lane; each is multiplied with an input of its own.
 template <typename E>
 constexpr int G = 4 / sizeof(E);
 
 #ifdef __AVX512BF16__
-typedef bf16 Bf16Input;  // what weights in bf16 meet: two products in one instruction, where the processor has it,
+typedef bf16 Bf16Input;  // bf16 weights are multiplied with bf16, two products in one instruction, if the processor has it,
 struct Pairs {
     ivec both;
 };
@@ -159,7 +159,7 @@ static inline vec multiply_add(vec total, const bf16 *x, Pairs w) {
     return (vec)_mm512_dpbf16_ps((__m512)total, (__m512bh)_mm512_set1_epi32(pair), (__m512bh)w.both);
 }
 #else
-typedef float Bf16Input;  // else float32: bf16 is then only how weights are kept, in half the memory
+typedef float Bf16Input;  // else with float32: bf16 is then only how weights are stored, in half the memory
 struct Pairs {
     vec even, odd;
 };

@@ -20,7 +20,7 @@ struct Reader {
     std::string letters;                   // of all words, concatenated
     std::vector<int64_t> starts = {0};     // where in `letters` each begins
     std::vector<int64_t> in_mid_sentence;  // two for each word: how often in lower case, how often capitalized
-    std::string story, lowered;            // the current story after two spaces; `lowered` has 0 between words
+    std::string story, lowered;            // the current story, after two spaces; `lowered` has 0 between words
     uint8_t lower[256] = {};
 
     Reader(const uint8_t *bytes, const int64_t *offsets, long end_of_text)
@@ -93,7 +93,7 @@ Reader *new_reader(const uint8_t *bytes, const int64_t *offsets, long end_of_tex
 }
 void delete_reader(Reader *reader) { delete reader; }
 
-// tokens (n), complete stories -> ids, and in `ends` how many there are up to the end of each story. Returns how many.
+// tokens (n), complete stories -> ids, and in `ends` how many there are up to the end of each story. Returns their number.
 long read_stories(Reader *reader, const uint16_t *tokens, long n, uint32_t *ids, int64_t *ends) {
     long n_ids = 0, n_stories = 0;
     reader->story = "  ";

@@ -1,5 +1,5 @@
 """
-How long a run has trained, how much of it is over, and whether it must stop.
+How long a run has trained, how much of it is done, and whether it must stop.
 """
 
 import time
@@ -14,15 +14,15 @@ class Clock:
     """Seconds of training, the same on all ranks. Compiling, validation and saving are not counted."""
 
     def __init__(self, state: TrainingState, ranks: Ranks, stop: StopSignal):
-        """Keeps state.seconds."""
+        """Keeps state.seconds up to date."""
         self.state, self.ranks, self.stop = state, ranks, stop
-        self.first_step = state.step + 1  # of this process: it compiles
+        self.first_step = state.step + 1  # the first of this process, which compiles
         self.lap = (state.step, state.seconds)
         self.should_stop = False
         self.restart()
 
     def restart(self):
-        """Time until now is not counted."""
+        """Leaves out the time since the last tick."""
         self.started = time.perf_counter()
 
     def tick(self, after_step: bool = True):
@@ -35,14 +35,14 @@ class Clock:
         self.started = now
 
     def steps_per_second(self) -> float | None:
-        """Since the last call; None if only the step that compiles was done."""
+        """Since the last call; None if only the step that compiles was taken."""
         (step, seconds), self.lap = self.lap, (self.state.step, self.state.seconds)
         return (self.state.step - step) / (self.state.seconds - seconds) if self.state.step > step else None
 
 
 def progress(config: TrainConfig, state: TrainingState) -> float:
-    """How much of the run is over, 0 to 1: by its steps or its clock, whichever is further. The clock alone ends no run
-    before min_steps."""
+    """How much of the run is done, 0 to 1: by its steps or its clock, whichever is further along. The clock alone does
+    not end a run before min_steps."""
     by_clock = state.seconds / (60 * config.max_minutes) if config.max_minutes else 0.0
     if config.min_steps:
         by_clock = min(by_clock, state.step / config.min_steps)
@@ -50,6 +50,6 @@ def progress(config: TrainConfig, state: TrainingState) -> float:
 
 
 def minutes_left(config: TrainConfig, state: TrainingState, steps_per_second: float) -> float:
-    """Of a run that max_minutes may end."""
+    """Training time left in a run that max_minutes may end."""
     by_clock = max(config.max_minutes, config.min_steps / steps_per_second / 60)
     return min(by_clock, config.max_steps / steps_per_second / 60) - state.seconds / 60

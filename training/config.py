@@ -32,35 +32,35 @@ RECIPES = {
 
 @dataclass
 class TrainConfig:
-    name: str = "run"  # by default that of the config file
+    name: str = "run"  # default: that of the config file
     out_dir: str = "out"  # the run is written to out_dir/name
     seed: int = 0  # of the initial weights, the data order and dropout
     # data
     data: str = "tinystories"  # a directory under data_dir, made by prepare.py
     data_dir: str = "data"
-    align_stories: bool = False  # let every window begin with a story; else the text is cut every block_size tokens
+    align_stories: bool = False  # start every window with a story; otherwise the text is cut every block_size tokens
     attend_within_story: bool = False  # tokens attend only within their own story; positions restart at 0
     loss_on: str = "all"  # or story: a header is read, but its tokens are not targets
     # model
-    model: str = "gptneo"  # or compressor: two tokens in one step of the trunk
+    model: str = "gptneo"  # or compressor: its trunk reads two tokens at a time
     block_size: int = 512  # context, in tokens
     n_layer: int = 8
     n_head: int = 16
     n_embd: int = 256
     window_size: int = 256  # reach of the local layers, in tokens
     dropout: float = 0.0
-    copy_init: float = 0.0  # if above 0, heads start as copiers, this strong: GPTNeo.init_copying
+    copy_init: float = 0.0  # if above 0, heads start as copiers of this strength: GPTNeo.init_copying
     # one optimizer step sees batch_size * grad_accum_steps sequences of block_size tokens
     batch_size: int = 80  # sequences in one forward pass; lower it if memory runs out
     grad_accum_steps: int = 16
     max_steps: int = 10_000
-    max_minutes: float = 0.0  # of training, compiling and validation aside; if above 0, the schedule follows the clock
+    max_minutes: float = 0.0  # of training, not compiling or validation; if above 0, the schedule follows the clock
     min_steps: int = 0  # take at least this many, even after max_minutes, so that a slow machine gets a good model too
     # optimizer
-    recipe: str = "paper"  # as published; or fast: other defaults for the rest of these, and align_stories
+    recipe: str = "paper"  # as published; or fast: other defaults for the optimizer settings and align_stories
     optimizer: str = "adamw"  # adamw, or muon: Muon for the matrices of the blocks, AdamW for everything else
     learning_rate: float = 5e-4
-    embedding_lr_factor: float = 1.0  # the embeddings learn at this multiple of it
+    embedding_lr_factor: float = 1.0  # the embeddings learn at this multiple of learning_rate
     warmup_steps: int = 0
     warmdown: float = 0.0  # the last fraction of the run, where the learning rate falls linearly to zero; 0: constant
     weight_decay: float = 0.1  # on matrices and embeddings, not on biases and LayerNorms
@@ -68,19 +68,19 @@ class TrainConfig:
     beta2: float = 0.95
     grad_clip: float = 1.0  # largest norm of the gradient; 0: no clipping
     # objective
-    contrast: str = "none"  # none, reciprocal or margin: stories against their shuffled sentences
-    contrast_alpha: float = 5.0  # weight of that part of the loss
-    contrast_margin: float = 0.3  # of form margin, in nats per token
-    contrast_share: float = 0.5  # of the batch that is also shuffled
-    # what is written when
+    contrast: str = "none"  # or reciprocal, margin: contrast stories with copies whose sentences are shuffled
+    contrast_alpha: float = 5.0  # weight of the contrastive part of the loss
+    contrast_margin: float = 0.3  # for contrast=margin, in nats per token
+    contrast_share: float = 0.5  # share of the batch that is also shuffled
+    # logging and checkpoints
     log_interval: int = 10  # steps
     eval_interval: int = 250  # steps; the checkpoint is saved then, too
-    keep_checkpoints: str = ""  # weights on the way: 5, evenly spread; or after these steps: 100,300,1000
-    eval_tokens: int = 500_000  # the first ones of the validation split: the same for every run
+    keep_checkpoints: str = ""  # also keep weights along the way: 5, evenly spread; or after these steps: 100,300,1000
+    eval_tokens: int = 500_000  # from the start of the validation split: the same for every run
     # machine
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
     dtype: str = "auto"  # of the matrix products: auto, bfloat16, float16, float32
-    compile: bool = True  # where a compiler is found
+    compile: bool = True  # if a compiler is found
 
     def __post_init__(self):
         for name in "block_size batch_size grad_accum_steps max_steps log_interval eval_interval".split():
@@ -104,7 +104,7 @@ class TrainConfig:
             if getattr(self, name) not in choices:
                 raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
         if self.contrast != "none" and self.loss_on == "story":
-            raise ConfigError(f"contrast={self.contrast} shuffles all that is read: it takes loss_on=all")
+            raise ConfigError(f"contrast={self.contrast} shuffles headers, too: it needs loss_on=all")
         if self.attend_within_story and self.model != "gptneo":
             raise ConfigError(f"attend_within_story needs model=gptneo: {self.model} pairs tokens across stories")
         if self.seed >= 2**63:
@@ -124,9 +124,9 @@ class TrainConfig:
         return self.sequences_per_step * self.block_size
 
     def keeps(self, step: int, before: float, done: float) -> bool:
-        """Whether the weights after this step are kept, which brought the run's progress from `before` to `done`.
+        """Whether to keep the weights after this step, which took the run's progress from `before` to `done`.
 
-        N checkpoints stand where the N-th parts of the run end, by whatever the schedule goes: its steps or its clock.
+        N checkpoints are kept at 1/N, 2/N, … of the run, by whatever the schedule follows: its steps or its clock.
         """
         if "," in self.keep_checkpoints:
             return str(step) in self.keep_checkpoints.split(",")
@@ -134,7 +134,7 @@ class TrainConfig:
         return int(n * done + 1e-9) > int(n * before + 1e-9)
 
     def model_shape(self) -> dict:
-        """The fields of GPTNeoConfig that a run may set; the data brings the vocabulary."""
+        """The fields of GPTNeoConfig that a run may set; the vocabulary comes with the data."""
         names = [{field.name for field in dataclasses.fields(config)} for config in (GPTNeoConfig, self)]
         return {name: getattr(self, name) for name in set.intersection(*names)}
 
@@ -148,7 +148,7 @@ def read_config_file(path: Path) -> dict:
     try:
         statements = ast.parse(path.read_text(encoding="utf-8")).body
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); ours are in configs/") from error
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); see configs/ for ours") from error
     except (SyntaxError, ValueError) as error:
         raise ConfigError(f"{path}: not a config file of `key = value` lines ({error})") from error
     settings = {}
@@ -192,7 +192,7 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
             key, equals, text = arg.removeprefix("--").partition("=")
             key = key.replace("-", "_")
             if not equals:
-                raise ConfigError(f"{arg}: settings are written --key=value (and --resume stands alone)")
+                raise ConfigError(f"{arg}: settings are written --key=value (only --resume takes no value)")
             try:
                 value = text if isinstance(getattr(TrainConfig, key, None), str) else ast.literal_eval(text)
             except (ValueError, SyntaxError):

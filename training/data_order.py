@@ -24,10 +24,10 @@ from training.distributed import Ranks
 
 @dataclass
 class Corpus:
-    """data/<name>/, as a training run needs it."""
+    """What a training run needs of data/<name>/."""
 
     tokenizer: Tokenizer
-    has_headers: bool  # stories stand under headers that say what is in them
+    has_headers: bool  # stories have headers that say what is in them
     sha256: str  # of the training tokens
     train: np.ndarray  # (tokens,) uint16
     val: np.ndarray  # the first eval_tokens tokens of the validation split
@@ -41,12 +41,12 @@ def load_corpus(config: TrainConfig) -> Corpus:
     meta, train, val = load_meta_and_tokens(directory, "train", "val")
     val = val[: config.eval_tokens]
     if config.loss_on == "story" and "headers" not in meta:
-        raise ConfigError(f"{directory}: its stories have no headers, which loss_on=story would leave out; use all")
+        raise ConfigError(f"{directory}: its stories have no headers for loss_on=story to leave out; use loss_on=all")
     for split, tokens, n_least in (("train", train, 2 * config.block_size + 1), ("val", val, config.block_size + 1)):
         if len(tokens) < n_least:
             raise ConfigError(
                 f"{directory}: {len(tokens):,} tokens of {split} are too few for block_size={config.block_size}, which "
-                f"takes {n_least:,}; lower it, or prepare more text (a larger --val_share, for val)"
+                f"needs {n_least:,}; lower it, or prepare more text (for val, a larger --val_share)"
             )
     return Corpus(Tokenizer(meta["gpt2_ids"]), "headers" in meta, meta["splits"]["train"]["sha256"], train, val)
 
@@ -54,13 +54,13 @@ def load_corpus(config: TrainConfig) -> Corpus:
 class TokenStream:
     """The token stream of a split, held on the device, from which windows of block_size tokens are read.
 
-    target_mask: (tokens,) bool, which of them are to be predicted; None: all.
+    target_mask: (tokens,) bool, which of them are targets; None: all.
     """
 
     def __init__(
         self, tokens: np.ndarray, block_size: int, device: torch.device, target_mask: np.ndarray | None = None
     ):
-        # int16 is all that every device can index; ids above 32767 come back by masking the sign away
+        # int16, as not every device can index uint16; masking the sign bits restores ids above 32767
         self.tokens = torch.from_numpy(np.array(tokens).view(np.int16)).to(device)
         self.offsets = torch.arange(block_size + 1, device=device)
         self.target_mask = target_mask  # on the CPU too: counting a step's targets must not wait for the device
@@ -76,7 +76,7 @@ class TokenStream:
         return inputs, targets
 
     def loss_weights(self, starts: np.ndarray) -> np.ndarray:
-        """The weight of each micro-batch in the mean over a step's targets: 1 where all have equally many.
+        """The weight of each micro-batch in the mean over a step's targets: 1 if all have equally many.
 
         starts: (ranks, micro-batches, sequences) -> (ranks, micro-batches)
         """
@@ -87,27 +87,27 @@ class TokenStream:
 
 
 def flat_windows(tokens: np.ndarray, block_size: int) -> np.ndarray:
-    """Where windows start that lie side by side, with room left to shift them all by up to block_size."""
+    """Where adjacent windows start, with room left to shift them all by up to block_size."""
     return np.arange(len(tokens) // block_size - 1) * block_size
 
 
 def story_windows(tokens: np.ndarray, block_size: int, end_of_text: int) -> np.ndarray:
-    """Where windows start that begin with a story, at the <|endoftext|> before it.
+    """Where windows start if each begins with a story, at the <|endoftext|> before it.
 
-    They overlap just so far that every story stands whole in one of them: where the end of a window cuts a story, the
-    next window begins with that story. A story longer than a window continues in the next.
+    They overlap just enough that every story is whole in one of them: where the end of a window cuts a story, the next
+    window begins with that story. A story longer than a window continues in the next.
     """
     stories = np.append(0, np.flatnonzero(tokens == end_of_text))
     starts = [0]
     while (limit := starts[-1] + block_size) < len(tokens):
-        story = int(stories[np.searchsorted(stories, limit, side="right") - 1])  # the last one that this window begins
+        story = int(stories[np.searchsorted(stories, limit, side="right") - 1])  # the last one to begin by then
         starts.append(story if story > starts[-1] else limit)
     return np.array(starts[:-1])
 
 
 @functools.lru_cache(maxsize=2)
 def epoch_order(n_windows: int, seed: int, epoch: int) -> tuple[np.ndarray, float]:
-    """The shuffled order of the windows in this epoch, and by what fraction of the allowed shift to move them all."""
+    """The shuffled order of the windows in this epoch, and the fraction of the allowed shift by which to move them."""
     rng = np.random.default_rng([seed, epoch])
     return rng.permutation(n_windows), rng.random()
 
@@ -125,10 +125,10 @@ def batch_starts(windows: np.ndarray, shift: int, n_sequences: int, seed: int, s
 
 
 def dropout_seed(seed: int, step: int, micro_batch: int) -> int:
-    """Seeds the dropout of a micro-batch; a pure function too, so there is no random state to save.
+    """The seed for a micro-batch's dropout; a pure function, too, so there is no random state to save.
 
-    Where whole micro-batches are dealt out to several processes, each gets the dropout that one process alone would
-    give it; where a micro-batch is split, each part has its own number, and the run is another draw of the dropout.
+    If several processes divide a step into whole micro-batches, each micro-batch gets the same dropout as in a single
+    process. If they split micro-batches, each part has a number of its own, and the run draws different dropout.
     """
     return int(np.random.SeedSequence([seed, step, micro_batch]).generate_state(1, np.uint64)[0])
 
@@ -149,7 +149,7 @@ class Batches:
         self.is_random = config.dropout > 0 or config.contrast != "none"
 
     def of_step(self, step: int) -> Iterator[tuple[torch.Tensor, torch.Tensor, float]]:
-        """inputs, targets, and the weight of their loss in the step's; seeds PyTorch where the forward pass draws."""
+        """inputs, targets, and the weight of their loss in the step's; seeds PyTorch if the forward pass is random."""
         config, rank = self.config, self.ranks.rank
         starts = batch_starts(self.windows, self.shift, config.sequences_per_step, config.seed, step)
         starts = starts.reshape(self.ranks.world_size, self.n_micro_batches, self.micro_batch_size)

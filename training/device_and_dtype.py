@@ -1,5 +1,5 @@
 """
-What a run computes on and in: the device, bfloat16 or not, compiled or not, and the peak that MFU is measured against.
+What a run computes with: the device, the dtype, compiled or not, and the peak FLOP/s that MFU is measured against.
 """
 
 import importlib.util
@@ -16,8 +16,8 @@ from kernels.compile_cpp import dtype_name
 from model import GPTNeoConfig
 from training.config import ConfigError, TrainConfig
 
-# Dense bf16 (fp16 where there is no bf16) matrix products, in FLOP/s, from the data sheets. Whole names, as the
-# driver tells them, without "NVIDIA", "Tesla" and "GeForce": a slice of an A100 (MIG) or a laptop's GPU is another one.
+# Dense bf16 (fp16 where there is no bf16) matrix products, in FLOP/s, from the data sheets. Full names, as the
+# driver reports them, without "NVIDIA", "Tesla" and "GeForce": a slice of an A100 (MIG) or a laptop's GPU differs.
 GPU_PEAK_FLOPS = {
     "B200": 2250e12, "H200": 989e12, "H200 NVL": 835e12, "H100 80GB HBM3": 989e12, "H100 PCIe": 756e12,
     "H100 NVL": 835e12, r"A100.(SXM4|PCIE|PG509).\d+GB": 312e12, r"A100 \d+GB PCIe": 312e12, "L40S": 362e12,
@@ -38,10 +38,10 @@ def choose_device(name: str) -> torch.device:
 
 
 def prepare_gpu(device: torch.device) -> None:
-    """What training wants of PyTorch on an NVIDIA GPU, for the whole process."""
+    """Sets up PyTorch for training on an NVIDIA GPU, for the whole process."""
     if device.type == "cuda":
-        torch.cuda.set_device(device)  # streams, graphs and kernels go to the current device, and cuda:1 may be it
-        torch.set_float32_matmul_precision("high")  # TF32 for what is left in float32, or all of it where dtype says so
+        torch.cuda.set_device(device)  # streams, graphs and kernels use the current device, so cuda:1 must be it
+        torch.set_float32_matmul_precision("high")  # TF32 for all matrix products that are in float32
         torch.backends.cuda.enable_cudnn_sdp(False)  # its backward pass can give NaN: pytorch issue 196678
 
 
@@ -59,10 +59,10 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 def choose_dtypes(
     config: TrainConfig, device: torch.device, checkpoint: dict | None
 ) -> tuple[torch.dtype, torch.dtype]:
-    """The dtype of the model's matrix products, and the one that is fast here, which Muon takes.
+    """The dtype of the model's matrix products, and the one that is fast here, which Muon uses.
 
-    On a CPU a resumed run keeps what was measured when it began: it must go on exactly. Unless a GPU began it: it then
-    goes on with what is fast here.
+    On a CPU a resumed run keeps what was measured when it began, so that it continues exactly. If it began on a GPU, it
+    uses what is fast here.
     """
     fast_dtype = choose_dtype("auto", device)
     if checkpoint and device.type == "cpu" and checkpoint.get("device", "cpu") == "cpu":
@@ -73,7 +73,7 @@ def choose_dtypes(
 def no_compile_reason(device: torch.device) -> str | None:
     """What torch.compile lacks on this machine; None if it works."""
     if device.type == "mps":
-        return "torch.compile is not ready for mps"
+        return "torch.compile does not support mps well yet"
     if device.type == "cuda" and importlib.util.find_spec("triton") is None:
         return "the package triton is not installed"
     compiler = os.environ.get("CXX", {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++"))
@@ -104,13 +104,13 @@ def describe_kernels(device: torch.device, dtype: torch.dtype, config: TrainConf
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s that MFU is measured against: of the data sheet on a known GPU, else what a matrix product reaches."""
+    """FLOP/s that MFU is measured against: the data sheet's for a known GPU, else what a matrix product reaches."""
     if device.type == "cuda":
         own_name = re.sub("NVIDIA |Tesla |GeForce ", "", torch.cuda.get_device_name(device))
         for name, peak in GPU_PEAK_FLOPS.items():
             if re.fullmatch(name, own_name):
                 return peak
-    n = 1024 if device.type == "cpu" else 4096  # large enough to keep all of the device busy
+    n = 1024 if device.type == "cpu" else 4096  # large enough to keep the whole device busy
     rates = []
     for kind in {dtype, torch.float32}:
         a = torch.randn(n, n, device=device).to(kind)
@@ -120,4 +120,4 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
             (a @ a)[0, 0].item()
             times.append(time.perf_counter() - start)
         rates.append(2 * n**3 / min(times))
-    return max(rates)  # float32 where the processor only emulates the other
+    return max(rates)  # that of float32 where the processor only emulates the other

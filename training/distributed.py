@@ -1,5 +1,5 @@
 """
-The processes of a run: one by itself, or as many as torchrun started, each with its part of every step.
+The processes of a run: a single one, or as many as torchrun started, each with its share of every step.
 
 $ torchrun --standalone --nproc_per_node=2 train.py configs/ts_8m.py
 """
@@ -29,7 +29,7 @@ class Ranks:
 
     @classmethod
     def from_environment(cls) -> "Ranks":
-        """As torchrun sets it; a single process without torchrun."""
+        """As torchrun set it; without torchrun, a single process."""
         if not dist.is_torchelastic_launched():
             return cls()
         return cls(*(int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")))
@@ -42,8 +42,8 @@ class Ranks:
     def divide_step(self, config: TrainConfig) -> tuple[int, int]:
         """(micro-batches, sequences in each) of every rank in a step.
 
-        Whole micro-batches where they can be dealt out, else equal parts of them: all ranks have as many sequences, so
-        that the mean over ranks is the mean over the step.
+        Whole micro-batches if they can be dealt out evenly, else equal parts of them: all ranks have equally many
+        sequences, so that the mean over ranks is the mean over the step.
         """
         whole = math.gcd(config.grad_accum_steps, self.world_size)
         if config.batch_size * whole % self.world_size:
@@ -54,32 +54,32 @@ class Ranks:
         return config.grad_accum_steps // whole, config.batch_size * whole // self.world_size
 
     def device_name(self, name: str) -> str:
-        """The device of this rank, for what the config calls its device."""
+        """The device of this rank, given the config's."""
         if self.world_size == 1:
             return name
         if name == "auto":
             name = "cuda" if torch.cuda.is_available() else "cpu"
         if name not in ("cuda", "cpu"):
-            raise ConfigError(f"several processes run on cuda (a GPU each) or cpu, not on device={name}")
+            raise ConfigError(f"several processes need device=cuda (a GPU each) or cpu, not {name}")
         if name == "cuda" and self.local_rank >= torch.cuda.device_count():
-            raise ConfigError(f"{torch.cuda.device_count()} GPUs here: --nproc_per_node can be no more")
+            raise ConfigError(f"{torch.cuda.device_count()} GPUs here: --nproc_per_node must not be more")
         return name if name == "cpu" else f"cuda:{self.local_rank}"
 
     @contextlib.contextmanager
     def process_group(self, device: torch.device):
-        """Connects the ranks. A rank that dies meanwhile breaks whatever the others wait for."""
+        """Connects the ranks. If one dies, whatever the others are waiting for raises an error."""
         if self.world_size == 1:
             yield
             return
-        # What the host decides goes through gloo even on GPUs: it need not wait for the device.
+        # What the host decides goes through gloo even with GPUs, so that it need not wait for the device.
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
         yield
-        self.barrier()  # torchrun ends all ranks as soon as one ends badly: none leaves before the first has saved
+        self.barrier()  # torchrun kills all ranks as soon as one fails: none may leave before the first has saved
         dist.destroy_process_group()
 
     @contextlib.contextmanager
     def first_goes_first(self):
-        """The first rank does what is inside, then the first of every other machine, whose disk may be its own, then
+        """The first rank runs the block, then the first rank of every other machine, which may have its own disk, then
         the rest."""
         turn = 0 if self.is_first else 1 if self.local_rank == 0 else 2
         for _ in range(turn):
@@ -123,7 +123,7 @@ class Ranks:
         return forward if self.world_size == 1 else DistributedDataParallel(forward)
 
     def gradient_sync(self, forward: torch.nn.Module, now: bool):
-        """A context for a forward and backward pass: gradients are summed over the ranks now, or only accumulated."""
+        """A context for a forward and backward pass: gradients are averaged over ranks now, or only accumulated."""
         return contextlib.nullcontext() if self.world_size == 1 or now else forward.no_sync()
 
 
@@ -131,5 +131,5 @@ SINGLE_PROCESS = Ranks()
 
 
 def is_lost_rank(error: RuntimeError) -> bool:
-    """Whether this is what gloo or nccl raises when another rank has gone."""
+    """Whether this is what gloo or nccl raises when another rank has died."""
     return isinstance(error, dist.DistError) or "gloo" in str(error)

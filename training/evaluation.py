@@ -1,5 +1,5 @@
 """
-Validation loss and bits per byte: always over the same tokens, whatever was trained on and on however many processes.
+Validation loss and bits per byte: over the same tokens whatever the training loss counts, with any number of processes.
 """
 
 import math
@@ -17,7 +17,7 @@ GPU_EVAL_BATCH_SIZE = 128
 
 
 def validation_windows(corpus: Corpus, block_size: int, device: torch.device) -> tuple[TokenStream, np.ndarray]:
-    """What evaluate() reads. Of stories under headers only the stories count, whatever loss_on is: runs compare."""
+    """What evaluate() reads. Headers never count, whatever loss_on is, so that runs can be compared."""
     target_mask = story_tokens(corpus.val, corpus.tokenizer) if corpus.has_headers else None
     windows = story_windows(corpus.val, block_size, corpus.tokenizer.end_of_text)
     return TokenStream(corpus.val, block_size, device, target_mask), windows
@@ -35,10 +35,10 @@ def evaluate(
 ) -> dict:
     """val_loss (nats per token) and bpb (bits per UTF-8 byte) over story_windows, each counted token taken once.
 
-    Where windows overlap, the later one counts: there the story is read from its beginning. With attend_within_story it
-    is read alone here, too. Batches are dealt out to the ranks; all get the same figures, bit by bit those of one
-    process alone. `compiled`: the model wants batches of one shape, so the last one is filled up with what does not
-    count; and larger ones, for a GPU.
+    Where windows overlap, the later one counts: it reads the story from its beginning. With attend_within_story, each
+    story is read alone here, too. Batches are dealt out to the ranks; all get the same figures, bit for bit those of a
+    single process. `compiled`: batches are larger, for a GPU, and all of one shape: the last one is filled up with
+    windows that do not count.
     """
     block_size, device = len(stream.offsets) - 1, stream.offsets.device
     batch_size = GPU_EVAL_BATCH_SIZE if compiled else EVAL_BATCH_SIZE

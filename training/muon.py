@@ -1,11 +1,11 @@
 """
-Muon (Jordan et al. 2024): momentum whose update is made orthogonal, for the matrices inside a transformer's blocks.
+Muon (Jordan et al. 2024): momentum with orthogonalized updates, for the matrices inside a transformer's blocks.
 
 >>> optimizer = Muon([dict(params=[block.mlp_in.weight for block in model.blocks])], lr=8e-3, momentum=0.9,
 ...                  weight_decay=0.1)
 
-The same update as torch.optim.Muon(adjust_lr_fn="match_rms_adamw"), but for all equal matrices at once: in small models
-they are so small that handing them to the processor one by one costs more than the products.
+The same update as torch.optim.Muon(adjust_lr_fn="match_rms_adamw"), but for all matrices of one shape at once: in small
+models they are so small that launching the products one by one costs more than the products.
 """
 
 import torch
@@ -14,7 +14,7 @@ NEWTON_SCHULZ_STEPS = 5
 
 
 class Muon(torch.optim.Optimizer):
-    """The matrices of a group have one shape."""
+    """All matrices of a group must have the same shape."""
 
     def __init__(
         self,
@@ -25,8 +25,8 @@ class Muon(torch.optim.Optimizer):
         dtype: torch.dtype = torch.bfloat16,
         compiled: bool = False,
     ):
-        """dtype: of the iteration. bfloat16 is enough for it; a CPU may multiply float32 faster.
-        compiled: by torch.compile, once for every shape; for a GPU, where launches take longer than small products."""
+        """dtype: of the Newton-Schulz iteration. bfloat16 is precise enough; a CPU may multiply float32 faster.
+        compiled: by torch.compile, once per shape; for a GPU, where launches take longer than small products."""
         super().__init__(groups, dict(lr=lr, weight_decay=weight_decay, momentum=momentum))
         self.dtype = dtype
         self.orthogonalized = torch.compile(orthogonalized, dynamic=False) if compiled else orthogonalized
@@ -38,7 +38,7 @@ class Muon(torch.optim.Optimizer):
             gradients = torch.stack([p.grad for p in matrices])  # (N, rows, columns)
             state = self.state[matrices[0]]
             if not state:
-                state["momentum_buffer"] = torch.zeros_like(gradients)  # of all of them
+                state["momentum_buffer"] = torch.zeros_like(gradients)  # of the whole group
             state["momentum_buffer"].lerp_(gradients, 1 - group["momentum"])
             updates = gradients.lerp_(state["momentum_buffer"], group["momentum"])  # Nesterov's
             # Scaled to the size of AdamW's updates (Liu et al. 2025), so that one learning rate serves both.
@@ -47,7 +47,7 @@ class Muon(torch.optim.Optimizer):
             torch._foreach_add_(matrices, list(self.orthogonalized(updates.to(self.dtype)).float()), alpha=-lr * scale)
 
     def flops_per_step(self) -> int:
-        """Floating-point operations of the matrix products. A step of few tokens spends more on them than the model."""
+        """Floating-point operations of the matrix products. In steps of few tokens they exceed the model's."""
         flops = 0
         for group in self.param_groups:
             short, long = sorted(group["params"][0].shape)
@@ -57,8 +57,8 @@ class Muon(torch.optim.Optimizer):
 
 def orthogonalized(matrices: torch.Tensor) -> torch.Tensor:
     """
-    (N, rows, columns) -> the same, singular values now roughly 1: Newton and Schulz's iteration, with Jordan's
-    coefficients, which bring them between 0.7 and 1.2 in few steps instead of to 1 in many.
+    (N, rows, columns) -> the same with singular values of roughly 1, by the Newton-Schulz iteration with Jordan's
+    coefficients, which bring them to between 0.7 and 1.2 in a few steps instead of to 1 in many.
     """
     a, b, c = 3.4445, -4.7750, 2.0315
     tall = matrices.size(1) > matrices.size(2)

@@ -12,7 +12,7 @@ from training.muon import Muon
 def learning_rate(step: int, progress: float, config: TrainConfig) -> float:
     """Linear warm-up over steps, then constant, then linear decay to zero over the last part of the run.
 
-    progress: how much of the run is over, 0 to 1.
+    progress: how much of the run is done, 0 to 1.
     """
     warmup = min(1.0, (step + 1) / (config.warmup_steps + 1))
     warmdown = min(1.0, (1 - progress) / config.warmdown) if config.warmdown else 1.0
@@ -22,7 +22,7 @@ def learning_rate(step: int, progress: float, config: TrainConfig) -> float:
 class AllOptimizers:
     """Several optimizers as one, so that float16's scaler skips the step of all when any of their gradients overflows.
 
-    Alone, each would only look at its own, and clipping by the norm of all makes one infinity a NaN in the others.
+    On its own, each would check only its own gradients, though clipping by the global norm spreads NaNs to all of them.
     """
 
     def __init__(self, optimizers: list[torch.optim.Optimizer]):

@@ -1,5 +1,6 @@
 """
-The directory of a run: its log, its loss curve, its checkpoints; locking it, resuming it. All is written atomically.
+A run's directory: its log, its loss curve, its checkpoints; locking it, resuming it. All but the log is written
+atomically.
 """
 
 import contextlib
@@ -46,7 +47,7 @@ LOG_COLUMNS = ["step", "tokens", "train_loss", "val_loss", "bpb", "learning_rate
 
 
 class Log:
-    """log.csv: one row per log interval, appended, readable while the run goes on."""
+    """log.csv: one row per log interval, appended, readable during the run."""
 
     def __init__(self, path: Path, last_step: int):
         """Continues after `last_step`: rows beyond it were written by a run that stopped before its next checkpoint."""
@@ -80,10 +81,10 @@ def read_log(path: Path) -> list[dict]:
 
 
 def training_seconds(rows: list[dict]) -> list[float]:
-    """Seconds of training until each row, without compiling, validation and saving."""
+    """Seconds of training up to each row, without compiling, validation and saving."""
     seconds, tokens = [0.0], 0
     for row in rows:
-        # no speed stands in a row that ends with the step that compiles
+        # a row that ends with the step that compiles has no speed
         more = (int(row["tokens"]) - tokens) / float(row["tokens_per_s"]) if row["tokens_per_s"] else 0.0
         seconds.append(seconds[-1] + more)
         tokens = int(row["tokens"])
@@ -116,15 +117,15 @@ PREVIOUS, REFUSED = "ckpt-previous.pt", "ckpt-refused.pt"
 
 
 def save_checkpoint(path: Path, state: dict, previous: Path | None = None) -> None:
-    """previous: the name that the checkpoint before this one keeps."""
-    buffer = io.BytesIO()  # torch.save to a full disk fails without saying so clearly; writing bytes does
+    """previous: the name under which the checkpoint before this one is kept."""
+    buffer = io.BytesIO()  # on a full disk, writing bytes fails with a clear error; torch.save does not
     torch.save(state, buffer)
     with write_run_file(path, previous) as temporary:
         temporary.write_bytes(buffer.getbuffer())
 
 
 def keep_weights(run: Path, weights: dict, config: TrainConfig, row: dict) -> None:
-    """run/step-1000: as a run of its own to whatever reads runs, with one row of the log. ckpt.pt, the last, counts."""
+    """run/step-1000, in the form of a run, with one row of the log. ckpt.pt comes last: it makes the run complete."""
     directory = run / f"step-{row['step']}"
     directory.mkdir(exist_ok=True)
     write_config(directory / "config.json", config)
@@ -143,7 +144,7 @@ def load_resumable(run: Path, config: TrainConfig) -> tuple[dict, Path]:
     """The run's last readable checkpoint, and its path. ConfigError if the config asks for another run.
 
     If the last checkpoint is damaged, of a newer format or missing, the one before it is used: its steps are repeated,
-    with the same result. Rows of the log beyond it are dropped; best.pt may be of a later step, and will be again.
+    with the same result. Rows of the log beyond it are dropped; best.pt may be of a later step, which will be repeated.
     """
     paths = [path for path in (run / "ckpt.pt", run / PREVIOUS) if path.exists()]
     if not paths:
@@ -157,10 +158,10 @@ def load_resumable(run: Path, config: TrainConfig) -> tuple[dict, Path]:
             refusals.append(str(error))
     else:
         raise ConfigError("; ".join(refusals))
-    before = dataclasses.asdict(TrainConfig()) | checkpoint["train_config"]  # older than a setting: its default
+    before = dataclasses.asdict(TrainConfig()) | checkpoint["train_config"]  # newer settings: their defaults
     may_change = set(RESUME_MAY_CHANGE)
     if before["batch_size"] * before["grad_accum_steps"] == config.sequences_per_step:
-        may_change |= {"batch_size", "grad_accum_steps"}  # divided otherwise, it is the same step
+        may_change |= {"batch_size", "grad_accum_steps"}  # the same step, divided differently
     for key, value in dataclasses.asdict(config).items():
         if value != before[key] and key not in may_change:
             raise ConfigError(f"{path}: trained with {key}={before[key]!r}; it cannot be resumed with {key}={value!r}")
@@ -175,23 +176,23 @@ def keep_old_run(run: Path):
         number = next(i for i in itertools.count(1) if not run.with_name(f"{run.name}-{i}").exists())
         with lock(run, busy=BUSY):
             run.rename(run.with_name(f"{run.name}-{number}"))
-        print(f"{run} existed: kept as {run.with_name(f'{run.name}-{number}')} (--resume would have continued it)")
+        print(f"{run} existed: renamed to {run.with_name(f'{run.name}-{number}')} (--resume would have continued it)")
 
 
 @contextlib.contextmanager
 def claim(run: Path, config: TrainConfig, last_step: int, resumed_from: Path | None):
-    """Locks the directory of the run for this process, without an older run in it, or ready to be resumed behind
-    `last_step`. Gives its log."""
+    """Locks the run's directory for this process, with any older run moved away, or made ready to resume after
+    `last_step`. Yields its log."""
     if fcntl is None:
-        print("this system has no file locks: do not start two runs with one name", flush=True)
+        print("this system has no file locks: do not start two runs with the same name", flush=True)
     if not resumed_from:
         keep_old_run(run)
     with lock(run, busy=BUSY):
         if resumed_from and resumed_from.name == PREVIOUS and (run / "ckpt.pt").exists():
-            (run / "ckpt.pt").replace(run / REFUSED)  # or the next save would make it the previous one
+            (run / "ckpt.pt").replace(run / REFUSED)  # otherwise the next save would make it the previous one
         write_config(run / "config.json", config)
         log = Log(run / "log.csv", last_step)
         for step, directory in kept_checkpoints(run).items():
-            if step > last_step:  # the run keeps these again; by the clock, perhaps at other steps
+            if step > last_step:  # the run will keep these again, perhaps at other steps if by the clock
                 (directory / "ckpt.pt").unlink()
         yield log

@@ -1,5 +1,5 @@
 """
-All that a training step changes. ckpt.pt holds it, so that a resumed run continues exactly.
+Everything that a training step changes. ckpt.pt holds it, so that a resumed run continues exactly.
 (The order of the data needs no state: data_order.py.)
 """
 
@@ -41,8 +41,8 @@ class TrainingState:
         self.optimizers = AllOptimizers(make_optimizers(model, config, muon_dtype, compile_muon))
         self.scaler = torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
         self.step, self.seconds, self.best_val_loss = 0, 0.0, math.inf
-        self.logged_step = 0  # where the last row of the log stands
-        # Since that row: loss, norm of the gradient, steps with both of them finite. On the device: reading it waits.
+        self.logged_step = 0  # the step of the log's last row
+        # Sums since that row: loss, gradient norm, steps with both finite. On the device, as reading them waits for it.
         self.sums = torch.zeros(3, device=device)
         self.constants = dict(
             format=CHECKPOINT_FORMAT,
@@ -58,7 +58,7 @@ class TrainingState:
         """logged_step: the last row of log.csv, for checkpoints that are older than their own logged_step."""
         self.model.load_state_dict(checkpoint["model"])
         self.optimizers.load_state_dicts(checkpoint["optimizers"])
-        if checkpoint["scaler"]:  # empty where the run was not in float16 so far: the scale is then found anew
+        if checkpoint["scaler"]:  # empty if the run was not in float16 before: then the scale is found again
             self.scaler.load_state_dict(checkpoint["scaler"])
         self.step, self.seconds = checkpoint["step"], checkpoint["seconds"]
         self.best_val_loss = checkpoint["best_val_loss"]
@@ -87,7 +87,7 @@ class TrainingState:
             group["lr"] = learning_rate * group.get("lr_factor", 1.0)
 
     def optimizer_step(self, grad_clip: float) -> None:
-        """With the gradients that are there. float16 may overflow in the gradient: the scaler then skips the step."""
+        """Uses the accumulated gradients. In float16 they may overflow: the scaler then skips the step."""
         self.scaler.unscale_(self.optimizers)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), grad_clip or math.inf)
         if self.scaler.is_enabled():
@@ -100,7 +100,7 @@ class TrainingState:
         self.step += 1
 
     def log_was_written(self) -> None:
-        """A new row begins."""
+        """Starts a new row."""
         self.sums.zero_()
         self.logged_step = self.step
 

@@ -9,9 +9,9 @@ from training.distributed import Ranks
 
 
 class StopSignal:
-    """True once Ctrl-C or SIGTERM came, so that the current step can end and be saved. A second one kills at once.
+    """True once Ctrl-C or SIGTERM arrived, so that the current step can end and be saved. A second one kills at once.
 
-    Not under torchrun: some systems signal every process, and torchrun signals its own again; it has its own timeout.
+    Not under torchrun: some systems signal every process, and then torchrun does, too; it has a timeout of its own.
     """
 
     def __init__(self, ranks: Ranks):

@@ -2,10 +2,10 @@
 The compressor: two tokens become one vector, so that the trunk of the model runs at half the length.
 
 The first block is the encoder: it reads a pair of tokens and a summary token, whose output stands for the pair. The
-blocks between are GPT-Neo's, causal over pairs. The last one is the decoder: from the trunk's vector it predicts
-the first token of the next pair, and from that vector and this token the second. So every token is predicted from all
-before it, as in model.py, and loss and bpb can be compared. Its parameters are those of a GPTNeo of its shape, plus two
-vectors.
+blocks between, the trunk, are GPT-Neo's, causal over pairs. The last one is the decoder: from the trunk's output it
+predicts the first token of the next pair, and from that output and the first token, the second. So every token is
+predicted from all before it, as in model.py, and loss and bpb can be compared. The parameters are those of a GPTNeo of
+the same shape, plus two vectors.
 
 >>> model = Compressor(GPTNeoConfig(n_embd=256, n_layer=8, n_head=16))
 >>> logits, loss = model(tokens, targets)
@@ -34,7 +34,7 @@ class Compressor(GPTNeo):
         return causal_attention(q, k, v, window, self.config.dropout if self.training else 0.0)
 
     def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
-        """The residual stream after the last LayerNorm, (B, T, C). positions: (T,) or (B, T). `attend`: the trunk's."""
+        """The residual stream after the last LayerNorm, (B, T, C). positions: (T,) or (B, T). attend: in the trunk."""
         (B, T), C = tokens.shape, self.config.n_embd
         encoder, *trunk, decoder = self.blocks
         x = self.dropout(self.wte(tokens) + self.wpe(positions))
@@ -53,14 +53,14 @@ class Compressor(GPTNeo):
     def flops_per_token(self, T: int) -> int:
         """As model.py counts: a pair has three slots in the encoder, one in the trunk and two in the decoder."""
         C, pairs, layers = self.config.n_embd, -(-T // 2), range(1, len(self.blocks) - 1)
-        seen = pairs + 1  # by the trunk and the decoder, which begin with the pair that is to be guessed
+        steps = pairs + 1  # of the trunk and the decoder, which begin with the start vector
         block = sum(m.weight.numel() for m in self.blocks[0].modules() if isinstance(m, nn.Linear))
-        linear = (3 * pairs + len(layers) * seen + 2 * seen) * block / T + self.head.weight.numel()
-        attention = 2 * C * (3 * 3 * pairs + 2 * 2 * seen) / T  # multiplied out, masked or not
+        linear = (3 * pairs + len(layers) * steps + 2 * steps) * block / T + self.head.weight.numel()
+        attention = 2 * C * (3 * 3 * pairs + 2 * 2 * steps) / T  # computed in full, masked or not
         for layer in layers:
-            window = min(-(-self.config.window(layer) // 2), seen)
-            keys = window * (seen - window) + window * (window + 1) / 2
-            attention += 2 * C * keys / T
+            window = min(-(-self.config.window(layer) // 2), steps)
+            visible = window * (steps - window) + window * (window + 1) / 2
+            attention += 2 * C * visible / T
         return round(3 * 2 * (linear + attention))
 
 
@@ -82,8 +82,8 @@ attend_to_past = functools.partial(attend_to_all, causal=True)
 
 
 def attend_by_sums(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False) -> torch.Tensor:
-    """The same without matrix products: torch.compile makes a few kernels of it, where a GPU would else multiply
-    hundreds of thousands of matrices of 3 x 3, one by one."""
+    """The same without matrix products: torch.compile turns it into a few kernels, where a GPU would otherwise multiply
+    hundreds of thousands of 3 x 3 matrices one by one."""
     scores = (q[:, :, None].float() * k[:, None].float()).sum(-1)  # (N, queries, keys, H)
     if causal:
         later = torch.ones(scores.shape[1:3], dtype=torch.bool, device=q.device).triu(1)

@@ -1,12 +1,12 @@
 """
-The contrastive objective: a story is to be likelier than the same story with its sentences in another order.
+The contrastive objective: a story should be likelier than the same story with its sentences shuffled.
 
-The published form divides by the loss on the shuffled story, so it never stops paying for making nonsense unlikely:
+The published form divides by the loss on the shuffled story, so it never stops rewarding ever less likely nonsense:
 
     reciprocal   L_next + alpha / (L_shuffled + 0.01)
     margin       L_next + alpha * max(0, margin - (L_shuffled - L_in_order)), which asks for no more than a margin
 
-L_next is of the whole batch, the others are of those of its rows that are also shuffled.
+L_next is over the whole batch, the other losses are over the rows that are also shuffled.
 
 $ python train.py configs/contrast_256.py
 """
@@ -29,7 +29,7 @@ def sentence_ends(tokenizer: Tokenizer) -> torch.Tensor:
 def shuffle_sentences(tokens: torch.Tensor, ends: torch.Tensor, end_of_text: int, keys: torch.Tensor) -> torch.Tensor:
     """
     tokens (B, T) with the sentences of each story in another order. Every story stays where it was, and so does its
-    first sentence, whose first word, without a blank before it, would else give the shuffled story away.
+    first sentence: its first word has no blank before it, which would give the shuffled story away.
 
     keys: (B, T + 1), uniform in [0, 1); the sentences are sorted by them.
     """
@@ -47,7 +47,7 @@ def n_shuffled(n_sequences: int, share: float) -> int:
 
 
 class Contrastive(nn.Module):
-    """A model with the objective for its loss. The first rows of a batch are also shuffled."""
+    """A model with the contrastive objective as its loss. The first rows of a batch are also shuffled."""
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, form: str, alpha: float, margin: float, share: float):
         """form: "reciprocal" or "margin"; margin in nats per token; share: of the batch that is also shuffled."""
@@ -57,7 +57,7 @@ class Contrastive(nn.Module):
         self.register_buffer("ends", sentence_ends(tokenizer))
 
     def forward(self, inputs: torch.Tensor, targets: torch.Tensor):
-        """As of the model: inputs, targets (B, T) -> None, loss."""
+        """Like the model: inputs, targets (B, T) -> None, loss."""
         n = n_shuffled(len(inputs), self.share)
         _, loss_in_order = self.model(inputs[:n], targets[:n])
         loss = loss_in_order

@@ -105,7 +105,7 @@ def test_another_tokenizer_is_refused(damage, tokenizer, tmp_path):
     facts = json.loads(path.read_text())
     damage(facts)
     path.write_text(json.dumps(facts))
-    with pytest.raises(ValueError, match="tokenizer.json: not GPT-2's byte-level BPE nor a cut of it") as error:
+    with pytest.raises(ValueError, match="tokenizer.json: neither GPT-2's byte-level BPE nor a cut of it") as error:
         load_hf_tokenizer(tmp_path)
     assert "\n" not in str(error.value)
     path.write_text("{")

@@ -215,7 +215,7 @@ def test_what_neither_format_holds_is_not_written(shape, tokenizer, tmp_path):
 
 
 def test_a_model_is_not_written_with_a_tokenizer_that_is_not_its_own(tmp_path):
-    with pytest.raises(ValueError, match="the model has 300 ids, and the tokenizer 50257"):
+    with pytest.raises(ValueError, match="the model has 300 ids, but the tokenizer has 50257"):
         save_hf(random_model(SHAPES["one layer"]), tmp_path / "out", gpt2())
     assert not (tmp_path / "out").exists()
 
@@ -274,7 +274,7 @@ def refusal(directory: Path) -> str:
         (dict(num_heads=3), "config.json: n_embd (16) must be a multiple of n_head (3)"),
         (
             dict(vocab_size=10**12),
-            "model.safetensors: wte.weight is float32 of (300, 16); by config.json, floats of (1000",
+            "model.safetensors: wte.weight is float32 of (300, 16); config.json asks for floats of (1000",
         ),
         (dict(num_layers=3, attention_types=[[["global"], 3]]), "model.safetensors: lacks h.1."),
         (dict(hidden_size=32), "model.safetensors: h.0.attn.attention.q_proj.weight is float32 of (16, 16)"),
@@ -311,9 +311,9 @@ def test_weights_that_do_not_fit(parts, tmp_path):
     less = {key: weight for key, weight in weights.items() if key != name}
     wrong = {
         "model.safetensors: lacks h.0.ln_1.bias, which config.json asks for": less,
-        "model.safetensors: has score.weight, which is no part": weights | {"score.weight": torch.ones(2)},
-        "model.safetensors: h.0.ln_1.bias is float32 of (17,); by": weights | {name: torch.ones(17)},
-        "model.safetensors: h.0.ln_1.bias is int8 of (16,); by": weights | {name: torch.ones(16, dtype=torch.int8)},
+        "model.safetensors: has score.weight, which is not part": weights | {"score.weight": torch.ones(2)},
+        "model.safetensors: h.0.ln_1.bias is float32 of (17,); config": weights | {name: torch.ones(17)},
+        "model.safetensors: h.0.ln_1.bias is int8 of (16,); config": weights | {name: torch.ones(16, dtype=torch.int8)},
         "model.safetensors: lm_head.weight differs": weights | {"lm_head.weight": wte + 1e-3},
     }
     for message, state in wrong.items():
@@ -324,7 +324,7 @@ def test_weights_that_do_not_fit(parts, tmp_path):
         assert refusal(save(tmp_path / "x", config, state, "pytorch_model.bin")).startswith("pytorch_model.bin: ")
     for nothing in ("empty", "missing"):
         (tmp_path / "empty").mkdir(exist_ok=True)
-        with pytest.raises(ValueError, match="empty/config.json: cannot be read|'.*/missing': no such directory"):
+        with pytest.raises(ValueError, match="empty/config.json: cannot be read|'.*/missing': neither a directory"):
             load_hf(tmp_path / nothing)
 
 
@@ -335,7 +335,7 @@ def test_weights_cut_short_anywhere(name, parts, tmp_path):
     load_hf(tmp_path)
     lengths = [0, 1, 7, 8, 9, 100, len(whole) - 1, *range(200, len(whole), len(whole) // 20)]
     for length in lengths:
-        assert refusal(save(tmp_path, config, whole[:length], name)).startswith(f"{name}: not a readable file")
+        assert refusal(save(tmp_path, config, whole[:length], name)).startswith(f"{name}: not a readable weights file")
     assert refusal(save(tmp_path, config, b"Once upon a time, there was a model.", name)).startswith(f"{name}: not a ")
 
 
@@ -346,7 +346,7 @@ def test_code_in_weights_is_not_run(parts, tmp_path):
             directory = save(tmp_path / "x", config, {})
             (directory / "model.safetensors").unlink()
             torch.save(state, directory / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
-            assert refusal(directory).startswith("pytorch_model.bin: not a readable file of weights")
+            assert refusal(directory).startswith("pytorch_model.bin: not a readable weights file")
     assert not (tmp_path / "boom").exists()
     torch.load(tmp_path / "x" / "pytorch_model.bin", weights_only=False)
     assert (tmp_path / "boom").exists()  # it was a live one

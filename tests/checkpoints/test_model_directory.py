@@ -135,7 +135,7 @@ def test_a_directory_is_used_as_it_stands(hub, tmp_path):
 @pytest.mark.parametrize("wrong", ["a/b/c", "/nowhere/at/all", "../x/y", "./x", "a b", "x/", "~/model", "a\nb", "ü/x"])
 def test_neither_a_directory_nor_an_id(hub, tmp_path, monkeypatch, wrong):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(HubError, match="no such directory, nor can it be a model of the hub") as error:
+    with pytest.raises(HubError, match="neither a directory nor a valid hub ID") as error:
         model_directory(wrong, tmp_path)
     assert "\n" not in str(error.value) and not hub.requests
 

@@ -156,7 +156,7 @@ def test_two_downloads_of_one_file_fetch_it_once(server, tmp_path):
 def test_a_token_that_cannot_be_sent_is_not_printed(server, tmp_path, monkeypatch, secret):
     monkeypatch.setenv("HF_ENDPOINT", server.url)
     monkeypatch.setattr(os, "environ", os.environ | {"HF_TOKEN": secret})  # which lets a zero in
-    with pytest.raises(HubError, match="^HF_TOKEN holds blanks or characters that no token has; copy it anew$"):
+    with pytest.raises(HubError, match="^HF_TOKEN contains blanks or characters that no token has; copy it again$"):
         get(server, tmp_path)
     assert not server.requests
 

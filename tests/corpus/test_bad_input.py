@@ -57,9 +57,9 @@ def bad_inputs(folder: Path) -> dict[str, tuple[list, list[str]]]:
         "cut.txt.gz": ["gzip", "download or compress it again"],
         "flipped.jsonl.gz": ["gzip"],
         "no.txt.gz": ["gzip"],
-        "line\nbreak.txt": ["line\\nbreak.txt: no story left"],
-        "empty.txt": ["no story left", "of 0 read"],
-        "cutoff.txt": ["no story left for train of 2 read (2 truncated dropped); give more that end with a sentence"],
+        "line\nbreak.txt": ["line\\nbreak.txt: no stories left"],
+        "empty.txt": ["no stories left", "of 0 read"],
+        "cutoff.txt": ["no stories left for train of 2 read (2 truncated dropped); add more that end with a sentence"],
         "stories.parquet": [".txt, .jsonl"],
     }
     cases = {
@@ -69,8 +69,8 @@ def bad_inputs(folder: Path) -> dict[str, tuple[list, list[str]]]:
     cases["a folder"] = (["--input", folder / "folder.txt"], ["folder.txt: no such file, or it cannot be read"])
     cases["second file"] = (["--input", good, folder / "cut.txt.gz"], ["cut.txt.gz", "gzip"])
     cases["bad val"] = (["--input", good, "--val", folder / "broken.jsonl"], ["broken.jsonl", "line 7 "])
-    cases["train in val"] = (["--input", good, "--val", good], ["good.txt", "no story left for train"])
-    cases["no val"] = (["--input", good, "--val_share", 1e-9], ["good.txt", "no story left for val", "--val"])
+    cases["train in val"] = (["--input", good, "--val", good], ["good.txt", "no stories left for train"])
+    cases["no val"] = (["--input", good, "--val_share", 1e-9], ["good.txt", "no stories left for val", "--val"])
     for size in (0, 256, 50258):
         cases[f"vocab_size {size}"] = (["--input", good, "--vocab_size", size], [f"vocab_size {size}", "257", "50257"])
     for share in (0, 1, -0.5):
@@ -96,11 +96,11 @@ def test_nothing_left_says_what_was_dropped(tmp_path):
     text = prepare_error("--input", write_stories(tmp_path / "t.txt", stories), "--val",
         write_stories(tmp_path / "v.txt", ["One.", "Two."]), "--name", "x", "--data_dir", tmp_path)  # fmt: skip
     dropped = "1 empty dropped, 2 truncated dropped, 3 validation stories dropped from train"
-    assert f"no story left for train of 8 read ({dropped}); give more that end with a sentence" in text
+    assert f"no stories left for train of 8 read ({dropped}); add more that end with a sentence" in text
     assert "val_share" not in text
     path = write_stories(tmp_path / "t.txt", ["One.", "Two."])
     text = prepare_error("--input", path, "--val_share", 1e-9, "--name", "x", "--data_dir", tmp_path)
-    assert text.endswith("of 2 read (none dropped); give more, or --val FILE, or raise --val_share")
+    assert text.endswith("of 2 read (none dropped); add more, or give --val FILE, or raise --val_share")
 
 
 def test_inputs_that_are_odd_but_good(tmp_path):

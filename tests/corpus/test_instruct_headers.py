@@ -202,4 +202,4 @@ def test_your_own_stories_get_headers(tmp_path):
     with pytest.raises(SystemExit):
         run_prepare("builtin", "--headers")
     empty = write_stories(tmp_path / "e.txt", ["", "\n"])
-    assert "no story left" in prepare_error("--input", empty, "--headers", "--name", "y", "--data_dir", tmp_path)
+    assert "no stories left" in prepare_error("--input", empty, "--headers", "--name", "y", "--data_dir", tmp_path)

@@ -159,7 +159,7 @@ def test_tinystories_from_a_mirror(server, tmp_path):
     assert sorted(request["path"] for request in server.requests) == [address + "train.txt", address + "valid.txt"]
     assert {request["Authorization"] for request in server.requests} == {"Bearer hf_secret"}
     # Here both files are the same, so that all of train is dropped: they would leak.
-    assert done.returncode == 1 and "no story left for train" in done.stderr and "hf_secret" not in done.stderr
+    assert done.returncode == 1 and "no stories left for train" in done.stderr and "hf_secret" not in done.stderr
     write_stories(
         tmp_path / "data" / "download" / "TinyStoriesV2-GPT4-train.txt", [f"{story} Bye." for story in STORIES]
     )

@@ -187,7 +187,7 @@ def flip_a_byte(directory):
 DAMAGES = {
     "no directory": (shutil.rmtree, "meta.json: cannot be read as JSON (No such file"),
     "meta cut off": (damage_meta, "meta.json: cannot be read"),
-    "another format": (other_format, "meta.json: not of format 1"),
+    "another format": (other_format, "meta.json: not in format 1"),
     "no meta": (lambda directory: (directory / "meta.json").unlink(), "meta.json"),
     "no val.bin": (lambda directory: (directory / "val.bin").unlink(), "val.bin: missing"),
     "cut off": (lambda directory: os.truncate(directory / "train.bin", 100), "train.bin: missing, or not"),
@@ -207,4 +207,4 @@ def test_load_meta_finds_damage(small, tmp_path, damage):
     assert f"{directory}/{words}" in str(error.value) and "\n" not in str(error.value)
     assert f"python prepare.py tinystories --data_dir {tmp_path}" in str(error.value)
     refused = damage in ("meta cut off", "another format", "no meta")  # by prepare.py: this is not known to be ours
-    assert ("move it away, then make it again" in str(error.value)) == refused
+    assert ("move it away, then rebuild it" in str(error.value)) == refused

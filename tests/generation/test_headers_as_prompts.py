@@ -64,7 +64,7 @@ def test_asked_for_by_command_line(trained, sample_py, instruct_data_dir):
         code == 0 and [row["instruction"] for row in rows_of(run.parent / "x.jsonl")] == [dict(sentence="It ran.")] * 2
     )
     for args, complaint in (
-        (("--features", "Dialog"), "no such feature: Dialog; known are Dialogue, Twist, BadEnding, MoralValue"),
+        (("--features", "Dialog"), "no such feature: Dialog; the features are Dialogue, Twist, BadEnding, MoralValue"),
         (("--words", "a", "--eval", "3"), "--words make a prompt: leave out --prompt, --prompts and --eval"),
         (("--eval", "3", "--ask", "word"), "--ask must be words, features, summary, sentence"),
     ):

@@ -122,7 +122,7 @@ def twice(text: str, *marks: str) -> str:
         ),
         (lambda text: text.replace("mark", "note"), "must name the columns prompt, completion, mark; no mark"),
         (lambda text: "", "its first line must name the columns"),
-        (lambda text: text.replace("Once", "\ufffd").encode("latin-1", "replace") + b"\xff", "not a text in UTF-8"),
+        (lambda text: text.replace("Once", "\ufffd").encode("latin-1", "replace") + b"\xff", "not UTF-8 text"),
         (lambda text: text + 2 * text.splitlines()[1] + "wrong\r\n", "line 8: "),
         (lambda text: text + twice(text, "right", "wrong"), "line 9: marked wrong here and right above; keep one"),
     ],

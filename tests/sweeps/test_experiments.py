@@ -90,7 +90,7 @@ def test_stopped_and_killed_nothing_is_lost_or_done_twice(tiny, config, data_dir
     process.join(300)
     assert process.exitcode == 1
     assert output.read_text().splitlines()[-1] == "experiments.py: stopped; the same command resumes"
-    assert "Stopped; saved." in (directory / "experiment.log").read_text()
+    assert "Stopped and saved." in (directory / "experiment.log").read_text()
     stopped_at = last_step(directory / "a_0")
 
     process = call()

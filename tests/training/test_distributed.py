@@ -74,7 +74,7 @@ def test_a_run_goes_on_with_another_number_of_processes(config, reference, tmp_p
 def test_all_stop_at_the_same_step_and_save(config, reference, tmp_path):
     run = tmp_path / "out" / "run"
     said = fork_ranks(2, arguments(config), tmp_path / "said", "told to stop", step=13)
-    assert "Stopped; saved. The same command with --resume continues from" in said[0]
+    assert "Stopped and saved. To continue from" in said[0]
     assert [text.split()[-1] for text in said] == ["1", "1"]
     assert load_checkpoint(run / "ckpt.pt")["step"] == 13
     fork_ranks(4, arguments(config, "--resume"), tmp_path / "said")
@@ -92,7 +92,7 @@ def test_the_clock_of_the_first_rank_ends_the_run(config, tmp_path):
 @pytest.mark.parametrize("accident, victim", [("in the step", 0), ("in the evaluation", 1), ("out of memory", 1)])
 def test_a_rank_that_dies_ends_the_run(config, tmp_path, accident, victim):
     said = fork_ranks(2, arguments(config), tmp_path / "said", accident, step=20, victim=victim)
-    lost = f"train.py, process {1 - victim}: another process has ended"
+    lost = f"train.py, process {1 - victim}: another process has failed, see its message"
     assert said[1 - victim].splitlines()[-2].startswith(lost) and said[1 - victim].endswith(" 1")
     if accident == "out of memory":
         message = "train.py, process 1: out of memory; halve batch_size and double grad_accum_steps"
@@ -117,7 +117,7 @@ def test_torchrun_itself(config, reference, tmp_path):
         process.send_signal(signal.SIGINT)
         process.wait(60)
     said = (tmp_path / "said").read_text()
-    assert said.count("Stopped; saved. The same command with --resume continues from") == 1, said
+    assert said.count("Stopped and saved. To continue from") == 1, said
     assert "train.py, process" not in said
     step = load_checkpoint(run / "ckpt.pt")["step"]
     assert step >= 10
@@ -150,7 +150,7 @@ def test_what_cannot_be_divided_is_refused(config, tmp_path):
 
 @pytest.mark.parametrize("device", ["cuda:1", "mps"])
 def test_a_device_that_cannot_be_shared_is_refused(device):
-    with pytest.raises(ConfigError, match=f"several processes run on cuda .a GPU each. or cpu, not on device={device}"):
+    with pytest.raises(ConfigError, match=f"several processes need device=cuda .a GPU each. or cpu, not {device}"):
         Ranks(world_size=2).device_name(device)
 
 

@@ -101,7 +101,7 @@ def test_a_step_is_named_like_any_checkpoint(config):
     run = run_of(config, keep_checkpoints="5,")
     assert at_checkpoint(str(run), "5") == str(run / "step-5") and load_run(run / "step-5")
     assert at_checkpoint("hf:gpt2", "5") == "hf:gpt2"
-    with pytest.raises(ValueError, match=r"run: --checkpoint 6 is not best, last or a step that it kept \(5\)"):
+    with pytest.raises(ValueError, match=r"run: --checkpoint 6 is not best, last or one of the kept steps \(5\)"):
         at_checkpoint(str(run), "6")
 
 
@@ -126,4 +126,4 @@ def test_samples_and_probes_of_a_step_lie_beside_its_weights(config, command_lin
     code, said = command_line(probe, tmp_path)("out", "--checkpoint", "all", "--prompts", "prompts.txt")
     assert code == 0 and not (tmp_path / "out" / "probe-prompts.csv").exists()
     code, said = command_line(sample, tmp_path)("--model", run, "--checkpoint", "five")
-    assert code == 2 and "must be best, last, all or the number of a step, not five" in said.err
+    assert code == 2 and "must be best, last, all or a step number, not five" in said.err

@@ -126,7 +126,7 @@ def test_validation_counts_stories_alone_for_every_run(instruct_data_dir, tmp_pa
 
 def test_no_headers_no_story_loss(tmp_path, instruct_data_dir):
     config = config_for(instruct_data_dir, tmp_path, data="builtin")
-    with pytest.raises(ConfigError, match="builtin: its stories have no headers, which loss_on=story would leave out"):
+    with pytest.raises(ConfigError, match="builtin: its stories have no headers for loss_on=story to leave out"):
         train(TrainConfig(**config), resume=False)
     with pytest.raises(ConfigError, match="takes loss_on=all"):
         TrainConfig(loss_on="story", contrast="margin")
