@@ -57,9 +57,8 @@ from variants.within_story import WithinStory
 def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> tuple[Path, bool]:
     """Train as the config says. Returns the run's directory and whether the run finished.
 
-    All ranks have the same weights at every step: each takes its share of the sequences, and the gradients are
-    averaged. Unless the forward pass draws random numbers (dropout, contrast), the number of ranks changes the losses
-    only by the order in which floats are added.
+    All ranks have the same weights at every step: each takes its share of the sequences, and gradients are averaged.
+    Without dropout or contrast, another number of ranks changes only the order in which floats are added.
     """
     device = choose_device(ranks.device_name(config.device))
     prepare_gpu(device)

@@ -99,9 +99,8 @@ def bootstrap(statistic: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarr
 def wilson(share: float, n: int) -> tuple[float, float]:
     """The 95% interval of a share, from Wilson's score test; unlike p ± z·sd it works for small n and shares of 0 or 1.
 
-    It assumes n independent trials. Prompts that come in groups are not: a model that understands one may well
-    understand its twin. Trials that are themselves means, of several completions or words, vary less: then the
-    interval is wider than it need be.
+    It assumes n independent trials. Prompts in groups are not: a model that understands one may well understand its
+    twin. Trials that are means, of several completions or words, vary less: then the interval is wider than needed.
     """
     z, z2 = student(np.inf), student(np.inf) ** 2
     middle, reach = share + z2 / (2 * n), z * (share * (1 - share) / n + z2 / (4 * n * n)) ** 0.5
@@ -112,10 +111,9 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 def paired_wins(better: np.ndarray, worse: np.ndarray) -> Estimate:
     """How often `better` scores above `worse` on the same prompt, both (prompts,); a tie is half a win. 0.5 is chance.
 
-    Its interval adds one win and one loss (Bonett and Price, 2012), so that n wins out of n do not look certain, and
-    uses Student's t instead of the normal distribution. Unlike Wilson's, it accounts for ties, which vary less than
-    wins and losses: enumerating all outcomes of 5 to 40 prompts, with 0 to 90% ties and 50 to 99% wins, it covers the
-    truth at least 93% of the time.
+    Its interval adds one win and one loss (Bonett and Price, 2012), so that n wins of n do not look certain, and uses
+    Student's t, not the normal distribution. Unlike Wilson's, it accounts for ties, which vary less than wins and
+    losses: over all outcomes of 5 to 40 prompts, 0 to 90% ties and 50 to 99% wins, its coverage is at least 93%.
     """
     n, wins, losses = len(better), (better > worse).sum(), (better < worse).sum()
     value = float(0.5 + (wins - losses) / (2 * n))

@@ -1,6 +1,5 @@
 """
-A run's directory: its log, its loss curve, its checkpoints; locking it, resuming it. All but the log is written
-atomically.
+A run's directory: its log, loss curve and checkpoints; locking and resuming it. All but the log is written atomically.
 """
 
 import contextlib
