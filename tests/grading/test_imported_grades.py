@@ -68,7 +68,7 @@ def test_completions_that_changed_are_left_out(grade_py, tmp_path):
     assert grade_py("--import", "teacher.csv", judge=None)[0] == 0
     write_samples(tmp_path / "out" / "b", 5, 2, seed=1)
     code, printed = grade_py("--no_judge", judge=None)
-    assert "10 grades from earlier are of completions that are no longer in samples.jsonl" in printed.out
+    assert "10 earlier grades are left out: their completions are no longer in samples.jsonl" in printed.out
     assert {subject for _, subject, _ in means(tmp_path)} == {"a"}
 
 
@@ -76,7 +76,7 @@ def test_means_are_shown_as_such(grade_py, tmp_path):
     write(tmp_path, "run;judge;grammar;consistency\na;GPT-4;8.2;7\nb;GPT-4;6.2;\n")
     code, printed = grade_py("--import", "teacher.csv", judge=None)
     assert code == 0 and "0 gradings and 2 means by GPT-4" in printed.out
-    assert "GPT-4 (imported means): nothing but means, made elsewhere" in printed.out
+    assert "GPT-4 (imported means): means only, no single gradings" in printed.out
     assert "is unvalidated; means alone have no intervals" in printed.out and "not compared" not in printed.out
     found = means(tmp_path)
     row = found["GPT-4 (imported means)", "a", "grammar"]

@@ -216,7 +216,7 @@ def test_who_judges_itself_is_told_so(runs, grade_py):
     weights = load_backend("out/judge").identity()["weights"]
     write_samples(runs / "a", 5, 2, weights=weights)
     code, printed = grade_py("--judge", "lm:out/judge", judge=None)
-    assert "WARNING lm:out/judge has written a itself: a model writes what it finds likely" in printed.out
+    assert "WARNING lm:out/judge wrote the stories of a itself, and a model likes its own words" in printed.out
 
 
 def test_safe_endings_are_its_own_and_drawn_once(runs, grade_py, tmp_path, monkeypatch):
