@@ -47,7 +47,7 @@ def test_two_runs_judge_each_other(out, train, grade_py, command_line, tmp_path)
     train("good", 1.0, n_layer=3)
     code, printed = grade_py(judge=None)
     assert code == 0 and graded_by(tmp_path) == {"lm:out/good": {"poor"}, "lm:out/poor": {"good"}}
-    said = "out/good: no samples yet; first come those of `python sample.py --model out/good --eval 50 --n 1`"
+    said = "out/good: no samples yet; it gets those of `python sample.py --model out/good --eval 50 --n 1`"
     assert printed.out.splitlines()[0] == said
     assert "out/good judges all but itself (the lowest bits per byte, 1.000), and out/poor (2.000)" in printed.out
     assert "WARNING" in printed.out and "wrote the stories of" not in printed.out
