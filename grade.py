@@ -209,7 +209,7 @@ def dry_run(missing: Sequence[Request], ledgers: Mapping[str, Ledger], args: arg
 def grade_missing(
     missing: Sequence[Request], judges: Iterable[Judge], args: argparse.Namespace, retries
 ) -> ValueError | None:
-    """Returns the error if the budget ran out, to be raised after the tables are written; raises others."""
+    """Returns an error to raise after the tables: a spent budget or, without --judge, any error of the API."""
     for judge in judges:
         if is_likelihood_judge(judge.name):
             judge.grade([request for request in missing if request.judge is judge])

@@ -2,7 +2,7 @@
 What a model knows, can infer and can keep track of: prompts with known answers, so no judge is needed.
 
 $ python probe.py out/                                              # every run below it: out/probe.csv, out/probe.html
-$ python probe.py out/demo --model hf:roneneldan/TinyStories-8M     # a run beside a published model
+$ python probe.py out/demo --model hf:roneneldan/TinyStories-8M     # a run next to a published model
 $ python probe.py out/demo --prompts mine.txt                       # prompts without answers: greedy continuations
 $ python probe.py out/demo --checkpoint all                         # every step that train.py --keep_checkpoints kept
 $ python probe.py out/demo --mark                                   # mark them yourself: right, nearly, or wrong
@@ -44,8 +44,8 @@ def parse_arguments() -> argparse.Namespace:
     prompts = "instead of our three sets: plain prompts, as for sample.py, which are only continued, or prompts"
     prompts += " with answers, as in prompts/facts.jsonl"
     what.add_argument("--prompts", nargs="+", type=Path, metavar="FILE", help=prompts)
-    order = "instead: how often each run finds a true story likelier than with its sentences shuffled or two of"
-    order += f" them swapped; writes {sentence_order.FILE} in each run"
+    order = "instead, measure how often each run finds a true story likelier than with its sentences shuffled or two"
+    order += f" of them swapped; writes {sentence_order.FILE} in each run"
     what.add_argument("--sentence_order", action="store_true", help=order)
     mark = "instead, mark the completions in probe-prompts.csv as right, nearly or wrong; kept in marks.csv"
     what.add_argument("--mark", action="store_true", help=mark)

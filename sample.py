@@ -33,7 +33,7 @@ def parse_arguments() -> argparse.Namespace:
     every = "weights of a run: lowest validation loss, last, a step that train.py --keep_checkpoints kept, or all"
     parser.add_shared("checkpoint", metavar="best|last|STEP|all", help=every)
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--prompt", default="", help="how the stories begin (default: the model begins, too)")
+    what.add_argument("--prompt", default="", help="how the stories begin (default: left to the model)")
     what.add_argument("--prompts", type=Path, help="file of prompts: one per line, or .json or .jsonl")
     what.add_argument("--eval", type=int, metavar="N", help="continue stories 2 to N + 1 of --split")
     header = parser.add_argument_group("a header as the prompt, for models trained on headers")
@@ -56,7 +56,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--beams", type=int, default=1, help="beam search of this width, instead of sampling")
     parser.add_argument("--max_new_tokens", type=int, help="where to cut a story off (default: the end of the context)")
     parser.add_shared("seed")
-    parser.add_argument("--batch_size", type=int, default=64, help="stories at once; on a CPU, this changes no text")
+    parser.add_argument("--batch_size", type=int, default=64, help="stories at a time; on a CPU, the text is the same")
     parser.add_shared("out", help="where to write (default with --prompts and --eval: out/MODEL, see --split)")
     parser.add_argument("--stream", action="store_true", help="print one story while it is being written")
     parser.add_api("for api:MODEL")
@@ -92,7 +92,7 @@ def check_arguments(parser: Parser, args: argparse.Namespace) -> argparse.Namesp
     if args.temperature == [0] and (args.n or 1) > 1:
         parser.error(f"--n {args.n} with --beams or temperature 0 would write the same text {args.n} times")
     if args.checkpoint == "all" and (args.out or args.stream):
-        parser.error("--checkpoint all writes beside the weights of each step: leave out --out and --stream")
+        parser.error("--checkpoint all writes next to the weights of each step: leave out --out and --stream")
     if args.out and args.out.suffix and len(args.temperature) > 1:
         parser.error("--out must be a directory: each of several temperatures gets its own directory in it")
     to_read = args.eval is None and args.prompts is None and args.out is None

@@ -46,7 +46,7 @@ def generate(
     A completion ends at the token `stop`, after `max_new_tokens`, or where the context is full. What is drawn for
     prompt i depends only on (seed, keys[i]), not on the rest of the batch (NativeDecoder's logits are bit-identical,
     the other decoders' equal up to rounding); keys are (0,), (1,), … unless given. `temperature` 0 is greedy.
-    `on_token(i, token)` is called for every token as it is drawn. Consecutive equal prompts are read once.
+    `on_token(i, token)` is called for every token as it is drawn. A CPU reads consecutive equal prompts only once.
     ValueError if a prompt does not fit the model, or its logits are not finite.
     """
     block_size, device = model.config.block_size, model.wte.weight.device

@@ -16,7 +16,7 @@ from common.statistics import wilson
 from common.tables import read_user_table, table_text, write_table
 from grading.probe_answers import models_in
 
-FILE = "marks.csv"  # beside probe-prompts.csv
+FILE = "marks.csv"  # next to probe-prompts.csv
 MARKS = ("right", "nearly", "wrong")
 QUESTION = "r right, n nearly, w wrong, Enter later, q quit: "
 

@@ -80,8 +80,8 @@ def shuffle(story: Story) -> str | None:
 def in_other_order(story: Story, order: Sequence[str]) -> str:
     """The completion with `order` in place of the sentences after its first, which completes the prompt's."""
     first, *others = sentences(story.completion, story.prompt) or [""]
-    blanks = [piece[: len(piece) - len(piece.lstrip())] for piece in others]
-    return first + "".join(blank + text for blank, text in zip(blanks, order))
+    spaces = [piece[: len(piece) - len(piece.lstrip())] for piece in others]
+    return first + "".join(space + text for space, text in zip(spaces, order))
 
 
 def any_order(story: Story, seed: int) -> str:

@@ -64,7 +64,7 @@ def parse_object(text: str) -> dict:
     return values
 
 
-# More than one number, to be read as one value: "7 or 8", "7 (to 8)", "7, maybe 8", which read_score refuses; but also
+# More than one number, read as one value: "7 or 8", "7 (to 8)" and "7, maybe 8", which read_score refuses, as well as
 # "8/10" and "8 out of 10", which it accepts.
 SEVERAL = r"\d[\d.]*(?:[\s,(]*(?:(?:/|[-–—]|or|to|and|maybe|perhaps|out of)\s*)+\d[\d.]*)+"
 
