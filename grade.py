@@ -1,17 +1,17 @@
 """
-Grade completions, and say how far the grades can be believed: by likelihood, or by a chat model's grades (GPT-Eval).
+Grade completions, by likelihood or with a chat model (GPT-Eval), and test how far the judge can be trusted.
 
 $ python grade.py out/                                              # the best run judges the others: no key needed
 $ python grade.py out/ --judge lm:out/ts_33m                        # how likely this model finds what they wrote
 $ python grade.py out/ --no_judge                                   # loss, endings, repetition, words
 $ python grade.py out/ --judge gpt-4o-mini --controls --dry_run     # what it would ask, and at what cost
-$ python grade.py out/ --judge gpt-4o-mini --controls --protocol ours paper scores --dry_run     # as others asked, too
+$ python grade.py out/ --judge gpt-4o-mini --controls --protocol ours paper scores --dry_run     # as others ask, too
 $ python grade.py out/ --judge gpt-4o-mini --controls --price_in 0.15 --price_out 0.6 --max_cost 1   # OPENAI_API_KEY
-$ python grade.py out/ --import teacher.csv                          # grades made elsewhere, beside those made here
+$ python grade.py out/ --import teacher.csv                          # grades made elsewhere, next to those made here
 $ python grade.py out/ --judge qwen --base_url http://localhost:8080/v1 --repeats 3                  # llama.cpp, vLLM
 
-Every samples.jsonl below the directories is graded. Every reply is kept in grades.jsonl beside it as it comes: the same
-command continues where it was, and asks only what this judge has not yet answered about these completions.
+Grades every samples.jsonl below the directories. Every reply is saved at once, to grades.jsonl next to it, so the same
+command continues where it stopped, and asks only what this judge has not yet answered about these completions.
 """
 
 import argparse
@@ -51,29 +51,27 @@ from grading.rubrics import is_likelihood_judge, rubric_of
 from grading.scores_table import report
 from grading.story import Story
 
-# Whom a bare `python grade.py out/` asks besides, where there is a key or an endpoint: dollars per million tokens are
-# OpenAI's for this model (2024); for another endpoint they are only counted.
+# The chat judge that a bare `python grade.py out/` adds if there is a key or an endpoint. The prices are OpenAI's for
+# this model (2024), in dollars per million tokens; for another endpoint they are only an assumption.
 CHAT_JUDGE, PRICES, MAX_COST = "gpt-4o-mini", dict(price_in=0.15, price_out=0.60), 1.0
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("directories", nargs="+", type=Path, metavar="DIR", help="runs, or directories of runs")
-    judge = "lm:RUN or lm:hf:ID, by likelihood, or a chat model behind an API; may be repeated"
+    judge = "lm:RUN or lm:hf:ID, to judge by likelihood, or a chat model behind an API; may be given several times"
     parser.add_argument("--judge", action="append", default=[], metavar="MODEL", help=judge)
     imports = "grades made elsewhere: a CSV of run, prompt, sample, judge and scores, or of means (docs/grading.md)"
     parser.add_argument("--import", nargs="+", type=Path, default=[], dest="imports", metavar="FILE", help=imports)
-    parser.add_argument("--no_judge", action="store_true", help="only what needs no judge")
-    controls = "also have true and spoiled endings graded: can it judge? (lm: judges always do)"
+    parser.add_argument("--no_judge", action="store_true", help="compute only the metrics that need no judge")
+    controls = "also grade true and deliberately spoiled endings, to test the judge (lm: judges always do)"
     parser.add_argument("--controls", action="store_true", help=controls)
-    protocol = (
-        "how judges are asked: by our question; in two turns, as in the paper; or for a bare array of three numbers"
-    )
+    protocol = "how chat judges are asked: our question; the paper's two turns; or for a bare array of three scores"
     parser.add_argument("--protocol", nargs="+", choices=PROTOCOLS, default=["ours"], help=protocol)
-    parser.add_argument("--repeats", type=int, default=1, help="gradings by each chat judge")
-    parser.add_argument("--temperature", type=float, help="of a chat judge (default: the API's)")
+    parser.add_argument("--repeats", type=int, default=1, help="how often each chat judge grades a completion")
+    parser.add_argument("--temperature", type=float, help="sampling temperature of chat judges (default: the API's)")
     parser.add_argument("--max_tokens", type=int, default=2000, help="longest reply, reasoning included")
-    parser.add_argument("--dry_run", action="store_true", help="ask nothing: show a request, and how many at what cost")
+    parser.add_argument("--dry_run", action="store_true", help="ask nothing: show one request, their number and cost")
     parser.add_shared("data", "markdown")
     parser.add_api("the judge's API")
     args = parser.parse_args(arguments)
@@ -81,7 +79,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         parser.require(args, name, getattr(args, name) >= 1, "at least 1")
     parser.require(args, "temperature", args.temperature is None or args.temperature >= 0, "0 or more")
     if args.judge and args.no_judge:
-        parser.error("either a --judge MODEL or --no_judge")
+        parser.error("give either --judge MODEL or --no_judge")
     args.judge = list(dict.fromkeys(args.judge))
     args.is_bare = not args.judge and not args.no_judge and not args.imports
     if args.is_bare and (args.base_url or os.environ.get("OPENAI_BASE_URL") or os.environ.get("OPENAI_API_KEY")):
@@ -100,20 +98,20 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
 
 
 def grade_runs(args: argparse.Namespace, retries) -> None:
-    from grading.judge_choice import choose_judges  # here: --help need not wait for torch
+    from grading.judge_choice import choose_judges  # here, so that --help need not wait for torch
     from grading.metrics import compute_metrics
 
     trained = prepare_bare(args) if args.is_bare else []
     runs, directory = read_runs(args.directories)
     controls = make_controls([ending for run in runs for ending in run.true_endings])
     if args.controls and not args.is_bare and not controls[TRUE]:
-        raise ValueError("--controls needs true endings, which `python sample.py --eval N` keeps; these have none")
+        raise ValueError("--controls needs true endings, which `python sample.py --eval N` keeps; there are none")
     by_likelihood = {name: runs for name in args.judge if is_likelihood_judge(name)}
     if args.is_bare:
         by_likelihood = choose_judges(trained, runs)
     with contextlib.ExitStack() as locks:
         for run in runs if args.judge or by_likelihood or args.imports else []:
-            locks.enter_context(lock(run.directory, ".grade.lock", "another grade.py is at work there; let it end"))
+            locks.enter_context(lock(run.directory, ".grade.lock", "another grade.py is running there; let it finish"))
         ledgers = {run.name: Ledger(run.directory / "grades.jsonl") for run in runs}
         judges = make_judges(by_likelihood, runs, args)
         requests, missing = plan(judges, controls, ledgers, args)
@@ -121,16 +119,16 @@ def grade_runs(args: argparse.Namespace, retries) -> None:
             return dry_run(missing, ledgers, args)
         imported = {run.name: Ledger(run.directory / imported_grades.FILE) for run in runs}
         for path in args.imports:
-            said = imported_grades.add_grades(path, runs, imported)
-            print(f"{said}, kept in {imported_grades.FILE} beside each run's samples.jsonl")
-        findings = compute_metrics(runs, controls[TRUE], args.data)  # first: an error here has cost nothing yet
+            summary = imported_grades.add_grades(path, runs, imported)
+            print(f"{summary}, kept in {imported_grades.FILE} next to each run's samples.jsonl")
+        findings = compute_metrics(runs, controls[TRUE], args.data)  # first, so that an error here costs nothing
         copy_shared_scores(requests, list(ledgers.values()))
         error = grade_missing(missing, judges, args, retries)
-    recorded, n_gone = plan_recorded(runs, controls, ledgers)  # paid for earlier: still in the table
+    recorded, n_gone = plan_recorded(runs, controls, ledgers)  # from earlier calls: paid for, so still in the table
     elsewhere, n_gone_elsewhere = plan_recorded(runs, {}, imported)
     n_gone += n_gone_elsewhere
     if n_gone:
-        print(f"{n_gone:,} grades from earlier are of completions that are no longer in samples.jsonl, and left out")
+        print(f"{n_gone:,} earlier grades are left out: their completions are no longer in samples.jsonl")
     asked = {request.key for request in requests}
     requests += [request for request in recorded if request.key not in asked] + elsewhere
     findings += imported_grades.imported_means(runs, imported)
@@ -141,16 +139,16 @@ def grade_runs(args: argparse.Namespace, retries) -> None:
 
 
 def prepare_bare(args: argparse.Namespace) -> list[Path]:
-    """Where no judge was named: says what is asked of an API, and has samples written that are missing. The runs."""
+    """Without --judge: announces what an API will be asked, and writes missing samples. Returns the trained runs."""
     from grading.judge_choice import trained_runs, write_missing_samples
 
     if args.judge:
         from generation.api_client import endpoint_url, public_url
 
         print(
-            f"also asks {CHAT_JUDGE} at {public_url(endpoint_url(args.base_url))}, for ${args.max_cost:g} at most, "
-            f"counted at ${args.price_in:g} and ${args.price_out:g} per million tokens in and out (--max_cost, "
-            "--price_in and --price_out change that; without OPENAI_API_KEY and OPENAI_BASE_URL nobody is asked)"
+            f"also asks {CHAT_JUDGE} at {public_url(endpoint_url(args.base_url))}, for at most ${args.max_cost:g}, "
+            f"at ${args.price_in:g} and ${args.price_out:g} per million tokens in and out (--max_cost, --price_in and "
+            "--price_out change that; without OPENAI_API_KEY and OPENAI_BASE_URL, no API is asked)"
         )
     trained = trained_runs(args.directories)
     write_missing_samples(trained, args.data, args.dry_run)
@@ -160,7 +158,7 @@ def prepare_bare(args: argparse.Namespace) -> list[Path]:
 def make_judges(
     by_likelihood: Mapping[str, Sequence[Run]], runs: Sequence[Run], args: argparse.Namespace
 ) -> dict[Judge, Sequence[Run]]:
-    """{judge: the runs that it grades}; those that read, which cost nothing, come first."""
+    """{judge: the runs that it grades}; likelihood judges, which cost nothing, come first."""
     judges = {}
     if by_likelihood:
         from grading.likelihood_judge import LikelihoodJudge
@@ -181,7 +179,7 @@ def plan(
     ledgers: Mapping[str, Ledger],
     args: argparse.Namespace,
 ) -> tuple[list[Request], list[Request]]:
-    """All that is to be graded; what of it no ledger has."""
+    """All requests, and those of them whose scores are in no ledger yet."""
     requests = []
     for judge, graded in judges.items():
         own_controls = controls if args.controls or is_likelihood_judge(judge.name) else {}
@@ -190,13 +188,13 @@ def plan(
             own_controls = {**controls, SAFE: judge.safe_endings(graded, true_endings, ledgers)}
         requests += plan_requests(graded, own_controls, ledgers, judge)
     missing = [request for request in requests if not find_ledger(request, ledgers.values())]
-    # What failed before comes last: what fails again, several in a row, stops all.
+    # Requests that failed before come last, as several failures in a row stop everything.
     missing.sort(key=lambda request: any(request.key in ledger.failures for ledger in ledgers.values()))
     return requests, missing
 
 
 def dry_run(missing: Sequence[Request], ledgers: Mapping[str, Ledger], args: argparse.Namespace) -> None:
-    """Says what each judge would have to do."""
+    """Prints what each judge would have to do."""
     for judge in dict.fromkeys(request.judge for request in missing if is_likelihood_judge(request.judge.name)):
         print(judge.dry_run([request for request in missing if request.judge is judge]))
     to_ask = [request for request in missing if not is_likelihood_judge(request.judge.name)]
@@ -205,13 +203,13 @@ def dry_run(missing: Sequence[Request], ledgers: Mapping[str, Ledger], args: arg
 
         print(dry_run_of_chat(to_ask, ledgers.values(), args.max_tokens, Budget(args.price_in, args.price_out)))
     if not missing:
-        print("nothing to ask: all of it has been graded")
+        print("nothing to ask: everything has been graded")
 
 
 def grade_missing(
     missing: Sequence[Request], judges: Iterable[Judge], args: argparse.Namespace, retries
 ) -> ValueError | None:
-    """Returns the error if the budget ran out, to be raised when the tables are there; others are raised."""
+    """Returns an error to raise after the tables: a spent budget or, without --judge, any error of the API."""
     for judge in judges:
         if is_likelihood_judge(judge.name):
             judge.grade([request for request in missing if request.judge is judge])
@@ -223,7 +221,7 @@ def grade_missing(
     try:
         return ask(to_ask, ApiClient(**args.api, retries=retries), args.max_tokens)
     except ValueError as error:
-        if args.is_bare:  # nobody named this judge: it keeps nobody from the tables
+        if args.is_bare:  # the user did not name this judge, so its errors must not prevent the tables
             return error
         raise
 
@@ -231,10 +229,10 @@ def grade_missing(
 def write_results(
     runs: Sequence[Run],
     controls: Mapping[str, Sequence[Story]],
-    safe: Mapping[str, Sequence[Story]],  # of ledger.safe_endings
+    safe: Mapping[str, Sequence[Story]],  # from ledger.safe_endings
     requests: Sequence[Request],
-    judges: Sequence[Judge],  # of this call: they come first
-    known: Sequence[compare_models.Finding],  # what needs no judge, and means that were made elsewhere
+    judges: Sequence[Judge],  # of this call; they come first
+    known: Sequence[compare_models.Finding],  # metrics, and imported means
     directory: Path,
     markdown: bool = False,
 ) -> None:
@@ -250,12 +248,12 @@ def write_results(
         counts[judge], lines = failed_requests(own, judge)
         if len(models := served_models(own)) > 1:
             several = ", ".join(f"{model} ({n:,})" for model, n in models.items())
-            print(f"WARNING several models have graded as {judge}: {several}; to grade anew, move grades.jsonl away")
+            print(f"WARNING several models have answered as {judge}: {several}; to start over, move grades.jsonl away")
         if selves := judged_by_themselves(runs, own):
-            print(f"WARNING {judge} has written {', '.join(selves)} itself: a model writes what it finds likely")
+            print(f"WARNING {judge} wrote the stories of {', '.join(selves)} itself, and a model likes its own words")
         for line in lines[:10] + [f"... and {len(lines) - 10:,} more, all in grades.jsonl"] * (len(lines) > 10):
             print(line)
-    counts |= {f.judge: "nothing but means, made elsewhere" for f in known if f.judge}
+    counts |= {f.judge: "means only, no single gradings" for f in known if f.judge}
     findings += compare_models.agreement([story for run in runs for story in run.stories], scores)
     print(report(findings, [*names, *controls, SAFE], counts, markdown))
     compare_models.write_csv(directory / "grades.csv", findings)
@@ -268,7 +266,7 @@ def write_results(
 
 
 def main(arguments: Sequence[str] | None = None, retries=None) -> None:
-    """retries: a generation.api_client.RetryPolicy, if not the usual one."""
+    """retries: a generation.api_client.RetryPolicy, if not the default."""
     args = parse_arguments(arguments)
     sys.stdout.reconfigure(errors="replace")
     again = "run the same command to continue"

@@ -1,13 +1,13 @@
 """
-Do models follow their instructions? Looks in each story for what its header asked for, without a judge.
+Do models follow instructions? Checks each story for what its header asked for, without a judge.
 
 $ python sample.py --model out/a --eval 200 --n 1                              # the headers of validation stories
 $ python sample.py --model out/a --eval 200 --n 1 --ask words summary words,summary        # or parts of them
-$ python instruct.py out/a out/b                # a table; instruct.csv and instruct.png beside the runs
+$ python instruct.py out/a out/b                # a table; instruct.csv and instruct.png next to the runs
 
-Each figure stands beside two others: that of the true stories, the best that can be expected, and that of the model's
-stories for other prompts, which did not know what is asked. Twist, MoralValue, Foreshadowing and Conflict take a
-reader: grade.py asks a judge whether instructions were followed.
+Each figure comes with two baselines: the true stories, the best that can be expected, and the model's stories for other
+prompts, which did not see this instruction. Twist, MoralValue, Foreshadowing and Conflict cannot be checked by rules:
+for these, grade.py asks a judge.
 """
 
 from dataclasses import asdict

@@ -1,17 +1,17 @@
 """
-What a model knows, can infer and keeps track of: prompts with known answers, so no judge is needed.
+What a model knows, can infer and can keep track of: prompts with known answers, so no judge is needed.
 
 $ python probe.py out/                                              # every run below it: out/probe.csv, out/probe.html
-$ python probe.py out/demo --model hf:roneneldan/TinyStories-8M     # a run beside a published model
+$ python probe.py out/demo --model hf:roneneldan/TinyStories-8M     # a run next to a published model
 $ python probe.py out/demo --prompts mine.txt                       # prompts without answers: greedy continuations
-$ python probe.py out/demo --checkpoint all                         # all that train.py --keep_checkpoints kept
-$ python probe.py out/demo --mark                                   # you say of each: right, nearly, or wrong
+$ python probe.py out/demo --checkpoint all                         # every step that train.py --keep_checkpoints kept
+$ python probe.py out/demo --mark                                   # mark them yourself: right, nearly, or wrong
 $ python probe.py out/demo --sentence_order                         # is a true story likelier than a shuffled one?
 
-The paper shows what its models write after prompts for facts, reasoning and context tracking; here answers are
-counted. A model is right where the right answer has a higher log-likelihood per byte than every wrong one: per byte,
-because an answer may be one token here and three there, and models with different vocabularies are to be compared. The
-answers come in groups in which each is right equally often: a model with favorites that does not read scores chance.
+The paper shows what its models write after prompts for facts, reasoning and context tracking; here we count right
+answers. A model is right if the right answer has a higher log-likelihood per byte than every wrong one (per byte, so
+that models with different vocabularies can be compared). The prompts come in groups in which each answer is right
+equally often, so a model that has favorite answers and ignores the prompt scores at chance.
 """
 
 import argparse
@@ -37,17 +37,17 @@ def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("runs", nargs="*", type=Path, help="directories; every run below them is probed")
     parser.add_shared("model", action="append", default=[])
-    every = "of a run: the lowest validation loss, its end, a step that train.py --keep_checkpoints kept, or all those,"
-    every += " each with a probe.csv beside its weights"
+    every = "weights of a run: lowest validation loss, last, a step that train.py --keep_checkpoints kept, or all,"
+    every += " each with a probe.csv next to its weights"
     parser.add_shared("checkpoint", metavar="best|last|STEP|all", help=every)
     what = parser.add_mutually_exclusive_group()
-    prompts = "instead of our three sets: plain prompts, as for sample.py, which are only continued, or your own with"
-    prompts += " answers, as in prompts/facts.jsonl"
+    prompts = "instead of our three sets: plain prompts, as for sample.py, which are only continued, or prompts"
+    prompts += " with answers, as in prompts/facts.jsonl"
     what.add_argument("--prompts", nargs="+", type=Path, metavar="FILE", help=prompts)
-    order = "instead: how often each run finds a true story likelier than with its sentences shuffled, or two of them"
-    order += f" swapped; writes {sentence_order.FILE} in each run"
+    order = "instead, measure how often each run finds a true story likelier than with its sentences shuffled or two"
+    order += f" of them swapped; writes {sentence_order.FILE} in each run"
     what.add_argument("--sentence_order", action="store_true", help=order)
-    mark = "instead: mark what --prompts has left in probe-prompts.csv as right, nearly or wrong; kept in marks.csv"
+    mark = "instead, mark the completions in probe-prompts.csv as right, nearly or wrong; kept in marks.csv"
     what.add_argument("--mark", action="store_true", help=mark)
     parser.add_argument("--max_new_tokens", type=int, default=16, help="length of the greedy continuations")
     parser.add_shared("out", help="directory to write to (default: the first one given)")
@@ -91,22 +91,21 @@ def probe_all(args: argparse.Namespace, names: list[str]) -> int:
         for name, result in results.items():
             write_results(directory_of(name) / file, tabulate(probes, {name: result}))
         print(scores_text(tabulate(probes, results), args.markdown))
-        print(f"wrote {file} beside the weights of each; next: python train.py --plot RUN ... shows them over training")
+        print(f"wrote {file} next to the weights of each; to see them over training: python train.py --plot RUN ...")
         return int(len(results) < len(names))
-    directory = place(args, names)
+    directory = output_directory(args, names)
     directory.mkdir(parents=True, exist_ok=True)
     rows = tabulate(probes, results)
-    waiting = with_marks(directory, rows, args) if args.prompts else 0
+    n_unmarked = update_marks(directory, rows, args) if args.prompts else 0
     next_step = "open the page to see what each model says"
-    if waiting:
-        next_step += f", and mark {waiting} completions: python probe.py {directory} --mark"
+    if n_unmarked:
+        next_step += f", and mark {n_unmarked} completions: python probe.py {directory} --mark"
     write_results(directory / file, rows)
     print_results(directory / file, rows, next_step, args.markdown)
     return int(len(results) < len(names))
 
 
-def place(args: argparse.Namespace, names: list[str]) -> Path:
-    """The directory to write to."""
+def output_directory(args: argparse.Namespace, names: list[str]) -> Path:
     return args.out or (args.runs[0] if args.runs else directory_of(names[0]))
 
 
@@ -122,11 +121,11 @@ def print_results(path: Path, rows: list[dict], next_step: str, markdown: bool) 
     print(f"wrote {path} and {path.stem}.html; next: {next_step}")
 
 
-def with_marks(directory: Path, rows: list[dict], args: argparse.Namespace) -> int:
-    """Adds the prompts without answers to marks.csv, has them marked if --mark says so, and fills in their verdicts.
-    Returns how many have no mark yet."""
+def update_marks(directory: Path, rows: list[dict], args: argparse.Namespace) -> int:
+    """Adds the prompts without answers to marks.csv, asks for marks if --mark is given, and fills in the verdicts.
+    Returns how many are still unmarked."""
     path, pairs = directory / human_marks.FILE, human_marks.pairs_in(rows)
-    with lock(directory, ".marks.lock", "another probe.py is at work with its marks; let it end", keep=False):
+    with lock(directory, ".marks.lock", "another probe.py is using its marks; let it finish", keep=False):
         known = human_marks.read_marks(path)
         if new := [pair for pair in pairs if pair not in known]:
             known |= dict.fromkeys(new, "")
@@ -138,16 +137,16 @@ def with_marks(directory: Path, rows: list[dict], args: argparse.Namespace) -> i
 
 
 def mark_all(args: argparse.Namespace) -> int:
-    directory = place(args, [] if args.out or args.runs else [str(newest_run())])
+    directory = output_directory(args, [] if args.out or args.runs else [str(newest_run())])
     path = directory / PLAIN
     if not path.exists():
-        raise ValueError(f"{path}: not there; first let models continue prompts: python probe.py RUN --prompts FILE")
+        raise ValueError(f"{path}: not found; first have models continue prompts: python probe.py RUN --prompts FILE")
     rows = read_table(path)
-    waiting = with_marks(directory, rows, args)
-    left = f"{waiting} are not marked yet: the same command goes on with them" if waiting else "open the page"
+    n_unmarked = update_marks(directory, rows, args)
+    next_step = f"{n_unmarked} are not marked yet: run the same command to continue" if n_unmarked else "open the page"
     write_results(path, rows)
-    left += f" (marks are kept in {directory / human_marks.FILE}, to be corrected there)"
-    print_results(path, rows, left, args.markdown)
+    next_step += f" (the marks are in {directory / human_marks.FILE}; correct them there)"
+    print_results(path, rows, next_step, args.markdown)
     return 0
 
 
@@ -155,7 +154,7 @@ def compare_orders(args: argparse.Namespace, names: list[str]) -> int:
     rows = []
     for name in names:
         if name.startswith(("hf:", "api:")):
-            raise ValueError(f"{name}: --sentence_order takes runs of train.py, for their validation stories")
+            raise ValueError(f"{name}: --sentence_order needs a run of train.py, for its validation stories")
         for order, r in sentence_order.compare_orders(name).items():
             share = f"{r['share']:.1%} [{r['low']:.1%}, {r['high']:.1%}]"
             rows.append([name, order, share, f"{r['stories']:,}", f"{r['lead']:.3f}"])

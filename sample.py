@@ -5,15 +5,15 @@ $ python sample.py                                                # three storie
 $ python sample.py --prompt "Once upon a time, there was a cat" --stream     # watch one being written
 $ python sample.py --model out/demo --n 5 --temperature 0.8 --top_k 50 --seed 7
 $ python sample.py --words "jump, frog, red" --features Dialogue             # for models trained on headers
-$ python sample.py --eval 50 --n 10                     # validation stories, continued: out/<run>/samples.jsonl
-$ python sample.py --eval 50 --temperature 0 0.3 0.6 1  # once at each: out/<run>/temperature-0.3/samples.jsonl, ...
-$ python sample.py --eval 50 --split train --checkpoint last     # does it know its training stories by heart?
-$ python sample.py --eval 50 --n 1 --checkpoint all     # by all that train.py --keep_checkpoints kept on the way
+$ python sample.py --eval 50 --n 10                     # continue validation stories: out/<run>/samples.jsonl
+$ python sample.py --eval 50 --temperature 0 0.3 0.6 1  # once at each: out/<run>/temperature-0.3/samples.jsonl, …
+$ python sample.py --eval 50 --split train --checkpoint last     # has it memorized its training stories?
+$ python sample.py --eval 50 --n 1 --checkpoint all     # at every step that train.py --keep_checkpoints kept
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
 $ python sample.py --eval 50 --model api:gpt-3.5-turbo --data data/tinystories     # OPENAI_API_KEY, OPENAI_BASE_URL
 
-A completion of a local model depends only on the seed, the number of its prompt and its own number: a larger --n, an
-interruption or --batch_size do not change it (on a GPU, rounding may: docs/sampling.md).
+A local model's completion depends only on the seed, the prompt's number and its own number: a larger --n, an
+interruption or another --batch_size does not change it (on a GPU, rounding may: docs/sampling.md).
 """
 
 import argparse
@@ -30,43 +30,41 @@ from generation.prompts import Prompt, Sampling, evaluation_prompts, read_prompt
 def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_shared("model")
-    every = "of a run: the lowest validation loss, its end, a step that train.py --keep_checkpoints kept, or all those"
+    every = "weights of a run: lowest validation loss, last, a step that train.py --keep_checkpoints kept, or all"
     parser.add_shared("checkpoint", metavar="best|last|STEP|all", help=every)
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--prompt", default="", help="how the stories begin (default: the model begins)")
-    what.add_argument("--prompts", type=Path, help="file of prompts: one a line, or .json, .jsonl")
+    what.add_argument("--prompt", default="", help="how the stories begin (default: left to the model)")
+    what.add_argument("--prompts", type=Path, help="file of prompts: one per line, or .json or .jsonl")
     what.add_argument("--eval", type=int, metavar="N", help="continue stories 2 to N + 1 of --split")
-    header = parser.add_argument_group("a header as the prompt, for models that were trained on headers")
-    header.add_argument("--words", help='words of the story, such as "jump, frog, red"')
-    header.add_argument("--features", help=f"some of {', '.join(instruct_headers.FEATURES)}")
+    header = parser.add_argument_group("a header as the prompt, for models trained on headers")
+    header.add_argument("--words", help='words that the story should use, such as "jump, frog, red"')
+    header.add_argument("--features", help=f"any of {', '.join(instruct_headers.FEATURES)}")
     header.add_argument("--summary", help="what happens in the story")
-    header.add_argument("--sentence", help="a sentence that is to be in the story")
-    ask = "what --eval shows of headers, such as: words summary words,summary (three prompts a story; default: all)"
+    header.add_argument("--sentence", help="a sentence that the story should contain")
+    ask = "header fields that --eval shows, such as words summary words,summary (three prompts per story; default: all)"
     header.add_argument("--ask", nargs="+", default=[], metavar="FIELDS", help=ask)
-    split = "of the corpus: val, held out (samples.jsonl), or train (samples-train.jsonl: was it memorized?)"
+    split = "which stories --eval continues: held-out ones (samples.jsonl) or training stories (samples-train.jsonl)"
     parser.add_argument("--split", choices=("val", "train"), default="val", help=split)
-    parser.add_argument("--cut", type=float, default=0.5, help="share of its words that --eval shows of a story")
+    parser.add_argument("--cut", type=float, default=0.5, help="share of each story's words that --eval shows")
     parser.add_shared("data")
     parser.add_shared("n", help="completions of each prompt (default: 3; 10 with --prompts and --eval)")
-    temperature = (
-        "1, the default, is as the model has it; 0 is greedy, one completion of each prompt. Several: each into"
-    )
-    temperature += " a directory of its own, out/MODEL/temperature-0.3/ and so on"
+    temperature = "1, the default, leaves the model's distribution as it is; 0 is greedy, one completion per prompt;"
+    temperature += " several values write to one directory each, out/MODEL/temperature-0.3/ and so on"
     parser.add_argument("--temperature", type=float, nargs="+", metavar="T", help=temperature)
-    parser.add_argument("--top_k", type=int, help="draw from the k most likely tokens")
-    parser.add_argument("--top_p", type=float, help="draw from the most likely tokens that make up this probability")
-    parser.add_argument("--beams", type=int, default=1, help="beam search of this width instead of drawing")
-    parser.add_argument("--max_new_tokens", type=int, help="cut a story here (default: the context is the limit)")
+    parser.add_argument("--top_k", type=int, help="sample from the k most likely tokens")
+    parser.add_argument("--top_p", type=float, help="sample from the most likely tokens with this total probability")
+    parser.add_argument("--beams", type=int, default=1, help="beam search of this width, instead of sampling")
+    parser.add_argument("--max_new_tokens", type=int, help="where to cut a story off (default: the end of the context)")
     parser.add_shared("seed")
-    parser.add_argument("--batch_size", type=int, default=64, help="stories at once; on a CPU, no text depends on it")
-    parser.add_shared("out", help="write here (default with --prompts, --eval: out/MODEL/samples.jsonl, see --split)")
-    parser.add_argument("--stream", action="store_true", help="print one story as it is written")
+    parser.add_argument("--batch_size", type=int, default=64, help="stories at a time; on a CPU, the text is the same")
+    parser.add_shared("out", help="where to write (default with --prompts and --eval: out/MODEL, see --split)")
+    parser.add_argument("--stream", action="store_true", help="print one story while it is being written")
     parser.add_api("for api:MODEL")
     return check_arguments(parser, parser.parse_args())
 
 
 def check_arguments(parser: Parser, args: argparse.Namespace) -> argparse.Namespace:
-    """Ends with one line where something is wrong; fills in defaults that depend on other flags."""
+    """Exits with a one-line error if a flag is wrong; fills in defaults that depend on other flags."""
     if fields := {name: getattr(args, name) for name in instruct_headers.FIELDS if getattr(args, name)}:
         if args.prompt or args.prompts or args.eval:
             parser.error(f"--{' --'.join(fields)} make a prompt: leave out --prompt, --prompts and --eval")
@@ -87,19 +85,19 @@ def check_arguments(parser: Parser, args: argparse.Namespace) -> argparse.Namesp
     parser.require(args, "ask", known, ", ".join(instruct_headers.FIELDS))
     args.api = parser.require_api(args)
     if args.max_cost and not args.max_new_tokens:
-        parser.error("--max_cost needs --max_new_tokens: else nothing limits the cost of the next story")
+        parser.error("--max_cost needs --max_new_tokens: without it, nothing limits the cost of a story")
     if args.beams > 1 and (args.temperature or args.top_k or args.top_p):
         parser.error("--beams searches for the most likely text: it takes no --temperature, --top_k or --top_p")
     args.temperature = list(dict.fromkeys(args.temperature or [0.0 if args.beams > 1 else 1.0]))
     if args.temperature == [0] and (args.n or 1) > 1:
         parser.error(f"--n {args.n} with --beams or temperature 0 would write the same text {args.n} times")
     if args.checkpoint == "all" and (args.out or args.stream):
-        parser.error("--checkpoint all writes beside the weights of each step: leave out --out and --stream")
+        parser.error("--checkpoint all writes next to the weights of each step: leave out --out and --stream")
     if args.out and args.out.suffix and len(args.temperature) > 1:
-        parser.error("--out must be a directory: several temperatures go to directories of their own in it")
+        parser.error("--out must be a directory: each of several temperatures gets its own directory in it")
     to_read = args.eval is None and args.prompts is None and args.out is None
     if args.stream and (args.beams > 1 or not to_read or args.n or len(args.temperature) > 1):
-        parser.error("--stream prints one story of one --prompt, as it is drawn")
+        parser.error("--stream prints one story for one --prompt, while it is being written")
     if (args.model or "").startswith("api:") and (args.top_k or args.beams > 1 or args.stream):
         parser.error("an api: model takes no --top_k, --beams or --stream")
     args.n = args.n or (1 if args.temperature == [0] else 3 if to_read else 10)
@@ -107,8 +105,8 @@ def check_arguments(parser: Parser, args: argparse.Namespace) -> argparse.Namesp
 
 
 def writers(args: argparse.Namespace) -> list[str]:
-    """The models to write with: one, or with --checkpoint all several."""
-    from checkpoints.checkpoint import at_checkpoints, newest_run  # here, as --help need not wait for torch
+    """The models to sample from: one, or several with --checkpoint all."""
+    from checkpoints.checkpoint import at_checkpoints, newest_run  # here, so that --help need not wait for torch
 
     name = args.model or str(newest_run())
     return [name] if name.startswith(("hf:", "api:")) else at_checkpoints(str(Path(name)), args.checkpoint)
@@ -118,7 +116,7 @@ def write(args: argparse.Namespace, name: str) -> None:
     from checkpoints.checkpoint import corpus_of, directory_of
 
     if name.startswith("api:"):
-        from generation.api_backend import ApiBackend  # which needs no torch at all
+        from generation.api_backend import ApiBackend  # needs no torch
 
         backend = ApiBackend(name.removeprefix("api:"), **args.api)
     else:
@@ -133,7 +131,7 @@ def write(args: argparse.Namespace, name: str) -> None:
         prompts = [Prompt(args.prompt.rstrip())]
     fitting = {i: prompt for i, prompt in enumerate(prompts) if backend.fits(prompt.text)}
     if len(fitting) < len(prompts):
-        what = f"{len(prompts) - len(fitting)} of {len(prompts)} prompts do not fit into the context of {name}"
+        what = f"{len(prompts) - len(fitting)} of {len(prompts)} prompts do not fit in the context of {name}"
         if not args.eval or not fitting:
             raise ValueError(f"{what}, {backend.model.config.block_size} tokens: shorten them")
         print(f"{what} and are left out")
@@ -153,7 +151,7 @@ def write(args: argparse.Namespace, name: str) -> None:
 
 
 def path_of(args: argparse.Namespace, directory: Path, temperature: float) -> Path:
-    """The file to write; of several temperatures each has a directory of its own, so that nothing mixes them."""
+    """The file to write. Each of several temperatures has its own directory, so that they never mix."""
     from generation.samples_file import SAMPLES, at_temperature
 
     if len(args.temperature) > 1:
@@ -183,7 +181,7 @@ def print_stories(backend, prompt: str, n: int, sampling) -> None:
 
 def main():
     args = parse_arguments()
-    sys.stdout.reconfigure(errors="replace")  # some terminals lack the characters of some stories
+    sys.stdout.reconfigure(errors="replace")  # some terminals cannot show every character
     again = "run the same command to continue"
     with one_line_errors("sample.py", f"what was written is kept; {again}", f"make room or fix that, then {again}"):
         for name in writers(args):

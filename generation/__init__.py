@@ -1,3 +1,3 @@
-"""How text is written: prompts, sampling and beam search, the KV cache, local and API models, samples.jsonl.
-In: a model and prompts. Out: completions as they end; or, from an API, replies (the one API client is here).
+"""Text generation: prompts, sampling and beam search, the KV cache, local and API models, samples.jsonl.
+In: a model and prompts. Out: completions as they end. The API client, which chat judges use as well, is here, too.
 Read backends.py first, then generation_loop.py."""

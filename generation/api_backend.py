@@ -13,7 +13,7 @@ from generation.prompts import Continuation, Key, Sampling
 
 
 class ApiBackend:
-    """The interface of backends.LocalBackend, by requests; it gives no likelihoods."""
+    """The interface of backends.LocalBackend, by API requests; it gives no likelihoods."""
 
     INSTRUCTION = (
         "You are given the beginning of a story for small children, which breaks off, perhaps in the middle of a "
@@ -35,11 +35,11 @@ class ApiBackend:
         return True
 
     def complete(self, prompts: Sequence[str], keys: Sequence[Key], sampling: Sampling) -> Iterator[Continuation]:
-        """Continuations as they come. What earlier calls have cost counts towards --max_cost.
+        """Yields continuations as they arrive. The cost of earlier calls counts toward --max_cost.
 
-        A ValueError at the end says how many requests failed; at Ctrl-C, requests in flight are still finished.
+        If requests failed, a ValueError at the end says how many; after Ctrl-C, requests in flight still finish.
         """
-        if self.client.http.is_closed():  # by an earlier call
+        if self.client.http.is_closed():  # after an earlier call
             budget, self.client = self.client.budget, ApiClient(**self.settings)
             self.client.budget = budget
         failures = []
@@ -51,10 +51,10 @@ class ApiBackend:
                 yield result
         if failures:
             n = f"{len(failures):,} of {len(prompts):,} requests failed"
-            raise ValueError(f"{self.name} at {self.client.url}: {failures[0]}; {n}, run it again to repeat those")
+            raise ValueError(f"{self.name} at {self.client.url}: {failures[0]}; {n}; run it again to retry them")
 
     def stop(self, why: Exception) -> None:
-        """Nothing more is asked; `complete` still yields the replies to requests in flight, then raises `why`."""
+        """No more requests start; `complete` still yields the replies to those in flight, then raises `why`."""
         self.client.stop(why)
 
     async def write(self, i: int, prompt: str, key: Key, sampling: Sampling) -> Continuation | RequestFailed:
@@ -71,7 +71,7 @@ class ApiBackend:
         except RequestFailed as failure:
             return failure
         text = "" if reply.finish_reason == "refusal" else reply.text
-        text = re.sub("[\ud800-\udfff]", "\ufffd", text)  # halves of a character, which no file in UTF-8 can hold
-        if prompt and text[:1].isalnum():  # chat models drop the blank that they would have begun with
+        text = re.sub("[\ud800-\udfff]", "\ufffd", text)  # lone surrogates, which UTF-8 cannot encode
+        if prompt and text[:1].isalnum():  # chat models drop the space between prompt and continuation
             text = " " + text
         return i, text, reply.finish_reason == "stop"

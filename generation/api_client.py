@@ -1,12 +1,12 @@
 """
-The client of OpenAI-compatible APIs, for writing stories and for judging them: many requests at once, no faster than
-allowed, retried where that may help, within a budget.
+A client for OpenAI-compatible APIs, for writing stories and for judging them: concurrent requests, with a rate limit,
+retries and a budget.
 
 >>> client = ApiClient("http://localhost:8080/v1", concurrency=16)
 >>> for reply in client.run(client.ask(request) for request in requests):
 ...     print(reply.text)
 
-OPENAI_API_KEY goes to the endpoint in a header and nowhere else: replies and errors are searched for it first.
+OPENAI_API_KEY is sent to the endpoint in a header and goes nowhere else: it is removed from replies and errors.
 Import this module only where an API is used: `import openai` takes over a second.
 """
 
@@ -31,9 +31,9 @@ from generation.api_errors import final_remedy, is_flagged, is_throttled, may_ha
 OPENAI_URL = "https://api.openai.com/v1"
 CHECK_URL = "is that the URL of an OpenAI-compatible endpoint? Most end in /v1"
 
-LIMITS = ("max_tokens", "max_completion_tokens")  # the older and the newer name of the longest reply
-# Not every endpoint takes a response_format, or both of these names. If it refuses a request (400, 422), it gets the
-# next of these: (with response_format?, with the other name?)
+LIMITS = ("max_tokens", "max_completion_tokens")  # the older and the newer name for the longest reply
+# Not every endpoint accepts response_format, or both of these names. If one rejects a request (400, 422), we try the
+# next dialect: (with response_format?, with the other name?)
 DIALECTS = [(True, False), (True, True), (False, False), (False, True)]
 
 
@@ -41,13 +41,13 @@ DIALECTS = [(True, False), (True, True), (False, False), (False, True)]
 class RetryPolicy:
     """When to try again, and when to give up."""
 
-    attempts: int = 6  # of a request that fails in a way that may pass
-    replies: int = 3  # to a question whose replies are unusable (for callers that ask again)
+    attempts: int = 6  # per request, as long as its failures may be temporary
+    replies: int = 3  # unusable ones per question, before the caller gives up
     first_delay: float = 1.0  # seconds before the second attempt, ± 50 %; doubled at each attempt
     longest_delay: float = 60.0  # seconds
     longest_retry_after: float = 900.0  # seconds; if an endpoint asks to wait longer, we stop
-    throttled: float = 300.0  # seconds of 429 alone, without a Retry-After and without one reply: then we stop
-    consecutive_failures: int = 5  # requests given up with no reply in between: then we stop
+    throttled: float = 300.0  # seconds of 429s alone, without a Retry-After or a reply; then we stop
+    consecutive_failures: int = 5  # requests given up with no reply in between; then we stop
 
 
 RETRIES = RetryPolicy()
@@ -71,12 +71,12 @@ class Budget:
 
     price_in: float | None = None  # dollars (or any currency) per million tokens
     price_out: float | None = None
-    limit: float | None = None  # of the cost; needs prices
+    limit: float | None = None  # on the cost; needs prices
     tokens_in: int = 0
     tokens_out: int = 0
     in_flight: int = 0  # requests
     reserved: float = 0.0  # the most that these may cost
-    lost: float = 0.0  # requests without a reply, at the most that they may have cost
+    lost: float = 0.0  # the most that replies without token counts, or that never came, may have cost
 
     def cost(self, tokens_in: float, tokens_out: float) -> float:
         return ((self.price_in or 0) * tokens_in + (self.price_out or 0) * tokens_out) / 1e6
@@ -97,14 +97,14 @@ class Budget:
 @dataclass(frozen=True)
 class Reply:
     text: str
-    finish_reason: str  # "stop", "length" and so on, as the API has it; or "refusal", "not text"
+    finish_reason: str  # the API's, such as "stop" or "length"; or our own "refusal" or "not text"
     tokens_in: int | None  # None where the endpoint does not say
     tokens_out: int | None
-    model: str | None = None  # which one answered, as the endpoint calls it: perhaps with a version
+    model: str | None = None  # the one that answered, by the endpoint's name for it
 
 
 class ApiClient:
-    """Requests to one endpoint. Stop is raised in all coroutines of `run`, whichever of them met the reason."""
+    """Requests to one endpoint. If one coroutine of `run` must stop, Stop is raised in all of them."""
 
     def __init__(
         self,
@@ -120,30 +120,30 @@ class ApiClient:
         base_url = endpoint_url(base_url)
         self.key = os.environ.get("OPENAI_API_KEY", "").strip()
         if not self.key and base_url == OPENAI_URL:
-            raise ValueError("OPENAI_API_KEY is not set; a server of your own, named by --base_url, may need none")
+            raise ValueError("OPENAI_API_KEY is not set; your own server, given as --base_url, may not need one")
         if not re.fullmatch("[!-~]*", self.key):
-            raise ValueError("OPENAI_API_KEY contains blanks or characters that no key has; copy it again")
+            raise ValueError("OPENAI_API_KEY contains spaces or other invalid characters; copy it again")
         self.url, self.concurrency = public_url(base_url), concurrency
         self.budget, self.retries = Budget(price_in, price_out, max_cost), retries or RETRIES
         self.http = openai.AsyncOpenAI(api_key=self.key or "none", base_url=base_url, max_retries=0, timeout=timeout)
         self.timeout = timeout
         self.shortest_interval = self.interval = 60 / rate if rate else 0.0  # seconds between requests
-        self.next_turn = self.slowed = 0.0  # when the next may go; when the interval was last doubled
-        self.throttled_since = None  # the first 429 without Retry-After since there was a reply
+        self.next_turn = self.slowed = 0.0  # time of the next request, and of the last slowdown
+        self.throttled_since = None  # time of the first 429 without Retry-After since the last reply
         self.turns, self.stopped, self.why = asyncio.Lock(), asyncio.Event(), None
-        self.dialects = {}  # model -> the dialect that it has accepted
+        self.dialects = {}  # model -> the dialect that worked
         self.failures, self.n_retries = 0, 0  # consecutive requests given up; attempts after the first
 
     def run(self, jobs: Iterable[Coroutine]) -> Iterator:
-        """Runs coroutines that call `ask`, and yields their results as they come. To be called once.
+        """Runs coroutines that call `ask`, and yields their results as they finish. Call it only once.
 
-        At Ctrl-C, or when a job raises anything, no more jobs are started; the requests in flight are finished and
-        their results yielded, and then the reason is raised.
+        After Ctrl-C, or when a job raises an exception, no more jobs start; requests in flight finish, their results
+        are yielded, and then the exception is raised.
         """
         loop, jobs, running = asyncio.new_event_loop(), iter(jobs), set()
 
         def interrupt(*_):
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # first: whoever reads this line may press again
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # first, as the user may press it again at once
             print("\nfinishing requests in flight; Ctrl-C again quits", file=sys.stderr)
             loop.call_soon_threadsafe(self.stop, KeyboardInterrupt())
 
@@ -172,7 +172,7 @@ class ApiClient:
             raise self.why
 
     def stop(self, why: BaseException) -> None:
-        """The first reason counts."""
+        """Only the first reason is kept."""
         self.why = self.why or why
         self.stopped.set()
 
@@ -193,7 +193,7 @@ class ApiClient:
                 if remedy := final_remedy(error):
                     self.stop(Stop(f"{where}: {reason}; {remedy}"))
                     raise Stop(reason) from None
-                if is_flagged(error):  # which says nothing of other requests
+                if is_flagged(error):  # says nothing about other requests
                     raise RequestFailed(reason) from None
                 if not may_pass(error):
                     break
@@ -222,7 +222,7 @@ class ApiClient:
             if variant in tried:
                 continue
             tried.append(variant)
-            most = len(json.dumps(variant)), longest  # tokens in and out: each has at least one of the characters
+            most = len(json.dumps(variant)), longest  # tokens in and out, at most one per character
             worst = self.budget.cost(*most)
             await self.reserve(worst)
             try:
@@ -245,17 +245,17 @@ class ApiClient:
         raise refusal
 
     async def post(self, body: dict) -> bytes:
-        """The answer. Its time is limited as a whole: openai's timeout is one of silence, and an answer may drip."""
+        """The answer. Limits its total time: openai's timeout only limits silence, and an answer may trickle in."""
         request = self.http.chat.completions.with_raw_response.create(**body)
         try:
             return (await asyncio.wait_for(request, self.timeout)).http_response.content
         except TimeoutError:
-            raise openai.OpenAIError(f"no whole answer after {self.timeout:g} seconds, the --timeout") from None
+            raise openai.OpenAIError(f"no complete answer after {self.timeout:g} seconds (--timeout)") from None
 
     def read(self, content: bytes, most: tuple[int, int]) -> Reply:
-        """What an answer says, by no types of openai's, which endpoints need not keep to. Adds what it cost.
+        """Parses an answer, without openai's types, as not every endpoint follows them. Adds its cost to the budget.
 
-        A count of tokens that is missing, or 0, is charged at the most that it can be.
+        A token count that is missing or 0 is charged at its upper bound.
         """
         try:
             answer = json.loads(content)
@@ -281,38 +281,38 @@ class ApiClient:
     # ---- Time and money ----
 
     async def wait_for_turn(self) -> None:
-        """Until the next request may go. One waits at a time: a Retry-After may yet put off the next turn."""
+        """Waits until the next request may be sent. One waits at a time, as a Retry-After may still delay it."""
         async with self.turns:
             while (wait := self.next_turn - time.monotonic()) > 0 or self.stopped.is_set():
                 await self.sleep(wait)
             self.next_turn = time.monotonic() + self.interval
 
     def slow_down(self, sent: float, reason: str) -> None:
-        """After a 429 without Retry-After: all requests go half as often. Those that were in flight count as one."""
+        """After a 429 without Retry-After, halves the request rate; further 429s of requests in flight do not count."""
         now = time.monotonic()
         self.throttled_since = self.throttled_since or now
         if now - self.throttled_since > self.retries.throttled:
-            self.stop(Stop(f"{reason}; no reply for {self.retries.throttled:g} seconds; set --rate to what it allows"))
+            self.stop(Stop(f"{reason}; no reply for {self.retries.throttled:g} seconds; set --rate to what is allowed"))
         if sent < self.slowed:
             return
         if not self.slowed:
-            print("\n429, too many requests: going slower; --rate N asks no more than N a minute", file=sys.stderr)
+            print("\n429, too many requests: slowing down; --rate N allows at most N per minute", file=sys.stderr)
         slower = min(self.retries.longest_delay, max(self.retries.first_delay, 2 * self.interval))
         self.interval, self.slowed = max(self.shortest_interval, slower), now
         self.next_turn = max(self.next_turn, now + self.interval)
 
     def delay(self, attempt: int, asked: float | None) -> float:
-        """Seconds until the next attempt. `asked`, by Retry-After, holds back all requests."""
+        """Seconds until the next attempt. `asked`: those of a Retry-After, which hold back all requests."""
         if asked is None:
             delay = min(self.retries.longest_delay, self.retries.first_delay * 2**attempt)
             return delay * random.uniform(0.5, 1.5)
         if asked > self.retries.longest_retry_after:
-            self.stop(Stop(f"{self.url} asks to wait {asked:,.0f} seconds; run the same command then to continue"))
+            self.stop(Stop(f"{self.url} asks to wait {asked:,.0f} seconds; then run the same command to continue"))
         self.next_turn = max(self.next_turn, time.monotonic() + asked)
         return asked + random.uniform(0, self.retries.first_delay)
 
     async def sleep(self, seconds: float) -> None:
-        """Ends early, with the reason, when there is one to stop."""
+        """Raises Stop as soon as there is a reason to stop."""
         if seconds > 0:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self.stopped.wait(), seconds)
@@ -320,7 +320,7 @@ class ApiClient:
             raise Stop(str(self.why))
 
     async def reserve(self, worst: float) -> None:
-        """Takes `worst` from the budget. If that is too much, waits for replies in flight, which may cost less."""
+        """Reserves `worst` in the budget. If that is too much, waits for replies in flight, which may cost less."""
         while not self.budget.allows(worst):
             if not self.budget.in_flight:
                 limit = f"--max_cost {self.budget.limit:g}"
@@ -329,14 +329,14 @@ class ApiClient:
         self.budget.in_flight += 1
         self.budget.reserved += worst
 
-    # ---- What is said of errors ----
+    # ---- Error messages ----
 
     def redact(self, text: str) -> str:
-        """Without the key. Of less than 8 characters it is none, but what a local server is given: x, none, EMPTY."""
+        """Removes the key. With under 8 characters, it is only a placeholder for a local server: x, none, EMPTY."""
         return text.replace(self.key, "[key]") if len(self.key) >= 8 else text
 
     def describe(self, error: Exception) -> str:
-        """One line, without the key; nor what endpoints show of it: sk-ab***yz."""
+        """One line, without the key, even in the form that endpoints show: sk-ab***yz."""
         return re.sub(r"\S*\*{3,}\S*", "[key]", one_line(self.redact(str(error))))
 
 
@@ -345,7 +345,7 @@ def endpoint_url(base_url: str | None) -> str:
 
 
 def public_url(url: str) -> str:
-    """Without what may be secret in it: name:password@ and ?key=."""
+    """Without the parts that may be secret: name:password@ and ?key=."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
@@ -357,7 +357,7 @@ def in_dialect(body: dict, dialect: tuple[bool, bool]) -> dict:
 
 
 def field(record: object, name: str, kind: type):
-    """record[name], if that is there and of this type; otherwise None. Counts that nobody can mean are not there."""
+    """record[name] if it exists and has this type; otherwise None. Impossible counts are None, too."""
     value = record.get(name) if isinstance(record, dict) else None
     return None if type(value) is not kind or (kind is int and not 0 <= value < 1e9) else value
 

@@ -1,5 +1,5 @@
 """
-What errors of OpenAI-compatible APIs mean: about one request or all, to be retried or not, paid or not.
+What an error of an OpenAI-compatible API means: does it concern all requests, may a retry help, may it have cost money?
 
 >>> final_remedy(error) or ("again" if may_pass(error) else "not this one")
 """
@@ -10,7 +10,7 @@ import time
 
 import openai
 
-LONGEST_MEANT = 366 * 86400.0  # seconds; a longer Retry-After is a mistake of the endpoint
+LONGEST_PLAUSIBLE = 366 * 86400.0  # seconds; a longer Retry-After is the endpoint's mistake
 
 
 def final_remedy(error: Exception) -> str | None:
@@ -25,7 +25,7 @@ def final_remedy(error: Exception) -> str | None:
     return None
 
 
-# A 403 may be about this request, or about all. Of one that says neither, several in a row are about all.
+# A 403 may concern this request or all of them. If its text does not say, several in a row concern all.
 FLAGGED = (
     r"\b(input|prompt|content|text|messages?|completion|request)\b.{0,40}\b(flagged|violat|unsafe)|moderation"
     r"|content[ _-]?(policy|filter|management)"
@@ -34,19 +34,19 @@ FORBIDDEN = r"\b(api_)?keys?\b|permi(ssion|tted)|region|countr|territor|access|a
 
 
 def is_flagged(error: Exception) -> bool:
-    """Whether it is refused for what this request says."""
+    """Whether this request was refused because of its content."""
     is_refused = getattr(error, "status_code", None) in (400, 403, 422)
     return is_refused and bool(re.search(FLAGGED, str(error), re.IGNORECASE))
 
 
 def may_have_cost(error: Exception) -> bool:
-    """Half an answer, or none; but not an error status, nor where there was no connection to send the request by."""
+    """Whether the request may have been charged: not if it got an error status, or could not be sent at all."""
     no_connection = type(error.__cause__).__name__ in ("ConnectError", "ConnectTimeout", "PoolTimeout")
     return not isinstance(error, openai.APIStatusError) and not no_connection
 
 
 def is_throttled(error: Exception) -> bool:
-    """Too many requests, and no word of when there may be more."""
+    """Too many requests, without a Retry-After."""
     return getattr(error, "status_code", None) == 429 and retry_after(error) is None
 
 
@@ -56,7 +56,7 @@ def may_pass(error: Exception) -> bool:
 
 
 def retry_after(error: Exception) -> float | None:
-    """Seconds that the endpoint asks to wait, given as such or as a date; None if that is not to be understood."""
+    """Seconds that the endpoint asks to wait, given as a number or as a date; None if missing or unreadable."""
     value = error.response.headers.get("retry-after", "") if isinstance(error, openai.APIStatusError) else ""
     try:
         if re.fullmatch(r"\s*\d+(\.\d+)?\s*", value):
@@ -65,4 +65,4 @@ def retry_after(error: Exception) -> float | None:
             seconds = max(0.0, email.utils.mktime_tz(email.utils.parsedate_tz(value)) - time.time())
     except (ValueError, OverflowError, TypeError, IndexError):
         return None
-    return seconds if seconds < LONGEST_MEANT else None
+    return seconds if seconds < LONGEST_PLAUSIBLE else None

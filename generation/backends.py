@@ -1,5 +1,5 @@
 """
-Who writes: a model on this machine (LocalBackend here), or one behind an API (api_backend.py), with one interface.
+What writes: a model on this machine (LocalBackend, here) or behind an API (api_backend.py), with the same interface.
 
 >>> backend = load_backend("out/demo")  # or hf:roneneldan/TinyStories-33M, or api:gpt-4o-mini
 >>> for i, text, finished in backend.complete(["Once upon a time"], [(0, 0)], Sampling(temperature=0.8, seed=7)):
@@ -23,24 +23,24 @@ from model import GPTNeo
 
 
 class LocalBackend:
-    """A model of ours, or a published one, on this machine. `prefix`: ids that stand before every prompt."""
+    """One of our models, or a published one, on this machine. prefix: ids that precede every prompt."""
 
     def __init__(self, model: GPTNeo, tokenizer: Tokenizer, prefix: Sequence[int], batch_size: int = 64):
         self.model, self.tokenizer, self.prefix, self.batch_size = model, tokenizer, list(prefix), batch_size
 
     def identity(self) -> dict:
-        """What samples.jsonl says of these weights, to tell them from others of the same name."""
+        """Goes into samples.jsonl, to tell these weights from others of the same name."""
         return dict(weights=f"{sum(p.double().abs().sum().item() for p in self.model.parameters()):.12e}")
 
     def encode(self, prompt: str) -> list[int]:
-        """Without trailing blanks, which would split a word off. A model needs at least one token to begin with."""
+        """At least one token, as a model needs; trailing spaces are dropped, as they belong to the next token."""
         return self.prefix + self.tokenizer.encode(prompt.rstrip()) or [self.tokenizer.end_of_text]
 
     def fits(self, prompt: str) -> bool:
         return len(self.encode(prompt)) < self.model.config.block_size
 
     def complete(self, prompts: Sequence[str], keys: Sequence[Key], sampling: Sampling) -> Iterator[Continuation]:
-        """Continuations as they end. What is drawn for prompt i depends on (sampling.seed, keys[i]) alone."""
+        """Yields continuations as they end. What is drawn for prompt i depends only on (sampling.seed, keys[i])."""
         ids, stop = [self.encode(prompt) for prompt in prompts], self.tokenizer.end_of_text
         settings = asdict(sampling)
         if settings.pop("beams") > 1:
@@ -57,12 +57,12 @@ class LocalBackend:
             raise ValueError(f"out of memory; lower --{flag}, which is {value}") from None
 
     def stop(self, why: Exception) -> None:
-        """Ends `complete` from outside: nothing is on its way that would be lost."""
+        """Ends `complete` from outside; nothing is in flight that could be lost."""
         raise why
 
 
 def load_backend(name: str, batch_size: int = 64):
-    """What --model names: a run of ours, hf:ID-or-directory, or api:MODEL. ValueError says what is wrong with it."""
+    """name: as in --model: a run, hf:ID-or-directory, or api:MODEL. ValueError says what is wrong with it."""
     kind, _, rest = name.partition(":")
     if kind == "api":
         from generation.api_backend import ApiBackend  # here, as `import openai` takes over a second
@@ -74,7 +74,7 @@ def load_backend(name: str, batch_size: int = 64):
         if tokenizer.vocab_size != model.config.vocab_size:
             sizes = f"the model has {model.config.vocab_size} ids, its tokenizer {tokenizer.vocab_size}"
             raise ValueError(f"{directory}: {sizes}; they do not belong together")
-        # In our training every story follows an end of text, so prompts of our models do too; others have none.
+        # We train with an end-of-text token before every story, so our models need it before prompts; others do not.
         follows_end_of_text = read_json(directory / "config.json").get("prompt_prefix") == END_OF_TEXT
     else:
         (model, tokenizer), follows_end_of_text = load_run(name), True
@@ -83,7 +83,7 @@ def load_backend(name: str, batch_size: int = 64):
 
 
 def stream_story(backend: LocalBackend, prompt: str, sampling: Sampling) -> None:
-    """Prints the prompt and one continuation while it is written."""
+    """Prints the prompt, and one continuation while it is generated."""
     tokenizer, settings = backend.tokenizer, asdict(sampling)
     del settings["beams"]
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")  # a character may take several tokens

@@ -1,18 +1,18 @@
 """
-Decoders: one step of the model. They keep the keys and values of many stories, and give the logits of the next token.
-(Which token is then drawn, and which story continues when, is decided in generation_loop.py.)
+Decoders run the model one token at a time: they cache the keys and values of many stories and return the logits of the
+next token. (generation_loop.py draws the tokens and decides which story continues when.)
 
 NativeDecoder is kernels/decode_step.cpp, for a CPU with a C++ compiler. TorchDecoder is the same in PyTorch, for all
-other machines; on a GPU only for beam search, as drawing has gpu_decoder.py. RereadingDecoder is for models without a
+other machines (on a GPU, only for beam search: sampling uses gpu_decoder.py). RereadingDecoder is for models without a
 cache.
 
-A decoder has `n_slots` slots, each with room for a text of `context` tokens, and one more, the slot SCRATCH, where a
-prompt can be read once and copied from:
+A decoder has `n_slots` slots, each with room for a text of `context` tokens, and one extra slot, SCRATCH, into which a
+prompt is read once and then copied:
 
 >>> decoder = make_decoder(model, n_slots=64, context=512, exact=False)
->>> logits = decoder.read(SCRATCH, prompt)             # a prompt into an empty slot; logits (vocab_size,) of the next
+>>> logits = decoder.read(SCRATCH, prompt)             # a prompt into a slot; logits (vocab_size,) of the next token
 >>> decoder.copy(SCRATCH, 3)
->>> logits = decoder.step([3, 5], [token_3, token_5])  # one token more in these slots; logits (2, vocab_size)
+>>> logits = decoder.step([3, 5], [token_3, token_5])  # one more token in these slots; logits (2, vocab_size)
 """
 
 import copy
@@ -33,8 +33,8 @@ CHUNK = 64  # tokens of a prompt that NativeDecoder reads at once
 
 
 def make_decoder(model: GPTNeo, n_slots: int, context: int, exact: bool):
-    """The decoder for this model and its device. `exact` computes in float32; otherwise in bfloat16 where this machine
-    is faster with it, as measured; docs/sampling.md says how little that changes the distribution."""
+    """The decoder for this model and its device. exact: in float32; otherwise in bfloat16 where that measures faster on
+    this machine (docs/sampling.md says how little that changes the distribution)."""
     device = model.wte.weight.device.type
     if isinstance(model, Compressor):
         return RereadingDecoder(model, n_slots)
@@ -51,7 +51,7 @@ def faster_dtype(config: GPTNeoConfig) -> torch.dtype:
     n_slots, length, decoders = 8, min(64, config.block_size), {}
 
     def step(dtype: torch.dtype):
-        if dtype not in decoders:  # autotune may know the answer already, and never call this
+        if dtype not in decoders:  # built only now, as autotune may already know the answer
             with torch.random.fork_rng([]):
                 decoders[dtype] = NativeDecoder(GPTNeo(config).eval(), n_slots, length, dtype)
         decoders[dtype].lengths = [length - 1] * (n_slots + 1)
@@ -123,7 +123,7 @@ class TorchDecoder:
             self.k[layer][slots, :, positions % capacity] = k[:, 0]
             self.v[layer][slots, :, positions % capacity] = v[:, 0]
             used = min(longest, capacity)
-            # A full ring holds exactly the window; until then, what is beyond the text must be masked.
+            # A full ring buffer holds exactly the window; until it is full, positions after the text must be masked.
             mask = torch.arange(used, device=tokens.device) <= positions[:, None, None, None]  # (B, 1, 1, used)
             keys, values = self.k[layer][: self.n_slots, :, :used], self.v[layer][: self.n_slots, :, :used]
             y = F.scaled_dot_product_attention(q.transpose(1, 2), keys, values, attn_mask=mask, scale=1.0)
@@ -133,7 +133,7 @@ class TorchDecoder:
 
 
 class RereadingDecoder:
-    """For models without a cache: reads every text anew for each of its tokens."""
+    """For models without a cache: reads the whole text again for every token."""
 
     def __init__(self, model: Compressor, n_slots: int):
         self.model, self.texts = model, [[] for _ in range(n_slots + 1)]
@@ -164,10 +164,10 @@ class NativeDecoder:
     def __init__(self, model: GPTNeo, n_slots: int, context: int, dtype: torch.dtype):
         config = model.config
         self.dtype, self.vocab_size = dtype, config.vocab_size
-        # All widths are padded to multiples of the floats in a vector register.
+        # All widths are padded to a multiple of the number of floats in a vector register.
         self.lanes = ctypes.c_int.in_dll(compile_cpp.library("decode_step"), "n_lanes").value
         self.lengths = [0] * (n_slots + 1)
-        self.kept: list[torch.Tensor] = []  # what C++ has pointers to, so that Python does not free it
+        self.kept: list[torch.Tensor] = []  # tensors that C++ points to, so that Python does not free them
         self.k, self.v = [], []
         layers = []
         for i, block in enumerate(model.blocks):
@@ -248,7 +248,7 @@ class NativeDecoder:
         return logits[:, : self.vocab_size]
 
     def forward(self, slots, tokens, positions, logits: torch.Tensor) -> None:
-        """Appends tokens[i] to slots[i] at positions[i]; `logits` gets what follows the last len(logits) of them."""
+        """Appends tokens[i] to slots[i] at positions[i]; fills `logits` for the last len(logits) of them."""
         n_slots = len(self.lengths)
         rows = torch.tensor([tokens, [slot % n_slots for slot in slots], positions], dtype=torch.int32).T.contiguous()
         function = getattr(compile_cpp.library("decode_step"), f"forward_{compile_cpp.dtype_name(self.dtype)}")

@@ -1,7 +1,6 @@
 """
 The generation loop: prompts in, completions out as they end, `batch_size` of them at a time; sampling and beam search.
-(The model itself, with its cache of keys and values, is stepped by the decoders of decoders.py; on a GPU, all but beam
-search by gpu_decoder.py.)
+(The decoders in decoders.py run the model and its KV cache; sampling on a GPU uses gpu_decoder.py instead.)
 
 >>> for completion in generate(model, prompts, top_k=50, seed=7, stop=tokenizer.end_of_text):
 ...     print(completion.index, tokenizer.decode(completion.tokens), completion.finished)
@@ -45,9 +44,9 @@ def generate(
     """Continues every prompt (a list of ids), `batch_size` at a time, and yields each completion when it ends.
 
     A completion ends at the token `stop`, after `max_new_tokens`, or where the context is full. What is drawn for
-    prompt i depends on (seed, keys[i]) alone, not on the rest of the batch (NativeDecoder's logits are bit-identical,
+    prompt i depends only on (seed, keys[i]), not on the rest of the batch (NativeDecoder's logits are bit-identical,
     the other decoders' equal up to rounding); keys are (0,), (1,), … unless given. `temperature` 0 is greedy.
-    `on_token(i, token)` is called for every token as it is drawn. Consecutive equal prompts are read once.
+    `on_token(i, token)` is called for every token as it is drawn. A CPU reads consecutive equal prompts only once.
     ValueError if a prompt does not fit the model, or its logits are not finite.
     """
     block_size, device = model.config.block_size, model.wte.weight.device
@@ -74,7 +73,7 @@ def generate(
             if prompt != in_scratch:
                 in_scratch, first_logits = prompt, decoder.read(SCRATCH, prompt)
                 if not first_logits.isfinite().all():
-                    raise ValueError("the model's logits are not finite: its weights are broken, or its training was")
+                    raise ValueError("the model's logits are not finite: its training diverged or its weights are bad")
             slot = free.pop()
             decoder.copy(SCRATCH, slot)
             logits.append(first_logits[None])
@@ -111,7 +110,7 @@ def grows_on_gpu(model: GPTNeo) -> bool:
 
 
 def grow_on_gpu(decoder, prompts, block_size, max_new_tokens, batch_size, seed, keys, stop, on_token):
-    """generate() with a GpuDecoder: the host reads the texts BURST tokens later, or at once for `on_token`."""
+    """generate() with a GpuDecoder: the host reads the texts every BURST tokens, or after each for `on_token`."""
     waiting, free = iter(range(len(prompts))), list(range(batch_size))
     active: dict[int, Completion] = {}  # slot -> its completion so far
     while True:
@@ -145,7 +144,7 @@ def grow_on_gpu(decoder, prompts, block_size, max_new_tokens, batch_size, seed, 
 
 
 def check_lengths(prompts: Sequence[list[int]], model: GPTNeo, max_new_tokens: int | None) -> tuple[int, int]:
-    """The most new tokens, and the longest text with its prompt. ValueError if a prompt does not fit the model."""
+    """(most new tokens, longest text including its prompt). ValueError if a prompt does not fit the model."""
     block_size, vocab_size = model.config.block_size, model.config.vocab_size
     for i, prompt in enumerate(prompts):
         if not 0 < len(prompt) < block_size:
@@ -183,10 +182,10 @@ def draw(
 def beam_search(
     model: GPTNeo, prompts: Sequence[list[int]], beams: int, max_new_tokens: int | None = None, stop: int | None = None
 ) -> Iterator[Completion]:
-    """The most likely continuation of every prompt that a beam search finds, one prompt after the other.
+    """Yields the most likely continuation that a beam search finds for each prompt, one prompt after the other.
 
     Texts compete by their mean log-probability per token, as in transformers.generate(num_beams=beams): candidates
-    that end are set aside, and the search ends when no text still growing could beat the worst of `beams` of those.
+    that end are set aside, and the search ends when no growing text could beat the worst of the `beams` best of those.
     """
     block_size = model.config.block_size
     max_new_tokens, context = check_lengths(prompts, model, max_new_tokens)
@@ -219,7 +218,7 @@ def beam_search(
 class Beam:
     score: float  # sum of the log-probabilities of its tokens
     tokens: list[int]
-    slot: int  # where the decoder has read all of them but the last
+    slot: int  # where the decoder has read all but the last of them
 
 
 def grow(candidates: list[tuple[float, Beam, int]], decoder, beams: int) -> list[Beam]:

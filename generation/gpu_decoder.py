@@ -1,11 +1,11 @@
 """
 Sampling on a GPU: the stories of a batch grow on the device, and the host looks at them every BURST tokens.
 
-A step draws a token for every slot and reads it. It is one CUDA graph, and nothing in it waits for the host: a slot
-whose story has ended writes on until the host sees the end, and what it wrote meanwhile is dropped.
+A step draws a token for every slot and runs the model on it. It is one CUDA graph and never waits for the host: a slot
+whose story has ended keeps writing until the host notices, and the surplus is dropped.
 
-Products inside the blocks are of `dtype`; the residual stream, the logits and the drawing are float32, so that bfloat16
-changes little of what is drawn. (Beam search, and other machines, take the decoders of decoders.py.)
+Matrix products inside the blocks use `dtype`; the residual stream, the logits and the sampling are in float32, so that
+bfloat16 changes few draws. (Beam search and other devices use the decoders in decoders.py.)
 """
 
 import copy
@@ -21,7 +21,7 @@ from kernels.gpu_windowed_attention import padded, padded_width
 from model import GPTNeo
 
 BURST = 16  # tokens
-PROMPTS_AT_ONCE = 64  # are read in one forward pass
+PROMPTS_AT_ONCE = 64  # in one forward pass
 
 
 class GpuDecoder:
@@ -50,14 +50,14 @@ class GpuDecoder:
         shapes = [(n_slots, config.n_head, window, width) for window in windows]
         self.k, self.v = ([zeros(shape, device=device, dtype=dtype) for shape in shapes] for _ in range(2))
         self.logits = zeros(n_slots, config.vocab_size, device=device)  # of every slot's next token
-        # The last column is for what is written after the end.
+        # The last column takes whatever a slot writes after its end.
         self.uniform = zeros(n_slots, max_new_tokens + 1, device=device)
         self.written = zeros(n_slots, max_new_tokens + 1, dtype=torch.long, device=device)
         self.n_written, self.lengths = (zeros(n_slots, dtype=torch.long, device=device) for _ in range(2))
         self.graph = captured(self.step, device) if device.type == "cuda" else None
 
     def start(self, slots: list[int], prompts: list[list[int]], uniform: np.ndarray) -> None:
-        """Begins texts in these slots. uniform: (len(slots), max_new_tokens), what each text is drawn by."""
+        """Starts texts in these slots. uniform: (len(slots), max_new_tokens), the random numbers for their draws."""
         for i in range(0, len(slots), PROMPTS_AT_ONCE):
             part = slice(i, i + PROMPTS_AT_ONCE)
             self.start_together(slots[part], prompts[part], uniform[part])
@@ -72,7 +72,7 @@ class GpuDecoder:
             for cache, x in zip((self.k[layer], self.v[layer]), padded(k, v)):
                 window = cache.size(2)
                 index = torch.arange(window, device=device)
-                # The last position of each text that belongs there; anything where the text is shorter.
+                # The newest position of each text that maps to this index; arbitrary where the text is shorter.
                 newest = index + window * torch.div(lengths[:, None] - 1 - index, window, rounding_mode="floor")
                 newest = newest.clamp(min=0)[..., None, None].expand(-1, -1, *x.shape[2:])  # (rows, window, H, D)
                 cache[rows] = x.gather(1, newest).transpose(1, 2)
@@ -82,7 +82,7 @@ class GpuDecoder:
         last = last[torch.arange(len(slots), device=device), lengths - 1]
         self.logits[rows] = F.linear(last, self.model.head.weight)
         if not self.logits[rows].isfinite().all():
-            raise ValueError("the model's logits are not finite: its weights are broken, or its training was")
+            raise ValueError("the model's logits are not finite: its training diverged or its weights are bad")
         self.uniform[rows, :-1] = torch.from_numpy(uniform).to(device)
         self.n_written[rows], self.lengths[rows] = 0, lengths
 
@@ -93,7 +93,7 @@ class GpuDecoder:
             return self.model.hidden(tokens, positions, attend).float()
 
     def run(self, n_steps: int) -> np.ndarray:
-        """n_steps tokens more in every slot -> all that was written since each slot's start, (n_slots, …) ids."""
+        """Draws n_steps more tokens in every slot; returns all ids since each slot's start, (n_slots, …)."""
         for _ in range(n_steps):
             self.graph.replay() if self.graph else self.step()
         return self.written.cpu().numpy()
@@ -110,7 +110,7 @@ class GpuDecoder:
             q, k, v = padded(q, k, v)
             index = positions % keys.size(2)
             keys[slots, :, index], values[slots, :, index] = k[:, 0], v[:, 0]
-            # A full ring holds exactly the window; until then, what is beyond the text must be masked.
+            # A full ring buffer holds exactly the window; until it is full, positions after the text must be masked.
             mask = torch.arange(keys.size(2), device=q.device) <= positions[:, None, None, None]  # (B, 1, 1, window)
             with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
                 y = F.scaled_dot_product_attention(q.transpose(1, 2), keys, values, attn_mask=mask, scale=1.0)
@@ -124,7 +124,7 @@ class GpuDecoder:
 
 def captured(step: Callable[[], None], device: torch.device) -> torch.cuda.CUDAGraph:
     """A step as a CUDA graph: for models this small, kernels take longer to launch than to run."""
-    with torch.cuda.device(device):  # streams and graphs are the current device's
+    with torch.cuda.device(device):  # streams and graphs belong to the current device
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # warm-up, so that nothing is set up or allocated while recording

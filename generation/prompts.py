@@ -1,5 +1,5 @@
 """
-What a model is asked to write: prompts from a file, beginnings of a corpus's stories, or headers; and how it samples.
+What a model is asked to write (prompts from a file, beginnings of a corpus's stories, or headers), and how it samples.
 
 >>> evaluation_prompts(Path("data/tinystories"), 50, cut=0.5)[0].text
 'Once upon a time, there was'
@@ -28,7 +28,7 @@ class Sampling:
     temperature: float = 1.0  # 0: greedy
     top_k: int | None = None
     top_p: float | None = None
-    beams: int = 1  # above 1: beam search, which draws nothing
+    beams: int = 1  # above 1: beam search, without sampling
     max_new_tokens: int | None = None  # None: up to the end of the context
     seed: int = 0
 
@@ -40,18 +40,18 @@ class Prompt:
 
     @property
     def instruction(self) -> dict | None:
-        """What is asked for, where the prompt is a header: words, features, summary, sentence."""
+        """The fields of a prompt that is only a header: words, features, summary, sentence."""
         headed = instruct_headers.read(self.text)
         return headed.instruction if headed and not headed.story else None
 
     def row(self) -> dict:
-        """What samples.jsonl says of it."""
+        """Its fields in samples.jsonl."""
         row, instruction = dict(prompt=self.text, reference=self.reference), self.instruction
         return row | dict(instruction=instruction) if instruction else row
 
 
 def read_prompts(path: Path) -> list[Prompt]:
-    """One prompt a line; or JSON: an array, or one value a line, of strings or of {"prompt": …, "reference": …}."""
+    """One prompt per line; or JSON, an array or one value per line, of strings or {"prompt": …, "reference": …}."""
     try:
         text = path.read_text(encoding="utf-8-sig")
         rows = [row for row in text.split("\n") if row.strip()]  # not splitlines: JSON may hold U+2028
@@ -65,23 +65,23 @@ def read_prompts(path: Path) -> list[Prompt]:
         prompt, reference = row.get("prompt"), row.get("reference")
         is_text = isinstance(prompt, str) and isinstance(reference, str | None)
         if not is_text or re.search("[\ud800-\udfff]", prompt + (reference or "")):
-            raise ValueError(f'{path}: prompt {number} must be a text, or an object such as {{"prompt": "Once upon"}}')
+            raise ValueError(f'{path}: prompt {number} must be a string or an object such as {{"prompt": "Once upon"}}')
         if prompt.strip():
             prompts.append(Prompt(prompt.rstrip(), reference))
     if not prompts:
-        raise ValueError(f"{path}: no prompt in it")
+        raise ValueError(f"{path}: no prompts in it")
     return prompts
 
 
 def evaluation_prompts(
     directory: Path, n: int, cut: float, ask: Sequence[str] = (), split: str = "val"
 ) -> list[Prompt]:
-    """Stories 2 to n + 1 of a split, val or train, cut after this share of their words (the first two of TinyStories'
-    validation split begin alike).
+    """Stories 2 to n + 1 of a split, val or train, each cut after a share `cut` of its words (the first is skipped, as
+    the first two of TinyStories' validation split begin alike).
 
     In a corpus with headers, the header is the prompt and the whole story the reference.
-    ask: such as ["words", "words,summary"]: of each story whose header has all these fields, one prompt with the words
-    alone, and one with both. ValueError if the split has too few stories.
+    ask: such as ["words", "words,summary"], for two prompts from each story whose header has all these fields: one with
+    only the words, and one with both. ValueError if the split has too few stories.
     """
     meta, stories = load_stories(directory, split)
     stories = itertools.islice(stories, 1, None)

@@ -1,7 +1,7 @@
 """
-samples.jsonl: what sample.py writes and grade.py, rouge.py and instruct.py read, one completion a line.
+samples.jsonl: what sample.py writes and grade.py, rouge.py and instruct.py read, one completion per line.
 
-All lines of a file were drawn alike. Where a run was sampled at several temperatures, each has a directory of its own.
+All lines of a file were sampled in the same way. If a run is sampled at several temperatures, each gets a directory.
 
 >>> read_rows(Path("out/demo/samples.jsonl"))[0, 2]["completion"]  # the third completion of the first prompt
 ' cat named Tom.'
@@ -30,30 +30,30 @@ def at_temperature(directory: Path, temperature: float) -> Path:
 
 
 def temperature_of(directory: Path) -> float | None:
-    """0.3 of out/demo/temperature-0.3; None of other directories."""
+    """0.3 for out/demo/temperature-0.3; None for other directories."""
     named = re.fullmatch(r"temperature-(\d[\d.]*(?:e[+-]\d+)?)", directory.name)
     return float(named[1]) if named else None
 
 
 def temperatures_of(run: Path) -> list[Path]:
-    """The directories of its samples at several temperatures, ascending."""
+    """The run's directories of samples at several temperatures, ascending."""
     found = [path.parent for name in SAMPLES.values() for path in run.glob(f"temperature-*/{name}")]
     return sorted({path for path in found if temperature_of(path) is not None}, key=temperature_of)
 
 
 def run_of(directory: Path) -> Path:
-    """The run whose samples lie there: out/demo of out/demo/temperature-0.3, and of out/demo itself."""
+    """The run whose samples are there: out/demo for out/demo/temperature-0.3, and for out/demo itself."""
     return directory if temperature_of(directory) is None else directory.parent
 
 
 def write_samples(path: Path, backend, metadata: dict, prompts: dict[int, Prompt], n: int, sampling: Sampling) -> None:
-    """Writes `path`: a JSON object for each of n completions of every prompt (by its number), in their order.
+    """Writes n completions of every prompt to `path`, one JSON object per line, in the order of prompts.
 
-    Until all are there they are kept in <path>.part. What a call with the same settings has left there or in `path`,
-    whether interrupted or with a smaller n, is not asked for again; files with other lines are kept under another name.
-    ValueError if another call is writing there.
+    Until all are there, they are kept in <path>.part. Completions that a call with the same settings left there or in
+    `path` (it was interrupted, or its n was smaller) are not generated again; files with any other lines are renamed.
+    prompts: by their numbers. ValueError if another call is writing there.
     """
-    busy = f"another sample.py is writing {path.name}; wait, or name another --out"
+    busy = f"another sample.py is writing {path.name}; wait, or choose another --out"
     with lock(path.parent, f".{path.name}.lock", busy, keep=False):
         write_locked(path, backend, metadata, prompts, n, sampling)
 
@@ -71,7 +71,7 @@ def write_locked(path: Path, backend, metadata: dict, prompts: dict[int, Prompt]
         rows = read_rows(file)
         usable = {key: row for key, row in rows.items() if (UNSAID | row).items() >= wanted.get(key, {"": 0}).items()}
         lines = file.read_bytes().split(b"\n") if file.exists() else []
-        if file == part:  # its last line may have been cut by a kill
+        if file == part:  # its last line may be incomplete, after a kill
             del lines[-1:]
         if len(usable) < sum(bool(line.strip()) for line in lines):
             move_aside(file)
@@ -87,7 +87,7 @@ def write_locked(path: Path, backend, metadata: dict, prompts: dict[int, Prompt]
             lines += line_of(row)
             try:
                 while lines:
-                    lines = lines[file.write(lines) :]  # a full disk may take a part of them
+                    lines = lines[file.write(lines) :]  # a full disk may take only some of them
             except OSError as error:
                 error.filename = str(part)
                 backend.stop(error)
@@ -98,9 +98,9 @@ def write_locked(path: Path, backend, metadata: dict, prompts: dict[int, Prompt]
 
 
 def read_rows(path: Path) -> dict[Key, dict]:
-    """The rows by (prompt_index, sample_index); {} if there is no file. What is no whole row is left out.
+    """{(prompt_index, sample_index): row}; {} if there is no file. Lines that are not complete rows are left out.
 
-    The last line may have been cut by a kill; of damaged ones before it, stderr says how many and where.
+    The last line may be incomplete after a kill; about other damaged lines, stderr says how many there are and where.
     """
     rows, damaged = {}, []
     lines = path.read_bytes().split(b"\n") if path.exists() else []
@@ -112,23 +112,23 @@ def read_rows(path: Path) -> dict[Key, dict]:
             damaged += [number] * (number < len(lines) and bool(line.strip()))
     if damaged:
         what = f"{len(damaged)} damaged line{'s' * (len(damaged) > 1)} left out, the first is line {damaged[0]}"
-        print(f"{path}: {what}; the same sample.py writes such completions again", file=sys.stderr)
+        print(f"{path}: {what}; run the same sample.py command to write them again", file=sys.stderr)
     return rows
 
 
-UNSAID = dict(split="val")  # files of older versions do not say it
+UNSAID = dict(split="val")  # the default, for files of older versions, which lack it
 ROW = dict(
     prompt_index=int, sample_index=int, prompt=str, completion=str, reference=str | None, instruction=dict | None
 )
 
 
 def check_row(row: object) -> dict:
-    """The row, with a prompt and a reference; ValueError if a value is of another kind, or a text not of UTF-8."""
+    """The row, with a prompt and a reference; ValueError if a value has the wrong type, or a text is not UTF-8."""
     row = row | dict(prompt=row.get("prompt", ""), reference=row.get("reference")) if isinstance(row, dict) else {}
     for name, kind in ROW.items():
         if not isinstance(row.get(name), kind):
-            raise ValueError(f"{name} is missing, or of another kind")
-    "".join(row[name] or "" for name in ("prompt", "completion", "reference")).encode()  # not with half a character
+            raise ValueError(f"{name} is missing, or has the wrong type")
+    "".join(row[name] or "" for name in ("prompt", "completion", "reference")).encode()  # fails on lone surrogates
     return row
 
 
@@ -147,4 +147,4 @@ def move_aside(path: Path) -> None:
     names = (path.with_name(f"{stem}-{i}{dot}{endings}") for i in itertools.count(1))
     free = next(name for name in names if not name.exists())
     path.rename(free)
-    print(f"{path} has lines of other settings or weights, or damaged ones: kept as {free}")
+    print(f"{path} has damaged lines, or some with other settings or weights: kept as {free}")

@@ -1,5 +1,5 @@
 """
-How likely a model finds each token of a text, after all that stands before it.
+How likely a model finds each token of a text, given everything before it.
 
 >>> before, text = backend.encode("Once upon a"), backend.tokenizer.encode(" time")
 >>> (nats,) = log_likelihoods(backend, [(before, text)])  # (1,): the text has one token
@@ -14,15 +14,15 @@ from tqdm import tqdm
 
 from generation.backends import LocalBackend
 
-BATCH_TOKENS = 8192  # that are read at once, at most
+BATCH_TOKENS = 8192  # in one forward pass, at most
 
 
 @torch.inference_mode()
 def log_likelihoods(
     backend: LocalBackend, pairs: Sequence[tuple[list[int], list[int]]], bar: tqdm | None = None
 ) -> list[torch.Tensor]:
-    """Of each pair, ids that stand before (at least one) and ids of a text: (tokens of the text,) float32, natural
-    logarithms. Where both together are longer than the model's context, it reads them in windows.
+    """Natural-log likelihoods, (tokens of the text,) float32, for each pair: ids before a text (at least one), and ids
+    of the text. If both together exceed the model's context, they are read in windows.
     """
     model, device, context = backend.model, backend.model.wte.weight.device, backend.model.config.block_size
     nats = [torch.zeros(len(text)) for _, text in pairs]
@@ -36,7 +36,7 @@ def log_likelihoods(
         length = readings[-1][3] - readings[-1][1]  # the longest of the batch, as they are sorted
         size = max(1, min(backend.batch_size, BATCH_TOKENS // length))
         readings, batch = readings[:-size], readings[-size:]
-        # Padding stands behind the end of the shorter ones, where causal attention never looks.
+        # Shorter ones are padded at the end, where causal attention never looks.
         ids = [torch.tensor((pairs[i][0] + pairs[i][1])[start:end]) for i, start, _, end in batch]
         tokens = pad_sequence(ids, batch_first=True).to(device)  # (B, T)
         x = model.hidden(tokens[:, :-1], torch.arange(tokens.size(1) - 1, device=device), model.attend)  # (B, T - 1, C)
@@ -53,8 +53,8 @@ def log_likelihoods(
 def windows(n_before: int, n: int, context: int) -> Iterator[tuple[int, int, int]]:
     """(start, first, end): ids[start : end - 1] are read at once, and ids[first:end] are predicted.
 
-    All at once if they fit. Otherwise each window begins half a context behind the one before it, so that what it
-    predicts still has half a context before it.
+    All at once if they fit. Otherwise each window begins half a context after the previous one, so that every later
+    prediction still has half a context before it.
     """
     start, first = 0, n_before
     while first < n:

@@ -1,5 +1,5 @@
 """
-The judge behind an API: what it would be asked and at what cost; asking it, until there are grades.
+The chat judge, a model behind an API: estimating what its grades would cost, and asking until there are grades.
 
 >>> judge = ChatJudge("gpt-4o-mini", "https://api.openai.com/v1")
 >>> ask(plan_requests(runs, controls, ledgers, judge), ApiClient(), max_tokens=2000)
@@ -41,7 +41,7 @@ class ChatJudge:
         return facts | dict(question_sha256=self.protocol.sha256())
 
     def request_body(self, story: Story, replies: Sequence[str], max_tokens: int) -> dict:
-        """The fields of a chat completion. replies: to the questions before."""
+        """The fields of a chat completion. replies: those to the earlier questions."""
         messages = self.protocol.messages(story, replies)
         body = dict(model=self.name, messages=messages, max_completion_tokens=max_tokens)
         if self.protocol.is_json:
@@ -50,7 +50,7 @@ class ChatJudge:
 
 
 def dry_run(requests: Sequence[Request], ledgers: Iterable[Ledger], max_tokens: int, budget) -> str:
-    """Of each protocol one grading as the API would get it first; how many requests there would be, at what cost.
+    """For each protocol, the first grading as the API would get it, the number of requests, and their cost.
 
     budget: a generation.api_client.Budget, for its prices.
     """
@@ -65,9 +65,9 @@ def dry_run(requests: Sequence[Request], ledgers: Iterable[Ledger], max_tokens: 
             parts.append(f"{question}\n\n{json.dumps(body, indent=2)}")
         judges = dict.fromkeys(request.judge.name for request in own)
         seen = [n for ledger in ledgers for name in judges for n in ledger.reply_tokens.get((name, protocol.name), [])]
-        each, source = (sum(seen) / len(seen), "as so far") if seen else (protocol.reply_tokens, "a guess")
+        each, source = (sum(seen) / len(seen), "the average so far") if seen else (protocol.reply_tokens, "a guess")
         lengths = [[len(gpt2().encode(text)) for text in protocol.questions(request.story)] for request in own]
-        # A turn is read again, with the reply to it, in every turn that follows.
+        # Every later turn reads all earlier questions and replies again.
         tokens_in = sum(n * (turns - i) for texts in lengths for i, n in enumerate(texts))
         tokens_in += round(each * len(own) * turns * (turns - 1) / 2)
         cost = "give --price_in and --price_out to see the cost"
@@ -83,7 +83,7 @@ def dry_run(requests: Sequence[Request], ledgers: Iterable[Ledger], max_tokens: 
 
 
 def ask(requests: Sequence[Request], client, max_tokens: int) -> ValueError | None:
-    """Has them graded, by an ApiClient. Returns the error if the budget ran out; others are raised."""
+    """Sends the requests through an ApiClient. Returns the error if the budget ran out; raises others."""
     from generation.api_client import OverBudget
 
     bar = tqdm(desc="grading", total=len(requests), unit="grade", disable=None)

@@ -1,7 +1,7 @@
 """
-From scores to conclusions: means, differences, whether the judge can be believed; grades.csv.
+From scores to conclusions: means, differences, whether the judge can be trusted; grades.csv.
 
-Every figure is a Finding, with its interval where it has one; tables, CSV and picture (scores_plot.py) show the same.
+Every figure is a Finding, with an interval if it has one; tables, CSV and plot (scores_plot.py) show the same ones.
 
 >>> findings = compare(dict(a=stories_of_a, b=stories_of_b), ["a", "b"], scores, ["grammar", "plot"], "gpt-4o-mini")
 >>> warnings_of(findings, "gpt-4o-mini")
@@ -57,7 +57,7 @@ SCALES = dict.fromkeys(("repeated", "unknown"), (0.0, 1.0))  # of metrics
 
 
 def mean_of(figure: str, values: np.ndarray, judge: str) -> statistics.Estimate:
-    """With an interval that ends where the scale does. That of a share of stories is Wilson's: 50 of 50 is not ± 0."""
+    """The mean, with an interval clipped to the scale. A share of stories has Wilson's: 50 of 50 is not ± 0."""
     value, low, high = statistics.mean(values)
     if figure == "ended" and len(values) > 1:
         return statistics.Estimate(value, *statistics.wilson(value, len(values)))
@@ -66,7 +66,7 @@ def mean_of(figure: str, values: np.ndarray, judge: str) -> statistics.Estimate:
 
 
 def paired(a: dict, b: dict) -> tuple[np.ndarray, np.ndarray]:
-    """The values of both on their common prompts, in one order."""
+    """The values of both on their common prompts, in the same order."""
     prompts = [prompt for prompt in a if prompt in b]
     return np.array([a[prompt] for prompt in prompts]), np.array([b[prompt] for prompt in prompts])
 
@@ -103,7 +103,7 @@ def compare(
 
 
 def agreement(stories: Sequence[Story], judges: Mapping[str, Scores]) -> list[Finding]:
-    """Rank correlation and mean absolute difference of every two judges, on the stories that both have graded."""
+    """Rank correlation and mean absolute difference of every pair of judges, on the stories that both graded."""
     findings = []
     for (a, grades_a), (b, grades_b) in itertools.combinations(judges.items(), 2):
         scores_a, scores_b = rubric_of(a).scores, rubric_of(b).scores
@@ -131,35 +131,35 @@ def absolute_difference(x: np.ndarray, y: np.ndarray, times: np.ndarray) -> np.n
     return np.abs(x - y) @ times / times.sum(0)
 
 
-# ---- What may not be concluded ----
+# ---- Which conclusions hold ----
 
 
 def tests_of(findings: Sequence[Finding], judge: str) -> list[Finding]:
-    """The paired wins that should be above 0.5, as the control is spoiled in just that respect."""
+    """The paired wins that should be above 0.5, because the control is spoiled in exactly that respect."""
     must_lower = rubric_of(judge).must_lower
     return [f for f in find(findings, "paired_wins", judge).values() if f.figure in must_lower[f.subject]]
 
 
 def blind_spots(findings: Sequence[Finding], judge: str) -> list[Finding]:
-    """Those of the tests that the judge fails."""
+    """The tests that the judge fails."""
     return [f for f in tests_of(findings, judge) if not f.low > 0.5]
 
 
 def judge_sees(findings: Sequence[Finding], judge: str, figure: str) -> str:
-    """ "untested" by any control, "blind" (to one at least) or "seen"; of a figure that needs no judge, "seen"."""
+    """ "untested" (by any control), "blind" (to at least one) or "seen"; "seen" for a figure that needs no judge."""
     if judge and figure not in {f.figure for f in tests_of(findings, judge)}:
         return "untested"
     return "blind" if figure in {f.figure for f in blind_spots(findings, judge)} else "seen"
 
 
-CHANCE = 0.05  # that any of a judge's differences is shown though none exists
+CHANCE = 0.05  # the chance that any of a judge's differences is shown although none exists
 
 
 def shown_differences(findings: Sequence[Finding], judge: str) -> set[tuple[str, str]]:
-    """(models, figure) of the differences that remain when corrected for their number, over all models and figures.
+    """(models, figure) of the differences that remain after Holm's correction over all models and figures.
 
-    In 1,000 simulated experiments with 4 models that are equal, 5 scores and so 30 differences, any was shown in 4 to
-    6 % (10 to 100 prompts); by their intervals alone, in 70 %.
+    In 1,000 simulated experiments with 4 equal models, 5 scores and so 30 differences, any was shown in 4 to 6 % (10 to
+    100 prompts); without the correction, in 70 %.
     """
     differences = with_interval(find(findings, "difference", judge))
     corrected = statistics.holm(np.array([p_value(f) for f in differences.values()]))
@@ -171,19 +171,19 @@ def with_interval(figures: Mapping) -> dict:
 
 
 def p_value(difference: Finding) -> float:
-    """By how much wider the interval would have to be to reach 0, as Student's t."""
+    """From Student's t: by how much wider the interval would have to be to reach 0."""
     value, n = difference.value, difference.prompts
     reach = value - difference.low if value > 0 else difference.high - value
-    if reach > 1e-9:  # not the rounding of equal differences
+    if reach > 1e-9:  # more than the rounding of equal differences
         return statistics.student_p(abs(value) / reach * statistics.student(n - 1), n - 1)
-    return 2.0 ** (1 - n) if value else 1.0  # the same on every prompt: no spread to go by, so as of n coins
+    return 2.0 ** (1 - n) if value else 1.0  # the same on every prompt: no spread, so as with n coins
 
 
 # ---- Warnings ----
 
 
 def warnings_of(findings: Sequence[Finding], judge: str) -> list[str]:
-    """What a reader of this judge's table must know besides."""
+    """What a reader of this judge's table must also know."""
     validity = (warn_of_no_controls, warn_of_few_prompts, warn_of_blindness, warn_of_safe_endings)
     return [
         line for warn in (*validity, warn_of_constant_scores, warn_of_close_calls) for line in warn(findings, judge)
@@ -191,7 +191,7 @@ def warnings_of(findings: Sequence[Finding], judge: str) -> list[str]:
 
 
 def warn_of_no_controls(findings: Sequence[Finding], judge: str) -> list[str]:
-    """Whether nothing says what the judge sees."""
+    """A line if no control says what the judge sees."""
     if find(findings, "paired_wins", judge):
         return []
     if find(findings, "auc", judge):  # in grades.csv of earlier versions
@@ -201,18 +201,18 @@ def warn_of_no_controls(findings: Sequence[Finding], judge: str) -> list[str]:
 
 
 def warn_of_safe_endings(findings: Sequence[Finding], judge: str) -> list[str]:
-    """A line for each score by which the likely beats the true ending."""
+    """A line for each score by which safe endings beat the true ones."""
     return [
-        f"{wins.figure}: {judge} prefers safe endings, which it drew itself at temperature {SAFE_TEMPERATURE}, to the "
-        f"true ones (paired wins of the true {wins.value:.2f}, {wins.low:.2f} to {wins.high:.2f}); it rewards what is "
+        f"{wins.figure}: {judge} prefers safe endings, which it wrote itself at temperature {SAFE_TEMPERATURE}, to the "
+        f"true ones (whose paired wins are {wins.value:.2f}, {wins.low:.2f} to {wins.high:.2f}); it rewards what is "
         "likely, so compare models at the same temperature"
         for wins in find(findings, "paired_wins", judge).values()
         if wins.subject == SAFE and wins.high < 0.5
     ]
 
 
-SPOILED_HOW = {SHUFFLED: "one with its sentences shuffled", OTHER: "that of another story", CUT: "one cut off"}
-SPOILED_HOW |= {UNASKED: "the story of another instruction"}
+SPOILED_HOW = {SHUFFLED: "one with its sentences shuffled", OTHER: "that of another story", CUT: "one that is cut off"}
+SPOILED_HOW |= {UNASKED: "the story for another instruction"}
 
 
 def warn_of_blindness(findings: Sequence[Finding], judge: str) -> list[str]:
@@ -226,28 +226,28 @@ def warn_of_blindness(findings: Sequence[Finding], judge: str) -> list[str]:
         what = " nor ".join(f"{SPOILED_HOW[kind]} ({wins})" for kind, wins in spots.items())
         seen = [SPOILED_HOW[f.subject] for f in tests_of(findings, judge) if f.figure == figure]
         seen = [how for how in seen if how not in map(SPOILED_HOW.get, spots)]
-        so = f"it only sees {' and '.join(seen)}" if seen else f"what it says of the models' {figure} means nothing"
+        so = f"it only notices {' and '.join(seen)}" if seen else f"its scores of the models' {figure} mean nothing"
         verb = "cannot tell"
-        if max(needed[figure]) <= MANY_PROMPTS:  # it leans to the right side
-            verb = "is not shown to tell, with so few prompts,"
-            so = f"about {max(needed[figure]):.0f} would do, if that is how well it sees"
+        if max(needed[figure]) <= MANY_PROMPTS:  # it leans the right way
+            verb = "has too few prompts to show that it can tell"
+            so = f"about {max(needed[figure]):.0f} would be enough, if it sees this well"
         lines.append(f"{figure}: {judge} {verb} the true ending from {what}; {so}")
     return lines
 
 
-# Both from counting out the outcomes of paired wins (tests/common/test_statistics.py) and from simulated judges with
-# whole grades, whose noise has a standard deviation of 1. More than 300 prompts are needed for less than 58 wins of
-# 100: as good as blind. Of judges who see a spoiled ending one point lower, 8 % are then said to see nothing at 12
-# prompts, 1 % at 25; of blind ones, 15 % and 9 % are said to need more prompts.
+# Both come from counting the outcomes of paired wins (tests/common/test_statistics.py) and from simulated judges with
+# integer grades and noise of standard deviation 1. A judge that needs more than 300 prompts wins fewer than 58 pairs
+# in 100 and is as good as blind. Of judges that grade a spoiled ending one point lower, 8 % are then called blind at 12
+# prompts, 1 % at 25; of blind judges, 15 % and 9 % are told that they need more prompts.
 MANY_PROMPTS = 300
-FEWEST_PROMPTS = 12  # with a fifth of ties, nine wins in ten of the rest are told from chance in 78 % (10 prompts: 68)
+FEWEST_PROMPTS = 12  # with 20 % ties and 90 % wins among the rest, 78 % pass the test (with 10 prompts, 68 %)
 
 
 def prompts_needed(wins: Finding) -> float:
-    """With how many prompts a judge who wins that often is shown to see, four times in five.
+    """How many prompts would show, four times out of five, that a judge who wins this often can see.
 
-    Intervals shrink with the root of the number; twice the prompts that bring the end to 0.5 give such odds (82 to
-    93 %, simulated for 12 to 50 prompts).
+    Intervals shrink with the square root of the number; twice the prompts that bring the lower end to 0.5 give this
+    chance (82 to 93 %, simulated for 12 to 50 prompts).
     """
     if not wins.value > 0.5 or math.isnan(wins.low):
         return math.inf
@@ -255,25 +255,25 @@ def prompts_needed(wins: Finding) -> float:
 
 
 def warn_of_few_prompts(findings: Sequence[Finding], judge: str) -> list[str]:
-    """Whether there are too few prompts to call the judge blind."""
+    """A line if there are too few prompts to call the judge blind."""
     n = min((f.prompts for f in blind_spots(findings, judge)), default=FEWEST_PROMPTS)
     line = f"too few prompts ({n}) to say what {judge} sees: below {FEWEST_PROMPTS}, even a good judge may seem blind"
     return [line] * (n < FEWEST_PROMPTS)
 
 
 def warn_of_constant_scores(findings: Sequence[Finding], judge: str) -> list[str]:
-    """Scores that are the same for whatever was graded: with or without controls, they say nothing."""
+    """A line for each score that is the same for everything: with or without controls, it says nothing."""
     lines, spots = [], {f.figure for f in blind_spots(findings, judge)}
     for figure in rubric_of(judge).scores:
         means = [f for f in find(findings, "mean", judge).values() if f.figure == figure]
-        ends = {round(end, 9) for f in means for end in (f.value, f.low, f.high)}  # NaN, of one prompt, is one more
+        ends = {round(end, 9) for f in means for end in (f.value, f.low, f.high)}  # a single prompt has NaN, too
         if len(ends) == 1 and figure not in spots:
-            lines.append(f"{figure}: {judge} always answers {means[0].value:g}, which says nothing of the models")
+            lines.append(f"{figure}: {judge} always answers {means[0].value:g}, which says nothing about the models")
     return lines
 
 
 def warn_of_close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
-    """Differences smaller than what this judge can resolve with these prompts."""
+    """Differences that are too small for this judge to resolve with these prompts."""
     lines, close, differences = [], {}, find(findings, "difference", judge)
     shown = shown_differences(findings, judge)
     for key, difference in with_interval(differences).items():
@@ -286,7 +286,7 @@ def warn_of_close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
     apart = [pair for pair in map(" - ".join, itertools.combinations(models, 2)) if pair not in compared]
     if apart:
         more = f"; {len(apart) - 4} more" * (len(apart) > 4)
-        reason = "no prompts in common, or graded by calls of their own; run grade.py on the directory of both"
+        reason = "no prompts in common, or graded by separate calls; run grade.py on the directory of both"
         lines.append(f"not compared ({reason}): {'; '.join(apart[:4])}{more}")
     z = NormalDist().inv_cdf(1 - CHANCE / 2 / max(1, len(with_interval(differences))))  # for the largest of them
     for figure, calls in close.items():
@@ -303,12 +303,12 @@ def warn_of_close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
 
 
 def write_csv(path: Path, findings: Sequence[Finding]) -> None:
-    """One finding a line; NaN is an empty cell."""
+    """One finding per line; NaN is an empty cell."""
     write_table(path, list(map(asdict, findings)), [field.name for field in fields(Finding)])
 
 
 def read_csv(path: Path) -> list[Finding]:
-    """The findings that write_csv wrote; earlier versions spelled one column otherwise."""
+    """The findings that write_csv wrote; earlier versions spelled one column differently."""
     parse = {float: lambda text: float(text or "nan"), int: int, str: str}
     rows = [row | dict(normalized=row["normalised"]) if "normalised" in row else row for row in read_table(path)]
     return [Finding(*(parse[c.type](row[c.name]) for c in fields(Finding))) for row in rows]

@@ -1,8 +1,8 @@
 """
-What a reader says of completions of plain prompts: right, nearly or wrong (the paper's green, yellow and red).
+A reader's marks for completions of plain prompts: right, nearly or wrong (the paper's green, yellow and red).
 
-A mark is of a prompt and a completion, whichever models wrote it, and is kept in marks.csv, a table of prompt,
-completion and mark, which may as well be filled in by hand. So nothing is asked twice, and no model is known by name.
+A mark belongs to a prompt and a completion, whichever models wrote it. Marks are kept in marks.csv (prompt, completion,
+mark), which you may also fill in by hand. So nothing is asked twice, and the reader does not see which model it is.
 
 >>> count_marks(rows)["factual.json"]["out/demo"]
 {'right': 4, 'nearly': 2, 'wrong': 2, '': 1}
@@ -16,7 +16,7 @@ from common.statistics import wilson
 from common.tables import read_user_table, table_text, write_table
 from grading.probe_answers import models_in
 
-FILE = "marks.csv"  # beside probe-prompts.csv
+FILE = "marks.csv"  # next to probe-prompts.csv
 MARKS = ("right", "nearly", "wrong")
 QUESTION = "r right, n nearly, w wrong, Enter later, q quit: "
 
@@ -43,8 +43,8 @@ def write_marks(path: Path, marks: Mapping[Pair, str]) -> None:
 
 
 def pairs_in(rows: Sequence[dict]) -> list[Pair]:
-    """What is to be marked in the rows of probe-prompts.csv, once each: prompts without answers, and their greedy
-    completions in alphabetical order, which says nothing of the models."""
+    """The pairs to mark in the rows of probe-prompts.csv, once each: prompts without answers and their greedy
+    completions, in alphabetical order, which says nothing about the models."""
     pairs = {}
     for row in rows:
         texts = (row[f"{model} greedy"] for model in models_in(rows) if not row["right"])
@@ -61,7 +61,7 @@ def ask_for_marks(path: Path, pairs: Sequence[Pair], marks: dict[Pair, str]) -> 
         while mark is None:
             try:
                 answer = input(QUESTION).strip().lower()
-            except EOFError:  # what was piped in has come to its end
+            except EOFError:  # piped input has ended
                 answer = "q"
             if answer in ("q", "quit"):
                 return
@@ -79,22 +79,22 @@ def apply_marks(rows: Sequence[dict], marks: Mapping[Pair, str]) -> None:
 
 
 def count_marks(rows: Sequence[dict]) -> dict[str, dict[str, Counter]]:
-    """{set: {model: how often each mark}}, of the sets without answers in which anything is marked."""
+    """{set: {model: how often each mark}}, for the sets without answers in which anything is marked."""
     counts = {}
     for row in rows:
         for model in models_in(rows) if not row["right"] else ():
             counts.setdefault(row["set"], {}).setdefault(model, Counter())[row[f"{model} verdict"]] += 1
-    return {name: of for name, of in counts.items() if any(map(share_right, of.values()))}
+    return {name: models for name, models in counts.items() if any(map(share_right, models.values()))}
 
 
 def share_right(counts: Counter) -> tuple[float, float, float] | None:
-    """Of what is marked, and the ends of its 95 % interval; None where nothing is."""
+    """The share of marks that are right, and the ends of its 95 % interval; None if nothing is marked."""
     n = sum(counts[mark] for mark in MARKS)
     return (counts["right"] / n, *wilson(counts["right"] / n, n)) if n else None
 
 
 def marks_text(rows: Sequence[dict], markdown: bool = False) -> str:
-    """Models x sets: right / nearly / wrong, and the share that is right. Empty where nothing is marked."""
+    """Models x sets: right / nearly / wrong, and the share that is right. Empty if nothing is marked."""
     of_sets = count_marks(rows)
     lines = []
     for model in models_in(rows) if of_sets else ():

@@ -1,13 +1,13 @@
 """
-Grades that were made elsewhere: by people, or another program. They are kept beside our own and never mixed with them.
+Grades that were made elsewhere, by people or another program. They are kept next to ours and never mixed with them.
 
-A CSV with a line for each grading, whose numbers of prompt and sample are those of samples.jsonl,
+The input is a CSV with one line per grading, with the numbers of prompt and sample in samples.jsonl,
 
     run,prompt,sample,judge,grammar,plot
     demo,0,2,a teacher,7,5.5
 
-or, without prompt and sample, for the mean of each run. Each run's lines go to its grades-imported.jsonl, where later
-calls find them. A grading whose completion changes is left out from then on, as with judges of our own.
+or, without prompt and sample, with the means of a run on each line. Each run's lines go to its grades-imported.jsonl,
+where later calls find them. A grading is left out once its completion has changed, as with our own judges.
 
 >>> add_grades(Path("teacher.csv"), runs, ledgers)
 'teacher.csv: 100 gradings and 0 means by a teacher'
@@ -33,9 +33,9 @@ PLACE = ("prompt", "sample")  # numbers; a line without them is a mean
 
 
 def add_grades(path: Path, runs: Sequence[Run], ledgers: Mapping[str, Ledger]) -> str:
-    """Appends what is new in the CSV to the ledgers, by the names of the runs; returns what is in it.
+    """Appends what is new in the CSV to the ledgers, {run: its ledger}; returns a summary of the CSV.
 
-    ValueError names the first line that is wrong, or says other scores than an earlier import; then nothing is added.
+    ValueError names the first line that is wrong or contradicts an earlier import; then nothing is added.
     """
     new, judges, counts, places = {}, {}, dict(completion=0, mean=0), {}
     for run in runs:
@@ -58,17 +58,17 @@ def add_grades(path: Path, runs: Sequence[Run], ledgers: Mapping[str, Ledger]) -
 
 
 def read_row(where: str, row: Mapping[str, str], places: Mapping[str, Mapping[tuple[str, str], Story]]) -> dict:
-    """The record of a ledger. places: by the names of the runs, their stories by prompt and sample."""
+    """The ledger record of a row. places: {run: {(prompt, sample): story}}."""
     row = {name: cell.strip() for name, cell in row.items()}
     name, judge = row.pop("run"), row.pop("judge")
     if name not in places:
         raise ValueError(f"{where}: there is no run {name!r} here, only {', '.join(places)}")
     if not judge or is_likelihood_judge(judge):
-        raise ValueError(f"{where}: {judge!r} is no name for a judge")
+        raise ValueError(f"{where}: {judge!r} is not a name for a judge")
     place = tuple(row.pop(column, "") for column in PLACE)
     scores = {figure: read_cell(where, figure, cell) for figure, cell in row.items() if cell}
     if not scores:
-        raise ValueError(f"{where}: no score in it; scores are {', '.join(CHAT.scores)}")
+        raise ValueError(f"{where}: no score in it; the scores are {', '.join(CHAT.scores)}")
     asked = dict(judge=judge, base_url=IMPORTED, repeat=0, protocol=IMPORTED, temperature=None, run=name)
     asked |= dict(scores=scores, text=None, failure=None, tokens_in=None, tokens_out=None)
     if not any(place):
@@ -84,7 +84,7 @@ def read_row(where: str, row: Mapping[str, str], places: Mapping[str, Mapping[tu
 def read_cell(where: str, figure: str, cell: str) -> float:
     """A number within the scale of the score; an age may be the letter of its group."""
     if figure not in CHAT.scores:
-        raise ValueError(f"{where}: {figure!r} is no score; scores are {', '.join(CHAT.scores)}")
+        raise ValueError(f"{where}: {figure!r} is not a score; the scores are {', '.join(CHAT.scores)}")
     low, high = CHAT.scores[figure].scale
     try:
         value = AGES[cell.upper()] if figure == "age" and cell.upper() in AGES else float(cell)
@@ -96,7 +96,7 @@ def read_cell(where: str, figure: str, cell: str) -> float:
 
 
 def imported_means(runs: Sequence[Run], ledgers: Mapping[str, Ledger]) -> list[Finding]:
-    """The means that came without gradings: without intervals, and without differences."""
+    """The means that were imported without gradings; they have no intervals and no differences."""
     findings = {}
     for run in runs:
         for key, asked in ledgers[run.name].asked.items():

@@ -5,7 +5,7 @@ Whether a story has what its header asks for: words, summary, sentence, dialogue
 [0.74, 0.42, …]
 
 Each measurement has two baselines: the true stories, the best that can be expected, and the model's stories for other
-prompts, which did not know what is asked.
+prompts, which did not see this instruction.
 """
 
 import functools
@@ -83,7 +83,7 @@ class Summaries:
     def share(self, summary: str, story_words: frozenset[str]) -> float:
         """Share of the summary's words that are in the story, weighted by log(summaries / summaries with the word)."""
         words = self.words[summary]
-        # fsum: the same in any order of a set
+        # fsum is exact, whatever the order of the set
         shared, total = (math.fsum(map(self.weights.get, some)) for some in (words & story_words, words))
         return shared / total if total else 0.0
 
@@ -99,7 +99,7 @@ class Summaries:
 
 
 def check_story(row: dict, story: str, summaries: Summaries) -> Iterator[tuple[str, float]]:
-    """(measure, how far the story fulfills it, 0 to 1) for all that a row of samples.jsonl asks for."""
+    """(measure, how far the story fulfills it, 0 to 1) for everything that a row of samples.jsonl asks for."""
     asked = row["instruction"]
     words = [float(pattern(word).search(story) is not None) for word in asked.get("words", ())]
     if words:
@@ -115,7 +115,7 @@ def check_story(row: dict, story: str, summaries: Summaries) -> Iterator[tuple[s
         yield "sentence, verbatim", float(plain(asked["sentence"]) in plain(story))
     wanted = asked.get("features", ())
     yield f"dialogue{'' if 'Dialogue' in wanted else ', not asked for'}", float('"' in plain(story))
-    # Only the endings of the built-in plots are known; one that was asked for may be of another kind.
+    # Only the bad endings of the built-in plots are recognized; the one asked for may be of another kind.
     if "BadEnding" not in wanted or ends_badly(row["reference"] or ""):
         yield f"bad ending{'' if 'BadEnding' in wanted else ', not asked for'}", float(ends_badly(story))
 
@@ -155,7 +155,7 @@ def measure_run(run: str, rows: Sequence[dict]) -> list[Measurement]:
             for name, value in check_story(row, story, summaries) if story is not None else ():
                 values.setdefault(name, {}).setdefault(whose, {}).setdefault(row["prompt_index"], []).append(value)
     for name in ("dialogue", "bad ending"):
-        if name not in values:  # never asked for; or a bad ending that no rule can tell
+        if name not in values:  # never asked for, or only as a bad ending that no rule recognizes
             values.pop(f"{name}, not asked for", None)
     lines = []
     for name in sorted(values, key=lambda name: (ORDER.index(re.match("[a-z]+", name)[0]), name)):
@@ -167,7 +167,7 @@ def measure_run(run: str, rows: Sequence[dict]) -> list[Measurement]:
 
 
 def stories_for_other_prompts(rows: Sequence[dict]) -> list[str | None]:
-    """For each row the next completion of a prompt that asks for another story."""
+    """For each row, the next completion of a prompt that asks for another story."""
     subjects = [row["reference"] or row["prompt"] for row in rows]
     others = []
     for i, subject in enumerate(subjects):
@@ -190,7 +190,7 @@ def read_instructed(path: Path) -> tuple[str, list[dict]]:
 
 
 def measurements_text(lines: Sequence[Measurement], markdown: bool = False) -> str:
-    """Below each measure a row for each run."""
+    """For each measure, a row for each run."""
     rows = []
     for name in dict.fromkeys(line.measure for line in lines):
         rows.append([name, *[""] * 6])
@@ -208,7 +208,7 @@ def percent(share: float | None) -> str:
 
 
 def plot(path: Path, lines: Sequence[Measurement]) -> None:
-    """A row for each measure, in it an interval for each run."""
+    """One row per measure, with an interval for each run."""
     runs, measures = (list(dict.fromkeys(getattr(line, name) for line in lines)) for name in ("run", "measure"))
     figure = Figure(figsize=(8, 1.2 + (0.25 + 0.15 * len(runs)) * len(measures)), layout="constrained")
     axes = figure.subplots()

@@ -1,5 +1,5 @@
 """
-What grade.py does where no judge is named: writes the samples that are missing, and chooses which run judges which.
+What grade.py does if no judge is named: it writes missing samples, and chooses which run judges which.
 
 >>> trained = trained_runs([Path("out")])
 >>> write_missing_samples(trained)
@@ -18,20 +18,20 @@ from grading.ledger import Run
 from grading.metrics import corpus_of_run, held_out
 from grading.rubrics import PREFIX
 
-N_PROMPTS, CUT = 50, 0.5  # as sample.py --eval 50 has it
+N_PROMPTS, CUT = 50, 0.5  # the same as sample.py --eval 50
 
 
 def trained_runs(directories: Iterable[Path]) -> list[Path]:
-    """The runs of train.py below the directories: with a log, and weights. What a run has kept on the way is none."""
+    """The runs of train.py below the directories: those with a log and weights. Checkpoints in a run are not runs."""
     logs = {path.resolve(): path for directory in directories for path in directory.rglob("log.csv")}
     runs = {path.parent for path in logs.values() if list(path.parent.glob("*.pt"))}
     return sorted(run for run in runs if run.parent not in runs)
 
 
 def write_missing_samples(runs: Iterable[Path], data: Path | None = None, dry_run: bool = False) -> None:
-    """Of each run without samples, as `python sample.py --model RUN --eval 50 --n 1` would. data: not its own corpus.
+    """Writes samples for each run that has none, as `python sample.py --model RUN --eval 50 --n 1` would.
 
-    Of validation splits with fewer stories all are taken; where the corpus is not here, a line says so.
+    A small validation split gives fewer; runs whose corpus is missing are skipped. data: a corpus to use instead.
     """
     from checkpoints.checkpoint import corpus_of
     from generation.backends import Sampling, load_backend
@@ -41,10 +41,10 @@ def write_missing_samples(runs: Iterable[Path], data: Path | None = None, dry_ru
     for run in (run for run in runs if not (run / SAMPLES["val"]).exists() and not temperatures_of(run)):
         corpus = data or corpus_of(str(run))
         if not (corpus / "meta.json").exists():
-            print(f"{run}: left out, as it has no samples and its corpus {corpus} is not here; name one with --data")
+            print(f"{run}: left out, as it has no samples and its corpus {corpus} is missing; name one with --data")
             continue
         n = min(N_PROMPTS, read_json(corpus / "meta.json")["splits"]["val"]["stories"] - 1)
-        print(f"{run}: no samples yet; first come those of `python sample.py --model {run} --eval {n} --n 1`")
+        print(f"{run}: no samples yet; it gets those of `python sample.py --model {run} --eval {n} --n 1`")
         if dry_run:
             continue
         backend = load_backend(str(run))
@@ -55,11 +55,11 @@ def write_missing_samples(runs: Iterable[Path], data: Path | None = None, dry_ru
 
 
 def choose_judges(trained: Sequence[Path], runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """{judge: the runs that it grades}; printed lines say who they are. The run with the lowest bits per byte grades
-    all of its corpus but itself, the second best all but itself; one that is alone grades itself.
+    """{judge: the runs that it grades}; prints who judges whom. Of a corpus's runs, the one with the lowest bits per
+    byte grades all but itself, and so does the second best; a single run grades itself.
 
-    Bits per byte compare runs of one corpus only, so each corpus has its own judges. Samples of models that were not
-    trained here belong to every corpus.
+    Bits per byte can only be compared on one corpus, so each corpus has its own judges. Samples of models that were not
+    trained here are graded by the judges of every corpus.
     """
     chosen, by_corpus = {}, rank_by_corpus(trained)
     for corpus, ranked in by_corpus.items():

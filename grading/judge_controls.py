@@ -1,9 +1,9 @@
 """
-Controls: endings of known quality, to find out what a judge can see. The true one, and some spoiled on purpose.
+Controls: endings of known quality that test what a judge can see. One is the true ending, the others are spoiled.
 
-Each is spoiled in one way. The true ending's first piece completes the sentence that the prompt broke off, so it stays
-where it is: otherwise every control would have bad grammar at the joint. Where stories were written to instructions,
-one that was written to another is a control, too: nothing is wrong with it but that it is not what was asked for.
+Each is spoiled in one way. The first piece of the true ending completes the sentence that the prompt broke off, so it
+stays in place: otherwise every control would have bad grammar at the joint. If stories were written to instructions, a
+story for another instruction is a control, too: all that is wrong with it is that it is not what was asked for.
 """
 
 import hashlib
@@ -17,16 +17,16 @@ from grading.story import Story
 
 TRUE, SHUFFLED, OTHER, CUT = "(true ending)", "(shuffled)", "(another ending)", "(cut off)"
 UNASKED = "(another story)"
-# Not spoiled, but likely: drawn at a low temperature by the judge itself, where the judge is a model that can write.
-# It shows whether the judge likes the likely better than the true ending.
+# Not spoiled, but likely: sampled at a low temperature from the judge itself, if it is a likelihood judge. It shows
+# whether the judge prefers what is likely to the true ending.
 SAFE, SAFE_TEMPERATURE = "(safe ending)", 0.3
 
-# A full stop, perhaps in quotes, before a blank and a capital; but not that of Mr., Mrs. and so on.
+# Final punctuation, perhaps with a quote, before whitespace and a capital; but not the period of Mr., Mrs. and so on.
 SENTENCE_END = re.compile(r"""(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bDr)[.!?…]+["'”’)]*(?=\s+["'“‘(]?[A-Z]|\s*$)""")
 
 
 def sentences(text: str, before: str = "") -> list[str]:
-    """Splits the text into sentences, each with the blanks before it. Speech in double quotes is never split.
+    """Splits the text into sentences, each with the whitespace before it. Speech in double quotes is never split.
 
     before: the text that precedes it, which may break off within quotes.
     """
@@ -40,15 +40,15 @@ def sentences(text: str, before: str = "") -> list[str]:
 
 
 def make_controls(true_endings: Sequence[Story]) -> dict[str, list[Story]]:
-    """{kind: stories}: the true endings, and each spoiled in every way that is possible.
+    """{kind: stories}: the true endings, and each of them spoiled in every way that is possible.
 
-    A story's controls depend on it alone, except OTHER and UNASKED, which take the next other one in the order of
-    hashes. So when stories are added, nearly all controls stay the same, and so do their grades.
+    A story's controls depend only on it, except OTHER and UNASKED, which take the next different story in the order of
+    hashes. So if stories are added, nearly all controls stay the same, and so do their grades.
     """
     ordered = in_order(true_endings)
     controls = {TRUE: ordered, SHUFFLED: [], OTHER: [], CUT: [], UNASKED: []}
     for i, story in enumerate(ordered):
-        following = itertools.chain(ordered[i + 1 :], ordered[:i])  # of one story there may be several instructions
+        following = itertools.chain(ordered[i + 1 :], ordered[:i])  # the same story may have several instructions
         other = next((other for other in following if other.completion != story.completion), story)
         spoiled = {SHUFFLED: shuffle(story), OTHER: end_as(story, other), CUT: cut_off(story)}
         if story.instruction and not story.prompt:
@@ -60,13 +60,13 @@ def make_controls(true_endings: Sequence[Story]) -> dict[str, list[Story]]:
 
 
 def in_order(stories: Iterable[Story]) -> list[Story]:
-    """One of each task, in an order that is random and stays the same when others are added."""
+    """One story per task, in a random order that stays the same when others are added."""
     unique = {hashlib.sha256(story.task.encode()).hexdigest(): story for story in stories}
     return [unique[key] for key in sorted(unique)]
 
 
 def shuffle(story: Story) -> str | None:
-    """The sentences after the first in another order, with the same blanks and paragraphs."""
+    """The sentences after the first in another order, with the same spaces and paragraphs."""
     _, *others = sentences(story.completion, story.prompt) or [""]
     texts = [piece.strip() for piece in others]
     if len(set(texts)) < 2:
@@ -78,16 +78,16 @@ def shuffle(story: Story) -> str | None:
 
 
 def in_other_order(story: Story, order: Sequence[str]) -> str:
-    """Its completion with these in place of the sentences after the first, which stays: it completes the prompt's."""
+    """The completion with `order` in place of the sentences after its first, which completes the prompt's."""
     first, *others = sentences(story.completion, story.prompt) or [""]
-    blanks = [piece[: len(piece) - len(piece.lstrip())] for piece in others]
-    return first + "".join(blank + text for blank, text in zip(blanks, order))
+    spaces = [piece[: len(piece) - len(piece.lstrip())] for piece in others]
+    return first + "".join(space + text for space, text in zip(spaces, order))
 
 
 def any_order(story: Story, seed: int) -> str:
-    """With the sentences after the first in an order that depends on what they are, and not on what order they had.
+    """The completion with the sentences after its first in an order drawn by `seed`, whatever their true order.
 
-    A last one that breaks off stays: nothing can follow it, in whatever order.
+    A last sentence that breaks off stays last: nothing can follow it.
     """
     _, *others = sentences(story.completion, story.prompt) or [""]
     texts = [piece.strip() for piece in others]

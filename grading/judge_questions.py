@@ -1,9 +1,9 @@
 """
-How a judge is asked: GPT-Eval (the paper's section 3) in three forms. The forms are published, the words are our own.
+What a chat judge is asked: GPT-Eval (the paper's section 3) in three forms. Published forms, in our own words.
 
 ours    one question, one reply: a JSON object of an assessment, the scores and an age group
-paper   two turns, as in the paper: an assessment in prose first; then, that being said, the scores and the age group
-scores  one question, and for a reply nothing but an array of three numbers, as one reproduction asked: no plot, no age
+paper   two turns, as in the paper: first an assessment in prose, then the scores and the age group
+scores  one question, with a reply of only three numbers in an array, as in one reproduction: no plot, no age
 
 >>> PROTOCOLS["scores"].names(Story("Once upon a time", " there was a cat."))
 ['grammar', 'creativity', 'consistency']
@@ -60,13 +60,13 @@ Answer with an array of the numbers and nothing else: [{array}]"""
 class Protocol:
     name: str
     turns: tuple[str, ...]  # the questions, each asked after the reply to the one before
-    reply_tokens: int  # a guess for a reply, before there are any
+    reply_tokens: int  # per reply; a guess, until there are some
     scores: tuple[str, ...] = tuple(SCORES)
     has_age: bool = True
     is_json: bool = False
 
     def rubric(self, story: Story) -> dict[str, str]:
-        """The names of the scores that it asks for, each with what it means."""
+        """The scores that it asks for, each with its meaning."""
         rubric = {name: SCORES[name] for name in self.scores}
         if not story.prompt:
             rubric["consistency"] = rubric["consistency"].replace("fit the beginning and itself", "fit itself")
@@ -91,23 +91,23 @@ class Protocol:
         return [turn.format(**fields) for turn in self.turns]
 
     def text(self, story: Story) -> str:
-        """All that is asked, by which its grades are found again."""
+        """Everything that is asked; grades are stored under its hash."""
         return "\n".join(self.questions(story))
 
     def sha256(self) -> str:
-        """Of its words, without a story."""
+        """A hash of its words, without a story."""
         kinds = (Story("?", ""), Story("", ""), Story("?", "", "?"), Story("", "", "?"))
         return hashlib.sha256("".join(map(self.text, kinds)).encode()).hexdigest()
 
     def messages(self, story: Story, replies: Sequence[str]) -> list[dict]:
-        """The conversation up to the next question. replies: to those before."""
+        """The conversation up to the next question. replies: those to the earlier questions."""
         said = [dict(role="user", content=question) for question in self.questions(story)]
         for i, reply in enumerate(replies):
             said.insert(2 * i + 1, dict(role="assistant", content=reply))
         return said[: 2 * len(replies) + 1]
 
     def response_format(self, story: Story) -> dict:
-        """The reply's form as a JSON schema, without ranges, which not every API takes: read_reply checks those."""
+        """The reply's form as a JSON schema. Not every API accepts ranges in it, so read_reply checks those."""
         properties = {"assessment": {"type": "string"}} | {name: {"type": "integer"} for name in self.names(story)}
         properties["age_group"] = {"type": "string", "enum": list(AGE_GROUPS)}
         schema = dict(type="object", properties=properties, required=list(properties), additionalProperties=False)
@@ -115,7 +115,7 @@ class Protocol:
 
 
 def shown(story: Story) -> str:
-    """The story with what its writer was given, and no beginning where there was none."""
+    """The story with what its writer was given: an instruction, a beginning, both or neither."""
     told = TOLD.format(instruction=story.instruction) if story.instruction else ""
     if not story.prompt:
         return FROM_THE_FIRST_WORD.format(told=told, completion=story.completion.strip())

@@ -1,5 +1,5 @@
 """
-How a chat judge's reply is read (the paper's section 3, GPT-Eval). What it is asked: judge_questions.py.
+Reading a chat judge's reply (GPT-Eval, the paper's section 3). What it is asked: judge_questions.py.
 
 >>> read_reply("Grammar: 8/10, Creativity: 7/10, Consistency: 9/10, Plot: 7/10, Age group: C", SCORES)
 {'grammar': 8.0, 'creativity': 7.0, 'consistency': 9.0, 'plot': 7.0, 'age': 6.5}
@@ -17,12 +17,11 @@ class BadReply(ValueError):
 
 
 def read_reply(text: str, names: Sequence[str], has_age: bool = True) -> dict[str, float]:
-    """{name: 0 to 10, ..., "age": years}; BadReply if a score is missing, out of range or said twice.
+    """{name: 0 to 10, ..., "age": years}; BadReply if a score is missing, out of range or given twice.
 
-    Takes a JSON object, an array in the order of `names` with the age group last (unless has_age is False), or
+    Accepts a JSON object, an array in the order of `names` with the age group last (unless has_age is False), or
     "Grammar: 8/10"; with reasoning before `</think>`, and prose or a ``` fence around it. Numbers must be digits:
-    "eight" is refused, not guessed at. An age that is missing or unclear is left out: the scores are good without it,
-    and paid for.
+    "eight" is refused. An age that is missing or unclear is left out: the scores are paid for, and good without it.
     """
     text = without_reasoning(text)
     if (start := text.find("{")) >= 0:
@@ -48,10 +47,10 @@ def without_reasoning(text: str) -> str:
 
 
 def parse_object(text: str) -> dict:
-    """As JSON, in which line ends may stand in strings, and commas before a bracket that closes."""
+    """Reads JSON, even with line breaks in strings or commas before a closing bracket."""
     text = re.sub(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])', lambda match: match[1] or "", text, flags=re.DOTALL)
     try:
-        pairs = json.loads(text, strict=False, object_pairs_hook=list)  # a dict would keep the last of equal keys
+        pairs = json.loads(text, strict=False, object_pairs_hook=list)  # a dict would only keep the last of equal keys
     except (ValueError, RecursionError):
         raise BadReply("broken JSON") from None
     values = {}
@@ -59,25 +58,26 @@ def parse_object(text: str) -> dict:
         name = key.strip().lower().replace("_", " ").replace("age group", "age").removesuffix(" score")
         if name in values and values[name] != value:
             if name != "age":
-                raise BadReply(f"{name} is said twice")
+                raise BadReply(f"{name} is given twice")
             value = None
         values[name] = value
     return values
 
 
-# "7 or 8", "7 (to 8)", "7, maybe 8": more than one number, to be refused as a whole; but "8/10" and "8 out of 10"
+# More than one number, read as one value: "7 or 8", "7 (to 8)" and "7, maybe 8", which read_score refuses, as well as
+# "8/10" and "8 out of 10", which it accepts.
 SEVERAL = r"\d[\d.]*(?:[\s,(]*(?:(?:/|[-–—]|or|to|and|maybe|perhaps|out of)\s*)+\d[\d.]*)+"
 
 
 def parse_lines(text: str, names: Sequence[str]) -> dict[str, str]:
-    """What follows each name and a colon: perhaps prose too, but no second number."""
+    """What follows each name and a colon: perhaps prose as well, but no second number."""
     values, text = {}, re.sub("[*`]", "", text)
     for name in names:
         pattern = rf"\b{name}(?:[ _]score)?\s*[:=]\s*({SEVERAL}|[^\s,;]+)"
         matches = [value.rstrip(".)") for value in re.findall(pattern, text, re.IGNORECASE)]
         numbers = {value for value in matches if value[:1].isdigit()}
         if len(numbers) > 1:
-            raise BadReply(f"{name} is said twice: {' and '.join(sorted(numbers))}")
+            raise BadReply(f"{name} is given twice: {' and '.join(sorted(numbers))}")
         if matches:
             values[name] = (numbers or matches).pop()
     ages = set(re.findall(r"\bage(?:[ _-]?group)?\s*[:=]\s*([^\n,;]+(?:,\s*or[^\n,;]+)?)", text, re.IGNORECASE))
@@ -94,7 +94,7 @@ def read_score(name: str, value: object) -> float:
 
 
 def read_age(value: object) -> float | None:
-    """Years. The letter of a group, its years, or both: "C", "6-7", "C: 6-7", "C (6-7 years old)"; else None."""
+    """Years, from the letter of a group, its years, or both: "C", "6-7", "C: 6-7", "C (6-7 years old)"; else None."""
     said = " ".join(re.findall(r"[a-z0-9-]+", str(value).lower().replace("–", "-")))
     said = re.sub(r"^group |( years)?( old)?$", "", said)
     for letter, ages in AGE_GROUPS.items():

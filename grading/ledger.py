@@ -1,5 +1,5 @@
 """
-What is to be graded (samples.jsonl of every run) and every reply so far: grades.jsonl beside it, the ledger.
+What is to be graded (samples.jsonl of every run), and every reply so far (the ledger: grades.jsonl next to it).
 
 >>> runs, directory = read_runs([Path("out")])
 >>> ledgers = {run.name: Ledger(run.directory / "grades.jsonl") for run in runs}
@@ -30,23 +30,23 @@ from grading.story import Story, key_of
 # ---- The ledger ----
 
 
-# What a record says of how its scores were asked for; from "temperature" on, files of earlier versions may lack it.
+# How a record's scores were asked for; files of earlier versions may lack all fields from "temperature" on.
 ASKED = ("judge", "base_url", "repeat", "kind", "temperature", "text_sha256", "question_sha256")
-ASKED += ("protocol", "model")  # the one that gave the scores, where the endpoint said so
+ASKED += ("protocol", "model")  # model: the one that gave the scores, if the endpoint says so
 ASKED += ("prompt_index", "weights", "safe_ending")  # of likelihood judges
 
 
 class Ledger:
-    """grades.jsonl of a run: every reply as a JSON object on a line, in the order in which they came."""
+    """grades.jsonl of a run: every reply as one line of JSON, in the order of arrival."""
 
     def __init__(self, path: Path):
         self.path = path
         self.scores, self.offsets = {}, {}  # key -> the scores, and where their line begins (bytes)
         self.failures = {}  # key -> why there are no scores
         self.asked = {}  # key -> how the scores were asked for: the record without its texts and scores
-        self.turns = {}  # key -> the replies of a conversation that is to go on: turn -> text
+        self.turns = {}  # key -> the replies of an unfinished conversation: turn -> text
         self.reply_tokens = {}  # (judge, protocol) -> the tokens of each reply
-        self.is_cut = False  # killed while it wrote the last line
+        self.is_cut = False  # a kill left the last line incomplete
         unreadable, offset = 0, 0
         with path.open("rb") if path.exists() else contextlib.nullcontext([]) as lines:
             for line in lines:
@@ -57,7 +57,7 @@ class Ledger:
                 offset += len(line)
                 self.is_cut = not line.endswith(b"\n")
         if unreadable:
-            print(f"{path}: {unreadable} line(s) cut short or damaged, which are ignored")
+            print(f"{path}: ignored {unreadable} line(s) that are cut short or damaged")
 
     def add(self, record: dict, offset: int) -> None:
         key = record["key"]
@@ -74,7 +74,7 @@ class Ledger:
             self.reply_tokens.setdefault(how, []).append(record["tokens_out"])
 
     def append(self, record: dict) -> None:
-        """In one write, which a kill may cut but not mix with another."""
+        """In one write, which a kill may cut short but not mix with another."""
         line = json.dumps(record, ensure_ascii=False).encode(errors="replace") + b"\n"
         with self.path.open("ab") as file:
             was_cut, self.is_cut = self.is_cut, True  # until it is written: the disk may be full
@@ -103,7 +103,7 @@ class Run:
 
     @property
     def true_endings(self) -> list[Story]:
-        """Of the prompts that have one, once each."""
+        """Those of the prompts that have one, once each."""
         pairs = zip(self.rows, self.stories)
         endings = (replace(story, completion=row["reference"]) for row, story in pairs if row.get("reference"))
         return list(dict.fromkeys(endings))
@@ -122,7 +122,7 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[Run], Path]:
         if not rows:
             raise ValueError(f"{path}: its lines are not the prompts and completions that sample.py writes")
         name = os.path.relpath(path.parent, common.resolve())
-        if name == "." and len(paths) == 1:  # beside others, one of which may be ./name, it stays "."
+        if name == "." and len(paths) == 1:  # with others, one of which may be ./name, it stays "."
             name = path.parent.name
         runs.append(Run(name, path.parent, rows, [story_of(row) for row in rows]))
     if not runs:
@@ -145,12 +145,12 @@ def story_of(row: dict) -> Story:
 
 
 class Setting(NamedTuple):
-    """How a judge was asked. Only what was asked in one way belongs in one table."""
+    """How a judge was asked. Each table only has grades that were asked for in the same way."""
 
     judge: str
     temperature: float | None  # None: the API's default
     source: str  # the API's URL, or the weights of a likelihood judge
-    question: str = ""  # hash of its words without the story; "": those of today
+    question: str = ""  # hash of its words without the story; "" for today's
     protocol: str = "ours"
 
 
@@ -161,10 +161,10 @@ class Judge(Protocol):
     repeats: int  # gradings of each story
 
     def key(self, story: Story, repeat: int) -> str:
-        """The same for the same question to the same judge, and for nothing else."""
+        """Equal for the same question to the same judge, and only then."""
 
     def facts(self) -> dict:
-        """What a record says of the judge, and of how it was asked."""
+        """What a record says about the judge, and about how it was asked."""
 
 
 @dataclass
@@ -175,11 +175,11 @@ class Request:
     setting: Setting
     story: Story
     repeat: int
-    entries: dict[Ledger, dict] = field(default_factory=dict)  # the ledgers for its replies, and what each says of it
-    judge: Judge | None = None  # None: recorded by an earlier call, and not asked for by this one
+    entries: dict[Ledger, dict] = field(default_factory=dict)  # the ledgers for its replies, and what each adds
+    judge: Judge | None = None  # None: recorded by an earlier call, and not asked again
 
     def earlier_replies(self) -> list[str]:
-        """Of a conversation that was begun by an earlier call."""
+        """Those of a conversation that an earlier call began."""
         turns = next((ledger.turns[self.key] for ledger in self.entries if self.key in ledger.turns), {})
         return [without_reasoning(turns[i]) for i in sorted(turns)]
 
@@ -191,14 +191,14 @@ class Request:
 
 
 def source_of(weights: str) -> str:
-    """Of a likelihood judge."""
+    """The source in a likelihood judge's Setting."""
     return f"weights {weights}"
 
 
 def entries_of(
     runs: Sequence[Run], controls: Mapping[str, Sequence[Story]], ledgers: Mapping[str, Ledger]
 ) -> dict[Story, dict[Ledger, dict]]:
-    """All that may be graded: each story with the ledgers that it belongs to, and what each says of it."""
+    """Everything that may be graded: each story with the ledgers it belongs to, and the fields that each adds."""
     stories = {}
     for run in runs:
         prompts = {}
@@ -213,7 +213,7 @@ def entries_of(
             wanted += [(story, dict(kind=kind, prompt_index=prompts[story.task])) for story in own]
         for story, entry in wanted:
             kept = stories.setdefault(story, {}).setdefault(ledgers[run.name], dict(run=run.name) | entry)
-            if entry["kind"] == SAFE:  # its text is kept; perhaps a run has written just that, or it is the true ending
+            if entry["kind"] == SAFE:  # its text is kept, even if a run wrote the same, or it is the true ending
                 kept["safe_ending"] = story.completion
     return stories
 
@@ -224,9 +224,9 @@ def plan_requests(
     ledgers: Mapping[str, Ledger],  # by the names of the runs
     judge: Judge,
 ) -> list[Request]:
-    """All that a judge is to grade, runs and controls mixed: in the order of the keys, which is random to it.
+    """Everything that a judge is to grade, runs and controls mixed: in the order of the keys, which is random.
 
-    A control belongs to every run that has its prompt; so does a completion that two of them share. It is asked once.
+    A control belongs to every run that has its prompt, and a shared completion to both runs. Each is asked about once.
     """
     requests = {}
     for story, entries in entries_of(runs, controls, ledgers).items():
@@ -239,8 +239,8 @@ def plan_requests(
 def plan_recorded(
     runs: Sequence[Run], controls: Mapping[str, Sequence[Story]], ledgers: Mapping[str, Ledger]
 ) -> tuple[list[Request], int]:
-    """All requests whose scores are in the ledgers, as far as they are of today; how many are of completions that have
-    changed since."""
+    """All requests whose scores are in the ledgers and still apply; how many scores are for completions that changed
+    since."""
     safe = [story for of_judge in safe_endings(runs, ledgers).values() for story in of_judge]
     stories = entries_of(runs, {**controls, SAFE: safe}, ledgers)
     others, by_hash = other_beginnings(stories), {story.sha256: story for story in stories}
@@ -260,41 +260,41 @@ def plan_recorded(
                 continue
             if is_likelihood_judge(judge):
                 if key != key_of_reading(asked["weights"], story, others[story.task]):
-                    continue  # read beside other beginnings than today's, or scored by an earlier definition
+                    continue  # read after other beginnings than today's, or scored by an earlier definition
                 setting = Setting(judge, None, source_of(asked["weights"]))
             else:
                 protocol = asked.get("protocol", "ours")
                 is_asked = protocol in PROTOCOLS  # not imported
                 text = PROTOCOLS[protocol].text(story) if is_asked else ""
-                is_of_today = not is_asked or key == key_of(judge, url, temperature, text, repeat)
-                words = "" if is_of_today else asked.get("question_sha256", "unknown")
+                is_current = not is_asked or key == key_of(judge, url, temperature, text, repeat)
+                words = "" if is_current else asked.get("question_sha256", "unknown")
                 setting = Setting(judge, temperature, url, words, protocol)
             requests[key] = Request(key, setting, story, repeat, entries)
     return [requests[key] for key in sorted(requests)], n_gone
 
 
 def safe_endings(runs: Sequence[Run], ledgers: Mapping[str, Ledger]) -> dict[str, list[Story]]:
-    """{source of a judge: the safe endings that it has drawn for these runs' prompts}, as the ledgers have them."""
+    """{source of a judge: the safe endings that it wrote for these runs' prompts}, from the ledgers."""
     drawn = {}
     for run in runs:
         begun = {row["prompt_index"]: story for row, story in zip(run.rows, run.stories)}
         for asked in ledgers[run.name].asked.values():
             if "safe_ending" in asked and asked["prompt_index"] in begun:
                 story = replace(begun[asked["prompt_index"]], completion=asked["safe_ending"])
-                if story.sha256 == asked["text_sha256"]:  # else the prompt is another one by now
+                if story.sha256 == asked["text_sha256"]:  # otherwise the prompt has changed since
                     drawn.setdefault(source_of(asked["weights"]), {})[story] = None
     return {source: list(stories) for source, stories in drawn.items()}
 
 
 def guess_keys(stories: Iterable[Story], judge: str, url: str, repeat: int) -> dict[str, tuple[Story, float | None]]:
-    """{key: (story, temperature)} for all temperatures that are likely. There was one protocol then."""
+    """{key: (story, temperature)} for all likely temperatures. Back then, there was only one protocol."""
     temperatures = [None, *(round(0.1 * i, 1) for i in range(21))]
     text = PROTOCOLS["ours"].text
     return {key_of(judge, url, t, text(story), repeat): (story, t) for story in stories for t in temperatures}
 
 
 def name_settings(settings: Sequence[Setting]) -> dict[Setting, str]:
-    """How tables call each: by its judge, and where this one was asked in several ways, by what differs."""
+    """What tables call each: its judge and, if this one was asked in several ways, what differs."""
     names = {}
     for setting in settings:
         others = [other for other in settings if other.judge == setting.judge]
@@ -304,19 +304,19 @@ def name_settings(settings: Sequence[Setting]) -> dict[Setting, str]:
         protocol = f"protocol {setting.protocol}" if setting.protocol in PROTOCOLS else setting.protocol
         how = (setting.judge, temperature, setting.source, words, protocol)
         differ = [name for name, values in zip(how, zip(*others)) if len(set(values)) > 1]
-        if setting.protocol != "ours" and protocol not in differ:  # which is no matter of course
+        if setting.protocol != "ours" and protocol not in differ:  # not the default, so always named
             differ.append(protocol)
         names[setting] = f"{setting.judge} ({', '.join(differ)})" if differ else setting.judge
     return names
 
 
 def find_ledger(request: Request, ledgers: Iterable[Ledger]) -> Ledger | None:
-    """One that has its scores."""
+    """A ledger that has its scores."""
     return next((ledger for ledger in ledgers if request.key in ledger.scores), None)
 
 
 def copy_shared_scores(requests: Iterable[Request], ledgers: Sequence[Ledger]) -> None:
-    """Copies scores from one ledger to the others that they belong to, so that each is complete without them."""
+    """Copies scores from one ledger to the others that they belong to, so that each is complete by itself."""
     for request in requests:
         if source := find_ledger(request, ledgers):
             for ledger, entry in request.entries.items():
@@ -325,7 +325,7 @@ def copy_shared_scores(requests: Iterable[Request], ledgers: Sequence[Ledger]) -
 
 
 def mean_scores(requests: Iterable[Request]) -> dict[Story, dict[str, float]]:
-    """story -> its scores: means over the repeats that have any."""
+    """{story: its scores, as means over the repeats that have any}"""
     stories = {}
     for request in requests:
         ledger, *_ = request.entries
@@ -344,7 +344,7 @@ def judged_by_themselves(runs: Iterable[Run], requests: Iterable[Request]) -> li
 
 
 def served_models(requests: Iterable[Request]) -> dict[str, int]:
-    """{model: of how many scores it is known that they are from this model}."""
+    """{model: how many scores are known to be from it}"""
     models = collections.Counter()
     for request in requests:
         ledger, *_ = request.entries

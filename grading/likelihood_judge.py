@@ -1,5 +1,5 @@
 """
-The judge that needs no key: a model on this machine that reads what others have written (scores_from_likelihood.py).
+The likelihood judge, which needs no key: a model on this machine reads what others wrote (scores_from_likelihood.py).
 
 >>> judge = LikelihoodJudge("lm:out/ts_33m", runs)
 >>> controls[SAFE] = judge.safe_endings(runs, controls[TRUE], ledgers)
@@ -24,7 +24,7 @@ from grading.story import Story
 
 
 class LikelihoodJudge:
-    """A ledger.Judge. It says the same of the same text every time, so once is enough."""
+    """A ledger.Judge. It always gives the same text the same scores, so once is enough."""
 
     repeats = 1
 
@@ -47,8 +47,8 @@ class LikelihoodJudge:
         return facts | dict(question_sha256=hashlib.sha256(DEFINITION.encode()).hexdigest())
 
     def safe_endings(self, runs: Sequence[Run], true_endings: Sequence[Story], ledgers: Mapping[str, Ledger]):
-        """Of the prompts of these: what this model itself writes at a low temperature. What the ledgers have is not
-        drawn again; the others depend on the prompt alone, not on which others there are."""
+        """What this model itself writes at a low temperature for the prompts of the true endings. Those in the ledgers
+        are not drawn again; each new one depends only on its prompt."""
         kept = ledger.safe_endings(runs, ledgers).get(self.setting.source, [])
         known = {story.task for story in kept}
         missing = [story for story in true_endings if story.task not in known]
@@ -60,8 +60,8 @@ class LikelihoodJudge:
         return kept + [replace(missing[i], completion=text) for i, text, _ in bar]
 
     def grade(self, requests: Sequence[Request]) -> None:
-        """All of them; what is scored is in the ledgers at once."""
-        if line := self.say_what_is_long(requests):
+        """Grades all of them; scores go to the ledgers at once."""
+        if line := self.note_on_long_stories(requests):
             print(line)
         by_story = {request.story: request for request in requests}
         readings = sum(1 + len(self.others[story.task]) for story in by_story)
@@ -75,17 +75,17 @@ class LikelihoodJudge:
         others = sum(len(self.lengths(request.story)) - 1 for request in requests)
         tokens = sum(sum(self.lengths(request.story)) for request in requests)
         return (
-            f"{self.name}: {len(requests):,} stories to read, and {others:,} times one after another beginning: about "
-            f"{tokens:,} tokens, on this machine, at no cost\n{self.say_what_is_long(requests)}"
+            f"{self.name}: {len(requests):,} stories to read, plus {others:,} readings after other beginnings: about "
+            f"{tokens:,} tokens, on this machine, at no cost\n{self.note_on_long_stories(requests)}"
         ).rstrip()
 
     def lengths(self, story: Story) -> list[int]:
-        """In tokens: after its own beginning, and after those of others."""
+        """In tokens: with its own beginning, then with each of the others."""
         text = len(self.backend.tokenizer.encode(story.completion))
         return [len(self.backend.encode(b)) + text for b in (beginning(story), *self.others[story.task])]
 
-    def say_what_is_long(self, requests: Sequence[Request]) -> str:
+    def note_on_long_stories(self, requests: Sequence[Request]) -> str:
         context = self.backend.model.config.block_size
         n = sum(self.lengths(request.story)[0] > context for request in requests)
-        what = f"{self.name}: {n:,} of {len(requests):,} stories are longer than the {context} tokens that it sees"
-        return f"{what}; it reads them in windows, each half over the one before" if n else ""
+        what = f"{self.name}: {n:,} of {len(requests):,} stories are longer than its context of {context} tokens"
+        return f"{what}; it reads them in windows that overlap by half" if n else ""

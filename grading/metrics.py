@@ -20,7 +20,7 @@ from grading.ledger import Run
 from grading.story import Story
 from training.run_directory import read_log
 
-CORPUS_TOKENS = 20_000_000  # of the training split, whose words are collected: about 80 MB of text, ten seconds
+CORPUS_TOKENS = 20_000_000  # of the training split, to collect words from: about 80 MB of text, ten seconds
 NGRAM = 4  # words; a repeated one counts as a repetition
 STORY_FIGURES = ("ended", "repeated", "words", "unknown")
 
@@ -34,7 +34,7 @@ def ngrams(words: Sequence[str], n: int) -> list[tuple[str, ...]]:
 
 
 def story_figures(story: Story, finished: bool | None, known: set[str] | None) -> dict[str, float]:
-    """Of one completion:
+    """The figures of one completion:
 
     ended     1 if the model ended it by itself, 0 if it was cut; NaN if unknown
     repeated  share of its 4-grams of words that came earlier in the story or its prompt; NaN if it has none
@@ -68,7 +68,7 @@ def distinct(completions: Iterable[str], n: int, limit: int) -> float:
 
 def held_out(run: Path, last: bool = False) -> tuple[float, float]:
     """Validation loss (nats per token) and bpb of the weights that wrote the samples: the best in log.csv, or the last;
-    NaN if it is not known."""
+    NaN if unknown."""
     path = run / "log.csv"
     rows = [row for row in read_log(path) if row["val_loss"]] if path.exists() else []
     rows = rows[-1:] if last else rows
@@ -87,7 +87,7 @@ def corpus_words(directory: Path) -> set[str]:
 
 
 def compute_metrics(runs: Sequence[Run], endings: Sequence[Story], data: Path | None) -> list[Finding]:
-    """All of it, of the runs and of the true endings of their prompts. data: their corpus, if not the runs' own."""
+    """All metrics of the runs, and of the true endings of their prompts. data: a corpus to use instead of their own."""
     findings, known = [], {}
     sources = {
         run.name: (run.stories, [row.get("finished") for row in run.rows], known_corpus(run, data)) for run in runs
@@ -116,8 +116,8 @@ def compute_metrics(runs: Sequence[Run], endings: Sequence[Story], data: Path | 
 
 
 def corpus_of_run(directory: Path) -> Path | None:
-    """The corpus that the model behind these samples was trained on; None for what train.py did not write: published
-    models, and those behind an API."""
+    """The corpus that the model behind these samples was trained on; None if train.py did not train it: a published
+    model, or one behind an API."""
     settings = run_of(directory) / "config.json"
     if not settings.exists():
         return None
@@ -126,9 +126,9 @@ def corpus_of_run(directory: Path) -> Path | None:
 
 
 def known_corpus(run: Run, data: Path | None) -> Path | None:
-    """The corpus whose words the run is held to, if it is here. data: not its own."""
+    """The corpus that the run's words are looked up in, if it is here. data: a corpus to use instead of its own."""
     corpus = data or corpus_of_run(run.directory)
     if not data and corpus and not (corpus / "meta.json").exists():
-        print(f"{corpus}: no such corpus here, so words unknown to {run.name} are not counted; name one with --data")
+        print(f"{corpus}: no such corpus here, so unknown words of {run.name} are not counted; name one with --data")
         return None
     return corpus

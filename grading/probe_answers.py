@@ -54,11 +54,11 @@ def read_answers(line: bytes, where: str) -> tuple[str, tuple[str, ...]]:
     try:
         row = json.loads(line)
         prompt, answers = row["prompt"], (row["right"], *row["wrong"])
-        "".join((prompt, *answers)).encode()  # fails unless all are strings, without half a surrogate pair
+        "".join((prompt, *answers)).encode()  # fails unless all are strings without lone surrogates
     except (ValueError, TypeError, KeyError, RecursionError):
         raise ValueError(f"{where}: must be an object such as {EXAMPLE}") from None
-    # GPT-2's BPE splits a text before every space that a word follows, and merges only within the parts: so a prompt
-    # and its answer get the same ids together as apart, however the vocabulary is cut.
+    # GPT-2's BPE splits text before every space that precedes a word, and merges only within these parts. So a prompt
+    # and its answer get the same ids together as apart, whatever the vocabulary.
     if not prompt or prompt != prompt.rstrip():
         raise ValueError(f"{where}: the prompt must be a text that does not end with a space")
     if not all(re.fullmatch(r" \S(.*\S)?", answer) for answer in answers):
@@ -129,7 +129,7 @@ def tabulate(probes: Sequence[Probe], results: dict[str, list[Result]]) -> list[
 
 
 class Score(NamedTuple):
-    """Of the models on one set of probes."""
+    """The models' scores on one set of probes."""
 
     n: int  # prompts
     chance: float
@@ -137,7 +137,7 @@ class Score(NamedTuple):
 
 
 def models_in(rows: Sequence[dict]) -> list[str]:
-    """Of the rows of probe.csv."""
+    """The models in the rows of probe.csv."""
     return [column.removesuffix(" verdict") for column in rows[0] if column.endswith(" verdict")]
 
 
@@ -153,7 +153,7 @@ def score(rows: Sequence[dict]) -> dict[str, Score]:
 
 
 def scores_text(rows: Sequence[dict], markdown: bool = False) -> str:
-    """Models x sets; the last row is what a guess would score. Empty where no set has answers."""
+    """Models x sets; the last row is what guessing would score. Empty if no set has answers."""
     if not (scores := score(rows)):
         return ""
     lines = []

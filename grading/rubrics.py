@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from grading.judge_controls import CUT, OTHER, SAFE, SHUFFLED, UNASKED
 
-# What a chat judge is asked to grade (the paper's section 3, GPT-Eval), as it hears it.
+# What a chat judge is asked to grade (the paper's section 3, GPT-Eval), in the words that it sees.
 SCORES = {
     "grammar": "is it correct English, without words missing, words that do not exist or sentences that break off?",
     "creativity": "does it have ideas of its own?",
@@ -21,16 +21,16 @@ SCORES = {
 }
 INSTRUCTIONS = {"instructions": "does the story, taken as a whole, do everything that the pupil was told to do?"}
 AGE_GROUPS = {"A": "3 or under", "B": "4-5", "C": "6-7", "D": "8-9", "E": "10-12", "F": "13-16"}  # as in the paper
-AGES = {"A": 3.0, "B": 4.5, "C": 6.5, "D": 8.5, "E": 11.0, "F": 14.5}  # what a group counts as in a mean: its middle
+AGES = {"A": 3.0, "B": 4.5, "C": 6.5, "D": 8.5, "E": 11.0, "F": 14.5}  # what a group counts as in a mean, in years
 
 
 @dataclass(frozen=True)
 class Score:
-    """More is better."""
+    """Higher is better."""
 
     scale: tuple[float, float]  # its ends
-    form: str = ".1f"  # of its mean in tables
-    fine: str = ".2f"  # of differences
+    form: str = ".1f"  # format of its mean in tables
+    fine: str = ".2f"  # format of differences
     unit: str = ""
     about: str = ""  # what it is, in pages
 
@@ -39,12 +39,12 @@ class Score:
 class Rubric:
     scores: Mapping[str, Score]  # in the order of tables and pictures
     must_lower: Mapping[str, tuple[str, ...]]  # kind of control -> the scores that it lowers, if the judge sees it
-    validate: str  # what to do where it has graded no controls
+    validate: str  # what to do if it has graded no controls
 
 
 OUT_OF_TEN = Score((0.0, 10.0))
 
-# A language model that is asked for grades (chat_judge.py). No control tests creativity or age. Another story's
+# A chat judge (chat_judge.py). No control tests creativity or age. Another story's
 # ending was written to other instructions, if there were any, so it must score lower there, too.
 CHAT = Rubric(
     dict.fromkeys((*SCORES, *INSTRUCTIONS), OUT_OF_TEN)
@@ -65,7 +65,7 @@ BITS = "bits/byte"
 LIKELIHOOD = Rubric(
     dict(
         fluency=Score((-math.inf, 0.0), ".3f", ".3f", BITS, "log-likelihood of the completion after its beginning"),
-        consistency=Score((-math.inf, math.inf), ".3f", ".3f", BITS, "how much likelier it is where it stands"),
+        consistency=Score((-math.inf, math.inf), ".3f", ".3f", BITS, "gain from its own beginning over others'"),
         ending=Score((0.0, 1.0), ".2f", ".3f", about="probability that the story ends where it ends"),
     ),
     {
@@ -80,7 +80,7 @@ LIKELIHOOD = Rubric(
 
 PREFIX = "lm:"  # of a likelihood judge's name
 
-# Of grades that were made elsewhere (imported_grades.py), behind the name of their judge.
+# Grades that were made elsewhere (imported_grades.py); this stands after the name of their judge.
 IMPORTED, MEANS = "imported", "imported means"
 ELSEWHERE = {
     f"({IMPORTED})": replace(CHAT, validate="no controls came with its grades, so nothing shows what it sees"),
@@ -89,7 +89,7 @@ ELSEWHERE = {
 
 
 def is_likelihood_judge(judge: str) -> bool:
-    """Whether this is a likelihood judge; else it is a chat judge, behind an API."""
+    """Whether this is a likelihood judge; otherwise it is a chat judge."""
     return judge.startswith(PREFIX)
 
 

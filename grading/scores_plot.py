@@ -1,5 +1,5 @@
 """
-grades.png: scores with their intervals, and normalized over the models; of metrics, where there is no judge.
+grades.png: scores with their intervals, and normalized over the models; without a judge, the metrics.
 
 >>> plot(Path("out/grades.png"), findings, models=["a", "b"], judges=["gpt-4o-mini"])
 """
@@ -19,14 +19,14 @@ from grading.rubrics import Score, rubric_of
 from grading.scores_table import SHOWN
 
 LONGEST_NAME = 48  # characters
-BARS = dict(  # by what the controls say of the judge
+BARS = dict(  # by what the controls say about the judge
     seen=dict(color="#5b8db8"),
     blind=dict(color="#b8b8b8"),
     untested=dict(facecolor="white", edgecolor="#777777"),
 )
 NOTES = dict(
     blind="gray: the controls do not show that the judge sees it",
-    untested="white: untested by a control",
+    untested="white: not tested by any control",
 )
 
 
@@ -68,7 +68,7 @@ def shorten(name: str, width: int) -> str:
 def draw_bars(axis, means: Mapping, models: Sequence[str], name: str, score: Score | None, style: Mapping) -> None:
     """One figure: a bar for each model, a dashed line for the true endings. score: None for a metric.
 
-    Where a scale has no lower end, a bar would have nowhere to begin: there it is a dot.
+    If the scale has no lower end, a bar would have nowhere to begin, so a dot is drawn instead.
     """
     title, factor, _ = SHOWN.get(name, (f"{name} ({score.unit})" if score and score.unit else name, 1, ""))
     is_dot = score is not None and math.isinf(score.scale[0])
@@ -94,7 +94,7 @@ def draw_bars(axis, means: Mapping, models: Sequence[str], name: str, score: Sco
 
 
 def draw_heat_map(axis, means: Mapping, models: Sequence[str], names: Sequence[str], colored: Sequence[bool]) -> None:
-    """Normalized scores, (models, scores), in the order of the bars beside them; only some in color."""
+    """Normalized scores, (models, scores), in the order of the bars next to them; only some in color."""
     values = [[means[model, name].normalized if (model, name) in means else math.nan for name in names]
               for model in models]  # fmt: skip
     axis.imshow(np.where(colored, np.ma.masked_invalid(values), np.nan), cmap="Blues", vmin=0, vmax=1.7, aspect="auto")

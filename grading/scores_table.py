@@ -11,7 +11,7 @@ from common.tables import table_text
 from grading.compare_models import Finding, blind_spots, find, judge_sees, shown_differences, warnings_of, with_interval
 from grading.rubrics import CHAT, LIKELIHOOD, rubric_of
 
-SHOWN = {  # metrics: head of the column, factor, format
+SHOWN = {  # metrics: column head, factor, format
     "loss": ("loss", 1, ".3f"),
     "bpb": ("bpb", 1, ".3f"),
     "ended": ("ended %", 100, ".0f"),
@@ -30,13 +30,13 @@ def cell(finding: Finding | None, factor: float = 1, form: str = ".2f", mark: st
         return "–"
     low, value, high = (factor * end for end in (finding.low, finding.value, finding.high))
     width = "" if math.isnan(low) else f" ±{(high - low) / 2:{form}}"
-    if max(value - low, high - value) > 2 * min(value - low, high - value):  # it ends where the scale does
+    if max(value - low, high - value) > 2 * min(value - low, high - value):  # clipped to the scale
         width = f" [{low:{form}}, {high:{form}}]"
     return f"{value:{form}}{width}{mark}"
 
 
 def figures_table(
-    figures: Mapping[tuple[str, str], Finding],  # of find()
+    figures: Mapping[tuple[str, str], Finding],  # from find()
     formats: Formats,  # in the order of the columns
     subjects: Sequence[str] | None = None,  # None: all, in their order
     mark: Callable[[Finding], str] = lambda finding: "",
@@ -57,7 +57,7 @@ TWO_DIGITS = {name: (name, 1, ".2f") for name in (*CHAT.scores, *LIKELIHOOD.scor
 def report(
     findings: Sequence[Finding],
     sources: Sequence[str],  # models and controls, to be shown in this order; a control only where it was graded
-    counts: Mapping[str, str],  # judge, in the order of the tables -> how many gradings there are, how many failed
+    counts: Mapping[str, str],  # judge, in the order of the tables -> how many gradings succeeded, how many failed
     markdown: bool = False,
 ) -> str:
     """All tables and warnings, as text."""
@@ -79,14 +79,14 @@ def report(
         if differences := find(findings, "difference", judge):
             shown = shown_differences(findings, judge)
             head = "Differences on the same prompts, each ± half of its own 95 % interval "
-            head += f"(? where not shown, by Holm's correction for all {len(with_interval(differences))})"
+            head += f"(?: not significant, by Holm's correction for all {len(with_interval(differences))})"
             formats = {name: (name, 1, score.fine) for name, score in scores.items()}
             add(head, differences, formats, mark=lambda f, s=shown: " " if (f.subject, f.figure) in s else "?")
         if wins := find(findings, "paired_wins", judge):
             spots, graded = blind_spots(findings, judge), dict.fromkeys(figure for _, figure in wins)
             untested = [figure for figure in graded if judge_sees(findings, judge, figure) == "untested"]
             head = f"Does {judge} prefer the true ending to a spoiled one of the same prompt? "
-            head += "Paired wins: 1 always, 0.5 is chance (! where none is shown"
+            head += "Paired wins: 1 is always, 0.5 is chance (!: no preference shown"
             head += f"; untested: {', '.join(untested)})" if untested else ")"
             formats = {name: (name, 1, ".2f") for name in scores}
             add(head, wins, formats, mark=lambda f, spots=spots: "!" if f in spots else " ")

@@ -1,7 +1,7 @@
 """
 How often a model finds a true story likelier than the same story with its sentences in another order.
 
->>> compare_orders(Path("out/demo"))["swapped"]["share"]  # also written to out/demo/orders.json
+>>> compare_orders("out/demo")["swapped"]["share"]  # also written to out/demo/orders.json
 0.84
 """
 
@@ -19,8 +19,8 @@ from corpus.token_files import load_stories
 from corpus.tokenizer import Tokenizer
 from variants.contrastive import sentence_ends, shuffle_sentences
 
-# shuffled: all sentences but the first; leaves so many cues that even a model of a million parameters soon notices.
-# swapped: two neighbors exchanged; harder.
+# shuffled: all sentences but the first; has so many cues that even a model of a million parameters soon notices.
+# swapped: two neighboring sentences; harder.
 ORDERS = ("shuffled", "swapped")
 FILE = "orders.json"
 
@@ -28,7 +28,7 @@ FILE = "orders.json"
 def with_other_order(
     story: str, order: str, tokenizer: Tokenizer, ends: torch.Tensor, block_size: int, seed: int
 ) -> torch.Tensor | None:
-    """The story and itself in another order, (2, T) tokens with T - 1 <= block_size; None if it has no other.
+    """The story as it is and in another order, (2, T) tokens with T - 1 <= block_size; None if there is no other.
 
     A story that is too long is cut after the last whole sentence that fits.
     """
@@ -52,7 +52,7 @@ def with_other_order(
 
 @torch.inference_mode()
 def leads(model: nn.Module, tokenizer: Tokenizer, stories: Sequence[str], order: str) -> list[float]:
-    """How much likelier each story is than in the other order, the same for every model, in nats per token."""
+    """How much likelier each story is than in another order (the same for every model), in nats per token."""
     ends, device, results = sentence_ends(tokenizer), model.wte.weight.device, []
     for seed, story in enumerate(tqdm(stories, order, unit="story", leave=False, disable=None, delay=1)):
         pair = with_other_order(story, order, tokenizer, ends, model.config.block_size, seed)
@@ -64,7 +64,7 @@ def leads(model: nn.Module, tokenizer: Tokenizer, stories: Sequence[str], order:
 
 
 def compare_orders(run: str) -> dict[str, dict]:
-    """{order: share of the run's validation stories that it finds likelier than in this order, ...}; also written."""
+    """{order: share of the run's validation stories that it finds likelier than in this order, ...}; writes FILE."""
     model, tokenizer = load_run(run)
     model = model.to("cuda" if torch.cuda.is_available() else "cpu")
     corpus = corpus_of(run)

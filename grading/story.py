@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 def key_of(*facts) -> str:
-    """The same for the same facts (of plain types), and for nothing else."""
+    """A hash of facts that JSON can hold: equal for equal facts, and only then."""
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
@@ -29,5 +29,5 @@ class Story:
 
     @property
     def sha256(self) -> str:
-        """Of the text that is graded, whatever the question about it."""
+        """A hash of the text that is graded, whatever the question about it."""
         return key_of(self.instruction, self.prompt, self.completion)

@@ -1,7 +1,7 @@
 """
 temperature.png: scores, repetition and novelty over the temperature at which a run's stories were drawn.
 
->>> figure = temperature_figure(collect(findings, Path("out")))  # if collect() found a run sampled at several
+>>> figure = temperature_figure(collect(findings, Path("out")))  # if collect() found any panels
 """
 
 import math
@@ -18,7 +18,7 @@ from grading.judge_controls import TRUE
 from grading.scores_table import SHOWN
 
 METRICS = ("ended", "repeated", "distinct-2", "unknown")  # of those that need no judge
-NOVELTY = {  # of rouge.py, as far as it has been run
+NOVELTY = {  # from rouge.py, if it has been run
     "other_prompt_f": "F with the nearest completion\nof another prompt",
     "training_f": "F with the nearest\ntraining story",
     "training_precision": "largest share\nin one training story",
@@ -34,7 +34,7 @@ class Panel:
     row: str  # of the picture: the judge
     title: str
     curves: dict[str, list[tuple[float, float, float, float]]] = field(default_factory=dict)  # run: x, y, low, high
-    beside: dict[str, list[tuple[float, float]]] = field(default_factory=dict)  # of true stories, treated alike
+    beside: dict[str, list[tuple[float, float]]] = field(default_factory=dict)  # true stories, treated alike
 
     def add(self, run: str, temperature: float, value: float, low: float | None, high: float | None) -> None:
         low, high = (value if end is None or math.isnan(end) else end for end in (low, high))
@@ -48,7 +48,7 @@ def read_rouge(path: Path) -> dict | None:
 def collect(findings: Sequence[Finding], directory: Path, read: Callable = read_rouge) -> list[Panel]:
     """A panel for each figure of the runs below `directory` that were sampled at several temperatures.
 
-    findings: their subjects are paths below it. read: each directory's rouge.json; None if it has none.
+    findings: subjects are paths below it. read: returns the contents of a rouge.json, or None if there is no file.
     """
     places = {f.subject: directory / f.subject for f in findings if f.kind == "mean"}
     places = {subject: place for subject, place in places.items() if temperature_of(place) is not None}
@@ -86,7 +86,7 @@ def collect(findings: Sequence[Finding], directory: Path, read: Callable = read_
 
 
 def temperature_figure(panels: Sequence[Panel]) -> Figure:
-    """A row for each judge, in it a panel for each figure and a line for each run, with 95 % intervals."""
+    """One row per judge, with a panel for each figure and a line for each run, with 95 % intervals."""
     rows = {name: [panel for panel in panels if panel.row == name] for name in dict.fromkeys(p.row for p in panels)}
     columns = max(map(len, rows.values()))
     figure = Figure(figsize=(0.4 + 3 * columns, 0.8 + 2.5 * len(rows)), layout="constrained")
@@ -109,6 +109,6 @@ def temperature_figure(panels: Sequence[Panel]) -> Figure:
         axes.grid(alpha=0.3)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=9)
-    note = "temperature (areas: 95 % intervals; dashed: true endings, or held-out stories treated the same way)"
+    note = "temperature (shaded: 95 % intervals; dashed: true endings, or held-out stories treated the same way)"
     figure.supxlabel(note, fontsize=9)
     return figure

@@ -120,7 +120,7 @@ def test_a_request_that_fails_does_not_stop_the_others(endpoint, sample_py, tmp_
     endpoint.fault = fault
     code, _ = sample_py(*API)
     assert code.startswith("sample.py: gpt-3.5-turbo at http://127.0.0.1") and "\n" not in code
-    assert code.endswith("2 of 6 requests failed, run it again to repeat those")
+    assert code.endswith("2 of 6 requests failed; run it again to retry them")
     assert len(endpoint.requests) == 6 and len(rows_of_part(tmp_path / "out" / "api--gpt-3.5-turbo")) == 4
     endpoint.fault = lambda number, request: ("say", "a time.")
     endpoint.requests.clear()

@@ -28,14 +28,14 @@ def test_prompts_are_read_from_lines_and_from_json(tmp_path):
     assert read_prompts(tmp_path / "a.json") == read_prompts(tmp_path / "a.jsonl") == [one, two]
     for name, text, message in (
         ("none.txt", None, "cannot be read"),
-        ("empty.txt", " \n", "no prompt in it"),
+        ("empty.txt", " \n", "no prompts in it"),
         ("b.json", "{", "cannot be read"),
         ("d.json", "[" * 100_000, "cannot be read"),
         ("f.json", f'["good", {"9" * 5000}]', "cannot be read .Exceeds the limit"),
         ("f.jsonl", f'"good"\n{{"prompt": "good", "id": {"9" * 5000}}}', "cannot be read .Exceeds the limit"),
-        ("e.json", '["\\ud800"]', "prompt 1 must be a text"),
-        ("b.jsonl", '"good"\n{"text": "x"}', "prompt 2 must be a text"),
-        ("c.json", "3", "prompt 1 must be a text"),
+        ("e.json", '["\\ud800"]', "prompt 1 must be a string"),
+        ("b.jsonl", '"good"\n{"text": "x"}', "prompt 2 must be a string"),
+        ("c.json", "3", "prompt 1 must be a string"),
     ):
         if text is not None:
             (tmp_path / name).write_text(text)

@@ -69,7 +69,7 @@ def test_what_a_model_is_given():
         (["--model", "nowhere"], "nowhere: no such"),
         (
             ["--prompt", "far too long " * 20],
-            "1 of 1 prompts do not fit into the context of out/tiny, 24 tokens: shorten",
+            "1 of 1 prompts do not fit in the context of out/tiny, 24 tokens: shorten",
         ),
         (["--temperature", "-1"], "--temperature must be 0 or more"),
         (["--top_k", "0"], "--top_k must be at least 1"),
@@ -300,7 +300,7 @@ def test_stories_too_long_for_the_context_are_left_out_of_the_evaluation(run, sa
     stories = ["A dog ran.", "A pig ran far. The end is here.", "word " * 60 + "word.", "A cat ran. The end is near."]
     preparation.prepare(tmp_path / "data" / "long", ["long"], ["Another story."], stories, 300, 0.1, 0, 1)
     code, printed = sample_py("--eval", "3", "--n", "1", "--data", "data/long", "--max_new_tokens", "2")
-    assert code == 0 and "1 of 3 prompts do not fit into the context of out/tiny and are left out" in printed.out
+    assert code == 0 and "1 of 3 prompts do not fit in the context of out/tiny and are left out" in printed.out
     assert [row["prompt_index"] for row in rows_of(run / "samples.jsonl")] == [0, 2]  # numbers stay with their stories
 
 
@@ -317,7 +317,7 @@ def test_a_second_call_with_the_same_output_is_refused(run, sample_py, asked):
     with lock(run, ".samples.jsonl.lock"):
         code, _ = sample_py(*ARGS, "2")
         assert sample_py(*ARGS, "1", "--out", "out/tiny/other.jsonl")[0] == 0  # another output is its own matter
-    assert code == ("sample.py: out/tiny: another sample.py is writing samples.jsonl; wait, or name another --out")
+    assert code == ("sample.py: out/tiny: another sample.py is writing samples.jsonl; wait, or choose another --out")
     assert len(asked) == 3 and not (run / "samples.jsonl").exists()
     assert sample_py(*ARGS, "2")[0] == 0
 

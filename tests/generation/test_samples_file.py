@@ -37,7 +37,7 @@ def test_a_damaged_line_is_named_and_no_reader_takes_it(tmp_path, what, capsys):
     write_rows(path, GOOD)
     path.write_bytes(path.read_bytes().replace(LINE, DAMAGED[what]))
     assert read_rows(path) == {(0, 0): GOOD[0], (2, 0): GOOD[2]}
-    said = "1 damaged line left out, the first is line 2; the same sample.py writes such completions again"
+    said = "1 damaged line left out, the first is line 2; run the same sample.py command to write them again"
     assert capsys.readouterr().err == f"{path}: {said}\n"
     rows = [GOOD[0], GOOD[2]]
     assert read_completions(path) == rows == read_instructed(path.parent)[1] == read_runs([tmp_path])[0][0].rows

@@ -69,8 +69,8 @@ def test_one_that_only_counts_words(kinds):
     assert wins[CUT, "grammar"].low > 0.5  # fewer words: it only seems to see that the end is missing
     assert wins[OTHER, "consistency"].low < 0.5 < wins[OTHER, "consistency"].high
     lines = warn_of_blindness(findings, "counter")
-    assert lines[0].endswith("what it says of the models' consistency means nothing")
-    assert lines[1].startswith("plot: ") and lines[1].endswith("it only sees one cut off")
+    assert lines[0].endswith("its scores of the models' consistency mean nothing")
+    assert lines[1].startswith("plot: ") and lines[1].endswith("it only notices one that is cut off")
     assert not any(line.startswith("grammar") for line in lines)
 
 
@@ -102,7 +102,7 @@ def test_what_no_control_tests_is_said_to_be_untested(kinds):
     assert {name: judge_sees(findings, "j", name) for name in (*SCORES, "age")} == {
         "grammar": "seen", "creativity": "untested", "consistency": "seen", "plot": "seen", "age": "untested",
     }  # fmt: skip
-    assert "(! where none is shown; untested: creativity, age)" in report(findings, [TRUE], dict(j="all"))
+    assert "(!: no preference shown; untested: creativity, age)" in report(findings, [TRUE], dict(j="all"))
     assert judge_sees(findings, "", "loss") == "seen" and judge_sees([], "j", "plot") == "untested"
 
 
@@ -117,7 +117,7 @@ def test_a_judge_that_always_answers_the_same_is_named():
     }
     without = compare(dict(a=kinds["a"]), ["a"], scores, ASPECTS, "j")
     lines = [line for line in warnings_of(without, "j") if "always answers" in line]
-    assert lines[0] == "instructions: j always answers 5, which says nothing of the models"
+    assert lines[0] == "instructions: j always answers 5, which says nothing about the models"
     lines = warnings_of(compare(kinds, ["a"], scores, ASPECTS, "j"), "j")
     assert any(line.startswith("instructions: j cannot tell the true ending from that of another") for line in lines)
     assert not any("always answers" in line and "instructions" in line for line in lines)
@@ -237,17 +237,15 @@ def test_runs_without_shared_prompts_are_named():
     scores = {story: dict(plot=5.0) for several in stories.values() for story in several}
     findings = compare(stories, ["a", "b"], scores, ASPECTS, "j")
     (line,) = warn_of_close_calls(findings, "j")
-    assert line.startswith("not compared (no prompts in common, or graded by calls of their own") and line.endswith(
-        "a - b"
-    )
+    assert line.startswith("not compared (no prompts in common, or graded by separate calls") and line.endswith("a - b")
 
 
 def test_one_that_may_see_is_told_how_many_prompts_would_do():
     spots = [Finding("paired_wins", "j", SHUFFLED, "consistency", 0.7, 0.45, 0.9, prompts=12)]
     spots += [Finding("paired_wins", "j", OTHER, "consistency", 0.9, 0.8, 1, prompts=12)]
     (line,) = warn_of_blindness(spots, "j")
-    assert "j is not shown to tell, with so few prompts, the true ending from" in line
-    assert line.endswith("about 38 would do, if that is how well it sees")
+    assert "j has too few prompts to show that it can tell the true ending from" in line
+    assert line.endswith("about 38 would be enough, if it sees this well")
     spots[0] = Finding("paired_wins", "j", SHUFFLED, "consistency", 0.51, 0.3, 0.7, prompts=12)
     assert "so few" not in warn_of_blindness(spots, "j")[0]
 

@@ -161,7 +161,7 @@ def test_a_corpus_that_is_none_is_noticed_before_the_judge_is_paid(grade_py, api
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (("out", "--judge", "x", "--no_judge"), "either a --judge MODEL or --no_judge"),
+        (("out", "--judge", "x", "--no_judge"), "give either --judge MODEL or --no_judge"),
         (("out", "--judge", "lm:x", "--repeats", "2"), "--repeats is for chat judges"),
         (("out", "--judge", "lm:x", "--temperature", "0"), "--temperature is for chat judges"),
         (("out", "--judge", "lm:x"), "grade.py: x: no such checkpoint"),

@@ -141,6 +141,6 @@ def test_without_completions_there_is_nothing_to_mark(tmp_path, probe_py):
     (tmp_path / "empty").mkdir()
     code, _ = probe_py("empty", "--mark")
     assert code == (
-        "probe.py: empty/probe-prompts.csv: not there; first let models continue prompts: "
+        "probe.py: empty/probe-prompts.csv: not found; first have models continue prompts: "
         "python probe.py RUN --prompts FILE"
     )

@@ -68,7 +68,7 @@ def test_completions_that_changed_are_left_out(grade_py, tmp_path):
     assert grade_py("--import", "teacher.csv", judge=None)[0] == 0
     write_samples(tmp_path / "out" / "b", 5, 2, seed=1)
     code, printed = grade_py("--no_judge", judge=None)
-    assert "10 grades from earlier are of completions that are no longer in samples.jsonl" in printed.out
+    assert "10 earlier grades are left out: their completions are no longer in samples.jsonl" in printed.out
     assert {subject for _, subject, _ in means(tmp_path)} == {"a"}
 
 
@@ -76,7 +76,7 @@ def test_means_are_shown_as_such(grade_py, tmp_path):
     write(tmp_path, "run;judge;grammar;consistency\na;GPT-4;8.2;7\nb;GPT-4;6.2;\n")
     code, printed = grade_py("--import", "teacher.csv", judge=None)
     assert code == 0 and "0 gradings and 2 means by GPT-4" in printed.out
-    assert "GPT-4 (imported means): nothing but means, made elsewhere" in printed.out
+    assert "GPT-4 (imported means): means only, no single gradings" in printed.out
     assert "is unvalidated; means alone have no intervals" in printed.out and "not compared" not in printed.out
     found = means(tmp_path)
     row = found["GPT-4 (imported means)", "a", "grammar"]
@@ -102,12 +102,12 @@ GOOD = "run,prompt,sample,judge,grammar\na,0,0,x,5\n"
         (GOOD + "a,1,0,x,eleven\n", "bad.csv, line 3: grammar is 'eleven', not a number from 0 to 10"),
         (GOOD + "a,1,0,x,11\n", "bad.csv, line 3: grammar is '11', not a number from 0 to 10"),
         (GOOD + "a,1,0,x,nan\n", "bad.csv, line 3: grammar is 'nan', not a number"),
-        (GOOD + "a,1,0,x,\n", "bad.csv, line 3: no score in it; scores are grammar,"),
-        (GOOD + "a,1,0,,5\n", "bad.csv, line 3: '' is no name for a judge"),
-        (GOOD + "a,1,0,lm:out/a,5\n", "bad.csv, line 3: 'lm:out/a' is no name for a judge"),
+        (GOOD + "a,1,0,x,\n", "bad.csv, line 3: no score in it; the scores are grammar,"),
+        (GOOD + "a,1,0,,5\n", "bad.csv, line 3: '' is not a name for a judge"),
+        (GOOD + "a,1,0,lm:out/a,5\n", "bad.csv, line 3: 'lm:out/a' is not a name for a judge"),
         (GOOD + "a,1,0,x\n", "bad.csv, line 3: 4 cells, but the first line names 5 columns"),
         (GOOD + "a,0,0,x,6\n", "bad.csv, line 3: x has graded this already (grammar 5); to replace"),
-        (GOOD.replace("grammar", "gramar"), "bad.csv, line 2: 'gramar' is no score; scores are grammar,"),
+        (GOOD.replace("grammar", "gramar"), "bad.csv, line 2: 'gramar' is not a score; the scores are grammar,"),
         (GOOD.replace("judge", "who"), "bad.csv: its first line must name the columns run, judge; no judge"),
         ("", "bad.csv: its first line must name the columns run, judge"),
     ],

@@ -47,10 +47,10 @@ def test_two_runs_judge_each_other(out, train, grade_py, command_line, tmp_path)
     train("good", 1.0, n_layer=3)
     code, printed = grade_py(judge=None)
     assert code == 0 and graded_by(tmp_path) == {"lm:out/good": {"poor"}, "lm:out/poor": {"good"}}
-    said = "out/good: no samples yet; first come those of `python sample.py --model out/good --eval 50 --n 1`"
+    said = "out/good: no samples yet; it gets those of `python sample.py --model out/good --eval 50 --n 1`"
     assert printed.out.splitlines()[0] == said
     assert "out/good judges all but itself (the lowest bits per byte, 1.000), and out/poor (2.000)" in printed.out
-    assert "WARNING" in printed.out and "has written" not in printed.out
+    assert "WARNING" in printed.out and "wrote the stories of" not in printed.out
     written = (out / "good" / "samples.jsonl").read_bytes()
     code, printed = grade_py(judge=None)
     assert code == 0 and "no samples yet" not in printed.out
@@ -65,7 +65,7 @@ def test_one_run_judges_itself_and_is_told_what_that_is_worth(out, train, grade_
     code, printed = grade_py(judge=None)
     assert code == 0 and graded_by(tmp_path) == {"lm:out/alone": {"alone"}}
     assert "judges itself: its scores then say how sure it is of its own words, not how good they are" in printed.out
-    assert "WARNING lm:out/alone has written alone itself" in printed.out
+    assert "WARNING lm:out/alone wrote the stories of alone itself" in printed.out
 
 
 def test_each_corpus_has_judges_of_its_own(out, train, data_dir, capsys):
@@ -135,7 +135,7 @@ def test_an_endpoint_is_asked_too(out, train, grade_py, tmp_path, monkeypatch, a
     write_samples(out / "a", 3, 1)
     code, printed = grade_py(judge=None)
     assert code == 0 and graded_by(tmp_path) == {"lm:out/a": {"a"}, "gpt-4o-mini": {"a"}}
-    said = f"also asks gpt-4o-mini at {api.url}, for $1 at most, counted at $0.15 and $0.6 per million tokens in"
+    said = f"also asks gpt-4o-mini at {api.url}, for at most $1, at $0.15 and $0.6 per million tokens in"
     assert printed.out.startswith(said)
     assert len(api.requests) == 3 + len({r["key"] for r in records(out / "a") if r["kind"][0] == "(" and r["base_url"]})
     assert "this call: $0.0" in printed.err

@@ -181,5 +181,5 @@ def test_instructions_are_judged_and_a_story_of_another_instruction_is_found_out
     }
     assert code == 0 and wins["(another story)", "instructions"] == 1
     assert ("(another story)", "grammar") in wins
-    assert "what it says of the models' instructions means nothing" not in printed.out
+    assert "its scores of the models' instructions mean nothing" not in printed.out
     assert not any("***" in request["messages"][0]["content"] for request in api.requests)

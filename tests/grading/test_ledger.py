@@ -53,7 +53,7 @@ def test_the_ledger_says_who_graded_what_and_how(grade_py, api, tmp_path):
     api.fault = lambda number, request: ("say", json.dumps(grades))  # as the model "m"
     code, printed = grade_py("--temperature", "0.5")
     assert code == 0 and len(api.requests) == 20
-    assert "WARNING several models have graded as rules: " in printed.out
+    assert "WARNING several models have answered as rules: " in printed.out
     assert "rules (10)" in printed.out and "m (10)" in printed.out
 
 
@@ -109,7 +109,7 @@ def test_what_was_asked_in_several_ways_stays_apart(tables_only, grade_py, api, 
     write_samples(tmp_path / "out" / "a", 5, 2, seed=1)
     code, printed = grade_py("--no_judge", judge=None)
     assert all(runs == {"b"} for runs in judges_in(tmp_path).values())
-    assert "30 grades from earlier are of completions that are no longer in samples.jsonl, and left out" in printed.out
+    assert "30 earlier grades are left out: their completions are no longer in samples.jsonl" in printed.out
 
 
 @pytest.mark.parametrize("temperature", ["0.3", "2"])
@@ -237,7 +237,7 @@ def test_two_at_a_time_are_refused(start, grade_py, api, tmp_path):
     process = start()
     wait_for_requests(api, 1, process)
     code, _ = grade_py("out/b")
-    assert code.startswith("grade.py: ") and code.endswith("out/b: another grade.py is at work there; let it end")
+    assert code.startswith("grade.py: ") and code.endswith("out/b: another grade.py is running there; let it finish")
     process.kill()
     process.join()
     api.over.set()

@@ -216,7 +216,7 @@ def test_who_judges_itself_is_told_so(runs, grade_py):
     weights = load_backend("out/judge").identity()["weights"]
     write_samples(runs / "a", 5, 2, weights=weights)
     code, printed = grade_py("--judge", "lm:out/judge", judge=None)
-    assert "WARNING lm:out/judge has written a itself: a model writes what it finds likely" in printed.out
+    assert "WARNING lm:out/judge wrote the stories of a itself, and a model likes its own words" in printed.out
 
 
 def test_safe_endings_are_its_own_and_drawn_once(runs, grade_py, tmp_path, monkeypatch):
@@ -262,14 +262,14 @@ def test_without_true_endings(runs, grade_py):
 def test_a_dry_run_reads_nothing(runs, grade_py, monkeypatch):
     monkeypatch.setattr(likelihood_judge, "tqdm", None)
     code, printed = grade_py("--judge", "lm:out/judge", "--dry_run", judge=None)
-    assert code == 0 and printed.out.startswith("lm:out/judge: 40 stories to read, and 160 times one after another")
+    assert code == 0 and printed.out.startswith("lm:out/judge: 40 stories to read, plus 160 readings after other")
     assert not (runs / "a" / "grades.jsonl").exists()
 
 
 def test_long_texts_are_said(runs, grade_py):
     save_run(runs / "short", random_model(block_size=100))
     code, printed = grade_py("out/a", "--judge", "lm:out/short", judge=None)
-    assert code == 0 and "stories are longer than the 100 tokens that it sees; it reads them in windows" in printed.out
+    assert code == 0 and "stories are longer than its context of 100 tokens; it reads them in windows" in printed.out
 
 
 def test_one_whose_weights_are_broken(runs, grade_py):

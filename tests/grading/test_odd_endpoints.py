@@ -164,11 +164,11 @@ def test_a_quota_without_retry_after_is_kept_to_and_all_is_done(grade_py, api, t
     retries = RetryPolicy(attempts=2, first_delay=0.02, longest_delay=1)
     code, printed = grade_py("--controls", "--concurrency", "16", retries=retries)
     assert code == 0 and "rules: 40 of 40 gradings\n" in printed.out and len(seconds) >= 8
-    assert printed.err.count("429, too many requests: going slower; --rate N") == 1
+    assert printed.err.count("429, too many requests: slowing down; --rate N") == 1
 
 
 def test_a_quota_that_is_used_up_stops_it(grade_py, api):
     api.fault = lambda number, request: None if number <= 3 else ("status", 429)
     retries = RetryPolicy(attempts=2, first_delay=0.02, longest_delay=0.1, throttled=1)
     code, _ = grade_py("--concurrency", "4", retries=retries)
-    assert "429" in code and code.endswith("no reply for 1 seconds; set --rate to what it allows")
+    assert "429" in code and code.endswith("no reply for 1 seconds; set --rate to what is allowed")

@@ -98,6 +98,6 @@ def test_probe_py_measures_every_run_below_a_directory(tmp_path, command_line):
             assert line in printed.out.splitlines()
     assert not list(tmp_path.rglob("probe*"))
     assert (
-        "hf:nowhere: --sentence_order takes runs of train.py"
+        "hf:nowhere: --sentence_order needs a run of train.py"
         in probe_py("--model", "hf:nowhere", "--sentence_order")[0]
     )
