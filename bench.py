@@ -1,12 +1,12 @@
 """
-Every speed that the docs state: ours and a peer's, alternating in one run, medians. Each bench is a file in benches/.
+Measures all speeds in the docs: medians of ours and a peer's, alternating in one run. Each bench is a file of benches/.
 
 $ python bench.py --help                    # what each bench compares with what
 $ python bench.py train --save              # run it, and append the result to bench/results.jsonl
-$ python bench.py train --saved --markdown  # its newest saved results, a column for each machine: docs/performance.md
-$ python bench.py --saved --markdown        # the speeds in one table, from the same file
+$ python bench.py train --saved --markdown  # its newest saved results, one column per machine: docs/performance.md
+$ python bench.py --saved --markdown        # the main speeds of all machines in one table
 
-The last line of a run is a JSON object; its ratios are ours / peer, above 1 is better. Run nothing else meanwhile.
+The last line of output is a JSON object. Its ratios are ours / peer: above 1 is better. Run nothing else meanwhile.
 """
 
 import argparse
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parent
 RESULTS = ROOT / "bench" / "results.jsonl"
 NAMES = ("sample", "train", "demo", "compressor", "loss", "grade", "rouge", "interpret", "export", "gpu")
 
-# The table of all machines, in docs/performance.md: rows of tokens/s, for each its bench and how its figures end.
+# The table of all machines in docs/performance.md: {row: (bench, how the names of its figures end)}.
 SUMMARY = {
     "training": ("train", ", tokens/s"),
     "one story at a time": ("sample", ", batch 1, tokens/s"),
@@ -53,7 +53,7 @@ def saved_results(name: str) -> dict[str, dict]:
 
 
 def figures_table(columns: dict[str, dict[str, float]], markdown: bool) -> str:
-    """columns: {head: {figure: value}}; a figure that a column lacks is left empty."""
+    """columns: {head: {figure: value}}; figures missing from a column are left empty."""
     longest_first = sorted(columns.values(), key=len, reverse=True)
     names = dict.fromkeys(name for figures in longest_first for name in figures)
     rows = [[name, *(number(figures.get(name)) for figures in columns.values())] for name in names]
@@ -72,7 +72,7 @@ def number(value: float | None) -> str:
 
 
 def summary_table(markdown: bool) -> str:
-    """Tokens/s of ours and of the best that each peer reached, with what ours is faster by."""
+    """Our best tokens/s and each peer's, with our speedup over that peer."""
     columns: dict[str, dict[str, str]] = {}
     for title, (bench, ending) in SUMMARY.items():
         for machine, result in saved_results(bench).items():
@@ -87,9 +87,9 @@ def summary_table(markdown: bool) -> str:
 
 
 def run_bench(args: argparse.Namespace) -> dict:
-    """Runs it and prints its table -> the result that is saved."""
+    """Runs the bench and prints its table -> the result to save."""
     module = import_module(f"benches.{args.name}")
-    if args.name == "gpu":  # which prints its results as they come
+    if args.name == "gpu":  # it prints its own results as they come in
         ratios, figures, hardware = module.bench(args.out, args.dry_run)
     else:
         ratios, figures = module.bench(args.rounds or getattr(module, "ROUNDS", 3))
@@ -102,11 +102,11 @@ def main():
     texts = {name: ast.get_docstring(ast.parse((ROOT / "benches" / f"{name}.py").read_text())) for name in NAMES}
     parser = Parser("\n\n".join([__doc__.strip(), *(f"== {name} ==\n{text}" for name, text in texts.items())]))
     parser.add_argument("name", nargs="?", choices=NAMES, help="which bench")
-    parser.add_argument("--rounds", type=int, help="how often each contestant runs (default: 3; of demo and loss 1)")
+    parser.add_argument("--rounds", type=int, help="runs of each contestant (default: 3; demo and loss: 1)")
     parser.add_argument("--save", action="store_true", help="append the result to bench/results.jsonl")
     parser.add_argument("--saved", action="store_true", help="run nothing: print the results in bench/results.jsonl")
-    parser.add_shared("out", default=Path("out/gpu"), help="of gpu: the directory for its results (out/gpu)")
-    parser.add_argument("--dry_run", action="store_true", help="of gpu: go through it with toys on a CPU")
+    parser.add_shared("out", default=Path("out/gpu"), help="gpu only: the directory for its results (default: out/gpu)")
+    parser.add_argument("--dry_run", action="store_true", help="gpu only: try it with toy models on a CPU")
     parser.add_shared("markdown")
     args = parser.parse_args()
     if args.saved and not args.name:
@@ -114,7 +114,7 @@ def main():
     elif args.saved:
         print(saved_table(args.name, args.markdown))
     elif not args.name:
-        parser.error(f"which one? {', '.join(NAMES)}; or --saved for the table of all machines")
+        parser.error(f"name a bench: {', '.join(NAMES)}; or use --saved for the table of all machines")
     else:
         result = run_bench(args)
         if args.save:
@@ -126,5 +126,5 @@ def main():
 
 
 if __name__ == "__main__":
-    with one_line_errors("bench.py", interrupted="no result was kept"):
+    with one_line_errors("bench.py", interrupted="no result was saved"):
         main()

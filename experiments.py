@@ -1,19 +1,19 @@
 """
-Experiments: named lists of runs, trained one after another, each list with its table and its plot.
+Experiments: named lists of runs that are trained one after another. Each experiment gets a table and a plot.
 
 $ python experiments.py grid                 # width x depth x heads; half an hour at most, on two cores
 $ python experiments.py scaling              # the best loss that a number of training FLOPs can buy
-$ python experiments.py contrast --show      # what would be run, as commands of train.py
+$ python experiments.py contrast --show      # print the train.py commands, but run nothing
 $ python experiments.py grid --published --show --markdown      # every published shape, and what it costs on a GPU
 $ python experiments.py dropout --only dropout-0.1 --seeds 3
 $ python experiments.py compressor --published --data data/tinystories-v2     # the published budgets, for a GPU
-$ python experiments.py grid --probe --grade lm:out/cpu_8m      # what the runs know, and how a larger one reads them
-$ python experiments.py grid --markdown      # finished runs are not trained again: prints their table
+$ python experiments.py grid --probe --grade lm:out/cpu_8m      # also probe the runs, and grade them with a larger one
+$ python experiments.py grid --markdown      # finished runs are not retrained: prints the table
 
-Needs data/sample (docs/data.md says how to make it), or --data. All is written to out/<experiment>/
-(--published: out/<experiment>-published/). If a call was stopped, or killed at any moment, the same call resumes:
-finished runs are kept, unfinished ones continue from their last checkpoint. The table shows all finished runs of the
-experiment, whichever were asked for now.
+Needs data/sample (see docs/data.md) or --data. Everything is written to out/<experiment>/ (with --published, to
+out/<experiment>-published/). If an experiment was stopped or killed, the same command resumes it: finished runs are
+kept, and unfinished ones continue from their last checkpoint. The table shows all finished runs of the experiment,
+including those of earlier commands.
 """
 
 import argparse
@@ -40,15 +40,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, metavar="N", help="runs of each variant (default: see sweeps/plans.py)")
     parser.add_argument("--show", action="store_true", help="print the commands and what they cost; run nothing")
     parser.add_shared("data", help="a corpus made by prepare.py, such as data/tinystories (default: the config's own)")
-    parser.add_argument("--data_dir", default="data", help="where --data is, if it is a name alone, as train.py has it")
+    parser.add_argument("--data_dir", default="data", help="parent of --data if that is only a name, as in train.py")
     parser.add_argument("--out_dir", default="out", help="results go to OUT_DIR/<experiment>/")
-    parser.add_argument("--probe", action="store_true", help="also probe.py: facts, reasoning, context")
-    grade = (
-        "also grade.py --judge JUDGE, on 50 continued validation stories of each run without samples; may be repeated"
-    )
+    parser.add_argument("--probe", action="store_true", help="also run probe.py: facts, reasoning, context")
+    grade = "also run grade.py --judge JUDGE, on completions of 50 validation stories by each run; may be repeated"
     parser.add_argument("--grade", action="append", default=[], metavar="JUDGE", help=grade)
     parser.add_shared("markdown")
-    parser.add_api("the API of --grade's judge")
+    parser.add_api("the API of the --grade judge")
     args = parser.parse_args()
     parser.require(args, "seeds", args.seeds is None or args.seeds >= 1, "at least 1")
     api = parser.require_api(args)
@@ -60,7 +58,7 @@ def parse_arguments() -> argparse.Namespace:
 def main():
     args = parse_arguments()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with one_line_errors("experiments.py", interrupted="the same command resumes"):
+    with one_line_errors("experiments.py", interrupted="run the same command to resume"):
         run_experiment(args)
 
 
@@ -86,7 +84,7 @@ def run_experiment(args: argparse.Namespace) -> None:
         sha256 = meta["splits"]["train"]["sha256"]
         unfinished = [run for run in runs if not is_finished(run, sha256)]
         failures = train_all(runs, unfinished, directory / "experiment.log", lock_file)
-        complete = list(finished(planned, sha256))  # those of earlier calls as well
+        complete = list(finished(planned, sha256))  # including those of earlier commands
         if not failures and (args.probe or args.experiment == "contrast"):
             probe_runs(directory, complete, *["--sentence_order"] * (args.experiment == "contrast"))
         if not failures and args.grade:
@@ -97,7 +95,7 @@ def run_experiment(args: argparse.Namespace) -> None:
     if failures:
         raise TrainingError(
             f"{len(failures)} of {len(runs)} runs failed ({', '.join(failures)}), see {directory / 'experiment.log'}; "
-            "the same command tries them again"
+            "run the same command to retry them"
         )
 
 
@@ -106,7 +104,7 @@ def is_wanted(run: plans.Run, patterns: list[str]) -> bool:
 
 
 def show_commands(runs: list[plans.Run], scale: plans.Scale, markdown: bool) -> None:
-    """What each run costs, as a comment above its command; or all in a table."""
+    """Prints each run's cost as a comment above its command; or with `markdown`, all costs as a table."""
     on_gpu = scale is plans.PUBLISHED
     rows = []
     for run in runs:
@@ -122,9 +120,7 @@ def show_commands(runs: list[plans.Run], scale: plans.Scale, markdown: bool) -> 
     total = f"# {len(runs)} runs, {sum(run.flops for run in runs):.2e} FLOPs"
     if on_gpu:
         hours = sum(run.flops for run in runs) / plans.GPU_FLOPS / 3600
-        total += (
-            f", {hours:.1f} GPU hours if all did {plans.GPU_FLOPS / 1e12:.0f} TFLOP/s, as wide models on an A100 may"
-        )
+        total += f", {hours:.1f} GPU hours at {plans.GPU_FLOPS / 1e12:.0f} TFLOP/s, a guess for wide models on an A100"
     print(total)
 
 

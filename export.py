@@ -1,9 +1,9 @@
 """
-Export a model: as a storyteller in one HTML file that anyone can open, or for transformers.
+Export a model, either as a storyteller in one HTML file that anyone can open, or for transformers.
 
 $ python export.py out/demo                                   # -> out/demo/story.html, 2 MB
 $ python export.py hf:roneneldan/TinyStories-8M --html tales.html --data data/tinystories
-$ python export.py out/demo --dtype float16                   # twice as large, rounded less
+$ python export.py out/demo --dtype float16                   # twice as large, but rounded less
 $ python export.py out/demo --hf exported/                    # config.json, weights and tokenizer, for transformers
 
 The page holds weights, tokenizer and an engine in JavaScript; it needs no network, no server and no Python.
@@ -49,11 +49,11 @@ def export_html(name: str, backend: LocalBackend, args: argparse.Namespace) -> N
     ]
     if rows:
         print(f"{len(texts)} validation stories of {corpus}:")
-        print(table_text(["weights as", "MB", "bits per byte", "KL divergence of the next token, nats"], rows))
+        print(table_text(["weights", "MB", "bits per byte", "KL divergence of the next token, nats"], rows))
     else:
-        print("What the rounding costs was not measured: no validation stories at hand; --data names a corpus")
+        print("The cost of rounding was not measured: found no validation stories; pass a corpus with --data")
     print(
-        f"wrote {path} ({len(content) / 1e6:.1f} MB, {args.dtype}); next: open it in a browser, or mail it to somebody"
+        f"wrote {path} ({len(content) / 1e6:.1f} MB, {args.dtype}); next: open it in a browser, or email it to someone"
     )
 
 
@@ -73,10 +73,10 @@ def main():
     )
     parser.add_argument("--dtype", choices=DTYPES, default="int8", help="of the weights in the page (default: int8)")
     parser.add_shared("data")
-    parser.add_argument("--hf", type=Path, metavar="DIR", help="write files for transformers there, and no page")
+    parser.add_argument("--hf", type=Path, metavar="DIR", help="write files for transformers here, instead of a page")
     args = parser.parse_args()
     if args.hf and (args.html or args.data or args.dtype != "int8"):
-        parser.error("--hf writes float32 for transformers and no page: leave out --html, --dtype and --data")
+        parser.error("--hf writes float32 files for transformers, not a page: leave out --html, --dtype and --data")
     with one_line_errors("export.py", interrupted="nothing was written"):
         name = at_checkpoint(args.model or str(newest_run()), args.checkpoint)
         backend = load_storyteller(name)

@@ -1,5 +1,5 @@
 """
-Look into a model: what its heads attend to, what its neurons fire on, and whether any of it matters.
+Look inside a model: what its heads attend to, what its neurons fire on, and whether any of it matters.
 
 $ python interpret.py                                     # the newest run -> out/<run>/interpret/
 $ python interpret.py out/demo --text "Lily saw a cat. Lily was happy." --layer 2 --head 3
@@ -8,7 +8,7 @@ $ python interpret.py hf:roneneldan/TinyStories-33M --data data/tinystories
 $ python interpret.py --compare out/a out/b               # heads and neurons side by side -> out/compare.html
 
 Writes attention.html, attention.png, attention.npz ([layer, head, query, key] and the tokens), heads.csv, neurons.html,
-neurons.csv and summary.json; --patch writes patching.html, patching.png and patching.csv alone. In a notebook:
+neurons.csv and summary.json; --patch writes only patching.html, patching.png and patching.csv. In a notebook:
 
 >>> from interpretation.hooks import run_with_cache
 >>> logits, cache = run_with_cache(model, tokens)         # tokens (B, T)
@@ -50,12 +50,12 @@ from pages import interpretation_pages
 from training.device_and_dtype import choose_dtype
 from variants.compressor import Compressor
 
-SHOWN_HEADS = 5  # of --patch, in the terminal
-DEFAULT_TOKENS = 32  # of the first story, which are drawn if no --text is given
+SHOWN_HEADS = 5  # printed by --patch
+DEFAULT_TOKENS = 32  # without --text, attention is drawn for this many tokens of the first story
 
 
 class Stopwatch:
-    """Seconds of each stage."""
+    """Measures the seconds that each stage takes."""
 
     def __init__(self):
         self.seconds = {}
@@ -76,7 +76,7 @@ def interpret(
     stage: Stopwatch,
     copy_init: float = 0.0,
 ) -> None:
-    """Reads the texts with the model, and writes all files into `out`. copy_init: how the model was initialized."""
+    """Runs the model over the texts and writes all files to `out`. copy_init: the setting of its training run."""
     model, tokenizer = backend.model, backend.tokenizer
     device = model.wte.weight.device
     corpus = TaggedCorpus.from_texts(texts, tokenizer, backend.prefix, model.config.block_size)
@@ -121,7 +121,7 @@ def interpret(
 
 
 def draw_attention(out: Path, name: str, backend: LocalBackend, ids: list[int], args, rows: list[dict]) -> None:
-    """attention.npz, attention.png and attention.html (with the logit lens) of the tokens `ids`; rows: heads.csv."""
+    """Writes attention.npz, .png and .html (with the logit lens) of the tokens `ids`. rows: those of heads.csv."""
     model = backend.model
     n_layer, n_head = model.config.n_layer, model.config.n_head
     _, cache = run_with_cache(model, torch.tensor([ids], device=model.wte.weight.device))
@@ -149,7 +149,7 @@ def draw_attention(out: Path, name: str, backend: LocalBackend, ids: list[int], 
 
 
 def draw_patching(out: Path, name: str, backend: LocalBackend, texts: Sequence[str], markdown: bool) -> None:
-    """patching.html, .png and .csv: which activations carry the answer in which the texts differ."""
+    """Writes patching.html, .png and .csv: which activations carry the answers in which the texts differ."""
     prompts = [backend.encode(text) for text in texts]
     pieces = [pieces_of(backend.tokenizer, ids) for ids in prompts]
     check_prompts(*prompts, pieces)
@@ -172,7 +172,7 @@ def draw_patching(out: Path, name: str, backend: LocalBackend, texts: Sequence[s
 
 
 def draw_comparison(runs: Sequence[str], markdown: bool) -> Path:
-    """compare.csv, .png and .html beside the first of the runs. Prints what is counted; returns the page's path."""
+    """Writes compare.csv, .png and .html beside the first of the runs. Prints the counts; returns the page's path."""
     rows = compare(runs)
     counts = [printed_cells(row) for row in rows]
     path = directory_of(runs[0]).parent / "compare.html"
@@ -181,32 +181,32 @@ def draw_comparison(runs: Sequence[str], markdown: bool) -> Path:
     return path
 
 
-# ---- What is read ----
+# ---- Loading ----
 
 
 def load_model(name: str, args: argparse.Namespace) -> LocalBackend:
-    """ValueError if it cannot be looked into, or does not have what the flags ask for."""
+    """ValueError if the model cannot be inspected, or does not have what the flags ask for."""
     if name.startswith("api:"):
-        raise ValueError(f"{name}: a model behind an API cannot be looked into; take a run or hf:ID-or-directory")
+        raise ValueError(f"{name}: a model behind an API cannot be inspected; use a run or hf:ID-or-directory")
     if name.startswith("hf:") and args.stories and not args.data and not args.patch:
-        raise ValueError(f"{name} needs --data, a corpus that prepare.py made; or --stories 0, to draw --text alone")
+        raise ValueError(f"{name} needs --data, a corpus that prepare.py made; or --stories 0 to draw only --text")
     backend = load_backend(name)
     config = backend.model.config
     if isinstance(backend.model, Compressor):
-        raise ValueError(f"{name} is a compressor, whose heads attend to pairs of tokens; only a GPTNeo can be read")
+        raise ValueError(f"{name} is a compressor, whose heads attend to pairs of tokens; interpret.py needs a GPTNeo")
     for flag, value, n in (("layer", args.layer, config.n_layer), ("head", args.head, config.n_head)):
         if value is not None and value >= n:
             raise ValueError(f"--{flag} must be at most {n - 1} for {name}, not {value}")
     for flag, text in (("text", args.text), *(("patch", text) for text in args.patch or ())):
         if text and (n_tokens := len(backend.encode(text))) > config.block_size:
-            raise ValueError(f"--{flag} has {n_tokens} tokens, the context of {name} {config.block_size}; shorten it")
+            raise ValueError(f"--{flag} has {n_tokens} tokens, but {name} reads only {config.block_size}; shorten it")
     return backend
 
 
 def validation_texts(directory: Path, n: int, ablate: int = 0) -> list[str]:
     """The first n validation stories of a corpus, as text, so that a model with any tokenizer can read them.
 
-    ValueError if they are too few: to tell anything, or for an ablation on that many.
+    ValueError if there are too few, for any statistics or for an ablation on `ablate` stories.
     """
     stories = list(itertools.islice(load_stories(directory, "val")[1], n))
     if len(stories) < FEWEST_STORIES:
@@ -216,8 +216,8 @@ def validation_texts(directory: Path, n: int, ablate: int = 0) -> list[str]:
     if 2 * ablate > len(stories):
         more = f"--stories {2 * ablate}, or " if len(stories) == n else ""
         raise ValueError(
-            f"--ablate {ablate} needs {2 * ablate} stories (means are taken over the other half), but {len(stories)} "
-            f"of {directory} are read: take {more}--ablate {len(stories) // 2} at most"
+            f"--ablate {ablate} needs {2 * ablate} stories (means come from the other half), but {len(stories)} "
+            f"of {directory} are read: use {more}--ablate {len(stories) // 2} at most"
         )
     return stories
 
@@ -231,18 +231,18 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("model", nargs="?", default=argparse.SUPPRESS, help=which)
     parser.add_shared("model", help="the same")
     parser.add_shared("checkpoint")
-    parser.add_argument("--text", help="what attention is drawn for (default: the beginning of the first story)")
+    parser.add_argument("--text", help="text to draw attention for (default: the beginning of the first story)")
     parser.add_argument(
-        "--patch", nargs=2, metavar="TEXT", help="two texts that end in different answers: what carries the first's?"
+        "--patch", nargs=2, metavar="TEXT", help="two texts that end in different answers: what carries the answer?"
     )
-    parser.add_argument("--layer", type=int, help="draw this layer alone, and show all of its neurons")
-    parser.add_argument("--head", type=int, help="draw this head alone (of each layer, or of --layer)")
+    parser.add_argument("--layer", type=int, help="draw only this layer, and show all of its neurons")
+    parser.add_argument("--head", type=int, help="draw only this head (in each layer, or in --layer)")
     parser.add_shared("data")
     parser.add_argument("--stories", type=int, default=200, help="validation stories to read; 0: only draw --text")
-    on_how_many = "stories on which heads are ablated, at most half of --stories (default: what takes about a minute)"
-    parser.add_argument("--ablate", type=int, help=f"{on_how_many}; 0: none")
+    ablate_help = "stories to ablate heads on, at most half of --stories (default: about a minute's worth)"
+    parser.add_argument("--ablate", type=int, help=f"{ablate_help}; 0: none")
     parser.add_shared("out", help="where to write (default: interpret/ in the run's directory)")
-    parser.add_argument("--compare", nargs="+", metavar="RUN", help="runs that were interpreted before")
+    parser.add_argument("--compare", nargs="+", metavar="RUN", help="compare runs that interpret.py has already read")
     parser.add_shared("markdown")
     args = parser.parse_args()
     for name in ("stories", "ablate"):
@@ -251,9 +251,9 @@ def parse_arguments() -> argparse.Namespace:
     for name in ("layer", "head"):
         parser.require(args, name, (getattr(args, name) or 0) >= 0, "0 or more")
     if args.stories == 0 and not args.text:
-        parser.error("--stories 0 only draws attention on a --text, which is missing")
+        parser.error("--stories 0 only draws attention, for which it needs a --text")
     if args.compare and args.model:
-        parser.error(f"--compare takes all runs after it, including {args.model}")
+        parser.error(f"put all runs after --compare, including {args.model}")
     return args
 
 
@@ -263,7 +263,7 @@ def main():
     with one_line_errors("interpret.py", interrupted="the old files are unchanged"):
         if args.compare:
             page = draw_comparison(args.compare, args.markdown)
-            print(f"wrote {page.with_suffix('.csv')}, which has all counts, .png and .html; next: open {page}")
+            print(f"wrote {page.with_suffix('.csv')} (all counts), .png and .html; next: open {page}")
             return
         name = at_checkpoint(args.model or str(newest_run()), args.checkpoint)
         backend = load_model(name, args)

@@ -4,8 +4,8 @@ One page of everything known about your runs: loss curves, scores, answers, nove
 $ python report.py out/         # every run and every experiment below it -> out/report.html
 $ python report.py out/demo     # one run -> out/demo/report.html
 
-The page is one file that needs no network. It shows what the other commands have written; for a section that would be
-empty, the end of the page names the command that fills it.
+The page is one file that needs no network. It shows what the other commands have written; at its end, it lists the
+sections that are still empty, with the commands that fill them.
 """
 
 import sys
@@ -19,7 +19,7 @@ from pages.html import sections_page
 from pages.read_results import Results
 
 KEPT = "sample.py --eval 50 --checkpoint all, grade.py {0} --no_judge, probe.py {0} --checkpoint all"
-SECTIONS = [  # title, what makes it, the command whose results it shows
+SECTIONS = [  # title, the function that builds it, the command whose results it shows
     ("Runs", sections_runs.runs_section, "python train.py"),
     ("Scores", sections_stories.scores_section, "python grade.py {}"),
     ("Facts, reasoning, context", sections_stories.answers_section, "python probe.py {}"),
@@ -39,7 +39,7 @@ def make_report(directory: Path) -> tuple[bytes, list[str]]:
     """The page, and which files were left out because they are damaged. ValueError if there is nothing to show."""
     results = Results(directory)
     if not results.runs and not results.experiments:
-        raise ValueError(f"{directory}: no run below it; train one with: python train.py")
+        raise ValueError(f"{directory}: there are no runs in it; train one with: python train.py")
     sections, empty = [], []
     for title, make, command in SECTIONS:
         parts = list(make(results))
@@ -47,7 +47,7 @@ def make_report(directory: Path) -> tuple[bytes, list[str]]:
             sections.append(dict(title=title, about=make.__doc__, parts=parts))
         else:
             empty.append(f"{title}: {command.format(directory)}")
-    runs = {run_of(run) for run in results.runs.values()}  # one that was sampled at several temperatures is one
+    runs = {run_of(run) for run in results.runs.values()}  # a run sampled at several temperatures counts once
     counts = {"run": len(runs), "experiment": len(results.experiments)}
     subtitle = ", ".join(f"{n} {what}{'s' * (n != 1)}" for what, n in counts.items() if n or what == "run")
     title, notes = f"nanostories: {directory.resolve().name}", {DAMAGED: results.damaged, EMPTY: empty}

@@ -1,11 +1,11 @@
 """
-Is it novel, is it diverse, did it memorize? A run's completions compared by ROUGE-k with their true endings, with each
-other, and with every training story; held-out stories are treated the same way, as a baseline.
+Is a model's writing novel and diverse, or memorized? Compares a run's completions by ROUGE-k with their true endings,
+with each other, and with every training story. As a baseline, held-out stories go through the same comparisons.
 
 $ python rouge.py out/cpu_8m                    # its samples.jsonl -> rouge.json, rouge.png, flagged.txt
-$ python sample.py --eval 50 --split train      # and then the same: both splits side by side
-$ python rouge.py out/cpu_8m out/overfit        # and their histograms over each other, out/rouge.png
-$ python rouge.py out/hot                       # sampled at several temperatures alone: each of them, as runs above
+$ python sample.py --eval 50 --split train      # then rerun rouge.py to see both splits side by side
+$ python rouge.py out/cpu_8m out/overfit        # several runs: also overlays their histograms in out/rouge.png
+$ python rouge.py out/hot                       # sampled only at several temperatures: each one counts as a run
 $ python rouge.py out/api--gpt-3.5-turbo --data data/tinystories --k 4 --counting clipped
 
 The metric itself, for any two texts:
@@ -32,10 +32,10 @@ def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("runs", nargs="*", type=Path, help="directories with a samples.jsonl (default: the newest run)")
     parser.add_shared("data", "markdown")
-    parser.add_argument("--k", type=int, default=2, help="of ROUGE-k")
-    parser.add_argument("--counting", choices=COUNTINGS, default="set", help="the paper's, or that of rouge-score")
-    parser.add_argument("--tokens", action="store_true", help="compare tokens, not words; there are then no templates")
-    parser.add_argument("--threshold", type=float, default=0.75, help="flag from this share in one training story on")
+    parser.add_argument("--k", type=int, default=2, help="length of the k-grams (default: 2)")
+    parser.add_argument("--counting", choices=COUNTINGS, default="set", help="set (the paper) or clipped (rouge-score)")
+    parser.add_argument("--tokens", action="store_true", help="compare tokens instead of words; finds no templates")
+    parser.add_argument("--threshold", type=float, default=0.75, help="flag at this share of k-grams in one story")
     args = parser.parse_args()
     parser.require(args, "k", args.k >= 1, "at least 1")
     parser.require(args, "threshold", 0 < args.threshold <= 1, "above 0 and at most 1")
@@ -43,7 +43,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def with_samples(run: Path) -> list[Path]:
-    """The run itself; where it was sampled at several temperatures alone, the directories of these."""
+    """The run itself or, if it was only sampled at several temperatures, the directory of each temperature."""
     has_own = any((run / name).exists() for name in SAMPLES.values())
     return [run] if has_own else temperatures_of(run) or [run]
 

@@ -274,7 +274,7 @@ def main():
         config, resume = parse_command_line(args, __doc__)
         run, finished = train(config, resume, ranks)
         if not finished:
-            message = f"Stopped and saved. To continue from {run / 'ckpt.pt'}, run the same command with --resume"
+            message = f"Stopped and saved. Run the same command with --resume to continue from {run / 'ckpt.pt'}"
             sys.exit(message if ranks.is_first else 1)
         if ranks.is_first:
             print()

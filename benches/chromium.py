@@ -1,6 +1,6 @@
 """
-A headless Chromium that is driven over a pipe (its DevTools protocol): for benches, and for tests of pages that let no
-script into themselves.
+A headless Chromium, driven over a pipe (its DevTools protocol): for benches, and for tests of pages whose security
+policy lets no script in.
 
 >>> with Chromium(profile_directory) as chromium:
 ...     chromium.open(Path("out/demo/story.html"))
@@ -118,7 +118,7 @@ class Chromium:
         end = time.monotonic() + seconds
         while not self.run(condition):
             if time.monotonic() > end:
-                raise TimeoutError(f"still not so after {seconds} s: {condition}")
+                raise TimeoutError(f"still not true after {seconds} s: {condition}")
             time.sleep(0.02)
 
     def press(self, key: str, text: str = "") -> None:

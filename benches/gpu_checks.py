@@ -39,7 +39,7 @@ def checks(setup: Setup) -> Iterator[tuple[str, Callable[[], Error]]]:
 
 
 def as_in_training(setup: Setup, check: Callable[[], Error]) -> Error:
-    """With PyTorch set as for training, but for TF32: float32 is compared with float32. (What trains turns it on.)"""
+    """With PyTorch set up as for training, but without TF32, to compare float32 with float32."""
     precision = torch.get_float32_matmul_precision()
     prepare_gpu(setup.device)
     torch.set_float32_matmul_precision("highest")
@@ -196,7 +196,7 @@ def texts(setup: Setup, write: Callable) -> Error:
 
 
 def company(setup: Setup) -> Error:
-    """In bfloat16, another batch size may round a close draw otherwise; most texts should be the same."""
+    """In bfloat16, another batch size may round a close draw differently; most texts should be the same."""
     model = story_model(setup).eval().to(setup.device)
     prompts = setup.tokens(model.config, 6 if setup.dry_run else 64, 10).tolist()
     written = []
@@ -207,7 +207,7 @@ def company(setup: Setup) -> Error:
 
 
 def no_synchronisation(setup: Setup, within_story: bool) -> Error:
-    """Two steps of train.py with two micro-batches; CUDA raises an error where one would wait."""
+    """Two steps of train.py with two micro-batches; CUDA raises an error if one would wait."""
     shape = setup.shapes()["1m"]
     tokenizer = types.SimpleNamespace(gpt2_ids=[], end_of_text=0)
     corpus = Corpus(tokenizer, False, "", np.arange(8 * shape.block_size, dtype=np.uint16) % 300, None)
@@ -220,7 +220,7 @@ def no_synchronisation(setup: Setup, within_story: bool) -> Error:
     if within_story:
         model = WithinStory(model, 0, max_stories_per_window(corpus.train, shape.block_size, 0))
     step = partial(train.train_step, state, model, setup.autocast, batches)
-    step()  # the first two set things up
+    step()  # the first two are a warm-up
     step()
     if not on_gpu:
         return Error(0.0, 0.0)
@@ -234,8 +234,8 @@ def no_synchronisation(setup: Setup, within_story: bool) -> Error:
 
 
 def resume(setup: Setup, device: torch.device, limit: float) -> Error:
-    """The last logged loss of a run that was stopped and resumed on `device`, against one in a piece. On a GPU sums are
-    taken in another order each time, so it is not the same to the last bit, as it is on a CPU."""
+    """The last logged loss of a run that was stopped and resumed on `device`, against an uninterrupted run. On a GPU,
+    sums are taken in another order each time, so unlike on a CPU the two are not bit-identical."""
     with tempfile.TemporaryDirectory() as directory:
         prepare_builtin(Path(directory, "builtin"), n_stories=300, vocab_size=400)
         settings = dict(data="builtin", data_dir=directory, out_dir=str(Path(directory, "out")), compile=False)

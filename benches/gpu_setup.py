@@ -1,5 +1,5 @@
 """
-What `python bench.py gpu` runs on and where its results go: one line a result, the moment it is known.
+What `python bench.py gpu` runs on and where its results go: one line per result, as soon as it is known.
 """
 
 import json
@@ -18,8 +18,8 @@ from model import GPTNeo, GPTNeoConfig
 from training.config import parse_command_line
 
 CONFIGS = Path(__file__).parent.parent / "configs"
-SIZES = ("8m", "33m", "28m", "1m", "3m", "1l_21m", "2l_33m")  # the most telling first: a run may be cut short
-# A dry run on a CPU: as many heads and layers as it takes to go through the same code.
+SIZES = ("8m", "33m", "28m", "1m", "3m", "1l_21m", "2l_33m")  # most informative first: a run may be cut short
+# For a dry run on a CPU: just enough heads and layers to exercise the same code.
 TOY = dict(vocab_size=300, block_size=48, window_size=16)
 TOY_SIZES = {
     "8m": dict(n_layer=2, n_head=4, n_embd=32),
@@ -27,7 +27,7 @@ TOY_SIZES = {
 }
 
 
-# What a GPU, a driver or an older PyTorch may bring: one part of the bench fails, and the others still tell.
+# What a GPU, a driver or an older PyTorch may raise: one part of the bench fails, but the others still run.
 FAILURES = (
     *(RuntimeError, ValueError, TypeError, LookupError, AssertionError, ImportError, AttributeError, OSError),
     FailOnRecompileLimitHit,
@@ -36,7 +36,7 @@ FAILURES = (
 
 @dataclass(frozen=True)
 class Setup:
-    """The machine, and how large everything is."""
+    """The machine, and the sizes of everything."""
 
     dry_run: bool
 
@@ -78,7 +78,7 @@ class Setup:
         return torch.randint(shape.vocab_size - 1, (n, length or shape.block_size + 1), generator=generator)
 
     def compiled(self, function: Callable, **settings) -> Callable:
-        """A dry run traces what a GPU would compile, and makes nothing of it."""
+        """A dry run only traces what a GPU would compile."""
         if self.dry_run:
             return torch.compile(function, dynamic=False, backend="eager")
         return torch.compile(function, dynamic=False, **settings)
@@ -92,7 +92,7 @@ class Report:
     """Results so far: in memory, on the screen, and in out/gpu (results.jsonl, table.md, errors.txt)."""
 
     directory: Path
-    seconds: float  # what does not begin within them is left out
+    seconds: float  # what has not started by then is skipped
     started: float = field(default_factory=time.perf_counter)
     results: list[dict] = field(default_factory=list)
 
@@ -102,13 +102,13 @@ class Report:
         (self.directory / "errors.txt").unlink(missing_ok=True)
 
     def run(self, section: str, items: Iterable[tuple[str, Callable[[], object]]], until: float = 1.0) -> None:
-        """Each item gives a dict of figures or an Error; one that fails is noted, and the next one runs.
+        """Each item returns a dict of figures or an Error; if one fails, this is noted and the next one runs.
 
-        until: which share of all the time may be over when an item begins.
+        until: an item starts only before this share of all the time has passed.
         """
         for name, function in items:
             if time.perf_counter() - self.started > until * self.seconds:
-                self.add(section, name, note="left out: the time was up")
+                self.add(section, name, note="skipped: out of time")
                 continue
             try:
                 result = function()

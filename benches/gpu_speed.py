@@ -58,7 +58,7 @@ def contestants(setup: Setup, shape: GPTNeoConfig) -> dict[str, Callable]:
     makes = {"ours": ours, "nanoGPT-style": nanogpt}
     if find_spec("transformers"):
         makes["transformers"] = transformers
-    if shape.n_embd <= 64:  # the smallest, whose step the launches bound
+    if shape.n_embd <= 64:  # the smallest, whose step is bound by kernel launches
         makes["ours in CUDA graphs"] = partial(ours, mode="reduce-overhead")
     return makes
 
@@ -109,7 +109,7 @@ def beside_peers(setup: Setup, sizes: Iterable[str]) -> Iterator[tuple[str, Call
 
 
 def alternate(setup: Setup, shape: GPTNeoConfig) -> dict[str, float]:
-    """The peers' compiled steps and ours, which inductor's cache has by now."""
+    """The peers' compiled steps and ours, which is in inductor's cache by now."""
     runs = {name: Training(setup, shape, make) for name, make in contestants(setup, shape).items()}
     figures = speeds(setup, shape, runs)
     mine = figures["ours, tokens/s"]
@@ -117,7 +117,7 @@ def alternate(setup: Setup, shape: GPTNeoConfig) -> dict[str, float]:
 
 
 def speeds(setup: Setup, shape: GPTNeoConfig, runs: dict[str, Training]) -> dict[str, float]:
-    """Medians of alternating turns. MFU counts our operations for all, each against the data sheet's peak."""
+    """Medians of alternating turns. MFU counts our model's FLOPs for all, against the data sheet's peak."""
     turns = {name: partial(run.run, STEPS_A_TURN) for name, run in runs.items()}
     seconds, figures = alternating_medians(turns, 1 if setup.dry_run else 3), {}
     peak, flops = peak_flops(setup.device, setup.dtype), GPTNeo(shape).flops_per_token(shape.block_size)
@@ -193,7 +193,7 @@ def new_tokens(shape: GPTNeoConfig) -> int:
 
 
 def seconds_to_write(setup: Setup, prompts: list[list[int]], batch_size: int) -> float:
-    """The second time: the first sets things up."""
+    """Seconds of the second run: the first is a warm-up."""
     shape = setup.shapes()["8m"]
     model = setup.model(shape).to(setup.device).eval()
     for _ in range(2):
@@ -225,7 +225,7 @@ def profile(setup: Setup, size: str, directory: Path) -> dict[str, float]:
     order = "self_device_time_total" if on_gpu else "self_cpu_time_total"
     (directory / f"profile-{size}.txt").write_text(events.table(sort_by=order, row_limit=30))
     launches = sum(event.count for event in events if "LaunchKernel" in event.key)
-    # The launching operators and annotations repeat the time of the kernels, which alone are counted.
+    # Only kernels are counted: the operators that launch them and annotations repeat their time.
     on_device = [event for event in events if event.device_type == torch.autograd.DeviceType.CUDA]
     busy = sum(event.self_device_time_total for event in on_device if not event.is_user_annotation) / 1000
     return {

@@ -46,7 +46,7 @@ class Stages(Stopwatch):
 
 
 def interpret_here(corpus: Path, out_dir: Path) -> dict[str, float]:
-    """interpret.py on a model with random weights -> figures of each stage, and of all."""
+    """Runs interpret.py on a model with random weights -> figures of each stage, and of all."""
     compile_cpp.keep_freed_memory()
     tokenizer = Tokenizer(load_meta(corpus)["gpt2_ids"])
     torch.manual_seed(0)

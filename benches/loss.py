@@ -1,5 +1,5 @@
 """
-How soon the recipe `fast` reaches the loss at which plain AdamW ends: the 1M shape, real stories. Each round is a seed.
+How soon the recipe `fast` reaches the loss at which plain AdamW ends: the 1M shape, real stories. One seed per round.
 
 $ python bench.py loss --rounds 3  # needs data/sample (docs/data.md)
 """
@@ -17,14 +17,14 @@ ROOT = Path(__file__).parent.parent
 
 ROUNDS = 1
 STEPS = 1600
-RUNS = {  # the peer, adamw, has the best batch, learning rate and schedule of those in LOG.md
+RUNS = {  # the peer, adamw, has the best batch size, learning rate and schedule in LOG.md
     "adamw": dict(recipe="paper", learning_rate=6e-3, warmup_steps=40, warmdown=0.6),
     "fast": dict(recipe="fast", max_steps=700, eval_interval=50),
 }
 
 
 def train_run(name: str, settings: dict, out_dir: str) -> list[tuple[float, float, int]]:
-    """Trains in a process of its own -> loss_curve"""
+    """Trains in its own process -> its loss_curve"""
     defaults = dict(max_minutes=0, batch_size=4, max_steps=STEPS, eval_interval=STEPS, log_interval=50)
     settings = defaults | settings | dict(name=name, out_dir=out_dir)
     flags = [f"--{key}={value}" for key, value in settings.items()]

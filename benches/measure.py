@@ -29,7 +29,7 @@ def fast_dtype() -> torch.dtype:
 
 
 def peer_dtypes() -> list[torch.dtype]:
-    """The types a peer is tried in: all that the hardware has instructions for."""
+    """The types to try a peer in: those that the hardware has instructions for."""
     if DEVICE == "cuda" or cpu_features.multiplies_bfloat16():
         return [torch.float32, torch.bfloat16]
     print("peers in bfloat16 are skipped: this processor only emulates it", file=sys.stderr)
@@ -63,7 +63,7 @@ def seconds_of(function: Callable[[], None]) -> float:
 
 
 def alternating_processes(makes: dict[str, Callable], argument, rounds: int) -> tuple[dict, dict]:
-    """Like alternating_medians, but each contestant has its own process, so that none runs under another's settings.
+    """Like alternating_medians, but each contestant has its own process, so that none runs with another's settings.
 
     makes: {name: function that, called in that process, returns the contestant, a function of `argument`}.
     -> ({name: median seconds}, {name: peak MiB})

@@ -1,6 +1,6 @@
 """
 ROUGE-2 of 500 texts (second halves of held-out stories) with every one of 100,000 built-in training stories, beside
-rouge-score-rs: pairs per second. And time and memory as the training set grows to a million stories. Ten minutes.
+rouge-score-rs: pairs per second. And time and memory as the training set grows to a million stories. Takes ten minutes.
 
 $ python bench.py rouge            # needs rouge-score-rs: pip install -r requirements-dev.txt
 """

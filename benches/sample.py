@@ -1,6 +1,6 @@
 """
 Our generate() beside transformers.generate and a plain GPT without a cache, as nanoGPT samples: tokens per second with
-1, 16 and 64 prompts at a time, and memory. Types that this processor only emulates are left out.
+1, 16 and 64 prompts at a time, and memory. Types that this processor only emulates are skipped.
 
 $ python bench.py sample           # needs transformers: pip install -r requirements-dev.txt
 """
@@ -17,7 +17,7 @@ from kernels.compile_cpp import dtype_name
 from model import GPTNeo
 
 PROMPT_TOKENS, NEW_TOKENS, TOP_K = 40, 200, 50
-PLAIN_NEW_TOKENS = 10  # by the plain GPT, halfway through such a text: all of it would take minutes without a cache
+PLAIN_NEW_TOKENS = 10  # of the plain GPT, halfway through a text: without a cache, all of it would take minutes
 
 
 def we_generate(model: GPTNeo, prompts: torch.Tensor, batch_size: int, **settings):

@@ -1,7 +1,7 @@
 """
 A training step of 8 x 512 tokens beside a nanoGPT-style GPT and transformers' GPTNeo, eager and compiled, and beside
 the matrix products alone (the limit: a step that does nothing else). Each has its own process; types that this
-processor only emulates are left out.
+processor only emulates are skipped.
 
 $ python bench.py train            # needs transformers: pip install -r requirements-dev.txt
 """
@@ -52,7 +52,7 @@ def plain_step(directory: str, dtype: torch.dtype, compiled: bool):
 
 
 def optimizers_of(model: torch.nn.Module) -> list:
-    """Those of train.py, or a peer's AdamW."""
+    """Our optimizers, as in train.py, or a peer's AdamW."""
     if isinstance(model, GPTNeo):
         return make_optimizers(model, TrainConfig())
     return [torch.optim.AdamW(model.parameters(), lr=5e-4, fused=True)]

@@ -1,7 +1,7 @@
-// The engine of story.html: tokenizer, model with its cache, drawing; run by the page in a Web Worker of its own.
+// The engine of story.html: tokenizer, model with its cache, sampling; the page runs it in a Web Worker.
 //
-// It computes what model.py and corpus/tokenizer.py compute; tests/browser/ compares the two in a
-// browser. One sequence at a time. Nothing here touches the page: it answers the calls at the end of this file.
+// It computes what model.py and corpus/tokenizer.py compute; tests/browser/ compares the two in a browser. One sequence
+// at a time. Nothing here touches the page: it answers the calls at the end of this file.
 "use strict";
 
 // ---- Text <-> ids: byte-level BPE (corpus/tokenizer.py) ----
@@ -180,7 +180,7 @@ class Model {
       return {
         norm1: of("ln_1"), qkv: of("qkv"), attentionOut: of("attention_out"),
         norm2: of("ln_2"), mlpIn: of("mlp_in"), mlpOut: of("mlp_out"),
-        cache: floats(T * 3 * C),  // q, k and v of every position; q for those who ask where it looked
+        cache: floats(T * 3 * C),  // q, k and v of every position; q to show later where a head looked
       };
     });
     this.hidden = floats(T * C);  // what the head sees, so that any position can be asked again
@@ -193,7 +193,7 @@ class Model {
     [this.x, this.y, this.z, this.inner] = [C, C, C, 4 * C].map(floats);
   }
 
-  // Makes these tokens those in the cache, and keeps what both begin with -> the loss of each.
+  // Brings the cache to these tokens, keeping the common beginning -> the loss of each.
   read(ids) {
     let same = 0;
     while (same < Math.min(ids.length, this.ids.length) && ids[same] === this.ids[same]) same++;
@@ -290,7 +290,7 @@ function softmax(logits, temperature = 1, least = -Infinity) {
   return shares;
 }
 
-// The n largest values, largest first, in one pass: what is below n others is dropped now and then.
+// The n largest values, largest first, in one pass; now and then it drops what is below n others.
 function largestValues(values, n) {
   const kept = new Float64Array(Math.min(4 * n, values.length));
   let count = 0, least = -Infinity;
@@ -306,7 +306,7 @@ function largestValues(values, n) {
   return kept.subarray(0, count).sort().reverse().subarray(0, n);
 }
 
-// The least of the largest shares, as many as it takes to sum to `enough`.
+// The smallest of the largest shares, taken until they sum to `enough`.
 function leastOf(shares, enough) {
   for (let n = 256; ; n *= 16) {
     const largest = largestValues(shares, n);
@@ -371,7 +371,7 @@ const CALLS = {
 onmessage = ({ data: { number, call, args } }) => {
   try {
     postMessage({ number, result: CALLS[call](...args) });
-  } catch (error) {  // too little memory, above all; the page says it
+  } catch (error) {  // mostly too little memory; the page shows the message
     postMessage({ number, error: error.message });
   }
 };

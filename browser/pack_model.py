@@ -1,5 +1,5 @@
 """
-All that a page needs to tell stories with a model: its form, vocabulary and weights, and what is known about it.
+Everything a page needs to tell stories with a model: its shape, vocabulary and weights, and facts about it.
 
 >>> backend = load_storyteller("out/demo")
 >>> texts = validation_texts(backend, Path("data/builtin"))
@@ -35,20 +35,20 @@ UNKNOWN_LICENSE = "page: MIT; weights: ask whoever trained them"
 
 
 def load_storyteller(name: str) -> LocalBackend:
-    """name: a run, or hf:ID-or-directory. ValueError if it has no weights, or is no GPT-Neo or GPT-2."""
+    """name: a run, or hf:ID-or-directory. ValueError if it has no weights, or is not a GPT-Neo or GPT-2."""
     if name.startswith("api:"):
-        raise ValueError(f"{name}: a model behind an API has no weights to export; take a run or hf:ID-or-directory")
+        raise ValueError(f"{name}: a model behind an API has no weights to export; use a run or hf:ID-or-directory")
     backend = load_backend(name)
     if type(backend.model) is not GPTNeo:
         kind = type(backend.model).__name__.lower()
-        raise ValueError(f"{name}: neither transformers nor the page has a model like the {kind}")
+        raise ValueError(f"{name}: neither transformers nor the page supports a {kind}")
     return backend
 
 
 def check_size(name: str, model: GPTNeo, dtype: str) -> None:
     size = megabytes(model, dtype)
     if 1e6 * size > LARGEST:
-        remedy = "take a smaller model" if dtype == "int8" else "--dtype int8 is smaller"
+        remedy = "use a smaller model" if dtype == "int8" else "--dtype int8 is smaller"
         raise ValueError(f"{name}: {size:.0f} MB of weights as {dtype}; a page holds {LARGEST / 1e6:.0f}: {remedy}")
 
 
@@ -70,7 +70,7 @@ def corpus_directory(name: str, data: Path | None) -> Path | None:
 def validation_texts(backend: LocalBackend, directory: Path) -> list[tuple]:
     """(ids, bool: whether each counts) of the first stories of the validation split, cut where the context ends.
 
-    They are encoded anew, as a published model has another vocabulary. Of stories under headers only the story counts.
+    They are encoded again, as a published model has its own vocabulary. Below a header, only the story counts.
     """
     (meta, stories), texts = load_stories(directory, "val"), []
     for story in itertools.islice(stories, STORIES):
@@ -86,8 +86,7 @@ def validation_texts(backend: LocalBackend, directory: Path) -> list[tuple]:
 
 
 def pack_storyteller(name: str, backend: LocalBackend, dtype: str, texts: Sequence[tuple]) -> tuple[dict, bytes]:
-    """What pages/story.js reads, and the weights. texts: those of validation_texts; if there are none, nothing is
-    measured."""
+    """What pages/story.js reads, and the weights. texts: from validation_texts; without any, nothing is measured."""
     model, tokenizer = backend.model, backend.tokenizer
     training = {} if name.startswith("hf:") else load_checkpoint(name)
     corpus = training.get("train_config", {}).get("data", "")
@@ -106,19 +105,19 @@ def pack_storyteller(name: str, backend: LocalBackend, dtype: str, texts: Sequen
 
 
 def spell(tokenizer: Tokenizer) -> str:
-    """The tokens in the order of their ids, as in GPT-2's files, but with plain blanks, which are shorter than their Ġ;
-    between them stands a character that no token has."""
+    """The tokens in the order of their ids, as in GPT-2's files, but with plain spaces, which are shorter than their Ġ,
+    and separated by a character that no token has."""
     return "\x7f".join(spelled(token).replace("Ġ", " ") for token in tokenizer.ranks)
 
 
 def title_of(name: str) -> str:
-    """A run by its directory, a published model by its ID."""
+    """The directory's name of a run, or the ID of a published model."""
     kind, _, rest = name.partition(":")
     return rest if kind == "hf" and not Path(rest).is_dir() else directory_of(name).resolve().name
 
 
 def about(name: str, model: GPTNeo, dtype: str, training: dict) -> list[tuple[str, str]]:
-    """Rows for people: what it is. training: the checkpoint, {} if the model was not trained here."""
+    """Rows that describe the model to readers. training: its checkpoint, {} if it was not trained here."""
     config, corpus = model.config, training.get("train_config", {}).get("data", "")
     shape = f"{config.n_layer} layers, {config.n_head} heads, width {config.n_embd}"
     rows = [
@@ -126,7 +125,7 @@ def about(name: str, model: GPTNeo, dtype: str, training: dict) -> list[tuple[st
         ("parameters", f"{model.num_params():,}: {shape}"),
         (
             "it remembers",
-            f"{config.block_size:,} tokens of {config.vocab_size:,} kinds; a token is a word or a part of one",
+            f"{config.block_size:,} tokens; a token is one of {config.vocab_size:,} words or parts of words",
         ),
         ("weights in this page", f"{dtype}, {megabytes(model, dtype):.1f} MB"),
     ]

@@ -29,13 +29,13 @@ def pack(model: GPTNeo, dtype: str) -> tuple[list[tuple], bytes]:
     """([(name, rows, columns) or (name, length)], their bytes in this order, each padded to four).
 
     Matrices are of `dtype`, as int8 with the bfloat16 scales of their rows before them; vectors stay float32. The head
-    is the embedding, once.
+    is the embedding, stored once.
     """
     shapes, parts = [], []
     for name, parameter in model.named_parameters():
         tensor = parameter.detach().float().cpu()
         if not tensor.isfinite().all():
-            raise ValueError("the model's weights are not finite: its training was broken")
+            raise ValueError("the model's weights are not finite: its training diverged")
         shapes.append((name, *tensor.shape))
         if tensor.dim() == 2 and dtype == "int8":
             rows, scale = int8_rows(tensor)
@@ -66,8 +66,8 @@ def rounded(model: GPTNeo, dtype: str) -> GPTNeo:
 
 
 def logits_by_pytorch(model: GPTNeo, tokens: torch.Tensor) -> torch.Tensor:
-    """(B, T) -> (B, T, vocab_size), by PyTorch's attention: where each text has its own length, it is not worth
-    measuring which attention is faster at it."""
+    """(B, T) -> (B, T, vocab_size), by PyTorch's attention: each text has its own length, so timing which attention is
+    faster would not pay off."""
 
     def attend(layer, q, k, v):
         return pytorch_attention(q, k, v, model.config.window(layer))
@@ -82,9 +82,9 @@ def log_probabilities(model: GPTNeo, ids: torch.Tensor) -> torch.Tensor:
 
 @torch.inference_mode()
 def quality(model: GPTNeo, texts: Sequence[tuple], byte_lengths: np.ndarray) -> dict[str, dict]:
-    """For each dtype its bpb (bits per byte) and kl: nats, mean over tokens, from the unrounded model's next token.
+    """For each dtype its bpb (bits per byte) and kl: mean KL divergence from the unrounded model, in nats per token.
 
-    texts: of each its ids, and which of them count (bool); the first can never count. byte_lengths: of each id.
+    texts: (ids, bool: which of them count); the first can never count. byte_lengths: of each id.
     """
     models = {dtype: rounded(model, dtype) for dtype in DTYPES}
     sums = {dtype: np.zeros(2) for dtype in DTYPES}  # nats of loss and of divergence

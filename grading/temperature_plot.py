@@ -24,7 +24,7 @@ NOVELTY = {  # from rouge.py, if it has been run
     "training_precision": "largest share\nin one training story",
     "span": "longest span\nin the training set (words)",
 }
-SEEN = dict(seen="", blind="\n(not shown to be seen)", untested="\n(untested)")
+SEEN = dict(seen="", blind="\n(controls failed)", untested="\n(untested)")
 
 
 @dataclass

@@ -1,12 +1,12 @@
 """
 Does a part of the model matter? The rise in loss when its output is replaced by its mean over other stories.
 
-Exactly for heads and for chosen neurons: the model is run again from that layer on. For all neurons at once, to first
-order: what the gradient says of the same replacement, from one forward and backward pass.
+For heads and for chosen neurons the rise is exact: the model is run again from that layer on. For all neurons it is
+estimated to first order, from the gradient of one forward and backward pass.
 
-An interval says how much the rise depends on the stories, not whether the head does anything worth having: without a
-head of random weights the loss rises on some stories' average, too. So a head matters if the loss rises by MIN_RISE,
-and the same heads at random initialization are ablated beside it.
+An interval says how much the rise depends on the stories, not whether the head does anything useful: removing even a
+head of random weights may raise the average loss. So a head matters if its interval is above 0 and the rise at least
+MIN_RISE, and the heads of the untrained model are ablated as well.
 """
 
 import sys
@@ -24,16 +24,16 @@ from interpretation.word_classes import Batch, TaggedCorpus
 from kernels.cross_entropy import CHUNK, cross_entropy_, head_loss
 from model import GPTNeo
 
-READ_AT_ONCE = 2048  # tokens of stories that make one batch
-TOKENS_AT_ONCE = 8192  # several ablations of a layer run through the rest of the model as one batch
-HEAD_BUDGET, NEURON_BUDGET = 25e12, 4e12  # FLOPs by default: about a minute, and half of one, on two cores
-FEWEST_STORIES = 10  # that the loss is measured on, for an interval to mean anything
-TOO_LONG = 10  # times the budget: a model that takes longer even for the fewest stories is not ablated unasked
-MIN_RISE = 0.01  # nats per token, one percent of perplexity: what a head is worth that matters
+READ_AT_ONCE = 2048  # tokens in a batch of stories
+TOKENS_AT_ONCE = 8192  # tokens in a batch of several ablations of one layer
+HEAD_BUDGET, NEURON_BUDGET = 25e12, 4e12  # default FLOPs: about one minute and half a minute on two cores
+FEWEST_STORIES = 10  # with fewer, an interval means nothing
+TOO_LONG = 10  # times the budget: if even FEWEST_STORIES take longer, ablate only on request
+MIN_RISE = 0.01  # nats per token, one percent of perplexity; see above
 
 
 def ablation_flops(model: GPTNeo, n_tokens: np.ndarray | int, n_parts: int):
-    """Of ablating n_parts heads or neurons: an ablation runs half of the layers on average, and the output head."""
+    """FLOPs of ablating n_parts heads or neurons: on average half of the layers, and the output head."""
     C, layers = model.config.n_embd, (model.config.n_layer + 1) / 2
     return 2 * n_parts * n_tokens * (layers * 12 * C**2 + C * model.config.vocab_size)
 
@@ -41,8 +41,8 @@ def ablation_flops(model: GPTNeo, n_tokens: np.ndarray | int, n_parts: int):
 def stories_within(
     budget: float, model: GPTNeo, corpus: TaggedCorpus, numbers: Sequence[int], n_parts: int
 ) -> Sequence[int]:
-    """The first of these stories, as many as `budget` FLOPs allow for ablating n_parts heads or neurons on them; at
-    least the fewest that tell anything, but none where even these take TOO_LONG."""
+    """The first of these stories: as many as `budget` FLOPs allow for ablating n_parts heads or neurons; at least
+    FEWEST_STORIES, but none if even these take TOO_LONG times the budget."""
     n_tokens = np.cumsum([len(corpus.stories[number].tokens) for number in numbers])
     flops = ablation_flops(model, n_tokens, n_parts)
     if flops[min(FEWEST_STORIES, len(flops)) - 1] > TOO_LONG * budget:
@@ -96,7 +96,7 @@ def ablate_heads(model: GPTNeo, corpus: TaggedCorpus, numbers: Sequence[int], me
     """Each story's loss in nats: with the intact model, (S,), and without each head, (L, H, S).
 
     means: (H, D) of each layer, over other stories. Runs in the dtype of autocast: on 20 stories, bfloat16 adds 0.0002
-    nats per token of noise, less than stories differ by.
+    nats per token of noise, less than the stories' own variation.
     """
     n_layer, n_head, device = model.config.n_layer, model.config.n_head, model.wte.weight.device
     intact, without = torch.empty(len(numbers)), torch.empty(n_layer, n_head, len(numbers))
@@ -167,7 +167,7 @@ def estimate_neurons(model: GPTNeo, corpus: TaggedCorpus, numbers: Sequence[int]
 
     n_tokens = 0
     model.requires_grad_(False)
-    model.wpe.weight.requires_grad_(True)  # the backward pass needs a parameter to reach; one is enough
+    model.wpe.weight.requires_grad_(True)  # backward needs at least one parameter that requires a gradient
     for batch in corpus.batches(numbers, model.wte.weight.device, tokens=READ_AT_ONCE, label="estimating neurons"):
         x = run(model, batch.tokens, record)
         n_targets = batch.real.sum().item()
@@ -196,7 +196,7 @@ class Effects:
 
 
 def stories_to_ablate(model: GPTNeo, corpus: TaggedCorpus, n_stories: int | None, n_parts: int) -> Sequence[int]:
-    """Odd stories: n_stories of them, or what the budget allows. Says so if they are many, or none for want of time."""
+    """Odd stories: n_stories of them, or what the budget allows. Prints a note if these take long, or too long."""
     odd = range(1, len(corpus.stories), 2)
     if n_stories == 0:
         return odd[:0]
@@ -221,8 +221,8 @@ def measure_effects(
     """Ablates all heads, also those of the untrained model, and some neurons. Means are over the even stories, losses
     over the odd ones.
 
-    n_stories: to ablate heads on; None: what the budget allows, 0: no ablation. layer: show all neurons of it. Adds to
-    the table the estimates for all neurons.
+    n_stories: for ablating heads; None: what the budget allows, 0: no ablation. layer: show all of its neurons.
+    Adds the estimates for all neurons to the table.
     """
     model, corpus = activations.model, activations.corpus
     n_parts = 2 * model.config.n_layer * model.config.n_head  # with the untrained model's

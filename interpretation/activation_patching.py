@@ -1,12 +1,12 @@
 """
-Which activations carry an answer? Two prompts that differ in one word have different answers; activations of the first
-are put into the run on the second, one at a time, and one sees how much of the first answer comes back.
+Which activations carry an answer? Two prompts that differ in one word have different answers. Activations of the first
+are put into the run on the second, one at a time, to measure how much of the first answer comes back.
 
 >>> patching = patch(model, tokens, others)     # (T,) each; their last tokens are the answers
 >>> patching.residual[2, 5]                     # brought back by the residual stream before layer 2, at position 5
 
-Activation patching with a logit difference, as in Wang et al. (2022), "Interpretability in the wild"; 0: the answer to
-the second prompt as before, 1: that to the first, as strong as there.
+Activation patching with a logit difference, as in Wang et al. (2022), "Interpretability in the wild". 0: the difference
+is that on the second prompt, 1: that on the first.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,20 +20,20 @@ from interpretation.hooks import run, run_with_cache
 from interpretation.logit_attribution import attribution, unembedding
 from model import GPTNeo
 
-WRITTEN = 3  # tokens of a head
-AT_ONCE = 8192  # tokens of patched runs that make one batch
+WRITTEN = 3  # tokens per head
+AT_ONCE = 8192  # tokens in a batch of patched runs
 
 
 @dataclass
 class Patching:
-    """Of two prompts of T tokens, without their answers. Differences: the logit of the first answer minus the second's,
-    after the last token."""
+    """Results for two prompts of T tokens, not counting their answers. Differences: the logit of the first answer minus
+    that of the second, after the last token."""
 
     first: float  # the difference on the first prompt …
     second: float  # … and on the second
     residual: torch.Tensor  # (L + 1, T): the share brought back by the stream before each layer, and after the last
     heads: torch.Tensor  # (L, H): brought back by the head's output, at all positions
-    without: torch.Tensor  # (L, H): lost if, the other way round, the head's output on the second is put into the first
+    without: torch.Tensor  # (L, H): lost if, conversely, the head's output on the second is put into the first
     direct: torch.Tensor  # (L, H): what the head itself adds to the difference on the first
     reads: list[list[tuple[int, float]]]  # [L][H]: the position the last token looks at most, and its attention
     writes: list[list[list[int]]]  # [L][H]: the tokens that the head's output there makes likeliest, on the first
@@ -61,7 +61,7 @@ class Patching:
             "on the second. Shares are of the distance between the two.",
             f"Layer {layer}, head {head} alone brings back {self.heads[layer, head]:.0%}: from the last token it looks "
             f"at {pieces[0][position]!r} with {attention:.0%} of its attention, and what it writes there adds "
-            f"{self.direct[layer, head]:+.2f} logits. With its output on the second prompt put into the first, "
+            f"{self.direct[layer, head]:+.2f} logits. If its output on the second prompt is put into the first, "
             f"{self.without[layer, head]:.0%} is lost.",
         ]
 
@@ -70,11 +70,11 @@ def check_prompts(tokens: Sequence[int], others: Sequence[int], of_text: Sequenc
     """ValueError if these prompts, with their answers, cannot be patched. of_text: the pieces of both."""
     if len(tokens) != len(others):
         longer = " and ".join(f"{len(ids)} ({'|'.join(pieces)})" for ids, pieces in zip((tokens, others), of_text))
-        raise ValueError(f"--patch needs prompts of equal length, but theirs in tokens is {longer}; choose other words")
+        raise ValueError(f"--patch needs prompts with equally many tokens, but these have {longer}; choose other words")
     if tokens[-1] == others[-1]:
         raise ValueError(f"--patch: the prompts must end in different answers, but both end in {of_text[0][-1]!r}")
     if list(tokens[:-1]) == list(others[:-1]):
-        raise ValueError("--patch: the prompts differ only in their answers, so that nothing can bring one back")
+        raise ValueError("--patch: the prompts differ only in their answers, so there is nothing to patch")
 
 
 @torch.no_grad()
@@ -93,8 +93,8 @@ def patch(model: GPTNeo, tokens: torch.Tensor, others: torch.Tensor) -> Patching
     share = partial(brought_back, model, answers=answers)
     bar = tqdm(desc="patching", total=3 * n_layer, unit="layer", disable=None, delay=1)
     residual, heads, without = torch.zeros(n_layer + 1, T), torch.zeros(n_layer, n_head), torch.zeros(n_layer, n_head)
-    positions = (tokens != others)[0].nonzero()[0].item()  # before the first that differs, nothing does
-    positions = torch.arange(positions, T, device=tokens.device)
+    first_different = (tokens != others)[0].nonzero()[0].item()  # before it, all activations are the same
+    positions = torch.arange(first_different, T, device=tokens.device)
     for layer in range(n_layer + 1):
         name = f"blocks.{layer}.resid_pre" if layer < n_layer else f"blocks.{layer - 1}.resid_post"
         back = share(others, name, cache[name], other_cache[name], positions, dim=1)
@@ -118,13 +118,13 @@ def patch(model: GPTNeo, tokens: torch.Tensor, others: torch.Tensor) -> Patching
 
 
 def difference(logits: torch.Tensor, answers: tuple[int, int]) -> torch.Tensor:
-    """logits (B, T, V) -> what the first answer has above the second, after the last token, (B,)."""
+    """logits (B, T, V) -> the first answer's lead over the second after the last token, (B,)."""
     return logits[:, -1, answers[0]] - logits[:, -1, answers[1]]
 
 
 def brought_back(model: GPTNeo, tokens, name: str, source, target, indices, dim: int, answers) -> torch.Tensor:
-    """The difference of logits, (N,), on tokens (1, T), when activations `name` are `target` (1, …), but at one of N
-    indices along `dim` those of `source`."""
+    """The logit difference, (N,), on tokens (1, T), if activations `name` are `target` (1, …), except at one of N
+    indices along `dim`, where they are those of `source`."""
     found = []
     for some in indices.split(max(1, AT_ONCE // tokens.size(1))):
         versions = target.repeat(len(some), *[1] * (target.dim() - 1))

@@ -1,5 +1,5 @@
 """
-One pass of a model over all stories, which gathers what its heads and neurons do.
+Runs a model over all stories once and collects what its heads and neurons do.
 
 >>> statistics = ActivationStatistics(model, corpus)
 >>> statistics.heads.rows(...), statistics.neurons.top(6), statistics.means("post")
@@ -17,7 +17,7 @@ from model import GPTNeo
 class ActivationStatistics:
     """What heads and neurons do over all stories, and their mean outputs over the even-numbered ones.
 
-    with_heads=False leaves out what heads look at, and with it the slow path that shows attention.
+    with_heads=False skips what heads look at, and with it the slow path that materializes attention.
     """
 
     def __init__(self, model: GPTNeo, corpus: TaggedCorpus, with_heads: bool = True):
@@ -51,7 +51,7 @@ class ActivationStatistics:
 
 
 def untrained_copy(model: GPTNeo, copy_init: float = 0.0) -> GPTNeo:
-    """The same model at random initialization. copy_init: that of its run, how strongly heads copy from the start."""
+    """The same model at random initialization. copy_init: how strongly its run made heads copy."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         random = GPTNeo(model.config)

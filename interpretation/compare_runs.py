@@ -2,7 +2,7 @@
 What interpret.py measured in several models, side by side: by width, depth and number of heads.
 
 >>> rows = compare(["out/cpu_1m", "out/cpu_8m"])  # writes out/compare.csv and out/compare.png
->>> clearest_parts("out/cpu_8m").heads[0]["writes"]  # of what compare.html shows
+>>> clearest_parts("out/cpu_8m").heads[0]["writes"]  # part of what compare.html shows
 """
 
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from interpretation.word_classes import KINDS
 
 COLORS = ["#265caa", "#7ea6d8", "#c96810", "#e9b47c", "#3a7d5d", "#9ccbb2", "#8c5aa8", "#c8a8d8", "#b23a48", "#e29aa3"]
 COLORS += ["#7f7f3a", "#c9c98a", "#b9b4aa", "#e8e5df"]  # as many as there are roles
-SHOWN_HEADS, SHOWN_FOR_ROLE = 8, 5  # of a model on compare.html, and how many of these for what they look at
+SHOWN_HEADS, SHOWN_FOR_ROLE = 8, 5  # per model on compare.html, and how many of these are chosen for their role
 
 
 def compare(runs: list[str]) -> list[dict]:
-    """The rows of compare.csv, of these runs (or hf:ID-or-directory) by width, depth and heads. Writes it and
-    compare.png beside the first."""
+    """Writes compare.csv and compare.png beside the first of these runs (or hf:ID-or-directory). Returns the rows,
+    sorted by width, depth and heads."""
     rows = [comparison_row(run, read_summary(run)) for run in runs]
     rows.sort(key=lambda row: (row["n_embd"], row["n_layer"], row["n_head"]))
     directory = directory_of(runs[0]).parent
@@ -36,7 +36,7 @@ def compare(runs: list[str]) -> list[dict]:
 
 
 def comparison_row(run: str, summary: dict) -> dict:
-    """compare.csv: what was counted in one model."""
+    """A row of compare.csv: the counts of one model."""
     heads, neurons, shape = summary["heads"], summary["neurons"], summary["shape"]
     row = dict(run=run, n_embd=shape["n_embd"], n_layer=shape["n_layer"], n_head=shape["n_head"])
     row |= dict(loss=summary["ablation"].get("loss"), heads=heads["all"], copying=heads["copying"])
@@ -52,7 +52,7 @@ def comparison_row(run: str, summary: dict) -> dict:
 
 
 def printed_cells(row: dict) -> dict[str, str]:
-    """What is printed of a model, by column."""
+    """What is printed about a model, by column."""
     n = row["heads"]
     cells = {"run": Path(row["run"]).name, "width-depth-heads": f"{row['n_embd']}-{row['n_layer']}-{row['n_head']}"}
     cells["loss"] = "" if row["loss"] is None else f"{row['loss']:.3f}"
@@ -99,7 +99,7 @@ def plot(rows: list[dict]) -> bytes:
 
 @dataclass
 class ClearestParts:
-    """Of one model, what is worth a look."""
+    """What compare.html shows of one model."""
 
     heads: list[dict]  # of heads.csv, and what each looks at most, beyond uniform attention: looks_at, share, uniform
     attention: np.ndarray  # (heads, T, T), of these heads, on the text that was drawn
@@ -116,7 +116,7 @@ def clearest_parts(run: str) -> ClearestParts:
 
 
 def excess(row: dict, role: str) -> float:
-    """Of the attention beyond what this role would get if it were uniform, the share that it gets."""
+    """How far this role's share is above uniform attention's, from 0 (not at all) to 1 (it gets all attention)."""
     share, uniform = (float(row[ROLE_MEASURES[role] + suffix]) for suffix in ("", "_uniform"))
     return (share - uniform) / (1 - uniform)
 
@@ -137,7 +137,7 @@ def choose_heads(rows: list[dict]) -> list[dict]:
 
 
 def choose_neurons(rows: list[dict]) -> list[dict]:
-    """Those of the strongest preference for each kind of word, of the largest activation, and of the largest rise."""
+    """Those with the strongest preference for each kind of word, the largest activation, and the largest rise."""
     chosen = []
     for kind in KINDS:
         of_kind = [row for row in rows if row["prefers"] == kind]
@@ -147,5 +147,5 @@ def choose_neurons(rows: list[dict]) -> list[dict]:
     highest = max(rows, key=lambda row: float(row["top_activations"].split(" | ")[0]))
     chosen.append(highest | dict(why="largest activation of all"))
     if measured := [row for row in rows if row["rise"]]:
-        chosen.append(max(measured, key=lambda row: float(row["rise"])) | dict(why="largest rise that was measured"))
+        chosen.append(max(measured, key=lambda row: float(row["rise"])) | dict(why="largest measured rise in loss"))
     return chosen

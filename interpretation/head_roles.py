@@ -20,14 +20,14 @@ OFFSETS = 9  # 0: a token's attention to itself, 1: to the previous one, up to 8
 PLACES = {"itself": "itself", "previous token": "previous", "fixed offset": "offset_share", "beginning": "beginning"}
 CONTENTS = {"same token": "same_token", "induction": "induction"} | {name: name for name in KIND_SHARES}
 ROLE_MEASURES = PLACES | CONTENTS
-MIN_LIFT = 2.0  # a head has a role if the keys of that role get this many times what uniform attention would give, …
-MIN_EXCESS = 0.25  # … and of what is beyond that, this share: (share - uniform) / (1 - uniform)
+MIN_LIFT = 2.0  # a head has a role if that role's keys get this many times their share of uniform attention, …
+MIN_EXCESS = 0.25  # … and exceed it by this much: (share - uniform) / (1 - uniform)
 UNIFORM = "uniform"  # the role and kind, in all files, of a head whose attention is uniform, …
-UNIFORM_ENTROPY = 0.95  # … which is so if it has this share of the largest possible entropy
+UNIFORM_ENTROPY = 0.95  # … that is, with this share of the entropy of uniform attention
 HEAD_ROLES = (*ROLE_MEASURES, UNIFORM, "mixed")
 HEAD_KINDS = ("positional", "semantic", UNIFORM, "unclear")
-POSITIONS = 256  # position and content are separated over this many first tokens of a story
-REPEATED = 50  # random tokens, repeated once, that show induction
+POSITIONS = 256  # position and content are separated over this many tokens at the beginning of a story
+REPEATED = 50  # random tokens, repeated once to test for induction
 
 
 def key_sets(batch: Batch, flags: torch.Tensor) -> torch.Tensor:
@@ -96,8 +96,8 @@ class AttentionSums:
         the token so many back; and
 
         distance_correlation: of attention and distance over all visible pairs.
-        position: of how attention differs from uniform, the share that is the same in all stories, and so is due to the
-        positions of query and key; the rest is due to content (an analysis of variance, a cell for each pair of them).
+        position: of the deviation from uniform attention, the share that is the same in all stories, and so due to the
+        positions of query and key; the rest is due to content (an analysis of variance, with one cell for each pair).
         """
         mean, n = self.n_queries / self.n_pairs, self.n_pairs  # the attention of a query sums to 1
         covariance = self.attended_distance / n - mean * self.distance / n
@@ -107,7 +107,7 @@ class AttentionSums:
         enough = self.n_rows > 1
         n_rows = self.n_rows[enough]
         by_content = self.row_squares[:, enough] - (self.cells[:, enough] ** 2).sum(-1) / n_rows
-        by_content = (by_content * n_rows / (n_rows - 1)).sum(1)  # unbiased: the mean of few stories is close to each
+        by_content = (by_content * n_rows / (n_rows - 1)).sum(1)  # unbiased: few stories are close to their mean
         not_uniform = (self.row_squares - self.row_uniform)[:, enough].sum(1)
         return dict(
             distance=self.attended_distance / self.n_queries,
@@ -120,7 +120,7 @@ class AttentionSums:
 
 
 class HeadStatistics:
-    """Gathers what the heads of all layers do, and what a head of uniform attention would do."""
+    """Collects what the heads of all layers do, and what a head with uniform attention would do."""
 
     def __init__(self, model: GPTNeo, corpus: TaggedCorpus):
         self.model = model
@@ -142,7 +142,7 @@ class HeadStatistics:
     def rows(self, induction_scores: tuple[torch.Tensor, torch.Tensor]) -> list[dict]:
         """heads.csv: a row for each head, with its measures and, as NAME_uniform, those of uniform attention.
 
-        induction_scores: what `induction` returns. offset: of the tokens 2 to 8 back, the one that gets most attention.
+        induction_scores: what `induction` returns. offset: the distance, 2 to 8 tokens back, that gets most.
         """
         rows = []
         for layer, (heads, uniform) in enumerate(zip(self.heads, self.uniform)):
@@ -150,9 +150,9 @@ class HeadStatistics:
             measures["induction"], baseline["induction"] = (scores[layer] for scores in induction_scores)
             offsets, uniform_offsets = measures.pop("offsets").cpu(), baseline.pop("offsets")[0].cpu()
             for head in range(self.model.config.n_head):
-                furthest = offsets[head, 2:].argmax().item() + 2
-                places = dict(itself=0, previous=1, offset_share=furthest)
-                row = {name: offsets[head, offset].item() for name, offset in places.items()} | dict(offset=furthest)
+                best_offset = offsets[head, 2:].argmax().item() + 2
+                places = dict(itself=0, previous=1, offset_share=best_offset)
+                row = {name: offsets[head, offset].item() for name, offset in places.items()} | dict(offset=best_offset)
                 row |= {name: values[head].item() for name, values in measures.items()}
                 row |= {f"{name}_uniform": uniform_offsets[offset].item() for name, offset in places.items()}
                 row |= {f"{name}_uniform": values[0].item() for name, values in baseline.items() if name != "position"}

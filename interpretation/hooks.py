@@ -1,11 +1,11 @@
 """
-A model's activations while it reads, by name; and the same run with some of them replaced (patched).
+Runs a model and reads its activations by name, or replaces (patches) some of them.
 
 >>> logits, cache = run_with_cache(model, tokens)                     # tokens (B, T)
 >>> cache["blocks.2.pattern"]                                         # (B, H, T, T), [query, key]; rows sum to 1
 >>> run(model, tokens, patches={"blocks.2.z": lambda z: z * 0})       # the model without layer 2's heads
 
-The names are those that TransformerLens uses for short, in the order in which a block computes them:
+The names are TransformerLens's short names, in the order in which a block computes them:
 
 resid_pre    (B, T, C)     the residual stream before the block
 q, k, v      (B, T, H, D)  queries (scaled, where the model scales attention), keys and values
@@ -15,7 +15,7 @@ result       (B, T, H, C)  what each head writes to the residual stream; only in
 attn_out     (B, T, C)     what all heads write together, with the bias
 resid_mid    (B, T, C)     the residual stream between attention and MLP
 post         (B, T, 4C)    the neurons, after their GELU
-mlp_out      (B, T, C)     what they write
+mlp_out      (B, T, C)     what the MLP writes, with the bias
 resid_post   (B, T, C)     the residual stream after the block
 """
 
@@ -27,8 +27,8 @@ import torch
 from model import Block, GPTNeo
 
 Read = Callable[[str, torch.Tensor], object]  # called with a name such as "blocks.2.z" and the activations
-Patch = Callable[[torch.Tensor], torch.Tensor]  # the activations -> what the model goes on with instead
-READ_ONLY = ("resid_mid", "result")  # patch attn_out or z instead, from which they follow
+Patch = Callable[[torch.Tensor], torch.Tensor]  # the activations -> what replaces them
+READ_ONLY = ("resid_mid", "result")  # they follow from attn_out and z: patch those instead
 
 
 def visible_keys(T: int, window: int, device: torch.device | str = "cpu") -> torch.Tensor:
@@ -38,7 +38,7 @@ def visible_keys(T: int, window: int, device: torch.device | str = "cpu") -> tor
 
 @contextlib.contextmanager
 def hooked(model: GPTNeo, at: Callable[[str, torch.Tensor], torch.Tensor]):
-    """All activations but those of attention go through `at`, which returns what the model goes on with."""
+    """All activations but those of attention go through `at`, which returns what the model continues with."""
     inputs, outputs = [], []
     for i, block in enumerate(model.blocks):
         name = f"blocks.{i}."
@@ -66,8 +66,8 @@ def run(
 ) -> torch.Tensor:
     """tokens (B, T) -> the residual stream after the last LayerNorm, (B, T, C).
 
-    read: is shown all activations, as patched; what it returns is ignored. patches: replace activations, by name;
-    ValueError for a name that is not there to be patched.
+    read: called with all activations, after patching; its return value is ignored. patches: {name: replacement};
+    ValueError if there is nothing of this name to patch.
     """
     T, waiting = tokens.size(1), dict(patches or {})
     if fixed := [name for name in waiting if name.endswith(READ_ONLY)]:
@@ -93,7 +93,7 @@ def run(
     with hooked(model, at):
         hidden = model.hidden(tokens, torch.arange(T, device=tokens.device), attend)
     if waiting:
-        raise ValueError(f"no activations are called {', '.join(waiting)} (pattern: only with_pattern=True)")
+        raise ValueError(f"there are no activations {', '.join(waiting)} (pattern: only if with_pattern=True)")
     return hidden
 
 

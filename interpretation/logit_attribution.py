@@ -1,5 +1,5 @@
 """
-What the parts of a model say, in tokens: the residual stream after each layer read as if it were the last (logit lens,
+What the parts of a model write, in tokens: the residual stream after each layer as if it were the last (logit lens,
 nostalgebraist, 2020), and what each head, MLP and embedding adds to a logit (direct logit attribution, Elhage et al.,
 2021).
 
@@ -18,16 +18,16 @@ from interpretation.hooks import run
 from interpretation.word_classes import Batch, TaggedCorpus
 from model import GPTNeo
 
-WRITE_STORIES = 20  # that show what heads write
-FEWEST_QUERIES = 20  # that look at a single token; a head with fewer does not count as copying for one or two
-SHARP = 0.5  # attention to a single token from which a head is said to look at it
-LIKELIEST = 10  # a head copies where the token it looks at is among so many that it makes likeliest
-WRITTEN = 6  # tokens of a head in heads.csv
-COPYING = 0.25  # the share from which a head is called a copying one; chance would be LIKELIEST of all tokens
+WRITE_STORIES = 20  # to see what heads write
+FEWEST_QUERIES = 20  # a copying share is of at least this many, so that one or two do not make a head a copying one
+SHARP = 0.5  # a query looks at a single token if it gives that token this much attention
+LIKELIEST = 10  # a head copies if the token it looks at is among this many that it makes likeliest
+WRITTEN = 6  # tokens per head in heads.csv
+COPYING = 0.25  # a head with this share of copies is a copying head; chance would be LIKELIEST / vocab_size
 
 
 def logit_lens(model: GPTNeo, resid: torch.Tensor) -> torch.Tensor:
-    """The residual stream (…, C) anywhere -> the logits (…, vocab_size) if it were that after the last layer."""
+    """The residual stream (…, C) anywhere -> the logits (…, vocab_size) as if it came after the last layer."""
     return model.head(model.ln_f(resid))
 
 
@@ -41,10 +41,10 @@ def lens_table(model: GPTNeo, cache: dict, n: int = 3) -> list[list[list[tuple[i
 
 
 def unembedding(model: GPTNeo, directions: torch.Tensor, resid_post: torch.Tensor) -> torch.Tensor:
-    """What a write is multiplied with to give its part of a logit: (…, C).
+    """(…, C): the dot product of a write to the residual stream with this is the write's part of a logit.
 
     directions (…, C): rows of the output head, or their differences; resid_post (…, C): the final residual stream,
-    whose deviation scales all. A LayerNorm subtracts the mean of what it reads: as well may one subtract it here.
+    whose standard deviation scales everything. Instead of its mean, as in LayerNorm, that of the result is subtracted.
     """
     deviation = (resid_post.var(-1, unbiased=False, keepdim=True) + model.ln_f.eps).sqrt()
     scaled = directions * model.ln_f.weight / deviation
@@ -53,7 +53,7 @@ def unembedding(model: GPTNeo, directions: torch.Tensor, resid_post: torch.Tenso
 
 @torch.no_grad()
 def attribution(model: GPTNeo, cache: dict, position: int, token: int, other: int | None = None) -> dict[str, float]:
-    """What each part adds to the logit of `token` (or to what it has above that of `other`), in the first sequence of
+    """What each part adds to the logit of `token` (or to its lead over the logit of `other`), in the first sequence of
     the cache at `position`. Their sum is that logit (or difference)."""
     direction = model.head.weight[token] - (0 if other is None else model.head.weight[other])
     resid_post = cache[f"blocks.{len(model.blocks) - 1}.resid_post"][0, position]
@@ -75,9 +75,9 @@ def attribution(model: GPTNeo, cache: dict, position: int, token: int, other: in
 def what_heads_write(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) -> list[dict]:
     """Columns of heads.csv, by direct logit attribution over all tokens of the vocabulary, on the first WRITE_STORIES.
 
-    copies: of the queries that look at a single token, the share that makes it likelier than nearly all others; but
-    not of those that look at the first: there a head rests that finds nothing. writes: the distinct tokens that the
-    head makes likeliest of all, from the strongest; one per story.
+    copies: of the queries that look at a single token, the share for which the head makes that token likelier than
+    nearly all others. Queries that look at the first token do not count: heads rest there when they find nothing.
+    writes: the distinct tokens that the head makes likeliest, strongest first; one per story.
     """
     n_heads, device = model.config.n_layer * model.config.n_head, model.wte.weight.device
     n_stories = min(WRITE_STORIES, len(corpus.stories))
@@ -92,7 +92,7 @@ def what_heads_write(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) 
 
 
 def add_writes(model: GPTNeo, batch: Batch, copied, n_queries, values, tokens) -> None:
-    """Adds a batch to what was counted of all heads; values and tokens (L * H, stories): each story's strongest."""
+    """Adds a batch to the counts of all heads. values, tokens (L * H, stories): the strongest write in each story."""
     seen = {}
 
     def read(name: str, x: torch.Tensor):

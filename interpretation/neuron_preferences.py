@@ -18,14 +18,14 @@ from model import GPTNeo
 MIN_COUNT = 2  # a word must occur this often in the stories to be used
 FDR = 0.05  # false discovery rate: the share of the reported preferences that are false, on average
 STRONG = 0.8  # a preference is strong if the neuron fires more on the word of the kind in this share of pairs of words
-CONTEXTS, BEFORE, AFTER = 6, 18, 8  # of a neuron on the page, and tokens around the one on which it fires
-SHOWN, SHOWN_OF_KIND = 96, 48  # neurons on the page: at random, and at most for each kind of word
-CONTEXTS_ON_PAGE = 6000  # of all neurons together, which keeps the page under 2 MB
+CONTEXTS, BEFORE, AFTER = 6, 18, 8  # per neuron on the page; tokens before and after the one on which it fires
+SHOWN, SHOWN_OF_KIND = 96, 48  # neurons on the page: random ones, and at most this many per kind of word
+CONTEXTS_ON_PAGE = 6000  # for all neurons together: keeps the page under 2 MB
 ABLATED, ABLATED_AT_RANDOM = 6, 20  # neurons ablated exactly: the largest estimates, and random ones to check estimates
 
 
 class NeuronStatistics:
-    """Gathers, for all neurons of all layers, the mean activation on every word of known kind that is not rare, and the
+    """Collects, for all neurons of a model, the mean activation on every word of known kind that is not rare, and the
     highest in every story."""
 
     def __init__(self, model: GPTNeo, corpus: TaggedCorpus):
@@ -121,9 +121,9 @@ class Preferences:
 
 
 def preferences(neurons: NeuronStatistics, permutations: int = 20, seed: int = 0) -> Preferences:
-    """Also counted: how many neurons prefer a kind where the kinds are permuted, so many times.
+    """Also counts how many neurons prefer a kind after the kinds are permuted, `permutations` times.
 
-    Layer by layer, as the ranks of a large model's neurons would not fit in memory together.
+    Works layer by layer, as the ranks of a large model's neurons would not fit in memory together.
     """
     generator, counts, tests = torch.Generator().manual_seed(seed), neurons.counts, []
     for sums in neurons.word_sums:
@@ -159,7 +159,7 @@ class NeuronTable:
     estimates: torch.Tensor | None = None  # of the rise in loss without it, nats per token
 
     def highest(self) -> int:
-        """The neuron of the largest activation of all."""
+        """The neuron with the largest activation."""
         return max(range(len(self.words)), key=lambda i: next(iter(self.words[i].values())))
 
     def preferred(self) -> list[int | None]:

@@ -1,5 +1,5 @@
 """
-What was measured in a model: summary.json, counted, and the sentences that interpret.py prints; attention.npz, read.
+Counts for summary.json and the sentences that interpret.py prints; readers of summary.json and attention.npz.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ def read_summary(model: str) -> dict:
     path = directory_of(model) / "interpret" / "summary.json"
     remedy = f"python interpret.py {model}" + (" --data DATA" if model.startswith("hf:") else "")
     if not path.is_file():
-        raise ValueError(f"{path}: not there; make it with: {remedy}")
+        raise ValueError(f"{path}: not found; make it with: {remedy}")
     summary = read_json(path)
     if summary.get("format") != FORMAT:
         mismatch = f"format {summary.get('format')}, but this version reads {FORMAT}"
@@ -63,7 +63,7 @@ def describe_heads(summary: dict, rows: list[dict]) -> list[str]:
         f"{heads['all']} heads, by what clearly gets their attention: {roles}.",
         f"Positional: {positional} (position explains most of how their attention differs from uniform; by the earlier "
         f"criterion, a correlation with distance beyond ±0.5, {by_correlation}). Semantic: {semantic} (a kind of "
-        f"content clearly gets it). Uniform: {uniform}. Of the others neither can be said.",
+        f"content clearly gets it). Uniform: {uniform}. The others are unclear.",
         f"Copying: {heads['copying']} (where they look at a single token, it is in at least {COPYING:.0%} of cases "
         f"among the {LIKELIEST} that their output makes likeliest).",
     ]
@@ -71,10 +71,10 @@ def describe_heads(summary: dict, rows: list[dict]) -> list[str]:
         trained, random = (heads["ablated"][which] for which in ("trained", "random_init"))
         most = max(rows, key=lambda row: row["rise"])
         sentences.append(
-            f"{trained['matter']} of {heads['all']} heads matter: without one of them the loss "
-            f"({ablation['loss']:.3f} on {ablation['stories']} stories) rises by {MIN_RISE} nats or more. A rise above "
-            f"0 (its 95 % interval) says less: {trained['above_zero']} heads have it, and at random initialization "
-            f"{random['above_zero']}, of which {random['matter']} would matter. Most is lost without layer "
+            f"{trained['matter']} of {heads['all']} heads matter: without any one of them the loss "
+            f"({ablation['loss']:.3f} on {ablation['stories']} stories) rises by {MIN_RISE} nats or more. A 95 % "
+            f"interval above 0 says less: {trained['above_zero']} heads have one, and at random initialization "
+            f"{random['above_zero']}, of which {random['matter']} would matter. The largest rise is without layer "
             f"{most['layer']}, head {most['head']} ({most['role']}): {most['rise']:+.4f} "
             f"[{most['rise_low']:.4f}, {most['rise_high']:.4f}]."
         )
@@ -87,15 +87,16 @@ def describe_neurons(summary: dict) -> list[str]:
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in trained["by_kind"].items())
     sentences = [
         f"{trained['strongly']:,} of {neurons['all']:,} neurons strongly prefer a kind of word: {kinds}. At random "
-        f"initialization, {random['strongly']:,} do. Strongly means: of a word of that kind and another word, the "
-        f"neuron fires more on the first in at least {100 * STRONG:.0f} % of all pairs.",
-        f"{trained['preferring']:,} prefer a kind at all; at random initialization {random['preferring']:,} do, and "
+        f"initialization, {random['strongly']:,} do. Strongly means that the "
+        f"neuron fires more on the word of that kind in at least {100 * STRONG:.0f} % of its pairs with other words.",
+        f"{trained['preferring']:,} have any preference; at random initialization {random['preferring']:,} do, and "
         f"with kinds shuffled over the {neurons['words']['all']:,} words {np.mean(trained['preferring_shuffled']):.1f} "
         f"on average (false discovery rate: {100 * FDR:.0f} %).",
     ]
     highest = neurons["highest"]
     tokens = ", ".join(f"{token.strip() or token!r} ({value:.1f})" for token, value in highest["tokens"].items())
-    sentences.append(f"Highest of all fires neuron {highest['neuron']} of layer {highest['layer']}, on {tokens}.")
+    where = f"layer {highest['layer']}, neuron {highest['neuron']}"
+    sentences.append(f"The highest activation is that of {where}, on {tokens}.")
     if ablation:
         sentences.append(
             f"The rise in loss without a neuron is estimated for all neurons and measured for {ablation['neurons']}. "

@@ -1,8 +1,8 @@
 """
 The words of stories: which tokens make up one word, and what kind of word it is (a noun, a name, punctuation …).
 
-Kinds come from the word lists of corpus/builtin_stories.py and those below, for words that can be only one kind; names
-also come from the stories themselves (corpus/character_names.py).
+Kinds come from the word lists of corpus/builtin_stories.py and frequent_words.txt, for words that can be only one kind;
+names also come from the stories themselves (corpus/character_names.py).
 
 >>> corpus = TaggedCorpus.from_texts(["Tom saw a cat."], tokenizer, prefix=[tokenizer.end_of_text], block_size=512)
 >>> corpus.words[corpus.stories[0].words[1]], corpus.kind_of("cat")
@@ -26,7 +26,7 @@ KINDS = ("noun", "verb", "adjective", "pronoun", "name", "punctuation")
 SECTIONS = Path(__file__).with_name("frequent_words.txt").read_text(encoding="utf-8").split("#")[1:]
 FUNCTION_WORDS, MORE_VERBS, MORE_NOUNS = (section.partition("\n")[2].split() for section in SECTIONS)
 NOUN_OF = {plural(noun): noun for noun in [*NOUNS, *MORE_NOUNS]}
-START = "‹start›"  # how <|endoftext|> before a story is shown
+START = "‹start›"  # shown for the <|endoftext|> before a story
 
 
 def names_in(texts: Sequence[str]) -> frozenset[str]:
@@ -49,7 +49,7 @@ def kind_of(word: str, names: frozenset[str]) -> str | None:
         return "other"
     if word in MORE_VERBS:
         return "verb"
-    noun = NOUN_OF.get(word, word)  # of "rocks" as of "rock": it may be a verb
+    noun = NOUN_OF.get(word, word)  # "rocks" is treated like "rock", which may be a verb
     if noun in MORE_NOUNS:
         return "noun"
     return ROLES[noun][0] if noun in ROLES else None
@@ -79,7 +79,7 @@ def split_words(pieces: Sequence[bytes]) -> list[list[int]]:
 
 
 def pieces_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """The text of each token; a character of several tokens is in the last of them."""
+    """The text of each token; a character split over several tokens appears at the last of them."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     return [START if i == tokenizer.end_of_text else decoder.decode(tokenizer.decode_bytes([i])) for i in ids]
 
@@ -89,7 +89,7 @@ class Story:
     tokens: torch.Tensor  # (T,) as the model reads them: its prefix, then the story, cut at the end of the context
     targets: torch.Tensor  # (T,) the token that follows each; <|endoftext|> is the last
     words: torch.Tensor  # (T,) which of the corpus' words the token belongs to, or -1
-    ends: torch.Tensor  # (T,) bool: the last token of its word, when the model has read all of it
+    ends: torch.Tensor  # (T,) bool: the last token of its word, where the model has read all of it
 
 
 @dataclass
@@ -141,7 +141,7 @@ class TaggedCorpus:
     def batches(
         self, numbers: Sequence[int], device: torch.device, tokens: int = 4096, label: str | None = None
     ) -> Iterator[Batch]:
-        """The stories with these indices, the longest first, about this many tokens at a time. label: of a bar."""
+        """The stories with these indices, the longest first, about this many tokens at a time. label: progress bar."""
         waiting = sorted(numbers, key=lambda i: -len(self.stories[i].tokens))
         bar = tqdm(desc=label, total=len(waiting), unit="story", disable=None if label else True, delay=1)
         while waiting:

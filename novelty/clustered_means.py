@@ -33,8 +33,8 @@ def bootstrap_means(numbers: Clustered, draws: int = DRAWS, seed: int = 0) -> np
 
 
 def compare_means(ours: Clustered, theirs: Clustered | None, paired: bool) -> dict:
-    """What rouge.json has of a metric: the means of the completions and of what stands beside them, and their
-    difference, with 95 % intervals (NaN with only one cluster). paired: both have the same prompts."""
+    """A metric's entry in rouge.json: the means of the completions and of the baseline, and their difference,
+    with 95 % intervals (NaN with only one cluster). paired: both have the same prompts."""
     n, means = len(set(ours.known.clusters)), bootstrap_means(ours)
     found = dict(completions=interval(means, n))
     if theirs is not None and len(theirs.known.values):

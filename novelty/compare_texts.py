@@ -1,5 +1,5 @@
 """
-Completions compared with their true endings, with each other, and with every training story; and a baseline for each:
+Compares completions with their true endings, with each other, and with every training story. The baseline for each:
 held-out stories (or other stories' endings), treated the same way.
 """
 
@@ -42,7 +42,7 @@ def read_completions(path: Path) -> list[dict]:
 
 
 def read_splits(run: Path) -> dict[str, list[dict]]:
-    """The completions of validation stories and of training stories, as far as they are there."""
+    """The completions of validation stories and of training stories, where there are any."""
     paths = [run / name for name in SAMPLES.values() if (run / name).exists()] or [run / SAMPLES["val"]]
     rows = [row for path in paths for row in read_completions(path)]
     of_splits = {split: [row for row in rows if (UNSAID | row)["split"] == split] for split in SAMPLES}
@@ -57,13 +57,13 @@ def encode_completions(rows: list[dict], stories: Stories) -> Texts:
 
 
 def held_out_pieces(stories: Stories, completions: Texts) -> Texts:
-    """For each completion a piece of a validation story that has as many words: the next story that is long enough,
-    from the same place in it, or as near to it as the story's length allows."""
+    """For each completion, an equally long piece of a validation story: the next story that is long enough, from the
+    same position as the completion has in its own, or as close to that as the story's length allows."""
     held_out = stories_of(stories.held_out, stories.tokenizer)
     words = stories.encode(list(itertools.islice(held_out, max(len(completions.words), 1000))))
     longest, story = max(map(len, words)), -1
     pieces = Texts(*(column.copy() for column in vars(completions).values()))
-    for i in np.lexsort((completions.clusters, completions.samples)):  # so that pieces of one sample differ
+    for i in np.lexsort((completions.clusters, completions.samples)):  # one sample gets different pieces
         n, story = min(len(completions.words[i]), longest), story + 1
         while len(words[story % len(words)]) < n:
             story += 1
@@ -96,8 +96,8 @@ def compare_with_endings(rows: list[dict], stories: Stories, k: int, counting: s
 
 
 def compare_with_each_other(completions: Texts, pieces: Texts, k: int, counting: str) -> Comparisons:
-    """The largest F of a text with any other: among all completions; and, so that pieces of as many stories can be the
-    baseline, among one completion of every prompt at a time."""
+    """The largest F of each text with any other: among all completions; and among one completion per prompt at a time,
+    so that pieces of equally many stories can be the baseline."""
 
     def largest_f(texts: list[np.ndarray]) -> np.ndarray:
         return search(texts, Stream.of(texts), k, counting, leave_out_own=True).f
@@ -116,7 +116,7 @@ def compare_with_each_other(completions: Texts, pieces: Texts, k: int, counting:
 
 
 def compare_with_training(overlaps: Overlaps, completions: Texts, pieces: Texts) -> Comparisons:
-    """What a search of the training set says of the completions and, after them, the held-out pieces."""
+    """Metrics from a search of the training set for the completions followed by the held-out pieces."""
     columns = {
         "training_f": overlaps.f,
         "training_precision": overlaps.precision,

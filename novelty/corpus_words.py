@@ -1,9 +1,9 @@
 """
 The words of a training set, as a stream of word ids in data/<name>/words/, built once and memory-mapped afterwards.
 
-Words are those of rouge-score: runs of letters a to z and digits, lowercased. ngram_search.py indexes the few texts in
-question and reads this stream from end to end, so nothing here has to be sorted, and building it takes no more memory
-than a block of tokens and the vocabulary.
+Words are those of rouge-score: runs of letters a to z and digits, lowercased. ngram_search.py indexes the few texts to
+compare and reads this stream from end to end. So nothing here has to be sorted, and building it needs only the
+memory for a block of tokens and the vocabulary.
 
 >>> stories = open_stories("data/sample")
 >>> len(stories), stories.spell(stories.stream.ids[:4])
@@ -59,7 +59,7 @@ class Stories:
         return len(self.token_ends)
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """(words,) int64 for each text; words that the training set lacks get ids of stream.n_ids and above."""
+        """(words,) int64 for each text; words missing from the training set get ids of stream.n_ids and above."""
         if self.vocabulary is None:
             return [np.array(self.tokenizer.encode(text), dtype=np.int64) for text in texts]
         ids = self.vocabulary
@@ -129,7 +129,7 @@ def sha256_of_words(meta: dict) -> str:
 def build(place: Path, tokens: np.ndarray, tokenizer: Tokenizer, train_sha256: str) -> None:
     """Writes words.bin, ends.bin and meta.json to `place` atomically: a killed build leaves the old files unchanged.
 
-    If another process is at it, wait, and take what it made.
+    If another process is already building it, waits for that and uses its result.
     """
     busy = f"another process is building {place.name} there"
     try:
@@ -146,7 +146,7 @@ def build(place: Path, tokens: np.ndarray, tokenizer: Tokenizer, train_sha256: s
             (new := Path(temporary, "new")).mkdir()
             meta = write_words(new, tokens, tokenizer)
             if not meta["vocabulary"]:
-                raise ValueError(f"{place.parent}: it has no words of letters a to z or digits; compare --tokens")
+                raise ValueError(f"{place.parent}: it has no words of letters a to z or digits; use --tokens")
             meta |= dict(vocabulary_sha256=sha256_of_words(meta))
             sha256 = {name: sha256_of(new / name) for name in ("words.bin", "ends.bin")}
             meta = dict(format=FORMAT, train_sha256=train_sha256, sha256=sha256) | meta
@@ -196,7 +196,7 @@ class PythonReader:
         self.tokenizer, self.ids, self.in_mid_sentence = tokenizer, {}, Counts()
 
     def read(self, tokens: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Complete stories and where they end -> word ids (words,) uint32, and where among these stories end, int64."""
+        """Complete stories and where they end -> word ids (words,) uint32, and where in them stories end, int64."""
         ids, word_ends = [], []
         for start, end in zip(np.append(0, ends + 1), ends):
             text = self.tokenizer.decode(tokens[start:end]).translate(SPELLED_OUT)
@@ -206,12 +206,12 @@ class PythonReader:
         return np.array(ids, dtype=np.uint32), np.array(word_ends, dtype=np.int64)
 
     def vocabulary(self) -> tuple[list[str], np.ndarray]:
-        """Words in the order of their ids; (words, 2): how often in mid-sentence in lower case, and capitalized."""
+        """Words in the order of their ids; (words, 2): counts in mid-sentence, lowercase and capitalized."""
         return list(self.ids), np.array([self.in_mid_sentence[word] for word in self.ids]).reshape(-1, 2)
 
 
 class NativeReader:
-    """The same in C++, thirty times as fast."""
+    """Does the same in C++, thirty times as fast."""
 
     def __init__(self, tokenizer: Tokenizer):
         self.library = compile_cpp.library("split_words")
@@ -228,8 +228,8 @@ class NativeReader:
         self.library.delete_reader(self.reader)
 
     def read(self, tokens: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        most = self.lengths[tokens].sum() // 2 + len(ends)  # words are at least one byte apart
-        ids, word_ends = np.empty(most, dtype=np.uint32), np.empty(len(ends), dtype=np.int64)
+        max_words = self.lengths[tokens].sum() // 2 + len(ends)  # words are at least one byte apart
+        ids, word_ends = np.empty(max_words, dtype=np.uint32), np.empty(len(ends), dtype=np.int64)
         tokens = np.ascontiguousarray(tokens)
         arguments = (compile_cpp.pointer(x) for x in (ids, word_ends))
         n = self.library.read_stories(self.reader, compile_cpp.pointer(tokens), ctypes.c_long(len(tokens)), *arguments)

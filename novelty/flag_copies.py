@@ -1,5 +1,5 @@
 """
-Which completions look memorized (a passage word for word, nearly all of it, or all but names and nouns), and
+Finds completions that look memorized (a passage word for word, nearly all of it, or all but names and nouns); formats
 flagged.txt, which shows each beside the training story that it resembles.
 """
 
@@ -16,15 +16,15 @@ from novelty.ngram_search import Overlaps
 
 FLAGS = ("copy", "near copy", "template")
 MIN_WORDS = 20  # of a flagged text or copied passage, not counting repetition: all stories share short phrases
-FALSE_ALARMS = 0.01  # of the held-out pieces, at most, have a passage as long as one that is flagged
-SHARE_LENGTHS = (*range(1, 9), 12, 16, 24, 32)  # of the k-grams whose shares rouge.json has for each completion
+FALSE_ALARMS = 0.01  # the largest share of held-out pieces with a passage long enough to be flagged
+SHARE_LENGTHS = (*range(1, 9), 12, 16, 24, 32)  # of k-grams; rouge.json has their shares for each completion
 
 
 def mask_names_and_nouns(stories: Stories, texts: list[np.ndarray]) -> np.ndarray:
     """(ids,) a class for each word id: all names are one class, all nouns of corpus/builtin_stories.py another, every
     other word is its own.
 
-    Words that the training set lacks count as names, as nearly all words that a model makes up are.
+    Words missing from the training set count as names, as nearly all words that a model makes up are names.
     """
     nouns = {form for noun in NOUNS for form in (noun, plural(noun))}
     n_ids = stories.stream.n_ids
@@ -37,8 +37,8 @@ def mask_names_and_nouns(stories: Stories, texts: list[np.ndarray]) -> np.ndarra
 
 
 def copied_length(held_out: list[np.ndarray]) -> int:
-    """From how many words in a row on a passage is flagged: more than held-out pieces, of which these are the spans,
-    share with a training story by chance. (The more stories, the more.)"""
+    """How many words in a row make a passage a copy: more than held-out pieces share with a training story by chance,
+    which grows with the number of stories. held_out: the spans of these pieces."""
     longest = [span.max(initial=0) for span in held_out]
     return max(MIN_WORDS, int(np.quantile(longest, 1 - FALSE_ALARMS, method="inverted_cdf")) + 1)
 
@@ -54,9 +54,9 @@ def flag_texts(
 ) -> np.ndarray:
     """(texts,) one of FLAGS, or "".
 
-    A copy has copied_words or more in a row of one training story. A near copy has at least `threshold` of its k-grams
-    in one training story; a template does so once names and nouns are masked. Whatever says the same again and again
-    (or, masked, consists of names) is none of them.
+    A copy has `copied_words` or more in a row in common with one training story. A near copy has at least `threshold`
+    of its k-grams in one training story; a template does so once names and nouns are masked. Texts that only repeat
+    themselves (or that are all names, once masked) are not flagged.
     """
     flags = np.full(len(texts), "", dtype="<U9")
     varied = np.array([has_variety(text, k) for text in texts])
@@ -69,14 +69,14 @@ def flag_texts(
 
 
 def has_variety(text: np.ndarray, k: int) -> bool:
-    """As many different k-grams as MIN_WORDS different words have."""
+    """Whether it has at least as many different k-grams as MIN_WORDS different words."""
     return len(set(zip(*(text[i:] for i in range(k))))) > MIN_WORDS - k
 
 
 def describe_completions(
     rows: list[dict], words: list[np.ndarray], stories: Stories, overlaps: Overlaps, masked: Overlaps | None, flags
 ) -> list[dict]:
-    """What rouge.json has of each completion: nearest training story, longest span in any, and why it is flagged."""
+    """rouge.json on each completion: its nearest training story, longest span in any, and why it is flagged."""
     details = []
     for i, row in enumerate(rows):
         n_words, spans = len(words[i]), overlaps.spans[i]
@@ -134,8 +134,8 @@ def flagged_text(
 
 
 def side_by_side(left: str, right: str, stories: Stories, classes: np.ndarray | None, width: int = 58) -> str:
-    """Two columns, aligned where the longest passage begins that both have (by classes, if there are any), with = where
-    lines are the same. The right one begins no more lines before it than the left one."""
+    """Two columns, aligned at the start of the longest passage that both have (by class, if there are classes),
+    with = where lines are equal. Before that passage, the right column shows at most as many lines as the left one."""
     ids = [text if classes is None else classes[text] for text in stories.encode([left, right])]
     match = SequenceMatcher(None, *(text.tolist() for text in ids), autojunk=False).find_longest_match()
     columns = []
@@ -150,7 +150,7 @@ def side_by_side(left: str, right: str, stories: Stories, classes: np.ndarray | 
 
 
 def begin_of(word: int, text: str, stories: Stories) -> int:
-    """The character of the text at which this word (or token) of it begins."""
+    """The index of the character at which this word (or token) of the text begins."""
     if stories.vocabulary is None:
         return len(stories.tokenizer.decode(stories.tokenizer.encode(text)[:word]))
     return [found.start() for found in WORD.finditer(text.translate(SPELLED_OUT))][word]

@@ -2,8 +2,8 @@
 An exact search of many stories for a few texts: how many k-grams each pair shares, and which spans of a text occur in
 any story. rouge.py searches a model's whole training set for its completions.
 
-The texts are few, so they are what is indexed, in tables that stay in the CPU's cache; the stories are read once, from
-end to end. K-grams are compared word by word, never by a hash alone.
+The few texts are indexed, in tables that stay in the CPU's cache; the many stories are read once, from end to end.
+K-grams are compared word by word, never by a hash alone.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from kernels import compile_cpp
 
 COUNTINGS = ("set", "clipped")  # explained at rouge_scores.rouge_k
 NO_STORY = np.iinfo(np.int64).max
-# A match as one number, larger where it is longer, or as long and earlier: how many words << 44 | LAST - its place.
+# A match is packed into one number, n_words << PLACE_BITS | LAST - place: the longest, then earliest, is largest.
 PLACE_BITS = 44
 LAST = (1 << PLACE_BITS) - 1
 
@@ -108,10 +108,10 @@ def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 class Tables:
-    """An index of the texts: a trie of their suffixes, and which k-grams they have how often."""
+    """An index of the texts: a trie of their suffixes, and how often each k-gram occurs in each text."""
 
     def __init__(self, texts: Sequence[np.ndarray], classes: np.ndarray, k: int, counting: str):
-        """texts: as classes; classes (ids,): of the words of the stories."""
+        """texts: the classes of their words; classes (ids,): the class of each word id of the stories."""
         self.k, self.by_set, self.lengths = k, counting == "set", np.array([len(text) for text in texts])
         used = np.unique(np.concatenate(texts))
         self.words = np.concatenate([np.append(np.searchsorted(used, text), -1) for text in texts]).astype(np.int32)
@@ -121,7 +121,7 @@ class Tables:
         self.index_kgrams()
 
     def build_trie(self) -> None:
-        """The trie of all suffixes, word by word. A node with only one suffix is a leaf: the texts say what follows.
+        """The trie of all suffixes, word by word. A node with only one suffix is a leaf: what follows is in the text.
 
         Node 0 is the root. Nodes are numbered by depth, and within a depth by the edge that leads to them. Edges,
         written as node << 32 | word, are then sorted, and edge i leads to node i + 1.
@@ -147,8 +147,8 @@ class Tables:
         self.leaf = np.concatenate(leaf)
 
     def index_kgrams(self) -> None:
-        """The c-th occurrence of a k-gram in a story counts for the texts that have it c times or more; by set, only
-        the first occurrence counts.
+        """The c-th occurrence of a k-gram in a story counts for the texts that have it c times or more; in "set" mode,
+        only the first occurrence counts.
 
         Each such (k-gram, c) is an item. K-gram g has items[g] to items[g + 1], and item i counts for the texts
         members[member_ends[i - 1]] to members[member_ends[i]].
@@ -173,7 +173,7 @@ class Tables:
         self.grams = self.grams.astype(np.int32)
 
     def overlaps(self, best: "BestMatches") -> Overlaps:
-        """Merges what all threads have found: the best of each text, and the first of equals."""
+        """Merges the results of all threads: the best story for each text; of equally good ones, the first."""
         f, overlap, reached = best.f.max(0), best.overlap.max(0), best.match >> PLACE_BITS
         nearest = np.where(best.f == f, best.nearest, NO_STORY).min(0)
         container = np.where(best.overlap == overlap, best.container, NO_STORY).min(0)
@@ -194,14 +194,14 @@ class Tables:
 
 
 class BestMatches:
-    """The best that a search has found so far: of the stories a row for each thread, of the words one for all."""
+    """The best matches so far: for stories, one row per thread; for passages, one array for all threads."""
 
     def __init__(self, n_threads: int, n_texts: int, n_nodes: int):
         self.f = np.zeros((n_threads, n_texts))  # the largest F, and the story that has it
         self.nearest = np.full((n_threads, n_texts), NO_STORY)
         self.overlap = np.zeros((n_threads, n_texts), dtype=np.int32)  # the largest overlap, and its story
         self.container = np.full((n_threads, n_texts), NO_STORY)
-        self.match = np.zeros(n_nodes, dtype=np.int64)  # the longest that passes a node (or goes on from a leaf), or 0
+        self.match = np.zeros(n_nodes, dtype=np.int64)  # the longest match through a node (or beyond a leaf), or 0
 
 
 # ---- The search ----
@@ -253,7 +253,7 @@ class BestMatchesStruct(ctypes.Structure):
 
 
 class NumpySearch:
-    """The same in NumPy, where there is no C++ compiler."""
+    """Does the same in NumPy, for machines without a C++ compiler."""
 
     STORIES_AT_ONCE = 500
 
@@ -281,8 +281,8 @@ class NumpySearch:
             where[0, better], most[0, better] = first + scores.argmax(0)[better], scores.max(0)[better]
 
     def match(self, words: np.ndarray, left: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """(n,) words of complete stories, how many are left to the story's end, their places in the stream -> the
-        k-grams of the texts that begin there, or -1. The longest matches go into `best`."""
+        """words (n,) of complete stories; how many words are `left` in the story; their places in the stream -> the
+        k-grams of the texts that begin there, or -1. Keeps the longest matches in `best`."""
         tables, best = self.tables, self.best
         nodes, grams, depth = words + 1, np.full(len(words), -1), 1
         active = np.flatnonzero(words >= 0)

@@ -1,5 +1,5 @@
 """
-Everything that rouge.json holds: a run's completions compared with endings, each other and the training set.
+Everything in rouge.json: a run's completions compared with endings, each other and the training set.
 """
 
 import json
@@ -34,20 +34,20 @@ from novelty.ngram_search import search
 from novelty.rouge_tables_and_plots import PANELS
 
 FORMAT = 3  # of rouge.json
-SAMPLED_ALIKE = ("weights", "cut", "temperature", "top_k", "top_p", "beams", "max_new_tokens")  # splits to be compared
+SAMPLED_ALIKE = ("weights", "cut", "temperature", "top_k", "top_p", "beams", "max_new_tokens")  # to be comparable
 
 
 @dataclass
 class Settings:
     k: int = 2  # of ROUGE-k
     counting: str = "set"  # or "clipped": see rouge_k
-    tokens: bool = False  # k-grams of the data's tokens instead of words; then no templates, which need words
+    tokens: bool = False  # k-grams of tokens instead of words; finds no templates, which need words
     threshold: float = 0.75  # flag a completion if this share of its k-grams occurs in one training story
 
 
 @dataclass
 class Analysis:
-    """Of a run's completions of stories of one split."""
+    """The results for a run's completions of one split."""
 
     rouge_json: dict
     flagged_txt: str
@@ -55,8 +55,8 @@ class Analysis:
 
 
 def analyze(run: Path, directory: Path | None, settings: Settings) -> list[Analysis]:
-    """Compares the completions in out/<run>/ with data/<name>/, by default the run's own: those of validation stories
-    and those of training stories, where they are there. The latter's rouge_json has its differences from the former."""
+    """Compares a run's completions of validation stories, and of training stories if any, with the corpus in
+    `directory` (default: the run's own). The rouge_json of training stories also has its differences from the other."""
     of_splits = read_splits(run)
     directory = directory or training_data(run)
     stories = open_stories(directory, settings.tokens)
@@ -128,7 +128,7 @@ def analyze_split(
 
 
 def without_nan(facts: dict) -> dict:
-    """With None instead: JSON has no NaN."""
+    """Replaces NaN, which JSON lacks, with None."""
     return json.loads(json.dumps(facts), parse_constant=lambda _: None)
 
 

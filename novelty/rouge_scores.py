@@ -38,7 +38,7 @@ def rouge_k(a: str | Sequence, b: str | Sequence, k: int = 2, counting: str = "s
 def rouge_l(a: str | Sequence, b: str | Sequence) -> Score:
     """ROUGE-L: by the longest common subsequence (Lin 2004)."""
     a, b = number_words(a, b)
-    longest = np.zeros(len(b) + 1, dtype=np.int64)  # of the words of a read so far and the first j words of b
+    longest = np.zeros(len(b) + 1, dtype=np.int64)  # common subsequence of a so far and the first j words of b
     for word in a:
         longest[1:] = np.maximum(longest[1:], longest[:-1] + (b == word))
         longest = np.maximum.accumulate(longest)

@@ -1,5 +1,5 @@
 """
-A rouge.json as a table to read, and one or several as a plot.
+Formats a rouge.json as a table, and plots one or several of them.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from novelty.compare_texts import K_MAX
 
 TITLES = {  # rows of the table; "..." continues the row above
     "ending_f": "F with the true ending *",
-    "ending_precision": "precision by the true ending *",
+    "ending_precision": "precision against the true ending *",
     "ending_l": "ROUGE-L F with the true ending *",
     "any_other_f": "F with the nearest other completion",
     "other_prompt_f": "... of another prompt",
@@ -27,9 +27,9 @@ TITLES = {  # rows of the table; "..." continues the row above
     "share_8": "... of 8-grams",
     "span": "longest span in the training set, words",
 }
-PANELS = {  # of the plot; the paper's are the second, the third and the fifth
+PANELS = {  # panels of the plot; the second, third and fifth are the paper's
     "ending_f": "F with the true ending",
-    "ending_precision": "precision by the true ending",
+    "ending_precision": "precision against the true ending",
     "any_other_f": "F with the nearest other completion",
     "other_prompt_f": "F with the nearest completion of another prompt",
     "training_f": "F with the nearest training story",
@@ -39,7 +39,7 @@ PANELS = {  # of the plot; the paper's are the second, the third and the fifth
 
 
 def scores_table(rouge_json: dict, markdown: bool = False) -> str:
-    """The scores of one run, under two lines that say what they are of."""
+    """The scores of one run, under two lines that describe them."""
     settings, n = rouge_json["settings"], rouge_json["completions"]
     unit = "tokens" if settings["tokens"] else "words"
     clusters = "prompts" if rouge_json["prompts"] > 1 else "completions"
@@ -57,9 +57,9 @@ def scores_table(rouge_json: dict, markdown: bool = False) -> str:
         "",
     ]
     if "ending_f" in rouge_json["figures"]:
-        lines.append("* instead of held-out stories: other stories' endings, compared with the same true ending")
+        lines.append("* baseline: not held-out stories but other stories' endings, compared with the same true ending")
     if rouge_json["prompts"] == 1:
-        lines.append("One prompt only: no held-out stories to compare the likeness of its completions with")
+        lines.append("Only one prompt: there is no held-out baseline for how similar its completions are")
     return "\n".join(lines)
 
 
@@ -76,9 +76,9 @@ def splits_table(rouge_json: dict, markdown: bool = False) -> str:
     """Completions of training stories beside those of validation stories, in the rouge.json of the former."""
     heads = ["", "of training stories", "of validation stories", "difference"]
     rows = figure_rows(rouge_json["training_and_validation"])
-    title = f"{rouge_json['run']}, both splits: what it knows by heart makes the difference"
+    title = f"{rouge_json['run']}, both splits: the difference is what it memorized"
     differ = ", ".join(rouge_json["splits_differ_in"])
-    warning = f"\nThe two also differ in {differ}: sample both splits alike to compare them\n" if differ else ""
+    warning = f"\nThe splits were sampled with different {differ}: use the same to compare them\n" if differ else ""
     return f"\n{title}\n\n{table_text(heads, rows, markdown)}\n{warning}"
 
 

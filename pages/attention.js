@@ -5,7 +5,7 @@ const bytes = fromBase64(data.attention);
 heads.forEach((head, i) => { head.attention = bytes.subarray(i * T * T, (i + 1) * T * T); });
 let token = null, pinnedToken = null, head = null;  // hovered, pinned by a click; the head that colors the text
 
-// The attention of a head, or the mean of all, 0 to 1.
+// The attention of a head, or the mean over all heads, 0 to 1.
 function weight(which, query, key) {
   if (which) return which.attention[query * T + key] / 255;
   return heads.reduce((sum, each) => sum + each.attention[query * T + key], 0) / heads.length / 255;
@@ -51,7 +51,7 @@ function caption(which) {
   return lines;
 }
 
-// Logit lens: what the model would say next after each layer, if it were the last.
+// Logit lens: what the model would predict next after each layer, if it were the last.
 function showLens() {
   const at = token === null ? T - 1 : token;
   const line = (top, i) => element("tr", {}, element("td", {}, i ? `after layer ${i - 1}` : "embedding"),
@@ -61,7 +61,7 @@ function showLens() {
       return cell;
     }));
   document.getElementById("lens").replaceChildren(
-    element("small", {}, `Logit lens: the next token after “${shown(tokens[at])}”, as each layer would say it`),
+    element("small", {}, `Logit lens: the next token after “${shown(tokens[at])}”, as predicted after each layer`),
     element("table", {}, element("tbody", {}, ...data.lens.map(line))));
 }
 

@@ -24,7 +24,7 @@ function hideTip() { tip.style.display = "none"; }
 
 // Bytes from base64, such as the levels that pages/html.py makes of shares.
 const fromBase64 = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-// Red, green and blue of the color that style.css calls so.
+// Red, green and blue of a color variable in style.css.
 const rgb = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).split(",").map(Number);
 // Which of n cells across `length` pixels an offset is in; on a border, the nearest.
 const cellAt = (offset, length, n) => Math.max(0, Math.min(n - 1, Math.floor((offset / length) * n)));

@@ -1,5 +1,5 @@
 """
-During training: losses, probes and scores of the weights that runs have kept on the way (train.py --keep_checkpoints).
+During training: losses, probes and scores of the checkpoints that runs kept (train.py --keep_checkpoints).
 
 >>> plot_runs([Path("out/a"), Path("out/b")])  # as `python train.py --plot out/a out/b`
 PosixPath('out/plot.png')
@@ -28,16 +28,16 @@ Interval = tuple[float, float, float]  # a value and the ends of its interval
 
 
 class Kept(NamedTuple):
-    """Weights that a run kept on the way, and what is known of them."""
+    """A checkpoint that was kept during training, and what is known about it."""
 
     step: int
     tokens: float  # millions, seen until then
     val_loss: float
-    measures: dict[str, Interval]  # by what is measured: the title of a panel
+    measures: dict[str, Interval]  # by panel title
 
 
 def read_kept(results: Results) -> dict[str, list[Kept]]:
-    """{run: what it kept, by step}, of the runs of which anything kept was probed or graded."""
+    """{run: its kept checkpoints, by step}, for runs with any that were probed or graded."""
     measures = {name: {} for name in results.kept}
     for title, name, interval in [*probed(results), *graded(results)]:
         measures[name][title] = interval
@@ -52,18 +52,18 @@ def read_kept(results: Results) -> dict[str, list[Kept]]:
 def probed(results: Results) -> Iterable[tuple[str, str, Interval]]:
     """(title, kept checkpoint, share of the probes that it answers right), from probe.csv wherever it was written."""
     paths = {*results.directory.rglob("probe.csv"), results.shared("probe.csv")}
-    for path in sorted(filter(Path.is_file, paths), key=lambda path: path.stat().st_mtime):  # the newest has the say
+    for path in sorted(filter(Path.is_file, paths), key=lambda path: path.stat().st_mtime):  # the newest wins
         rows = results.read(path, read_table)
         for name, of_set in probe_answers.score(rows or []).items():
             for model, share in of_set.shares.items():
-                own = Path(model).name == path.parent.name  # the path may be of where it was probed
+                own = Path(model).name == path.parent.name  # the path is that given to probe.py, maybe elsewhere
                 kept = results.name(path.parent if own else model)
                 if kept in results.kept:
                     yield f"{name}: right (chance {of_set.chance:.2f})", kept, share
 
 
 def graded(results: Results) -> Iterable[tuple[str, str, Interval]]:
-    """(title, kept checkpoint, mean score), of all judges; without any, the metrics that need none."""
+    """(title, kept checkpoint, mean score), of all judges; without any judge, the metrics that need none."""
     means = [f for f in read_scores(results) if f.kind == "mean" and f.subject in results.kept]
     for f in means:
         interval = f.value, f.low, f.high
@@ -84,7 +84,7 @@ METRICS = [name for name in SHOWN if name not in ("loss", "bpb")]  # the loss ha
 def picture(logs: dict[str, list[dict]], runs: dict[str, list[Kept]]) -> bytes:
     """PNG: a row for the losses and for each measure, over training on the left, over the validation loss on the right.
 
-    logs: rows of log.csv of all runs to show; runs: what some of them kept.
+    logs: rows of log.csv of all runs to show; runs: the kept checkpoints of some of them.
     """
     titles = list(dict.fromkeys(title for kept in runs.values() for each in kept for title in each.measures))
     figure = Figure(figsize=(9, 1 + 1.7 * (1 + len(titles))), layout="constrained")
@@ -94,14 +94,14 @@ def picture(logs: dict[str, list[dict]], runs: dict[str, list[Kept]]) -> bytes:
     losses.set_xlabel("")
     losses.set_ylabel("loss (nats per token)", fontsize=8)
     losses.tick_params(labelsize=8)
-    losses.set_ylim(top=1.1 * max(each.val_loss for kept in runs.values() for each in kept))  # the first steps: above
+    losses.set_ylim(top=1.1 * max(each.val_loss for kept in runs.values() for each in kept))  # early steps: above
     steps_of_tokens = {round(1e6 * each.tokens / each.step) for kept in runs.values() for each in kept}
-    if len(steps_of_tokens) == 1:  # else a step is not the same to all
+    if len(steps_of_tokens) == 1:  # otherwise a step is not the same for all
         (per_step,) = steps_of_tokens
         functions = (lambda tokens: 1e6 * tokens / per_step, lambda steps: steps * per_step / 1e6)
         losses.secondary_xaxis("top", functions=functions).set_xlabel("training step")
     legend.set_axis_off()
-    head = "pale: training, dots: validation\nbelow: weights kept on the way,\nwith 95 % intervals"
+    head = "pale: training, dots: validation\nbelow: checkpoints kept,\nwith 95 % intervals"
     legend.legend(*losses.get_legend_handles_labels(), loc="center", title=head, fontsize=8, title_fontsize=8)
     for title, (over_tokens, over_loss) in zip(titles, panels):
         over_tokens.set_ylabel(title, fontsize=8)
@@ -126,13 +126,13 @@ def picture(logs: dict[str, list[dict]], runs: dict[str, list[Kept]]) -> bytes:
 def plot_runs(runs: list[Path]) -> Path:
     """The curves of several runs in one picture, plot.png beside the first of them; or a ConfigError.
 
-    Where some have kept weights that were probed or graded, these are in it, too.
+    Kept checkpoints that were probed or graded are in it, too.
     """
     if not runs:
-        raise ConfigError("--plot is followed by the directories of runs, such as out/demo")
+        raise ConfigError("--plot needs directories of runs, such as out/demo")
     for run in runs:
         if not (run / "log.csv").is_file():
-            raise ConfigError(f"{run / 'log.csv'}: no such log; --plot takes directories of runs, such as out/demo")
+            raise ConfigError(f"{run / 'log.csv'}: not found; --plot takes directories of runs, such as out/demo")
     results = Results(Path(os.path.relpath(os.path.commonpath([run.resolve() for run in runs]))))
     logs = {results.name(run): read_log(run / "log.csv") for run in runs}
     kept = {run: of_run for run, of_run in read_kept(results).items() if run in logs}
@@ -145,7 +145,7 @@ def plot_runs(runs: list[Path]) -> Path:
 
 
 def kept_section(results: Results) -> Iterable[dict]:
-    """Losses, probes and scores of the weights that were kept on the way (train.py --keep_checkpoints)."""
+    """Losses, probes and scores of the checkpoints kept during training (train.py --keep_checkpoints)."""
     logs = results.of_runs("log.csv", read_curve)
     if kept := {run: of_run for run, of_run in read_kept(results).items() if run in logs}:
         png = picture({run: logs[run] for run in kept}, kept)

@@ -49,7 +49,7 @@ def sections_page(title: str, subtitle: str, sections: list[dict], runs: Sequenc
 
 
 def table(columns: list[tuple], rows: list[list], caption: str = "", **others) -> dict:
-    """columns: (title, kind, explanation). A cell is None, or by the kind of its column
+    """columns: (title, kind, explanation). A cell is None or, by the kind of its column:
 
     text: a string;  integer, exponent, percent, or 0 to 4 (decimals): a number, or [value, low, high];
     figures: such a cell and its kind;  link: [text, address].
@@ -59,8 +59,8 @@ def table(columns: list[tuple], rows: list[list], caption: str = "", **others) -
 
 
 def bars(panels: list[dict], caption: str = "") -> dict:
-    """panels: title, kind as of a table's column, bars [[name, value, low, high]], marks {explanation: value}, end;
-    outlined, for bars without color."""
+    """panels: title, kind as of a table's column, bars [[name, value, low, high]], marks {explanation: value}, end
+    of the scale; outlined: bars without color."""
     return dict(type="bars", panels=panels, caption=caption)
 
 

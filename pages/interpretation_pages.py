@@ -15,9 +15,9 @@ from interpretation.activation_patching import Patching
 from interpretation.compare_runs import ClearestParts
 from pages.html import as_levels, page
 
-MAP_BYTES = 900_000  # of attention in a page, which keeps it under 2 MB
+MAP_BYTES = 900_000  # of attention per page: keeps it under 2 MB
 PICTURE_TOKENS = 32  # more would not be legible
-LABELED_MAPS = 24  # of a picture, at most, if tokens stand beside them; more are small, with their roles alone
+LABELED_MAPS = 24  # per picture, at most, to label their tokens; more maps are small, with only their roles
 BLUES = LinearSegmentedColormap.from_list("blues", ["#fdfdfc", "#9dbbe0", "#265caa", "#0d2347"]).with_extremes(
     bad="white"
 )
@@ -27,28 +27,28 @@ AROUND_ZERO = LinearSegmentedColormap.from_list("around zero", ["#c96810", "#fdf
 # ---- Attention ----
 
 VISIBLE_KINDS = ("names", "pronouns", "nouns", "verbs", "adjectives")
-COLUMNS = [  # of the table: key, how it is shown, title, explanation
+COLUMNS = [  # of the table: key, format, title, explanation
     ("layer", "plain", "layer", ""),
     ("head", "plain", "head", ""),
-    ("role", "plain", "role", "what gets twice as much attention as if it were uniform, and a quarter of the rest"),
-    ("kind", "plain", "kind", "positional: explained by position, mostly; semantic: a kind of content clearly gets it"),
+    ("role", "plain", "role", "what gets at least twice its share of uniform attention, and a quarter of the rest"),
+    ("kind", "plain", "kind", "positional: mostly explained by position; semantic: clearly goes to a kind of content"),
     ("rise", "rise", "rise in loss when ablated", "nats per token, with its 95 % interval over stories"),
     ("copies", "share", "copies", "how often a single token that it looks at is among the ten that it makes likeliest"),
     ("position", "share", "due to position", "share of its attention's variance that is the same in every story"),
     ("itself", "share", "itself", "share on the token itself; the thin line: uniform attention"),
     ("previous", "share", "previous token", "share of its attention; the thin line: uniform attention"),
-    ("offset_share", "share", "fixed offset", "share on the token so many back (next column), of 2 to 8"),
-    ("offset", "plain", "tokens back", ""),
+    ("offset_share", "share", "fixed offset", "share on the token 2 to 8 back that gets most"),
+    ("offset", "plain", "tokens back", "of that token"),
     ("same_token", "share", "same token", "share on earlier copies of the token, where there are any"),
     ("after_same", "share", "after same", "share on tokens that followed earlier copies"),
-    ("induction", "share", "induction", "the same, on a random sequence repeated once"),
+    ("induction", "share", "induction", "the same, on a random sequence that is repeated once"),
     ("punctuation", "share", "punctuation", "share, where some is visible"),
     *((kind, "share", kind, "share, where one is visible") for kind in VISIBLE_KINDS),
     ("beginning", "share", "beginning", "share on the first token"),
     ("distance", "number", "distance", "mean, in tokens"),
     ("distance_correlation", "number", "correlation with distance", "an older criterion: positional beyond ±0.5"),
     ("entropy", "number", "entropy", "mean, in nats"),
-    ("writes", "plain", "writes", "the tokens that its output makes likeliest, from the strongest"),
+    ("writes", "plain", "writes", "the tokens that its output makes likeliest, strongest first"),
 ]
 
 
@@ -56,7 +56,7 @@ def attention_page(
     name: str, attention: np.ndarray, pieces: Sequence[str], heads: list[dict], rows: list[dict], lens: list
 ) -> bytes:
     """attention: (heads, T, T), of `heads`, each with its layer, head and role; rows: the table of all measures;
-    lens: [layer][position][rank], what the model would say next after the embeddings and after each layer."""
+    lens: [layer][position][rank], the predicted next tokens after the embeddings and after each layer."""
     T = min(len(pieces), int((MAP_BYTES / len(heads)) ** 0.5))
     data = dict(
         tokens=list(pieces[:T]),
@@ -136,7 +136,7 @@ def neurons_page(name: str, subtitle: str, findings: Sequence[str], kinds: Seque
 
 
 def pair(first: str, second: str) -> str:
-    """The token of both prompts, as shown."""
+    """How a position's tokens in the two prompts are shown."""
     first, second = (piece.replace("\n", "↵").strip() or "·" for piece in (first, second))
     return first if first == second else f"{first} / {second}"
 
@@ -172,7 +172,7 @@ def patching_picture(name: str, patching: Patching, pieces: Sequence[Sequence[st
 def patching_page(
     name: str, patching: Patching, pieces: Sequence[Sequence[str]], rows: list[dict], findings: Sequence[str]
 ) -> bytes:
-    """rows: those of patching.csv, with what each head writes where that is known; findings: paragraphs."""
+    """rows: those of patching.csv; findings: paragraphs."""
     data = dict(
         tokens=[pair(*each) for each in zip(*(side[:-1] for side in pieces))],
         residual=[[round(share, 3) for share in layer] for layer in patching.residual.tolist()],
@@ -191,7 +191,7 @@ def patching_page(
 
 
 def compare_page(counts: list[dict], parts: list[ClearestParts]) -> bytes:
-    """counts: for each model what is counted of it, as printed."""
+    """counts: what is printed about each model."""
     models = []
     for of_model in parts:
         T = min(len(of_model.tokens), PICTURE_TOKENS)

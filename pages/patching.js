@@ -1,4 +1,4 @@
-// How much of an answer comes back: layer x position, and by head.
+// How much of an answer comes back, by layer and position, and by head.
 const { tokens, residual, heads } = data;
 
 function shade(cell, share) {

@@ -1,5 +1,5 @@
 """
-What the commands have left below a directory: its runs and experiments, and their files, read.
+Reads what the commands have written below a directory: its runs, its experiments, and their files.
 
 >>> results = Results(Path("out"))
 >>> results.of_runs("log.csv", read_curve)  # {name of a run: rows}; results.damaged says what could not be read
@@ -25,7 +25,7 @@ from novelty.rouge_analysis import FORMAT as ROUGE_FORMAT
 from training.run_directory import read_log, training_seconds
 from variants.compressor import MODELS
 
-# What reading a file raises that was cut short, or written by another version.
+# Errors from reading a file that was cut short, or written by another version.
 DAMAGED = (OSError, ValueError, KeyError, TypeError, EOFError, csv.Error, zlib.error, zipfile.BadZipFile)
 
 
@@ -39,14 +39,14 @@ class Results:
         inside = {experiment for experiment in self.experiments if experiment != directory}
         runs = sorted({path.parent for path in logs if not inside & set(path.parents)})
         self.runs = {self.name(run): run for run in runs if run == directory or not is_kept(run)}
-        self.kept = {}  # {name of what a run kept on the way: (name of the run, step)}
+        self.kept = {}  # {name of a checkpoint kept during training: (name of its run, step)}
         for name, run in self.runs.items():
             self.kept |= {self.name(path): (name, step) for step, path in kept_checkpoints(run).items()}
-        self.is_one_run = directory in runs  # tables of several runs may then stand in the directory above
+        self.is_one_run = directory in runs  # then tables of several runs may be in the parent directory
         self.damaged = []
 
     def name(self, run: str | Path) -> str:
-        """As the page calls it: the part of its path below the directory."""
+        """Its name on the page: the part of its path below the directory."""
         run, top = Path(run).resolve(), self.directory.resolve()
         return run.relative_to(top).as_posix() if top in run.parents else run.name
 
@@ -56,23 +56,23 @@ class Results:
         return self.directory.resolve().parent / name if self.is_one_run and not below.exists() else below
 
     def is_shown(self, run: str) -> bool:
-        """Of one run all is shown that is its own, at whatever temperature it was sampled."""
+        """A page of one run shows only that run, at any temperature it was sampled at."""
         is_own = run_of(Path(run)).name == self.directory.resolve().name or run in self.runs
         return is_own or not self.is_one_run
 
     def link(self, path: Path) -> str:
-        """As a page in the directory links to it."""
+        """Its address in links from a page in the directory."""
         return quote(path.relative_to(self.directory).as_posix())
 
     def read(self, path: Path, parse: Callable):
-        """parse(path); None if there is no such file, or if it is damaged, which the page then says."""
+        """parse(path); None if there is no such file, or if it is damaged, which the page then mentions."""
         if not path.is_file():
             return None
         try:
             return parse(path)
         except DAMAGED as error:
             reason = str(error).removeprefix(f"{path}: ")
-            line = f"{path}: left out, as it cannot be read ({reason})"
+            line = f"{path}: left out because it cannot be read ({reason})"
             self.damaged += [line] * (line not in self.damaged)  # several sections may read it
             return None
 
@@ -86,7 +86,7 @@ class Results:
 
 
 def numbers(*columns: str, read: Callable = read_table) -> Callable[[Path], list[dict]]:
-    """What `read` reads of a table, with numbers in these columns, or None where a cell is empty."""
+    """A function that reads a table, with numbers in these columns, or None where a cell is empty."""
 
     def parse(path: Path) -> list[dict]:
         return [row | {name: float(row[name]) if row[name] else None for name in columns} for row in read(path)]

@@ -3,7 +3,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const svg = (tag, ...others) => build(document.createElementNS(SVG, tag), ...others);
 
 const places = new Map(data.runs.map((run, i) => [run, i]));
-const OF_TRAINING_STORIES = ", training stories";  // behind the name of a run: in its color, dotted
+const OF_TRAINING_STORIES = ", training stories";  // after the name of a run: in its color, dotted
 function place(name) {
   const run = name.replace(OF_TRAINING_STORIES, "");
   if (!places.has(run)) places.set(run, places.size);
@@ -27,7 +27,7 @@ function number(value, kind) {
 function interval(low, high, kind) {
   return low === null || low === undefined ? "" : `[${number(low, kind)}, ${number(high, kind)}]`;
 }
-// The middle of a long name goes; its end often tells it from others.
+// Cuts the middle of a long name, as its end often distinguishes it.
 function shortened(name, longest) {
   const half = Math.floor(longest / 2);
   return name.length > longest ? `${name.slice(0, half - 1)}…${name.slice(-half)}` : name;
@@ -94,7 +94,7 @@ function panelOfBars({ title, kind, bars, marks, end, dots, outlined }) {
   const known = bars.flatMap((bar) => bar.slice(1)).concat(Object.values(marks)).filter((x) => x !== null);
   const margin = dots ? 0.05 * (Math.max(...known) - Math.min(...known)) || 1 : 0;
   const start = dots ? Math.min(...known) - margin : 0;
-  const top = dots ? Math.max(...known) + margin : end || Math.max(0, ...known) * 1.05 || 1;  // 1: where all are 0
+  const top = dots ? Math.max(...known) + margin : end || Math.max(0, ...known) * 1.05 || 1;  // 1: if all are 0
   const line = 32, width = 300, height = line * bars.length + 20;
   const x = (value) => (width * (Math.max(start, Math.min(top, value)) - start)) / (top - start);
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
@@ -236,7 +236,7 @@ draw.answers = (part) => {
   const chooser = element("select", { "aria-label": "set", onchange: (event) => fill(event.target.value) },
     element("option", { value: "" }, sets.length > 1 ? "all sets" : sets[0]), ...(sets.length > 1 ? sets.map((set) => element("option", { value: set }, set)) : []));
   const head = element("thead", {}, element("tr", {}, element("th", {}, "prompt and right answer"), ...part.models.map((model) => element("th", {}, model))));
-  const count = part.rows.length < part.all ? ` The first ${part.rows.length} of ${part.all} prompts.` : "";
+  const count = part.rows.length < part.all ? ` Shown are the first ${part.rows.length} of ${part.all} prompts.` : "";
   return [element("div", { class: "quiet" }, part.caption + count), element("div", { class: "controls" }, chooser),
     element("div", { class: "tall" }, element("table", { class: "answers" }, head, body))];
 };

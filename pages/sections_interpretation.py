@@ -14,7 +14,7 @@ from pages.html import as_levels, table
 from pages.read_results import Results, numbers
 
 ATTENTION_BYTES = 700_000  # of all maps, before base64 makes them a third larger
-MAP_TOKENS = 48  # of a map, at most
+MAP_TOKENS = 48  # per map, at most
 NEURONS_OF_KIND = 3
 
 
@@ -30,8 +30,8 @@ def heads_section(results: Results) -> Iterable[dict]:
             page = results.link(results.runs[run] / "interpret" / "attention.html")
             rows.append([run, *counts, [f"{run}: every head", page]])
         columns = [("run", "text"), ("heads", "integer")]
-        columns += [("matter", "integer", f"without one of them, the loss rises by {MIN_RISE} nats per token or more")]
-        columns += [("at random init", "integer", "the same of the model before training")]
+        columns += [("matter", "integer", f"without any of them, the loss rises by {MIN_RISE} nats per token or more")]
+        columns += [("at random init", "integer", "the same for the model before training")]
         columns += [(role, "integer", "heads that clearly attend to it") for role in roles]
         yield table([*columns, ("details", "link")], rows, "Roles of the heads, over many stories")
     maps = results.of_runs("interpret/attention.npz", read_attention)

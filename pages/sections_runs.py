@@ -44,10 +44,10 @@ def runs_section(results: Results) -> Iterable[dict]:
         ("data", "text"),
         ("optimizer", "text"),
         ("tokens seen", "integer"),
-        ("minutes", 1, "of training, without compiling, validation and saving"),
+        ("minutes", 1, "training time, without compiling, validation and saving"),
         ("tokens/s", "integer", "median"),
         ("validation loss", 3, "nats per token, at the end; not comparable across vocabularies"),
-        ("lowest", 3, "lowest validation loss, that of best.pt"),
+        ("lowest", 3, "the lowest validation loss, which best.pt has"),
         ("bits per byte", 3, "of validation text; comparable across vocabularies"),
     ]
     if rows:
@@ -67,7 +67,7 @@ def curves(logs: dict[str, list[dict]]) -> dict:
         line = dict(name=name)
         for column in ("train_loss", "val_loss"):
             rows = [row for row in log if row[column]]
-            rows = rows[:: -max(1, math.ceil(len(rows) / points))][::-1]  # always with the last one
+            rows = rows[:: -max(1, math.ceil(len(rows) / points))][::-1]  # always includes the last one
             line[column] = [[round(row["tokens"]), round(row["seconds"], 1), row[column]] for row in rows]
         lines.append(line)
     caption = "Faint lines: training; bold lines: validation. Click a name to show it alone."
@@ -119,7 +119,7 @@ def value_of(row: dict, name: str, kind: str | int):
 
 
 def speed_section(results: Results) -> Iterable[dict]:
-    """The latest result of each benchmark on this machine (bench.py --save); those of others are not the user's."""
+    """The latest result of each benchmark that was saved on this machine (bench.py --save)."""
     records, here = results.read(BENCH_RESULTS, read_records) or [], hardware()
     last = {record["bench"]: record for record in records if record["hardware"] == here}
     ratios, figures = [], []

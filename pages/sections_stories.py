@@ -27,26 +27,26 @@ from pages.read_results import Results, numbers, read_rouge
 # Limits that keep a page with dozens of runs below 5 MB.
 STORY_BYTES = 700_000
 PROBE_BYTES = 600_000
-LONGEST_TEXT = 1500  # characters of a completion
-PROMPTS, COMPLETIONS = 30, 2  # side by side; of each run
+LONGEST_TEXT = 1500  # characters per completion
+PROMPTS, COMPLETIONS = 30, 2  # side by side; completions per run
 BINS = 40
 ALL_SCORES = tuple(dict.fromkeys((*CHAT.scores, *LIKELIHOOD.scores)))
-OF_TRAINING_STORIES = ", training stories"  # behind a run's name; report.js draws it in the run's color, dotted
+OF_TRAINING_STORIES = ", training stories"  # after a run's name; report.js draws it in the run's color, dotted
 # What the paper measures of completions of training stories, and the longest copied span
 PUBLISHED = ("ending_precision", "any_other_f", "training_f", "span")
-BY_HEART = """After training stories and after validation stories, means with 95 % intervals. What a model knows by
-heart makes the difference: near 0, it continues stories that it has read as it does others. The paper continues
-training stories, cut at 40 %, and reads the first three so: with small precision, it does not recite the true ending;
-with a small F of the nearest other completion, it does not repeat itself; of the nearest training story, it does not
-copy another."""
+BY_HEART = """Completions of training stories and of validation stories: means with 95 % intervals. The difference shows
+what a model has memorized: near 0, it continues stories that it was trained on like any others. The paper continues
+training stories, cut at 40 %, and reads the first three figures like this: low precision means that the model does not
+recite the true ending; a low F with the nearest other completion, that it does not repeat itself; a low F with the
+nearest training story, that it does not copy another one."""
 EXPLAINED = {  # the metrics that need no judge
     "loss": "nats per token of validation text, from the run's log",
     "bpb": "bits per byte of validation text, from the run's log",
-    "ended": "stories that end by themselves",
-    "repeated": "4-grams that occurred in the same story before",
-    "distinct-2": "different 2-grams among all, in the same number of words of each model",
-    "words": "of a completion",
-    "unknown": "words that occur neither in the corpus nor in the prompt",
+    "ended": "share of stories that end by themselves",
+    "repeated": "share of 4-grams that occurred before in the same story",
+    "distinct-2": "share of 2-grams that are different, in equally many words of each model",
+    "words": "words per completion",
+    "unknown": "share of words that occur neither in the corpus nor in the prompt",
 }
 
 # ---- Scores ----
@@ -69,13 +69,13 @@ def scores_section(results: Results) -> Iterable[dict]:
         columns = [how_shown(name, judge) for name in names]
         subjects = list(dict.fromkeys(subject for subject, _ in means))
         rows = [[subject, *(estimate(means.get((subject, name))) for name in names)] for subject in subjects]
-        n = sorted({f.prompts for f in means.values() if f.prompts})  # the loss is of no prompts
+        n = sorted({f.prompts for f in means.values() if f.prompts})  # the loss has no prompts
         caption = f"Judge: {judge}. " if judge else "Metrics that need no judge. "
         caption += f"Means over {' to '.join(map(str, dict.fromkeys(n[:1] + n[-1:])))} prompts." if n else ""
         yield table([("", "text"), *columns], rows, caption)
         verdicts = {name: compare_models.judge_sees(findings, judge, name) for name in names}
         unseen = set(verdicts.values()) != {"seen"}
-        caption = "Outlined: the controls do not show that the judge sees it." if unseen else ""
+        caption = "Outlined: the judge failed the controls for this score, or was not tested." if unseen else ""
         yield bars([panel_of_scores(means, name, judge, subjects, verdicts[name]) for name in names], caption)
         if wins := compare_models.find(findings, "paired_wins", judge):
             controls = dict.fromkeys(subject for subject, _ in wins)
@@ -91,27 +91,29 @@ def scores_section(results: Results) -> Iterable[dict]:
             names = [name for name in ALL_SCORES if any(figure == name for _, figure in agreement)]
             pairs = dict.fromkeys(pair for pair, _ in agreement)
             rows = [[pair, *(estimate(agreement.get((pair, name))) for name in names)] for pair in pairs]
-            yield table([("judges", "text"), *((name, 2) for name in names)], rows, f"{head} of the judges")
+            yield table([("judges", "text"), *((name, 2) for name in names)], rows, f"{head} between judges")
     yield from temperature_parts(results, everything)
 
 
 def temperature_parts(results: Results, findings: list[compare_models.Finding]) -> Iterable[dict]:
-    """The figures of runs that were sampled at several temperatures, as far as grade.py and rouge.py know them."""
+    """The figures of runs that were sampled at several temperatures, from grade.py and rouge.py."""
     above = results.shared("grades.csv").parent
     names = {f.subject: results.name(above / f.subject) for f in findings if f.kind == "mean" and f.subject[0] != "("}
     findings = [replace(f, subject=names.get(f.subject, f.subject)) for f in findings]
     if panels := collect(findings, results.directory, lambda path: results.read(path, read_rouge)):
-        yield embedded(png_bytes(temperature_figure(panels)), "over the temperature at which the stories were drawn")
+        yield embedded(
+            png_bytes(temperature_figure(panels)), "Scores, repetition and novelty over the sampling temperature"
+        )
 
 
 def read_scores(results: Results) -> list[compare_models.Finding]:
-    """grades.csv of all runs, and what `grade.py RUN` left below it about runs, or by judges, that this one lacks."""
+    """grades.csv of all runs; and, for runs or judges that it lacks, those that `grade.py RUN` wrote below it."""
     shared, findings = results.shared("grades.csv"), []
     for path in [shared, *sorted({*results.directory.rglob("grades.csv")} - {shared})]:
         known = {(f.kind, f.judge, f.subject, f.figure) for f in findings}
         for f in results.read(path, compare_models.read_csv) or []:
             is_of_run = f.kind == "mean" and f.subject[0] != "("
-            if is_of_run:  # as it is called in that directory
+            if is_of_run:  # named as on this page
                 name = results.name(path.parent if f.subject == path.parent.name else path.parent / f.subject)
                 f = replace(f, subject=name)
             is_known = (f.kind, f.judge, f.subject, f.figure) in known or f.kind == "difference"
@@ -141,7 +143,7 @@ def panel_of_scores(means: dict, name: str, judge: str, subjects: list[str], ver
     lines = [[subject, *estimate(means[subject, name])] for subject in subjects if estimate(means.get((subject, name)))]
     low, high = rubric_of(judge).scores[name].scale if judge else (None, None)
     end, dots = high if low == 0 else None, low == -math.inf
-    about = dict(seen="", blind=" (not shown to be seen)", untested=" (untested)")[verdict]
+    about = dict(seen="", blind=" (controls failed)", untested=" (untested)")[verdict]
     return dict(title=title + about, kind=kind, bars=lines, marks={}, end=end, dots=dots, outlined=verdict != "seen")
 
 
@@ -180,7 +182,7 @@ def answer_parts(rows: list[dict], models: dict[str, str], max_bytes: float) -> 
         )
     if marked := panels_of_marks(rows, models):
         yield bars(marked, "Share of the marked completions that a reader found right, with Wilson's 95 % interval.")
-        captions.append("Of prompts without answers: ✓ right, ≈ nearly, ✗ wrong, as a reader has marked the text.")
+        captions.append("For prompts without answers: ✓ right, ≈ nearly, ✗ wrong, as marked by a reader.")
     captions.append(f"The text is each model's own greedy continuation{'' if marked else ', which is not scored'}.")
     cells, size = [], 0
     for row in rows:
@@ -285,7 +287,7 @@ def both_splits(analyses: dict[str, dict]) -> Iterable[dict]:
     if rows:
         yield table(columns, rows, BY_HEART)
     differ = {run: ", ".join(analysis["splits_differ_in"]) for run, analysis in analyses.items()}
-    lines = [f"{run}: its two splits also differ in {what}; sample both alike" for run, what in differ.items() if what]
+    lines = [f"{run}: splits sampled with different {what}; use the same" for run, what in differ.items() if what]
     if lines:
         yield dict(type="warnings", lines=lines)
 
@@ -293,7 +295,7 @@ def both_splits(analyses: dict[str, dict]) -> Iterable[dict]:
 def histogram(title: str, values: dict[str, dict], whole: bool) -> dict:
     """Shares of the texts, in the same bins for all runs. values: {run: {whose texts: numbers}}; whole: integers."""
     everything = np.concatenate([column for of_run in values.values() for column in of_run.values() if column])
-    largest = float(everything.max()) or 1.0  # where all are 0
+    largest = float(everything.max()) or 1.0  # if all are 0
     step = np.ceil((largest + 1) / BINS) if whole else largest / BINS
     edges = np.arange(0, largest + 1.5 * step, step) if whole else np.linspace(0, largest, BINS + 1)
     series = []

@@ -1,8 +1,8 @@
-// The page around the engine (browser/engine.js): asks it for one token after the other, and shows what came of it.
+// The page around the engine (browser/engine.js): asks it for one token at a time, and shows the story.
 const BEGINNINGS = ["Once upon a time, there was a little fox", "One day, a girl named Lily found a", "Tom was sad because",
                     "It was raining, and the dog"];
-const CHUNK = 16;  // tokens that are read at once, before the page is asked whether to stop
-const SURPRISING = 8;  // nats, from which on the tint grows no darker
+const CHUNK = 16;  // tokens to read at once; in between, the reader can stop
+const SURPRISING = 8;  // nats at which the tint is darkest
 const $ = (id) => document.getElementById(id);
 const { config } = data;
 
@@ -35,12 +35,12 @@ async function start() {
   $("weights").remove();
 }
 
-// ---- Tales: what was read or told; each goes on from its own tokens ----
+// ---- Tales: what was read or told; each continues from its own tokens ----
 
-// ids; losses and pieces of text, one for each; given: how many of them the reader wrote; ending: a sentence
+// ids; losses and pieces of text, one per id; given: how many of them the reader wrote; ending: a sentence
 let tale = { ids: [], losses: [], pieces: [], given: 0, ending: "" };
 const tales = [];
-let turn = 0;  // of telling or reading; what began in an earlier one stops
+let turn = 0;  // counts tellings and readings; one from an earlier turn stops
 let speed = 0, arithmetic = "";  // tokens per second; whether WebAssembly or JavaScript multiplies
 
 const message = (text) => { $("status").textContent = text; };
@@ -93,7 +93,7 @@ async function begin(ids, given) {
   return turn === mine;
 }
 
-// Goes on with the tale until it ends, or is stopped.
+// Continues the tale until it ends or is stopped.
 async function goOn() {
   const mine = turn, told = tale, how = settings(), started = performance.now(), before = told.ids.length;
   message("Telling …");
@@ -129,12 +129,12 @@ async function tell() {
   const ids = await encoded(given()), most = config.block_size - 1;
   if (!ids) return;
   if (ids.length > most) {
-    return finish(`This beginning has ${ids.length} tokens, and the model remembers ${most + 1}: shorten it to ${most}.`);
+    return finish(`This beginning has ${ids.length} tokens, but the model remembers only ${most + 1}: shorten it to ${most}.`);
   }
   if (await begin(ids, ids.length)) await goOn();
 }
 
-// With what stands before every story; a model needs at least one token to begin with. null if it was stopped.
+// The text's tokens after the prefix of every story; never empty, as a model needs one to start from. null if stopped.
 async function encoded(text) {
   const mine = ++turn;
   busy(true);
@@ -151,12 +151,12 @@ async function check() {
   const all = ids.length;
   $("coloring").value = "surprise";
   if (!await begin(ids.slice(0, config.block_size), Math.min(all, config.block_size))) return;
-  finish(all > config.block_size ? `Your text has ${all} tokens; the model remembers ${config.block_size}, so its beginning is tinted.`
+  finish(all > config.block_size ? `Your text has ${all} tokens; the model remembers ${config.block_size}, so only its beginning is tinted.`
     : `Read: ${all} tokens.`);
 }
 
 function stop() {
-  if (!$("stop").disabled) finish("Stopped. Click a word to go on from there in another way.");
+  if (!$("stop").disabled) finish("Stopped. Click a word to continue differently from there.");
   turn++;
 }
 
@@ -175,7 +175,7 @@ async function copy() {
     message("Copied.");
   } catch {  // not allowed in this browser
     getSelection().selectAllChildren($("story"));
-    message("The story is selected: copy it with Ctrl+C, on a Mac Cmd+C.");
+    message("The story is selected: copy it with Ctrl+C (on a Mac, Cmd+C).");
   }
 }
 
@@ -190,15 +190,15 @@ function showTale() {
   cursor = chosen = null;
   attention = [];
   $("likeliest").replaceChildren();
-  $("word").textContent = "Click a word of the story to see which words the model held likely there.";
+  $("word").textContent = "Click a word of the story to see which words the model considered likely there.";
   showBranches();
   paint();
 }
 
-let cursor = null, chosen = null;  // the word that is pointed at; the one that is looked at
-let attention = [];  // from the word that is pointed at
+let cursor = null, chosen = null;  // the word pointed at; the word looked into
+let attention = [];  // from the word pointed at
 
-// From the token `first` on.
+// Tints the words from token `first` on.
 function paint(first = 0) {
   const how = $("coloring").value, spans = $("story").children;
   for (let i = first; i < spans.length; i++) {
@@ -216,8 +216,8 @@ function showLegend(how) {
   const bytes = new TextEncoder().encode(text).length || 1;
   const loss = losses.length ? ` Loss of this text: ${(nats / losses.length).toFixed(3)} nats per token, `
     + `${(nats / Math.LN2 / bytes).toFixed(3)} bits per byte.` : "";
-  $("legend").textContent = how === "surprise" ? `The stronger the tint, the less likely the word was to the model.${loss}`
-    : how === "attention" ? "Point at a word, or move there with the arrow keys: tinted are the words that the head looked at from there."
+  $("legend").textContent = how === "surprise" ? `The stronger the tint, the less likely the model found the word.${loss}`
+    : how === "attention" ? "Point at a word, or move there with the arrow keys, to tint the words that the head looked at from there."
     : loss.trim();
 }
 
@@ -246,17 +246,17 @@ async function look(i) {
   $("story").children[i].classList.add("chosen");
   $("likeliest").replaceChildren();
   if (i === 0) {
-    $("word").textContent = "Nothing stands before the first word, so the model had nothing to go by.";
+    $("word").textContent = "Nothing comes before the first word, so the model had nothing to go by.";
     return;
   }
   const own = tale;
-  if (!own.losses.length) {  // it was stopped while it was read
+  if (!own.losses.length) {  // stopped while it was being read
     own.losses = (await ask("read", own.ids)).slice();
     paint();
   }
   const found = await ask("likeliest", own.ids, i, 10);
   if (chosen !== i || tale !== own) return;
-  $("word").textContent = `Instead of ${quoted(own.pieces[i])} (${percent(Math.exp(-own.losses[i]))}), the model held likely:`;
+  $("word").textContent = `Instead of ${quoted(own.pieces[i])} (${percent(Math.exp(-own.losses[i]))}), the model considered likely:`;
   $("likeliest").replaceChildren(...found.map(({ id, share, bytes }) => {
     const piece = id === data.end_of_text ? "(the end)" : shown(new TextDecoder().decode(bytes));
     const button = element("button", { type: "button", onclick: () => guarded(() => branch(i, id)), "aria-current": id === own.ids[i] },
@@ -264,10 +264,10 @@ async function look(i) {
     button.style.background = `linear-gradient(to right, rgba(var(--hue), .22) ${100 * share}%, transparent 0)`;
     return element("li", {}, button);
   }));
-  $("likeliest").scrollIntoView({ block: "nearest" });  // on a phone it stands below the story
+  $("likeliest").scrollIntoView({ block: "nearest" });  // on a phone it is below the story
 }
 
-// Another tale: this one up to the word i, then the token `id`, then as the model goes on.
+// Another tale: this one up to the word i, then the token `id`, then whatever the model continues with.
 async function branch(i, id) {
   const ends = id === data.end_of_text, ids = [...tale.ids.slice(0, i), ...(ends ? [] : [id])];
   $("status").scrollIntoView({ block: "nearest" });
@@ -285,7 +285,7 @@ function showBranches() {
   element("span", { class: "quiet" }, `${each.ids.length}`)))));
 }
 
-// ---- About, and what is fixed ----
+// ---- About this storyteller, and connecting the page ----
 
 function showSpeed() {
   $("speed").textContent = speed ? `${speed.toFixed(0)} tokens per second (${arithmetic})` : "tell a story to measure it";
@@ -308,8 +308,8 @@ function showFields() {
   if (!data.has_headers) return;
   $("beginnings").hidden = true;
   $("label").textContent = "How does it begin? (optional)";
-  const boxes = { words: "Words that are to be in the story", features: "What the story has", summary: "What happens in it",
-                  sentence: "A sentence that is to be in it" };
+  const boxes = { words: "Words to use in the story", features: "Features of the story", summary: "What happens in it",
+                  sentence: "A sentence to use in it" };
   for (const name of Object.keys(data.fields)) {
     const id = `field-${name}`;
     const box = name === "features"
@@ -350,7 +350,7 @@ function connect() {
   };
 }
 
-// Whatever goes wrong in the engine is a sentence on the page, and what was typed stays.
+// An error in the engine becomes a sentence on the page, and what was typed stays.
 async function guarded(action) {
   try {
     await action();

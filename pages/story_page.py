@@ -1,5 +1,5 @@
 """
-The page in which a model tells stories, with all that it needs inside.
+The page on which a model tells stories, with everything it needs inside.
 
 >>> facts, weights = pack_storyteller("out/demo", backend, "int8", texts)  # of browser/pack_model.py
 >>> Path("story.html").write_bytes(story_page("demo", "A language model of 1.4 million parameters.", facts, weights))
@@ -16,7 +16,7 @@ ENGINE = TEMPLATES.parent / "browser" / "engine.js"
 
 
 def story_page(name: str, subtitle: str, data: dict, weights: bytes) -> bytes:
-    """The page in which a model tells stories. data and weights: those of browser/pack_model.py."""
+    """The page on which a model tells stories. data and weights: those of browser/pack_model.py."""
     texts = dict(name=html.escape(name), subtitle=html.escape(subtitle), engine=ENGINE.read_text(encoding="utf-8"))
     return with_policy(
         page(f"{name} tells stories", "story", data, **texts, weights=base64.b64encode(weights).decode())

@@ -1,3 +1,3 @@
-"""Experiments: which runs one has, training them one by one, and what they cost and reached.
+"""Experiments: which runs they have, training these one by one, and their costs and results.
 In: the name of an experiment. Out: out/<experiment>/{experiment.csv, experiment.png} and a run for each variant.
 Read plans.py first (the variants and their budgets), then runner.py."""

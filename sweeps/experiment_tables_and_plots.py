@@ -1,5 +1,5 @@
 """
-What the runs of an experiment cost and what they reached: one table and one plot.
+The costs and results of an experiment's runs: one table and one plot.
 
 >>> show_results("grid", directory, tabulate(runs, directory))
 """
@@ -21,13 +21,13 @@ from sweeps.scaling_law import Point, best_of_budgets, fit_laws, optimal_sizes, 
 from training.run_directory import training_seconds
 
 OF_SCHEDULE = {"name", "seed", "max_steps", "warmup_steps", "eval_interval"}
-# Measures beside the loss have columns with _low and _high, the ends of their 95 % intervals. These are shares; those
-# of a judge are called "grammar by gpt-4o-mini".
+# Measures other than the loss have columns with _low and _high, the ends of their 95 % intervals. The ones below are
+# shares; those of a judge are called "grammar by gpt-4o-mini".
 SHARES = {
     "shuffled": "true stories likelier than shuffled",
     "swapped": "… than with two sentences swapped",
 } | {name: f"{name} prompts right (probe.py)" for name in ("facts", "reasoning", "context")}
-ACROSS = 4  # panels of a plot
+ACROSS = 4  # panels side by side
 
 
 def tabulate(runs: list[Run], directory: Path) -> list[dict]:
@@ -51,7 +51,7 @@ def tabulate(runs: list[Run], directory: Path) -> list[dict]:
 
 
 def measures(directory: Path, runs: list[Run]) -> dict[str, dict[str, tuple[float, float, float]]]:
-    """{run: {measure: its value and the ends of its interval}}: what probe.py and grade.py have left there."""
+    """{run: {measure: its value and the ends of its interval}}: what probe.py and grade.py have written there."""
     measured = {run.config.name: {} for run in runs}
     for run in runs:
         if (run.directory / sentence_order.FILE).exists():
@@ -90,7 +90,7 @@ def show_results(experiment: str, directory: Path, rows: list[dict], markdown: b
         print(f"{name} = {law.a:.4g} * FLOPs^{law.b:.4f}, {interval}")
     if "size" not in laws:
         print(
-            "no law of the size: it takes four budgets whose best model is neither the smallest nor the largest tried"
+            "no law of the size: it needs four budgets whose best model is neither the smallest nor the largest tried"
         )
 
 
@@ -112,7 +112,7 @@ def group_by_variant(rows: list[dict]) -> dict[str, list[dict]]:
 
 
 def measures_in(rows: list[dict]) -> list[str]:
-    """Of any of the rows: some runs may have been graded, and others not yet."""
+    """The measures of any row, as some runs may have been graded and others not yet."""
     columns = dict.fromkeys(key for row in rows for key in row)
     return [key for key in columns if f"{key}_low" in columns]
 
@@ -127,7 +127,7 @@ def mean_of_seeds(rows: list[dict], key: str) -> str:
 
 
 def variants_text(rows: list[dict], markdown: bool = False) -> str:
-    """Means over the seeds of each variant; of the validation loss the lowest and the highest seed, too."""
+    """Means over the seeds of each variant; for the validation loss also the lowest and the highest seed."""
     measured, lines = measures_in(rows), []
     for name, of_variant in group_by_variant(rows).items():
         losses, first = [row["val_loss"] for row in of_variant], of_variant[0]
@@ -164,5 +164,5 @@ def plot_variants(path: Path, rows: list[dict]) -> None:
         axes.grid(alpha=0.3)
     names = [f"{name}  ({of_variant[0]['parameters'] / 1e6:.1f} M)" for name, of_variant in groups.items()]
     grid[0, 0].set_yticks(range(len(groups)), names)
-    grid[0, 0].set_ylim(len(groups) - 0.5, -0.5)  # the first one on top
+    grid[0, 0].set_ylim(len(groups) - 0.5, -0.5)  # the first variant on top
     write_bytes(path, png_bytes(figure))

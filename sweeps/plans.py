@@ -70,7 +70,7 @@ class Scale:
     seeds: dict[str, int]  # runs of each variant
     budgets: tuple[float, ...]  # of scaling, in training FLOPs
     least_steps: int  # of scaling; with fewer, the batch size matters more than the model size
-    most_epochs: float  # of scaling; beyond, repetition would be measured
+    most_epochs: float  # of scaling; more would measure repetition
     warmup: float  # share of the steps
     learning_rate: float | None = None  # upper limit: wide models get 1 / width; None: the config's
     shapes: dict[str, list[str]] = field(default_factory=dict)  # of an experiment, in place of those of VARIANTS
@@ -96,9 +96,9 @@ PUBLISHED = Scale(
     warmup=0.0,  # as published
     shapes=dict(grid=PUBLISHED_SHAPES + GRID.split(), scaling=PUBLISHED_SHAPES),
 )
-PUBLISHED_META = dict(vocab_size=10_000, splits=dict(train=dict(tokens=470_000_000)))  # about: to plan without the data
+PUBLISHED_META = dict(vocab_size=10_000, splits=dict(train=dict(tokens=470_000_000)))  # to plan without the data
 GPU_FLOPS = 0.4 * 312e12  # per second: a guess for an A100, 40 % of what it can do in bfloat16
-EVAL_INTERVALS = (100, 250)  # steps, fewest and most: every 100 costs an eighth of the time; a kill loses 250
+EVAL_INTERVALS = (100, 250)  # steps, fewest and most: every 100 takes an eighth of the time; a kill loses up to 250
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Run:
     config: TrainConfig
     parameters: int
     flops: int  # of the whole training
-    budget: float | None = None  # FLOPs that it was cut to, in scaling
+    budget: float | None = None  # FLOPs that it is cut to, in scaling
 
     @property
     def directory(self) -> Path:
@@ -120,7 +120,7 @@ class Run:
 
 
 def count_parameters_and_flops(config: TrainConfig, vocab_size: int) -> tuple[int, int]:
-    """FLOPs of one training step: of the model, the objective and Muon."""
+    """Parameters; FLOPs of one training step: of the model, the objective and Muon."""
     shape = GPTNeoConfig(vocab_size=vocab_size, **config.model_shape())
     parameters, flops_per_token, flops_of_muon = count_model_and_muon(config.model, shape, config.optimizer)
     n_sequences = config.sequences_per_step
@@ -129,7 +129,7 @@ def count_parameters_and_flops(config: TrainConfig, vocab_size: int) -> tuple[in
     return parameters, n_sequences * config.block_size * flops_per_token + flops_of_muon
 
 
-@functools.cache  # the many runs of a list have few shapes
+@functools.cache  # many runs share few shapes
 def count_model_and_muon(model_class: str, shape: GPTNeoConfig, optimizer: str) -> tuple[int, int, int]:
     """Parameters; FLOPs of the model for a token, in training; and of a step of Muon, if that is the optimizer."""
     with torch.device("meta"):  # only shapes are needed
@@ -166,7 +166,7 @@ def plan_runs(experiment: str, scale: Scale, n_seeds: int, common: dict, meta: d
         flops_of = {}
         for variant, settings in variants.items():
             settings = settings | common | dict(seed=seed)
-            if scale.learning_rate:  # what suits 64 is four times too much for 512 (LOG.md)
+            if scale.learning_rate:  # what suits width 64 is four times too high for 512 (LOG.md)
                 settings["learning_rate"] = min(scale.learning_rate, 1 / settings.get("n_embd", 64))
             flops = budget or flops_of.get(settings.pop("flops_of", None))
             name = f"{budget:.1e}-{variant}_{seed}".replace("+", "") if budget else f"{variant}_{seed}"

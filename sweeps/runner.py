@@ -1,6 +1,6 @@
 """
-Trains the runs of an experiment one by one, each as a process of train.py; whatever was stopped or killed is resumed.
-Then has probe.py and grade.py measure more than their losses.
+Trains the runs of an experiment one by one, each as a process of train.py, and resumes those that were stopped or
+killed. Then probe.py and grade.py measure more than their losses.
 
 >>> with lock_when_free(directory) as lock_file:
 ...     failures = train_all(runs, unfinished, directory / "experiment.log", lock_file)
@@ -26,14 +26,14 @@ from training.config import ConfigError, TrainConfig
 from training.run_directory import PREVIOUS, RESUME_MAY_CHANGE, TrainingError, read_log
 
 MAY_DIFFER = RESUME_MAY_CHANGE - {"max_steps", "min_steps", "max_minutes"}
-STORIES = 50  # validation stories that --grade has continued, each once, by every run without samples
+STORIES = 50  # validation stories that --grade lets every run without samples continue, once each
 
 
 def is_finished(run: Run, data_sha256: str) -> bool:
     """Whether nothing is left to train; ConfigError if its directory holds a different run."""
     try:
         checkpoint = load_checkpoint(run.directory / "ckpt.pt")
-    except ValueError:  # none yet, or a damaged one: train.py knows what to do
+    except ValueError:  # none yet, or a damaged one: train.py handles both
         return False
     before = dataclasses.asdict(TrainConfig()) | checkpoint["train_config"]
     remedy = "move it away, or choose another --out_dir"
@@ -41,7 +41,7 @@ def is_finished(run: Run, data_sha256: str) -> bool:
         if value != before[key] and key not in MAY_DIFFER:
             raise ConfigError(f"{run.directory}: trained with {key}={before[key]!r}, now {key}={value!r}; {remedy}")
     if checkpoint["data_sha256"] != data_sha256:
-        raise ConfigError(f"{run.directory}: trained on other data than {run.config.data} is now; {remedy}")
+        raise ConfigError(f"{run.directory}: trained on other data than is now in {run.config.data}; {remedy}")
     return checkpoint["step"] >= run.config.max_steps
 
 
@@ -60,10 +60,10 @@ def count_seeds_on_disk(directory: Path) -> int:
 
 
 def lock_when_free(directory: Path):
-    """Keeps other calls out. Every train.py inherits the lock: if experiments.py alone was killed, its last run trains
+    """Keeps other calls out. Every train.py inherits the lock: if only experiments.py was killed, its last run trains
     to the end, and the next call waits for that.
     """
-    return lock(directory, busy="in use by another call, or by a train.py it left running", wait=True)
+    return lock(directory, busy="in use by another experiments.py, or by a train.py that it left running", wait=True)
 
 
 def train_all(runs: list[Run], unfinished: list[Run], log: Path, lock_file: io.IOBase | None) -> dict[str, str]:
@@ -80,7 +80,7 @@ def train_all(runs: list[Run], unfinished: list[Run], log: Path, lock_file: io.I
             if failure:
                 failures[run.config.name] = failure
             what = failure or f"validation loss {float(log_of(run)[-1]['val_loss']):.3f}"
-            # A short run mostly starts and compiles, a long one mostly multiplies: the truth lies between the two.
+            # Short runs mostly start up and compile, long ones mostly compute: the truth lies in between.
             left = ((len(unfinished) - trained) / trained, (total - done) / (done - first))
             least, most = sorted(round((time.monotonic() - start) / 60 * share) for share in left)
             number = len(runs) - len(unfinished) + trained
@@ -94,7 +94,7 @@ def train_one(run: Run, log: Path, lock_file: io.IOBase | None, bar: tqdm) -> st
     command, before = [sys.executable, str(ROOT / "train.py"), *run.args, *resume], bar.n
     with log.open("a") as output:
         print("$", shlex.join(command), file=output, flush=True)
-        # In its own session, so that Ctrl-C reaches only us, and train.py once: the first saves, a second kills.
+        # In its own session, so that Ctrl-C reaches only us, and train.py gets just one signal: a second would kill it.
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             pass_fds=[lock_file.fileno()] if lock_file else [],
@@ -124,15 +124,15 @@ def log_of(run: Run) -> list[dict]:
 
 
 def probe_runs(directory: Path, runs: list[Run], *flags: str) -> None:
-    """Writes probe.csv for all runs below the directory, unless that was done after the last of them finished; before
-    it, calls probe.py with the flags, too."""
+    """Writes probe.csv for all runs below the directory, unless it was written after all of them had finished. With
+    flags, first calls probe.py with these, too."""
     if not all(is_newer(directory / "probe.csv", run) for run in runs):
         for own in [flags, ()] if flags else [()]:
             call("probe.py", directory, *own)
 
 
 def grade_runs(directory: Path, runs: list[Run], judge_flags: list[str]) -> None:
-    """Has every run write samples.jsonl, unless there is one of these weights, and grade.py grade what is not yet."""
+    """Samples from every run without samples of its final weights, then grades what has not been graded yet."""
     for run in tqdm(runs, "sampling", unit="run", disable=None):
         if not is_newer(run.directory / "samples.jsonl", run):
             call("sample.py", "--model", run.directory, "--eval", STORIES, "--n", 1)
@@ -146,4 +146,4 @@ def is_newer(path: Path, run: Run) -> bool:
 
 def call(script: str, *arguments) -> None:
     if subprocess.run([sys.executable, ROOT / script, *map(str, arguments)]).returncode:
-        raise TrainingError(f"{script} failed; the same command tries it again")
+        raise TrainingError(f"{script} failed; run the same command to retry it")

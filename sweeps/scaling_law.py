@@ -32,8 +32,8 @@ class PowerLaw(NamedTuple):
 
 
 def fit_power_law(flops: Sequence[float], values: Sequence[float]) -> PowerLaw:
-    """Least squares on the logarithms. The interval is Student's: it takes the points to scatter alike around the law,
-    each on its own. ValueError for fewer than four points, which leave too little scatter to judge by.
+    """Least squares on the logarithms. The interval is Student's: it assumes that the points scatter independently and
+    equally around the law. ValueError for fewer than four points, which leave too little scatter to judge by.
     """
     if len(flops) < 4:
         raise ValueError(f"a power law needs four budgets for its interval, not {len(flops)}")
@@ -53,7 +53,7 @@ class Point(NamedTuple):
 
 
 def points(rows: Sequence[dict]) -> list[Point]:
-    """Of the rows of an experiment's table, by budget and parameters."""
+    """The points in the rows of an experiment's table, by budget and parameters."""
     groups = {}
     for row in rows:
         groups.setdefault((row["budget"], row["parameters"], row["flops"], row["variant"]), []).append(row["val_loss"])
@@ -96,7 +96,7 @@ def optimal_sizes(all_points: Sequence[Point]) -> list[Optimum]:
 
 
 def fit_laws(all_points: Sequence[Point]) -> dict[str, PowerLaw]:
-    """Of the loss, and of the size where four budgets or more have their optimum among the sizes tried."""
+    """The law of the loss; and of the size, if four budgets or more have their optimum among the sizes tried."""
     best = best_of_budgets(all_points)
     inside = [optimum for optimum in optimal_sizes(all_points) if not optimum.bound]
     laws = {}

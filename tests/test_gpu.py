@@ -39,7 +39,7 @@ def test_the_bench_goes_through_it_with_toys(command_line, tmp_path, monkeypatch
 
 def test_without_a_gpu_it_says_what_can_be_done(command_line, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ValueError, match="no NVIDIA GPU that PyTorch can use; --dry_run goes through it"):
+    with pytest.raises(ValueError, match="no NVIDIA GPU that PyTorch can use; --dry_run tries the bench"):
         command_line(bench, tmp_path)("gpu")
 
 
@@ -55,7 +55,7 @@ def test_a_run_that_is_cut_short_or_fails_in_one_place_still_tells(tmp_path):
     report.run("c", [("late", fail)], until=0.0)
     lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     assert [line["passed"] for line in lines] == [False, False, False, None, None]
-    assert lines[0]["note"] == "RuntimeError: no kernel for this" and lines[4]["note"] == "left out: the time was up"
+    assert lines[0]["note"] == "RuntimeError: no kernel for this" and lines[4]["note"] == "skipped: out of time"
     assert lines[1]["note"] == "0.2 > 0.1"
     errors = (tmp_path / "errors.txt").read_text()
     assert "and more" in errors and "earlier" not in errors

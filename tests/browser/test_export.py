@@ -107,7 +107,7 @@ def test_bad_input_is_one_line(run, export_py, tmp_path, data_dir, monkeypatch):
     (tmp_path / "file").write_text("")
     for args, complaint in (
         (["nothing"], "nothing: no such checkpoint"),
-        (["compressor"], "neither transformers nor the page has a model like the compressor"),
+        (["compressor"], "neither transformers nor the page supports a compressor"),
         (["api:gpt-4o"], "api:gpt-4o: a model behind an API has no weights"),
         ([run, "--html", tmp_path / "file" / "a.html"], "file"),
         ([run, "--html", "/proc/a.html"], "/proc"),

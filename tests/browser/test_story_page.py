@@ -96,9 +96,9 @@ def test_the_keyboard_is_enough(page):
 
 def test_what_cannot_be_is_a_sentence_and_what_was_typed_stays(page):
     for action, typed, sentence in (
-        ("tell", "word " * 60, r"This beginning has \d+ tokens, and the model remembers 48: shorten it to 47."),
+        ("tell", "word " * 60, r"This beginning has \d+ tokens, but the model remembers only 48: shorten it to 47."),
         ("check", "  \n ", "Type or paste a text first."),
-        ("check", "frog " * 60, r"Your text has \d+ tokens; the model remembers 48, so its beginning is tinted."),
+        ("check", "frog " * 60, r"Your text has \d+ tokens; the model remembers 48, so only its beginning is tinted."),
         ("check", "🐸🐲👩‍👧", r"Read: \d+ tokens."),
         ("tell", "🐸🐲", "The page is full: this model remembers no more than 48 tokens."),
         ("tell", "", "The page is full: this model remembers no more than 48 tokens."),

@@ -114,7 +114,7 @@ def test_a_rise_above_zero_is_not_yet_one_that_matters():
     for row in rows:
         row |= dict(layer=0, head=0, rise_high=1.0)
     assert "1 of 3 heads matter" in (said := " ".join(describe_heads(summary, rows)))
-    assert "2 heads have it, and at random initialization 2, of which 0 would matter" in said
+    assert "2 heads have one, and at random initialization 2, of which 0 would matter" in said
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say():

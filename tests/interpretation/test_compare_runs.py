@@ -43,5 +43,5 @@ def test_neurons_are_chosen_for_what_they_prefer_fire_and_matter():
     rows += [neuron(3, "", 0.5, 9.5), neuron(4, "", 0.5, 9.0, "0.02")]
     found = [(row["neuron"], row["why"]) for row in choose_neurons(rows)]
     preferred = [("2", "verb"), ("1", "name")]
-    assert found == [*preferred, ("3", "largest activation of all"), ("4", "largest rise that was measured")]
+    assert found == [*preferred, ("3", "largest activation of all"), ("4", "largest measured rise in loss")]
     assert [row["why"] for row in choose_neurons(rows[:2])] == ["name", *(why for _, why in found[2:])]

@@ -67,7 +67,7 @@ def test_what_cannot_be_patched_is_refused():
     model, tokens = random_model(), torch.randint(97, (1, 8))
     with pytest.raises(ValueError, match="blocks.0.resid_mid can only be read; patch attn_out instead"):
         run(model, tokens, patches={"blocks.0.resid_mid": torch.zeros_like})
-    with pytest.raises(ValueError, match="no activations are called blocks.3.z"):
+    with pytest.raises(ValueError, match="there are no activations blocks.3.z"):
         run(model, tokens, patches={"blocks.3.z": torch.zeros_like})
 
 

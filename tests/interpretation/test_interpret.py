@@ -142,7 +142,7 @@ def test_answers_are_patched(interpret_py, trained, browser):
     document, console = browser(out / "patching.html", "fill('direct');")
     assert console == [] and document.count("<tr>") == 2 + len(data["tokens"]) + 4
     code, _ = interpret_py("out/run", "--patch", "Tom ran", "Mia ran off", "--out", "patched")
-    assert "--patch needs prompts of equal length" in code
+    assert "--patch needs prompts with equally many tokens" in code
 
 
 def test_published_models_read_any_corpus(interpret_py, trained):
@@ -164,7 +164,7 @@ def test_models_are_compared(interpret_py, trained):
         shutil.copy(trained / "out" / "run" / "best.pt", trained / "models" / name / "best.pt")
         shutil.copy(trained / "out" / "run" / "ckpt.pt", trained / "models" / name / "ckpt.pt")
     code, _ = interpret_py("--compare", "models/a", "models/b")
-    assert code.endswith("models/a/interpret/summary.json: not there; make it with: python interpret.py models/a")
+    assert code.endswith("models/a/interpret/summary.json: not found; make it with: python interpret.py models/a")
     for name, n in (("a", "12"), ("b", "0")):
         assert interpret_py(f"models/{name}", "--stories", "24", "--ablate", n)[0] == 0
     save_hf(
@@ -173,7 +173,7 @@ def test_models_are_compared(interpret_py, trained):
         cut(np.zeros(GPT2_VOCAB_SIZE), 300),
     )
     code, _ = interpret_py("--compare", "models/a", "hf:published")
-    assert code.endswith("summary.json: not there; make it with: python interpret.py hf:published --data DATA")
+    assert code.endswith("summary.json: not found; make it with: python interpret.py hf:published --data DATA")
     remedy = code.replace("DATA", "data/tiny").partition("interpret.py: ")[2].partition("interpret.py ")[2].split()
     assert interpret_py(*remedy, "--stories", "12", "--ablate", "0")[0] == 0
     assert "8-1-2" in interpret_py("--compare", "models/a", "hf:published")[1].out
@@ -207,19 +207,19 @@ def test_models_are_compared(interpret_py, trained):
     "args, message",
     [
         (["out/none"], "no such checkpoint"),
-        (["api:gpt"], "a model behind an API cannot be looked into"),
+        (["api:gpt"], "a model behind an API cannot be inspected"),
         (["hf:exported"], "needs --data, a corpus that prepare.py made"),
         (["out/run", "--data", "data/none"], "data/none/meta.json: cannot be read"),
         (["out/run", "--layer", "2"], "--layer must be at most 1 for out/run, not 2"),
         (["out/run", "--head", "-1"], "--head must be 0 or more"),
         (["out/run", "--stories", "3"], "--stories must be 0, or at least 10"),
         (["out/run", "--ablate", "3"], "--ablate must be 0, or at least 10"),
-        (["out/run", "--stories", "30", "--ablate", "16"], "are read: take --stories 32, or --ablate 15 at most"),
-        (["out/run", "--ablate", "30"], "data/tiny are read: take --ablate 20 at most"),  # it has 40
-        (["out/run", "--stories", "0"], "--stories 0 only draws attention on a --text"),
-        (["out/run", "--text", "cat " * 100], "--text has 102 tokens, the context of out/run 64; shorten it"),
+        (["out/run", "--stories", "30", "--ablate", "16"], "are read: use --stories 32, or --ablate 15 at most"),
+        (["out/run", "--ablate", "30"], "data/tiny are read: use --ablate 20 at most"),  # it has 40
+        (["out/run", "--stories", "0"], "--stories 0 only draws attention, for which it needs a --text"),
+        (["out/run", "--text", "cat " * 100], "--text has 102 tokens, but out/run reads only 64; shorten it"),
         (["out/run", "--out", "data/tiny/meta.json"], "data/tiny/meta.json: File exists"),
-        (["out/run", "--compare", "out/run"], "--compare takes all runs after it"),
+        (["out/run", "--compare", "out/run"], "put all runs after --compare, including out/run"),
     ],
 )
 def test_mistakes_get_one_line(interpret_py, args, message):

@@ -178,7 +178,7 @@ def test_both_splits_are_told_side_by_side(run, corpus, rouge_py):
     assert both["beside"]["mean"] == held_out["figures"]["ending_f"]["completions"]["mean"]
     assert trained["flagged"]["copy"]["completions"] == 10 and len(read_completions(run / "samples.jsonl")) == 60
     assert "of training stories" in printed.out
-    assert "The two also differ in cut: sample both splits alike to compare them" in printed.out
+    assert "The splits were sampled with different cut: use the same to compare them" in printed.out
     assert f"{run}/flagged.txt (" in printed.out and f"{run}/flagged-train.txt (10 flagged)" in printed.out
 
 
@@ -221,7 +221,7 @@ def test_one_completion_alone(corpus, rouge_py, tmp_path):
     data, _, validation = corpus
     write_rows(tmp_path / "out" / "one" / "samples.jsonl", rows_of([" They all went home."], validation, 1))
     code, printed = rouge_py("out/one", "--data", data)
-    assert code == 0 and "One prompt only: no held-out stories" in printed.out
+    assert code == 0 and "Only one prompt: there is no held-out baseline" in printed.out
     assert "F with the nearest training story" in printed.out and "[" not in printed.out and "nan" not in printed.out
     text = (tmp_path / "out" / "one" / "rouge.json").read_text()
     assert "NaN" not in text and json.loads(text)["figures"]["training_f"]["difference"]["low"] is None

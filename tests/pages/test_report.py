@@ -225,7 +225,7 @@ def test_training_stories_stand_beside_validation_stories(out):
         assert [cell[0] for cell in row[2:]] == [list(figure[what].values()) for what in figure]
         assert row[2][0][0] == facts["figures"][name]["completions"]["mean"] and TITLES[name].startswith(row[0])
     (cautions,) = parts_of(data, "Novelty and memorization", "warnings")
-    assert cautions["lines"] == ["a: its two splits also differ in max_new_tokens; sample both alike"]
+    assert cautions["lines"] == ["a: splits sampled with different max_new_tokens; use the same"]
     (histograms,) = parts_of(data, "Novelty and memorization", "histograms")
     for panel in histograms["panels"]:
         assert [each["name"] for each in panel["series"]] == [of_a[0], of_a[2], "b"]
@@ -322,7 +322,7 @@ def test_many_large_runs_stay_below_5_mb(made, tmp_path):
 
 def test_mistakes_get_one_line(report_py):
     code, printed = report_py("nowhere")
-    assert "nowhere: no run below it; train one with: python train.py" in code and "\n" not in code
+    assert "nowhere: there are no runs in it; train one with: python train.py" in code and "\n" not in code
     assert report_py("a", "b")[0] == 2  # one directory at a time
 
 
@@ -404,7 +404,7 @@ def test_only_what_the_controls_have_tested_is_in_color(out):
     data = page_data(report.make_report(out)[0])
     panels = [panel for part in parts_of(data, "Scores", "bars") for panel in part["panels"]]
     outlined = {panel["title"]: panel["outlined"] for panel in panels}
-    assert outlined == {"grammar": False, "creativity (untested)": True, "consistency (not shown to be seen)": True}
+    assert outlined == {"grammar": False, "creativity (untested)": True, "consistency (controls failed)": True}
 
 
 def test_controls_of_an_earlier_version_are_to_be_compared_again(out):

@@ -89,7 +89,7 @@ def test_stopped_and_killed_nothing_is_lost_or_done_twice(tiny, config, data_dir
     os.kill(process.pid, signal.SIGINT)
     process.join(300)
     assert process.exitcode == 1
-    assert output.read_text().splitlines()[-1] == "experiments.py: stopped; the same command resumes"
+    assert output.read_text().splitlines()[-1] == "experiments.py: stopped; run the same command to resume"
     assert "Stopped and saved." in (directory / "experiment.log").read_text()
     stopped_at = last_step(directory / "a_0")
 
@@ -189,7 +189,7 @@ def test_what_is_measured_is_not_measured_again(tiny, data_dir, tmp_path, monkey
 
 
 def test_a_measure_that_fails_is_named(tmp_path):
-    with pytest.raises(TrainingError, match="grade.py failed; the same command tries it again"):
+    with pytest.raises(TrainingError, match="grade.py failed; run the same command to retry it"):
         runner.call("grade.py", tmp_path / "nowhere", "--no_judge")
 
 

@@ -58,7 +58,7 @@ def test_published_lists_have_every_published_shape(data_dir, tmp_path, command_
     assert len(shapes) == 28 and {(64, 8), (128, 8), (256, 8), (512, 8), (768, 4), (1024, 1), (1024, 2)} <= shapes
     assert {768, 2048} <= {run.config.n_embd for run in plan_runs("scaling", PUBLISHED, 1, {}, PUBLISHED_META)}
     code, said = command_line(experiments, tmp_path)("grid", "--published", "--show", "--markdown")  # without any data
-    assert code == 0 and "| 768-4-16_0 |" in said.out and "GPU hours if all did 125 TFLOP/s" in said.out
+    assert code == 0 and "| 768-4-16_0 |" in said.out and "GPU hours at 125 TFLOP/s" in said.out
     (row,) = [line.split(" | ") for line in said.out.splitlines() if "| 1024-2-16_0 |" in line]
     run = next(run for run in planned("grid", PUBLISHED) if run.variant == "1024-2-16")
     assert float(row[4].strip(" |")) == pytest.approx(run.flops / (312e12 * 0.4 * 3600), abs=0.006)

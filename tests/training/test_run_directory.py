@@ -244,7 +244,7 @@ def test_several_runs_in_one_picture(config, monkeypatch, capsys, tmp_path):
     assert capsys.readouterr().out.endswith(f"wrote {tmp_path / 'out' / 'plot.png'}\n")
     assert (tmp_path / "out" / "plot.png").read_bytes()[:4] == b"\x89PNG"
     monkeypatch.setattr(sys, "argv", ["train.py", "--plot", str(tmp_path / "nothing")])
-    with pytest.raises(SystemExit, match="nothing/log.csv: no such log; --plot takes directories of runs"):
+    with pytest.raises(SystemExit, match="nothing/log.csv: not found; --plot takes directories of runs"):
         train_module.main()
 
 

@@ -99,7 +99,7 @@ def test_trains_samples_and_is_not_exported(tmp_path, command_line):
     assert code == 0, printed.err
     code, printed = run(sample, "--model", "out/a", "--prompt", "Once", "--max_new_tokens", "5")
     assert code == 0 and "Once" in printed.out
-    assert "has a model like the compressor" in run(export, "out/a", "--hf", "x")[0]
+    assert "supports a compressor" in run(export, "out/a", "--hf", "x")[0]
 
 
 @pytest.mark.parametrize("attend", [compressor.attend_to_all, compressor.attend_to_past])
