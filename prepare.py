@@ -16,7 +16,7 @@ from corpus.preparation import CORES, prepare_builtin, prepare_download, prepare
 from corpus.sources import BUILTIN, DOWNLOADS
 from corpus.token_files import load_meta
 
-SETTINGS = ("vocab_size", "val_share", "seed", "threads")
+SETTINGS = ("n_stories", "vocab_size", "val_share", "seed", "threads")
 
 
 def parse_args():
@@ -28,8 +28,8 @@ def parse_args():
     parser.add_argument("--headers", action="store_true", help="with --input: add headers made from the stories")
     parser.add_argument("--name", help="of the new directory in data_dir (default: that of the corpus)")
     parser.add_argument("--vocab_size", type=int, help="default: 10000, or 4096 for builtin")
-    parser.add_argument("--val_share", type=float, default=0.01, help="share held out without --val (default: 0.01)")
-    parser.add_argument("--stories", type=int, default=20000, help="for builtin: how many (default: 20000)")
+    parser.add_argument("--val_share", type=float, help="share held out without --val (default: 0.01)")
+    parser.add_argument("--stories", type=int, dest="n_stories", help="of a builtin corpus (default: 20000)")
     parser.add_shared("seed")
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="default: data")
     parser.add_argument("--threads", type=int, default=CORES, help="default: one per core")
@@ -39,6 +39,10 @@ def parse_args():
         parser.error(f"give one of {', '.join([*DOWNLOADS, *BUILTIN])}, or --input FILE (optional: --val, --headers)")
     if not args.name or not re.fullmatch(r"\w[\w.-]*", args.name):
         parser.error("--name must consist of letters, digits, - _ and . only (with --input it is required)")
+    if args.n_stories is not None and args.corpus not in BUILTIN:
+        parser.error(f"--stories is for {', '.join(BUILTIN)}: other corpora are prepared whole")
+    if args.val_share is not None and (args.val or args.corpus in DOWNLOADS):
+        parser.error("--val_share is for corpora that do not have validation stories already")
     parser.require(args, "threads", args.threads >= 1, "1 or more")
     return args
 
@@ -66,7 +70,7 @@ def main() -> None:
     settings = {key: getattr(args, key) for key in SETTINGS if getattr(args, key) is not None}
     with one_line_errors("prepare.py", interrupted=f"{directory} is unchanged; downloads will resume"):
         if args.corpus in BUILTIN:
-            prepare_builtin(directory, args.corpus, args.stories, **settings)
+            prepare_builtin(directory, args.corpus, **settings)
         elif args.corpus:
             prepare_download(directory, args.corpus, **settings)
         else:

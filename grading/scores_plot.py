@@ -25,7 +25,7 @@ BARS = dict(  # by what the controls say about the judge
     untested=dict(facecolor="white", edgecolor="#777777"),
 )
 NOTES = dict(
-    blind="gray: the controls do not show that the judge sees it",
+    blind="gray: the judge failed the controls for this score",
     untested="white: not tested by any control",
 )
 

@@ -75,6 +75,8 @@ def bad_inputs(folder: Path) -> dict[str, tuple[list, list[str]]]:
         cases[f"vocab_size {size}"] = (["--input", good, "--vocab_size", size], [f"vocab_size {size}", "257", "50257"])
     for share in (0, 1, -0.5):
         cases[f"val_share {share}"] = (["--input", good, "--val_share", share], ["val_share"])
+    cases["val_share beside val"] = (["--input", good, "--val", good, "--val_share", 0.1], ["--val_share is for"])
+    cases["stories of a file"] = (["--input", good, "--stories", 10], ["--stories is for builtin"])
     return cases
 
 

@@ -74,7 +74,7 @@ def test_a_run_goes_on_with_another_number_of_processes(config, reference, tmp_p
 def test_all_stop_at_the_same_step_and_save(config, reference, tmp_path):
     run = tmp_path / "out" / "run"
     said = fork_ranks(2, arguments(config), tmp_path / "said", "told to stop", step=13)
-    assert "Stopped and saved. To continue from" in said[0]
+    assert "Stopped and saved. Run the same command with --resume" in said[0]
     assert [text.split()[-1] for text in said] == ["1", "1"]
     assert load_checkpoint(run / "ckpt.pt")["step"] == 13
     fork_ranks(4, arguments(config, "--resume"), tmp_path / "said")
@@ -117,7 +117,7 @@ def test_torchrun_itself(config, reference, tmp_path):
         process.send_signal(signal.SIGINT)
         process.wait(60)
     said = (tmp_path / "said").read_text()
-    assert said.count("Stopped and saved. To continue from") == 1, said
+    assert said.count("Stopped and saved. Run the same command with --resume") == 1, said
     assert "train.py, process" not in said
     step = load_checkpoint(run / "ckpt.pt")["step"]
     assert step >= 10
