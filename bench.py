@@ -80,7 +80,7 @@ def summary_table(markdown: bool) -> str:
             for who in CONTESTANTS:
                 figures = result["figures"].items()
                 best[who] = max(value for name, value in figures if name.startswith(who) and name.endswith(ending))
-                ratio = "" if who == "ours" else f" ({best['ours'] / best[who]:.1f} ×)"
+                ratio = "" if who == "ours" else f" ({best['ours'] / best[who]:.1f}×)"
                 columns.setdefault(machine, {})[f"{title}: {who}"] = number(best[who]) + ratio
     rows = [[name, *(cells.get(name, "") for cells in columns.values())] for name in next(iter(columns.values()))]
     return table_text(["tokens/s", *columns], rows, markdown)

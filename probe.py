@@ -158,7 +158,7 @@ def compare_orders(args: argparse.Namespace, names: list[str]) -> int:
         for order, r in sentence_order.compare_orders(name).items():
             share = f"{r['share']:.1%} [{r['low']:.1%}, {r['high']:.1%}]"
             rows.append([name, order, share, f"{r['stories']:,}", f"{r['lead']:.3f}"])
-    head = ["", "other order", "true story likelier [95 % interval]", "stories", "lead (nats per token)"]
+    head = ["", "other order", "true story likelier [95% interval]", "stories", "lead (nats per token)"]
     print(table_text(head, rows, args.markdown))
     print(f"wrote {sentence_order.FILE} in each run")
     return 0

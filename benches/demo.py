@@ -1,6 +1,6 @@
 """
 The demo as a new user runs it, building the corpus and compiling included: how long it takes, and how well the model
-tells stories. Each round has its own seed. No peer: the ratios are to its promises, 300 s, a loss of 0.45, names 85 %.
+tells stories. Each round has its own seed. No peer: the ratios are to its promises, 300 s, a loss of 0.45, names 85%.
 
 "Names again": where a name that was mentioned before occurs again in a story, how often it is the likeliest token.
 

@@ -43,7 +43,7 @@ class RetryPolicy:
 
     attempts: int = 6  # per request, as long as its failures may be temporary
     replies: int = 3  # unusable ones per question, before the caller gives up
-    first_delay: float = 1.0  # seconds before the second attempt, ± 50 %; doubled at each attempt
+    first_delay: float = 1.0  # seconds before the second attempt, ± 50%; doubled at each attempt
     longest_delay: float = 60.0  # seconds
     longest_retry_after: float = 900.0  # seconds; if an endpoint asks to wait longer, we stop
     throttled: float = 300.0  # seconds of 429s alone, without a Retry-After or a reply; then we stop

@@ -32,7 +32,7 @@ class Finding:
     subject: str  # a model, a kind of control, two models ("a - b") or two judges ("a, b")
     figure: str  # grammar, ..., loss, ...
     value: float
-    low: float = math.nan  # the 95 % interval
+    low: float = math.nan  # the 95% interval
     high: float = math.nan
     prompts: int = 0
     normalized: float = math.nan  # (s - min) / (max - min) over the models
@@ -158,8 +158,8 @@ CHANCE = 0.05  # the chance that any of a judge's differences is shown although 
 def shown_differences(findings: Sequence[Finding], judge: str) -> set[tuple[str, str]]:
     """(models, figure) of the differences that remain after Holm's correction over all models and figures.
 
-    In 1,000 simulated experiments with 4 equal models, 5 scores and so 30 differences, any was shown in 4 to 6 % (10 to
-    100 prompts); without the correction, in 70 %.
+    In 1,000 simulated experiments with 4 equal models, 5 scores and so 30 differences, any was shown in 4 to 6% (10 to
+    100 prompts); without the correction, in 70%.
     """
     differences = with_interval(find(findings, "difference", judge))
     corrected = statistics.holm(np.array([p_value(f) for f in differences.values()]))
@@ -237,17 +237,17 @@ def warn_of_blindness(findings: Sequence[Finding], judge: str) -> list[str]:
 
 # Both come from counting the outcomes of paired wins (tests/common/test_statistics.py) and from simulated judges with
 # integer grades and noise of standard deviation 1. A judge that needs more than 300 prompts wins fewer than 58 pairs
-# in 100 and is as good as blind. Of judges that grade a spoiled ending one point lower, 8 % are then called blind at 12
-# prompts, 1 % at 25; of blind judges, 15 % and 9 % are told that they need more prompts.
+# in 100 and is as good as blind. Of judges that grade a spoiled ending one point lower, 8% are then called blind at 12
+# prompts, 1% at 25; of blind judges, 15% and 9% are told that they need more prompts.
 MANY_PROMPTS = 300
-FEWEST_PROMPTS = 12  # with 20 % ties and 90 % wins among the rest, 78 % pass the test (with 10 prompts, 68 %)
+FEWEST_PROMPTS = 12  # with 20% ties and 90% wins among the rest, 78% pass the test (with 10 prompts, 68%)
 
 
 def prompts_needed(wins: Finding) -> float:
     """How many prompts would show, four times out of five, that a judge who wins this often can see.
 
     Intervals shrink with the square root of the number; twice the prompts that bring the lower end to 0.5 give this
-    chance (82 to 93 %, simulated for 12 to 50 prompts).
+    chance (82 to 93%, simulated for 12 to 50 prompts).
     """
     if not wins.value > 0.5 or math.isnan(wins.low):
         return math.inf

@@ -88,7 +88,7 @@ def count_marks(rows: Sequence[dict]) -> dict[str, dict[str, Counter]]:
 
 
 def share_right(counts: Counter) -> tuple[float, float, float] | None:
-    """The share of marks that are right, and the ends of its 95 % interval; None if nothing is marked."""
+    """The share of marks that are right, and the ends of its 95% interval; None if nothing is marked."""
     n = sum(counts[mark] for mark in MARKS)
     return (counts["right"] / n, *wilson(counts["right"] / n, n)) if n else None
 

@@ -138,7 +138,7 @@ class Measurement:
     measure: str
     prompts: int  # that ask for it
     share: float  # mean over prompts, and over the completions of each
-    low: float  # the ends of its 95 % interval
+    low: float  # the ends of its 95% interval
     high: float
     true_stories: float | None  # the share of the references; None if there are none
     other_stories: float | None  # the share of the stories that the run wrote for other prompts
@@ -199,7 +199,7 @@ def measurements_text(lines: Sequence[Measurement], markdown: bool = False) -> s
                 baselines = map(percent, (line.true_stories, line.other_stories, line.chance))
                 interval = f"{percent(line.low)} to {percent(line.high)}"
                 rows.append([f"  {line.run}", str(line.prompts), percent(line.share), interval, *baselines])
-    head = ["", "prompts", "%", "95 % interval", "true stories", "other stories", "chance"]
+    head = ["", "prompts", "%", "95% interval", "true stories", "other stories", "chance"]
     return table_text(head, rows, markdown)
 
 
@@ -221,7 +221,7 @@ def plot(path: Path, lines: Sequence[Measurement]) -> None:
         axes.plot(true, y, "|", markersize=9, color="0.2")
         axes.plot(other, y, "|", markersize=9, color="0.65")
     axes.set_yticks(range(len(measures)), measures)
-    axes.set(xlim=(-0.03, 1.03), ylim=(len(measures) - 0.4, -0.6), xlabel="share of the prompts, 95 % intervals")
+    axes.set(xlim=(-0.03, 1.03), ylim=(len(measures) - 0.4, -0.6), xlabel="share of the prompts, 95% intervals")
     axes.grid(axis="x", alpha=0.3)
     axes.plot([], [], "|", color="0.2", label="true stories")
     axes.plot([], [], "|", color="0.65", label="stories for other prompts")

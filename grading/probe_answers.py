@@ -133,7 +133,7 @@ class Score(NamedTuple):
 
     n: int  # prompts
     chance: float
-    shares: dict[str, tuple[float, float, float]]  # of right answers, by model, and the ends of its 95 % interval
+    shares: dict[str, tuple[float, float, float]]  # of right answers, by model, and the ends of its 95% interval
 
 
 def models_in(rows: Sequence[dict]) -> list[str]:

@@ -54,7 +54,7 @@ def plot(path: Path, findings: Sequence[Finding], models: Sequence[str], judges:
         axes[0].set_ylabel("\n(".join(shorten(part, 12 + 3 * len(models)) for part in judge.split(" (", 1)))
         if judge:
             draw_heat_map(axes[-1], means, models, names, [verdicts[judge, name] == "seen" for name in names])
-    notes = ["lines: 95 % intervals", "dashed: the true endings"]
+    notes = ["lines: 95% intervals", "dashed: the true endings"]
     notes += [note for kind, note in NOTES.items() if kind in verdicts.values()]
     figure.supxlabel("; ".join(notes), fontsize=8, color="#555555")
     write_bytes(path, png_bytes(figure))

@@ -68,7 +68,7 @@ def report(
 
     for judge in counts or [""]:
         head = f"{judge}: {counts[judge]}{gap}" if judge else ""
-        head += "Means over prompts, ± half of the 95 % interval"
+        head += "Means over prompts, ± half of the 95% interval"
         scores = rubric_of(judge).scores if judge else {}
         means = find(findings, "mean", judge) | find(findings, "mean", "")
         graded = {subject for subject, _ in means}
@@ -78,7 +78,7 @@ def report(
             continue
         if differences := find(findings, "difference", judge):
             shown = shown_differences(findings, judge)
-            head = "Differences on the same prompts, each ± half of its own 95 % interval "
+            head = "Differences on the same prompts, each ± half of its own 95% interval "
             head += f"(?: not significant, by Holm's correction for all {len(with_interval(differences))})"
             formats = {name: (name, 1, score.fine) for name, score in scores.items()}
             add(head, differences, formats, mark=lambda f, s=shown: " " if (f.subject, f.figure) in s else "?")

@@ -86,7 +86,7 @@ def collect(findings: Sequence[Finding], directory: Path, read: Callable = read_
 
 
 def temperature_figure(panels: Sequence[Panel]) -> Figure:
-    """One row per judge, with a panel for each figure and a line for each run, with 95 % intervals."""
+    """One row per judge, with a panel for each figure and a line for each run, with 95% intervals."""
     rows = {name: [panel for panel in panels if panel.row == name] for name in dict.fromkeys(p.row for p in panels)}
     columns = max(map(len, rows.values()))
     figure = Figure(figsize=(0.4 + 3 * columns, 0.8 + 2.5 * len(rows)), layout="constrained")
@@ -109,6 +109,6 @@ def temperature_figure(panels: Sequence[Panel]) -> Figure:
         axes.grid(alpha=0.3)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=9)
-    note = "temperature (shaded: 95 % intervals; dashed: true endings, or held-out stories treated the same way)"
+    note = "temperature (shaded: 95% intervals; dashed: true endings, or held-out stories treated the same way)"
     figure.supxlabel(note, fontsize=9)
     return figure

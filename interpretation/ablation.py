@@ -180,13 +180,13 @@ def estimate_neurons(model: GPTNeo, corpus: TaggedCorpus, numbers: Sequence[int]
 
 def rise_with_interval(nats: torch.Tensor, intact: torch.Tensor, tokens: torch.Tensor, seed: int = 0):
     """nats (…, S) of each story without a part, `intact` (S,) with it, over `tokens` (S,) -> the rise in loss in nats
-    per token, and the ends of its 95 % interval (bootstrap over stories). All (…)."""
+    per token, and the ends of its 95% interval (bootstrap over stories). All (…)."""
     return interval(bootstrap_ratio((nats - intact).double().numpy(), tokens.double().numpy(), seed=seed), len(tokens))
 
 
 @dataclass
 class Effects:
-    """Rises in loss without a part, in nats per token, each with the ends of its 95 % interval."""
+    """Rises in loss without a part, in nats per token, each with the ends of its 95% interval."""
 
     shown: list[int]  # neurons for the page
     heads: list[tuple[float, float, float]]  # layer by layer; empty if nothing was ablated

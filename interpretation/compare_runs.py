@@ -61,7 +61,7 @@ def printed_cells(row: dict) -> dict[str, str]:
     cells["name heads"] = f"{row['role: names']} of {n}"
     cells["copying heads"] = f"{row['copying']} of {n}"
     cells["heads that matter"] = "" if row["heads_that_matter"] is None else f"{row['heads_that_matter']} of {n}"
-    cells["selective neurons"] = f"{row['selective']:,} ({100 * row['selective'] / row['neurons']:.1f} %)"
+    cells["selective neurons"] = f"{row['selective']:,} ({100 * row['selective'] / row['neurons']:.1f}%)"
     return cells | {"before training": f"{row['selective_at_random_init']:,}"}
 
 

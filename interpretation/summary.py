@@ -72,7 +72,7 @@ def describe_heads(summary: dict, rows: list[dict]) -> list[str]:
         most = max(rows, key=lambda row: row["rise"])
         sentences.append(
             f"{trained['matter']} of {heads['all']} heads matter: without any one of them the loss "
-            f"({ablation['loss']:.3f} on {ablation['stories']} stories) rises by {MIN_RISE} nats or more. A 95 % "
+            f"({ablation['loss']:.3f} on {ablation['stories']} stories) rises by {MIN_RISE} nats or more. A 95% "
             f"interval above 0 says less: {trained['above_zero']} heads have one, and at random initialization "
             f"{random['above_zero']}, of which {random['matter']} would matter. The largest rise is without layer "
             f"{most['layer']}, head {most['head']} ({most['role']}): {most['rise']:+.4f} "
@@ -88,10 +88,10 @@ def describe_neurons(summary: dict) -> list[str]:
     sentences = [
         f"{trained['strongly']:,} of {neurons['all']:,} neurons strongly prefer a kind of word: {kinds}. At random "
         f"initialization, {random['strongly']:,} do. Strongly means that the "
-        f"neuron fires more on the word of that kind in at least {100 * STRONG:.0f} % of its pairs with other words.",
+        f"neuron fires more on the word of that kind in at least {100 * STRONG:.0f}% of its pairs with other words.",
         f"{trained['preferring']:,} have any preference; at random initialization {random['preferring']:,} do, and "
         f"with kinds shuffled over the {neurons['words']['all']:,} words {np.mean(trained['preferring_shuffled']):.1f} "
-        f"on average (false discovery rate: {100 * FDR:.0f} %).",
+        f"on average (false discovery rate: {100 * FDR:.0f}%).",
     ]
     highest = neurons["highest"]
     tokens = ", ".join(f"{token.strip() or token!r} ({value:.1f})" for token, value in highest["tokens"].items())

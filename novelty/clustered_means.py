@@ -1,5 +1,5 @@
 """
-95 % intervals for means over texts that come in clusters: completions of one prompt, pieces of one story.
+95% intervals for means over texts that come in clusters: completions of one prompt, pieces of one story.
 
 >>> bootstrap_means(Clustered(np.array([1.0, 2.0, 4.0]), np.array([0, 0, 1])))[:1]
 array([2.33333333])
@@ -34,7 +34,7 @@ def bootstrap_means(numbers: Clustered, draws: int = DRAWS, seed: int = 0) -> np
 
 def compare_means(ours: Clustered, theirs: Clustered | None, paired: bool) -> dict:
     """A metric's entry in rouge.json: the means of the completions and of the baseline, and their difference,
-    with 95 % intervals (NaN with only one cluster). paired: both have the same prompts."""
+    with 95% intervals (NaN with only one cluster). paired: both have the same prompts."""
     n, means = len(set(ours.known.clusters)), bootstrap_means(ours)
     found = dict(completions=interval(means, n))
     if theirs is not None and len(theirs.known.values):

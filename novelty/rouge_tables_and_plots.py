@@ -51,7 +51,7 @@ def scores_table(rouge_json: dict, markdown: bool = False) -> str:
     lines = [
         f"\n{rouge_json['run']}: {n:,} completions{of_stories} (prompts: "
         f"{rouge_json['prompts']:,}), {rouge_json['training_stories']:,} training stories of {rouge_json['data']}",
-        f"ROUGE-{settings['k']} of {unit}, {settings['counting']}; means, 95 % intervals (bootstrap over {clusters})",
+        f"ROUGE-{settings['k']} of {unit}, {settings['counting']}; means, 95% intervals (bootstrap over {clusters})",
         "",
         table_text(["", "completions", "held-out stories", "difference"], rows, markdown),
         "",

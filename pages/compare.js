@@ -23,7 +23,7 @@ function headCard(tokens, head, levels) {
   const map = mapsOf(levels, tokens, { label: `attention of head ${head.layer}.${head.head}` });
   return element("div", { class: "card head" }, map, element("div", {},
     line(element("b", {}, `${head.layer}.${head.head} `), `${role} ${head.share.toFixed(2)} (${head.uniform.toFixed(2)})`),
-    line(element("small", {}, `writes (copies ${(100 * head.copies).toFixed(0)} %)`), tokensOf(head.writes)), ...loss(head)));
+    line(element("small", {}, `writes (copies ${(100 * head.copies).toFixed(0)}%)`), tokensOf(head.writes)), ...loss(head)));
 }
 
 function neuronCard(neuron) {

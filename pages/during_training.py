@@ -101,7 +101,7 @@ def picture(logs: dict[str, list[dict]], runs: dict[str, list[Kept]]) -> bytes:
         functions = (lambda tokens: 1e6 * tokens / per_step, lambda steps: steps * per_step / 1e6)
         losses.secondary_xaxis("top", functions=functions).set_xlabel("training step")
     legend.set_axis_off()
-    head = "pale: training, dots: validation\nbelow: checkpoints kept,\nwith 95 % intervals"
+    head = "pale: training, dots: validation\nbelow: checkpoints kept,\nwith 95% intervals"
     legend.legend(*losses.get_legend_handles_labels(), loc="center", title=head, fontsize=8, title_fontsize=8)
     for title, (over_tokens, over_loss) in zip(titles, panels):
         over_tokens.set_ylabel(title, fontsize=8)

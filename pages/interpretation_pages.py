@@ -32,7 +32,7 @@ COLUMNS = [  # of the table: key, format, title, explanation
     ("head", "plain", "head", ""),
     ("role", "plain", "role", "what gets at least twice its share of uniform attention, and a quarter of the rest"),
     ("kind", "plain", "kind", "positional: mostly explained by position; semantic: clearly goes to a kind of content"),
-    ("rise", "rise", "rise in loss when ablated", "nats per token, with its 95 % interval over stories"),
+    ("rise", "rise", "rise in loss when ablated", "nats per token, with its 95% interval over stories"),
     ("copies", "share", "copies", "how often a single token that it looks at is among the ten that it makes likeliest"),
     ("position", "share", "due to position", "share of its attention's variance that is the same in every story"),
     ("itself", "share", "itself", "share on the token itself; the thin line: uniform attention"),

@@ -28,7 +28,7 @@ function context({ ids, levels, peak, value }) {
     const level = Number(levels[i]) / 9;
     const span = element("span", {
       class: i === peak ? "token peak" : "token",
-      onmousemove: (event) => showTip(event, `${(level * 100).toFixed(0)} % of this neuron's highest activation`
+      onmousemove: (event) => showTip(event, `${(level * 100).toFixed(0)}% of this neuron's highest activation`
         + (i === peak ? `\nhere ${value.toFixed(2)}` : "")),
       onmouseleave: hideTip,
     }, shown(pieces[id]));

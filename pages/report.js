@@ -21,7 +21,7 @@ function number(value, kind) {
   if (value === null || value === undefined) return "";
   if (kind === "integer") return Math.round(value).toLocaleString("en");
   if (kind === "exponent") return value.toExponential(2);
-  const text = kind === "percent" ? `${(100 * value).toFixed(1)} %` : value.toFixed(kind);
+  const text = kind === "percent" ? `${(100 * value).toFixed(1)}%` : value.toFixed(kind);
   return text.replace(/^-(?=[0.]+( %)?$)/, "");  // no -0.0
 }
 function interval(low, high, kind) {
@@ -100,7 +100,7 @@ function panelOfBars({ title, kind, bars, marks, end, dots, outlined }) {
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
   for (const tick of ticks(start, top, 4)) {
     picture.append(svg("line", { class: "axis", x1: x(tick), x2: x(tick), y1: 0, y2: height - 16 }));
-    const label = kind === "percent" ? `${+(100 * tick).toPrecision(2)} %` : short(tick);
+    const label = kind === "percent" ? `${+(100 * tick).toPrecision(2)}%` : short(tick);
     const anchor = x(tick) < 12 ? "start" : x(tick) > width - 12 ? "end" : "middle";
     picture.append(svg("text", { x: x(tick), y: height - 4, "text-anchor": anchor }, label));
   }

@@ -34,9 +34,9 @@ ALL_SCORES = tuple(dict.fromkeys((*CHAT.scores, *LIKELIHOOD.scores)))
 OF_TRAINING_STORIES = ", training stories"  # after a run's name; report.js draws it in the run's color, dotted
 # What the paper measures of completions of training stories, and the longest copied span
 PUBLISHED = ("ending_precision", "any_other_f", "training_f", "span")
-BY_HEART = """Completions of training stories and of validation stories: means with 95 % intervals. The difference shows
+BY_HEART = """Completions of training stories and of validation stories: means with 95% intervals. The difference shows
 what a model has memorized: near 0, it continues stories that it was trained on like any others. The paper continues
-training stories, cut at 40 %, and reads the first three figures like this: low precision means that the model does not
+training stories, cut at 40%, and reads the first three figures like this: low precision means that the model does not
 recite the true ending; a low F with the nearest other completion, that it does not repeat itself; a low F with the
 nearest training story, that it does not copy another one."""
 EXPLAINED = {  # the metrics that need no judge
@@ -53,7 +53,7 @@ EXPLAINED = {  # the metrics that need no judge
 
 
 def scores_section(results: Results) -> Iterable[dict]:
-    """A judge's grades and metrics that need no judge (grade.py): means over prompts with 95 % intervals."""
+    """A judge's grades and metrics that need no judge (grade.py): means over prompts with 95% intervals."""
     everything = findings = [f for f in read_scores(results) if not results.kept.keys() & set(f.subject.split(" - "))]
     means = [f for f in findings if f.kind == "mean" and (f.subject[0] == "(" or results.is_shown(f.subject))]
     if all(f.subject[0] == "(" for f in means):
@@ -172,7 +172,7 @@ def answer_parts(rows: list[dict], models: dict[str, str], max_bytes: float) -> 
     if panels := panels_of_answers(rows, models):
         yield bars(
             panels,
-            "Share of prompts where the right answer wins, with Wilson's 95 % interval (as if the prompts were "
+            "Share of prompts where the right answer wins, with Wilson's 95% interval (as if the prompts were "
             "independent); dashed line: chance.",
         )
         captions.append(
@@ -181,7 +181,7 @@ def answer_parts(rows: list[dict], models: dict[str, str], max_bytes: float) -> 
             "✗ wrong: it leads by more. The number is the lead of the right answer in nats per byte."
         )
     if marked := panels_of_marks(rows, models):
-        yield bars(marked, "Share of the marked completions that a reader found right, with Wilson's 95 % interval.")
+        yield bars(marked, "Share of the marked completions that a reader found right, with Wilson's 95% interval.")
         captions.append("For prompts without answers: ✓ right, ≈ nearly, ✗ wrong, as marked by a reader.")
     captions.append(f"The text is each model's own greedy continuation{'' if marked else ', which is not scored'}.")
     cells, size = [], 0
@@ -231,7 +231,7 @@ def instructions_section(results: Results) -> Iterable[dict]:
             panel["marks"] |= {"chance": row["chance"]} if row["chance"] is not None else {}
     if panels:
         gray = "gray: the true stories, and the run's stories for other prompts"
-        yield bars(list(panels.values()), f"Share of prompts, with 95 % intervals; {gray}.")
+        yield bars(list(panels.values()), f"Share of prompts, with 95% intervals; {gray}.")
 
 
 # ---- Novelty ----
@@ -262,7 +262,7 @@ def novelty_section(results: Results) -> Iterable[dict]:
     for flag in next(iter(analyses.values()))["flagged"]:
         counts = [analysis["flagged"][flag][whose] for analysis in analyses.values() for whose in texts]
         rows.append([f"flagged: {flag}", *((count, "integer") for count in counts)])
-    yield table(columns, rows, "Means, with 95 % intervals")
+    yield table(columns, rows, "Means, with 95% intervals")
     yield from both_splits({run: each for run, each in trained.items() if "training_and_validation" in each})
     panels = []
     for name, title in PANELS.items():

@@ -222,7 +222,7 @@ function showLegend(how) {
 }
 
 const quoted = (piece) => `“${shown(piece.trim() || piece)}”`;
-const percent = (share) => (share >= 0.0995 ? `${(100 * share).toFixed(0)} %` : share >= 0.001 ? `${(100 * share).toFixed(1)} %` : "< 0.1 %");
+const percent = (share) => (share >= 0.0995 ? `${(100 * share).toFixed(0)}%` : share >= 0.001 ? `${(100 * share).toFixed(1)}%` : "< 0.1%");
 
 async function point(i, spoken = false) {
   if (cursor !== null) $("story").children[cursor]?.classList.remove("cursor");

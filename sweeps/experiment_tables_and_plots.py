@@ -21,7 +21,7 @@ from sweeps.scaling_law import Point, best_of_budgets, fit_laws, optimal_sizes, 
 from training.run_directory import training_seconds
 
 OF_SCHEDULE = {"name", "seed", "max_steps", "warmup_steps", "eval_interval"}
-# Measures other than the loss have columns with _low and _high, the ends of their 95 % intervals. The ones below are
+# Measures other than the loss have columns with _low and _high, the ends of their 95% intervals. The ones below are
 # shares; those of a judge are called "grammar by gpt-4o-mini".
 SHARES = {
     "shuffled": "true stories likelier than shuffled",
@@ -86,7 +86,7 @@ def show_results(experiment: str, directory: Path, rows: list[dict], markdown: b
     print("\n" + optima_text(all_points, markdown))
     laws = fit_laws(all_points)
     for name, law in laws.items():
-        interval = f"95 % interval of the exponent [{law.low:.4f}, {law.high:.4f}]"
+        interval = f"95% interval of the exponent [{law.low:.4f}, {law.high:.4f}]"
         print(f"{name} = {law.a:.4g} * FLOPs^{law.b:.4f}, {interval}")
     if "size" not in laws:
         print(

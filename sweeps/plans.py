@@ -97,7 +97,7 @@ PUBLISHED = Scale(
     shapes=dict(grid=PUBLISHED_SHAPES + GRID.split(), scaling=PUBLISHED_SHAPES),
 )
 PUBLISHED_META = dict(vocab_size=10_000, splits=dict(train=dict(tokens=470_000_000)))  # to plan without the data
-GPU_FLOPS = 0.4 * 312e12  # per second: a guess for an A100, 40 % of what it can do in bfloat16
+GPU_FLOPS = 0.4 * 312e12  # per second: a guess for an A100, 40% of what it can do in bfloat16
 EVAL_INTERVALS = (100, 250)  # steps, fewest and most: every 100 takes an eighth of the time; a kill loses up to 250
 
 

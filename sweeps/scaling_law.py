@@ -2,7 +2,7 @@
 Scaling laws: the lowest loss that a number of training FLOPs can buy, and the size that buys it, both as a * C^b.
 
 >>> law = fit_power_law(flops, losses)  # of the best model at every budget
->>> law.b, law.low, law.high            # the exponent and its 95 % interval
+>>> law.b, law.low, law.high            # the exponent and its 95% interval
 """
 
 import math
@@ -20,7 +20,7 @@ from common.statistics import student
 
 
 class PowerLaw(NamedTuple):
-    """a * flops ** b; low and high are the ends of b's 95 % interval."""
+    """a * flops ** b; low and high are the ends of b's 95% interval."""
 
     a: float
     b: float

@@ -52,7 +52,7 @@ def grade(prompt: str, completion: str) -> dict:
     scores = {name: round(min(10.0, max(0.0, score))) for name, score in scores.items()}
     age = "ABCDEF"[min(5, round(sum(map(len, words)) / len(words) + scores["grammar"] / 5 - 2.5))]
     assessment = ", ".join(name for name, n in faults.items() if n) or "no fault found"
-    return dict(assessment=f"{assessment}; {100 * repeated:.0f} % said again") | scores | dict(age_group=age)
+    return dict(assessment=f"{assessment}; {100 * repeated:.0f}% said again") | scores | dict(age_group=age)
 
 
 def follow(instruction: str, story: str) -> int:

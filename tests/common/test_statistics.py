@@ -34,7 +34,7 @@ def test_students_t():
 
 @pytest.mark.parametrize("n_prompts", [10, 50])
 def test_intervals_hold_the_true_mean_as_often_as_they_say(n_prompts):
-    """95 % of 600 simulated experiments, give or take three standard errors; one that draws completions does not."""
+    """95% of 600 simulated experiments, give or take three standard errors; one that draws completions does not."""
     rng, held, held_unclustered = np.random.default_rng(0), 0, 0
     for _ in range(600):
         scores = simulated_scores(rng, n_prompts, 5)

@@ -75,8 +75,6 @@ def bad_inputs(folder: Path) -> dict[str, tuple[list, list[str]]]:
         cases[f"vocab_size {size}"] = (["--input", good, "--vocab_size", size], [f"vocab_size {size}", "257", "50257"])
     for share in (0, 1, -0.5):
         cases[f"val_share {share}"] = (["--input", good, "--val_share", share], ["val_share"])
-    cases["val_share beside val"] = (["--input", good, "--val", good, "--val_share", 0.1], ["--val_share is for"])
-    cases["stories of a file"] = (["--input", good, "--stories", 10], ["--stories is for builtin"])
     return cases
 
 
@@ -90,6 +88,22 @@ def test_bad_input_is_one_line_and_changes_nothing(tmp_path):
         assert all(word in text for word in words), (name, text)
         assert snapshot(data) == before, name
         assert sorted(path.name for path in data.iterdir()) == ["x"], name
+
+
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        (("--input", "t.txt"), "--name must consist of"),
+        (("--input", "t.txt", "--name", "x", "--stories", 10), "--stories is for builtin"),
+        (("--input", "t.txt", "--name", "x", "--val", "v.txt", "--val_share", 0.1), "--val_share is for corpora"),
+        (("tinystories-v2", "--val_share", 0.1), "--val_share is for corpora"),
+        (("builtin", "--headers"), "give one of"),
+    ],
+)
+def test_flags_that_do_not_apply_are_refused(args, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        run_prepare(*args)
+    assert stop.value.code == 2 and message in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_nothing_left_says_what_was_dropped(tmp_path):

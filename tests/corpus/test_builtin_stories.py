@@ -60,7 +60,7 @@ def test_vocabulary(corpus):
 
 @pytest.mark.slow
 def test_no_sentence_is_worn_out(corpus):
-    """No eight words in a row occur in more than 2 % of the stories; not even openings are exempt."""
+    """No eight words in a row occur in more than 2% of the stories; not even openings are exempt."""
     counts = Counter()
     for story in corpus:
         words = words_of(story.text)

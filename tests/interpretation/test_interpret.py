@@ -299,7 +299,7 @@ def test_neurons_can_be_browsed(browser, visited):
     document, console = browser(visited / "neurons.html", BROWSE)
     assert console == []
     seen = seen_in(document)
-    assert seen["shown"] == "block" and "100 % of this neuron's highest activation" in seen["tip"]
+    assert seen["shown"] == "block" and "100% of this neuron's highest activation" in seen["tip"]
     assert (
         seen["cards"] == len(page_data(visited / "neurons.html")["neurons"]) and "neurons on this page" in seen["none"]
     )

@@ -100,7 +100,7 @@ static void run() {
                          w.linear<E>(C, vocab)};
     std::vector<float> work(9 * 8 * padded(C)), logits(2 * padded(vocab));
     for (int32_t step = 0; step < 40; step++) {  // two stories side by side
-        const Row rows[2] = {{step % 31, 0, step}, {step * 7 % 31, 1, step}};
+        const Row rows[2] = {{step % 31, 0, step}, {step * 7% 31, 1, step}};
         if constexpr (sizeof(E) == 4) forward<float, float>(model, rows, 2, logits.data(), 2, work.data());
         else forward<bf16, Bf16Input>(model, rows, 2, logits.data(), 2, work.data());
         for (long row = 0; row < 2; row++)
