@@ -81,7 +81,7 @@ def test_marks_are_counted_and_shown(out, probe_py):
     assert f"{counts[0] / sum(counts):.1%} [{low:.1%}, {high:.1%}]" in line
     bars, answers = page_data(out / "probe-prompts.html")["sections"][0]["parts"]
     assert bars["panels"][0]["bars"][0] == ["out/a", counts[0] / sum(counts), low, high]
-    assert [row[4][0][0] for row in answers["rows"]] == verdicts and "as a reader has marked" in answers["caption"]
+    assert [row[4][0][0] for row in answers["rows"]] == verdicts and "as marked by a reader" in answers["caption"]
     assert "| right / nearly / wrong, by a reader | mine |" in probe_py("out", "--mark", "--markdown")[1].out
 
 

@@ -145,7 +145,7 @@ def test_its_budget_is_kept(out, train, grade_py, tmp_path, monkeypatch, api):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     write_samples(out / "a", 3, 1)
     code, printed = grade_py("--base_url", api.url, "--max_cost", "0.000001", judge=None)
-    assert "for $1e-06 at most" in printed.out and "stopped before --max_cost 1e-06" in code and api.requests == []
+    assert "for at most $1e-06" in printed.out and "stopped before --max_cost 1e-06" in code and api.requests == []
     assert (out / "grades.csv").exists()
 
 

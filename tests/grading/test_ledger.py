@@ -33,7 +33,7 @@ def test_a_ledger_whose_last_line_was_cut(tmp_path, capsys, cut):
     ledger = Ledger(path)
     has_c = cut == -1  # only the end of the line is missing
     assert set(ledger.scores) == ({"a", "b", "c"} if has_c else {"a", "b"})
-    assert ("1 line(s) cut short" in capsys.readouterr().out) == (not has_c)
+    assert ("ignored 1 line(s) that are cut short" in capsys.readouterr().out) == (not has_c)
     ledger.append(record | dict(key="d"))
     ledger.append(record | dict(key="e", scores=None, failure="refused"))
     again = Ledger(path)

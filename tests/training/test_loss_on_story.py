@@ -128,7 +128,7 @@ def test_no_headers_no_story_loss(tmp_path, instruct_data_dir):
     config = config_for(instruct_data_dir, tmp_path, data="builtin")
     with pytest.raises(ConfigError, match="builtin: its stories have no headers for loss_on=story to leave out"):
         train(TrainConfig(**config), resume=False)
-    with pytest.raises(ConfigError, match="takes loss_on=all"):
+    with pytest.raises(ConfigError, match="needs loss_on=all"):
         TrainConfig(loss_on="story", contrast="margin")
     with pytest.raises(ConfigError, match="loss_on must be one of all, story"):
         TrainConfig(loss_on="header")
