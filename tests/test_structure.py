@@ -1,0 +1,44 @@
+"""The house: files and functions that can be read at once, and imports that only point down the README's list."""
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+COMMANDS = {path.stem for path in ROOT.glob("*.py")} - {"model"}
+CODE = (".py", ".js", ".cpp", ".h")
+FILES = [path for pattern in ("*", "*/*") for path in ROOT.glob(pattern) if path.suffix in CODE]
+FILES = [path for path in FILES if path.parent.name != "tests"]
+
+
+def test_files_and_functions_are_short():
+    assert len(FILES) > 150
+    assert [path.name for path in FILES if len(path.read_text().splitlines()) > 400] == []
+    for path in FILES:
+        tree = ast.parse(path.read_text()) if path.suffix == ".py" else ast.Module([], [])
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        assert [f.name for f in functions if f.end_lineno - f.lineno >= 80] == [], path
+
+
+def modules(path: Path) -> set[str]:
+    """What a file imports, anywhere in it: the first part of each name."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            names.add(node.module.partition(".")[0])
+        elif isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+    return names
+
+
+def test_imports_point_down():
+    listed = re.findall(r"^(\w+)(?:/|\.py) {2,}\S", (ROOT / "README.md").read_text(), re.MULTILINE)
+    listed = listed[: listed.index("common") + 1]
+    assert {"pages", "model", "kernels"} < set(listed)
+    for i, room in enumerate(listed):
+        files = [
+            path for path in FILES if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in (room, f"{room}.py")
+        ]
+        assert files, room
+        for path in files:
+            assert modules(path).isdisjoint(COMMANDS | set(listed[:i])), path
