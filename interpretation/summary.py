@@ -72,10 +72,10 @@ def describe_heads(summary: dict, rows: list[dict]) -> list[str]:
         most = max(rows, key=lambda row: row["rise"])
         sentences.append(
             f"{trained['matter']} of {heads['all']} heads matter: without any one of them the loss "
-            f"({ablation['loss']:.3f} on {ablation['stories']} stories) rises by {MIN_RISE} nats or more. A 95% "
-            f"interval above 0 says less: {trained['above_zero']} heads have one, and at random initialization "
-            f"{random['above_zero']}, of which {random['matter']} would matter. The largest rise is without layer "
-            f"{most['layer']}, head {most['head']} ({most['role']}): {most['rise']:+.4f} "
+            f"({ablation['loss']:.3f} on {ablation['stories']} stories) rises by {MIN_RISE} nats or more, with a 95% "
+            f"interval above 0. The interval alone says less: {trained['above_zero']} heads have one, and at random "
+            f"initialization {random['above_zero']}, of which {random['matter']} would matter. The largest rise is "
+            f"without layer {most['layer']}, head {most['head']} ({most['role']}): {most['rise']:+.4f} "
             f"[{most['rise_low']:.4f}, {most['rise_high']:.4f}]."
         )
     return sentences

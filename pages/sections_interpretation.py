@@ -30,7 +30,8 @@ def heads_section(results: Results) -> Iterable[dict]:
             page = results.link(results.runs[run] / "interpret" / "attention.html")
             rows.append([run, *counts, [f"{run}: every head", page]])
         columns = [("run", "text"), ("heads", "integer")]
-        columns += [("matter", "integer", f"without any of them, the loss rises by {MIN_RISE} nats per token or more")]
+        matter = f"heads without which the loss rises by {MIN_RISE} nats per token or more, its 95% interval above 0"
+        columns += [("matter", "integer", matter)]
         columns += [("at random init", "integer", "the same for the model before training")]
         columns += [(role, "integer", "heads that clearly attend to it") for role in roles]
         yield table([*columns, ("details", "link")], rows, "Roles of the heads, over many stories")
