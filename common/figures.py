@@ -1,15 +1,37 @@
 """
-Plots as bytes, so that a picture is written atomically like any other file.
+Figures as files: a PNG to look at anywhere, and beside it the SVG that report.py puts into its page.
 
->>> write_bytes(Path("out/demo/loss.png"), png_bytes(figure))
+>>> save_figure(figure, Path("out/demo/loss.png"))  # and out/demo/loss.svg
 """
 
 import io
+from pathlib import Path
 
+import matplotlib
 from matplotlib.figure import Figure
+
+from common.files import write_bytes
+
+# Text stays text, so that a page can search it; ids depend on the figure alone, so that equal figures are equal files.
+SVG = {"svg.fonttype": "none", "svg.hashsalt": "nanostories"}
+
+
+def save_figure(figure: Figure, path: Path, dpi: int = 120) -> None:
+    write_bytes(path, png_bytes(figure, dpi))
+    write_bytes(path.with_suffix(".svg"), svg_bytes(figure))
 
 
 def png_bytes(figure: Figure, dpi: int = 120) -> bytes:
     file = io.BytesIO()
     figure.savefig(file, dpi=dpi, format="png")
     return file.getvalue()
+
+
+def svg_bytes(figure: Figure) -> bytes:
+    """Without a background, and with black drawn in the color of the text around it: for light and dark pages."""
+    file = io.BytesIO()
+    with matplotlib.rc_context(SVG):
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    # matplotlib leaves out the fill of black text and shapes, as black is SVG's default
+    svg = file.getvalue().decode().replace("#000000", "currentColor").replace("<svg ", '<svg fill="currentColor" ', 1)
+    return svg.encode()

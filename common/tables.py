@@ -1,5 +1,5 @@
 """
-Tables: written and read as CSV, printed for people, or as Markdown for docs/.
+Tables: written and read as CSV, printed for people as Markdown.
 
 >>> write_table(Path("out/compare.csv"), [{"run": "a", "loss": 1.5}, {"run": "b", "loss": None}])
 >>> print(table_text(["run", "loss"], [["a", "1.500"], ["b", ""]]))
@@ -69,14 +69,19 @@ def read_user_table(path: Path, needed: Sequence[str]) -> list[tuple[str, dict]]
     return [(where, dict(zip(columns, cells))) for where, cells in rows]
 
 
-def table_text(head: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool = False) -> str:
-    """A table of text cells: the first column aligned left, the others right."""
-    if markdown:
-        ruler = ["---"] + ["---:"] * (len(head) - 1)
-        return "\n".join("| " + " | ".join(row) + " |" for row in [head, ruler, *rows])
+def table_text(head: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool = True) -> str:
+    """A Markdown table of text cells, padded so that it reads well in a terminal: the first column aligned left, the
+    others right."""
     widths = [max(map(len, column)) for column in zip(head, *rows)]
+    ruler = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
     lines = []
-    for first, *others in [head, *rows]:
+    for first, *others in [head, ruler, *rows]:
         cells = [f"{first:{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(others, widths[1:]))]
-        lines.append("  ".join(cells).rstrip())
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def publish(path: Path, text: str) -> None:
+    """Prints what a command has found, and keeps the same text at `path` (.md), where report.py finds it."""
+    print(text, flush=True)
+    write_bytes(path, (text + "\n").encode())
