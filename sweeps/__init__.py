@@ -1,3 +1,3 @@
-"""Experiments: which runs they have, training these one by one, and their costs and results.
-In: the name of an experiment. Out: out/<experiment>/{experiment.csv, experiment.png} and a run for each variant.
-Read plans.py first (the variants and their budgets), then runner.py."""
+"""Experiments: the runs of a list and their costs, training them one by one, the table, the plot, the scaling law.
+In: a list of experiments.py. Out: out/<experiment>/{experiment.csv, .md, .png, .svg} and a run for each variant.
+Read plan.py first, then runner.py."""

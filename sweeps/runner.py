@@ -1,118 +1,98 @@
 """
-Trains the runs of an experiment one by one, each as a process of train.py, and resumes those that were stopped or
-killed. Then probe.py and grade.py measure more than their losses.
+Trains the runs of an experiment one by one, each as a process of train.py; then probe.py and grade.py measure them.
 
->>> with lock_when_free(directory) as lock_file:
-...     failures = train_all(runs, unfinished, directory / "experiment.log", lock_file)
+>>> failed = train_all(runs, load_meta(Path("data/sample")), directory / "experiment.log")
 """
 
 import contextlib
 import dataclasses
-import io
 import shlex
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from tqdm import tqdm
 
 from checkpoints.checkpoint import load_checkpoint
-from common.files import lock
-from sweeps.plans import ROOT, Run
-from training.config import ConfigError, TrainConfig
-from training.run_directory import PREVIOUS, RESUME_MAY_CHANGE, TrainingError, read_log
+from common.files import read_json
+from sweeps.plan import ROOT, Run
+from training.config import ConfigError
+from training.run_directory import read_log
 
-MAY_DIFFER = RESUME_MAY_CHANGE - {"max_steps", "min_steps", "max_minutes"}
-STORIES = 50  # validation stories that --grade lets every run without samples continue, once each
-
-
-def is_finished(run: Run, data_sha256: str) -> bool:
-    """Whether nothing is left to train; ConfigError if its directory holds a different run."""
-    try:
-        checkpoint = load_checkpoint(run.directory / "ckpt.pt")
-    except ValueError:  # none yet, or a damaged one: train.py handles both
-        return False
-    before = dataclasses.asdict(TrainConfig()) | checkpoint["train_config"]
-    remedy = "move it away, or choose another --out_dir"
-    for key, value in dataclasses.asdict(run.config).items():
-        if value != before[key] and key not in MAY_DIFFER:
-            raise ConfigError(f"{run.directory}: trained with {key}={before[key]!r}, now {key}={value!r}; {remedy}")
-    if checkpoint["data_sha256"] != data_sha256:
-        raise ConfigError(f"{run.directory}: trained on other data than is now in {run.config.data}; {remedy}")
-    return checkpoint["step"] >= run.config.max_steps
+# Settings that do not make it another run.
+MAY_DIFFER = {"recipe", "out_dir", "data_dir", "log_interval", "eval_interval", "device", "compile", "keep_checkpoints"}
+STORIES = 50  # validation stories that --grade lets every run continue, once each
 
 
-def finished(runs: Iterable[Run], data_sha256: str) -> Iterator[Run]:
-    """Those that were trained to the end with these settings and data."""
-    for run in runs:
-        with contextlib.suppress(ConfigError):
-            if is_finished(run, data_sha256):
-                yield run
-
-
-def count_seeds_on_disk(directory: Path) -> int:
-    """From seed 0 to the highest with a checkpoint."""
-    seeds = (path.parent.name.rpartition("_")[2] for path in directory.glob("*/ckpt.pt"))
-    return 1 + max((int(seed) for seed in seeds if seed.isdigit()), default=-1)
-
-
-def lock_when_free(directory: Path):
-    """Keeps other calls out. Every train.py inherits the lock: if only experiments.py was killed, its last run trains
-    to the end, and the next call waits for that.
-    """
-    return lock(directory, busy="in use by another experiments.py, or by a train.py that it left running", wait=True)
-
-
-def train_all(runs: list[Run], unfinished: list[Run], log: Path, lock_file: io.IOBase | None) -> dict[str, str]:
-    """Trains the `unfinished` among `runs`. Returns {name of a run that failed: why}."""
-    failures, start = {}, time.monotonic()
-    total = sum(run.flops for run in runs)
-    first = done = total - sum(run.flops for run in unfinished)
-    with tqdm(initial=first, total=total, unit="FLOP", unit_scale=True, disable=None) as bar:
-        for trained, run in enumerate(unfinished, 1):
+def train_all(runs: list[Run], meta: dict, log: Path) -> list[str]:
+    """Trains those of the runs that are not finished. Returns the names of those that failed."""
+    failed, unfinished = [], [run for run in runs if not is_finished(run, meta)]
+    with tqdm(initial=len(runs) - len(unfinished), total=len(runs), unit="run", disable=None) as bar:
+        for run in unfinished:
             bar.set_description(run.config.name)
-            failure = train_one(run, log, lock_file, bar)
-            done += run.flops
-            bar.n = done
-            if failure:
-                failures[run.config.name] = failure
-            what = failure or f"validation loss {float(log_of(run)[-1]['val_loss']):.3f}"
-            # Short runs mostly start up and compile, long ones mostly compute: the truth lies in between.
-            left = ((len(unfinished) - trained) / trained, (total - done) / (done - first))
-            least, most = sorted(round((time.monotonic() - start) / 60 * share) for share in left)
-            number = len(runs) - len(unfinished) + trained
-            bar.write(f"{number}/{len(runs)}  {run.config.name}: {what}; {least} to {most} min left")
-    return failures
+            if error := train_one(run, log, bar):
+                failed.append(run.config.name)
+            bar.update(1)
+            outcome = error or f"validation loss {float(log_of(run)[-1]['val_loss']):.3f}"
+            bar.write(f"{bar.n:.0f}/{len(runs)}  {run.config.name}: {outcome}")
+    return failed
 
 
-def train_one(run: Run, log: Path, lock_file: io.IOBase | None, bar: tqdm) -> str | None:
-    """Starts or resumes a run. Returns what went wrong, in one line. train.py's output is appended to `log`."""
-    resume = ["--resume"] * any((run.directory / name).exists() for name in ("ckpt.pt", PREVIOUS))
-    command, before = [sys.executable, str(ROOT / "train.py"), *run.args, *resume], bar.n
+def train_one(run: Run, log: Path, bar: tqdm) -> str:
+    """Starts or resumes a run; train.py's output is appended to `log`. Returns its error message, "" if it has none."""
+    resume = ["--resume"] * any(run.directory.glob("ckpt*.pt"))
+    command = [sys.executable, str(ROOT / "train.py"), *run.args, *resume]
     with log.open("a") as output:
         print("$", shlex.join(command), file=output, flush=True)
         # In its own session, so that Ctrl-C reaches only us, and train.py gets just one signal: a second would kill it.
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-            pass_fds=[lock_file.fileno()] if lock_file else [],
-        )  # fmt: skip
+        silent = dict(stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, **silent, start_new_session=True)
     try:
         while process.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.5)
-            steps = max((int(row["step"]) for row in log_of(run)), default=0)
-            bar.n = before + run.flops * steps // run.config.max_steps
-            bar.refresh()
+            bar.set_postfix_str(f"step {max((int(row['step']) for row in log_of(run)), default=0)}")
     finally:
         if process.poll() is None:
             process.terminate()
             process.wait()
     if process.returncode < 0:
-        return f"killed by signal {-process.returncode}" + " (out of memory?)" * (process.returncode == -signal.SIGKILL)
-    return log.read_text(errors="replace").splitlines()[-1] if process.returncode else None
+        return f"killed by signal {-process.returncode}"
+    return log.read_text(errors="replace").splitlines()[-1] if process.returncode else ""
+
+
+def is_finished(run: Run, meta: dict) -> bool:
+    """Whether its log has its last step; ConfigError if its directory holds a run of other settings or data."""
+    if not (run.directory / "ckpt.pt").exists():
+        return False
+    before, now = read_json(run.directory / "config.json"), dataclasses.asdict(run.config)
+    other = next((key for key in now if key not in MAY_DIFFER and before.get(key) != now[key]), None)
+    remedy = "move it away, or choose another --out_dir"
+    if other:
+        was = f"trained with {other}={before.get(other)!r}, now {other}={now[other]!r}"
+        raise ConfigError(f"{run.directory}: {was}; {remedy}")
+    steps = max((int(row["step"]) for row in log_of(run)), default=0)
+    if steps < run.config.max_steps:
+        return False
+    if load_checkpoint(run.directory / "ckpt.pt")["data_sha256"] != meta["splits"]["train"]["sha256"]:
+        raise ConfigError(f"{run.directory}: trained on other data than is now in {run.config.data}; {remedy}")
+    return True
+
+
+def finished(runs: Iterable[Run], meta: dict) -> list[Run]:
+    """Those that were trained to the end with these settings and data."""
+    complete = []
+    for run in runs:
+        with contextlib.suppress(ConfigError):
+            complete += [run] * is_finished(run, meta)
+    return complete
+
+
+def count_seeds(directory: Path) -> int:
+    """From seed 0 to the highest that has a run in the directory."""
+    seeds = (path.parent.name.rpartition("_")[2] for path in directory.glob("*/ckpt.pt"))
+    return 1 + max((int(seed) for seed in seeds if seed.isdigit()), default=-1)
 
 
 def log_of(run: Run) -> list[dict]:
@@ -123,15 +103,14 @@ def log_of(run: Run) -> list[dict]:
 # ---- More than the loss ----
 
 
-def probe_runs(directory: Path, runs: list[Run], *flags: str) -> None:
-    """Writes probe.csv for all runs below the directory, unless it was written after all of them had finished. With
-    flags, first calls probe.py with these, too."""
+def probe(directory: Path, runs: list[Run], *flags: str) -> None:
+    """Writes probe.csv for all runs below the directory, unless it is newer than all of them; first, with the flags."""
     if not all(is_newer(directory / "probe.csv", run) for run in runs):
         for own in [flags, ()] if flags else [()]:
             call("probe.py", directory, *own)
 
 
-def grade_runs(directory: Path, runs: list[Run], judge_flags: list[str]) -> None:
+def grade(directory: Path, runs: list[Run], judge_flags: list[str]) -> None:
     """Samples from every run without samples of its final weights, then grades what has not been graded yet."""
     for run in tqdm(runs, "sampling", unit="run", disable=None):
         if not is_newer(run.directory / "samples.jsonl", run):
@@ -146,4 +125,4 @@ def is_newer(path: Path, run: Run) -> bool:
 
 def call(script: str, *arguments) -> None:
     if subprocess.run([sys.executable, ROOT / script, *map(str, arguments)]).returncode:
-        raise TrainingError(f"{script} failed; run the same command to retry it")
+        raise ConfigError(f"{script} failed; run the same command to retry it")

@@ -7,16 +7,13 @@ Scaling laws: the lowest loss that a number of training FLOPs can buy, and the s
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter
 
-from common.figures import png_bytes
-from common.files import write_bytes
-from common.statistics import student
+from common.tables import table_text
 
 
 class PowerLaw(NamedTuple):
@@ -35,11 +32,13 @@ def fit_power_law(flops: Sequence[float], values: Sequence[float]) -> PowerLaw:
     """Least squares on the logarithms. The interval is Student's: it assumes that the points scatter independently and
     equally around the law. ValueError for fewer than four points, which leave too little scatter to judge by.
     """
+    from scipy import stats  # here, because it takes a second to import
+
     if len(flops) < 4:
         raise ValueError(f"a power law needs four budgets for its interval, not {len(flops)}")
-    (slope, intercept), covariance = np.polyfit(np.log(flops), np.log(values), 1, cov=True)
-    reach = student(len(flops) - 2) * covariance[0, 0] ** 0.5
-    return PowerLaw(float(np.exp(intercept)), *(float(b) for b in (slope, slope - reach, slope + reach)))
+    line = stats.linregress(np.log(flops), np.log(values))
+    reach = stats.t.ppf(0.975, len(flops) - 2) * line.stderr
+    return PowerLaw(*map(float, (np.exp(line.intercept), line.slope, line.slope - reach, line.slope + reach)))
 
 
 class Point(NamedTuple):
@@ -107,44 +106,57 @@ def fit_laws(all_points: Sequence[Point]) -> dict[str, PowerLaw]:
     return laws
 
 
+def laws_text(rows: Sequence[dict]) -> str:
+    """The best model at every budget, the size that would be best, and the laws."""
+    all_points, lines = points(rows), []
+    for top, optimum in zip(best_of_budgets(all_points), optimal_sizes(all_points)):
+        size = f"{optimum.bound} {optimum.parameters:,.0f}".strip()
+        lines.append([f"{top.budget:.2g}", top.variant, f"{top.parameters:,}", f"{top.loss:.3f}", size])
+    text = table_text(["training FLOPs", "best tried", "its parameters", "its loss", "best size"], lines)
+    laws = fit_laws(all_points)
+    for name, law in laws.items():
+        interval = f"95% interval of the exponent [{law.low:.4f}, {law.high:.4f}]"
+        text += f"\n\n{name} = {law.a:.4g} * FLOPs^{law.b:.4f}, {interval}"
+    if "size" not in laws:
+        text += "\n\nno law of the size: it needs four budgets whose best model is not the smallest or largest tried"
+    return text
+
+
 # ---- The plot ----
 
-Measured = tuple[float, float, float, float, float]  # of a run: its budget, its loss, a measure and its interval
 
-
-def plot_scaling(path: Path, all_points: Sequence[Point], measures: dict[str, list[Measured]]) -> None:
+def draw(rows: Sequence[dict], measures: dict[str, str]) -> Figure:
     """Loss over parameters, a line for each budget; the lowest loss and the best size of each, over FLOPs, with their
-    laws. Below, where there are any: measures over the loss."""
-    down = 1 + math.ceil(len(measures) / 3)
+    laws. Below: measures {column: label} over the loss."""
+    all_points, down = points(rows), 1 + math.ceil(len(measures) / 3)
     figure = Figure(figsize=(15, 4.5 * down), layout="constrained")
     grid = figure.subplots(down, 3, squeeze=False)
-    laws, budgets = fit_laws(all_points), sorted({point.budget for point in all_points})
-    colors = {budget: f"C{i}" for i, budget in enumerate(budgets)}
+    colors = {budget: f"C{i}" for i, budget in enumerate(sorted({point.budget for point in all_points}))}
     draw_losses(grid[0, 0], all_points, colors)
     draw_best(grid[0, 1], all_points, colors)
     draw_sizes(grid[0, 2], all_points, colors)
-    ends = np.array([min(p.flops for p in all_points), max(p.flops for p in all_points)])
+    ends, laws = np.array([min(p.flops for p in all_points), max(p.flops for p in all_points)]), fit_laws(all_points)
     for axes, name in zip(grid[0, 1:], ("loss", "size")):
         if law := laws.get(name):
             label = f"{law.a:.3g} · C^{law.b:.4f}, exponent in [{law.low:.4f}, {law.high:.4f}]".replace("-", "−")
             axes.plot(ends, law(ends), color="black", linewidth=1, label=label)
             axes.legend(fontsize=8)
-    for axes, (label, of_runs) in zip(grid[1:].flat, measures.items()):
-        for budget, loss, value, low, high in of_runs:
-            axes.plot(loss, value, ".", color=colors[budget])
-            axes.plot((loss, loss), (low, high), color=colors[budget], alpha=0.4)
+    for axes, (column, label) in zip(grid[1:].flat, measures.items()):
+        for row in (row for row in rows if column in row):
+            color, loss = colors[row["budget"]], row["val_loss"]
+            axes.plot(loss, row[column], ".", color=color)
+            axes.plot((loss, loss), (row[f"{column}_low"], row[f"{column}_high"]), color=color, alpha=0.4)
         axes.set(xlabel="validation loss (nats per token), falling to the right", ylabel=label)
         axes.invert_xaxis()
     for axes in grid.flat[3 + len(measures) :]:
         axes.set_axis_off()
     for axes in grid.flat:
         axes.grid(alpha=0.3, which="both")
-    write_bytes(path, png_bytes(figure))
+    return figure
 
 
 def draw_losses(axes, all_points: Sequence[Point], colors: dict[float, str]) -> None:
-    best = best_of_budgets(all_points)
-    for top in best:
+    for top in best_of_budgets(all_points):
         line = [point for point in all_points if point.budget == top.budget]
         sizes, label = [point.parameters for point in line], f"{top.budget:.2g}".replace("+", "")
         axes.plot(sizes, [point.loss for point in line], marker=".", color=colors[top.budget], label=label)

@@ -1,7 +1,7 @@
 """
 The costs and results of an experiment's runs: one table and one plot.
 
->>> show_results("grid", directory, tabulate(runs, directory))
+>>> show("grid", Path("out/grid"), runs)
 """
 
 import dataclasses
@@ -11,13 +11,13 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from common.figures import png_bytes
-from common.files import read_json, write_bytes
-from common.tables import read_table, table_text, write_table
-from grading import compare_models, probe_answers, sentence_order
-from sweeps.plans import Run
+from common.figures import save_figure
+from common.files import read_json
+from common.statistics import wilson
+from common.tables import publish, read_table, table_text, write_table
+from sweeps import scaling_law
+from sweeps.plan import Run
 from sweeps.runner import log_of
-from sweeps.scaling_law import Point, best_of_budgets, fit_laws, optimal_sizes, plot_scaling, points
 from training.run_directory import training_seconds
 
 OF_SCHEDULE = {"name", "seed", "max_steps", "warmup_steps", "eval_interval"}
@@ -27,7 +27,21 @@ SHARES = {
     "shuffled": "true stories likelier than shuffled",
     "swapped": "… than with two sentences swapped",
 } | {name: f"{name} prompts right (probe.py)" for name in ("facts", "reasoning", "context")}
-ACROSS = 4  # panels side by side
+PANELS_ACROSS = 4
+
+
+def show(experiment: str, directory: Path, runs: list[Run]) -> None:
+    """Prints the table; writes experiment.csv, .md, .png and .svg."""
+    rows = tabulate(runs, directory)
+    write_table(directory / "experiment.csv", rows)
+    text = f"## {experiment}\n\n{variants_text(rows)}"
+    if runs[0].budget:
+        text += f"\n\n{scaling_law.laws_text(rows)}"
+        figure = scaling_law.draw(rows, {name: label_of(name) for name in measures_in(rows)})
+    else:
+        figure = draw_variants(rows)
+    publish(directory / "experiment.md", text)
+    save_figure(figure, directory / "experiment.png")
 
 
 def tabulate(runs: list[Run], directory: Path) -> list[dict]:
@@ -54,53 +68,23 @@ def measures(directory: Path, runs: list[Run]) -> dict[str, dict[str, tuple[floa
     """{run: {measure: its value and the ends of its interval}}: what probe.py and grade.py have written there."""
     measured = {run.config.name: {} for run in runs}
     for run in runs:
-        if (run.directory / sentence_order.FILE).exists():
-            for order, result in read_json(run.directory / sentence_order.FILE).items():
+        if (run.directory / "orders.json").exists():
+            for order, result in read_json(run.directory / "orders.json").items():
                 measured[run.config.name][order] = result["share"], result["low"], result["high"]
-    if (directory / "probe.csv").exists():
-        for name, of_set in probe_answers.score(read_table(directory / "probe.csv")).items():
-            for run in runs:
-                if str(run.directory) in of_set.shares:
-                    measured[run.config.name][name] = of_set.shares[str(run.directory)]
-    if (directory / "grades.csv").exists():
-        for f in compare_models.read_csv(directory / "grades.csv"):
-            if f.kind == "mean" and f.judge and f.subject in measured:
-                measured[f.subject][f"{f.figure} by {f.judge}"] = f.value, f.low, f.high
+    answers = read_table(directory / "probe.csv") if (directory / "probe.csv").exists() else []
+    for name in dict.fromkeys(row["set"] for row in answers if row["right"]):
+        own = [row for row in answers if row["set"] == name]
+        for run in runs:
+            column = f"{run.directory} verdict"
+            if column in own[0]:
+                share = sum(row[column] == "right" for row in own) / len(own)
+                measured[run.config.name][name] = share, *wilson(share, len(own))
+    grades = read_table(directory / "grades.csv") if (directory / "grades.csv").exists() else []
+    for row in grades:
+        if row["kind"] == "mean" and row["judge"] and row["subject"] in measured:
+            interval = tuple(float(row[end] or "nan") for end in ("value", "low", "high"))
+            measured[row["subject"]][f"{row['figure']} by {row['judge']}"] = interval
     return measured
-
-
-def show_results(experiment: str, directory: Path, rows: list[dict], markdown: bool = False) -> None:
-    """Writes experiment.csv and experiment.png; prints the table."""
-    write_table(directory / "experiment.csv", rows)
-    print("\n" + variants_text(rows, markdown))
-    picture = directory / "experiment.png"
-    if experiment != "scaling":
-        plot_variants(picture, rows)
-        return
-    all_points, panels = points(rows), {}
-    for key in measures_in(rows):
-        of_runs = [row for row in rows if key in row]
-        ends = (key, f"{key}_low", f"{key}_high")
-        panels[label_of(key)] = [(row["budget"], row["val_loss"], *(row[end] for end in ends)) for row in of_runs]
-    plot_scaling(picture, all_points, panels)
-    print("\n" + optima_text(all_points, markdown))
-    laws = fit_laws(all_points)
-    for name, law in laws.items():
-        interval = f"95% interval of the exponent [{law.low:.4f}, {law.high:.4f}]"
-        print(f"{name} = {law.a:.4g} * FLOPs^{law.b:.4f}, {interval}")
-    if "size" not in laws:
-        print(
-            "no law of the size: it needs four budgets whose best model is neither the smallest nor the largest tried"
-        )
-
-
-def optima_text(all_points: list[Point], markdown: bool) -> str:
-    """The best model at every budget, and the size that would be best."""
-    lines = []
-    for top, optimum in zip(best_of_budgets(all_points), optimal_sizes(all_points)):
-        size = f"{optimum.bound} {optimum.parameters:,.0f}".strip()
-        lines.append([f"{top.budget:.2g}", top.variant, f"{top.parameters:,}", f"{top.loss:.3f}", size])
-    return table_text(["training FLOPs", "best tried", "its parameters", "its loss", "best size"], lines, markdown)
 
 
 def group_by_variant(rows: list[dict]) -> dict[str, list[dict]]:
@@ -126,7 +110,7 @@ def mean_of_seeds(rows: list[dict], key: str) -> str:
     return f"{statistics.mean(values):{'.1%' if key in SHARES else '.3f'}}" if values else "–"
 
 
-def variants_text(rows: list[dict], markdown: bool = False) -> str:
+def variants_text(rows: list[dict]) -> str:
     """Means over the seeds of each variant; for the validation loss also the lowest and the highest seed."""
     measured, lines = measures_in(rows), []
     for name, of_variant in group_by_variant(rows).items():
@@ -137,16 +121,16 @@ def variants_text(rows: list[dict], markdown: bool = False) -> str:
         loss += f" [{min(losses):.3f}, {max(losses):.3f}]" * (len(losses) > 1)
         lines.append([name, *cells, loss, *others])
     several = "validation loss [lowest, highest seed]" if len(rows) > len(lines) else "validation loss"
-    head = ["", "parameters", "tokens", "training FLOPs", "seconds", several, "bits per byte", *measured]
-    return table_text(head, lines, markdown)
+    head = ["run", "parameters", "tokens", "training FLOPs", "seconds", several, "bits per byte", *measured]
+    return table_text(head, lines)
 
 
-def plot_variants(path: Path, rows: list[dict]) -> None:
+def draw_variants(rows: list[dict]) -> Figure:
     """Panels side by side: a dot for each seed, a bar for the mean of several."""
     groups = group_by_variant(rows)
     panels = {"val_loss": "validation loss (nats per token)", "seconds": "seconds of training"}
     panels |= {key: label_of(key) for key in measures_in(rows)}
-    across, down = min(len(panels), ACROSS), math.ceil(len(panels) / ACROSS)
+    across, down = min(len(panels), PANELS_ACROSS), math.ceil(len(panels) / PANELS_ACROSS)
     figure = Figure(figsize=(2 + 3.5 * across, (1.2 + 0.35 * len(groups)) * down), layout="constrained")
     grid = figure.subplots(down, across, sharey=True, squeeze=False)
     for axes in grid.flat[len(panels) :]:
@@ -165,4 +149,4 @@ def plot_variants(path: Path, rows: list[dict]) -> None:
     names = [f"{name}  ({of_variant[0]['parameters'] / 1e6:.1f} M)" for name, of_variant in groups.items()]
     grid[0, 0].set_yticks(range(len(groups)), names)
     grid[0, 0].set_ylim(len(groups) - 0.5, -0.5)  # the first variant on top
-    write_bytes(path, png_bytes(figure))
+    return figure

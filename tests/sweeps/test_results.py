@@ -1,0 +1,117 @@
+"""The scaling law, and the table and plot of an experiment."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+from test_plan import planned
+
+from common.tables import read_table, write_table
+from sweeps import results
+from sweeps.plan import Run
+from sweeps.scaling_law import Point, best_of_budgets, fit_laws, fit_power_law, optimal_sizes, points
+from training.run_directory import LOG_COLUMNS
+
+# ---- The law ----
+
+
+def test_a_power_law_is_found_again():
+    flops = np.array([1e12, 3e12, 1e13, 1e14])
+    law = fit_power_law(flops, 40 * flops**-0.08)
+    assert law == pytest.approx((40, -0.08, -0.08, -0.08))
+    assert law(flops) == pytest.approx(40 * flops**-0.08)
+    with pytest.raises(ValueError, match="four budgets"):
+        fit_power_law(flops[:3], flops[:3])
+
+
+@pytest.mark.parametrize("n", [4, 9])
+def test_its_interval_holds_the_exponent_95_times_in_100(n):
+    rng, flops, trials = np.random.default_rng(n), np.geomspace(1e12, 1e14, n), 4000
+    losses = 40 * flops**-0.08 * np.exp(rng.normal(0, 0.02, (trials, n)))
+    laws = [fit_power_law(flops, row) for row in losses]
+    covered = np.mean([law.low <= -0.08 <= law.high for law in laws])
+    assert covered == pytest.approx(0.95, abs=0.012)  # 3.5 standard errors of 4,000 trials
+
+
+def test_the_best_of_every_budget():
+    rows = [
+        dict(budget=budget, flops=budget, parameters=parameters, variant=f"m{parameters}", val_loss=loss)
+        for budget, parameters, loss in [(2e12, 5, 3.0), (1e12, 9, 4.2), (1e12, 5, 3.5), (1e12, 9, 2.9), (2e12, 9, 2.9)]
+    ]
+    best = [(p.budget, p.variant, p.loss) for p in best_of_budgets(points(rows))]
+    assert best == [(1e12, "m5", 3.5), (2e12, "m9", 2.9)]  # a mean over seeds, not the 2.9 of one
+
+
+def test_the_best_size_is_a_bound_where_it_is_the_first_or_the_last_tried():
+    def at(budget: float, losses: dict[int, float]) -> list[Point]:
+        return [Point(budget, size, budget, loss, str(size)) for size, loss in losses.items()]
+
+    parabola = {10**i: 3 + 0.1 * (i - 5.3) ** 2 for i in (4, 5, 6, 7)}
+    all_points = at(1.0, parabola) + at(2.0, {10: 3.0, 20: 4.0}) + at(3.0, {10: 4.0, 20: 3.5, 40: 3.0})
+    first, smallest, largest = optimal_sizes(all_points)
+    assert first.parameters == pytest.approx(10**5.3) and not first.bound
+    assert (smallest.parameters, smallest.bound) == (10, "at most")
+    assert (largest.parameters, largest.bound) == (40, "at least")
+    assert fit_laws(all_points) == {}  # three budgets are too few
+
+
+# ---- The table ----
+
+
+def fake(run: Run, val_loss: float):
+    """What a run leaves, as far as the table reads it: 100 tokens/s over the first half, 50 over the second."""
+    run.directory.mkdir(parents=True)
+    halves = ((run.config.max_steps // 2, 9.0, 100), (run.config.max_steps, val_loss, 50))
+    with (run.directory / "log.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, LOG_COLUMNS)
+        writer.writeheader()
+        for steps, loss, speed in halves:
+            tokens = steps * run.tokens // run.config.max_steps
+            row = dict(step=steps, tokens=tokens, train_loss=loss, val_loss=loss, bpb=loss / 3, tokens_per_s=speed)
+            writer.writerow(row)
+
+
+def test_the_table_is_of_the_logs_the_probes_and_the_judges(tmp_path, capsys):
+    runs = planned("contrast", n_seeds=2, out_dir=str(tmp_path))
+    for i, run in enumerate(runs):
+        fake(run, 3 + i / 10)
+        orders = {order: dict(share=0.5 + i / 100, low=0.4, high=0.8) for order in ("shuffled", "swapped")}
+        (run.directory / "orders.json").write_text(json.dumps(orders))
+    answers = [("facts", "right"), *[("context", "right")] * 3, ("context", "nearly")]
+    verdicts = [{f"{run.directory} verdict": verdict for run in runs} for _, verdict in answers]
+    rows = [dict(set=name, prompt="-", right=" a", wrong=" b") | own for (name, _), own in zip(answers, verdicts)]
+    write_table(tmp_path / "probe.csv", rows)
+    graded = dict(kind="mean", judge="qwen", figure="grammar", value=6.5, low=6.0, high=7.0, prompts=9)
+    grades = [graded | dict(subject=runs[8].config.name), graded | dict(subject="(true ending)")]
+    write_table(tmp_path / "grades.csv", [*grades, grades[0] | dict(judge="", figure="words")])
+
+    results.show("contrast", tmp_path, runs)
+    run, row = runs[8], read_table(tmp_path / "experiment.csv")[8]
+    assert (row["variant"], row["seed"], row["contrast"], row["val_loss"]) == ("reciprocal", "1", "reciprocal", "3.8")
+    assert (row["shuffled"], row["swapped_low"], row["context"], row["facts"]) == ("0.58", "0.4", "0.75", "1")
+    assert float(row["context_low"]) < 0.75 < float(row["context_high"])
+    assert [row[f"grammar by qwen{end}"] for end in ("", "_low", "_high")] == ["6.5", "6", "7"]
+    assert "words by " not in row
+    first, whole = (int(log["tokens"]) for log in read_table(run.directory / "log.csv"))
+    assert float(row["seconds"]) == pytest.approx(first / 100 + (whole - first) / 50, abs=0.1)
+    assert int(row["flops"]) == run.flops and "n_layer" not in row  # what does not differ is no column
+    printed = capsys.readouterr().out
+    assert "3.450 [3.100, 3.800]" in printed  # reciprocal, both seeds
+    assert (tmp_path / "experiment.md").read_text() == printed
+    assert (tmp_path / "experiment.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_scaling_ends_with_the_law(tmp_path, capsys):
+    runs = planned("scaling", out_dir=str(tmp_path))
+    for run in runs:  # the best size is 4e5 * √(C / 1e12)
+        distance = 0.03 * np.log(run.parameters / (run.budget / 1e12) ** 0.5 / 4e5) ** 2
+        fake(run, 40 * run.budget**-0.08 + distance)
+    results.show("scaling", tmp_path, runs)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "[" in line]
+    intervals = {line.split()[0]: [float(x) for x in re.findall(r"-?[\d.]+", line.split("[")[1])] for line in lines}
+    low, high = intervals["loss"]
+    assert low < -0.08 < high and high - low < 0.08
+    assert intervals["size"] == pytest.approx([0.5, 0.5], abs=0.01)
+    assert "svg" in (tmp_path / "experiment.svg").read_text()[:300]
