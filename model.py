@@ -120,14 +120,12 @@ class GPTNeo(nn.Module):
             block.qkv.weight[2 * C :] = values
             block.attention_out.weight.copy_(values.T)
 
-    def forward(
-        self, tokens: torch.Tensor, targets: torch.Tensor | None = None, story_starts: torch.Tensor | None = None
-    ):
+    def forward(self, tokens: torch.Tensor, targets: torch.Tensor | None = None, story_starts=None):
         """tokens (B, T) int64 -> logits (B, T, vocab_size), None; with targets (B, T): None, loss.
 
         The loss is the mean, in nats, over targets that are not -100. The logits are then never all in memory at once.
-        With story_starts (B, T) of kernels/attention.py, tokens attend only within their own story, and positions
-        restart at 0 in each.
+        With kernels.attention.story_starts (B, T), tokens attend only within their own story, and positions restart at
+        0 in each.
         """
         positions = torch.arange(tokens.size(1), device=tokens.device)
         attend = self.attend

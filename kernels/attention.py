@@ -122,7 +122,7 @@ def sdp_attention(
 
 
 def kernels(head_width: int) -> ctypes.CDLL | None:
-    """cpu_attention.cpp, compiled for heads of this width; None where it cannot be, or for wider heads than measured."""
+    """cpu_attention.cpp, compiled for heads of this width; None where it cannot be, or beyond MAX_HEAD_WIDTH."""
     return compile_cpp.library("cpu_attention", HEAD_WIDTH=head_width) if head_width <= MAX_HEAD_WIDTH else None
 
 

@@ -24,13 +24,13 @@ def head_loss(x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> t
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
     if torch.is_grad_enabled():
         return HeadLoss.apply(x, weight, targets, dtype)
-    return implementation(device)(x, weight, targets, dtype, False)[0]
+    return operator_for(device)(x, weight, targets, dtype, False)[0]
 
 
 class HeadLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, targets, dtype):
-        loss, dx, dweight = implementation(x.device.type)(x, weight, targets, dtype, True)
+        loss, dx, dweight = operator_for(x.device.type)(x, weight, targets, dtype, True)
         ctx.save_for_backward(dx, dweight)
         return loss
 
@@ -40,7 +40,7 @@ class HeadLoss(torch.autograd.Function):
         return dx * dloss, dweight * dloss, None, None
 
 
-def implementation(device_type: str):
+def operator_for(device_type: str):
     """On a GPU torch.compile traces the chunks and fuses what is between their matrix products into a few kernels. On a
     CPU they are one operator that it does not look into."""
     return chunked_loss if device_type == "cuda" else torch.ops.nanostories.head_loss

@@ -21,7 +21,8 @@ def implementation(request, monkeypatch):
     if request.param != "C++":
         monkeypatch.setattr(cross_entropy, "cross_entropy_", cross_entropy.pytorch_cross_entropy_)
     if request.param == "as on a GPU":
-        monkeypatch.setattr(cross_entropy, "implementation", lambda _: cross_entropy.chunked_loss)
+        monkeypatch.setattr(cross_entropy, "operator_for", lambda _: cross_entropy.chunked_loss)
+
 
 def plain(x, weight, targets):
     """In float64, with gradients by x and weight."""
@@ -114,7 +115,7 @@ def test_all_logits_together_are_never_held(name):
     """Peak memory of a call that has 400 MB of logits: in a process of its own, beside one with a tenth of them."""
     code = (
         "import sys, torch; from kernels import cross_entropy; n, name = int(sys.argv[1]), sys.argv[2];"
-        "cross_entropy.implementation = lambda _: getattr(cross_entropy, name);"
+        "cross_entropy.operator_for = lambda _: getattr(cross_entropy, name);"
         "x = torch.randn(n, 16, requires_grad=True); weight = torch.randn(10_000, 16, requires_grad=True);"
         "cross_entropy.head_loss(x, weight, torch.zeros(n, dtype=torch.long)).backward();"
         "print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
