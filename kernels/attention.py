@@ -1,175 +1,205 @@
 """
-Causal attention as in GPT-Neo: with a window, and without 1/sqrt(d). Optionally only within each packed story.
+Causal attention without 1/sqrt(d), as in GPT-Neo. `first_key` says which keys a query attends to: a window, only its
+own packed story, or both.
 
-On a GPU this is gpu_windowed_attention.py, around PyTorch's kernels. On a CPU, PyTorch's is slow for the 16 narrow
-heads of the published models, so cpu_attention.cpp is used if there is a C++ compiler and it measures faster.
+>>> starts = story_starts(tokens, end_of_text)                        # only for packed stories
+>>> y = causal_attention(q, k, v, first_keys(T, 256, tokens.device, starts))
+
+On a CPU this is cpu_attention.cpp, as PyTorch is slow for the 16 narrow heads of the published models; on an NVIDIA GPU
+flex_attention. What neither can do, scaled_dot_product_attention does, with a mask.
 """
 
 import ctypes
-import functools
 
 import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from kernels import autotune, compile_cpp
-from kernels.compile_cpp import dtype_name
-from kernels.gpu_windowed_attention import attend, windowed_attention
-from kernels.packed_stories import PackedStories, visible_keys
+from kernels import compile_cpp
 
-STORY_TOKENS = 200  # length of the stories used to time the implementations, roughly the mean of TinyStories
-
-
-def causal_attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    window: int,
-    dropout: float = 0.0,
-    stories: PackedStories | None = None,
-):
-    """Each query attends to the last `window` keys, its own included; with `stories`, only to those of its own story.
-    All (B, T, H, D)."""
-    T, H, D = q.shape[1:]
-    story_starts = None if stories is None else stories.starts
-    on_cpu = q.device.type == "cpu" and q.dtype in (torch.float32, torch.bfloat16)
-    alike = q.stride() == k.stride() == v.stride() and q.stride(3) == 1 and q.dtype == k.dtype == v.dtype
-    if on_cpu and alike and not dropout and implementation(T, H, D, window, q.dtype, stories is not None) == "kernel":
-        return torch.ops.nanostories.cpu_attention(q, k, v, min(window, T), story_starts)[0]
-    if q.is_cuda:
-        return windowed_attention(q, k, v, window, dropout, stories)
-    return pytorch_attention(q, k, v, window, dropout, story_starts)
+MAX_HEAD_WIDTH = 128  # of the C++ kernel; beyond, PyTorch is faster with AMX in bfloat16 (LOG.md has the figures)
 
 
-def pytorch_attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    window: int,
-    dropout: float = 0.0,
-    story_starts: torch.Tensor | None = None,
-):
-    """causal_attention by PyTorch's own kernels. story_starts (B, T): see PackedStories."""
-    T = q.size(1)
-    if T <= window and story_starts is None:
-        return attend(q, k, v, dropout, is_causal=True)
-    return attend(q, k, v, dropout, attn_mask=visible_keys(T, window, story_starts, q.device))
+def story_starts(tokens: torch.Tensor, end_of_text: int) -> torch.Tensor:
+    """tokens (B, T) -> (B, T) int32, the position in its window at which each token's story starts. end_of_text comes
+    before each story and belongs to it; a window may also begin inside a story, which then starts at 0."""
+    positions = torch.arange(tokens.size(1), device=tokens.device)
+    return torch.where(tokens == end_of_text, positions, 0).cummax(1).values.int()
 
 
-# ---- Which implementation ----
+def first_keys(
+    T: int, window: int, device: torch.device, story_starts: torch.Tensor | None = None
+) -> torch.Tensor | None:
+    """The first key that each of T queries attends to, if it sees at most `window` keys, its own included, and with
+    story_starts (B, T) none before its story. int32, (T,) or (B, T); None if that is the first one for all."""
+    if T <= window:
+        return story_starts
+    first_key = torch.arange(1 - window, T - window + 1, dtype=torch.int32, device=device).clamp(min=0)
+    return first_key if story_starts is None else torch.maximum(first_key, story_starts)
 
 
-def implementation(T: int, H: int, D: int, window: int, dtype: torch.dtype, packed: bool = False) -> str:
-    """The faster of "kernel" and "pytorch" on this CPU, forward and backward, at the next power of two of T.
-    packed: with several stories in a window, which do not see each other."""
-    rounded = max(64, 1 << (T - 1).bit_length())
-    return measured_implementation(rounded, H, D, min(window, rounded), dtype, packed)
+def implementation(device_type: str, dtype: torch.dtype, head_width: int, dropout: float, compiled: bool = True) -> str:
+    """What causal_attention uses: "C++", "flex_attention" or "scaled_dot_product_attention".
+
+    compiled: inside torch.compile; outside it, flex_attention would hold all T x T weights. A GPU's layers without a
+    window or stories always use scaled_dot_product_attention, which needs no mask for them.
+    """
+    if dropout:
+        return "scaled_dot_product_attention"
+    if device_type == "cpu" and dtype in (torch.float32, torch.bfloat16) and kernels(head_width):
+        return "C++"
+    if device_type == "cuda" and compiled and torch.cuda.get_device_capability() >= (8, 0):
+        return "flex_attention"
+    return "scaled_dot_product_attention"
 
 
-# torch.compile must not trace the compiling and timing. This is all that torch.compiler.assume_constant_result does,
-# but that imports torch.compile's tracer, which takes a second even in commands that compile nothing.
+# torch.compile takes the answer as a constant: it cannot trace how kernels are built. (This is all that
+# torch.compiler.assume_constant_result does, but that imports the compiler, which takes a second.)
 implementation._dynamo_marked_constant = True
 
 
-@functools.cache
-@torch.inference_mode(False)  # the caller may be in inference mode
-@torch.enable_grad()
-def measured_implementation(T: int, H: int, D: int, window: int, dtype: torch.dtype, packed: bool) -> str:
-    if dtype not in (torch.float32, torch.bfloat16) or kernels(D) is None:
-        return "pytorch"
-    generator = torch.Generator().manual_seed(0)
-    B = max(2, -(-2 * torch.get_num_threads() // H))  # enough heads for every thread, as in a batch
-    qkv = torch.randn(B, T, 3, H, D, generator=generator).to(dtype).requires_grad_()
-    story_starts = (torch.arange(T).int() // STORY_TOKENS * STORY_TOKENS).expand(B, T).contiguous() if packed else None
+def causal_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, first_key: torch.Tensor | None = None, dropout: float = 0.0
+) -> torch.Tensor:
+    """Query t attends to keys first_key[t] to t. q, k, v and the result: (B, T, H, D).
 
-    def run(attention):
-        attention(*qkv.unbind(2)).sum().backward()
-
-    candidates = dict(
-        kernel=lambda: run(lambda q, k, v: torch.ops.nanostories.cpu_attention(q, k, v, window, story_starts)[0]),
-        pytorch=lambda: run(lambda q, k, v: pytorch_attention(q, k, v, window, story_starts=story_starts)),
-    )
-    built = kernels(D)._name  # a changed kernel is measured again
-    what = f"attention{' within stories' if packed else ''}, {T} x {H} x {D}, window {window}, {dtype}, {built}"
-    return autotune.fastest(what, candidates)
+    first_key: int32, (T,) or (B, T), at most t and never decreasing along T; None: 0 for all.
+    """
+    chosen = implementation(q.device.type, q.dtype, q.size(3), dropout, torch.compiler.is_compiling())
+    if chosen == "C++":
+        return torch.ops.nanostories.attention(q, k, v, first_key)[0]
+    if chosen == "flex_attention" and first_key is not None:
+        return flex_attention(q, k, v, first_key)
+    return sdp_attention(q, k, v, first_key, dropout)
 
 
-def kernels(D: int) -> ctypes.CDLL | None:
-    """cpu_attention.cpp, compiled for heads of width D; None without a compiler."""
-    return compile_cpp.library("cpu_attention", HEAD_WIDTH=D)
+# ---- PyTorch's ----
 
 
-# ---- The kernel as an operator of PyTorch ----
+def padded(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    """Each (…, D) -> (…, 16 or more), in steps of 8, as fused GPU kernels need it. Zeros change nothing in q times k,
+    and only append zeros to the output."""
+    D = tensors[0].size(-1)
+    width = max(16, -(-D // 8) * 8)
+    return [F.pad(x, (0, width - D)) for x in tensors] if width > D else list(tensors)
 
 
-def call(name: str, tensors: list[torch.Tensor | None], shape: tuple[int, ...], strided: list[torch.Tensor]):
-    """Call a kernel with pointers (None: null), (B, T, H, window) and the (b, t, h) strides of each of `strided`."""
-    pointers = [None if x is None else compile_cpp.pointer(x) for x in tensors]
-    strides = [Strides(x.stride(0), x.stride(1), x.stride(2)) for x in strided]
-    function = getattr(kernels(tensors[0].size(3)), f"{name}_{dtype_name(tensors[0].dtype)}")
-    function(*pointers, Shape(*shape), *strides)
+def flex_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, first_key: torch.Tensor) -> torch.Tensor:
+    """causal_attention in one GPU kernel, which skips the blocks of keys that no query of a block attends to. The
+    block mask is part of the compiled graph, where all layers of one window share it."""
+    from torch.nn.attention import flex_attention as flex  # here, as only a GPU needs it
+
+    B, T, _, D = q.shape
+
+    def visible(b, h, query, key):
+        first = first_key[query] if first_key.dim() == 1 else first_key[b, query]
+        return (key <= query) & (key >= first)
+
+    mask = flex.create_block_mask(visible, B if first_key.dim() == 2 else None, None, T, T, device=q.device)
+    q, k, v = (x.transpose(1, 2) for x in padded(q, k, v))  # (B, T, H, D) -> (B, H, T, D)
+    return flex.flex_attention(q, k, v, block_mask=mask, scale=1.0).transpose(1, 2)[..., :D]
+
+
+def sdp_attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, first_key: torch.Tensor | None = None, dropout: float = 0.0
+) -> torch.Tensor:
+    """causal_attention by scaled_dot_product_attention, with a mask of T x T where there is a first_key."""
+    T, D = q.size(1), q.size(3)
+    q, k, v = (x.transpose(1, 2) for x in (padded(q, k, v) if q.is_cuda else (q, k, v)))
+    if first_key is None:
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0, dropout_p=dropout)
+    else:
+        key = torch.arange(T, device=q.device)
+        visible = (key <= key[:, None]) & (key >= first_key[..., None])  # (T, T) or (B, T, T)
+        mask = visible if visible.dim() == 2 else visible[:, None]
+        # Not cuDNN's, whose backward pass can give NaN with a mask: pytorch issue 196678
+        with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=1.0, dropout_p=dropout)
+    return y.transpose(1, 2)[..., :D]
+
+
+# ---- cpu_attention.cpp, as an operator of PyTorch ----
+
+
+def kernels(head_width: int) -> ctypes.CDLL | None:
+    """cpu_attention.cpp, compiled for heads of this width; None where it cannot be, or beyond MAX_HEAD_WIDTH."""
+    return compile_cpp.library("cpu_attention", HEAD_WIDTH=head_width) if head_width <= MAX_HEAD_WIDTH else None
 
 
 class Shape(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_long) for name in ("B", "T", "H", "window")]
+    _fields_ = [(name, ctypes.c_long) for name in ("B", "T", "H")]
+    _fields_ += [("first_key", ctypes.c_void_p), ("row", ctypes.c_long)]
 
 
-class Strides(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_long) for name in ("b", "t", "h")]
+class Heads(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p)] + [(name, ctypes.c_long) for name in ("b", "t", "h")]
 
 
-@torch.library.custom_op("nanostories::cpu_attention", mutates_args=())
-def cpu_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, story_starts: torch.Tensor | None = None
+def call(name: str, first_key: torch.Tensor | None, lse: torch.Tensor, *tensors: torch.Tensor) -> None:
+    """Calls forward or backward of cpu_attention.cpp. tensors: (B, T, H, D) each, D contiguous, other strides as they
+    come."""
+    B, T, H, D = tensors[0].shape
+    shape = Shape(B, T, H)
+    if first_key is not None:
+        first_key = first_key.contiguous()  # a local name, so that the copy lives until the call is over
+        shape = Shape(B, T, H, first_key.data_ptr(), T if first_key.dim() == 2 else 0)
+    heads = [Heads(x.data_ptr(), x.stride(0), x.stride(1), x.stride(2)) for x in tensors]
+    function = getattr(kernels(D), f"{name}_{compile_cpp.dtype_name(tensors[0].dtype)}")
+    function(shape, compile_cpp.pointer(lse), *heads)
+
+
+def with_contiguous_heads(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    return [x if x.stride(3) == 1 else x.contiguous() for x in tensors]
+
+
+# torch.compile keeps graphs on disk by an operator's name: one whose arguments change needs a new name.
+@torch.library.custom_op("nanostories::attention", mutates_args=())
+def attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, first_key: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(B, T, H, D) each -> the same, and the log of each query's sum of exponentials (B, H, T) for backward.
-    story_starts (B, T) int32: see PackedStories."""
-    assert story_starts is None or (story_starts.dtype == torch.int32 and story_starts.is_contiguous())
+    """-> causal_attention, and the log of each query's sum of exponentials, (B, H, T), for the backward pass."""
     B, T, H, D = q.shape
     out, lse = torch.empty(B, T, H, D, dtype=q.dtype), torch.empty(B, H, T)
-    call("forward", [q, k, v, story_starts, out, lse], (B, T, H, window), [q, out])
+    call("forward", first_key, lse, *with_contiguous_heads(q, k, v), out)
     return out, lse
 
 
-@cpu_attention.register_fake
-def _(q, k, v, window, story_starts=None):
+@attention.register_fake
+def _(q, k, v, first_key):
     B, T, H, D = q.shape
     return q.new_empty(B, T, H, D), q.new_empty(B, H, T, dtype=torch.float32)
 
 
-@torch.library.custom_op("nanostories::cpu_attention_backward", mutates_args=())
-def cpu_attention_backward(
+@torch.library.custom_op("nanostories::attention_backward", mutates_args=())
+def attention_backward(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
+    first_key: torch.Tensor | None,
     out: torch.Tensor,
-    dout: torch.Tensor,
     lse: torch.Tensor,
-    window: int,
-    story_starts: torch.Tensor | None = None,
+    dout: torch.Tensor,
 ) -> torch.Tensor:
     """(B, T, 3, H, D): the gradients of q, k and v in one tensor, the layout of the projection's gradient."""
     B, T, H, D = q.shape
     grad = torch.empty(B, T, 3, H, D, dtype=q.dtype)
-    dq, dk, dv = grad.unbind(2)
-    tensors = [q, k, v, story_starts, out, dout.contiguous(), lse, dq, dk, dv]
-    call("backward", tensors, (B, T, H, window), [q, out, dq])
+    call("backward", first_key, lse, *with_contiguous_heads(q, k, v, out, dout), *grad.unbind(2))
     return grad
 
 
-@cpu_attention_backward.register_fake
-def _(q, k, v, out, dout, lse, window, story_starts=None):
+@attention_backward.register_fake
+def _(q, k, v, first_key, out, lse, dout):
     B, T, H, D = q.shape
     return q.new_empty(B, T, 3, H, D)
 
 
 def setup_context(ctx, inputs, output):
-    *qkv, ctx.window, story_starts = inputs
-    ctx.save_for_backward(*qkv, *output, story_starts)
+    ctx.save_for_backward(*inputs, *output)
 
 
 def backward(ctx, dout, _):
-    q, k, v, out, lse, story_starts = ctx.saved_tensors
-    grad = torch.ops.nanostories.cpu_attention_backward(q, k, v, out, dout, lse, ctx.window, story_starts)
-    return *grad.unbind(2), None, None
+    grad = torch.ops.nanostories.attention_backward(*ctx.saved_tensors, dout)
+    return *grad.unbind(2), None
 
 
-cpu_attention.register_autograd(backward, setup_context=setup_context)
+attention.register_autograd(backward, setup_context=setup_context)

@@ -1,7 +1,8 @@
 """
 Compiles kernels/*.cpp for this processor on first use (a second or two), and keeps the libraries in a cache.
 
-Every caller has a fallback: on a machine without a C++ compiler everything works, only slower.
+$ CXX="ccache g++" python train.py   # another compiler
+$ CXX=none python train.py           # no kernels: PyTorch does everything, only slower
 """
 
 import ctypes
@@ -9,6 +10,7 @@ import functools
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -26,9 +28,8 @@ SOURCES = Path(__file__).parent
 @functools.cache
 def library(name: str, **constants: int) -> ctypes.CDLL | None:
     """kernels/<name>.cpp, compiled for this machine with these constants; None if that is not possible."""
-    mac = platform.system() == "Darwin"
-    compiler = shutil.which(os.environ.get("CXX", "clang++" if mac else "g++"))
-    if platform.system() not in ("Linux", "Darwin") or compiler is None:
+    compiler = shlex.split(os.environ.get("CXX") or ("clang++" if platform.system() == "Darwin" else "g++"))
+    if platform.system() not in ("Linux", "Darwin") or not shutil.which(compiler[0]):
         return None
     flags = [*cpu_features.compiler_flags(), *(f"-D{key}={value}" for key, value in constants.items())]
     try:
@@ -37,9 +38,9 @@ def library(name: str, **constants: int) -> ctypes.CDLL | None:
         return None
 
 
-def build(compiler: str, source: Path, flags: list[str], cache: Path) -> Path:
+def build(compiler: list[str], source: Path, flags: list[str], cache: Path) -> Path:
     """Compile `source` to a library in `cache`, once for each version of it, of the compiler and of the processor."""
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=True).stdout
     text = "".join(path.read_text(encoding="utf-8") for path in [source, *sorted(source.parent.glob("*.h"))])
     key = hashlib.sha256(repr((text, version, flags, cpu_features.cpu_flags())).encode()).hexdigest()[:16]
     built = cache / f"{source.stem}-{key}.so"
@@ -47,14 +48,13 @@ def build(compiler: str, source: Path, flags: list[str], cache: Path) -> Path:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as directory:
             compiled, linked = Path(directory, "compiled.o"), Path(directory, "linked.so")
-            mac = platform.system() == "Darwin"
             openmp = ["-Xclang", "-fopenmp"] if "Apple" in version else ["-fopenmp"]
             # No contraction: only fma() fuses, so every copy of a loop that the compiler makes rounds its sums alike.
             flags = ["-O3", "-ffp-contract=off", *flags, "-std=c++17", "-fPIC", *openmp]
-            subprocess.run([compiler, *flags, "-c", source, "-o", compiled], capture_output=True, check=True)
+            subprocess.run([*compiler, *flags, "-c", source, "-o", compiled], capture_output=True, check=True)
             # Linked without OpenMP, to use the threads that PyTorch has loaded, not a second team beside them.
-            unresolved = ["-undefined", "dynamic_lookup"] if mac else []
-            subprocess.run([compiler, "-shared", *unresolved, compiled, "-o", linked], capture_output=True, check=True)
+            unresolved = ["-undefined", "dynamic_lookup"] if platform.system() == "Darwin" else []
+            subprocess.run([*compiler, "-shared", *unresolved, compiled, "-o", linked], capture_output=True, check=True)
             linked.replace(built)
     return built
 

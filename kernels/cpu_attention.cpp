@@ -4,9 +4,8 @@
 // of them. Here attention is seven small products of one form, product() below, on tiles that stay in the first-level
 // cache. D, the width of a head, is a compile-time constant (-DHEAD_WIDTH=16), so that the compiler unrolls them.
 //
-// E, float or bf16, is the type of the tensors; everything is computed in float32. Tensors q, k, v, out and their
-// gradients are (B, T, H, D) with D contiguous and the given strides. lse (B, H, T) is the logarithm of each query's sum
-// of exponentials, kept for the backward pass.
+// E, float or bf16, is the type of the tensors; everything is computed in float32. lse (B, H, T) is the logarithm of each
+// query's sum of exponentials, kept for the backward pass.
 //
 // Forward, the lanes hold queries: softmax then needs no sums across lanes, and is updated tile by tile of keys (Dao et
 // al. 2022). Backward, they hold keys: the gradients of keys and values stay in the cache while all queries go by.
@@ -27,17 +26,21 @@ constexpr int D_ROWS = largest_divisor(D, ROWS);
 constexpr int D_PADDED = (D + W - 1) / W * W, D_VECS = largest_divisor(D_PADDED / W, VECS);
 
 struct Shape {
-    long B, T, H, window;
+    long B, T, H;
+    const int32_t *first_key;  // the first key that each query attends to, never decreasing along T; null: 0
+    long row;                  // T if first_key is (B, T), 0 if it is (T,)
 };
-struct Strides {
+template <typename E>
+struct Heads {  // a tensor (B, T, H, D), D contiguous, with these strides
+    E *data;
     long b, t, h;
+    E *head(long i, long j) const { return data + i * b + j * h; }
 };
 
-// The first key that each query of a sequence sees: by the window, and by where its story begins (starts, (T,); null: at
-// 0). Non-decreasing. Padded with `beyond` copies of the last entry, so that tiles may read past T.
-static std::vector<int32_t> first_keys(const int32_t *starts, Shape n, long beyond) {
+// The first keys of sequence b, and copies of the last one, so that tiles may read `beyond` queries past T.
+static std::vector<int32_t> first_keys(const Shape &n, long b, long beyond) {
     std::vector<int32_t> first(n.T + beyond);
-    for (long t = 0; t < n.T; t++) first[t] = std::max(int32_t(t - n.window + 1), starts ? starts[t] : 0);
+    if (n.first_key) std::copy_n(n.first_key + b * n.row, n.T, first.begin());
     std::fill(first.begin() + n.T, first.end(), first[n.T - 1]);
     return first;
 }
@@ -85,19 +88,18 @@ static inline void write(E *x, long t0, long t1, long stride, const float *from,
 }
 
 template <typename E>
-static void forward(const E *q, const E *k, const E *v, const int32_t *starts, E *out, float *lse, Shape n,
-                    Strides in, Strides o) {
+static void forward(Shape n, float *lse, Heads<E> q, Heads<E> k, Heads<E> v, Heads<E> out) {
     const long padded = n.T + TILE;
 #pragma omp parallel for schedule(static)
     for (long task = 0; task < n.B * n.H; task++) {
-        const long b = task / n.H, h = task % n.H, from = b * in.b + h * in.h;
-        const auto first = first_keys(starts ? starts + b * n.T : nullptr, n, WIDE);
+        const long b = task / n.H, h = task % n.H;
+        const auto first = first_keys(n, b, WIDE);
         Buffer K(padded * D), V(padded * D);
         alignas(64) float Q[D * WIDE] = {}, weights[TILE * WIDE], sums[D * WIDE];  // sums: of weights x values
-        read_rows(K, D, k + from, 0, n.T, in.t);
-        read_rows(V, D, v + from, 0, n.T, in.t);
+        read_rows(K, D, k.head(b, h), 0, n.T, k.t);
+        read_rows(V, D, v.head(b, h), 0, n.T, v.t);
         for (long i = 0; i < n.T; i += WIDE) {
-            read_columns(Q, WIDE, q + from, i, std::min(i + WIDE, n.T), in.t);
+            read_columns(Q, WIDE, q.head(b, h), i, std::min(i + WIDE, n.T), q.t);
             memset(sums, 0, sizeof sums);
             vec largest[VECS], total[VECS] = {};
             for (int c = 0; c < VECS; c++) largest[c] = splat(-1e30f);
@@ -134,7 +136,7 @@ static void forward(const E *q, const E *k, const E *v, const int32_t *starts, E
             for (long t = i; t < end; t++) {
                 const int c = int(t - i) / W, l = int(t - i) % W;
                 lse[task * n.T + t] = largest[c][l] + std::log(total[c][l]);
-                E *row = out + b * o.b + h * o.h + t * o.t;
+                E *row = out.head(b, h) + t * out.t;
                 for (int d = 0; d < D; d++) store(row[d], sums[d * WIDE + t - i] / total[c][l]);
             }
         }
@@ -142,29 +144,29 @@ static void forward(const E *q, const E *k, const E *v, const int32_t *starts, E
 }
 
 template <typename E>
-static void backward(const E *q, const E *k, const E *v, const int32_t *starts, const E *out, const E *dout,
-                     const float *lse, E *dq, E *dk, E *dv, Shape n, Strides in, Strides o, Strides grad) {
+static void backward(Shape n, const float *lse, Heads<E> q, Heads<E> k, Heads<E> v, Heads<E> out, Heads<E> dout,
+                     Heads<E> dq, Heads<E> dk, Heads<E> dv) {
     const long padded = n.T + TILE + BLOCK;  // the queries beyond T have dout = 0 and so add nothing to any gradient
 #pragma omp parallel for schedule(static)
     for (long task = 0; task < n.B * n.H; task++) {
-        const long b = task / n.H, h = task % n.H, from = b * in.b + h * in.h, at = b * o.b + h * o.h;
-        const long to = b * grad.b + h * grad.h;
-        const auto first = first_keys(starts ? starts + b * n.T : nullptr, n, BLOCK);
+        const long b = task / n.H, h = task % n.H;
+        const auto first = first_keys(n, b, BLOCK);
         Buffer Q(padded * D), dO(padded * D), dQ(padded * D_PADDED), log_sum(padded), delta(padded);
         alignas(64) float K[TILE * D_PADDED] = {}, K_columns[D * TILE] = {}, V_columns[D * TILE] = {};
         alignas(64) float dK[D * TILE], dV[D * TILE];  // in columns as well
         alignas(64) float weights[BLOCK * TILE], dlogits[BLOCK * TILE];
-        read_rows(Q, D, q + from, 0, n.T, in.t);
-        read_rows(dO, D, dout + at, 0, n.T, o.t);
+        read_rows(Q, D, q.head(b, h), 0, n.T, q.t);
+        read_rows(dO, D, dout.head(b, h), 0, n.T, dout.t);
+        const E *out_head = out.head(b, h);
         for (long t = 0; t < n.T; t++) {
             log_sum[t] = lse[task * n.T + t];
-            for (int d = 0; d < D; d++) delta[t] += to_float(out[at + t * o.t + d]) * dO[t * D + d];
+            for (int d = 0; d < D; d++) delta[t] += to_float(out_head[t * out.t + d]) * dO[t * D + d];
         }
         for (long j0 = 0; j0 < n.T; j0 += TILE) {
             const long j1 = std::min(j0 + TILE, n.T);
-            read_rows(K, D_PADDED, k + from, j0, j1, in.t);
-            read_columns(K_columns, TILE, k + from, j0, j1, in.t);
-            read_columns(V_columns, TILE, v + from, j0, j1, in.t);
+            read_rows(K, D_PADDED, k.head(b, h), j0, j1, k.t);
+            read_columns(K_columns, TILE, k.head(b, h), j0, j1, k.t);
+            read_columns(V_columns, TILE, v.head(b, h), j0, j1, v.t);
             memset(dK, 0, sizeof dK);
             memset(dV, 0, sizeof dV);
             const long last = std::upper_bound(first.begin(), first.begin() + n.T, j1 - 1) - first.begin();
@@ -202,22 +204,20 @@ static void backward(const E *q, const E *k, const E *v, const int32_t *starts, 
                         product<ROWS, D_VECS, true>(dQ + (i + r) * D_PADDED + d, D_PADDED, dlogits + r * TILE + begin, TILE,
                                                     1, K + begin * D_PADDED + d, D_PADDED, end - begin);
             }
-            write(dk + to, j0, j1, grad.t, dK, 1, TILE);
-            write(dv + to, j0, j1, grad.t, dV, 1, TILE);
+            write(dk.head(b, h), j0, j1, dk.t, dK, 1, TILE);
+            write(dv.head(b, h), j0, j1, dv.t, dV, 1, TILE);
         }
-        write(dq + to, 0, n.T, grad.t, dQ, D_PADDED, 1);
+        write(dq.head(b, h), 0, n.T, dq.t, dQ, D_PADDED, 1);
     }
 }
 
-#define EXPORT(NAME, E)                                                                                              \
-    extern "C" void forward_##NAME(const E *q, const E *k, const E *v, const int32_t *starts, E *out, float *lse,    \
-                                   Shape n, Strides in, Strides o) {                                                 \
-        forward(q, k, v, starts, out, lse, n, in, o);                                                                \
-    }                                                                                                                \
-    extern "C" void backward_##NAME(const E *q, const E *k, const E *v, const int32_t *starts, const E *out,         \
-                                    const E *dout, const float *lse, E *dq, E *dk, E *dv, Shape n, Strides in,       \
-                                    Strides o, Strides grad) {                                                       \
-        backward(q, k, v, starts, out, dout, lse, dq, dk, dv, n, in, o, grad);                                       \
+#define EXPORT(NAME, E)                                                                                         \
+    extern "C" void forward_##NAME(Shape n, float *lse, Heads<E> q, Heads<E> k, Heads<E> v, Heads<E> out) {     \
+        forward(n, lse, q, k, v, out);                                                                          \
+    }                                                                                                           \
+    extern "C" void backward_##NAME(Shape n, const float *lse, Heads<E> q, Heads<E> k, Heads<E> v, Heads<E> out, \
+                                    Heads<E> dout, Heads<E> dq, Heads<E> dk, Heads<E> dv) {                     \
+        backward(n, lse, q, k, v, out, dout, dq, dk, dv);                                                       \
     }
 
 EXPORT(float32, float)

@@ -90,11 +90,22 @@ def compiler_flags() -> list[str]:
     return ["-mcpu=native" if isa() == "neon" else "-march=native"]
 
 
-def cpu_flags() -> str:
-    """What `native` means on this machine: others may share the cache in a home directory."""
+def _cpuinfo() -> str:
     info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else [platform.processor()]
+    return info.read_text() if info.exists() else platform.processor()
+
+
+def cpu_flags() -> str:
+    """The instructions that `native` means on this machine: others may share the cache in a home directory."""
+    lines = _cpuinfo().splitlines() or [""]
     return next((line for line in lines if line.startswith(("flags", "Features"))), lines[0])
+
+
+def fast_dtype() -> torch.dtype:
+    """The faster type for matrix products: bfloat16 with AMX, and on AMD's processors with AVX512-BF16; on Intel's
+    without AMX it is no faster than float32, and elsewhere it is emulated (measured: LOG.md)."""
+    fast = isa() == "amx" or isa() == "avx512_bf16" and "AuthenticAMD" in _cpuinfo()
+    return torch.bfloat16 if fast else torch.float32
 
 
 def multiplies_bfloat16() -> bool:
@@ -106,6 +117,5 @@ def hardware() -> str:
     """What bench.py calls this machine in bench/results.jsonl."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
-    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    names = [line.split(": ")[1] for line in info.splitlines() if line.startswith("model name")]
+    names = [line.split(": ")[1] for line in _cpuinfo().splitlines() if line.startswith("model name")]
     return f"{os.cpu_count()} cores, {names[0] if names else platform.processor()}, as {isa()}"

@@ -6,15 +6,12 @@ same size. Here they are computed for CHUNK tokens at a time, turned into their 
 """
 
 import ctypes
-import functools
 
 import torch
 
-from kernels import autotune, compile_cpp
-from kernels.compile_cpp import dtype_name
-from kernels.gpu_cross_entropy import traced_loss
+from kernels import compile_cpp
 
-CHUNK = 1024  # tokens
+CHUNK = 1024  # tokens; in bfloat16, 20 MB of logits of 10,000 ids: they stay in a GPU's L2 cache
 
 
 def head_loss(x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -25,81 +22,73 @@ def head_loss(x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> t
     """
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-    if x.is_cuda:
-        return traced_loss(x, weight, targets, dtype)
-    return chunked_loss(x, weight, targets, dtype, torch.is_grad_enabled())[0]
+    if torch.is_grad_enabled():
+        return HeadLoss.apply(x, weight, targets, dtype)
+    return operator_for(device)(x, weight, targets, dtype, False)[0]
 
 
-@torch.library.custom_op("nanostories::chunked_loss", mutates_args=())
+class HeadLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, targets, dtype):
+        loss, dx, dweight = operator_for(x.device.type)(x, weight, targets, dtype, True)
+        ctx.save_for_backward(dx, dweight)
+        return loss
+
+    @staticmethod
+    def backward(ctx, dloss):
+        dx, dweight = ctx.saved_tensors
+        return dx * dloss, dweight * dloss, None, None
+
+
+def operator_for(device_type: str):
+    """On a GPU torch.compile traces the chunks and fuses what is between their matrix products into a few kernels. On a
+    CPU they are one operator that it does not look into."""
+    return chunked_loss if device_type == "cuda" else torch.ops.nanostories.head_loss
+
+
 def chunked_loss(
-    x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, dtype: torch.dtype, with_grad: bool
+    x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, dtype: torch.dtype, with_gradients: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """-> loss, its gradients with respect to x and weight (empty without `with_grad`)."""
+    """-> the mean loss, its gradients with respect to x and weight (empty without `with_gradients`)."""
     head = weight.to(dtype)
-    losses = torch.empty(len(x), dtype=torch.float32, device=x.device)
-    dx, dweight = (torch.zeros_like(y) if with_grad else y.new_empty(0) for y in (x, weight))
-    for start in range(0, len(x), CHUNK):
-        chunk = slice(start, start + CHUNK)
-        inputs = x[chunk].to(dtype)
+    losses, dx, dweight = [], [], torch.zeros_like(weight) if with_gradients else weight.new_empty(0)
+    for inputs, ids in zip(x.to(dtype).split(CHUNK), targets.split(CHUNK)):
         logits = inputs @ head.T
-        losses[chunk] = cross_entropy_(logits, targets[chunk])
-        if with_grad:
-            dx[chunk] = logits @ head
+        losses.append(cross_entropy_(logits, ids))
+        if with_gradients:
+            dx.append((logits @ head).to(x.dtype))
             dweight += logits.T @ inputs
     n_targets = (targets >= 0).sum().clamp(min=1)
-    return losses.sum() / n_targets, dx.div_(n_targets), dweight.div_(n_targets)
+    dx = torch.cat(dx).div_(n_targets) if with_gradients else x.new_empty(0)
+    return torch.cat(losses).sum() / n_targets, dx, dweight.div_(n_targets)
+
+
+# torch.compile keeps graphs on disk by an operator's name: one whose arguments change needs a new name.
+head_loss_operator = torch.library.custom_op("nanostories::head_loss", chunked_loss, mutates_args=())
+
+
+@head_loss_operator.register_fake
+def _(x, weight, targets, dtype, with_gradients):
+    dx, dweight = (torch.empty_like(y) if with_gradients else y.new_empty(0) for y in (x, weight))
+    return x.new_empty((), dtype=torch.float32), dx, dweight
 
 
 def cross_entropy_(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """(N, V), (N,) -> losses (N,); the logits are overwritten with their gradients."""
-    if logits.device.type == "cpu" and implementation(logits.size(1), logits.dtype) == "kernel":
-        return kernel_cross_entropy_(logits, targets)
+    on_cpu = logits.device.type == "cpu" and logits.dtype in (torch.float32, torch.bfloat16)
+    if on_cpu and (library := compile_cpp.library("cpu_cross_entropy")):
+        losses, targets = torch.empty(len(logits)), targets.contiguous()
+        function = getattr(library, f"cross_entropy_{compile_cpp.dtype_name(logits.dtype)}")
+        tensors = (compile_cpp.pointer(tensor) for tensor in (logits, targets, losses))
+        function(*tensors, *(ctypes.c_long(size) for size in logits.shape))
+        return losses
     return pytorch_cross_entropy_(logits, targets)
 
 
-def kernel_cross_entropy_(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    losses = torch.empty(len(logits))
-    function = getattr(compile_cpp.library("cpu_cross_entropy"), f"cross_entropy_{dtype_name(logits.dtype)}")
-    tensors = [compile_cpp.pointer(tensor) for tensor in (logits, targets.contiguous(), losses)]
-    function(*tensors, *(ctypes.c_long(size) for size in logits.shape))
-    return losses
-
-
 def pytorch_cross_entropy_(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    target_mask, rows = targets >= 0, torch.arange(len(targets), device=targets.device)
-    log_probabilities = torch.log_softmax(logits.float(), -1)
-    losses = torch.where(target_mask, -log_probabilities[rows, targets.clamp(min=0)], 0.0)
-    gradient = log_probabilities.exp_()
-    gradient[rows, targets.clamp(min=0)] -= 1
-    logits.copy_(gradient * target_mask[:, None])
+    counts, ids = targets >= 0, targets.clamp(min=0)[:, None]
+    log_sum = logits.float().logsumexp(-1)
+    losses = torch.where(counts, log_sum - logits.gather(1, ids)[:, 0].float(), 0.0)
+    is_target = torch.arange(logits.size(1), device=logits.device) == ids  # no scatter, which would be a kernel alone
+    logits.copy_(((logits.float() - log_sum[:, None]).exp() - is_target.float()) * counts[:, None])
     return losses
-
-
-@functools.cache
-def implementation(V: int, dtype: torch.dtype) -> str:
-    """The faster of "kernel" and "pytorch" on this CPU."""
-    if dtype not in (torch.float32, torch.bfloat16) or compile_cpp.library("cpu_cross_entropy") is None:
-        return "pytorch"
-    logits = torch.randn(128, V, generator=torch.Generator().manual_seed(0)).to(dtype)
-    targets = torch.zeros(len(logits), dtype=torch.long)
-    question = f"cross-entropy, {V} ids, {dtype}, {compile_cpp.library('cpu_cross_entropy')._name}"
-    candidates = dict(kernel=kernel_cross_entropy_, pytorch=pytorch_cross_entropy_)
-    return autotune.fastest(question, {name: lambda f=f: f(logits, targets) for name, f in candidates.items()})
-
-
-@chunked_loss.register_fake
-def _(x, weight, targets, dtype, with_grad):
-    dx, dweight = (torch.empty_like(y) if with_grad else y.new_empty(0) for y in (x, weight))
-    return x.new_empty((), dtype=torch.float32), dx, dweight
-
-
-def setup_context(ctx, inputs, output):
-    ctx.save_for_backward(*output[1:])
-
-
-def backward(ctx, dloss, *_):
-    dx, dweight = ctx.saved_tensors
-    return dx * dloss, dweight * dloss, None, None, None
-
-
-chunked_loss.register_autograd(backward, setup_context=setup_context)

@@ -1,13 +1,14 @@
-"""model.py against transformers.GPTNeoForCausalLM."""
-
-import dataclasses
+"""model.py against transformers.GPTNeoForCausalLM and GPT2LMHeadModel, and packed stories against each one alone."""
 
 import pytest
 import torch
+import torch.nn.functional as F
 from conftest import ROOT
 from random_models import as_transformers, random_model
 
-from checkpoints.checkpoint import from_checkpoint, load_checkpoint
+from checkpoints.huggingface import load_hf
+from kernels import attention
+from kernels.attention import story_starts
 from model import GPTNeo, GPTNeoConfig
 from training.config import parse_command_line
 
@@ -45,6 +46,50 @@ def test_logits_loss_and_gradients_equal_the_reference(shape):
         qkv = torch.cat([theirs_grad[f"{prefix}attn.attention.{name}_proj.weight"] for name in "qkv"])
         torch.testing.assert_close(block.qkv.weight.grad, qkv, atol=1e-4, rtol=0)
         torch.testing.assert_close(block.mlp_in.weight.grad, theirs_grad[f"{prefix}mlp.c_fc.weight"], atol=1e-4, rtol=0)
+
+
+def test_gpt2_equals_the_reference_and_runs_our_kernel(tmp_path):
+    shape = dict(vocab_size=97, n_positions=40, n_embd=32, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0)
+    torch.manual_seed(0)
+    theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(**shape, initializer_range=0.15)).eval()
+    theirs.save_pretrained(tmp_path)
+    ours, tokens = load_hf(tmp_path), torch.randint(97, (3, 40))
+    with torch.profiler.profile() as profile:
+        logits, _ = ours(tokens)
+    kernel_calls = sum(event.name == "nanostories::attention" for event in profile.events())
+    assert kernel_calls == (2 if attention.kernels(8) else 0)
+    reference = theirs(tokens, labels=tokens)
+    torch.testing.assert_close(logits, reference.logits, atol=1e-4, rtol=0)
+    ours(tokens, torch.cat([tokens[:, 1:], torch.full((3, 1), -100)], dim=1))[1].backward()
+    reference.loss.backward()
+    gpt2 = theirs.transformer
+    torch.testing.assert_close(ours.wte.weight.grad, gpt2.wte.weight.grad, atol=1e-4, rtol=0)
+    for block, their_block in zip(ours.blocks, gpt2.h):
+        torch.testing.assert_close(block.qkv.weight.grad, their_block.attn.c_attn.weight.grad.T, atol=1e-4, rtol=0)
+        torch.testing.assert_close(block.qkv.bias.grad, their_block.attn.c_attn.bias.grad, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_every_packed_story_is_read_as_if_it_stood_alone(compiled):
+    """Logits, loss and gradients. 0 comes before each story; all windows but the first begin inside one."""
+    model = random_model(block_size=40, window_size=6).double()
+    tokens = torch.randint(1, 97, (3, 40)) * (torch.rand(3, 40) > 1 / 8)
+    tokens[0, 0], tokens[1:, 0] = 0, 5
+    starts, targets = story_starts(tokens, end_of_text=0), torch.where(tokens > 9, tokens, -100)
+    read = torch.compile(model, fullgraph=True, backend="aot_eager") if compiled else model
+    logits, _ = read(tokens, story_starts=starts)
+
+    stories = [window.tensor_split([i for i in range(1, 40) if window[i] == 0]) for window in tokens]
+    assert len(stories[0]) > 3
+    alone = torch.stack([torch.cat([model(story[None])[0][0] for story in window]) for window in stories])
+    torch.testing.assert_close(logits, alone)
+    assert (logits - model(tokens)[0]).abs().max() > 1e-3  # where they see each other, they are read otherwise
+    gradients = []
+    for loss in (read(tokens, targets, starts)[1], F.cross_entropy(alone.flatten(0, 1), targets.flatten())):
+        model.zero_grad()
+        loss.backward()
+        gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
+    torch.testing.assert_close(*gradients)
 
 
 def test_heads_that_start_as_copiers_copy():
@@ -125,30 +170,3 @@ def test_flops_are_those_that_torch_counts():
 def test_a_config_that_cannot_be_is_named(wrong, message):
     with pytest.raises(ValueError, match=message):
         GPTNeoConfig(**wrong)
-
-
-def test_checkpoints_that_cannot_be_read_are_named(tmp_path):
-    model = random_model(**SHAPES["one layer"])
-    good = dict(format=1, model_config=dataclasses.asdict(model.config), model=model.state_dict())
-    torch.save(good, tmp_path / "good.pt")
-    tokens = torch.randint(97, (1, 40))
-    torch.testing.assert_close(from_checkpoint(load_checkpoint(tmp_path / "good.pt"))(tokens)[0], model(tokens)[0])
-
-    whole = (tmp_path / "good.pt").read_bytes()
-    (tmp_path / "cut.pt").write_bytes(whole[: len(whole) // 2])
-    (tmp_path / "empty.pt").write_bytes(b"")
-    (tmp_path / "text.pt").write_text("Once upon a time")
-    torch.save([1, 2], tmp_path / "list.pt")
-    torch.save(good | dict(format=99), tmp_path / "newer.pt")
-    torch.save(good | dict(model=Bomb()), tmp_path / "code.pt")
-    for name in ("cut", "empty", "text", "list", "newer", "code", "missing"):
-        with pytest.raises(ValueError, match=f"{name}.pt: ") as caught:
-            load_checkpoint(tmp_path / f"{name}.pt")
-        assert "\n" not in str(caught.value)
-
-
-class Bomb:
-    """What runs code when an unwary reader unpickles it."""
-
-    def __reduce__(self):
-        return print, ("boom",)

@@ -18,7 +18,7 @@ import functools
 import torch
 import torch.nn as nn
 
-from kernels.attention import causal_attention
+from kernels.attention import causal_attention, first_keys
 from model import Attend, GPTNeo, GPTNeoConfig
 
 
@@ -31,7 +31,8 @@ class Compressor(GPTNeo):
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         window = -(-self.config.window(layer) // 2)  # in pairs
-        return causal_attention(q, k, v, window, self.config.dropout if self.training else 0.0)
+        first_key = first_keys(q.size(1), window, q.device)
+        return causal_attention(q, k, v, first_key, self.config.dropout if self.training else 0.0)
 
     def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
         """The residual stream after the last LayerNorm, (B, T, C). positions: (T,) or (B, T). attend: in the trunk."""

@@ -1,5 +1,6 @@
-"""compile_cpp.py: a library is built once, never half, and only where that is possible."""
+"""kernels/compile_cpp.py: a library is built once, never half, and only where that is possible."""
 
+import ctypes
 import subprocess
 
 import pytest
@@ -11,29 +12,40 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
-def test_without_a_compiler_there_is_no_library(monkeypatch, tmp_path):
-    build = compile_cpp.library.__wrapped__  # past the cache
-    monkeypatch.setattr(compile_cpp.shutil, "which", lambda name: None)
-    assert build("loss") is None
-    monkeypatch.undo()
-    broken = tmp_path / "broken.sh"
-    broken.write_text("#!/bin/sh\nexit 1\n")
-    broken.chmod(0o755)
-    monkeypatch.setenv("CXX", str(broken))
-    assert build("loss") is None
+@pytest.fixture
+def compiler(tmp_path, monkeypatch):
+    """compiler("env g++") -> cpu_cross_entropy.cpp built with CXX so, in an empty cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    build = compile_cpp.library.__wrapped__  # not the function's own cache
+
+    def built_by(CXX: str):
+        monkeypatch.setenv("CXX", CXX)
+        return build("cpu_cross_entropy")
+
+    return built_by
+
+
+@pytest.mark.parametrize("CXX", ["none", "false", "none g++"])
+def test_without_a_compiler_there_is_no_library(compiler, CXX):
+    assert compiler(CXX) is None
+
+
+@needs_compiler
+def test_a_compiler_may_have_a_launcher_and_flags(compiler):
+    assert compiler("env DEBUG=1 g++ -DUNUSED='a b'").cross_entropy_float32
 
 
 @needs_compiler
 def test_it_is_built_once_and_never_half(tmp_path):
-    source, cache = compile_cpp.SOURCES / "split_words.cpp", tmp_path / "cache"
-    built = compile_cpp.build("g++", source, [], cache)
+    source, cache = compile_cpp.SOURCES / "cpu_cross_entropy.cpp", tmp_path / "cache"
+    built = compile_cpp.build(["g++"], source, [], cache)
     assert list(cache.iterdir()) == [built]
     stamp = built.stat().st_mtime_ns
-    assert compile_cpp.build("g++", source, [], cache).stat().st_mtime_ns == stamp
+    assert compile_cpp.build(["g++"], source, [], cache).stat().st_mtime_ns == stamp
     wrong = tmp_path / "wrong.cpp"
     wrong.write_text("not C++")
     with pytest.raises(subprocess.CalledProcessError):
-        compile_cpp.build("g++", wrong, [], cache)
+        compile_cpp.build(["g++"], wrong, [], cache)
     assert list(cache.iterdir()) == [built]
 
 
@@ -41,8 +53,8 @@ def test_it_is_built_once_and_never_half(tmp_path):
 def test_a_header_that_changed_builds_anew(tmp_path):
     source = tmp_path / "tiny.cpp"
     source.write_text('#include "tiny.h"\nextern "C" int answer() { return ANSWER; }\n')
-    (tmp_path / "tiny.h").write_text("#define ANSWER 1\n")
-    first = compile_cpp.build("g++", source, [], tmp_path / "cache")
-    (tmp_path / "tiny.h").write_text("#define ANSWER 2\n")
-    second = compile_cpp.build("g++", source, [], tmp_path / "cache")
-    assert [compile_cpp.ctypes.CDLL(str(built)).answer() for built in (first, second)] == [1, 2]
+    answers = []
+    for answer in (1, 2):
+        (tmp_path / "tiny.h").write_text(f"#define ANSWER {answer}\n")
+        answers.append(ctypes.CDLL(str(compile_cpp.build(["g++"], source, [], tmp_path / "cache"))).answer())
+    assert answers == [1, 2]

@@ -1,0 +1,55 @@
+"""kernels/embedding.py: PyTorch's numbers, and the same bits in every run of a compiled model on two threads."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from kernels.attention import story_starts
+from kernels.embedding import Embedding, embedding_gradient
+from model import GPTNeo, GPTNeoConfig
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 50), (0,)])
+def test_rows_and_gradients_equal_pytorchs(shape):
+    torch.manual_seed(0)
+    ours, ids, upstream = Embedding(11, 6), torch.randint(11, shape), torch.randn(*shape, 6)
+    weight = ours.weight.detach().clone().requires_grad_()
+    (ours(ids) * upstream).sum().backward()
+    (F.embedding(ids, weight) * upstream).sum().backward()
+    assert ours(ids).equal(F.embedding(ids, weight))
+    torch.testing.assert_close(ours.weight.grad, weight.grad)
+
+
+def test_threads_share_the_work_and_change_nothing(two_threads):
+    dout, ids = torch.randn(9000, 16), torch.randint(5000, (9000,)) ** 2 // 5000
+    gradients = []
+    for n_threads in (2, 1):
+        torch.set_num_threads(n_threads)
+        gradients.append(embedding_gradient(dout, ids, 5000))
+    assert torch.equal(*gradients)
+
+
+def test_the_operator_keeps_pytorchs_rules():
+    torch.library.opcheck(embedding_gradient, (torch.randn(2, 5, 4), torch.randint(9, (2, 5)), 9))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_compiled_model_trains_to_the_same_bits_twice_on_two_threads(two_threads, packed):
+    """packed: then positions repeat, and wpe's gradient has as many collisions as wte's."""
+    weights = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        model = GPTNeo(GPTNeoConfig(vocab_size=2000, block_size=128, n_layer=2, n_head=4, n_embd=64, window_size=32))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        compiled = torch.compile(model, fullgraph=True, dynamic=False)
+        for _ in range(6):
+            tokens = (torch.rand(16, 129) ** 4 * 2000).long()  # few ids are most of a text, as in any
+            starts = story_starts(tokens[:, :-1], end_of_text=3) if packed else None
+            with torch.autocast("cpu", torch.bfloat16):
+                _, loss = compiled(tokens[:, :-1], tokens[:, 1:], starts)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        weights.append(model.state_dict())
+    assert sum(not weight.equal(weights[1][name]) for name, weight in weights[0].items()) == 0
