@@ -11,6 +11,7 @@ $ python train.py --plot out/ts_8m out/ts_1m        # one figure: their losses, 
 """
 
 import contextlib
+import itertools
 import math
 import signal
 import subprocess
@@ -29,6 +30,7 @@ from checkpoints.checkpoint import CHECKPOINT_FORMAT
 from common.cli import one_line_errors
 from corpus.instruct_headers import story_tokens
 from corpus.sources import BUILTIN
+from corpus.token_files import load_meta
 from kernels.attention import story_starts
 from model import GPTNeoConfig
 from training.config import ConfigError, TrainConfig, parse_command_line, recipe_line
@@ -36,16 +38,7 @@ from training.data_order import Batches, Corpus, TokenStream, load_corpus, story
 from training.device_and_dtype import choose_device, choose_dtype, describe, no_compile_reason, peak_flops, prepare
 from training.distributed import SINGLE_PROCESS, Ranks, is_lost_rank
 from training.optimizers import learning_rate, make_optimizers
-from training.run_directory import (
-    PREVIOUS,
-    append_row,
-    claim,
-    keep_weights,
-    load_resumable,
-    plot_loss,
-    read_log,
-    save_checkpoint,
-)
+from training.run_directory import PREVIOUS, append_row, claim, keep_weights, load_resumable, plot_run, save_checkpoint
 from variants.compressor import MODELS
 from variants.contrastive import Contrastive, sentence_ends
 
@@ -186,10 +179,8 @@ def evaluate(loss_of: Loss, state: TrainingState, corpus: Corpus, block_size: in
 def progress(config: TrainConfig, state: TrainingState) -> float:
     """How much of the run is done, 0 to 1: by its steps or its clock, whichever is further along. The clock alone does
     not end a run before min_steps."""
-    by_clock = state.seconds / (60 * config.max_minutes) if config.max_minutes else 0.0
-    if config.min_steps:
-        by_clock = min(by_clock, state.step / config.min_steps)
-    return min(1.0, max(state.step / config.max_steps, by_clock))
+    clock = state.seconds / (60 * config.max_minutes) if config.max_minutes else 0.0
+    return min(1.0, max(state.step / config.max_steps, min(clock, state.step / max(1, config.min_steps))))
 
 
 def keeps(config: TrainConfig, step: int, before: float, done: float) -> bool:
@@ -222,31 +213,22 @@ def stop_signal(ranks: Ranks):
             signal.signal(number, handler)
 
 
-class FirstEstimate:
-    """Says once, after three micro-batches and a few seconds, how long the run will take."""
-
-    def __init__(self, config: TrainConfig, state: TrainingState, n_micro_batches: int):
-        self.config, self.state, self.n_micro_batches = config, state, n_micro_batches
-        self.n, self.start = 0, math.inf
-
-    def timing(self, micro_batches: Iterable, quiet: bool) -> Iterator:
-        for micro_batch in micro_batches:
+def micro_batches(batches: Batches, config: TrainConfig, state: TrainingState) -> Iterator[tuple]:
+    """All micro-batches from here on. Says once, after three of them and a few seconds, how long the run will take."""
+    n, start = 0, math.inf
+    for step in itertools.count(state.step):
+        for micro_batch in batches.of_step(step):
             yield micro_batch
-            self.n += 1
-            if self.n == 1:  # it compiles
-                self.start = time.perf_counter()
-            elif self.n >= 4 and not quiet and (seconds := time.perf_counter() - self.start) > 5:
-                self.start = math.inf
-                self.say((self.n - 1) / seconds / self.n_micro_batches)
-
-    def say(self, steps_per_s: float) -> None:
-        config, state = self.config, self.state
-        left = (config.max_steps - state.step) / steps_per_s
-        if config.max_minutes:
-            least = (config.min_steps - state.step) / steps_per_s
-            left = min(left, max(60 * config.max_minutes - state.seconds, least))
-        speed = steps_per_s * config.tokens_per_step
-        tqdm.write(f"{speed:,.0f} tokens/s on this machine: about {tqdm.format_interval(left)} (m:s) to go")
+            n += 1
+            if n == 1:  # it compiles
+                start = time.perf_counter()
+            elif n >= 4 and time.perf_counter() > start + 5 and batches.ranks.is_first:
+                step_seconds = (time.perf_counter() - start) / (n - 1) * batches.n_micro_batches
+                left, start = (config.max_steps - step) * step_seconds, math.inf
+                if config.max_minutes:
+                    left = min(left, max(60 * config.max_minutes, config.min_steps * step_seconds) - state.seconds)
+                speed, left = config.tokens_per_step / step_seconds, tqdm.format_interval(left)
+                tqdm.write(f"{speed:,.0f} tokens/s on this machine: about {left} (minutes:seconds) to go")
 
 
 # ---- The run ----
@@ -284,7 +266,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
             cleanup.enter_context(claim(run, config, checkpoint["step"] if checkpoint else 0, resume))
         not_compiled = no_compile_reason(device) if config.compile else "compile=False"
         compiled = model if not_compiled else torch.compile(model, dynamic=False, fullgraph=True)
-        loss_of = plain_loss(compiled, config, end_of_text)
+        loss_of = loss_function(compiled, config, end_of_text)
         if config.contrast != "none":
             form = config.contrast, config.contrast_alpha, config.contrast_margin, config.contrast_share
             loss_of = Contrastive(loss_of, sentence_ends(corpus.tokenizer).to(device), end_of_text, *form)
@@ -293,7 +275,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         optimizers = make_optimizers(model, config, muon_dtype, compile_muon)
 
         # Everything that a checkpoint holds
-        numerics = describe(config, device, dtype, ranks.size, not not_compiled)
+        numerics = describe(config, device, dtype, ranks.size, not_compiled)
         constants = dict(format=CHECKPOINT_FORMAT, data_sha256=corpus.sha256, gpt2_ids=corpus.tokenizer.gpt2_ids)
         constants |= dict(model_class=config.model, model_config=asdict(model.config), train_config=asdict(config))
         state = TrainingState(model, optimizers, dtype, constants | dict(numerics=numerics))
@@ -305,17 +287,12 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
                 f"{run}: {model.num_params():,} parameters, {len(corpus.train):,} training tokens of {config.data}, "
                 f"{config.tokens_per_step:,} tokens per step; {recipe_line(config)}\n"
                 + ", ".join(f"{key}: {value}" for key, value in numerics.items())
-                + (
-                    f"\nnot compiled: {not_compiled}"
-                    if not_compiled
-                    else "\ncompiling at the first step (up to a minute)"
-                )
             )
             before = (checkpoint or {}).get("numerics", numerics)
             if changed := [f"{key} (was {before.get(key)})" for key in numerics if numerics[key] != before.get(key)]:
                 print(f"resumed with another {', '.join(changed)}: sums may be rounded differently than without a stop")
         # An evaluation is not compiled: for its few batches that would take longer than it saves.
-        validate = partial(evaluate, plain_loss(model, config, end_of_text), state, corpus, config.block_size, ranks)
+        validate = partial(evaluate, loss_function(model, config, end_of_text), state, corpus, config.block_size, ranks)
         should_stop = cleanup.enter_context(stop_signal(ranks))
         return run, train_loop(config, state, loss_of, batches, validate, ranks, should_stop)
 
@@ -328,10 +305,9 @@ def make_builtin(config: TrainConfig) -> None:
             raise ConfigError(f"{config.data} could not be prepared: see above")
 
 
-def plain_loss(model: torch.nn.Module, config: TrainConfig, end_of_text: int) -> Loss:
-    if not config.attend_within_story:
-        return lambda inputs, targets: model(inputs, targets)[1]
-    return lambda inputs, targets: model(inputs, targets, story_starts(inputs, end_of_text))[1]
+def loss_function(model: torch.nn.Module, config: TrainConfig, end_of_text: int) -> Loss:
+    starts = story_starts if config.attend_within_story else lambda *_: None
+    return lambda inputs, targets: model(inputs, targets, starts(inputs, end_of_text))[1]
 
 
 def train_loop(
@@ -349,15 +325,15 @@ def train_loop(
     disable = None if ranks.is_first else True  # None: tqdm shows the bar only in a terminal
     done, first_step, clock = progress(config, state), state.step + 1, time.perf_counter()
     bar = tqdm(total=1.0, initial=done, bar_format=layout, disable=disable)
-    estimate = FirstEstimate(config, state, batches.n_micro_batches)
+    stream = micro_batches(batches, config, state)
     row_step, row_seconds = state.step, state.seconds  # of the log's last row
     state.model.train()
     while done < 1:
         lr = learning_rate(state.step, done, config)
         for group in (group for optimizer in state.optimizers for group in optimizer.param_groups):
             group["lr"] = lr * group.get("lr_factor", 1.0)
-        micro_batches = estimate.timing(batches.of_step(state.step), quiet=not ranks.is_first)
-        if not train_step(state, loss_of, micro_batches, config.grad_clip, ranks, should_stop):
+        of_step = itertools.islice(stream, batches.n_micro_batches)
+        if not train_step(state, loss_of, of_step, config.grad_clip, ranks, should_stop):
             break
 
         # The clock
@@ -414,7 +390,7 @@ def save(run: Path, config: TrainConfig, state: TrainingState, row: dict, keepin
         state.best_val_loss = val_loss
         save_checkpoint(run / "best.pt", state.for_sampling())
     save_checkpoint(run / "ckpt.pt", state.for_resuming(), previous=run / PREVIOUS)
-    plot_loss(run / "loss.png", {run.name: read_log(run / "log.csv")})
+    plot_run(run)
 
 
 def tell_a_story(run: Path, config: TrainConfig) -> None:
@@ -425,7 +401,7 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
 
     backend, prompt = load_backend(str(run)), ""
     next_prompt = '--prompt "Once upon a time, there was a little fox"'
-    if load_corpus(config).has_headers:
+    if "headers" in load_meta(Path(config.data_dir, config.data)):
         prompt, next_prompt = instruct_headers.write(dict(words="hide, fox, little")), '--words "jump, frog, red"'
     stream_story(backend, prompt, Sampling(temperature=0.6, seed=config.seed))
     print(

@@ -62,16 +62,17 @@ def no_compile_reason(device: torch.device) -> str | None:
     return None
 
 
-def describe(config: TrainConfig, device: torch.device, dtype: torch.dtype, processes: int, compiled: bool) -> dict:
+def describe(
+    config: TrainConfig, device: torch.device, dtype: torch.dtype, processes: int, not_compiled: str | None
+) -> dict:
     """What decides how sums are rounded: where all of it is the same, a resumed run continues bit for bit on a CPU."""
     gpu = device.type == "cuda" and torch.cuda.get_device_name(device)
+    width = config.n_embd // config.n_head
     return dict(
         device=gpu or (f"cpu ({cpu_features.isa()})" if device.type == "cpu" else device.type),
         dtype=dtype_name(dtype),
-        attention=attention.implementation(
-            device.type, dtype, config.n_embd // config.n_head, config.dropout, compiled
-        ),
-        compiled=compiled,
+        attention=attention.implementation(device.type, dtype, width, config.dropout, not not_compiled),
+        compiled=f"no ({not_compiled})" if not_compiled else "yes (the first step takes up to a minute)",
         threads=torch.get_num_threads(),
         processes=processes,
         torch=str(torch.__version__),

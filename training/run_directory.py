@@ -6,7 +6,6 @@ import contextlib
 import csv
 import dataclasses
 import io
-import itertools
 from pathlib import Path
 
 import torch
@@ -14,48 +13,32 @@ from matplotlib.figure import Figure
 
 from checkpoints.checkpoint import kept_checkpoints, load_checkpoint
 from common.figures import save_figure
-from common.files import lock, write_atomically, write_bytes, write_json
+from common.files import lock, set_aside, write_atomically, write_json
+from common.tables import write_table
 from training.config import ConfigError, TrainConfig
-
-BUSY = "another train.py is running there; choose another --name, or wait"
 
 
 @contextlib.contextmanager
 def claim(run: Path, config: TrainConfig, last_step: int, resume: bool):
-    """Locks the run's directory for this process, with any older run moved away, or made ready to resume after
-    `last_step`: what was written beyond it belongs to steps that will be repeated."""
-    if not resume:
-        keep_old_run(run)
-    with lock(run, busy=BUSY):
+    """Locks the run's directory for this process, with any older run renamed, or made ready to resume after `last_step`
+    by removing what was written beyond it: those steps will be repeated."""
+    busy = "another train.py is running there; choose another --name, or wait"
+    if not resume and any((run / name).exists() for name in ("ckpt.pt", PREVIOUS, "best.pt")):
+        with lock(run, busy=busy):
+            print(f"{run} existed: renamed to {set_aside(run)} (--resume would have continued it)")
+    with lock(run, busy=busy):
         write_json(run / "config.json", dataclasses.asdict(config))
-        log = run / "log.csv"
-        write_log(log, [row for row in read_log(log) if int(row["step"]) <= last_step] if log.exists() else [])
+        rows = read_log(run / "log.csv") if (run / "log.csv").exists() else []
+        write_table(run / "log.csv", [row for row in rows if int(row["step"]) <= last_step], LOG_COLUMNS)
         for step, directory in kept_checkpoints(run).items():
             if step > last_step:  # the run will keep these again, perhaps at other steps if by the clock
                 (directory / "ckpt.pt").unlink()
         yield
 
 
-def keep_old_run(run: Path) -> None:
-    """Renames an older run of the same name, so that starting again loses nothing."""
-    if any((run / name).exists() for name in ("ckpt.pt", PREVIOUS, "best.pt")):
-        number = next(i for i in itertools.count(1) if not run.with_name(f"{run.name}-{i}").exists())
-        with lock(run, busy=BUSY):
-            run.rename(run.with_name(f"{run.name}-{number}"))
-        print(f"{run} existed: renamed to {run.with_name(f'{run.name}-{number}')} (--resume would have continued it)")
-
-
 # ---- The log: one row per log interval, appended, readable during the run ----
 
 LOG_COLUMNS = ["step", "tokens", "train_loss", "val_loss", "bpb", "learning_rate", "grad_norm", "tokens_per_s", "mfu"]
-
-
-def write_log(path: Path, rows: list[dict]) -> None:
-    file = io.StringIO(newline="")
-    writer = csv.DictWriter(file, LOG_COLUMNS)
-    writer.writeheader()
-    writer.writerows(rows)
-    write_bytes(path, file.getvalue().encode())
 
 
 def append_row(path: Path, row: dict) -> None:
@@ -89,6 +72,10 @@ def plot_loss(path: Path, logs: dict[str, list[dict]]) -> None:
     save_figure(figure, path)
 
 
+def plot_run(run: Path) -> None:
+    plot_loss(run / "loss.png", {run.name: read_log(run / "log.csv")})
+
+
 def draw_losses(axes, logs: dict[str, list[dict]]) -> None:
     for i, (label, rows) in enumerate(logs.items()):
         styles = dict(train_loss=dict(alpha=0.4, linewidth=1), val_loss=dict(marker=".", label=label))
@@ -117,7 +104,7 @@ def keep_weights(run: Path, weights: dict, config: TrainConfig, row: dict) -> No
     directory = run / f"step-{row['step']}"
     directory.mkdir(exist_ok=True)
     write_json(directory / "config.json", dataclasses.asdict(config))
-    write_log(directory / "log.csv", [row])
+    write_table(directory / "log.csv", [row], LOG_COLUMNS)
     save_checkpoint(directory / "ckpt.pt", weights)
 
 
