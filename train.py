@@ -53,8 +53,7 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of inputs and tar
 
 @dataclass
 class TrainingState:
-    """What a step changes, as ckpt.pt holds it: a resumed run continues exactly. (The data order and dropout need no
-    state: data_order.py.)"""
+    """What a step changes, as ckpt.pt holds it. (The data order and dropout need no state: data_order.py.)"""
 
     model: torch.nn.Module
     optimizers: list[torch.optim.Optimizer]
@@ -77,17 +76,20 @@ class TrainingState:
         """Loss and gradient norm since the log's last row. ValueError if they are not finite: nothing is saved then."""
         loss, norm, steps = self.sums.tolist()
         if not math.isfinite(loss + norm):
-            what = f"in the {steps:.0f} steps up to {self.step}, the loss or its gradient became infinite or NaN"
-            raise ValueError(f"{what}; {DIVERGED}")
+            raise ValueError(
+                f"loss or gradient became infinite or NaN in the {steps:.0f} steps to {self.step}; {DIVERGED}"
+            )
         return loss / max(steps, 1), norm / max(steps, 1)
 
     def for_sampling(self) -> dict:
-        own = dict(model=self.model.state_dict(), step=self.step, best_val_loss=self.best_val_loss)
-        return self.constants | own
+        return self.constants | dict(
+            model=self.model.state_dict(), step=self.step, seconds=self.seconds, best_val_loss=self.best_val_loss
+        )
 
     def for_resuming(self) -> dict:
-        own = dict(optimizers=[optimizer.state_dict() for optimizer in self.optimizers], seconds=self.seconds)
-        return self.for_sampling() | own | dict(since_log=self.sums.tolist(), scaler=self.scaler.state_dict())
+        optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
+        others = dict(optimizers=optimizers, scaler=self.scaler.state_dict(), since_log=self.sums.tolist())
+        return self.for_sampling() | others
 
     def restore(self, checkpoint: dict) -> None:
         self.model.load_state_dict(checkpoint["model"])
@@ -140,36 +142,32 @@ def train_step(
 
 
 @torch.no_grad()
-def evaluate(loss_of: Loss, state: TrainingState, corpus: Corpus, block_size: int, ranks: Ranks) -> dict:
+def evaluate(loss_of: Loss, state: TrainingState, corpus: Corpus, block_size: int) -> dict:
     """val_loss (nats per token) and bpb (bits per UTF-8 byte) over windows that begin with a story wherever they can.
 
     Each token counts once: where windows overlap, in the later one, which reads its story from the beginning. Headers
-    never count, so that runs can be compared. Batches are dealt out to the ranks; all get the same figures, bit for
-    bit those of a single process.
-    """
+    never count, so that runs can be compared."""
     target_mask = story_tokens(corpus.val, corpus.tokenizer) if corpus.has_headers else None
     stream = TokenStream(corpus.val, state.device, target_mask)
     windows = story_windows(corpus.val, block_size, corpus.tokenizer.end_of_text)
     first, end = np.zeros_like(windows), np.diff(windows, append=windows[-1] + block_size)
     if len(windows) > 1:  # the last one may begin within a story: it counts what the one before does not reach
         first[-1], end[-2] = windows[-2] + block_size - windows[-1], block_size
-    numbers = first, end, np.arange(block_size), corpus.tokenizer.byte_lengths()
-    first, end, position, byte_lengths = (torch.from_numpy(x).to(state.device) for x in numbers)
-    sums = torch.zeros(-(-len(windows) // EVAL_BATCH_SIZE), 3, device=state.device)  # loss, tokens, bytes of a batch
+    position, byte_lengths = np.arange(block_size), torch.from_numpy(corpus.tokenizer.byte_lengths()).to(state.device)
+    counted = torch.from_numpy((first[:, None] <= position) & (position < end[:, None])).to(state.device)
+    sums = []  # of loss, tokens and bytes, of each batch. They stay on the device: reading them waits for it.
     state.model.eval()
-    for i in range(ranks.rank, len(sums), ranks.size):
-        batch = slice(i * EVAL_BATCH_SIZE, (i + 1) * EVAL_BATCH_SIZE)
+    for i in range(0, len(windows), EVAL_BATCH_SIZE):
+        batch = slice(i, i + EVAL_BATCH_SIZE)
         inputs, targets = stream.read(windows[batch], block_size)
-        targets = targets.where((first[batch, None] <= position) & (position < end[batch, None]), -100)
+        targets = targets.where(counted[batch], -100)
         with state.autocast():
             loss = loss_of(inputs, targets)
-        counted = targets >= 0
-        n_bytes = byte_lengths[targets.clamp(min=0)].where(counted, 0).sum()
-        sums[i] = torch.stack([loss, counted.sum(), n_bytes])
+        n_bytes = byte_lengths[targets.clamp(min=0)].where(targets >= 0, 0).sum()
+        sums.append(torch.stack([loss, (targets >= 0).sum(), n_bytes]))
     state.model.train()
-    sums = ranks.sum(sums.cpu().double())
-    sums[:, 0] *= sums[:, 1]  # the loss is a mean over tokens
-    nats, n_tokens, n_bytes = sums.sum(0).tolist()
+    losses, n_tokens, n_bytes = torch.stack(sums).cpu().double().T
+    nats, n_tokens, n_bytes = (losses @ n_tokens).item(), n_tokens.sum().item(), n_bytes.sum().item()
     return dict(val_loss=nats / n_tokens, bpb=nats / math.log(2) / n_bytes)
 
 
@@ -177,17 +175,14 @@ def evaluate(loss_of: Loss, state: TrainingState, corpus: Corpus, block_size: in
 
 
 def progress(config: TrainConfig, state: TrainingState) -> float:
-    """How much of the run is done, 0 to 1: by its steps or its clock, whichever is further along. The clock alone does
-    not end a run before min_steps."""
+    """How much of the run is done, 0 to 1, by its steps or its clock, which alone does not end it before min_steps."""
     clock = state.seconds / (60 * config.max_minutes) if config.max_minutes else 0.0
     return min(1.0, max(state.step / config.max_steps, min(clock, state.step / max(1, config.min_steps))))
 
 
 def keeps(config: TrainConfig, step: int, before: float, done: float) -> bool:
-    """Whether to keep the weights after this step, which took the run's progress from `before` to `done`.
-
-    N checkpoints are kept at 1/N, 2/N, … of the run, by whatever the schedule follows: its steps or its clock.
-    """
+    """Whether to keep the weights after this step, which took the run from `before` to `done`: it is listed, or has
+    passed 1/N, 2/N, … of the run."""
     if "," in config.keep_checkpoints:
         return str(step) in config.keep_checkpoints.split(",")
     n = int(config.keep_checkpoints or 0)
@@ -240,7 +235,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
     All ranks have the same weights at every step: each takes its share of the sequences, and gradients are added up.
     Without dropout or contrast, another number of ranks changes only the order in which floats are added.
     """
-    device, run = choose_device(ranks.device_name(config.device)), Path(config.out_dir, config.name)
+    device, run = choose_device(config.device, ranks), Path(config.out_dir, config.name)
     prepare(device)
     with contextlib.ExitStack() as cleanup:
         cleanup.enter_context(ranks.connected(device))
@@ -292,9 +287,9 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
             if changed := [f"{key} (was {before.get(key)})" for key in numerics if numerics[key] != before.get(key)]:
                 print(f"resumed with another {', '.join(changed)}: sums may be rounded differently than without a stop")
         # An evaluation is not compiled: for its few batches that would take longer than it saves.
-        validate = partial(evaluate, loss_function(model, config, end_of_text), state, corpus, config.block_size, ranks)
+        validate = partial(evaluate, loss_function(model, config, end_of_text), state, corpus, config.block_size)
         should_stop = cleanup.enter_context(stop_signal(ranks))
-        return run, train_loop(config, state, loss_of, batches, validate, ranks, should_stop)
+        return run, train_loop(config, state, loss_of, batches, validate, should_stop)
 
 
 def make_builtin(config: TrainConfig) -> None:
@@ -316,21 +311,21 @@ def train_loop(
     loss_of: Loss,
     batches: Batches,
     validate: Callable[[], dict],
-    ranks: Ranks,
     should_stop: Callable[[], bool],
 ) -> bool:
     """Trains until the run is finished or told to stop; returns whether it is finished."""
-    run, peak = Path(config.out_dir, config.name), peak_flops(state.device, state.dtype) * ranks.size
+    run, ranks = Path(config.out_dir, config.name), batches.ranks
+    peak = peak_flops(state.device, state.dtype) * ranks.size  # what MFU is measured against
+    done, first_step, clock = progress(config, state), state.step + 1, time.perf_counter()
     layout = "{percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}{postfix}"
     disable = None if ranks.is_first else True  # None: tqdm shows the bar only in a terminal
-    done, first_step, clock = progress(config, state), state.step + 1, time.perf_counter()
     bar = tqdm(total=1.0, initial=done, bar_format=layout, disable=disable)
     stream = micro_batches(batches, config, state)
     row_step, row_seconds = state.step, state.seconds  # of the log's last row
     state.model.train()
     while done < 1:
         lr = learning_rate(state.step, done, config)
-        for group in (group for optimizer in state.optimizers for group in optimizer.param_groups):
+        for group in itertools.chain.from_iterable(optimizer.param_groups for optimizer in state.optimizers):
             group["lr"] = lr * group.get("lr_factor", 1.0)
         of_step = itertools.islice(stream, batches.n_micro_batches)
         if not train_step(state, loss_of, of_step, config.grad_clip, ranks, should_stop):
@@ -363,14 +358,15 @@ def train_loop(
             bar.set_postfix_str(f" step {state.step}, loss {train_loss:.3f}, {tokens_per_s:,.0f} tok/s", refresh=False)
         row_step, row_seconds = state.step, state.seconds
         state.sums.zero_()
-        if evaluating:
-            row |= {name: f"{value:.5f}" for name, value in validate().items()}
+        if ranks.is_first and evaluating:
+            result = validate()
+            row |= {name: f"{value:.5f}" for name, value in result.items()}
+            losses = f"train {train_loss:.3f}  val {result['val_loss']:.3f}  bpb {result['bpb']:.3f}"
+            bar.write(f"step {state.step:>6}  {row['tokens'] / 1e6:8.2f} M tokens  {losses}")
         if ranks.is_first:
             append_row(run / "log.csv", row)  # before ckpt.pt: a resumed run repeats only what comes after that
-            if evaluating:
-                losses = f"train {train_loss:.3f}  val {float(row['val_loss']):.3f}  bpb {float(row['bpb']):.3f}"
-                bar.write(f"step {state.step:>6}  {row['tokens'] / 1e6:8.2f} M tokens  {losses}")
-                save(run, config, state, row, keeping)
+        if ranks.is_first and evaluating:
+            save(run, config, state, row, keeping)
         clock = time.perf_counter()
     bar.close()
     if done < 1 and ranks.is_first:
@@ -399,15 +395,12 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
     from generation.backends import load_backend, stream_story
     from generation.prompts import Sampling
 
-    backend, prompt = load_backend(str(run)), ""
-    next_prompt = '--prompt "Once upon a time, there was a little fox"'
+    prompt, flags = "", '--prompt "Once upon a time, there was a little fox"'
     if "headers" in load_meta(Path(config.data_dir, config.data)):
-        prompt, next_prompt = instruct_headers.write(dict(words="hide, fox, little")), '--words "jump, frog, red"'
-    stream_story(backend, prompt, Sampling(temperature=0.6, seed=config.seed))
-    print(
-        f"\nEverything is in {run}/ (loss curve: loss.png). Next: python sample.py --model {run} "
-        f"--temperature 0.6 {next_prompt}"
-    )
+        prompt, flags = instruct_headers.write(dict(words="hide, fox, little")), '--words "jump, frog, red"'
+    stream_story(load_backend(str(run)), prompt, Sampling(temperature=0.6, seed=config.seed))
+    print(f"\nEverything is in {run}/ (loss curve: loss.png)")
+    print(f"Next: python sample.py --model {run} --temperature 0.6 {flags}")
     if config.model == "gptneo":
         print(f"For a web page that tells stories in any browser: python export.py {run}")
 

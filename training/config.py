@@ -20,15 +20,8 @@ from model import GPTNeoConfig
 # What a recipe sets, unless the config file or the command line sets it otherwise. LOG.md has the measurements.
 RECIPES = {
     "paper": {},  # as published: the defaults below
-    "fast": dict(
-        optimizer="muon",
-        learning_rate=8e-3,
-        embedding_lr_factor=2.0,
-        beta2=0.99,
-        warmup_steps=40,
-        warmdown=0.6,
-        align_stories=True,
-    ),
+    "fast": dict(optimizer="muon", learning_rate=8e-3, embedding_lr_factor=2.0, beta2=0.99, align_stories=True)
+    | dict(warmup_steps=40, warmdown=0.6),
 }
 
 

@@ -10,6 +10,7 @@ import torch
 from kernels import attention, cpu_features
 from kernels.compile_cpp import dtype_name, keep_freed_memory
 from training.config import ConfigError, TrainConfig
+from training.distributed import SINGLE_PROCESS, Ranks
 
 # Dense bf16 (fp16 where there is no bf16) matrix products, in FLOP/s, from the data sheets. Full names, as the
 # driver reports them, without "NVIDIA", "Tesla" and "GeForce": a slice of an A100 (MIG) or a laptop's GPU differs.
@@ -21,11 +22,16 @@ GPU_PEAK_FLOPS = {
 }  # fmt: skip
 
 
-def choose_device(name: str) -> torch.device:
+def choose_device(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
+    """The device of this process, given the config's. Several processes have a GPU each, or share the CPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     if name.partition(":")[0] not in ("cuda", "mps", "cpu"):
         raise ConfigError(f"device must be auto, cpu, cuda, cuda:1 (…) or mps, not {name!r}")
+    if ranks.size > 1 and name not in ("cuda", "cpu"):
+        raise ConfigError(f"several processes need device=cuda (a GPU each) or cpu, not {name}")
+    if ranks.size > 1 and name == "cuda":
+        name = f"cuda:{ranks.local_rank}"
     try:
         return torch.zeros(1, device=name).device
     except (RuntimeError, AssertionError) as error:  # an AssertionError where torch was built without CUDA
@@ -63,18 +69,18 @@ def no_compile_reason(device: torch.device) -> str | None:
 
 
 def describe(
-    config: TrainConfig, device: torch.device, dtype: torch.dtype, processes: int, not_compiled: str | None
+    config: TrainConfig, device: torch.device, dtype: torch.dtype, size: int, not_compiled: str | None
 ) -> dict:
     """What decides how sums are rounded: where all of it is the same, a resumed run continues bit for bit on a CPU."""
-    gpu = device.type == "cuda" and torch.cuda.get_device_name(device)
+    names = dict(cpu=f"cpu ({cpu_features.isa()})", cuda=device.type == "cuda" and torch.cuda.get_device_name(device))
     width = config.n_embd // config.n_head
     return dict(
-        device=gpu or (f"cpu ({cpu_features.isa()})" if device.type == "cpu" else device.type),
+        device=names.get(device.type, device.type),
         dtype=dtype_name(dtype),
         attention=attention.implementation(device.type, dtype, width, config.dropout, not not_compiled),
         compiled=f"no ({not_compiled})" if not_compiled else "yes (the first step takes up to a minute)",
         threads=torch.get_num_threads(),
-        processes=processes,
+        processes=size,
         torch=str(torch.__version__),
     )
 

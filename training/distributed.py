@@ -49,16 +49,6 @@ class Ranks:
             )
         return config.grad_accum_steps // whole, config.batch_size * whole // self.size
 
-    def device_name(self, name: str) -> str:
-        """The device of this rank, given the config's."""
-        if self.size == 1:
-            return name
-        if name == "auto":
-            name = "cuda" if torch.cuda.is_available() else "cpu"
-        if name not in ("cuda", "cpu"):
-            raise ConfigError(f"several processes need device=cuda (a GPU each) or cpu, not {name}")
-        return name if name == "cpu" else f"cuda:{self.local_rank}"
-
     @contextlib.contextmanager
     def connected(self, device: torch.device):
         """If a rank dies, whatever the others are waiting for raises an error."""
@@ -72,7 +62,6 @@ class Ranks:
         dist.destroy_process_group()
 
     def barrier(self) -> None:
-        """Waits until all ranks are here."""
         self.sum(torch.zeros(1))
 
     def broadcast(self, value):
