@@ -11,288 +11,428 @@ $ python train.py --plot out/ts_8m out/ts_1m        # one figure: their losses, 
 """
 
 import contextlib
-import functools
+import itertools
 import math
+import signal
+import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
-from kernels.compile_cpp import dtype_name, keep_freed_memory
-from kernels.cpu_features import isa
-from kernels.packed_stories import max_stories_per_window
+from checkpoints.checkpoint import CHECKPOINT_FORMAT
+from common.cli import one_line_errors
+from corpus.instruct_headers import story_tokens
+from corpus.sources import BUILTIN
+from corpus.token_files import load_meta
+from kernels.attention import story_starts
 from model import GPTNeoConfig
-from training.clock import Clock, minutes_left, progress
-from training.config import ConfigError, TrainConfig, parse_command_line
-from training.data_order import Batches, load_corpus
-from training.device_and_dtype import (
-    choose_device,
-    choose_dtypes,
-    describe_kernels,
-    no_compile_reason,
-    peak_flops,
-    prepare_gpu,
-)
+from training.config import ConfigError, TrainConfig, parse_command_line, recipe_line
+from training.data_order import Batches, Corpus, TokenStream, load_corpus, story_windows
+from training.device_and_dtype import choose_device, choose_dtype, describe, no_compile_reason, peak_flops, prepare
 from training.distributed import SINGLE_PROCESS, Ranks, is_lost_rank
-from training.evaluation import evaluate, validation_windows
-from training.optimizers_and_schedule import learning_rate
-from training.run_directory import (
-    PREVIOUS,
-    Log,
-    TrainingError,
-    claim,
-    keep_weights,
-    load_resumable,
-    plot_loss,
-    save_checkpoint,
-)
-from training.state import TrainingState
-from training.stop_signal import StopSignal
-from variants.contrastive import Contrastive
-from variants.within_story import WithinStory
+from training.optimizers import learning_rate, make_optimizers
+from training.run_directory import PREVIOUS, append_row, claim, keep_weights, load_resumable, plot_run, save_checkpoint
+from variants.compressor import MODELS
+from variants.contrastive import Contrastive, sentence_ends
+
+ROOT = Path(__file__).parent
+EVAL_BATCH_SIZE = 32  # windows
+DIVERGED = "the checkpoints are from before that; try a lower learning_rate or dtype=float32"
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of inputs and targets, (B, T) each: their mean, in nats
+
+
+# ---- The state, a step, an evaluation ----
+
+
+@dataclass
+class TrainingState:
+    """What a step changes, as ckpt.pt holds it. (The data order and dropout need no state: data_order.py.)"""
+
+    model: torch.nn.Module
+    optimizers: list[torch.optim.Optimizer]
+    dtype: torch.dtype = torch.float32  # of the matrix products
+    constants: dict = field(default_factory=dict)  # what else a checkpoint holds: settings, vocabulary
+    step: int = 0
+    seconds: float = 0.0  # of training, without compiling, validation and saving
+    best_val_loss: float = math.inf
+
+    def __post_init__(self):
+        self.device = next(self.model.parameters()).device
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
+        # Sums of loss, gradient norm and steps since the log's last row. On the device: reading them waits for it.
+        self.sums = torch.zeros(3, device=self.device)
+
+    def autocast(self) -> torch.autocast:
+        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
+
+    def means(self) -> tuple[float, float]:
+        """Loss and gradient norm since the log's last row. ValueError if they are not finite: nothing is saved then."""
+        loss, norm, steps = self.sums.tolist()
+        if not math.isfinite(loss + norm):
+            raise ValueError(
+                f"loss or gradient became infinite or NaN in the {steps:.0f} steps to {self.step}; {DIVERGED}"
+            )
+        return loss / max(steps, 1), norm / max(steps, 1)
+
+    def for_sampling(self) -> dict:
+        return self.constants | dict(
+            model=self.model.state_dict(), step=self.step, seconds=self.seconds, best_val_loss=self.best_val_loss
+        )
+
+    def for_resuming(self) -> dict:
+        optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
+        others = dict(optimizers=optimizers, scaler=self.scaler.state_dict(), since_log=self.sums.tolist())
+        return self.for_sampling() | others
+
+    def restore(self, checkpoint: dict) -> None:
+        self.model.load_state_dict(checkpoint["model"])
+        for optimizer, state in zip(self.optimizers, checkpoint["optimizers"]):
+            optimizer.load_state_dict(state)
+        if checkpoint["scaler"]:  # empty if the run was not in float16 before: then the scale is found again
+            self.scaler.load_state_dict(checkpoint["scaler"])
+        self.sums += torch.tensor(checkpoint.get("since_log", [0.0, 0.0, 0.0]), device=self.device)
+        self.step, self.seconds = checkpoint["step"], checkpoint["seconds"]
+        self.best_val_loss = checkpoint["best_val_loss"]
+
+
+def train_step(
+    state: TrainingState,
+    loss_of: Loss,
+    micro_batches: Iterable[tuple[torch.Tensor, torch.Tensor, float]],
+    grad_clip: float = 1.0,
+    ranks: Ranks = SINGLE_PROCESS,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> bool:
+    """One step of the optimizers. False if it was told to stop: then the state is as before.
+
+    micro_batches: inputs, targets and the weight of their loss in the step's. On a GPU nothing here waits for the
+    device, except in float16, where it must be known whether a gradient has overflowed.
+    """
+    total = torch.zeros((), device=state.device)
+    for inputs, targets, weight in micro_batches:
+        if should_stop():
+            return False
+        with state.autocast():
+            loss = loss_of(inputs, targets) * weight
+        total += loss.detach()
+        state.scaler.scale(loss).backward()
+    ranks.sum(total)
+    ranks.sum_gradients(state.model)
+    for optimizer in state.optimizers:
+        state.scaler.unscale_(optimizer)
+    norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), grad_clip or math.inf)
+    if state.scaler.is_enabled() and not norm.isfinite():
+        norm = torch.zeros_like(norm)  # a gradient has overflowed: no optimizer takes this step, and the scale shrinks
+    else:
+        for optimizer in state.optimizers:
+            state.scaler.step(optimizer)
+    state.scaler.update()
+    for optimizer in state.optimizers:
+        optimizer.zero_grad()  # frees them: filling them with zeros and adding to those would take longer
+    state.sums += torch.stack([total, norm, torch.ones_like(total)])
+    state.step += 1
+    return True
+
+
+@torch.no_grad()
+def evaluate(loss_of: Loss, state: TrainingState, corpus: Corpus, block_size: int) -> dict:
+    """val_loss (nats per token) and bpb (bits per UTF-8 byte) over windows that begin with a story wherever they can.
+
+    Each token counts once: where windows overlap, in the later one, which reads its story from the beginning. Headers
+    never count, so that runs can be compared."""
+    target_mask = story_tokens(corpus.val, corpus.tokenizer) if corpus.has_headers else None
+    stream = TokenStream(corpus.val, state.device, target_mask)
+    windows = story_windows(corpus.val, block_size, corpus.tokenizer.end_of_text)
+    first, end = np.zeros_like(windows), np.diff(windows, append=windows[-1] + block_size)
+    if len(windows) > 1:  # the last one may begin within a story: it counts what the one before does not reach
+        first[-1], end[-2] = windows[-2] + block_size - windows[-1], block_size
+    position, byte_lengths = np.arange(block_size), torch.from_numpy(corpus.tokenizer.byte_lengths()).to(state.device)
+    counted = torch.from_numpy((first[:, None] <= position) & (position < end[:, None])).to(state.device)
+    sums = []  # of loss, tokens and bytes, of each batch. They stay on the device: reading them waits for it.
+    state.model.eval()
+    for i in range(0, len(windows), EVAL_BATCH_SIZE):
+        batch = slice(i, i + EVAL_BATCH_SIZE)
+        inputs, targets = stream.read(windows[batch], block_size)
+        targets = targets.where(counted[batch], -100)
+        with state.autocast():
+            loss = loss_of(inputs, targets)
+        n_bytes = byte_lengths[targets.clamp(min=0)].where(targets >= 0, 0).sum()
+        sums.append(torch.stack([loss, (targets >= 0).sum(), n_bytes]))
+    state.model.train()
+    losses, n_tokens, n_bytes = torch.stack(sums).cpu().double().T
+    nats, n_tokens, n_bytes = (losses @ n_tokens).item(), n_tokens.sum().item(), n_bytes.sum().item()
+    return dict(val_loss=nats / n_tokens, bpb=nats / math.log(2) / n_bytes)
+
+
+# ---- How far a run is, and when it stops ----
+
+
+def progress(config: TrainConfig, state: TrainingState) -> float:
+    """How much of the run is done, 0 to 1, by its steps or its clock, which alone does not end it before min_steps."""
+    clock = state.seconds / (60 * config.max_minutes) if config.max_minutes else 0.0
+    return min(1.0, max(state.step / config.max_steps, min(clock, state.step / max(1, config.min_steps))))
+
+
+def keeps(config: TrainConfig, step: int, before: float, done: float) -> bool:
+    """Whether to keep the weights after this step, which took the run from `before` to `done`: it is listed, or has
+    passed 1/N, 2/N, … of the run."""
+    if "," in config.keep_checkpoints:
+        return str(step) in config.keep_checkpoints.split(",")
+    n = int(config.keep_checkpoints or 0)
+    return int(n * done + 1e-9) > int(n * before + 1e-9)
+
+
+@contextlib.contextmanager
+def stop_signal(ranks: Ranks):
+    """Yields a function: has Ctrl-C or SIGTERM arrived at any rank? A second one ends the process at once, except under
+    torchrun, which passes on what the system may have sent to every process already."""
+    received = []
+
+    def receive(number, frame):
+        if received and ranks.size == 1:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    handlers = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: ranks.max(len(received)) > 0
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def micro_batches(batches: Batches, config: TrainConfig, state: TrainingState) -> Iterator[tuple]:
+    """All micro-batches from here on. Says once, after three of them and a few seconds, how long the run will take."""
+    n, start = 0, math.inf
+    for step in itertools.count(state.step):
+        for micro_batch in batches.of_step(step):
+            yield micro_batch
+            n += 1
+            if n == 1:  # it compiles
+                start = time.perf_counter()
+            elif n >= 4 and time.perf_counter() > start + 5 and batches.ranks.is_first:
+                step_seconds = (time.perf_counter() - start) / (n - 1) * batches.n_micro_batches
+                left, start = (config.max_steps - step) * step_seconds, math.inf
+                if config.max_minutes:
+                    left = min(left, max(60 * config.max_minutes, config.min_steps * step_seconds) - state.seconds)
+                speed, left = config.tokens_per_step / step_seconds, tqdm.format_interval(left)
+                tqdm.write(f"{speed:,.0f} tokens/s on this machine: about {left} (minutes:seconds) to go")
+
+
+# ---- The run ----
 
 
 def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> tuple[Path, bool]:
     """Train as the config says. Returns the run's directory and whether the run finished.
 
-    All ranks have the same weights at every step: each takes its share of the sequences, and gradients are averaged.
+    All ranks have the same weights at every step: each takes its share of the sequences, and gradients are added up.
     Without dropout or contrast, another number of ranks changes only the order in which floats are added.
     """
-    device = choose_device(ranks.device_name(config.device))
-    prepare_gpu(device)
-    with ranks.process_group(device):
-        return train_in_group(config, resume, ranks, device)
-
-
-def train_in_group(config: TrainConfig, resume: bool, ranks: Ranks, device: torch.device) -> tuple[Path, bool]:
-    """A function of its own, so that all users of the process group, such as DistributedDataParallel, are freed first.
-
-    Otherwise the last of them would destroy the group and deadlock: it waits for gloo's threads, and they for the GIL.
-    """
+    device, run = choose_device(config.device, ranks), Path(config.out_dir, config.name)
+    prepare(device)
     with contextlib.ExitStack() as cleanup:
-        # Data and dtypes
-        run = Path(config.out_dir) / config.name
-        loaded = load_resumable(run, config) if resume and ranks.is_first else (None, None)
-        checkpoint, checkpoint_path = ranks.broadcast(loaded)
-        if device.type == "cpu":
-            keep_freed_memory()
-        with ranks.first_goes_first():  # it may have to prepare the data, and time the kernels
-            corpus = load_corpus(config)
-            shape = GPTNeoConfig(vocab_size=corpus.tokenizer.vocab_size, **config.model_shape())
-            dtype, fast_dtype = choose_dtypes(config, device, checkpoint)
-            kernels = describe_kernels(device, dtype, config, shape)
-        dtype, fast_dtype = ranks.broadcast((dtype, fast_dtype))
-        batches = Batches(corpus, config, ranks, device)
+        cleanup.enter_context(ranks.connected(device))
+
+        # Data
+        checkpoint = ranks.broadcast(load_resumable(run, config) if resume and ranks.is_first else None)
+        if ranks.local_rank == 0:  # every machine may have its own disk
+            make_builtin(config)
+        ranks.barrier()
+        corpus = load_corpus(config)
         if checkpoint and checkpoint["data_sha256"] != corpus.sha256:
             raise ConfigError(f"{run} was trained on other data than {config.data} holds now; use another --name")
+        batches = Batches(corpus, config, ranks, device)
 
-        # The run's files, which only the first rank writes
-        log = None
+        # Model, loss and optimizers
+        dtype, end_of_text = choose_dtype(config.dtype, device), corpus.tokenizer.end_of_text
+        torch.manual_seed(config.seed)
+        model = MODELS[config.model](GPTNeoConfig(vocab_size=corpus.tokenizer.vocab_size, **config.model_shape()))
+        if config.copy_init:
+            model.init_copying(config.copy_init)
+        model.to(device)
         if ranks.is_first:
-            last_step = checkpoint["step"] if checkpoint else 0
-            log = cleanup.enter_context(claim(run, config, last_step, checkpoint_path))
-
-        # Model and optimizers
+            cleanup.enter_context(claim(run, config, checkpoint["step"] if checkpoint else 0, resume))
         not_compiled = no_compile_reason(device) if config.compile else "compile=False"
-        compile_more = device.type == "cuda" and not not_compiled  # on a CPU it takes longer than it saves
-        state = TrainingState(config, shape, corpus, device, dtype, fast_dtype, compile_more)
-        logged_step = ranks.broadcast(log.last_step if log else None)
-        if checkpoint:
-            state.restore(checkpoint, logged_step)
-        model = state.model
-        if config.attend_within_story:
-            end_of_text, splits = corpus.tokenizer.end_of_text, (corpus.train, corpus.val)
-            max_stories = max(max_stories_per_window(tokens, config.block_size, end_of_text) for tokens in splits)
-            model = WithinStory(model, end_of_text, max_stories)
-        compiled = model if not_compiled else torch.compile(model, dynamic=False)
-        objective = compiled
+        compiled = model if not_compiled else torch.compile(model, dynamic=False, fullgraph=True)
+        loss_of = loss_function(compiled, config, end_of_text)
         if config.contrast != "none":
             form = config.contrast, config.contrast_alpha, config.contrast_margin, config.contrast_share
-            objective = Contrastive(objective, corpus.tokenizer, *form)
-        forward = ranks.data_parallel(objective.to(device))
-        autocast = functools.partial(torch.autocast, device.type, dtype, enabled=dtype != torch.float32)
-        windows = validation_windows(corpus, config.block_size, device)
-        evaluated = compiled if compile_more else model
-        validate = functools.partial(evaluate, evaluated, *windows, corpus.tokenizer, autocast, ranks, compile_more)
+            loss_of = Contrastive(loss_of, sentence_ends(corpus.tokenizer).to(device), end_of_text, *form)
+        muon_dtype = torch.float32 if dtype == torch.float16 else dtype  # whose range is too small for gradients
+        compile_muon = device.type == "cuda" and not not_compiled  # on a CPU it takes longer than it saves
+        optimizers = make_optimizers(model, config, muon_dtype, compile_muon)
+
+        # Everything that a checkpoint holds
+        numerics = describe(config, device, dtype, ranks.size, not_compiled)
+        constants = dict(format=CHECKPOINT_FORMAT, data_sha256=corpus.sha256, gpt2_ids=corpus.tokenizer.gpt2_ids)
+        constants |= dict(model_class=config.model, model_config=asdict(model.config), train_config=asdict(config))
+        state = TrainingState(model, optimizers, dtype, constants | dict(numerics=numerics))
+        if checkpoint:
+            state.restore(checkpoint)
 
         if ranks.is_first:
-            processor = f"cpu ({isa()})" if device.type == "cpu" else device.type
             print(
-                f"{run}: {state.model.num_params():,} parameters, {len(corpus.train):,} training tokens of "
-                f"{config.data}, {config.tokens_per_step:,} tokens per step\n"
-                + (f"{ranks.world_size} processes, " if ranks.world_size > 1 else "")
-                + f"{processor}, {dtype_name(dtype)}; {kernels}"
-                + (f"not compiled: {not_compiled}" if not_compiled else "compiling at the first step (up to a minute)"),
-                flush=True,
+                f"{run}: {model.num_params():,} parameters, {len(corpus.train):,} training tokens of {config.data}, "
+                f"{config.tokens_per_step:,} tokens per step; {recipe_line(config)}\n"
+                + ", ".join(f"{key}: {value}" for key, value in numerics.items())
             )
-        stop = StopSignal(ranks)
-        cleanup.callback(stop.restore)
-        peak = peak_flops(device, dtype) * ranks.world_size
-        return run, train_loop(config, state, forward, autocast, batches, validate, ranks, stop, log, peak)
+            before = (checkpoint or {}).get("numerics", numerics)
+            if changed := [f"{key} (was {before.get(key)})" for key in numerics if numerics[key] != before.get(key)]:
+                print(f"resumed with another {', '.join(changed)}: sums may be rounded differently than without a stop")
+        # An evaluation is not compiled: for its few batches that would take longer than it saves.
+        validate = partial(evaluate, loss_function(model, config, end_of_text), state, corpus, config.block_size)
+        should_stop = cleanup.enter_context(stop_signal(ranks))
+        return run, train_loop(config, state, loss_of, batches, validate, should_stop)
+
+
+def make_builtin(config: TrainConfig) -> None:
+    """Built-in stories that are not there yet."""
+    if config.data in BUILTIN and not Path(config.data_dir, config.data).exists():
+        command = [sys.executable, ROOT / "prepare.py", config.data, "--data_dir", config.data_dir]
+        if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
+            raise ConfigError(f"{config.data} could not be prepared: see above")
+
+
+def loss_function(model: torch.nn.Module, config: TrainConfig, end_of_text: int) -> Loss:
+    starts = story_starts if config.attend_within_story else lambda *_: None
+    return lambda inputs, targets: model(inputs, targets, starts(inputs, end_of_text))[1]
 
 
 def train_loop(
     config: TrainConfig,
     state: TrainingState,
-    forward: torch.nn.Module,
-    autocast: Callable,
+    loss_of: Loss,
     batches: Batches,
     validate: Callable[[], dict],
-    ranks: Ranks,
-    stop: StopSignal,
-    log: Log | None,  # only on the first rank
-    peak: float,  # FLOP/s that MFU is measured against
+    should_stop: Callable[[], bool],
 ) -> bool:
     """Trains until the run is finished or told to stop; returns whether it is finished."""
-    clock = Clock(state, ranks, stop)
+    run, ranks = Path(config.out_dir, config.name), batches.ranks
+    peak = peak_flops(state.device, state.dtype) * ranks.size  # what MFU is measured against
+    done, first_step, clock = progress(config, state), state.step + 1, time.perf_counter()
     layout = "{percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}{postfix}"
-    disable = None if log else True  # None: tqdm shows the bar only in a terminal
-    done = progress(config, state)
+    disable = None if ranks.is_first else True  # None: tqdm shows the bar only in a terminal
     bar = tqdm(total=1.0, initial=done, bar_format=layout, disable=disable)
-    show_minutes = config.max_minutes > 0
+    stream = micro_batches(batches, config, state)
+    row_step, row_seconds = state.step, state.seconds  # of the log's last row
     state.model.train()
-    while done < 1 and not clock.should_stop:
+    while done < 1:
         lr = learning_rate(state.step, done, config)
-        state.set_learning_rate(lr)
-        train_step(state, forward, autocast, batches, ranks, config.grad_clip)
-        clock.tick()
+        for group in itertools.chain.from_iterable(optimizer.param_groups for optimizer in state.optimizers):
+            group["lr"] = lr * group.get("lr_factor", 1.0)
+        of_step = itertools.islice(stream, batches.n_micro_batches)
+        if not train_step(state, loss_of, of_step, config.grad_clip, ranks, should_stop):
+            break
+
+        # The clock
+        logging = state.step % config.log_interval == 0 or state.step % config.eval_interval == 0
+        if logging:
+            state.means()  # waits for the device, so that its work is counted
+        if state.step == first_step:  # it compiles
+            clock, row_step = time.perf_counter(), state.step
+        now = time.perf_counter()
+        state.seconds, clock = ranks.max(state.seconds + now - clock), now
         before, done = done, progress(config, state)
+        bar.update(done - before)
+        keeping = keeps(config, state.step, before, done)
+        evaluating = keeping or done >= 1 or state.step % config.eval_interval == 0
+        if not logging and not evaluating:
+            continue
 
-        evaluating = config.keeps(state.step, before, done) or state.step % config.eval_interval == 0 or done >= 1
-        if evaluating or state.step % config.log_interval == 0:
-            sums = state.sums_over_ranks(ranks)
-            clock.tick(after_step=False)
-            done = progress(config, state)  # the time may have run out meanwhile
-            keeping = config.keeps(state.step, before, done)
-            evaluating = evaluating or keeping or done >= 1
-            train_loss, grad_norm = (total / (state.step - state.logged_step) for total in sums)
-            row = dict(step=state.step, tokens=state.step * config.tokens_per_step, train_loss=f"{train_loss:.5f}")
-            row |= dict(learning_rate=f"{lr:.3g}", grad_norm=f"{grad_norm:.4g}")
-            if steps_per_second := clock.steps_per_second():
-                tokens_per_s = steps_per_second * config.tokens_per_step
-                flops_per_s = tokens_per_s * state.model.flops_per_token(config.block_size)
-                peak = max(peak, flops_per_s)  # a measured peak is too low if the machine was busy
-                row |= dict(tokens_per_s=f"{tokens_per_s:.0f}", mfu=f"{flops_per_s / peak:.4f}")
-                bar.set_postfix_str(f" step {state.step}, loss {train_loss:.3f}, {tokens_per_s:,.0f} tok/s")
-                if show_minutes and log:
-                    left = minutes_left(config, state, steps_per_second)
-                    bar.write(f"{tokens_per_s:,.0f} tokens/s on this machine: about {left:.1f} minutes to go")
-                    show_minutes = False
-            if evaluating:
-                result = validate()
-                row |= {name: f"{value:.5f}" for name, value in result.items()}
-                if not math.isfinite(result["val_loss"]):
-                    raise TrainingError(
-                        f"at step {state.step} the validation loss is {row['val_loss']}; the checkpoints are from "
-                        "before that; try a lower learning_rate or dtype=float32"
-                    )
-            state.log_was_written()
-            if log:
-                log.append(**row)
-            if log and evaluating:
-                bar.write(
-                    f"step {state.step:>6}  {row['tokens'] / 1e6:8.2f} M tokens  train {train_loss:.3f}  "
-                    f"val {result['val_loss']:.3f}  bpb {result['bpb']:.3f}"
-                )
-                save_all(log.path.parent, state, result["val_loss"], log, config if keeping else None)
-            clock.restart()
-        bar.n = done
-        bar.refresh()
-    if clock.should_stop:
-        sums = state.sums_over_ranks(ranks)  # saved, so that the log's rows do not depend on where a run was stopped
-        if log:
-            save_last(log.path.parent, state, sums)
+        # The log
+        train_loss, grad_norm = state.means()
+        row = dict(step=state.step, tokens=state.step * config.tokens_per_step, train_loss=f"{train_loss:.5f}")
+        row |= dict(learning_rate=f"{lr:.3g}", grad_norm=f"{grad_norm:.4g}")
+        if state.step > row_step:
+            tokens_per_s = (state.step - row_step) * config.tokens_per_step / (state.seconds - row_seconds)
+            flops_per_s = tokens_per_s * state.model.flops_per_token(config.block_size)
+            peak = max(peak, flops_per_s)  # a measured peak is too low if the machine was busy
+            row |= dict(tokens_per_s=f"{tokens_per_s:.0f}", mfu=f"{flops_per_s / peak:.4f}")
+            bar.set_postfix_str(f" step {state.step}, loss {train_loss:.3f}, {tokens_per_s:,.0f} tok/s", refresh=False)
+        row_step, row_seconds = state.step, state.seconds
+        state.sums.zero_()
+        if ranks.is_first and evaluating:
+            result = validate()
+            row |= {name: f"{value:.5f}" for name, value in result.items()}
+            losses = f"train {train_loss:.3f}  val {result['val_loss']:.3f}  bpb {result['bpb']:.3f}"
+            bar.write(f"step {state.step:>6}  {row['tokens'] / 1e6:8.2f} M tokens  {losses}")
+        if ranks.is_first:
+            append_row(run / "log.csv", row)  # before ckpt.pt: a resumed run repeats only what comes after that
+        if ranks.is_first and evaluating:
+            save(run, config, state, row, keeping)
+        clock = time.perf_counter()
     bar.close()
-    return not clock.should_stop
+    if done < 1 and ranks.is_first:
+        state.means()
+        save_checkpoint(run / "ckpt.pt", state.for_resuming(), previous=run / PREVIOUS)
+    return done >= 1
 
 
-def train_step(
-    state: TrainingState,
-    forward: torch.nn.Module,
-    autocast: Callable,
-    batches: Batches,
-    ranks: Ranks = SINGLE_PROCESS,
-    grad_clip: float = 1.0,
-) -> None:
-    """One step of the optimizers. On a GPU nothing here waits for the device."""
-    for i, (inputs, targets, weight) in enumerate(batches.of_step(state.step)):
-        with ranks.gradient_sync(forward, now=i == batches.n_micro_batches - 1):
-            with autocast():
-                _, loss = forward(inputs, targets)
-                loss = loss * weight
-            state.sums[0] += loss.detach()
-            state.scaler.scale(loss).backward()
-    state.optimizer_step(grad_clip)
-
-
-def save_all(run: Path, state: TrainingState, val_loss: float, log: Log, keep: TrainConfig | None) -> None:
-    """keep: the run's config, if these weights are also to be kept in a directory of their own."""
-    if keep:
-        keep_weights(run, state.for_sampling(), keep, log.rows[-1])  # before ckpt.pt: a resumed run would skip them
+def save(run: Path, config: TrainConfig, state: TrainingState, row: dict, keeping: bool) -> None:
+    """What an evaluation leaves on disk, after its row of the log."""
+    val_loss = float(row["val_loss"])
+    if not math.isfinite(val_loss):
+        raise ValueError(f"at step {state.step} the validation loss is {val_loss}; {DIVERGED}")
+    if keeping:
+        keep_weights(run, state.for_sampling(), config, row)  # before ckpt.pt: a resumed run would skip them
     if val_loss < state.best_val_loss:
         state.best_val_loss = val_loss
         save_checkpoint(run / "best.pt", state.for_sampling())
-    save_last(run, state, [0.0, 0.0])
-    plot_loss(run / "loss.png", {run.name: log.rows})
-
-
-def save_last(run: Path, state: TrainingState, sums: list[float]) -> None:
-    save_checkpoint(run / "ckpt.pt", state.for_resuming(sums), previous=run / PREVIOUS)
+    save_checkpoint(run / "ckpt.pt", state.for_resuming(), previous=run / PREVIOUS)
+    plot_run(run)
 
 
 def tell_a_story(run: Path, config: TrainConfig) -> None:
     """Shows what the model has learned, and what to do next."""
     from corpus import instruct_headers  # imported here because generation takes a second to import
-    from generation.backends import Sampling, load_backend, stream_story
+    from generation.backends import load_backend, stream_story
+    from generation.prompts import Sampling
 
-    backend, prompt = load_backend(str(run)), ""
-    next_prompt = '--prompt "Once upon a time, there was a little fox"'
-    if load_corpus(config).has_headers:
-        prompt, next_prompt = instruct_headers.write(dict(words="hide, fox, little")), '--words "jump, frog, red"'
-    stream_story(backend, prompt, Sampling(temperature=0.6, seed=config.seed))
-    print(
-        f"\nEverything is in {run}/ (loss curve: loss.png). Next: python sample.py --model {run} "
-        f"--temperature 0.6 {next_prompt}\n"
-        f"For a web page that tells stories in any browser: python export.py {run}"
-    )
+    prompt, flags = "", '--prompt "Once upon a time, there was a little fox"'
+    if "headers" in load_meta(Path(config.data_dir, config.data)):
+        prompt, flags = instruct_headers.write(dict(words="hide, fox, little")), '--words "jump, frog, red"'
+    stream_story(load_backend(str(run)), prompt, Sampling(temperature=0.6, seed=config.seed))
+    print(f"\nEverything is in {run}/ (loss curve: loss.png)")
+    print(f"Next: python sample.py --model {run} --temperature 0.6 {flags}")
+    if config.model == "gptneo":
+        print(f"For a web page that tells stories in any browser: python export.py {run}")
 
 
 def main():
     # Write line by line, so that a log file can be followed, and replace characters that a terminal cannot show.
     sys.stdout.reconfigure(line_buffering=True, errors="replace")
-    ranks = Ranks.from_environment()
-    name = "train.py" if ranks.world_size == 1 else f"train.py, process {ranks.rank}"
-    args = sys.argv[1:]
-    try:
+    ranks, args = Ranks.from_environment(), sys.argv[1:]
+    name = "train.py" if ranks.size == 1 else f"train.py, process {ranks.rank}"
+    again = "--resume continues from the last checkpoint"
+    with one_line_errors(name, interrupted=again, remedy=f"free some space or fix that; {again}"):
         if "--plot" in args:
             from pages.during_training import plot_runs  # imported here because training does not need it
 
             print(f"wrote {plot_runs([Path(arg) for arg in args if arg != '--plot'])}")
             return
         config, resume = parse_command_line(args, __doc__)
-        run, finished = train(config, resume, ranks)
+        try:
+            run, finished = train(config, resume, ranks)
+        except (RuntimeError, MemoryError) as error:
+            # Out of memory is an OutOfMemoryError (a RuntimeError) on a GPU, and a plain RuntimeError on a CPU.
+            if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error):
+                sys.exit(f"{name}: out of memory; halve batch_size and double grad_accum_steps")
+            if ranks.size == 1 or not is_lost_rank(error):
+                raise
+            sys.exit(f"{name}: another process has failed, see its message; {again}")
         if not finished:
             message = f"Stopped and saved. Run the same command with --resume to continue from {run / 'ckpt.pt'}"
             sys.exit(message if ranks.is_first else 1)
         if ranks.is_first:
             print()
             tell_a_story(run, config)
-    except (ValueError, OSError) as error:
-        sys.exit(f"{name}: {error}")
-    except (RuntimeError, MemoryError) as error:
-        # Out of memory is an OutOfMemoryError (a RuntimeError) on a GPU, and a plain RuntimeError on a CPU.
-        if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error):
-            # With dropout or contrast, the random numbers depend on how the step is cut into micro-batches.
-            same = "" if config.dropout or config.contrast != "none" else ", which gives the same run"
-            sys.exit(f"{name}: out of memory; halve batch_size and double grad_accum_steps{same}")
-        if ranks.world_size == 1 or not is_lost_rank(error):
-            raise
-        directory = Path(config.out_dir) / config.name
-        sys.exit(f"{name}: another process has failed, see its message; --resume continues from what {directory} has")
-    except KeyboardInterrupt:
-        sys.exit(f"{name}: stopped")
 
 
 if __name__ == "__main__":

@@ -17,5 +17,4 @@ max_steps = 4000
 max_minutes = 3.0
 learning_rate = 6e-3
 log_interval = 20
-eval_interval = 250
 eval_tokens = 60_000

@@ -1,7 +1,4 @@
-"""The compressor, 512 wide, 8 blocks, of which six run at half the length; otherwise as ts_28m.py."""
+"""The compressor, 512 wide, 8 blocks, of which six run at half the length; the rest are train.py's defaults."""
 
 model = "compressor"
-data = "tinystories"
 n_embd = 512
-n_layer = 8
-n_head = 16

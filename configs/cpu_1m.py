@@ -6,12 +6,9 @@ $ python prepare.py --input train.txt --val valid.txt --name sample && python tr
 recipe = "fast"
 data = "sample"
 block_size = 256
-n_layer = 8
-n_head = 16
 n_embd = 64
 batch_size = 8
 grad_accum_steps = 1
 max_steps = 20_000
 max_minutes = 8.5
 log_interval = 20
-eval_interval = 250

@@ -14,5 +14,4 @@ max_minutes = 2.0
 min_steps = 1250  # however long they take: with fewer, stories mix up their characters' names
 learning_rate = 6e-3
 log_interval = 20
-eval_interval = 250
 eval_tokens = 40_000

@@ -3,8 +3,6 @@
 recipe = "fast"
 data = "sample"
 block_size = 256
-n_layer = 8
-n_head = 16
 n_embd = 64
 batch_size = 8
 grad_accum_steps = 1

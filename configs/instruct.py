@@ -4,6 +4,3 @@ $ python prepare.py instruct && python train.py configs/instruct.py
 """
 
 data = "instruct"
-n_embd = 256
-n_layer = 8
-n_head = 16

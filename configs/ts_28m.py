@@ -1,6 +1,3 @@
-"""TinyStories-28M, as published: 512 wide, 8 layers, 16 heads. The other settings are train.py's defaults."""
+"""TinyStories-28M, as published: 512 wide, 8 layers; 16 heads and the rest are train.py's defaults."""
 
-data = "tinystories"
 n_embd = 512
-n_layer = 8
-n_head = 16

@@ -97,6 +97,16 @@ def config(data_dir, tmp_path) -> dict:
     return settings(data_dir, tmp_path)
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """Runs of train() leave out what takes most of the time of so small ones, until quick.undo()."""
+    import train  # not before OMP_NUM_THREADS is set
+
+    monkeypatch.setattr(train, "plot_run", lambda *_: None)
+    monkeypatch.setattr(train, "peak_flops", lambda *_: 1e12)
+    return monkeypatch
+
+
 def arguments(config: dict, *others: str) -> list[str]:
     """The command line of such a run."""
     path = Path(config["out_dir"]).parent / "empty.py"

@@ -17,7 +17,7 @@ from conftest import ROOT
 
 import train
 from generation import backends
-from training import data_order, run_directory
+from training import data_order
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["train"])
@@ -66,7 +66,7 @@ def run(args: list[str], output: Path, accident: str, step: int, environment: di
     os.environ |= {key: str(value) for key, value in environment.items()}
     if "OMP_NUM_THREADS" in environment:
         torch.set_num_threads(environment["OMP_NUM_THREADS"])
-    train.plot_loss = lambda *args: None  # it and the story take most of the time
+    train.plot_run = lambda *args: None  # it and the story take most of the time
     backends.stream_story = lambda *args: None
     train.peak_flops = lambda *args: 1e12
     if accident:
@@ -75,14 +75,10 @@ def run(args: list[str], output: Path, accident: str, step: int, environment: di
     train.main()
 
 
-# ---- Accidents ----
+# ---- Accidents: (where, which function, what happens instead of a call of it) ----
 
 
-def call(function, *args, **kwargs):
-    return function(*args, **kwargs)
-
-
-def die(*args, **kwargs):
+def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -92,50 +88,37 @@ def be_told_to_stop(batch_starts, *args):
     return batch_starts(*args)
 
 
-def run_out_of_memory(*args):
+def run_out_of_memory(*_):
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 
-def lose_half_a_row(append, log, **row):
-    with log.path.open("a") as file:
+def lose_half_a_row(append_row, path, row):
+    with path.open("a") as file:
         file.write("2")  # and not yet the 0 of step 20
     die()
 
 
-def die_behind(function, *args, **row):
-    function(*args, **row)
-    die()
-
-
-def write_half(write, path, data):
+def write_half_of_ckpt(write, path, data):
+    if path.name != ".ckpt.pt.tmp":
+        return write(path, data)
     write(path, bytes(data)[: len(data) // 2])
     die()
 
 
-def write_half_of(name):
-    return lambda write, path, data: (write_half if path.name == name else call)(write, path, data)
-
-
-def die_before_renaming(name):
-    return lambda replace, path, target: (die if path.name == name else call)(replace, path, target)
-
-
-def die_behind_renaming(name):
-    return lambda replace, path, target: (die_behind if path.name == name else call)(replace, path, target)
+def die_before_the_last_rename(replace, path, target):
+    return die() if path.name == ".ckpt.pt.tmp" else replace(path, target)
 
 
 KILLED = {
     "in the step": (data_order, "batch_starts", die),
-    "in the evaluation": (train, "evaluate", die),
-    "within a row of the log": (run_directory.Log, "append", lose_half_a_row),
-    "behind a row of the log": (run_directory.Log, "append", die_behind),
-    "within best.pt": (Path, "write_bytes", write_half_of(".best.pt.tmp")),
-    "behind best.pt": (Path, "replace", die_behind_renaming(".best.pt.tmp")),
-    "within ckpt.pt": (Path, "write_bytes", write_half_of(".ckpt.pt.tmp")),
-    "between the renames": (Path, "replace", die_before_renaming(".ckpt.pt.tmp")),
-    "before the plot": (train, "plot_loss", die),
+    "within a row of the log": (train, "append_row", lose_half_a_row),
+    "behind best.pt": (train, "save_checkpoint", lambda save, *args: save(*args) or die()),
+    "within ckpt.pt": (Path, "write_bytes", write_half_of_ckpt),
+    "between the renames": (Path, "replace", die_before_the_last_rename),
+    "before the plot": (train, "plot_run", die),
 }
 ACCIDENTS = KILLED | {
+    "in the evaluation": (train, "evaluate", die),
     "told to stop": (data_order, "batch_starts", be_told_to_stop),
     "out of memory": (data_order, "batch_starts", run_out_of_memory),
 }
@@ -152,7 +135,9 @@ def arrange(accident: str, step: int):
         return learning_rate(done, *args)
 
     def function_with_accident(*args, **kwargs):
-        return (happen if steps and steps[-1] == step else call)(function, *args, **kwargs)
+        if steps and steps[-1] == step:
+            return happen(function, *args, **kwargs)
+        return function(*args, **kwargs)
 
     train.learning_rate = note_the_step
     setattr(holder, name, function_with_accident)

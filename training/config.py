@@ -8,25 +8,20 @@ import ast
 import dataclasses
 import difflib
 import inspect
+import math
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 from model import GPTNeoConfig
 
 # What a recipe sets, unless the config file or the command line sets it otherwise. LOG.md has the measurements.
 RECIPES = {
     "paper": {},  # as published: the defaults below
-    "fast": dict(
-        optimizer="muon",
-        learning_rate=8e-3,
-        embedding_lr_factor=2.0,
-        beta2=0.99,
-        warmup_steps=40,
-        warmdown=0.6,
-        align_stories=True,
-    ),
+    "fast": dict(optimizer="muon", learning_rate=8e-3, embedding_lr_factor=2.0, beta2=0.99, align_stories=True)
+    | dict(warmup_steps=40, warmdown=0.6),
 }
 
 
@@ -35,14 +30,15 @@ class TrainConfig:
     name: str = "run"  # default: that of the config file
     out_dir: str = "out"  # the run is written to out_dir/name
     seed: int = 0  # of the initial weights, the data order and dropout
+    recipe: Literal["paper", "fast"] = "paper"  # as published, or other defaults for the optimizer and align_stories
     # data
     data: str = "tinystories"  # a directory under data_dir, made by prepare.py
     data_dir: str = "data"
     align_stories: bool = False  # start every window with a story; otherwise the text is cut every block_size tokens
     attend_within_story: bool = False  # tokens attend only within their own story; positions restart at 0
-    loss_on: str = "all"  # or story: a header is read, but its tokens are not targets
+    loss_on: Literal["all", "story"] = "all"  # story: a header is read, but its tokens are not targets
     # model
-    model: str = "gptneo"  # or compressor: its trunk reads two tokens at a time
+    model: Literal["gptneo", "compressor"] = "gptneo"  # compressor: its trunk reads two tokens at a time
     block_size: int = 512  # context, in tokens
     n_layer: int = 8
     n_head: int = 16
@@ -57,8 +53,7 @@ class TrainConfig:
     max_minutes: float = 0.0  # of training, not compiling or validation; if above 0, the schedule follows the clock
     min_steps: int = 0  # take at least this many, even after max_minutes, so that a slow machine gets a good model too
     # optimizer
-    recipe: str = "paper"  # as published; or fast: other defaults for the optimizer settings and align_stories
-    optimizer: str = "adamw"  # adamw, or muon: Muon for the matrices of the blocks, AdamW for everything else
+    optimizer: Literal["adamw", "muon"] = "adamw"  # muon: for the matrices of the blocks, AdamW for everything else
     learning_rate: float = 5e-4
     embedding_lr_factor: float = 1.0  # the embeddings learn at this multiple of learning_rate
     warmup_steps: int = 0
@@ -68,7 +63,7 @@ class TrainConfig:
     beta2: float = 0.95
     grad_clip: float = 1.0  # largest norm of the gradient; 0: no clipping
     # objective
-    contrast: str = "none"  # or reciprocal, margin: contrast stories with copies whose sentences are shuffled
+    contrast: Literal["none", "reciprocal", "margin"] = "none"  # stories against copies with shuffled sentences
     contrast_alpha: float = 5.0  # weight of the contrastive part of the loss
     contrast_margin: float = 0.3  # for contrast=margin, in nats per token
     contrast_share: float = 0.5  # share of the batch that is also shuffled
@@ -79,36 +74,25 @@ class TrainConfig:
     eval_tokens: int = 500_000  # from the start of the validation split: the same for every run
     # machine
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
-    dtype: str = "auto"  # of the matrix products: auto, bfloat16, float16, float32
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"  # of the matrix products
     compile: bool = True  # if a compiler is found
 
     def __post_init__(self):
-        for name in "block_size batch_size grad_accum_steps max_steps log_interval eval_interval".split():
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
-        nonnegative = "seed copy_init learning_rate embedding_lr_factor warmup_steps min_steps max_minutes"
-        nonnegative += " weight_decay grad_clip contrast_alpha contrast_margin"
-        for name in nonnegative.split():
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} must not be negative, but is {getattr(self, name)}")
-        for name in ("warmdown", "beta1", "beta2", "contrast_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
+        for field in dataclasses.fields(self):
+            value, choices = getattr(self, field.name), get_args(field.type)
+            if choices and value not in choices:
+                raise ConfigError(f"{field.name} must be one of {', '.join(choices)}, not {value!r}")
+            low, high = BOUNDS.get(field.name, (0, math.inf))
+            if type(value) in (int, float) and not low <= value <= high:
+                what = f"at least {low}" if high == math.inf else f"between {low} and {high}"
+                raise ConfigError(f"{field.name} must be {what}, not {value}")
+        GPTNeoConfig(**self.model_shape())  # an impossible shape is an error before any data is prepared
         if self.eval_tokens <= self.block_size:
             raise ConfigError(f"eval_tokens ({self.eval_tokens}) must be more than block_size ({self.block_size})")
-        GPTNeoConfig(**self.model_shape())  # an impossible shape is an error before any data is prepared
-        words = dict(model=("gptneo", "compressor"), recipe=tuple(RECIPES), optimizer=("adamw", "muon"))
-        words |= dict(contrast=("none", "reciprocal", "margin"), loss_on=("all", "story"))
-        words["dtype"] = ("auto", "bfloat16", "float16", "float32")
-        for name, choices in words.items():
-            if getattr(self, name) not in choices:
-                raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}")
         if self.contrast != "none" and self.loss_on == "story":
             raise ConfigError(f"contrast={self.contrast} shuffles headers, too: it needs loss_on=all")
         if self.attend_within_story and self.model != "gptneo":
             raise ConfigError(f"attend_within_story needs model=gptneo: {self.model} pairs tokens across stories")
-        if self.seed >= 2**63:
-            raise ConfigError(f"seed must be below 2**63, not {self.seed}")
         if not re.fullmatch(r"|[1-9]\d*(,[1-9]\d*)*,?", self.keep_checkpoints):
             what = "a number, such as 5, or steps with commas between them, such as 100,300,1000"
             raise ConfigError(f"keep_checkpoints must be {what}, not {self.keep_checkpoints!r}")
@@ -123,45 +107,45 @@ class TrainConfig:
     def tokens_per_step(self) -> int:
         return self.sequences_per_step * self.block_size
 
-    def keeps(self, step: int, before: float, done: float) -> bool:
-        """Whether to keep the weights after this step, which took the run's progress from `before` to `done`.
-
-        N checkpoints are kept at 1/N, 2/N, … of the run, by whatever the schedule follows: its steps or its clock.
-        """
-        if "," in self.keep_checkpoints:
-            return str(step) in self.keep_checkpoints.split(",")
-        n = int(self.keep_checkpoints or 0)
-        return int(n * done + 1e-9) > int(n * before + 1e-9)
-
     def model_shape(self) -> dict:
         """The fields of GPTNeoConfig that a run may set; the vocabulary comes with the data."""
         names = [{field.name for field in dataclasses.fields(config)} for config in (GPTNeoConfig, self)]
         return {name: getattr(self, name) for name in set.intersection(*names)}
 
 
+# Least and largest values; those of other numbers are 0 and infinity.
+BOUNDS = {"seed": (0, 2**63 - 1)} | dict.fromkeys(("warmdown", "beta1", "beta2", "contrast_share"), (0, 1))
+POSITIVE = ("block_size", "batch_size", "grad_accum_steps", "max_steps", "log_interval", "eval_interval")
+BOUNDS |= dict.fromkeys(POSITIVE, (1, math.inf))
+
+
 class ConfigError(ValueError):
     """An invalid setting; the message says which, where and what to do."""
+
+
+def recipe_line(config: TrainConfig) -> str:
+    """The recipe, and which of its values the run does not use: 'recipe=fast, but learning_rate=0.006'."""
+    names = dict.fromkeys(name for recipe in RECIPES.values() for name in recipe)
+    expected = vars(TrainConfig()) | RECIPES[config.recipe]
+    others = [f"{name}={getattr(config, name)}" for name in names if getattr(config, name) != expected[name]]
+    return f"recipe={config.recipe}" + (f", but {', '.join(others)}" if others else "")
 
 
 def read_config_file(path: Path) -> dict:
     """{key: value} of a file of plain assignments `key = literal`. It is parsed, never executed."""
     try:
-        statements = ast.parse(path.read_text(encoding="utf-8")).body
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); see configs/ for ours") from error
-    except (SyntaxError, ValueError) as error:
-        raise ConfigError(f"{path}: not a config file of `key = value` lines ({error})") from error
+        module = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path}: not a config file of `key = value` lines ({reason}); see configs/") from None
     settings = {}
-    for i, statement in enumerate(statements):
-        if i == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-            continue  # the docstring
+    for statement in module.body[bool(ast.get_docstring(module)) :]:
         try:
-            ((target,), value) = statement.targets, ast.literal_eval(statement.value)
+            (target,), value = statement.targets, ast.literal_eval(statement.value)
             settings[target.id] = check_setting(target.id, value)
-        except ConfigError as error:
-            raise ConfigError(f"{path}:{statement.lineno}: {error}") from None
         except (AttributeError, ValueError, TypeError) as error:
-            raise ConfigError(f"{path}:{statement.lineno}: expected `key = value` with a plain value") from error
+            reason = error if isinstance(error, ConfigError) else "expected `key = value` with a plain value"
+            raise ConfigError(f"{path}:{statement.lineno}: {reason}") from None
     return settings
 
 

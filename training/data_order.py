@@ -14,8 +14,6 @@ import numpy as np
 import torch
 
 from corpus.instruct_headers import story_tokens
-from corpus.preparation import prepare_builtin
-from corpus.sources import BUILTIN
 from corpus.token_files import load_meta_and_tokens
 from corpus.tokenizer import Tokenizer
 from training.config import ConfigError, TrainConfig
@@ -34,60 +32,47 @@ class Corpus:
 
 
 def load_corpus(config: TrainConfig) -> Corpus:
-    """Built-in stories are made if they are not there yet. ConfigError if a split is too short for the config."""
-    directory = Path(config.data_dir) / config.data
-    if config.data in BUILTIN and not directory.exists():
-        prepare_builtin(directory, config.data)
+    """ConfigError if a split is too short for the config."""
+    directory = Path(config.data_dir, config.data)
     meta, train, val = load_meta_and_tokens(directory, "train", "val")
     val = val[: config.eval_tokens]
     if config.loss_on == "story" and "headers" not in meta:
         raise ConfigError(f"{directory}: its stories have no headers for loss_on=story to leave out; use loss_on=all")
-    for split, tokens, n_least in (("train", train, 2 * config.block_size + 1), ("val", val, config.block_size + 1)):
-        if len(tokens) < n_least:
+    for split, tokens, least in (("train", train, 2 * config.block_size + 1), ("val", val, config.block_size + 1)):
+        if len(tokens) < least:
             raise ConfigError(
                 f"{directory}: {len(tokens):,} tokens of {split} are too few for block_size={config.block_size}, which "
-                f"needs {n_least:,}; lower it, or prepare more text (for val, a larger --val_share)"
+                f"needs {least:,}; lower it, or prepare more text (for val, a larger --val_share)"
             )
     return Corpus(Tokenizer(meta["gpt2_ids"]), "headers" in meta, meta["splits"]["train"]["sha256"], train, val)
 
 
 class TokenStream:
-    """The token stream of a split, held on the device, from which windows of block_size tokens are read.
+    """The tokens of a split, held on the device, from which windows are read."""
 
-    target_mask: (tokens,) bool, which of them are targets; None: all.
-    """
-
-    def __init__(
-        self, tokens: np.ndarray, block_size: int, device: torch.device, target_mask: np.ndarray | None = None
-    ):
+    def __init__(self, tokens: np.ndarray, device: torch.device, target_mask: np.ndarray | None = None):
+        """target_mask: (tokens,) bool, which of them are targets; None: all."""
         # int16, as not every device can index uint16; masking the sign bits restores ids above 32767
         self.tokens = torch.from_numpy(np.array(tokens).view(np.int16)).to(device)
-        self.offsets = torch.arange(block_size + 1, device=device)
-        self.target_mask = target_mask  # on the CPU too: counting a step's targets must not wait for the device
-        self.device_target_mask = None if target_mask is None else torch.from_numpy(target_mask).to(device)
+        self.target_mask = None if target_mask is None else torch.from_numpy(target_mask).to(device)
 
-    def read(self, starts: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    def read(self, starts: np.ndarray, block_size: int) -> tuple[torch.Tensor, torch.Tensor]:
         """inputs and targets (the inputs' successors; -100: not counted), each (len(starts), block_size) int64"""
-        positions = torch.from_numpy(starts).to(self.tokens.device, non_blocking=True)[:, None] + self.offsets
+        device = self.tokens.device
+        positions = torch.from_numpy(starts).to(device, non_blocking=True)[:, None]
+        positions = positions + torch.arange(block_size + 1, device=device)
         tokens = self.tokens[positions].long() & 0xFFFF
         inputs, targets = tokens[:, :-1], tokens[:, 1:]
-        if self.device_target_mask is not None:
-            targets = targets.where(self.device_target_mask[positions[:, 1:]], -100)
+        if self.target_mask is not None:
+            targets = targets.where(self.target_mask[positions[:, 1:]], -100)
         return inputs, targets
 
-    def loss_weights(self, starts: np.ndarray) -> np.ndarray:
-        """The weight of each micro-batch in the mean over a step's targets: 1 if all have equally many.
 
-        starts: (ranks, micro-batches, sequences) -> (ranks, micro-batches)
-        """
-        if self.target_mask is None:
-            return np.ones(starts.shape[:2])
-        n_targets = self.target_mask[starts[..., None] + np.arange(1, len(self.offsets))].sum((-1, -2))
-        return n_targets / (n_targets.mean() or 1.0)
+# ---- Windows, and the order in which they are read ----
 
 
 def flat_windows(tokens: np.ndarray, block_size: int) -> np.ndarray:
-    """Where adjacent windows start, with room left to shift them all by up to block_size."""
+    """Where adjacent windows start, with up to block_size tokens left by which to shift them all."""
     return np.arange(len(tokens) // block_size - 1) * block_size
 
 
@@ -95,14 +80,16 @@ def story_windows(tokens: np.ndarray, block_size: int, end_of_text: int) -> np.n
     """Where windows start if each begins with a story, at the <|endoftext|> before it.
 
     They overlap just enough that every story is whole in one of them: where the end of a window cuts a story, the next
-    window begins with that story. A story longer than a window continues in the next.
+    window begins with that story. A story longer than a window continues in the next. The last window ends where the
+    text does, so it may begin within a story that the one before it has whole.
     """
     stories = np.append(0, np.flatnonzero(tokens == end_of_text))
-    starts = [0]
-    while (limit := starts[-1] + block_size) < len(tokens):
+    starts, last = [0], len(tokens) - 1 - block_size
+    while starts[-1] < last:
+        limit = starts[-1] + block_size
         story = int(stories[np.searchsorted(stories, limit, side="right") - 1])  # the last one to begin by then
-        starts.append(story if story > starts[-1] else limit)
-    return np.array(starts[:-1])
+        starts.append(min(story if story > starts[-1] else limit, last))
+    return np.array(starts)
 
 
 @functools.lru_cache(maxsize=2)
@@ -124,37 +111,39 @@ def batch_starts(windows: np.ndarray, shift: int, n_sequences: int, seed: int, s
     return starts
 
 
-def dropout_seed(seed: int, step: int, micro_batch: int) -> int:
-    """The seed for a micro-batch's dropout; a pure function, too, so there is no random state to save.
-
-    If several processes divide a step into whole micro-batches, each micro-batch gets the same dropout as in a single
-    process. If they split micro-batches, each part has a number of its own, and the run draws different dropout.
-    """
-    return int(np.random.SeedSequence([seed, step, micro_batch]).generate_state(1, np.uint64)[0])
-
-
 class Batches:
     """The micro-batches of any step, for this rank."""
 
     def __init__(self, corpus: Corpus, config: TrainConfig, ranks: Ranks, device: torch.device):
         self.config, self.ranks = config, ranks
         self.n_micro_batches, self.micro_batch_size = ranks.divide_step(config)
-        target_mask = story_tokens(corpus.train, corpus.tokenizer) if config.loss_on == "story" else None
-        self.stream = TokenStream(corpus.train, config.block_size, device, target_mask)
+        self.target_mask = story_tokens(corpus.train, corpus.tokenizer) if config.loss_on == "story" else None
+        self.stream = TokenStream(corpus.train, device, self.target_mask)
         if config.align_stories:
             self.windows = story_windows(corpus.train, config.block_size, corpus.tokenizer.end_of_text)
             self.shift = 1
         else:
             self.windows, self.shift = flat_windows(corpus.train, config.block_size), config.block_size
-        self.is_random = config.dropout > 0 or config.contrast != "none"
 
     def of_step(self, step: int) -> Iterator[tuple[torch.Tensor, torch.Tensor, float]]:
-        """inputs, targets, and the weight of their loss in the step's; seeds PyTorch if the forward pass is random."""
+        """inputs, targets, and the weight of their loss in the step's mean.
+
+        Seeds PyTorch, so that dropout and contrast need no random state: each micro-batch has its own seed. Where
+        processes split micro-batches, each part has one, so that other activations are dropped.
+        """
         config, rank = self.config, self.ranks.rank
         starts = batch_starts(self.windows, self.shift, config.sequences_per_step, config.seed, step)
-        starts = starts.reshape(self.ranks.world_size, self.n_micro_batches, self.micro_batch_size)
-        weights = self.stream.loss_weights(starts)[rank].tolist()
-        for i, (micro_batch, weight) in enumerate(zip(starts[rank], weights)):
-            if self.is_random:
-                torch.manual_seed(dropout_seed(config.seed, step, rank * self.n_micro_batches + i))
-            yield *self.stream.read(micro_batch), weight / self.n_micro_batches
+        starts = starts.reshape(self.ranks.size * self.n_micro_batches, self.micro_batch_size)
+        weights = self.loss_weights(starts)
+        for i in range(rank * self.n_micro_batches, (rank + 1) * self.n_micro_batches):
+            if config.dropout or config.contrast != "none":
+                torch.manual_seed(int(np.random.SeedSequence([config.seed, step, i]).generate_state(1, np.uint64)[0]))
+            yield *self.stream.read(starts[i], config.block_size), float(weights[i])
+
+    def loss_weights(self, starts: np.ndarray) -> np.ndarray:
+        """(micro-batches, sequences) -> (micro-batches,): each one's share of the step's targets."""
+        if self.target_mask is None:
+            return np.full(len(starts), 1 / len(starts))
+        positions = starts[..., None] + np.arange(1, self.config.block_size + 1)
+        n_targets = self.target_mask[positions].sum((-1, -2))
+        return n_targets / max(1, n_targets.sum())

@@ -2,19 +2,15 @@
 What a run computes with: the device, the dtype, compiled or not, and the peak FLOP/s that MFU is measured against.
 """
 
-import importlib.util
-import os
 import re
-import shutil
-import sys
 import time
 
 import torch
 
-from kernels import attention, autotune, cross_entropy
-from kernels.compile_cpp import dtype_name
-from model import GPTNeoConfig
+from kernels import attention, cpu_features
+from kernels.compile_cpp import dtype_name, keep_freed_memory
 from training.config import ConfigError, TrainConfig
+from training.distributed import SINGLE_PROCESS, Ranks
 
 # Dense bf16 (fp16 where there is no bf16) matrix products, in FLOP/s, from the data sheets. Full names, as the
 # driver reports them, without "NVIDIA", "Tesla" and "GeForce": a slice of an A100 (MIG) or a laptop's GPU differs.
@@ -22,85 +18,71 @@ GPU_PEAK_FLOPS = {
     "B200": 2250e12, "H200": 989e12, "H200 NVL": 835e12, "H100 80GB HBM3": 989e12, "H100 PCIe": 756e12,
     "H100 NVL": 835e12, r"A100.(SXM4|PCIE|PG509).\d+GB": 312e12, r"A100 \d+GB PCIe": 312e12, "L40S": 362e12,
     "L40": 181e12, "L4": 121e12, "A10": 125e12, "A10G": 70e12, "RTX 5090": 209e12, "RTX 4090": 165e12,
-    "RTX 3090": 71e12, r"V100-SXM2-\d+GB": 125e12, r"V100-PCIE-\d+GB": 112e12, "T4": 65e12,
+    "RTX 3090": 71e12, "T4": 65e12,
 }  # fmt: skip
 
 
-def choose_device(name: str) -> torch.device:
+def choose_device(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
+    """The device of this process, given the config's. Several processes have a GPU each, or share the CPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     if name.partition(":")[0] not in ("cuda", "mps", "cpu"):
         raise ConfigError(f"device must be auto, cpu, cuda, cuda:1 (…) or mps, not {name!r}")
+    if ranks.size > 1 and name not in ("cuda", "cpu"):
+        raise ConfigError(f"several processes need device=cuda (a GPU each) or cpu, not {name}")
+    if ranks.size > 1 and name == "cuda":
+        name = f"cuda:{ranks.local_rank}"
     try:
         return torch.zeros(1, device=name).device
     except (RuntimeError, AssertionError) as error:  # an AssertionError where torch was built without CUDA
         raise ConfigError(f"device {name!r} cannot be used here ({str(error).splitlines()[0]})") from error
 
 
-def prepare_gpu(device: torch.device) -> None:
-    """Sets up PyTorch for training on an NVIDIA GPU, for the whole process."""
+def prepare(device: torch.device) -> None:
+    """Sets up PyTorch for training, for the whole process."""
+    if device.type == "cpu":
+        keep_freed_memory()
     if device.type == "cuda":
         torch.cuda.set_device(device)  # streams, graphs and kernels use the current device, so cuda:1 must be it
         torch.set_float32_matmul_precision("high")  # TF32 for all matrix products that are in float32
-        torch.backends.cuda.enable_cudnn_sdp(False)  # its backward pass can give NaN: pytorch issue 196678
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """bfloat16 on a GPU that has it, else float16 (with a loss scaler); on a CPU bfloat16 or float32, as measured."""
+    """bfloat16 on a GPU that has it, else float16 (with a loss scaler); on a CPU what cpu_features.py says."""
     if name != "auto":
         return getattr(torch, name)
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.get_device_capability(device)[0] >= 8 else torch.float16
-    if device.type == "cpu":
-        return autotune.fast_dtype()
-    return torch.float32
-
-
-def choose_dtypes(
-    config: TrainConfig, device: torch.device, checkpoint: dict | None
-) -> tuple[torch.dtype, torch.dtype]:
-    """The dtype of the model's matrix products, and the one that is fast here, which Muon uses.
-
-    On a CPU a resumed run keeps what was measured when it began, so that it continues exactly. If it began on a GPU, it
-    uses what is fast here.
-    """
-    fast_dtype = choose_dtype("auto", device)
-    if checkpoint and device.type == "cpu" and checkpoint.get("device", "cpu") == "cpu":
-        fast_dtype = getattr(torch, checkpoint.get("fast_dtype", dtype_name(fast_dtype)))
-    return fast_dtype if config.dtype == "auto" else choose_dtype(config.dtype, device), fast_dtype
+    return cpu_features.fast_dtype() if device.type == "cpu" else torch.float32
 
 
 def no_compile_reason(device: torch.device) -> str | None:
     """What torch.compile lacks on this machine; None if it works."""
     if device.type == "mps":
         return "torch.compile does not support mps well yet"
-    if device.type == "cuda" and importlib.util.find_spec("triton") is None:
-        return "the package triton is not installed"
-    compiler = os.environ.get("CXX", {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++"))
-    if not shutil.which(compiler):
-        return f"no C++ compiler ({compiler}) found"
-    try:  # on a CPU it needs OpenMP, which Apple's compiler lacks, and Python's headers
+    try:  # it needs triton on a GPU; on a CPU a compiler, OpenMP (which Apple's compiler lacks) and Python's headers
         torch.compile(lambda x: x.sin() + 1)(torch.zeros(64, 64, device=device))
     except RuntimeError as error:
-        lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        return next((line for line in lines if "error:" in line), lines[-1])
+        lines = str(error).splitlines() or [type(error).__name__]
+        return next((line for line in lines if "error:" in line), lines[0])
     return None
 
 
-def describe_kernels(device: torch.device, dtype: torch.dtype, config: TrainConfig, shape: GPTNeoConfig) -> str:
-    """Which implementation computes attention and the loss on a CPU: kernels/*.cpp, or PyTorch where that is faster."""
-    if device.type != "cpu" or config.model != "gptneo":
-        return ""
-    width = shape.n_embd // shape.n_head
-    if attention.kernels(width) is None:
-        return "attention and loss: PyTorch (no C++ compiler that builds kernels/*.cpp); "
-    chosen, packed = {}, config.attend_within_story
-    for window in sorted({min(shape.window(layer), shape.block_size) for layer in range(shape.n_layer)}):
-        kind = attention.implementation(shape.block_size, shape.n_head, width, window, dtype, packed)
-        chosen[f"attention (window {window})"] = "pytorch" if config.dropout else kind
-    chosen["loss"] = cross_entropy.implementation(shape.vocab_size, dtype)
-    names = dict(kernel="C++", pytorch="PyTorch")
-    return "".join(f"{part}: {names[kind]}; " for part, kind in chosen.items())
+def describe(
+    config: TrainConfig, device: torch.device, dtype: torch.dtype, size: int, not_compiled: str | None
+) -> dict:
+    """What decides how sums are rounded: where all of it is the same, a resumed run continues bit for bit on a CPU."""
+    names = dict(cpu=f"cpu ({cpu_features.isa()})", cuda=device.type == "cuda" and torch.cuda.get_device_name(device))
+    width = config.n_embd // config.n_head
+    return dict(
+        device=names.get(device.type, device.type),
+        dtype=dtype_name(dtype),
+        attention=attention.implementation(device.type, dtype, width, config.dropout, not not_compiled),
+        compiled=f"no ({not_compiled})" if not_compiled else "yes (the first step takes up to a minute)",
+        threads=torch.get_num_threads(),
+        processes=size,
+        torch=str(torch.__version__),
+    )
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:

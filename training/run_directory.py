@@ -6,71 +6,44 @@ import contextlib
 import csv
 import dataclasses
 import io
-import itertools
-import json
 from pathlib import Path
 
 import torch
 from matplotlib.figure import Figure
 
 from checkpoints.checkpoint import kept_checkpoints, load_checkpoint
-from common.files import fcntl, lock, write_atomically
+from common.figures import save_figure
+from common.files import lock, set_aside, write_atomically, write_json
+from common.tables import write_table
 from training.config import ConfigError, TrainConfig
-
-BUSY = "another train.py is running there; choose another --name, or wait"
-
-
-class TrainingError(ValueError):
-    """The run cannot go on; the message says where it stands and what to try."""
 
 
 @contextlib.contextmanager
-def write_run_file(path: Path, previous: Path | None = None):
-    """common.files.write_atomically, with a TrainingError that says what to do."""
-    try:
-        with write_atomically(path, previous) as temporary:
-            yield temporary
-    except OSError as error:
-        reason = f"{path}: cannot be written ({error.strerror}); the old file is unchanged"
-        raise TrainingError(f"{reason}. Free some space, then --resume") from error
+def claim(run: Path, config: TrainConfig, last_step: int, resume: bool):
+    """Locks the run's directory for this process, with any older run renamed, or made ready to resume after `last_step`
+    by removing what was written beyond it: those steps will be repeated."""
+    busy = "another train.py is running there; choose another --name, or wait"
+    if not resume and any((run / name).exists() for name in ("ckpt.pt", PREVIOUS, "best.pt")):
+        with lock(run, busy=busy):
+            print(f"{run} existed: renamed to {set_aside(run)} (--resume would have continued it)")
+    with lock(run, busy=busy):
+        write_json(run / "config.json", dataclasses.asdict(config))
+        rows = read_log(run / "log.csv") if (run / "log.csv").exists() else []
+        write_table(run / "log.csv", [row for row in rows if int(row["step"]) <= last_step], LOG_COLUMNS)
+        for step, directory in kept_checkpoints(run).items():
+            if step > last_step:  # the run will keep these again, perhaps at other steps if by the clock
+                (directory / "ckpt.pt").unlink()
+        yield
 
 
-def write_config(path: Path, config: TrainConfig) -> None:
-    with write_run_file(path) as temporary:
-        temporary.write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
-
-
-# ---- The log ----
+# ---- The log: one row per log interval, appended, readable during the run ----
 
 LOG_COLUMNS = ["step", "tokens", "train_loss", "val_loss", "bpb", "learning_rate", "grad_norm", "tokens_per_s", "mfu"]
 
 
-class Log:
-    """log.csv: one row per log interval, appended, readable during the run."""
-
-    def __init__(self, path: Path, last_step: int):
-        """Continues after `last_step`: rows beyond it were written by a run that stopped before its next checkpoint."""
-        self.path = path
-        self.rows = []
-        if last_step and path.exists():
-            self.rows = [row for row in read_log(path) if int(row["step"]) <= last_step]
-        with write_run_file(path) as temporary, temporary.open("w", newline="") as file:
-            writer = csv.DictWriter(file, LOG_COLUMNS)
-            writer.writeheader()
-            writer.writerows(self.rows)
-
-    @property
-    def last_step(self) -> int:
-        return int(self.rows[-1]["step"]) if self.rows else 0
-
-    def append(self, **row):
-        self.rows.append(dict.fromkeys(LOG_COLUMNS, "") | row)
-        try:
-            with self.path.open("a", newline="") as file:
-                csv.DictWriter(file, LOG_COLUMNS).writerow(row)
-        except OSError as error:
-            reason = f"{self.path}: cannot be written ({error.strerror})"
-            raise TrainingError(f"{reason}; the checkpoints are intact. Free some space, then --resume") from error
+def append_row(path: Path, row: dict) -> None:
+    with path.open("a", newline="") as file:
+        csv.DictWriter(file, LOG_COLUMNS).writerow(row)
 
 
 def read_log(path: Path) -> list[dict]:
@@ -90,14 +63,17 @@ def training_seconds(rows: list[dict]) -> list[float]:
     return seconds[1:]
 
 
-def plot_loss(path: Path, logs: dict[str, list[dict]]):
+def plot_loss(path: Path, logs: dict[str, list[dict]]) -> None:
     """Training and validation loss over tokens, of one run or of several: {label: rows}."""
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     draw_losses(axes, logs)
     axes.legend(title="pale: training, dots: validation")
-    with write_run_file(path) as temporary:
-        figure.savefig(temporary, dpi=120, format="png")
+    save_figure(figure, path)
+
+
+def plot_run(run: Path) -> None:
+    plot_loss(run / "loss.png", {run.name: read_log(run / "log.csv")})
 
 
 def draw_losses(axes, logs: dict[str, list[dict]]) -> None:
@@ -112,14 +88,14 @@ def draw_losses(axes, logs: dict[str, list[dict]]) -> None:
 
 # ---- Checkpoints ----
 
-PREVIOUS, REFUSED = "ckpt-previous.pt", "ckpt-refused.pt"
+PREVIOUS = "ckpt-previous.pt"
 
 
 def save_checkpoint(path: Path, state: dict, previous: Path | None = None) -> None:
     """previous: the name under which the checkpoint before this one is kept."""
     buffer = io.BytesIO()  # on a full disk, writing bytes fails with a clear error; torch.save does not
     torch.save(state, buffer)
-    with write_run_file(path, previous) as temporary:
+    with write_atomically(path, previous) as temporary:
         temporary.write_bytes(buffer.getbuffer())
 
 
@@ -127,8 +103,8 @@ def keep_weights(run: Path, weights: dict, config: TrainConfig, row: dict) -> No
     """run/step-1000, in the form of a run, with one row of the log. ckpt.pt comes last: it makes the run complete."""
     directory = run / f"step-{row['step']}"
     directory.mkdir(exist_ok=True)
-    write_config(directory / "config.json", config)
-    Log(directory / "log.csv", 0).append(**row)
+    write_json(directory / "config.json", dataclasses.asdict(config))
+    write_table(directory / "log.csv", [row], LOG_COLUMNS)
     save_checkpoint(directory / "ckpt.pt", weights)
 
 
@@ -139,24 +115,17 @@ RESUME_MAY_CHANGE = {
 }  # fmt: skip
 
 
-def load_resumable(run: Path, config: TrainConfig) -> tuple[dict, Path]:
-    """The run's last readable checkpoint, and its path. ConfigError if the config asks for another run.
-
-    If the last checkpoint is damaged, of a newer format or missing, the one before it is used: its steps are repeated,
-    with the same result. Rows of the log beyond it are dropped; best.pt may be of a later step, which will be repeated.
-    """
-    paths = [path for path in (run / "ckpt.pt", run / PREVIOUS) if path.exists()]
-    if not paths:
-        raise ConfigError(f"{run / 'ckpt.pt'}: no checkpoint to resume; leave out --resume to start the run")
-    refusals = []
-    for path in paths:
-        try:
-            checkpoint = load_checkpoint(path)
-            break
-        except ValueError as error:
-            refusals.append(str(error))
-    else:
-        raise ConfigError("; ".join(refusals))
+def load_resumable(run: Path, config: TrainConfig) -> dict:
+    """The run's last checkpoint; ConfigError if the config asks for another run."""
+    path = run / "ckpt.pt"
+    if not path.exists() and (run / PREVIOUS).exists():  # killed between the two renames
+        path = run / PREVIOUS
+    if not path.exists():
+        raise ConfigError(f"{path}: no checkpoint to resume; leave out --resume to start the run")
+    try:
+        checkpoint = load_checkpoint(path)
+    except ValueError as error:
+        raise ConfigError(f"{error}; to go back to the checkpoint before it, rename {PREVIOUS} to ckpt.pt") from None
     before = dataclasses.asdict(TrainConfig()) | checkpoint["train_config"]  # newer settings: their defaults
     may_change = set(RESUME_MAY_CHANGE)
     if before["batch_size"] * before["grad_accum_steps"] == config.sequences_per_step:
@@ -164,34 +133,4 @@ def load_resumable(run: Path, config: TrainConfig) -> tuple[dict, Path]:
     for key, value in dataclasses.asdict(config).items():
         if value != before[key] and key not in may_change:
             raise ConfigError(f"{path}: trained with {key}={before[key]!r}; it cannot be resumed with {key}={value!r}")
-    for refusal in refusals:
-        print(f"{refusal}; resuming from {path}, step {checkpoint['step']}", flush=True)
-    return checkpoint, path
-
-
-def keep_old_run(run: Path):
-    """Renames an older run of the same name, so that starting again loses nothing."""
-    if any((run / name).exists() for name in ("ckpt.pt", PREVIOUS, "best.pt")):
-        number = next(i for i in itertools.count(1) if not run.with_name(f"{run.name}-{i}").exists())
-        with lock(run, busy=BUSY):
-            run.rename(run.with_name(f"{run.name}-{number}"))
-        print(f"{run} existed: renamed to {run.with_name(f'{run.name}-{number}')} (--resume would have continued it)")
-
-
-@contextlib.contextmanager
-def claim(run: Path, config: TrainConfig, last_step: int, resumed_from: Path | None):
-    """Locks the run's directory for this process, with any older run moved away, or made ready to resume after
-    `last_step`. Yields its log."""
-    if fcntl is None:
-        print("this system has no file locks: do not start two runs with the same name", flush=True)
-    if not resumed_from:
-        keep_old_run(run)
-    with lock(run, busy=BUSY):
-        if resumed_from and resumed_from.name == PREVIOUS and (run / "ckpt.pt").exists():
-            (run / "ckpt.pt").replace(run / REFUSED)  # otherwise the next save would make it the previous one
-        write_config(run / "config.json", config)
-        log = Log(run / "log.csv", last_step)
-        for step, directory in kept_checkpoints(run).items():
-            if step > last_step:  # the run will keep these again, perhaps at other steps if by the clock
-                (directory / "ckpt.pt").unlink()
-        yield log
+    return checkpoint

@@ -11,8 +11,10 @@ L_next is over the whole batch, the other losses are over the rows that are also
 $ python train.py configs/contrast_256.py
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
-import torch.nn as nn
 import torch.nn.functional as F
 
 from corpus.tokenizer import Tokenizer
@@ -46,28 +48,28 @@ def n_shuffled(n_sequences: int, share: float) -> int:
     return max(1, round(share * n_sequences))
 
 
-class Contrastive(nn.Module):
-    """A model with the contrastive objective as its loss. The first rows of a batch are also shuffled."""
+@dataclass
+class Contrastive:
+    """A loss function with the contrastive objective, made of a plain one. The first rows of a batch are also shuffled."""
 
-    def __init__(self, model: nn.Module, tokenizer: Tokenizer, form: str, alpha: float, margin: float, share: float):
-        """form: "reciprocal" or "margin"; margin in nats per token; share: of the batch that is also shuffled."""
-        super().__init__()
-        self.model, self.form, self.alpha, self.margin, self.share = model, form, alpha, margin, share
-        self.end_of_text = tokenizer.end_of_text
-        self.register_buffer("ends", sentence_ends(tokenizer))
+    loss_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # inputs, targets -> mean loss
+    ends: torch.Tensor  # (vocab_size,) bool: sentence_ends
+    end_of_text: int
+    form: str  # reciprocal or margin
+    alpha: float
+    margin: float  # nats per token
+    share: float  # of the batch that is also shuffled
 
-    def forward(self, inputs: torch.Tensor, targets: torch.Tensor):
-        """Like the model: inputs, targets (B, T) -> None, loss."""
+    def __call__(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """inputs, targets (B, T) -> loss"""
         n = n_shuffled(len(inputs), self.share)
-        _, loss_in_order = self.model(inputs[:n], targets[:n])
-        loss = loss_in_order
+        loss = in_order = self.loss_of(inputs[:n], targets[:n])
         if n < len(inputs):
-            _, loss_of_others = self.model(inputs[n:], targets[n:])
-            loss = torch.lerp(loss_of_others, loss_in_order, n / len(inputs))
+            loss = torch.lerp(self.loss_of(inputs[n:], targets[n:]), in_order, n / len(inputs))
         tokens = torch.cat([inputs, targets[:, -1:]], dim=1)[:n]
         keys = torch.rand(len(tokens), tokens.size(1) + 1, device=tokens.device)
         tokens = shuffle_sentences(tokens, self.ends, self.end_of_text, keys)
-        _, loss_shuffled = self.model(tokens[:, :-1], tokens[:, 1:])
+        shuffled = self.loss_of(tokens[:, :-1], tokens[:, 1:])
         if self.form == "reciprocal":
-            return None, loss + self.alpha / (loss_shuffled + 0.01)
-        return None, loss + self.alpha * F.relu(self.margin - (loss_shuffled - loss_in_order))
+            return loss + self.alpha / (shuffled + 0.01)
+        return loss + self.alpha * F.relu(self.margin - (shuffled - in_order))

@@ -5,9 +5,16 @@ import pytest
 import torch
 from conftest import log_of
 
+from corpus import instruct_headers
+from corpus.instruct_headers import story_tokens
+from corpus.token_files import load_meta_and_tokens
+from corpus.tokenizer import Tokenizer
 from train import train
-from training.config import TrainConfig
-from training.data_order import TokenStream, batch_starts, flat_windows, story_windows
+from training.config import ConfigError, TrainConfig
+from training.data_order import Batches, Corpus, TokenStream, batch_starts, flat_windows, story_windows
+from training.distributed import Ranks
+
+CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("n_tokens, block_size", [(1000, 16), (193, 64), (33, 16)])
@@ -29,21 +36,30 @@ def test_an_epoch_sees_every_window_once(n_tokens, block_size):
     assert batch_starts(windows, block_size, n, 8, 0).tolist() != epochs[0]
 
 
-def test_story_windows_hold_every_story_whole():
-    rng = np.random.default_rng(0)
-    stories = [rng.integers(1, 100, size) for size in rng.integers(1, 31, 200)]
-    stories[50] = rng.integers(1, 100, 100)  # too long for any window
+@pytest.mark.parametrize("seed", range(20))
+def test_story_windows_hold_every_story_whole(seed):
+    rng, size = np.random.default_rng(seed), 32
+    stories = [rng.integers(1, 100, n) for n in rng.integers(1, size, 200 if seed else 3)]
+    if seed:
+        stories[50] = rng.integers(1, 100, 100)  # too long for any window
     tokens = np.concatenate([np.append(story, 0) for story in stories])
-    starts = story_windows(tokens, 32, end_of_text=0)
-    assert starts[0] == 0 and (np.diff(starts) > 0).all() and (np.diff(starts) <= 32).all()
-    assert starts[-1] + 32 < len(tokens) <= starts[-1] + 2 * 32 + 1
-    windows = [tokens[start : start + 33].tolist() for start in starts]
-    for story in stories[1:-5]:
+    tokens = np.append(tokens, np.zeros(max(0, size + 1 - len(tokens)), dtype=int))
+    starts = story_windows(tokens, size, end_of_text=0)
+    assert starts[0] == 0 and (np.diff(starts) > 0).all() and (np.diff(starts) <= size).all()
+    assert starts[-1] + size == len(tokens) - 1  # the last target is the last token
+    windows = [tokens[start : start + size + 1].tolist() for start in starts]
+    for story in stories[1:]:
         whole = [0, *story.tolist()]  # with the end of text before it
-        if len(whole) <= 32:
+        if len(whole) <= size:
             assert any(window[i : i + len(whole)] == whole for window in windows for i in range(len(window)))
-    begins = [window[0] == 0 for window in windows[1:]]
-    assert sum(begins) >= len(begins) - 4 and not all(begins)  # all but where the long ones go on
+    begins = [window[0] == 0 for window in windows[1:-1]]
+    assert sum(begins) >= len(begins) - 4  # all but where the long one goes on
+
+
+def test_the_last_stories_of_a_split_are_whole_in_a_window():
+    tokens = np.ones(300, dtype=np.uint16)
+    tokens[[99, 199, 299]] = 0
+    assert story_windows(tokens, 256, 0).tolist() == [0, 43]
 
 
 def test_aligned_windows_are_trained_on(config):
@@ -55,6 +71,62 @@ def test_aligned_windows_are_trained_on(config):
 
 def test_windows_hold_the_text_and_its_successors():
     tokens = np.arange(40_000, 40_100).astype("<u2")  # ids that int16 cannot hold
-    inputs, targets = TokenStream(tokens, 10, torch.device("cpu")).read(np.array([0, 89]))
+    inputs, targets = TokenStream(tokens, CPU).read(np.array([0, 89]), 10)
     assert inputs.tolist() == [list(range(40_000, 40_010)), list(range(40_089, 40_099))]
     assert targets.tolist() == [list(range(40_001, 40_011)), list(range(40_090, 40_100))]
+
+
+def test_every_micro_batch_has_its_own_dropout():
+    corpus = Corpus(None, False, "", np.zeros(200, np.uint16), None)
+    drawn = set()
+    for seed in range(3):
+        config = TrainConfig(dropout=0.1, block_size=8, batch_size=2, grad_accum_steps=4, seed=seed)
+        for rank in range(2):
+            for step in range(5):
+                for _ in Batches(corpus, config, Ranks(rank, 2), CPU).of_step(step):
+                    drawn.add(torch.rand(1).item())
+    assert len(drawn) == 3 * 5 * 4
+
+
+# ---- loss_on=story ----
+
+
+@pytest.fixture(scope="module")
+def headed(instruct_data_dir) -> Corpus:
+    meta, train = load_meta_and_tokens(instruct_data_dir / "builtin-instruct", "train")
+    return Corpus(Tokenizer(meta["gpt2_ids"]), True, "", train, None)
+
+
+def test_only_stories_are_targets(headed):
+    tokens, tokenizer = headed.train, headed.tokenizer
+    end = int(np.flatnonzero(tokens == tokenizer.end_of_text)[0])
+    inputs, targets = TokenStream(tokens, CPU, story_tokens(tokens, tokenizer)).read(np.array([end]), 400)
+    text, story = tokenizer.decode(inputs[0].tolist()), tokenizer.decode(targets[0][targets[0] >= 0].tolist())
+    parts = instruct_headers.read(text.split("<|endoftext|>")[1])
+    assert story.startswith(f"\n\n{parts.story}<|endoftext|>\n\n")  # then the next one, its header left out
+    assert (targets[0][: len(tokenizer.encode(parts.header))] == -100).all()
+
+
+def test_however_a_step_is_divided_its_loss_is_the_mean_over_its_targets(headed):
+    """Windows of 8 tokens: many hold nothing but header."""
+    losses = torch.rand(100_000)
+    for loss_on in ("story", "all"):
+        means = []
+        for size, batch_size in ((1, 24), (1, 1), (4, 6), (2, 4), (24, 1)):
+            config = TrainConfig(
+                loss_on=loss_on, block_size=8, batch_size=batch_size, grad_accum_steps=24 // batch_size
+            )
+            total = count = weighted = 0.0
+            for rank in range(size):
+                for _, targets, weight in Batches(headed, config, Ranks(rank, size), CPU).of_step(3):
+                    taken = losses[targets[targets >= 0]]
+                    total, count = total + taken.sum().item(), count + len(taken)
+                    weighted += weight * (taken.mean().item() if len(taken) else 0.0)
+            means.append(weighted)
+            assert weighted == pytest.approx(total / count, rel=1e-5)
+        assert means == pytest.approx([means[0]] * len(means), rel=1e-5)
+
+
+def test_stories_without_headers_have_no_story_loss(config):
+    with pytest.raises(ConfigError, match="loss_on=all"):
+        train(TrainConfig(**config | dict(loss_on="story")), resume=False)

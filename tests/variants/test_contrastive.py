@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import assert_same_run
 
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut
 from model import GPTNeo, GPTNeoConfig
+from train import train
 from training.config import TrainConfig
 from variants.contrastive import Contrastive, sentence_ends, shuffle_sentences
 
@@ -66,18 +68,19 @@ def small_model() -> GPTNeo:
     return GPTNeo(GPTNeoConfig(vocab_size=400, block_size=64, n_layer=2, n_head=2, n_embd=16))
 
 
+def objective(model, tokenizer, form: str, alpha: float, margin: float, share: float) -> Contrastive:
+    ends = sentence_ends(tokenizer)
+    return Contrastive(lambda x, y: model(x, y)[1], ends, tokenizer.end_of_text, form, alpha, margin, share)
+
+
 @pytest.mark.parametrize("form", ["reciprocal", "margin"])
 def test_losses_are_what_the_formula_says(form, tokenizer, tokens):
     model = small_model()
-    config = TrainConfig(contrast=form, contrast_alpha=3.0, contrast_margin=0.7, contrast_share=0.5)
     torch.manual_seed(5)
-    _, loss = Contrastive(
-        model, tokenizer, config.contrast, config.contrast_alpha, config.contrast_margin, config.contrast_share
-    )(tokens[:, :-1], tokens[:, 1:])
+    loss = objective(model, tokenizer, form, 3.0, 0.7, 0.5)(tokens[:, :-1], tokens[:, 1:])
     torch.manual_seed(5)
-    other = shuffle_sentences(
-        tokens[:1], sentence_ends(tokenizer), tokenizer.end_of_text, torch.rand(1, tokens.size(1) + 1)
-    )
+    keys = torch.rand(1, tokens.size(1) + 1)
+    other = shuffle_sentences(tokens[:1], sentence_ends(tokenizer), tokenizer.end_of_text, keys)
     plain, wrong, right = (
         F.cross_entropy(model(x[:, :-1])[0].flatten(0, 1), x[:, 1:].flatten()) for x in (tokens, other, tokens[:1])
     )
@@ -88,20 +91,25 @@ def test_losses_are_what_the_formula_says(form, tokenizer, tokens):
 def test_it_learns_to_tell_them_apart(tokenizer, tokens):
     """The gap between the orders grows with the objective, more than without it."""
     gaps = {}
-    for form in ("none", "margin"):
-        model, config = small_model(), TrainConfig(contrast=form, contrast_share=1.0, contrast_margin=2.0)
-        objective = (
-            model
-            if form == "none"
-            else Contrastive(
-                model, tokenizer, config.contrast, config.contrast_alpha, config.contrast_margin, config.contrast_share
-            )
+    for alpha in (0.0, 5.0):
+        model = small_model()
+        loss_of, optimizer = (
+            objective(model, tokenizer, "margin", alpha, 2.0, 1.0),
+            torch.optim.AdamW(model.parameters(), lr=3e-3),
         )
-        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
         for _ in range(60):
             optimizer.zero_grad()
-            objective(tokens[:, :-1], tokens[:, 1:])[1].backward()
+            loss_of(tokens[:, :-1], tokens[:, 1:]).backward()
             optimizer.step()
         true, wrong = (model(x[:, :-1], x[:, 1:])[1].item() for x in (tokens, shuffled(tokens, tokenizer, 1)))
-        gaps[form] = wrong - true
-    assert gaps["margin"] > gaps["none"] + 0.1
+        gaps[alpha] = wrong - true
+    assert gaps[5.0] > gaps[0.0] + 0.1
+
+
+@pytest.mark.parametrize("changes", [{}, dict(attend_within_story=True)])
+def test_runs_with_the_objective_go_on_exactly(config, quick, changes):
+    config |= dict(contrast="margin", contrast_alpha=1.0, block_size=32) | changes
+    whole, _ = train(TrainConfig(**config | dict(name="whole")), resume=False)
+    train(TrainConfig(**config | dict(max_steps=10)), resume=False)
+    run, _ = train(TrainConfig(**config), resume=True)
+    assert_same_run(run, whole)

@@ -1,20 +1,57 @@
 """
-Muon (Jordan et al. 2024): momentum with orthogonalized updates, for the matrices inside a transformer's blocks.
+The optimizers and their learning rate: AdamW as published, or Muon for the matrices inside the blocks.
 
->>> optimizer = Muon([dict(params=[block.mlp_in.weight for block in model.blocks])], lr=8e-3, momentum=0.9,
-...                  weight_decay=0.1)
-
-The same update as torch.optim.Muon(adjust_lr_fn="match_rms_adamw"), but for all matrices of one shape at once: in small
-models they are so small that launching the products one by one costs more than the products.
+>>> optimizers = make_optimizers(model, config)
 """
 
 import torch
 
+from model import GPTNeo
+from training.config import ConfigError, TrainConfig
+
 NEWTON_SCHULZ_STEPS = 5
 
 
+def learning_rate(step: int, progress: float, config: TrainConfig) -> float:
+    """Linear warm-up over steps, then constant, then linear decay to zero over the last part of the run.
+
+    progress: how much of the run is done, 0 to 1.
+    """
+    warmup = min(1.0, (step + 1) / (config.warmup_steps + 1))
+    warmdown = min(1.0, (1 - progress) / config.warmdown) if config.warmdown else 1.0
+    return config.learning_rate * min(warmup, warmdown)
+
+
+def make_optimizers(
+    model: GPTNeo, config: TrainConfig, muon_dtype: torch.dtype = torch.bfloat16, compile_muon: bool = False
+) -> list[torch.optim.Optimizer]:
+    """AdamW for everything; or Muon for the matrices of the blocks, and AdamW for the rest.
+
+    A group's "lr_factor" is what its learning rate is multiplied with.
+    """
+    kinds = [[getattr(b, name).weight for b in model.blocks] for name in ("qkv", "attention_out", "mlp_in", "mlp_out")]
+    embeddings = [model.wte.weight, model.wpe.weight]
+    vectors = [p for p in model.parameters() if p.dim() == 1]
+    lr, decay, none = config.learning_rate, dict(weight_decay=config.weight_decay), dict(weight_decay=0.0)
+    groups = [dict(params=vectors, **none), dict(params=embeddings, lr_factor=config.embedding_lr_factor, **decay)]
+    optimizers = []
+    if config.optimizer == "muon":
+        settings = dict(lr=lr, momentum=config.beta1, dtype=muon_dtype, compiled=compile_muon)
+        optimizers.append(Muon([dict(params=kind) for kind in kinds], **settings, **decay))
+    elif config.optimizer == "adamw":
+        groups.append(dict(params=sum(kinds, []), **decay))
+    else:
+        raise ConfigError(f"optimizer must be adamw or muon, not {config.optimizer!r}")
+    fused = model.wte.weight.device.type in ("cuda", "cpu")
+    return [*optimizers, torch.optim.AdamW(groups, lr=lr, betas=(config.beta1, config.beta2), fused=fused)]
+
+
 class Muon(torch.optim.Optimizer):
-    """All matrices of a group must have the same shape."""
+    """Momentum with orthogonalized updates, for the matrices inside a transformer's blocks (Jordan et al. 2024).
+
+    The same update as torch.optim.Muon(adjust_lr_fn="match_rms_adamw"), but for all matrices of a group, which have the
+    same shape, at once: small models' are so small that launching the products one by one costs more than the products.
+    """
 
     def __init__(
         self,

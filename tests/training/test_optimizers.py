@@ -1,0 +1,118 @@
+"""Our Muon beside PyTorch's, which optimizer has which weights, and the learning rate over a run."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from model import GPTNeo, GPTNeoConfig
+from train import TrainingState, train_step
+from training.config import ConfigError, TrainConfig
+from training.optimizers import Muon, learning_rate, make_optimizers, orthogonalized
+
+
+def weights_with_gradients(shape: tuple[int, int], n: int = 3) -> list[torch.nn.Parameter]:
+    generator = torch.Generator().manual_seed(0)
+    weights = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for _ in range(n)]
+    for weight in weights:
+        weight.grad = torch.randn(shape, generator=generator)
+    return weights
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (64, 16), (16, 64)])
+def test_muon_equals_pytorchs(shape):
+    settings = dict(lr=0.02, weight_decay=0.1, momentum=0.95)
+    ours, theirs, before = (weights_with_gradients(shape) for _ in range(3))
+    optimizers = [Muon([dict(params=ours)], **settings)]
+    optimizers.append(torch.optim.Muon(theirs, adjust_lr_fn="match_rms_adamw", **settings))
+    for step in range(4):
+        if step == 2:  # saved and restored
+            state, optimizers[0] = optimizers[0].state_dict(), Muon([dict(params=ours)], **settings)
+            optimizers[0].load_state_dict(state)
+        for optimizer in optimizers:
+            optimizer.step()
+        for a, b in zip(ours, theirs):
+            a.grad = b.grad = torch.sin(7 * a.grad + step)  # something new
+    for a, b, c in zip(ours, theirs, before):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-4)
+        assert (a - c).abs().mean() > 0.01  # about 4 steps of 0.2 * lr
+
+
+@pytest.mark.parametrize("shape", [(5, 32, 32), (2, 64, 24), (1, 8, 40)])
+def test_orthogonalized_keeps_directions_and_evens_out_sizes(shape):
+    matrices = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    u, singular, vh = torch.linalg.svd(matrices, full_matrices=False)
+    result = u.mT @ orthogonalized(matrices).float() @ vh.mT  # would be diagonal, were the iteration exact
+    sizes = result.diagonal(dim1=1, dim2=2)
+    large = singular > 0.1 * singular[:, :1]  # tiny ones take longer
+    assert 0.5 < sizes[large].min() and sizes.max() < 1.4
+    assert (result - torch.diag_embed(sizes)).norm() < 0.1 * sizes.norm()
+
+
+def test_muons_flops_are_those_that_pytorch_counts():
+    weights = [torch.nn.Parameter(torch.randn(shape)) for shape in [(48, 16)] * 3 + [(16, 16), (16, 64)]]
+    for weight in weights:
+        weight.grad = torch.randn_like(weight)
+    optimizer = Muon([dict(params=weights[:3]), dict(params=weights[3:4]), dict(params=weights[4:])], 0.1, 0.9, 0.1)
+    with FlopCounterMode(display=False) as counter:
+        optimizer.step()
+    assert optimizer.flops_per_step() == counter.get_total_flops()
+
+
+@pytest.mark.slow
+def test_compiled_it_is_the_same():
+    states = []
+    for compiled in (False, True):
+        weights = weights_with_gradients((8, 24))
+        settings = dict(lr=0.1, momentum=0.9, weight_decay=0.0, dtype=torch.float32)
+        Muon([dict(params=weights)], **settings, compiled=compiled).step()
+        states.append(torch.stack([weight.detach() for weight in weights]))
+    torch.testing.assert_close(*states, atol=1e-5, rtol=0)
+
+
+def test_learning_rate_warms_up_stays_and_falls():
+    config = TrainConfig(learning_rate=1.0, warmup_steps=4, warmdown=0.5)
+    assert [learning_rate(step, 0.0, config) for step in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
+    assert [learning_rate(100, done, config) for done in (0.5, 0.75, 1.0)] == pytest.approx([1.0, 0.5, 0.0])
+    assert learning_rate(10**6, 1.0, TrainConfig(learning_rate=1.0)) == 1.0  # constant, as published
+
+
+def small_model() -> GPTNeo:
+    torch.manual_seed(0)
+    return GPTNeo(GPTNeoConfig(vocab_size=50, block_size=16, n_layer=2, n_head=2, n_embd=8))
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_every_weight_has_one_optimizer_and_vectors_do_not_decay(name):
+    model = small_model()
+    optimizers = make_optimizers(model, TrainConfig(optimizer=name))
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    parameters = [p for group in groups for p in group["params"]]
+    assert sorted(map(id, parameters)) == sorted(map(id, model.parameters()))
+    assert all(group["weight_decay"] == (0.1 if p.dim() == 2 else 0.0) for group in groups for p in group["params"])
+    if name == "muon":
+        muons = {id(p) for group in optimizers[0].param_groups for p in group["params"]}
+        assert muons == {id(p) for p in model.blocks.parameters() if p.dim() == 2}
+
+
+def test_an_unknown_optimizer_is_an_error():
+    config = TrainConfig()
+    config.optimizer = "sgd"
+    with pytest.raises(ConfigError, match="sgd"):
+        make_optimizers(small_model(), config)
+
+
+@pytest.mark.parametrize("where", ["blocks.0.qkv.weight", "wte.weight", "ln_f.bias"])
+def test_in_float16_an_overflow_in_one_optimizers_gradients_skips_the_step_of_all(where):
+    model = small_model()
+    state = TrainingState(model, make_optimizers(model, TrainConfig(optimizer="muon")), torch.float16)
+    before, scale = {name: weight.clone() for name, weight in model.state_dict().items()}, state.scaler.get_scale()
+    tokens, weight = torch.randint(50, (2, 17)), model.get_parameter(where)
+    for overflow in (True, False):
+        hook = weight.register_hook(lambda gradient: gradient * (torch.inf if overflow else 1.0))  # noqa: B023
+        assert train_step(state, lambda x, y: model(x, y)[1], [(tokens[:, :-1], tokens[:, 1:], 1.0)])
+        hook.remove()
+        assert state.sums[1].isfinite()  # the log has no infinite norm
+        for name, after in model.state_dict().items():
+            assert after.isfinite().all() and (not overflow or after.equal(before[name])), name
+    assert not model.wte.weight.equal(before["wte.weight"])
+    assert state.scaler.get_scale() == scale / 2 and state.step == 2
