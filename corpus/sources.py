@@ -17,36 +17,31 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from common.hub import from_hub
 from corpus.tokenizer import END_OF_TEXT
 
-PUBLISHED = "datasets/roneneldan"  # on the hub, by an author of the paper, arXiv:2305.07759
-INSTRUCT = "TinyStoriesInstruct/resolve/main/TinyStories-Instruct"
-DOWNLOADS = {  # corpus -> its files, without the ending -train.txt or -valid.txt
-    "tinystories": "TinyStories/resolve/main/TinyStories",
-    "tinystories-v2": "TinyStories/resolve/main/TinyStoriesV2-GPT4",
-    "instruct": INSTRUCT,
-    "instruct-ood": INSTRUCT,
+STORIES, INSTRUCT = "roneneldan/TinyStories", "roneneldan/TinyStoriesInstruct"  # by an author of arXiv:2305.07759
+DOWNLOADS = {  # corpus -> its data set on the hub, and its files there without the ending -train.txt or -valid.txt
+    "tinystories": (STORIES, "TinyStories"),
+    "tinystories-v2": (STORIES, "TinyStoriesV2-GPT4"),
+    "instruct": (INSTRUCT, "TinyStories-Instruct"),
+    "instruct-ood": (INSTRUCT, "TinyStories-Instruct"),
 }
 BUILTIN = ("builtin", "builtin-instruct", "builtin-instruct-ood")
+CORPORA = (*DOWNLOADS, *BUILTIN)
 # What meta.json says about the headers above the stories (corpus/instruct_headers.py), and for which corpora.
 ANY, OOD = "any fields together", "in train never words and summary together"
 HEADERS = {"instruct": ANY, "instruct-ood": OOD, "builtin-instruct": ANY, "builtin-instruct-ood": OOD}
 LONGEST_STORY = 50_000  # characters: a longer .txt without an <|endoftext|> is not a list of stories
 
 
-def download_urls(corpus: str) -> list[str]:
-    """The URLs of the training and the validation stories of a corpus of DOWNLOADS."""
-    from common.downloads import endpoint  # here, so that training does not wait for `requests`
-
-    return [f"{endpoint()}/{PUBLISHED}/{DOWNLOADS[corpus]}-{split}.txt" for split in ("train", "valid")]
-
-
-def download_stories(url: str, directory: Path) -> Iterator[str]:
-    """The stories of a published file, which is downloaded into the directory if it is not there yet."""
-    from common.downloads import download
-
-    path = download(url, directory / Path(url).name)
-    yield from read_stories(path, errors="replace")  # the published files have a few broken bytes
+def download(corpus: str) -> tuple[list[str], list[Path]]:
+    """The addresses and the local copies of the training and the validation file of a corpus of DOWNLOADS."""
+    repository, stem = DOWNLOADS[corpus]
+    names = [f"{stem}-{split}.txt" for split in ("train", "valid")]
+    directory = from_hub(repository, names, kind="dataset")
+    address = f"https://huggingface.co/datasets/{repository}/resolve/main"
+    return [f"{address}/{name}" for name in names], [directory / name for name in names]
 
 
 def read_stories(path: Path, errors: str = "strict") -> Iterator[str]:

@@ -1,77 +1,84 @@
-"""A server on this machine that fails in every way we could think of."""
+"""A hub on this machine, as huggingface_hub sees one, that fails as planned; and what it was asked for."""
 
 import contextlib
+import hashlib
+import json
+import os
 import re
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
-import numpy as np
-
-CONTENT = np.random.default_rng(0).bytes(300_000)
+COMMIT = "1" * 40
 
 
-class Server(ThreadingHTTPServer):
-    """Serves `content` with ranges, as the hub does. `plan` holds a fault for each of the next requests."""
+class Hub(ThreadingHTTPServer):
+    """repositories: ID ("datasets/owner/name" for a dataset) -> name of a file -> bytes. plan: a fault for each of the
+    next requests for a file's content: an HTTP status, or "breaks off". status: that of every request, if not 0."""
 
-    def __init__(self, host="127.0.0.1", handler=None):
-        super().__init__((host, 0), handler or Handler)
-        self.content, self.etag, self.plan, self.requests = CONTENT, '"v1"', [], []
-        self.url = f"http://{host}:{self.server_port}"
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.repositories, self.plan, self.status, self.requests = {}, [], 0, []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+    def environment(self, cache: Path, **others: str) -> dict[str, str]:
+        """For a process that is to use this hub."""
+        return os.environ | dict(HF_ENDPOINT=self.url, HF_HOME=str(cache), HF_HUB_DISABLE_XET="1") | others
 
     def handle_error(self, request, client_address):
         pass  # that clients hang up is part of the tests
 
 
 @contextlib.contextmanager
-def serve(host="127.0.0.1", handler=None):
-    """A server at work."""
-    with Server(host, handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield server
-        server.shutdown()
+def serve():
+    with Hub() as hub:
+        threading.Thread(target=hub.serve_forever, args=(0.01,), daemon=True).start()
+        yield hub
+        hub.shutdown()
 
 
 class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
     def log_message(self, *args):
         pass
 
-    def do_GET(self):
-        server, content = self.server, self.server.content
-        fault = server.plan.pop(0) if server.plan else None
-        server.requests.append(dict(self.headers) | {"path": self.path})
-        if isinstance(fault, int):
-            return self.send_error(fault)
-        if isinstance(fault, str) and fault.startswith("http"):
-            self.send_response(302)
-            self.send_header("Location", fault + self.path)
-            return self.end_headers()
-        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        same = self.headers.get("If-Range") in (None, server.etag)
-        ranges = "no ranges" not in str(fault) and (same or fault == "ignores If-Range")
-        start = int(asked[1]) if asked and ranges else None
-        if start is not None and start >= len(content):
-            self.send_response(416)
-            self.send_header("Content-Range", f"bytes */{len(content)}")
-            self.send_header("Content-Length", "0")
-            return self.end_headers()
-        start = start - 7 if start and fault == "wrong range" else start
-        body = content[start or 0 :][: 50_000 if fault == "half the range" else None]
-        self.send_response(200 if start is None else 206)
-        if start is not None:
-            self.send_header("Content-Range", f"bytes {start}-{start + len(body) - 1}/{len(content)}")
-        if server.etag:
-            self.send_header("ETag", server.etag)
-        if fault != "no length":
-            self.send_header("Content-Length", str(len(body) + (5000 if fault == "promises too much" else 0)))
+    def reply(self, status: int, body: bytes = b"", n_sent: int | None = None, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
         self.end_headers()
-        if fault == "hangs":
-            time.sleep(1)
-        elif fault == "trickles":
-            for i in range(0, len(body), 50_000):
-                self.wfile.write(body[i : i + 50_000])
-                time.sleep(0.1)
+        if self.command != "HEAD":
+            self.wfile.write(body[:n_sent])
+            self.close_connection = n_sent is not None
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def do_GET(self):
+        hub, path = self.server, self.path.partition("?")[0]
+        hub.requests.append(dict(self.headers) | {"method": self.command, "path": path})
+        api = re.fullmatch(r"/api/(?:models/)?(.*?)/(revision|tree)/[^/]*", path)
+        file = re.fullmatch(rf"/(.*)/resolve/{COMMIT}/(.*)", path)
+        files = hub.repositories.get((api or file)[1])
+        if hub.status:
+            self.reply(hub.status)
+        elif files is None:
+            self.reply(401, X_Error_Code="RepoNotFound")
+        elif api:
+            listed = [dict(type="file", path=name, size=len(data), oid="2" * 40) for name, data in files.items()]
+            info = dict(id=api[1].removeprefix("datasets/"), sha=COMMIT, siblings=[])
+            self.reply(200, json.dumps(info if api[2] == "revision" else listed).encode())
         else:
-            self.wfile.write(body[: 100_000 if "breaks off" in str(fault) or fault == "changes" else None])
-        if fault == "changes":
-            server.content, server.etag = CONTENT[::-1], '"v2"'
+            self.send_file(files[file[2]])
+
+    def send_file(self, data: bytes) -> None:
+        fault = self.server.plan.pop(0) if self.command == "GET" and self.server.plan else None
+        start = int(re.findall(r"\d+", self.headers.get("Range", "0"))[0])
+        facts = dict(ETag=f'"{hashlib.sha256(data).hexdigest()}"', X_Repo_Commit=COMMIT)
+        if start:
+            facts |= dict(Content_Range=f"bytes {start}-{len(data) - 1}/{len(data)}")
+        if isinstance(fault, int):
+            self.reply(fault)
+        else:
+            self.reply(206 if start else 200, data[start:], 100_000 if fault == "breaks off" else None, **facts)
