@@ -105,7 +105,7 @@ def clean_and_split(spools, train, val, val_share, seed, headers, add_headers) -
         for text in texts:
             text, was_repaired = clean(text)
             text = instruct_headers.add_header(text) if add_headers else text
-            headed = (instruct_headers.read(text) or instruct_headers.Headed({}, "")) if headers else None
+            headed = (instruct_headers.read(text) or instruct_headers.StoryWithHeader({}, "")) if headers else None
             story = headed.story if headed else text  # headers do not count when two stories are compared
             digest = hashlib.blake2b(story.encode(), digest_size=8, salt=salt).digest()
             # Without validation texts a story's hash decides, so that copies always end up in the same split.

@@ -6,7 +6,6 @@ time, not yet cleaned.
 'Once upon a time…'
 """
 
-import functools
 import gzip
 import io
 import json
@@ -81,19 +80,16 @@ def split_file(path: Path, separator: str, longest: float = float("inf"), errors
 def json_stories(path: Path) -> Iterator[str]:
     """Stories from one JSON object per line, or from one array of them, which is read into memory whole."""
     hint = 'a story must be an object such as {"text": "Once upon a time…"}, one per line or all in one array'
-    parse = functools.partial(json.loads, parse_int=float)  # an int of 5,000 digits would be an error
     lines = split_file(path, "\n")
     for number, line in enumerate(lines, 1):
         is_array = line.lstrip().startswith("[")
         try:
-            rows = parse("\n".join([line, *lines])) if is_array else [parse(line)] if line.strip() else []
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}: line {number + error.lineno - 1} is not JSON ({error.msg}); {hint}") from None
-        except RecursionError:
-            raise ValueError(f"{path}: line {number} is nested too deeply; {hint}") from None
+            rows = json.loads("\n".join([line, *lines])) if is_array else [json.loads(line)] if line.strip() else []
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}: not JSON from line {number} on ({error}); {hint}") from None
         for i, row in enumerate(rows, 1):
-            place = f"object {i}" if is_array else f"line {number}"
             story = row.get("text", row.get("story")) if isinstance(row, dict) else None
             if not isinstance(story, str) or not story.isascii() and re.search("[\ud800-\udfff]", story):
+                place = f"object {i}" if is_array else f"line {number}"
                 raise ValueError(f'{path}: {place} has no "text" or "story" that is a valid string; {hint}')
             yield story

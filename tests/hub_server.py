@@ -13,12 +13,12 @@ COMMIT = "1" * 40
 
 
 class Hub(ThreadingHTTPServer):
-    """repositories: ID ("datasets/owner/name" for a dataset) -> name of a file -> bytes. plan: a fault for each of the
-    next requests for a file's content: an HTTP status, or "breaks off". status: that of every request, if not 0."""
+    """repositories: ID ("datasets/owner/name" for a dataset) -> name of a file -> bytes. plan: name of a file -> faults
+    of the next requests for its content: an HTTP status, or "breaks off". status: that of every request, if not 0."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.repositories, self.plan, self.status, self.requests = {}, [], 0, []
+        self.repositories, self.plan, self.status, self.requests = {}, {}, 0, []
         self.url = f"http://127.0.0.1:{self.server_port}"
 
     def environment(self, cache: Path, **others: str) -> dict[str, str]:
@@ -70,10 +70,10 @@ class Handler(BaseHTTPRequestHandler):
             info = dict(id=api[1].removeprefix("datasets/"), sha=COMMIT, siblings=[])
             self.reply(200, json.dumps(info if api[2] == "revision" else listed).encode())
         else:
-            self.send_file(files[file[2]])
+            self.send_file(files[file[2]], hub.plan.get(file[2]))
 
-    def send_file(self, data: bytes) -> None:
-        fault = self.server.plan.pop(0) if self.command == "GET" and self.server.plan else None
+    def send_file(self, data: bytes, faults: list | None) -> None:
+        fault = faults.pop(0) if faults and self.command == "GET" else None
         start = int(re.findall(r"\d+", self.headers.get("Range", "0"))[0])
         facts = dict(ETag=f'"{hashlib.sha256(data).hexdigest()}"', X_Repo_Commit=COMMIT)
         if start:
@@ -81,4 +81,4 @@ class Handler(BaseHTTPRequestHandler):
         if isinstance(fault, int):
             self.reply(fault)
         else:
-            self.reply(206 if start else 200, data[start:], 100_000 if fault == "breaks off" else None, **facts)
+            self.reply(206 if start else 200, data[start:], -1 if fault == "breaks off" else None, **facts)
