@@ -128,15 +128,6 @@ def clean_and_split(spools, train, val, val_share, seed, headers, add_headers) -
     return {step: counts[step] for step in CLEANING}
 
 
-def check_not_empty(spools: dict[str, Spool], sources: list[str], cleaning: dict[str, int]) -> None:
-    counts = ", ".join(f"{n:,} {step}" for step, n in cleaning.items())
-    for split in (split for split, spool in spools.items() if not spool.stories):
-        remedy = "give more stories, each ending with a whole sentence"
-        if split == "val" and spools["train"].stories > 20:
-            remedy = "raise --val_share, or give --val FILE"
-        raise ValueError(f"{', '.join(sources)}: no stories left for {split} ({counts}); {remedy}")
-
-
 # ---- Learn the vocabulary, tokenize ----
 def learn_vocabulary(spool: Spool, vocab_size: int, threads: int) -> list[int]:
     """The GPT-2 ids that are kept: those that a uniform sample of the stories needs most."""
@@ -181,7 +172,12 @@ def prepare(
     with tempfile.TemporaryDirectory(prefix=f".{directory.name}.tmp-", dir=directory.parent) as temporary:
         spools = {split: Spool(Path(temporary, split)) for split in ("train", "val")}
         cleaning = clean_and_split(spools, train, val, val_share, seed, headers, add_headers)
-        check_not_empty(spools, sources, cleaning)
+        for split, spool in spools.items():
+            if not spool.stories:
+                counts = ", ".join(f"{n:,} {step}" for step, n in cleaning.items())
+                can_share = split == "val" and val is None and spools["train"].stories > 20
+                remedy = "raise --val_share" if can_share else "give more, each ending with a whole sentence"
+                raise ValueError(f"{', '.join(sources)}: no stories left for {split} ({counts}); {remedy}")
         gpt2_ids = learn_vocabulary(spools["train"], vocab_size, threads)
         (new := Path(temporary, "new")).mkdir()
         meta = dict(format=FORMAT, name=directory.name, source=sources, seed=seed, vocab_size=vocab_size, gpt2_ids="")

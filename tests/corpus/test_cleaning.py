@@ -4,7 +4,7 @@ import re
 
 import pytest
 from conftest import SAMPLE
-from story_files import END, ODD_STORIES, STORIES, misread, run_prepare, stories_in, write_jsonl, write_stories
+from story_files import END, ODD_STORIES, misread, run_prepare, stories_in, write_jsonl
 
 from corpus.cleaning import COMPLETE, clean
 from corpus.token_files import load_meta
@@ -87,15 +87,6 @@ CUT = [
 def test_any_scripts_sentence_end_is_an_end():
     assert [story for story in WHOLE if not COMPLETE.search(story)] == []
     assert [story for story in CUT if COMPLETE.search(story)] == []
-
-
-def test_no_leak_when_split_by_hash(tmp_path):
-    write_stories(tmp_path / "t.txt", STORIES + [f"  {story}\r\n" for story in STORIES[::-1]])
-    run_prepare(
-        "--input", tmp_path / "t.txt", "--name", "x", "--val_share", 0.3, "--vocab_size", 300, "--data_dir", tmp_path
-    )
-    train, val = (stories_in(tmp_path / "x", split) for split in ("train", "val"))
-    assert len(train) + len(val) == len(set(train) | set(val)) == len(STORIES)
 
 
 def test_real_stories(tmp_path):
