@@ -109,7 +109,7 @@ def underscored(arg: str) -> str:
 # ---- Errors ----
 @contextlib.contextmanager
 def one_line_errors(program: str, interrupted: str, remedy: str = "free some space or fix that, then run it again"):
-    """Exits with a one-line message for what a user can fix or caused: bad input, a full disk, Ctrl-C.
+    """Exits with a one-line message for bad input (ValueError), a full disk (OSError), Ctrl-C.
 
     interrupted: what remains after Ctrl-C; remedy: what to do when a file cannot be read or written.
     """

@@ -81,12 +81,10 @@ def bootstrap_ratio(numerators: np.ndarray, denominators: np.ndarray, draws: int
 
 
 def bootstrap(statistic: Callable[[np.ndarray, np.ndarray], float], pairs: np.ndarray) -> Estimate:
-    """Estimate of statistic(x, y) of paired values, such as a rank correlation.
+    """Estimate of statistic(x, y), such as a rank correlation. The percentile interval is not widened, so it keeps to the
+    statistic's bounds; draws in which the statistic is NaN are left out.
 
     pairs (prompts, completions, 2): those of a prompt are drawn together; NaN where it has fewer completions.
-
-    The percentile interval is not widened, so it keeps to the statistic's bounds. Draws in which the statistic is NaN
-    are left out; if all of them are, the ends are NaN.
     """
     n, present = len(pairs), ~np.isnan(pairs[..., 0])
     values, prompts = pairs[present], present.nonzero()[0]
@@ -99,9 +97,8 @@ def bootstrap(statistic: Callable[[np.ndarray, np.ndarray], float], pairs: np.nd
 def wilson(share: float, n: int) -> tuple[float, float]:
     """The 95% interval of a share, from Wilson's score test; unlike p ± z·sd it works for small n and shares of 0 or 1.
 
-    It assumes n independent trials. Prompts in groups are not: a model that understands one may well understand its
-    twin. The share may be a mean of trials that are themselves means (which SciPy's binomtest does not take): these
-    vary less, so the interval is wider than needed.
+    It assumes n independent trials, which similar prompts are not. A trial may be a mean, of several completions say
+    (SciPy's binomtest takes whole numbers only): means vary less, so the interval is then wider than needed.
     """
     z2 = student(np.inf) ** 2
     middle, margin = share + z2 / (2 * n), (z2 * (share * (1 - share) / n + z2 / (4 * n * n))) ** 0.5

@@ -1,6 +1,5 @@
 """Headers over stories: read, written, drawn, derived; and corpora of stories under headers."""
 
-import json
 import math
 import random
 import re
@@ -10,20 +9,15 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from conftest import ROOT, SAMPLE
+from conftest import ROOT
 from story_files import run_prepare, stories_in, write_stories
 
 from corpus import builtin_stories, instruct_headers, sources
 from corpus.instruct_headers import StoryWithHeader, story_tokens
 from corpus.token_files import load_meta
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut, gpt2
-from generation.prompts import Prompt
-from grading.instruction_following import pattern
-
-SEEDS = SAMPLE.parent / "seed-prompts" / "instruct.json"
 
 # ---- Headers ----
-
 BLOCK = """Features: Dialogue, Twist
 Words: jump, frog, red
 Story:
@@ -33,47 +27,35 @@ A red frog jumped.
 
 
 def test_a_header_is_read_and_written():
-    headed = instruct_headers.read(BLOCK)
-    assert headed == StoryWithHeader(
-        dict(features="Dialogue, Twist", words="jump, frog, red"), 'A red frog jumped.\n"Oh!" it said.'
-    )
-    assert list(headed.fields) == ["features", "words"] and str(headed) == BLOCK
-    assert headed.instruction == dict(words=["jump", "frog", "red"], features=["Dialogue", "Twist"])
-    assert headed.only(["words"]).header == "Words: jump, frog, red\nStory:"
+    story = instruct_headers.read(BLOCK)
+    fields = dict(features="Dialogue, Twist", words="jump, frog, red")
+    assert story == StoryWithHeader(fields, 'A red frog jumped.\n"Oh!" it said.')
+    assert list(story.fields) == ["features", "words"] and str(story) == BLOCK
+    assert story.instruction == dict(words=["jump", "frog", "red"], features=["Dialogue", "Twist"])
+    assert story.only(["words"]).header == "Words: jump, frog, red\nStory:"
+    assert instruct_headers.write(dict(words="jump,frog ,  red")) == "Words: jump, frog, red\nStory:"
+    with pytest.raises(ValueError, match="Magic"):
+        instruct_headers.write(dict(features="Twist, Magic"))
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "Summary: A frog\nruns.\nStory: \n\nIt ran.\nAway.",  # on two lines
-        "Summary: No.\nSummary: A frog runs.\nStory:\nIt ran.\nAway.",  # twice
-        "Story: \n\nIt ran.\nAway.\n\nSummary: A frog runs.",  # below the story
-        "Story: It ran.\nAway.\nSummary: A frog runs.\n",  # and the story behind the colon
+        "Summary: A frog\nruns.\nStory: \n\nIt ran.\nStory: two.",  # on two lines; a story may say story
+        "Summary: No.\nSummary: A frog runs.\nStory:\nIt ran.\nStory: two.",  # twice
+        "Story: \n\nIt ran.\nStory: two.\n\nSummary: A frog runs.",  # below the story
+        "Story: It ran.\nStory: two.\nSummary: A frog runs.\n",  # and the story behind the colon
     ],
 )
 def test_oddities_of_the_published_files(text):
-    assert instruct_headers.read(text) == StoryWithHeader(dict(summary="A frog runs."), "It ran.\nAway.")
+    assert instruct_headers.read(text) == StoryWithHeader(dict(summary="A frog runs."), "It ran.\nStory: two.")
 
 
 @pytest.mark.parametrize(
     "text", ["", "It ran.", "Words: a\nIt ran.", "oks. He ran.\nSummary: A.\nStory:\nHe ran.", "Story: It."]
 )
-def test_what_has_no_header(text):
+def test_texts_without_a_header(text):
     assert instruct_headers.read(text) is None
-
-
-def test_a_story_may_say_story():
-    headed = instruct_headers.read("Words: a\nStory:\n\nHe read:\nStory: one.\nThe end.")
-    assert headed.story == "He read:\nStory: one.\nThe end."
-
-
-def test_published_headers():
-    if not SEEDS.exists():
-        pytest.skip("needs ../shared/data/seed-prompts")
-    asked = [Prompt(text).instruction for text in json.loads(SEEDS.read_text())]
-    assert len(asked) == 50 and all(asked)
-    assert all(len(words) == 3 for words in (what["words"] for what in asked if "words" in what))
-    assert {feature for what in asked for feature in what.get("features", ())} == set(builtin_stories.FEATURES)
 
 
 def test_every_choice_of_fields_is_equally_likely_in_any_order():
@@ -82,44 +64,34 @@ def test_every_choice_of_fields_is_equally_likely_in_any_order():
     choices = Counter(frozenset(names) for names in drawn)
     assert len(choices) == 15 and all(300 < count < 500 for count in choices.values())  # 400 ± 5 standard deviations
     assert len(set(drawn)) == sum(math.comb(4, k) * math.factorial(k) for k in range(1, 5))
-    assert all(
-        {"words", "summary"} <= instruct_headers.draw_fields(fields, rng, ("words", "summary")).keys()
-        for _ in range(100)
-    )
+    always = ("words", "summary")
+    assert all({*always} <= instruct_headers.draw_fields(fields, rng, always).keys() for _ in range(100))
 
 
 def test_headers_of_the_builtin_stories_are_true():
     for story in builtin_stories.stories(300, seed=4):
         text = instruct_headers.add_builtin_header(story)
         assert text == instruct_headers.add_builtin_header(story)
-        headed = instruct_headers.read(text)
-        assert str(headed) == text and headed.story == story.text
-        known = dict(
-            words=list(story.words), features=list(story.features), summary=story.summary, sentence=story.sentence
-        )
-        assert headed.instruction.items() <= known.items()
+        found = instruct_headers.read(text)
+        assert str(found) == text and found.story == story.text
+        known = dict(words=list(story.words), features=list(story.features))
+        known |= dict(summary=story.summary, sentence=story.sentence)
+        assert found.instruction.items() <= known.items()
 
 
-def test_what_can_be_read_off_any_story(real_stories):
+def test_headers_made_from_any_story(real_stories):
     seen = set()
-    for text in real_stories:
-        headed = instruct_headers.read(instruct_headers.add_header(text))
-        seen |= headed.fields.keys()
-        assert headed.story == text
-        asked = headed.instruction
-        assert all(pattern(word).search(text) for word in asked.get("words", ()))
+    for text in real_stories[:100]:
+        story = instruct_headers.read(instruct_headers.add_header(text))
+        seen |= story.fields.keys()
+        assert story.story == text
+        asked = story.instruction
+        found = [base for word, (_, base) in builtin_stories.ROLES.items() if re.search(rf"\b{word}\b", text)]
+        assert {*asked.get("words", ())} <= {*found}
         assert asked.get("sentence", "") in " ".join(text.split())
         assert "features" not in asked or asked["features"] == ["Dialogue"] and re.search('["“]', text)
-        assert instruct_headers.add_header(str(headed)) == str(headed)  # one that is there stays
+        assert instruct_headers.add_header(str(story)) == str(story)  # one that is there stays
     assert seen == {"words", "features", "sentence"}
-
-
-def test_words_and_summary_are_taken_apart_by_a_fair_coin():
-    both = dict(words="a", sentence="b", summary="c")
-    left = Counter(tuple(StoryWithHeader(both, f"Story {i}.").without_words_or_summary().fields) for i in range(1000))
-    assert left.keys() == {("words", "sentence"), ("sentence", "summary")} and 420 < left["words", "sentence"] < 580
-    one = StoryWithHeader(dict(words="a", features="b"), "A story.")
-    assert one.without_words_or_summary() == one
 
 
 @pytest.mark.parametrize("vocab_size", [257, 400, 50257])
@@ -139,8 +111,6 @@ def test_the_tokens_of_stories(vocab_size):
 
 
 # ---- Corpora ----
-
-
 def test_instruct_from_the_hub(hub, tmp_path):
     """The published files' layout and slips: a fragment first, a summary below, bytes cut from a quotation mark."""
     block = "Words: {0}, b, c\nRandom sentence: It is {0}.\nStory: \n\nIt is {0}.\nOh!\n"
