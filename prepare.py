@@ -6,8 +6,7 @@ $ python prepare.py tinystories-v2                                 # the GPT-4 s
 $ python prepare.py instruct                                       # stories with headers that say what is in them
 $ python prepare.py --input mine.txt more.jsonl.gz --name mine     # your own: <|endoftext|> stands between stories
 
-Two passes: clean, deduplicate and split; then learn the vocabulary and tokenize. Stories stream through: 2 GB of them
-take well under 1 GB of memory.
+Two passes over the stories, which stream through: 2 GB of them take well under 1 GB of memory.
 """
 
 import argparse
@@ -25,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from common.cli import Parser, number, one_line_errors, positive, share
+from common.cli import Parser, existing_file, number, one_line_errors, positive, share
 from common.files import set_aside
 from common.tables import table_text
 from corpus import builtin_stories, instruct_headers
@@ -35,7 +34,7 @@ from corpus.spool import Spool
 from corpus.token_files import FORMAT, load_meta
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut
 
-FILES = ["train.bin", "val.bin", "meta.json"]
+SPLITS = ("train", "val")
 CORES = os.cpu_count() or 1
 SAMPLE_BYTES = 100_000_000  # of training text, from which the vocabulary is learned
 
@@ -43,7 +42,7 @@ SAMPLE_BYTES = 100_000_000  # of training text, from which the vocabulary is lea
 def parse_args() -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("corpus", nargs="?", choices=CORPORA, help="or give --input and --name")
-    files = dict(nargs="+", action="extend", type=input_file, default=[], metavar="FILE")  # extend: may be repeated
+    files = dict(nargs="+", action="extend", type=existing_file, default=[], metavar="FILE")  # extend: may be repeated
     parser.add_argument("--input", **files, help="your stories: .txt, .jsonl or .json, or gzipped (.gz)")
     parser.add_argument("--val", **files, help="validation stories (default: a share of the input)")
     parser.add_argument("--headers", action="store_true", help="with --input: add headers made from the stories")
@@ -56,10 +55,10 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="default: data")
     parser.add_argument("--threads", type=positive, default=CORES, help="default: one per core")
     args = parser.parse_args()
-    args.name = args.name or args.corpus
     if bool(args.corpus) == bool(args.input) or ((args.val or args.headers) and not args.input):
         parser.error(f"give one of {', '.join(CORPORA)}, or --input FILE (optional: --val, --headers)")
-    if not args.name or not re.fullmatch(r"\w[\w.-]*", args.name):
+    args.name = args.name or args.corpus or ""
+    if not re.fullmatch(r"\w[\w.-]*", args.name):
         parser.error("--name must consist of letters, digits, - _ and . only (with --input it is required)")
     if args.stories and args.corpus not in BUILTIN:
         parser.error(f"--stories is for {', '.join(BUILTIN)}: other corpora are prepared whole")
@@ -67,12 +66,6 @@ def parse_args() -> argparse.Namespace:
     if args.val_share and (args.val or args.corpus in DOWNLOADS):
         parser.error("--val_share is for corpora that do not have validation stories already")
     return args
-
-
-def input_file(text: str) -> Path:
-    if not Path(text).is_file():
-        raise argparse.ArgumentTypeError(f"{text}: {'a directory' if Path(text).is_dir() else 'no such file'}")
-    return Path(text)
 
 
 # ---- Read ----
@@ -105,8 +98,8 @@ def clean_and_split(spools, train, val, val_share, seed, headers, add_headers) -
         for text in texts:
             text, was_repaired = clean(text)
             text = instruct_headers.add_header(text) if add_headers else text
-            headed = (instruct_headers.read(text) or instruct_headers.StoryWithHeader({}, "")) if headers else None
-            story = headed.story if headed else text  # headers do not count when two stories are compared
+            parsed = (instruct_headers.read(text) or instruct_headers.StoryWithHeader({}, "")) if headers else None
+            story = parsed.story if parsed else text  # headers do not count when two stories are compared
             digest = hashlib.blake2b(story.encode(), digest_size=8, salt=salt).digest()
             # Without validation texts a story's hash decides, so that copies always end up in the same split.
             split = given_split or ("val" if digest < val_below else "train")
@@ -122,8 +115,8 @@ def clean_and_split(spools, train, val, val_share, seed, headers, add_headers) -
                 counts["validation stories dropped from train"] += 1
             else:
                 seen[split].add(digest)
-                if headed:
-                    text = str(headed.without_words_or_summary() if headers == OOD and split == "train" else headed)
+                if parsed:
+                    text = str(parsed.without_words_or_summary() if headers == OOD and split == "train" else parsed)
                 spools[split].add(text)
     return {step: counts[step] for step in CLEANING}
 
@@ -170,13 +163,13 @@ def prepare(
         raise ValueError(f"{directory}: not written by prepare.py; choose another --name, or move it away")
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{directory.name}.tmp-", dir=directory.parent) as temporary:
-        spools = {split: Spool(Path(temporary, split)) for split in ("train", "val")}
+        spools = {split: Spool(Path(temporary, split)) for split in SPLITS}
         cleaning = clean_and_split(spools, train, val, val_share, seed, headers, add_headers)
         for split, spool in spools.items():
             if not spool.stories:
                 counts = ", ".join(f"{n:,} {step}" for step, n in cleaning.items())
-                can_share = split == "val" and val is None and spools["train"].stories > 20
-                remedy = "raise --val_share" if can_share else "give more, each ending with a whole sentence"
+                remedy = "raise --val_share, or " if split == "val" and val is None else ""
+                remedy += "give more stories, each ending with a whole sentence"
                 raise ValueError(f"{', '.join(sources)}: no stories left for {split} ({counts}); {remedy}")
         gpt2_ids = learn_vocabulary(spools["train"], vocab_size, threads)
         (new := Path(temporary, "new")).mkdir()
@@ -189,12 +182,15 @@ def prepare(
 
 
 def install(new: Path, directory: Path) -> None:
-    """Gives the corpus its name. One of the same name with other content is kept under a new name: runs that were
+    """Gives the corpus its name. One of the same name with other tokens is kept under a new name: runs that were
     trained on it must not find some of their training stories among the validation stories."""
+    tokens = [f"{split}.bin" for split in SPLITS]
+    if filecmp.cmpfiles(new, directory, tokens, shallow=False)[0] == tokens:
+        print(f"{directory}: the same tokens as before")
+        (new / "meta.json").replace(directory / "meta.json")
+        return
     if directory.exists():
-        if filecmp.cmpfiles(new, directory, FILES, shallow=False)[0] == FILES:
-            return print(f"{directory}: unchanged")
-        print(f"{directory} held something else, which is now {set_aside(directory)}")
+        print(f"{directory} held another corpus, which is now {set_aside(directory)}")
     new.replace(directory)
 
 
@@ -207,11 +203,10 @@ def print_summary(directory: Path) -> None:
         rows.append([name, f"{split['stories']:,}", f"{tokens:,}", f"{n_bytes / 1e6:.1f}", f"{n_bytes / tokens:.3f}"])
     print(table_text(["split", "stories", "tokens", "MB", "bytes/token"], rows))
     print(", ".join(f"{n:,} {step}" for step, n in meta["cleaning"].items() if n))
-    is_small = meta["splits"]["train"]["tokens"] < 20e6  # minutes on a CPU
+    is_small = meta["splits"]["train"]["tokens"] < 20e6  # a config for a CPU
+    config = "demo" if meta["source"][0] == "builtin" else "cpu_1m" if is_small else "ts_8m"
     if "headers" in meta:
         config = "builtin_instruct" if is_small else "instruct"
-    else:
-        config = "demo" if meta["source"][0] == "builtin" else "cpu_1m" if is_small else "ts_8m"
     print(f"wrote {directory}; next: python train.py configs/{config}.py --data={meta['name']}")
 
 

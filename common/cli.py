@@ -42,6 +42,12 @@ def which_checkpoint(text: str) -> str:
     raise argparse.ArgumentTypeError(f"must be best, last, all or a step number, not {text}")
 
 
+def existing_file(text: str) -> Path:
+    if Path(text).is_file():
+        return Path(text)
+    raise argparse.ArgumentTypeError(f"{text}: {'a directory' if Path(text).is_dir() else 'no such file'}")
+
+
 def api_address(text: str) -> str:
     if text.startswith(("http://", "https://")):
         return text

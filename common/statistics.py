@@ -81,8 +81,8 @@ def bootstrap_ratio(numerators: np.ndarray, denominators: np.ndarray, draws: int
 
 
 def bootstrap(statistic: Callable[[np.ndarray, np.ndarray], float], pairs: np.ndarray) -> Estimate:
-    """Estimate of statistic(x, y), such as a rank correlation. The percentile interval is not widened, so it keeps to the
-    statistic's bounds; draws in which the statistic is NaN are left out.
+    """Estimate of statistic(x, y), such as a rank correlation. Its percentile interval is not widened, so that it keeps
+    to the statistic's bounds; draws in which the statistic is NaN are left out.
 
     pairs (prompts, completions, 2): those of a prompt are drawn together; NaN where it has fewer completions.
     """

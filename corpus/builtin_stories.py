@@ -4,8 +4,6 @@ together from words and plots, so that what each story contains is known.
 
 >>> print(tell(seed=0, index=0).text)
 
-$ python prepare.py builtin --stories 20000    # a corpus of them, ready to train on
-
 The words and plots are text files beside this one, in sections that begin with a line "== name":
 
 builtin_words.txt      lists of words, by part of speech and by the slot, such as {toy}, that draws from them

@@ -9,8 +9,7 @@ The header above a story, which says what the story must contain, as in TinyStor
 
     Once upon a time …
 
-It has any of these fields, in any order. Headers are read, written, made for stories that have none, and found among
-tokens.
+It has any of these fields, in any order. Headers are read, written, made, and found among tokens.
 """
 
 import random
@@ -100,8 +99,6 @@ def write(fields: Mapping[str, str]) -> str:
 
 
 # ---- Headers for stories that have none ----
-
-
 def draw_fields(fields: Mapping[str, str], rng: random.Random, always: Collection[str] = ()) -> dict[str, str]:
     """A random non-empty subset of the fields that have a text, all subsets equally likely, plus those in `always`, in
     random order."""
@@ -135,8 +132,6 @@ def add_header(text: str) -> str:
 
 
 # ---- Among tokens ----
-
-
 def story_tokens(tokens: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
     """(number of tokens,) bool: which tokens follow a header, up to and including the <|endoftext|>.
 

@@ -1,6 +1,5 @@
 """
-The known corpora and where they are downloaded from; and the stories of a file in any format that we read, one at a
-time, not yet cleaned.
+The known corpora, and the stories of a file in any format that we read, one at a time, not yet cleaned.
 
 >>> next(read_stories(Path("mine.jsonl.gz")))
 'Once upon a time…'
@@ -39,8 +38,8 @@ def download(corpus: str) -> tuple[list[str], list[Path]]:
     repository, stem = DOWNLOADS[corpus]
     names = [f"{stem}-{split}.txt" for split in ("train", "valid")]
     directory = from_hub(repository, names, kind="dataset")
-    address = f"https://huggingface.co/datasets/{repository}/resolve/main"
-    return [f"{address}/{name}" for name in names], [directory / name for name in names]
+    addresses = [f"https://huggingface.co/datasets/{repository}/resolve/main/{name}" for name in names]
+    return addresses, [directory / name for name in names]
 
 
 def read_stories(path: Path, errors: str = "strict") -> Iterator[str]:

@@ -1,8 +1,6 @@
 """
 The stories of a split on disk until the vocabulary is known, and their tokens, encoded by several threads.
 
->>> spool = Spool(Path("data/.mine.tmp/train"))
->>> spool.add("Once upon a time.")
 >>> for ids in spool.encode(gpt2().gpt2_ids, threads=2, doing="tokenizing train"): ...
 """
 
@@ -25,6 +23,7 @@ STORIES_PER_CHUNK = 128  # tokenized in one call: enough to keep threads busy, f
 class Spool:
     def __init__(self, path: Path):
         self.path, self.chunk, self.stories, self.bytes = path, [], 0, 0
+        path.touch()
 
     def add(self, story: str) -> None:
         self.chunk.append(story)
@@ -36,10 +35,9 @@ class Spool:
             self.chunk = []
 
     def chunks(self) -> Iterator[list[str]]:
-        if self.stories >= STORIES_PER_CHUNK:
-            with self.path.open("rb") as file:
-                for _ in range(self.stories // STORIES_PER_CHUNK):
-                    yield pickle.load(file)
+        with self.path.open("rb") as file:
+            for _ in range(self.stories // STORIES_PER_CHUNK):
+                yield pickle.load(file)
         yield self.chunk
 
     def encode(self, gpt2_ids: Sequence[int], threads: int, doing: str, every: int = 1) -> Iterator[np.ndarray]:

@@ -5,8 +5,6 @@ A .bin is one flat stream of little-endian uint16 token ids, every story followe
 source, the vocabulary, and for each split the number of stories, tokens and bytes and the SHA-256 of its .bin.
 
 >>> meta, tokens = load_meta_and_tokens("data/builtin", "train")
->>> meta["vocab_size"], tokens.shape
-(4096, (4434217,))
 """
 
 import itertools

@@ -28,7 +28,6 @@ SHAPES = {
     "one layer": dict(n_layer=1, n_head=2, n_embd=16, window_size=8),
     "all global": dict(n_layer=3, n_head=4, n_embd=32, window_size=BLOCK_SIZE),
     "GPT-2": dict(n_layer=3, n_head=4, n_embd=48) | GPT2,
-    "GPT-2, one head": dict(n_layer=2, n_head=1, n_embd=20) | GPT2,
     "GPT-2, sixteen heads": dict(n_layer=2, n_head=16, n_embd=64) | GPT2,
     "GPT-2, not scaled": dict(n_layer=2, n_head=2, n_embd=16) | GPT2 | dict(scale_attention=False),
 }
@@ -133,9 +132,7 @@ def test_every_way_in_which_they_are_saved(reference, tokens, tmp_path):
     attention = "attn.attention" if "num_heads" in config else "attn"
     masks = {}
     for i in range(config.get("num_layers", config.get("n_layer"))):
-        masks[f"transformer.h.{i}.{attention}.bias"] = torch.ones(
-            1, 1, BLOCK_SIZE, BLOCK_SIZE, dtype=torch.uint8
-        ).tril()
+        masks[f"transformer.h.{i}.{attention}.bias"] = torch.ones(1, 1, BLOCK_SIZE, BLOCK_SIZE).tril().byte()
         masks[f"transformer.h.{i}.{attention}.masked_bias"] = torch.tensor(-1e9)
     ways = {
         "bin": (weights, "pytorch_model.bin"),
@@ -154,24 +151,19 @@ def test_every_way_in_which_they_are_saved(reference, tokens, tmp_path):
         torch.testing.assert_close(ours(tokens)[0], theirs(tokens).logits, atol=1e-4, rtol=0)
 
 
-# As they stand on the hub, but for keys that say nothing of the model.
-PUBLISHED = {
+PUBLISHED = {  # as they stand on the hub, but for keys that say nothing of the model
     "roneneldan/TinyStories-1M": (
         """{"activation_function": "gelu_new", "architectures": ["GPTNeoForCausalLM"], "attention_dropout": 0,
-        "attention_layers": ["global", "local", "global", "local", "global", "local", "global", "local"],
-        "attention_types": [[["global", "local"], 4]], "bos_token_id": 50256, "embed_dropout": 0, "eos_token_id": 50256,
-        "gradient_checkpointing": false, "hidden_size": 64, "initializer_range": 0.02, "intermediate_size": null,
+        "attention_types": [[["global", "local"], 4]], "embed_dropout": 0, "hidden_size": 64, "intermediate_size": null,
         "layer_norm_epsilon": 1e-05, "max_position_embeddings": 2048, "model_type": "gpt_neo", "num_heads": 16,
-        "num_layers": 8, "resid_dropout": 0, "torch_dtype": "float32", "vocab_size": 50257, "window_size": 256}""",
+        "num_layers": 8, "resid_dropout": 0, "vocab_size": 50257, "window_size": 256}""",
         dict(vocab_size=50257, block_size=2048, n_layer=8, n_head=16, n_embd=64, window_size=256),
     ),
     "gpt2": (
         """{"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1,
-        "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02,
-        "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12,
-        "n_positions": 1024, "resid_pdrop": 0.1, "vocab_size": 50257}""",
-        dict(vocab_size=50257, block_size=1024, n_layer=12, n_head=12, n_embd=768, window_size=1024, dropout=0.1)
-        | dict(scale_attention=True, qkv_bias=True),
+        "embd_pdrop": 0.1, "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12,
+        "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1, "vocab_size": 50257}""",
+        dict(GPT2, vocab_size=50257, block_size=1024, n_layer=12, n_head=12, n_embd=768, window_size=1024, dropout=0.1),
     ),
 }
 
@@ -182,17 +174,12 @@ def test_published_configs(text, expected, tmp_path):
     assert config_from_hf(tmp_path / "config.json") == (GPTNeoConfig(**expected), json.loads(text)["model_type"])
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        dict(scale_attention=True),
-        dict(qkv_bias=True, window_size=8),
-        dict(qkv_bias=True, scale_attention=True, window_size=8),
-    ],
-)
-def test_what_neither_format_holds_is_not_written(shape, tokenizer, tmp_path):
+@pytest.mark.parametrize("shape", [dict(scale_attention=True), dict(GPT2, window_size=8)])
+def test_a_model_that_neither_format_holds_is_not_written(shape, tokenizer, tmp_path):
     with pytest.raises(ValueError, match="neither GPT-Neo nor GPT-2 can hold this model"):
         save_hf(random_model(dict(n_layer=2, n_head=2, n_embd=8) | shape), tmp_path / "out", tokenizer)
+    with pytest.raises(ValueError, match="the model has 300 ids, but the tokenizer has 50257"):
+        save_hf(random_model(SHAPES["one layer"]), tmp_path / "out", gpt2())
     assert not (tmp_path / "out").exists()
 
 
@@ -206,12 +193,6 @@ def test_a_setting_that_the_export_does_not_know_is_refused():
     assert config_to_hf(Newer()) == config_to_hf(GPTNeoConfig())
     with pytest.raises(ValueError, match="rotary"):
         config_to_hf(Newer(rotary=True))
-
-
-def test_a_model_is_not_written_with_a_tokenizer_that_is_not_its_own(tmp_path):
-    with pytest.raises(ValueError, match="the model has 300 ids, but the tokenizer has 50257"):
-        save_hf(random_model(SHAPES["one layer"]), tmp_path / "out", gpt2())
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.fixture(scope="module")
@@ -236,41 +217,41 @@ def refusal(directory: Path) -> str:
 
 
 @pytest.mark.parametrize(
+    "changes",
+    [
+        dict(model_type="llama"), dict(model_type=None), dict(architectures=["GPTNeoForSequenceClassification"]),
+        dict(activation_function="relu"), dict(layer_norm_epsilon=1e-6), dict(intermediate_size=96),
+        dict(tie_word_embeddings=False), dict(attention_types=[[["local"], 1]]), dict(attention_types=None),
+        dict(attention_types=[[["global", "local"], 1]]), dict(num_layers=2, attention_types=[[["local", "global"], 1]]),
+        dict(num_layers=2, attention_types=[[["global", "local"], 1]], window_size=None),
+        dict(num_layers="1"), dict(hidden_size=None),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_setting_that_model_py_does_not_have_is_named(changes, parts, tmp_path):
+    config, weights = parts
+    config |= changes
+    assert refusal(save(tmp_path, config, weights)).startswith(f"config.json: {list(changes)[-1]} is ")
+    for key in [key for key, value in changes.items() if value is None]:
+        del config[key]
+        assert refusal(save(tmp_path, config, weights)).startswith(f"config.json: {key} is ")
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (dict(model_type="llama"), "config.json: model_type is llama"),
-        (dict(model_type=None), "config.json: model_type is None"),
-        (dict(architectures=["GPTNeoForSequenceClassification"]), "config.json: architectures is"),
-        (dict(activation_function="relu"), "config.json: activation_function is 'relu'; model.py only has 'gelu_new'"),
-        (dict(layer_norm_epsilon=1e-6), "config.json: layer_norm_epsilon is 1e-06"),
-        (dict(intermediate_size=96), "config.json: intermediate_size is 96; model.py only has 64"),
-        (dict(tie_word_embeddings=False), "config.json: tie_word_embeddings is False"),
-        (dict(attention_types=[[["local"], 1]]), "config.json: attention_types is [[['local'], 1]]"),
-        (dict(attention_types=[[["global", "local"], 1]]), "config.json: attention_types is"),
-        (dict(attention_types=None), "config.json: attention_types is None"),
-        (dict(num_layers=2, attention_types=[[["local", "global"], 1]]), "config.json: attention_types is"),
-        (
-            dict(num_layers=2, attention_types=[[["global", "local"], 1]], window_size=None),
-            "config.json: window_size is",
-        ),
-        (dict(num_layers="1"), "config.json: num_layers is '1'; it must be a whole number"),
-        (dict(hidden_size=None), "config.json: hidden_size is None"),
         (dict(num_heads=3), "config.json: n_embd (16) must be a multiple of n_head (3)"),
-        (dict(vocab_size=10**12), "model.safetensors: wte.weight is float of shape (300, 16), but config.json asks"),
+        (dict(vocab_size=10**12), "model.safetensors: wte.weight is float of shape (300, 16), but"),
         (
             dict(num_layers=3, attention_types=[[["global"], 3]]),
-            "model.safetensors: h.1.attn.attention.k_proj.weight is absent",
+            "model.safetensors: h.1.attn.attention.k_proj.weight is",
         ),
         (dict(hidden_size=32), "model.safetensors: h.0.attn.attention.k_proj.weight is float of shape (16, 16)"),
     ],
 )
-def test_a_config_that_does_not_fit(changes, message, parts, tmp_path):
+def test_a_config_of_another_shape_than_the_weights(changes, message, parts, tmp_path):
     config, weights = parts
-    config |= changes
-    assert refusal(save(tmp_path, config, weights)).startswith(message)
-    for key in [key for key, value in changes.items() if value is None]:
-        del config[key]
-        assert refusal(save(tmp_path, config, weights)).startswith(message)
+    assert refusal(save(tmp_path, config | changes, weights)).startswith(message)
 
 
 def test_weights_that_do_not_fit(parts, tmp_path):
@@ -308,7 +289,7 @@ def test_weights_cut_short_anywhere(name, parts, tmp_path):
 
 @torch.no_grad()
 def test_a_model_of_the_hub_by_its_id(hub, tmp_path):
-    """As the first TinyStories models are published: a pickle, no tokenizer. The second time without a network."""
+    """As the first TinyStories models are published: a pickle, no tokenizer."""
     model = random_model(SHAPES["one layer"] | dict(vocab_size=50257))
     save_hf(model, tmp_path, gpt2())
     torch.save(safetensors.torch.load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
@@ -317,8 +298,7 @@ def test_a_model_of_the_hub_by_its_id(hub, tmp_path):
     code = """import torch
 from checkpoints.huggingface import load_hf, load_hf_tokenizer
 print(load_hf_tokenizer("someone/tiny").vocab_size, load_hf("someone/tiny")(torch.arange(40)[None])[0].std().item())"""
-    for endpoint in (hub.url, "http://127.0.0.1:9"):
-        environment = hub.environment(tmp_path / "cache", HF_ENDPOINT=endpoint)
-        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
-        vocab_size, spread = map(float, done.stdout.split())
-        assert vocab_size == 50257 and spread == pytest.approx(model(torch.arange(40)[None])[0].std().item(), rel=1e-4)
+    environment = hub.environment(tmp_path / "cache")
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    vocab_size, spread = map(float, done.stdout.split())
+    assert vocab_size == 50257 and spread == pytest.approx(model(torch.arange(40)[None])[0].std().item(), rel=1e-4)

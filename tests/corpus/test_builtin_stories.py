@@ -46,15 +46,6 @@ def test_varied(corpus):
     assert all(seen[name.lower()] for name in S.NAMES)
 
 
-@pytest.mark.slow
-def test_no_eight_words_in_a_row_are_in_more_than_2_percent_of_the_stories(corpus):
-    counts = Counter()
-    for story in corpus:
-        words = words_of(story.text)
-        counts.update({hash(eight) for eight in zip(*(words[i:] for i in range(8)))})
-    assert max(counts.values()) <= 0.02 * N
-
-
 def test_every_list_and_phrase_is_used():
     """No plot asks for a list that is not there, and none is there that no plot asks for."""
     templates = "".join([*S.PLOTS.values(), *S.PHRASES.values()])
@@ -118,11 +109,6 @@ def test_grammar(corpus, fault):
         assert not match, f"{match[0]!r} in: {story.text}"
 
 
-def test_the_faults_can_be_found():
-    bad = 'a apple. it was  red ! She saw the the cat, and they was glad.the End" of. "well." so'
-    assert len([fault for fault, pattern in FAULTS.items() if re.search(pattern, bad)]) == 11
-
-
 def test_pronouns_agree(corpus):
     """Where only girls have names, nobody is a he; where only boys have, nobody is a she (grown-ups get no pronoun)."""
     checked = Counter()
@@ -134,11 +120,6 @@ def test_pronouns_agree(corpus):
         assert girls or not words & {"she", "her", "hers", "herself"}, story.text
         checked.update([bool(girls) - bool(boys)])
     assert min(checked[-1], checked[1]) > 0.05 * N
-
-
-def test_names_are_of_one_sex_and_no_words():
-    assert not set(S.GIRLS) & set(S.BOYS) and len(set(S.NAMES)) == len(S.NAMES)
-    assert not {name.lower() for name in S.NAMES} & {*S.NOUNS, *S.VERBS, *S.ADJECTIVES, *S.PRONOUNS}
 
 
 FORMS = """
