@@ -161,8 +161,8 @@ PUBLISHED = {  # as they stand on the hub, but for keys that say nothing of the 
     ),
     "gpt2": (
         """{"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1,
-        "embd_pdrop": 0.1, "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12,
-        "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1, "vocab_size": 50257}""",
+        "embd_pdrop": 0.1, "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768,
+        "n_head": 12, "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1, "vocab_size": 50257}""",
         dict(GPT2, vocab_size=50257, block_size=1024, n_layer=12, n_head=12, n_embd=768, window_size=1024, dropout=0.1),
     ),
 }
@@ -222,9 +222,9 @@ def refusal(directory: Path) -> str:
         dict(model_type="llama"), dict(model_type=None), dict(architectures=["GPTNeoForSequenceClassification"]),
         dict(activation_function="relu"), dict(layer_norm_epsilon=1e-6), dict(intermediate_size=96),
         dict(tie_word_embeddings=False), dict(attention_types=[[["local"], 1]]), dict(attention_types=None),
-        dict(attention_types=[[["global", "local"], 1]]), dict(num_layers=2, attention_types=[[["local", "global"], 1]]),
+        dict(attention_types=[[["global", "local"], 1]]), dict(num_layers="1"), dict(hidden_size=None),
+        dict(num_layers=2, attention_types=[[["local", "global"], 1]]),
         dict(num_layers=2, attention_types=[[["global", "local"], 1]], window_size=None),
-        dict(num_layers="1"), dict(hidden_size=None),
     ],
     ids=str,
 )  # fmt: skip
@@ -244,7 +244,7 @@ def test_a_setting_that_model_py_does_not_have_is_named(changes, parts, tmp_path
         (dict(vocab_size=10**12), "model.safetensors: wte.weight is float of shape (300, 16), but"),
         (
             dict(num_layers=3, attention_types=[[["global"], 3]]),
-            "model.safetensors: h.1.attn.attention.k_proj.weight is",
+            "model.safetensors: h.1.attn.attention.k_proj.weight",
         ),
         (dict(hidden_size=32), "model.safetensors: h.0.attn.attention.k_proj.weight is float of shape (16, 16)"),
     ],

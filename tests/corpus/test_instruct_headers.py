@@ -1,11 +1,8 @@
 """Headers over stories: read, written, drawn, derived; and corpora of stories under headers."""
 
-import math
-import random
 import re
 import subprocess
 import sys
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -56,16 +53,6 @@ def test_oddities_of_the_published_files(text):
 )
 def test_texts_without_a_header(text):
     assert instruct_headers.read(text) is None
-
-
-def test_every_choice_of_fields_is_equally_likely_in_any_order():
-    rng, fields = random.Random(0), dict.fromkeys(instruct_headers.FIELDS, "x")
-    drawn = [tuple(instruct_headers.draw_fields(fields, rng)) for _ in range(6000)]
-    choices = Counter(frozenset(names) for names in drawn)
-    assert len(choices) == 15 and all(300 < count < 500 for count in choices.values())  # 400 ± 5 standard deviations
-    assert len(set(drawn)) == sum(math.comb(4, k) * math.factorial(k) for k in range(1, 5))
-    always = ("words", "summary")
-    assert all({*always} <= instruct_headers.draw_fields(fields, rng, always).keys() for _ in range(100))
 
 
 def test_headers_of_the_builtin_stories_are_true():
