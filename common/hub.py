@@ -9,14 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-class HubError(ValueError):
-    """A download that failed: the repository, the reason, what to do, in one line."""
-
-
 def from_hub(repository: str, patterns: Sequence[str], kind: str = "model") -> Path:
     """The directory with those files of a repository that match the patterns; they are downloaded if they are new.
 
-    kind: "model" or "dataset".
+    kind: "model" or "dataset". ValueError: the repository, the reason and what to do, in one line.
     """
     import huggingface_hub  # here, as it is slow to import
     from huggingface_hub import errors
@@ -24,18 +20,14 @@ def from_hub(repository: str, patterns: Sequence[str], kind: str = "model") -> P
     try:
         return Path(huggingface_hub.snapshot_download(repository, repo_type=kind, allow_patterns=list(patterns)))
     except errors.HFValidationError:
-        raise HubError(f"{repository!r}: neither a directory here nor a hub ID such as owner/name or gpt2") from None
+        raise ValueError(f"{repository!r}: neither a directory here nor a hub ID such as owner/name or gpt2") from None
     except errors.RepositoryNotFoundError:  # the hub answers so for private ones, too
         reason = f"no such {kind}, or it is private"
     except (OSError, ValueError, errors.HTTPError) as error:  # HTTPError: httpx's
-        reason = cause(error)
+        while error.__cause__:  # the first error of a chain is the telling one
+            error = error.__cause__
+        status = getattr(getattr(error, "response", None), "status_code", "")
+        # Not the error's text, which may hold addresses and secrets.
+        reason = f"{getattr(error, 'strerror', None) or type(error).__name__} {status}".strip()
     remedy = "check the name, the network, and HF_TOKEN and HF_ENDPOINT if set; run again to resume"
-    raise HubError(f"{repository!r} from the hub: {reason}; {remedy}")
-
-
-def cause(error: BaseException) -> str:
-    """Without the error's text, which may hold addresses and secrets. The first error in a chain is the telling one."""
-    while error.__cause__:
-        error = error.__cause__
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    return f"HTTP status {status}" if status else getattr(error, "strerror", None) or type(error).__name__
+    raise ValueError(f"{repository!r} from the hub: {reason}; {remedy}")

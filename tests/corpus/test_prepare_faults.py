@@ -152,7 +152,7 @@ def test_a_full_disk(folder):
 def test_kill_in_the_middle_leaves_the_old_data(folder, tmp_path):
     shutil.copytree(folder / "data", tmp_path, dirs_exist_ok=True)
     before = snapshot(tmp_path / "x")
-    big = write_stories(tmp_path / "big.txt", [f"{i}. {story}" for i in range(250) for story in STORIES])
+    big = write_stories(tmp_path / "big.txt", [f"{i}. {story}" for i in range(100) for story in STORIES])
     command = [sys.executable, ROOT / "prepare.py", "--input", big, "--name", "x", "--data_dir", tmp_path]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
