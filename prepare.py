@@ -5,50 +5,197 @@ $ python prepare.py builtin                                        # 20,000 stor
 $ python prepare.py tinystories-v2                                 # the GPT-4 stories of TinyStories (2 GB)
 $ python prepare.py instruct                                       # stories with headers that say what is in them
 $ python prepare.py --input mine.txt more.jsonl.gz --name mine     # your own: <|endoftext|> stands between stories
+
+Two passes over the stories, which stream through: 2 GB of them take well under 1 GB of memory.
 """
 
+import argparse
+import collections
+import filecmp
+import hashlib
+import itertools
+import json
+import os
 import re
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
-from common.cli import Parser, one_line_errors
+import numpy as np
+from tqdm import tqdm
+
+from common.cli import Parser, existing_file, number, one_line_errors, positive, share
+from common.files import set_aside
 from common.tables import table_text
-from corpus.preparation import CORES, prepare_builtin, prepare_download, prepare_files
-from corpus.sources import BUILTIN, DOWNLOADS
-from corpus.token_files import load_meta
+from corpus import builtin_stories, instruct_headers
+from corpus.cleaning import CLEANING, COMPLETE, clean
+from corpus.sources import ANY, BUILTIN, CORPORA, DOWNLOADS, HEADERS, OOD, download, read_stories
+from corpus.spool import Spool
+from corpus.token_files import FORMAT, load_meta
+from corpus.tokenizer import GPT2_VOCAB_SIZE, cut
 
-SETTINGS = ("n_stories", "vocab_size", "val_share", "seed", "threads")
+SPLITS = ("train", "val")
+CORES = os.cpu_count() or 1
+SAMPLE_BYTES = 100_000_000  # of training text, from which the vocabulary is learned
 
 
-def parse_args():
+def parse_args() -> argparse.Namespace:
     parser = Parser(__doc__)
-    parser.add_argument("corpus", nargs="?", choices=[*DOWNLOADS, *BUILTIN], help="or give --input and --name")
-    files = dict(nargs="+", action="extend", type=Path, default=[], metavar="FILE")  # extend: a flag may be repeated
+    parser.add_argument("corpus", nargs="?", choices=CORPORA, help="or give --input and --name")
+    files = dict(nargs="+", action="extend", type=existing_file, default=[], metavar="FILE")  # extend: may be repeated
     parser.add_argument("--input", **files, help="your stories: .txt, .jsonl or .json, or gzipped (.gz)")
     parser.add_argument("--val", **files, help="validation stories (default: a share of the input)")
     parser.add_argument("--headers", action="store_true", help="with --input: add headers made from the stories")
     parser.add_argument("--name", help="of the new directory in data_dir (default: that of the corpus)")
-    parser.add_argument("--vocab_size", type=int, help="default: 10000, or 4096 for builtin")
-    parser.add_argument("--val_share", type=float, help="share held out without --val (default: 0.01)")
-    parser.add_argument("--stories", type=int, dest="n_stories", help="of a builtin corpus (default: 20000)")
+    size = number(int, lambda n: 257 <= n <= GPT2_VOCAB_SIZE, f"257 (bytes and end of text) to {GPT2_VOCAB_SIZE}")
+    parser.add_argument("--vocab_size", type=size, help="default: 10000, or 4096 for builtin")
+    parser.add_argument("--val_share", type=share, help="share held out without --val (default: 0.01)")
+    parser.add_argument("--stories", type=positive, help="number of stories of a builtin corpus (default: 20000)")
     parser.add_shared("seed")
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="default: data")
-    parser.add_argument("--threads", type=int, default=CORES, help="default: one per core")
+    parser.add_argument("--threads", type=positive, default=CORES, help="default: one per core")
     args = parser.parse_args()
-    args.name = args.name or args.corpus
     if bool(args.corpus) == bool(args.input) or ((args.val or args.headers) and not args.input):
-        parser.error(f"give one of {', '.join([*DOWNLOADS, *BUILTIN])}, or --input FILE (optional: --val, --headers)")
-    if not args.name or not re.fullmatch(r"\w[\w.-]*", args.name):
+        parser.error(f"give one of {', '.join(CORPORA)}, or --input FILE (optional: --val, --headers)")
+    args.name = args.name or args.corpus or ""
+    if not re.fullmatch(r"\w[\w.-]*", args.name):
         parser.error("--name must consist of letters, digits, - _ and . only (with --input it is required)")
-    if args.n_stories is not None and args.corpus not in BUILTIN:
+    if args.stories and args.corpus not in BUILTIN:
         parser.error(f"--stories is for {', '.join(BUILTIN)}: other corpora are prepared whole")
-    if args.val_share is not None and (args.val or args.corpus in DOWNLOADS):
+    args.stories = args.stories or 20_000
+    if args.val_share and (args.val or args.corpus in DOWNLOADS):
         parser.error("--val_share is for corpora that do not have validation stories already")
-    parser.require(args, "threads", args.threads >= 1, "1 or more")
     return args
 
 
+# ---- Read ----
+def builtin_texts(corpus: str, n: int, seed: int) -> Iterable[str]:
+    headers = HEADERS.get(corpus)
+    always = ("words", "summary") if headers == OOD else ()  # for validation; training stories lose one of them
+    for story in tqdm(builtin_stories.stories(n, seed), "writing stories", n, disable=None):
+        yield instruct_headers.add_builtin_header(story, always) if headers else story.text
+
+
+def read(args: argparse.Namespace) -> tuple[list[str], Iterable[str], Iterable[str] | None]:
+    """(the sources, training stories, validation stories or None to hold out a share), read as they are needed."""
+    if args.corpus in BUILTIN:
+        return [args.corpus], builtin_texts(args.corpus, args.stories, args.seed), None
+    if args.corpus:
+        addresses, paths = download(args.corpus)
+        return addresses, *(read_stories(path, errors="replace") for path in paths)  # a few bytes are broken
+    train, val = (itertools.chain.from_iterable(map(read_stories, paths)) for paths in (args.input, args.val))
+    return list(map(str, [*args.input, *args.val])), train, val if args.val else None
+
+
+# ---- Clean, drop duplicates, split ----
+def clean_and_split(spools, train, val, val_share, seed, headers, add_headers) -> dict[str, int]:
+    """Adds the cleaned stories to the spool of their split; returns the counts of CLEANING. Arguments: see prepare."""
+    counts = collections.Counter()
+    seen = {split: set() for split in spools}  # 100 bytes a story. 64 bits: of 3 million, two collide in 1 of 4e6 runs
+    salt = (seed % 2**64).to_bytes(8, "big")
+    val_below = int(val_share * 2**64).to_bytes(8, "big")
+    for given_split, texts in (("val", val or ()), (None if val is None else "train", train)):
+        for text in texts:
+            text, was_repaired = clean(text)
+            text = instruct_headers.add_header(text) if add_headers else text
+            parsed = (instruct_headers.read(text) or instruct_headers.StoryWithHeader({}, "")) if headers else None
+            story = parsed.story if parsed else text  # headers do not count when two stories are compared
+            digest = hashlib.blake2b(story.encode(), digest_size=8, salt=salt).digest()
+            # Without validation texts a story's hash decides, so that copies always end up in the same split.
+            split = given_split or ("val" if digest < val_below else "train")
+            counts["stories read"] += 1
+            counts["mojibake repaired"] += was_repaired
+            if not story:
+                counts["empty dropped"] += 1
+            elif not COMPLETE.search(story[-16:]):
+                counts["truncated dropped"] += 1
+            elif digest in seen[split]:
+                counts["duplicates dropped"] += 1
+            elif split == "train" and digest in seen["val"]:
+                counts["validation stories dropped from train"] += 1
+            else:
+                seen[split].add(digest)
+                if parsed:
+                    text = str(parsed.without_words_or_summary() if headers == OOD and split == "train" else parsed)
+                spools[split].add(text)
+    return {step: counts[step] for step in CLEANING}
+
+
+# ---- Learn the vocabulary, tokenize ----
+def learn_vocabulary(spool: Spool, vocab_size: int, threads: int) -> list[int]:
+    """The GPT-2 ids that are kept: those that a uniform sample of the stories needs most."""
+    every = -(-spool.bytes // SAMPLE_BYTES)
+    sample = spool.encode(range(GPT2_VOCAB_SIZE - 1), threads, "learning the vocabulary", every)
+    return cut(sum(np.bincount(ids, minlength=GPT2_VOCAB_SIZE) for ids in sample), vocab_size).gpt2_ids
+
+
+def write_tokens(spool: Spool, directory: Path, gpt2_ids: list[int], threads: int) -> dict:
+    """Tokenizes a split into a flat file of uint16; returns its entry in meta.json."""
+    tokens, sha256 = 0, hashlib.sha256()
+    with (directory / f"{spool.path.name}.bin").open("wb") as file:
+        for ids in spool.encode(gpt2_ids, threads, f"tokenizing {spool.path.name}"):
+            data = ids.astype("<u2", copy=False).tobytes()
+            file.write(data)
+            sha256.update(data)
+            tokens += len(ids)
+    return {"stories": spool.stories, "tokens": tokens, "bytes": spool.bytes, "sha256": sha256.hexdigest()}
+
+
+# ---- The whole pipeline ----
+def prepare(
+    directory: Path,
+    sources: list[str],
+    train: Iterable[str],
+    val: Iterable[str] | None,
+    vocab_size: int = 10_000,
+    val_share: float = 0.01,
+    seed: int = 0,
+    threads: int = CORES,
+    headers: str | None = None,
+    add_headers: bool = False,
+) -> None:
+    """Makes `directory`; if anything fails, nothing has changed, and ValueError says why in one line.
+
+    sources: where the stories are from, for meta.json. val: validation stories; None to hold out a share of `train`.
+    headers: ANY or OOD if the stories have headers (corpus/instruct_headers.py), or are given some (add_headers).
+    """
+    if os.path.lexists(directory) and not (directory / "meta.json").exists():
+        raise ValueError(f"{directory}: not written by prepare.py; choose another --name, or move it away")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{directory.name}.tmp-", dir=directory.parent) as temporary:
+        spools = {split: Spool(Path(temporary, split)) for split in SPLITS}
+        cleaning = clean_and_split(spools, train, val, val_share, seed, headers, add_headers)
+        for split, spool in spools.items():
+            if not spool.stories:
+                counts = ", ".join(f"{n:,} {step}" for step, n in cleaning.items())
+                remedy = "raise --val_share, or " if split == "val" and val is None else ""
+                remedy += "give more stories, each ending with a whole sentence"
+                raise ValueError(f"{', '.join(sources)}: no stories left for {split} ({counts}); {remedy}")
+        gpt2_ids = learn_vocabulary(spools["train"], vocab_size, threads)
+        (new := Path(temporary, "new")).mkdir()
+        meta = dict(format=FORMAT, name=directory.name, source=sources, seed=seed, vocab_size=vocab_size, gpt2_ids="")
+        meta["splits"] = {split: write_tokens(spool, new, gpt2_ids, threads) for split, spool in spools.items()}
+        meta |= dict(cleaning=cleaning) | (dict(headers=headers) if headers else {})
+        text = json.dumps(meta, indent=2).replace('"gpt2_ids": ""', f'"gpt2_ids": {json.dumps(gpt2_ids)}')  # one line
+        (new / "meta.json").write_text(text + "\n", encoding="utf-8")
+        install(new, directory)
+
+
+def install(new: Path, directory: Path) -> None:
+    """Gives the corpus its name. One of the same name with other tokens is kept under a new name: runs that were
+    trained on it must not find some of their training stories among the validation stories."""
+    tokens = [f"{split}.bin" for split in SPLITS]
+    if filecmp.cmpfiles(new, directory, tokens, shallow=False)[0] == tokens:
+        print(f"{directory}: the same tokens as before")
+        (new / "meta.json").replace(directory / "meta.json")
+        return
+    if directory.exists():
+        print(f"{directory} held another corpus, which is now {set_aside(directory)}")
+    new.replace(directory)
+
+
 def print_summary(directory: Path) -> None:
-    """Reads the corpus back, and prints what is in it and what to do next."""
+    """Reads the corpus back, and prints its size and the next command."""
     meta = load_meta(directory)
     rows = []
     for name, split in meta["splits"].items():
@@ -56,25 +203,23 @@ def print_summary(directory: Path) -> None:
         rows.append([name, f"{split['stories']:,}", f"{tokens:,}", f"{n_bytes / 1e6:.1f}", f"{n_bytes / tokens:.3f}"])
     print(table_text(["split", "stories", "tokens", "MB", "bytes/token"], rows))
     print(", ".join(f"{n:,} {step}" for step, n in meta["cleaning"].items() if n))
-    builtin = meta["source"][0].startswith("builtin")
+    is_small = meta["splits"]["train"]["tokens"] < 20e6  # a config for a CPU
+    config = "demo" if meta["source"][0] == "builtin" else "cpu_1m" if is_small else "ts_8m"
     if "headers" in meta:
-        config = "builtin_instruct" if builtin else "instruct"
-    else:
-        config = "demo" if builtin else "cpu_1m" if meta["splits"]["train"]["tokens"] < 20e6 else "ts_8m"
+        config = "builtin_instruct" if is_small else "instruct"
     print(f"wrote {directory}; next: python train.py configs/{config}.py --data={meta['name']}")
 
 
 def main() -> None:
     args = parse_args()
     directory = args.data_dir / args.name
-    settings = {key: getattr(args, key) for key in SETTINGS if getattr(args, key) is not None}
+    vocab_size, val_share = 10_000, args.val_share or 0.01
+    if args.corpus in BUILTIN:  # if they are few, a larger share is held out: about 250 stories
+        vocab_size, val_share = 4096, max(val_share, min(250 / args.stories, 0.5))
+    headers = ANY if args.headers else HEADERS.get(args.corpus)
+    settings = (args.vocab_size or vocab_size, val_share, args.seed, args.threads, headers, args.headers)
     with one_line_errors("prepare.py", interrupted=f"{directory} is unchanged; downloads will resume"):
-        if args.corpus in BUILTIN:
-            prepare_builtin(directory, args.corpus, **settings)
-        elif args.corpus:
-            prepare_download(directory, args.corpus, **settings)
-        else:
-            prepare_files(directory, args.input, args.val, args.headers, **settings)
+        prepare(directory, *read(args), *settings)
         print_summary(directory)
 
 

@@ -6,7 +6,7 @@ The checkpoints that train.py writes: best.pt and ckpt.pt in a run's directory, 
 
 import pickle
 import re
-import struct
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,18 +19,17 @@ CHECKPOINT_FORMAT = 1
 KEPT = re.compile(r"step-[0-9]+")
 
 
-# What torch.load raises if bytes are missing or wrong, as found by corrupting files at random.
-LOAD_ERRORS = (RuntimeError, EOFError, OSError, LookupError, ValueError, TypeError, AttributeError, AssertionError)
-LOAD_ERRORS += (struct.error, pickle.UnpicklingError)
-
-
 def load_torch(path: Path, complaint: str) -> object:
-    """Plain tensors and types that torch.save wrote. Pickled code is refused, never run. ValueError: `complaint`."""
+    """Plain tensors and types that torch.save wrote. ValueError (`complaint`) for a damaged file, or for pickled code,
+    which is never run."""
     import torch
 
     try:
+        with zipfile.ZipFile(path) as file:
+            if file.testzip():  # compares checksums, as torch.load does not
+                raise zipfile.BadZipFile
         return torch.load(path, map_location="cpu", weights_only=True)
-    except LOAD_ERRORS as error:
+    except (OSError, ValueError, RuntimeError, zipfile.BadZipFile, pickle.UnpicklingError) as error:
         raise ValueError(f"{path}: {complaint}") from error
 
 
@@ -71,8 +70,6 @@ def load_run(run: str | Path) -> tuple["GPTNeo", Tokenizer]:
 
 
 # ---- Runs, by their directories ----
-
-
 def newest_run(out_dir: str | Path = "out") -> Path:
     checkpoints = sorted(Path(out_dir).glob("*/ckpt.pt"), key=lambda path: path.stat().st_mtime)
     if not checkpoints:
@@ -98,27 +95,25 @@ def runs_below(directory: str | Path) -> list[Path]:
     return [run for run in runs if not is_kept(run) or run == Path(directory)]
 
 
-def at_checkpoint(model: str, which: str) -> str:
-    """The path that --model and --checkpoint name together: out/demo (its best.pt will be read), out/demo/ckpt.pt for
-    "last", or kept weights such as out/demo/step-1000. A model that is not a run is returned as is."""
-    if which == "best" or not Path(model).is_dir():
-        return model
-    if which == "last":
-        return str(Path(model, "ckpt.pt"))
-    kept = kept_checkpoints(model)
-    if not which.isdecimal() or int(which) not in kept:
-        steps = ", ".join(map(str, kept)) or "none: train with --keep_checkpoints=10"
-        raise ValueError(f"{model}: --checkpoint {which} is not best, last or one of the kept steps ({steps})")
-    return str(kept[int(which)])
-
-
 def at_checkpoints(model: str, which: str) -> list[str]:
-    """Like at_checkpoint, but --checkpoint all stands for all weights that the run kept."""
-    if which != "all" or not Path(model).is_dir():
-        return [at_checkpoint(model, which)]
-    if kept := kept_checkpoints(model):
-        return [str(directory) for directory in kept.values()]
-    raise ValueError(f"{model}: this run kept no checkpoints; train with --keep_checkpoints=10")
+    """The paths that --model and --checkpoint name together: out/demo (its best.pt will be read), out/demo/ckpt.pt for
+    "last", kept weights such as out/demo/step-1000, or all of these. A model that is not a run is returned as is."""
+    if which == "best" or not Path(model).is_dir():
+        return [model]
+    if which == "last":
+        return [str(Path(model, "ckpt.pt"))]
+    kept = kept_checkpoints(model)
+    if chosen := [str(directory) for step, directory in kept.items() if which in ("all", str(step))]:
+        return chosen
+    steps = ", ".join(map(str, kept)) or "none: train with --keep_checkpoints=10"
+    raise ValueError(f"{model}: --checkpoint {which} is not best, last or one of the kept steps ({steps})")
+
+
+def at_checkpoint(model: str, which: str) -> str:
+    """Like at_checkpoints, of a command that takes one."""
+    if which == "all":
+        raise ValueError("--checkpoint all: this command takes one checkpoint")
+    return at_checkpoints(model, which)[0]
 
 
 def directory_of(model: str) -> Path:

@@ -9,7 +9,7 @@ Only GPT-Neo and GPT-2 in the forms that model.py supports; anything else is ref
 tests/checkpoints compares both directions with transformers itself.
 """
 
-import contextlib
+import dataclasses
 import re
 from pathlib import Path
 
@@ -18,39 +18,22 @@ import torch
 import torch.nn as nn
 
 from checkpoints.checkpoint import load_torch
-from common.downloads import Absent, HubError, download, endpoint
-from common.files import cache_directory, read_json, write_bytes, write_json
+from common.files import read_json, write_bytes, write_json
+from common.hub import from_hub
 from corpus.tokenizer import END_OF_TEXT, GPT2_VOCAB_SIZE, Tokenizer, gpt2, gpt2_ranks, merged_from, spelled
 from model import GPTNeo, GPTNeoConfig
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # in the order of preference
-MODEL_ID = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
-def model_directory(path_or_id: str | Path, cache: str | Path | None = None) -> Path:
-    """A local directory as is, or the cache directory to which a hub model (`owner/name` or `gpt2`) is downloaded.
-
-    It holds config.json, the weights and, if the model has one, tokenizer.json. HubError names what is wrong.
-    """
+def model_directory(path_or_id: str | Path) -> Path:
+    """A local directory as is, or that of a hub model (`owner/name` or `gpt2`) in the hub's cache."""
     if Path(path_or_id).is_dir():
         return Path(path_or_id)
-    model_id = str(path_or_id)
-    if not MODEL_ID.fullmatch(model_id):
-        raise HubError(f"{model_id!r}: neither a directory nor a valid hub ID such as owner/name or gpt2")
-    directory = Path(cache or cache_directory() / "hub") / model_id.replace("/", "--")
-    if any((directory / name).exists() for name in WEIGHTS):
-        return directory  # the weights are downloaded last, so everything is here
-    url = f"{endpoint()}/{model_id}/resolve/main"
-    try:
-        download(f"{url}/config.json", directory / "config.json", tries=3)
-    except HubError as error:
-        raise HubError(f"{model_id}: no such directory here, and from the hub: {error}") from None
-    with contextlib.suppress(Absent):
-        download(f"{url}/tokenizer.json", directory / "tokenizer.json")
-    try:
-        download(f"{url}/{WEIGHTS[0]}", directory / WEIGHTS[0])
-    except Absent:
-        download(f"{url}/{WEIGHTS[1]}", directory / WEIGHTS[1])
+    for name in WEIGHTS:
+        directory = from_hub(str(path_or_id), ["config.json", "tokenizer.json", name])
+        if (directory / name).exists():
+            break
     return directory
 
 
@@ -72,6 +55,7 @@ HF_KEYS = {
         dropouts=("resid_pdrop", "embd_pdrop", "attn_pdrop"),
     ),
 }
+EXPORTED = {*OUR_SIZES, "window_size", "dropout", "scale_attention", "qkv_bias"}  # the settings that config_to_hf knows
 # Buffers that old versions of transformers saved beside the weights: the causal mask and its minus infinity.
 HF_MASKS = re.compile(r"h\.\d+\.attn\.(attention\.)?(masked_)?bias")
 
@@ -90,34 +74,29 @@ def config_from_hf(path: Path) -> tuple[GPTNeoConfig, str]:
         return hf_config[key]
 
     sizes = {ours: whole_number(theirs) for ours, theirs in zip(OUR_SIZES, keys["sizes"])}
-    for key, allowed in {  # if a key is missing, transformers assumes the first value
-        "architectures": [None, [keys["architecture"]]],
-        "activation_function": ["gelu_new"],
-        "layer_norm_epsilon": [1e-5],
-        keys["mlp"]: [None, 4 * sizes["n_embd"]],
-        "tie_word_embeddings": [True],
-        "scale_attn_by_inverse_layer_idx": [False],
-        "add_cross_attention": [False],
+    for key, supported in {
+        "architectures": [keys["architecture"]],
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": 1e-5,
+        keys["mlp"]: 4 * sizes["n_embd"],
+        "tie_word_embeddings": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "add_cross_attention": False,
     }.items():
-        if hf_config.get(key, allowed[0]) not in allowed:
-            raise ValueError(f"{path}: {key} is {hf_config[key]!r}; model.py only has {allowed[-1]!r}")
-    n_layer, window_size = sizes["n_layer"], sizes["block_size"]
-    if n_layer > 1000:
-        raise ValueError(f"{path}: {n_layer:,} layers: no such model exists")
-    if model_type == "gpt_neo":
-        layers = attention_layers(hf_config)
-        if layers == ["local" if i % 2 else "global" for i in range(n_layer)]:
-            window_size = whole_number("window_size")
-        elif layers != ["global"] * n_layer:
-            known = "all layers must be global, or alternating global and local"
-            raise ValueError(f"{path}: attention_types is {hf_config.get('attention_types')!r}; {known}")
-    own = {}
+        if hf_config.get(key) not in (None, supported):  # None: transformers' default, which is the supported value
+            raise ValueError(f"{path}: {key} is {hf_config[key]!r}; model.py only has {supported!r}")
+    n_layer, own = sizes["n_layer"], dict(window_size=sizes["block_size"])
     if model_type == "gpt2":
-        own = dict(scale_attention=hf_config.get("scale_attn_weights", True), qkv_bias=True)
+        own |= dict(scale_attention=hf_config.get("scale_attn_weights", True), qkv_bias=True)
+    elif (layers := attention_layers(hf_config)) == ["local" if i % 2 else "global" for i in range(n_layer)]:
+        own = dict(window_size=whole_number("window_size"))
+    elif layers != ["global"] * n_layer:
+        known = "all layers must be global, or alternating global and local"
+        raise ValueError(f"{path}: attention_types is {hf_config.get('attention_types')!r}; {known}")
     # We have one dropout where they have three; if those differ, we use that of the residual branches.
     dropout = hf_config.get(keys["dropouts"][0], 0.0)
     try:
-        return GPTNeoConfig(**sizes, window_size=window_size, dropout=dropout, **own), model_type
+        return GPTNeoConfig(**sizes, dropout=dropout, **own), model_type
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from None
 
@@ -125,13 +104,16 @@ def config_from_hf(path: Path) -> tuple[GPTNeoConfig, str]:
 def attention_layers(hf_config: dict) -> list[str]:
     """[[["global", "local"], 2]] -> global, local, global, local; [] for any other form."""
     try:
-        return [kind for kinds, times in hf_config["attention_types"] for kind in list(kinds) * min(times, 1000)]
+        return [kind for kinds, times in hf_config["attention_types"] for kind in list(kinds) * times]
     except (KeyError, TypeError, ValueError):
         return []
 
 
 def config_to_hf(config: GPTNeoConfig) -> dict:
     """config.json for transformers: GPT-2's if q, k and v have a bias, else GPT-Neo's. ValueError if neither fits."""
+    others = {field.name for field in dataclasses.fields(config) if getattr(config, field.name) != field.default}
+    if unknown := others - EXPORTED:
+        raise ValueError(f"cannot be exported: config_to_hf knows nothing of {', '.join(sorted(unknown))}")
     n_layer, model_type = config.n_layer, "gpt2" if config.qkv_bias else "gpt_neo"
     all_global = all(config.window(layer) >= config.block_size for layer in range(n_layer))
     if config.scale_attention and not config.qkv_bias or config.qkv_bias and not all_global:
@@ -151,16 +133,17 @@ def config_to_hf(config: GPTNeoConfig) -> dict:
     return hf_config | {"tie_word_embeddings": True}
 
 
+# ---- Weights ----
 def read_weights(directory: Path, expected: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The tensors of a directory that transformers wrote, by name without the prefix "transformer.".
 
-    ValueError names one that is missing, unknown, or not of the shape that `expected` has.
+    ValueError names one that is missing, unknown, or of another shape than in `expected`.
     """
     path = next((directory / name for name in WEIGHTS if (directory / name).exists()), None)
     if path is None:
         raise ValueError(f"{directory}: holds neither {' nor '.join(WEIGHTS)}")
     if path.suffix == ".bin":
-        weights = load_torch(path, "not a readable weights file (cut short, or it contains code)")
+        weights = load_torch(path, "not a readable weights file (damaged, of a format before 2020, or with code in it)")
     else:
         try:
             weights = safetensors.torch.load_file(path)
@@ -171,19 +154,20 @@ def read_weights(directory: Path, expected: dict[str, torch.Tensor]) -> dict[str
     weights = {str(name).removeprefix("transformer."): weight for name, weight in weights.items()}
     weights = {name: weight for name, weight in weights.items() if not HF_MASKS.fullmatch(name)}
     head = weights.pop("lm_head.weight", None)
-    if missing := expected.keys() - weights.keys():
-        raise ValueError(f"{path}: lacks {min(missing)}, which config.json asks for")
-    if unknown := weights.keys() - expected.keys():
-        raise ValueError(f"{path}: has {min(unknown)}, which is not part of the model that config.json describes")
-    for name, tensor in expected.items():
-        weight = weights[name]
-        if weight.shape != tensor.shape or not weight.is_floating_point():
-            found = f"{weight.dtype} of {tuple(weight.shape)}".removeprefix("torch.")
-            raise ValueError(f"{path}: {name} is {found}; config.json asks for floats of {tuple(tensor.shape)}")
+    for name in sorted(expected.keys() | weights.keys()):
+        found, asked = (described(tensors.get(name)) for tensors in (weights, expected))
+        if found != asked:
+            raise ValueError(f"{path}: {name} is {found}, but config.json asks for {asked}")
     wte = weights["wte.weight"]
     if head is not None and not (head.shape == wte.shape and torch.equal(head.float(), wte.float())):
         raise ValueError(f"{path}: lm_head.weight differs from wte.weight, but model.py ties them")
     return weights
+
+
+def described(tensor: torch.Tensor | None) -> str:
+    if tensor is None:
+        return "absent"
+    return f"{'float' if tensor.is_floating_point() else tensor.dtype} of shape {tuple(tensor.shape)}"
 
 
 @torch.no_grad()
@@ -253,6 +237,31 @@ def hf_tensors(model: GPTNeo, model_type: str) -> dict[str, torch.Tensor]:
 
 
 # ---- The tokenizer's files ----
+def tokenizer_json(tokenizer: Tokenizer) -> dict:
+    special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    vocab = {spelled(token): i for token, i in tokenizer.ranks.items()} | {END_OF_TEXT: tokenizer.end_of_text}
+    merges = (merged_from(token, tokenizer.ranks) for token in tokenizer.ranks if len(token) > 1)
+    merges = [f"{spelled(left)} {spelled(right)}" for left, right in merges]
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": tokenizer.end_of_text, "content": END_OF_TEXT} | special],
+        "normalizer": None,
+        "pre_tokenizer": byte_level,  # its regular expression is the original of SPLIT_PATTERN
+        "post_processor": None,
+        "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": vocab, "merges": merges},
+    }
+
+
+def essentials(facts: dict) -> tuple:
+    """The parts of a tokenizer.json on which the ids depend."""
+    model, split = facts["model"], facts["pre_tokenizer"]
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
+    vocab = model["vocab"] | {token["content"]: token["id"] for token in facts["added_tokens"]}
+    return vocab, merges, facts["normalizer"], split["type"], split["add_prefix_space"], split.get("use_regex", True)
 
 
 def load_hf_tokenizer(path_or_id: str | Path) -> Tokenizer:
@@ -266,29 +275,18 @@ def load_hf_tokenizer(path_or_id: str | Path) -> Tokenizer:
         if read_json(directory / "config.json").get("vocab_size") == GPT2_VOCAB_SIZE:
             return gpt2()
         raise ValueError(f"{path}: missing, and the vocab_size in config.json is not GPT-2's")
-    tokenizer_json = read_json(path)
-    refusal = ValueError(f"{path}: neither GPT-2's byte-level BPE nor a cut of it; no other can be read")
+    facts = read_json(path)
     try:
-        vocab, merges = (tokenizer_json["model"][part] for part in ("vocab", "merges"))
-        split = tokenizer_json["pre_tokenizer"]
         ids = {spelled(token): gpt2_id for token, gpt2_id in gpt2_ranks().items()}
-        tokenizer = Tokenizer(ids[token] for token in sorted(vocab.keys() - {END_OF_TEXT}, key=vocab.get))
-        merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
-        added = {token["content"]: token["id"] for token in tokenizer_json["added_tokens"]}
-        must_match = [
-            (tokenizer.gpt2_ids, sorted({*range(256), *tokenizer.gpt2_ids})),
-            (vocab | added, hf_vocab(tokenizer)),
-            (merges, hf_merges(tokenizer)),
-            (tokenizer_json["normalizer"], None),
-            (split["type"], "ByteLevel"),
-            (split["add_prefix_space"], False),
-            (split.get("use_regex", True), True),
-        ]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise refusal from error
-    if any(theirs != ours for theirs, ours in must_match):
-        raise refusal
-    return tokenizer
+        vocab = facts["model"]["vocab"]
+        gpt2_ids = [ids[token] for token in sorted(vocab.keys() - {END_OF_TEXT}, key=vocab.get)]
+        if gpt2_ids == sorted({*range(256), *gpt2_ids}):
+            tokenizer = Tokenizer(gpt2_ids)
+            if essentials(facts) == essentials(tokenizer_json(tokenizer)):
+                return tokenizer
+    except (KeyError, TypeError, AttributeError):
+        pass
+    raise ValueError(f"{path}: neither GPT-2's byte-level BPE nor a cut of it; no other can be read")
 
 
 def save_hf_tokenizer(tokenizer: Tokenizer, directory: str | Path) -> None:
@@ -296,19 +294,6 @@ def save_hf_tokenizer(tokenizer: Tokenizer, directory: str | Path) -> None:
 
     It gives the same ids as ours, except that it takes a literal "<|endoftext|>" in a text for the special token.
     """
-    special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    tokenizer_json = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [{"id": tokenizer.end_of_text, "content": END_OF_TEXT} | special],
-        "normalizer": None,
-        "pre_tokenizer": byte_level,  # its regular expression is the original of SPLIT_PATTERN
-        "post_processor": None,
-        "decoder": byte_level,
-        "model": {"type": "BPE", "vocab": hf_vocab(tokenizer), "merges": hf_merges(tokenizer)},
-    }
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",  # uses tokenizer.json as is
         "bos_token": END_OF_TEXT,
@@ -316,14 +301,5 @@ def save_hf_tokenizer(tokenizer: Tokenizer, directory: str | Path) -> None:
         "unk_token": END_OF_TEXT,
         "clean_up_tokenization_spaces": False,  # otherwise "Oh ." comes back as "Oh."
     }
-    write_json(Path(directory, "tokenizer.json"), tokenizer_json)
+    write_json(Path(directory, "tokenizer.json"), tokenizer_json(tokenizer))
     write_json(Path(directory, "tokenizer_config.json"), settings)
-
-
-def hf_vocab(tokenizer: Tokenizer) -> dict[str, int]:
-    return {spelled(token): i for token, i in tokenizer.ranks.items()} | {END_OF_TEXT: tokenizer.end_of_text}
-
-
-def hf_merges(tokenizer: Tokenizer) -> list[str]:
-    merges = (merged_from(token, tokenizer.ranks) for token in tokenizer.ranks if len(token) > 1)
-    return [f"{spelled(left)} {spelled(right)}" for left, right in merges]

@@ -1,16 +1,39 @@
 """
-What all commands share: flags, and one-line error messages.
+Flags and one-line error messages, shared by all commands.
 
 >>> parser = Parser(__doc__)
 >>> parser.add_shared("model", "data", "seed")
->>> with one_line_errors("sample.py", interrupted="what was written is kept; the same command continues"):
+>>> parser.add_argument("--k", type=positive, default=2, help="length of an n-gram")
+>>> with one_line_errors("sample.py", interrupted="finished stories are kept; the same command continues"):
 ...     write(parser.parse_args())
 """
 
 import argparse
 import contextlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+
+# ---- Types of flags ----
+def number(kind: type, allowed: Callable[[float], bool], meaning: str) -> Callable[[str], float]:
+    """A type for add_argument: int or float, with a one-line message for what is not allowed."""
+
+    def parse(text: str) -> float:
+        with contextlib.suppress(ValueError):
+            if allowed(value := kind(text)):
+                return value
+        raise argparse.ArgumentTypeError(f"must be {meaning}, not {text}")
+
+    return parse
+
+
+positive = number(int, lambda x: x >= 1, "a whole number, 1 or more")
+non_negative = number(int, lambda x: x >= 0, "a whole number, 0 or more")
+positive_float = number(float, lambda x: 0 < x < float("inf"), "a number above 0")
+non_negative_float = number(float, lambda x: 0 <= x < float("inf"), "a number, 0 or more")
+share = number(float, lambda x: 0 < x < 1, "above 0 and below 1")
+share_or_all = number(float, lambda x: 0 < x <= 1, "above 0 and at most 1")
 
 
 def which_checkpoint(text: str) -> str:
@@ -19,6 +42,19 @@ def which_checkpoint(text: str) -> str:
     raise argparse.ArgumentTypeError(f"must be best, last, all or a step number, not {text}")
 
 
+def existing_file(text: str) -> Path:
+    if Path(text).is_file():
+        return Path(text)
+    raise argparse.ArgumentTypeError(f"{text}: {'a directory' if Path(text).is_dir() else 'no such file'}")
+
+
+def api_address(text: str) -> str:
+    if text.startswith(("http://", "https://")):
+        return text
+    raise argparse.ArgumentTypeError("must begin with http:// or https://")  # not shown: it may contain a password
+
+
+# ---- Flags ----
 SHARED = {  # the same name, default and help text in every command
     "model": dict(help="a run (or checkpoint), hf:ID-or-directory, or api:MODEL (default: the newest run in out/)"),
     "checkpoint": dict(
@@ -29,18 +65,17 @@ SHARED = {  # the same name, default and help text in every command
     ),
     "data": dict(type=Path, help="a corpus made by prepare.py, such as data/tinystories (default: the run's own)"),
     "out": dict(type=Path, help="where to write (default: the run's directory)"),
-    "seed": dict(type=int, default=0, help="seed for everything that is drawn at random"),
-    "n": dict(type=int, help="completions per prompt"),
-    "markdown": dict(action="store_true", help="print tables as Markdown"),
-    "base_url": dict(help="URL of an OpenAI-compatible API (default: OPENAI_BASE_URL, or OpenAI's own)"),
-    "concurrency": dict(type=int, default=8, help="requests in flight at once"),
-    "rate": dict(type=float, help="requests per minute, at most"),
-    "timeout": dict(type=float, default=120, help="seconds to wait for a reply"),
-    "price_in": dict(type=float, help="dollars per million input tokens"),
-    "price_out": dict(type=float, help="dollars per million output tokens"),
-    "max_cost": dict(type=float, help="budget in dollars; the command stops before exceeding it"),
+    "seed": dict(type=non_negative, default=0, help="seed for everything that is drawn at random"),
+    "n": dict(type=positive, help="completions per prompt"),
 }
-API = ("base_url", "concurrency", "rate", "timeout", "price_in", "price_out", "max_cost")  # settings of ApiClient, too
+API = {  # the settings of generation.api_client.ApiClient
+    "base_url": dict(type=api_address, help="URL of an OpenAI-compatible API (default: OPENAI_BASE_URL, or OpenAI's)"),
+    "concurrency": dict(type=positive, default=8, help="requests in flight at once"),
+    "timeout": dict(type=positive_float, default=120.0, help="seconds to wait for a reply"),
+    "price_in": dict(type=non_negative_float, help="dollars per million input tokens"),
+    "price_out": dict(type=non_negative_float, help="dollars per million output tokens"),
+    "max_cost": dict(type=positive_float, help="budget in dollars; the command stops before exceeding it"),
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -56,18 +91,11 @@ class Parser(argparse.ArgumentParser):
 
     def add_api(self, title: str) -> None:
         group = self.add_argument_group(title)
-        for name in API:
-            group.add_argument(f"--{name}", **SHARED[name])
+        for name, settings in API.items():
+            group.add_argument(f"--{name}", **settings)
 
     def require_api(self, args: argparse.Namespace) -> dict:
-        """Checks the API flags; returns them as settings of generation.api_client.ApiClient."""
-        if not (args.base_url or "http://").startswith(("http://", "https://")):
-            self.error("--base_url must begin with http:// or https://")  # not shown: it may contain a password
-        self.require(args, "concurrency", args.concurrency >= 1, "at least 1")
-        for name in ("rate", "timeout", "max_cost"):
-            self.require(args, name, getattr(args, name) is None or getattr(args, name) > 0, "above 0")
-        for name in ("price_in", "price_out"):
-            self.require(args, name, getattr(args, name) is None or getattr(args, name) >= 0, "0 or more")
+        """Checks that prices and budget go together; returns the API flags, as settings of ApiClient."""
         if (args.price_in is None) != (args.price_out is None):
             self.error("--price_in and --price_out belong together")
         if args.max_cost is not None and args.price_in is None:
@@ -78,20 +106,16 @@ class Parser(argparse.ArgumentParser):
         args = sys.argv[1:] if args is None else args
         return super().parse_known_args([underscored(arg) for arg in args], namespace)
 
-    def require(self, args: argparse.Namespace, name: str, ok: bool, what: str) -> None:
-        """Exits with a one-line message if the value of a flag is not ok."""
-        if not ok:
-            self.error(f"--{name} must be {what}, not {getattr(args, name)}")
-
 
 def underscored(arg: str) -> str:
     name, equals, value = arg.partition("=")
     return "--" + name[2:].replace("-", "_") + equals + value if arg.startswith("--") else arg
 
 
+# ---- Errors ----
 @contextlib.contextmanager
 def one_line_errors(program: str, interrupted: str, remedy: str = "free some space or fix that, then run it again"):
-    """Exits with a one-line message for what a user can fix or caused: bad input, a full disk, Ctrl-C.
+    """Exits with a one-line message for bad input (ValueError), a full disk (OSError), Ctrl-C.
 
     interrupted: what remains after Ctrl-C; remedy: what to do when a file cannot be read or written.
     """

@@ -6,10 +6,9 @@ Atomic writes: a file gets its name once all of it is on disk, so it is either c
 
 import contextlib
 import hashlib
-import io
+import itertools
 import json
 import os
-import sys
 from pathlib import Path
 
 try:
@@ -52,7 +51,6 @@ def write_atomically(path: Path, previous: Path | None = None):
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Leaves either the old file or the complete new one, never half of one."""
     with write_atomically(path) as temporary:
         temporary.write_bytes(data)
 
@@ -61,45 +59,26 @@ def write_json(path: Path, facts: dict) -> None:
     write_bytes(path, (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-def is_at(path: Path, file: io.IOBase) -> bool:
-    """Whether the open file is still the one at this path."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
-    except FileNotFoundError:
-        return False
+def set_aside(path: Path) -> Path:
+    """Renames a file or directory to the first free name among name-1, name-2, …, and returns the new path."""
+    new = next(new for i in itertools.count(1) if not (new := path.with_name(f"{path.name}-{i}")).exists())
+    return path.rename(new)
 
 
 @contextlib.contextmanager
-def lock(directory: Path, name: str = ".lock", busy: str = "in use by another process", wait=False, keep=True):
-    """Creates the directory and locks the file `name` in it. If another process holds the lock: raises Busy, or waits.
-
-    keep: whether the file stays afterwards, as it must if child processes inherit the lock. Yields the locked file, or
-    None where there are no locks. A process that inherits the open file holds the lock as well.
-    """
-    path, message = directory / name, f"{directory}: {busy}"
-    while True:
-        directory.mkdir(parents=True, exist_ok=True)
-        if fcntl is None:
-            yield None
-            return
-        with path.open("a") as file:  # the system releases the lock however the process ends
-            try:
+def lock(directory: Path, name: str = ".lock", busy: str = "in use by another process"):
+    """Creates the directory and locks the file `name` in it, until the process ends at the latest; raises Busy if
+    another process holds the lock. Yields the locked file: a child process that inherits it holds the lock, too."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / name).open("a") as file:
+        try:
+            if fcntl:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if not wait:
-                    raise Busy(message) from None
-                print(f"{message}; waiting for it", file=sys.stderr, flush=True)
-                fcntl.flock(file, fcntl.LOCK_EX)
-            except OSError:  # a file system that has no locks
-                pass
-            if not is_at(path, file):
-                continue  # the previous holder deleted the file, so this lock would keep nobody out
-            try:
-                yield file
-            finally:
-                if not keep:
-                    path.unlink(missing_ok=True)
-            return
+        except BlockingIOError:
+            raise Busy(f"{directory}: {busy}") from None
+        except OSError:  # a file system without locks
+            pass
+        yield file
 
 
 def sha256_of(path: Path) -> str:
@@ -110,22 +89,6 @@ def sha256_of(path: Path) -> str:
     return sha256.hexdigest()
 
 
-def has_sha256(path: Path, sha256: str) -> bool:
-    """Whether the file has this SHA-256. It is hashed once, then again only if its size, times or location change."""
-    stat = path.stat()
-    stamp = f"{sha256} {stat.st_dev} {stat.st_ino} {stat.st_size} {stat.st_mtime_ns} {stat.st_ctime_ns}".encode()
-    note = cache_directory() / "checksums" / hashlib.sha256(os.fsencode(path.resolve())).hexdigest()
-    with contextlib.suppress(OSError):
-        if note.read_bytes() == stamp:
-            return True
-    if sha256_of(path) != sha256:
-        return False
-    with contextlib.suppress(OSError):  # without a writable cache it is hashed every time
-        note.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(note, stamp)
-    return True
-
-
 def cache_directory() -> Path:
-    """Where compiled kernels, measurements, checksums and downloaded models are kept."""
+    """Compiled kernels are kept here."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "nanostories"

@@ -21,11 +21,11 @@ def write_table(path: Path, rows: Sequence[dict], columns: Sequence[str] | None 
     writer = csv.DictWriter(file, columns or list(dict.fromkeys(itertools.chain.from_iterable(rows))))
     writer.writeheader()
     for row in rows:
-        writer.writerow({key: as_cell(value) for key, value in row.items()})
+        writer.writerow({key: cell(value) for key, value in row.items()})
     write_bytes(path, file.getvalue().encode())
 
 
-def as_cell(value):
+def cell(value):
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.6g}"
     return value
@@ -43,33 +43,28 @@ def read_table(path: Path) -> list[dict]:
 def read_user_table(path: Path, needed: Sequence[str]) -> list[tuple[str, dict]]:
     """A CSV that a user or a spreadsheet wrote: ("mine.csv, line 3", row) for each row that is not empty.
 
-    Cells are separated by commas, semicolons or tabs; blanks around column names are ignored. ValueError names what is
-    wrong: missing columns, a line with too few or too many cells, or a file that is not text.
+    Cells are separated by commas, semicolons or tabs. ValueError names a missing column, a line with too few or too
+    many cells, or a file that is not text.
     """
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-        first = text.partition("\n")[0]
-        lines = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count), strict=True)
-        columns, rows, end = [name.strip() for name in next(lines, [])], [], lines.line_num
-        for cells in lines:
-            where, end = f"{path}, line {end + 1}", lines.line_num
-            if any(map(str.strip, cells)):
-                rows.append((where, cells))
+        text = path.read_text(encoding="utf-8-sig")
+        delimiter = max(",;\t", key=text.partition("\n")[0].count)
+        reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        reader.fieldnames = [name.strip() for name in reader.fieldnames or []]
+        rows = [(f"{path}, line {reader.line_num}", row) for row in reader]
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: not UTF-8 text; save it as CSV in UTF-8") from None
-    except csv.Error as error:
-        raise ValueError(f"{path}: not a readable CSV ({error})") from None
-    if missing := [name for name in needed if name not in columns]:
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path}: not a readable CSV in UTF-8 ({error})") from None
+    if missing := [name for name in needed if name not in reader.fieldnames]:
         raise ValueError(f"{path}: its first line must name the columns {', '.join(needed)}; no {', '.join(missing)}")
-    for where, cells in rows:
-        if len(cells) != len(columns):
-            raise ValueError(f"{where}: {len(cells)} cells, but the first line names {len(columns)} columns")
-    return [(where, dict(zip(columns, cells))) for where, cells in rows]
+    for where, row in rows:
+        if None in row or None in row.values():
+            raise ValueError(f"{where}: not the {len(reader.fieldnames)} cells that the first line names")
+    return [(where, row) for where, row in rows if any(map(str.strip, row.values()))]
 
 
-def table_text(head: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool = True) -> str:
+def table_text(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table of text cells, padded so that it reads well in a terminal: the first column aligned left, the
     others right."""
     widths = [max(map(len, column)) for column in zip(head, *rows)]
@@ -82,6 +77,6 @@ def table_text(head: Sequence[str], rows: Sequence[Sequence[str]], markdown: boo
 
 
 def publish(path: Path, text: str) -> None:
-    """Prints what a command has found, and keeps the same text at `path` (.md), where report.py finds it."""
+    """Prints the results of a command, and keeps the same text at `path` (.md), where report.py finds it."""
     print(text, flush=True)
     write_bytes(path, (text + "\n").encode())

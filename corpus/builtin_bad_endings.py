@@ -1,5 +1,5 @@
 """
-Does a text have a bad ending? Only those of the built-in plots are recognized: the sentences marked @BadEnding.
+Does a text have a bad ending? Only the built-in plots' are recognized: the sentences marked @BadEnding.
 
 >>> ends_badly("Tom never saw the kite again.")
 True

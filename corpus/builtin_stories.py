@@ -2,9 +2,7 @@
 The built-in practice corpus: children's stories in the manner of TinyStories (arXiv:2305.07759, section 2), put
 together from words and plots, so that what each story contains is known.
 
-$ python -m corpus.builtin_stories                             # one story
-$ python -m corpus.builtin_stories --n 3 --seed 1 --headers    # three, each under the header of TinyStories-Instruct
-$ python prepare.py builtin --stories 20000                    # a corpus of them, ready to train on
+>>> print(tell(seed=0, index=0).text)
 
 The words and plots are text files beside this one, in sections that begin with a line "== name":
 
@@ -13,7 +11,6 @@ builtin_phrases.txt    what many plots say, such as {sad}, in several ways each
 builtin_plots.txt      the plots: a summary and a story, written as templates; it begins with how to read them
 """
 
-import argparse
 import random
 import re
 from collections.abc import Iterator
@@ -185,10 +182,6 @@ class Story:
     summary: str  # one line
     sentence: str  # a random sentence of the text, verbatim
 
-    def header(self) -> str:
-        features = f"Features: {', '.join(self.features)}\n" if self.features else ""
-        return f"{features}Words: {', '.join(self.words)}\nSummary: {self.summary}\nRandom sentence: {self.sentence}\n"
-
 
 def split_sentences(text: str) -> list[str]:
     """The text cut after each sentence, without the pieces that cut through somebody's speech."""
@@ -222,17 +215,3 @@ def tell(seed: int, index: int) -> Story:
 
 def stories(n: int, seed: int = 0) -> Iterator[Story]:
     return (tell(seed, index) for index in range(n))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Tell children's stories, separated by blank lines.")
-    parser.add_argument("--n", type=int, default=1, help="how many stories")
-    parser.add_argument("--seed", type=int, default=0, help="which corpus: the same seed always tells the same stories")
-    parser.add_argument("--headers", action="store_true", help="put each story's header (features, words, …) above it")
-    args = parser.parse_args()
-    for story in stories(args.n, args.seed):
-        print((story.header() + "Story:\n" if args.headers else "") + story.text + "\n")
-
-
-if __name__ == "__main__":
-    main()

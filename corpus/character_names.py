@@ -1,9 +1,5 @@
 """
-Which words are names: those that are capitalized more often than not in mid-sentence.
-
-The rule has two users: rouge.py masks the names of a whole training set (novelty/corpus_words.py, where C++ does the
-counting), and interpret.py tells the names in the stories that it reads from other words
-(interpretation/word_classes.py).
+Names: the words that are capitalized more often than not in mid-sentence (for rouge.py and interpret.py).
 
 >>> counts = Counts()
 >>> count_capitals("Then Tom ran, and Tom saw a cat.", counts)

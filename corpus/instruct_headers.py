@@ -9,8 +9,7 @@ The header above a story, which says what the story must contain, as in TinyStor
 
     Once upon a time …
 
-It has any of these fields, in any order. Headers are read, written, made for stories that have none, and found among
-tokens.
+It has any of these fields, in any order. Headers are read, written, made, and found among tokens.
 """
 
 import random
@@ -35,7 +34,7 @@ BELOW = regex.compile(rf"(?r)(?:\n+(?:{'|'.join(NAMES)}):[^\n]*)+\s*\Z")
 
 
 @dataclass(frozen=True)
-class Headed:
+class StoryWithHeader:
     """A story under its header."""
 
     fields: Mapping[str, str]  # in the header's order: name, as in FIELDS -> text
@@ -51,11 +50,11 @@ class Headed:
         """What is asked for, by the names in FIELDS: words and features as lists, summary and sentence as texts."""
         return {name: split_list(text) if name in LISTS else text for name, text in self.fields.items()}
 
-    def only(self, names: Collection[str]) -> "Headed":
+    def only(self, names: Collection[str]) -> "StoryWithHeader":
         """The story under a header with only these fields."""
-        return Headed({name: text for name, text in self.fields.items() if name in names}, self.story)
+        return StoryWithHeader({name: text for name, text in self.fields.items() if name in names}, self.story)
 
-    def without_words_or_summary(self) -> "Headed":
+    def without_words_or_summary(self) -> "StoryWithHeader":
         """The story with its words or its summary, never both (instruct-ood); a hash of the story decides which."""
         if not {"words", "summary"} <= self.fields.keys():
             return self
@@ -65,7 +64,7 @@ class Headed:
         return f"{self.header}\n\n{self.story}"
 
 
-def read(text: str) -> Headed | None:
+def read(text: str) -> StoryWithHeader | None:
     """The header and the story; None if no header is above "Story:", as at the start of the published validation file.
 
     Many published texts have the summary below the story. It is moved up, as nothing below a story can instruct its
@@ -82,7 +81,7 @@ def read(text: str) -> Headed | None:
         fields += FIELD.split(below[0])[1:]
     fields = {NAMES[title]: " ".join(value.split()) for title, value in zip(fields[::2], fields[1::2])}
     fields = {name: value for name, value in fields.items() if value}
-    return Headed(fields, story.strip()) if fields and not above.strip() else None
+    return StoryWithHeader(fields, story.strip()) if fields and not above.strip() else None
 
 
 def split_list(text: str) -> list[str]:
@@ -96,12 +95,10 @@ def write(fields: Mapping[str, str]) -> str:
     fields |= {name: ", ".join(split_list(fields[name])) for name in LISTS if name in fields}
     if unknown := [feature for feature in split_list(fields.get("features", "")) if feature not in FEATURES]:
         raise ValueError(f"no such feature: {', '.join(unknown)}; the features are {', '.join(FEATURES)}")
-    return Headed(fields, "").header
+    return StoryWithHeader(fields, "").header
 
 
 # ---- Headers for stories that have none ----
-
-
 def draw_fields(fields: Mapping[str, str], rng: random.Random, always: Collection[str] = ()) -> dict[str, str]:
     """A random non-empty subset of the fields that have a text, all subsets equally likely, plus those in `always`, in
     random order."""
@@ -116,7 +113,7 @@ def add_builtin_header(story: Story, always: Collection[str] = ()) -> str:
     """A built-in story under a header with some of what is known about it."""
     fields = dict(words=", ".join(story.words), features=", ".join(story.features))
     fields |= dict(summary=story.summary, sentence=story.sentence)
-    return str(Headed(draw_fields(fields, random.Random(story.text), always), story.text))
+    return str(StoryWithHeader(draw_fields(fields, random.Random(story.text), always), story.text))
 
 
 def add_header(text: str) -> str:
@@ -131,12 +128,10 @@ def add_header(text: str) -> str:
         features="Dialogue" if re.search('["“]', text) else "",
         sentence=rng.choice(sentences).strip(),
     )
-    return str(Headed(draw_fields(fields, rng), text.strip()))
+    return str(StoryWithHeader(draw_fields(fields, rng), text.strip()))
 
 
 # ---- Among tokens ----
-
-
 def story_tokens(tokens: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
     """(number of tokens,) bool: which tokens follow a header, up to and including the <|endoftext|>.
 

@@ -1,12 +1,10 @@
 """
-The known corpora and where they are downloaded from; and the stories of a file in any format that we read, one at a
-time, not yet cleaned.
+The known corpora, and the stories of a file in any format that we read, one at a time, not yet cleaned.
 
 >>> next(read_stories(Path("mine.jsonl.gz")))
 'Once upon a time…'
 """
 
-import functools
 import gzip
 import io
 import json
@@ -17,36 +15,31 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from common.hub import from_hub
 from corpus.tokenizer import END_OF_TEXT
 
-PUBLISHED = "datasets/roneneldan"  # on the hub, by an author of the paper, arXiv:2305.07759
-INSTRUCT = "TinyStoriesInstruct/resolve/main/TinyStories-Instruct"
-DOWNLOADS = {  # corpus -> its files, without the ending -train.txt or -valid.txt
-    "tinystories": "TinyStories/resolve/main/TinyStories",
-    "tinystories-v2": "TinyStories/resolve/main/TinyStoriesV2-GPT4",
-    "instruct": INSTRUCT,
-    "instruct-ood": INSTRUCT,
+STORIES, INSTRUCT = "roneneldan/TinyStories", "roneneldan/TinyStoriesInstruct"  # by an author of arXiv:2305.07759
+DOWNLOADS = {  # corpus -> its data set on the hub, and its files there without the ending -train.txt or -valid.txt
+    "tinystories": (STORIES, "TinyStories"),
+    "tinystories-v2": (STORIES, "TinyStoriesV2-GPT4"),
+    "instruct": (INSTRUCT, "TinyStories-Instruct"),
+    "instruct-ood": (INSTRUCT, "TinyStories-Instruct"),
 }
 BUILTIN = ("builtin", "builtin-instruct", "builtin-instruct-ood")
+CORPORA = (*DOWNLOADS, *BUILTIN)
 # What meta.json says about the headers above the stories (corpus/instruct_headers.py), and for which corpora.
 ANY, OOD = "any fields together", "in train never words and summary together"
 HEADERS = {"instruct": ANY, "instruct-ood": OOD, "builtin-instruct": ANY, "builtin-instruct-ood": OOD}
 LONGEST_STORY = 50_000  # characters: a longer .txt without an <|endoftext|> is not a list of stories
 
 
-def download_urls(corpus: str) -> list[str]:
-    """The URLs of the training and the validation stories of a corpus of DOWNLOADS."""
-    from common.downloads import endpoint  # here, so that training does not wait for `requests`
-
-    return [f"{endpoint()}/{PUBLISHED}/{DOWNLOADS[corpus]}-{split}.txt" for split in ("train", "valid")]
-
-
-def download_stories(url: str, directory: Path) -> Iterator[str]:
-    """The stories of a published file, which is downloaded into the directory if it is not there yet."""
-    from common.downloads import download
-
-    path = download(url, directory / Path(url).name)
-    yield from read_stories(path, errors="replace")  # the published files have a few broken bytes
+def download(corpus: str) -> tuple[list[str], list[Path]]:
+    """The addresses and the local copies of the training and the validation file of a corpus of DOWNLOADS."""
+    repository, stem = DOWNLOADS[corpus]
+    names = [f"{stem}-{split}.txt" for split in ("train", "valid")]
+    directory = from_hub(repository, names, kind="dataset")
+    addresses = [f"https://huggingface.co/datasets/{repository}/resolve/main/{name}" for name in names]
+    return addresses, [directory / name for name in names]
 
 
 def read_stories(path: Path, errors: str = "strict") -> Iterator[str]:
@@ -86,19 +79,16 @@ def split_file(path: Path, separator: str, longest: float = float("inf"), errors
 def json_stories(path: Path) -> Iterator[str]:
     """Stories from one JSON object per line, or from one array of them, which is read into memory whole."""
     hint = 'a story must be an object such as {"text": "Once upon a time…"}, one per line or all in one array'
-    parse = functools.partial(json.loads, parse_int=float)  # an int of 5,000 digits would be an error
     lines = split_file(path, "\n")
     for number, line in enumerate(lines, 1):
         is_array = line.lstrip().startswith("[")
         try:
-            rows = parse("\n".join([line, *lines])) if is_array else [parse(line)] if line.strip() else []
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}: line {number + error.lineno - 1} is not JSON ({error.msg}); {hint}") from None
-        except RecursionError:
-            raise ValueError(f"{path}: line {number} is nested too deeply; {hint}") from None
+            rows = json.loads("\n".join([line, *lines])) if is_array else [json.loads(line)] if line.strip() else []
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}: not JSON from line {number} on ({error}); {hint}") from None
         for i, row in enumerate(rows, 1):
-            place = f"object {i}" if is_array else f"line {number}"
             story = row.get("text", row.get("story")) if isinstance(row, dict) else None
             if not isinstance(story, str) or not story.isascii() and re.search("[\ud800-\udfff]", story):
+                place = f"object {i}" if is_array else f"line {number}"
                 raise ValueError(f'{path}: {place} has no "text" or "story" that is a valid string; {hint}')
             yield story

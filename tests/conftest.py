@@ -47,12 +47,12 @@ def any_tokenizer(request):
 
 
 @pytest.fixture
-def server():
-    """A local server of one file, with whatever faults the test plans."""
-    from file_server import serve  # which imports numpy: not before OMP_NUM_THREADS is set
+def hub():
+    """A hub on this machine (tests/hub_server.py), with the faults that the test plans."""
+    from hub_server import serve
 
-    with serve() as server:
-        yield server
+    with serve() as hub:
+        yield hub
 
 
 # ---- Runs that take a second ----
@@ -63,7 +63,7 @@ STATEFUL = dict(dropout=0.1, optimizer="muon", embedding_lr_factor=2.0)  # what 
 @pytest.fixture(scope="session")
 def data_dir(tmp_path_factory):
     """data/tiny: a few hundred little stories."""
-    from corpus.preparation import prepare
+    from prepare import prepare
 
     directory = tmp_path_factory.mktemp("data")
     names, things = ["Tom", "Mia", "Ben", "Sue"], ["ball", "cat", "kite", "drum", "hat"]
@@ -75,11 +75,11 @@ def data_dir(tmp_path_factory):
 @pytest.fixture(scope="session")
 def instruct_data_dir(tmp_path_factory):
     """data/builtin-instruct, data/builtin-instruct-ood, and data/builtin"""
-    from corpus.preparation import prepare_builtin
+    from story_files import run_prepare  # which imports numpy: not before OMP_NUM_THREADS is set
 
     directory = tmp_path_factory.mktemp("data")
     for corpus in ("builtin", "builtin-instruct", "builtin-instruct-ood"):
-        prepare_builtin(directory / corpus, corpus, n_stories=700, vocab_size=1000, seed=2)
+        run_prepare(corpus, "--stories", 700, "--vocab_size", 1000, "--seed", 2, "--data_dir", directory)
     return directory
 
 

@@ -49,14 +49,6 @@ def run_prepare(*args) -> None:
         prepare.main()
 
 
-def prepare_error(*args) -> str:
-    """The one line that a run on bad input ends with."""
-    with pytest.raises(SystemExit) as stop:
-        run_prepare(*args)
-    assert isinstance(stop.value.code, str) and "\n" not in stop.value.code
-    return stop.value.code
-
-
 def stories_in(directory: Path, split: str) -> list[str]:
     """The stories in a .bin, by tiktoken and numpy alone."""
     meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))

@@ -57,11 +57,11 @@ def test_whole_tokenizer_is_the_official_one(tmp_path):
     assert facts["merges"] == (official / "vocab.bpe").read_text().splitlines()[1:]
 
 
-def test_a_tokenizer_comes_back(any_tokenizer, tmp_path):
-    save_hf_tokenizer(any_tokenizer, tmp_path)
-    assert load_hf_tokenizer(tmp_path).gpt2_ids == any_tokenizer.gpt2_ids
+def test_a_tokenizer_comes_back(tokenizer, tmp_path):
+    save_hf_tokenizer(tokenizer, tmp_path)
+    assert load_hf_tokenizer(tmp_path).gpt2_ids == tokenizer.gpt2_ids
     transformers.AutoTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path / "again")  # merges in pairs
-    assert load_hf_tokenizer(tmp_path / "again").gpt2_ids == any_tokenizer.gpt2_ids
+    assert load_hf_tokenizer(tmp_path / "again").gpt2_ids == tokenizer.gpt2_ids
 
 
 def test_without_a_tokenizer_it_is_gpt2s_where_the_size_is(tmp_path):
@@ -108,6 +108,3 @@ def test_another_tokenizer_is_refused(damage, tokenizer, tmp_path):
     with pytest.raises(ValueError, match="tokenizer.json: neither GPT-2's byte-level BPE nor a cut of it") as error:
         load_hf_tokenizer(tmp_path)
     assert "\n" not in str(error.value)
-    path.write_text("{")
-    with pytest.raises(ValueError, match="tokenizer.json: cannot be read as JSON"):
-        load_hf_tokenizer(tmp_path)

@@ -1,8 +1,8 @@
-"""Models and tokenizers to and from the files of transformers, which is the reference both ways; and broken files."""
+"""Models to and from the files of transformers, which is the reference both ways; the hub; broken files."""
 
 import dataclasses
 import json
-import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,10 +13,8 @@ import torch
 from conftest import ROOT
 from tokenizer_texts import TEXT, count_tokens
 
-from checkpoints.checkpoint import CHECKPOINT_FORMAT
-from checkpoints.huggingface import config_from_hf, load_hf, load_hf_tokenizer, save_hf
+from checkpoints.huggingface import config_from_hf, config_to_hf, load_hf, save_hf
 from corpus.tokenizer import END_OF_TEXT, Tokenizer, cut, gpt2
-from generation.generation_loop import generate
 from model import GPTNeo, GPTNeoConfig
 
 transformers = pytest.importorskip("transformers")
@@ -30,7 +28,6 @@ SHAPES = {
     "one layer": dict(n_layer=1, n_head=2, n_embd=16, window_size=8),
     "all global": dict(n_layer=3, n_head=4, n_embd=32, window_size=BLOCK_SIZE),
     "GPT-2": dict(n_layer=3, n_head=4, n_embd=48) | GPT2,
-    "GPT-2, one head": dict(n_layer=2, n_head=1, n_embd=20) | GPT2,
     "GPT-2, sixteen heads": dict(n_layer=2, n_head=16, n_embd=64) | GPT2,
     "GPT-2, not scaled": dict(n_layer=2, n_head=2, n_embd=16) | GPT2 | dict(scale_attention=False),
 }
@@ -57,7 +54,7 @@ def randomize(model: torch.nn.Module):
 
 
 def random_model(shape: dict) -> GPTNeo:
-    return randomize(GPTNeo(GPTNeoConfig(vocab_size=VOCAB_SIZE, block_size=BLOCK_SIZE, **shape)))
+    return randomize(GPTNeo(GPTNeoConfig(**dict(vocab_size=VOCAB_SIZE, block_size=BLOCK_SIZE) | shape)))
 
 
 def in_transformers(directory: Path) -> torch.nn.Module:
@@ -135,9 +132,7 @@ def test_every_way_in_which_they_are_saved(reference, tokens, tmp_path):
     attention = "attn.attention" if "num_heads" in config else "attn"
     masks = {}
     for i in range(config.get("num_layers", config.get("n_layer"))):
-        masks[f"transformer.h.{i}.{attention}.bias"] = torch.ones(
-            1, 1, BLOCK_SIZE, BLOCK_SIZE, dtype=torch.uint8
-        ).tril()
+        masks[f"transformer.h.{i}.{attention}.bias"] = torch.ones(1, 1, BLOCK_SIZE, BLOCK_SIZE).tril().byte()
         masks[f"transformer.h.{i}.{attention}.masked_bias"] = torch.tensor(-1e9)
     ways = {
         "bin": (weights, "pytorch_model.bin"),
@@ -156,40 +151,19 @@ def test_every_way_in_which_they_are_saved(reference, tokens, tmp_path):
         torch.testing.assert_close(ours(tokens)[0], theirs(tokens).logits, atol=1e-4, rtol=0)
 
 
-def test_gpt2_writes_the_same_with_a_cache(tokens):
-    model = random_model(SHAPES["GPT-2"])
-    prompt = tokens[0, :5].tolist()
-    (completion,) = generate(model, [prompt], temperature=0)
-    text = torch.tensor([prompt + completion.tokens])
-    assert text.shape == (1, BLOCK_SIZE)
-    assert model(text)[0][0, 4:-1].argmax(-1).tolist() == completion.tokens
-
-
-def test_loading_leaves_the_random_numbers_alone(tokenizer, tmp_path):
-    save_hf(random_model(SHAPES["one layer"]), tmp_path, tokenizer)
-    before = torch.get_rng_state()
-    load_hf(tmp_path)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-# As they stand on the hub, but for keys that say nothing of the model.
-PUBLISHED = {
+PUBLISHED = {  # as they stand on the hub, but for keys that say nothing of the model
     "roneneldan/TinyStories-1M": (
         """{"activation_function": "gelu_new", "architectures": ["GPTNeoForCausalLM"], "attention_dropout": 0,
-        "attention_layers": ["global", "local", "global", "local", "global", "local", "global", "local"],
-        "attention_types": [[["global", "local"], 4]], "bos_token_id": 50256, "embed_dropout": 0, "eos_token_id": 50256,
-        "gradient_checkpointing": false, "hidden_size": 64, "initializer_range": 0.02, "intermediate_size": null,
+        "attention_types": [[["global", "local"], 4]], "embed_dropout": 0, "hidden_size": 64, "intermediate_size": null,
         "layer_norm_epsilon": 1e-05, "max_position_embeddings": 2048, "model_type": "gpt_neo", "num_heads": 16,
-        "num_layers": 8, "resid_dropout": 0, "torch_dtype": "float32", "vocab_size": 50257, "window_size": 256}""",
+        "num_layers": 8, "resid_dropout": 0, "vocab_size": 50257, "window_size": 256}""",
         dict(vocab_size=50257, block_size=2048, n_layer=8, n_head=16, n_embd=64, window_size=256),
     ),
     "gpt2": (
         """{"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1,
-        "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02,
-        "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12,
-        "n_positions": 1024, "resid_pdrop": 0.1, "vocab_size": 50257}""",
-        dict(vocab_size=50257, block_size=1024, n_layer=12, n_head=12, n_embd=768, window_size=1024, dropout=0.1)
-        | dict(scale_attention=True, qkv_bias=True),
+        "embd_pdrop": 0.1, "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768,
+        "n_head": 12, "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1, "vocab_size": 50257}""",
+        dict(GPT2, vocab_size=50257, block_size=1024, n_layer=12, n_head=12, n_embd=768, window_size=1024, dropout=0.1),
     ),
 }
 
@@ -200,34 +174,25 @@ def test_published_configs(text, expected, tmp_path):
     assert config_from_hf(tmp_path / "config.json") == (GPTNeoConfig(**expected), json.loads(text)["model_type"])
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        dict(scale_attention=True),
-        dict(qkv_bias=True, window_size=8),
-        dict(qkv_bias=True, scale_attention=True, window_size=8),
-    ],
-)
-def test_what_neither_format_holds_is_not_written(shape, tokenizer, tmp_path):
+@pytest.mark.parametrize("shape", [dict(scale_attention=True), dict(GPT2, window_size=8)])
+def test_a_model_that_neither_format_holds_is_not_written(shape, tokenizer, tmp_path):
     with pytest.raises(ValueError, match="neither GPT-Neo nor GPT-2 can hold this model"):
         save_hf(random_model(dict(n_layer=2, n_head=2, n_embd=8) | shape), tmp_path / "out", tokenizer)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_model_is_not_written_with_a_tokenizer_that_is_not_its_own(tmp_path):
     with pytest.raises(ValueError, match="the model has 300 ids, but the tokenizer has 50257"):
         save_hf(random_model(SHAPES["one layer"]), tmp_path / "out", gpt2())
     assert not (tmp_path / "out").exists()
 
 
-class Bomb:
-    """What runs code when an unwary reader unpickles it."""
+def test_a_setting_that_the_export_does_not_know_is_refused():
+    """The model's config may grow; what config_to_hf was never taught must not be left out in silence."""
 
-    def __init__(self, path: Path):
-        self.path = path
+    @dataclasses.dataclass(frozen=True)
+    class Newer(GPTNeoConfig):
+        rotary: bool = False
 
-    def __reduce__(self):
-        return exec, (f"open({str(self.path)!r}, 'w').close()",)
+    assert config_to_hf(Newer()) == config_to_hf(GPTNeoConfig())
+    with pytest.raises(ValueError, match="rotary"):
+        config_to_hf(Newer(rotary=True))
 
 
 @pytest.fixture(scope="module")
@@ -252,57 +217,41 @@ def refusal(directory: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        (dict(model_type="llama"), "config.json: model_type is llama"),
-        (dict(model_type=None), "config.json: model_type is None"),
-        (dict(architectures=["GPTNeoForSequenceClassification"]), "config.json: architectures is"),
-        (dict(activation_function="relu"), "config.json: activation_function is 'relu'; model.py only has 'gelu_new'"),
-        (dict(layer_norm_epsilon=1e-6), "config.json: layer_norm_epsilon is 1e-06"),
-        (dict(intermediate_size=96), "config.json: intermediate_size is 96; model.py only has 64"),
-        (dict(tie_word_embeddings=False), "config.json: tie_word_embeddings is False"),
-        (dict(attention_types=[[["local"], 1]]), "config.json: attention_types is [[['local'], 1]]"),
-        (dict(attention_types=[[["global", "local"], 1]]), "config.json: attention_types is"),
-        (dict(attention_types=None), "config.json: attention_types is None"),
-        (dict(num_layers=2, attention_types=[[["local", "global"], 1]]), "config.json: attention_types is"),
-        (
-            dict(num_layers=2, attention_types=[[["global", "local"], 1]], window_size=None),
-            "config.json: window_size is",
-        ),
-        (dict(num_layers="1"), "config.json: num_layers is '1'; it must be a whole number"),
-        (dict(hidden_size=None), "config.json: hidden_size is None"),
-        (dict(num_heads=3), "config.json: n_embd (16) must be a multiple of n_head (3)"),
-        (
-            dict(vocab_size=10**12),
-            "model.safetensors: wte.weight is float32 of (300, 16); config.json asks for floats of (1000",
-        ),
-        (dict(num_layers=3, attention_types=[[["global"], 3]]), "model.safetensors: lacks h.1."),
-        (dict(hidden_size=32), "model.safetensors: h.0.attn.attention.q_proj.weight is float32 of (16, 16)"),
+        dict(model_type="llama"), dict(model_type=None), dict(architectures=["GPTNeoForSequenceClassification"]),
+        dict(activation_function="relu"), dict(layer_norm_epsilon=1e-6), dict(intermediate_size=96),
+        dict(tie_word_embeddings=False), dict(attention_types=[[["local"], 1]]), dict(attention_types=None),
+        dict(attention_types=[[["global", "local"], 1]]), dict(num_layers="1"), dict(hidden_size=None),
+        dict(num_layers=2, attention_types=[[["local", "global"], 1]]),
+        dict(num_layers=2, attention_types=[[["global", "local"], 1]], window_size=None),
     ],
-)
-def test_a_config_that_does_not_fit(changes, message, parts, tmp_path):
+    ids=str,
+)  # fmt: skip
+def test_a_setting_that_model_py_does_not_have_is_named(changes, parts, tmp_path):
     config, weights = parts
     config |= changes
-    assert refusal(save(tmp_path, config, weights)).startswith(message)
+    assert refusal(save(tmp_path, config, weights)).startswith(f"config.json: {list(changes)[-1]} is ")
     for key in [key for key, value in changes.items() if value is None]:
         del config[key]
-        assert refusal(save(tmp_path, config, weights)).startswith(message)
+        assert refusal(save(tmp_path, config, weights)).startswith(f"config.json: {key} is ")
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("changes", "message"),
     [
-        ("", "JSON"),
-        ('{"model_type": "gpt_neo",', "JSON"),
-        ("\x00\xff", "JSON"),
-        ("[1]", "object"),
-        ("[" * 10**5, "JSON"),
+        (dict(num_heads=3), "config.json: n_embd (16) must be a multiple of n_head (3)"),
+        (dict(vocab_size=10**12), "model.safetensors: wte.weight is float of shape (300, 16), but"),
+        (
+            dict(num_layers=3, attention_types=[[["global"], 3]]),
+            "model.safetensors: h.1.attn.attention.k_proj.weight",
+        ),
+        (dict(hidden_size=32), "model.safetensors: h.0.attn.attention.k_proj.weight is float of shape (16, 16)"),
     ],
 )
-def test_a_config_that_is_not_json(text, message, parts, tmp_path):
-    save(tmp_path, *parts)
-    (tmp_path / "config.json").write_bytes(text.encode("latin-1"))
-    assert refusal(tmp_path).startswith("config.json: ") and message in refusal(tmp_path)
+def test_a_config_of_another_shape_than_the_weights(changes, message, parts, tmp_path):
+    config, weights = parts
+    assert refusal(save(tmp_path, config | changes, weights)).startswith(message)
 
 
 def test_weights_that_do_not_fit(parts, tmp_path):
@@ -310,10 +259,10 @@ def test_weights_that_do_not_fit(parts, tmp_path):
     name, wte = "transformer.h.0.ln_1.bias", weights["transformer.wte.weight"]
     less = {key: weight for key, weight in weights.items() if key != name}
     wrong = {
-        "model.safetensors: lacks h.0.ln_1.bias, which config.json asks for": less,
-        "model.safetensors: has score.weight, which is not part": weights | {"score.weight": torch.ones(2)},
-        "model.safetensors: h.0.ln_1.bias is float32 of (17,); config": weights | {name: torch.ones(17)},
-        "model.safetensors: h.0.ln_1.bias is int8 of (16,); config": weights | {name: torch.ones(16, dtype=torch.int8)},
+        "model.safetensors: h.0.ln_1.bias is absent, but": less,
+        "model.safetensors: score.weight is float of shape (2,), but": weights | {"score.weight": torch.ones(2)},
+        "model.safetensors: h.0.ln_1.bias is float of shape (17,), but": weights | {name: torch.ones(17)},
+        "model.safetensors: h.0.ln_1.bias is torch.int8 of": weights | {name: torch.ones(16, dtype=torch.int8)},
         "model.safetensors: lm_head.weight differs": weights | {"lm_head.weight": wte + 1e-3},
     }
     for message, state in wrong.items():
@@ -322,10 +271,9 @@ def test_weights_that_do_not_fit(parts, tmp_path):
     assert "holds neither model.safetensors nor pytorch_model.bin" in refusal(tmp_path / "x")
     for state in ([1, 2], {"transformer.wte.weight": 1}, {}):
         assert refusal(save(tmp_path / "x", config, state, "pytorch_model.bin")).startswith("pytorch_model.bin: ")
-    for nothing in ("empty", "missing"):
-        (tmp_path / "empty").mkdir(exist_ok=True)
-        with pytest.raises(ValueError, match="empty/config.json: cannot be read|'.*/missing': neither a directory"):
-            load_hf(tmp_path / nothing)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="empty/config.json: cannot be read"):
+        load_hf(tmp_path / "empty")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
@@ -333,53 +281,24 @@ def test_weights_cut_short_anywhere(name, parts, tmp_path):
     config, weights = parts
     whole = (save(tmp_path, config, weights, name) / name).read_bytes()
     load_hf(tmp_path)
-    lengths = [0, 1, 7, 8, 9, 100, len(whole) - 1, *range(200, len(whole), len(whole) // 20)]
+    lengths = [0, 1, 9, len(whole) - 1, *range(200, len(whole), len(whole) // 10)]
     for length in lengths:
         assert refusal(save(tmp_path, config, whole[:length], name)).startswith(f"{name}: not a readable weights file")
     assert refusal(save(tmp_path, config, b"Once upon a time, there was a model.", name)).startswith(f"{name}: not a ")
 
 
-def test_code_in_weights_is_not_run(parts, tmp_path):
-    config, weights = parts
-    for state in (Bomb(tmp_path / "boom"), weights | {"transformer.wte.weight": Bomb(tmp_path / "boom")}):
-        for zipped in (True, False):
-            directory = save(tmp_path / "x", config, {})
-            (directory / "model.safetensors").unlink()
-            torch.save(state, directory / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
-            assert refusal(directory).startswith("pytorch_model.bin: not a readable weights file")
-    assert not (tmp_path / "boom").exists()
-    torch.load(tmp_path / "x" / "pytorch_model.bin", weights_only=False)
-    assert (tmp_path / "boom").exists()  # it was a live one
-
-
-def run(monkeypatch, *args):
-    monkeypatch.setattr(sys, "argv", ["export.py", *map(str, args)])
-    runpy.run_path(str(ROOT / "export.py"), run_name="__main__")
-
-
-def test_a_run_is_exported(tokenizer, tokens, tmp_path, monkeypatch, capsys):
-    model = random_model(SHAPES["window shorter than the sequence"])
-    state = dict(format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(model.config), gpt2_ids=tokenizer.gpt2_ids)
-    (tmp_path / "demo").mkdir()
-    torch.save(state | dict(model=model.state_dict()), tmp_path / "demo" / "best.pt")
-    last = model.state_dict() | {"ln_f.bias": model.ln_f.bias.detach() + 1}
-    torch.save(state | dict(model=last), tmp_path / "demo" / "ckpt.pt")
-    run(monkeypatch, tmp_path / "demo", "--hf", tmp_path / "exported")
-    line = capsys.readouterr().out.splitlines()[-1]
-    assert f"from_pretrained('{tmp_path / 'exported'}')" in line
-    torch.testing.assert_close(in_transformers(tmp_path / "exported")(tokens).logits, model(tokens)[0])
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
-    assert theirs(TEXT)["input_ids"] == tokenizer.encode(TEXT)
-    assert load_hf_tokenizer(tmp_path / "exported").gpt2_ids == tokenizer.gpt2_ids
-    run(monkeypatch, tmp_path / "demo", "--checkpoint", "last", "--hf", tmp_path / "exported")
-    assert load_hf(tmp_path / "exported").ln_f.bias.equal(last["ln_f.bias"])
-
-
-def test_a_run_that_cannot_be_exported(tmp_path, monkeypatch):
-    for args, words in {
-        (tmp_path / "nothing", "--hf", tmp_path / "x"): "nothing: no such checkpoint",
-        (tmp_path, "--hf", tmp_path / "x"): "ckpt.pt: no such checkpoint",
-    }.items():
-        with pytest.raises(SystemExit) as stop:
-            run(monkeypatch, *args)
-        assert str(stop.value).startswith("export.py: ") and words in str(stop.value) and "\n" not in str(stop.value)
+@torch.no_grad()
+def test_a_model_of_the_hub_by_its_id(hub, tmp_path):
+    """As the first TinyStories models are published: a pickle, no tokenizer."""
+    model = random_model(SHAPES["one layer"] | dict(vocab_size=50257))
+    save_hf(model, tmp_path, gpt2())
+    torch.save(safetensors.torch.load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
+    names = ("config.json", "pytorch_model.bin")
+    hub.repositories = {"someone/tiny": {name: (tmp_path / name).read_bytes() for name in names}}
+    code = """import torch
+from checkpoints.huggingface import load_hf, load_hf_tokenizer
+print(load_hf_tokenizer("someone/tiny").vocab_size, load_hf("someone/tiny")(torch.arange(40)[None])[0].std().item())"""
+    environment = hub.environment(tmp_path / "cache")
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    vocab_size, spread = map(float, done.stdout.split())
+    assert vocab_size == 50257 and spread == pytest.approx(model(torch.arange(40)[None])[0].std().item(), rel=1e-4)

@@ -1,18 +1,19 @@
-"""Files are the old ones or the new ones, never half of one."""
+"""Files are the old ones or the new ones, never half of one; tables; flags."""
 
 import os
-import threading
-import time
+import subprocess
+import sys
 
 import pytest
 
-from common import files
-from common.files import Busy, has_sha256, lock, sha256_of, write_bytes, write_json
+from common.cli import Parser, positive, share
+from common.files import Busy, lock, read_json, set_aside, write_atomically, write_bytes, write_json
+from common.tables import read_table, read_user_table, table_text, write_table
 
 
 def test_a_file_takes_its_name_when_it_is_on_the_disk(tmp_path, monkeypatch):
     path = tmp_path / "facts.json"
-    write_json(path, dict(old=1))
+    write_json(path, dict(old="é"))
 
     def refuse(_):
         raise OSError(5, "Input/output error")
@@ -20,57 +21,92 @@ def test_a_file_takes_its_name_when_it_is_on_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", refuse)  # what was written was only in memory, and is lost
     with pytest.raises(OSError, match="Input/output"):
         write_bytes(path, b"new")
-    assert path.read_text() == '{\n  "old": 1\n}\n' and list(tmp_path.iterdir()) == [path]
+    assert read_json(path) == dict(old="é") and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_lock_keeps_others_out_or_waiting(tmp_path, capsys):
-    with (
-        lock(tmp_path / "run"),
-        pytest.raises(Busy, match="run: wait, please"),
-        lock(tmp_path / "run", busy="wait, please"),
-    ):
+def test_the_previous_file_is_kept(tmp_path):
+    for text in ("one", "two", "three"):
+        with write_atomically(tmp_path / "a", previous=tmp_path / "b") as temporary:
+            temporary.write_text(text)
+    assert [(tmp_path / name).read_text() for name in "ab"] == ["three", "two"] and len(os.listdir(tmp_path)) == 2
+
+
+def test_set_aside(tmp_path):
+    for i in range(3):
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "note").write_text(str(i))
+        assert set_aside(tmp_path / "run") == tmp_path / f"run-{i + 1}"
+    assert [(tmp_path / f"run-{i + 1}" / "note").read_text() for i in range(3)] == ["0", "1", "2"]
+
+
+def test_a_lock_keeps_others_out_until_its_holder_is_gone(tmp_path):
+    code = "import sys; from pathlib import Path; from common.files import lock\n"
+    code += "with lock(Path(sys.argv[1])): print('locked', flush=True); sys.stdin.read()"
+    holder = subprocess.Popen([sys.executable, "-c", code, tmp_path / "run"], stdin=-1, stdout=-1)
+    holder.stdout.readline()
+    with pytest.raises(Busy, match="run: wait, please"), lock(tmp_path / "run", busy="wait, please"):
         pass
-    assert (tmp_path / "run" / ".lock").exists()
+    holder.kill()
+    holder.communicate()
+    with lock(tmp_path / "run"):
+        pass
 
 
-def test_one_at_a_time_though_the_lock_is_deleted_each_time(tmp_path):
-    """Eight threads come and go, and a waiting one never locks a file that another has just deleted."""
-    inside, most = [], []
-
-    def work():
-        for _ in range(100):
-            with lock(tmp_path, ".x.lock", wait=True, keep=False):
-                inside.append(1)
-                time.sleep(0)
-                most.append(len(inside))
-                inside.pop()
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(most) == 800 and max(most) == 1
-    assert os.listdir(tmp_path) == []
+@pytest.mark.parametrize("text", [b"", b'{"a": ', b"\x00\xff", b"[1]", b"[" * 10**5])
+def test_no_json_object(tmp_path, text):
+    (tmp_path / "a.json").write_bytes(text)
+    with pytest.raises(ValueError, match="a.json: ") as error:
+        read_json(tmp_path / "a.json")
+    assert "\n" not in str(error.value)
 
 
-def test_a_file_is_hashed_again_when_it_changed(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    hashed = []
-    monkeypatch.setattr(files, "sha256_of", lambda path: hashed.append(path) or sha256_of(path))
-    path, other = tmp_path / "train.bin", tmp_path / "other.bin"
-    path.write_bytes(b"one")
-    sha256, before = sha256_of(path), path.stat()
-    assert all(has_sha256(path, sha256) for _ in range(3)) and len(hashed) == 1
-    assert not has_sha256(path, "0" * 64) and len(hashed) == 2
+def test_tables(tmp_path):
+    write_table(tmp_path / "a.csv", [dict(run="a, b", loss=1.23456789), dict(run="c", loss=None, n=3)])
+    rows = [dict(run="a, b", loss="1.23457", n=""), dict(run="c", loss="", n="3")]
+    assert read_table(tmp_path / "a.csv") == rows
+    assert table_text(["run", "loss"], [["a", "1.5"]]) == "| run | loss |\n| --- | ---: |\n| a   |  1.5 |"
+    (tmp_path / "a.csv").write_text((tmp_path / "a.csv").read_text()[:-3])
+    with pytest.raises(ValueError, match="a.csv"):
+        read_table(tmp_path / "a.csv")
 
-    path.write_bytes(b"two")
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # as if it were the old one
-    assert not has_sha256(path, sha256) and not has_sha256(path, sha256) and len(hashed) == 4
-    other.write_bytes(b"two")
-    assert has_sha256(other, sha256_of(other))
-    other.replace(path)
-    assert not has_sha256(path, sha256) and has_sha256(path, sha256_of(path)) and len(hashed) == 7
 
-    monkeypatch.setenv("XDG_CACHE_HOME", str(path))  # where nothing can be kept
-    assert has_sha256(path, sha256_of(path)) and has_sha256(path, sha256_of(path)) and len(hashed) == 9
+@pytest.mark.parametrize("delimiter", ",;\t")
+def test_tables_of_users(tmp_path, delimiter):
+    lines = ["run , story", 'a,"x ""y"""', ",", "b,z"]
+    text = "\r\n".join(lines).replace(",", delimiter) + "\r\n"
+    (tmp_path / "u.csv").write_bytes(text.encode("utf-8-sig"))
+    rows = read_user_table(tmp_path / "u.csv", ["story", "run"])
+    where = f"{tmp_path / 'u.csv'}, line "
+    assert rows == [(where + "2", dict(run="a", story='x "y"')), (where + "4", dict(run="b", story="z"))]
+
+
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [(b"run\na", "story"), (b"run,story\na", "line 2"), (b"run,story\na,b,c", "line 2"), (b"\xff,\xfe", "UTF-8"),
+     (b"", "run"), (b'run,story\n"a,b', "CSV"), (None, "u.csv: ")],
+)  # fmt: skip
+def test_damaged_tables_of_users(tmp_path, data, word):
+    if data is not None:
+        (tmp_path / "u.csv").write_bytes(data)
+    with pytest.raises(ValueError, match=word) as error:
+        read_user_table(tmp_path / "u.csv", ["run", "story"])
+    assert "\n" not in str(error.value)
+
+
+def test_flags(capsys):
+    parser = Parser("A command.")
+    parser.add_argument("--max_tokens", type=positive)
+    parser.add_argument("--val_share", type=share)
+    parser.add_shared("seed", default=3)
+    parser.add_api("API")
+    assert parser.parse_args(["--max-tokens", "7", "--val_share=0.5"]).max_tokens == 7
+    assert parser.parse_args([]).seed == 3
+    prices = ["--price_in", "1", "--price_out", "0"]
+    api = parser.require_api(parser.parse_args(prices))
+    assert list(api) == ["base_url", "concurrency", "timeout", "price_in", "price_out", "max_cost"]
+    wrong = "--max_tokens=0 --max_tokens=1.5 --val_share=1 --seed=-1 --timeout=inf --base_url=me:secret@x --rate=1 "
+    for flag in (wrong + "--price_in=1 --max_cost=2").split():
+        with pytest.raises(SystemExit):
+            parser.require_api(parser.parse_args([flag]))
+        said = capsys.readouterr().err
+        assert flag.partition("=")[0] in said and "secret" not in said

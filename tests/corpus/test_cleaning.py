@@ -4,10 +4,11 @@ import re
 
 import pytest
 from conftest import SAMPLE
-from story_files import END, ODD_STORIES, STORIES, misread, run_prepare, stories_in, write_jsonl, write_stories
+from story_files import END, ODD_STORIES, misread, run_prepare, stories_in
 
 from corpus.cleaning import COMPLETE, clean
 from corpus.token_files import load_meta
+from prepare import prepare
 
 GOOD = "“Hi,” said Zoë’s naïve piñata — “it’s 5 € … ÉCLAIR à la ½ carte for São João!” ★ ♥ ❤ ✨ 🐉😊 Ñandú ‘Öl’."
 
@@ -35,9 +36,8 @@ LEGITIMATE = [
 ]
 
 
-@pytest.mark.parametrize("text", LEGITIMATE)
-def test_legitimate_text_stays(text):
-    assert clean(text) == (text, False)
+def test_legitimate_text_stays():
+    assert [clean(text) for text in LEGITIMATE] == [(text, False) for text in LEGITIMATE]
 
 
 def test_white_space():
@@ -53,10 +53,7 @@ def test_cleaning_is_counted(tmp_path):
         "Val one.", "Val two!", "Val two!",  # 3 that are in val
     ]  # fmt: skip
     val = ["Val one.", "Val two! ", "Val two!", "Three", "Ten."]  # a copy, a cut one
-    write_jsonl(tmp_path / "t.jsonl", train)
-    write_jsonl(tmp_path / "v.jsonl", val)
-    run_prepare("--input", tmp_path / "t.jsonl", "--val", tmp_path / "v.jsonl", "--name", "x", "--vocab_size", 257,
-        "--data_dir", tmp_path)  # fmt: skip
+    prepare(tmp_path / "x", ["here"], train, val, vocab_size=257)
     assert stories_in(tmp_path / "x", "train") == [*train[7:17], "Don’t."]
     assert stories_in(tmp_path / "x", "val") == ["Val one.", "Val two!", "Ten."]
     assert load_meta(tmp_path / "x")["cleaning"] == {
@@ -87,15 +84,6 @@ CUT = [
 def test_any_scripts_sentence_end_is_an_end():
     assert [story for story in WHOLE if not COMPLETE.search(story)] == []
     assert [story for story in CUT if COMPLETE.search(story)] == []
-
-
-def test_no_leak_when_split_by_hash(tmp_path):
-    write_stories(tmp_path / "t.txt", STORIES + [f"  {story}\r\n" for story in STORIES[::-1]])
-    run_prepare(
-        "--input", tmp_path / "t.txt", "--name", "x", "--val_share", 0.3, "--vocab_size", 300, "--data_dir", tmp_path
-    )
-    train, val = (stories_in(tmp_path / "x", split) for split in ("train", "val"))
-    assert len(train) + len(val) == len(set(train) | set(val)) == len(STORIES)
 
 
 def test_real_stories(tmp_path):

@@ -1,28 +1,20 @@
 """Headers over stories: read, written, drawn, derived; and corpora of stories under headers."""
 
-import json
-import math
-import random
 import re
-from collections import Counter
+import subprocess
+import sys
 
 import numpy as np
 import pytest
-from conftest import SAMPLE
-from file_server import serve
-from story_files import prepare_error, run_prepare, stories_in, write_stories
+from conftest import ROOT
+from story_files import run_prepare, stories_in, write_stories
 
 from corpus import builtin_stories, instruct_headers, sources
-from corpus.instruct_headers import Headed, story_tokens
+from corpus.instruct_headers import StoryWithHeader, story_tokens
 from corpus.token_files import load_meta
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut, gpt2
-from generation.prompts import Prompt
-from grading.instruction_following import pattern
-
-SEEDS = SAMPLE.parent / "seed-prompts" / "instruct.json"
 
 # ---- Headers ----
-
 BLOCK = """Features: Dialogue, Twist
 Words: jump, frog, red
 Story:
@@ -32,100 +24,68 @@ A red frog jumped.
 
 
 def test_a_header_is_read_and_written():
-    headed = instruct_headers.read(BLOCK)
-    assert headed == Headed(
-        dict(features="Dialogue, Twist", words="jump, frog, red"), 'A red frog jumped.\n"Oh!" it said.'
-    )
-    assert list(headed.fields) == ["features", "words"] and str(headed) == BLOCK
-    assert headed.instruction == dict(words=["jump", "frog", "red"], features=["Dialogue", "Twist"])
-    assert headed.only(["words"]).header == "Words: jump, frog, red\nStory:"
+    story = instruct_headers.read(BLOCK)
+    fields = dict(features="Dialogue, Twist", words="jump, frog, red")
+    assert story == StoryWithHeader(fields, 'A red frog jumped.\n"Oh!" it said.')
+    assert list(story.fields) == ["features", "words"] and str(story) == BLOCK
+    assert story.instruction == dict(words=["jump", "frog", "red"], features=["Dialogue", "Twist"])
+    assert story.only(["words"]).header == "Words: jump, frog, red\nStory:"
+    assert instruct_headers.write(dict(words="jump,frog ,  red")) == "Words: jump, frog, red\nStory:"
+    with pytest.raises(ValueError, match="Magic"):
+        instruct_headers.write(dict(features="Twist, Magic"))
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "Summary: A frog\nruns.\nStory: \n\nIt ran.\nAway.",  # on two lines
-        "Summary: No.\nSummary: A frog runs.\nStory:\nIt ran.\nAway.",  # twice
-        "Story: \n\nIt ran.\nAway.\n\nSummary: A frog runs.",  # below the story
-        "Story: It ran.\nAway.\nSummary: A frog runs.\n",  # and the story behind the colon
+        "Summary: A frog\nruns.\nStory: \n\nIt ran.\nStory: two.",  # on two lines; a story may say story
+        "Summary: No.\nSummary: A frog runs.\nStory:\nIt ran.\nStory: two.",  # twice
+        "Story: \n\nIt ran.\nStory: two.\n\nSummary: A frog runs.",  # below the story
+        "Story: It ran.\nStory: two.\nSummary: A frog runs.\n",  # and the story behind the colon
     ],
 )
 def test_oddities_of_the_published_files(text):
-    assert instruct_headers.read(text) == Headed(dict(summary="A frog runs."), "It ran.\nAway.")
+    assert instruct_headers.read(text) == StoryWithHeader(dict(summary="A frog runs."), "It ran.\nStory: two.")
 
 
 @pytest.mark.parametrize(
     "text", ["", "It ran.", "Words: a\nIt ran.", "oks. He ran.\nSummary: A.\nStory:\nHe ran.", "Story: It."]
 )
-def test_what_has_no_header(text):
+def test_texts_without_a_header(text):
     assert instruct_headers.read(text) is None
-
-
-def test_a_story_may_say_story():
-    headed = instruct_headers.read("Words: a\nStory:\n\nHe read:\nStory: one.\nThe end.")
-    assert headed.story == "He read:\nStory: one.\nThe end."
-
-
-def test_published_headers():
-    if not SEEDS.exists():
-        pytest.skip("needs ../shared/data/seed-prompts")
-    asked = [Prompt(text).instruction for text in json.loads(SEEDS.read_text())]
-    assert len(asked) == 50 and all(asked)
-    assert all(len(words) == 3 for words in (what["words"] for what in asked if "words" in what))
-    assert {feature for what in asked for feature in what.get("features", ())} == set(builtin_stories.FEATURES)
-
-
-def test_every_choice_of_fields_is_equally_likely_in_any_order():
-    rng, fields = random.Random(0), dict.fromkeys(instruct_headers.FIELDS, "x")
-    drawn = [tuple(instruct_headers.draw_fields(fields, rng)) for _ in range(6000)]
-    choices = Counter(frozenset(names) for names in drawn)
-    assert len(choices) == 15 and all(300 < count < 500 for count in choices.values())  # 400 ± 5 standard deviations
-    assert len(set(drawn)) == sum(math.comb(4, k) * math.factorial(k) for k in range(1, 5))
-    assert all(
-        {"words", "summary"} <= instruct_headers.draw_fields(fields, rng, ("words", "summary")).keys()
-        for _ in range(100)
-    )
 
 
 def test_headers_of_the_builtin_stories_are_true():
     for story in builtin_stories.stories(300, seed=4):
         text = instruct_headers.add_builtin_header(story)
         assert text == instruct_headers.add_builtin_header(story)
-        headed = instruct_headers.read(text)
-        assert str(headed) == text and headed.story == story.text
-        known = dict(
-            words=list(story.words), features=list(story.features), summary=story.summary, sentence=story.sentence
-        )
-        assert headed.instruction.items() <= known.items()
+        found = instruct_headers.read(text)
+        assert str(found) == text and found.story == story.text
+        known = dict(words=list(story.words), features=list(story.features))
+        known |= dict(summary=story.summary, sentence=story.sentence)
+        assert found.instruction.items() <= known.items()
 
 
-def test_what_can_be_read_off_any_story(real_stories):
+def test_headers_made_from_any_story(real_stories):
     seen = set()
-    for text in real_stories:
-        headed = instruct_headers.read(instruct_headers.add_header(text))
-        seen |= headed.fields.keys()
-        assert headed.story == text
-        asked = headed.instruction
-        assert all(pattern(word).search(text) for word in asked.get("words", ()))
+    for text in real_stories[:100]:
+        story = instruct_headers.read(instruct_headers.add_header(text))
+        seen |= story.fields.keys()
+        assert story.story == text
+        asked = story.instruction
+        roles = builtin_stories.ROLES
+        assert {*asked.get("words", ())} <= {roles[word][1] for word in re.findall("[a-z]+", text) if word in roles}
         assert asked.get("sentence", "") in " ".join(text.split())
         assert "features" not in asked or asked["features"] == ["Dialogue"] and re.search('["“]', text)
-        assert instruct_headers.add_header(str(headed)) == str(headed)  # one that is there stays
+        assert instruct_headers.add_header(str(story)) == str(story)  # one that is there stays
     assert seen == {"words", "features", "sentence"}
-
-
-def test_words_and_summary_are_taken_apart_by_a_fair_coin():
-    both = dict(words="a", sentence="b", summary="c")
-    left = Counter(tuple(Headed(both, f"Story {i}.").without_words_or_summary().fields) for i in range(1000))
-    assert left.keys() == {("words", "sentence"), ("sentence", "summary")} and 420 < left["words", "sentence"] < 580
-    one = Headed(dict(words="a", features="b"), "A story.")
-    assert one.without_words_or_summary() == one
 
 
 @pytest.mark.parametrize("vocab_size", [257, 400, 50257])
 def test_the_tokens_of_stories(vocab_size):
     """Told from the text alone; a vocabulary of 257 spells "Story:" in bytes."""
     told = ["It ran.\nStory: it.\n\nStory:\n\nAway.", "A.", "Words: no.", "“ó” 🐉"]
-    texts = [str(Headed(dict(words="a, b", summary=f"{i}. Story: c"), story)) for i, story in enumerate(told)]
+    texts = [str(StoryWithHeader(dict(words="a, b", summary=f"{i}. Story: c"), story)) for i, story in enumerate(told)]
     counts = np.bincount(gpt2().encode(" ".join(texts)), minlength=GPT2_VOCAB_SIZE)
     tokenizer = gpt2() if vocab_size == GPT2_VOCAB_SIZE else cut(counts, vocab_size)
     tokens = tokenizer.encode_stories(texts)
@@ -138,46 +98,37 @@ def test_the_tokens_of_stories(vocab_size):
 
 
 # ---- Corpora ----
-
-
-def test_instruct_from_a_mirror(tmp_path, monkeypatch):
+def test_instruct_from_the_hub(hub, tmp_path):
     """The published files' layout and slips: a fragment first, a summary below, bytes cut from a quotation mark."""
     block = "Words: {0}, b, c\nRandom sentence: It is {0}.\nStory: \n\nIt is {0}.\nOh!\n"
-    train = [block.format(i) for i in range(40)] + [
-        "Features: Twist\nStory: \n\nIt ran.\n\nSummary: It \xe2\x80runs.\n"
+    train = [
+        *(block.format(i) for i in range(40)),
+        "Features: Twist\nStory: \n\nIt ran.\n\nSummary: It \xe2\x80runs.\n",
     ]
     val = ["ooks. He ran.\nSummary: He ran.\n", *(block.format(i).replace("Words", "Summary") for i in range(30, 50))]
-    text = "<|endoftext|>\n".join([*val, ""])
-    with serve() as server:
-        server.content = text.encode()
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
-        (tmp_path / "download").mkdir()
-        name = tmp_path / "download" / "TinyStories-Instruct-train.txt"
-        name.write_bytes("<|endoftext|>\n".join([*train, ""]).encode("latin-1"))
-        for corpus in ("instruct", "instruct-ood"):
-            run_prepare(corpus, "--vocab_size", 400, "--data_dir", tmp_path)
-    address = "/datasets/roneneldan/TinyStoriesInstruct/resolve/main/TinyStories-Instruct-valid.txt"
-    assert {request["path"] for request in server.requests} == {address}
-    told = stories_in(tmp_path / "instruct", "train")
-    assert told[0] == "Words: 0, b, c\nRandom sentence: It is 0.\nStory:\n\nIt is 0.\nOh!"
-    assert told[-1] == "Features: Twist\nSummary: It \ufffdruns.\nStory:\n\nIt ran."
-    assert len(told) == 31  # the ten stories that are in val are not here, though their headers are others
-    assert stories_in(tmp_path / "instruct", "val")[0].startswith(
-        "Summary: 30, b, c\nRandom sentence: It is 30.\nStory:"
-    )
-    cleaning = load_meta(tmp_path / "instruct")["cleaning"]
+    texts = {split: "<|endoftext|>\n".join([*stories, ""]) for split, stories in (("train", train), ("valid", val))}
+    files = {f"TinyStories-Instruct-{split}.txt": text.encode("latin-1") for split, text in texts.items()}
+    hub.repositories = {"datasets/roneneldan/TinyStoriesInstruct": files}
+    for corpus, headers in (("instruct", sources.ANY), ("instruct-ood", sources.OOD)):
+        command = [sys.executable, ROOT / "prepare.py", corpus, "--vocab_size", "400"]
+        subprocess.run(command, cwd=tmp_path, env=hub.environment(tmp_path / "cache"), check=True, capture_output=True)
+        assert load_meta(tmp_path / "data" / corpus)["headers"] == headers
+    stories, directory = stories_in(tmp_path / "data" / "instruct", "train"), tmp_path / "data" / "instruct"
+    assert stories[0] == "Words: 0, b, c\nRandom sentence: It is 0.\nStory:\n\nIt is 0.\nOh!"
+    assert stories[-1] == "Features: Twist\nSummary: It \ufffdruns.\nStory:\n\nIt ran."
+    assert len(stories) == 31  # the ten stories that are in val are not here, though their headers are others
+    assert stories_in(directory, "val")[0].startswith("Summary: 30, b, c\nRandom sentence: It is 30.\nStory:")
+    cleaning = load_meta(directory)["cleaning"]
     assert cleaning["empty dropped"] == 1 and cleaning["validation stories dropped from train"] == 10
-    assert load_meta(tmp_path / "instruct")["headers"] == sources.ANY
-    assert load_meta(tmp_path / "instruct-ood")["headers"] == sources.OOD
 
 
 def test_builtin_under_headers(instruct_data_dir):
     """The same stories in the same splits as without headers; out of distribution as it says."""
     for corpus in ("builtin-instruct", "builtin-instruct-ood"):
         for split in ("train", "val"):
-            headed = [instruct_headers.read(text) for text in stories_in(instruct_data_dir / corpus, split)]
-            assert [one.story for one in headed] == stories_in(instruct_data_dir / "builtin", split)
-            both = sum({"words", "summary"} <= one.fields.keys() for one in headed) / len(headed)
+            with_headers = [instruct_headers.read(text) for text in stories_in(instruct_data_dir / corpus, split)]
+            assert [one.story for one in with_headers] == stories_in(instruct_data_dir / "builtin", split)
+            both = sum({"words", "summary"} <= one.fields.keys() for one in with_headers) / len(with_headers)
             if corpus == "builtin-instruct":
                 assert 0.18 < both < 0.36  # 4 of 15
             else:
@@ -199,7 +150,3 @@ def test_your_own_stories_get_headers(tmp_path):
     told = stories_in(tmp_path / "x", "train") + stories_in(tmp_path / "x", "val")
     assert given in told and sorted(instruct_headers.read(text).story for text in told) == sorted([*texts, "It ran."])
     assert load_meta(tmp_path / "x")["headers"] == sources.ANY
-    with pytest.raises(SystemExit):
-        run_prepare("builtin", "--headers")
-    empty = write_stories(tmp_path / "e.txt", ["", "\n"])
-    assert "no stories left" in prepare_error("--input", empty, "--headers", "--name", "y", "--data_dir", tmp_path)

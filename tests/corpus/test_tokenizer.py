@@ -1,15 +1,12 @@
 """Every text comes back to the byte, and a cut vocabulary is an ordinary, shorter BPE."""
 
 import random
-import sys
 
 import numpy as np
 import pytest
-import tiktoken
 from tokenizer_texts import TEXT, count_tokens, random_text
 
-from corpus import tokenizer as tokenizer_module
-from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut, gpt2, gpt2_ranks, merged_from
+from corpus.tokenizer import GPT2_VOCAB_SIZE, cut, gpt2, gpt2_ranks, merged_from
 
 
 def test_every_text_comes_back_to_the_byte(any_tokenizer):
@@ -76,11 +73,6 @@ def test_cut_is_an_ordinary_bpe():
             assert tokenizer.encode(word) == [tokenizer.ranks[part] for part in parts]
 
 
-def test_a_tokenizer_is_rebuilt_from_its_ids(any_tokenizer):
-    again = Tokenizer(any_tokenizer.gpt2_ids)
-    assert again.encode(TEXT) == any_tokenizer.encode(TEXT)
-
-
 def test_byte_lengths_add_up(any_tokenizer):
     ids = any_tokenizer.encode_stories([TEXT, "é"])
     assert any_tokenizer.byte_lengths()[ids].sum() == len(TEXT.encode()) + 2
@@ -93,29 +85,7 @@ def test_a_size_that_cannot_be_is_named(vocab_size):
         cut(count_tokens(TEXT), vocab_size)
 
 
-def test_tables_are_tiktokens_own_where_the_package_is_absent(monkeypatch):
-    ranks = gpt2_ranks()
-
-    def absent(name):
-        raise tokenizer_module.metadata.PackageNotFoundError(name)
-
-    class FromTiktoken:
-        _mergeable_ranks = dict(ranks)
-
-    monkeypatch.setattr(tokenizer_module.metadata, "distribution", absent)
-    monkeypatch.setattr(tiktoken, "get_encoding", {"gpt2": FromTiktoken}.__getitem__)
-    assert gpt2_ranks.__wrapped__() is FromTiktoken._mergeable_ranks
-
-
 def test_real_text_costs_hardly_more_in_ten_thousand_ids(real_stories):
     text = "\n".join(real_stories)
     tokens, cut_tokens = (len(t.encode(text)) for t in (gpt2(), cut(count_tokens(text), 10_000)))
     assert tokens <= cut_tokens < 1.001 * tokens
-
-
-def test_runs_on_its_own(capsys, monkeypatch):
-    import runpy
-
-    monkeypatch.setattr(sys, "argv", ["tokenizer.py", "Once upon a time"])
-    runpy.run_path(tokenizer_module.__file__, run_name="__main__")
-    assert capsys.readouterr().out == "Once| upon| a| time\n"

@@ -1,0 +1,91 @@
+"""Damaged checkpoints are refused in one line, code in them is never run, and runs are found by their directories."""
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from models_to_probe import random_model, save_run
+
+from checkpoints.checkpoint import at_checkpoint, at_checkpoints, load_checkpoint, load_run, newest_run, runs_below
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    run = tmp_path_factory.mktemp("out") / "demo"
+    save_run(run, random_model())
+    (run / "config.json").write_text("{}")
+    for step in (5, 10):
+        save_run(run / f"step-{step}", random_model())
+    return run
+
+
+def test_a_run_is_loaded(run):
+    model, tokenizer = load_run(run)
+    assert all(weight.equal(other) for weight, other in zip(model.parameters(), random_model().parameters()))
+    assert tokenizer.vocab_size == 3000 and not model.training
+    assert newest_run(run.parent) == run
+
+
+def test_damage_anywhere_is_found(run, tmp_path):
+    """Bytes lost, overwritten, flipped: torch.load alone would take a quarter of these files, with other weights."""
+    good, rng = (run / "ckpt.pt").read_bytes(), random.Random(0)
+    expected = load_checkpoint(run)["model"]
+    path, n_refused = tmp_path / "ckpt.pt", 0
+    for i in range(300):
+        data, at = bytearray(good), rng.randrange(len(good))
+        if i % 3 == 0:
+            data = data[:at]
+        elif i % 3 == 1:
+            data[at] ^= 1 << rng.randrange(8)
+        else:
+            data[at : at + 500] = rng.randbytes(500)
+        path.write_bytes(data)
+        try:
+            loaded = load_checkpoint(path)["model"]
+            assert all(weight.equal(expected[name]) for name, weight in loaded.items())  # only padding was hit
+        except ValueError as error:
+            assert str(path) in str(error) and "\n" not in str(error)
+            n_refused += 1
+    assert n_refused > 250
+
+
+class Bomb:
+    """Code that an unwary reader runs as it unpickles it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self):
+        return exec, (f"open({str(self.path)!r}, 'w').close()",)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_code_in_weights_is_never_run(zipped, tmp_path):
+    path = tmp_path / "ckpt.pt"
+    for state in (Bomb(tmp_path / "boom"), dict(format=1, model={"wte.weight": Bomb(tmp_path / "boom")})):
+        torch.save(state, path, _use_new_zipfile_serialization=zipped)
+        with pytest.raises(ValueError, match="ckpt.pt: not a readable checkpoint"):
+            load_checkpoint(path)
+    assert not (tmp_path / "boom").exists()
+    torch.load(path, weights_only=False)
+    assert (tmp_path / "boom").exists()  # it was a live one
+
+
+@pytest.mark.parametrize("state", [[1, 2], dict(model={}), dict(format=99)])
+def test_no_checkpoint_of_ours(state, tmp_path):
+    torch.save(state, tmp_path / "ckpt.pt")
+    with pytest.raises(ValueError, match="ckpt.pt: (not a checkpoint|format 99)"):
+        load_checkpoint(tmp_path)
+    with pytest.raises(ValueError, match="no such checkpoint"):
+        load_checkpoint(tmp_path / "nothing")
+
+
+def test_checkpoints_by_name(run):
+    assert at_checkpoints(str(run), "best") == [str(run)] and at_checkpoint(str(run), "last") == str(run / "ckpt.pt")
+    assert at_checkpoints(str(run), "all") == [str(run / "step-5"), str(run / "step-10")]
+    assert at_checkpoint(str(run), "5") == str(run / "step-5") and at_checkpoint("hf:gpt2", "5") == "hf:gpt2"
+    for which in ("6", "all"):
+        with pytest.raises(ValueError, match="--checkpoint"):
+            at_checkpoint(str(run), which)
+    assert runs_below(run.parent) == [run] and runs_below(run / "step-5") == [run / "step-5"]

@@ -1,0 +1,203 @@
+"""Bad input is one line that names it; whatever goes wrong, the data that were there stay, and damage is found."""
+
+import gzip
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from story_files import END, STORIES, run_prepare, snapshot, write_stories
+
+from corpus.token_files import load_meta, load_meta_and_tokens
+
+GOOD = "".join(f"{story}\n{END}\n" for story in STORIES).encode()
+BLANKS = json.dumps({"text": "Two" + " " * 2_000_000 + "dragons."})  # too many for tiktoken
+ROWS = [json.dumps({"text": story}) for story in STORIES]
+BAD = {  # name of a file -> its content, and a word of the message
+    "latin1.txt": (GOOD.decode().encode("cp1252"), "UTF-8"),
+    "late.txt": (GOOD * 80 + b"caf\xe9.", "UTF-8"),
+    "one.txt": (b"A book without an end. " * 5000, END),
+    "broken.jsonl": ("\n".join([*ROWS[:6], '{"text": "Oh', *ROWS]).encode(), "line 7"),
+    "nofield.jsonl": ("\n".join([*ROWS[:2], "", '{"title": "Oh."}']).encode(), "line 4"),
+    "number.jsonl": (b'{"text": 5}\n', "line 1"),
+    "list.jsonl": (b'"Once upon a time."\n', "line 1"),
+    "half.jsonl": (b'{"text": "Once \\ud83d upon."}\n', "line 1"),
+    "nested.jsonl": (b'{"a":' * 10**5, "line 1"),
+    "array.json": (b'[{"text": "One."},\n{"text": "Two."},\n{"text" "Three."}]', "line 3"),
+    "fields.json": (b'[{"text": "One."}, {"title": "Two."}]', "object 2"),
+    "cut.txt.gz": (gzip.compress(GOOD)[:-1000], "gzip"),
+    "no.txt.gz": (b"This is no gzip.", "gzip"),
+    "line\nbreak.txt": (b"", "no stories left"),
+    "cutoff.txt": (f"One and\n{END}\nTwo and\n{END}\n".encode(), "2 truncated dropped"),
+    "blanks.jsonl": ("\n".join([*ROWS, BLANKS]).encode(), "regex"),
+    "stories.parquet": (b"PAR1", ".jsonl"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """good.txt, bad files, and data/x."""
+    folder = tmp_path_factory.mktemp("faults")
+    (folder / "good.txt").write_bytes(GOOD)
+    for name, (data, _) in BAD.items():
+        (folder / name).write_bytes(data)
+    run_prepare("--input", folder / "good.txt", "--name", "x", "--vocab_size", 300, "--data_dir", folder / "data")
+    return folder
+
+
+def refused(folder: Path, *args) -> str:
+    """The last line of a refusal, after which the data are as before."""
+    before = snapshot(folder / "data")
+    with pytest.raises(SystemExit) as stop:
+        run_prepare(*args, "--data_dir", folder / "data")
+    assert stop.value.code not in (0, None) and "\n" not in str(stop.value.code)
+    assert snapshot(folder / "data") == before and os.listdir(folder / "data") == ["x"]
+    return str(stop.value.code)
+
+
+@pytest.mark.parametrize("name", BAD, ids=repr)
+def test_bad_files_are_named_and_change_nothing(folder, name):
+    said = refused(folder, "--input", folder / name, "--name", "x")
+    assert BAD[name][1] in said and ("regex" in said or name.replace("\n", "\\n") in said)
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (("--input", "missing.txt", "--name", "x"), "no such file"),
+        (("--input", ".", "--name", "x"), "a directory"),
+        (("--input", "good.txt"), "--name"),
+        (("--input", "good.txt", "--name", "../x"), "--name"),
+        (("--input", "good.txt", "--name", "x", "--stories", 10), "--stories"),
+        (("--input", "good.txt", "--name", "x", "--val", "good.txt", "--val_share", 0.1), "--val_share"),
+        (("--input", "good.txt", "--name", "x", "--val_share", 1), "--val_share"),
+        (("--input", "good.txt", "--name", "x", "--vocab_size", 256), "--vocab_size"),
+        (("builtin", "--vocab_size", 50258), "--vocab_size"),
+        (("tinystories-v2", "--val_share", 0.1), "--val_share"),
+        (("builtin", "--headers"), "give one of"),
+        ((), "give one of"),
+    ],
+)
+def test_flags_that_do_not_apply_are_refused(folder, args, word, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    assert refused(folder, *args) == "2" and word in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("args", "split", "advice"),
+    [
+        (("--val", "good.txt"), "train", "give more"),
+        (("--val_share", 1e-9), "val", "--val_share"),
+    ],
+)
+def test_nothing_left_says_what_to_do(folder, args, split, advice, monkeypatch):
+    monkeypatch.chdir(folder)
+    said = refused(folder, "--input", "good.txt", *args, "--name", "x")
+    assert f"no stories left for {split}" in said and advice in said
+
+
+def test_another_corpus_of_the_name_is_kept_under_a_new_one(folder, tmp_path, capsys):
+    """Runs trained on the old one must not find their training stories among the new validation stories."""
+    shutil.copytree(folder / "data", tmp_path, dirs_exist_ok=True)
+    (tmp_path / "x" / "words.bin").write_text("made by another command")
+    args = ("--input", folder / "copy.txt", "--name", "x", "--vocab_size", 300, "--data_dir", tmp_path)
+    shutil.copy(folder / "good.txt", folder / "copy.txt")
+    run_prepare(*args)  # the same stories, the same splits
+    assert os.listdir(tmp_path) == ["x"] and "same tokens" in capsys.readouterr().out
+    assert (tmp_path / "x" / "words.bin").exists() and load_meta(tmp_path / "x")["source"] == [str(folder / "copy.txt")]
+    old = snapshot(tmp_path / "x")
+    run_prepare(*args, "--seed", 1)
+    assert snapshot(tmp_path / "x-1") == old and sorted(os.listdir(tmp_path)) == ["x", "x-1"]
+    assert load_meta(tmp_path / "x")["seed"] == 1 and f"{tmp_path / 'x-1'}\n" in capsys.readouterr().out
+    os.truncate(tmp_path / "x" / "train.bin", 100)
+    run_prepare(*args, "--seed", 1)
+    assert load_meta(tmp_path / "x")["seed"] == 1 and (tmp_path / "x-2" / "train.bin").stat().st_size == 100
+
+
+def test_another_directory_is_never_touched(folder, tmp_path):
+    data = tmp_path / "data"
+    (data / "tests").mkdir(parents=True)
+    (data / "tests" / "precious.py").write_text("print('mine')")
+    (data / "file").write_text("mine")
+    (data / "loop").symlink_to("loop")
+    before = snapshot(data)
+    for name in ("tests", "file", "loop"):
+        with pytest.raises(SystemExit, match=f"{name}: not written by prepare.py"):
+            run_prepare("--input", folder / "good.txt", "--name", name, "--data_dir", data)
+    assert snapshot(data) == before and sorted(os.listdir(data)) == ["file", "loop", "tests"]
+
+
+def test_a_full_disk(folder):
+    """A limit on the size of a file stands for it: the system refuses to write on, for root too."""
+    before = snapshot(folder / "data")
+    command = [sys.executable, ROOT / "prepare.py", "--input", folder / "good.txt", "--name", "x"]
+    command += ["--data_dir", folder / "data", "--vocab_size", "257"]  # two bytes on disk for a byte of text
+    for limit in (10_000, 60_000):  # while the stories are spooled; while the tokens are written
+
+        def limit_files(limit=limit):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+        done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limit_files)
+        assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and "too large" in done.stderr
+        assert snapshot(folder / "data") == before and os.listdir(folder / "data") == ["x"]
+
+
+def test_kill_in_the_middle_leaves_the_old_data(folder, tmp_path):
+    shutil.copytree(folder / "data", tmp_path, dirs_exist_ok=True)
+    before = snapshot(tmp_path / "x")
+    big = write_stories(tmp_path / "big.txt", [f"{i}. {story}" for i in range(100) for story in STORIES])
+    command = [sys.executable, ROOT / "prepare.py", "--input", big, "--name", "x", "--data_dir", tmp_path]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not any(tmp_path.glob(".x.tmp-*/new")) and time.monotonic() < deadline:  # until tokens are being written
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert snapshot(tmp_path / "x") == before and load_meta(tmp_path / "x")
+
+
+def flip_a_byte(directory: Path) -> None:
+    data = bytearray((directory / "train.bin").read_bytes())
+    data[100] ^= 1
+    (directory / "train.bin").write_bytes(data)
+
+
+def cut_meta(directory: Path) -> None:
+    (directory / "meta.json").write_text((directory / "meta.json").read_text()[:-50])
+
+
+def other_format(directory: Path) -> None:
+    (directory / "meta.json").write_text((directory / "meta.json").read_text().replace('"format": 1', '"format": 2'))
+
+
+DAMAGES = {
+    "no directory": (shutil.rmtree, "other"),  # the corpora that are there are named
+    "meta cut off": (cut_meta, "meta.json"),
+    "another format": (other_format, "format"),
+    "no val.bin": (lambda directory: (directory / "val.bin").unlink(), "val.bin"),
+    "cut off": (lambda directory: os.truncate(directory / "train.bin", 100), "train.bin"),
+    "a bit flipped": (flip_a_byte, "checksum"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_found_by_who_reads(folder, tmp_path, damage):
+    directory = tmp_path / "tinystories"
+    for name in ("tinystories", "other"):
+        shutil.copytree(folder / "data" / "x", tmp_path / name)
+    load_meta_and_tokens(directory, "train")
+    harm, word = DAMAGES[damage]
+    harm(directory)
+    with pytest.raises(ValueError, match=word) as error:
+        load_meta_and_tokens(directory, "train")
+    said = str(error.value)
+    assert (
+        f"python prepare.py tinystories --data_dir {tmp_path}" in said and str(directory) in said and "\n" not in said
+    )

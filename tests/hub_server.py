@@ -1,0 +1,84 @@
+"""A hub on this machine, as huggingface_hub sees one, that fails as planned; and what it was asked for."""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+COMMIT = "1" * 40
+
+
+class Hub(ThreadingHTTPServer):
+    """repositories: ID ("datasets/owner/name" for a dataset) -> name of a file -> bytes. plan: name of a file -> faults
+    of the next requests for its content: an HTTP status, or "breaks off". status: that of every request, if not 0."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.repositories, self.plan, self.status, self.requests = {}, {}, 0, []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+    def environment(self, cache: Path, **others: str) -> dict[str, str]:
+        """For a process that is to use this hub."""
+        return os.environ | dict(HF_ENDPOINT=self.url, HF_HOME=str(cache), HF_HUB_DISABLE_XET="1") | others
+
+    def handle_error(self, request, client_address):
+        pass  # that clients hang up is part of the tests
+
+
+@contextlib.contextmanager
+def serve():
+    with Hub() as hub:
+        threading.Thread(target=hub.serve_forever, args=(0.01,), daemon=True).start()
+        yield hub
+        hub.shutdown()
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def reply(self, status: int, body: bytes = b"", n_sent: int | None = None, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body[:n_sent])
+            self.close_connection = n_sent is not None
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def do_GET(self):
+        hub, path = self.server, self.path.partition("?")[0]
+        hub.requests.append(dict(self.headers) | {"method": self.command, "path": path})
+        api = re.fullmatch(r"/api/(?:models/)?(.*?)/(revision|tree)/[^/]*", path)
+        file = re.fullmatch(rf"/(.*)/resolve/{COMMIT}/(.*)", path)
+        files = hub.repositories.get((api or file)[1])
+        if hub.status:
+            self.reply(hub.status)
+        elif files is None:
+            self.reply(401, X_Error_Code="RepoNotFound")
+        elif api:
+            listed = [dict(type="file", path=name, size=len(data), oid="2" * 40) for name, data in files.items()]
+            info = dict(id=api[1].removeprefix("datasets/"), sha=COMMIT, siblings=[])
+            self.reply(200, json.dumps(info if api[2] == "revision" else listed).encode())
+        else:
+            self.send_file(files[file[2]], hub.plan.get(file[2]))
+
+    def send_file(self, data: bytes, faults: list | None) -> None:
+        fault = faults.pop(0) if faults and self.command == "GET" else None
+        start = int(re.findall(r"\d+", self.headers.get("Range", "0"))[0])
+        facts = dict(ETag=f'"{hashlib.sha256(data).hexdigest()}"', X_Repo_Commit=COMMIT)
+        if start:
+            facts |= dict(Content_Range=f"bytes {start}-{len(data) - 1}/{len(data)}")
+        if isinstance(fault, int):
+            self.reply(fault)
+        else:
+            self.reply(206 if start else 200, data[start:], -1 if fault == "breaks off" else None, **facts)
