@@ -24,7 +24,7 @@ from corpus.tokenizer import gpt2
 
 OPENAI_URL = "https://api.openai.com/v1"
 NEW_LIMIT_NAME = ("openai.com", "openai.azure.com")  # hosts that want max_completion_tokens; others know max_tokens
-RETRIES = 12  # of an error status (429, 5xx), by the openai package: over a minute, or as Retry-After says
+RETRIES = 16  # of an error status (429, 5xx), by the openai package: over a minute, or as Retry-After says
 CONNECTIONS = 3  # attempts if the connection fails, is dropped or times out; each may have cost money
 FAILURES_IN_A_ROW = 5  # requests that failed for good, without a reply between them, until asking stops
 REMEDIES = {401: "check OPENAI_API_KEY", 402: "the account has no credit", 404: "check the model's name and --base_url"}
