@@ -19,6 +19,7 @@ interruption or another --batch_size does not change it (on a GPU, rounding may:
 import argparse
 import contextlib
 import itertools
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -29,7 +30,7 @@ from common.cli import Parser, non_negative_float, one_line_errors, positive, sh
 from common.files import lock
 from corpus import instruct_headers
 from generation.prompts import Prompt, Sampling, evaluation_prompts, read_prompts
-from generation.samples_file import SAMPLES, at_temperature, line_of, read_lines, write_rows
+from generation.samples_file import SAMPLES, at_temperature, line_of, read_rows, write_rows
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -186,24 +187,29 @@ def write_file(name: str, backend, prompts: dict[int, Prompt], n: int, sampling:
     is_cut = args.eval and not any(prompt.instruction for prompt in prompts.values())
     facts = dict(model=name, cut=args.cut if is_cut else None) | (dict(split=args.split) if args.eval else {})
     with lock(path.parent, f".{path.name}.lock", busy=f"another sample.py is writing {path.name}"):
-        write_samples(path, backend, facts | backend.identity() | asdict(sampling), prompts, n, sampling)
-    print(f"wrote {path}: {len(prompts)} prompts x {n} completions by {name}")
+        n_old, n_new = write_samples(path, backend, facts | backend.identity(), prompts, n, sampling)
+    print(f"wrote {path}: {n_new} completions by {name}" + f", beside {n_old} that were there" * bool(n_old))
     if path.name == SAMPLES[args.split] and sampling.temperature == args.temperature[-1]:
         print(f"next: python {dict(val='grade.py', train='rouge.py')[args.split]} {directory}")
 
 
-def write_samples(path: Path, backend, settings: dict, prompts: dict[int, Prompt], n: int, sampling: Sampling) -> None:
+def write_samples(
+    path: Path, backend, facts: dict, prompts: dict[int, Prompt], n: int, sampling: Sampling
+) -> tuple[int, int]:
     """Writes n completions of every prompt to `path`, one JSON object per line, in the order of prompts.
 
     Until all are there, each is appended to <path>.part as it ends, so that a kill loses none of them. What an earlier
-    call with the same settings left there or in `path` is kept and not generated again.
+    call with the same settings left there or in `path` is kept and not generated again. facts: about the model and the
+    prompts, for every line. Returns how many completions were there and how many are new.
     """
-    part = path.with_name(path.name + ".part")
+    part, settings = path.with_name(path.name + ".part"), facts | asdict(sampling)
+    if part.exists():  # a kill may have cut its last line
+        os.truncate(part, part.read_bytes().rfind(b"\n") + 1)
     rows = keep_usable(path, settings, prompts) | keep_usable(part, settings, prompts)
     write_rows(part, rows.values())
-    missing = [(i, j) for i in prompts for j in range(n) if (i, j) not in rows]
+    n_old, missing = len(rows), [(i, j) for i in prompts for j in range(n) if (i, j) not in rows]
     completions = backend.complete([prompts[i].text for i, _ in missing], missing, sampling)
-    bar = tqdm(desc="writing", total=len(rows) + len(missing), initial=len(rows), unit="story", disable=None, delay=1)
+    bar = tqdm(desc="writing", total=n_old + len(missing), initial=n_old, unit="story", disable=None, delay=1)
     with part.open("a", encoding="utf-8") as file, bar, contextlib.closing(completions):
         for index, text, finished in completions:
             i, j = missing[index]
@@ -214,24 +220,23 @@ def write_samples(path: Path, backend, settings: dict, prompts: dict[int, Prompt
             bar.update()
     write_rows(path, (rows[key] for key in sorted(rows)))
     part.unlink()
+    return n_old, len(missing)
 
 
 def keep_usable(path: Path, settings: dict, prompts: dict[int, Prompt]) -> dict:
     """The rows that were sampled in the same way. A file with any others is renamed: samples-1.jsonl."""
-    rows, damaged = read_lines(path)
     usable, differing = {}, set()
-    for (i, j), row in rows.items():
+    for (i, j), row in read_rows(path).items():
         wanted = settings | (prompts[i].row() if i in prompts else {})
         others = {name for name, value in wanted.items() if row.get(name) != value}
         usable |= {} if others else {(i, j): row}
         differing |= others
-    if differing or (damaged and path.suffix != ".part"):  # whose last line a kill may have cut
+    if differing:
         stem, dot, endings = path.name.partition(".")
         names = (path.with_name(f"{stem}-{i}{dot}{endings}") for i in itertools.count(1))
         free = next(name for name in names if not name.exists())
         path.rename(free)
-        why = f"stories with another {', '.join(sorted(differing))}" if differing else "lines that are no stories"
-        print(f"{path} has {why}: kept as {free}")
+        print(f"{path} has stories with another {', '.join(sorted(differing))}: kept as {free}")
     return usable
 
 

@@ -7,6 +7,7 @@ Chat completions from any OpenAI-compatible API, many at a time, within a budget
 """
 
 import asyncio
+import functools
 import itertools
 import json
 import os
@@ -28,6 +29,9 @@ RETRIES = 16  # of an error status (429, 5xx), by the openai package: over a min
 CONNECTIONS = 3  # attempts if the connection fails, is dropped or times out; each may have cost money
 FAILURES_IN_A_ROW = 5  # requests that failed for good, without a reply between them, until asking stops
 REMEDIES = {401: "check OPENAI_API_KEY", 402: "the account has no credit", 404: "check the model's name and --base_url"}
+
+
+tokenizer = functools.cache(gpt2)
 
 
 class RequestFailed(Exception):
@@ -203,7 +207,7 @@ class Http(openai.DefaultAsyncHttpxClient):
 
 def estimated_tokens(content: object) -> int:
     """Rather too many: by GPT-2's tokenizer, half as many again for other tokenizers, and a few for the template."""
-    return 16 + int(1.5 * len(gpt2().encode(json.dumps(content, ensure_ascii=False))))
+    return 16 + int(1.5 * len(tokenizer().encode(json.dumps(content, ensure_ascii=False))))
 
 
 def endpoint_url(base_url: str | None) -> str:

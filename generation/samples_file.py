@@ -10,7 +10,6 @@ the run's directory, those at any other temperature in a directory of their own 
 
 import json
 import re
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -44,27 +43,20 @@ def run_of(directory: Path) -> Path:
 
 
 def read_rows(path: Path) -> dict[Key, dict]:
-    """{(prompt_index, sample_index): row}; {} if there is no file. About damaged lines, stderr says where they are."""
-    rows, damaged = read_lines(path)
-    if damaged:
-        what = f"{len(damaged)} damaged line{'s' * (len(damaged) > 1)} left out, the first is line {damaged[0]}"
-        print(f"{path}: {what}; run the same sample.py command to write them again", file=sys.stderr)
-    return rows
-
-
-def read_lines(path: Path) -> tuple[dict[Key, dict], list[int]]:
-    """The rows, and the numbers of damaged lines."""
-    rows, damaged = {}, []
-    lines = path.read_bytes().split(b"\n") if path.exists() else []
-    for number, line in enumerate(lines, 1):
+    """{(prompt_index, sample_index): row}; {} if there is no file. ValueError names a line that is no completion."""
+    rows = {}
+    for number, line in enumerate(path.read_bytes().split(b"\n") if path.exists() else [], 1):
         try:
-            row = dict(prompt="", reference=None) | json.loads(line or b"{}")
-            if not all(isinstance(row[name], kind) for name, kind in TYPES.items()):
+            row = dict(prompt="", reference=None) | json.loads(line) if line.strip() else None
+            if row and not all(isinstance(row[name], kind) for name, kind in TYPES.items()):
                 raise TypeError
-            rows[row["prompt_index"], row["sample_index"]] = row
         except (ValueError, TypeError, KeyError, RecursionError):
-            damaged += [number] if line.strip() else []
-    return rows, damaged
+            raise ValueError(
+                f"{path}: line {number} is no completion by sample.py: delete it, or rename the file"
+            ) from None
+        if row:
+            rows[row["prompt_index"], row["sample_index"]] = row
+    return rows
 
 
 def write_rows(path: Path, rows: Iterable[dict]) -> None:
