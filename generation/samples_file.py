@@ -46,16 +46,18 @@ def read_rows(path: Path) -> dict[Key, dict]:
     """{(prompt_index, sample_index): row}; {} if there is no file. ValueError names a line that is no completion."""
     rows = {}
     for number, line in enumerate(path.read_bytes().split(b"\n") if path.exists() else [], 1):
+        if not line.strip():
+            continue
         try:
-            row = dict(prompt="", reference=None) | json.loads(line) if line.strip() else None
-            if row and not all(isinstance(row[name], kind) for name, kind in TYPES.items()):
+            row = json.loads(line)
+            row |= dict(prompt=row.get("prompt", ""), reference=row.get("reference"))
+            if not all(isinstance(row[name], kind) for name, kind in TYPES.items()):
                 raise TypeError
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             raise ValueError(
                 f"{path}: line {number} is no completion by sample.py: delete it, or rename the file"
             ) from None
-        if row:
-            rows[row["prompt_index"], row["sample_index"]] = row
+        rows[row["prompt_index"], row["sample_index"]] = row
     return rows
 
 
