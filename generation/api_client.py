@@ -29,8 +29,6 @@ RETRIES = 16  # of an error status (429, 5xx), by the openai package: over a min
 CONNECTIONS = 3  # attempts if the connection fails, is dropped or times out; each may have cost money
 FAILURES_IN_A_ROW = 5  # requests that failed for good, without a reply between them, until asking stops
 REMEDIES = {401: "check OPENAI_API_KEY", 402: "the account has no credit", 404: "check the model's name and --base_url"}
-
-
 tokenizer = functools.cache(gpt2)
 
 
@@ -200,9 +198,12 @@ class Http(openai.DefaultAsyncHttpxClient):
 
     async def send(self, request, **settings):
         try:
-            return await asyncio.wait_for(super().send(request, **settings), self.timeout.read)
+            response = await asyncio.wait_for(super().send(request, **settings), self.timeout.read)
         except Exception as error:
             raise openai.APIConnectionError(request=request) from error
+        if response.status_code == 429 and b"insufficient_quota" in response.content:
+            response.headers["x-should-retry"] = "false"  # openai would wait for credit
+        return response
 
 
 def estimated_tokens(content: object) -> int:

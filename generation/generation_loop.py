@@ -122,6 +122,13 @@ def draw(
     return (choice if ids is None else ids.gather(-1, choice))[:, 0]
 
 
+@dataclass
+class Beam:
+    score: float  # sum of the log-probabilities of its tokens
+    tokens: list[int]
+    slot: int  # where the decoder has read all but the last of them
+
+
 @torch.inference_mode()
 def beam_search(
     model: GPTNeo, prompts: Sequence[list[int]], beams: int, max_new_tokens: int | None = None, stop: int | None = None
@@ -151,28 +158,14 @@ def beam_search(
             ended = sorted(ended, key=lambda text: -text[0])[:beams]
             if not continuing or len(ended) == beams and continuing[0][0] / length <= ended[-1][0]:
                 break
-            growing = grow(continuing, decoder, beams)
+            parents = {parent.slot for _, parent, _ in continuing}
+            free, growing = set(range(beams)) - parents, []
+            for score, parent, token in continuing:
+                if (slot := parent.slot) in parents:  # the first child of a beam stays in its slot, others get a copy
+                    parents.remove(slot)
+                else:
+                    decoder.copy(parent.slot, slot := free.pop())
+                growing.append(Beam(score, parent.tokens + [token], slot))
             if length < last:
                 logits = decoder.step([beam.slot for beam in growing], [beam.tokens[-1] for beam in growing])
         yield Completion(index, ended[0][1], ended[0][2])
-
-
-@dataclass
-class Beam:
-    score: float  # sum of the log-probabilities of its tokens
-    tokens: list[int]
-    slot: int  # where the decoder has read all but the last of them
-
-
-def grow(candidates: list[tuple[float, Beam, int]], decoder, beams: int) -> list[Beam]:
-    """The chosen candidates as beams. The first child of a beam stays in its slot; other children get a copy of it."""
-    free = set(range(beams)) - {parent.slot for _, parent, _ in candidates}
-    taken, grown = set(), []
-    for score, parent, token in candidates:
-        slot = parent.slot
-        if slot in taken:
-            slot = free.pop()
-            decoder.copy(parent.slot, slot)
-        taken.add(slot)
-        grown.append(Beam(score, parent.tokens + [token], slot))
-    return grown

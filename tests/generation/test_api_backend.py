@@ -1,11 +1,6 @@
 """sample.py --model api:MODEL, against a server that fails. (test_api_client.py has the faults themselves.)"""
 
-import subprocess
-import sys
-import time
-
 import pytest
-from conftest import ROOT
 from sample_fixtures import heavy_imports, rows_of, rows_of_part
 
 API = ("--model", "api:gpt-3.5-turbo", "--prompts", "prompts.txt", "--n", "2")
@@ -89,27 +84,3 @@ def test_what_an_api_model_does_not_take(sample_py, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     assert "--top_k" in sample_py(*API, "--top_k", "5")[1].err.splitlines()[-1]
     assert "--data" in sample_py("--model", "api:x", "--eval", "3")[0]
-
-
-@pytest.mark.slow
-def test_after_a_kill_nothing_is_paid_twice(endpoint, tmp_path, run):
-    """Three times, in the middle of the replies; each that was written is asked for once."""
-    (tmp_path / "prompts.txt").write_text("".join(f"Story {i}\n" for i in range(40)))
-
-    def slowly(number, request):
-        time.sleep(0.05)
-        return "say", "a time."
-
-    endpoint.fault = slowly
-    kept = 0
-    for _ in range(3):
-        process = subprocess.Popen([sys.executable, ROOT / "sample.py", *API], cwd=tmp_path)
-        while process.poll() is None and len(endpoint.requests) < kept + 20:
-            time.sleep(0.01)
-        process.kill()
-        process.wait()
-        kept = len((run / "samples.jsonl.part").read_text().splitlines())
-        endpoint.requests.clear()
-        endpoint.requests.extend({} for _ in range(kept))
-    subprocess.run([sys.executable, ROOT / "sample.py", *API], cwd=tmp_path, check=True)
-    assert len(endpoint.requests) <= 80 + 1 and len(rows_of(run / "samples.jsonl")) == 80

@@ -116,40 +116,6 @@ def test_beam_search_finds_what_transformers_finds(decoder, beams, max_new_token
     assert 0 < ended_by_itself < 18
 
 
-def test_a_beam_search_that_fills_the_context_says_so(model):
-    (completion,) = beam_search(model, [PROMPTS[0]], beams=3)
-    assert len(completion.tokens) == 32 - 3 and not completion.finished
-
-
-@pytest.fixture(scope="module")
-def trained() -> GPTNeo:
-    """A model that has learned something: to count up to 20 from anywhere, and then stop."""
-    torch.manual_seed(0)
-    model = GPTNeo(GPTNeoConfig(vocab_size=40, block_size=48, n_layer=2, n_head=4, n_embd=32, window_size=6))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for _ in range(150):
-        text = (torch.randint(20, (16, 1)) + torch.arange(49)).clamp(max=20)
-        loss = model(text[:, :-1], text[:, 1:])[1]
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert loss < 0.2
-    return model.eval()
-
-
-def test_the_same_holds_for_a_trained_model(decoder, trained):
-    prompts = [[5, 6], [0, 1, 2, 3], [11], [17, 18]]
-    result = completions(trained, prompts, temperature=0, stop=20)
-    for index, prompt in enumerate(prompts):
-        assert (result[index].tokens, result[index].finished) == greedy_without_cache(trained, prompt, stop=20)
-        assert result[index].tokens == list(range(prompt[-1] + 1, 20))
-    alone = completions(trained, prompts, temperature=1.5, seed=1, stop=20, batch_size=1)
-    assert completions(trained, prompts, temperature=1.5, seed=1, stop=20, batch_size=3) == alone
-    endless = completions(trained, prompts, temperature=0, stop=39)
-    for index, prompt in enumerate(prompts):
-        assert len(prompt) + len(endless[index].tokens) == 48 and not endless[index].finished
-
-
 def test_tokens_are_reported_as_they_are_drawn(model):
     written = []
     (completion,) = generate(model, PROMPTS[:1], stop=0, on_token=written.append)
