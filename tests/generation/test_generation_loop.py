@@ -88,6 +88,18 @@ def test_a_key_says_what_is_drawn(model):
     assert [some[0].tokens, some[1].tokens] == [all_of_them[3].tokens, all_of_them[1].tokens]
 
 
+def test_each_token_is_drawn_by_a_random_number_of_its_own(decoder, model):
+    """Where all tokens are equally likely, they are those numbers themselves."""
+    even = copy.deepcopy(model)
+    for parameter in even.parameters():
+        parameter.data.zero_()
+    keys = [(0, 1), (3, 0), (0, 2)]
+    result = completions(even, PROMPTS[:3], seed=5, batch_size=2, keys=keys)
+    for index, key in enumerate(keys):
+        numbers = 60 * np.random.default_rng([5, *key]).random(32, dtype=np.float32)[: len(result[index].tokens)]
+        assert np.abs(np.array(result[index].tokens) + 0.5 - numbers).max() < 0.501
+
+
 @pytest.mark.parametrize("beams, max_new_tokens", [(2, 12), (5, 12), (2, 27), (5, 27)])
 def test_beam_search_finds_what_transformers_finds(decoder, beams, max_new_tokens):
     from random_models import as_transformers  # here, as it needs transformers

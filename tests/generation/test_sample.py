@@ -198,6 +198,18 @@ def test_an_interrupted_call_goes_on_where_it_was(run, sample_py, asked):
     assert len(asked) == 10 and not {(0, 2), (1, 1)} & set(asked) and not part.exists()
 
 
+def test_each_story_is_written_before_the_next(run, sample_py, asked, monkeypatch):
+    complete, seen = LocalBackend.complete, []
+
+    def watched(*args):
+        for completion in complete(*args):
+            seen.append(len(rows_of(run / "samples.jsonl.part")))
+            yield completion
+
+    monkeypatch.setattr(LocalBackend, "complete", watched)
+    assert sample_py(*ARGS, "2")[0] == 0 and seen == list(range(6))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["kill -9", "full disk"])
 def test_a_fault_loses_nothing(run, tmp_path, fault):
