@@ -1,12 +1,12 @@
 """
-Write stories with a trained model, one to read or thousands to grade.
+Write stories with a trained model, one to read or thousands to grade. generation/generation_loop.py draws the tokens.
 
 $ python sample.py                                                # three stories from the newest run under out/
 $ python sample.py --prompt "Once upon a time, there was a cat" --stream     # watch one being written
 $ python sample.py --model out/demo --n 5 --temperature 0.8 --top_k 50 --seed 7
 $ python sample.py --words "jump, frog, red" --features Dialogue             # for models trained on headers
 $ python sample.py --eval 50 --n 10                     # continue validation stories: out/<run>/samples.jsonl
-$ python sample.py --eval 50 --temperature 0 0.3 0.6 1  # once at each: out/<run>/temperature-0.3/samples.jsonl, …
+$ python sample.py --eval 50 --temperature 0 0.3 0.6 1  # and out/<run>/temperature-0.3/samples.jsonl, …
 $ python sample.py --eval 50 --split train --checkpoint last     # has it memorized its training stories?
 $ python sample.py --eval 50 --n 1 --checkpoint all     # at every step that train.py --keep_checkpoints kept
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
@@ -17,14 +17,20 @@ interruption or another --batch_size does not change it (on a GPU, rounding may:
 """
 
 import argparse
+import contextlib
+import itertools
+import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from tqdm import tqdm
 
-from common.cli import Parser, one_line_errors
+from common.cli import Parser, non_negative_float, one_line_errors, positive, share, share_or_all
+from common.files import lock
 from corpus import instruct_headers
 from generation.prompts import Prompt, Sampling, evaluation_prompts, read_prompts
+from generation.samples_file import SAMPLES, at_temperature, line_of, read_rows, write_rows
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -35,36 +41,45 @@ def parse_arguments() -> argparse.Namespace:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--prompt", default="", help="how the stories begin (default: left to the model)")
     what.add_argument("--prompts", type=Path, help="file of prompts: one per line, or .json or .jsonl")
-    what.add_argument("--eval", type=int, metavar="N", help="continue stories 2 to N + 1 of --split")
+    what.add_argument("--eval", type=positive, metavar="N", help="continue stories 2 to N + 1 of --split")
     header = parser.add_argument_group("a header as the prompt, for models trained on headers")
     header.add_argument("--words", help='words that the story should use, such as "jump, frog, red"')
     header.add_argument("--features", help=f"any of {', '.join(instruct_headers.FEATURES)}")
     header.add_argument("--summary", help="what happens in the story")
     header.add_argument("--sentence", help="a sentence that the story should contain")
     ask = "header fields that --eval shows, such as words summary words,summary (three prompts per story; default: all)"
-    header.add_argument("--ask", nargs="+", default=[], metavar="FIELDS", help=ask)
+    header.add_argument("--ask", nargs="+", default=[], type=header_fields, metavar="FIELDS", help=ask)
     split = "which stories --eval continues: held-out ones (samples.jsonl) or training stories (samples-train.jsonl)"
     parser.add_argument("--split", choices=("val", "train"), default="val", help=split)
-    parser.add_argument("--cut", type=float, default=0.5, help="share of each story's words that --eval shows")
+    parser.add_argument("--cut", type=share, default=0.5, help="share of each story's words that --eval shows")
     parser.add_shared("data")
-    parser.add_shared("n", help="completions of each prompt (default: 3; 10 with --prompts and --eval)")
-    temperature = "1, the default, leaves the model's distribution as it is; 0 is greedy, one completion per prompt;"
-    temperature += " several values write to one directory each, out/MODEL/temperature-0.3/ and so on"
-    parser.add_argument("--temperature", type=float, nargs="+", metavar="T", help=temperature)
-    parser.add_argument("--top_k", type=int, help="sample from the k most likely tokens")
-    parser.add_argument("--top_p", type=float, help="sample from the most likely tokens with this total probability")
-    parser.add_argument("--beams", type=int, default=1, help="beam search of this width, instead of sampling")
-    parser.add_argument("--max_new_tokens", type=int, help="where to cut a story off (default: the end of the context)")
+    parser.add_shared("n", help="completions of each prompt (default: 3; 10 with --prompts and --eval); greedy: 1")
+    temperature = "1, the default, leaves the model's distribution as it is; 0 is greedy; all but 1 are written to "
+    temperature += "directories of their own, out/MODEL/temperature-0.3/ and so on"
+    parser.add_argument("--temperature", type=non_negative_float, nargs="+", metavar="T", help=temperature)
+    parser.add_argument("--top_k", type=positive, help="sample from the k most likely tokens")
+    parser.add_argument(
+        "--top_p", type=share_or_all, help="sample from the most likely tokens of this total probability"
+    )
+    parser.add_argument("--beams", type=positive, default=1, help="beam search of this width, instead of sampling")
+    parser.add_argument("--max_new_tokens", type=positive, help="longest completion (default: what the context takes)")
     parser.add_shared("seed")
-    parser.add_argument("--batch_size", type=int, default=64, help="stories at a time; on a CPU, the text is the same")
-    parser.add_shared("out", help="where to write (default with --prompts and --eval: out/MODEL, see --split)")
+    batch_size = "stories at a time; on a CPU, the text is the same"
+    parser.add_argument("--batch_size", type=positive, default=64, help=batch_size)
+    parser.add_shared("out", help="file or directory to write to (default with --prompts and --eval: out/MODEL)")
     parser.add_argument("--stream", action="store_true", help="print one story while it is being written")
     parser.add_api("for api:MODEL")
-    return check_arguments(parser, parser.parse_args())
+    return check_combinations(parser, parser.parse_args())
 
 
-def check_arguments(parser: Parser, args: argparse.Namespace) -> argparse.Namespace:
-    """Exits with a one-line error if a flag is wrong; fills in defaults that depend on other flags."""
+def header_fields(text: str) -> str:
+    if set(text.split(",")) <= {*instruct_headers.FIELDS}:
+        return text
+    raise argparse.ArgumentTypeError(f"{text}: must be some of {','.join(instruct_headers.FIELDS)}")
+
+
+def check_combinations(parser: Parser, args: argparse.Namespace) -> argparse.Namespace:
+    """Exits with a one-line error if flags contradict each other; fills in defaults that depend on other flags."""
     if fields := {name: getattr(args, name) for name in instruct_headers.FIELDS if getattr(args, name)}:
         if args.prompt or args.prompts or args.eval:
             parser.error(f"--{' --'.join(fields)} make a prompt: leave out --prompt, --prompts and --eval")
@@ -72,39 +87,29 @@ def check_arguments(parser: Parser, args: argparse.Namespace) -> argparse.Namesp
             args.prompt = instruct_headers.write(fields)
         except ValueError as error:
             parser.error(str(error))
-    for name in ("eval", "n", "top_k", "beams", "max_new_tokens", "batch_size"):
-        parser.require(args, name, getattr(args, name) is None or getattr(args, name) >= 1, "at least 1")
+    is_api, to_file = (args.model or "").startswith("api:"), bool(args.prompts or args.eval or args.out)
+    args.api = parser.require_api(args)
     if args.split == "train" and not args.eval:
         parser.error("--split goes with --eval, which continues stories of that split")
-    parser.require(args, "cut", 0 < args.cut < 1, "between 0 and 1")
-    in_range = all(0 <= temperature < float("inf") for temperature in args.temperature or ())
-    parser.require(args, "temperature", in_range, "0 or more")
-    parser.require(args, "top_p", args.top_p is None or 0 < args.top_p <= 1, "above 0 and at most 1")
-    parser.require(args, "seed", args.seed >= 0, "0 or more")
-    known = set(",".join(args.ask or instruct_headers.FIELDS).split(",")) <= {*instruct_headers.FIELDS}
-    parser.require(args, "ask", known, ", ".join(instruct_headers.FIELDS))
-    args.api = parser.require_api(args)
     if args.max_cost and not args.max_new_tokens:
         parser.error("--max_cost needs --max_new_tokens: without it, nothing limits the cost of a story")
     if args.beams > 1 and (args.temperature or args.top_k or args.top_p):
         parser.error("--beams searches for the most likely text: it takes no --temperature, --top_k or --top_p")
-    args.temperature = list(dict.fromkeys(args.temperature or [0.0 if args.beams > 1 else 1.0]))
-    if args.temperature == [0] and (args.n or 1) > 1:
-        parser.error(f"--n {args.n} with --beams or temperature 0 would write the same text {args.n} times")
     if args.checkpoint == "all" and (args.out or args.stream):
         parser.error("--checkpoint all writes next to the weights of each step: leave out --out and --stream")
-    if args.out and args.out.suffix and len(args.temperature) > 1:
-        parser.error("--out must be a directory: each of several temperatures gets its own directory in it")
-    to_read = args.eval is None and args.prompts is None and args.out is None
-    if args.stream and (args.beams > 1 or not to_read or args.n or len(args.temperature) > 1):
+    if args.stream and (args.beams > 1 or to_file or args.n or len(args.temperature or [1]) > 1):
         parser.error("--stream prints one story for one --prompt, while it is being written")
-    if (args.model or "").startswith("api:") and (args.top_k or args.beams > 1 or args.stream):
+    if is_api and (args.top_k or args.beams > 1 or args.stream):
         parser.error("an api: model takes no --top_k, --beams or --stream")
-    args.n = args.n or (1 if args.temperature == [0] else 3 if to_read else 10)
+    if args.out and args.out.suffix and len(args.temperature or [1]) > 1:
+        parser.error("--out must be a directory: each of several temperatures gets its own directory in it")
+    args.temperature = list(dict.fromkeys(args.temperature or [0.0 if args.beams > 1 else 1.0]))
+    args.n = args.n or (10 if args.prompts or args.eval else 3)
+    args.to_file = to_file
     return args
 
 
-def writers(args: argparse.Namespace) -> list[str]:
+def models(args: argparse.Namespace) -> list[str]:
     """The models to sample from: one, or several with --checkpoint all."""
     from checkpoints.checkpoint import at_checkpoints, newest_run  # here, so that --help need not wait for torch
 
@@ -112,17 +117,20 @@ def writers(args: argparse.Namespace) -> list[str]:
     return [name] if name.startswith(("hf:", "api:")) else at_checkpoints(str(Path(name)), args.checkpoint)
 
 
-def write(args: argparse.Namespace, name: str) -> None:
-    from checkpoints.checkpoint import corpus_of, directory_of
-
+def load(name: str, args: argparse.Namespace):
     if name.startswith("api:"):
         from generation.api_backend import ApiBackend  # needs no torch
 
-        backend = ApiBackend(name.removeprefix("api:"), **args.api)
-    else:
-        from generation.backends import load_backend, stream_story
+        return ApiBackend(name.removeprefix("api:"), **args.api)
+    from generation.backends import load_backend
 
-        backend = load_backend(name, args.batch_size)
+    return load_backend(name, args.batch_size)
+
+
+def prompts_for(name: str, backend, args: argparse.Namespace) -> dict[int, Prompt]:
+    """The prompts by their numbers, without those of --eval that do not fit in the model's context."""
+    from checkpoints.checkpoint import corpus_of
+
     if args.prompts:
         prompts = read_prompts(args.prompts)
     elif args.eval:
@@ -135,48 +143,101 @@ def write(args: argparse.Namespace, name: str) -> None:
         if not args.eval or not fitting:
             raise ValueError(f"{what}, {backend.model.config.block_size} tokens: shorten them")
         print(f"{what} and are left out")
+    return fitting
+
+
+def sample(name: str, args: argparse.Namespace) -> None:
+    """All that is asked of one model."""
+    backend = load(name, args)
+    prompts = prompts_for(name, backend, args)
     for temperature in args.temperature:
         sampling = Sampling(temperature, args.top_k, args.top_p, args.beams, args.max_new_tokens, args.seed)
         n = 1 if temperature == 0 else args.n  # greedy text is the same every time
         if args.stream:
+            from generation.backends import stream_story
+
             stream_story(backend, args.prompt, sampling)
-        elif args.prompts or args.eval or args.out:
-            write_file(path_of(args, directory_of(name), temperature), name, backend, fitting, n, sampling, args)
+        elif args.to_file:
+            write_file(name, backend, prompts, n, sampling, args)
         else:
             print(f"temperature {temperature:g}:\n\n" if len(args.temperature) > 1 else "", end="")
-            print_stories(backend, args.prompt, n, sampling)
+            print_stories(backend, prompts[0].text, n, sampling)
             print(f"\n{n} by {name}, seed {args.seed}, temperature {temperature:g}.", file=sys.stderr)
-    if name.startswith("api:"):
-        print(f"this call: {backend.client.budget}", file=sys.stderr)
+    if args.price_in is not None:
+        print(f"this call: ${backend.client.spent:.4f}", file=sys.stderr)
 
 
-def path_of(args: argparse.Namespace, directory: Path, temperature: float) -> Path:
-    """The file to write. Each of several temperatures has its own directory, so that they never mix."""
-    from generation.samples_file import SAMPLES, at_temperature
-
-    if len(args.temperature) > 1:
-        return at_temperature(args.out or directory, temperature) / SAMPLES[args.split]
-    return args.out if args.out and not args.out.is_dir() else (args.out or directory) / SAMPLES[args.split]
-
-
-def write_file(path: Path, name: str, backend, prompts: dict[int, Prompt], n: int, sampling: Sampling, args) -> None:
-    from generation.samples_file import SAMPLES, write_samples
-
-    is_cut = args.eval and not any(prompt.instruction for prompt in prompts.values())
-    metadata = dict(model=name, cut=args.cut if is_cut else None) | (dict(split=args.split) if args.eval else {})
-    write_samples(path, backend, metadata, prompts, n, sampling)
-    is_last = sampling.temperature == args.temperature[-1]
-    below = path.parent if len(args.temperature) == 1 else path.parent.parent
-    follow_ups = dict(val=f"grade.py {below} --no_judge", train=f"rouge.py {below}")
-    follow_up = f"; next: python {follow_ups[args.split]}" if is_last and path.name == SAMPLES[args.split] else ""
-    print(f"wrote {path}: {len(prompts)} prompts x {n} completions by {name}{follow_up}")
-
-
-def print_stories(backend, prompt: str, n: int, sampling) -> None:
+def print_stories(backend, prompt: str, n: int, sampling: Sampling) -> None:
     completions = backend.complete([prompt] * n, [(0, j) for j in range(n)], sampling)
     bar = tqdm(completions, "writing", total=n, unit="story", disable=None, delay=1, leave=False)
-    stories = [prompt.rstrip() + text + ("" if finished else " [cut here]") for _, text, finished in sorted(bar)]
+    stories = [prompt + text + ("" if finished else " [cut here]") for _, text, finished in sorted(bar)]
     print("\n\n".join(stories))
+
+
+# ---- samples.jsonl ----
+
+
+def write_file(name: str, backend, prompts: dict[int, Prompt], n: int, sampling: Sampling, args) -> None:
+    from checkpoints.checkpoint import directory_of
+
+    directory = args.out or directory_of(name)
+    path = at_temperature(directory, 1 if args.beams > 1 else sampling.temperature) / SAMPLES[args.split]
+    if args.out and args.out.suffix and not args.out.is_dir():
+        path = args.out
+    is_cut = args.eval and not any(prompt.instruction for prompt in prompts.values())
+    facts = dict(model=name, cut=args.cut if is_cut else None) | (dict(split=args.split) if args.eval else {})
+    with lock(path.parent, f".{path.name}.lock", busy=f"another sample.py is writing {path.name}"):
+        n_old, n_new = write_samples(path, backend, facts | backend.identity(), prompts, n, sampling)
+    print(f"wrote {path}: {n_new} completions by {name}" + f", beside {n_old} that were there" * bool(n_old))
+    if path.name == SAMPLES[args.split] and sampling.temperature == args.temperature[-1]:
+        print(f"next: python {dict(val='grade.py', train='rouge.py')[args.split]} {directory}")
+
+
+def write_samples(
+    path: Path, backend, facts: dict, prompts: dict[int, Prompt], n: int, sampling: Sampling
+) -> tuple[int, int]:
+    """Writes n completions of every prompt to `path`, one JSON object per line, in the order of prompts.
+
+    Until all are there, each is appended to <path>.part as it ends, so that a kill loses none of them. What an earlier
+    call with the same settings left there or in `path` is kept and not generated again. facts: about the model and the
+    prompts, for every line. Returns how many completions were there and how many are new.
+    """
+    part, settings = path.with_name(path.name + ".part"), facts | asdict(sampling)
+    if part.exists():  # a kill may have cut its last line
+        os.truncate(part, part.read_bytes().rfind(b"\n") + 1)
+    rows = keep_usable(path, settings, prompts) | keep_usable(part, settings, prompts)
+    write_rows(part, rows.values())
+    n_old, missing = len(rows), [(i, j) for i in prompts for j in range(n) if (i, j) not in rows]
+    completions = backend.complete([prompts[i].text for i, _ in missing], missing, sampling)
+    bar = tqdm(desc="writing", total=n_old + len(missing), initial=n_old, unit="story", disable=None, delay=1)
+    with part.open("a", encoding="utf-8") as file, bar, contextlib.closing(completions):
+        for index, text, finished in completions:
+            i, j = missing[index]
+            row = settings | dict(prompt_index=i, sample_index=j) | prompts[i].row()
+            rows[i, j] = row | dict(completion=text, finished=finished)
+            file.write(line_of(rows[i, j]))
+            file.flush()
+            bar.update()
+    write_rows(path, (rows[key] for key in sorted(rows)))
+    part.unlink()
+    return n_old, len(missing)
+
+
+def keep_usable(path: Path, settings: dict, prompts: dict[int, Prompt]) -> dict:
+    """The rows that were sampled in the same way. A file with any others is renamed: samples-1.jsonl."""
+    usable, differing = {}, set()
+    for (i, j), row in read_rows(path).items():
+        wanted = settings | (prompts[i].row() if i in prompts else {})
+        others = {name for name, value in wanted.items() if row.get(name) != value}
+        usable |= {} if others else {(i, j): row}
+        differing |= others
+    if differing:
+        stem, dot, endings = path.name.partition(".")
+        names = (path.with_name(f"{stem}-{i}{dot}{endings}") for i in itertools.count(1))
+        free = next(name for name in names if not name.exists())
+        path.rename(free)
+        print(f"{path} has stories with another {', '.join(sorted(differing))}: kept as {free}")
+    return usable
 
 
 def main():
@@ -184,8 +245,13 @@ def main():
     sys.stdout.reconfigure(errors="replace")  # some terminals cannot show every character
     again = "run the same command to continue"
     with one_line_errors("sample.py", f"what was written is kept; {again}", f"make room or fix that, then {again}"):
-        for name in writers(args):
-            write(args, name)
+        try:
+            for name in models(args):
+                sample(name, args)
+        except (MemoryError, RuntimeError) as error:
+            if "memory" not in f"{type(error).__name__} {error}".lower():
+                raise
+            raise ValueError("out of memory; lower --batch_size or --beams") from None
 
 
 if __name__ == "__main__":

@@ -47,18 +47,8 @@ class LocalBackend:
             completions = beam_search(self.model, ids, sampling.beams, sampling.max_new_tokens, stop)
         else:
             completions = generate(self.model, ids, **settings, stop=stop, batch_size=self.batch_size, keys=keys)
-        try:
-            for completion in completions:
-                yield completion.index, self.tokenizer.decode(completion.tokens), completion.finished
-        except (MemoryError, RuntimeError) as error:
-            if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
-                raise
-            flag, value = ("beams", sampling.beams) if sampling.beams > 1 else ("batch_size", self.batch_size)
-            raise ValueError(f"out of memory; lower --{flag}, which is {value}") from None
-
-    def stop(self, why: Exception) -> None:
-        """Ends `complete` from outside; nothing is in flight that could be lost."""
-        raise why
+        for completion in completions:
+            yield completion.index, self.tokenizer.decode(completion.tokens), completion.finished
 
 
 def load_backend(name: str, batch_size: int = 64):
@@ -88,7 +78,7 @@ def stream_story(backend: LocalBackend, prompt: str, sampling: Sampling) -> None
     del settings["beams"]
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")  # a character may take several tokens
 
-    def show(_, token):
+    def show(token):
         print(decoder.decode(tokenizer.decode_bytes([token])), end="", flush=True)
 
     print(prompt.rstrip(), end="", flush=True)

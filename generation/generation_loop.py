@@ -1,12 +1,11 @@
 """
 The generation loop: prompts in, completions out as they end, `batch_size` of them at a time; sampling and beam search.
-(The decoders in decoders.py run the model and its KV cache; sampling on a GPU uses gpu_decoder.py instead.)
+(decoders.py runs the model and keeps its cache.)
 
 >>> for completion in generate(model, prompts, top_k=50, seed=7, stop=tokenizer.end_of_text):
 ...     print(completion.index, tokenizer.decode(completion.tokens), completion.finished)
 """
 
-import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +14,7 @@ import numpy as np
 import torch
 
 from generation.decoders import SCRATCH, make_decoder
-from generation.gpu_decoder import BURST, GpuDecoder
 from model import GPTNeo
-from variants.compressor import Compressor
 
 
 @dataclass
@@ -39,121 +36,68 @@ def generate(
     stop: int | None = None,
     batch_size: int = 64,
     keys: Sequence[tuple[int, ...]] | None = None,
-    on_token: Callable[[int, int], None] | None = None,
+    on_token: Callable[[int], None] | None = None,
 ) -> Iterator[Completion]:
     """Continues every prompt (a list of ids), `batch_size` at a time, and yields each completion when it ends.
 
     A completion ends at the token `stop`, after `max_new_tokens`, or where the context is full. What is drawn for
-    prompt i depends only on (seed, keys[i]), not on the rest of the batch (NativeDecoder's logits are bit-identical,
-    the other decoders' equal up to rounding); keys are (0,), (1,), … unless given. `temperature` 0 is greedy.
-    `on_token(i, token)` is called for every token as it is drawn. A CPU reads consecutive equal prompts only once.
-    ValueError if a prompt does not fit the model, or its logits are not finite.
+    prompt i depends only on (seed, keys[i]), not on the rest of the batch (CppDecoder's logits are bit-identical, those
+    of the others equal up to rounding); keys are (0,), (1,), … unless given. `temperature` 0 is greedy.
+    `on_token(token)` is called for every token as it is drawn. ValueError if a prompt does not fit the model.
     """
-    block_size, device = model.config.block_size, model.wte.weight.device
-    max_new_tokens, context = check_lengths(prompts, model, max_new_tokens)
-    batch_size = min(batch_size, len(prompts))
-    keys = keys or [(index,) for index in range(len(prompts))]
-    if grows_on_gpu(model):
-        drawing = functools.partial(draw, temperature=temperature, top_k=top_k, top_p=top_p)
-        exact = temperature == 0 or not torch.cuda.is_bf16_supported(including_emulation=False)
-        dtype = torch.float32 if exact else torch.bfloat16
-        decoder = GpuDecoder(model, batch_size, context, max_new_tokens, drawing, dtype) if prompts else None
-        yield from grow_on_gpu(decoder, prompts, block_size, max_new_tokens, batch_size, seed, keys, stop, on_token)
-        return
-    decoder = make_decoder(model, batch_size, context, exact=temperature == 0)
-    waiting = iter(enumerate(prompts))
-    free = list(range(batch_size))
-    active: dict[int, Completion] = {}  # slot -> its completion so far
-    uniform = np.zeros((batch_size, max_new_tokens), dtype=np.float32)
-    logits: list[torch.Tensor] = []  # of the next token in the active slots, in their order
-    in_scratch, first_logits = None, None
+    longest, context = lengths(prompts, model, max_new_tokens)
+    n_slots = min(batch_size, len(prompts))
+    decoder = make_decoder(model, n_slots, context, exact=temperature == 0)
+    waiting, free = iter(enumerate(prompts)), list(range(n_slots))
+    growing: dict[int, Completion] = {}  # slot -> its completion so far
+    uniforms = np.zeros((n_slots, longest), dtype=np.float32)  # the random numbers for each slot's draws
+    logits: list[torch.Tensor] = []  # of the next token of each growing completion, in their order
+    was_read, first_logits = None, None
 
     while True:
-        for index, prompt in itertools.islice(waiting, len(free)):  # a free slot takes the next prompt at once
-            if prompt != in_scratch:
-                in_scratch, first_logits = prompt, decoder.read(SCRATCH, prompt)
+        # Who is next: a free slot takes the next prompt at once. Equal prompts in a row are read only once.
+        for index, prompt in itertools.islice(waiting, len(free)):
+            if prompt != was_read:
+                was_read, first_logits = prompt, decoder.read(SCRATCH, prompt)
                 if not first_logits.isfinite().all():
                     raise ValueError("the model's logits are not finite: its training diverged or its weights are bad")
             slot = free.pop()
             decoder.copy(SCRATCH, slot)
             logits.append(first_logits[None])
-            active[slot] = Completion(index)
-            uniform[slot] = uniform_numbers(seed, keys[index], max_new_tokens)
-        if not active:
+            growing[slot] = Completion(index)
+            uniforms[slot] = np.random.default_rng([seed, *(keys[index] if keys else (index,))]).random(
+                longest, dtype=np.float32
+            )
+        if not growing:
             return
-        chances = [uniform[slot, len(completion.tokens)] for slot, completion in active.items()]
-        tokens = draw(torch.cat(logits), torch.tensor(chances, device=device), temperature, top_k, top_p)
+        # Draw.
+        uniform = [uniforms[slot, len(completion.tokens)] for slot, completion in growing.items()]
+        tokens = draw(torch.cat(logits), torch.tensor(uniform), temperature, top_k, top_p).tolist()
+        # Stop, or write and go on.
         continuing = {}
-        for slot, token in zip(list(active), tokens.tolist()):
-            completion = active[slot]
-            if token == stop:
-                completion.finished = True
-            else:
+        for (slot, completion), token in zip(list(growing.items()), tokens):
+            completion.finished = token == stop
+            if not completion.finished:
                 completion.tokens.append(token)
                 if on_token:
-                    on_token(completion.index, token)
-            full = len(prompts[completion.index]) + len(completion.tokens) >= block_size
-            if completion.finished or full or len(completion.tokens) == max_new_tokens:
-                yield active.pop(slot)
+                    on_token(token)
+            full = len(prompts[completion.index]) + len(completion.tokens) >= model.config.block_size
+            if completion.finished or full or len(completion.tokens) == longest:
+                yield growing.pop(slot)
                 free.append(slot)
             else:
                 continuing[slot] = token
         logits = [decoder.step(list(continuing), list(continuing.values()))] if continuing else []
 
 
-def uniform_numbers(seed: int, key: tuple[int, ...], n: int) -> np.ndarray:
-    return np.random.default_rng([seed, *key]).random(n, dtype=np.float32)
-
-
-def grows_on_gpu(model: GPTNeo) -> bool:
-    return model.wte.weight.is_cuda and not isinstance(model, Compressor)
-
-
-def grow_on_gpu(decoder, prompts, block_size, max_new_tokens, batch_size, seed, keys, stop, on_token):
-    """generate() with a GpuDecoder: the host reads the texts every BURST tokens, or after each for `on_token`."""
-    waiting, free = iter(range(len(prompts))), list(range(batch_size))
-    active: dict[int, Completion] = {}  # slot -> its completion so far
-    while True:
-        if entering := [(free.pop(), index) for index in itertools.islice(waiting, len(free))]:
-            uniform = np.stack([uniform_numbers(seed, keys[index], max_new_tokens) for _, index in entering])
-            slots, indices = zip(*entering)
-            decoder.start(list(slots), [prompts[index] for index in indices], uniform)
-            active |= {slot: Completion(index) for slot, index in entering}
-        if not active:
-            return
-        room = {
-            slot: min(max_new_tokens, block_size - len(prompts[text.index])) - len(text.tokens)
-            for slot, text in active.items()
-        }
-        n_steps = min(1 if on_token else BURST, max(room.values()))
-        written = decoder.run(n_steps)
-        ended = []
-        for slot, completion in active.items():
-            start = len(completion.tokens)
-            tokens = written[slot, start : start + min(n_steps, room[slot])].tolist()
-            if stop in tokens:
-                tokens, completion.finished = tokens[: tokens.index(stop)], True
-            completion.tokens += tokens
-            for token in tokens if on_token else ():
-                on_token(completion.index, token)
-            if completion.finished or room[slot] <= n_steps:
-                ended.append(slot)
-        for slot in ended:
-            yield active.pop(slot)
-        free += ended
-
-
-def check_lengths(prompts: Sequence[list[int]], model: GPTNeo, max_new_tokens: int | None) -> tuple[int, int]:
+def lengths(prompts: Sequence[list[int]], model: GPTNeo, max_new_tokens: int | None) -> tuple[int, int]:
     """(most new tokens, longest text including its prompt). ValueError if a prompt does not fit the model."""
-    block_size, vocab_size = model.config.block_size, model.config.vocab_size
+    block_size = model.config.block_size
     for i, prompt in enumerate(prompts):
         if not 0 < len(prompt) < block_size:
             raise ValueError(f"prompt {i} has {len(prompt)} tokens; this model's context takes 1 to {block_size - 1}")
-        if not 0 <= min(prompt) <= max(prompt) < vocab_size:
-            found = f"ids from {min(prompt)} to {max(prompt)}"
-            raise ValueError(f"prompt {i} has {found}; this model knows 0 to {vocab_size - 1}")
-    max_new_tokens = block_size if max_new_tokens is None else min(max_new_tokens, block_size)
-    return max_new_tokens, min(block_size, max(map(len, prompts), default=0) + max_new_tokens)
+    longest = min(max_new_tokens or block_size, block_size)
+    return longest, min(block_size, max(map(len, prompts), default=0) + longest)
 
 
 def draw(
@@ -163,19 +107,26 @@ def draw(
     if temperature == 0:
         return logits.argmax(-1)
     logits = logits.float() - logits.amax(-1, keepdim=True).float()  # otherwise a tiny temperature overflows
-    if top_k is None and top_p is None:
-        values, ids = logits, None
-    else:
+    values, ids = logits, None
+    if top_k or top_p:
         values, ids = logits.topk(min(top_k or logits.size(-1), logits.size(-1)), dim=-1)
     probabilities = torch.softmax(values / max(temperature, 1e-37), dim=-1)  # smaller ones are 0 in float32
     cumulative = probabilities.cumsum(-1)
     total = cumulative[:, -1:]
-    if top_p is not None:
+    if top_p:
         # The smallest set of most likely tokens with at least top_p: drop a token where those before it suffice.
         inside = (cumulative - probabilities) < top_p
         total = (probabilities * inside).sum(-1, keepdim=True)
-    choice = torch.searchsorted(cumulative, uniform[:, None] * total, right=True).clamp(max=values.size(-1) - 1)
+    at = uniform.to(total.device)[:, None] * total
+    choice = torch.searchsorted(cumulative, at, right=True).clamp(max=values.size(-1) - 1)
     return (choice if ids is None else ids.gather(-1, choice))[:, 0]
+
+
+@dataclass
+class Beam:
+    score: float  # sum of the log-probabilities of its tokens
+    tokens: list[int]
+    slot: int  # where the decoder has read all but the last of them
 
 
 @torch.inference_mode()
@@ -187,8 +138,7 @@ def beam_search(
     Texts compete by their mean log-probability per token, as in transformers.generate(num_beams=beams): candidates
     that end are set aside, and the search ends when no growing text could beat the worst of the `beams` best of those.
     """
-    block_size = model.config.block_size
-    max_new_tokens, context = check_lengths(prompts, model, max_new_tokens)
+    longest, context = lengths(prompts, model, max_new_tokens)
     decoder = make_decoder(model, beams, context, exact=True)
     for index, prompt in enumerate(prompts):
         logits = decoder.read(SCRATCH, prompt)[None]
@@ -196,40 +146,26 @@ def beam_search(
             decoder.copy(SCRATCH, slot)
         growing = [Beam(0.0, [], slot=0)]
         ended: list[tuple[float, list[int], bool]] = []  # mean log-probability, tokens, whether ended by itself
-        longest = min(max_new_tokens, block_size - len(prompt))
-        for length in range(1, longest + 1):
-            scores = torch.log_softmax(logits.float(), -1) + torch.tensor([[beam.score] for beam in growing]).to(logits)
+        last = min(longest, model.config.block_size - len(prompt))
+        for length in range(1, last + 1):
+            scores = torch.log_softmax(logits, -1) + torch.tensor([[beam.score] for beam in growing]).to(logits)
             best, flat = (x.tolist() for x in scores.flatten().topk(min(2 * beams, scores.numel())))
             candidates = [(score, growing[i // scores.size(1)], i % scores.size(1)) for score, i in zip(best, flat)]
             ended += [(score / length, beam.tokens, True) for score, beam, token in candidates[:beams] if token == stop]
             continuing = [candidate for candidate in candidates if candidate[2] != stop][:beams]
-            if length == longest:
+            if length == last:
                 ended += [(score / length, beam.tokens + [token], False) for score, beam, token in continuing]
             ended = sorted(ended, key=lambda text: -text[0])[:beams]
             if not continuing or len(ended) == beams and continuing[0][0] / length <= ended[-1][0]:
                 break
-            growing = grow(continuing, decoder, beams)
-            if length < longest:
+            parents = {parent.slot for _, parent, _ in continuing}
+            free, growing = set(range(beams)) - parents, []
+            for score, parent, token in continuing:
+                if (slot := parent.slot) in parents:  # the first child of a beam stays in its slot, others get a copy
+                    parents.remove(slot)
+                else:
+                    decoder.copy(parent.slot, slot := free.pop())
+                growing.append(Beam(score, parent.tokens + [token], slot))
+            if length < last:
                 logits = decoder.step([beam.slot for beam in growing], [beam.tokens[-1] for beam in growing])
         yield Completion(index, ended[0][1], ended[0][2])
-
-
-@dataclass
-class Beam:
-    score: float  # sum of the log-probabilities of its tokens
-    tokens: list[int]
-    slot: int  # where the decoder has read all but the last of them
-
-
-def grow(candidates: list[tuple[float, Beam, int]], decoder, beams: int) -> list[Beam]:
-    """The chosen candidates as beams. The first child of a beam stays in its slot; other children get a copy of it."""
-    free = set(range(beams)) - {parent.slot for _, parent, _ in candidates}
-    taken, grown = set(), []
-    for score, parent, token in candidates:
-        slot = parent.slot
-        if slot in taken:
-            slot = free.pop()
-            decoder.copy(parent.slot, slot)
-        taken.add(slot)
-        grown.append(Beam(score, parent.tokens + [token], slot))
-    return grown

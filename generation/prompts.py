@@ -52,19 +52,18 @@ class Prompt:
 
 def read_prompts(path: Path) -> list[Prompt]:
     """One prompt per line; or JSON, an array or one value per line, of strings or {"prompt": …, "reference": …}."""
+    text = path.read_text(encoding="utf-8-sig")
     try:
-        text = path.read_text(encoding="utf-8-sig")
         rows = [row for row in text.split("\n") if row.strip()]  # not splitlines: JSON may hold U+2028
         if path.suffix in (".json", ".jsonl"):
             rows = json.loads(text) if path.suffix == ".json" else [json.loads(row) for row in rows]
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: cannot be read ({getattr(error, 'strerror', error)})") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: cannot be read as JSON ({error})") from None
     prompts = []
     for number, row in enumerate(rows if isinstance(rows, list) else [rows], 1):
         row = row if isinstance(row, dict) else {"prompt": row}
         prompt, reference = row.get("prompt"), row.get("reference")
-        is_text = isinstance(prompt, str) and isinstance(reference, str | None)
-        if not is_text or re.search("[\ud800-\udfff]", prompt + (reference or "")):
+        if not isinstance(prompt, str) or not isinstance(reference, str | None):
             raise ValueError(f'{path}: prompt {number} must be a string or an object such as {{"prompt": "Once upon"}}')
         if prompt.strip():
             prompts.append(Prompt(prompt.rstrip(), reference))
@@ -84,27 +83,23 @@ def evaluation_prompts(
     only the words, and one with both. ValueError if the split has too few stories.
     """
     meta, stories = load_stories(directory, split)
-    stories = itertools.islice(stories, 1, None)
+    stories, which = itertools.islice(stories, 1, None), ""
     kinds = [kind.split(",") for kind in ask]
-    needed, which = set(itertools.chain(*kinds)), ""
-    if needed:
-        which = f" after its first whose header has {', '.join(sorted(needed))}"
-        stories = (story for story in stories if needed <= fields_of(story))
+    if needed := {field for kind in kinds for field in kind}:
+        stories = (
+            story for story in stories if (header := instruct_headers.read(story)) and needed <= {*header.fields}
+        )
+        which = f" whose header has {', '.join(sorted(needed))}"
     chosen = list(itertools.islice(stories, n))
     if len(chosen) < n:
-        there, enough = (len(chosen), n) if needed else (meta["splits"][split]["stories"], n + 1)
-        has = f"its {SPLITS[split]} split has {there} {'story' if there == 1 else 'stories'}{which}"
-        raise ValueError(f"{directory}: {has}, --eval {n} needs {enough}")
+        raise ValueError(
+            f"{directory}: --eval {n}: after the first, its {split} split has {len(chosen)} stories{which}"
+        )
     if "headers" not in meta:
         return [cut_story(story, cut) for story in chosen]
     headed = [instruct_headers.read(story) for story in chosen]
     asked = [story.only(kind) for story in headed for kind in kinds] if kinds else headed
     return [Prompt(story.header, f"\n\n{story.story}") for story in asked]
-
-
-def fields_of(story: str) -> set[str]:
-    headed = instruct_headers.read(story)
-    return set(headed.fields) if headed else set()
 
 
 def cut_story(story: str, share: float) -> Prompt:

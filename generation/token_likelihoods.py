@@ -26,11 +26,8 @@ def log_likelihoods(
     """
     model, device, context = backend.model, backend.model.wte.weight.device, backend.model.config.block_size
     nats = [torch.zeros(len(text)) for _, text in pairs]
-    readings = [
-        (i, *window)
-        for i, (before, text) in enumerate(pairs)
-        for window in windows(len(before), len(before) + len(text), context)
-    ]
+    spans = [windows(len(before), len(before) + len(text), context) for before, text in pairs]
+    readings = [(i, *window) for i, span in enumerate(spans) for window in span]
     readings.sort(key=lambda reading: reading[3] - reading[1])
     while readings:
         length = readings[-1][3] - readings[-1][1]  # the longest of the batch, as they are sorted
@@ -41,12 +38,12 @@ def log_likelihoods(
         tokens = pad_sequence(ids, batch_first=True).to(device)  # (B, T)
         x = model.hidden(tokens[:, :-1], torch.arange(tokens.size(1) - 1, device=device), model.attend)  # (B, T - 1, C)
         for row, (i, start, first, end) in enumerate(batch):
-            logits = model.head(x[row, first - 1 - start : end - 1 - start]).float()  # (tokens that are scored, V)
+            logits = model.head(x[row, first - 1 - start : end - 1 - start])  # (tokens that are scored, V)
             scored = -F.cross_entropy(logits, tokens[row, first - start : end - start], reduction="none")
             n_before = len(pairs[i][0])
             nats[i][first - n_before : end - n_before] = scored.cpu()
-        if bar is not None:
-            bar.update(sum(end == len(pairs[i][0]) + len(pairs[i][1]) for i, _, _, end in batch))
+            if bar is not None and end == n_before + len(pairs[i][1]):
+                bar.update()
     return nats
 
 

@@ -65,11 +65,12 @@ class FaultyJudge(heuristic_judge.Handler):
         self.wfile.flush()
         self.drop_fault()
 
-    def say_fault(self, text: str | None, finish_reason: str = "stop", refusal: str | None = None):
+    def say_fault(self, text: str | list | None, finish_reason="stop", refusal: str | None = None, usage=(100, 10)):
+        """text: the content, which may be a list of parts. usage: tokens in and out; None: no counts are given."""
         message = dict(role="assistant", content=text, refusal=refusal)
         choice = dict(index=0, message=message, finish_reason=finish_reason)
-        usage = dict(prompt_tokens=100, completion_tokens=10, total_tokens=110)
-        answer = dict(id="0", object="chat.completion", created=0, model="m", choices=[choice], usage=usage)
+        answer = dict(id="0", object="chat.completion", created=0, model="m", choices=[choice])
+        answer |= dict(usage=dict(zip(("prompt_tokens", "completion_tokens"), usage))) if usage else {}
         self.send(200, json.dumps(answer).encode())
 
 

@@ -1,6 +1,7 @@
-"""What tests of sample.py share: the command, a small corpus, an API that writes what a test tells it to."""
+"""Shared by tests of sample.py: the command, a small corpus, an API that writes what a test tells it to."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -9,8 +10,9 @@ from conftest import ROOT
 from faulty_endpoint import serve
 
 import sample
-from corpus import preparation
 from generation import samples_file
+
+STORIES = [f"Story {i} is about a very small dog. It ran. The end." for i in range(40)]
 
 
 @pytest.fixture
@@ -18,11 +20,26 @@ def sample_py(command_line, tmp_path):
     return command_line(sample, tmp_path)
 
 
+def prepare_corpus(directory, name: str, training: list[str], validation: list[str]):
+    """data/<name> in this directory, by prepare.py."""
+    for split, stories in (("train", training), ("val", validation)):
+        (directory / f"{name}-{split}.jsonl").write_text("".join(json.dumps(dict(text=s)) + "\n" for s in stories))
+    files = ["--input", f"{name}-train.jsonl", "--val", f"{name}-val.jsonl", "--name", name, "--vocab_size", "300"]
+    subprocess.run([sys.executable, ROOT / "prepare.py", *files], cwd=directory, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("prepared")
+    prepare_corpus(directory, "tiny", STORIES, STORIES[:12])
+    return directory / "data"
+
+
 @pytest.fixture
-def corpus(tmp_path):
-    """data/tiny with 12 validation stories, the first two of them alike in their beginning."""
-    stories = [f"Story {i} is about a very small dog. It ran. The end." for i in range(40)]
-    return preparation.prepare(tmp_path / "data" / "tiny", ["tiny"], stories, stories[:12], 300, 0.1, 0, 1), stories
+def corpus(prepared, tmp_path):
+    """data/tiny: 12 validation stories and the other 28 of these stories for training."""
+    shutil.copytree(prepared, tmp_path / "data")
+    return STORIES
 
 
 @pytest.fixture

@@ -1,18 +1,18 @@
-"""The decoders against the plain forward pass of the whole text, and against themselves in other company."""
+"""The decoders against the plain forward pass of the whole text, and against themselves in other batches."""
 
 import pytest
 import torch
 
-from generation import decoders
-from generation.decoders import CHUNK, SCRATCH, NativeDecoder, TorchDecoder, make_decoder
+from generation.decoders import CHUNK, SCRATCH, CppDecoder, RereadingDecoder, TorchDecoder, make_decoder
 from kernels import compile_cpp
 from model import GPTNeo, GPTNeoConfig
+from variants.compressor import Compressor
 
 T = 150  # longer than two chunks of a prompt
 needs_compiler = pytest.mark.skipif(
     compile_cpp.library("decode_step") is None, reason="no C++ compiler that builds decode_step.cpp"
 )
-DECODERS = [pytest.param(NativeDecoder, marks=needs_compiler), TorchDecoder]
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU that PyTorch can use")
 SHAPES = {
     "window shorter than the text": dict(n_layer=4, n_head=4, n_embd=32, window_size=7),
     "window longer than a chunk": dict(n_layer=2, n_head=4, n_embd=32, window_size=CHUNK + 21),
@@ -24,10 +24,34 @@ SHAPES = {
 }
 
 
-def random_model(**shape) -> GPTNeo:
+def cpp(model, n_slots, dtype=torch.float32, context=T):
+    return CppDecoder(model, n_slots, context, dtype)
+
+
+def pytorch(model, n_slots):
+    return TorchDecoder(model, n_slots, T)
+
+
+def on_gpu(model, n_slots):
+    return TorchDecoder(model.cuda(), n_slots, T)
+
+
+def rereading(model, n_slots):
+    return RereadingDecoder(model, n_slots)
+
+
+DECODERS = [
+    pytest.param(cpp, marks=needs_compiler),
+    pytorch,
+    pytest.param(on_gpu, marks=[pytest.mark.gpu, needs_gpu]),
+    rereading,
+]
+
+
+def random_model(kind=GPTNeo, **shape) -> GPTNeo:
     """Weights far from their initialization, so that every one of them shows in the logits."""
     torch.manual_seed(0)
-    model = GPTNeo(GPTNeoConfig(vocab_size=97, block_size=T, **shape)).eval()
+    model = kind(GPTNeoConfig(vocab_size=97, block_size=T, **shape)).eval()
     for name, parameter in model.named_parameters():
         torch.nn.init.normal_(parameter, mean=1.0 if "ln" in name and "weight" in name else 0.0, std=0.15)
     return model
@@ -35,9 +59,9 @@ def random_model(**shape) -> GPTNeo:
 
 def read_and_step(decoder, text: list[int], n_prompt: int, slot: int) -> torch.Tensor:
     """Logits (len(text) - n_prompt + 1, vocab_size), from the prompt's last token on."""
-    logits = [decoder.read(slot, text[:n_prompt])]
+    logits = [decoder.read(slot, text[:n_prompt]).cpu()]
     for token in text[n_prompt:]:
-        logits.append(decoder.step([slot], [token])[0].clone())
+        logits.append(decoder.step([slot], [token])[0].cpu().clone())
     return torch.stack(logits)
 
 
@@ -45,42 +69,46 @@ def read_and_step(decoder, text: list[int], n_prompt: int, slot: int) -> torch.T
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 @torch.inference_mode()
 def test_logits_are_those_of_the_whole_text(decoder, shape):
-    """Prompts of different length, two slots side by side, one of them copied from the desk."""
+    """Prompts of different length, two slots side by side, one of them copied from SCRATCH."""
     model = random_model(**shape)
     text = torch.randint(97, (2, T))
     plain = model(text)[0]
-    decoder = decoder(model, n_slots=3, context=T, dtype=torch.float32)
-    torch.testing.assert_close(decoder.read(SCRATCH, text[0, :100].tolist()), plain[0, 99], atol=1e-4, rtol=0)
+    close = lambda logits, expected: torch.testing.assert_close(logits.cpu(), expected, atol=1e-4, rtol=0)  # noqa: E731
+    decoder = decoder(model, n_slots=3)
+    close(decoder.read(SCRATCH, text[0, :100].tolist()), plain[0, 99])
     decoder.copy(SCRATCH, 2)
-    torch.testing.assert_close(decoder.read(0, text[1, :3].tolist()), plain[1, 2], atol=1e-4, rtol=0)
+    close(decoder.read(0, text[1, :3].tolist()), plain[1, 2])
     for i in range(T - 100):
         logits = decoder.step([2, 0], [text[0, 100 + i].item(), text[1, 3 + i].item()])
-        torch.testing.assert_close(logits[0], plain[0, 100 + i], atol=1e-4, rtol=0)
-        torch.testing.assert_close(logits[1], plain[1, 3 + i], atol=1e-4, rtol=0)
+        close(logits[0], plain[0, 100 + i])
+        close(logits[1], plain[1, 3 + i])
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
 @torch.inference_mode()
 def test_a_slot_forgets_the_text_before(decoder):
+    """Also if it stood idle at the end of the context while another went on."""
     model = random_model(**SHAPES["window shorter than the text"])
-    text = torch.randint(97, (40,)).tolist()
-    decoder = decoder(model, n_slots=1, context=T, dtype=torch.float32)
+    texts = torch.randint(97, (2, 40)).tolist()
+    plain = model(torch.tensor(texts))[0]
+    decoder = decoder(model, n_slots=2)
     read_and_step(decoder, torch.randint(97, (T,)).tolist(), n_prompt=100, slot=0)
-    logits = read_and_step(decoder, text, n_prompt=5, slot=0)
-    torch.testing.assert_close(logits, model(torch.tensor([text]))[0][0, 4:], atol=1e-4, rtol=0)
+    for slot in (1, 0):
+        logits = read_and_step(decoder, texts[slot], n_prompt=5, slot=slot)
+        torch.testing.assert_close(logits, plain[slot, 4:], atol=1e-4, rtol=0)
 
 
 @needs_compiler
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 @torch.inference_mode()
-def test_company_does_not_change_one_bit(shape, dtype):
+def test_the_batch_does_not_change_one_bit(shape, dtype):
     """The same text alone and among others, in another slot, in a batch of every size up to 9."""
     model = random_model(**shape)
     texts = torch.randint(97, (9, 30)).tolist()
-    alone = read_and_step(NativeDecoder(model, 1, T, dtype), texts[0], n_prompt=10, slot=0)
+    alone = read_and_step(cpp(model, 1, dtype), texts[0], n_prompt=10, slot=0)
     for n in range(2, 10):
-        decoder = NativeDecoder(model, n, context=40, dtype=dtype)
+        decoder = cpp(model, n, dtype, context=40)
         slots = list(range(n))[::-1]
         logits = [decoder.read(slot, text[:10]) for slot, text in zip(slots, texts)][:1]
         for i in range(10, 30):
@@ -96,7 +124,7 @@ def test_threads_share_the_work_and_change_nothing(two_threads):
     results = []
     for n_threads in (2, 1):
         torch.set_num_threads(n_threads)
-        decoder = NativeDecoder(model, 5, 40, torch.float32)
+        decoder = cpp(model, 5)
         logits = [decoder.read(slot, text[:10]) for slot, text in enumerate(texts)]
         for i in range(10, 30):
             logits.append(decoder.step(list(range(5)), [text[i] for text in texts]).flatten().clone())
@@ -111,38 +139,18 @@ def test_bfloat16_is_close():
     model = random_model(**SHAPES["sixteen narrow heads"])
     text = torch.randint(97, (100,)).tolist()
     exact = model(torch.tensor([text]))[0][0, 49:].log_softmax(-1)
-    ours = read_and_step(NativeDecoder(model, 1, T, torch.bfloat16), text, 50, slot=0).log_softmax(-1)
+    ours = read_and_step(cpp(model, 1, torch.bfloat16), text, 50, slot=0).log_softmax(-1)
     theirs = model.to(torch.bfloat16)(torch.tensor([text]))[0][0, 49:].float().log_softmax(-1)
     errors = [(other - exact).square().mean().sqrt().item() for other in (ours, theirs)]
     assert 0 < errors[0] < errors[1]
 
 
-@needs_compiler
-@pytest.mark.parametrize("block_size", [2, 16, 64, 200])
-def test_the_faster_type_is_measured_within_the_context(block_size, monkeypatch):
-    """And leaves PyTorch's random numbers as they were."""
-    steps = []
-    monkeypatch.setattr(decoders.autotune, "fastest", lambda question, of: [of[name]() for name in of] and "float32")
-    step = NativeDecoder.step
-    monkeypatch.setattr(NativeDecoder, "step", lambda self, *of: steps.append(max(self.lengths)) or step(self, *of))
-    config = GPTNeoConfig(vocab_size=97, block_size=block_size, n_layer=1, n_head=2, n_embd=8)
-    state = torch.get_rng_state()
-    assert decoders.faster_dtype.__wrapped__(config) == torch.float32
-    assert torch.equal(torch.get_rng_state(), state)
-    assert len(steps) == 2 and max(steps) < block_size
-
-
-def test_without_a_compiler_pytorch_decodes(monkeypatch):
+def test_which_decoder(monkeypatch):
+    model = random_model(**SHAPES["wide heads"])
+    if compile_cpp.library("decode_step"):
+        assert make_decoder(model, 1, T, exact=True).dtype == torch.float32
+        assert make_decoder(model, 1, T, exact=False).dtype == torch.bfloat16
     monkeypatch.setattr(compile_cpp, "library", lambda name, **constants: None)
-    assert isinstance(make_decoder(random_model(**SHAPES["wide heads"]), 1, T, exact=False), TorchDecoder)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU that PyTorch can use")
-@torch.inference_mode()
-def test_the_cuda_graph_gives_the_logits_of_the_whole_text():
-    model = random_model(**SHAPES["window shorter than the text"]).cuda()
-    text = torch.randint(97, (T,))
-    decoder = TorchDecoder(model, n_slots=3, context=T, dtype=torch.float32)
-    logits = read_and_step(decoder, text.tolist(), n_prompt=100, slot=1)
-    torch.testing.assert_close(logits, model(text[None].cuda())[0][0, 99:], atol=1e-3, rtol=0)
+    assert isinstance(make_decoder(model, 1, T, exact=False), TorchDecoder)
+    compressor = random_model(Compressor, n_layer=3, n_head=2, n_embd=16)
+    assert isinstance(make_decoder(compressor, 1, T, exact=False), RereadingDecoder)

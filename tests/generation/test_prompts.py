@@ -1,11 +1,12 @@
-"""prompts.py: what is continued, from files and from validation stories."""
+"""prompts.py: what is continued, from files, validation stories and headers."""
 
 import json
 
 import pytest
 from conftest import ROOT
+from story_files import stories_in
 
-from corpus import preparation
+from corpus import instruct_headers
 from generation.prompts import Prompt, cut_story, evaluation_prompts, read_prompts
 
 
@@ -22,41 +23,55 @@ def test_prompts_are_read_from_lines_and_from_json(tmp_path):
     (tmp_path / "a.txt").write_text("\ufeffOnce upon \n\nThere was\n")
     (tmp_path / "a.json").write_text(json.dumps(["Once upon", rows[1]]))
     (tmp_path / "a.jsonl").write_text("\n\n".join(map(json.dumps, rows)))
-    assert read_prompts(tmp_path / "a.txt") == [one, Prompt("There was")]
     (tmp_path / "odd.jsonl").write_text('"Once\u2028upon a"\n')
+    assert read_prompts(tmp_path / "a.txt") == [one, Prompt("There was")]
     assert read_prompts(tmp_path / "odd.jsonl") == [Prompt("Once\u2028upon a")]
     assert read_prompts(tmp_path / "a.json") == read_prompts(tmp_path / "a.jsonl") == [one, two]
-    for name, text, message in (
-        ("none.txt", None, "cannot be read"),
-        ("empty.txt", " \n", "no prompts in it"),
-        ("b.json", "{", "cannot be read"),
-        ("d.json", "[" * 100_000, "cannot be read"),
-        ("f.json", f'["good", {"9" * 5000}]', "cannot be read .Exceeds the limit"),
-        ("f.jsonl", f'"good"\n{{"prompt": "good", "id": {"9" * 5000}}}', "cannot be read .Exceeds the limit"),
-        ("e.json", '["\\ud800"]', "prompt 1 must be a string"),
-        ("b.jsonl", '"good"\n{"text": "x"}', "prompt 2 must be a string"),
-        ("c.json", "3", "prompt 1 must be a string"),
-    ):
-        if text is not None:
-            (tmp_path / name).write_text(text)
-        with pytest.raises(ValueError, match=f"{name}: {message}") as caught:
-            read_prompts(tmp_path / name)
-        assert "\n" not in str(caught.value)
     assert len(read_prompts(ROOT / "prompts" / "beginnings.txt")) >= 20
 
 
+@pytest.mark.parametrize(
+    "name, text, message",
+    [
+        ("empty.txt", " \n", "no prompts"),
+        ("b.json", "{", "cannot be read"),
+        ("d.json", "[" * 100_000, "cannot be read"),
+        ("f.jsonl", f'"good"\n{{"prompt": "good", "id": {"9" * 5000}}}', "cannot be read"),
+        ("b.jsonl", '"good"\n{"text": "x"}', "prompt 2 "),
+        ("c.json", "3", "prompt 1 "),
+        ("e.json", '{"prompt": "x", "reference": 3}', "prompt 1 "),
+    ],
+)
+def test_a_bad_file_of_prompts_is_named(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=f"{name}: {message}") as caught:
+        read_prompts(tmp_path / name)
+    assert "\n" not in str(caught.value)
+
+
 def test_the_evaluation_set_is_stories_2_and_on(corpus, tmp_path, monkeypatch):
-    prompts = evaluation_prompts(tmp_path / "data" / "tiny", 3, 0.5)
-    stories = corpus[1]
-    assert [prompt.text + prompt.reference for prompt in prompts] == stories[1:4]
+    tiny = tmp_path / "data" / "tiny"
+    prompts = evaluation_prompts(tiny, 11, 0.5)
+    assert [prompt.text + prompt.reference for prompt in prompts] == corpus[1:12]
     assert prompts[0].text == "Story 1 is about a very"
-    with pytest.raises(ValueError, match="has 12 stories, --eval 12 needs 13"):
-        evaluation_prompts(tmp_path / "data" / "tiny", 12, 0.5)
     monkeypatch.setattr("corpus.token_files.BLOCK", 7)  # tokens: no story is within one
-    trained = evaluation_prompts(tmp_path / "data" / "tiny", 27, 0.4, split="train")
-    assert [prompt.text + prompt.reference for prompt in trained] == stories[13:]
-    with pytest.raises(ValueError, match="its training split has 28 stories, --eval 28 needs 29"):
-        evaluation_prompts(tmp_path / "data" / "tiny", 28, 0.5, split="train")
-    preparation.prepare(tmp_path / "data" / "one", ["one"], corpus[1], corpus[1][:1], 300, 0.1, 0, 1)
-    with pytest.raises(ValueError, match="has 1 story, --eval 1 needs 2"):
-        evaluation_prompts(tmp_path / "data" / "one", 1, 0.5)
+    trained = evaluation_prompts(tiny, 27, 0.4, split="train")
+    assert [prompt.text + prompt.reference for prompt in trained] == corpus[13:]
+    for split, n, has in (("val", 12, 11), ("train", 28, 27)):
+        with pytest.raises(ValueError, match=f"{tiny}: .* {split} split has {has} stories"):
+            evaluation_prompts(tiny, n, 0.5, split=split)
+
+
+def test_headers_of_validation_stories_are_prompts(instruct_data_dir):
+    corpus = instruct_data_dir / "builtin-instruct-ood"
+    stories = [instruct_headers.read(text) for text in stories_in(corpus, "val")]
+    prompts = evaluation_prompts(corpus, 5, 0.5)
+    assert [prompt.text + prompt.reference for prompt in prompts] == [str(story) for story in stories[1:6]]
+    assert all(prompt.text.endswith("\nStory:") for prompt in prompts)
+    asked = evaluation_prompts(corpus, 4, 0.5, ["words", "summary,words"])
+    assert [set(prompt.instruction) for prompt in asked] == [{"words"}, {"words", "summary"}] * 4
+    assert [prompt.reference for prompt in asked[::2]] == [prompt.reference for prompt in prompts[:4]]
+    with pytest.raises(ValueError, match="[1-9][0-9]+ stories whose header has sentence, words"):
+        evaluation_prompts(instruct_data_dir / "builtin-instruct", 10000, 0.5, ["words,sentence"])
+    with pytest.raises(ValueError, match="has 0 stories whose header has words"):
+        evaluation_prompts(instruct_data_dir / "builtin", 3, 0.5, ["words"])
