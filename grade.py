@@ -158,10 +158,7 @@ def grade_by_likelihood(
         controls = {**controls, SAFE: judge.safe_endings(controls[TRUE], cache)}
     jobs = with_other_beginnings(runs, controls, args.data)
     if args.dry_run:
-        return (
-            [],
-            f"{len(jobs):,} stories to read, each after its own and other beginnings; on this machine, at no cost",
-        )
+        return [], f"{len(jobs):,} stories to read, each after several beginnings; on this machine, at no cost"
     judge.read([job[1:] for job in jobs], cache)
     rows = [
         Row(judge.name, source, story, score, value)
@@ -169,8 +166,6 @@ def grade_by_likelihood(
         for score, value in judge.scores(story, others, cache).items()
     ]
     count = f"{len(jobs):,} stories read"
-    if n := judge.longer_than_context([story for _, story, _ in jobs]):
-        count += f", {n:,} of them longer than its context, in windows that overlap by half"
     if own := [run.name for run in runs if run.rows[0].get("weights") == judge.weights]:
         count += f"\n\nWARNING {name} wrote the stories of {', '.join(own)} itself, and a model likes its own words"
     return rows, count

@@ -230,12 +230,11 @@ def show_request(judge: ChatJudge, jobs: Sequence[tuple[Story, int]], price_in, 
     """For --dry_run: the first request as the API would get it, the number of requests, and about what they cost."""
     if not jobs:
         return "nothing to ask: everything has been graded"
-    (story, _), protocol = jobs[0], PROTOCOLS[judge.protocol]
-    asked = questions(protocol, story)
-    settings = judge.settings(story, [dict(role="user", content=asked[0])])
-    turns = len(asked)
+    protocol, tokenizer = PROTOCOLS[judge.protocol], gpt2()
+    asked, turns = questions(protocol, jobs[0][0]), len(protocol.turns)
+    settings = judge.settings(jobs[0][0], [dict(role="user", content=asked[0])])
     # Every later turn reads all earlier questions and replies again.
-    lengths = [[len(gpt2().encode(text)) for text in questions(protocol, story)] for story, _ in jobs]
+    lengths = [[len(tokenizer.encode(text)) for text in questions(protocol, story)] for story, _ in jobs]
     tokens_in = sum(n * (turns - i) for texts in lengths for i, n in enumerate(texts))
     tokens_in += protocol.reply_tokens * len(jobs) * turns * (turns - 1) // 2
     tokens_out = protocol.reply_tokens * len(jobs) * turns
@@ -243,5 +242,5 @@ def show_request(judge: ChatJudge, jobs: Sequence[tuple[Story, int]], price_in, 
     if price_in is not None:
         cost = f"about ${(tokens_in * price_in + tokens_out * price_out) / 1e6:.4f}"
     how = f"{len(jobs) * turns:,} requests to {judge.url}: about {tokens_in:,} tokens in, {tokens_out:,} out"
-    then = "\n\nand after its reply:\n\n".join(asked)
-    return f"{then}\n\n{json.dumps(dict(model=judge.model) | settings)}\n\n{how} (if replies are short); {cost}"
+    asked = "\n\nand after its reply:\n\n".join(asked)
+    return f"{asked}\n\n{json.dumps(dict(model=judge.model) | settings)}\n\n{how} (if replies are short); {cost}"

@@ -140,7 +140,7 @@ def agreement(rows: Sequence[Row]) -> list[Finding]:
 # ---- Which conclusions hold ----
 
 
-def tests_of(findings: Sequence[Finding], judge: str) -> list[Finding]:
+def checks_of(findings: Sequence[Finding], judge: str) -> list[Finding]:
     """The paired wins that should be above 0.5, because the control is spoiled in exactly that respect."""
     scores = scores_of(judge)
     return [f for f in find(findings, "paired_wins", judge).values() if f.subject in scores[f.figure].tested_by]
@@ -148,7 +148,7 @@ def tests_of(findings: Sequence[Finding], judge: str) -> list[Finding]:
 
 def judge_sees(findings: Sequence[Finding], judge: str, figure: str) -> str:
     """ "untested" (by any control), "blind" (to at least one) or "seen"; "seen" for a metric, which needs no judge."""
-    tests = [f for f in tests_of(findings, judge) if f.figure == figure] if judge else []
+    tests = [f for f in checks_of(findings, judge) if f.figure == figure] if judge else []
     if judge and not tests:
         return "untested"
     return "seen" if all(f.low > 0.5 for f in tests) else "blind"
@@ -191,15 +191,15 @@ def warnings_of(findings: Sequence[Finding], judge: str) -> list[str]:
     """What a reader of this judge's table must also know."""
     wins = find(findings, "paired_wins", judge)
     lines = [] if wins else [f"{judge} is unvalidated; {how_to_validate(judge)}"]
-    blind = [f for f in tests_of(findings, judge) if not f.low > 0.5]
+    blind = [f for f in checks_of(findings, judge) if not f.low > 0.5]
     n = min((f.prompts for f in blind), default=FEWEST_PROMPTS)
     if n < FEWEST_PROMPTS:
         lines.append(
             f"too few prompts ({n}) to say what {judge} sees: below {FEWEST_PROMPTS}, any judge may seem blind"
         )
     lines += [blindness(findings, judge, figure) for figure in dict.fromkeys(f.figure for f in blind)]
-    safe = "{}: {} prefers safe endings, which it wrote itself at temperature {}, to the true ones (whose paired wins are "
-    safe += "{:.2f}, {:.2f} to {:.2f}); it rewards what is likely, so compare models at the same temperature"
+    safe = "{}: {} prefers safe endings, which it wrote itself at temperature {}, to the true ones (whose paired wins "
+    safe += "are {:.2f}, {:.2f} to {:.2f}); it rewards what is likely, so compare models at the same temperature"
     lines += [
         safe.format(f.figure, judge, SAFE_TEMPERATURE, f.value, f.low, f.high)
         for f in wins.values()
@@ -219,7 +219,7 @@ def how_to_validate(judge: str) -> str:
 
 def blindness(findings: Sequence[Finding], judge: str, figure: str) -> str:
     """From which spoiled endings the judge cannot tell the true one by this score."""
-    tests = [f for f in tests_of(findings, judge) if f.figure == figure]
+    tests = [f for f in checks_of(findings, judge) if f.figure == figure]
     blind = [f for f in tests if not f.low > 0.5]
     what = (f"{SPOILED_HOW[f.subject]} (paired wins {f.value:.2f}, {f.low:.2f} to {f.high:.2f})" for f in blind)
     seen = " and ".join(SPOILED_HOW[f.subject] for f in tests if f not in blind)

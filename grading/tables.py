@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from common.tables import table_text
-from grading.findings import CONTROLS, Finding, find, judge_sees, shown_differences, tests_of, warnings_of
+from grading.findings import CONTROLS, Finding, checks_of, find, judge_sees, shown_differences, warnings_of
 from grading.scores import CHAT, LIKELIHOOD, Score, scores_of
 from grading.stories import Run, named
 
@@ -79,7 +79,7 @@ def judge_parts(findings: Sequence[Finding], judge: str, subjects: Sequence[str]
         parts.append(f"{about}correction for all {n})")
         parts.append(table(differences, scores, mark=lambda f: "" if (f.subject, f.figure) in shown else "?"))
     if wins := find(findings, "paired_wins", judge):
-        blind = [f for f in tests_of(findings, judge) if not f.low > 0.5]
+        blind = [f for f in checks_of(findings, judge) if not f.low > 0.5]
         untested = [name for name in scores if judge_sees(findings, judge, name) == "untested"]
         about = f"Does {judge} prefer the true ending to a spoiled one of the same prompt? Paired wins: 1 is always, "
         about += "0.5 is chance (!: no preference shown"

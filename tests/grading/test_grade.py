@@ -40,7 +40,8 @@ def test_the_judge_is_blind(grade_py, api):
     grade_py("--controls", "--concurrency", "1")
     texts = [request["messages"][0]["content"] for request in api.requests]
     assert len(set(texts)) == 40
-    assert not any(word in text for text in texts for word in ("out/a", "out/b", "(true", "shuffled", "control", "model"))
+    telling = ("out/a", "out/b", "(true", "shuffled", "control", "model")
+    assert not any(word in text for text in texts for word in telling)
     others = ("messages", "at")
     assert len({json.dumps({k: v for k, v in r.items() if k not in others}) for r in api.requests}) == 1
     stories = [story for kind in make_controls(true_endings(5)).values() for story in kind]
@@ -152,7 +153,9 @@ def test_imported_gradings_are_a_judge_of_their_own(grade_py, api, tmp_path):
     (tmp_path / "means.csv").write_text("run;judge;grammar\na;GPT-4;8.2\nb;GPT-4;6.2\n")
     code, printed = grade_py("--import", "teacher.csv", "means.csv", judge=None)
     assert code == 0 and api.requests == [] and "no controls came with its grades" in printed.out
-    rows = {(row["judge"], row["subject"], row["figure"]): row for row in table(tmp_path / "out") if row["kind"] == "mean"}
+    rows = {
+        (row["judge"], row["subject"], row["figure"]): row for row in table(tmp_path / "out") if row["kind"] == "mean"
+    }
     mean = rows["a teacher (imported)", "a", "grammar"]
     assert float(mean["value"]) == pytest.approx(sum(i + j for i in range(5) for j in range(2)) / 10)
     assert float(mean["low"]) < float(mean["value"]) < float(mean["high"]) and mean["prompts"] == "5"

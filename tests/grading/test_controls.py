@@ -1,0 +1,88 @@
+"""controls.py: endings spoiled in one way each, the same ones whenever they are made."""
+
+import random
+from dataclasses import replace
+
+from grade_fixtures import true_endings
+
+from grading.controls import any_order, make_controls, sentences
+from grading.scores import CUT, OTHER, SHUFFLED, TRUE, UNASKED
+from grading.stories import Story
+
+
+def test_sentences_keep_speech_together():
+    text = ' ran. "Stop! I am slow," said Tom. Mr. Fox did not.\n\n"Oh!" He sat… Then'
+    pieces = [" ran.", ' "Stop! I am slow," said Tom.', " Mr. Fox did not.", '\n\n"Oh!"', " He sat…", " Then"]
+    assert sentences(text) == pieces and "".join(pieces) == text
+    assert sentences('am sad. I go." He went.', before='She said, "I') == ['am sad. I go."', " He went."]
+    assert sentences("“Go. Now.” She went.") == ["“Go. Now.”", " She went."]
+    assert sentences("") == []
+
+
+def test_each_is_spoiled_in_one_way():
+    endings = true_endings(60)
+    kinds = make_controls(endings)
+    true = {story.prompt: story.completion for story in kinds[TRUE]}
+    assert {story.prompt: story.completion for story in endings} == true
+    assert all(len(kinds[kind]) > 55 for kind in (SHUFFLED, OTHER, CUT))
+    for kind in (SHUFFLED, OTHER, CUT):
+        assert all(story.completion != true[story.prompt] for story in kinds[kind])
+    for story in kinds[SHUFFLED]:
+        ending = true[story.prompt]
+        assert sorted(story.completion.split()) == sorted(ending.split()) and len(story.completion) == len(ending)
+        assert story.completion.startswith(sentences(ending, story.prompt)[0])
+    for story in kinds[OTHER]:
+        first = sentences(true[story.prompt], story.prompt)[0]
+        rest = story.completion.removeprefix(first)
+        assert story.completion.startswith(first)
+        assert any(rest and other.endswith(rest) for prompt, other in true.items() if prompt != story.prompt)
+    for story in kinds[CUT]:
+        ending = true[story.prompt]
+        assert ending.startswith(story.completion) and len(ending) / 4 < len(story.completion) < len(ending) - 1
+        assert story.completion[-1].isalnum() and not ending[len(story.completion)].isalnum()
+
+
+def test_another_order_depends_on_the_sentences_alone():
+    kinds = make_controls(true_endings(30))
+    true = {story.prompt: story for story in kinds[TRUE]}
+    moved = 0
+    for story in kinds[SHUFFLED]:
+        for seed in (1, 3):
+            order = any_order(story, seed)
+            assert order == any_order(true[story.prompt], seed)
+            assert sorted(order.split()) == sorted(story.completion.split()) and len(order) == len(story.completion)
+            moved += order != true[story.prompt].completion
+    assert moved > 50 and any_order(Story("A cat", " sat. It ran."), 1) == " sat. It ran."
+    assert any_order(Story("A cat", ""), 1) == ""
+    orders = {any_order(Story("A cat", " sat. It ran. It fell. It slept. Then the"), seed) for seed in range(9)}
+    assert len(orders) > 2 and all(order.endswith(". Then the") for order in orders)
+
+
+def test_more_stories_leave_them_as_they_were():
+    """So what was paid for stays of use."""
+    endings = true_endings(60)
+    few, many = make_controls(endings[:50]), make_controls(random.Random(0).sample(endings, 60))
+    for kind in (TRUE, SHUFFLED, CUT):
+        assert set(few[kind]) <= set(many[kind])
+    assert len(set(few[OTHER]) & set(many[OTHER])) >= 40
+
+
+def test_what_cannot_be_spoiled_is_left_out():
+    kinds = make_controls([Story("A cat", " sat."), Story("A dog", "")])
+    assert [len(kinds[kind]) for kind in (TRUE, SHUFFLED, OTHER, CUT)] == [2, 0, 0, 0]
+    assert len(make_controls([Story("A cat", " sat. It ran. It ran. It slept a lot.")])[OTHER]) == 0
+    assert make_controls([]) == {TRUE: [], SHUFFLED: [], OTHER: [], CUT: [], UNASKED: []}
+
+
+def test_the_story_of_another_instruction():
+    """Where a story has several, it is the story of none of them."""
+    asks = ("Words: red", "Summary: A red dog runs.", "Words: red\nSummary: A red dog runs.")
+    stories = [Story("", f"A {dog} dog ran. It was {dog}. It slept.", ask.replace("red", dog))
+               for dog in ("red", "blue", "gray") for ask in asks]  # fmt: skip
+    kinds = make_controls(stories)
+    true = {story.task: story.completion for story in stories}
+    assert len(kinds[UNASKED]) == len(kinds[OTHER]) == 9
+    for story in kinds[UNASKED]:
+        assert story.completion != true[story.task] and story.completion in true.values()
+    assert make_controls([replace(story, prompt="A") for story in stories])[UNASKED] == []
+    assert make_controls(stories[:3])[UNASKED] == []

@@ -1,0 +1,168 @@
+"""grade.py against a server that fails in every way, and killed three times: each grading exactly once, in budget."""
+
+import collections
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import ROOT
+from grade_fixtures import KEY, records, write_samples
+
+from grading.chat_judge import PROTOCOLS, TRIES, questions, read_reply
+from grading.stories import read_runs
+
+PAID = ("--price_in", "100", "--price_out", "1000", "--max_tokens", "100")
+GOOD = json.dumps(dict(assessment="Good.", grammar=8, creativity=7, consistency=9, plot=6, age_group="C"))
+NAMES = ("grammar", "creativity", "consistency", "plot")
+
+
+def usable(out) -> collections.Counter:
+    """{key: how many usable replies were paid for}"""
+
+    def is_usable(text: str) -> bool:
+        try:
+            return bool(read_reply(text, NAMES))
+        except ValueError:
+            return False
+
+    return collections.Counter(r["key"] for r in records(out) if r["finish_reason"] == "stop" and is_usable(r["text"]))
+
+
+def spent(printed) -> float:
+    return float(printed.err.split("this call cost $")[1].split()[0])
+
+
+def test_faults_that_pass(grade_py, api, tmp_path):
+    faults = [
+        ("status", 429),
+        ("status", 429, {"Retry-After": "0.2"}),
+        ("status", 503),
+        ("drop",),
+        ("drip", 0.05),
+        ("cut", b'{"id": "0", "choices"'),
+        ("say", "I'm sorry, but I cannot do that."),
+        ("say", None, "stop", "I cannot grade this."),
+        ("say", '{"assessment": "Good', "length"),
+        ("say", "Grammar: eight, Creativity: 7, Consistency: 9, Plot: 6, Age group: C"),
+        ("say", json.dumps(dict(grammar=11, creativity=7, consistency=9, plot=6, age_group="C"))),
+        ("say", [dict(type="text", text=GOOD)]),
+        ("say", GOOD, "stop", None, None),  # no token counts
+    ]
+    api.fault = lambda number, request: faults.pop() if number % 3 == 0 and faults else None
+    code, printed = grade_py("--controls", "--timeout", "3", *PAID, "--max_cost", "40")
+    assert code == 0 and not faults and "40 of 40 gradings" in printed.out and spent(printed) < 40
+    assert len(usable(tmp_path / "out")) == 40 and set(usable(tmp_path / "out").values()) == {1}
+
+
+def test_what_stays_odd_is_counted_and_asked_again_later(grade_py, api, tmp_path):
+    (bad,) = questions(PROTOCOLS["ours"], read_runs([tmp_path / "out"])[0][0].stories[0])
+    api.fault = lambda number, request: ("say", "No.") if request["messages"][0]["content"] == bad else None
+    code, printed = grade_py()
+    assert code == 0 and "19 of 20 gradings; 1 failed" in printed.out and "a, …" in printed.out
+    assert len(api.requests) == 19 + TRIES
+    api.fault = lambda number, request: None
+    assert "20 of 20 gradings" in grade_py()[1].out and len(api.requests) == 20 + TRIES
+
+
+def test_an_interrupted_conversation_goes_on(grade_py, api, tmp_path):
+    """The assessment was paid for; only the grades are asked for."""
+    api.fault = lambda number, request: ("status", 401) if len(request["messages"]) > 1 else None
+    code, _ = grade_py("out/a", "--protocol", "paper", "--concurrency", "1")
+    kept = [record["text"] for record in records(tmp_path / "out" / "a")]
+    assert "401" in code and kept
+    api.fault, before = lambda number, request: None, len(api.requests)
+    assert grade_py("out/a", "--protocol", "paper")[0] == 0
+    assert len(api.requests) - before == 20 - len(kept)
+    said = {m[1]["content"] for request in api.requests if len(m := request["messages"]) == 3}
+    assert set(kept) <= said
+
+
+def test_one_model_that_is_forbidden_leaves_the_other_its_grades(grade_py, api, tmp_path):
+    api.fault = lambda number, request: ("status", 403) if request["model"] == "forbidden" else None
+    code, printed = grade_py("--judge", "forbidden", "--concurrency", "2")
+    assert "403" in code and "forbidden" in code and "\n" not in code
+    assert "20 of 20 gradings" in printed.out and (tmp_path / "out" / "grades.csv").exists()
+    assert sum(request["model"] == "forbidden" for request in api.requests) < 10
+
+
+def test_a_schema_that_is_refused_is_one_flag(grade_py, api):
+    api.fault = lambda number, request: ("status", 400) if "response_format" in request else None
+    assert "400" in grade_py("out/a")[0]
+    code, printed = grade_py("out/a", "--no_schema")
+    assert code == 0 and "10 of 10 gradings" in printed.out
+
+
+def test_it_stops_before_it_costs_too_much(grade_py, api):
+    code, printed = grade_py(*PAID, "--max_cost", "1.5")
+    assert "--max_cost" in code and 0 < spent(printed) <= 1.5
+    n = len(api.requests)
+    assert f"{n} of 20 gradings" in printed.out and 0 < n < 20
+    assert grade_py(*PAID)[0] == 0 and len(api.requests) == 20
+
+
+def test_a_budget_is_for_all_judges_of_a_call(grade_py, api):
+    code, printed = grade_py("out/a", "--judge", "other", *PAID, "--max_cost", "1.5")
+    costs = [float(line.split("$")[1]) for line in printed.err.splitlines() if "this call cost" in line]
+    assert "--max_cost" in code and len(costs) == 2 and 0 < sum(costs) <= 1.5
+
+
+def test_the_key_and_a_password_are_nowhere(grade_py, api, tmp_path):
+    url = api.url.replace("//", "//me:s3cret@") + "?key=k3y"
+    code, printed = grade_py("out/a", "--judge", "rules", "--base_url", url, judge=None)
+    kept = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
+    assert code == 0
+    assert not any(word in f"{printed}{kept}" for word in ("s3cret", "k3y", KEY))
+    assert grade_py("out/a")[0] == 0 and len(api.requests) == 10  # the same endpoint: nothing is asked again
+
+
+def test_a_full_disk_is_one_line_and_loses_one_reply_at_most(grade_py, api, tmp_path, monkeypatch):
+    grade = sys.modules["grade"]
+    add, kept = grade.Cache.add, []
+
+    def full(self, key, entry):
+        if len(kept) == 7:
+            with self.path.open("ab") as file:  # half a line, as a full disk would leave it
+                file.write(b'\n{"key": "0')
+            raise OSError(28, "No space left on device", str(self.path))
+        kept.append(key)
+        add(self, key, entry)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(grade.Cache, "add", full)
+        code, _ = grade_py("--concurrency", "1")
+    assert "grades.jsonl: No space left" in code and "\n" not in code
+    before = len(api.requests)
+    assert grade_py()[0] == 0 and len(api.requests) - before == 20 - 7
+    assert len(usable(tmp_path / "out")) == 20
+
+
+@pytest.mark.slow
+def test_three_kills_lose_nothing_that_was_paid_for(api, tmp_path):
+    for name in "ab":
+        write_samples(tmp_path / "out" / name, 12, 3)
+    slow = json.dumps(dict(assessment="Slow.", grammar=8, creativity=7, consistency=9, plot=6, age_group="C"))
+
+    def fault(number, request):
+        time.sleep(0.05)
+        return ("say", slow)
+
+    api.fault = fault
+    command = [sys.executable, str(ROOT / "grade.py"), "out", "--judge", "j", "--base_url", api.url]
+    command += ["--concurrency", "4"]
+    environment = os.environ | dict(OPENAI_API_KEY="secret-key")
+    for _ in range(3):
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+        start = len(api.requests)
+        while len(api.requests) < start + 12 and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert len(usable(tmp_path / "out")) >= 12
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "72 of 72 gradings" in done.stdout
+    assert len(usable(tmp_path / "out")) == 72 and set(usable(tmp_path / "out").values()) == {1}
+    assert len(api.requests) <= 72 + 3 * 4  # what was in flight when it was killed
