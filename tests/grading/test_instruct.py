@@ -1,0 +1,128 @@
+"""Whether what a header asks for is in the story."""
+
+import csv
+import itertools
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from conftest import ROOT
+
+import instruct
+from corpus import builtin_stories
+from corpus.builtin_bad_endings import ends_badly
+from generation.prompts import Prompt, evaluation_prompts
+from grading.instruction_following import pattern
+
+THERE = """run: He RAN.|run: They are running|child: children|happy: the happiest of all|red: redder|nice: nicer
+carry: carried|teach: he taught|admit: She admitted it|leaf: leaves|x-ray: an X-ray!|ice cream: two ice creams
+hat: that hats|be: she was|good: the best|knife: knives|box: boxes"""
+NOT_THERE = "run: a runt|hat: that|be: bee|art: party|ice cream: ice cold cream"
+
+
+@pytest.mark.parametrize("texts, there", [(THERE.replace("\n", "|"), True), (NOT_THERE, False)])
+def test_words_are_found_however_inflected(texts, there):
+    for word, text in (row.split(": ") for row in texts.split("|")):
+        assert (pattern(word).search(text) is not None) == there, text
+
+
+def test_the_only_bad_endings_that_a_rule_knows_are_the_builtin_ones():
+    told = list(builtin_stories.stories(3000, seed=9))
+    assert [ends_badly(story.text) for story in told] == ["BadEnding" in story.features for story in told]
+    assert 200 < sum(ends_badly(story.text) for story in told) < 600
+
+
+def samples(path, prompts, completions, n=1):
+    """A samples.jsonl as sample.py writes it: `completions` per prompt, n at a time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [
+        dict(prompt_index=i, sample_index=j, completion=told, finished=True) | prompt.row()
+        for i, (prompt, of_it) in enumerate(zip(prompts, completions))
+        for j, told in enumerate(itertools.islice(of_it, n))
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture
+def prompts(instruct_data_dir):
+    return evaluation_prompts(instruct_data_dir / "builtin-instruct", 150, 0.5)
+
+
+def figures(path) -> dict:
+    return {row["measure"]: SimpleNamespace(**row) for row in instruct.measure(path)}
+
+
+def test_true_stories_follow_and_stories_for_others_do_not(prompts, tmp_path):
+    true = [[prompt.reference] for prompt in prompts]
+    samples(tmp_path / "true" / "samples.jsonl", prompts, true)
+    samples(tmp_path / "shifted" / "samples.jsonl", prompts, true[1:] + true[:1])
+    follows, shifted = figures(tmp_path / "true"), figures(tmp_path / "shifted")
+    assert follows.keys() == shifted.keys() and len(follows) == 12
+    for name, line in follows.items():
+        assert line.true_stories == line.share == shifted[name].true_stories
+        asked = not name.endswith("not asked for")
+        assert line.share >= 0.95 or not asked
+        if asked and "dialogue" not in name:
+            assert max(line.other_stories, shifted[name].share) < 0.35
+    assert list(follows)[0].startswith("words") and follows["summary (no words)"].chance == pytest.approx(
+        1 / 80, abs=0.005
+    )
+    assert follows["sentence, verbatim"].prompts == sum("sentence" in prompt.instruction for prompt in prompts)
+
+
+def test_a_prompt_counts_once_and_silence_fails(prompts, tmp_path):
+    """Half of the completions of each prompt are true, the others are empty."""
+    samples(tmp_path / "half" / "samples.jsonl", prompts, ([p.reference, ""] for p in prompts), n=2)
+    samples(tmp_path / "once" / "samples.jsonl", prompts, ([""] for p in prompts))
+    half, once = figures(tmp_path / "half"), figures(tmp_path / "once")
+    line = half["words (no summary): all"]
+    assert line.share == 0.5 and line.prompts == once["words (no summary): all"].prompts
+    assert once["words (no summary): all"].share == 0 and once["dialogue"].share == 0
+    assert once["summary (no words)"].share == pytest.approx(once["summary (no words)"].chance)
+
+
+def test_what_no_rule_can_tell_is_left_out(tmp_path):
+    """A bad ending of another writer; a model's own answer to a prompt of the user's."""
+    asked = Prompt("Features: BadEnding\nStory:", "\n\nThen the moon fell down.")
+    samples(tmp_path / "real.jsonl", [asked, Prompt("Words: a\nStory:")], [["It was sad."], ["A dog."]])
+    lines = figures(tmp_path / "real.jsonl")
+    assert lines.keys() == {"words (no summary): all", "words (no summary): each"}
+    assert lines["words (no summary): all"].true_stories is None
+
+
+def test_command_line(prompts, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        samples(tmp_path / "out" / name / "samples.jsonl", prompts[:20], [[prompt.reference] for prompt in prompts])
+    monkeypatch.setattr(sys, "argv", ["instruct.py", "out/a", "out/b"])
+    instruct.main()
+    printed = capsys.readouterr().out
+    assert printed.count("| out/a ") == printed.count("| out/b ") > 6 and "wrote out/instruct.csv" in printed
+    assert printed.startswith((tmp_path / "out" / "instruct.md").read_text())
+    with (tmp_path / "out" / "instruct.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["run"] for row in rows} == {"out/a", "out/b"} and all(
+        0 <= float(row["low"]) <= float(row["high"]) for row in rows
+    )
+    assert (tmp_path / "out" / "instruct.png").stat().st_size > 10_000
+    (tmp_path / "out" / "a" / "samples.jsonl").write_text('{"prompt_index": 0, "sample_index": 0, "prompt": "Once"}\n')
+    for path in ("out/a", "out/none"):
+        monkeypatch.setattr(sys, "argv", ["instruct.py", path])
+        with pytest.raises(SystemExit) as stop:
+            instruct.main()
+        assert f"{path}" in stop.value.code and "\n" not in stop.value.code
+
+
+@pytest.mark.slow
+def test_ties_do_not_depend_on_the_order_of_sets():
+    code = "from grading import instruction_following as instructions\nfrom corpus.builtin_stories import stories\n"
+    code += "told = list(stories(60))\n"
+    code += "s = instructions.Summaries([t.summary for t in told])\n"
+    code += "print([s.share(a.summary, instructions.content_words(b.text)) for a in told for b in told])"
+    command = [sys.executable, "-c", code]
+    environments = [{**os.environ, "PYTHONHASHSEED": seed} for seed in "12"]
+    one, other = (subprocess.run(command, cwd=ROOT, env=env, capture_output=True, check=True) for env in environments)
+    assert one.stdout == other.stdout

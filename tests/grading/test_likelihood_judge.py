@@ -1,0 +1,221 @@
+"""likelihood_judge.py: scores as transformers gives them, each read once, by the run's own corpus alone."""
+
+import json
+import math
+
+import pytest
+import torch
+from grade_fixtures import means, records, write_samples
+from models_to_probe import TOKENIZER, random_model, save_run
+from random_models import as_transformers
+
+from checkpoints.huggingface import save_hf
+from corpus.token_files import load_stories
+from generation.backends import LocalBackend, load_backend
+from generation.token_likelihoods import log_likelihoods
+from grading import likelihood_judge
+from grading.controls import any_order
+from grading.likelihood_judge import N_OTHERS, LikelihoodJudge, other_beginnings
+from grading.scores import CUT, LIKELIHOOD, OTHER, SAFE, SHUFFLED
+from grading.stories import Story
+
+STORIES = [
+    Story("Tom had a red", " ball. He lost it."),
+    Story("Mia saw the", " sea. It was blue.\n\nMia was glad. She swam."),
+    Story("Zoë went to the café. She", " sat.\n\nThen she slept."),
+    Story("One day, a dog", "gy barked."),
+    Story("Ben ran. He", " fell."),
+    Story("A cat sat on", " the mat. It did not move."),
+    Story("", " A story without a beginning.", "Words: cat"),
+]
+POOL = [story.beginning for story in STORIES]
+
+
+class Cache(dict):
+    add = dict.__setitem__
+
+
+def scored(judge: LikelihoodJudge, stories=STORIES, pool=POOL) -> dict[Story, dict[str, float]]:
+    cache, jobs = Cache(), [(story, other_beginnings(story, pool)) for story in stories]
+    judge.read(jobs, cache)
+    return {story: judge.scores(story, others, cache) for story, others in jobs}
+
+
+@pytest.mark.parametrize("prefix", ["<|endoftext|>", ""])
+def test_scores_are_those_of_transformers(tmp_path, prefix, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    save_hf(random_model(), tmp_path, TOKENIZER, prompt_prefix=prefix)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval().double()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+
+    def bits(before: str, text: str) -> torch.Tensor:
+        ids = [tokenizer(prefix + before).input_ids, tokenizer(text).input_ids]
+        ids, n = torch.tensor([sum(ids, [])]), len(ids[1])
+        with torch.no_grad():
+            log_probabilities = theirs(ids).logits.log_softmax(-1)[0, -n - 1 : -1]
+        return log_probabilities.gather(1, ids[0, -n:, None])[:, 0] / math.log(2)
+
+    monkeypatch.setattr(likelihood_judge, "AT_ONCE", 3)
+    for story, scores in scored(LikelihoodJudge(f"lm:hf:{tmp_path}")).items():
+        before, n = story.prompt or "Words: cat\nStory:", len(story.completion.encode())
+        own = bits(before, story.completion).sum() / n
+        orders = [any_order(story, i) if i % 2 else story.completion for i in range(N_OTHERS)]
+        others = other_beginnings(story, POOL)
+        assert len({*others, before}) == N_OTHERS + 1
+        elsewhere = sum(bits(*pair).sum() / n for pair in zip(others, orders)) / N_OTHERS
+        assert scores["fluency"] == pytest.approx(own.item(), abs=1e-4)
+        assert scores["consistency"] == pytest.approx((own - elsewhere).item(), abs=1e-4)
+        end = bits(before, story.completion + "<|endoftext|>")[-1]
+        assert scores["ending"] == pytest.approx(2 ** end.item(), rel=1e-3)
+
+
+def test_what_has_no_text_or_no_others_has_no_such_score(tmp_path):
+    save_run(tmp_path / "run", random_model())
+    judge, silent, alone = (
+        LikelihoodJudge(f"lm:{tmp_path / 'run'}"),
+        Story("Tom had a", ""),
+        Story("Tom had a", " ball."),
+    )
+    assert set(scored(judge, [silent])[silent]) == {"ending"}
+    assert set(scored(judge, [alone], ["Tom had a"])[alone]) == {"fluency", "ending"}
+
+
+def test_a_score_with_another_definition_is_read_again_and_no_other(tmp_path, monkeypatch):
+    save_run(tmp_path / "run", random_model())
+    judge, cache = LikelihoodJudge(f"lm:{tmp_path / 'run'}"), Cache()
+    jobs = [(story, other_beginnings(story, POOL)) for story in STORIES]
+    judge.read(jobs, cache)
+    assert len(cache) == len(STORIES) * len(LIKELIHOOD)
+    read, nats_of = [], judge.nats_of
+    judge.nats_of = lambda pairs: read.extend(pairs) or nats_of(pairs)
+    judge.read(jobs, cache)
+    assert read == []
+    monkeypatch.setitem(likelihood_judge.DEFINITIONS, "ending", (2, 0))
+    judge.read(jobs, cache)
+    assert len(cache) == len(STORIES) * (len(LIKELIHOOD) + 1)
+    assert sorted(read) == sorted((story.beginning, story.completion) for story in STORIES)
+
+
+def test_long_texts_are_read_in_windows():
+    """Against reading each token's window by itself, in float64, in transformers."""
+    pytest.importorskip("transformers")
+    from random_models import random_model as other_shape
+
+    model, context = other_shape(), 40
+    theirs = as_transformers(model).double()
+    backend = LocalBackend(model, None, [], batch_size=4)
+    for n_before, n_text in [(1, 70), (10, 41), (100, 30), (39, 2), (20, 20), (41, 120)]:
+        ids = torch.randint(97, (n_before + n_text,), generator=torch.Generator().manual_seed(0))
+        (nats,) = log_likelihoods(backend, [(ids[:n_before].tolist(), ids[n_before:].tolist())])
+        for i in range(n_before, len(ids)):
+            start = 0
+            while start + context < i:  # the first window that reaches it
+                start = min(start + context // 2, len(ids) - 1 - context)
+            with torch.no_grad():
+                expected = theirs(ids[None, start:i]).logits[0, -1].log_softmax(-1)[ids[i]]
+            assert nats[i - n_before] == pytest.approx(expected.item(), abs=2e-4)
+            assert i - start > context // 2 or start == 0
+
+
+# The command
+
+
+@pytest.fixture
+def out(tmp_path, data_dir, grade_py):
+    """out/a and out/b, trained on the same corpus, and out/judge, which wrote neither."""
+    for name in "ab":
+        config = dict(data_dir=str(data_dir), data="tiny")
+        (tmp_path / "out" / name / "config.json").write_text(json.dumps(config))
+    save_run(tmp_path / "out" / "judge", random_model(block_size=400))
+    return tmp_path / "out"
+
+
+def test_from_samples_to_the_table(out, grade_py, api):
+    code, printed = grade_py("--judge", "lm:out/judge/", judge=None)
+    assert code == 0 and api.requests == [] and "45 stories read" in printed.out  # 20 completions, 5 controls a prompt
+    found = means(out)
+    values = [r["value"] for r in records(out) if r.get("score") == "ending"]
+    assert len(values) == 45 and {f for judge, _, f in found if judge} == LIKELIHOOD.keys()
+    wins = means(out, "paired_wins")
+    for kind in (SHUFFLED, OTHER, CUT, SAFE):
+        assert ("lm:out/judge", kind, "fluency") in wins and ("lm:out/judge", kind, "ending") in found
+    assert "wrote the stories of" not in printed.out
+
+
+def test_nothing_is_read_twice_and_it_is_known_by_its_weights(out, grade_py):
+    assert grade_py("--judge", "lm:out/judge", judge=None)[0] == 0
+    before, n = means(out), len(records(out))
+    (out / "grades.jsonl").write_bytes((out / "grades.jsonl").read_bytes()[:-30])  # as a kill would leave it
+    assert grade_py("--judge", "lm:out/judge", judge=None)[0] == 0
+    assert len(records(out)) == n and means(out) == pytest.approx(before, nan_ok=True)
+    (out / "judge").rename(out / "moved")
+    assert grade_py("--judge", "lm:out/moved", judge=None)[0] == 0 and len(records(out)) == n
+    save_run(out / "judge", random_model(block_size=400, n_layer=1))  # trained anew
+    assert grade_py("--judge", "lm:out/judge", judge=None)[0] == 0 and len(records(out)) > 1.9 * n
+
+
+def test_other_beginnings_are_those_of_the_runs_own_corpus(out, data_dir):
+    pool = likelihood_judge.beginnings(data_dir / "tiny")
+    stories = list(load_stories(data_dir / "tiny", "val")[1])
+    assert len(pool) == min(len(stories), likelihood_judge.POOL)
+    assert all(any(story.startswith(text) and story != text for story in stories) for text in pool)
+    story = Story(pool[0], " x")
+    assert pool[0] not in other_beginnings(story, pool) and other_beginnings(story, pool) == other_beginnings(
+        story, pool
+    )
+
+
+def test_a_runs_scores_do_not_depend_on_other_runs(out, grade_py, data_dir):
+    """Of its own corpus or of another, with the same prompts or with others."""
+    assert grade_py("--judge", "lm:out/judge", judge=None)[0] == 0
+    before = means(out)
+    write_samples(out / "b", 7, 1, seed=3)
+    write_samples(out / "0", 3, 1)
+    (out / "0" / "config.json").write_text(json.dumps(dict(data_dir=str(data_dir), data="nowhere")))
+    assert grade_py("--judge", "lm:out/judge", judge=None)[0] == 0
+    after = means(out)
+    for score in LIKELIHOOD:
+        assert after["lm:out/judge", "a", score] == pytest.approx(before["lm:out/judge", "a", score], rel=1e-6)
+    assert after["lm:out/judge", "b", "fluency"] != before["lm:out/judge", "b", "fluency"]
+
+
+def test_who_judges_itself_is_told_so(out, grade_py):
+    write_samples(out / "a", 5, 2, weights=load_backend(str(out / "judge")).identity()["weights"])
+    assert "lm:out/judge wrote the stories of a itself" in grade_py("--judge", "lm:out/judge", judge=None)[1].out
+
+
+def test_safe_endings_are_its_own_and_drawn_once(out, grade_py, monkeypatch):
+    write_samples(out / "a", 12, 1)
+    code, printed = grade_py("out/a", "--judge", "lm:out/judge", judge=None)
+    assert code == 0 and "fluency: lm:out/judge prefers safe endings" in printed.out
+    assert means(out / "a", "paired_wins")["lm:out/judge", SAFE, "fluency"] == 0
+    monkeypatch.setattr(LocalBackend, "complete", lambda self, prompts, *_: iter([None] * len(prompts)))
+    assert grade_py("out/a", "--judge", "lm:out/judge", judge=None)[0] == 0
+
+
+def test_both_kinds_of_judges_in_one_call(out, grade_py, api):
+    code, printed = grade_py("--judge", "lm:out/judge", judge="rules")
+    assert code == 0 and len(api.requests) == 20  # no controls, which cost money, unless they are asked for
+    agreement = {(subject, figure) for _, subject, figure in means(out, "spearman")}
+    assert agreement == {("lm:out/judge, rules", "consistency")}  # the score that they have in common
+    assert "rules is unvalidated; run grade.py with --controls" in printed.out
+
+
+def test_without_true_endings_and_a_dry_run(out, grade_py):
+    for run in "ab":
+        write_samples(out / run, 5, 2, reference=None)
+    code, printed = grade_py("--judge", "lm:out/judge", "--dry_run", judge=None)
+    assert code == 0 and "20 stories to read" in printed.out and not (out / "grades.jsonl").exists()
+    code, printed = grade_py("--judge", "lm:out/judge", judge=None)
+    assert code == 0 and "lm:out/judge is unvalidated; its controls need true endings" in printed.out
+
+
+def test_one_whose_weights_are_broken(out, grade_py):
+    model = random_model(block_size=400)
+    with torch.no_grad():
+        model.ln_f.bias[0] = float("nan")
+    save_run(out / "broken", model)
+    for run in "ab":
+        write_samples(out / run, 5, 2, reference=None)
+    code, _ = grade_py("--judge", "lm:out/broken", judge=None)
+    assert "not finite" in code and "\n" not in code
