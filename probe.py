@@ -6,7 +6,7 @@ $ python probe.py out/demo --model hf:roneneldan/TinyStories-8M     # a run next
 $ python probe.py out/demo --prompts mine.txt                       # prompts without answers: greedy continuations
 $ python probe.py out/demo --checkpoint all                         # every step that train.py --keep_checkpoints kept
 $ python probe.py out/demo --mark                                   # mark them yourself: right, nearly, or wrong
-$ python probe.py out/demo --sentence_order                         # is a true story likelier than a shuffled one?
+$ python probe.py out/ --sentence_order                             # are true stories likelier than shuffled ones?
 
 The paper shows what its models write after prompts for facts, reasoning and context tracking; here we count right
 answers. A model is right if the right answer has a higher log-likelihood per byte than every wrong one (per byte, so
@@ -16,21 +16,19 @@ equally often, so a model that has favorite answers and ignores the prompt score
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tqdm import tqdm
 
-from checkpoints.checkpoint import at_checkpoints, directory_of, kept_checkpoints, newest_run, runs_below
-from common.cli import Parser, one_line_errors
-from common.files import lock, write_bytes
-from common.tables import read_table, table_text, write_table
-from generation.backends import Sampling, load_backend
-from grading import human_marks, sentence_order
-from grading.human_marks import marks_text
-from grading.probe_answers import SETS, answer_probes, models_in, read_probes, scores_text, tabulate
-from pages.sections_stories import answers_page
+from common.cli import Parser, one_line_errors, positive
+from common.files import write_bytes
+from common.tables import publish, read_table, write_table
+from grading.human_marks import apply_marks
+from grading.probes import SETS, Probe, order_probes, read_probes, shares_text
 
-PLAIN = "probe-prompts.csv"
+PLAIN, MARKS = "probe-prompts.csv", "marks.csv"
+NEARLY = 0.1  # nats per byte: a verdict is "nearly" if the best wrong answer leads by no more than this
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -40,24 +38,24 @@ def parse_arguments() -> argparse.Namespace:
     every = "weights of a run: lowest validation loss, last, a step that train.py --keep_checkpoints kept, or all,"
     every += " each with a probe.csv next to its weights"
     parser.add_shared("checkpoint", metavar="best|last|STEP|all", help=every)
-    what = parser.add_mutually_exclusive_group()
+    either = parser.add_mutually_exclusive_group()
     prompts = "instead of our three sets: plain prompts, as for sample.py, which are only continued, or prompts"
     prompts += " with answers, as in prompts/facts.jsonl"
-    what.add_argument("--prompts", nargs="+", type=Path, metavar="FILE", help=prompts)
-    order = "instead, measure how often each run finds a true story likelier than with its sentences shuffled or two"
-    order += f" of them swapped; writes {sentence_order.FILE} in each run"
-    what.add_argument("--sentence_order", action="store_true", help=order)
-    mark = "instead, mark the completions in probe-prompts.csv as right, nearly or wrong; kept in marks.csv"
-    what.add_argument("--mark", action="store_true", help=mark)
-    parser.add_argument("--max_new_tokens", type=int, default=16, help="length of the greedy continuations")
+    either.add_argument("--prompts", nargs="+", type=Path, metavar="FILE", help=prompts)
+    order = "instead, how often a validation story (of the first run's corpus) is likelier than with its sentences"
+    order += " shuffled or two of them swapped; writes probe-order.csv"
+    either.add_argument("--sentence_order", action="store_true", help=order)
+    mark = f"instead, mark the completions in {PLAIN} as right, nearly or wrong; kept in {MARKS}"
+    either.add_argument("--mark", action="store_true", help=mark)
+    parser.add_argument("--max_new_tokens", type=positive, default=16, help="length of the greedy continuations")
+    parser.add_shared("data")
     parser.add_shared("out", help="directory to write to (default: the first one given)")
-    parser.add_shared("markdown")
-    args = parser.parse_args()
-    parser.require(args, "max_new_tokens", args.max_new_tokens >= 1, "at least 1")
-    return args
+    return parser.parse_args()
 
 
 def find_models(args: argparse.Namespace) -> list[str]:
+    from checkpoints.checkpoint import at_checkpoints, kept_checkpoints, newest_run, runs_below  # here: torch is slow
+
     names = []
     for directory in args.runs:
         runs = [str(run) for run in runs_below(directory)]
@@ -70,110 +68,109 @@ def find_models(args: argparse.Namespace) -> list[str]:
     return list(dict.fromkeys(found for name in names for found in at_checkpoints(name, args.checkpoint)))
 
 
-def probe_all(args: argparse.Namespace, names: list[str]) -> int:
-    """Returns the exit status: 1 if a model had to be left out."""
+def answer(name: str, probes: Sequence[Probe], max_new_tokens: int, bar) -> list[dict]:
+    """For each probe, this model's columns of probe.csv: its verdict, the right answer's lead, its own continuation."""
+    from generation.backends import LocalBackend, load_backend
+    from generation.prompts import Sampling
+    from generation.token_likelihoods import log_likelihoods
+
+    backend = load_backend(name)
+    if any(probe.answers for probe in probes) and not isinstance(backend, LocalBackend):
+        raise ValueError("an endpoint gives no log-likelihoods of answers; give it plain prompts, with --prompts")
+    asked = [probe for probe in probes if probe.prompt]
+    for text in [probe.prompt + answer for probe in asked for answer in probe.answers or ("",)]:
+        if not backend.fits(text):
+            raise ValueError(f'the context, {backend.model.config.block_size} tokens, is too short for "{text[:40]}…"')
+    ids = [(backend.encode(p.prompt), backend.tokenizer.encode(answer)) for p in probes for answer in p.answers]
+    nats = iter(log_likelihoods(backend, ids, bar) if ids else ())  # one for each token of each answer
+    sampling, greedy = Sampling(temperature=0, max_new_tokens=max_new_tokens), {}
+    keys = [(i, 0) for i in range(len(asked))]
+    for i, text, _ in backend.complete([probe.prompt for probe in asked], keys, sampling):
+        greedy[asked[i]] = text
+        bar.update()
+    columns = []
+    for probe in probes:
+        verdict = lead = ""
+        if probe.answers:
+            right, *wrong = (next(nats).sum().item() / len(text.encode()) for text in probe.answers)
+            verdict = "right" if right > max(wrong) else "nearly" if right >= max(wrong) - NEARLY else "wrong"
+            lead = f"{right - max(wrong):.4f}"
+        columns.append({f"{name} verdict": verdict, f"{name} lead": lead, f"{name} greedy": greedy.get(probe, "")})
+    return columns
+
+
+def read_all(args: argparse.Namespace, names: Sequence[str]) -> tuple[str, list[Probe]]:
+    """The file to write, and the probes."""
+    from checkpoints.checkpoint import corpus_of
+
+    if args.sentence_order:
+        return "probe-order.csv", order_probes(args.data or Path(corpus_of(names[0])))
     files = {str(path): path for path in args.prompts} if args.prompts else {path.stem: path for path in SETS}
     probes = [probe for name, path in files.items() for probe in read_probes(path, name)]
-    sampling, results = Sampling(temperature=0, max_new_tokens=args.max_new_tokens), {}
-    n_texts = len(names) * sum(1 + len(probe.answers) for probe in probes)
+    return PLAIN if args.prompts else "probe.csv", probes
+
+
+def probe_all(args: argparse.Namespace) -> int:
+    """Returns the exit status: 1 if a model had to be left out."""
+    from checkpoints.checkpoint import directory_of
+
+    names, answers = find_models(args), {}
+    file, probes = read_all(args, names)
+    n_texts = len(names) * sum(bool(probe.prompt) + len(probe.answers) for probe in probes)
     with tqdm(desc="probing", total=n_texts, unit="text", disable=None, delay=1) as bar:
         for name in names:
             try:
-                results[name] = answer_probes(load_backend(name), probes, sampling, bar)
+                answers[name] = answer(name, probes, args.max_new_tokens, bar)
             except ValueError as error:
                 if len(names) == 1:
                     raise
                 bar.write(f"probe.py: {name} is left out: {error}", file=sys.stderr)
-    if not results:
+    if not answers:
         raise ValueError("no model is left; nothing was written")
-    file = PLAIN if args.prompts else "probe.csv"
-    if args.checkpoint == "all" and not args.out:
-        for name, result in results.items():
-            write_results(directory_of(name) / file, tabulate(probes, {name: result}))
-        print(scores_text(tabulate(probes, results), args.markdown))
-        print(f"wrote {file} next to the weights of each; to see them over training: python train.py --plot RUN ...")
-        return int(len(results) < len(names))
-    directory = output_directory(args, names)
-    directory.mkdir(parents=True, exist_ok=True)
-    rows = tabulate(probes, results)
-    n_unmarked = update_marks(directory, rows, args) if args.prompts else 0
-    next_step = "open the page to see what each model says"
-    if n_unmarked:
-        next_step += f", and mark {n_unmarked} completions: python probe.py {directory} --mark"
-    write_results(directory / file, rows)
-    print_results(directory / file, rows, next_step, args.markdown)
-    return int(len(results) < len(names))
+    rows = [probe.row() for probe in probes]
+    if args.checkpoint == "all" and not args.out:  # each next to its weights, where train.py --plot finds it
+        for name, columns in answers.items():
+            write_table(directory_of(name) / file, [row | own for row, own in zip(rows, columns)])
+    for columns in answers.values():
+        rows = [row | own for row, own in zip(rows, columns)]
+    write_results(output_directory(args, names) / file, rows, ask=False)
+    return int(len(answers) < len(names))
 
 
-def output_directory(args: argparse.Namespace, names: list[str]) -> Path:
+def output_directory(args: argparse.Namespace, names: Sequence[str]) -> Path:
+    from checkpoints.checkpoint import directory_of
+
     return args.out or (args.runs[0] if args.runs else directory_of(names[0]))
 
 
-def write_results(path: Path, rows: list[dict]) -> None:
-    """The table, and the page that shows it."""
+def write_results(path: Path, rows: list[dict], ask: bool) -> None:
+    """The rows, the table, and the page that shows what each model says; ask: for the marks that are missing."""
+    from pages.answers import answers_page
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unmarked = apply_marks(path.with_name(MARKS), rows, ask) if path.name == PLAIN else 0
     write_table(path, rows)
-    write_bytes(path.with_suffix(".html"), answers_page(rows, models_in(rows)))
-
-
-def print_results(path: Path, rows: list[dict], next_step: str, markdown: bool) -> None:
-    for text in filter(None, (scores_text(rows, markdown), marks_text(rows, markdown))):
-        print(text + "\n" * markdown)
+    write_bytes(path.with_suffix(".html"), answers_page(rows))
+    if text := shares_text(rows):
+        publish(path.with_suffix(".md"), text)
+    next_step = f"mark {unmarked} completions: python probe.py {path.parent} --mark" if unmarked else "open the page"
     print(f"wrote {path} and {path.stem}.html; next: {next_step}")
 
 
-def update_marks(directory: Path, rows: list[dict], args: argparse.Namespace) -> int:
-    """Adds the prompts without answers to marks.csv, asks for marks if --mark is given, and fills in the verdicts.
-    Returns how many are still unmarked."""
-    path, pairs = directory / human_marks.FILE, human_marks.pairs_in(rows)
-    with lock(directory, ".marks.lock", "another probe.py is using its marks; let it finish", keep=False):
-        known = human_marks.read_marks(path)
-        if new := [pair for pair in pairs if pair not in known]:
-            known |= dict.fromkeys(new, "")
-            human_marks.write_marks(path, known)
-        if args.mark:
-            human_marks.ask_for_marks(path, pairs, known)
-    human_marks.apply_marks(rows, known)
-    return sum(not known[pair] for pair in pairs)
-
-
-def mark_all(args: argparse.Namespace) -> int:
-    directory = output_directory(args, [] if args.out or args.runs else [str(newest_run())])
-    path = directory / PLAIN
+def mark(args: argparse.Namespace) -> int:
+    path = output_directory(args, [] if args.out or args.runs else find_models(args)) / PLAIN
     if not path.exists():
         raise ValueError(f"{path}: not found; first have models continue prompts: python probe.py RUN --prompts FILE")
-    rows = read_table(path)
-    n_unmarked = update_marks(directory, rows, args)
-    next_step = f"{n_unmarked} are not marked yet: run the same command to continue" if n_unmarked else "open the page"
-    write_results(path, rows)
-    next_step += f" (the marks are in {directory / human_marks.FILE}; correct them there)"
-    print_results(path, rows, next_step, args.markdown)
-    return 0
-
-
-def compare_orders(args: argparse.Namespace, names: list[str]) -> int:
-    rows = []
-    for name in names:
-        if name.startswith(("hf:", "api:")):
-            raise ValueError(f"{name}: --sentence_order needs a run of train.py, for its validation stories")
-        for order, r in sentence_order.compare_orders(name).items():
-            share = f"{r['share']:.1%} [{r['low']:.1%}, {r['high']:.1%}]"
-            rows.append([name, order, share, f"{r['stories']:,}", f"{r['lead']:.3f}"])
-    head = ["", "other order", "true story likelier [95% interval]", "stories", "lead (nats per token)"]
-    print(table_text(head, rows, args.markdown))
-    print(f"wrote {sentence_order.FILE} in each run")
+    write_results(path, read_table(path), ask=True)
     return 0
 
 
 def main():
     args = parse_arguments()
     sys.stdout.reconfigure(errors="replace")
-    kept = f"finished runs keep their {sentence_order.FILE}" if args.sentence_order else "nothing was written"
-    kept = "every mark so far is kept" if args.mark else kept
+    kept = "every mark so far is kept" if args.mark else "what was finished is kept"
     with one_line_errors("probe.py", interrupted=kept):
-        if args.mark:
-            sys.exit(mark_all(args))
-        names = find_models(args)
-        sys.exit(compare_orders(args, names) if args.sentence_order else probe_all(args, names))
+        sys.exit(mark(args) if args.mark else probe_all(args))
 
 
 if __name__ == "__main__":

@@ -8,17 +8,19 @@ What grade.py does if no judge is named: it writes missing samples, and chooses 
 (['second', 'third'], ['best', 'third'])
 """
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from common.files import read_json
-from generation.samples_file import SAMPLES, run_of, temperatures_of
-from grading.ledger import Run
-from grading.metrics import corpus_of_run, held_out
-from grading.rubrics import PREFIX
+from generation.samples_file import SAMPLES, temperatures_of
+from grading.metrics import held_out
+from grading.scores import LIKELIHOOD_PREFIX
+from grading.stories import Run, corpus_of
 
-N_PROMPTS, CUT = 50, 0.5  # the same as sample.py --eval 50
+SAMPLE = Path(__file__).parent.parent / "sample.py"
+N_PROMPTS = 50
 
 
 def trained_runs(directories: Iterable[Path]) -> list[Path]:
@@ -29,29 +31,18 @@ def trained_runs(directories: Iterable[Path]) -> list[Path]:
 
 
 def write_missing_samples(runs: Iterable[Path], data: Path | None = None, dry_run: bool = False) -> None:
-    """Writes samples for each run that has none, as `python sample.py --model RUN --eval 50 --n 1` would.
-
-    A small validation split gives fewer; runs whose corpus is missing are skipped. data: a corpus to use instead.
-    """
-    from checkpoints.checkpoint import corpus_of
-    from generation.backends import Sampling, load_backend
-    from generation.prompts import evaluation_prompts
-    from generation.samples_file import write_samples
-
+    """Runs sample.py --eval 50 --n 1 for each run that has no samples. A small validation split gives fewer; runs whose
+    corpus is missing are skipped. data: a corpus to use instead."""
     for run in (run for run in runs if not (run / SAMPLES["val"]).exists() and not temperatures_of(run)):
-        corpus = data or corpus_of(str(run))
+        corpus = data or corpus_of(run) or run
         if not (corpus / "meta.json").exists():
             print(f"{run}: left out, as it has no samples and its corpus {corpus} is missing; name one with --data")
             continue
         n = min(N_PROMPTS, read_json(corpus / "meta.json")["splits"]["val"]["stories"] - 1)
-        print(f"{run}: no samples yet; it gets those of `python sample.py --model {run} --eval {n} --n 1`")
-        if dry_run:
-            continue
-        backend = load_backend(str(run))
-        prompts = dict(enumerate(evaluation_prompts(corpus, n, CUT)))
-        prompts = {i: prompt for i, prompt in prompts.items() if backend.fits(prompt.text)}
-        cut = None if any(prompt.instruction for prompt in prompts.values()) else CUT
-        write_samples(run / SAMPLES["val"], backend, dict(model=str(run), cut=cut, split="val"), prompts, 1, Sampling())
+        command = ["--model", str(run), "--eval", str(n), "--n", "1", *(["--data", str(data)] if data else [])]
+        print(f"{run}: no samples yet: python sample.py {' '.join(command)}", flush=True)
+        if not dry_run and subprocess.run([sys.executable, SAMPLE, *command]).returncode:
+            raise ValueError(f"{run}: sample.py could not write samples; its message is above")
 
 
 def choose_judges(trained: Sequence[Path], runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -61,33 +52,20 @@ def choose_judges(trained: Sequence[Path], runs: Sequence[Run]) -> dict[str, lis
     Bits per byte can only be compared on one corpus, so each corpus has its own judges. Samples of models that were not
     trained here are graded by the judges of every corpus.
     """
-    chosen, by_corpus = {}, rank_by_corpus(trained)
-    for corpus, ranked in by_corpus.items():
-        graded = [run for run in runs if corpus_of_run(run.directory) in (corpus, None)]
-        for judge in list(ranked)[:2]:
-            others = [run for run in graded if run_of(run.directory) != judge.resolve()]
-            chosen[f"{PREFIX}{judge}"] = others if len(ranked) > 1 else graded
-        print(who_judges(corpus, ranked))
-    if not by_corpus:
+    chosen, bpb = {}, {run: held_out(run).get("bpb") for run in trained}
+    ranked = sorted((run for run in trained if bpb[run] is not None), key=bpb.get)
+    for corpus in dict.fromkeys(map(corpus_of, ranked)):
+        best, *others = [run for run in ranked if corpus_of(run) == corpus]
+        for judge in (best, *others[:1]):
+            graded = [run for run in runs if run.corpus in (corpus, None)]
+            others_only = [run for run in graded if run.model != judge.resolve()]
+            chosen[f"{LIKELIHOOD_PREFIX}{judge}"] = others_only if others else graded
+        if others:
+            line = f"of the runs of {corpus}, {best} judges all but itself (the lowest bits per byte, {bpb[best]:.3f})"
+            print(f"{line}, and {others[0]} ({bpb[others[0]]:.3f}) all but itself, so that {best} is judged, too")
+        else:
+            line = f"{best} is the only run of {corpus} and judges itself: its scores then say how sure it is of its"
+            print(f"{line} own words, not how good they are; train another, or name a --judge lm:RUN")
+    if not chosen:
         print("no run of train.py here that could judge by likelihood; name one: --judge lm:RUN")
     return chosen
-
-
-def rank_by_corpus(trained: Iterable[Path]) -> dict[Path | None, Mapping[Path, float]]:
-    """{corpus: {run: its bits per byte}}, the lowest first."""
-    by_corpus = {}
-    for run in trained:
-        _, bpb = held_out(run)
-        if not math.isnan(bpb):
-            by_corpus.setdefault(corpus_of_run(run), []).append((bpb, run))
-    return {corpus: {run: bpb for bpb, run in sorted(ranked)} for corpus, ranked in by_corpus.items()}
-
-
-def who_judges(corpus: Path | None, ranked: Mapping[Path, float]) -> str:
-    (best, bpb), *others = ranked.items()
-    if not others:
-        alone = f"{best} is the only run of {corpus} and judges itself: its scores then say how sure it is of its own"
-        return f"{alone} words, not how good they are; train another, or name a --judge lm:RUN"
-    second, second_bpb = others[0]
-    line = f"of the runs of {corpus}, {best} judges all but itself (the lowest bits per byte, {bpb:.3f})"
-    return f"{line}, and {second} ({second_bpb:.3f}) all but itself, so that {best} is judged, too"

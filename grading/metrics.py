@@ -1,28 +1,24 @@
 """
 Metrics without a judge: held-out loss; whether stories end, how much they repeat themselves, which words they use.
+
+>>> rows = metric_rows(runs, endings)  # what each metric is: scores.py
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
-from common.files import read_json
 from corpus.token_files import load_meta_and_tokens
 from corpus.tokenizer import Tokenizer
-from generation.samples_file import run_of
-from grading import compare_models
-from grading.compare_models import Finding
-from grading.judge_controls import TRUE
-from grading.ledger import Run
-from grading.story import Story
+from grading.scores import TRUE
+from grading.stories import Row, Run, Story, named
 from training.run_directory import read_log
 
 CORPUS_TOKENS = 20_000_000  # of the training split, to collect words from: about 80 MB of text, ten seconds
 NGRAM = 4  # words; a repeated one counts as a repetition
-STORY_FIGURES = ("ended", "repeated", "words", "unknown")
 
 
 def words_of(text: str) -> list[str]:
@@ -33,31 +29,26 @@ def ngrams(words: Sequence[str], n: int) -> list[tuple[str, ...]]:
     return list(zip(*(words[i:] for i in range(n))))
 
 
-def story_figures(story: Story, finished: bool | None, known: set[str] | None) -> dict[str, float]:
-    """The figures of one completion:
-
-    ended     1 if the model ended it by itself, 0 if it was cut; NaN if unknown
-    repeated  share of its 4-grams of words that came earlier in the story or its prompt; NaN if it has none
-    words     number of words
-    unknown   share of its words that are neither in the corpus (`known`) nor in the prompt; NaN without a corpus
-    """
+def story_metrics(story: Story, known: set[str] | None) -> dict[str, float]:
+    """Metrics of one completion; those that it cannot have are left out. known: the words of the corpus."""
     before, words = words_of(story.prompt), words_of(story.completion)
     seen, again = set(ngrams(before, NGRAM)), 0
-    of_completion = ngrams(before[1 - NGRAM :] + words, NGRAM)
-    for ngram in of_completion:
-        again += ngram in seen
-        seen.add(ngram)
-    strange = set(words) - known - set(before) if known is not None else set()
-    return dict(
-        ended=np.nan if finished is None else float(finished),
-        repeated=again / len(of_completion) if words and of_completion else np.nan,
-        words=float(len(words)),
-        unknown=sum(word in strange for word in words) / len(words) if words and known is not None else np.nan,
-    )
+    grams = ngrams(before[1 - NGRAM :] + words, NGRAM)
+    for gram in grams:
+        again += gram in seen
+        seen.add(gram)
+    metrics = dict(words=float(len(words)))
+    if words and grams:
+        metrics["repeated"] = again / len(grams)
+    if words and known is not None:
+        strange = set(words) - known - set(before)
+        metrics["unknown"] = sum(word in strange for word in words) / len(words)
+    return metrics
 
 
 def distinct(completions: Iterable[str], n: int, limit: int) -> float:
-    """Distinct n-grams as a share of all in the first `limit` words (a fixed number, as longer texts repeat more)."""
+    """Distinct n-grams as a share of all in the first `limit` words (a fixed number, as longer texts repeat more); NaN
+    if there are none."""
     grams, left = [], limit
     for completion in completions:
         words = words_of(completion)[:left]
@@ -66,14 +57,12 @@ def distinct(completions: Iterable[str], n: int, limit: int) -> float:
     return len(set(grams)) / len(grams) if grams else np.nan
 
 
-def held_out(run: Path, last: bool = False) -> tuple[float, float]:
-    """Validation loss (nats per token) and bpb of the weights that wrote the samples: the best in log.csv, or the last;
-    NaN if unknown."""
+def held_out(run: Path, last: bool = False) -> dict[str, float]:
+    """Validation loss and bpb of the weights that wrote the samples: the best in log.csv, or the last."""
     path = run / "log.csv"
     rows = [row for row in read_log(path) if row["val_loss"]] if path.exists() else []
-    rows = rows[-1:] if last else rows
-    row = min(rows, key=lambda row: float(row["val_loss"]), default=dict(val_loss="nan", bpb="nan"))
-    return float(row["val_loss"]), float(row["bpb"])
+    row = min(rows[-1:] if last else rows, key=lambda row: float(row["val_loss"]), default={})
+    return dict(loss=float(row["val_loss"]), bpb=float(row["bpb"])) if row else {}
 
 
 def corpus_words(directory: Path) -> set[str]:
@@ -86,49 +75,34 @@ def corpus_words(directory: Path) -> set[str]:
     return words
 
 
-def compute_metrics(runs: Sequence[Run], endings: Sequence[Story], data: Path | None) -> list[Finding]:
-    """All metrics of the runs, and of the true endings of their prompts. data: a corpus to use instead of their own."""
-    findings, known = [], {}
-    sources = {
-        run.name: (run.stories, [row.get("finished") for row in run.rows], known_corpus(run, data)) for run in runs
-    }
-    corpora = {corpus for _, _, corpus in sources.values()}
-    if len(corpora - {None}) > 1:
-        print("these runs were trained on different corpora: their loss and bpb are not on the same text")
-    if endings:
-        sources[TRUE] = (endings, [None] * len(endings), corpora.pop() if len(corpora) == 1 else None)
-    limit = min(sum(len(words_of(story.completion)) for story in stories) for stories, _, _ in sources.values())
-    for name, (stories, finished, corpus) in sources.items():
-        if corpus and corpus not in known:
+def metric_rows(
+    runs: Sequence[Run], groups: Mapping[str, Sequence[Run]], true_endings: Sequence[Story], data: Path | None = None
+) -> Iterator[Row]:
+    """Metrics of the runs, and of the true endings. groups: stories.by_prompts(runs); data: a corpus to use instead of
+    the runs' own."""
+    known = {}
+    for corpus in {data or run.corpus for run in runs} - {None}:
+        if data or (corpus / "meta.json").exists():
             known[corpus] = corpus_words(corpus)
-        vectors = {}
-        for story, ended in zip(stories, finished):
-            vectors[story] = story_figures(story, ended, known.get(corpus))
-        findings += compare_models.compare({name: stories}, [name], vectors, STORY_FIGURES, judge="")
+        else:
+            print(f"{corpus}: no such corpus here, so unknown words are not counted; name one with --data")
+    sources = [(run.name, run.stories, data or run.corpus) for run in runs]
+    for name, group in groups.items():
+        corpora, tasks = {data or run.corpus for run in group}, set().union(*(run.tasks for run in group))
+        endings = [story for story in true_endings if story.task in tasks]
+        sources.append((named(TRUE, name), endings, corpora.pop() if len(corpora) == 1 else None))
+    lengths = [sum(len(words_of(story.completion)) for story in stories) for _, stories, _ in sources]
+    for name, stories, corpus in sources:
+        for story in stories:
+            for metric, value in story_metrics(story, known.get(corpus)).items():
+                yield Row("", name, story, metric, value)
         for n in (1, 2, 3):
-            value = distinct((story.completion for story in stories), n, limit)
-            findings.append(Finding("mean", "", name, f"distinct-{n}", value))
+            share = distinct((story.completion for story in stories), n, min(filter(None, lengths), default=0))
+            yield Row("", name, None, f"distinct-{n}", share)
     for run in runs:
+        for row, story in zip(run.rows, run.stories):
+            if row.get("finished") is not None:
+                yield Row("", run.name, story, "ended", float(row["finished"]))
         last = str(run.rows[0].get("model", "")).endswith("ckpt.pt")  # sample.py --checkpoint last
-        for figure, value in zip(("loss", "bpb"), held_out(run_of(run.directory), last)):
-            findings.append(Finding("mean", "", run.name, figure, value))
-    return findings
-
-
-def corpus_of_run(directory: Path) -> Path | None:
-    """The corpus that the model behind these samples was trained on; None if train.py did not train it: a published
-    model, or one behind an API."""
-    settings = run_of(directory) / "config.json"
-    if not settings.exists():
-        return None
-    config = read_json(settings)
-    return Path(config.get("data_dir", ""), config.get("data", ""))
-
-
-def known_corpus(run: Run, data: Path | None) -> Path | None:
-    """The corpus that the run's words are looked up in, if it is here. data: a corpus to use instead of its own."""
-    corpus = data or corpus_of_run(run.directory)
-    if not data and corpus and not (corpus / "meta.json").exists():
-        print(f"{corpus}: no such corpus here, so unknown words of {run.name} are not counted; name one with --data")
-        return None
-    return corpus
+        for metric, value in held_out(run.model, last).items():
+            yield Row("", run.name, None, metric, value)

@@ -1,6 +1,5 @@
 """What tests of grade.py share: runs to grade, a judge of rules of thumb behind an API, what was kept and concluded."""
 
-import collections
 import csv
 import json
 import random
@@ -10,13 +9,10 @@ from faulty_endpoint import serve
 
 import grade
 from corpus import builtin_stories
-from generation.api_client import RetryPolicy
 from generation.prompts import cut_story
-from grading import scores_plot
-from grading.story import Story
+from grading.stories import Story
 
 KEY = "sk-secret-0123456789"
-HASTY = RetryPolicy(attempts=8, first_delay=0.01, longest_delay=0.05)
 
 
 def true_endings(n: int) -> list[Story]:
@@ -43,53 +39,41 @@ def api():
 
 
 @pytest.fixture
-def grade_py(tmp_path, monkeypatch, api, capsys):
+def no_pictures(monkeypatch):
+    """They take a second."""
+    monkeypatch.setattr("common.figures.save_figure", lambda *args: None)
+
+
+@pytest.fixture
+def grade_py(tmp_path, monkeypatch, api, command_line, no_pictures):
     """Runs grade.py in tmp_path, where out/a and out/b are: (exit code or message, what was printed)."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
     for name in "ab":
         write_samples(tmp_path / "out" / name, 5, 2)
+    run = command_line(grade, tmp_path)
 
-    draw = scores_plot.plot
-
-    def call(*arguments, retries=HASTY, judge="rules", picture=False):
-        monkeypatch.setattr(scores_plot, "plot", draw if picture else lambda *_: None)  # it takes a second
+    def call(*arguments, judge="rules"):
         directories = ["out"] if not arguments or arguments[0].startswith("-") else []
         asked = ["--judge", judge, "--base_url", api.url] if judge else []
-        code = 0
-        try:
-            grade.main([*directories, "--timeout", "600", *arguments, *asked], retries)  # 600: machines are busy
-        except SystemExit as exit:
-            code = exit.code
-        return code, capsys.readouterr()
+        return run(*directories, "--timeout", "600", *arguments, *asked)  # 600: machines are busy
 
     return call
 
 
-@pytest.fixture
-def tables_only(monkeypatch):
-    """No picture, no agreement of judges: they take seconds."""
-    monkeypatch.setattr("grading.scores_plot.plot", lambda *args: None)
-    monkeypatch.setattr("grading.compare_models.agreement", lambda *args: [])
-
-
-def records(run) -> list[dict]:
-    """Those that are whole: a line may be cut by a kill or a full disk, and the next one begins behind it."""
-    lines = (run / "grades.jsonl").read_text().splitlines()
+def records(out) -> list[dict]:
+    """The whole lines of grades.jsonl: a line may be cut by a kill or a full disk."""
+    lines = (out / "grades.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines if line.endswith("}")]
 
 
-def graded(tmp_path) -> dict[str, int]:
-    """key -> how often it was given scores in one ledger, at the most."""
-    counts = collections.Counter()
-    for run in (tmp_path / "out").iterdir():
-        if (run / "grades.jsonl").exists():
-            of_run = collections.Counter(r["key"] for r in records(run) if r["scores"])
-            counts |= of_run
-    return counts
-
-
-def table(tmp_path) -> list[dict]:
-    with (tmp_path / "out" / "grades.csv").open(newline="") as file:
+def table(out) -> list[dict]:
+    with (out / "grades.csv").open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def means(out, kind: str = "mean") -> dict[tuple[str, str, str], float]:
+    """{(judge, subject, figure): value}"""
+    rows = [row for row in table(out) if row["kind"] == kind]
+    return {(row["judge"], row["subject"], row["figure"]): float(row["value"] or "nan") for row in rows}

@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from corpus.tokenizer import gpt2
-from grading.judge_controls import sentences
+from grading.controls import sentences
 from grading.metrics import ngrams, words_of
 
 TOKENIZER = gpt2()

@@ -1,40 +1,38 @@
-"""grade.py: from samples to the table, and its command line."""
+"""grade.py: from samples to the table, nothing paid twice, and its command line."""
 
-import csv
 import json
-from dataclasses import replace
 
 import pytest
-from grade_fixtures import KEY, graded, records, table, true_endings, write_samples
+from grade_fixtures import KEY, means, records, table, true_endings, write_samples
 from sample_fixtures import heavy_imports
 
-from grading import judge_questions
-from grading.judge_controls import make_controls
-from grading.judge_questions import PROTOCOLS
-from grading.ledger import read_runs
-
-# From samples to the table
+from grading.chat_judge import PROTOCOLS, questions
+from grading.controls import make_controls
 
 
-def test_runs_are_graded_and_compared(grade_py, api, tmp_path):
-    code, printed = grade_py("--controls", "--price_in", "1", "--price_out", "2", picture=True)
-    assert code == 0
+def test_runs_are_graded_and_compared(grade_py, api, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    drawn = []
+    monkeypatch.setattr("common.figures.save_figure", lambda figure, path: drawn.append(path.name))
+    code, printed = grade_py("--controls", "--price_in", "1", "--price_out", "2")
+    assert code == 0 and drawn == ["grades.png"]
     assert len(api.requests) == 2 * 5 * 2 + 4 * 5  # completions of both runs, and of each prompt four controls
-    assert "rules: 40 of 40 gradings" in printed.out and "WARNING consistency: rules cannot tell" in printed.out
-    assert "this call: $0.0" in printed.err
-    rows = {(row["kind"], row["judge"], row["subject"], row["figure"]): row for row in table(tmp_path)}
+    assert "40 of 40 gradings" in printed.out and "WARNING consistency: rules cannot tell" in printed.out
+    assert "cost $0.0" in printed.err
+    rows = {(row["kind"], row["judge"], row["subject"], row["figure"]): row for row in table(out)}
     mean = rows["mean", "rules", "a", "grammar"]
     assert float(mean["low"]) <= float(mean["value"]) <= float(mean["high"]) and mean["prompts"] == "5"
-    by_hand = [r["scores"]["grammar"] for r in records(tmp_path / "out" / "a") if r["kind"] == "completion"]
-    assert float(mean["value"]) == pytest.approx(sum(by_hand) / 10)
     assert ("difference", "rules", "a - b", "plot") in rows and ("paired_wins", "rules", "(cut off)", "grammar") in rows
     assert rows["mean", "", "a", "ended"]["value"] == "0.5"
-    assert (tmp_path / "out" / "grades.png").stat().st_size > 1000
-    record = records(tmp_path / "out" / "a")[0]
-    assert json.loads(record["text"])["grammar"] == record["scores"]["grammar"] and record["tokens_in"] > 100
-    assert sorted(path.name for path in (tmp_path / "out" / "a").iterdir()) == [
-        ".grade.lock", "grades.jsonl", "samples.jsonl",
-    ]  # fmt: skip
+    record = records(out)[0]
+    assert json.loads(record["text"])["grammar"] in range(11) and record["tokens_in"] > 100
+    assert printed.out.startswith((out / "grades.md").read_text())
+
+
+def test_the_mean_is_that_of_the_replies(grade_py, api, tmp_path):
+    assert grade_py("out/a")[0] == 0
+    by_hand = [json.loads(record["text"])["grammar"] for record in records(tmp_path / "out" / "a")]
+    assert means(tmp_path / "out" / "a")["rules", "a", "grammar"] == pytest.approx(sum(by_hand) / 10)
 
 
 def test_the_judge_is_blind(grade_py, api):
@@ -42,28 +40,26 @@ def test_the_judge_is_blind(grade_py, api):
     grade_py("--controls", "--concurrency", "1")
     texts = [request["messages"][0]["content"] for request in api.requests]
     assert len(set(texts)) == 40
-    for text in texts:
-        assert not any(word in text for word in ("out/a", "out/b", "(true", "shuffled", "control", "model"))
-    settings = {json.dumps({k: v for k, v in r.items() if k not in ("messages", "at")}) for r in api.requests}
-    assert len(settings) == 1
-    spoiled = {
-        PROTOCOLS["ours"].text(story) for stories in make_controls(true_endings(5)).values() for story in stories
-    }
+    telling = ("out/a", "out/b", "(true", "shuffled", "control", "model")
+    assert not any(word in text for text in texts for word in telling)
+    others = ("messages", "at")
+    assert len({json.dumps({k: v for k, v in r.items() if k not in others}) for r in api.requests}) == 1
+    stories = [story for kind in make_controls(true_endings(5)).values() for story in kind]
+    spoiled = {questions(PROTOCOLS["ours"], story)[0] for story in stories}
     is_control = [text in spoiled for text in texts]
     assert sum(is_control) == 20 and sum(a != b for a, b in zip(is_control, is_control[1:])) > 10
 
 
 def test_nothing_is_asked_twice(grade_py, api, tmp_path):
     assert grade_py("--controls")[0] == 0
-    asked = len(api.requests)
+    asked, before = len(api.requests), table(tmp_path / "out")
     code, printed = grade_py("--controls")
     assert code == 0 and len(api.requests) == asked and "40 of 40" in printed.out
+    assert table(tmp_path / "out") == before
     assert grade_py("out/b", "--controls")[0] == 0 and len(api.requests) == asked  # nor with one run alone
     write_samples(tmp_path / "out" / "c", 5, 2)
+    assert grade_py("out/c", "--controls")[0] == 0 and len(api.requests) == asked + 10
     assert grade_py("--controls")[0] == 0 and len(api.requests) == asked + 10
-    assert grade_py("out/c", "--controls")[0] == 0 and len(api.requests) == asked + 10  # its controls were shared
-    assert grade_py("--no_judge", judge=None)[0] == 0
-    assert set(graded(tmp_path).values()) == {1}
 
 
 def test_what_changed_is_graded_again_and_no_more(grade_py, api, tmp_path, monkeypatch):
@@ -77,107 +73,157 @@ def test_what_changed_is_graded_again_and_no_more(grade_py, api, tmp_path, monke
     assert grade_py(judge="other")[0] == 0 and len(api.requests) == 61
     assert grade_py("--temperature", "0")[0] == 0 and len(api.requests) == 81
     assert api.requests[-1]["temperature"] == 0 and "temperature" not in api.requests[0]
-    monkeypatch.setitem(PROTOCOLS, "ours", replace(PROTOCOLS["ours"], turns=("Well?\n" + judge_questions.OURS,)))
+    ours = PROTOCOLS["ours"]
+    monkeypatch.setitem(PROTOCOLS, "ours", ours._replace(turns=("Well?\n" + ours.turns[0],)))
     assert grade_py()[0] == 0 and len(api.requests) == 101
 
 
 def test_several_judges_and_their_agreement(grade_py, api, tmp_path):
     code, printed = grade_py("--judge", "first", judge="second")
-    assert code == 0 and len(api.requests) == 40
-    assert "Agreement of the judges: rank correlation" in printed.out
-    rows = [row for row in table(tmp_path) if row["kind"] == "spearman"]
+    assert code == 0 and len(api.requests) == 40 and "## Agreement of the judges" in printed.out
+    rows = [row for row in table(tmp_path / "out") if row["kind"] == "spearman"]
     assert {row["subject"] for row in rows} == {"first, second"} and float(rows[0]["value"]) == pytest.approx(1)
 
 
-def test_instructions_are_graded_where_there_are_any(grade_py, api, tmp_path):
-    write_samples(tmp_path / "out" / "b", 5, 2, instruction=dict(words=["cat"]))
-    says = json.dumps(dict(grammar=8, creativity=7, consistency=9, plot=6, age_group="C", instructions=2))
-    api.fault = lambda number, request: ("say", says)
-    assert grade_py()[0] == 0
-    rows = [row for row in table(tmp_path) if row["figure"] == "instructions" and row["kind"] == "mean"]
-    assert [(row["subject"], float(row["value"])) for row in rows] == [("b", 2.0)]
+THINGS = "drum bird cake kite lamp frog moon ship tree ring door shoe fish coat bell".split()
+
+
+def test_instructions_are_judged_and_the_story_of_another_is_found_out(grade_py, api, tmp_path):
+    rows = []
+    for i, thing in enumerate(THINGS):
+        story = f"\n\nTom had a {thing}. He liked the {thing} all day. Then he slept."
+        asked = dict(prompt=f"Words: {thing}\nStory:", instruction=dict(words=[thing]), reference=story)
+        rows.append(dict(prompt_index=i, sample_index=0, completion=f"{story} It was late.", finished=True) | asked)
+    for name in "ab":
+        (tmp_path / "out" / name / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code, printed = grade_py("--controls")
+    wins = means(tmp_path / "out", "paired_wins")
+    assert code == 0 and wins["rules", "(another story)", "instructions"] == 1
+    assert ("rules", "(another story)", "grammar") in wins
+    assert "its scores of the models' instructions mean nothing" not in printed.out
+    assert not any("***" in request["messages"][0]["content"] for request in api.requests)
+
+
+def test_protocols_are_judges_of_their_own(grade_py, api, tmp_path):
+    code, printed = grade_py("--protocol", "scores", "paper", "ours", "--controls")
+    assert code == 0 and len(api.requests) == 40 * (1 + 2 + 1)
+    assert sum("response_format" in request for request in api.requests) == 80
+    second = [request["messages"] for request in api.requests if len(request["messages"]) == 3]
+    assert len(second) == 40 and all(m[1]["role"] == "assistant" and m[1]["content"] for m in second)
+    found = means(tmp_path / "out")
+    names = {judge: {f for j, _, f in found if j == judge} for judge in ("rules", "rules (paper)", "rules (scores)")}
+    everything = {"grammar", "creativity", "consistency", "plot", "age"}
+    assert names["rules"] == names["rules (paper)"] == everything
+    assert names["rules (scores)"] == {"grammar", "creativity", "consistency"}
+    for figure in ("grammar", "consistency"):  # the judge grades the text, whatever the form
+        assert len({found[judge, "a", figure] for judge in names}) == 1
+
+
+def test_true_endings_are_those_of_the_prompts_of_the_runs_beside_them(grade_py, api, tmp_path):
+    """A second corpus changes neither the mean nor the wins of the first."""
+    assert grade_py("--controls")[0] == 0
+    alone = means(tmp_path / "out")
+    rows = [json.loads(line) for line in (tmp_path / "out" / "a" / "samples.jsonl").read_text().splitlines()]
+    other = [row | dict(prompt="Now " + row["prompt"], reference=" ok.") for row in rows]
+    (tmp_path / "out" / "z").mkdir()
+    (tmp_path / "out" / "z" / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in other))
+    assert grade_py("--controls")[0] == 0
+    found = means(tmp_path / "out")
+    assert found["rules", "(true ending) a", "plot"] == alone["rules", "(true ending)", "plot"]
+    assert found["rules", "(true ending) z", "plot"] < alone["rules", "(true ending)", "plot"]
+    assert found["", "(true ending) a", "words"] == alone["", "(true ending)", "words"]
+    assert {subject for _, subject, _ in means(tmp_path / "out", "difference")} == {"a - b"}
+
+
+def test_the_same_samples_at_their_temperature_are_no_second_model(grade_py, tmp_path):
+    rows = (tmp_path / "out" / "a" / "samples.jsonl").read_text()
+    (tmp_path / "out" / "a" / "temperature-1").mkdir()
+    (tmp_path / "out" / "a" / "temperature-1" / "samples.jsonl").write_text(rows)
+    assert grade_py("--no_judge", judge=None)[0] == 0
+    assert {subject for _, subject, _ in means(tmp_path / "out")} == {"a", "b", "(true ending)"}
+
+
+# Grades made elsewhere
+
+
+def test_imported_gradings_are_a_judge_of_their_own(grade_py, api, tmp_path):
+    lines = [f"{run},{i},{j},a teacher,{(i + j) % 11},{7.5 if run == 'a' else ''},C"
+             for run in "ab" for i in range(5) for j in range(2)]  # fmt: skip
+    (tmp_path / "teacher.csv").write_text("\n".join(["run,prompt,sample,judge,grammar,plot,age", *lines]))
+    (tmp_path / "means.csv").write_text("run;judge;grammar\na;GPT-4;8.2\nb;GPT-4;6.2\n")
+    code, printed = grade_py("--import", "teacher.csv", "means.csv", judge=None)
+    assert code == 0 and api.requests == [] and "no controls came with its grades" in printed.out
+    rows = {
+        (row["judge"], row["subject"], row["figure"]): row for row in table(tmp_path / "out") if row["kind"] == "mean"
+    }
+    mean = rows["a teacher (imported)", "a", "grammar"]
+    assert float(mean["value"]) == pytest.approx(sum(i + j for i in range(5) for j in range(2)) / 10)
+    assert float(mean["low"]) < float(mean["value"]) < float(mean["high"]) and mean["prompts"] == "5"
+    assert rows["a teacher (imported)", "a", "age"]["value"] == "6.5"
+    assert ("a teacher (imported)", "b", "plot") not in rows  # empty cells
+    row = rows["GPT-4 (imported)", "a", "grammar"]
+    assert (row["value"], row["low"], row["prompts"]) == ("8.2", "", "0")
+    assert means(tmp_path / "out", "difference")["a teacher (imported)", "a - b", "grammar"] == 0
+
+
+GOOD = "run,prompt,sample,judge,grammar\na,0,0,x,5\n"
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (GOOD + "c,0,0,x,5\n", "line 3"),
+        (GOOD + "a,9,0,x,5\n", "line 3"),
+        (GOOD + "a,1,,x,5\n", "line 3"),
+        (GOOD + "a,1,0,x,eleven\n", "grammar is 'eleven'"),
+        (GOOD + "a,1,0,x,11\n", "grammar is '11'"),
+        (GOOD + "a,1,0,x,nan\n", "grammar is 'nan'"),
+        (GOOD + "a,1,0,x\n", "line 3"),
+        (GOOD.replace("grammar", "gramar"), "gramar"),
+        (GOOD.replace("judge", "who"), "judge"),
+        ("", "bad.csv"),
+    ],
+)
+def test_a_bad_line_of_an_import_is_named(grade_py, tmp_path, text, message):
+    (tmp_path / "bad.csv").write_text(text)
+    code, _ = grade_py("--import", "bad.csv", judge=None)
+    assert code.startswith("grade.py: bad.csv") and message in code and "\n" not in code
+    assert not (tmp_path / "out" / "grades.csv").exists()
 
 
 # The command line
 
 
-def test_without_a_judge(grade_py, api, tmp_path):
-    code, printed = grade_py("--no_judge", judge=None, picture=True)
-    assert code == 0 and api.requests == [] and (tmp_path / "out" / "grades.png").stat().st_size > 1000
-    assert "(true ending)" in printed.out and "ended %" in printed.out
-    assert {row["judge"] for row in table(tmp_path)} == {""}
-    assert not (tmp_path / "out" / "a" / "grades.jsonl").exists()
-
-
-@pytest.mark.parametrize("temperature", [(), ("--temperature", "0.7")])
-def test_without_a_judge_what_was_paid_for_stays_in_the_table(grade_py, api, tmp_path, temperature):
-    assert grade_py("--controls", "--repeats", "2", *temperature)[0] == 0
-    before, asked = table(tmp_path), len(api.requests)
-    code, printed = grade_py("--no_judge", judge=None)
-    assert code == 0 and "rules: 80 of 80 gradings, as recorded earlier" in printed.out
-    assert sorted(map(str, table(tmp_path))) == sorted(map(str, before)) and len(api.requests) == asked
-    assert grade_py(judge="another")[0] == 0  # nor does another judge drop them
-    assert all(row in table(tmp_path) for row in before)
-    write_samples(tmp_path / "out" / "a", 5, 2, seed=1)  # other completions, which it has not seen
-    assert grade_py("out/a", "--no_judge", judge=None)[0] == 0
-    with (tmp_path / "out" / "a" / "grades.csv").open(newline="") as file:
-        assert not any(row["subject"] == "a" and row["judge"] for row in csv.DictReader(file))
-
-
-def test_runs_of_one_name_stay_apart(grade_py, tmp_path):
-    for run in ("x", "x/x", "y/x"):
-        write_samples(tmp_path / "out" / run, 3, 1)
-    for directories, names in (
-        (("out/x", "out/y/x"), {"x", "x/x", "y/x"}),
-        (("out/x",), {".", "x"}),
-        (("out/y/x",), {"x"}),
-    ):
-        runs, common = read_runs([tmp_path / directory for directory in directories])
-        assert {run.name for run in runs} == names and len(runs) == len(names)
-    assert grade_py("out/x", "--no_judge", judge=None)[0] == 0
-    with (tmp_path / "out" / "x" / "grades.csv").open(newline="") as file:
-        subjects = [row["subject"] for row in csv.DictReader(file) if row["figure"] == "loss"]
-    assert sorted(subjects) == [".", "x"]
-
-
-def test_words_unknown_to_the_corpus(grade_py, data_dir, tmp_path):
-    (tmp_path / "out" / "a" / "config.json").write_text(json.dumps(dict(data_dir=str(data_dir), data="tiny")))
-    (tmp_path / "out" / "b" / "config.json").write_text(json.dumps(dict(data_dir="data", data="gone")))
-    (tmp_path / "out" / "a" / "log.csv").write_text("step,val_loss,bpb\n10,2.5,0.9\n")
-    code, printed = grade_py("--no_judge", judge=None)
-    assert code == 0 and "data/gone: no such corpus here" in printed.out
-    found = {(row["subject"], row["figure"]): row["value"] for row in table(tmp_path)}
-    assert float(found["a", "unknown"]) > 0.3 and ("b", "unknown") not in found
-    assert found["a", "loss"] == "2.5" and found["b", "loss"] == ""
-    assert grade_py("--no_judge", "--data", str(data_dir / "tiny"), judge=None)[0] == 0
-    assert ("b", "unknown") in {(row["subject"], row["figure"]) for row in table(tmp_path)}
-
-
-def test_a_corpus_that_is_none_is_noticed_before_the_judge_is_paid(grade_py, api):
-    code, _ = grade_py("--data", "nowhere")
-    assert code.startswith("grade.py: nowhere/meta.json: cannot be read") and api.requests == []
+def test_a_dry_run_asks_nothing_and_needs_no_key(grade_py, api, tmp_path, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY")
+    prices = ("--price_in", "1", "--price_out", "2")
+    code, printed = grade_py("--controls", "--dry_run", "--protocol", "ours", "paper", *prices)
+    assert code == 0 and api.requests == [] and not (tmp_path / "out" / "grades.csv").exists()
+    assert "40 requests to http://127.0.0.1" in printed.out and "80 requests to" in printed.out
+    assert printed.out.count("about $0.0") == 2 and "response_format" in printed.out
+    assert grade_py("--controls", "--concurrency", "1")[0] == 0
+    assert api.requests[0]["messages"][0]["content"] in printed.out
+    assert "nothing to ask" in grade_py("--controls", "--dry_run")[1].out
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    "arguments, word",
     [
-        (("out", "--judge", "x", "--no_judge"), "give either --judge MODEL or --no_judge"),
-        (("out", "--judge", "lm:x", "--repeats", "2"), "--repeats is for chat judges"),
-        (("out", "--judge", "lm:x", "--temperature", "0"), "--temperature is for chat judges"),
-        (("out", "--judge", "lm:x"), "grade.py: x: no such checkpoint"),
-        (("out", "--judge", "lm:api:x"), "lm:api:x: an endpoint gives no likelihoods; name it as --judge x"),
-        (("out", "--judge", "x", "--max_cost", "1"), "--max_cost needs --price_in and --price_out"),
-        (("out", "--judge", "x", "--price_in", "1"), "--price_in and --price_out belong together"),
-        (("out", "--judge", "x", "--repeats", "0"), "--repeats must be at least 1, not 0"),
-        (("out", "--judge", "x", "--rate", "0"), "--rate must be above 0"),
-        (("nowhere", "--no_judge"), "grade.py: nowhere: no such directory"),
-        (("empty", "--no_judge"), "grade.py: empty: no samples.jsonl below; `python sample.py --eval 50` writes one"),
-        (("odd", "--no_judge"), "odd/samples.jsonl: its lines are not the prompts and completions"),
-        (("plain", "--judge", "x", "--controls"), "--controls needs true endings"),
-        (("out", "--judge", "x"), "OPENAI_API_KEY is not set"),
+        (("out", "--judge", "x", "--no_judge"), "not allowed with"),
+        (("out", "--judge", "out/a"), "--judge lm:out/a"),
+        (("out", "--judge", "lm:x"), "x"),
+        (("out", "--judge", "lm:api:x"), "--judge x"),
+        (("out", "--judge", "x", "--max_cost", "1"), "--price_in"),
+        (("out", "--judge", "x", "--repeats", "0"), "repeats"),
+        (("nowhere", "--no_judge"), "nowhere"),
+        (("empty", "--no_judge"), "empty"),
+        (("odd", "--no_judge"), "odd/samples.jsonl"),
+        (("plain", "--judge", "x", "--controls"), "--controls"),
+        (("out", "--judge", "x"), "OPENAI_API_KEY"),
+        (("out", "--no_judge", "--data", "nowhere"), "nowhere"),
     ],
 )
-def test_mistakes_are_named_in_one_line(grade_py, tmp_path, monkeypatch, arguments, message):
+def test_mistakes_are_named_in_one_line(grade_py, tmp_path, monkeypatch, arguments, word):
     monkeypatch.delenv("OPENAI_API_KEY")
     (tmp_path / "empty").mkdir()
     (tmp_path / "odd").mkdir()
@@ -185,7 +231,33 @@ def test_mistakes_are_named_in_one_line(grade_py, tmp_path, monkeypatch, argumen
     write_samples(tmp_path / "plain", 2, 1, reference=None)
     code, printed = grade_py(*arguments, judge=None)
     complaint = code if isinstance(code, str) else printed.err.splitlines()[-1]
-    assert message in complaint and "\n" not in complaint
+    assert code and word in complaint and "\n" not in complaint
+
+
+def test_without_a_judge(grade_py, api, tmp_path, data_dir):
+    config = dict(data_dir=str(data_dir), data="tiny")
+    (tmp_path / "out" / "a" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "out" / "a" / "log.csv").write_text("step,val_loss,bpb\n10,2.5,0.9\n")
+    code, printed = grade_py("--no_judge", judge=None)
+    assert code == 0 and api.requests == [] and "(true ending)" in printed.out
+    found = means(tmp_path / "out")
+    assert {judge for judge, *_ in found} == {""} and found["", "a", "loss"] == 2.5
+    assert found["", "a", "unknown"] > 0.3 and ("", "b", "unknown") not in found
+    assert grade_py("--no_judge", "--data", str(data_dir / "tiny"), judge=None)[0] == 0
+    assert ("", "b", "unknown") in means(tmp_path / "out")
+
+
+def test_one_run_of_empty_completions_leaves_the_others_their_figures(grade_py, tmp_path):
+    write_samples(tmp_path / "out" / "b", 5, 2, completion="")
+    assert grade_py("--no_judge", judge=None)[0] == 0
+    found = means(tmp_path / "out")
+    assert 0 < found["", "a", "distinct-2"] <= 1 and found["", "b", "words"] == 0
+
+
+def test_openai_is_imported_only_where_a_judge_is_asked(tmp_path):
+    write_samples(tmp_path / "out" / "a", 2, 1)
+    assert heavy_imports(tmp_path, "grade.py", "--help") == set()
+    assert heavy_imports(tmp_path, "grade.py", "out", "--no_judge") <= {"torch"}
 
 
 def test_a_key_that_is_none(grade_py, monkeypatch):
@@ -193,21 +265,3 @@ def test_a_key_that_is_none(grade_py, monkeypatch):
     assert "copy it again" in grade_py()[0]
     monkeypatch.setenv("OPENAI_API_KEY", KEY + "\n")
     assert grade_py()[0] == 0
-
-
-def test_openai_is_imported_only_where_a_judge_is_asked(tmp_path):
-    write_samples(tmp_path / "out" / "a", 2, 1)
-    assert heavy_imports(tmp_path, "grade.py", "--help") == set()
-    assert heavy_imports(tmp_path, "grade.py", "out", "--no_judge") <= {"torch"}
-    assert (tmp_path / "out" / "grades.csv").exists()
-
-
-def test_hyphens_in_flags_are_understood(grade_py):
-    assert grade_py("--no-judge", judge=None)[0] == 0
-    assert "--price_in and --price_out belong together" in grade_py("--price-in=1")[1].err
-
-
-def test_tables_as_markdown(grade_py):
-    code, printed = grade_py("--controls", "--markdown")
-    tables = [part for part in printed.out.split("\n\n") if part.startswith("|")]
-    assert code == 0 and len(tables) == 3 and all(part.splitlines()[1].startswith("| --- |") for part in tables)

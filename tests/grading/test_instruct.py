@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from conftest import ROOT
@@ -14,7 +15,7 @@ import instruct
 from corpus import builtin_stories
 from corpus.builtin_bad_endings import ends_badly
 from generation.prompts import Prompt, evaluation_prompts
-from grading.instruction_following import measure_run, pattern, read_instructed
+from grading.instruction_following import pattern
 
 THERE = """run: He RAN.|run: They are running|child: children|happy: the happiest of all|red: redder|nice: nicer
 carry: carried|teach: he taught|admit: She admitted it|leaf: leaves|x-ray: an X-ray!|ice cream: two ice creams
@@ -51,7 +52,7 @@ def prompts(instruct_data_dir):
 
 
 def figures(path) -> dict:
-    return {line.measure: line for line in measure_run(*read_instructed(path))}
+    return {row["measure"]: SimpleNamespace(**row) for row in instruct.measure(path)}
 
 
 def test_true_stories_follow_and_stories_for_others_do_not(prompts, tmp_path):
@@ -99,7 +100,8 @@ def test_command_line(prompts, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["instruct.py", "out/a", "out/b"])
     instruct.main()
     printed = capsys.readouterr().out
-    assert printed.count("\n  out/a ") == printed.count("\n  out/b ") > 6 and "wrote out/instruct.csv" in printed
+    assert printed.count("| out/a ") == printed.count("| out/b ") > 6 and "wrote out/instruct.csv" in printed
+    assert printed.startswith((tmp_path / "out" / "instruct.md").read_text())
     with (tmp_path / "out" / "instruct.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["run"] for row in rows} == {"out/a", "out/b"} and all(

@@ -1,29 +1,193 @@
-"""probe.py: what it writes, prints and shows, and what it refuses."""
+"""probe.py: balanced sets, scores as transformers gives them, what it writes and what it refuses."""
 
-import argparse
+import collections
 import csv
+import io
 import json
 import re
-import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
-from conftest import ROOT, page_data, seen_in
-from models_to_probe import random_model, save_run
+from conftest import ROOT
+from models_to_probe import TOKENIZER, random_model, save_run
+from tqdm import tqdm
 
 import probe
-from grading.probe_answers import NEARLY, SETS, read_probes
-from model import GPTNeo, GPTNeoConfig
+from checkpoints.huggingface import save_hf
+from common.statistics import wilson
+from corpus.tokenizer import Tokenizer, gpt2
+from generation.backends import LocalBackend
+from grading.controls import sentences
+from grading.probes import SETS, Probe, order_probes, read_probes, shares
+from model import GPTNeoConfig
 
 SEEDS = ROOT.parent / "shared" / "data" / "seed-prompts"
 OURS = {path.stem: read_probes(path, path.stem) for path in SETS}
+SILENT = tqdm(disable=True)
+
+# The sets
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_answer_is_right_as_often_as_each_of_its_rivals(name):
+    """So a scorer that does not read the prompt, whatever it prefers, gets exactly one in each group right."""
+    probes = OURS[name]
+    assert len({probe.prompt for probe in probes}) == len(probes) >= 40
+    right = collections.defaultdict(collections.Counter)
+    for one in probes:
+        right[frozenset(one.answers)][one.answers[0]] += 1
+    for answers, counts in right.items():
+        assert counts.keys() == answers and len(set(counts.values())) == 1, counts
+
+
+def mentioned(one: Probe, which: int) -> str | None:
+    """The answer that the prompt mentions first (0) or last (-1), if it mentions all."""
+    found = {
+        answer: [match.start() for match in re.finditer(rf"{re.escape(answer)}\b", " " + one.prompt)]
+        for answer in one.answers
+    }
+    return (max if which else min)(found, key=lambda answer: found[answer][which]) if all(found.values()) else None
+
+
+@pytest.mark.parametrize("which", (0, -1))
+def test_neither_what_is_mentioned_first_nor_what_is_mentioned_last_is_right(which):
+    context = [mentioned(one, which) == one.answers[0] for one in OURS["context"]]
+    assert None not in [mentioned(one, which) for one in OURS["context"]]
+    assert sum(context) * 2 == len(context)
+    reasoning = [mentioned(one, which) == one.answers[0] for one in OURS["reasoning"] if mentioned(one, which)]
+    assert len(reasoning) > 30 and 0.4 < sum(reasoning) / len(reasoning) < 0.6
+
+
+def test_context_prompts_go_in_both_directions():
+    """The other answer is right once where the two have changed places, and once where the question is another."""
+    for one in OURS["context"]:
+        others = [other for other in OURS["context"] if other.answers == one.answers[::-1]]
+        words = [sorted(re.findall(r"\w+", each.prompt)) for each in (one, *others)]
+        assert sorted(each == words[0] for each in words[1:]) == [False, True], one.prompt
+        assert all(len(one.prompt.split()) == len(other.prompt.split()) for other in others)
+
+
+@pytest.mark.parametrize("tokenizer", [gpt2(), TOKENIZER, Tokenizer(range(256))], ids=["GPT-2", "3,000", "bytes"])
+def test_prompt_and_answer_have_the_same_ids_apart_and_together(tokenizer):
+    for one in sum(OURS.values(), []):
+        for answer in one.answers:
+            together = tokenizer.encode(one.prompt + answer)
+            assert tokenizer.encode(one.prompt) + tokenizer.encode(answer) == together
+
+
+def test_the_prompts_are_our_own(real_stories):
+    theirs = "".join(path.read_text() for path in SEEDS.glob("*.json"))
+    for one in sum(OURS.values(), []):
+        assert one.prompt not in theirs and not any(one.prompt in story for story in real_stories)
+
+
+GOOD = '{"prompt": "A", "right": " b", "wrong": [" c"]}\n'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "[" * 100_000,
+        '"A"',
+        '{"prompt": "A", "right": " b"}',
+        '{"prompt": 3, "right": " b", "wrong": [" c"]}',
+        '{"prompt": "A", "right": " b", "wrong": [null]}',
+        '{"prompt": "A\\ud800", "right": " b", "wrong": [" c"]}',
+        "\udcff",  # a byte that is no UTF-8
+        '{"prompt": "A ", "right": " b", "wrong": [" c"]}',
+        '{"prompt": "", "right": " b", "wrong": [" c"]}',
+        '{"prompt": "A", "right": "b", "wrong": [" c"]}',
+        '{"prompt": "A", "right": " b ", "wrong": [" c"]}',
+        '{"prompt": "A", "right": "  b", "wrong": [" c"]}',
+        '{"prompt": "A", "right": " b", "wrong": []}',
+        '{"prompt": "A", "right": " b", "wrong": [" c", " b"]}',
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path, line):
+    path = tmp_path / "mine.jsonl"
+    path.write_bytes(f"{GOOD}\n{line}\n{GOOD}".encode(errors="surrogateescape"))
+    with pytest.raises(ValueError, match="mine.jsonl, line 3: ") as caught:
+        read_probes(path, "mine")
+    assert "\n" not in str(caught.value)
+
+
+# How an answer is scored
+
+
+def answers_of(backend, probes: list[Probe], monkeypatch) -> list[dict]:
+    """[{verdict, lead, greedy}]"""
+    monkeypatch.setattr("generation.backends.load_backend", lambda name: backend)
+    columns = probe.answer("m", probes, 4, SILENT)
+    return [{key.removeprefix("m "): value for key, value in each.items()} for each in columns]
+
+
+@pytest.mark.parametrize("prefix", ["<|endoftext|>", ""])
+def test_leads_are_those_of_transformers_whatever_the_batch(tmp_path, prefix, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    model = random_model()
+    save_hf(model, tmp_path, TOKENIZER, prompt_prefix=prefix)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval().double()
+    tokenizer, probes = transformers.AutoTokenizer.from_pretrained(tmp_path), OURS["reasoning"][:12]
+
+    def per_byte(prompt: str, answer: str) -> float:
+        ids, n = tokenizer(prefix + prompt + answer).input_ids, len(tokenizer(answer).input_ids)
+        with torch.no_grad():
+            log_probabilities = theirs(torch.tensor([ids])).logits.log_softmax(-1)[0, -n - 1 : -1]
+        return log_probabilities.gather(1, torch.tensor(ids[-n:])[:, None]).sum().item() / len(answer.encode())
+
+    for batch_size in (1, 50):
+        backend = LocalBackend(model, TOKENIZER, [TOKENIZER.end_of_text] * bool(prefix), batch_size)
+        for one, found in zip(probes, answers_of(backend, probes, monkeypatch)):
+            right, *wrong = (per_byte(one.prompt, answer) for answer in one.answers)
+            assert float(found["lead"]) == pytest.approx(right - max(wrong), abs=2e-4)
+            lead = float(found["lead"])
+            assert found["verdict"] == ("right" if lead > 0 else "nearly" if lead >= -probe.NEARLY else "wrong")
+
+
+class Knowing(torch.nn.Module):
+    """Makes the next token of these texts likely where it has read all that stands before, and knows nothing else."""
+
+    def __init__(self, texts: list[list[int]]):
+        super().__init__()
+        self.config = GPTNeoConfig(vocab_size=3000, block_size=128)
+        self.next = {tuple(ids[:i]): ids[i] for ids in texts for i in range(1, len(ids))}
+        self.wte, self.head, self.attend = torch.nn.Embedding(1, 1), torch.nn.Identity(), None
+
+    def hidden(self, tokens, positions, attend):
+        x = torch.zeros(*tokens.shape, 3000)
+        for row, ids in enumerate(tokens.tolist()):
+            for i in range(len(ids)):
+                x[row, i, self.next.get(tuple(ids[: i + 1]), 0)] = 20.0
+        return x
+
+
+class Mute(LocalBackend):
+    def complete(self, prompts, keys, sampling):
+        return ((i, "", True) for i in range(len(prompts)))
+
+
+@pytest.mark.parametrize("which, expected", [(0, "right"), (1, "wrong")])
+def test_a_model_that_knows_the_answers_is_always_right(which, expected, monkeypatch):
+    for probes in OURS.values():
+        backend = Mute(None, TOKENIZER, [TOKENIZER.end_of_text], batch_size=50)
+        backend.model = Knowing([backend.encode(one.prompt + one.answers[which]) for one in probes])
+        assert {found["verdict"] for found in answers_of(backend, probes, monkeypatch)} == {expected}
+
+
+# The command
 
 
 @pytest.fixture
-def probe_py(command_line, tmp_path):
-    return command_line(probe, tmp_path)
+def probe_py(command_line, tmp_path, monkeypatch):
+    """probe.py, whose reader types `answers`."""
+    call = command_line(probe, tmp_path)
+
+    def typed(*args, answers: str = ""):
+        monkeypatch.setattr("sys.stdin", io.StringIO(answers))
+        return call(*args)
+
+    return typed
 
 
 @pytest.fixture
@@ -41,61 +205,19 @@ def table_of(path) -> list[dict]:
         return list(csv.DictReader(file))
 
 
-def test_the_last_checkpoints_of_all_runs(out):
-    args = argparse.Namespace(runs=[out], model=["hf:gpt2"], checkpoint="last")
-    assert probe.find_models(args) == [f"{out}/deeper/random/ckpt.pt", f"{out}/fixed/ckpt.pt", "hf:gpt2"]
-
-
 def test_a_fixed_preference_scores_exactly_chance(out, probe_py):
     code, printed = probe_py("out", "--max_new_tokens", "3")
     assert code == 0
     rows = table_of(out / "probe.csv")
     assert len(rows) == sum(map(len, OURS.values()))
-    for name, share in (("facts", 4), ("reasoning", 2), ("context", 2)):
-        verdicts = [row["out/fixed verdict"] for row in rows if row["set"] == name]
-        assert verdicts.count("right") * share == len(verdicts) == len(OURS[name])
-    lines = [re.split("  +", line.strip()) for line in printed.out.splitlines()]
-    assert lines[0] == ["facts (n = 60)", "reasoning (n = 64)", "context (n = 60)"]
-    assert lines[1][0] == "out/deeper/random"
-    assert lines[2] == ["out/fixed", "25.0% [15.8%, 37.2%]", "50.0% [38.1%, 61.9%]", "50.0% [37.7%, 62.3%]"]
-    assert lines[3] == ["chance", "25.0%", "50.0%", "50.0%"]
-    assert lines[4] == ["wrote out/probe.csv and probe.html; next: open the page to see what each model says"]
-    for row in rows:
-        lead = float(row["out/fixed lead"])
-        assert row["out/fixed verdict"] == ("right" if lead > 0 else "nearly" if lead >= -NEARLY else "wrong")
-    bars, table = page_data(out / "probe.html")["sections"][0]["parts"]
-    chances = [(panel["title"], panel["marks"]["chance"]) for panel in bars["panels"]]
-    assert chances == [("facts (n = 60)", 0.25), ("reasoning (n = 64)", 0.5), ("context (n = 60)", 0.5)]
-    assert bars["panels"][0]["bars"][1][:2] == ["out/fixed", 0.25]
-    assert table["models"] == ["out/deeper/random", "out/fixed"] and len(table["rows"]) == len(rows)
-    for row, (*asked, answers) in zip(rows, table["rows"]):
-        assert asked == [row[key] for key in ("set", "prompt", "right", "wrong")]
-        assert answers == [
-            [row[f"{model} {what}"] for what in ("verdict", "lead", "greedy")] for model in table["models"]
-        ]
-    assert {answers[0] for row in table["rows"] for answers in row[4]} == {"right", "nearly", "wrong"}
-
-
-def test_the_table_as_markdown(out, probe_py):
-    code, printed = probe_py("--model", "out/fixed", "--markdown", "--max_new_tokens", 1)
-    lines = printed.out.splitlines()
-    assert lines[0] == "|  | facts (n = 60) | reasoning (n = 64) | context (n = 60) |"
-    assert lines[2].startswith("| out/fixed | 25.0% [15.8%, 37.2%] | 50.0% ")
-
-
-@pytest.mark.parametrize(
-    "args, place",
-    [
-        ((), "out/fixed"),  # the newest
-        (("--model", "out/fixed/ckpt.pt"), "out/fixed"),
-        (("out/deeper", "--model", "out/fixed"), "out/deeper"),
-        (("out", "--out", "new/place"), "new/place"),
-    ],
-)
-def test_where_the_tables_go(out, probe_py, tmp_path, args, place):
-    (tmp_path / "mine.txt").write_text("Once upon\n")
-    assert probe_py(*args, "--max_new_tokens", "1", "--prompts", "mine.txt")[0] == 0
-    assert {path.parent for path in tmp_path.rglob("probe*")} == {tmp_path / place}
+    found = shares(rows)
+    assert [found[name]["out/fixed"].right for name in OURS] == [found[name]["chance"].right for name in OURS]
+    assert found["facts"]["chance"].right == 0.25 and found["facts"]["out/fixed"][1:3] == wilson(0.25, 60)
+    assert printed.out.startswith((out / "probe.md").read_text()) and "| 25.0% [15.8%, 37.2%] |" in printed.out
+    assert [line.split("|")[1].strip() for line in printed.out.splitlines()[2:5]] == [
+        "out/deeper/random", "out/fixed", "chance",
+    ]  # fmt: skip
+    assert (out / "probe.html").exists()
 
 
 HOSTILE = "<script>document.title = 'broken'</script> & a \"cat\""
@@ -105,27 +227,13 @@ def test_plain_prompts_are_continued_and_not_judged(out, probe_py, tmp_path):
     (tmp_path / "mine.txt").write_text(f"Once upon\n{HOSTILE}\n")
     (tmp_path / "more.json").write_text('["There was"]')
     code, printed = probe_py("--model", "out/fixed", "--prompts", "mine.txt", "more.json", "--max_new_tokens", "4")
-    assert code == 0 and len(printed.out.splitlines()) == 1
+    assert code == 0 and "|" not in printed.out
     rows = table_of(out / "fixed" / "probe-prompts.csv")
     assert [(row["set"], row["prompt"]) for row in rows] == [
-        ("mine.txt", "Once upon"),
-        ("mine.txt", HOSTILE),
-        ("more.json", "There was"),
-    ]
+        ("mine.txt", "Once upon"), ("mine.txt", HOSTILE), ("more.json", "There was"),
+    ]  # fmt: skip
     assert all(row["out/fixed greedy"] and not row["out/fixed verdict"] and not row["out/fixed lead"] for row in rows)
-    page = out / "fixed" / "probe-prompts.html"
-    assert HOSTILE not in page.read_text()  # "<" is escaped in the data
-    (table,) = page_data(page)["sections"][0]["parts"]  # no bars
-    assert [prompt for _, prompt, *_ in table["rows"]] == ["Once upon", HOSTILE, "There was"]
-    assert all(verdict == lead == "" for *_, ((verdict, lead, _),) in table["rows"])
-
-
-def test_the_seeds_of_the_paper(out, probe_py):
-    if not SEEDS.exists():
-        pytest.skip("needs ../shared/data/seed-prompts")
-    seeds = [str(SEEDS / f"{name}.json") for name in ("factual", "reasoning", "context")]
-    assert probe_py("--model", "out/fixed", "--prompts", *seeds, "--max_new_tokens", "2")[0] == 0
-    assert len(table_of(out / "fixed" / "probe-prompts.csv")) == 24
+    assert HOSTILE not in (out / "fixed" / "probe-prompts.html").read_text()
 
 
 def test_prompts_of_ones_own_with_answers(out, probe_py, tmp_path):
@@ -134,55 +242,37 @@ def test_prompts_of_ones_own_with_answers(out, probe_py, tmp_path):
         {"prompt": "A", "right": " b", "wrong": [" c"]},
     ]
     (tmp_path / "mine.jsonl").write_text("\n\n".join(map(json.dumps, rows)))
-    code, printed = probe_py("--model", "out/fixed", "--prompts", "mine.jsonl", "--max_new_tokens", "2")
+    code, printed = probe_py("out", "--prompts", "mine.jsonl", "--max_new_tokens", "2", "--out", "new/place")
     assert code == 0 and "41.7%" in printed.out  # chance is (1/3 + 1/2) / 2
-    first, second = table_of(out / "fixed" / "probe-prompts.csv")
+    first, _ = table_of(tmp_path / "new" / "place" / "probe-prompts.csv")
     assert (first["right"], first["wrong"]) == (" <b>", " <i> | a b")
-    bars, table = page_data(out / "fixed" / "probe-prompts.html")["sections"][0]["parts"]
-    assert table["rows"][0][1:4] == [HOSTILE, " <b>", " <i> | a b"]
-    assert bars["panels"][0]["marks"]["chance"] == pytest.approx(5 / 12)
-
-
-GOOD = '{"prompt": "A", "right": " b", "wrong": [" c"]}\n'
 
 
 def test_mistakes_get_one_line(out, probe_py, tmp_path):
-    (tmp_path / "long.jsonl").write_text(
-        GOOD + json.dumps({"prompt": "far " * 126 + "a", "right": " b", "wrong": [" c"]})
-    )
+    far = {"prompt": "far " * 126 + "a", "right": " b", "wrong": [" c"]}
+    (tmp_path / "long.jsonl").write_text(GOOD + json.dumps(far))
     (tmp_path / "empty").mkdir()
-    for args, message in (
-        (["--model", "nowhere"], "nowhere: no such checkpoint"),
-        (["empty"], "empty: no run below it; train one with `python train.py`"),
-        (["--model", "api:gpt-3.5-turbo"], "OPENAI_API_KEY is not set"),
-        (["--model", "out/fixed", "--prompts", "no.jsonl"], "no.jsonl: No such file or directory"),
-        (["--model", "out/fixed", "--prompts", "empty"], "empty: Is a directory"),
-        (["--model", "out/fixed", "--prompts", "long.jsonl"], 'the context, 128 tokens, is too short for "far far'),
+    for args, word in (
+        (["--model", "nowhere"], "nowhere"),
+        (["empty"], "empty: no run"),
+        (["--model", "api:gpt-3.5-turbo"], "OPENAI_API_KEY"),
+        (["--model", "out/fixed", "--prompts", "no.jsonl"], "no.jsonl"),
+        (["--model", "out/fixed", "--prompts", "long.jsonl"], "128 tokens"),
+        (["--model", "out/fixed", "--mark"], "probe-prompts.csv"),
     ):
         code, printed = probe_py(*args)
-        assert str(code).startswith("probe.py: ") and message in code and "\n" not in code
-        assert printed.out == ""
+        assert str(code).startswith("probe.py: ") and word in code and "\n" not in code and printed.out == ""
     assert probe_py("--max_new_tokens", "0")[0] == 2
     assert not list(tmp_path.rglob("probe*.*"))
 
 
 def test_a_run_that_cannot_be_probed_is_left_out(out, probe_py):
     (out / "deeper" / "random" / "ckpt.pt").write_bytes(b"cut")
-    save_run(out / "short", GPTNeo(GPTNeoConfig(vocab_size=3000, block_size=20, n_layer=1, n_head=1, n_embd=8)))
-    broken = random_model()
-    torch.nn.init.constant_(broken.ln_f.bias, float("nan"))
-    save_run(out / "nan", broken)
-    other = random_model()
-    other.another_part = torch.nn.Linear(1, 1)
-    save_run(out / "other", other)
     code, printed = probe_py("out", "--max_new_tokens", "1")
-    assert code == 1
-    assert [line.split(" is left out: ")[0] for line in printed.err.splitlines()] == [
-        f"probe.py: out/{name}" for name in ("deeper/random", "nan", "other", "short")
-    ]
-    assert "out/fixed verdict" in table_of(out / "probe.csv")[0]
-    shutil.rmtree(out / "fixed")
-    assert probe_py("out")[0] == "probe.py: no model is left; nothing was written"
+    assert code == 1 and "out/deeper/random is left out" in printed.err
+    assert list(shares(table_of(out / "probe.csv"))["facts"]) == ["out/fixed", "chance"]
+    (out / "fixed" / "ckpt.pt").write_bytes(b"cut")
+    assert "nothing was written" in probe_py("out")[0]
 
 
 def test_an_endpoint_continues_plain_prompts_only(endpoint, probe_py, tmp_path):
@@ -190,45 +280,74 @@ def test_an_endpoint_continues_plain_prompts_only(endpoint, probe_py, tmp_path):
     endpoint.fault = lambda number, request: ("say", f"after {request['messages'][-1]['content']}")
     assert "an endpoint gives no log-likelihoods" in probe_py("--model", "api:teacher")[0]
     assert probe_py("--model", "api:teacher", "--prompts", "mine.txt")[0] == 0
-    assert {request["temperature"] for request in endpoint.requests} == {0}
     rows = table_of(tmp_path / "out" / "api--teacher" / "probe-prompts.csv")
     assert [row["api:teacher greedy"] for row in rows] == [" after Once upon", " after One day"]
 
 
-@pytest.mark.slow
-def test_a_full_disk_leaves_the_old_tables(out, tmp_path):
-    """A limit on the size of files stands for it."""
-    (out / "probe.csv").write_text("old")
-    command = f"ulimit -f 4; exec {sys.executable} {ROOT / 'probe.py'} out --max_new_tokens 1"
-    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("probe.py: ")
-    assert "Traceback" not in done.stderr
-    assert (out / "probe.csv").read_text() == "old" and len(list(out.iterdir())) == 3
+# Marks of a reader
 
 
-SEEN = """
-document.body.append(element("pre", {id: "seen"}, JSON.stringify({
-  title: document.title, text: main.textContent, heads: [...main.querySelectorAll("th")].map((th) => th.textContent),
-  cells: [...main.querySelectorAll("td")].map((td) => [td.className, td.textContent]),
-  inside: main.querySelectorAll("script, td i, td b b").length, links: document.querySelectorAll("nav a").length,
-  panels: document.querySelectorAll(".panel").length, headings: document.querySelectorAll("h1, h2").length,
-})));
-"""
+@pytest.fixture
+def continued(out, probe_py, tmp_path):
+    """Three plain prompts that two models have continued, one of which is there twice."""
+    save_run(tmp_path / "out" / "twin", random_model())
+    (tmp_path / "mine.txt").write_text('Once upon\n"Can cows, or pigs, fly?"\nThere was\n')
+    code, printed = probe_py("out", "--prompts", "mine.txt", "--max_new_tokens", "4")
+    assert code == 0 and "mark 6 completions" in printed.out
+    return out
 
 
-def test_a_browser_shows_the_page_without_complaint(browser, out, probe_py, tmp_path):
-    (tmp_path / "mine.jsonl").write_text(json.dumps({"prompt": HOSTILE, "right": " <b>", "wrong": [" <i>"]}))
-    assert probe_py("out", "--prompts", "mine.jsonl", "--max_new_tokens", "5")[0] == 0
-    page = out / "probe-prompts.html"
-    assert not re.search("https?:|src=|@import|url\\(", page.read_text().split("<script")[0])
-    document, console = browser(page, SEEN)
-    seen = seen_in(document)
-    assert console == [] and seen["title"] == "Answers to prompts" and seen["headings"] == 1
-    assert seen["inside"] == seen["links"] == 0 and seen["panels"] == 1
-    assert seen["heads"][1:] == ["out/deeper/random", "out/fixed"]
-    asked, *answered = seen["cells"]
-    assert asked[1] == f"{HOSTILE} <b>not <i>"
-    rows = table_of(out / "probe-prompts.csv")
-    for (verdict, text), model in zip(answered, seen["heads"][1:], strict=True):
-        lead = float(rows[0][f"{model} lead"])
-        assert verdict == rows[0][f"{model} verdict"] and text.endswith(f"{lead:+.2f}")
+def test_each_completion_is_marked_once(continued, probe_py):
+    code, printed = probe_py("out", "--mark", answers="r\nx\nwrong\n\nn\nq\n")
+    assert code == 0 and "mark 3 completions" in printed.out
+    assert "out/twin" not in printed.out.split("6 of 6")[0].split("answered right")[0]  # no model is named meanwhile
+    assert [row["mark"] for row in table_of(continued / "marks.csv")] == ["right", "wrong", "nearly"]
+    code, again = probe_py("out", "--mark", answers="w\nw\nw\n")
+    assert code == 0 and "mark" not in again.out.splitlines()[-1]
+    asked = [re.findall(r"\n\n(.* \*\*\*.*)\n\n", said.out) for said in (printed, again)]
+    assert len(set(asked[0]) | set(asked[1])) == 6
+    verdicts = {(row["prompt"], row["completion"]): row["mark"] for row in table_of(continued / "marks.csv")}
+    rows = table_of(continued / "probe-prompts.csv")
+    for row in rows:
+        for model in ("out/fixed", "out/twin", "out/deeper/random"):
+            assert row[f"{model} verdict"] == verdicts[row["prompt"], row[f"{model} greedy"]]
+    assert shares(rows)["mine.txt"]["out/twin"] == shares(rows)["mine.txt"]["out/deeper/random"]
+    assert probe_py("out", "--prompts", "mine.txt", "--max_new_tokens", "6")[0] == 0  # other completions
+    assert len(table_of(continued / "marks.csv")) == 6
+
+
+def test_marks_may_be_filled_in_by_hand(continued, probe_py):
+    """By a spreadsheet that writes semicolons, a byte order mark, and capitals."""
+    rows, file = table_of(continued / "probe-prompts.csv"), io.StringIO(newline="")
+    pairs = [(row["prompt"], row["out/fixed greedy"], "Right") for row in rows]
+    csv.writer(file, delimiter=";").writerows([("prompt", "completion", "mark "), *pairs, ()])
+    (continued / "marks.csv").write_bytes(b"\xef\xbb\xbf" + file.getvalue().encode())
+    code, printed = probe_py("out", "--mark")
+    assert code == 0 and "100.0%" in printed.out
+    (continued / "marks.csv").write_bytes((continued / "marks.csv").read_bytes().replace(b"Right", b"good", 1))
+    code, _ = probe_py("out", "--mark")
+    assert code.startswith("probe.py: ") and "marks.csv, line 2" in code and "good" in code
+
+
+# Sentence order
+
+
+def test_orders_change_the_order_alone(data_dir):
+    probes = order_probes(data_dir / "tiny")
+    assert {one.set for one in probes} <= {"shuffled", "swapped"} and all(one.prompt == "" for one in probes)
+    for one in probes:
+        true, other = (sentences(text) for text in one.answers)
+        assert true != other and sorted(map(str.strip, true)) == sorted(map(str.strip, other)) and true[0] == other[0]
+        if one.set == "swapped":
+            assert sum(a.strip() != b.strip() for a, b in zip(true, other)) == 2
+
+
+def test_sentence_order_on_stories_longer_than_the_context(out, probe_py, tmp_path):
+    from corpus.preparation import prepare
+
+    stories = [f"Tom had {i} balls. One was red. One was blue. " + "He ran far away. " * 30 + "End." for i in range(12)]
+    prepare(tmp_path / "data" / "long", ["tests"], stories, stories[:4], vocab_size=300)
+    code, printed = probe_py("out", "--sentence_order", "--data", "data/long")
+    found = shares(table_of(out / "probe-order.csv"))
+    assert code == 0 and found["swapped"]["out/fixed"].n == 4 and found["shuffled"]["chance"].right == 0.5
+    assert "shuffled (n = 4)" in printed.out

@@ -1,12 +1,13 @@
-"""judge_controls.py: endings spoiled in one way each, the same ones whenever they are made."""
+"""controls.py: endings spoiled in one way each, the same ones whenever they are made."""
 
 import random
 from dataclasses import replace
 
 from grade_fixtures import true_endings
 
-from grading.judge_controls import CUT, OTHER, SHUFFLED, TRUE, UNASKED, any_order, make_controls, sentences
-from grading.story import Story
+from grading.controls import any_order, make_controls, sentences
+from grading.scores import CUT, OTHER, SHUFFLED, TRUE, UNASKED
+from grading.stories import Story
 
 
 def test_sentences_keep_speech_together():

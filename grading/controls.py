@@ -13,13 +13,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from grading.story import Story
+from grading.scores import CUT, OTHER, SHUFFLED, TRUE, UNASKED
+from grading.stories import Story
 
-TRUE, SHUFFLED, OTHER, CUT = "(true ending)", "(shuffled)", "(another ending)", "(cut off)"
-UNASKED = "(another story)"
-# Not spoiled, but likely: sampled at a low temperature from the judge itself, if it is a likelihood judge. It shows
-# whether the judge prefers what is likely to the true ending.
-SAFE, SAFE_TEMPERATURE = "(safe ending)", 0.3
+# A safe ending is not spoiled, but likely: sampled at this temperature from a likelihood judge itself. It shows whether
+# the judge prefers what is likely to the true ending.
+SAFE_TEMPERATURE = 0.3
 
 # Final punctuation, perhaps with a quote, before whitespace and a capital; but not the period of Mr., Mrs. and so on.
 SENTENCE_END = re.compile(r"""(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bDr)[.!?…]+["'”’)]*(?=\s+["'“‘(]?[A-Z]|\s*$)""")
@@ -71,7 +70,7 @@ def shuffle(story: Story) -> str | None:
     texts = [piece.strip() for piece in others]
     if len(set(texts)) < 2:
         return None
-    rng, order = random.Random(story.task), list(texts)
+    rng, order = random.Random(story.task or story.completion), list(texts)
     while order == texts:
         rng.shuffle(order)
     return in_other_order(story, order)

@@ -1,0 +1,89 @@
+"""
+The one table of scores and metrics: unit, scale, which way is better, which controls test it, and a sentence about it.
+
+>>> scores_of("lm:out/ts_33m")["ending"].scale
+(0.0, 1.0)
+
+To add one, add a line here and the function that computes it (metrics.py, likelihood_judge.py) or the question that a
+chat judge is asked (the sentence of a chat score is the question itself); tables, pictures and pages follow.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+# Endings of known quality, which test what a judge can see; controls.py makes them.
+TRUE, SHUFFLED, OTHER, CUT = "(true ending)", "(shuffled)", "(another ending)", "(cut off)"
+UNASKED, SAFE = "(another story)", "(safe ending)"
+LIKELIHOOD_PREFIX, IMPORTED = "lm:", " (imported)"  # how names of such judges begin, and end
+
+AGE_GROUPS = {"A": "3 or under", "B": "4-5", "C": "6-7", "D": "8-9", "E": "10-12", "F": "13-16"}  # as in the paper
+AGES = {"A": 3.0, "B": 4.5, "C": 6.5, "D": 8.5, "E": 11.0, "F": 14.5}  # in a mean, in years
+
+
+class Score(NamedTuple):
+    about: str
+    unit: str = ""
+    scale: tuple[float, float] = (0.0, 10.0)
+    better: str = "higher"  # or "lower", or "" if neither
+    form: str = ".2f"  # of its mean
+    tested_by: tuple[str, ...] = ()  # the controls that must score lower than true endings, or the judge is blind
+
+
+# A chat judge's grades (GPT-Eval, the paper's section 3), in the words that it sees. No control tests creativity and
+# age. The ending of another story was written to other instructions, so it must score lower there, too.
+CHAT = {
+    "grammar": Score(
+        "is it correct English, without words missing, words that do not exist or sentences that break off?",
+        tested_by=(CUT,),
+    ),
+    "creativity": Score("does it have ideas of its own?"),
+    "consistency": Score(
+        "does it fit the beginning and itself: the same persons, places and things, and nothing that contradicts what "
+        "was said before?",
+        tested_by=(SHUFFLED, OTHER),
+    ),
+    "plot": Score("does one thing lead to another, and the whole to an end?", tested_by=(SHUFFLED, OTHER, CUT)),
+    "instructions": Score(
+        "does the story, taken as a whole, do everything that the pupil was told to do?", tested_by=(OTHER, UNASKED)
+    ),
+    "age": Score("how old would you guess the pupil is?", "years", (AGES["A"], AGES["F"]), "", ".1f"),
+}
+
+# What likelihood_judge.py reads off a language model.
+LIKELIHOOD = {
+    "fluency": Score(
+        "log-likelihood of the completion after its beginning: minus the judge's bits per byte on it",
+        "bits/byte", (-math.inf, 0.0), form=".3f", tested_by=(SHUFFLED,),
+    ),
+    "consistency": Score(
+        "how much likelier the completion is after its own beginning than after those of other stories",
+        "bits/byte", (-math.inf, math.inf), form=".3f", tested_by=(SHUFFLED, OTHER, UNASKED),
+    ),
+    "ending": Score("probability that the story ends where it ends", "", (0.0, 1.0), tested_by=(CUT,)),
+}  # fmt: skip
+
+# What metrics.py counts without a judge.
+SHARE, COUNT = (0.0, 1.0), (0.0, math.inf)
+METRICS = {
+    "loss": Score("validation loss of the run, from its log", "nats/token", COUNT, "lower", ".3f"),
+    "bpb": Score("the same in bits per byte, for any vocabulary", "bits/byte", COUNT, "lower", ".3f"),
+    "ended": Score("share of the stories that the model ended by itself", "%", SHARE, "higher", ".0%"),
+    "repeated": Score("share of 4-grams of words that came earlier in the same story", "%", SHARE, "lower", ".1%"),
+    "distinct-1": Score(
+        "different words, as a share of all in equally many words of each model", "", SHARE, form=".3f"
+    ),
+    "distinct-2": Score("the same for pairs of words", "", SHARE, form=".3f"),
+    "distinct-3": Score("the same for three words in a row", "", SHARE, form=".3f"),
+    "words": Score("words in a completion", "words", COUNT, "", ".0f"),
+    "unknown": Score("share of words that occur neither in the corpus nor in the prompt", "%", SHARE, "lower", ".2%"),
+}
+
+
+def is_likelihood_judge(judge: str) -> bool:
+    return judge.startswith(LIKELIHOOD_PREFIX)
+
+
+def scores_of(judge: str) -> Mapping[str, Score]:
+    """What this judge gives; "" is no judge: the metrics."""
+    return METRICS if not judge else LIKELIHOOD if is_likelihood_judge(judge) else CHAT

@@ -1,0 +1,139 @@
+"""
+What is graded: the completions in samples.jsonl of each run; and one score of one of them.
+
+>>> runs, directory = read_runs([Path("out")])
+>>> runs[0].stories[0]
+Story(prompt='Once upon a time, Mia had a', completion=' red ball.', instruction='')
+"""
+
+import itertools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from common.files import read_json
+from corpus import instruct_headers
+from corpus.instruct_headers import MARKER
+from generation.samples_file import read_rows, run_of
+
+
+@dataclass(frozen=True)
+class Story:
+    """A completion of a prompt, perhaps under an instruction (words, features, a summary)."""
+
+    prompt: str
+    completion: str
+    instruction: str = ""
+
+    @property
+    def task(self) -> str:
+        """What the writer was given. Stories of the same task are compared."""
+        return f"{self.instruction}\n{self.prompt}" if self.instruction else self.prompt
+
+    @property
+    def beginning(self) -> str:
+        """What precedes the completion: as in samples.jsonl, except for trailing whitespace."""
+        return f"{self.instruction}\n{MARKER}{self.prompt}" if self.instruction else self.prompt
+
+
+class Row(NamedTuple):
+    """One score of one story; tables and pictures are pivots of these."""
+
+    judge: str  # "": a metric, which needs no judge
+    run: str  # or a kind of control
+    story: Story | None  # None: a figure of the run as a whole, such as its loss
+    score: str
+    value: float
+
+
+@dataclass
+class Run:
+    """A directory with samples.jsonl: one model at one temperature."""
+
+    name: str
+    directory: Path
+    rows: list[dict] = field(repr=False)  # the first completion of each prompt, then the second ones, ...
+
+    @cached_property
+    def stories(self) -> list[Story]:
+        return [story_of(row) for row in self.rows]
+
+    @cached_property
+    def tasks(self) -> set[str]:
+        return {story.task for story in self.stories}
+
+    @property
+    def true_endings(self) -> list[Story]:
+        pairs = zip(self.stories, self.rows)
+        return [replace(story, completion=row["reference"]) for story, row in pairs if row.get("reference")]
+
+    @property
+    def model(self) -> Path:
+        """The directory of the model that wrote them: out/demo for out/demo/temperature-0.3."""
+        return run_of(self.directory)
+
+    @cached_property
+    def corpus(self) -> Path | None:
+        return corpus_of(self.model)
+
+
+def corpus_of(run: Path) -> Path | None:
+    """What it was trained on; None if train.py did not train it: a published model, or one behind an API."""
+    path = run / "config.json"
+    config = read_json(path) if path.exists() else {}
+    return Path(config.get("data_dir", ""), config["data"]) if "data" in config else None
+
+
+def story_of(row: dict) -> Story:
+    """A header above the prompt is what the writer was told to do, not how the story begins."""
+    if row.get("instruction"):
+        return Story("", row["completion"], row["prompt"].removesuffix(MARKER).rstrip())
+    if instruct_headers.read(row["prompt"]):  # with a beginning below it
+        instruction, _, beginning = row["prompt"].partition(f"\n{MARKER}")
+        return Story(beginning, row["completion"], instruction.rstrip())
+    return Story(row["prompt"], row["completion"])
+
+
+def read_runs(directories: Sequence[Path]) -> tuple[list[Run], Path]:
+    """The runs below the directories, named by their paths, and the directory that contains them all.
+
+    The same completions once more, in a directory for their temperature, are no other run.
+    """
+    for directory in directories:
+        if not directory.is_dir():
+            raise ValueError(f"{directory}: no such directory; name a run, or a directory of runs such as out/")
+    common = Path(os.path.relpath(os.path.commonpath([path.resolve() for path in directories])))
+    paths = sorted({path.resolve() for directory in directories for path in directory.rglob("samples.jsonl")})
+    runs = []
+    for path in paths:
+        rows = [row for _, row in sorted(read_rows(path).items(), key=lambda item: item[0][::-1])]
+        if not rows:
+            raise ValueError(f"{path}: its lines are not the prompts and completions that sample.py writes")
+        name = os.path.relpath(path.parent, common.resolve())
+        run = Run(path.parent.name if name == "." and len(paths) == 1 else name, path.parent, rows)
+        if not any(run.model == other.model and run.stories == other.stories for other in runs):
+            runs.append(run)
+    if not runs:
+        names = " ".join(map(str, directories))
+        raise ValueError(f"{names}: no samples.jsonl below; `python sample.py --eval 50` writes one")
+    return runs, common
+
+
+def by_prompts(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """{name: runs with prompts in common}; named "" if they all have, else by their corpus or their first run."""
+    groups = []
+    for run in runs:
+        joined = [group for group in groups if any(run.tasks & other.tasks for other in group)]
+        groups = [group for group in groups if group not in joined] + [[*itertools.chain(*joined), run]]
+    if len(groups) == 1:
+        return {"": groups[0]}
+    corpora = ["+".join(sorted({run.corpus.name for run in group if run.corpus})) for group in groups]
+    return {c if c and corpora.count(c) == 1 else group[0].name: group for c, group in zip(corpora, groups)}
+
+
+def named(kind: str, group: str) -> str:
+    """A control, in tables: (true ending), or (true ending) mine where runs continue different prompts."""
+    return f"{kind} {group}".rstrip()
