@@ -19,10 +19,8 @@ def histograms(titles: dict[str, str], runs: list[tuple[str, dict, dict]]) -> Fi
         axes.set_axis_off()
     for axes, (name, title) in zip(panels, titles.items()):
         pairs = {f"C{i}": compared[name] for i, (_, compared, _) in enumerate(runs) if name in compared}
-        of_runs = {
-            color: [each.values[~np.isnan(each.values)] for each in pair if each] for color, pair in pairs.items()
-        }
-        largest = max(0.01, *(column.max(initial=0) for both in of_runs.values() for column in both))
+        known = {color: [each[0][~np.isnan(each[0])] for each in pair if each] for color, pair in pairs.items()}
+        largest = max(0.01, *(column.max(initial=0) for both in known.values() for column in both))
         step = np.ceil(largest / 40)  # of words
         bins = np.arange(-0.5, largest + step, step) if name == "span" else np.linspace(0, largest, 41)
         for color, both in known.items():
