@@ -11,9 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benches.measure import ROOT
 from training.run_directory import read_log, training_seconds
-
-ROOT = Path(__file__).parent.parent
 
 ROUNDS = 1
 STEPS = 1600

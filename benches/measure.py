@@ -1,5 +1,5 @@
 """
-How the benches measure: alternating runs, separate processes, memory.
+How the benches measure: contestants alternate, each in its own process where settings or memory could be shared.
 """
 
 import contextlib
@@ -8,7 +8,6 @@ import multiprocessing
 import re
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -18,14 +17,16 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from kernels import autotune, cpu_features
+from kernels import cpu_features
+from kernels.compile_cpp import keep_freed_memory
 
+ROOT = Path(__file__).parent.parent
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def fast_dtype() -> torch.dtype:
-    """The type of our matrix products: bfloat16, or float32 where that is faster."""
-    return torch.bfloat16 if DEVICE == "cuda" else autotune.fast_dtype()
+    """The type of our matrix products."""
+    return torch.bfloat16 if DEVICE == "cuda" else cpu_features.fast_dtype()
 
 
 def peer_dtypes() -> list[torch.dtype]:
@@ -40,15 +41,6 @@ def medians(results: list[dict[str, float]]) -> dict[str, float]:
     return {name: statistics.median(result[name] for result in results) for name in results[0]}
 
 
-def medians_of_rounds(measure: Callable[[str, int], dict[str, float]], rounds: int) -> dict[str, float]:
-    """Medians of measure(an empty directory, number of the round)."""
-    results = []
-    for i in range(rounds):
-        with tempfile.TemporaryDirectory() as directory:
-            results.append(measure(directory, i))
-    return medians(results)
-
-
 def alternating_medians(contestants: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
     """{name: median seconds}; contestants alternate, after one uncounted warm-up round."""
     bar = tqdm(range(rounds + 1), "rounds", leave=False, disable=None)
@@ -59,6 +51,8 @@ def seconds_of(function: Callable[[], None]) -> float:
     gc.collect()
     start = time.perf_counter()
     function()
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
     return time.perf_counter() - start
 
 
@@ -86,12 +80,20 @@ def alternating_processes(makes: dict[str, Callable], argument, rounds: int) -> 
 
 
 def serve_turns(make: Callable[[], Callable], argument, pipe):
+    prepare()
     contestant = make()
     while pipe.recv():
         contestant(argument)
         if DEVICE == "cuda":
             torch.cuda.synchronize()
         pipe.send(peak_mib())
+
+
+def prepare() -> None:
+    """What train.py sets up for the whole process, for every contestant alike."""
+    if DEVICE == "cpu":
+        keep_freed_memory()
+    torch.set_float32_matmul_precision("high")  # TF32 on a GPU
 
 
 def alone(function: Callable, *args):
@@ -104,9 +106,5 @@ def peak_mib() -> float:
     """Peak memory so far: of the GPU, or of this process, imports included."""
     if DEVICE == "cuda":
         return torch.cuda.max_memory_allocated() / 2**20
-    return memory_mib("VmHWM")  # not getrusage, whose maximum starts at the parent's
-
-
-def memory_mib(what: str) -> float:
-    """Memory of this process: VmRSS now, VmHWM at its peak."""
-    return int(re.search(rf"{what}:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) / 2**10
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 2**10  # not getrusage, which starts at the parent's

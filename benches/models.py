@@ -2,6 +2,8 @@
 The models that the benches measure, all of one shape with random weights: ours, transformers', a nanoGPT-style one.
 """
 
+from pathlib import Path
+
 import numpy as np
 import torch
 import torch.nn as nn
@@ -20,18 +22,20 @@ def our_model(**shape) -> GPTNeo:
     return GPTNeo(GPTNeoConfig(**SHAPE | shape)).eval().to(DEVICE)
 
 
-def export_our_model(directory: str):
-    save_hf(our_model(), directory, cut(np.zeros(GPT2_VOCAB_SIZE), SHAPE["vocab_size"]))
+def export_our_model(directory: str | Path, **shape) -> None:
+    save_hf(our_model(**shape), directory, cut(np.zeros(GPT2_VOCAB_SIZE), (SHAPE | shape)["vocab_size"]))
 
 
 def their_model(directory: str, dtype: torch.dtype = torch.float32):
+    """transformers' GPTNeo with our weights."""
     from transformers import AutoModelForCausalLM  # a peer, not a dependency
 
     return AutoModelForCausalLM.from_pretrained(directory, dtype=dtype).eval().to(DEVICE)
 
 
 class PlainGPT(nn.Module):
-    """A nanoGPT-style GPT: PyTorch's own modules, biases everywhere, all logits at once, no cache."""
+    """A nanoGPT-style GPT: PyTorch's own modules, biases everywhere, all logits at once, no cache. Unlike ours, every
+    layer attends to the whole context."""
 
     def __init__(self, vocab_size: int, block_size: int, n_layer: int, n_head: int, n_embd: int):
         super().__init__()

@@ -1,6 +1,6 @@
 """
 Our generate() beside transformers.generate and a plain GPT without a cache, as nanoGPT samples: tokens per second with
-1, 16 and 64 prompts at a time, and memory. Types that this processor only emulates are skipped.
+1, 16 and 64 prompts at a time, and memory. Types that this processor only emulates are skipped. All share a process.
 
 $ python bench.py sample           # needs transformers: pip install -r requirements-dev.txt
 """
@@ -10,8 +10,8 @@ from functools import partial
 
 import torch
 
-from benches.measure import alone, alternating_medians, peak_mib, peer_dtypes, seconds_of
-from benches.models import DEVICE, SHAPE, PlainGPT, export_our_model, our_model, random_tokens, their_model
+from benches.measure import DEVICE, alone, alternating_medians, peak_mib, peer_dtypes, prepare, seconds_of
+from benches.models import SHAPE, PlainGPT, export_our_model, our_model, random_tokens, their_model
 from generation.generation_loop import draw, generate
 from kernels.compile_cpp import dtype_name
 from model import GPTNeo
@@ -20,13 +20,13 @@ PROMPT_TOKENS, NEW_TOKENS, TOP_K = 40, 200, 50
 PLAIN_NEW_TOKENS = 10  # of the plain GPT, halfway through a text: without a cache, all of it would take minutes
 
 
-def we_generate(model: GPTNeo, prompts: torch.Tensor, batch_size: int, **settings):
+def ours(model: GPTNeo, prompts: torch.Tensor, batch_size: int, **settings):
     completions = list(generate(model, prompts.tolist(), NEW_TOKENS, batch_size=batch_size, **settings))
     assert all(len(completion.tokens) == NEW_TOKENS for completion in completions)
 
 
 @torch.inference_mode()
-def they_generate(model, prompts: torch.Tensor):
+def transformers(model, prompts: torch.Tensor):
     prompts = prompts.to(model.device)
     settings = dict(do_sample=True, top_k=TOP_K, max_new_tokens=NEW_TOKENS, eos_token_id=None, pad_token_id=0)
     texts = model.generate(prompts, attention_mask=torch.ones_like(prompts), **settings)
@@ -34,36 +34,39 @@ def they_generate(model, prompts: torch.Tensor):
 
 
 @torch.inference_mode()
-def plain_generates(model: PlainGPT, texts: torch.Tensor):
+def nanogpt(model: PlainGPT, texts: torch.Tensor):
     for _ in range(PLAIN_NEW_TOKENS):
         tokens = draw(model(texts), torch.rand(len(texts), device=texts.device), 1.0, TOP_K, None)
         texts = torch.cat([texts, tokens[:, None]], dim=1)
 
 
 def memory_of_ours() -> float:
-    we_generate(our_model(), random_tokens(64, PROMPT_TOKENS), 64, top_k=TOP_K)
+    prepare()
+    ours(our_model(), random_tokens(64, PROMPT_TOKENS), 64, top_k=TOP_K)
     return peak_mib()
 
 
 def memory_of_theirs(directory: str) -> float:
-    they_generate(their_model(directory), random_tokens(64, PROMPT_TOKENS))
+    prepare()
+    transformers(their_model(directory), random_tokens(64, PROMPT_TOKENS))
     return peak_mib()
 
 
 def bench(rounds: int) -> tuple[dict, dict]:
+    prepare()
     ratios, figures = {}, {}
     with tempfile.TemporaryDirectory() as directory:
         export_our_model(directory)
-        ours, plain = our_model(), PlainGPT(**SHAPE).to(DEVICE).eval()
+        model, plain = our_model(), PlainGPT(**SHAPE).to(DEVICE).eval()
         theirs = {dtype_name(dtype): their_model(directory, dtype) for dtype in peer_dtypes()}
         for batch_size in (1, 16, 64):
             prompts = random_tokens(batch_size, PROMPT_TOKENS)
             halfway = random_tokens(batch_size, PROMPT_TOKENS + NEW_TOKENS // 2).to(DEVICE)
             contestants = {
-                "ours": partial(we_generate, ours, prompts, batch_size, top_k=TOP_K),
-                "ours, greedy (float32)": partial(we_generate, ours, prompts, batch_size, temperature=0),
-                "nanoGPT-style, float32": partial(plain_generates, plain, halfway),
-            } | {f"transformers, {name}": partial(they_generate, model, prompts) for name, model in theirs.items()}
+                "ours": partial(ours, model, prompts, batch_size, top_k=TOP_K),
+                "ours, greedy (float32)": partial(ours, model, prompts, batch_size, temperature=0),
+                "nanoGPT-style, float32": partial(nanogpt, plain, halfway),
+            } | {f"transformers, {name}": partial(transformers, peer, prompts) for name, peer in theirs.items()}
             seconds = alternating_medians(contestants, rounds)
             seconds["nanoGPT-style, float32"] *= NEW_TOKENS / PLAIN_NEW_TOKENS
             best_peer = min(value for name, value in seconds.items() if name.startswith("transformers"))
@@ -73,7 +76,7 @@ def bench(rounds: int) -> tuple[dict, dict]:
                 figures[f"{name}, batch {batch_size}, tokens/s"] = batch_size * NEW_TOKENS / value
         fifty = random_tokens(50, 100).repeat_interleave(10, dim=0)
         label = "ours, 50 prompts of 100 tokens x 10 completions of 200, no top-k, seconds"
-        figures[label] = seconds_of(lambda: we_generate(ours, fifty, 64))
+        figures[label] = seconds_of(lambda: ours(model, fifty, 64))
         figures["ours, batch 64, peak MiB"] = alone(memory_of_ours)
         figures["transformers, float32, batch 64, peak MiB"] = alone(memory_of_theirs, directory)
     return ratios, figures

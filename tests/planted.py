@@ -1,9 +1,11 @@
 """
-Does rouge.py find copies? Plants some among the completions of a run, and counts recall and false alarms.
+Does rouge.py find copies? Plants some among the completions of a run, and counts recall and false alarms. And corpora
+of a few stories, written as prepare.py writes them, and lines of samples.jsonl.
 
 $ python tests/planted.py out/cpu_8m                    # writes out/cpu_8m-planted/, as rouge.py does
 """
 
+import hashlib
 import json
 import random
 import re
@@ -15,15 +17,44 @@ from conftest import ROOT
 sys.path.insert(0, str(ROOT))
 
 import rouge
-from common.tables import table_text
+from checkpoints.checkpoint import corpus_of
+from common.tables import read_table, table_text
 from corpus.builtin_stories import NAMES, NOUNS
+from corpus.tokenizer import gpt2
 from generation.prompts import cut_story
-from generation.samples_file import write_rows
-from novelty.compare_texts import read_completions
-from novelty.corpus_words import Stories, open_stories
-from novelty.rouge_analysis import training_data
+from generation.samples_file import read_rows, write_rows
+from novelty.words import Corpus, open_corpus
 
 EACH = 100  # planted of each kind
+PRESENT = dict(was="is", were="are", had="has", did="does", said="says", went="goes", saw="sees", felt="feels")
+PRESENT |= dict(could="can", came="comes", took="takes", made="makes", found="finds", got="gets", ran="runs")
+
+
+def write_corpus(directory: Path, training: list[str], validation: list[str]) -> Path:
+    directory.mkdir(parents=True)
+    tokenizer, splits = gpt2(), {}
+    for split, stories in dict(train=training, val=validation).items():
+        data = tokenizer.encode_stories(stories).astype("<u2").tobytes()
+        (directory / f"{split}.bin").write_bytes(data)
+        splits[split] = dict(stories=len(stories), tokens=len(data) // 2, bytes=len("".join(stories).encode()))
+        splits[split]["sha256"] = hashlib.sha256(data).hexdigest()
+    meta = dict(format=1, source=["tests"], splits=splits, vocab_size=tokenizer.vocab_size, gpt2_ids=tokenizer.gpt2_ids)
+    (directory / "meta.json").write_text(json.dumps(meta))
+    return directory
+
+
+def rows_of(completions: list[str], stories: list[str], n: int) -> list[dict]:
+    """Lines of samples.jsonl: n completions of the first half of each story."""
+    rows = []
+    for i in range(len(completions) // n):
+        prompt = cut_story(stories[i], 0.5)
+        facts = dict(prompt_index=i, prompt=prompt.text, reference=prompt.reference)
+        rows += [facts | dict(sample_index=j, completion=completions[n * i + j]) for j in range(n)]
+    return rows
+
+
+def endings(stories: list[str]) -> list[str]:
+    return [cut_story(story, 0.5).reference for story in stories]
 
 
 def replace_words(text: str, words: set[str], others: list[str], rng: random.Random) -> str:
@@ -40,24 +71,15 @@ def replace_words(text: str, words: set[str], others: list[str], rng: random.Ran
     return re.sub("[A-Za-z]+", other, text)
 
 
-def shuffled(parts: list[str], rng: random.Random) -> str:
-    return " ".join(rng.sample(parts, len(parts)))
-
-
-def ways_to_copy(stories: Stories, honest: list[str], seed: int = 0) -> dict:
+def ways_to_copy(corpus: Corpus, honest: list[str], rng: random.Random) -> dict:
     """How the second half of a training story is changed before it is planted. honest: other completions."""
-    rng = random.Random(seed)
-    names, nouns = set(stories.names), set(NOUNS)
-    words = sorted(stories.vocabulary)
+    names, nouns, words = set(corpus.names), set(NOUNS), sorted(corpus.vocabulary)
+
+    def shuffled(parts: list[str]) -> str:
+        return " ".join(rng.sample(parts, len(parts)))
 
     def rename(text: str) -> str:
         return replace_words(text, names, sorted(names), rng)
-
-    def replace_some(text: str) -> str:
-        return re.sub("[A-Za-z]+", lambda m: rng.choice(words) if rng.random() < 0.1 else m[0], text)
-
-    def interleave(text: str) -> str:
-        return re.sub(r"((?:\S+\s+){4})", r"\1very ", text)
 
     def passage(text: str, n: int) -> str:
         """n words of it in the middle of an honest completion."""
@@ -65,76 +87,67 @@ def ways_to_copy(stories: Stories, honest: list[str], seed: int = 0) -> dict:
         start = rng.randrange(max(1, len(words) - n))
         return " ".join([*other[: len(other) // 2], *words[start : start + n], *other[len(other) // 2 :]])
 
-    def half(text: str) -> str:
-        return passage(text, len(text.split()) // 2)
+    def in_present_tense(text: str) -> str:
+        """As well as a few lines of Python can: was -> is, played -> plays."""
+        text = re.sub(r"\b(" + "|".join(PRESENT) + r")\b", lambda match: PRESENT[match[0]], text)
+        return re.sub(r"\b([a-z]{2,})ed\b", r"\1s", text)
+
+    def made_up_word() -> str:
+        return "".join(rng.choice("bdfgklmnprstvz") + rng.choice("aeiou") for _ in range(4))
 
     return {
         "verbatim": str,
-        "half of it, within an honest completion": half,
+        "half of it, within an honest completion": lambda text: passage(text, len(text.split()) // 2),
         "50 words of it, within an honest completion": lambda text: passage(text, 50),
         "25 words of it, within an honest completion": lambda text: passage(text, 25),
         "names replaced": rename,
         "names replaced by unknown ones": lambda text: replace_words(text, names, [name + "o" for name in NAMES], rng),
         "names and nouns replaced": lambda text: replace_words(rename(text), nouns, sorted(nouns), rng),
-        "sentences shuffled": lambda text: shuffled(re.split(r"(?<=[.!?])\s+", text.strip()), rng),
-        "every tenth word replaced": replace_some,
+        "sentences shuffled": lambda text: shuffled(re.split(r"(?<=[.!?])\s+", text.strip())),
+        "every tenth word replaced": lambda text: re.sub(
+            "[A-Za-z]+", lambda match: rng.choice(words) if rng.random() < 0.1 else match[0], text
+        ),
         "in the present tense": in_present_tense,
-        "with 'very' as every fifth word": interleave,
-        "words shuffled": lambda text: shuffled(text.split(), rng),
-        "nothing of it, but 100 made-up words": lambda text: " ".join(made_up_word(rng) for _ in range(100)),
+        "with 'very' as every fifth word": lambda text: re.sub(r"((?:\S+\s+){4})", r"\1very ", text),
+        "words shuffled": lambda text: shuffled(text.split()),
+        "nothing of it, but 100 made-up words": lambda text: " ".join(made_up_word() for _ in range(100)),
     }
 
 
-PRESENT = dict(
-    was="is", were="are", had="has", did="does", said="says", went="goes", saw="sees", felt="feels", could="can"
-)
-PRESENT |= dict(came="comes", took="takes", made="makes", found="finds", got="gets", ran="runs", thought="thinks")
-
-
-def in_present_tense(text: str) -> str:
-    """As well as a few lines of Python can: was -> is, played -> plays."""
-    text = re.sub(r"\b(" + "|".join(PRESENT) + r")\b", lambda match: PRESENT[match[0]], text)
-    return re.sub(r"\b([a-z]{2,})ed\b", r"\1s", text)
-
-
-def made_up_word(rng: random.Random) -> str:
-    return "".join(rng.choice("bdfgklmnprstvz") + rng.choice("aeiou") for _ in range(4))
-
-
-def plant(rows: list[dict], stories: Stories, each: int = EACH, seed: int = 0) -> list[dict]:
+def plant(rows: list[dict], corpus: Corpus, each: int = EACH, seed: int = 0) -> list[dict]:
     """The rows, followed by `each` copies of every kind, from stories drawn at random, each a prompt of its own."""
     rng, planted = random.Random(seed), []
-    number = max((row["prompt_index"] for row in rows), default=-1)
-    for kind, change in ways_to_copy(stories, [row["completion"] for row in rows], seed).items():
-        for story in rng.sample(range(len(stories)), each):
-            number += 1
-            prompt = cut_story(stories.text(story), 0.5)
-            row = dict(prompt_index=number, sample_index=0, prompt=prompt.text, planted=kind, story=story)
-            planted.append(row | dict(completion=change(prompt.reference)))
+    first = max(row["prompt_index"] for row in rows) + 1
+    for kind, change in ways_to_copy(corpus, [row["completion"] for row in rows], rng).items():
+        for story in rng.sample(range(len(corpus)), each):
+            prompt = cut_story(corpus.text(story), 0.5)
+            key = dict(prompt_index=first + len(planted), sample_index=0)
+            facts = dict(prompt=prompt.text, planted=kind, source=story, completion=change(prompt.reference))
+            planted.append(key | facts)
     return rows + planted
 
 
-def count_flagged(rows: list[dict], details: list[dict]) -> dict[str, tuple[int, int, int]]:
-    """For each kind: how many are flagged, how many of those with the right story, how many there are."""
-    counts: dict[str, list] = {}
-    for row, detail in zip(rows, details):
-        flagged = detail["flag"] != ""
-        counts.setdefault(row.get("planted", "honest"), []).append(
-            (flagged, flagged and detail["flag_story"] == row.get("story"))
-        )
-    return {kind: (*(sum(column) for column in zip(*flags)), len(flags)) for kind, flags in counts.items()}
+def count_flagged(rows: list[dict], run: Path) -> dict[str, list[int]]:
+    """From the run's rouge.csv, for each kind: how many are flagged, how many of those with the right story, of all."""
+    found = {(row["prompt_index"], row["sample_index"]): row for row in read_table(run / "rouge.csv")}
+    counts: dict[str, list[int]] = {}
+    for row in rows:
+        flagged = found[str(row["prompt_index"]), str(row["sample_index"])]
+        right = bool(flagged["flag"]) and flagged["story"] == str(row.get("source"))
+        count = counts.setdefault(row.get("planted", "honest"), [0, 0, 0])
+        counts[row.get("planted", "honest")] = [a + b for a, b in zip(count, (bool(flagged["flag"]), right, 1))]
+    return counts
 
 
 def main() -> None:
     run = Path(sys.argv[1])
-    data = Path(sys.argv[2]) if len(sys.argv) > 2 else training_data(run)
-    rows = plant(read_completions(run / "samples.jsonl"), open_stories(data))
+    data = Path(sys.argv[2]) if len(sys.argv) > 2 else corpus_of(str(run))
+    rows = plant(list(read_rows(run / "samples.jsonl").values()), open_corpus(data))
     there = run.with_name(run.name + "-planted")
     write_rows(there / "samples.jsonl", rows)
     sys.argv = ["rouge.py", str(there), "--data", str(data)]
     rouge.main()
-    details = json.loads((there / "rouge.json").read_text())["details"]
-    table = [[kind, *map(str, counts)] for kind, counts in count_flagged(rows, details).items()]
+    table = [[kind, *map(str, counts)] for kind, counts in count_flagged(rows, there).items()]
     print("\n" + table_text(["planted", "flagged", "right story", "of"], table))
 
 

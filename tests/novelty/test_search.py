@@ -1,0 +1,109 @@
+"""novelty/search.py: it finds what brute force finds."""
+
+from collections import Counter
+
+import numba
+import numpy as np
+import pytest
+
+from novelty import search as search_module
+from novelty.search import Stream, search
+
+
+def random_texts(rng, n: int, longest: int, n_words: int) -> list[np.ndarray]:
+    return [rng.integers(0, n_words, size=rng.integers(0, longest)) for _ in range(n)]
+
+
+def kgrams(text, k: int, counting: str) -> Counter:
+    counts = Counter(tuple(text[i : i + k]) for i in range(len(text) - k + 1))
+    return Counter(dict.fromkeys(counts, 1)) if counting == "set" else counts
+
+
+def best_by_brute_force(text, stories, k: int, counting: str):
+    """(largest F, its story), (largest share, its story)"""
+    ours, best, most = kgrams(text, k, counting), (0.0, -1), (0.0, -1)
+    for i, story in enumerate(stories):
+        theirs = kgrams(story, k, counting)
+        shared, n = (ours & theirs).total(), ours.total() + theirs.total()
+        if shared:
+            best = max(best, (2 * shared / n, i), key=lambda found: found[0])
+            most = max(most, (shared / ours.total(), i), key=lambda found: found[0])
+    return best, most
+
+
+def spans_by_brute_force(text, stories) -> list[int]:
+    """For each word, the longest span starting there that occurs in a story."""
+    passages = {tuple(story[i:j]) for story in stories for i in range(len(story)) for j in range(i, len(story) + 1)}
+    found = [[j - i for j in range(i, len(text) + 1) if tuple(text[i:j]) in passages] for i in range(len(text))]
+    return [max(lengths, default=0) for lengths in found]
+
+
+def check(texts, stories: list[np.ndarray], found, k: int, counting: str) -> None:
+    ids = np.concatenate(stories)
+    story_of = np.repeat(np.arange(len(stories)), [len(story) for story in stories])
+    for i, text in enumerate(texts):
+        best, most = best_by_brute_force(text, stories, k, counting)
+        assert (found.f[i], found.nearest[i]) == best
+        assert (found.precision[i], found.container[i]) == most
+        assert found.spans[i].tolist() == spans_by_brute_force(text, stories)
+        for start, (n, place) in enumerate(zip(found.spans[i], found.places[i])):
+            assert (place >= 0) == (n > 0)
+            assert (ids[place : place + n] == text[start : start + n]).all()
+            assert len(set(story_of[place : place + n])) <= 1
+        grams = [tuple(text[j : j + k]) for j in range(len(text) - k + 1)]
+        if grams:
+            occurring = set().union(*(kgrams(story, k, "set") for story in stories))
+            assert found.share(k)[i] == np.mean([gram in occurring for gram in grams])
+
+
+@pytest.mark.parametrize("counting", ["set", "clipped"])
+@pytest.mark.parametrize("seed", range(12))
+def test_it_finds_what_brute_force_finds(seed, counting, monkeypatch):
+    monkeypatch.setattr(search_module, "STORIES_AT_ONCE", 7)
+    rng = np.random.default_rng(seed)
+    n_words, k = int(rng.integers(2, 12)), int(rng.integers(1, 5))
+    stories = random_texts(rng, 30, 20, n_words)
+    texts = random_texts(rng, 6, 15, n_words + 1) + [stories[3], stories[3][2:9], np.zeros(0, dtype=int)]
+    check(texts, stories, search(texts, Stream.of(stories), k, counting), k, counting)
+
+
+def test_texts_that_repeat_themselves_and_each_other():
+    """Where the index has the most states to split and to share."""
+    rng = np.random.default_rng(3)
+    period = [np.tile(rng.integers(0, 3, size=n), 30)[:60] for n in (1, 2, 3, 5)]
+    stories = [np.tile(story, 2)[i : i + 40] for i, story in enumerate(period)] + random_texts(rng, 5, 40, 3)
+    texts = [*period, period[2][1:], *random_texts(rng, 5, 40, 3)]
+    for counting in ("set", "clipped"):
+        check(texts, stories, search(texts, Stream.of(stories), 3, counting), 3, counting)
+
+
+def test_words_of_a_class_are_the_same_word():
+    rng = np.random.default_rng(1)
+    stories, texts = random_texts(rng, 30, 20, 10), random_texts(rng, 8, 20, 12)
+    classes = np.array([0, 1, 2, 3, 4, 4, 4, 7, 8, 7, 10, 4])
+    masked = search(texts, Stream.of(stories), 2, "set", classes)
+    check([classes[text] for text in texts], [classes[story] for story in stories], masked, 2, "set")
+
+
+def test_stories_of_tokens_have_gaps_between_them():
+    """As in train.bin, where <|endoftext|>, here 9, is of no story; and nothing is found across it."""
+    ids = np.array([1, 2, 3, 9, 9, 4, 5, 9], dtype=np.uint16)
+    stories = Stream(ids, np.array([0, 4, 5]), np.array([3, 4, 7]))
+    found = search([np.array([2, 3, 9, 4, 5])], stories, 2, "set")
+    assert found.spans[0].tolist() == [2, 1, 0, 2, 1] and found.places[0].tolist() == [1, 2, -1, 5, 6]
+    assert found.nearest.tolist() == [2] and found.f[0] == 2 * 1 / (4 + 1)
+
+
+def test_any_number_of_threads_finds_the_same(monkeypatch):
+    rng = np.random.default_rng(2)
+    stories = [np.minimum(rng.zipf(1.3, size=rng.integers(1, 200)), 500) - 1 for _ in range(3000)]
+    texts = stories[5:2000:200] + [stories[7], np.concatenate(stories[:3])]
+    monkeypatch.setattr(search_module, "STORIES_AT_ONCE", 100)
+    results = []
+    for n_threads in (1, 3):
+        monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", n_threads)
+        results.append(search(texts, Stream.of(stories), 2, "clipped"))
+    for one, other in zip(*results):
+        for a, b in zip(one, other):
+            np.testing.assert_array_equal(a, b)
+    assert results[0].nearest[:-1].tolist() == [*range(5, 2000, 200), 7]
