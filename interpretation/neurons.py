@@ -3,7 +3,7 @@ What neurons fire on: the tokens on which each fires most, and whether it prefer
 
 Preference is measured over distinct words, not tokens: a neuron reacts to a word similarly wherever it occurs, so a
 thousand "was" are one observation. Words are compared, by ranks, with others that are about as frequent; the null
-distribution (kinds shuffled among words) is then known exactly.
+distribution (kinds permuted among words) is then known exactly.
 """
 
 import torch
@@ -46,19 +46,14 @@ class NeuronSums:
         self.highest[layer, batch.index] = highest
         self.where[layer, batch.index] = where.int()
 
-    def preferences(self, kinds: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """kinds (KINDS, used) -> AUC and q (Benjamini and Hochberg, 1995) of each kind, (KINDS, L * 4C) each.
+    def preferences(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """AUC and q (Benjamini and Hochberg, 1995) of each kind, (KINDS, L * 4C) each.
 
         Works layer by layer, as the ranks of a large model's neurons would not fit in memory together.
         """
-        tests = [preferences(sums / self.counts[:, None], self.counts, kinds) for sums in self.word_sums]
+        tests = [preferences(sums / self.counts[:, None], self.counts, self.kinds) for sums in self.word_sums]
         auc, p = (torch.cat(each, 1).cpu() for each in zip(*tests))
         return auc.float(), torch.from_numpy(false_discovery_control(p.numpy().ravel())).view_as(p)
-
-
-def strata(counts: torch.Tensor) -> torch.Tensor:
-    """counts (words,) -> (words,): words that occur 2 and 3 times, 4 to 7, …, 64 and more."""
-    return counts.log2().floor().clamp(max=6).long()
 
 
 def preferences(means: torch.Tensor, counts: torch.Tensor, kinds: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -66,9 +61,9 @@ def preferences(means: torch.Tensor, counts: torch.Tensor, kinds: torch.Tensor) 
 
     means (words, neurons): the mean activation on each word; counts (words,); kinds (K, words) bool. -> (K, neurons):
     AUC, the share of pairs of a word of the kind and another word in which it fires more on the first (0.5 is chance);
-    and the one-sided p-value against shuffled kinds: Mann-Whitney's U, summed over the strata of frequency.
+    and the one-sided p-value against permuted kinds: Mann-Whitney's U, summed over the strata of frequency.
     """
-    stratum = strata(counts)
+    stratum = counts.log2().floor().clamp(max=6).long()  # words that occur 2 and 3 times, 4 to 7, …, 64 and more
     ranks = torch.empty_like(means)
     for each in stratum.unique():
         ranks[stratum == each] = means[stratum == each].argsort(0).argsort(0).float() + 1
@@ -80,15 +75,6 @@ def preferences(means: torch.Tensor, counts: torch.Tensor, kinds: torch.Tensor) 
     wins = (kinds @ ranks).double() - (of_kind * (of_kind + 1) / 2).sum(1)[:, None]
     deviation = ((of_kind * others * (everything + 1)).sum(1)[:, None] / 12).sqrt().clamp(min=1e-9)
     return wins / pairs, torch.special.ndtr((pairs / 2 - wins) / deviation)
-
-
-def shuffled(kinds: torch.Tensor, counts: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """The kinds (K, words), shuffled among words that are about as frequent."""
-    order, stratum = torch.arange(kinds.size(1)), strata(counts).cpu()
-    for each in stratum.unique():
-        words = (stratum == each).nonzero()[:, 0]
-        order[words] = words[torch.randperm(len(words), generator=generator)]
-    return kinds[:, order.to(kinds.device)]
 
 
 def strongest_kinds(auc: torch.Tensor, q: torch.Tensor) -> list[str]:
@@ -108,17 +94,16 @@ def untrained_copy(model: GPTNeo, copy_init: float = 0.0) -> GPTNeo:
 
 
 def neuron_rows(neurons: NeuronSums, untrained: NeuronSums, means: dict, places: list[dict]) -> list[dict]:
-    """neurons.csv: what each neuron prefers; what it would prefer at random initialization, and if the kinds were
-    shuffled over the words; AUC and q of each kind; and the `places` where it fires most."""
-    auc, q = neurons.preferences(neurons.kinds)
-    by_chance = shuffled(neurons.kinds, neurons.counts, torch.Generator().manual_seed(0))
-    prefers = strongest_kinds(auc, q), strongest_kinds(*untrained.preferences(neurons.kinds))
-    prefers = zip(*prefers, strongest_kinds(*neurons.preferences(by_chance)))
-    rows, layer_means = [], [mean.tolist() for name, mean in means.items() if name.endswith("post")]
-    for i, (trained, random, chance) in enumerate(prefers):
+    """neurons.csv: what each neuron prefers, trained and at random initialization; AUC and q of each kind; and the
+    `places` where it fires most. means: {"blocks.0.post": (4C,), …}"""
+    auc, q = neurons.preferences()
+    prefers = zip(strongest_kinds(auc, q), strongest_kinds(*untrained.preferences()))
+    layer_means = [mean.tolist() for name, mean in means.items() if name.endswith("post")]
+    rows = []
+    for i, (trained, random) in enumerate(prefers):
         layer, neuron = divmod(i, len(layer_means[0]))
         row = dict(layer=layer, neuron=neuron, prefers=trained, prefers_at_random_init=random)
-        row |= dict(prefers_with_shuffled_kinds=chance, mean_activation=layer_means[layer][neuron])
+        row |= dict(mean_activation=layer_means[layer][neuron])
         row |= {f"auc_{kind}": value for kind, value in zip(KINDS, auc[:, i].tolist())}
         row |= {f"q_{kind}": value for kind, value in zip(KINDS, q[:, i].tolist())}
         rows.append(row | places[i])

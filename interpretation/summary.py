@@ -51,7 +51,7 @@ def removal_text(rows: list[dict], loss: float, n_stories: int) -> str:
 
 
 def written(row: dict) -> str:
-    return row["writes"].replace(" | ", ", ")  # a table has pipes of its own
+    return ", ".join(map(str.strip, row["writes"].split(" | ")))
 
 
 def rise_text(row: dict) -> str:
@@ -67,12 +67,11 @@ def neurons_text(rows: list[dict]) -> list[str]:
 
     cells = []
     for kind in KINDS:
-        columns = "prefers", "prefers_at_random_init", "prefers_with_shuffled_kinds"
-        counts = [f"{sum(row[column] == kind for row in rows):,}" for column in columns]
+        counts = [f"{sum(row[key] == kind for row in rows):,}" for key in ("prefers", "prefers_at_random_init")]
         best = max((row for row in rows if row["prefers"] == kind), key=lambda row: row[f"auc_{kind}"], default=None)
         cells.append([kind, *counts, *(fires_on(best) if best else ["", "", ""])])
-    cells.append(["(largest activation)", "", "", "", *fires_on(max(rows, key=lambda row: row["activation_1"]))])
-    head = ["strongly prefers", "neurons", "at random init", "kinds shuffled", "clearest", "fires most on", "highest"]
+    cells.append(["(largest activation)", "", "", *fires_on(max(rows, key=lambda row: row["activation_1"]))])
+    head = ["strongly prefers", "neurons", "at random init", "clearest", "fires most on", "highest"]
     return [
         table_text(head, cells),
         f"{sum(row['prefers'] != '' for row in rows):,} of {len(rows):,} neurons strongly prefer a kind of word: they "
@@ -85,9 +84,9 @@ def estimates_text(rows: list[dict], agreement: float) -> str:
     measured = [row for row in rows if row["rise"] is not None]
     most = max(measured, key=lambda row: row["rise"])
     return (
-        f"The rise in loss without a neuron is estimated for all and measured for {len(measured)}: those of the largest "
-        f"estimates, and random ones, of which both have a rank correlation of {agreement:.2f}. The largest measured is "
-        f"that of {most['layer']}.{most['neuron']}: {rise_text(most)}."
+        f"The rise in loss without a neuron is estimated for all, and measured for {len(measured)}: the largest estimates "
+        f"and random ones, of which both have a rank correlation of {agreement:.2f}. The largest measured rise is that "
+        f"of {most['layer']}.{most['neuron']}: {rise_text(most)}."
     )
 
 

@@ -5,7 +5,7 @@ const bytes = fromBase64(data.attention), side = data.tokens.length;
 let token = null, kept = null, head = null;  // pointed at; kept by a click; the head that colors the text
 heads.forEach((each, i) => { each.weight = (query, key) => bytes[(i * side + query) * side + key] / 255; });
 const mean = { weight: (query, key) => heads.reduce((sum, each) => sum + each.weight(query, key), 0) / heads.length };
-const color = (name, alpha) => `rgba(${getComputedStyle(document.documentElement).getPropertyValue(name)}, ${alpha})`;
+const color = (name, alpha = 1) => `rgba(${getComputedStyle(document.documentElement).getPropertyValue(name)}, ${alpha})`;
 
 const spans = names.slice(0, T).map((name, i) => element("span", {
   class: "token", onmouseover: () => point(i), onclick: () => { kept = kept === i ? null : i; point(i); },
@@ -14,11 +14,12 @@ spans.forEach((span, i) => byId("text").append(span, ...(names[i].endsWith("↵"
 byId("text").addEventListener("mouseleave", () => point(kept));
 
 function draw({ context, weight }) {
+  const hue = color("--hue"), other = color("--other");
   context.clearRect(0, 0, T, T);
   for (let query = 0; query < T; query++) for (let key = 0; key <= query; key++) {
     const pointed = query === token || key === token, alpha = Math.sqrt(weight(query, key));
     context.globalAlpha = pointed ? Math.max(0.13, alpha) : token === null ? alpha : 0.45 * alpha;
-    context.fillStyle = color[key === token && query !== token ? "other" : "hue"];
+    context.fillStyle = key === token && query !== token ? other : hue;
     context.fillRect(key, query, 1, 1);
   }
 }
@@ -43,7 +44,7 @@ function caption({ role, weight }) {
 // Logit lens: what the model would predict next after each layer, if it were the last. The last layer is on top.
 function lens(at) {
   const line = (top, i) => element("tr", {}, element("td", {}, i ? `after layer ${i - 1}` : "embedding"),
-    ...top[at].map(([piece, p]) => bar(p, undefined, `${piece.replaceAll("\n", "↵") || "·"} ${p.toFixed(2)}`)));
+    ...top[at].map(([piece, p]) => bar(p, undefined, `${p.toFixed(2)} ${piece.replaceAll("\n", "↵") || "·"}`)));
   byId("lens").replaceChildren(
     element("small", {}, `Logit lens: the next token after “${names[at]}”, as predicted after each layer`),
     element("table", {}, element("tbody", {}, ...data.lens.map(line).reverse())));
@@ -56,9 +57,8 @@ function point(i) {
   spans.forEach((span, j) => {
     const share = token === null ? 0 : j <= token ? weight(token, j) : weight(j, token);
     span.style.background = color(j <= token ? "--hue" : "--other", Math.sqrt(share) * 0.75);
-    span.style.outline = j === token ? `2px solid ${color("--hue", 1)}` : "";
+    span.style.outline = j === token ? `2px solid ${color("--hue")}` : "";
   });
-  Object.assign(color, { hue: color("--hue", 1), other: color("--other", 1) });
   heads.forEach((each) => { draw(each); each.caption.replaceChildren(...caption(each)); });
 }
 

@@ -106,8 +106,10 @@ def neurons_page(name: str, directory: Path, layer: int | None = None) -> bytes:
 TOKENS = 32  # more would not be legible
 LABELED_MAPS = 24  # at most, to label their tokens; more maps are small, with only their roles
 # From transparent, so that they suit light and dark pages
-BLUES = LinearSegmentedColormap.from_list("blues", ["#265caa00", "#265caa", "#3d86f0"]).with_extremes(bad="#00000000")
-AROUND_ZERO = LinearSegmentedColormap.from_list("around zero", ["#c96810", "#c9681000", "#265caa00", "#265caa"])
+BLUES = LinearSegmentedColormap.from_list("blues", ["#265caa00", "#265caa", "#0d2347"]).with_extremes(bad="#00000000")
+AROUND_ZERO = LinearSegmentedColormap.from_list(
+    "around zero", [(0, "#c96810"), (0.5, "#c9681000"), (0.5, "#265caa00"), (1, "#265caa")]
+)
 
 
 def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], heads: Sequence[dict]) -> Figure:

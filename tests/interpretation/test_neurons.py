@@ -1,0 +1,126 @@
+"""interpretation/neurons.py: planted preferences are found, chance ones not; the statistics."""
+
+import numpy as np
+import pytest
+import torch
+from planted_model import WORDS, Alphabet, V, planted_corpus, planted_model, planted_reading
+from scipy.stats import false_discovery_control
+
+from corpus.builtin_stories import ROLES
+from interpret import read
+from interpretation.neurons import CONTEXTS, FDR, contexts, neuron_rows, preferences, untrained_copy
+from interpretation.word_classes import KINDS
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict]:
+    model, corpus, (_, neurons, means) = planted_model(), planted_corpus(), planted_reading()
+    _, untrained, _ = read(untrained_copy(model), corpus, with_heads=False)
+    return neuron_rows(neurons, untrained, means, contexts(model, corpus, Alphabet(), neurons))
+
+
+def test_planted_neurons_are_found(rows):
+    assert rows[5]["prefers"] == "name" and rows[5]["auc_name"] == 1 and rows[5]["q_name"] < 1e-3
+    assert sum(row["prefers"] != "" for row in rows) <= 3
+    assert sum(row["prefers_at_random_init"] != "" for row in rows) <= 2
+    assert [(row["layer"], row["neuron"]) for row in rows[:2]] == [(0, 0), (0, 1)] and rows[-1]["layer"] == 1
+
+
+def test_contexts_show_the_activations_around_the_highest(rows):
+    _, neurons, _ = planted_reading()
+    for i in range(1, CONTEXTS + 1):
+        row = {name: rows[3][f"{name}_{i}"] for name in ("token", "activation", "context", "shades")}
+        assert row["token"] == f" {WORDS[7]}" and len(row["shades"]) == len(row["context"])
+        peak = slice(row["shades"].index("P"), row["shades"].rindex("P") + 1)
+        assert row["context"][peak] == row["token"]
+        others = zip(row["context"].split(), row["shades"].replace("P", "9").split())  # shades have no blanks
+        assert others and rows[3]["activation_1"] >= row["activation"]
+        fires = {row["context"][j] for j, shade in enumerate(row["shades"]) if shade not in "01"}
+        assert fires <= set(f" {WORDS[7]}")
+    assert rows[3]["activation_1"] == pytest.approx(neurons.highest[0, :, 3].max().item())
+
+
+def permuted(kinds: torch.Tensor, counts: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """The kinds, permuted among words that are about as frequent."""
+    order, stratum = torch.arange(kinds.size(1)), counts.log2().floor().clamp(max=6)
+    for each in stratum.unique():
+        words = (stratum == each).nonzero()[:, 0]
+        order[words] = words[torch.randperm(len(words), generator=generator)]
+    return kinds[:, order]
+
+
+def found(p: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(false_discovery_control(p.numpy().ravel()) <= FDR).view_as(p)
+
+
+def test_preferences_equal_counting_and_permuting():
+    torch.manual_seed(0)
+    means, counts = torch.randn(60, 4), torch.randint(2, 40, (60,)).float()
+    kinds = torch.rand(2, 60) < 0.3
+    means[kinds[0], 1] += 0.8
+    auc, p = preferences(means, counts, kinds)
+    for kind in range(2):
+        for neuron in range(4):
+            wins = [
+                means[i, neuron] > means[j, neuron]
+                for i in kinds[kind].nonzero()[:, 0]
+                for j in (~kinds[kind]).nonzero()[:, 0]
+                if counts[i].log2().floor() == counts[j].log2().floor()
+            ]
+            assert auc[kind, neuron].item() == pytest.approx(np.mean(wins))
+    generator = torch.Generator().manual_seed(1)
+    shuffles = torch.stack([preferences(means, counts, permuted(kinds, counts, generator))[0] for _ in range(4000)])
+    torch.testing.assert_close(p, (shuffles >= auc).double().mean(0), atol=0.02, rtol=0)
+    assert p[0, 1] < 0.01
+
+
+def neurons_on_words(generator: torch.Generator, n_words: int = 300, n_neurons: int = 1000):
+    """Correlated neurons, as a model has them (of 40 dimensions); kinds of words; how often each word occurs."""
+    means = torch.randn(n_words, 40, generator=generator) @ torch.randn(40, n_neurons, generator=generator)
+    kinds = torch.nn.functional.one_hot(torch.randint(7, (n_words,), generator=generator), 7).bool().T[:6]
+    return means, kinds, 2 + 60 * torch.rand(n_words, generator=generator) ** 3
+
+
+def test_hardly_anything_is_found_for_permuted_kinds():
+    """Where no neuron prefers anything, the false-discovery rate is the chance of any find at all."""
+    generator = torch.Generator().manual_seed(0)
+    means, kinds, counts = neurons_on_words(generator)
+    tests = [preferences(means, counts, permuted(kinds, counts, generator))[1] for _ in range(200)]
+    assert np.mean([found(p).any().item() for p in tests]) <= 0.1
+
+
+def test_among_true_preferences_few_are_false():
+    generator, false_share, power = torch.Generator().manual_seed(0), [], []
+    for _ in range(40):
+        means, kinds, counts = neurons_on_words(generator)
+        true = torch.zeros(6, 1000, dtype=torch.bool)
+        true[2, :200] = True
+        means[:, :200] += 12 * kinds[2][:, None]
+        those = found(preferences(means, counts, kinds)[1])
+        false_share.append((those & ~true).sum().item() / max(1, those.sum().item()))
+        power.append(those[true].float().mean().item())
+    assert np.mean(false_share) <= 0.06 and np.mean(power) > 0.9
+
+
+def test_one_frequent_word_is_one_observation():
+    """A neuron that fires on a single verb, however often it occurs, does not "prefer verbs"."""
+    corpus, model = planted_corpus(), planted_model()
+    verb = WORDS.index(next(word for word in WORDS if word in ROLES and ROLES[word][0] == "verb"))
+    for story in corpus.stories:
+        story.tokens[::3] = story.words[::3] = verb
+    with torch.no_grad():
+        model.blocks[0].mlp_in.weight[3] = 0
+        model.blocks[0].mlp_in.weight[3, verb] = 1
+    _, neurons, _ = read(model, corpus, with_heads=False)
+    _, p = preferences(neurons.word_sums[0] / neurons.counts[:, None], neurons.counts, neurons.kinds)
+    assert p[KINDS.index("verb"), 3] > 0.001
+
+
+def test_layer_by_layer_is_as_all_at_once():
+    corpus, (_, neurons, _) = planted_corpus(), planted_reading()
+    together = (neurons.word_sums / neurons.counts[:, None]).transpose(0, 1).flatten(1)
+    auc, p = preferences(together, neurons.counts, neurons.kinds)
+    tested, q = neurons.preferences()
+    torch.testing.assert_close(tested, auc.float())
+    assert q.ravel().tolist() == pytest.approx(false_discovery_control(p.numpy().ravel()).tolist())
+    assert neurons.word_sums.size(1) < len(corpus.words) + 1 == V + 1 and neurons.counts.min() >= 2
