@@ -55,18 +55,19 @@ def interpret(out: Path, name: str, backend: LocalBackend, texts: Sequence[str],
     """Everything about a model, from validation stories, into `out`. copy_init: the setting of its training run."""
     model, tokenizer = backend.model, backend.tokenizer
     corpus = TaggedCorpus.from_texts(texts, tokenizer, backend.prefix, model.config.block_size)
-    sums, neuron_sums, means = read(model, corpus, args.ablate)
+    n_removal = min(args.ablate, len(texts) // 2)
+    sums, neuron_sums, means = read(model, corpus, n_removal)
 
     heads = head_rows(sums, induction_scores(model, corpus, backend.prefix))
     heads = [row | written for row, written in zip(heads, what_heads_write(model, corpus, tokenizer))]
     _, untrained, _ = read(untrained_copy(model, copy_init), corpus, with_heads=False)
     neurons = neuron_rows(neuron_sums, untrained, means, contexts(model, corpus, tokenizer, neuron_sums))
     about = [f"## Heads of {name}", f"{len(texts)} validation stories were read.", *heads_text(heads)]
-    if args.ablate:
-        loss, agreement = remove(model, corpus, args.ablate, means, heads, neurons)
-        about.append(removal_text(heads, loss, args.ablate))
+    if n_removal:
+        loss, agreement = remove(model, corpus, n_removal, means, heads, neurons)
+        about.append(removal_text(heads, loss, n_removal))
     about += [f"## Neurons of {name}", *neurons_text(neurons)]
-    if args.ablate:
+    if n_removal:
         about.append(estimates_text(neurons, agreement))
 
     write_table(out / "heads.csv", heads)
@@ -196,29 +197,29 @@ def load_model(name: str, args: argparse.Namespace) -> LocalBackend:
     if isinstance(backend.model, Compressor):
         raise ValueError(f"{name} is a compressor, whose heads attend to pairs of tokens; interpret.py needs a GPTNeo")
     for flag, value, n in (("layer", args.layer, config.n_layer), ("head", args.head, config.n_head)):
-        if value is not None and value >= n:
-            raise ValueError(f"--{flag} must be at most {n - 1} for {name}, not {value}")
+        if value is not None and not 0 <= value < n:
+            raise ValueError(f"--{flag} must be 0 to {n - 1} for {name}, not {value}")
     for flag, text in (("text", args.text), *(("patch", text) for text in args.patch or ())):
         if text and (n_tokens := len(backend.encode(text))) > config.block_size:
             raise ValueError(f"--{flag} has {n_tokens} tokens, but {name} reads only {config.block_size}; shorten it")
     return backend
 
 
-def validation_texts(directory: Path, n: int, n_removal: int) -> list[str]:
-    """The first n validation stories of a corpus, as text, so that a model with any tokenizer can read them.
-
-    ValueError if there are too few, for any statistics or to remove parts on n_removal of them.
-    """
+def validation_texts(directory: Path, n: int) -> list[str]:
+    """The first n validation stories of a corpus, as text, so that a model with any tokenizer can read them."""
     stories = list(itertools.islice(load_stories(directory, "val")[1], n))
-    if len(stories) < FEWEST_STORIES or n_removal > len(stories) / 2:
-        raise ValueError(
-            f"{directory}: {len(stories)} validation stories are read; at least {FEWEST_STORIES} are needed, and "
-            f"twice as many as --ablate {n_removal} (means come from the others); change --stories or --ablate"
-        )
+    if len(stories) < FEWEST_STORIES:
+        raise ValueError(f"{directory}: only {len(stories)} validation stories; at least {FEWEST_STORIES} are needed")
     return stories
 
 
 # ---- The command line ----
+
+
+def count(text: str) -> int:
+    if text.isdecimal() and (int(text) == 0 or int(text) >= FEWEST_STORIES):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"must be 0, or at least {FEWEST_STORIES}, not {text}")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -233,14 +234,11 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--layer", type=int, help="draw only this layer, and show all of its neurons")
     parser.add_argument("--head", type=int, help="draw only this head (in each layer, or in --layer)")
-    parser.add_argument("--stories", type=int, default=200, help="validation stories to read; 0: only draw --text")
-    parser.add_argument("--ablate", type=int, default=40, help="stories to measure the loss without a part; 0: do not")
+    parser.add_argument("--stories", type=count, default=200, help="validation stories to read; 0: only draw --text")
+    parser.add_argument(
+        "--ablate", type=count, default=40, help="stories to measure the loss without a part; 0: do not"
+    )
     args = parser.parse_args()
-    for name in ("stories", "ablate"):
-        n = getattr(args, name)
-        parser.require(args, name, n == 0 or n >= FEWEST_STORIES, f"0, or at least {FEWEST_STORIES}")
-    for name in ("layer", "head"):
-        parser.require(args, name, (getattr(args, name) or 0) >= 0, "0 or more")
     if args.stories == 0 and not args.text and not args.patch:
         parser.error("--stories 0 only draws attention, for which it needs a --text")
     return args
@@ -258,7 +256,7 @@ def main():
             draw_patching(out, name, backend, args.patch)
             print(f"\nwrote {out}/patching.md, .csv, .png and .svg; next: open patching.png there")
             return
-        texts = validation_texts(args.data or corpus_of(name), args.stories, args.ablate) if args.stories else []
+        texts = validation_texts(args.data or corpus_of(name), args.stories) if args.stories else []
         out.mkdir(parents=True, exist_ok=True)
         if texts:
             copy_init = 0.0 if name.startswith("hf:") else load_checkpoint(name)["train_config"].get("copy_init", 0.0)

@@ -84,9 +84,9 @@ def estimates_text(rows: list[dict], agreement: float) -> str:
     measured = [row for row in rows if row["rise"] is not None]
     most = max(measured, key=lambda row: row["rise"])
     return (
-        f"The rise in loss without a neuron is estimated for all, and measured for {len(measured)}: the largest estimates "
-        f"and random ones, of which both have a rank correlation of {agreement:.2f}. The largest measured rise is that "
-        f"of {most['layer']}.{most['neuron']}: {rise_text(most)}."
+        f"The rise in loss without a neuron is estimated for all, and measured for {len(measured)}: the largest "
+        f"estimates and random ones, of which both have a rank correlation of {agreement:.2f}. The largest measured "
+        f"rise is that without {most['layer']}.{most['neuron']}: {rise_text(most)}."
     )
 
 
