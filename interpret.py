@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from checkpoints.checkpoint import at_checkpoint, corpus_of, directory_of, load_checkpoint, newest_run
+from checkpoints.checkpoint import at_checkpoint, corpus_of, directory_of, newest_run
 from common.cli import Parser, one_line_errors
 from common.figures import save_figure
 from common.files import write_bytes, write_json
@@ -51,8 +51,8 @@ DEFAULT_TOKENS = 32  # without --text, attention is drawn for this many tokens o
 RISE = ("rise", "rise_low", "rise_high")  # columns: nats per token, and the ends of the 95% interval
 
 
-def interpret(out: Path, name: str, backend: LocalBackend, texts: Sequence[str], copy_init: float, args) -> None:
-    """Everything about a model, from validation stories, into `out`. copy_init: the setting of its training run."""
+def interpret(out: Path, name: str, backend: LocalBackend, texts: Sequence[str], args) -> None:
+    """Everything about a model, from validation stories, into `out`."""
     model, tokenizer = backend.model, backend.tokenizer
     corpus = TaggedCorpus.from_texts(texts, tokenizer, backend.prefix, model.config.block_size)
     n_removal = min(args.ablate, len(texts) // 2)
@@ -60,8 +60,8 @@ def interpret(out: Path, name: str, backend: LocalBackend, texts: Sequence[str],
 
     heads = head_rows(sums, induction_scores(model, corpus, backend.prefix))
     heads = [row | written for row, written in zip(heads, what_heads_write(model, corpus, tokenizer))]
-    _, untrained, _ = read(untrained_copy(model, copy_init), corpus, with_heads=False)
-    neurons = neuron_rows(neuron_sums, untrained, means, contexts(model, corpus, tokenizer, neuron_sums))
+    _, untrained, _ = read(untrained_copy(model), corpus, with_heads=False)
+    neurons = neuron_rows(neuron_sums, untrained, contexts(model, corpus, tokenizer, neuron_sums))
     about = [f"## Heads of {name}", f"{len(texts)} validation stories were read.", *heads_text(heads)]
     if n_removal:
         loss, agreement = remove(model, corpus, n_removal, means, heads, neurons)
@@ -235,9 +235,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--layer", type=int, help="draw only this layer, and show all of its neurons")
     parser.add_argument("--head", type=int, help="draw only this head (in each layer, or in --layer)")
     parser.add_argument("--stories", type=count, default=200, help="validation stories to read; 0: only draw --text")
-    parser.add_argument(
-        "--ablate", type=count, default=40, help="stories to measure the loss without a part; 0: do not"
-    )
+    parser.add_argument("--ablate", type=count, default=40, help="stories to measure the loss without a part; 0: none")
     args = parser.parse_args()
     if args.stories == 0 and not args.text and not args.patch:
         parser.error("--stories 0 only draws attention, for which it needs a --text")
@@ -251,16 +249,14 @@ def main():
         name = at_checkpoint(args.model or str(newest_run()), args.checkpoint)
         backend = load_model(name, args)
         out = args.out or directory_of(name)
+        out.mkdir(parents=True, exist_ok=True)
         if args.patch:
-            out.mkdir(parents=True, exist_ok=True)
             draw_patching(out, name, backend, args.patch)
             print(f"\nwrote {out}/patching.md, .csv, .png and .svg; next: open patching.png there")
             return
         texts = validation_texts(args.data or corpus_of(name), args.stories) if args.stories else []
-        out.mkdir(parents=True, exist_ok=True)
         if texts:
-            copy_init = 0.0 if name.startswith("hf:") else load_checkpoint(name)["train_config"].get("copy_init", 0.0)
-            interpret(out, name, backend, texts, copy_init, args)
+            interpret(out, name, backend, texts, args)
         else:
             draw_attention(out, name, backend, backend.encode(args.text), [], args)
         print(f"\nwrote {out}/; next: open {'attention.html and neurons.html' if texts else 'attention.html'} there")

@@ -83,27 +83,20 @@ def strongest_kinds(auc: torch.Tensor, q: torch.Tensor) -> list[str]:
     return [KINDS[kind] if auc else "" for auc, kind in zip(best.values.tolist(), best.indices.tolist())]
 
 
-def untrained_copy(model: GPTNeo, copy_init: float = 0.0) -> GPTNeo:
-    """The same model at random initialization. copy_init: how strongly its run made heads copy."""
+def untrained_copy(model: GPTNeo) -> GPTNeo:
+    """The same model at random initialization."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        random = GPTNeo(model.config)
-        if copy_init:
-            random.init_copying(copy_init)
-        return random.to(model.wte.weight.device).eval()
+        return GPTNeo(model.config).to(model.wte.weight.device).eval()
 
 
-def neuron_rows(neurons: NeuronSums, untrained: NeuronSums, means: dict, places: list[dict]) -> list[dict]:
+def neuron_rows(neurons: NeuronSums, untrained: NeuronSums, places: list[dict]) -> list[dict]:
     """neurons.csv: what each neuron prefers, trained and at random initialization; AUC and q of each kind; and the
-    `places` where it fires most. means: {"blocks.0.post": (4C,), …}"""
+    `places` where it fires most."""
     auc, q = neurons.preferences()
-    prefers = zip(strongest_kinds(auc, q), strongest_kinds(*untrained.preferences()))
-    layer_means = [mean.tolist() for name, mean in means.items() if name.endswith("post")]
-    rows = []
-    for i, (trained, random) in enumerate(prefers):
-        layer, neuron = divmod(i, len(layer_means[0]))
-        row = dict(layer=layer, neuron=neuron, prefers=trained, prefers_at_random_init=random)
-        row |= dict(mean_activation=layer_means[layer][neuron])
+    rows, width = [], neurons.highest.size(2)
+    for i, prefers in enumerate(zip(strongest_kinds(auc, q), strongest_kinds(*untrained.preferences()))):
+        row = dict(layer=i // width, neuron=i % width) | dict(zip(("prefers", "prefers_at_random_init"), prefers))
         row |= {f"auc_{kind}": value for kind, value in zip(KINDS, auc[:, i].tolist())}
         row |= {f"q_{kind}": value for kind, value in zip(KINDS, q[:, i].tolist())}
         rows.append(row | places[i])
@@ -120,8 +113,7 @@ def contexts(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer, neurons:
     Shades have a digit for each character of the context, the activation there, 9 being the neuron's highest; or P, the
     peak: the token on which it fires.
     """
-    n = min(CONTEXTS, len(corpus.stories))
-    values, stories = neurons.highest.topk(n, dim=1)  # (L, n, 4C)
+    values, stories = neurons.highest.topk(CONTEXTS, dim=1)  # (L, CONTEXTS, 4C)
     places = neurons.where.gather(1, stories).long()
     window = torch.arange(-BEFORE, AFTER + 1, device=values.device)
     around = torch.zeros(*values.shape, len(window), device=values.device)

@@ -3,7 +3,7 @@ What interpret.py prints and writes to interpret.md: tables and sentences made o
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from common.tables import table_text
 from interpretation.ablation import MIN_RISE
@@ -21,7 +21,7 @@ def heads_text(rows: list[dict]) -> list[str]:
     for role, n in Counter(row["role"] for row in rows).most_common():
         if measure := ROLE_MEASURES.get(role):
             best = max((row for row in rows if row["role"] == role), key=lambda row: row[measure])
-            shares = f"{best[measure]:.2f}", f"{best[measure + '_uniform']:.2f}", written(best)
+            shares = f"{best[measure]:.2f}", f"{best[measure + '_uniform']:.2f}", listed(best["writes"].split(" | "))
             cells.append([role, str(n), f"{best['layer']}.{best['head']}", *shares])
         else:
             cells.append([role, str(n), "", "", "", ""])
@@ -40,7 +40,13 @@ def heads_text(rows: list[dict]) -> list[str]:
 def removal_text(rows: list[dict], loss: float, n_stories: int) -> str:
     matter = sum(row["rise"] >= MIN_RISE and row["rise_low"] > 0 for row in rows)
     cells = [
-        [f"{row['layer']}.{row['head']}", row["role"], f"{row['copies']:.2f}", written(row), rise_text(row)]
+        [
+            f"{row['layer']}.{row['head']}",
+            row["role"],
+            f"{row['copies']:.2f}",
+            listed(row["writes"].split(" | ")),
+            rise_text(row),
+        ]
         for row in sorted(rows, key=lambda row: -row["rise"])[:SHOWN_HEADS]
     ]
     return (
@@ -50,8 +56,9 @@ def removal_text(rows: list[dict], loss: float, n_stories: int) -> str:
     )
 
 
-def written(row: dict) -> str:
-    return ", ".join(map(str.strip, row["writes"].split(" | ")))
+def listed(tokens: Iterable[str]) -> str:
+    """In a cell of a table, which has pipes of its own."""
+    return ", ".join(dict.fromkeys(map(str.strip, tokens))).replace("|", "¦")
 
 
 def rise_text(row: dict) -> str:
@@ -62,8 +69,8 @@ def neurons_text(rows: list[dict]) -> list[str]:
     """Preferences counted, and the clearest neuron of each kind."""
 
     def fires_on(row: dict) -> list[str]:
-        tokens = dict.fromkeys(row[f"token_{i}"].strip() for i in range(1, CONTEXTS + 1) if f"token_{i}" in row)
-        return [f"{row['layer']}.{row['neuron']}", ", ".join(tokens), f"{row['activation_1']:.1f}"]
+        tokens = listed(row[f"token_{i}"] for i in range(1, CONTEXTS + 1))
+        return [f"{row['layer']}.{row['neuron']}", tokens, f"{row['activation_1']:.1f}"]
 
     cells = []
     for kind in KINDS:
@@ -100,9 +107,7 @@ def answers_text(name: str, given: list[dict], text_of: Callable[[int], str]) ->
         for which, answers in zip(("first", "second"), given)
     ]
     wrong = " and ".join(row[0] for row, each in zip(cells, given) if each["own"][1] <= each["other"][1])
-    warning = (
-        f"WARNING the model does not know the answer: after the {wrong} text, the other text's answer is likelier."
-    )
+    warning = f"WARNING the model does not know: after the {wrong} text, the other text's answer is likelier."
     table = table_text(["text", "its answer", "the other's answer", "likeliest"], cells)
     return [f"## What carries the answer in {name}", table, *([warning] if wrong else [])]
 
@@ -111,7 +116,7 @@ def patching_text(rows: list[dict], differences: tuple[float, float]) -> list[st
     """The heads that bring back most of the first answer."""
     cells = [
         [f"{row['layer']}.{row['head']}", *(f"{row[key]:.2f}" for key in ("brought_back", "lost_without", "direct"))]
-        + [f"{row['looks_at']!r} ({row['attention']:.2f})", row["writes"]]
+        + [f"{row['looks_at']!r} ({row['attention']:.2f})", row["writes"].replace("|", "¦")]
         for row in sorted(rows, key=lambda row: -row["brought_back"])[:PATCHED_HEADS]
     ]
     return [

@@ -43,7 +43,6 @@ COLUMNS = [  # of the table of heads: key, format, title, explanation
 ]
 MAP_BYTES = 900_000  # of attention on the page: keeps it under 2 MB
 SHOWN, SHOWN_OF_KIND = 96, 48  # neurons on the page: evenly from all, and at most this many for each kind of word
-CONTEXTS_ON_PAGE = 6000  # for all neurons together: keeps the page under 2 MB
 
 
 def number(cell: str) -> float | str | None:
@@ -79,7 +78,7 @@ def neurons_page(name: str, directory: Path, layer: int | None = None) -> bytes:
         chosen += [row for row in rows if row.get("rise")] + rows[:: max(1, len(rows) // SHOWN)]
         chosen.append(max(rows, key=lambda row: float(row["activation_1"])))
     cards = list({(row["layer"], row["neuron"]): row for row in chosen}.values())
-    n_contexts = max(1, CONTEXTS_ON_PAGE // len(cards))
+    n_contexts = sum(column.startswith("context_") for column in rows[0])
     neurons = [
         dict(
             layer=int(row["layer"]),
@@ -91,7 +90,6 @@ def neurons_page(name: str, directory: Path, layer: int | None = None) -> bytes:
             contexts=[
                 (row[f"token_{i}"], float(row[f"activation_{i}"]), row[f"context_{i}"], row[f"shades_{i}"])
                 for i in range(1, n_contexts + 1)
-                if row.get(f"activation_{i}")
             ],
         )
         for row in cards

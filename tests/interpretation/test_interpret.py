@@ -7,14 +7,12 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 from conftest import ROOT, arguments, page_data
 
 import interpret
 from checkpoints.checkpoint import load_run
 from checkpoints.huggingface import save_hf
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut
-from interpretation.neurons import untrained_copy
 from interpretation.word_classes import KINDS
 from model import GPTNeo, GPTNeoConfig
 from pages import interpretation_pages as pages
@@ -31,13 +29,13 @@ def trained(tmp_path_factory):
         f"{rng.choice(names)} had a {rng.choice(things)}. Then, {rng.choice(names)} saw it. Number {i}."
         for i in range(150)
     ]
-    texts[1] = f"{MARKUP} {texts[1]} </body>"
+    texts[1] = f"{texts[1]} {MARKUP}"
     for name, some in dict(train=texts[40:], val=texts[:40]).items():
         (directory / f"{name}.txt").write_text("\n<|endoftext|>\n".join(some))
     config = dict(
         name="run", out_dir=str(directory / "out"), data="tiny", data_dir=str(directory / "data"), device="cpu",
         dtype="float32", compile=False, block_size=64, n_layer=2, n_head=2, n_embd=16, batch_size=4, max_steps=2,
-        eval_tokens=400, eval_interval=2, copy_init=0.03,
+        eval_tokens=400, eval_interval=2,
     )  # fmt: skip
     prepare = ["--input", "train.txt", "--val", "val.txt", "--name", "tiny", "--vocab_size", "300"]
     for command in (["prepare.py", *prepare], ["train.py", *arguments(config)]):
@@ -53,15 +51,6 @@ def interpret_py(command_line, trained):
 def rows_of(path) -> list[dict]:
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-def test_before_training_it_is_as_the_run_started(interpret_py, monkeypatch):
-    started = []
-    monkeypatch.setattr(interpret, "untrained_copy", lambda *args: started.append(untrained_copy(*args)) or started[-1])
-    assert interpret_py("out/run", "--stories", "10", "--ablate", "0", "--out", "started")[0] == 0
-    for block in started[0].blocks:
-        copies = block.attention_out.weight @ block.qkv.weight[-16:]
-        torch.testing.assert_close(copies, 0.03 * torch.eye(16))
 
 
 def test_everything_is_written_beside_the_run(interpret_py, trained):

@@ -14,9 +14,9 @@ from interpretation.word_classes import KINDS
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict]:
-    model, corpus, (_, neurons, means) = planted_model(), planted_corpus(), planted_reading()
+    model, corpus, (_, neurons, _) = planted_model(), planted_corpus(), planted_reading()
     _, untrained, _ = read(untrained_copy(model), corpus, with_heads=False)
-    return neuron_rows(neurons, untrained, means, contexts(model, corpus, Alphabet(), neurons))
+    return neuron_rows(neurons, untrained, contexts(model, corpus, Alphabet(), neurons))
 
 
 def test_planted_neurons_are_found(rows):
@@ -69,8 +69,8 @@ def test_preferences_equal_counting_and_permuting():
             ]
             assert auc[kind, neuron].item() == pytest.approx(np.mean(wins))
     generator = torch.Generator().manual_seed(1)
-    shuffles = torch.stack([preferences(means, counts, permuted(kinds, counts, generator))[0] for _ in range(4000)])
-    torch.testing.assert_close(p, (shuffles >= auc).double().mean(0), atol=0.02, rtol=0)
+    shuffles = torch.stack([preferences(means, counts, permuted(kinds, counts, generator))[0] for _ in range(1000)])
+    torch.testing.assert_close(p, (shuffles >= auc).double().mean(0), atol=0.04, rtol=0)
     assert p[0, 1] < 0.01
 
 
@@ -85,13 +85,13 @@ def test_hardly_anything_is_found_for_permuted_kinds():
     """Where no neuron prefers anything, the false-discovery rate is the chance of any find at all."""
     generator = torch.Generator().manual_seed(0)
     means, kinds, counts = neurons_on_words(generator)
-    tests = [preferences(means, counts, permuted(kinds, counts, generator))[1] for _ in range(200)]
+    tests = [preferences(means, counts, permuted(kinds, counts, generator))[1] for _ in range(60)]
     assert np.mean([found(p).any().item() for p in tests]) <= 0.1
 
 
 def test_among_true_preferences_few_are_false():
     generator, false_share, power = torch.Generator().manual_seed(0), [], []
-    for _ in range(40):
+    for _ in range(20):
         means, kinds, counts = neurons_on_words(generator)
         true = torch.zeros(6, 1000, dtype=torch.bool)
         true[2, :200] = True
