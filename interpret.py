@@ -33,7 +33,7 @@ from corpus.token_files import load_stories
 from generation.backends import LocalBackend, load_backend
 from interpretation.ablation import estimated_rises, losses_without, rises
 from interpretation.activation_patching import answers_given, check_prompts, patch
-from interpretation.heads import HeadSums, head_rows, induction_scores, key_sets
+from interpretation.heads import HeadSums, head_rows, key_sets, repeated_corpus
 from interpretation.hooks import run, run_with_cache
 from interpretation.logit_attribution import lens_table, what_heads_write
 from interpretation.neurons import NeuronSums, contexts, neuron_rows, untrained_copy
@@ -58,7 +58,8 @@ def interpret(out: Path, name: str, backend: LocalBackend, texts: Sequence[str],
     n_removal = min(args.ablate, len(texts) // 2)
     sums, neuron_sums, means = read(model, corpus, n_removal)
 
-    heads = head_rows(sums, induction_scores(model, corpus, backend.prefix))
+    repeated, _, _ = read(model, repeated_corpus(corpus, backend.prefix, model.config.block_size))
+    heads = head_rows(sums, repeated)
     heads = [row | written for row, written in zip(heads, what_heads_write(model, corpus, tokenizer))]
     _, untrained, _ = read(untrained_copy(model), corpus, with_heads=False)
     neurons = neuron_rows(neuron_sums, untrained, contexts(model, corpus, tokenizer, neuron_sums))

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 
-from interpretation.hooks import run, visible_keys
-from interpretation.word_classes import KINDS, Batch, TaggedCorpus
-from model import GPTNeo
+from interpretation.hooks import visible_keys
+from interpretation.word_classes import KINDS, Batch, Story, TaggedCorpus
 
 KIND_SHARES = [kind if kind == "punctuation" else f"{kind}s" for kind in KINDS]  # nouns, verbs, …
 BACK = 9  # 0: a token's attention to itself, 1: to the previous one, up to 8 back
@@ -109,15 +108,15 @@ class HeadSums:
         )
 
 
-def head_rows(layers: Sequence[HeadSums], induction: torch.Tensor) -> list[dict]:
+def head_rows(layers: Sequence[HeadSums], repeated: Sequence[HeadSums]) -> list[dict]:
     """heads.csv: a row for each head, with its measures and, as NAME_uniform, those of uniform attention.
 
-    induction: (L, H + 1), by `induction_scores`. offset: the distance, 2 to 8 tokens back, that gets most.
+    repeated: sums over `repeated_corpus`. offset: the distance, 2 to 8 tokens back, that gets most.
     """
     rows = []
     for layer, sums in enumerate(layers):
-        measures = {name: values.tolist() for name, values in sums.measures().items()}
-        measures["induction"] = induction[layer].tolist()
+        measures = sums.measures() | dict(induction=repeated[layer].measures()["after_same"])
+        measures = {name: values.tolist() for name, values in measures.items()}
         back = list(zip(*(measures.pop(f"back_{n}") for n in range(BACK))))  # (H + 1, BACK)
         for head in range(len(back) - 1):
             offset = max(range(2, BACK), key=back[head].__getitem__)
@@ -150,27 +149,18 @@ def name_role(row: dict) -> dict:
     )
 
 
-@torch.no_grad()
-def induction_scores(model: GPTNeo, corpus: TaggedCorpus, prefix: Sequence[int], seed: int = 0) -> torch.Tensor:
-    """(L, H + 1): induction scores on repeated random tokens (Olsson et al., 2022); last, uniform attention's.
-
-    In the second copy, the mean attention to the token that followed the same token in the first, which only induction
-    explains.
-    """
-    known = torch.cat([story.tokens for story in corpus.stories]).unique()
-    n = min(REPEATED, len(known), (model.config.block_size - len(prefix)) // 2)
-    generator = torch.Generator().manual_seed(seed)
-    once = torch.stack([known[torch.randperm(len(known), generator=generator)[:n]] for _ in range(16)])
-    tokens = torch.cat([torch.tensor(prefix, dtype=torch.long).expand(16, -1), once, once], 1)
-    queries = torch.arange(len(prefix) + n, tokens.size(1))
-    keys = queries - n + 1
-    scores = []
-
-    def record(name, tensor):
-        if name.endswith("pattern"):
-            visible = visible_keys(tensor.size(2), model.config.window(len(scores)), tensor.device)
-            uniform = (visible / visible.sum(1, keepdim=True))[queries, keys].mean()
-            scores.append(torch.cat([tensor[:, :, queries, keys].mean((0, 2)), uniform[None]]))
-
-    run(model, tokens.to(model.wte.weight.device), record, with_pattern=True)
-    return torch.stack(scores).cpu()
+def repeated_corpus(corpus: TaggedCorpus, prefix: Sequence[int], block_size: int, seed: int = 0) -> TaggedCorpus:
+    """16 stories of random tokens that the corpus has, each repeated once. Attention to what followed the same token
+    before is induction, as nothing else leads there (Olsson et al., 2022)."""
+    known, start = (
+        torch.cat([story.tokens for story in corpus.stories]).unique(),
+        torch.tensor(prefix, dtype=torch.long),
+    )
+    known = known[~torch.isin(known, start)]
+    n, generator = min(REPEATED, (block_size - len(start)) // 2), torch.Generator().manual_seed(seed)
+    stories = []
+    for _ in range(16):
+        once = known[torch.randperm(len(known), generator=generator)[:n]]
+        tokens = torch.cat([start, once, once])
+        stories.append(Story(tokens, tokens, torch.full_like(tokens, -1), torch.zeros_like(tokens, dtype=torch.bool)))
+    return TaggedCorpus(stories, [], [])

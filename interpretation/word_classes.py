@@ -137,7 +137,7 @@ class TaggedCorpus:
 
     def is_kind(self, kind: str) -> torch.Tensor:
         """(words,) bool: which words are of this kind."""
-        return torch.tensor([each == kind for each in self.kinds])
+        return torch.tensor([each == kind for each in self.kinds], dtype=torch.bool)
 
     def batches(self, n: int, device: torch.device, tokens: int = 4096, label: str | None = None) -> Iterator[Batch]:
         """The first n stories, the longest first, about this many tokens at a time. label: of a progress bar."""

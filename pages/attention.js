@@ -113,9 +113,10 @@ function fill(key) {
   byId("heads").tBodies[0].replaceChildren(...rows.map(({ line }) => line));
 }
 for (const row of rows) {
+  for (const [key, cell] of Object.entries(row)) row[key] = cell === "" || isNaN(cell) ? cell : Number(cell);
   const which = heads.find((each) => each.layer === row.layer && each.head === row.head);
   row.line = element("tr", { onclick: () => which && choose(which) },
-    ...columns.map(({ key, format }) => row[key] == null ? element("td") : formats[format](row[key], row, key)));
+    ...columns.map(({ key, format }) => (row[key] ?? "") === "" ? element("td") : formats[format](row[key], row, key)));
   if (which) which.row = row.line;
 }
 if (rows.length) byId("heads").append(

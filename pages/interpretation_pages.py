@@ -45,21 +45,13 @@ MAP_BYTES = 900_000  # of attention on the page: keeps it under 2 MB
 SHOWN, SHOWN_OF_KIND = 96, 48  # neurons on the page: evenly from all, and at most this many for each kind of word
 
 
-def number(cell: str) -> float | str | None:
-    try:
-        return float(cell) if cell else None
-    except ValueError:
-        return cell
-
-
 def attention_page(name: str, directory: Path) -> bytes:
     """heads.csv may be missing, where only a text was drawn."""
     data = read_json(directory / "attention.json")
     n_heads, n_tokens = len(data["heads"]), len(data["tokens"])
     data["shown"] = T = min(n_tokens, int((MAP_BYTES / n_heads) ** 0.5))
     data["columns"] = [dict(zip(("key", "format", "title", "help"), column)) for column in COLUMNS]
-    rows = read_table(directory / "heads.csv") if data["heads"][0]["role"] else []
-    data["rows"] = [{key: number(cell) for key, cell in row.items()} for row in rows]
+    data["rows"] = read_table(directory / "heads.csv") if data["heads"][0]["role"] else []
     subtitle = f"layers: {len({head['layer'] for head in data['heads']})}, heads: {n_heads}, tokens: {T}"
     subtitle += f", the first of {n_tokens}" if T < n_tokens else ""
     return page(f"Attention in {name}", "attention", data, name=html.escape(name), subtitle=subtitle)
@@ -77,25 +69,9 @@ def neurons_page(name: str, directory: Path, layer: int | None = None) -> bytes:
             chosen += sorted(of_kind, key=lambda row: -float(row[f"auc_{kind}"]))[:SHOWN_OF_KIND]
         chosen += [row for row in rows if row.get("rise")] + rows[:: max(1, len(rows) // SHOWN)]
         chosen.append(max(rows, key=lambda row: float(row["activation_1"])))
-    cards = list({(row["layer"], row["neuron"]): row for row in chosen}.values())
-    n_contexts = sum(column.startswith("context_") for column in rows[0])
-    neurons = [
-        dict(
-            layer=int(row["layer"]),
-            neuron=int(row["neuron"]),
-            prefers=row["prefers"],
-            auc=[round(float(row[f"auc_{kind}"]), 3) for kind in kinds],
-            estimate=number(row.get("rise_estimate", "")),
-            rise=[float(row[key]) for key in ("rise", "rise_low", "rise_high")] if row.get("rise") else None,
-            contexts=[
-                (row[f"token_{i}"], float(row[f"activation_{i}"]), row[f"context_{i}"], row[f"shades_{i}"])
-                for i in range(1, n_contexts + 1)
-            ],
-        )
-        for row in cards
-    ]
-    subtitle = f"{len(cards)} of {len(rows):,} neurons; neurons.csv has all"
+    neurons = list({(row["layer"], row["neuron"]): row for row in chosen}.values())
     data = dict(kinds=kinds, neurons=neurons)
+    subtitle = f"{len(neurons)} of {len(rows):,} neurons; neurons.csv has all"
     return page(f"Neurons of {name}", "neurons", data, name=html.escape(name), subtitle=subtitle)
 
 

@@ -2,22 +2,27 @@
 const { kinds, neurons } = data, AT_ONCE = 30;
 let limit = AT_ONCE;
 const byId = (id) => document.getElementById(id);
+for (const neuron of neurons) {  // rows of neurons.csv, all cells as text
+  neuron.auc = kinds.map((kind) => Number(neuron[`auc_${kind}`]));
+  neuron.contexts = Object.keys(neuron).filter((key) => key.startsWith("context_")).map((key) => key.slice(-1));
+}
 const orders = {
   "strongest preference": (neuron) => (neuron.prefers ? Math.max(...neuron.auc) : 0),
-  "largest rise in loss if removed": (neuron) => (neuron.rise ? neuron.rise[0] : -Infinity),
-  "largest estimated rise": (neuron) => neuron.estimate ?? 0,
-  "highest activation": (neuron) => neuron.contexts[0][1],
+  "largest rise in loss if removed": (neuron) => (neuron.rise ? Number(neuron.rise) : -Infinity),
+  "largest estimated rise": (neuron) => Number(neuron.rise_estimate ?? 0),
+  "highest activation": (neuron) => Number(neuron.activation_1),
 };
 
-function context([, activation, text, shades], first) {
+function context(neuron, i) {
+  const [text, shades, activation] = ["context", "shades", "activation"].map((name) => neuron[`${name}_${i}`]);
   const letters = [...text], line = element("div", {});
   for (const { 0: run, index } of shades.matchAll(/(.)\1*/g)) {
-    const peak = run[0] === "P", level = peak ? activation / first : run[0] / 9;
+    const peak = run[0] === "P", level = peak ? activation / neuron.activation_1 : run[0] / 9;
     const span = element("span", { class: peak ? "token peak" : "token" }, letters.slice(index, index + run.length).join(""));
     if (level > 0) span.style.background = `rgba(var(--hue), ${0.08 + 0.55 * level})`;
     line.append(span);
   }
-  return element("div", { class: "context" }, element("span", { class: "quiet" }, activation.toFixed(2)), line);
+  return element("div", { class: "context" }, element("span", { class: "quiet" }, Number(activation).toFixed(2)), line);
 }
 
 function preference({ auc, prefers }, i) {
@@ -30,22 +35,22 @@ function preference({ auc, prefers }, i) {
 
 function card(neuron) {
   const thousandths = (nats) => (nats < 0 ? "−" : "+") + Math.abs(1000 * nats).toFixed(2);
-  const [rise, low, high] = (neuron.rise ?? []).map(thousandths);
-  const effect = rise ? `${rise} [${low}, ${high}]` : neuron.estimate === null ? "" : `about ${thousandths(neuron.estimate)}`;
+  const [rise, low, high] = [neuron.rise, neuron.rise_low, neuron.rise_high].map(thousandths);
+  const effect = neuron.rise ? `${rise} [${low}, ${high}]` : neuron.rise_estimate && `about ${thousandths(neuron.rise_estimate)}`;
   return element("div", { class: "card", id: `neuron-${neuron.layer}-${neuron.neuron}` },
     element("div", { class: "description" }, element("b", {}, `layer ${neuron.layer}, neuron ${neuron.neuron}`),
       ...kinds.map((_, i) => preference(neuron, i)),
       element("div", { class: "quiet" }, neuron.prefers ? `prefers: ${neuron.prefers}` : "no strong preference"),
-      element("div", { class: "quiet" }, effect && `loss ${effect} · 10⁻³ if removed`)),
-    element("div", {}, ...neuron.contexts.map((each) => context(each, neuron.contexts[0][1]))));
+      element("div", { class: "quiet" }, effect ? `loss ${effect} · 10⁻³ if removed` : "")),
+    element("div", {}, ...neuron.contexts.map((i) => context(neuron, i))));
 }
 
 function list() {
   const layer = byId("layer").value, kind = byId("kind").value, word = byId("search").value.trim().toLowerCase();
   const value = orders[byId("order").value];
-  const found = neurons.filter((neuron) => (layer === "any" || neuron.layer === Number(layer))
+  const found = neurons.filter((neuron) => (layer === "any" || neuron.layer === layer)
     && (kind === "anything" || (neuron.prefers || "nothing strongly") === kind)
-    && (!word || neuron.contexts.some(([token]) => token.trim().toLowerCase() === word)))
+    && (!word || neuron.contexts.some((i) => neuron[`token_${i}`].trim().toLowerCase() === word)))
     .sort((a, b) => value(b) - value(a));
   byId("cards").replaceChildren(...found.slice(0, limit).map(card));
   byId("count").textContent = `${found.length} of the ${neurons.length} neurons on this page`;

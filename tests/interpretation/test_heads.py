@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from planted_model import NAMES, WORDS, T, V, planted_corpus, planted_model, planted_reading
+from planted_model import NAMES, WORDS, T, V, planted_corpus, planted_model
 from random_models import random_model
 
 from interpret import read
@@ -13,16 +13,19 @@ from interpretation.heads import (
     ROLE_MEASURES,
     HeadSums,
     head_rows,
-    induction_scores,
     key_sets,
     name_role,
+    repeated_corpus,
 )
 from interpretation.hooks import run_with_cache, visible_keys
 
 
+def rows_of(model, corpus) -> list[dict]:
+    return head_rows(read(model, corpus)[0], read(model, repeated_corpus(corpus, [], T))[0])
+
+
 def test_planted_heads_get_the_right_role_and_score():
-    heads, _, _ = planted_reading()
-    rows = head_rows(heads, induction_scores(planted_model(), planted_corpus(), []))
+    rows = rows_of(planted_model(), planted_corpus())
     assert [(row["layer"], row["head"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     previous, first, inducing, alike = rows
     assert [row["role"] for row in rows] == ["previous token", "beginning", "induction", "uniform"]
@@ -95,7 +98,7 @@ def test_heads_that_look_at_themselves_or_n_positions_back():
         k[:, :T, position] = torch.eye(T)
         q[0, : T - 2, position] = torch.eye(T)[2:]  # position i asks for i - 2
         q[1, :T, position] = torch.eye(T)  # and for itself
-    back, itself = head_rows(read(model, corpus)[0], induction_scores(model, corpus, []))[:2]
+    back, itself = rows_of(model, corpus)[:2]
     assert (back["role"], back["kind"], back["offset"]) == ("fixed offset", "positional", 2)
     assert back["offset_share"] > 0.98 and back["offset_share_uniform"] < 0.2
     assert (itself["role"], itself["kind"]) == ("itself", "positional") and itself["itself"] > 0.98
