@@ -92,8 +92,8 @@ def estimates_text(rows: list[dict], agreement: float) -> str:
     most = max(measured, key=lambda row: row["rise"])
     return (
         f"The rise in loss without a neuron is estimated for all, and measured for {len(measured)}: the largest "
-        f"estimates and random ones, of which both have a rank correlation of {agreement:.2f}. The largest measured "
-        f"rise is that without {most['layer']}.{most['neuron']}: {rise_text(most)}."
+        f"estimates, and random ones, whose estimates and measurements have a rank correlation of {agreement:.2f}. The "
+        f"largest measured rise is that without {most['layer']}.{most['neuron']}: {rise_text(most)}."
     )
 
 

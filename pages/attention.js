@@ -100,8 +100,8 @@ function bar(share, uniform, text) {
   return cell;
 }
 const formats = {
-  text: (value) => element("td", { class: "token" }, value),
-  integer: (value) => element("td", {}, String(value)),
+  text: (value) => element("td", {}, value),
+  tokens: (value) => element("td", { class: "token" }, value),
   number: (value) => element("td", {}, value.toFixed(2)),
   share: (value, row, key) => bar(value, row[`${key}_uniform`], value.toFixed(2)),
   interval: (value, row) => element("td", { class: row.rise_low > 0 ? "" : "quiet" },

@@ -19,8 +19,8 @@ from pages.html import page
 # ---- Pages ----
 
 COLUMNS = [  # of the table of heads: key, format, title, explanation
-    ("layer", "integer", "layer", ""),
-    ("head", "integer", "head", ""),
+    ("layer", "text", "layer", ""),
+    ("head", "text", "head", ""),
     ("role", "text", "role", "what gets at least twice its share of uniform attention, and a quarter of the rest"),
     ("kind", "text", "kind", "positional: mostly explained by position; semantic: clearly goes to a kind of content"),
     ("rise", "interval", "rise in loss without it", "nats per token, with its 95% interval over stories"),
@@ -29,7 +29,7 @@ COLUMNS = [  # of the table of heads: key, format, title, explanation
     ("itself", "share", "itself", "share on the token itself; the thin line: uniform attention"),
     ("previous", "share", "previous token", "share on the token before"),
     ("offset_share", "share", "fixed offset", "share on the token 2 to 8 back that gets most"),
-    ("offset", "integer", "tokens back", "of that token"),
+    ("offset", "text", "tokens back", "of that token"),
     ("same_token", "share", "same token", "share on earlier copies of the token, where there are any"),
     ("after_same", "share", "after same", "share on tokens that followed earlier copies"),
     ("induction", "share", "induction", "the same, on a random sequence that is repeated once"),
@@ -39,7 +39,7 @@ COLUMNS = [  # of the table of heads: key, format, title, explanation
     ("distance", "number", "distance", "mean, in tokens"),
     ("distance_correlation", "number", "correlation with distance", "a reproduction's criterion: positional above 0.5"),
     ("entropy", "number", "entropy", "mean, in nats"),
-    ("writes", "text", "writes", "the tokens that its output makes likeliest, strongest first"),
+    ("writes", "tokens", "writes", "the tokens that its output makes likeliest, strongest first"),
 ]
 MAP_BYTES = 900_000  # of attention on the page: keeps it under 2 MB
 SHOWN, SHOWN_OF_KIND = 96, 48  # neurons on the page: evenly from all, and at most this many for each kind of word
@@ -80,7 +80,7 @@ def neurons_page(name: str, directory: Path, layer: int | None = None) -> bytes:
 TOKENS = 32  # more would not be legible
 LABELED_MAPS = 24  # at most, to label their tokens; more maps are small, with only their roles
 # From transparent, so that they suit light and dark pages
-BLUES = LinearSegmentedColormap.from_list("blues", ["#265caa00", "#265caa", "#0d2347"]).with_extremes(bad="#00000000")
+BLUES = LinearSegmentedColormap.from_list("blues", ["#2359a800", "#2359a8"]).with_extremes(bad="#00000000")
 AROUND_ZERO = LinearSegmentedColormap.from_list(
     "around zero", [(0, "#c96810"), (0.5, "#c9681000"), (0.5, "#265caa00"), (1, "#265caa")]
 )
