@@ -15,16 +15,51 @@ In a notebook:
 >>> cache["blocks.2.pattern"]                             # (B, H, T, T)
 """
 
+# ruff: noqa: E402
+
 import argparse
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
+from common.cli import Parser, one_line_errors
+
+FEWEST_STORIES = 10  # with fewer, an interval means nothing
+
+
+def count(text: str) -> int:
+    if text.isdecimal() and (int(text) == 0 or int(text) >= FEWEST_STORIES):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"must be 0, or at least {FEWEST_STORIES}, not {text}")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = Parser(__doc__)
+    which = "a run (or checkpoint), or hf:ID-or-directory (default: the newest run in out/)"
+    parser.add_argument("model", nargs="?", default=argparse.SUPPRESS, help=which)
+    parser.add_shared("model", help="the same")
+    parser.add_shared("checkpoint", "data", "out")
+    parser.add_argument("--text", help="text to draw attention for (default: the beginning of the first story)")
+    parser.add_argument(
+        "--patch", nargs=2, metavar="TEXT", help="two texts that end in different answers: what carries the answer?"
+    )
+    parser.add_argument("--layer", type=int, help="draw only this layer, and show all of its neurons")
+    parser.add_argument("--head", type=int, help="draw only this head (in each layer, or in --layer)")
+    parser.add_argument("--stories", type=count, default=200, help="validation stories to read; 0: only draw --text")
+    parser.add_argument("--ablate", type=count, default=40, help="stories to measure the loss without a part; 0: none")
+    args = parser.parse_args()
+    if args.stories == 0 and not args.text and not args.patch:
+        parser.error("--stories 0 only draws attention, for which it needs a --text")
+    return args
+
+
+if __name__ == "__main__":
+    ARGUMENTS = parse_arguments()  # before the imports below, which take seconds: --help and typos are answered at once
+
 import numpy as np
 import torch
 
 from checkpoints.checkpoint import at_checkpoint, corpus_of, directory_of, newest_run
-from common.cli import Parser, one_line_errors
 from common.figures import save_figure
 from common.files import write_bytes, write_json
 from common.statistics import spearman
@@ -45,7 +80,6 @@ from pages.html import as_levels
 from pages.interpretation_pages import attention_page, attention_picture, neurons_page, patching_picture
 from variants.compressor import Compressor
 
-FEWEST_STORIES = 10  # with fewer, an interval means nothing
 LARGEST, RANDOM = 10, 20  # neurons that are removed: the largest estimates, and random ones to check the estimates
 DEFAULT_TOKENS = 32  # without --text, attention is drawn for this many tokens of the first story
 RISE = ("rise", "rise_low", "rise_high")  # columns: nats per token, and the ends of the 95% interval
@@ -200,51 +234,14 @@ def load_model(name: str, args: argparse.Namespace) -> LocalBackend:
     for flag, value, n in (("layer", args.layer, config.n_layer), ("head", args.head, config.n_head)):
         if value is not None and not 0 <= value < n:
             raise ValueError(f"--{flag} must be 0 to {n - 1} for {name}, not {value}")
-    for flag, text in (("text", args.text), *(("patch", text) for text in args.patch or ())):
-        if text and (n_tokens := len(backend.encode(text))) > config.block_size:
-            raise ValueError(f"--{flag} has {n_tokens} tokens, but {name} reads only {config.block_size}; shorten it")
+    for text in filter(None, [args.text, *(args.patch or [])]):
+        if (n_tokens := len(backend.encode(text))) > config.block_size:
+            raise ValueError(f"the text has {n_tokens} tokens, but {name} reads only {config.block_size}; shorten it")
     return backend
 
 
-def validation_texts(directory: Path, n: int) -> list[str]:
-    """The first n validation stories of a corpus, as text, so that a model with any tokenizer can read them."""
-    stories = list(itertools.islice(load_stories(directory, "val")[1], n))
-    if len(stories) < FEWEST_STORIES:
-        raise ValueError(f"{directory}: only {len(stories)} validation stories; at least {FEWEST_STORIES} are needed")
-    return stories
-
-
-# ---- The command line ----
-
-
-def count(text: str) -> int:
-    if text.isdecimal() and (int(text) == 0 or int(text) >= FEWEST_STORIES):
-        return int(text)
-    raise argparse.ArgumentTypeError(f"must be 0, or at least {FEWEST_STORIES}, not {text}")
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = Parser(__doc__)
-    which = "a run (or checkpoint), or hf:ID-or-directory (default: the newest run in out/)"
-    parser.add_argument("model", nargs="?", default=argparse.SUPPRESS, help=which)
-    parser.add_shared("model", help="the same")
-    parser.add_shared("checkpoint", "data", "out")
-    parser.add_argument("--text", help="text to draw attention for (default: the beginning of the first story)")
-    parser.add_argument(
-        "--patch", nargs=2, metavar="TEXT", help="two texts that end in different answers: what carries the answer?"
-    )
-    parser.add_argument("--layer", type=int, help="draw only this layer, and show all of its neurons")
-    parser.add_argument("--head", type=int, help="draw only this head (in each layer, or in --layer)")
-    parser.add_argument("--stories", type=count, default=200, help="validation stories to read; 0: only draw --text")
-    parser.add_argument("--ablate", type=count, default=40, help="stories to measure the loss without a part; 0: none")
-    args = parser.parse_args()
-    if args.stories == 0 and not args.text and not args.patch:
-        parser.error("--stories 0 only draws attention, for which it needs a --text")
-    return args
-
-
-def main():
-    args = parse_arguments()
+def main(args: argparse.Namespace | None = None):
+    args = args or parse_arguments()
     compile_cpp.keep_freed_memory()
     with one_line_errors("interpret.py", interrupted="the old files are unchanged"):
         name = at_checkpoint(args.model or str(newest_run()), args.checkpoint)
@@ -255,13 +252,17 @@ def main():
             draw_patching(out, name, backend, args.patch)
             print(f"\nwrote {out}/patching.md, .csv, .png and .svg; next: open patching.png there")
             return
-        texts = validation_texts(args.data or corpus_of(name), args.stories) if args.stories else []
-        if texts:
-            interpret(out, name, backend, texts, args)
-        else:
+        if args.stories == 0:
             draw_attention(out, name, backend, backend.encode(args.text), [], args)
-        print(f"\nwrote {out}/; next: open {'attention.html and neurons.html' if texts else 'attention.html'} there")
+            print(f"wrote {out}/; next: open attention.html there")
+            return
+        data = args.data or corpus_of(name)
+        texts = list(itertools.islice(load_stories(data, "val")[1], args.stories))  # any model's tokenizer reads texts
+        if len(texts) < FEWEST_STORIES:
+            raise ValueError(f"{data}: only {len(texts)} validation stories; at least {FEWEST_STORIES} are needed")
+        interpret(out, name, backend, texts, args)
+        print(f"\nwrote {out}/; next: open attention.html and neurons.html there")
 
 
 if __name__ == "__main__":
-    main()
+    main(ARGUMENTS)
