@@ -19,6 +19,7 @@ In a notebook:
 
 import argparse
 import itertools
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -62,17 +63,16 @@ import torch
 from checkpoints.checkpoint import at_checkpoint, corpus_of, directory_of, newest_run
 from common.figures import save_figure
 from common.files import write_bytes, write_json
-from common.statistics import spearman
 from common.tables import publish, write_table
 from corpus.token_files import load_stories
 from generation.backends import LocalBackend, load_backend
-from interpretation.ablation import estimated_rises, losses_without, rises
+from interpretation.ablation import losses_without, rises
 from interpretation.activation_patching import answers_given, check_prompts, patch
 from interpretation.heads import HeadSums, head_rows, key_sets, repeated_corpus
 from interpretation.hooks import run, run_with_cache
 from interpretation.logit_attribution import lens_table, what_heads_write
-from interpretation.neurons import NeuronSums, contexts, neuron_rows, untrained_copy
-from interpretation.summary import answers_text, estimates_text, heads_text, neurons_text, patching_text, removal_text
+from interpretation.neurons import NeuronSums, clearest, contexts, neuron_rows, untrained_copy
+from interpretation.summary import answers_text, heads_text, neurons_text, patching_text, removal_text
 from interpretation.word_classes import TaggedCorpus, pieces_of
 from kernels import compile_cpp
 from model import GPTNeo
@@ -80,9 +80,8 @@ from pages.html import as_levels
 from pages.interpretation_pages import attention_page, attention_picture, neurons_page, patching_picture
 from variants.compressor import Compressor
 
-LARGEST, RANDOM = 10, 20  # neurons that are removed: the largest estimates, and random ones to check the estimates
+RANDOM = 20  # neurons that are removed beside the clearest
 DEFAULT_TOKENS = 32  # without --text, attention is drawn for this many tokens of the first story
-RISE = ("rise", "rise_low", "rise_high")  # columns: nats per token, and the ends of the 95% interval
 
 
 def interpret(out: Path, name: str, backend: LocalBackend, texts: Sequence[str], args) -> None:
@@ -99,11 +98,9 @@ def interpret(out: Path, name: str, backend: LocalBackend, texts: Sequence[str],
     neurons = neuron_rows(neuron_sums, untrained, contexts(model, corpus, tokenizer, neuron_sums))
     about = [f"## Heads of {name}", f"{len(texts)} validation stories were read.", *heads_text(heads)]
     if n_removal:
-        loss, agreement = remove(model, corpus, n_removal, means, heads, neurons)
+        loss = remove(model, corpus, n_removal, means, heads, neurons)
         about.append(removal_text(heads, loss, n_removal))
     about += [f"## Neurons of {name}", *neurons_text(neurons)]
-    if n_removal:
-        about.append(estimates_text(neurons, agreement))
 
     write_table(out / "heads.csv", heads)
     write_table(out / "neurons.csv", neurons)
@@ -150,26 +147,17 @@ def read(
 # ---- Remove ----
 
 
-def remove(model: GPTNeo, corpus: TaggedCorpus, n_stories: int, means: dict, heads: list, neurons: list):
-    """Adds to the rows the rise in loss without each head, and without each neuron: estimated for all and measured for
-    some. Returns the loss of the intact model on these stories, and the rank correlation of estimates and measurements
-    of the random neurons."""
-    parts = [(f"blocks.{row['layer']}.z", row["head"]) for row in heads]
-    intact, without = losses_without(model, corpus, n_stories, parts, means, "heads")
-    for row, rise in zip(heads, zip(*rises(intact, without, corpus))):
-        row |= dict(zip(RISE, rise))
-    estimates = estimated_rises(model, corpus, n_stories, means).flatten()
-    order = torch.randperm(len(neurons), generator=torch.Generator().manual_seed(0)).tolist()
-    measured = sorted({*estimates.topk(min(LARGEST, len(neurons))).indices.tolist(), *order[:RANDOM]})
-    parts = [(f"blocks.{neurons[i]['layer']}.post", neurons[i]["neuron"]) for i in measured]
-    intact, without = losses_without(model, corpus, n_stories, parts, means, "neurons")
-    for row, estimate in zip(neurons, estimates.tolist()):
-        row |= dict(rise_estimate=estimate) | dict.fromkeys(RISE)
-    for i, rise in zip(measured, zip(*rises(intact, without, corpus))):
-        neurons[i] |= dict(zip(RISE, rise))
-    pairs = np.array([[neurons[i]["rise_estimate"], neurons[i]["rise"]] for i in order[:RANDOM]])
-    loss = intact.sum().item() / sum(len(story.tokens) for story in corpus.stories[:n_stories])
-    return loss, spearman(*pairs.T)
+def remove(model: GPTNeo, corpus: TaggedCorpus, n_stories: int, means: dict, heads: list, neurons: list) -> float:
+    """Adds the rise in loss without it to the row of each head, of the clearest neurons and of some others. Returns the
+    loss of the intact model on these stories, in nats per token."""
+    some = [*clearest(neurons).values(), *random.Random(0).sample(neurons, RANDOM)]
+    some = list({(row["layer"], row["neuron"]): row for row in some}.values())
+    for name, part, rows in (("head", "z", heads), ("neuron", "post", some)):
+        parts = [(f"blocks.{row['layer']}.{part}", row[name]) for row in rows]
+        intact, without = losses_without(model, corpus, n_stories, parts, means, f"{name}s")
+        for row, rise in zip(rows, zip(*rises(intact, without, corpus))):
+            row |= dict(zip(("rise", "rise_low", "rise_high"), rise))
+    return intact.sum().item() / sum(len(story.tokens) for story in corpus.stories[:n_stories])
 
 
 # ---- Draw ----

@@ -1,9 +1,7 @@
 """
 Does a part of the model matter? The rise in loss when its output is replaced by its mean over other stories.
 
-For heads and some neurons the rise is measured: the model is run again without each. For all neurons it is estimated to
-first order, from the gradient of one forward and backward pass. All in float32: most neurons matter less than the
-rounding of bfloat16.
+The model is run again without each part. In float32: most neurons matter less than the rounding of bfloat16.
 
 An interval says how much the rise depends on the stories, not whether the part does anything useful: without a head of
 random weights the loss may rise, too. So a head matters if its interval is above 0 and the rise at least MIN_RISE.
@@ -67,27 +65,3 @@ def rises(intact: torch.Tensor, without: torch.Tensor, corpus: TaggedCorpus, see
     return interval(
         bootstrap_ratio((without - intact).double().numpy(), tokens.double().numpy(), seed=seed), len(tokens)
     )
-
-
-def estimated_rises(model: GPTNeo, corpus: TaggedCorpus, n_stories: int, means: dict) -> torch.Tensor:
-    """(L, 4C): the rise in loss without each neuron, in nats per token, to first order in the replacement."""
-    names = [f"blocks.{layer}.post" for layer in range(model.config.n_layer)]
-    sums = {name: torch.zeros_like(means[name]) for name in names}
-
-    def record(name, activations):
-        if name in sums:
-            change = means[name] - activations.detach()
-
-            def add(grad):
-                sums[name] += (change * grad).sum((0, 1))
-
-            activations.register_hook(add)
-
-    n_tokens = 0
-    for batch in corpus.batches(n_stories, model.wte.weight.device, BATCH_TOKENS, "estimating neurons"):
-        hidden = run(model, batch.tokens, record)
-        n_targets = batch.real.sum().item()
-        loss = head_loss(hidden.flatten(0, 1), model.head.weight, batch.targets.flatten())
-        torch.autograd.grad(loss * n_targets, model.wpe.weight)
-        n_tokens += n_targets
-    return torch.stack([sums[name] for name in names]).cpu() / n_tokens

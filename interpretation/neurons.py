@@ -17,6 +17,7 @@ from model import GPTNeo
 MIN_COUNT = 2  # a word must occur this often in the stories to be used
 FDR = 0.05  # false discovery rate: the share of the reported preferences that are false, on average
 STRONG = 0.8  # a preference is strong if the neuron fires more on the word of the kind in this share of pairs of words
+LARGEST = "(largest activation)"
 CONTEXTS, BEFORE, AFTER = 5, 18, 8  # in neurons.csv; tokens before and after the one on which the neuron fires
 
 
@@ -101,6 +102,12 @@ def neuron_rows(neurons: NeuronSums, untrained: NeuronSums, places: list[dict]) 
         row |= {f"q_{kind}": value for kind, value in zip(KINDS, q[:, i].tolist())}
         rows.append(row | places[i])
     return rows
+
+
+def clearest(rows: list[dict]) -> dict[str, dict]:
+    """The neuron that prefers each kind of word most, strongly if any does; and that of the largest activation."""
+    best = {kind: max(rows, key=lambda row: (row["prefers"] == kind, row[f"auc_{kind}"])) for kind in KINDS}
+    return best | {LARGEST: max(rows, key=lambda row: row["activation_1"])}
 
 
 # ---- The contexts in which neurons fire most ----

@@ -9,8 +9,7 @@ from common.tables import table_text
 from interpretation.ablation import MIN_RISE
 from interpretation.heads import ROLE_MEASURES
 from interpretation.logit_attribution import COPYING, LIKELIEST
-from interpretation.neurons import CONTEXTS, FDR, STRONG
-from interpretation.word_classes import KINDS
+from interpretation.neurons import CONTEXTS, FDR, LARGEST, STRONG, clearest
 
 SHOWN_HEADS, PATCHED_HEADS = 10, 5  # at most, in tables
 
@@ -67,34 +66,23 @@ def rise_text(row: dict) -> str:
 
 def neurons_text(rows: list[dict]) -> list[str]:
     """Preferences counted, and the clearest neuron of each kind."""
-
-    def fires_on(row: dict) -> list[str]:
-        tokens = listed(row[f"token_{i}"] for i in range(1, CONTEXTS + 1))
-        return [f"{row['layer']}.{row['neuron']}", tokens, f"{row['activation_1']:.1f}"]
-
     cells = []
-    for kind in KINDS:
+    for kind, row in clearest(rows).items():
         counts = [f"{sum(row[key] == kind for row in rows):,}" for key in ("prefers", "prefers_at_random_init")]
-        best = max((row for row in rows if row["prefers"] == kind), key=lambda row: row[f"auc_{kind}"], default=None)
-        cells.append([kind, *counts, *(fires_on(best) if best else ["", "", ""])])
-    cells.append(["(largest activation)", "", "", *fires_on(max(rows, key=lambda row: row["activation_1"]))])
-    head = ["strongly prefers", "neurons", "at random init", "clearest", "fires most on", "highest"]
+        tokens = listed(row[f"token_{i}"] for i in range(1, CONTEXTS + 1))
+        cells.append([kind, *(["", ""] if kind == LARGEST else counts), f"{row['layer']}.{row['neuron']}", tokens])
+        cells[-1] += [f"{row['activation_1']:.1f}", rise_text(row) if "rise" in row else ""]
+    rises = [row["rise"] for row in rows if "rise" in row]
+    removed = (
+        f" Without any of {len(rises)}, these and random ones, the loss rises by {max(rises, default=0):.4f} at most."
+    )
+    head = "strongly prefers", "neurons", "at random init", "clearest", "fires most on", "highest", "rise if removed"
     return [
         table_text(head, cells),
         f"{sum(row['prefers'] != '' for row in rows):,} of {len(rows):,} neurons strongly prefer a kind of word: they "
         f"fire more on a word of that kind in at least {STRONG:.0%} of its pairs with other words that are about as "
-        f"frequent (false discovery rate {FDR:.0%}).",
+        f"frequent (false discovery rate {FDR:.0%})." + (removed if rises else ""),
     ]
-
-
-def estimates_text(rows: list[dict], agreement: float) -> str:
-    measured = [row for row in rows if row["rise"] is not None]
-    most = max(measured, key=lambda row: row["rise"])
-    return (
-        f"The rise in loss without a neuron is estimated for all, and measured for {len(measured)}: the largest "
-        f"estimates, and random ones, whose estimates and measurements have a rank correlation of {agreement:.2f}. The "
-        f"largest measured rise is that without {most['layer']}.{most['neuron']}: {rise_text(most)}."
-    )
 
 
 # ---- Activation patching ----

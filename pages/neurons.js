@@ -9,7 +9,6 @@ for (const neuron of neurons) {  // rows of neurons.csv, all cells as text
 const orders = {
   "strongest preference": (neuron) => (neuron.prefers ? Math.max(...neuron.auc) : 0),
   "largest rise in loss if removed": (neuron) => (neuron.rise ? Number(neuron.rise) : -Infinity),
-  "largest estimated rise": (neuron) => Number(neuron.rise_estimate ?? 0),
   "highest activation": (neuron) => Number(neuron.activation_1),
 };
 
@@ -36,12 +35,11 @@ function preference({ auc, prefers }, i) {
 function card(neuron) {
   const thousandths = (nats) => (nats < 0 ? "−" : "+") + Math.abs(1000 * nats).toFixed(2);
   const [rise, low, high] = [neuron.rise, neuron.rise_low, neuron.rise_high].map(thousandths);
-  const effect = neuron.rise ? `${rise} [${low}, ${high}]` : neuron.rise_estimate && `about ${thousandths(neuron.rise_estimate)}`;
   return element("div", { class: "card", id: `neuron-${neuron.layer}-${neuron.neuron}` },
     element("div", { class: "description" }, element("b", {}, `layer ${neuron.layer}, neuron ${neuron.neuron}`),
       ...kinds.map((_, i) => preference(neuron, i)),
       element("div", { class: "quiet" }, neuron.prefers ? `prefers: ${neuron.prefers}` : "no strong preference"),
-      element("div", { class: "quiet" }, effect ? `loss ${effect} · 10⁻³ if removed` : "")),
+      element("div", { class: "quiet" }, neuron.rise ? `loss ${rise} [${low}, ${high}] · 10⁻³ if removed` : "")),
     element("div", {}, ...neuron.contexts.map((i) => context(neuron, i))));
 }
 

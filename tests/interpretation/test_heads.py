@@ -71,7 +71,7 @@ def test_measures_equal_loops_over_pairs():
                         shares[name].append(sum(attention[q, k].item() for k in keys))
         measures = {name: values[head].item() for name, values in heads[layer].measures().items()}
         for offset in range(BACK):
-            at = [a for story in offset_pairs(model, corpus, layer, head) for d, a in story if d == offset]
+            at = [a for d, a in pairs if d == offset]
             assert measures[f"back_{offset}"] == pytest.approx(np.mean(at) if at else 0, rel=1e-4, abs=1e-6)
         distances, weights = np.array(pairs).T
         assert measures["distance"] == pytest.approx((distances * weights).sum() / len(entropies), rel=1e-4)
@@ -79,14 +79,6 @@ def test_measures_equal_loops_over_pairs():
         assert measures["entropy"] == pytest.approx(np.mean(entropies), rel=1e-4)
         for name, values in shares.items():
             assert measures[name] == pytest.approx(np.mean(values), rel=1e-4, abs=1e-6), name
-
-
-def offset_pairs(model, corpus, layer: int, head: int):
-    """For each story: (query - key, attention) of all visible pairs but those of the first query."""
-    for story in corpus.stories:
-        attention = run_with_cache(model, story.tokens[None])[1][f"blocks.{layer}.pattern"][0, head]
-        visible = visible_keys(len(attention), model.config.window(layer)).nonzero().tolist()
-        yield [(q - k, attention[q, k].item()) for q, k in visible if q > 0]
 
 
 def test_heads_that_look_at_themselves_or_n_positions_back():

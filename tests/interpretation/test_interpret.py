@@ -63,8 +63,8 @@ def test_everything_is_written_beside_the_run(interpret_py, trained):
     for row in heads:
         assert float(row["rise_low"]) <= float(row["rise"]) <= float(row["rise_high"])
         assert 0 <= float(row["copies"]) <= 1 and row["writes"]
-    assert len(neurons) == 128 and 20 <= sum(row["rise"] != "" for row in neurons) <= 30
-    assert all(row["rise_estimate"] and row["token_5"] in row["context_5"] for row in neurons)
+    assert len(neurons) == 128 and 20 <= sum(row["rise"] != "" for row in neurons) <= 27
+    assert all(row["token_5"] in row["context_5"] for row in neurons)
     text = json.loads((out / "attention.json").read_text())
     model, _ = load_run(out)
     assert len(text["heads"]) == 4 and len(text["lens"]) == 3 and text["tokens"][0] == "‹start›"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from planted_model import WORDS, Alphabet, V, planted_corpus, planted_model, planted_reading
+from planted_model import WORDS, Alphabet, planted_corpus, planted_model, planted_reading
 from scipy.stats import false_discovery_control
 
 from corpus.builtin_stories import ROLES
@@ -49,10 +49,6 @@ def permuted(kinds: torch.Tensor, counts: torch.Tensor, generator: torch.Generat
     return kinds[:, order]
 
 
-def found(p: torch.Tensor) -> torch.Tensor:
-    return torch.from_numpy(false_discovery_control(p.numpy().ravel()) <= FDR).view_as(p)
-
-
 def test_preferences_equal_counting_and_permuting():
     torch.manual_seed(0)
     means, counts = torch.randn(60, 4), torch.randint(2, 40, (60,)).float()
@@ -74,32 +70,14 @@ def test_preferences_equal_counting_and_permuting():
     assert p[0, 1] < 0.01
 
 
-def neurons_on_words(generator: torch.Generator, n_words: int = 300, n_neurons: int = 1000):
-    """Correlated neurons, as a model has them (of 40 dimensions); kinds of words; how often each word occurs."""
-    means = torch.randn(n_words, 40, generator=generator) @ torch.randn(40, n_neurons, generator=generator)
-    kinds = torch.nn.functional.one_hot(torch.randint(7, (n_words,), generator=generator), 7).bool().T[:6]
-    return means, kinds, 2 + 60 * torch.rand(n_words, generator=generator) ** 3
-
-
 def test_hardly_anything_is_found_for_permuted_kinds():
     """Where no neuron prefers anything, the false-discovery rate is the chance of any find at all."""
     generator = torch.Generator().manual_seed(0)
-    means, kinds, counts = neurons_on_words(generator)
-    tests = [preferences(means, counts, permuted(kinds, counts, generator))[1] for _ in range(60)]
-    assert np.mean([found(p).any().item() for p in tests]) <= 0.1
-
-
-def test_among_true_preferences_few_are_false():
-    generator, false_share, power = torch.Generator().manual_seed(0), [], []
-    for _ in range(20):
-        means, kinds, counts = neurons_on_words(generator)
-        true = torch.zeros(6, 1000, dtype=torch.bool)
-        true[2, :200] = True
-        means[:, :200] += 12 * kinds[2][:, None]
-        those = found(preferences(means, counts, kinds)[1])
-        false_share.append((those & ~true).sum().item() / max(1, those.sum().item()))
-        power.append(those[true].float().mean().item())
-    assert np.mean(false_share) <= 0.06 and np.mean(power) > 0.9
+    means = torch.randn(300, 40, generator=generator) @ torch.randn(40, 500, generator=generator)  # correlated neurons
+    kinds = torch.nn.functional.one_hot(torch.randint(7, (300,), generator=generator), 7).bool().T[:6]
+    counts = 2 + 60 * torch.rand(300, generator=generator) ** 3
+    tests = [preferences(means, counts, permuted(kinds, counts, generator))[1].numpy().ravel() for _ in range(60)]
+    assert np.mean([(false_discovery_control(p) <= FDR).any() for p in tests]) <= 0.1
 
 
 def test_one_frequent_word_is_one_observation():
@@ -114,13 +92,3 @@ def test_one_frequent_word_is_one_observation():
     _, neurons, _ = read(model, corpus, with_heads=False)
     _, p = preferences(neurons.word_sums[0] / neurons.counts[:, None], neurons.counts, neurons.kinds)
     assert p[KINDS.index("verb"), 3] > 0.001
-
-
-def test_layer_by_layer_is_as_all_at_once():
-    corpus, (_, neurons, _) = planted_corpus(), planted_reading()
-    together = (neurons.word_sums / neurons.counts[:, None]).transpose(0, 1).flatten(1)
-    auc, p = preferences(together, neurons.counts, neurons.kinds)
-    tested, q = neurons.preferences()
-    torch.testing.assert_close(tested, auc.float())
-    assert q.ravel().tolist() == pytest.approx(false_discovery_control(p.numpy().ravel()).tolist())
-    assert neurons.word_sums.size(1) < len(corpus.words) + 1 == V + 1 and neurons.counts.min() >= 2
