@@ -1,184 +1,209 @@
 """
-Look inside a model: what its heads attend to, what its neurons fire on, and whether any of it matters.
+Look inside a model: what its heads attend to, what its neurons fire on, and whether it matters.
 
-$ python interpret.py                                     # the newest run -> out/<run>/interpret/
+$ python interpret.py                                     # the newest run -> out/<run>/interpret.md and pages
 $ python interpret.py out/demo --text "Lily saw a cat. Lily was happy." --layer 2 --head 3
 $ python interpret.py out/demo --patch "Mia had a red ball. It was red" "Mia had a blue ball. It was blue"
 $ python interpret.py hf:roneneldan/TinyStories-33M --data data/tinystories
-$ python interpret.py --compare out/a out/b               # heads and neurons side by side -> out/compare.html
 
-Writes attention.html, attention.png, attention.npz ([layer, head, query, key] and the tokens), heads.csv, neurons.html,
-neurons.csv and summary.json; --patch writes only patching.html, patching.png and patching.csv. In a notebook:
+Writes heads.csv and neurons.csv (all measures), attention.json (the maps and predictions for one text), attention.html
+and neurons.html, which show them, and interpret.md, .png and .svg; --patch writes patching.csv, .md, .png and .svg.
+In a notebook:
 
 >>> from interpretation.hooks import run_with_cache
 >>> logits, cache = run_with_cache(model, tokens)         # tokens (B, T)
 >>> cache["blocks.2.pattern"]                             # (B, H, T, T)
 """
 
+# ruff: noqa: E402
+
 import argparse
-import contextlib
-import io
 import itertools
-import time
+import random
 from collections.abc import Sequence
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
+
+from common.cli import Parser, one_line_errors
+
+FEWEST_STORIES = 10  # with fewer, an interval means nothing
+
+
+def count(text: str) -> int:
+    if text.isdecimal() and (int(text) == 0 or int(text) >= FEWEST_STORIES):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"must be 0, or at least {FEWEST_STORIES}, not {text}")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = Parser(__doc__)
+    which = "a run (or checkpoint), or hf:ID-or-directory (default: the newest run in out/)"
+    parser.add_argument("model", nargs="?", default=argparse.SUPPRESS, help=which)
+    parser.add_shared("model", help="the same")
+    parser.add_shared("checkpoint", "data", "out")
+    parser.add_argument("--text", help="text to draw attention for (default: the beginning of the first story)")
+    parser.add_argument(
+        "--patch", nargs=2, metavar="TEXT", help="two texts that end in different answers: what carries the answer?"
+    )
+    parser.add_argument("--layer", type=int, help="draw only this layer, and show all of its neurons")
+    parser.add_argument("--head", type=int, help="draw only this head (in each layer, or in --layer)")
+    parser.add_argument("--stories", type=count, default=200, help="validation stories to read; 0: only draw --text")
+    parser.add_argument("--ablate", type=count, default=40, help="stories to measure the loss without a part; 0: none")
+    args = parser.parse_args()
+    if args.stories == 0 and not args.text and not args.patch:
+        parser.error("--stories 0 only draws attention, for which it needs a --text")
+    return args
+
+
+if __name__ == "__main__":
+    ARGUMENTS = parse_arguments()  # before the imports below, which take seconds: --help and typos are answered at once
 
 import numpy as np
 import torch
 
-from checkpoints.checkpoint import at_checkpoint, corpus_of, directory_of, load_checkpoint, newest_run
-from common.cli import Parser, one_line_errors
+from checkpoints.checkpoint import at_checkpoint, corpus_of, directory_of, newest_run
+from common.figures import save_figure
 from common.files import write_bytes, write_json
-from common.tables import table_text, write_table
+from common.tables import publish, write_table
 from corpus.token_files import load_stories
-from corpus.tokenizer import END_OF_TEXT
 from generation.backends import LocalBackend, load_backend
-from interpretation.ablation import FEWEST_STORIES, measure_effects
-from interpretation.activation_patching import check_prompts, patch
-from interpretation.activation_statistics import ActivationStatistics, untrained_copy
-from interpretation.compare_runs import clearest_parts, compare, printed_cells
-from interpretation.head_roles import induction
-from interpretation.hooks import run_with_cache
+from interpretation.ablation import losses_without, rises
+from interpretation.activation_patching import answers_given, check_prompts, patch
+from interpretation.heads import HeadSums, head_rows, key_sets, repeated_corpus
+from interpretation.hooks import run, run_with_cache
 from interpretation.logit_attribution import lens_table, what_heads_write
-from interpretation.neuron_preferences import contexts, neuron_cards, preferences, tabulate
-from interpretation.summary import FORMAT, count_heads, describe_heads, describe_neurons
-from interpretation.word_classes import KINDS, START, TaggedCorpus, pieces_of
+from interpretation.neurons import NeuronSums, clearest, contexts, neuron_rows, untrained_copy
+from interpretation.summary import answers_text, heads_text, neurons_text, patching_text, removal_text
+from interpretation.word_classes import TaggedCorpus, pieces_of
 from kernels import compile_cpp
-from pages import interpretation_pages
-from training.device_and_dtype import choose_dtype
+from model import GPTNeo
+from pages.html import as_levels
+from pages.interpretation_pages import attention_page, attention_picture, neurons_page, patching_picture
 from variants.compressor import Compressor
 
-SHOWN_HEADS = 5  # printed by --patch
+RANDOM = 20  # neurons that are removed beside the clearest
 DEFAULT_TOKENS = 32  # without --text, attention is drawn for this many tokens of the first story
 
 
-class Stopwatch:
-    """Measures the seconds that each stage takes."""
-
-    def __init__(self):
-        self.seconds = {}
-
-    @contextlib.contextmanager
-    def __call__(self, stage: str):
-        start = time.perf_counter()
-        yield
-        self.seconds[stage] = self.seconds.get(stage, 0) + round(time.perf_counter() - start, 1)
-
-
-def interpret(
-    out: Path,
-    name: str,
-    backend: LocalBackend,
-    texts: Sequence[str],
-    args: argparse.Namespace,
-    stage: Stopwatch,
-    copy_init: float = 0.0,
-) -> None:
-    """Runs the model over the texts and writes all files to `out`. copy_init: the setting of its training run."""
+def interpret(out: Path, name: str, backend: LocalBackend, texts: Sequence[str], args) -> None:
+    """Everything about a model, from validation stories, into `out`."""
     model, tokenizer = backend.model, backend.tokenizer
-    device = model.wte.weight.device
     corpus = TaggedCorpus.from_texts(texts, tokenizer, backend.prefix, model.config.block_size)
-    dtype = choose_dtype("auto", device)
-    autocast = partial(torch.autocast, device.type, dtype, enabled=dtype != torch.float32)
-    with stage("reading"), autocast():
-        activations = ActivationStatistics(model, corpus)
-        rows = activations.heads.rows(induction(model, corpus, backend.prefix))
-    with stage("preferences of neurons"):
-        trained = preferences(activations.neurons)
-        del activations.neurons.word_sums  # large
-    with stage("reading at random initialization"), autocast():
-        untrained = ActivationStatistics(untrained_copy(model, copy_init), corpus, with_heads=False)
-    with stage("preferences of neurons"):
-        table, counts = tabulate(trained, preferences(untrained.neurons), activations.neurons, corpus, tokenizer)
-        del untrained.neurons
-    with stage("what heads write"):
-        for row, written in zip(rows, what_heads_write(model, corpus, tokenizer)):
-            row |= written
-    with stage("ablation"), autocast():
-        effects = measure_effects(activations, untrained, table, args.ablate, args.layer)
-    with stage("contexts of neurons"), autocast():
-        pieces, neuron_contexts = contexts(model, corpus, tokenizer, activations.neurons, effects.shown)
-    for row, rise in zip(rows, effects.heads):
-        row |= dict(zip(("rise", "rise_low", "rise_high"), rise))
-    summary = dict(format=FORMAT, name=name, parameters=model.num_params(), shape=asdict(model.config))
-    summary |= dict(stories=len(corpus.stories), tokens=sum(len(story.tokens) for story in corpus.stories))
-    summary |= dict(heads=count_heads(rows, effects.heads_at_random_init), ablation=effects.summary)
-    summary |= dict(neurons=counts | dict(all=table.auc.size(1)))
-    with stage("pages and tables"):
-        write_table(out / "heads.csv", rows)
-        write_table(out / "neurons.csv", table.rows(effects.neurons))
-        cards = neuron_cards(table, effects.shown, neuron_contexts, effects.neurons)
-        about = f"{len(cards)} of {table.auc.size(1):,} neurons (neurons.csv has all), {len(texts)} validation stories"
-        sentences = describe_neurons(summary)
-        page = interpretation_pages.neurons_page(name, about, sentences, KINDS, pieces, cards)
-        write_bytes(out / "neurons.html", page)
-        ids = backend.encode(args.text) if args.text else corpus.stories[0].tokens[:DEFAULT_TOKENS].tolist()
-        draw_attention(out, name, backend, ids, args, rows)
-    write_json(out / "summary.json", summary | dict(seconds=stage.seconds))
-    print("\n".join([*describe_heads(summary, rows), *sentences]))
+    n_removal = min(args.ablate, len(texts) // 2)
+    sums, neuron_sums, means = read(model, corpus, n_removal)
+
+    repeated, _, _ = read(model, repeated_corpus(corpus, backend.prefix, model.config.block_size))
+    heads = head_rows(sums, repeated)
+    heads = [row | written for row, written in zip(heads, what_heads_write(model, corpus, tokenizer))]
+    _, untrained, _ = read(untrained_copy(model), corpus, with_heads=False)
+    neurons = neuron_rows(neuron_sums, untrained, contexts(model, corpus, tokenizer, neuron_sums))
+    about = [f"## Heads of {name}", f"{len(texts)} validation stories were read.", *heads_text(heads)]
+    if n_removal:
+        loss = remove(model, corpus, n_removal, means, heads, neurons)
+        about.append(removal_text(heads, loss, n_removal))
+    about += [f"## Neurons of {name}", *neurons_text(neurons)]
+
+    write_table(out / "heads.csv", heads)
+    write_table(out / "neurons.csv", neurons)
+    write_bytes(out / "neurons.html", neurons_page(name, out, args.layer))
+    ids = backend.encode(args.text) if args.text else corpus.stories[0].tokens[:DEFAULT_TOKENS].tolist()
+    draw_attention(out, name, backend, ids, heads, args)
+    publish(out / "interpret.md", "\n\n".join(about))
 
 
-def draw_attention(out: Path, name: str, backend: LocalBackend, ids: list[int], args, rows: list[dict]) -> None:
-    """Writes attention.npz, .png and .html (with the logit lens) of the tokens `ids`. rows: those of heads.csv."""
-    model = backend.model
-    n_layer, n_head = model.config.n_layer, model.config.n_head
+# ---- Read: one pass over all stories ----
+
+
+@torch.no_grad()
+def read(
+    model: GPTNeo, corpus: TaggedCorpus, n_removal: int = 0, with_heads: bool = True
+) -> tuple[list[HeadSums], NeuronSums, dict[str, torch.Tensor]]:
+    """What the heads of each layer look at, what all neurons fire on, and the means {"blocks.2.z": (H, D),
+    "blocks.2.post": (4C,)} over the stories after the first n_removal, on which they will replace the parts' outputs.
+
+    with_heads=False skips what heads look at, and with it the slow path that materializes attention.
+    """
+    device, longest = model.wte.weight.device, max(len(story.tokens) for story in corpus.stories)
+    heads = [HeadSums(model.config.n_head, longest, device) for _ in model.blocks]
+    neurons, sums, n = NeuronSums(model, corpus), {}, 0
+    label = "reading" if with_heads else "reading, at random initialization"
+    for batch in corpus.batches(len(corpus.stories), device, label=label):
+        sets = key_sets(batch, corpus) if with_heads else None
+        averaged = batch.real & (torch.tensor(batch.index, device=device) >= n_removal)[:, None]
+        n += averaged.sum().item()
+
+        def record(name, x, batch=batch, sets=sets, averaged=averaged):
+            layer, _, part = name.removeprefix("blocks.").partition(".")
+            if part == "pattern":
+                heads[int(layer)].add(x, sets, model.config.window(int(layer)), batch.real)
+            if part == "post":
+                neurons.add(int(layer), batch, x)
+            if part in ("z", "post"):
+                sums[name] = sums.get(name, 0) + x[averaged].sum(0)
+
+        run(model, batch.tokens, record, with_pattern=with_heads)
+    return heads, neurons, {name: total / n for name, total in sums.items()}
+
+
+# ---- Remove ----
+
+
+def remove(model: GPTNeo, corpus: TaggedCorpus, n_stories: int, means: dict, heads: list, neurons: list) -> float:
+    """Adds the rise in loss without it to the row of each head, of the clearest neurons and of some others. Returns the
+    loss of the intact model on these stories, in nats per token."""
+    some = [*clearest(neurons).values(), *random.Random(0).sample(neurons, RANDOM)]
+    some = list({(row["layer"], row["neuron"]): row for row in some}.values())
+    for name, part, rows in (("head", "z", heads), ("neuron", "post", some)):
+        parts = [(f"blocks.{row['layer']}.{part}", row[name]) for row in rows]
+        intact, without = losses_without(model, corpus, n_stories, parts, means, f"{name}s")
+        for row, rise in zip(rows, zip(*rises(intact, without, corpus))):
+            row |= dict(zip(("rise", "rise_low", "rise_high"), rise))
+    return intact.sum().item() / sum(len(story.tokens) for story in corpus.stories[:n_stories])
+
+
+# ---- Draw ----
+
+
+def draw_attention(out: Path, name: str, backend: LocalBackend, ids: list[int], rows: list[dict], args) -> None:
+    """Writes attention.json, interpret.png and .svg, and attention.html for the tokens `ids`. rows: of heads.csv.
+
+    attention.json: the tokens; the layer and head of each map; the maps (heads, query, key) as bytes, 255 for all of a
+    query's attention, in base64; and, after the embedding and each layer, the likeliest next tokens (logit lens).
+    """
+    model, pieces = backend.model, pieces_of(backend.tokenizer, ids)
     _, cache = run_with_cache(model, torch.tensor([ids], device=model.wte.weight.device))
-    attention = torch.cat([cache[f"blocks.{layer}.pattern"] for layer in range(n_layer)]).cpu().numpy()
-    pieces = pieces_of(backend.tokenizer, ids)
-    tokens = [END_OF_TEXT if piece == START else piece for piece in pieces]
-    file = io.BytesIO()
-    np.savez_compressed(file, format=FORMAT, attention=attention, tokens=np.array(tokens), ids=np.array(ids))
-    write_bytes(out / "attention.npz", file.getvalue())
     roles = {(row["layer"], row["head"]): row["role"] for row in rows}
     heads = [
         dict(layer=layer, head=head, role=roles.get((layer, head), ""))
-        for layer in range(n_layer)
-        for head in range(n_head)
+        for layer, head in itertools.product(range(model.config.n_layer), range(model.config.n_head))
         if args.layer in (None, layer) and args.head in (None, head)
     ]
-    maps = np.stack([attention[each["layer"], each["head"]] for each in heads])
-    picture = interpretation_pages.attention_picture(f"Attention in {name}", maps, pieces, heads)
-    write_bytes(out / "attention.png", picture)
+    maps = np.stack([cache[f"blocks.{each['layer']}.pattern"][0, each["head"]].cpu().numpy() for each in heads])
     lens = [
         [[(pieces_of(backend.tokenizer, [i])[0], round(p, 3)) for i, p in top] for top in layer]
         for layer in lens_table(model, cache)
     ]
-    write_bytes(out / "attention.html", interpretation_pages.attention_page(name, maps, pieces, heads, rows, lens))
+    write_json(out / "attention.json", dict(tokens=pieces, heads=heads, attention=as_levels(maps), lens=lens))
+    save_figure(attention_picture(f"Attention in {name}", maps, pieces, heads), out / "interpret.png")
+    write_bytes(out / "attention.html", attention_page(name, out))
 
 
-def draw_patching(out: Path, name: str, backend: LocalBackend, texts: Sequence[str], markdown: bool) -> None:
-    """Writes patching.html, .png and .csv: which activations carry the answers in which the texts differ."""
+def draw_patching(out: Path, name: str, backend: LocalBackend, texts: Sequence[str]) -> None:
+    """Writes patching.csv, .md, .png and .svg: which activations carry the answers in which the texts differ."""
     prompts = [backend.encode(text) for text in texts]
     pieces = [pieces_of(backend.tokenizer, ids) for ids in prompts]
     check_prompts(*prompts, pieces)
-    patching = patch(backend.model, *torch.tensor(prompts, device=backend.model.wte.weight.device))
-    rows = patching.rows(pieces[0], lambda i: pieces_of(backend.tokenizer, [i])[0])
+    tokens, others = torch.tensor(prompts, device=backend.model.wte.weight.device)
+
+    def text_of(token: int) -> str:
+        return repr(pieces_of(backend.tokenizer, [token])[0])
+
+    about = answers_text(name, answers_given(backend.model, tokens, others), text_of)
+    rows, residual, differences = patch(backend.model, tokens, others)
+    for row in rows:
+        row |= dict(looks_at=pieces[0][row["looks_at"]], writes=", ".join(map(text_of, row["writes"])))
     write_table(out / "patching.csv", rows)
-    write_bytes(out / "patching.png", interpretation_pages.patching_picture(name, patching, pieces))
-    sentences = patching.describe(pieces)
-    write_bytes(out / "patching.html", interpretation_pages.patching_page(name, patching, pieces, rows, sentences))
-    print("\n".join(sentences))
-    best = sorted(rows, key=lambda row: -row["brought_back"])[:SHOWN_HEADS]
-    cells = [
-        [f"{row['layer']}.{row['head']}", *(f"{row[key]:.2f}" for key in ("brought_back", "lost_without", "direct"))]
-        + [f"{row['looks_at']!r} ({row['attention']:.2f})", row["writes"]]
-        for row in best
-    ]
-    print(
-        table_text(["head", "brought back", "lost without it", "adds (logits)", "looks at", "writes"], cells, markdown)
-    )
-
-
-def draw_comparison(runs: Sequence[str], markdown: bool) -> Path:
-    """Writes compare.csv, .png and .html beside the first of the runs. Prints the counts; returns the page's path."""
-    rows = compare(runs)
-    counts = [printed_cells(row) for row in rows]
-    path = directory_of(runs[0]).parent / "compare.html"
-    write_bytes(path, interpretation_pages.compare_page(counts, [clearest_parts(row["run"]) for row in rows]))
-    print(table_text(list(counts[0]), [list(row.values()) for row in counts], markdown))
-    return path
+    save_figure(patching_picture(name, rows, residual.numpy(), pieces), out / "patching.png")
+    publish(out / "patching.md", "\n\n".join([*about, *patching_text(rows, differences)]))
 
 
 # ---- Loading ----
@@ -195,93 +220,37 @@ def load_model(name: str, args: argparse.Namespace) -> LocalBackend:
     if isinstance(backend.model, Compressor):
         raise ValueError(f"{name} is a compressor, whose heads attend to pairs of tokens; interpret.py needs a GPTNeo")
     for flag, value, n in (("layer", args.layer, config.n_layer), ("head", args.head, config.n_head)):
-        if value is not None and value >= n:
-            raise ValueError(f"--{flag} must be at most {n - 1} for {name}, not {value}")
-    for flag, text in (("text", args.text), *(("patch", text) for text in args.patch or ())):
-        if text and (n_tokens := len(backend.encode(text))) > config.block_size:
-            raise ValueError(f"--{flag} has {n_tokens} tokens, but {name} reads only {config.block_size}; shorten it")
+        if value is not None and not 0 <= value < n:
+            raise ValueError(f"--{flag} must be 0 to {n - 1} for {name}, not {value}")
+    for text in filter(None, [args.text, *(args.patch or [])]):
+        if (n_tokens := len(backend.encode(text))) > config.block_size:
+            raise ValueError(f"the text has {n_tokens} tokens, but {name} reads only {config.block_size}; shorten it")
     return backend
 
 
-def validation_texts(directory: Path, n: int, ablate: int = 0) -> list[str]:
-    """The first n validation stories of a corpus, as text, so that a model with any tokenizer can read them.
-
-    ValueError if there are too few, for any statistics or for an ablation on `ablate` stories.
-    """
-    stories = list(itertools.islice(load_stories(directory, "val")[1], n))
-    if len(stories) < FEWEST_STORIES:
-        raise ValueError(
-            f"{directory}: it has {len(stories)} validation stories, but at least {FEWEST_STORIES} are needed"
-        )
-    if 2 * ablate > len(stories):
-        more = f"--stories {2 * ablate}, or " if len(stories) == n else ""
-        raise ValueError(
-            f"--ablate {ablate} needs {2 * ablate} stories (means come from the other half), but {len(stories)} "
-            f"of {directory} are read: use {more}--ablate {len(stories) // 2} at most"
-        )
-    return stories
-
-
-# ---- The command line ----
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = Parser(__doc__)
-    which = "a run (or checkpoint), or hf:ID-or-directory (default: the newest run in out/)"
-    parser.add_argument("model", nargs="?", default=argparse.SUPPRESS, help=which)
-    parser.add_shared("model", help="the same")
-    parser.add_shared("checkpoint")
-    parser.add_argument("--text", help="text to draw attention for (default: the beginning of the first story)")
-    parser.add_argument(
-        "--patch", nargs=2, metavar="TEXT", help="two texts that end in different answers: what carries the answer?"
-    )
-    parser.add_argument("--layer", type=int, help="draw only this layer, and show all of its neurons")
-    parser.add_argument("--head", type=int, help="draw only this head (in each layer, or in --layer)")
-    parser.add_shared("data")
-    parser.add_argument("--stories", type=int, default=200, help="validation stories to read; 0: only draw --text")
-    ablate_help = "stories to ablate heads on, at most half of --stories (default: about a minute's worth)"
-    parser.add_argument("--ablate", type=int, help=f"{ablate_help}; 0: none")
-    parser.add_shared("out", help="where to write (default: interpret/ in the run's directory)")
-    parser.add_argument("--compare", nargs="+", metavar="RUN", help="compare runs that interpret.py has already read")
-    parser.add_shared("markdown")
-    args = parser.parse_args()
-    for name in ("stories", "ablate"):
-        n = getattr(args, name)
-        parser.require(args, name, n in (None, 0) or n >= FEWEST_STORIES, f"0, or at least {FEWEST_STORIES}")
-    for name in ("layer", "head"):
-        parser.require(args, name, (getattr(args, name) or 0) >= 0, "0 or more")
-    if args.stories == 0 and not args.text:
-        parser.error("--stories 0 only draws attention, for which it needs a --text")
-    if args.compare and args.model:
-        parser.error(f"put all runs after --compare, including {args.model}")
-    return args
-
-
-def main():
-    args = parse_arguments()
+def main(args: argparse.Namespace | None = None):
+    args = args or parse_arguments()
     compile_cpp.keep_freed_memory()
     with one_line_errors("interpret.py", interrupted="the old files are unchanged"):
-        if args.compare:
-            page = draw_comparison(args.compare, args.markdown)
-            print(f"wrote {page.with_suffix('.csv')} (all counts), .png and .html; next: open {page}")
-            return
         name = at_checkpoint(args.model or str(newest_run()), args.checkpoint)
         backend = load_model(name, args)
-        read = args.stories and not args.patch
-        texts = validation_texts(args.data or corpus_of(name), args.stories, args.ablate or 0) if read else []
-        out = args.out or directory_of(name) / "interpret"
+        out = args.out or directory_of(name)
         out.mkdir(parents=True, exist_ok=True)
         if args.patch:
-            draw_patching(out, name, backend, args.patch, args.markdown)
-            print(f"wrote {out}/; next: open patching.html there")
+            draw_patching(out, name, backend, args.patch)
+            print(f"\nwrote {out}/patching.md, .csv, .png and .svg; next: open patching.png there")
             return
-        if texts:
-            copy_init = 0.0 if name.startswith("hf:") else load_checkpoint(name)["train_config"].get("copy_init", 0.0)
-            interpret(out, name, backend, texts, args, Stopwatch(), copy_init)
-        else:
-            draw_attention(out, name, backend, backend.encode(args.text), args, [])
-        print(f"wrote {out}/; next: open {'attention.html and neurons.html' if texts else 'attention.html'} there")
+        if args.stories == 0:
+            draw_attention(out, name, backend, backend.encode(args.text), [], args)
+            print(f"wrote {out}/; next: open attention.html there")
+            return
+        data = args.data or corpus_of(name)
+        texts = list(itertools.islice(load_stories(data, "val")[1], args.stories))  # any model's tokenizer reads texts
+        if len(texts) < FEWEST_STORIES:
+            raise ValueError(f"{data}: only {len(texts)} validation stories; at least {FEWEST_STORIES} are needed")
+        interpret(out, name, backend, texts, args)
+        print(f"\nwrote {out}/; next: open attention.html and neurons.html there")
 
 
 if __name__ == "__main__":
-    main()
+    main(ARGUMENTS)

@@ -1,3 +1,2 @@
-"""What is inside a model: activations through hooks, roles of heads, preferences of neurons, ablation.
-In: a model and validation stories. Out: what heads.csv, neurons.csv, summary.json and neurons.html say.
-Read hooks.py first; activation_statistics.py runs the model over all stories."""
+"""What is inside a model: activations by name (hooks.py, read it first), what heads look at and write, what neurons
+fire on, the loss without them, what carries an answer. In: a model and stories. Out: rows of heads.csv, neurons.csv."""

@@ -2,15 +2,15 @@
 Which activations carry an answer? Two prompts that differ in one word have different answers. Activations of the first
 are put into the run on the second, one at a time, to measure how much of the first answer comes back.
 
->>> patching = patch(model, tokens, others)     # (T,) each; their last tokens are the answers
->>> patching.residual[2, 5]                     # brought back by the residual stream before layer 2, at position 5
+>>> heads, residual, differences = patch(model, tokens, others)  # (T + 1,) each; their last tokens are the answers
+>>> residual[2, 5]                     # brought back by the residual stream before layer 2, at position 5
+>>> heads[0]["brought_back"]           # by head 0 of layer 0
 
 Activation patching with a logit difference, as in Wang et al. (2022), "Interpretability in the wild". 0: the difference
 is that on the second prompt, 1: that on the first.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -22,48 +22,6 @@ from model import GPTNeo
 
 WRITTEN = 3  # tokens per head
 AT_ONCE = 8192  # tokens in a batch of patched runs
-
-
-@dataclass
-class Patching:
-    """Results for two prompts of T tokens, not counting their answers. Differences: the logit of the first answer minus
-    that of the second, after the last token."""
-
-    first: float  # the difference on the first prompt …
-    second: float  # … and on the second
-    residual: torch.Tensor  # (L + 1, T): the share brought back by the stream before each layer, and after the last
-    heads: torch.Tensor  # (L, H): brought back by the head's output, at all positions
-    without: torch.Tensor  # (L, H): lost if, conversely, the head's output on the second is put into the first
-    direct: torch.Tensor  # (L, H): what the head itself adds to the difference on the first
-    reads: list[list[tuple[int, float]]]  # [L][H]: the position the last token looks at most, and its attention
-    writes: list[list[list[int]]]  # [L][H]: the tokens that the head's output there makes likeliest, on the first
-
-    def rows(self, pieces: Sequence[str], text_of: Callable[[int], str]) -> list[dict]:
-        """patching.csv: a row for each head. pieces: of the first prompt."""
-        return [
-            dict(
-                layer=layer, head=head, brought_back=self.heads[layer, head].item(),
-                lost_without=self.without[layer, head].item(), direct=self.direct[layer, head].item(),
-                looks_at=pieces[position], attention=attention,
-                writes=", ".join(repr(text_of(i)) for i in self.writes[layer][head]),
-            )
-            for layer, heads in enumerate(self.reads)
-            for head, (position, attention) in enumerate(heads)
-        ]  # fmt: skip
-
-    def describe(self, pieces: Sequence[Sequence[str]]) -> list[str]:
-        """What is printed and shown on the page. pieces: of both prompts, with their answers."""
-        answer, other = (repr(each[-1]) for each in pieces)
-        layer, head = divmod(self.heads.argmax().item(), self.heads.size(1))
-        position, attention = self.reads[layer][head]
-        return [
-            f"The logit of {answer} is {self.first:+.2f} above that of {other} on the first prompt, {self.second:+.2f} "
-            "on the second. Shares are of the distance between the two.",
-            f"Layer {layer}, head {head} alone brings back {self.heads[layer, head]:.0%}: from the last token it looks "
-            f"at {pieces[0][position]!r} with {attention:.0%} of its attention, and what it writes there adds "
-            f"{self.direct[layer, head]:+.2f} logits. If its output on the second prompt is put into the first, "
-            f"{self.without[layer, head]:.0%} is lost.",
-        ]
 
 
 def check_prompts(tokens: Sequence[int], others: Sequence[int], of_text: Sequence[Sequence[str]]) -> None:
@@ -78,43 +36,61 @@ def check_prompts(tokens: Sequence[int], others: Sequence[int], of_text: Sequenc
 
 
 @torch.no_grad()
-def patch(model: GPTNeo, tokens: torch.Tensor, others: torch.Tensor) -> Patching:
-    """tokens, others (T + 1,): the prompts, each with its answer at the end."""
+def answers_given(model: GPTNeo, tokens: torch.Tensor, others: torch.Tensor) -> list[dict[str, tuple[int, float]]]:
+    """After each of the two prompts: its own answer, the other's and the likeliest token, each with its probability."""
+    given, answers = [], (tokens[-1].item(), others[-1].item())
+    for prompt, (own, other) in ((tokens, answers), (others, answers[::-1])):
+        p = model(prompt[None, :-1])[0][0, -1].softmax(-1)
+        asked = dict(own=own, other=other, likeliest=p.argmax().item())
+        given.append({which: (token, p[token].item()) for which, token in asked.items()})
+    return given
+
+
+@torch.no_grad()
+def patch(
+    model: GPTNeo, tokens: torch.Tensor, others: torch.Tensor
+) -> tuple[list[dict], torch.Tensor, tuple[float, float]]:
+    """tokens, others (T + 1,): the prompts, each with its answer at the end. ValueError if they make no difference.
+
+    -> for each head: brought_back by its output at all positions; lost_without, if, conversely, its output on the
+    second prompt is put into the first; and on the first prompt, at the last token: direct, what it adds to the
+    difference, looks_at, the position with most of its `attention`, and the tokens that it writes, likeliest first;
+    (L + 1, T), brought back by the residual stream before each layer, and after the last, at each position;
+    the differences on both prompts: the logit of the first answer minus that of the second, after the last token.
+    """
     answers = tokens[-1].item(), others[-1].item()
     tokens, others = tokens[None, :-1], others[None, :-1]
-    (first, cache), (second, other_cache) = (run_with_cache(model, each) for each in (tokens, others))
-    first, second = (difference(logits, answers).item() for logits in (first, second))
+    (logits, cache), (other_logits, other_cache) = (run_with_cache(model, each) for each in (tokens, others))
+    first, second = (difference(each, answers).item() for each in (logits, other_logits))
     if first <= second:
         raise ValueError(
             f"--patch: the first answer's logit is {first:+.2f} above the second's after the first prompt, "
             f"{second:+.2f} after the second: the model does not tell these prompts apart; choose others"
         )
     n_layer, n_head, T = model.config.n_layer, model.config.n_head, tokens.size(1)
-    share = partial(brought_back, model, answers=answers)
-    bar = tqdm(desc="patching", total=3 * n_layer, unit="layer", disable=None, delay=1)
-    residual, heads, without = torch.zeros(n_layer + 1, T), torch.zeros(n_layer, n_head), torch.zeros(n_layer, n_head)
-    first_different = (tokens != others)[0].nonzero()[0].item()  # before it, all activations are the same
-    positions = torch.arange(first_different, T, device=tokens.device)
-    for layer in range(n_layer + 1):
-        name = f"blocks.{layer}.resid_pre" if layer < n_layer else f"blocks.{layer - 1}.resid_post"
-        back = share(others, name, cache[name], other_cache[name], positions, dim=1)
-        residual[layer, positions.cpu()] = (back.cpu() - second) / (first - second)
-        bar.update()
-    for layer in range(n_layer):
-        name, which = f"blocks.{layer}.z", torch.arange(n_head, device=tokens.device)
-        back = share(others, name, cache[name], other_cache[name], which, dim=2)
-        heads[layer] = (back.cpu() - second) / (first - second)
-        back = share(tokens, name, other_cache[name], cache[name], which, dim=2)
-        without[layer] = (first - back.cpu()) / (first - second)
-        bar.update(2)
-    bar.close()
+    put = partial(differences_with, model, answers=answers)
     parts = attribution(model, cache, -1, *answers)
-    direct = torch.tensor([[parts[f"layer {i}, head {j}"] for j in range(n_head)] for i in range(n_layer)])
-    looks = [cache[f"blocks.{i}.pattern"][0, :, -1].max(-1) for i in range(n_layer)]
-    reads = [list(zip(look.indices.tolist(), look.values.tolist())) for look in looks]
     reader = unembedding(model, model.head.weight, cache[f"blocks.{n_layer - 1}.resid_post"][0, -1])  # (V, C)
-    writes = [(cache[f"blocks.{i}.result"][0, -1] @ reader.T).topk(WRITTEN).indices.tolist() for i in range(n_layer)]
-    return Patching(first, second, residual, heads, without, direct, reads, writes)
+    residual, rows = torch.zeros(n_layer + 1, T), []
+    first_different = (tokens != others)[0].nonzero()[0].item()  # before it, all activations are the same
+    positions, which = (torch.arange(*each, device=tokens.device) for each in ((first_different, T), (0, n_head)))
+    for layer in tqdm(range(n_layer + 1), "patching", unit="layer", disable=None, delay=1):
+        name = f"blocks.{layer}.resid_pre" if layer < n_layer else f"blocks.{layer - 1}.resid_post"
+        back = put(others, name, cache[name], other_cache[name], positions, dim=1)
+        residual[layer, first_different:] = (back.cpu() - second) / (first - second)
+        if layer == n_layer:
+            break
+        name = f"blocks.{layer}.z"
+        back = put(others, name, cache[name], other_cache[name], which, dim=2)
+        without = put(tokens, name, other_cache[name], cache[name], which, dim=2)
+        attention, looks_at = cache[f"blocks.{layer}.pattern"][0, :, -1].max(-1)
+        writes = (cache[f"blocks.{layer}.result"][0, -1] @ reader.T).topk(WRITTEN).indices.tolist()
+        for head in range(n_head):
+            row = dict(layer=layer, head=head, brought_back=((back[head] - second) / (first - second)).item())
+            row |= dict(lost_without=((first - without[head]) / (first - second)).item())
+            row |= dict(direct=parts[f"layer {layer}, head {head}"], looks_at=looks_at[head].item())
+            rows.append(row | dict(attention=attention[head].item(), writes=writes[head]))
+    return rows, residual, (first, second)
 
 
 def difference(logits: torch.Tensor, answers: tuple[int, int]) -> torch.Tensor:
@@ -122,7 +98,7 @@ def difference(logits: torch.Tensor, answers: tuple[int, int]) -> torch.Tensor:
     return logits[:, -1, answers[0]] - logits[:, -1, answers[1]]
 
 
-def brought_back(model: GPTNeo, tokens, name: str, source, target, indices, dim: int, answers) -> torch.Tensor:
+def differences_with(model: GPTNeo, tokens, name: str, source, target, indices, dim: int, answers) -> torch.Tensor:
     """The logit difference, (N,), on tokens (1, T), if activations `name` are `target` (1, …), except at one of N
     indices along `dim`, where they are those of `source`."""
     found = []

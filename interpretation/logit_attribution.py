@@ -11,6 +11,8 @@ The residual stream is a sum of what all parts write, but a LayerNorm stands bet
 taken from the intact run, so that what is left is linear, and the contributions add up to the logit.
 """
 
+from collections.abc import Iterator
+
 import torch
 
 from corpus.tokenizer import Tokenizer
@@ -83,36 +85,9 @@ def what_heads_write(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) 
     n_stories = min(WRITE_STORIES, len(corpus.stories))
     copied, n_queries = torch.zeros(n_heads), torch.zeros(n_heads)
     values, tokens = torch.zeros(n_heads, n_stories), torch.zeros(n_heads, n_stories, dtype=torch.long)
-    for batch in corpus.batches(range(n_stories), device, tokens=1024, label="what heads write"):
-        add_writes(model, batch, copied, n_queries, values, tokens)
-    strongest = tokens.gather(1, values.argsort(1, descending=True)).tolist()
-    texts = [list(dict.fromkeys(repr(tokenizer.decode([i]))[1:-1] for i in of_head)) for of_head in strongest]
-    shares = (copied / n_queries.clamp(min=FEWEST_QUERIES)).tolist()
-    return [dict(copies=share, writes=" | ".join(some[:WRITTEN])) for share, some in zip(shares, texts)]
-
-
-def add_writes(model: GPTNeo, batch: Batch, copied, n_queries, values, tokens) -> None:
-    """Adds a batch to the counts of all heads. values, tokens (L * H, stories): the strongest write in each story."""
-    seen = {}
-
-    def read(name: str, x: torch.Tensor):
-        if name.endswith("pattern"):
-            seen[name] = x.max(-1)  # (B, H, T), values and indices
-        elif name.endswith((".z", "resid_post")):
-            seen[name] = x.float()
-
-    run(model, batch.tokens, read, with_pattern=True)
-    n_head = model.config.n_head
-    reader = model.head.weight * model.ln_f.weight
-    reader = reader - reader.mean(1, keepdim=True)  # (V, C), as in `unembedding`, before it is scaled
-    deviation = (seen[f"blocks.{len(model.blocks) - 1}.resid_post"].var(-1, unbiased=False) + model.ln_f.eps).sqrt()
-    for layer, block in enumerate(model.blocks):
-        for head in range(n_head):
-            i = layer * n_head + head
-            output = block.attention_out.weight.view(-1, n_head, model.config.n_embd // n_head)[:, head]  # (C, D)
-            logits = seen[f"blocks.{layer}.z"][:, :, head] @ (reader @ output).T / deviation[..., None]  # (B, T, V)
+    for batch in corpus.batches(n_stories, device, tokens=1024, label="what heads write"):
+        for i, (logits, attention, looked_at) in enumerate(head_logits(model, batch)):
             top = (logits - logits.mean(-1, keepdim=True)).topk(LIKELIEST)
-            attention, looked_at = (x[:, head] for x in seen[f"blocks.{layer}.pattern"])  # (B, T)
             queries = batch.real & (attention >= SHARP) & (looked_at > 0)
             copies = (top.indices == batch.tokens.gather(1, looked_at)[..., None]).any(-1) & queries
             copied[i] += copies.sum().item()
@@ -120,3 +95,27 @@ def add_writes(model: GPTNeo, batch: Batch, copied, n_queries, values, tokens) -
             best, where = top.values[..., 0].masked_fill(~batch.real, -torch.inf).max(1)
             values[i, batch.index] = best.cpu()
             tokens[i, batch.index] = top.indices[..., 0].gather(1, where[:, None])[:, 0].cpu()
+    strongest = tokens.gather(1, values.argsort(1, descending=True)).tolist()
+    texts = [list(dict.fromkeys(repr(tokenizer.decode([i]))[1:-1] for i in of_head)) for of_head in strongest]
+    shares = (copied / n_queries.clamp(min=FEWEST_QUERIES)).tolist()
+    return [dict(copies=share, writes=" | ".join(some[:WRITTEN])) for share, some in zip(shares, texts)]
+
+
+def head_logits(model: GPTNeo, batch: Batch) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """For each head: what it adds to all logits, (B, T, V); its attention to the token that gets most, and where that
+    is, (B, T) each."""
+    seen = {}
+
+    def read(name: str, x: torch.Tensor):
+        if name.endswith(("pattern", ".z", "resid_post")):
+            seen[name] = x.max(-1) if name.endswith("pattern") else x  # (B, H, T), values and indices
+
+    run(model, batch.tokens, read, with_pattern=True)
+    H = model.config.n_head
+    reader = model.head.weight * model.ln_f.weight
+    reader = reader - reader.mean(1, keepdim=True)  # (V, C), as in `unembedding`, before it is scaled
+    deviation = (seen[f"blocks.{len(model.blocks) - 1}.resid_post"].var(-1, unbiased=False) + model.ln_f.eps).sqrt()
+    for layer, block in enumerate(model.blocks):
+        for head, output in enumerate(block.attention_out.weight.view(model.config.n_embd, H, -1).unbind(1)):  # (C, D)
+            logits = seen[f"blocks.{layer}.z"][:, :, head] @ (reader @ output).T / deviation[..., None]
+            yield logits, *(x[:, head] for x in seen[f"blocks.{layer}.pattern"])

@@ -1,106 +1,114 @@
 """
-Counts for summary.json and the sentences that interpret.py prints; readers of summary.json and attention.npz.
+What interpret.py prints and writes to interpret.md: tables and sentences made of the rows of heads.csv and neurons.csv.
 """
 
 from collections import Counter
-from pathlib import Path
+from collections.abc import Callable, Iterable
 
-import numpy as np
-
-from checkpoints.checkpoint import directory_of
-from common.files import read_json
+from common.tables import table_text
 from interpretation.ablation import MIN_RISE
-from interpretation.head_roles import UNIFORM
+from interpretation.heads import ROLE_MEASURES
 from interpretation.logit_attribution import COPYING, LIKELIEST
-from interpretation.neuron_preferences import FDR, STRONG
+from interpretation.neurons import CONTEXTS, FDR, LARGEST, STRONG, clearest
 
-FORMAT = 2  # of summary.json
-
-
-def read_summary(model: str) -> dict:
-    """out/<run>/interpret/summary.json, of a run or of hf:ID-or-directory."""
-    path = directory_of(model) / "interpret" / "summary.json"
-    remedy = f"python interpret.py {model}" + (" --data DATA" if model.startswith("hf:") else "")
-    if not path.is_file():
-        raise ValueError(f"{path}: not found; make it with: {remedy}")
-    summary = read_json(path)
-    if summary.get("format") != FORMAT:
-        mismatch = f"format {summary.get('format')}, but this version reads {FORMAT}"
-        raise ValueError(f"{path}: {mismatch}; make it again with: {remedy}")
-    return summary
+SHOWN_HEADS, PATCHED_HEADS = 10, 5  # at most, in tables
 
 
-def read_attention(path: Path) -> tuple[np.ndarray, list[str]]:
-    """attention.npz: (layers, heads, T, T) float32; the T tokens."""
-    with np.load(path, allow_pickle=False) as file:
-        return file["attention"].astype(np.float32), file["tokens"].tolist()
-
-
-def count_heads(rows: list[dict], rises_at_random_init: list[tuple[float, float, float]]) -> dict:
-    """For summary.json. rises: in loss without each head of the untrained model, and the ends of their intervals."""
-    counts = {name: dict(Counter(row[name] for row in rows)) for name in ("role", "kind", "kind_by_correlation")}
-    rises = [(row["rise"], row["rise_low"]) for row in rows if "rise" in row]
-    ablated = dict(trained=rises, random_init=[rise[:2] for rise in rises_at_random_init]) if rises else {}
-    effects = {}
-    for which, each in ablated.items():
-        above_zero = [rise for rise, low in each if low > 0]
-        effects[which] = dict(above_zero=len(above_zero), matter=sum(bool(rise >= MIN_RISE) for rise in above_zero))
+def heads_text(rows: list[dict]) -> list[str]:
+    """Roles counted, and the clearest head of each."""
+    cells = []
+    for role, n in Counter(row["role"] for row in rows).most_common():
+        if measure := ROLE_MEASURES.get(role):
+            best = max((row for row in rows if row["role"] == role), key=lambda row: row[measure])
+            shares = f"{best[measure]:.2f}", f"{best[measure + '_uniform']:.2f}", listed(best["writes"].split(" | "))
+            cells.append([role, str(n), f"{best['layer']}.{best['head']}", *shares])
+        else:
+            cells.append([role, str(n), "", "", "", ""])
+    kinds = Counter(row["kind"] for row in rows)
+    by_correlation = sum(row["distance_correlation"] > 0.5 for row in rows)
     copying = sum(row["copies"] >= COPYING for row in rows)
-    return dict(all=len(rows), copying=copying, ablated=effects) | counts
-
-
-def heads_that_matter(summary: dict, which: str) -> int | None:
-    """Of the "trained" model or at "random_init"; None if none were ablated."""
-    return summary["heads"]["ablated"].get(which, {}).get("matter")
-
-
-def describe_heads(summary: dict, rows: list[dict]) -> list[str]:
-    heads, ablation = summary["heads"], summary["ablation"]
-    roles = ", ".join(f"{n} {role}" for role, n in sorted(heads["role"].items(), key=lambda item: -item[1]))
-    positional, by_correlation = (heads[kind].get("positional", 0) for kind in ("kind", "kind_by_correlation"))
-    semantic, uniform = (heads["kind"].get(kind, 0) for kind in ("semantic", UNIFORM))
-    sentences = [
-        f"{heads['all']} heads, by what clearly gets their attention: {roles}.",
-        f"Positional: {positional} (position explains most of how their attention differs from uniform; by the earlier "
-        f"criterion, a correlation with distance beyond ±0.5, {by_correlation}). Semantic: {semantic} (a kind of "
-        f"content clearly gets it). Uniform: {uniform}. The others are unclear.",
-        f"Copying: {heads['copying']} (where they look at a single token, it is in at least {COPYING:.0%} of cases "
-        f"among the {LIKELIEST} that their output makes likeliest).",
+    return [
+        table_text(["what clearly gets the attention", "heads", "clearest", "share", "if uniform", "writes"], cells),
+        f"Positional: {kinds['positional']} of {len(rows)} (position explains most of how the attention differs from "
+        f"uniform; if a correlation of attention and distance above 0.5 decided, {by_correlation}). Semantic: "
+        f"{kinds['semantic']} (a kind of content clearly gets the attention). Copying: {copying} (where they look at a "
+        f"single token, in at least {COPYING:.0%} of cases it is among the {LIKELIEST} that they make likeliest).",
     ]
-    if ablation:
-        trained, random = (heads["ablated"][which] for which in ("trained", "random_init"))
-        most = max(rows, key=lambda row: row["rise"])
-        sentences.append(
-            f"{trained['matter']} of {heads['all']} heads matter: without any one of them the loss "
-            f"({ablation['loss']:.3f} on {ablation['stories']} stories) rises by {MIN_RISE} nats or more, with a 95% "
-            f"interval above 0. The interval alone says less: {trained['above_zero']} heads have one, and at random "
-            f"initialization {random['above_zero']}, of which {random['matter']} would matter. The largest rise is "
-            f"without layer {most['layer']}, head {most['head']} ({most['role']}): {most['rise']:+.4f} "
-            f"[{most['rise_low']:.4f}, {most['rise_high']:.4f}]."
-        )
-    return sentences
 
 
-def describe_neurons(summary: dict) -> list[str]:
-    neurons, ablation = summary["neurons"], summary["ablation"]
-    trained, random = neurons["trained"], neurons["random_init"]
-    kinds = ", ".join(f"{kind} {count:,}" for kind, count in trained["by_kind"].items())
-    sentences = [
-        f"{trained['strongly']:,} of {neurons['all']:,} neurons strongly prefer a kind of word: {kinds}. At random "
-        f"initialization, {random['strongly']:,} do. Strongly means that the "
-        f"neuron fires more on the word of that kind in at least {100 * STRONG:.0f}% of its pairs with other words.",
-        f"{trained['preferring']:,} have any preference; at random initialization {random['preferring']:,} do, and "
-        f"with kinds shuffled over the {neurons['words']['all']:,} words {np.mean(trained['preferring_shuffled']):.1f} "
-        f"on average (false discovery rate: {100 * FDR:.0f}%).",
+def removal_text(rows: list[dict], loss: float, n_stories: int) -> str:
+    matter = sum(row["rise"] >= MIN_RISE and row["rise_low"] > 0 for row in rows)
+    cells = [
+        [
+            f"{row['layer']}.{row['head']}",
+            row["role"],
+            f"{row['copies']:.2f}",
+            listed(row["writes"].split(" | ")),
+            rise_text(row),
+        ]
+        for row in sorted(rows, key=lambda row: -row["rise"])[:SHOWN_HEADS]
     ]
-    highest = neurons["highest"]
-    tokens = ", ".join(f"{token.strip() or token!r} ({value:.1f})" for token, value in highest["tokens"].items())
-    where = f"layer {highest['layer']}, neuron {highest['neuron']}"
-    sentences.append(f"The highest activation is that of {where}, on {tokens}.")
-    if ablation:
-        sentences.append(
-            f"The rise in loss without a neuron is estimated for all neurons and measured for {ablation['neurons']}. "
-            f"For {ablation['estimates_checked']} of these, drawn at random, estimates and measurements have a rank "
-            f"correlation of {ablation['estimates_rank_correlation']:.2f}."
-        )
-    return sentences
+    return (
+        f"{matter} of {len(rows)} heads matter: without any one of them the loss ({loss:.3f} on {n_stories} stories) "
+        f"rises by {MIN_RISE} nats per token or more, with a 95% interval above 0. The largest rises:\n\n"
+        + table_text(["head", "role", "copies", "writes", "rise in loss without it"], cells)
+    )
+
+
+def listed(tokens: Iterable[str]) -> str:
+    """In a cell of a table, which has pipes of its own."""
+    return ", ".join(dict.fromkeys(map(str.strip, tokens))).replace("|", "¦")
+
+
+def rise_text(row: dict) -> str:
+    return f"{row['rise']:+.4f} [{row['rise_low']:.4f}, {row['rise_high']:.4f}]"
+
+
+def neurons_text(rows: list[dict]) -> list[str]:
+    """Preferences counted, and the clearest neuron of each kind."""
+    cells = []
+    for kind, row in clearest(rows).items():
+        counts = [f"{sum(row[key] == kind for row in rows):,}" for key in ("prefers", "prefers_at_random_init")]
+        tokens = listed(row[f"token_{i}"] for i in range(1, CONTEXTS + 1))
+        cells.append([kind, *(["", ""] if kind == LARGEST else counts), f"{row['layer']}.{row['neuron']}", tokens])
+        cells[-1] += [f"{row['activation_1']:.1f}", rise_text(row) if "rise" in row else ""]
+    rises = [row["rise"] for row in rows if "rise" in row]
+    removed = (
+        f" Without any of {len(rises)}, these and random ones, the loss rises by {max(rises, default=0):.4f} at most."
+    )
+    head = "strongly prefers", "neurons", "at random init", "clearest", "fires most on", "highest", "rise if removed"
+    return [
+        table_text(head, cells),
+        f"{sum(row['prefers'] != '' for row in rows):,} of {len(rows):,} neurons strongly prefer a kind of word: they "
+        f"fire more on a word of that kind in at least {STRONG:.0%} of its pairs with other words that are about as "
+        f"frequent (false discovery rate {FDR:.0%})." + (removed if rises else ""),
+    ]
+
+
+# ---- Activation patching ----
+
+
+def answers_text(name: str, given: list[dict], text_of: Callable[[int], str]) -> list[str]:
+    """Whether the model knows the answers, and how sure it is: before what carries them."""
+    cells = [
+        [which, *(f"{text_of(token)} {p:.3f}" for token, p in answers.values())]
+        for which, answers in zip(("first", "second"), given)
+    ]
+    wrong = " and ".join(row[0] for row, each in zip(cells, given) if each["own"][1] <= each["other"][1])
+    warning = f"WARNING the model does not know: after the {wrong} text, the other text's answer is likelier."
+    table = table_text(["text", "its answer", "the other's answer", "likeliest"], cells)
+    return [f"## What carries the answer in {name}", table, *([warning] if wrong else [])]
+
+
+def patching_text(rows: list[dict], differences: tuple[float, float]) -> list[str]:
+    """The heads that bring back most of the first answer."""
+    cells = [
+        [f"{row['layer']}.{row['head']}", *(f"{row[key]:.2f}" for key in ("brought_back", "lost_without", "direct"))]
+        + [f"{row['looks_at']!r} ({row['attention']:.2f})", row["writes"].replace("|", "¦")]
+        for row in sorted(rows, key=lambda row: -row["brought_back"])[:PATCHED_HEADS]
+    ]
+    return [
+        "The logit of the first answer is {:+.2f} above that of the second after the first text, {:+.2f} after the "
+        "second. Shares are of the distance between the two.".format(*differences),
+        table_text(["head", "brought back", "lost without it", "adds (logits)", "looks at", "writes"], cells),
+    ]

@@ -5,16 +5,17 @@ Kinds come from the word lists of corpus/builtin_stories.py and frequent_words.t
 names also come from the stories themselves (corpus/character_names.py).
 
 >>> corpus = TaggedCorpus.from_texts(["Tom saw a cat."], tokenizer, prefix=[tokenizer.end_of_text], block_size=512)
->>> corpus.words[corpus.stories[0].words[1]], corpus.kind_of("cat")
+>>> corpus.words[corpus.stories[0].words[1]], corpus.kinds[corpus.words.index("cat")]
 ('Tom', 'noun')
 """
 
 import codecs
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from corpus.builtin_stories import NAMES, NOUNS, PRONOUNS, ROLES, plural
@@ -93,15 +94,18 @@ class Story:
 
 
 @dataclass
-class Batch:
-    """Stories of similar length, padded at the end, where a causal model does not see it."""
+class Batch(Story):
+    """Stories of similar length, (B, T) each, padded at the end, where a causal model does not see it."""
 
     index: list[int]  # (B,) their indices in the corpus
-    tokens: torch.Tensor  # (B, T)
-    targets: torch.Tensor  # (B, T), -100 where there is nothing to predict
-    words: torch.Tensor  # (B, T)
-    ends: torch.Tensor  # (B, T)
-    real: torch.Tensor  # (B, T) bool: not padding
+
+    @property
+    def real(self) -> torch.Tensor:
+        """(B, T) bool: not padding"""
+        return self.targets >= 0
+
+
+PADDING = dict(tokens=0, targets=-100, words=-1, ends=0)
 
 
 @dataclass
@@ -110,7 +114,7 @@ class TaggedCorpus:
 
     stories: list[Story]
     words: list[str]  # every distinct word, lowercased unless it is a name
-    names: frozenset[str]  # in lower case
+    kinds: list[str | None]  # of each word, by `kind_of`
 
     @classmethod
     def from_texts(
@@ -129,34 +133,24 @@ class TaggedCorpus:
             n = min(len(ids) - 1, block_size)
             tokens = torch.tensor(ids)
             stories.append(Story(tokens[:n], tokens[1 : n + 1], words[:n], ends[:n]))
-        return cls(stories, list(numbers), names)
-
-    def kind_of(self, word: str) -> str | None:
-        return kind_of(word, self.names)
+        return cls(stories, list(numbers), [kind_of(word, names) for word in numbers])
 
     def is_kind(self, kind: str) -> torch.Tensor:
         """(words,) bool: which words are of this kind."""
-        return torch.tensor([self.kind_of(word) == kind for word in self.words])
+        return torch.tensor([each == kind for each in self.kinds], dtype=torch.bool)
 
-    def batches(
-        self, numbers: Sequence[int], device: torch.device, tokens: int = 4096, label: str | None = None
-    ) -> Iterator[Batch]:
-        """The stories with these indices, the longest first, about this many tokens at a time. label: progress bar."""
-        waiting = sorted(numbers, key=lambda i: -len(self.stories[i].tokens))
-        bar = tqdm(desc=label, total=len(waiting), unit="story", disable=None if label else True, delay=1)
+    def batches(self, n: int, device: torch.device, tokens: int = 4096, label: str | None = None) -> Iterator[Batch]:
+        """The first n stories, the longest first, about this many tokens at a time. label: of a progress bar."""
+        waiting = sorted(range(n), key=lambda i: -len(self.stories[i].tokens))
+        bar = tqdm(desc=label, total=n, unit="story", disable=None if label else True, delay=1)
         while waiting:
             size = max(1, tokens // len(self.stories[waiting[0]].tokens))
             index, waiting = waiting[:size], waiting[size:]
-            yield self.batch(index, device)
+            stories = [self.stories[i] for i in index]
+            padded = [
+                pad_sequence([getattr(story, field.name) for story in stories], True, PADDING[field.name]).to(device)
+                for field in fields(Story)
+            ]
+            yield Batch(*padded, index)
             bar.update(len(index))
         bar.close()
-
-    def batch(self, index: list[int], device: torch.device) -> Batch:
-        stories = [self.stories[i] for i in index]
-
-        def padded(name: str, padding: int) -> torch.Tensor:
-            rows = [getattr(story, name) for story in stories]
-            return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=padding).to(device)
-
-        targets = padded("targets", -100)
-        return Batch(index, padded("tokens", 0), targets, padded("words", -1), padded("ends", 0), targets >= 0)

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from corpus.builtin_stories import ROLES
-from interpretation.activation_statistics import ActivationStatistics
-from interpretation.word_classes import Story, TaggedCorpus
+from interpret import read
+from interpretation.word_classes import Story, TaggedCorpus, kind_of
 from model import GPTNeo, GPTNeoConfig
 
 T = 40
@@ -28,7 +28,8 @@ def planted_corpus(n: int = 60, seed: int = 0) -> TaggedCorpus:
         ids[-10:] = ids[5:15]
         ids = torch.from_numpy(ids)
         stories.append(Story(ids[:-1], ids[1:], ids[:-1], torch.ones(len(ids) - 1, dtype=torch.bool)))
-    return TaggedCorpus(stories, WORDS, frozenset(map(str.lower, NAMES)))
+    names = frozenset(map(str.lower, NAMES))
+    return TaggedCorpus(stories, WORDS, [kind_of(word, names) for word in WORDS])
 
 
 @torch.no_grad()
@@ -75,5 +76,18 @@ def planted_induction() -> GPTNeo:
 
 
 @functools.cache
-def planted_statistics() -> ActivationStatistics:
-    return ActivationStatistics(planted_model(), planted_corpus())
+def planted_reading() -> tuple:
+    """What interpret.read returns of the planted model: sums of heads, of neurons, means."""
+    return read(planted_model(), planted_corpus())
+
+
+class Alphabet:
+    """A tokenizer of WORDS."""
+
+    end_of_text = -1
+
+    def decode(self, ids) -> str:
+        return WORDS[ids[0]]
+
+    def decode_bytes(self, ids) -> bytes:
+        return f" {WORDS[ids[0]]}".encode()

@@ -2,13 +2,11 @@
 
 import pytest
 import torch
-from planted_model import WORDS, V, planted_corpus, planted_induction
+from planted_model import WORDS, Alphabet, V, planted_corpus, planted_induction
 from random_models import random_model
 
 from interpretation.hooks import run_with_cache
 from interpretation.logit_attribution import attribution, lens_table, logit_lens, what_heads_write
-
-ALPHABET = type("Alphabet", (), dict(decode=staticmethod(lambda ids: WORDS[ids[0]])))
 
 
 def repeated(n: int = 20, seed: int = 0) -> torch.Tensor:
@@ -55,7 +53,7 @@ def test_the_lens_sees_when_the_answer_appears():
 
 
 def test_what_planted_heads_write():
-    writes = what_heads_write(planted_induction(), planted_corpus(), ALPHABET)
+    writes = what_heads_write(planted_induction(), planted_corpus(), Alphabet())
     previous, _, inducing, uniform = (row["copies"] for row in writes)
     assert inducing > 0.85 and max(previous, uniform) < 0.5
     tokens = writes[2]["writes"].split(" | ")

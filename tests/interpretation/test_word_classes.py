@@ -2,7 +2,7 @@
 
 from corpus.builtin_stories import ROLES
 from corpus.tokenizer import gpt2
-from interpretation.word_classes import TaggedCorpus, names_in, split_words
+from interpretation.word_classes import TaggedCorpus, kind_of, names_in, split_words
 
 
 def test_tokens_are_put_together_to_words():
@@ -27,7 +27,8 @@ def test_kinds_of_words():
     expected = dict(Zora="name", Fluffy="name", fluffy="adjective", cats="noun", the="other", ran="verb", wugs=None)
     expected |= dict(she="pronoun", happy="adjective")
     expected |= {".": "punctuation", '!"': "punctuation", "was": "verb", "rocks": None}
-    assert {word: corpus.kind_of(word) for word in expected} == expected
+    assert {word: kind_of(word, names_in(texts)) for word in expected} == expected
+    assert corpus.kinds == [kind_of(word, names_in(texts)) for word in corpus.words] and "name" in corpus.kinds
     assert {"Fluffy", "fluffy", "monty"} <= set(corpus.words) and "Monty" not in corpus.words
     assert "rock" not in ROLES
     story = corpus.stories[0]

@@ -1,30 +1,35 @@
-"""interpretation/head_roles.py: planted heads get the right role, and measures equal counting by hand."""
-
-import copy
+"""interpretation/heads.py: planted heads get the right role, and measures equal counting by hand."""
 
 import numpy as np
 import pytest
 import torch
-from planted_model import NAMES, WORDS, T, V, planted_corpus, planted_statistics
+from planted_model import NAMES, WORDS, T, V, planted_corpus, planted_model
 from random_models import random_model
 
-from interpretation.activation_statistics import ActivationStatistics
-from interpretation.head_roles import ROLE_MEASURES, SHARES, AttentionSums, HeadStatistics, induction, name_role
+from interpret import read
+from interpretation.heads import (
+    BACK,
+    KEY_SETS,
+    ROLE_MEASURES,
+    HeadSums,
+    head_rows,
+    key_sets,
+    name_role,
+    repeated_corpus,
+)
 from interpretation.hooks import run_with_cache, visible_keys
 
 
-@pytest.fixture
-def planted() -> ActivationStatistics:
-    return planted_statistics()
+def rows_of(model, corpus) -> list[dict]:
+    return head_rows(read(model, corpus)[0], read(model, repeated_corpus(corpus, [], T))[0])
 
 
-def test_planted_heads_get_the_right_role_and_score(planted):
-    rows = {
-        (row["layer"], row["head"]): row for row in planted.heads.rows(induction(planted.model, planted.corpus, []))
-    }
-    previous, first, inducing, alike = rows[0, 0], rows[0, 1], rows[1, 0], rows[1, 1]
-    assert [row["role"] for row in rows.values()] == ["previous token", "beginning", "induction", "uniform"]
-    assert [row["kind"] for row in rows.values()] == ["positional", "positional", "semantic", "uniform"]
+def test_planted_heads_get_the_right_role_and_score():
+    rows = rows_of(planted_model(), planted_corpus())
+    assert [(row["layer"], row["head"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    previous, first, inducing, alike = rows
+    assert [row["role"] for row in rows] == ["previous token", "beginning", "induction", "uniform"]
+    assert [row["kind"] for row in rows] == ["positional", "positional", "semantic", "uniform"]
     assert (
         previous["previous"] > 0.98
         and previous["position"] > 0.95
@@ -34,18 +39,18 @@ def test_planted_heads_get_the_right_role_and_score(planted):
     assert inducing["induction"] > 0.9 and inducing["after_same"] > 0.8 and inducing["position"] < 0.5
     assert alike["entropy"] == pytest.approx(alike["entropy_uniform"], abs=1e-4)
     assert alike["names"] == pytest.approx(alike["names_uniform"], abs=1e-4)
-    # The earlier criterion calls the head of the previous token semantic: a spike is no line, whatever its place
-    assert previous["kind_by_correlation"] == "semantic" and -0.5 < previous["distance_correlation"] < -0.1
+    # A correlation with distance does not see the head of the previous token: a spike is no line, whatever its place
+    assert -0.5 < previous["distance_correlation"] < -0.1
 
 
 def test_measures_equal_loops_over_pairs():
     corpus, model = planted_corpus(4), random_model(vocab_size=V, n_layer=2, n_embd=16)
-    reader = HeadStatistics(model, corpus)
-    for batch in corpus.batches(range(4), torch.device("cpu"), tokens=100):  # in several batches, with padding
+    heads = [HeadSums(4, 40, torch.device("cpu")) for _ in range(2)]
+    for batch in corpus.batches(4, torch.device("cpu"), tokens=100):  # in several batches, with padding
         _, cache = run_with_cache(model, batch.tokens)
-        reader.start(batch)
         for layer in range(2):
-            reader.add(layer, cache[f"blocks.{layer}.pattern"])
+            sets = key_sets(batch, corpus)
+            heads[layer].add(cache[f"blocks.{layer}.pattern"], sets, model.config.window(layer), batch.real)
     is_name = [word in NAMES for word in WORDS]
     for layer, head in ((0, 0), (1, 2)):
         pairs, entropies, shares = [], [], dict(same_token=[], after_same=[], names=[], beginning=[])
@@ -64,11 +69,10 @@ def test_measures_equal_loops_over_pairs():
                 ).items():
                     if keys:
                         shares[name].append(sum(attention[q, k].item() for k in keys))
-        measures = reader.heads[layer].measures()
-        for offset, share in enumerate(measures.pop("offsets")[head].tolist()):
-            at = [a for story in offset_pairs(model, corpus, layer, head) for d, a in story if d == offset]
-            assert share == pytest.approx(np.mean(at) if at else 0, rel=1e-4, abs=1e-6)
-        measures = {name: values[head].item() for name, values in measures.items()}
+        measures = {name: values[head].item() for name, values in heads[layer].measures().items()}
+        for offset in range(BACK):
+            at = [a for d, a in pairs if d == offset]
+            assert measures[f"back_{offset}"] == pytest.approx(np.mean(at) if at else 0, rel=1e-4, abs=1e-6)
         distances, weights = np.array(pairs).T
         assert measures["distance"] == pytest.approx((distances * weights).sum() / len(entropies), rel=1e-4)
         assert measures["distance_correlation"] == pytest.approx(np.corrcoef(distances, weights)[0, 1], abs=1e-4)
@@ -77,16 +81,8 @@ def test_measures_equal_loops_over_pairs():
             assert measures[name] == pytest.approx(np.mean(values), rel=1e-4, abs=1e-6), name
 
 
-def offset_pairs(model, corpus, layer: int, head: int):
-    """For each story: (query - key, attention) of all visible pairs but those of the first query."""
-    for story in corpus.stories:
-        attention = run_with_cache(model, story.tokens[None])[1][f"blocks.{layer}.pattern"][0, head]
-        visible = visible_keys(len(attention), model.config.window(layer)).nonzero().tolist()
-        yield [(q - k, attention[q, k].item()) for q, k in visible if q > 0]
-
-
-def test_heads_that_look_at_themselves_or_so_many_back(planted):
-    model = copy.deepcopy(planted.model)
+def test_heads_that_look_at_themselves_or_n_positions_back():
+    model, corpus = planted_model(), planted_corpus()
     position = slice(V, V + T)
     with torch.no_grad():
         (q, k, _) = model.blocks[0].qkv.weight.view(3, 2, -1, 2 * V + T)
@@ -94,8 +90,7 @@ def test_heads_that_look_at_themselves_or_so_many_back(planted):
         k[:, :T, position] = torch.eye(T)
         q[0, : T - 2, position] = torch.eye(T)[2:]  # position i asks for i - 2
         q[1, :T, position] = torch.eye(T)  # and for itself
-    statistics = ActivationStatistics(model, planted.corpus)
-    back, itself = statistics.heads.rows(induction(model, planted.corpus, []))[:2]
+    back, itself = rows_of(model, corpus)[:2]
     assert (back["role"], back["kind"], back["offset"]) == ("fixed offset", "positional", 2)
     assert back["offset_share"] > 0.98 and back["offset_share_uniform"] < 0.2
     assert (itself["role"], itself["kind"]) == ("itself", "positional") and itself["itself"] > 0.98
@@ -104,28 +99,17 @@ def test_heads_that_look_at_themselves_or_so_many_back(planted):
 def test_what_a_share_means_depends_on_uniform_attention():
     """An induction score of 0.37 is clear where uniform attention gives 0.03; nearly uniform is not semantic."""
     row = {name: 0.1 for name in ROLE_MEASURES.values()} | {f"{name}_uniform": 0.1 for name in ROLE_MEASURES.values()}
-    row |= dict(position=0.1, entropy=2.0, entropy_uniform=3.0, distance_correlation=0.0)
+    row |= dict(position=0.1, entropy=2.0, entropy_uniform=3.0)
     inducing = name_role(row | dict(induction=0.37, induction_uniform=0.03))
     assert (inducing["role"], inducing["kind"]) == ("induction", "semantic")
     assert name_role(row | dict(names=0.6, names_uniform=0.5))["role"] == "mixed"
     assert name_role(row)["kind"] == "unclear" and name_role(row | dict(entropy=2.88))["kind"] == "uniform"
 
 
-def test_sums_are_exact_where_the_model_is_not():
-    """Sums of uniform attention do not depend on the precision of the model."""
-    corpus, model = planted_corpus(12), random_model(vocab_size=V)
-    with torch.autocast("cpu", torch.bfloat16):
-        rows = ActivationStatistics(model, corpus).heads.rows(induction(model, corpus, []))
-    exact = ActivationStatistics(model, corpus).heads.rows(induction(model, corpus, []))
-    for name in (name for name in rows[0] if name.endswith("_uniform")):
-        assert rows[0][name] == pytest.approx(exact[0][name], rel=1e-6), name
-    assert rows[0]["previous"] == pytest.approx(exact[0]["previous"], abs=0.01)
-
-
 @pytest.mark.parametrize("positions", [256, 20])
 def test_position_and_content_are_separated(positions, monkeypatch):
     """Patterns that are a mixture of one for all stories and one for each: the share of the first in their variance."""
-    monkeypatch.setattr("interpretation.head_roles.POSITIONS", positions)
+    monkeypatch.setattr("interpretation.heads.POSITIONS", positions)
     torch.manual_seed(0)
     seen, B, queries = visible_keys(30, 30), 40, slice(1, positions)
 
@@ -135,10 +119,10 @@ def test_position_and_content_are_separated(positions, monkeypatch):
     alike = seen / seen.sum(1, keepdim=True)
     fixed, own = pattern(1, 1), pattern(B, 1)
     attention = torch.cat([fixed.expand(B, 1, -1, -1), own, (fixed + own) / 2], 1)
-    sums = AttentionSums(3, 30, torch.device("cpu"))
-    sets, real = torch.zeros(B, len(SHARES), 30, 30, dtype=torch.bool), torch.ones(B, 30, dtype=torch.bool)
+    sums = HeadSums(3, 30, torch.device("cpu"))
+    sets, real = torch.zeros(B, len(KEY_SETS), 30, 30, dtype=torch.bool), torch.ones(B, 30, dtype=torch.bool)
     for i in range(0, B, 8):
-        sums.add(attention[i : i + 8], sets[i : i + 8], seen, real[i : i + 8])
+        sums.add(attention[i : i + 8], sets[i : i + 8], 30, real[i : i + 8])
     by_position, by_content = ((x - alike)[:, :, queries].square().sum((2, 3)).mean().item() for x in (fixed, own))
     mixed = by_position / (by_position + by_content)
-    assert sums.measures()["position"].tolist() == pytest.approx([1.0, 0.0, mixed], abs=0.03)
+    assert sums.measures()["position"].tolist() == pytest.approx([1.0, 0.0, mixed, 0.0], abs=0.03)
