@@ -29,33 +29,4 @@ const rgb = (name) => getComputedStyle(document.documentElement).getPropertyValu
 // Which of n cells across `length` pixels an offset is in; on a border, the nearest.
 const cellAt = (offset, length, n) => Math.max(0, Math.min(n - 1, Math.floor((offset / length) * n)));
 
-// Maps of attention on one canvas, a row for each layer. levels (layers, heads, T, T): square roots, as bytes.
-function mapsOf(levels, tokens, { layers = 1, heads = 1, label, faintest = 0, titleOf = () => "" }) {
-  const T = tokens.length, GAP = 2, side = T + GAP;
-  const canvas = element("canvas", { role: "img", "aria-label": label, width: heads * side - GAP, height: layers * side - GAP });
-  const paint = () => {
-    const context = canvas.getContext("2d"), image = context.createImageData(canvas.width, canvas.height), hue = rgb("--hue");
-    for (let map = 0; map < layers * heads; map++) {
-      const left = (map % heads) * side, top = Math.floor(map / heads) * side;
-      for (let query = 0; query < T; query++) for (let key = 0; key <= query; key++) {
-        const at = 4 * ((top + query) * canvas.width + left + key);
-        image.data.set(hue, at);
-        image.data[at + 3] = Math.max(faintest, levels[(map * T + query) * T + key]);
-      }
-    }
-    context.putImageData(image, 0, 0);
-  };
-  canvas.addEventListener("mousemove", (event) => {
-    const x = cellAt(event.offsetX, canvas.clientWidth, canvas.width), y = cellAt(event.offsetY, canvas.clientHeight, canvas.height);
-    const head = Math.floor(x / side), layer = Math.floor(y / side), key = x % side, query = y % side;
-    if (key > query || query >= T) return showTip(event, "");
-    const share = (levels[((layer * heads + head) * T + query) * T + key] / 255) ** 2;
-    showTip(event, `${titleOf(layer, head)}“${shown(tokens[query])}” attends to “${shown(tokens[key])}”: ${share.toFixed(2)}`);
-  });
-  canvas.addEventListener("mouseleave", hideTip);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
-  paint();
-  return canvas;
-}
-
 function shown(piece) { return piece.replaceAll("\n", "↵") || "·"; }
