@@ -51,15 +51,15 @@ def export_page(name: str, backend: LocalBackend, data: Path | None, path: Path)
         about.append(("trained on", f"{training['train_config']['data']}, {training['step']:,} steps"))
         about.append(("validation loss", f"{training['best_val_loss']:.3f} nats per token, before rounding"))
     meta = load_meta(corpus) if corpus else {}
-    if corpus:
-        before, after = rounding_cost(backend, corpus)
-        cost = f"{before:.4f} to {after:.4f} bits per byte on the first {STORIES} validation stories of {corpus}"
-        about.append(
-            ("rounding to 8 bits", f"{cost}, each read from its beginning (log.csv: windows of the whole split)")
-        )
+    if corpus and (cost := rounding_cost(backend, corpus)):
+        note = f"bits per byte on the first {STORIES} validation stories of {corpus}, each read from its beginning"
+        cost = f"{cost[0]:.4f} to {cost[1]:.4f} {note} (log.csv: windows of the whole split)"
+        about.append(("rounding to 8 bits", cost))
         print(": ".join(about[-1]))
     else:
-        print("The cost of rounding was not measured: the corpus is not here; pass one with --data")
+        print(
+            "The cost of rounding was not measured: no validation stories of its corpus are here; pass one with --data"
+        )
     about.append(("license", license_of(name, meta.get("source", []) if training else [])))
     title = directory_of(name).resolve().name.replace("--", "/")
     content = story_page(title, backend, about, headers="headers" in meta)

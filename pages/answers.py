@@ -10,7 +10,7 @@ from collections import Counter
 from pages.html import page
 
 MARKS = {"right": "✓", "nearly": "≈", "wrong": "✗"}
-LEGEND = """<p class="quiet">First, whether the right answer is likelier than every wrong one, and its lead in nats per byte:
+LEGEND = """<p class="quiet">Whether the right answer is likelier than every wrong one, and its lead, nats per byte:
 <span class="right">✓ right</span>, <span class="nearly">≈ the best wrong answer leads by little</span>,
 <span class="wrong">✗ wrong</span>. In quotes, the model's own greedy continuation, which is not scored. Prompts without
 answers are colored by a reader's marks, if there are any.</p>"""

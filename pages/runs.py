@@ -40,7 +40,8 @@ def read_log(path: Path) -> list[dict]:
 
 
 def count_parameters(checkpoint: Path) -> int:
-    return sum(tensor.numel() for tensor in load_checkpoint(checkpoint)["model"].values())
+    """Tied ones once."""
+    return sum({tensor.data_ptr(): tensor.numel() for tensor in load_checkpoint(checkpoint)["model"].values()}.values())
 
 
 # ---- The table ----

@@ -128,6 +128,7 @@ function tint(word) {
   word.style.background = share > 0.01 ? `rgba(var(--other), ${share.toFixed(3)})` : "";
 }
 
+const shown = (piece) => piece.replaceAll("\n", "↵") || "·";
 const percent = (share) => (share >= 0.001 ? `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%` : "< 0.1%");
 
 // The likeliest words in place of the word i.

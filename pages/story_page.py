@@ -82,9 +82,9 @@ def rounded(model: GPTNeo) -> GPTNeo:
     return model
 
 
-def rounding_cost(backend: LocalBackend, corpus: Path) -> tuple[float, float]:
+def rounding_cost(backend: LocalBackend, corpus: Path) -> list[float] | None:
     """Bits per byte before and after rounding, of the first validation stories of a corpus, each read from its
-    beginning; below a header, the story alone counts."""
+    beginning; below a header, the story alone counts. None if there are none."""
     (meta, stories), texts = load_stories(corpus, "val"), []
     for story in itertools.islice(stories, STORIES):
         ids = [*backend.prefix, *backend.tokenizer.encode(story), backend.tokenizer.end_of_text]
@@ -93,14 +93,16 @@ def rounding_cost(backend: LocalBackend, corpus: Path) -> tuple[float, float]:
             (ids, story_tokens(ids, backend.tokenizer) if "headers" in meta else np.ones(len(ids), dtype=bool))
         )
     n_bytes = sum(backend.tokenizer.byte_lengths()[ids[1:][counted[1:]]].sum() for ids, counted in texts)
+    if not n_bytes:
+        return None
     bits = []
     with tqdm(desc="measuring the rounding", total=2 * len(texts), unit="story", disable=None, delay=1) as bar:
         for model in (backend.model, rounded(backend.model)):
             pairs = [(ids[:1].tolist(), ids[1:].tolist()) for ids, _ in texts]
             nats = log_likelihoods(LocalBackend(model, backend.tokenizer, backend.prefix), pairs, bar)
             total = -sum(each.numpy()[counted[1:]].sum() for each, (_, counted) in zip(nats, texts))
-            bits.append(float(total / math.log(2) / n_bytes) if n_bytes else math.nan)
-    return bits[0], bits[1]
+            bits.append(float(total / math.log(2) / n_bytes))
+    return bits
 
 
 # ---- The page ----

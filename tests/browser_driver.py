@@ -51,7 +51,7 @@ class Browser:
         self.page.goto(path.resolve().as_uri())
 
     def run(self, script: str):
-        """The value of this JavaScript in the page, whatever its policy; a promise is awaited. RuntimeError if it throws."""
+        """The value of this JavaScript in the page; a promise is awaited. RuntimeError if it throws."""
         settings = dict(expression=script, awaitPromise=True, returnByValue=True)
         result = self.thread.submit(self.devtools.send, "Runtime.evaluate", settings).result()
         if "exceptionDetails" in result:
