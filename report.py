@@ -9,6 +9,7 @@ The page is one file that needs no network. It shows what the other commands hav
 picture NAME.svg beside it, and links to other pages. Where a section has nothing, it names the command that fills it.
 """
 
+import functools
 import html
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from common.cli import Parser, one_line_errors
 from common.figures import svg_bytes
 from common.files import read_json, write_bytes
 from pages.during_training import kept_figure, read_kept
-from pages.html import figure, page
+from pages.html import figure, sections_page
 from pages.markdown import to_html
 from pages.results import Results
 from pages.runs import loss_figure, read_log, runs_text
@@ -41,29 +42,26 @@ def runs(results: Results) -> Iterator[str]:
         yield to_html("Pages that tell stories: " + ", ".join(links))
 
 
-def written(*names: str, pages: Sequence[str] = ()) -> Callable:
-    """A section of the NAME.md and NAME.svg in each directory that has any; all directories but the first are folded.
-    pages: what to link to, as patterns below such a directory."""
-
-    def section(results: Results) -> Iterator[str]:
-        found = results.named(*(name + ending for name in names for ending in (".md", ".svg")))
-        for i, directory in enumerate(dict.fromkeys(path.parent for path in found)):
-            texts = [results.read(directory / f"{name}.md", lambda path: path.read_text("utf-8")) for name in names]
-            parts = [to_html(text) for text in texts if text]
-            parts += [results.picture(directory / f"{name}.svg") for name in names]
-            links = [results.link(path, path.name) for pattern in pages for path in sorted(directory.glob(pattern))]
-            parts += [to_html("See also: " + ", ".join(links))] if links else []
-            summary = f"<summary>{html.escape(results.label(directory))}</summary>"
-            yield f"<details{' open' * (i == 0)}>{summary}{''.join(parts)}</details>"
-
-    return section
+def written(results: Results, names: Sequence[str], links: Sequence[str] = ()) -> Iterator[str]:
+    """NAME.md, NAME.svg and links to NAME.html and `links`, of each directory that has them; the first is unfolded."""
+    found = results.named(*(name + ending for name in names for ending in (".md", ".svg")))
+    for i, directory in enumerate(dict.fromkeys(path.parent for path in found)):
+        texts = [results.read(directory / f"{name}.md", lambda path: path.read_text("utf-8")) for name in names]
+        beside = [
+            path for path in results.named(*(f"{name}.html" for name in names), *links) if path.parent == directory
+        ]
+        texts += ["See also: " + ", ".join(results.link(path, path.name) for path in beside)] if beside else []
+        parts = [to_html(text) for text in texts if text] + [
+            results.picture(directory / f"{name}.svg") for name in names
+        ]
+        summary = f"<summary>{html.escape(results.label(directory))}</summary>"
+        yield f"<details{' open' * (i == 0)}>{summary}{''.join(parts)}</details>"
 
 
 def during_training(results: Results) -> Iterator[str]:
-    logs = {results.label(run): log for run, log in results.each("log.csv", read_log).items()}
-    kept = {results.label(path.parent): read_kept(path.parent, results.read) for path in results.named("log.csv")}
-    if kept := {name: found for name, found in kept.items() if found and name in logs}:
-        drawn = kept_figure({name: logs[name] for name in kept}, kept)
+    logs = results.each("log.csv", read_log)
+    if kept := {results.label(run): found for run in logs if (found := read_kept(run, results.read))}:
+        drawn = kept_figure({results.label(run): log for run, log in logs.items() if results.label(run) in kept}, kept)
         yield figure(svg_bytes(drawn), "losses, probes and scores of kept checkpoints")
 
 
@@ -80,16 +78,20 @@ def speed(results: Results) -> Iterator[str]:
         yield to_html(text)
 
 
+def show(*names: str, **others) -> Callable:
+    return functools.partial(written, names=names, **others)
+
+
 SECTIONS = [  # title, function, the command whose results it shows
     ("Runs", runs, "train.py"),
-    ("Scores", written("grades", "temperature"), "grade.py {}"),
-    ("Facts, reasoning, context", written("probe", "probe-prompts", pages=["probe*.html"]), "probe.py {}"),
+    ("Scores", show("grades", "temperature"), "grade.py {}"),
+    ("Facts, reasoning, context", show("probe", "probe-prompts"), "probe.py {}"),
     ("During training", during_training, "train.py --keep_checkpoints=8, then probe.py {} --checkpoint all"),
-    ("Instructions", written("instruct"), "instruct.py RUN (trained on headers)"),
-    ("Novelty and memorization", written("rouge", pages=["flagged*.txt"]), "rouge.py RUN"),
-    ("Heads and neurons", written("interpret", "patching", pages=["*.html", "interpret/*.html"]), "interpret.py RUN"),
+    ("Instructions", show("instruct"), "instruct.py RUN (trained on headers)"),
+    ("Novelty and memorization", show("rouge", links=["rouge.csv"]), "rouge.py RUN"),
+    ("Heads and neurons", show("interpret", "patching", links=["attention.html", "neurons.html"]), "interpret.py RUN"),
     ("Stories side by side", stories, "sample.py --model RUN --eval 50 --n 10"),
-    ("Experiments", written("experiment"), "experiments.py --help"),
+    ("Experiments", show("experiment"), "experiments.py --help"),
     ("Speed", speed, "bench.py train --save"),
 ]
 
@@ -98,22 +100,16 @@ def make_report(directories: Sequence[Path]) -> tuple[bytes, Results]:
     """The page, and the results, which name the damaged files. ValueError if there is nothing to show."""
     results, sections, empty = Results(directories), {}, []
     for title, make, command in SECTIONS:
-        if content := "\n".join(make(results)):
-            sections[title] = content
-        else:
-            empty.append(f"- {title}: `python {command.format(directories[0])}`")
+        sections[title] = "\n".join(make(results))
+        empty += [] if sections[title] else [f"- {title}: `python {command.format(directories[0])}`"]
+    sections = {title: content for title, content in sections.items() if content}
     if not sections.keys() - {"Speed"}:
         raise ValueError(f"{directories[0]}: no results of a run below it; train one with: python train.py")
-    notes = {
-        "Damaged files, left out": [f"- {line}" for line in results.damaged],
-        "Sections without results yet": empty,
-    }
-    sections |= {title: to_html("\n".join(lines)) for title, lines in notes.items() if lines}
-    title = f"nanostories: {results.top.name}"
-    links = "".join(f'<a href="#{i}">{name}</a>' for i, name in enumerate(sections))
-    body = [f"<h1>{html.escape(title)}</h1><nav>{links}</nav>"]
-    body += [f'<section id="{i}"><h2>{name}</h2>{sections[name]}</section>' for i, name in enumerate(sections)]
-    return page(title, "report", {}, body="\n".join(body)), results
+    if results.damaged:
+        sections["Damaged files, left out"] = to_html("\n".join(f"- {line}" for line in results.damaged))
+    if empty:
+        sections["Sections without results yet"] = to_html("\n".join(empty))
+    return sections_page(f"nanostories: {results.top.name}", "", sections), results
 
 
 def main():

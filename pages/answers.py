@@ -7,7 +7,7 @@ probe.html: prompts x models, colored by whether the right answer wins, with eac
 import html
 from collections import Counter
 
-from pages.html import page
+from pages.html import sections_page
 
 MARKS = {"right": "✓", "nearly": "≈", "wrong": "✗"}
 LEGEND = """<p class="quiet">Whether the right answer is likelier than every wrong one, and its lead, nats per byte:
@@ -21,15 +21,12 @@ def answers_page(rows: list[dict]) -> bytes:
     MODEL greedy."""
     models = [column.removesuffix(" verdict") for column in rows[0] if column.endswith(" verdict")]
     sets = list(dict.fromkeys(row["set"] for row in rows))
-    tables = [set_table(name, [row for row in rows if row["set"] == name], models) for name in sets]
-    links = " ".join(f'<a href="#{i}">{html.escape(name)}</a>' for i, name in enumerate(sets))
-    tables = [f'<section id="{i}">{table}</section>' for i, table in enumerate(tables)]
+    tables = {name: set_table([row for row in rows if row["set"] == name], models) for name in sets}
     count = f"{len(rows):,} prompts, {len(models)} model{'s' * (len(models) != 1)}"
-    head = f'<h1>Answers to prompts</h1><p class="quiet">{count}</p><nav>{links}</nav>{LEGEND}'
-    return page("Answers to prompts", "report", {}, body="\n".join([head, *tables]))
+    return sections_page("Answers to prompts", f'<p class="quiet">{count}</p>{LEGEND}', tables)
 
 
-def set_table(name: str, rows: list[dict], models: list[str]) -> str:
+def set_table(rows: list[dict], models: list[str]) -> str:
     heads = []
     for model in models:
         counts = Counter(row[f"{model} verdict"] for row in rows)
@@ -41,7 +38,7 @@ def set_table(name: str, rows: list[dict], models: list[str]) -> str:
     )
     head = f"<tr><th>prompt and right answer</th>{''.join(heads)}</tr>"
     table = f'<table class="answers"><thead>{head}</thead><tbody>{body}</tbody></table>'
-    return f'<h2>{html.escape(name)}</h2><div class="scroll">{table}</div>'
+    return f'<div class="scroll">{table}</div>'
 
 
 def prompt_cell(row: dict) -> str:

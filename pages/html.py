@@ -50,6 +50,15 @@ def page(title: str, kind: str, data: dict, /, **texts: str) -> bytes:
     return PAGE.substitute(parts).encode()
 
 
+def sections_page(title: str, intro: str, sections: dict[str, str]) -> bytes:
+    """A page of sections with links to them. intro and the sections' contents, by title, are HTML already."""
+    names = [html.escape(name) for name in sections]
+    nav = "".join(f'<a href="#{i}">{name}</a>' for i, name in enumerate(names))
+    parts = [f'<section id="{i}"><h2>{names[i]}</h2>{part}</section>' for i, part in enumerate(sections.values())]
+    head = f"<h1>{html.escape(title)}</h1>{intro}<nav>{nav}</nav>"
+    return page(title, "report", {}, body="\n".join([head, *parts]))
+
+
 def hash_source(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 

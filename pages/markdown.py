@@ -12,6 +12,8 @@ from collections.abc import Iterator
 
 CODE_OR_LINK = re.compile(r"`([^`]+)`|\[([^\]]+)\]\((?!/)([^):\s]+)\)")  # no colon: links lead to files nearby only
 RULER = re.compile(r":?-+:?")
+NUMBER = re.compile(r"[-+−<]? ?[\d.].*|–?")
+LONG = 60  # characters of a cell that may wrap
 
 
 def to_html(text: str) -> str:
@@ -45,14 +47,23 @@ def headings(lines: list[str]) -> Iterator[str]:
 
 
 def table(lines: list[str]) -> Iterator[str]:
-    """The columns whose ruler ends with a colon are aligned right."""
+    """Columns of numbers are aligned right."""
     head, *rows = ([cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines)
-    ruler = rows.pop(0) if rows and all(map(RULER.fullmatch, rows[0])) else []
-    style = [' class="number"' if cell.endswith(":") else "" for cell in ruler] + [""] * len(head)
+    rows = rows[1:] if rows and all(map(RULER.fullmatch, rows[0])) else rows
+    styles = []
+    for i in range(len(head)):
+        cells = [row[i] for row in rows if i < len(row)]
+        kind = (
+            "number"
+            if i and all(map(NUMBER.fullmatch, cells))
+            else "text"
+            if max(map(len, cells), default=0) > LONG
+            else ""
+        )
+        styles.append(f' class="{kind}"' if kind else "")
 
     def row(tag: str, cells: list[str]) -> str:
-        cells = [f"<{tag}{of_column}>{inline(cell)}</{tag}>" for cell, of_column in zip(cells, style)]
-        return f"<tr>{''.join(cells)}</tr>"
+        return f"<tr>{''.join(f'<{tag}{style}>{inline(cell)}</{tag}>' for cell, style in zip(cells, styles))}</tr>"
 
     body = "\n".join(row("td", cells) for cells in rows)
     yield f'<div class="scroll"><table><thead>{row("th", head)}</thead><tbody>{body}</tbody></table></div>'

@@ -32,7 +32,7 @@ class Results:
                 is_inner = "experiment.csv" in names and Path(here) != directory.resolve()
                 folders[:] = [] if is_inner else sorted(name for name in folders if not re.fullmatch(r"step-\d+", name))
                 self.files += [Path(here, name) for name in sorted(names)]
-        self.files.sort(key=lambda path: (len(path.parts), path))
+        self.files = sorted(set(self.files), key=lambda path: (len(path.parts), path))
 
     def named(self, *names: str) -> list[Path]:
         return [path for path in self.files if path.name in names]

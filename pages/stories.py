@@ -43,7 +43,8 @@ def side_by_side(samples: dict[str, list[dict]]) -> str:
 def block(prompt: str, texts: dict[str, list[str]], is_open: bool) -> str:
     names = sorted(texts, key=lambda name: name == "true ending")  # last
     columns = [f"<div><b>{html.escape(name)}</b>{''.join(map(paragraph, texts[name]))}</div>" for name in names]
-    summary = f"<summary>{html.escape(prompt.strip()[-300:]) or '(no prompt)'}</summary>"
+    shown = prompt.strip() if len(prompt) < 300 else "… " + prompt.strip()[-300:].partition(" ")[2]
+    summary = f"<summary>{html.escape(shown) or '(no prompt)'}</summary>"
     return f'<details{" open" * is_open}>{summary}<div class="stories">{"".join(columns)}</div></details>'
 
 

@@ -127,7 +127,7 @@ def test_every_section_is_there(out, report_py):
     assert found["Scores"].count("<img") == 1 and 'class="warning">WARNING: the judge wrote' in found["Scores"]
     novelty = found["Novelty and memorization"]
     assert novelty.count("<details") == 2 and novelty.count("<details open") == 1 and "rouge of b" in novelty
-    assert Reader(found["Heads and neurons"]).links == ["a/attention.html", "a/story.html"]
+    assert Reader(found["Heads and neurons"]).links == ["a/attention.html"]
     assert Reader(found["Runs"]).links == ["a/story.html", "b/story.html"]
     assert "In training" in found["Stories side by side"] and "b, training stories" in found["Stories side by side"]
     assert Reader(found["Speed"]).cells[1:] == [["train", "peer", "2.00"]]  # not that of the other machine
