@@ -18,8 +18,8 @@ from pathlib import Path
 from common.cli import Parser, one_line_errors
 from common.figures import svg_bytes
 from common.files import read_json, write_bytes
-from pages.during_training import kept_figure, read_kept
-from pages.html import figure, sections_page
+from pages.during_training import during_training
+from pages.html import image, sections_page
 from pages.markdown import to_html
 from pages.results import Results
 from pages.runs import loss_figure, read_log, runs_text
@@ -28,16 +28,15 @@ from pages.stories import read_samples, side_by_side
 
 BENCH_RESULTS = Path(__file__).parent / "bench" / "results.jsonl"
 
-# ---- Sections: each yields pieces of HTML, none if there is nothing to show ----
-
 
 def runs(results: Results) -> Iterator[str]:
+    """Pieces of HTML, as all sections: none if there is nothing to show."""
     logs = results.each("log.csv", read_log)
     if logs:
         configs = {run: results.read(run / "config.json", read_json) or {} for run in logs}
         yield to_html(runs_text(results, logs, configs))
         data = {results.label(run): config.get("data", "") for run, config in configs.items()}
-        yield figure(svg_bytes(loss_figure(dict(zip(data, logs.values())), data)), "loss curves")
+        yield image(svg_bytes(loss_figure(dict(zip(data, logs.values())), data)), "loss curves")
     if links := [results.link(path, results.label(path.parent)) for path in results.named("story.html")]:
         yield to_html("Pages that tell stories: " + ", ".join(links))
 
@@ -56,13 +55,6 @@ def written(results: Results, names: Sequence[str], links: Sequence[str] = ()) -
         ]
         summary = f"<summary>{html.escape(results.label(directory))}</summary>"
         yield f"<details{' open' * (i == 0)}>{summary}{''.join(parts)}</details>"
-
-
-def during_training(results: Results) -> Iterator[str]:
-    logs = results.each("log.csv", read_log)
-    if kept := {results.label(run): found for run in logs if (found := read_kept(run, results.read))}:
-        drawn = kept_figure({results.label(run): log for run, log in logs.items() if results.label(run) in kept}, kept)
-        yield figure(svg_bytes(drawn), "losses, probes and scores of kept checkpoints")
 
 
 def stories(results: Results) -> Iterator[str]:

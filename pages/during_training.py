@@ -12,9 +12,11 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 
 from checkpoints.checkpoint import kept_checkpoints
-from common.figures import save_figure
+from common.figures import save_figure, svg_bytes
 from common.statistics import wilson
 from common.tables import read_table
+from pages.html import image
+from pages.results import Results
 from pages.runs import DASHES, draw_losses, loss_figure, read_log
 
 Interval = tuple[float, float, float]  # a value and the ends of its 95% interval
@@ -100,14 +102,21 @@ def kept_figure(logs: dict[str, list[dict]], runs: dict[str, list[Kept]]) -> Fig
     return figure
 
 
+def during_training(results: Results) -> Iterator[str]:
+    """The section of the report, if any run kept checkpoints that were probed or graded."""
+    logs = results.each("log.csv", read_log)
+    if kept := {results.label(run): found for run in logs if (found := read_kept(run, results.read))}:
+        drawn = kept_figure({results.label(run): log for run, log in logs.items() if results.label(run) in kept}, kept)
+        yield image(svg_bytes(drawn), "losses, probes and scores of kept checkpoints")
+
+
 def plot_runs(runs: list[Path]) -> Path:
     """The curves of several runs in one picture, plot.png beside the first of them, with the kept checkpoints that
     were probed or graded. ValueError names what is not a run."""
     missing = [run / "log.csv" for run in runs if not (run / "log.csv").is_file()]
     if missing or not runs:
         raise ValueError(f"{missing[0] if missing else '--plot'}: not found; --plot takes runs, such as out/demo")
-    names = [run.name for run in runs]
-    names = {run: run.name if names.count(run.name) == 1 else run.as_posix() for run in runs}
+    names = {run: run.as_posix() for run in runs}
     logs = {name: read_log(run / "log.csv") for run, name in names.items()}
     kept = {name: found for run, name in names.items() if (found := read_kept(run))}
     path = runs[0].parent / "plot.png"

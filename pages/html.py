@@ -63,7 +63,7 @@ def hash_source(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def figure(svg: bytes, alt: str) -> str:
+def image(svg: bytes, alt: str) -> str:
     """An SVG as an image: its ids stay its own, and its scripts, if any, never run. ValueError if it is damaged."""
     try:
         xml.etree.ElementTree.fromstring(svg)

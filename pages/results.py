@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from pages.html import figure
+from pages.html import image
 from pages.markdown import to_html
 
 PICTURES = 3_000_000  # bytes of HTML: keeps the page of forty runs below 5 MB
@@ -64,8 +64,8 @@ class Results:
 
     def picture(self, path: Path) -> str:
         """HTML of an SVG; a link to the PNG beside it when the page has enough pictures; "" if there is none."""
-        image = (
-            self.read(path, lambda path: figure(path.read_bytes(), f"{path.stem} of {self.label(path.parent)}")) or ""
-        )
-        self.picture_bytes += len(image)
-        return image if self.picture_bytes < PICTURES else to_html(self.link(path.with_suffix(".png"), path.stem))
+        alt = f"{path.stem} of {self.label(path.parent)}"
+        shown = self.read(path, lambda path: image(path.read_bytes(), alt)) or ""
+        self.picture_bytes += len(shown)
+        is_enough = shown and self.picture_bytes > PICTURES
+        return to_html(self.link(path.with_suffix(".png"), path.stem)) if is_enough else shown

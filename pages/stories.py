@@ -14,10 +14,9 @@ LONGEST, ALL = 1500, 900_000  # characters of a completion, and of the whole sec
 
 def read_samples(path: Path) -> list[dict]:
     rows = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line.strip()]
-    return [
-        dict(prompt=row["prompt"] + "", completion=row["completion"] + "", reference=row.get("reference"))
-        for row in rows
-    ]
+    if not all(isinstance(row["prompt"] + row["completion"], str) for row in rows):
+        raise ValueError("prompts and completions must be texts")
+    return rows
 
 
 def side_by_side(samples: dict[str, list[dict]]) -> str:
@@ -26,7 +25,7 @@ def side_by_side(samples: dict[str, list[dict]]) -> str:
     for name, rows in samples.items():
         for row in rows:
             texts = prompts.setdefault(row["prompt"], {})
-            if row["reference"]:
+            if row.get("reference"):
                 texts.setdefault("true ending", [row["reference"]])
             if len(texts.setdefault(name, [])) < COMPLETIONS:
                 texts[name].append(row["completion"])

@@ -18,37 +18,31 @@ class Browser:
     thread of their own: it keeps an event loop running there, which other tests could not share."""
 
     def __init__(self, program: str):
-        self.program, self.messages, self.thread = program, [], ThreadPoolExecutor(1)
+        self.messages, self.page, self.thread = [], None, ThreadPoolExecutor(1)
+        self.playwright = self.thread.submit(lambda: sync_playwright().start()).result()
+        settings = dict(executable_path=program, args=["--no-sandbox"])
+        self.browser = self.thread.submit(lambda: self.playwright.chromium.launch(**settings)).result()
 
     def __enter__(self):
-        self.thread.submit(self._start).result()
         return self
-
-    def _start(self):
-        self.playwright = sync_playwright().start()
-        self.browser = self.playwright.chromium.launch(executable_path=self.program, args=["--no-sandbox"])
-        self.page = None
 
     def __exit__(self, *_):
         self.thread.submit(lambda: (self.browser.close(), self.playwright.stop())).result()
         self.thread.shutdown()
 
-    def open(self, page: Path, width: int = 1400, height: int = 1000, dark: bool = False, before: str = "") -> None:
-        """before: a script that runs before those of the page."""
-        self.thread.submit(self._open, page, width, height, dark, before).result()
+    def open(self, page: Path, width: int = 1400, height: int = 1000, dark: bool = False) -> None:
+        settings = dict(viewport=dict(width=width, height=height), color_scheme="dark" if dark else "light")
+        self.thread.submit(self._open, page.resolve().as_uri(), settings).result()
 
-    def _open(self, path: Path, width: int, height: int, dark: bool, before: str):
+    def _open(self, address: str, settings: dict) -> None:
         if self.page:
             self.page.context.close()
         self.messages.clear()
-        size, scheme = dict(width=width, height=height), "dark" if dark else "light"
-        self.page = self.browser.new_context(viewport=size, color_scheme=scheme, offline=True).new_page()
+        self.page = self.browser.new_context(offline=True, **settings).new_page()
         self.page.on("console", lambda message: self.messages.append(message.text))
         self.page.on("pageerror", lambda error: self.messages.append(str(error)))
-        if before:
-            self.page.add_init_script(before)
         self.devtools = self.page.context.new_cdp_session(self.page)
-        self.page.goto(path.resolve().as_uri())
+        self.page.goto(address)
 
     def run(self, script: str):
         """The value of this JavaScript in the page; a promise is awaited. RuntimeError if it throws."""
@@ -67,6 +61,3 @@ class Browser:
 
     def press(self, key: str) -> None:
         self.thread.submit(lambda: self.page.keyboard.press(key)).result()
-
-    def content(self) -> str:
-        return self.thread.submit(lambda: self.page.content()).result()

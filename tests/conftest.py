@@ -195,7 +195,7 @@ def browser(chromium):
     def visit(path: Path, script: str) -> tuple[str, list[str]]:
         chromium.open(path)
         chromium.run(script)
-        return chromium.content(), chromium.messages
+        return chromium.run("document.documentElement.outerHTML"), chromium.messages
 
     return visit
 

@@ -8,26 +8,7 @@ import pytest
 from common.tables import table_text
 from pages.markdown import to_html
 
-ALLOWED = {
-    "h1",
-    "h2",
-    "h3",
-    "h4",
-    "h5",
-    "h6",
-    "p",
-    "code",
-    "a",
-    "ul",
-    "li",
-    "div",
-    "table",
-    "thead",
-    "tbody",
-    "tr",
-    "th",
-    "td",
-}
+ALLOWED = set("h1 h2 h3 h4 h5 h6 p code a ul li div table thead tbody tr th td".split())
 
 
 class Reader(HTMLParser):
@@ -78,24 +59,7 @@ def test_blocks(text, tags):
 
 def test_whatever_a_file_contains_stays_text():
     rng = random.Random(0)
-    pieces = [
-        "<script>",
-        "</p>",
-        "`",
-        "|",
-        "\n",
-        "# ",
-        "[a](b)",
-        "- ",
-        "WARNING",
-        '"',
-        "&amp;",
-        "---",
-        " ",
-        "<!--",
-        "](",
-        "é",
-    ]
+    pieces = ["\n", " ", *'<script> </p> ` | # [a](b) - WARNING " &amp; --- <!-- ]( é'.split(" ")]
     for _ in range(500):
         text = "".join(rng.choices(pieces, k=12))
         found = Reader(to_html(text))
