@@ -14,6 +14,7 @@ from checkpoints.checkpoint import at_checkpoint, corpus_of, directory_of, load_
 from checkpoints.huggingface import save_hf
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes
+from corpus.sources import BUILTIN
 from corpus.token_files import load_meta
 from corpus.tokenizer import END_OF_TEXT
 from generation.backends import LocalBackend, load_backend
@@ -22,20 +23,17 @@ from pages.story_page import STORIES, check_exportable, rounding_cost, story_pag
 UNKNOWN_LICENSE = "page: MIT; weights: ask whoever trained them"
 
 
-def corpus_at_hand(name: str, data: Path | None) -> Path | None:
-    """`data`, or the run's own corpus; None where that is gone, or was made anew since."""
-    if data or name.startswith("hf:"):
-        return data
-    directory = corpus_of(name)
-    if not (directory / "meta.json").exists():
+def own_corpus(name: str) -> Path | None:
+    """The corpus that a run was trained on; None where that is gone, or was made anew since."""
+    if name.startswith("hf:") or not (corpus_of(name) / "meta.json").exists():
         return None
-    is_same = load_meta(directory)["splits"]["train"]["sha256"] == load_checkpoint(name).get("data_sha256")
-    return directory if is_same else None
+    is_same = load_meta(corpus_of(name))["splits"]["train"]["sha256"] == load_checkpoint(name).get("data_sha256")
+    return corpus_of(name) if is_same else None
 
 
 def license_of(name: str, sources: list[str]) -> str:
     """sources: where the stories are from that the weights were trained on, as meta.json says; [] if that is gone."""
-    if sources and all(source.startswith("builtin") for source in sources):
+    if sources and all(source in BUILTIN for source in sources):
         return "MIT: page, weights and the stories they learned from"
     if sources and all("roneneldan/TinyStories" in source for source in sources) or name.startswith("hf:roneneldan/"):
         return "page: MIT; weights: that of their data, TinyStories (CDLA-Sharing-1.0)"
@@ -43,24 +41,22 @@ def license_of(name: str, sources: list[str]) -> str:
 
 
 def export_page(name: str, backend: LocalBackend, data: Path | None, path: Path) -> None:
-    config, corpus, training = backend.model.config, corpus_at_hand(name, data), {}
+    config, own = backend.model.config, own_corpus(name)
     shape = f"{config.n_layer} layers, {config.n_head} heads, width {config.n_embd}"
     about = [("parameters", f"{backend.model.num_params():,}: {shape}"), ("context", f"{config.block_size:,} tokens")]
     if not name.startswith("hf:"):
         training = load_checkpoint(name)
         about.append(("trained on", f"{training['train_config']['data']}, {training['step']:,} steps"))
         about.append(("validation loss", f"{training['best_val_loss']:.3f} nats per token, before rounding"))
-    meta = load_meta(corpus) if corpus else {}
+    meta, corpus = load_meta(own) if own else {}, data or own
     if corpus and (cost := rounding_cost(backend, corpus)):
         note = f"bits per byte on the first {STORIES} validation stories of {corpus}, each read from its beginning"
         cost = f"{cost[0]:.4f} to {cost[1]:.4f} {note} (log.csv: windows of the whole split)"
         about.append(("rounding to 8 bits", cost))
         print(": ".join(about[-1]))
     else:
-        print(
-            "The cost of rounding was not measured: no validation stories of its corpus are here; pass one with --data"
-        )
-    about.append(("license", license_of(name, meta.get("source", []) if training else [])))
+        print("The cost of rounding was not measured: the corpus is not here; pass one with --data")
+    about.append(("license", license_of(name, meta.get("source", []))))
     title = directory_of(name).resolve().name.replace("--", "/")
     content = story_page(title, backend, about, headers="headers" in meta)
     path.parent.mkdir(parents=True, exist_ok=True)

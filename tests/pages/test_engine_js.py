@@ -1,13 +1,11 @@
 """pages/engine.js and pages/story_page.py: in a real browser, against Python with the same rounded weights."""
 
 import json
-import math
 import random
 import re
 import shutil
 import subprocess
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -17,7 +15,7 @@ from tokenizer_texts import TEXT, count_tokens, random_text
 
 from corpus.tokenizer import Tokenizer, cut, gpt2
 from generation.backends import LocalBackend
-from pages.story_page import int8_rows, pack, rounded, story_page
+from pages.story_page import int8_rows, rounded, story_page
 
 GPT2 = dict(scale_attention=True, qkv_bias=True, window_size=48)
 READY = "document.getElementById('status').textContent !== 'Unpacking the model …'"
@@ -42,26 +40,6 @@ def storyteller(chromium, tmp_path):
 
 
 # ---- Weights ----
-
-
-def test_packed_weights_are_the_rounded_ones():
-    """Read back by numpy, in the order and with the padding that the engine expects."""
-    model = random_model(vocab_size=97, n_embd=48)
-    shapes, data = pack(model)
-    at, parameters = 0, dict(rounded(model).named_parameters())
-    assert [name for name, *_ in shapes] == list(parameters)
-
-    def take(kind: str, *shape: int) -> np.ndarray:
-        nonlocal at
-        values = np.frombuffer(data, kind, math.prod(shape), at).reshape(shape)
-        at += -(-values.nbytes // 16) * 16
-        return values
-
-    for name, *shape in shapes:
-        found = take("<f4", shape[0])
-        found = found if len(shape) == 1 else found[:, None] * take("i1", *shape)
-        assert np.array_equal(found, parameters[name].detach().numpy()), name
-    assert at == len(data)
 
 
 def test_int8_is_wrong_by_half_a_step_at_most():
@@ -108,9 +86,9 @@ DRAW = """((temperature, n) => Promise.all(Array.from({ length: n }, (_, i) =>
 
 @pytest.mark.parametrize("shape", [dict(window_size=7), GPT2], ids=["GPT-Neo", "GPT-2"])
 def test_greedy_text_is_that_of_python(storyteller, chromium, shape):
-    """20 prompts, each to the end of the context; and losses and likeliest tokens."""
-    model = random_model(vocab_size=300, block_size=48, **shape)
-    call, reference = storyteller(model, cut(count_tokens(TEXT), 300)), rounded(model)
+    """20 prompts, each to the end of the context; losses and likeliest tokens. 301: arrays are padded."""
+    model = random_model(vocab_size=301, block_size=48, **shape)
+    call, reference = storyteller(model, cut(count_tokens(TEXT), 301)), rounded(model)
     rng = random.Random(0)
     prompts = [[rng.randrange(300) for _ in range(rng.randrange(1, 12))] for _ in range(20)]
     for prompt, ids in zip(prompts, chromium.run(f"{GREEDY}({json.dumps(prompts)})")):

@@ -25,14 +25,14 @@ MARKUP = "<script>document.title = 'broken'</script> <b>Bold</b> & </body>"
 COLUMNS = ["step", "tokens", "train_loss", "val_loss", "bpb", "learning_rate", "grad_norm", "tokens_per_s", "mfu"]
 
 
-def write_log(run, steps: int, tokens: int = 1000) -> None:
-    """A row a step; every second one is validated. 600 tokens are 0.1 minutes."""
+def write_log(run, steps: int) -> None:
+    """A row a step; every second one is validated."""
     run.mkdir(parents=True, exist_ok=True)
     rows = []
     for step in range(1, steps + 1):
         loss = 5 / step
         validated = dict(val_loss=loss + 0.5, bpb=loss / 2) if step % 2 == 0 else {}
-        rows.append(dict(step=step, tokens=step * tokens, train_loss=loss, tokens_per_s=100 + step) | validated)
+        rows.append(dict(step=step, tokens=step * 1000, train_loss=loss, tokens_per_s=100 + step) | validated)
     write_table(run / "log.csv", rows, COLUMNS)
 
 
@@ -78,25 +78,17 @@ def made(tmp_path_factory):
     write_samples(directory / "b" / "samples-train.jsonl", [("In training", "It was.")])
     write_kept(directory / "a", 2)
     write_kept(directory / "a", 4)
-    means = [("mean", "a/step-2", "grammar", 4), ("mean", "a/step-4", "grammar", 6), ("mean", "a/step-4", "loss", 1)]
-    rows = [
-        dict(kind=k, judge="j", subject=s, figure=f, value=v, low=v - 1, high=v + 1, prompts=9) for k, s, f, v in means
-    ]
-    write_table(directory / "grades.csv", rows)
+    means = [("a/step-2", "grammar", 4), ("a/step-4", "grammar", 6), ("a/step-4", "loss", 1)]
+    means = [dict(subject=subject, figure=name, value=x, low=x - 1, high=x + 1) for subject, name, x in means]
+    write_table(directory / "grades.csv", [dict(kind="mean", judge="j", prompts=9) | row for row in means])
     table = table_text(["run", "grammar"], [["a", "4.0 [3.5, 4.5]"], ["b", "12.0 [1.0, 2.0]"], ["c", ""]])
     write_result(directory, "grades", f"## By a judge\n{MARKUP}\n\n{table}\n\nWARNING: the judge wrote what it grades")
-    for name in ("probe", "instruct"):
-        write_result(directory, name, f"## {name}")
-    write_result(directory / "a", "rouge", "## rouge of a")
-    write_result(directory / "b", "rouge", "## rouge of b")
-    write_result(directory / "a", "interpret", "## heads")
+    for name in ("probe", "instruct", "a/rouge", "b/rouge", "a/interpret", "grid/experiment"):
+        write_result(directory / name.rpartition("/")[0], name.rpartition("/")[2], f"## Results of {name}")
     (directory / "a" / "attention.html").write_text("")
-    write_result(directory / "grid", "experiment", "## grid")
     write_table(directory / "grid" / "experiment.csv", [dict(run="x")])
     write_log(directory / "grid" / "x", 3)
-    records = [
-        dict(bench="train", ratios=dict(peer=ratio), hardware=of) for ratio, of in ((2, hardware()), (3, "other"))
-    ]
+    records = [dict(bench="train", ratios=dict(peer=x), hardware=name) for x, name in ((2, hardware()), (3, "other"))]
     (directory.parent / "results.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
     return directory
 
@@ -126,7 +118,7 @@ def test_every_section_is_there(out, report_py):
     assert list(found) == [title for title, *_ in report.SECTIONS]
     assert found["Scores"].count("<img") == 1 and 'class="warning">WARNING: the judge wrote' in found["Scores"]
     novelty = found["Novelty and memorization"]
-    assert novelty.count("<details") == 2 and novelty.count("<details open") == 1 and "rouge of b" in novelty
+    assert novelty.count("<details") == 2 and novelty.count("<details open") == 1 and "Results of b/rouge" in novelty
     assert Reader(found["Heads and neurons"]).links == ["a/attention.html"]
     assert Reader(found["Runs"]).links == ["a/story.html", "b/story.html"]
     assert "In training" in found["Stories side by side"] and "b, training stories" in found["Stories side by side"]
