@@ -110,7 +110,7 @@ class Model {
     });
     this.hidden = floats(T * C);  // the head's input, kept so that any position can be predicted again
     this.logits = floats(vocab_size);
-    [this.x, this.y, this.z, this.inner, this.shares] = [C, C, C, 4 * C, T].map(floats);
+    [this.x, this.y, this.z, this.inner, this.attention] = [C, C, C, 4 * C, T].map(floats);
     this.ids = [];     // the tokens in the cache
     this.losses = [];  // nats per token; of the first: null
     this.predicted = 0;  // the position whose logits are at hand
@@ -130,19 +130,48 @@ class Model {
     if (this.predicted > same) this.predicted = 0;
     for (const id of ids.slice(same)) {
       const t = this.ids.length;
-      this.losses.push(t ? lossOf(this.predict(t), id) : null);
+      if (t) this.predict(t);
+      this.losses.push(t ? this.loss(id) : null);
       this.forward(id, t);
       this.ids.push(id);
     }
     return this.losses;
   }
 
-  // Logits of the token at position t, given those before it.
+  // Predicts the token at position t from those before it: fills logits, largest, logSum.
   predict(t) {
-    const C = this.config.n_embd;
-    if (this.predicted !== t) this.multiply(this.logits, [this.tensors["wte.weight"]], this.hidden.subarray((t - 1) * C, t * C));
+    const C = this.config.n_embd, { logits } = this;
+    if (this.predicted === t) return;
     this.predicted = t;
-    return this.logits;
+    this.multiply(logits, [this.tensors["wte.weight"]], this.hidden.subarray((t - 1) * C, t * C));
+    this.largest = logits[0];
+    for (let i = 1; i < logits.length; i++) if (logits[i] > this.largest) this.largest = logits[i];
+    let total = 0;
+    for (let i = 0; i < logits.length; i++) total += Math.exp(logits[i] - this.largest);
+    this.logSum = Math.log(total) + this.largest;
+  }
+
+  // Nats: how unlikely this token is at the position that was predicted last.
+  loss(id) {
+    return this.logSum - this.logits[id];
+  }
+
+  // The probability of each token there.
+  shares(temperature) {
+    const { logits, largest } = this, shares = new Float64Array(logits.length);
+    let total = 0;
+    for (let i = 0; i < shares.length; i++) total += shares[i] = Math.exp((logits[i] - largest) / temperature);
+    for (let i = 0; i < shares.length; i++) shares[i] /= total;
+    return shares;
+  }
+
+  // uniform: a number in [0, 1), which decides; temperature 0 is greedy
+  draw(temperature, uniform) {
+    const likeliest = this.logits.indexOf(this.largest);
+    if (!temperature) return likeliest;
+    const shares = this.shares(temperature);
+    for (let id = 0, sum = 0; id < shares.length; id++) if ((sum += shares[id]) > uniform) return id;
+    return likeliest;  // after rounding, the shares may sum to a little less than 1
   }
 
   forward(id, t) {
@@ -155,7 +184,7 @@ class Model {
       y.fill(0);
       for (let head = 0; head < H; head++) {
         for (let s = this.attend(layer, head, t); s <= t; s++) {
-          const share = this.shares[s], v = 3 * C * s + 2 * C + head * D;
+          const share = this.attention[s], v = 3 * C * s + 2 * C + head * D;
           for (let i = 0; i < D; i++) y[head * D + i] += share * block.cache[v + i];
         }
       }
@@ -170,10 +199,10 @@ class Model {
     layerNorm(this.hidden.subarray(t * C, (t + 1) * C), x, this.tensors["ln_f.weight"], this.tensors["ln_f.bias"]);
   }
 
-  // Attention of this head at position t: this.shares[first .. t], which sum to 1 -> first.
+  // Attention of this head at position t: this.attention[first .. t], which sum to 1 -> first.
   attend(layer, head, t) {
     const { n_embd: C, n_head: H, block_size, window_size, scale_attention } = this.config;
-    const { shares } = this, { cache } = this.blocks[layer], D = C / H, q = 3 * C * t + head * D;
+    const shares = this.attention, { cache } = this.blocks[layer], D = C / H, q = 3 * C * t + head * D;
     const first = Math.max(0, t + 1 - (layer % 2 ? window_size : block_size)), scale = scale_attention ? D ** -0.5 : 1;
     let largest = -Infinity, total = 0;
     for (let s = first; s <= t; s++) {
@@ -187,32 +216,6 @@ class Model {
     for (let s = first; s <= t; s++) shares[s] /= total;
     return first;
   }
-}
-
-// ---- From logits to a token ----
-
-function softmax(logits, temperature = 1) {
-  const largest = logits.reduce((a, b) => Math.max(a, b)), shares = Float64Array.from(logits);
-  let total = 0;
-  for (let i = 0; i < shares.length; i++) total += shares[i] = Math.exp((shares[i] - largest) / temperature);
-  for (let i = 0; i < shares.length; i++) shares[i] /= total;
-  return shares;
-}
-
-function lossOf(logits, id) {
-  const largest = logits.reduce((a, b) => Math.max(a, b));
-  let total = 0;
-  for (let i = 0; i < logits.length; i++) total += Math.exp(logits[i] - largest);
-  return Math.log(total) + largest - logits[id];
-}
-
-// uniform: a number in [0, 1), which decides; temperature 0 is greedy
-function draw(logits, temperature, uniform) {
-  const likeliest = logits.indexOf(logits.reduce((a, b) => Math.max(a, b)));
-  if (!temperature) return likeliest;
-  const shares = softmax(logits, temperature);
-  for (let id = 0, sum = 0; id < shares.length; id++) if ((sum += shares[id]) > uniform) return id;
-  return likeliest;  // after rounding, the shares may sum to a little less than 1
 }
 
 // ---- Calls of the page ----
@@ -229,13 +232,15 @@ const CALLS = {
   // one more token after these
   next(ids, temperature, uniform) {
     model.read(ids);
-    const logits = model.predict(ids.length), id = draw(logits, temperature, uniform);
-    return { id, loss: lossOf(logits, id), bytes: tokenizer.bytes(id) };
+    model.predict(ids.length);
+    const id = model.draw(temperature, uniform);
+    return { id, loss: model.loss(id), bytes: tokenizer.bytes(id) };
   },
   // the n likeliest tokens at position t of these
   likeliest(ids, t, n) {
     model.read(ids);
-    const shares = softmax(model.predict(t)), order = [...shares.keys()].sort((a, b) => shares[b] - shares[a]);
+    model.predict(t);
+    const shares = model.shares(1), order = [...shares.keys()].sort((a, b) => shares[b] - shares[a]);
     return order.slice(0, n).map((id) => ({ id, share: shares[id], bytes: tokenizer.bytes(id) }));
   },
 };
