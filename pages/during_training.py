@@ -35,11 +35,13 @@ def read_if_there(path: Path, parse: Callable):
 
 
 def read_kept(run: Path, read: Callable = read_if_there) -> list[Kept]:
-    """The run's kept checkpoints that were probed or graded, by step. read(path, parse): None if there is no file."""
+    """The run's kept checkpoints that were probed or graded, by step; the results may lie in any directory above.
+    read(path, parse): None if there is no file."""
     found = []
-    for _, directory in kept_checkpoints(run).items():
-        measures = dict(probed(read(directory / "probe.csv", read_table) or []))
-        for above in [directory, *directory.resolve().parents]:
+    for directory in map(Path.resolve, kept_checkpoints(run).values()):
+        measures = {}
+        for above in [directory, *directory.parents]:
+            measures |= dict(probed(directory, read(above / "probe.csv", read_table) or []))
             measures |= dict(graded(directory, above, read(above / "grades.csv", read_table) or []))
         log = read(directory / "log.csv", read_log)
         if log and measures:
@@ -47,20 +49,21 @@ def read_kept(run: Path, read: Callable = read_if_there) -> list[Kept]:
     return found
 
 
-def probed(rows: list[dict]) -> Iterator[tuple[str, Interval]]:
-    """(title, share of the probes answered right), from a probe.csv of one model."""
-    for name in dict.fromkeys(row["set"] for row in rows if row["right"]):
-        own = [row for row in rows if row["set"] == name]
-        verdicts = [next(cell for column, cell in row.items() if column.endswith(" verdict")) for row in own]
-        chance = sum(1 / (2 + row["wrong"].count(" |")) for row in own) / len(own)
-        share = verdicts.count("right") / len(own)
-        yield f"{name}: right (chance {chance:.2f})", (share, *wilson(share, len(own)))
+def probed(directory: Path, rows: list[dict]) -> Iterator[tuple[str, Interval]]:
+    """(title, share of the probes answered right), from the rows of probe.csv, of the checkpoint in `directory`."""
+    models = [column.removesuffix(" verdict") for column in (rows or [{}])[0] if column.endswith(" verdict")]
+    own = [model for model in models if directory.parts[-len(Path(model).parts) :] == Path(model).parts]
+    for name in dict.fromkeys(row["set"] for row in rows if own and row["right"]):
+        of_set = [row for row in rows if row["set"] == name]
+        chance = sum(1 / (2 + row["wrong"].count(" |")) for row in of_set) / len(of_set)
+        share = sum(row[f"{own[0]} verdict"] == "right" for row in of_set) / len(of_set)
+        yield f"{name}: right (chance {chance:.2f})", (share, *wilson(share, len(of_set)))
 
 
 def graded(directory: Path, above: Path, rows: list[dict]) -> Iterator[tuple[str, Interval]]:
-    """(title, mean score), from the rows of above/grades.csv about the checkpoint in `directory`."""
+    """(title, mean score), from the rows of above/grades.csv, of the checkpoint in `directory`."""
     for row in rows:
-        is_own = row["kind"] == "mean" and (above / row["subject"]).resolve() == directory.resolve()
+        is_own = row["kind"] == "mean" and (above / row["subject"]).resolve() == directory
         if is_own and row["value"] and row["figure"] not in ("loss", "bpb"):  # the loss has its own curve
             value, *ends = (float(row[column] or row["value"]) for column in ("value", "low", "high"))
             yield f"{row['figure']}\n{row['judge']}".strip(), (value, *ends)

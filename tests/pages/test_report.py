@@ -52,14 +52,17 @@ def write_result(directory, name: str, text: str) -> None:
 
 
 def write_kept(run, step: int) -> None:
-    """A checkpoint that was kept: two of four facts right, and a score of its own."""
     kept = run / f"step-{step}"
     kept.mkdir()
     (kept / "ckpt.pt").write_bytes(b"")
     write_table(kept / "log.csv", [dict(step=step, tokens=step * 1000, val_loss=9 / step, tokens_per_s=9)], COLUMNS)
-    model = f"elsewhere/{kept.name}"
-    probe = dict(set="facts", prompt="A", right=" b", wrong=" c | d") | {f"{model} lead": "1", f"{model} greedy": " b"}
-    write_table(kept / "probe.csv", [probe | {f"{model} verdict": v} for v in ("right", "wrong", "nearly", "right")])
+
+
+def write_probes(path, models: list[str]) -> None:
+    """Two of four facts right."""
+    cells = dict(set="facts", prompt="A", right=" b", wrong=" c | d")
+    rows = [cells | {f"{model} verdict": v for model in models} for v in ("right", "wrong", "nearly", "right")]
+    write_table(path, rows)
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +81,7 @@ def made(tmp_path_factory):
     write_samples(directory / "b" / "samples-train.jsonl", [("In training", "It was.")])
     write_kept(directory / "a", 2)
     write_kept(directory / "a", 4)
+    write_probes(directory / "a" / "probe.csv", ["out/a/step-2", "out/a/step-4", "out/b/step-4"])
     means = [("a/step-2", "grammar", 4), ("a/step-4", "grammar", 6), ("a/step-4", "loss", 1)]
     means = [dict(subject=subject, figure=name, value=x, low=x - 1, high=x + 1) for subject, name, x in means]
     write_table(directory / "grades.csv", [dict(kind="mean", judge="j", prompts=9) | row for row in means])
@@ -188,7 +192,7 @@ DAMAGE = {
     "a/config.json": lambda content: content[:20],
     "a/samples.jsonl": lambda content: content[:-9],
     "b/samples-train.jsonl": lambda content: b'{"prompt": 3}\n',
-    "a/step-2/probe.csv": lambda content: content.rpartition(b",")[0],
+    "a/step-2/log.csv": lambda content: content.replace(b"2", b"x"),
     "../results.jsonl": lambda content: content[:-9],
 }
 
