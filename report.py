@@ -1,9 +1,8 @@
 """
 One page with all results of your runs: loss curves, scores, answers, novelty, heads, neurons, stories, experiments.
 
-$ python report.py                     # every run and every experiment below out/ -> out/report.html
-$ python report.py out/demo            # one run -> out/demo/report.html
-$ python report.py out/demo out/large  # these runs -> out/report.html
+$ python report.py              # every run and every experiment below out/ -> out/report.html
+$ python report.py out/demo     # one run -> out/demo/report.html (or several runs)
 
 The page is one file that needs no network. It shows what the other commands have written: the text of NAME.md, the
 picture NAME.svg beside it, and links to other pages. Where a section has nothing, it names the command that fills it.
@@ -33,7 +32,7 @@ def runs(results: Results) -> Iterator[str]:
     """Pieces of HTML, as all sections: none if there is nothing to show."""
     logs = results.each("log.csv", read_log)
     if logs:
-        configs = {run: results.read(run / "config.json", read_json) or {} for run in logs}
+        configs = {run: results.read(run / "config.json", lambda path: dict(read_json(path))) or {} for run in logs}
         yield to_html(runs_text(results, logs, configs))
         data = {results.label(run): config.get("data", "") for run, config in configs.items()}
         yield image(svg_bytes(loss_figure(dict(zip(data, logs.values())), data)), "loss curves")
