@@ -1,89 +1,89 @@
 """
-Export a model, either as a storyteller in one HTML file that anyone can open, or for transformers.
+Export a model: as a page that tells stories, one HTML file that anyone can open, or for transformers.
 
 $ python export.py out/demo                                   # -> out/demo/story.html, 2 MB
 $ python export.py hf:roneneldan/TinyStories-8M --html tales.html --data data/tinystories
-$ python export.py out/demo --dtype float16                   # twice as large, but rounded less
 $ python export.py out/demo --hf exported/                    # config.json, weights and tokenizer, for transformers
 
 The page holds weights, tokenizer and an engine in JavaScript; it needs no network, no server and no Python.
 """
 
-import argparse
 from pathlib import Path
 
-from browser.pack_model import (
-    check_size,
-    corpus_directory,
-    load_storyteller,
-    pack_storyteller,
-    title_of,
-    validation_texts,
-)
-from browser.quantize import DTYPES
-from checkpoints.checkpoint import at_checkpoint, directory_of, newest_run
+from checkpoints.checkpoint import at_checkpoint, corpus_of, directory_of, load_checkpoint, newest_run
 from checkpoints.huggingface import save_hf
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes
-from common.tables import table_text
+from corpus.sources import BUILTIN
+from corpus.token_files import load_meta
 from corpus.tokenizer import END_OF_TEXT
-from generation.backends import LocalBackend
-from pages.story_page import story_page
+from generation.backends import LocalBackend, load_backend
+from pages.story_page import STORIES, check_exportable, rounding_cost, story_page
+
+UNKNOWN_LICENSE = "page: MIT; weights: ask whoever trained them"
 
 
-def export_html(name: str, backend: LocalBackend, args: argparse.Namespace) -> None:
-    model, path = backend.model, args.html or directory_of(name) / "story.html"
-    check_size(name, model, args.dtype)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    corpus = corpus_directory(name, args.data)
-    texts = validation_texts(backend, corpus) if corpus else []
-    facts, weights = pack_storyteller(name, backend, args.dtype, texts)
-    subtitle = f"A language model of {model.num_params() / 1e6:.1f} million parameters, all of them in this page. "
-    content = story_page(
-        title_of(name), subtitle + "It needs no network, and what you type stays here.", facts, weights
-    )
-    write_bytes(path, content)
-    rows = [
-        [row["dtype"], f"{row['megabytes']:.1f}", f"{row['bpb']:.4f}", f"{row['kl']:.1e}" if row["kl"] else ""]
-        for row in facts["quality"]
-    ]
-    if rows:
-        print(f"{len(texts)} validation stories of {corpus}:")
-        print(table_text(["weights", "MB", "bits per byte", "KL divergence of the next token, nats"], rows))
+def own_corpus(name: str) -> Path | None:
+    """The corpus that a run was trained on; None where that is gone, or was made anew since."""
+    if name.startswith("hf:") or not (corpus_of(name) / "meta.json").exists():
+        return None
+    is_same = load_meta(corpus_of(name))["splits"]["train"]["sha256"] == load_checkpoint(name).get("data_sha256")
+    return corpus_of(name) if is_same else None
+
+
+def license_of(name: str, sources: list[str]) -> str:
+    """sources: where the stories are from that the weights were trained on, as meta.json says; [] if that is gone."""
+    if sources and all(source in BUILTIN for source in sources):
+        return "MIT: page, weights and the stories they learned from"
+    if sources and all("roneneldan/TinyStories" in source for source in sources) or name.startswith("hf:roneneldan/"):
+        return "page: MIT; weights: that of their data, TinyStories (CDLA-Sharing-1.0)"
+    return UNKNOWN_LICENSE
+
+
+def export_page(name: str, backend: LocalBackend, data: Path | None, path: Path) -> None:
+    config, own = backend.model.config, own_corpus(name)
+    shape = f"{config.n_layer} layers, {config.n_head} heads, width {config.n_embd}"
+    about = [("parameters", f"{backend.model.num_params():,}: {shape}"), ("context", f"{config.block_size:,} tokens")]
+    if not name.startswith("hf:"):
+        training = load_checkpoint(name)
+        about.append(("trained on", f"{training['train_config']['data']}, {training['step']:,} steps"))
+        about.append(("validation loss", f"{training['best_val_loss']:.3f} nats per token, before rounding"))
+    meta, corpus = load_meta(own) if own else {}, data or own
+    if corpus and (cost := rounding_cost(backend, corpus)):
+        note = f"bits per byte on the first {STORIES} validation stories of {corpus}, each read from its beginning"
+        cost = f"{cost[0]:.4f} to {cost[1]:.4f} {note} (log.csv: windows of the whole split)"
+        about.append(("rounding to 8 bits", cost))
+        print(": ".join(about[-1]))
     else:
-        print("The cost of rounding was not measured: found no validation stories; pass a corpus with --data")
-    print(
-        f"wrote {path} ({len(content) / 1e6:.1f} MB, {args.dtype}); next: open it in a browser, or email it to someone"
-    )
-
-
-def export_hf(backend: LocalBackend, directory: Path) -> None:
-    save_hf(backend.model, directory, backend.tokenizer, END_OF_TEXT if backend.prefix else "")
-    print(f"wrote {directory}; load it with transformers.AutoModelForCausalLM.from_pretrained('{directory}')")
+        print("The cost of rounding was not measured: the corpus is not here; pass one with --data")
+    about.append(("license", license_of(name, meta.get("source", []))))
+    title = directory_of(name).resolve().name.replace("--", "/")
+    content = story_page(title, backend, about, headers="headers" in meta)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, content)
+    print(f"wrote {path} ({len(content) / 1e6:.1f} MB); next: open it in a browser, or email it to someone")
 
 
 def main():
     parser = Parser(__doc__)
-    parser.add_argument(
-        "model", nargs="?", help="a run (or checkpoint), or hf:ID-or-directory (default: the newest run)"
-    )
-    parser.add_shared("checkpoint")
-    parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="the page (default: story.html in the run's directory)"
-    )
-    parser.add_argument("--dtype", choices=DTYPES, default="int8", help="of the weights in the page (default: int8)")
-    parser.add_shared("data")
+    parser.add_argument("model", nargs="?", help="a run or checkpoint, or hf:ID-or-directory (default: the newest run)")
+    parser.add_shared("checkpoint", "data")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="the page (default: story.html in the run)")
     parser.add_argument("--hf", type=Path, metavar="DIR", help="write files for transformers here, instead of a page")
     args = parser.parse_args()
-    if args.hf and (args.html or args.data or args.dtype != "int8"):
-        parser.error("--hf writes float32 files for transformers, not a page: leave out --html, --dtype and --data")
+    if args.hf and (args.html or args.data):
+        parser.error("--hf writes files for transformers, not a page: leave out --html and --data")
     with one_line_errors("export.py", interrupted="nothing was written"):
         name = at_checkpoint(args.model or str(newest_run()), args.checkpoint)
-        backend = load_storyteller(name)
+        if name.startswith("api:"):
+            raise ValueError(f"{name}: a model behind an API has no weights to export; use a run or hf:ID-or-directory")
+        backend = load_backend(name)
+        check_exportable(name, backend.model)
         if args.hf:
-            export_hf(backend, args.hf)
+            save_hf(backend.model, args.hf, backend.tokenizer, END_OF_TEXT if backend.prefix else "")
+            print(f"wrote {args.hf}; load it with transformers.AutoModelForCausalLM.from_pretrained('{args.hf}')")
         else:
-            export_html(name, backend, args)
+            export_page(name, backend, args.data, args.html or directory_of(name) / "story.html")
 
 
 if __name__ == "__main__":

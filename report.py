@@ -1,68 +1,117 @@
 """
-One page of everything known about your runs: loss curves, scores, answers, novelty, heads, neurons, experiments, speed.
+One page with all results of your runs: loss curves, scores, answers, novelty, heads, neurons, stories, experiments.
 
-$ python report.py out/         # every run and every experiment below it -> out/report.html
-$ python report.py out/demo     # one run -> out/demo/report.html
+$ python report.py              # every run and every experiment below out/ -> out/report.html
+$ python report.py out/demo     # one run -> out/demo/report.html (or several runs)
 
-The page is one file that needs no network. It shows what the other commands have written; at its end, it lists the
-sections that are still empty, with the commands that fill them.
+The page is one file that needs no network. It shows what the other commands have written: the text of NAME.md, the
+picture NAME.svg beside it, and links to other pages. Where a section has nothing, it names the command that fills it.
 """
 
+import functools
+import html
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from common.cli import Parser, one_line_errors
-from common.files import write_bytes
-from generation.samples_file import run_of
-from pages import during_training, sections_interpretation, sections_runs, sections_stories
-from pages.html import sections_page
-from pages.read_results import Results
+from common.figures import svg_bytes
+from common.files import read_json, write_bytes
+from pages.during_training import during_training
+from pages.html import image, sections_page
+from pages.markdown import to_html
+from pages.results import Results
+from pages.runs import loss_figure, read_log, runs_text
+from pages.speed import speed_text
+from pages.stories import read_samples, side_by_side
 
-KEPT = "sample.py --eval 50 --checkpoint all, grade.py {0} --no_judge, probe.py {0} --checkpoint all"
-SECTIONS = [  # title, the function that builds it, the command whose results it shows
-    ("Runs", sections_runs.runs_section, "python train.py"),
-    ("Scores", sections_stories.scores_section, "python grade.py {}"),
-    ("Facts, reasoning, context", sections_stories.answers_section, "python probe.py {}"),
-    ("During training", during_training.kept_section, "python train.py --keep_checkpoints=8, and then: " + KEPT),
-    ("Instructions", sections_stories.instructions_section, "python instruct.py RUN ... (of runs trained on headers)"),
-    ("Novelty and memorization", sections_stories.novelty_section, "python rouge.py RUN ..."),
-    ("Heads", sections_interpretation.heads_section, "python interpret.py RUN"),
-    ("Neurons", sections_interpretation.neurons_section, "python interpret.py RUN"),
-    ("Stories side by side", sections_stories.side_by_side_section, "python sample.py --model RUN --eval 50 --n 10"),
-    ("Experiments", sections_runs.experiments_section, "python experiments.py grid"),
-    ("Speed and memory", sections_runs.speed_section, "python bench.py train --save"),
+BENCH_RESULTS = Path(__file__).parent / "bench" / "results.jsonl"
+
+
+def runs(results: Results) -> Iterator[str]:
+    """Pieces of HTML, as all sections: none if there is nothing to show."""
+    logs = results.each("log.csv", read_log)
+    if logs:
+        configs = {run: results.read(run / "config.json", lambda path: dict(read_json(path))) or {} for run in logs}
+        yield to_html(runs_text(results, logs, configs))
+        data = {results.label(run): config.get("data", "") for run, config in configs.items()}
+        yield image(svg_bytes(loss_figure(dict(zip(data, logs.values())), data)), "loss curves")
+    if links := [results.link(path, results.label(path.parent)) for path in results.named("story.html")]:
+        yield to_html("Pages that tell stories: " + ", ".join(links))
+
+
+def written(results: Results, names: Sequence[str], links: Sequence[str] = ()) -> Iterator[str]:
+    """NAME.md, NAME.svg and links to NAME.html and `links`, of each directory that has them; the first is unfolded."""
+    found = results.named(*(name + ending for name in names for ending in (".md", ".svg")))
+    for i, directory in enumerate(dict.fromkeys(path.parent for path in found)):
+        texts = [results.read(directory / f"{name}.md", lambda path: path.read_text("utf-8")) for name in names]
+        beside = [
+            path for path in results.named(*(f"{name}.html" for name in names), *links) if path.parent == directory
+        ]
+        texts += ["See also: " + ", ".join(results.link(path, path.name) for path in beside)] if beside else []
+        parts = [to_html(text) for text in texts if text] + [
+            results.picture(directory / f"{name}.svg") for name in names
+        ]
+        summary = f"<summary>{html.escape(results.label(directory))}</summary>"
+        yield f"<details{' open' * (i == 0)}>{summary}{''.join(parts)}</details>"
+
+
+def stories(results: Results) -> Iterator[str]:
+    samples = {}
+    for file, note in (("samples.jsonl", ""), ("samples-train.jsonl", ", training stories")):
+        samples |= {results.label(run) + note: rows for run, rows in results.each(file, read_samples).items()}
+    if samples:
+        yield side_by_side(samples)
+
+
+def speed(results: Results) -> Iterator[str]:
+    if text := results.read(BENCH_RESULTS, lambda path: speed_text(path.read_text("utf-8"))):
+        yield to_html(text)
+
+
+def show(*names: str, **others) -> Callable:
+    return functools.partial(written, names=names, **others)
+
+
+SECTIONS = [  # title, function, the command whose results it shows
+    ("Runs", runs, "train.py"),
+    ("Scores", show("grades", "temperature"), "grade.py {}"),
+    ("Facts, reasoning, context", show("probe", "probe-prompts"), "probe.py {}"),
+    ("During training", during_training, "train.py --keep_checkpoints=8, then probe.py {} --checkpoint all"),
+    ("Instructions", show("instruct"), "instruct.py RUN (trained on headers)"),
+    ("Novelty and memorization", show("rouge", links=["rouge.csv"]), "rouge.py RUN"),
+    ("Heads and neurons", show("interpret", "patching", links=["attention.html", "neurons.html"]), "interpret.py RUN"),
+    ("Stories side by side", stories, "sample.py --model RUN --eval 50 --n 10"),
+    ("Experiments", show("experiment"), "experiments.py --help"),
+    ("Speed", speed, "bench.py train --save"),
 ]
-DAMAGED, EMPTY = "Damaged files, left out", "Sections without results yet"  # notes at the end
 
 
-def make_report(directory: Path) -> tuple[bytes, list[str]]:
-    """The page, and which files were left out because they are damaged. ValueError if there is nothing to show."""
-    results = Results(directory)
-    if not results.runs and not results.experiments:
-        raise ValueError(f"{directory}: there are no runs in it; train one with: python train.py")
-    sections, empty = [], []
+def make_report(directories: Sequence[Path]) -> tuple[bytes, Results]:
+    """The page, and the results, which name the damaged files. ValueError if there is nothing to show."""
+    results, sections, empty = Results(directories), {}, []
     for title, make, command in SECTIONS:
-        parts = list(make(results))
-        if parts:
-            sections.append(dict(title=title, about=make.__doc__, parts=parts))
-        else:
-            empty.append(f"{title}: {command.format(directory)}")
-    runs = {run_of(run) for run in results.runs.values()}  # a run sampled at several temperatures counts once
-    counts = {"run": len(runs), "experiment": len(results.experiments)}
-    subtitle = ", ".join(f"{n} {what}{'s' * (n != 1)}" for what, n in counts.items() if n or what == "run")
-    title, notes = f"nanostories: {directory.resolve().name}", {DAMAGED: results.damaged, EMPTY: empty}
-    return sections_page(title, subtitle, sections, list(results.runs), notes), results.damaged
+        sections[title] = "\n".join(make(results))
+        empty += [] if sections[title] else [f"- {title}: `python {command.format(directories[0])}`"]
+    sections = {title: content for title, content in sections.items() if content}
+    if not sections.keys() - {"Speed"}:
+        raise ValueError(f"{directories[0]}: no results of a run below it; train one with: python train.py")
+    if results.damaged:
+        sections["Damaged files, left out"] = to_html("\n".join(f"- {line}" for line in results.damaged))
+    if empty:
+        sections["Sections without results yet"] = to_html("\n".join(empty))
+    return sections_page(f"nanostories: {results.top.name}", "", sections), results
 
 
 def main():
     parser = Parser(__doc__)
-    parser.add_argument("directory", nargs="?", type=Path, default=Path("out"), help="a run, or a directory of runs")
-    directory = parser.parse_args().directory
+    parser.add_argument("directories", nargs="*", type=Path, default=[Path("out")], help="runs, or directories of runs")
+    directories = parser.parse_args().directories
     with one_line_errors("report.py", interrupted="nothing was written"):
-        content, damaged = make_report(directory)
-        path = directory / "report.html"
+        content, results = make_report(directories)
+        path = results.top / "report.html"
         write_bytes(path, content)
-    for line in damaged:
+    for line in results.damaged:
         print(line, file=sys.stderr)
     print(f"wrote {path} ({len(content) / 1e6:.1f} MB); next: open it in a browser")
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from common.files import write_bytes
 
-# Text stays text, so that a page can search it; ids depend on the figure alone, so that equal figures are equal files.
+# Ids depend on the figure alone, so that equal figures are equal files.
 SVG = {"svg.fonttype": "none", "svg.hashsalt": "nanostories"}
 
 
@@ -28,10 +28,8 @@ def png_bytes(figure: Figure, dpi: int = 120) -> bytes:
 
 
 def svg_bytes(figure: Figure) -> bytes:
-    """Without a background, and with black drawn in the color of the text around it: for light and dark pages."""
+    """Without a background, so that a dark page can invert its colors."""
     file = io.BytesIO()
     with matplotlib.rc_context(SVG):
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
-    # matplotlib leaves out the fill of black text and shapes, as black is SVG's default
-    svg = file.getvalue().decode().replace("#000000", "currentColor").replace("<svg ", '<svg fill="currentColor" ', 1)
-    return svg.encode()
+    return file.getvalue()

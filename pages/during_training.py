@@ -5,103 +5,84 @@ During training: losses, probes and scores of the checkpoints that runs kept (tr
 PosixPath('out/plot.png')
 """
 
-import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
-from common.figures import png_bytes
-from common.files import write_bytes
+from checkpoints.checkpoint import kept_checkpoints
+from common.figures import save_figure, svg_bytes
+from common.statistics import wilson
 from common.tables import read_table
-from grading import probe_answers
-from grading.rubrics import rubric_of
-from grading.scores_table import SHOWN
-from pages.html import embedded
-from pages.read_results import Results, read_curve
-from pages.sections_stories import read_scores
-from training.config import ConfigError
-from training.run_directory import draw_losses, plot_loss, read_log
+from pages.html import image
+from pages.results import Results
+from pages.runs import DASHES, draw_losses, loss_figure, read_log
 
-Interval = tuple[float, float, float]  # a value and the ends of its interval
+Interval = tuple[float, float, float]  # a value and the ends of its 95% interval
 
 
 class Kept(NamedTuple):
-    """A checkpoint that was kept during training, and what is known about it."""
+    """A checkpoint that was kept during training, and its results."""
 
-    step: int
     tokens: float  # millions, seen until then
     val_loss: float
-    measures: dict[str, Interval]  # by panel title
+    measures: dict[str, Interval]  # by the panel's title
 
 
-def read_kept(results: Results) -> dict[str, list[Kept]]:
-    """{run: its kept checkpoints, by step}, for runs with any that were probed or graded."""
-    measures = {name: {} for name in results.kept}
-    for title, name, interval in [*probed(results), *graded(results)]:
-        measures[name][title] = interval
-    runs = {}
-    for name, (run, step) in results.kept.items():
-        if row := next(iter(results.read(results.runs[run] / f"step-{step}" / "log.csv", read_curve) or []), None):
-            kept = Kept(step, row["tokens"] / 1e6, row["val_loss"], measures[name])
-            runs.setdefault(run, []).append(kept)
-    return {run: kept for run, kept in runs.items() if any(each.measures for each in kept)}
+def read_if_there(path: Path, parse: Callable):
+    return parse(path) if path.is_file() else None
 
 
-def probed(results: Results) -> Iterable[tuple[str, str, Interval]]:
-    """(title, kept checkpoint, share of the probes that it answers right), from probe.csv wherever it was written."""
-    paths = {*results.directory.rglob("probe.csv"), results.shared("probe.csv")}
-    for path in sorted(filter(Path.is_file, paths), key=lambda path: path.stat().st_mtime):  # the newest wins
-        rows = results.read(path, read_table)
-        for name, of_set in probe_answers.score(rows or []).items():
-            for model, share in of_set.shares.items():
-                own = Path(model).name == path.parent.name  # the path is that given to probe.py, maybe elsewhere
-                kept = results.name(path.parent if own else model)
-                if kept in results.kept:
-                    yield f"{name}: right (chance {of_set.chance:.2f})", kept, share
+def read_kept(run: Path, read: Callable = read_if_there) -> list[Kept]:
+    """The run's kept checkpoints that were probed or graded, by step; the results may lie in any directory above.
+    read(path, parse): None if there is no file."""
+    found = []
+    for directory in map(Path.resolve, kept_checkpoints(run).values()):
+        measures = {}
+        for above in [directory, *directory.parents]:
+            measures |= dict(probed(directory, read(above / "probe.csv", read_table) or []))
+            measures |= dict(graded(directory, above, read(above / "grades.csv", read_table) or []))
+        log = read(directory / "log.csv", read_log)
+        if log and measures:
+            found.append(Kept(log[0]["tokens"], log[0]["val_loss"], measures))
+    return found
 
 
-def graded(results: Results) -> Iterable[tuple[str, str, Interval]]:
-    """(title, kept checkpoint, mean score), of all judges; without any judge, the metrics that need none."""
-    means = [f for f in read_scores(results) if f.kind == "mean" and f.subject in results.kept]
-    for f in means:
-        interval = f.value, f.low, f.high
-        if f.judge and f.figure in rubric_of(f.judge).scores:
-            unit = rubric_of(f.judge).scores[f.figure].unit
-            yield f"{f.figure}{f' ({unit})' * bool(unit)}\n{f.judge}", f.subject, interval
-        elif f.figure in METRICS and not any(other.judge for other in means):
-            title, factor, _ = SHOWN[f.figure]
-            yield title, f.subject, tuple(factor * x for x in interval)
+def probed(directory: Path, rows: list[dict]) -> Iterator[tuple[str, Interval]]:
+    """(title, share of the probes answered right), from the rows of probe.csv, of the checkpoint in `directory`."""
+    models = [column.removesuffix(" verdict") for column in (rows or [{}])[0] if column.endswith(" verdict")]
+    own = [model for model in models if directory.parts[-len(Path(model).parts) :] == Path(model).parts]
+    for name in dict.fromkeys(row["set"] for row in rows if own and row["right"]):
+        of_set = [row for row in rows if row["set"] == name]
+        chance = sum(1 / (2 + row["wrong"].count(" |")) for row in of_set) / len(of_set)
+        share = sum(row[f"{own[0]} verdict"] == "right" for row in of_set) / len(of_set)
+        yield f"{name}: right (chance {chance:.2f})", (share, *wilson(share, len(of_set)))
 
 
-METRICS = [name for name in SHOWN if name not in ("loss", "bpb")]  # the loss has its own curve
+def graded(directory: Path, above: Path, rows: list[dict]) -> Iterator[tuple[str, Interval]]:
+    """(title, mean score), from the rows of above/grades.csv, of the checkpoint in `directory`."""
+    for row in rows:
+        is_own = row["kind"] == "mean" and (above / row["subject"]).resolve() == directory
+        if is_own and row["value"] and row["figure"] not in ("loss", "bpb"):  # the loss has its own curve
+            value, *ends = (float(row[column] or row["value"]) for column in ("value", "low", "high"))
+            yield f"{row['figure']}\n{row['judge']}".strip(), (value, *ends)
 
 
-# ---- The picture ----
+def kept_figure(logs: dict[str, list[dict]], runs: dict[str, list[Kept]]) -> Figure:
+    """A row for the losses and for each measure: over tokens on the left, over the validation loss on the right.
 
-
-def picture(logs: dict[str, list[dict]], runs: dict[str, list[Kept]]) -> bytes:
-    """PNG: a row for the losses and for each measure, over training on the left, over the validation loss on the right.
-
-    logs: rows of log.csv of all runs to show; runs: the kept checkpoints of some of them.
+    logs: of all runs to show; runs: the kept checkpoints of some of them.
     """
     titles = list(dict.fromkeys(title for kept in runs.values() for each in kept for title in each.measures))
     figure = Figure(figsize=(9, 1 + 1.7 * (1 + len(titles))), layout="constrained")
     grid = figure.subplots(1 + len(titles), 2, sharex="col")
     (losses, legend), *panels = grid
-    draw_losses(losses, logs)
-    losses.set_xlabel("")
+    draw_losses(losses, logs, "tokens")
     losses.set_ylabel("loss (nats per token)", fontsize=8)
-    losses.tick_params(labelsize=8)
     losses.set_ylim(top=1.1 * max(each.val_loss for kept in runs.values() for each in kept))  # early steps: above
-    steps_of_tokens = {round(1e6 * each.tokens / each.step) for kept in runs.values() for each in kept}
-    if len(steps_of_tokens) == 1:  # otherwise a step is not the same for all
-        (per_step,) = steps_of_tokens
-        functions = (lambda tokens: 1e6 * tokens / per_step, lambda steps: steps * per_step / 1e6)
-        losses.secondary_xaxis("top", functions=functions).set_xlabel("training step")
     legend.set_axis_off()
-    head = "pale: training, dots: validation\nbelow: checkpoints kept,\nwith 95% intervals"
+    head = "pale: training, bold: validation\nbelow: checkpoints kept,\nwith 95% intervals"
     legend.legend(*losses.get_legend_handles_labels(), loc="center", title=head, fontsize=8, title_fontsize=8)
     for title, (over_tokens, over_loss) in zip(titles, panels):
         over_tokens.set_ylabel(title, fontsize=8)
@@ -112,41 +93,35 @@ def picture(logs: dict[str, list[dict]], runs: dict[str, list[Kept]]) -> bytes:
                 (over_tokens, [each.tokens for each in kept]),
                 (over_loss, [each.val_loss for each in kept]),
             ):
-                axes.plot(xs, values, color=f"C{i}", marker="o", markersize=3, linewidth=1)
-                axes.vlines(xs, lows, highs, color=f"C{i}", alpha=0.35)
+                style = dict(color=f"C{i % 10}", linestyle=DASHES[i // 10 % 4])
+                axes.plot(xs, values, marker="o", markersize=3, linewidth=1, **style)
+                axes.vlines(xs, lows, highs, color=f"C{i % 10}", alpha=0.35)
                 axes.grid(alpha=0.3)
                 axes.tick_params(labelsize=8)
-    panels[-1][0].set_xlabel("tokens seen (millions)")
+    panels[-1][0].set_xlabel("tokens (millions)")
     panels[-1][1].set_xlabel("validation loss (nats per token), falling to the right")
     panels[-1][1].invert_xaxis()
     figure.align_ylabels(grid[:, 0])
-    return png_bytes(figure)
+    return figure
+
+
+def during_training(results: Results) -> Iterator[str]:
+    """The section of the report, if any run kept checkpoints that were probed or graded."""
+    logs = results.each("log.csv", read_log)
+    if kept := {results.label(run): found for run in logs if (found := read_kept(run, results.read))}:
+        drawn = kept_figure({results.label(run): log for run, log in logs.items() if results.label(run) in kept}, kept)
+        yield image(svg_bytes(drawn), "losses, probes and scores of kept checkpoints")
 
 
 def plot_runs(runs: list[Path]) -> Path:
-    """The curves of several runs in one picture, plot.png beside the first of them; or a ConfigError.
-
-    Kept checkpoints that were probed or graded are in it, too.
-    """
-    if not runs:
-        raise ConfigError("--plot needs directories of runs, such as out/demo")
-    for run in runs:
-        if not (run / "log.csv").is_file():
-            raise ConfigError(f"{run / 'log.csv'}: not found; --plot takes directories of runs, such as out/demo")
-    results = Results(Path(os.path.relpath(os.path.commonpath([run.resolve() for run in runs]))))
-    logs = {results.name(run): read_log(run / "log.csv") for run in runs}
-    kept = {run: of_run for run, of_run in read_kept(results).items() if run in logs}
+    """The curves of several runs in one picture, plot.png beside the first of them, with the kept checkpoints that
+    were probed or graded. ValueError names what is not a run."""
+    missing = [run / "log.csv" for run in runs if not (run / "log.csv").is_file()]
+    if missing or not runs:
+        raise ValueError(f"{missing[0] if missing else '--plot'}: not found; --plot takes runs, such as out/demo")
+    names = {run: run.as_posix() for run in runs}
+    logs = {name: read_log(run / "log.csv") for run, name in names.items()}
+    kept = {name: found for run, name in names.items() if (found := read_kept(run))}
     path = runs[0].parent / "plot.png"
-    if kept:
-        write_bytes(path, picture(logs, kept))
-    else:
-        plot_loss(path, logs)
+    save_figure(kept_figure(logs, kept) if kept else loss_figure(logs, dict.fromkeys(logs, "")), path)
     return path
-
-
-def kept_section(results: Results) -> Iterable[dict]:
-    """Losses, probes and scores of the checkpoints kept during training (train.py --keep_checkpoints)."""
-    logs = results.of_runs("log.csv", read_curve)
-    if kept := {run: of_run for run, of_run in read_kept(results).items() if run in logs}:
-        png = picture({run: logs[run] for run in kept}, kept)
-        yield embedded(png, "Left: over training. Right: the same over the validation loss.")

@@ -1,13 +1,18 @@
 """
 Pages: one HTML file each that needs no network, made of a template, styles and scripts of pages/ and data as JSON.
 
-The scripts turn data only into text, never into markup, so nothing that a story contains can break a page.
+>>> page("Neurons of demo", "neurons", dict(neurons=[]), name="demo")  # -> bytes
+
+Nothing that a file contains becomes markup: Python escapes it, scripts insert it as text, pictures are images; and a
+Content-Security-Policy lets a page run only its own scripts, and fetch nothing.
 """
 
 import base64
+import hashlib
 import html
 import json
-from collections.abc import Sequence
+import re
+import xml.etree.ElementTree
 from pathlib import Path
 from string import Template
 
@@ -17,6 +22,7 @@ TEMPLATES = Path(__file__).parent
 PAGE = Template("""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="$policy">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>$title</title>
 <style>$style</style>
@@ -27,45 +33,44 @@ $body
 </body>
 </html>
 """)
+POLICY = "default-src 'none'; img-src data:; script-src 'wasm-unsafe-eval' {script}; style-src {style}; "
+POLICY += "worker-src blob:; base-uri 'none'; form-action 'none'"
 
 
 def page(title: str, kind: str, data: dict, /, **texts: str) -> bytes:
     """The page `kind` of pages/, with `data` for its script. texts: for its template; they must be HTML already."""
     files = ("style.css", f"{kind}.html", "common.js", f"{kind}.js")
-    style, body, common, script = ((TEMPLATES / file).read_text(encoding="utf-8") for file in files)
+    style, template, common, script = ((TEMPLATES / file).read_text(encoding="utf-8") for file in files)
     # "<" occurs only inside strings; escaped, none can end the script element
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    body = Template(body).substitute(texts)
-    return PAGE.substitute(title=html.escape(title), style=style, body=body, data=text, script=common + script).encode()
+    own = {"script": [common + script], "style": [style, *re.findall("<style>(.*?)</style>", template, re.DOTALL)]}
+    policy = POLICY.format(**{name: " ".join(map(hash_source, parts)) for name, parts in own.items()})
+    body = Template(template).substitute(texts)
+    parts = dict(title=html.escape(title), style=style, body=body, data=text, script=common + script, policy=policy)
+    return PAGE.substitute(parts).encode()
 
 
-def sections_page(title: str, subtitle: str, sections: list[dict], runs: Sequence[str], notes: dict) -> bytes:
-    """sections: title, about, parts (see below); runs: in the order of their colors; notes: {heading: lines}."""
-    data = dict(sections=sections, runs=list(runs), notes=notes)
-    return page(title, "report", data, title=html.escape(title), subtitle=html.escape(subtitle))
+def sections_page(title: str, intro: str, sections: dict[str, str]) -> bytes:
+    """A page of sections with links to them. intro and the sections' contents, by title, are HTML already."""
+    names = [html.escape(name) for name in sections]
+    nav = "".join(f'<a href="#{i}">{name}</a>' for i, name in enumerate(names))
+    parts = [f'<section id="{i}"><h2>{names[i]}</h2>{part}</section>' for i, part in enumerate(sections.values())]
+    head = f"<h1>{html.escape(title)}</h1>{intro}<nav>{nav}</nav>"
+    return page(title, "report", {}, body="\n".join([head, *parts]))
 
 
-# ---- The parts of a section that several use; each type is drawn by a function of pages/report.js ----
+def hash_source(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def table(columns: list[tuple], rows: list[list], caption: str = "", **others) -> dict:
-    """columns: (title, kind, explanation). A cell is None or, by the kind of its column:
-
-    text: a string;  integer, exponent, percent, or 0 to 4 (decimals): a number, or [value, low, high];
-    figures: such a cell and its kind;  link: [text, address].
-    """
-    columns = [dict(zip(("title", "kind", "help"), (*column, ""))) for column in columns]
-    return dict(type="table", columns=columns, rows=rows, caption=caption) | others
-
-
-def bars(panels: list[dict], caption: str = "") -> dict:
-    """panels: title, kind as of a table's column, bars [[name, value, low, high]], marks {explanation: value}, end
-    of the scale; outlined: bars without color."""
-    return dict(type="bars", panels=panels, caption=caption)
-
-
-def embedded(png: bytes, caption: str) -> dict:
-    return dict(type="picture", data=base64.b64encode(png).decode(), caption=caption)
+def image(svg: bytes, alt: str) -> str:
+    """An SVG as an image: its ids stay its own, and its scripts, if any, never run. ValueError if it is damaged."""
+    try:
+        xml.etree.ElementTree.fromstring(svg)
+    except xml.etree.ElementTree.ParseError as error:
+        raise ValueError(f"not a readable SVG: {error}") from None
+    data = base64.b64encode(svg).decode()
+    return f'<div class="scroll"><img alt="{html.escape(alt)}" src="data:image/svg+xml;base64,{data}"></div>'
 
 
 def as_levels(shares: np.ndarray) -> str:

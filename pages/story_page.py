@@ -1,36 +1,137 @@
 """
-The page on which a model tells stories, with everything it needs inside.
+The page on which a model tells stories: its weights in 8 bits, its vocabulary, and an engine, in one file.
 
->>> facts, weights = pack_storyteller("out/demo", backend, "int8", texts)  # of browser/pack_model.py
->>> Path("story.html").write_bytes(story_page("demo", "A language model of 1.4 million parameters.", facts, weights))
+>>> backend = load_backend("out/demo")
+>>> Path("story.html").write_bytes(story_page("demo", backend, about=[("license", "MIT")]))
 """
 
 import base64
-import hashlib
+import copy
 import html
-import re
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from corpus.instruct_headers import FIELDS, story_tokens
+from corpus.token_files import load_stories
+from corpus.tokenizer import Tokenizer, spelled
+from generation.backends import LocalBackend
+from generation.token_likelihoods import log_likelihoods
+from model import GPTNeo
 from pages.html import TEMPLATES, page
 
-ENGINE = TEMPLATES.parent / "browser" / "engine.js"
+CONFIG = {"vocab_size", "block_size", "n_layer", "n_head", "n_embd", "window_size", "dropout", "scale_attention"}
+CONFIG |= {"qkv_bias"}  # engine.js knows what these mean
+STORIES = 100  # of the validation split, on which the cost of rounding is measured
+LARGEST = 100_000_000  # parameters, a byte each
 
 
-def story_page(name: str, subtitle: str, data: dict, weights: bytes) -> bytes:
-    """The page on which a model tells stories. data and weights: those of browser/pack_model.py."""
-    texts = dict(name=html.escape(name), subtitle=html.escape(subtitle), engine=ENGINE.read_text(encoding="utf-8"))
-    return with_policy(
-        page(f"{name} tells stories", "story", data, **texts, weights=base64.b64encode(weights).decode())
+def check_exportable(name: str, model: torch.nn.Module) -> None:
+    """ValueError if engine.js cannot compute this model."""
+    if type(model) is not GPTNeo:
+        raise ValueError(f"{name}: neither the page nor transformers has a {type(model).__name__}")
+    if unknown := asdict(model.config).keys() - CONFIG:
+        raise ValueError(f"{name}: the exports do not know the model's settings {', '.join(sorted(unknown))}")
+
+
+def check_page(name: str, model: GPTNeo) -> None:
+    if model.config.n_embd % 16:
+        raise ValueError(f"{name}: the page needs an n_embd that is a multiple of 16, not {model.config.n_embd}")
+    if model.num_params() > LARGEST:
+        raise ValueError(f"{name}: {model.num_params():,} parameters; a page holds {LARGEST:,}: use a smaller model")
+    if not all(parameter.isfinite().all() for parameter in model.parameters()):
+        raise ValueError(f"{name}: the model's weights are not finite: its training diverged")
+
+
+# ---- Weights: int8 with a float32 scale for each row of a matrix; vectors stay float32 ----
+
+
+def int8_rows(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(rows, columns) -> int8 of that shape, and the scale of each row, whose largest entry becomes ±127."""
+    scale = weight.abs().amax(1).clamp(min=1e-30) / 127
+    return (weight / scale[:, None]).round().to(torch.int8), scale
+
+
+def pack(model: GPTNeo) -> tuple[list[tuple], bytes]:
+    """([(name, rows, columns) or (name, length)], their bytes in this order): the scales before their matrix, each
+    padded to 16 bytes. The head is the embedding, stored once."""
+    shapes, parts = [], []
+    for name, parameter in model.named_parameters():
+        tensor = parameter.detach().float().cpu()
+        shapes.append((name, *tensor.shape))
+        for array in reversed(int8_rows(tensor)) if tensor.dim() == 2 else [tensor]:
+            data = array.numpy().astype(array.numpy().dtype.newbyteorder("<")).tobytes()
+            parts.append(data + bytes(-len(data) % 16))
+    return shapes, b"".join(parts)
+
+
+@torch.no_grad()
+def rounded(model: GPTNeo) -> GPTNeo:
+    """A copy with the weights that the browser has, as float32."""
+    model = copy.deepcopy(model).float().cpu()
+    for parameter in model.parameters():
+        if parameter.dim() == 2:
+            rows, scale = int8_rows(parameter)
+            parameter.copy_(rows * scale[:, None])
+    return model
+
+
+def rounding_cost(backend: LocalBackend, corpus: Path) -> list[float] | None:
+    """Bits per byte before and after rounding, of the first validation stories of a corpus, each read from its
+    beginning; below a header, the story alone counts. None if there are none."""
+    (meta, stories), texts = load_stories(corpus, "val"), []
+    for story in itertools.islice(stories, STORIES):
+        ids = [*backend.prefix, *backend.tokenizer.encode(story), backend.tokenizer.end_of_text]
+        ids = np.array(ids[: backend.model.config.block_size + 1])
+        texts.append(
+            (ids, story_tokens(ids, backend.tokenizer) if "headers" in meta else np.ones(len(ids), dtype=bool))
+        )
+    n_bytes = sum(backend.tokenizer.byte_lengths()[ids[1:][counted[1:]]].sum() for ids, counted in texts)
+    if not n_bytes:
+        return None
+    bits = []
+    with tqdm(desc="measuring the rounding", total=2 * len(texts), unit="story", disable=None, delay=1) as bar:
+        for model in (backend.model, rounded(backend.model)):
+            pairs = [(ids[:1].tolist(), ids[1:].tolist()) for ids, _ in texts]
+            nats = log_likelihoods(LocalBackend(model, backend.tokenizer, backend.prefix), pairs, bar)
+            total = -sum(each.numpy()[counted[1:]].sum() for each, (_, counted) in zip(nats, texts))
+            bits.append(float(total / math.log(2) / n_bytes))
+    return bits
+
+
+# ---- The page ----
+
+
+def story_page(
+    title: str, backend: LocalBackend, about: Sequence[tuple[str, str]] = (), headers: bool = False
+) -> bytes:
+    """about: rows of a table about the model; headers: whether it was trained on stories below headers.
+
+    ValueError if the model cannot be on a page.
+    """
+    check_exportable(title, backend.model)
+    check_page(title, backend.model)
+    shapes, weights = pack(backend.model)
+    data = dict(
+        engine=dict(config=asdict(backend.model.config), shapes=shapes, vocabulary=spell(backend.tokenizer)),
+        prefix=backend.prefix,
+        end_of_text=backend.tokenizer.end_of_text,
     )
+    data["engine"]["kernel"] = base64.b64encode((TEMPLATES / "multiply.wasm").read_bytes()).decode()
+    rows = "".join(f"<tr><td>{html.escape(name)}</td><td>{html.escape(value)}</td></tr>" for name, value in about)
+    fields = "".join(f'<label>{each} <input type="text" data-field="{each}"></label>' for each in FIELDS.values())
+    texts = dict(name=html.escape(title), about=rows, fields=fields if headers else "")
+    texts |= dict(engine=(TEMPLATES / "engine.js").read_text("utf-8"), weights=base64.b64encode(weights).decode())
+    return page(f"{title} tells stories", "story", data, **texts)
 
 
-def with_policy(content: bytes) -> bytes:
-    """The page with a Content-Security-Policy: it fetches nothing, and runs only the scripts that are in it now."""
-    hashes = {"style": "", "script": ""}
-    for kind, text in re.findall(rb"<(style|script)>(.*?)</\1>", content, re.DOTALL):
-        hashes[kind.decode()] += f" 'sha256-{base64.b64encode(hashlib.sha256(text).digest()).decode()}'"
-    sources = f"script-src 'wasm-unsafe-eval'{hashes['script']}; style-src{hashes['style']}; worker-src blob:"
-    policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
-    charset = b'<meta charset="utf-8">\n'
-    return content.replace(
-        charset, charset + f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'.encode(), 1
-    )
+def spell(tokenizer: Tokenizer) -> str:
+    """The tokens in the order of their ids, as in GPT-2's files, but with plain spaces, which are shorter than their Ġ,
+    and separated by a character that no token has."""
+    return "\x7f".join(spelled(token).replace("Ġ", " ") for token in tokenizer.ranks)

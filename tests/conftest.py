@@ -186,40 +186,28 @@ def two_threads():
 
 
 @pytest.fixture(scope="session")
-def browser(tmp_path_factory):
-    """Opens a page, runs a script in it -> the document then, and what the console says."""
+def chromium():
+    """A browser that stays open, offline, and keeps all that its console says (tests/browser_driver.py)."""
+    pytest.importorskip("playwright")
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if program is None:
         pytest.skip("no Chromium on this machine")
-    profile = tmp_path_factory.mktemp("chromium")
+    from browser_driver import Browser
 
-    def visit(path, script: str) -> tuple[str, list[str]]:
-        page = profile / path.name
-        page.write_text(path.read_text().replace("</body>", f"<script>{script}</script></body>"))
-        flags = [
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--enable-logging=stderr",
-            f"--user-data-dir={profile}/p",
-        ]
-        flags += ["--virtual-time-budget=3000", "--dump-dom", page.as_uri()]
-        done = subprocess.run([program, *flags], capture_output=True, text=True, timeout=300)
-        return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    with Browser(program) as browser:
+        yield browser
+
+
+@pytest.fixture
+def browser(chromium):
+    """browser(page, script) opens a page, runs a script in it -> the document then, and what the console says."""
+
+    def visit(path: Path, script: str) -> tuple[str, list[str]]:
+        chromium.open(path)
+        chromium.run(script)
+        return chromium.run("document.documentElement.outerHTML"), chromium.messages
 
     return visit
-
-
-@pytest.fixture(scope="session")
-def chromium(tmp_path_factory):
-    """A browser that stays open and off line, and says all that its console says (benches/chromium.py)."""
-    from benches.chromium import Chromium
-
-    try:
-        with Chromium(tmp_path_factory.mktemp("profile")) as chromium:
-            yield chromium
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
 
 
 def page_data(page: bytes | Path) -> dict:

@@ -1,0 +1,117 @@
+"""
+Runs side by side: a table of their training, and their loss curves, from log.csv, config.json and best.pt.
+
+>>> logs = {"demo": read_log(Path("out/demo/log.csv"))}
+>>> loss_figure(logs, {"demo": "builtin"})  # Figure: over tokens, over minutes
+"""
+
+import csv
+import math
+import statistics
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from checkpoints.checkpoint import load_checkpoint
+from common.tables import table_text
+from pages.results import Results
+
+POINTS = 8000  # in a figure, of all curves together: keeps the page of forty runs small
+DASHES = ("-", "--", ":", "-.")
+HEAD = ["run", "width-layers-heads", "parameters", "data", "optimizer", "tokens", "minutes", "tokens/s (median)"]
+HEAD += ["validation loss, last", "lowest", "bits per byte, last"]
+ABOUT = "Minutes of training alone, without compiling, validation and saving. Loss: nats per token, comparable only "
+ABOUT += "within a vocabulary. Bits per byte: of windows of the validation split."
+
+
+def read_log(path: Path) -> list[dict]:
+    """The complete rows of log.csv, numbers or None where a cell is empty; tokens in millions, minutes of training."""
+    rows, minutes, before = [], 0.0, 0.0
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(line for line in file if line.endswith("\n")):
+            numbers = {name: float(cell) if cell else None for name, cell in row.items()}
+            if numbers["tokens_per_s"]:  # a row that ends with the step that compiles has no speed
+                minutes += (numbers["tokens"] - before) / numbers["tokens_per_s"] / 60
+            before = numbers["tokens"]
+            rows.append(numbers | dict(minutes=minutes, tokens=numbers["tokens"] / 1e6))
+    return rows
+
+
+def count_parameters(checkpoint: Path) -> int:
+    """Tied ones once."""
+    return sum({tensor.data_ptr(): tensor.numel() for tensor in load_checkpoint(checkpoint)["model"].values()}.values())
+
+
+# ---- The table ----
+
+
+def runs_text(results: Results, logs: dict[Path, list[dict]], configs: dict[Path, dict]) -> str:
+    """Markdown. logs: rows of log.csv; configs: config.json, {} if there is none; both by directory."""
+    rows = []
+    for run, log in logs.items():
+        config, losses = configs[run], [row["val_loss"] for row in log if row["val_loss"]]
+        bpb, speeds = ([row[column] for row in log if row[column]] for column in ("bpb", "tokens_per_s"))
+        shape = "-".join(str(config[key]) for key in ("n_embd", "n_layer", "n_head") if key in config)
+        size = results.read(run / "best.pt", count_parameters)
+        rows.append([results.label(run), shape, shown(size, ","), config.get("data", ""), config.get("optimizer", "")])
+        rows[-1] += [f"{1e6 * log[-1]['tokens']:,.0f}", f"{log[-1]['minutes']:.1f}"]
+        rows[-1] += [shown(statistics.median(speeds) if speeds else None, ",.0f"), shown(last(losses), ".3f")]
+        rows[-1] += [shown(min(losses, default=None), ".3f"), shown(last(bpb), ".3f")]
+    return "\n\n".join([table_text(HEAD, rows), ABOUT, *unequal_tokens(logs, configs)])
+
+
+def shown(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def last(values: list[float]) -> float | None:
+    return values[-1] if values else None
+
+
+def unequal_tokens(logs: dict[Path, list[dict]], configs: dict[Path, dict]) -> list[str]:
+    """A warning for each corpus whose runs saw different numbers of tokens, as with max_minutes."""
+    warnings = []
+    for data in dict.fromkeys(config.get("data", "") for config in configs.values()):
+        tokens = [logs[run][-1]["tokens"] for run, config in configs.items() if config.get("data", "") == data]
+        if max(tokens) > 1.05 * min(tokens):
+            seen = f"{min(tokens):.2f} to {max(tokens):.2f} million tokens"
+            warnings.append(f"WARNING: the runs on {data or 'an unknown corpus'} saw {seen}: compare their last losses "
+                            "with that in mind, or the curves at equal tokens.")  # fmt: skip
+    return warnings
+
+
+# ---- The curves ----
+
+
+def loss_figure(logs: dict[str, list[dict]], data: dict[str, str]) -> Figure:
+    """A row of two panels for each corpus (data: by run), over tokens and over minutes of training."""
+    corpora = list(dict.fromkeys(data.values()))
+    figure = Figure(figsize=(10, 0.8 + 3.4 * len(corpora)), layout="constrained")
+    for panels, corpus in zip(figure.subplots(len(corpora), 2, squeeze=False), corpora):
+        for axes, column, label in zip(panels, ("tokens", "minutes"), ("tokens (millions)", "minutes of training")):
+            draw_losses(axes, {name: log if data[name] == corpus else [] for name, log in logs.items()}, column)
+            axes.set(xlabel=label, title=corpus, xscale="log", yscale="log")
+            for axis in (axes.xaxis, axes.yaxis):
+                axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+                axis.set_minor_locator(NullLocator())
+                axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    handles = [line for line in figure.axes[0].lines if not line.get_label().startswith("_")]
+    figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(logs)), frameon=False, fontsize=8)
+    figure.suptitle("Loss, nats per token (pale: training; bold: validation)", fontsize=10)
+    return figure
+
+
+def draw_losses(axes: Axes, logs: dict[str, list[dict]], column: str) -> None:
+    """Training and validation loss of each run, in a color of its own; runs without rows only take their color."""
+    points = max(20, POINTS // (4 * len(logs)))
+    for i, (name, log) in enumerate(logs.items()):
+        line = dict(color=f"C{i % 10}", linestyle=DASHES[i // 10 % 4])
+        for kind, style in (("train_loss", dict(alpha=0.4, linewidth=0.8)), ("val_loss", dict(marker=".", label=name))):
+            rows = [row for row in log if row[kind] and row[column]]
+            rows = rows[:: -max(1, math.ceil(len(rows) / points))][::-1]  # always with the last one
+            every = max(1, len(rows) // 15)
+            axes.plot([row[column] for row in rows], [row[kind] for row in rows], markevery=every, **line, **style)
+    axes.grid(alpha=0.3)
+    axes.tick_params(labelsize=8)

@@ -1,0 +1,32 @@
+"""pages/answers.py: probe.html."""
+
+import re
+
+import pytest
+
+from pages.answers import answers_page
+
+HOSTILE = "<script>document.title = 1</script><b>"
+
+
+def row(verdict: str, prompt: str = "The sky is", name: str = "facts") -> dict:
+    lead = {"right": "0.5", "nearly": "-0.05", "wrong": "-1.25"}.get(verdict, "")
+    cells = {"a verdict": verdict, "a lead": lead, "a greedy": " blue.", "b verdict": "wrong", "b lead": "-2"}
+    return dict(set=name, prompt=prompt, right=" blue", wrong=" red | green") | cells | {"b greedy": HOSTILE}
+
+
+def test_each_cell_has_its_verdict_and_lead():
+    html = answers_page([row("right"), row("right"), row("nearly"), row("wrong"), row("", name="mine.txt")]).decode()
+    found = re.findall(r'<td class="(\w*)" data-model="a"><b>(.*?)</b>', html)
+    assert found == [("right", "✓ +0.50")] * 2 + [("nearly", "≈ -0.05"), ("wrong", "✗ -1.25"), ("", "")]
+    assert "2 of 4 right" in html and "0 of 4 right" in html and "not red, green" in html
+
+
+@pytest.mark.parametrize("width", [360, 1400])
+def test_a_browser_shows_it_and_runs_nothing_of_it(chromium, tmp_path, width):
+    rows = [row("right", HOSTILE, HOSTILE), row("wrong", "long" * 100)]
+    (tmp_path / "probe.html").write_bytes(answers_page(rows))
+    chromium.open(tmp_path / "probe.html", width, 800, dark=width == 360)
+    assert chromium.run("document.documentElement.scrollWidth") <= width and chromium.messages == []
+    assert chromium.run("document.title") == "Answers to prompts" and chromium.run("document.scripts.length") == 2
+    assert HOSTILE in chromium.run("document.body.textContent")

@@ -1,0 +1,133 @@
+"""export.py, on the command line."""
+
+import dataclasses
+import json
+import math
+import shutil
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import page_data
+from random_models import random_model
+
+import export
+from checkpoints.checkpoint import CHECKPOINT_FORMAT
+from corpus.token_files import load_meta, load_stories
+from corpus.tokenizer import Tokenizer
+from generation.backends import LocalBackend
+from pages.story_page import rounded, rounding_cost
+
+
+@pytest.fixture
+def run(data_dir, tmp_path):
+    """A run on a copy of data/tiny."""
+    shutil.copytree(data_dir / "tiny", tmp_path / "data" / "tiny")
+    meta = load_meta(tmp_path / "data" / "tiny")
+    model = random_model(vocab_size=meta["vocab_size"])
+    state = dict(format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(model.config), model=model.state_dict())
+    state |= dict(gpt2_ids=meta["gpt2_ids"], step=20, best_val_loss=1.5, data_sha256=meta["splits"]["train"]["sha256"])
+    state |= dict(train_config=dict(data="tiny", data_dir=str(tmp_path / "data")))
+    (tmp_path / "out" / "run").mkdir(parents=True)
+    torch.save(state, tmp_path / "out" / "run" / "best.pt")
+    return tmp_path / "out" / "run"
+
+
+@pytest.fixture
+def export_py(command_line, tmp_path):
+    return command_line(export, tmp_path)
+
+
+def test_a_run_becomes_a_page(run, export_py, tmp_path):
+    code, printed = export_py(run)
+    assert code == 0 and printed.out.splitlines()[-1].startswith(f"wrote {run / 'story.html'} (0.")
+    data = page_data(run / "story.html")
+    assert data["prefix"] == [data["end_of_text"]] and "bits per byte" in printed.out
+    html = (run / "story.html").read_text()
+    assert (
+        "tiny, 20 steps" in html
+        and "<title>run tells stories" in html
+        and "data-field" not in html.partition("<script")[0]
+    )
+    assert export_py(run, "--html", tmp_path / "new" / "a.html")[0] == 0 and (tmp_path / "new" / "a.html").exists()
+
+
+def test_the_cost_of_rounding_is_that_of_the_formula(run, data_dir):
+    meta, stories = load_stories(data_dir / "tiny", "val")
+    tokenizer, model = Tokenizer(meta["gpt2_ids"]), random_model(vocab_size=meta["vocab_size"])
+    found = rounding_cost(LocalBackend(model, tokenizer, [tokenizer.end_of_text]), data_dir / "tiny")
+    for each, bits in zip((model, rounded(model)), found):
+        nats = n_bytes = 0
+        for story in stories:
+            ids = torch.tensor([tokenizer.end_of_text, *tokenizer.encode(story), tokenizer.end_of_text])
+            with torch.inference_mode():
+                nats += F.cross_entropy(each(ids[None, :-1])[0][0], ids[1:], reduction="sum").item()
+            n_bytes += len(story.encode()) + tokenizer.byte_lengths()[tokenizer.end_of_text]
+        _, stories = load_stories(data_dir / "tiny", "val")
+        assert bits == pytest.approx(nats / math.log(2) / n_bytes, rel=1e-4)
+    assert found[0] != found[1]
+
+
+@pytest.mark.parametrize("why", ["gone", "made anew"])
+def test_without_the_corpus_that_it_learned_nothing_is_measured(run, export_py, tmp_path, why):
+    if why == "gone":
+        shutil.rmtree(tmp_path / "data")
+    else:
+        state = torch.load(run / "best.pt", weights_only=True)
+        torch.save(state | dict(data_sha256="0" * 64), run / "best.pt")
+    code, printed = export_py(run)
+    assert code == 0 and "not measured" in printed.out
+    assert why == "gone" or export_py(run, "--data", tmp_path / "data" / "tiny")[0] == 0  # it measures, and no more
+    assert export.UNKNOWN_LICENSE in (run / "story.html").read_text()
+
+
+def test_transformers_files_come_back(run, export_py, tmp_path):
+    assert export_py(run, "--hf", tmp_path / "mine")[0] == 0
+    assert export_py(f"hf:{tmp_path / 'mine'}", "--html", "a.html", "--data", tmp_path / "data" / "tiny")[0] == 0
+    assert page_data(tmp_path / "a.html")["engine"]["config"]["n_embd"] == 32
+    assert export.UNKNOWN_LICENSE in (tmp_path / "a.html").read_text()  # --data need not be what it learned from
+
+
+@pytest.mark.parametrize(
+    "name, sources, known",
+    [
+        ("out/run", ["builtin"], "stories they learned from"),
+        ("out/builtin-private", ["mine.txt"], ""),
+        ("out/run", ["builtin", "mine.txt"], ""),
+        ("out/run", ["https://huggingface.co/datasets/roneneldan/TinyStories/resolve/main/a.txt"], "CDLA"),
+        ("out/run", [], ""),
+        ("hf:roneneldan/TinyStories-8M", [], "CDLA"),
+        ("hf:somebody/TinyStories-like", [], ""),
+    ],
+)
+def test_the_license_is_that_of_the_stories(name, sources, known):
+    assert (known or export.UNKNOWN_LICENSE) in export.license_of(name, sources)
+
+
+def test_a_models_headers_get_fields(run, export_py, tmp_path):
+    meta = json.loads((tmp_path / "data" / "tiny" / "meta.json").read_text())
+    (tmp_path / "data" / "tiny" / "meta.json").write_text(json.dumps(meta | dict(headers="any fields together")))
+    assert export_py(run)[0] == 0  # no story has a header: nothing to measure
+    assert (run / "story.html").read_text().count('data-field="') == 4
+
+
+def test_bad_input_is_one_line(run, export_py, tmp_path):
+    (tmp_path / "file").write_text("")
+    for args, complaint in (
+        (["nothing"], "nothing"),
+        (["api:gpt-4o"], "api:gpt-4o"),
+        ([run, "--html", tmp_path / "file" / "a.html"], "file"),
+        ([run, "--data", "nowhere"], "nowhere"),
+    ):
+        code, _ = export_py(*args)
+        assert str(code).startswith("export.py: ") and complaint in code and "\n" not in code, code
+    assert not (run / "story.html").exists()
+    code, printed = export_py(run, "--hf", "x", "--html", "y")
+    assert code == 2 and "--html" in printed.err.splitlines()[-1] and not (tmp_path / "x").exists()
+
+
+def test_a_model_of_another_kind_is_refused(run, export_py, monkeypatch):
+    monkeypatch.setattr("pages.story_page.CONFIG", {"vocab_size"})  # as if model.py had new settings
+    for args in ([run], [run, "--hf", "mine"]):
+        code, _ = export_py(*args)
+        assert "n_layer" in code and "\n" not in code
