@@ -223,6 +223,7 @@ def refusal(directory: Path) -> str:
         dict(activation_function="relu"), dict(layer_norm_epsilon=1e-6), dict(intermediate_size=96),
         dict(tie_word_embeddings=False), dict(attention_types=[[["local"], 1]]), dict(attention_types=None),
         dict(attention_types=[[["global", "local"], 1]]), dict(num_layers="1"), dict(hidden_size=None),
+        dict(scale_attn_by_inverse_layer_idx=True), dict(add_cross_attention=True),
         dict(num_layers=2, attention_types=[[["local", "global"], 1]]),
         dict(num_layers=2, attention_types=[[["global", "local"], 1]], window_size=None),
     ],

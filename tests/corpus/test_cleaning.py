@@ -41,6 +41,7 @@ def test_legitimate_text_stays():
 
 
 def test_white_space():
+    assert clean("One.\t\nTwo.") == ("One.\nTwo.", False)
     assert clean("\r\n One.  \r\nTwo. \t \n\n  Three.\rFour. \n") == ("One.\nTwo.\n\n  Three.\nFour.", False)
 
 
