@@ -163,7 +163,7 @@ def sample(name: str, args: argparse.Namespace) -> None:
             print(f"temperature {temperature:g}:\n\n" if len(args.temperature) > 1 else "", end="")
             print_stories(backend, prompts[0].text, n, sampling)
             print(f"\n{n} by {name}, seed {args.seed}, temperature {temperature:g}.", file=sys.stderr)
-    if args.price_in is not None:
+    if name.startswith("api:") and args.price_in is not None:
         print(f"this call: ${backend.client.spent:.4f}", file=sys.stderr)
 
 
