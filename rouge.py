@@ -273,7 +273,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--k", type=positive, default=2, help="length of the k-grams (default: 2)")
     parser.add_argument("--counting", choices=("set", "clipped"), default="set", help="set (the paper's) or clipped")
     parser.add_argument("--tokens", action="store_true", help="compare tokens instead of words; finds no templates")
-    parser.add_argument("--threshold", type=share_or_all, default=0.75, help="flag at this share of k-grams in one story")
+    parser.add_argument("--threshold", type=share_or_all, default=0.75, help="flag at this share of k-grams in a story")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""What a GPU computes, beside the CPU in float32 and formulas in float64. `python -m pytest -m gpu -n 0` runs it alone."""
+"""A GPU computes what the CPU does in float32, and formulas in float64. Alone: python -m pytest -m gpu -n 0"""
 
 import itertools
 
