@@ -27,7 +27,7 @@ import numpy as np
 from tqdm import tqdm
 
 from checkpoints.checkpoint import corpus_of, newest_run
-from common.cli import Parser, one_line_errors
+from common.cli import Parser, one_line_errors, positive, share_or_all
 from common.files import write_json
 from common.tables import publish, table_text, write_table
 from corpus.token_files import stories_of
@@ -270,14 +270,11 @@ def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("runs", nargs="*", type=Path, help="directories with a samples.jsonl (default: the newest run)")
     parser.add_shared("data")
-    parser.add_argument("--k", type=int, default=2, help="length of the k-grams (default: 2)")
+    parser.add_argument("--k", type=positive, default=2, help="length of the k-grams (default: 2)")
     parser.add_argument("--counting", choices=("set", "clipped"), default="set", help="set (the paper's) or clipped")
     parser.add_argument("--tokens", action="store_true", help="compare tokens instead of words; finds no templates")
-    parser.add_argument("--threshold", type=float, default=0.75, help="flag at this share of k-grams in one story")
-    args = parser.parse_args()
-    parser.require(args, "k", args.k >= 1, "at least 1")
-    parser.require(args, "threshold", 0 < args.threshold <= 1, "above 0 and at most 1")
-    return args
+    parser.add_argument("--threshold", type=share_or_all, default=0.75, help="flag at this share of k-grams in a story")
+    return parser.parse_args()
 
 
 def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:

@@ -306,7 +306,7 @@ ONE_WORD = NO_WORD.replace("…", "A.")
         (None, (), "samples.jsonl"),
         ('{"prompt_index": 0, "sample_index": 0}\n', (), "samples.jsonl"),
         (NO_WORD, (), "out/bad"),
-        (ONE_WORD, ("--data", "no"), "no/meta.json"),
+        (ONE_WORD, ("--data", "nowhere"), "nowhere"),
         ("", ("--k", "0"), "--k"),
         ("", ("--threshold", "2"), "--threshold"),
     ],
