@@ -26,8 +26,7 @@ BATCH_TOKENS = 2048
 def story_losses(model: GPTNeo, batch: Batch, patches: Mapping[str, Patch] | None = None) -> torch.Tensor:
     """(B,): each story's loss, in nats over all its tokens."""
     hidden = run(model, batch.tokens, patches=patches)
-    sums = [head_loss(x, model.head.weight, y) * (y >= 0).sum() for x, y in zip(hidden, batch.targets)]
-    return torch.stack(sums)
+    return torch.stack([head_loss(x, model.head.weight, y) * (y >= 0).sum() for x, y in zip(hidden, batch.targets)])
 
 
 def replaced(x: torch.Tensor, part: int, mean: torch.Tensor) -> torch.Tensor:
@@ -58,10 +57,8 @@ def losses_without(
     return intact, without
 
 
-def rises(intact: torch.Tensor, without: torch.Tensor, corpus: TaggedCorpus, seed: int = 0) -> Estimate:
+def rises(intact: torch.Tensor, without: torch.Tensor, corpus: TaggedCorpus) -> Estimate:
     """intact (S,), without (parts, S) -> the rise in loss without each part, in nats per token, and the ends of its 95%
     interval (bootstrap over stories), (parts,) each."""
     tokens = torch.tensor([len(story.tokens) for story in corpus.stories[: len(intact)]])
-    return interval(
-        bootstrap_ratio((without - intact).double().numpy(), tokens.double().numpy(), seed=seed), len(tokens)
-    )
+    return interval(bootstrap_ratio((without - intact).double().numpy(), tokens.double().numpy()), len(tokens))

@@ -43,7 +43,7 @@ function caption({ role, weight }) {
 
 // Logit lens: what the model would predict next after each layer, if it were the last. The last layer is on top.
 function lens(at) {
-  const line = (top, i) => element("tr", {}, element("td", {}, i ? `after layer ${i - 1}` : "embedding"),
+  const line = (top, i) => element("tr", {}, element("td", {}, i ? `layer ${i - 1}` : "embedding"),
     ...top[at].map(([piece, p]) => bar(p, undefined, `${p.toFixed(2)} ${piece.replaceAll("\n", "↵") || "·"}`)));
   byId("lens").replaceChildren(
     element("small", {}, `Logit lens: the next token after “${names[at]}”, as predicted after each layer`),

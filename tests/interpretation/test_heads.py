@@ -111,7 +111,7 @@ def test_position_and_content_are_separated(positions, monkeypatch):
     """Patterns that are a mixture of one for all stories and one for each: the share of the first in their variance."""
     monkeypatch.setattr("interpretation.heads.POSITIONS", positions)
     torch.manual_seed(0)
-    seen, B, queries = visible_keys(30, 30), 40, slice(1, positions)
+    seen, B, queries = visible_keys(30, 30), 10, slice(1, positions)
 
     def pattern(*shape):
         return torch.randn(*shape, 30, 30).mul(2).masked_fill(~seen, -torch.inf).softmax(-1)
@@ -121,8 +121,8 @@ def test_position_and_content_are_separated(positions, monkeypatch):
     attention = torch.cat([fixed.expand(B, 1, -1, -1), own, (fixed + own) / 2], 1)
     sums = HeadSums(3, 30, torch.device("cpu"))
     sets, real = torch.zeros(B, len(KEY_SETS), 30, 30, dtype=torch.bool), torch.ones(B, 30, dtype=torch.bool)
-    for i in range(0, B, 8):
-        sums.add(attention[i : i + 8], sets[i : i + 8], 30, real[i : i + 8])
+    for i in range(0, B, 5):
+        sums.add(attention[i : i + 5], sets[i : i + 5], 30, real[i : i + 5])
     by_position, by_content = ((x - alike)[:, :, queries].square().sum((2, 3)).mean().item() for x in (fixed, own))
     mixed = by_position / (by_position + by_content)
     assert sums.measures()["position"].tolist() == pytest.approx([1.0, 0.0, mixed, 0.0], abs=0.03)

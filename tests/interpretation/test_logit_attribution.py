@@ -32,16 +32,6 @@ def test_contributions_add_up_to_the_logit(other):
     assert parts["layer 1, head 3"] == pytest.approx(part.item(), rel=1e-4, abs=1e-5)
 
 
-def test_the_planted_induction_head_is_what_says_the_next_token():
-    model, tokens = planted_induction(), repeated()
-    logits, cache = run_with_cache(model, tokens)
-    answer = tokens[0, 6].item()
-    assert logits[0, -1].argmax() == answer
-    parts = attribution(model, cache, -1, answer, other=7)
-    assert max(parts, key=parts.get) == "layer 1, head 0"
-    assert parts["layer 1, head 0"] == pytest.approx(sum(parts.values()), rel=0.02)
-
-
 def test_the_lens_sees_when_the_answer_appears():
     model, tokens = planted_induction(), repeated()
     logits, cache = run_with_cache(model, tokens)
