@@ -1,14 +1,8 @@
 """The compressor: causal to the token, at half the length, with model.py's interface."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
-import export
-import prepare
-import sample
-import train
 from generation.generation_loop import generate
 from model import GPTNeo, GPTNeoConfig
 from variants import compressor
@@ -82,24 +76,6 @@ def test_generates_what_it_would_alone_and_uncached(model):
             assert token == model(torch.tensor([text]))[0][0, -1].argmax()
             text.append(token)
         assert len(completion.tokens) == 9
-
-
-def test_trains_samples_and_is_not_exported(tmp_path, command_line):
-    def run(script, *args: str):
-        return command_line(script, tmp_path)(*args)
-
-    Path(tmp_path, "c.py").write_text(
-        "model = 'compressor'\ndata = 'tiny'\nblock_size = 32\nn_layer = 3\nn_head = 2\nn_embd = 32\nbatch_size = 4\n"
-        "grad_accum_steps = 1\nmax_steps = 6\neval_interval = 3\nlog_interval = 3\neval_tokens = 200\ncompile = False\n"
-    )
-    stories = [f"Once there was a dog. It had {i} bones. The dog was glad. It ate bone number {i}." for i in range(200)]
-    Path(tmp_path, "t.txt").write_text("<|endoftext|>".join(stories))
-    assert run(prepare, "--input", "t.txt", "--name", "tiny", "--vocab_size", "400", "--val_share", "0.1")[0] == 0
-    code, printed = run(train, "c.py", "--name=a")
-    assert code == 0, printed.err
-    code, printed = run(sample, "--model", "out/a", "--prompt", "Once", "--max_new_tokens", "5")
-    assert code == 0 and "Once" in printed.out
-    assert "supports a compressor" in run(export, "out/a", "--hf", "x")[0]
 
 
 @pytest.mark.parametrize("attend", [compressor.attend_to_all, compressor.attend_to_past])
