@@ -84,7 +84,7 @@ def padded(*tensors: torch.Tensor) -> list[torch.Tensor]:
 
 def flex_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, first_key: torch.Tensor) -> torch.Tensor:
     """causal_attention in one GPU kernel, which skips the blocks of keys that no query of a block attends to. The
-    block mask is part of the compiled graph, where all layers of one window share it."""
+    block mask is part of the compiled graph; in training all layers of one window share it."""
     from torch.nn.attention import flex_attention as flex  # here, as only a GPU needs it
 
     B, T, _, D = q.shape
