@@ -27,9 +27,7 @@ def story_starts(tokens: torch.Tensor, end_of_text: int) -> torch.Tensor:
     return torch.where(tokens == end_of_text, positions, 0).cummax(1).values.int()
 
 
-def first_keys(
-    T: int, window: int, device: torch.device, story_starts: torch.Tensor | None = None
-) -> torch.Tensor | None:
+def first_keys(T: int, window: int, device, story_starts: torch.Tensor | None = None) -> torch.Tensor | None:
     """The first key that each of T queries attends to, if it sees at most `window` keys, its own included, and with
     story_starts (B, T) none before its story. int32, (T,) or (B, T); None if that is the first one for all."""
     if T <= window:
@@ -86,7 +84,7 @@ def padded(*tensors: torch.Tensor) -> list[torch.Tensor]:
 
 def flex_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, first_key: torch.Tensor) -> torch.Tensor:
     """causal_attention in one GPU kernel, which skips the blocks of keys that no query of a block attends to. The
-    block mask is part of the compiled graph, where all layers of one window share it."""
+    block mask is part of the compiled graph; in training all layers of one window share it."""
     from torch.nn.attention import flex_attention as flex  # here, as only a GPU needs it
 
     B, T, _, D = q.shape
@@ -110,11 +108,10 @@ def sdp_attention(
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0, dropout_p=dropout)
     else:
         key = torch.arange(T, device=q.device)
-        visible = (key <= key[:, None]) & (key >= first_key[..., None])  # (T, T) or (B, T, T)
-        mask = visible if visible.dim() == 2 else visible[:, None]
+        mask = (key <= key[:, None]) & (key >= first_key[..., None])  # (T, T) or (B, T, T)
         # Not cuDNN's, whose backward pass can give NaN with a mask: pytorch issue 196678
         with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
-            y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=1.0, dropout_p=dropout)
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask.view(-1, 1, T, T), scale=1.0, dropout_p=dropout)
     return y.transpose(1, 2)[..., :D]
 
 
@@ -136,9 +133,9 @@ class Heads(ctypes.Structure):
 
 
 def call(name: str, first_key: torch.Tensor | None, lse: torch.Tensor, *tensors: torch.Tensor) -> None:
-    """Calls forward or backward of cpu_attention.cpp. tensors: (B, T, H, D) each, D contiguous, other strides as they
-    come."""
+    """Calls forward or backward of cpu_attention.cpp. tensors: (B, T, H, D) each, with any strides."""
     B, T, H, D = tensors[0].shape
+    tensors = [x if x.stride(3) == 1 else x.contiguous() for x in tensors]
     shape = Shape(B, T, H)
     if first_key is not None:
         first_key = first_key.contiguous()  # a local name, so that the copy lives until the call is over
@@ -146,10 +143,6 @@ def call(name: str, first_key: torch.Tensor | None, lse: torch.Tensor, *tensors:
     heads = [Heads(x.data_ptr(), x.stride(0), x.stride(1), x.stride(2)) for x in tensors]
     function = getattr(kernels(D), f"{name}_{compile_cpp.dtype_name(tensors[0].dtype)}")
     function(shape, compile_cpp.pointer(lse), *heads)
-
-
-def with_contiguous_heads(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    return [x if x.stride(3) == 1 else x.contiguous() for x in tensors]
 
 
 # torch.compile keeps graphs on disk by an operator's name: one whose arguments change needs a new name.
@@ -160,7 +153,7 @@ def attention(
     """-> causal_attention, and the log of each query's sum of exponentials, (B, H, T), for the backward pass."""
     B, T, H, D = q.shape
     out, lse = torch.empty(B, T, H, D, dtype=q.dtype), torch.empty(B, H, T)
-    call("forward", first_key, lse, *with_contiguous_heads(q, k, v), out)
+    call("forward", first_key, lse, q, k, v, out)
     return out, lse
 
 
@@ -183,7 +176,7 @@ def attention_backward(
     """(B, T, 3, H, D): the gradients of q, k and v in one tensor, the layout of the projection's gradient."""
     B, T, H, D = q.shape
     grad = torch.empty(B, T, 3, H, D, dtype=q.dtype)
-    call("backward", first_key, lse, *with_contiguous_heads(q, k, v, out, dout), *grad.unbind(2))
+    call("backward", first_key, lse, q, k, v, out, dout, *grad.unbind(2))
     return grad
 
 

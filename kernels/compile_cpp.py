@@ -16,7 +16,6 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from common import files
@@ -73,5 +72,6 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def pointer(x: torch.Tensor | np.ndarray) -> ctypes.c_void_p:
-    return ctypes.c_void_p(x.data_ptr() if isinstance(x, torch.Tensor) else x.ctypes.data)
+def pointer(x: torch.Tensor) -> ctypes.c_void_p:
+    """Valid as long as x is alive: keep a name for it until the call is over."""
+    return ctypes.c_void_p(x.data_ptr())

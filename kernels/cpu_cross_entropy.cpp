@@ -1,15 +1,15 @@
 // Cross-entropy of rows of logits, which its gradient overwrites; cross_entropy.py compiles and calls it.
 #include "simd.h"
 
-// Calls what(j, logits j to j + W) along a row of n; beyond its end they are minus infinity.
-template <typename E, typename What>
-static inline void each_vec(const E *row, long n, What what) {
+// Calls visit(j, logits j to j + W) along a row of n; beyond its end they are minus infinity.
+template <typename E, typename Visit>
+static inline void each_vec(const E *row, long n, Visit visit) {
     long j = 0;
-    for (; j + W <= n; j += W) what(j, load(row + j));
+    for (; j + W <= n; j += W) visit(j, load(row + j));
     if (j < n) {
         alignas(64) float tail[W];
         for (int l = 0; l < W; l++) tail[l] = j + l < n ? to_float(row[j + l]) : -INFINITY;
-        what(j, load(tail));
+        visit(j, load(tail));
     }
 }
 

@@ -9,43 +9,32 @@ tested and measured on one machine, and a user's bug reproduced on another.
 
 import os
 import platform
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
+# Environment variables that limit PyTorch, oneDNN, MKL and torch.compile to an instruction set
+LIBRARIES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "TORCHINDUCTOR_CPP_MARCH")
 
-@dataclass(frozen=True)
-class ISA:
+
+class ISA(NamedTuple):
     """A class of x86 processors, by the instructions that matter here; each also has those of the classes before it."""
 
     name: str
-    needs: tuple[str, ...]  # as torch.cpu.get_capabilities calls them
-    compiler_flags: tuple[str, ...]
-    libraries: dict[str, str]  # environment variables that limit PyTorch, oneDNN and MKL to it
-
-
-def _libraries(aten: str, onednn: str, mkl: str, march: str) -> dict[str, str]:
-    names = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "TORCHINDUCTOR_CPP_MARCH")
-    return dict(zip(names, (aten, onednn, mkl, march)))
+    needs: str  # as torch.cpu.get_capabilities calls them
+    compiler_flags: str
+    limits: tuple[str, ...] = ()  # values of LIBRARIES
 
 
 X86 = (
-    ISA("avx2", ("avx2", "fma3"), ("-march=x86-64-v3",), _libraries("avx2", "AVX2", "AVX2", "x86-64-v3")),
-    ISA(
-        "avx512",
-        ("avx512_f", "avx512_bw", "avx512_dq", "avx512_vl"),
-        ("-march=x86-64-v4",),
-        _libraries("avx512", "AVX512_CORE_VNNI", "AVX512", "x86-64-v4"),
-    ),
-    ISA(
-        "avx512_bf16",
-        ("avx512_bf16",),
-        ("-march=x86-64-v4", "-mavx512bf16"),
-        _libraries("avx512", "AVX512_CORE_BF16", "AVX512", "x86-64-v4"),
-    ),
-    ISA("amx", ("amx_bf16",), ("-march=native",), {}),
-)
+    ISA("avx2", "avx2 fma3", "-march=x86-64-v3", ("avx2", "AVX2", "AVX2", "x86-64-v3")),
+    ISA("avx512", "avx512_f avx512_bw avx512_dq avx512_vl", "-march=x86-64-v4",
+        ("avx512", "AVX512_CORE_VNNI", "AVX512", "x86-64-v4")),
+    ISA("avx512_bf16", "avx512_bf16", "-march=x86-64-v4 -mavx512bf16",
+        ("avx512", "AVX512_CORE_BF16", "AVX512", "x86-64-v4")),
+    ISA("amx", "amx_bf16", "-march=native"),
+)  # fmt: skip
 ISA_VARIABLE = "NANOSTORIES_ISA"
 
 
@@ -53,18 +42,17 @@ def detected() -> ISA | None:
     """The highest class whose instructions, and those of all classes below it, this processor has."""
     capabilities, found = torch.cpu.get_capabilities(), None
     for isa in X86:
-        if not all(capabilities.get(need) for need in isa.needs):
+        if not all(capabilities.get(need) for need in isa.needs.split()):
             break
         found = isa
     return found
 
 
 def _chosen(wanted: str) -> ISA | None:
-    """What $NANOSTORIES_ISA asks for; None: everything that the processor has."""
+    """The class that $NANOSTORIES_ISA names; None: everything that the processor has."""
     if wanted in ("", "native"):
         return None
-    here = detected()
-    possible = {isa.name: isa for isa in X86[: X86.index(here) + 1]} if here else {}
+    possible = {isa.name: isa for isa in X86[: X86.index(here) + 1]} if (here := detected()) else {}
     if wanted not in possible:
         raise SystemExit(f"{ISA_VARIABLE}={wanted}: this processor supports only {', '.join(['native', *possible])}")
     return possible[wanted]
@@ -72,13 +60,12 @@ def _chosen(wanted: str) -> ISA | None:
 
 LIMIT = _chosen(os.environ.get(ISA_VARIABLE, ""))
 if LIMIT:  # the libraries read these when they first compute
-    os.environ.update(LIMIT.libraries)
+    os.environ.update(zip(LIBRARIES, LIMIT.limits))
 
 
 def isa() -> str:
-    """What the processor is treated as: avx2, avx512, avx512_bf16, amx, or neon; else its architecture."""
-    known = LIMIT or detected()
-    if known:
+    """The processor's class, or the one it is limited to: avx2 to amx, as in X86, or neon; else its architecture."""
+    if known := LIMIT or detected():
         return known.name
     return "neon" if platform.machine() in ("aarch64", "arm64") else platform.machine()
 
@@ -86,7 +73,7 @@ def isa() -> str:
 def compiler_flags() -> list[str]:
     """For the kernels: everything that the processor has, or is limited to."""
     if LIMIT:
-        return list(LIMIT.compiler_flags)
+        return LIMIT.compiler_flags.split()
     return ["-mcpu=native" if isa() == "neon" else "-march=native"]
 
 
@@ -114,7 +101,7 @@ def multiplies_bfloat16() -> bool:
 
 
 def hardware() -> str:
-    """What bench.py calls this machine in bench/results.jsonl."""
+    """The name of this machine in bench/results.jsonl and in reports."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     names = [line.split(": ")[1] for line in _cpuinfo().splitlines() if line.startswith("model name")]

@@ -4,7 +4,7 @@
 // A step of generation is a row from every story; a prompt is read as many rows of one slot. Whatever rows come
 // together, each number is summed in the same order, so that no bit of a story depends on the others.
 //
-// E is float or bf16: the type of the weights and of the cache. X is the type of what the weights are multiplied with:
+// E is float or bf16: the type of the weights and of the cache. X is the type of the inputs that they are multiplied with:
 // float, or bf16 where the processor multiplies two of them at once. Sums, softmax, LayerNorm and the residual stream
 // are float32. All widths here are padded with zeros to multiples of `n_lanes`, which generation/decoders.py reads.
 #include <algorithm>
@@ -97,17 +97,17 @@ static inline vec gelu_tanh(vec x) {  // 0.5 x (1 + tanh(u)), with exp(-2|u|) fo
     return 0.5f * x * (1 + (u > 0 ? tanh : -tanh));
 }
 
-// What one query sees of its slot: n_blocks of D x W numbers from block `start` on, wrapping around at `end`.
+// The part of its slot that one query attends to: n_blocks of D x W numbers from block `start`, wrapping at `end`.
 template <typename E>
 struct Seen {
-    const E *k, *v, *next;  // next: what will be read after these
+    const E *k, *v, *next;  // next: read after these
     long D, n_blocks, start, end;
 
-    // Calls what(i, offset of its numbers) for each block, in the order of the positions.
-    template <typename What>
-    void each_block(What what) const {
+    // Calls visit(i, offset of its numbers) for each block, in the order of the positions.
+    template <typename Visit>
+    void each_block(Visit visit) const {
         for (long i = 0, block = start; i < n_blocks; i++, block = block + 1 == end ? 0 : block + 1)
-            what(i, block * D * W);
+            visit(i, block * D * W);
     }
 };
 
@@ -124,7 +124,7 @@ static inline void weighted_sum(X *out, const vec *weights, float all, const See
     for (int d = 0; d < N; d++) store(out[from + d], sum(total[d]) / all);
 }
 
-// Attention of one query to the keys and values of its head in its window. weights: room for one vector per block.
+// Attention of one query to the keys and values of its head in its window. weights: space for one vector per block.
 template <typename E, typename X>
 static void attend(X *out, const float *q, const E *k, const E *v, long D, long position, const Layer &layer,
                    vec *weights) {
@@ -155,14 +155,14 @@ static void attend(X *out, const float *q, const E *k, const E *v, long D, long 
     for (; d < D; d++) weighted_sum<1>(out, weights, all, seen, d);
 }
 
-// Appends the rows to the cache -> logits (n_logits, padded vocab_size) for what follows the last n_logits of them.
-// work: room for 9 padded n_embd for each row.
+// Appends the rows to the cache -> logits (n_logits, padded vocab_size) of the tokens after the last n_logits of them.
+// work: space for 9 padded n_embd for each row.
 template <typename E, typename X>
 static void forward(const Model &m, const Row *rows, long n_rows, float *logits, long n_logits, float *work) {
     const long n = m.n_embd, D = n / m.n_head, stride = padded(n);
     float *x = work;                             // (rows, n_embd)
     float *qkv = x + n_rows * stride;            // (rows, 3 n_embd)
-    X *h = (X *)(qkv + n_rows * padded(3 * n));  // (rows, n_embd), what goes into a Linear
+    X *h = (X *)(qkv + n_rows * padded(3 * n));  // (rows, n_embd), the input of a Linear
     X *wide = h + n_rows * stride;               // (rows, 4 n_embd)
     long most_blocks = 0;
     for (long i = 0; i < m.n_layer; i++) most_blocks = std::max(most_blocks, m.layers[i].blocks + 1);

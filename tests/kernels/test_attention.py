@@ -14,21 +14,15 @@ from kernels.attention import causal_attention, first_keys, implementation, sdp_
 
 needs_kernels = pytest.mark.skipif(not attention.kernels(4), reason="no C++ compiler that builds it")
 
-SHAPES = [  # B, T, H, window
-    (1, 1, 1, 1),
-    (2, 37, 3, 100),
-    (1, 64, 2, 64),
-    (2, 65, 2, 17),
-    (1, 130, 1, 64),
-    (3, 50, 2, 1),
-]
+# B, T, H, window
+SHAPES = [(1, 1, 1, 1), (2, 37, 3, 100), (1, 64, 2, 64), (2, 65, 2, 17), (1, 130, 1, 64), (3, 50, 2, 1)]
 
 
 def written_out(q, k, v, first_key=None):
     """Softmax over the visible keys, in float64. (B, T, H, D)"""
     q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
-    key = torch.arange(q.size(2))
-    first_key = torch.zeros(1, dtype=torch.int32) if first_key is None else first_key
+    key = torch.arange(q.size(2), device=q.device)
+    first_key = torch.zeros_like(key[:1]) if first_key is None else first_key
     hidden = (key > key[:, None]) | (key < first_key[..., None].expand(*first_key.shape[:-1], len(key), 1))
     hidden = hidden if hidden.dim() == 2 else hidden[:, None]
     return ((q @ k.mT).masked_fill(hidden, -torch.inf).softmax(-1) @ v).transpose(1, 2)
@@ -97,7 +91,7 @@ def test_first_keys_of_windows_and_stories_against_a_loop():
 @needs_kernels
 @pytest.mark.parametrize("layout", ["scaled q", "heads last", "D not contiguous"])
 def test_any_strides_reach_the_kernel(layout):
-    """GPT-2 scales q, which then lies elsewhere than k and v; dout comes in any layout, too."""
+    """GPT-2 scales q, which then lies elsewhere than k and v; the gradient comes in any layout, too."""
     torch.manual_seed(0)
     q, k, v = (x.requires_grad_() for x in torch.randn(2, 30, 3, 2, 8).unbind(2))
     if layout == "scaled q":
@@ -106,13 +100,11 @@ def test_any_strides_reach_the_kernel(layout):
         k = k.transpose(1, 2).contiguous().transpose(1, 2)
     else:
         v = v.permute(3, 2, 1, 0).contiguous().permute(3, 2, 1, 0)
-    upstream = torch.randn(2, 2, 8, 30).permute(0, 3, 1, 2)
-    with torch.profiler.profile() as profile:
-        y = causal_attention(q, k, v, first_keys(30, 7, "cpu"))
-    assert "nanostories::attention" in [event.name for event in profile.events()]
-    expected = written_out(q, k, v, first_keys(30, 7, "cpu"))
-    gradients = [torch.autograd.grad(z, (q, k, v), upstream) for z in (y, expected.float())]
-    for ours, reference in zip((y, *gradients[0]), (expected.float(), *gradients[1])):
+    upstream, first_key = torch.randn(2, 2, 8, 30).permute(0, 3, 1, 2), first_keys(30, 7, "cpu")
+    y, expected = causal_attention(q, k, v, first_key), written_out(q, k, v, first_key).float()
+    assert "nanostories_attention" in y.grad_fn.name()
+    torch.testing.assert_close(y, expected, atol=1e-5, rtol=1e-4)
+    for ours, reference in zip(*(torch.autograd.grad(z, (q, k, v), upstream) for z in (y, expected))):
         torch.testing.assert_close(ours, reference, atol=1e-5, rtol=1e-4)
 
 
@@ -125,28 +117,13 @@ def test_large_logits_do_not_overflow():
 
 
 @needs_kernels
-def test_threads_share_the_work_and_change_nothing(two_threads):
-    torch.manual_seed(0)
-    results = []
-    qkv = torch.randn(3, 70, 3, 5, 16).requires_grad_()
-    for n_threads in (2, 1):
-        torch.set_num_threads(n_threads)
-        y = kernel_attention(*qkv.unbind(2), first_keys(70, 20, "cpu"))
-        results.append(torch.cat([y.flatten(), *(x.flatten() for x in torch.autograd.grad(y.sin().sum(), qkv))]))
-    assert torch.equal(*results)
-
-
-@needs_kernels
 def test_keys_out_of_sight_do_not_count_however_large_they_are():
     q, k, v = (torch.randn(1, 60, 2, 8) for _ in range(3))
     first_key = first_keys(60, 20, "cpu", (torch.arange(60) // 25 * 25).int()[None])
     before = kernel_attention(q, k, v, first_key)[:, 25:50]
     for x in (k, v):
         x[:, :25], x[:, 50:] = 1e4, -1e4
-        x.requires_grad_()
-    y = kernel_attention(q, k, v, first_key)[:, 25:50]
-    assert y.equal(before)
-    assert all(g[:, 25:50].isfinite().all() for g in torch.autograd.grad(y.sum(), (k, v)))
+    assert kernel_attention(q, k, v, first_key)[:, 25:50].equal(before)
 
 
 @needs_kernels
@@ -157,26 +134,25 @@ def test_the_operators_keep_pytorchs_rules():
         torch.library.opcheck(attention.attention, (*qkv.unbind(2), first_key))
 
 
-def test_dropout_drops_attention_weights():
+def test_dropout_drops_attention_weights_and_keeps_their_mean():
     torch.manual_seed(0)
-    q, k, v = torch.randn(3, 2, 30, 2, 8)
+    q, k, v = torch.randn(3, 1, 30, 2, 8)
     first_key = first_keys(30, 5, "cpu")
-    plain = causal_attention(q, k, v, first_key)
-    dropped = torch.stack([causal_attention(q, k, v, first_key, dropout=0.5) for _ in range(2000)])
-    assert (dropped[0] - plain).norm() > 0.1 * plain.norm()
-    assert (dropped.mean(0) - plain).norm() < 0.1 * plain.norm()
+    dropped = torch.stack([causal_attention(q, k, v, first_key, dropout=0.5) for _ in range(1000)])
+    plain = written_out(q, k, v, first_key)
+    assert (dropped[0] - plain).norm() > 0.1 * plain.norm() > (dropped.mean(0) - plain).norm()
 
 
-GPU = {  # compute capability, dropout, compiled, window -> what runs
-    "compiled, with a window": ((8, 0), 0.0, True, 7, "flex_attention"),
-    "compiled, without": ((9, 0), 0.0, True, 40, "scaled_dot_product_attention"),
-    "eager": ((8, 0), 0.0, False, 7, "scaled_dot_product_attention"),
-    "before Ampere": ((7, 5), 0.0, True, 7, "scaled_dot_product_attention"),
-    "dropout": ((8, 0), 0.1, True, 7, "scaled_dot_product_attention"),
-}
-
-
-@pytest.mark.parametrize("capability, dropout, compiled, window, expected", GPU.values(), ids=GPU.keys())
+@pytest.mark.parametrize(
+    "capability, dropout, compiled, window, expected",
+    [
+        ((8, 0), 0.0, True, 7, "flex_attention"),
+        ((9, 0), 0.0, True, 40, "sdp_attention"),  # no window: no mask
+        ((8, 0), 0.0, False, 7, "sdp_attention"),
+        ((7, 5), 0.0, True, 7, "sdp_attention"),  # before Ampere
+        ((8, 0), 0.1, True, 7, "sdp_attention"),
+    ],
+)
 def test_what_a_gpu_runs(monkeypatch, capability, dropout, compiled, window, expected):
     """With fake tensors: which function is called, not what it computes."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
@@ -187,16 +163,7 @@ def test_what_a_gpu_runs(monkeypatch, capability, dropout, compiled, window, exp
     with FakeTensorMode():
         q = torch.empty(2, 40, 3, 4, device="cuda", dtype=torch.bfloat16)
         causal_attention(q, q, q, first_keys(40, window, q.device), dropout)
-    assert ran == [expected.replace("scaled_dot_product", "sdp")]
-    if window < 40:
-        assert implementation("cuda", torch.bfloat16, 4, dropout, compiled) == expected
-
-
-@pytest.mark.parametrize("D, width", [(4, 16), (16, 16), (20, 24), (64, 64)])
-def test_narrow_heads_are_padded_with_zeros(D, width):
-    x = torch.randn(2, 5, 3, D)
-    (y,) = attention.padded(x)
-    assert y.size(3) == width and y[..., :D].equal(x) and not y[..., D:].any()
+    assert ran == [expected]
 
 
 @needs_kernels

@@ -73,17 +73,6 @@ def test_strided_targets_are_copied_and_the_copy_lives_until_the_call_is_over(mo
         torch.testing.assert_close(cross_entropy.cross_entropy_(logits.clone(), targets), expected)
 
 
-def test_threads_share_the_work_and_change_nothing(two_threads):
-    torch.manual_seed(0)
-    x, weight, targets = torch.randn(50, 8, requires_grad=True), torch.randn(333, 8), torch.randint(333, (50,))
-    results = []
-    for n_threads in (2, 1):
-        torch.set_num_threads(n_threads)
-        value = head_loss(x, weight, targets)
-        results.append(torch.cat([value[None], torch.autograd.grad(value, x)[0].flatten()]))
-    torch.testing.assert_close(*results)
-
-
 @pytest.mark.usefixtures("implementation")
 def test_without_targets_there_is_nothing_to_learn():
     """A window that holds nothing but a header."""
