@@ -82,14 +82,13 @@ class TrainingState:
         return loss / max(steps, 1), norm / max(steps, 1)
 
     def for_sampling(self) -> dict:
-        return self.constants | dict(
-            model=self.model.state_dict(), step=self.step, seconds=self.seconds, best_val_loss=self.best_val_loss
-        )
+        own = dict(model=self.model.state_dict(), step=self.step, best_val_loss=self.best_val_loss)
+        return self.constants | own
 
     def for_resuming(self) -> dict:
         optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
-        others = dict(optimizers=optimizers, scaler=self.scaler.state_dict(), since_log=self.sums.tolist())
-        return self.for_sampling() | others
+        own = dict(optimizers=optimizers, scaler=self.scaler.state_dict(), since_log=self.sums.tolist())
+        return self.for_sampling() | own | dict(seconds=self.seconds)
 
     def restore(self, checkpoint: dict) -> None:
         self.model.load_state_dict(checkpoint["model"])
@@ -265,9 +264,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         if config.contrast != "none":
             form = config.contrast, config.contrast_alpha, config.contrast_margin, config.contrast_share
             loss_of = Contrastive(loss_of, sentence_ends(corpus.tokenizer).to(device), end_of_text, *form)
-        muon_dtype = torch.float32 if dtype == torch.float16 else dtype  # whose range is too small for gradients
-        compile_muon = device.type == "cuda" and not not_compiled  # on a CPU it takes longer than it saves
-        optimizers = make_optimizers(model, config, muon_dtype, compile_muon)
+        optimizers = make_optimizers(model, config, dtype, compiled=not not_compiled)
 
         # Everything that a checkpoint holds
         numerics = describe(config, device, dtype, ranks.size, not_compiled)
@@ -293,7 +290,6 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
 
 
 def make_builtin(config: TrainConfig) -> None:
-    """Built-in stories that are not there yet."""
     if config.data in BUILTIN and not Path(config.data_dir, config.data).exists():
         command = [sys.executable, ROOT / "prepare.py", config.data, "--data_dir", config.data_dir]
         if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
@@ -310,8 +306,8 @@ def train_loop(
     state: TrainingState,
     loss_of: Loss,
     batches: Batches,
-    validate: Callable[[], dict],
-    should_stop: Callable[[], bool],
+    validate: Callable,
+    should_stop: Callable,
 ) -> bool:
     """Trains until the run is finished or told to stop; returns whether it is finished."""
     run, ranks = Path(config.out_dir, config.name), batches.ranks
@@ -395,6 +391,7 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
     from generation.backends import load_backend, stream_story
     from generation.prompts import Sampling
 
+    print()
     prompt, flags = "", '--prompt "Once upon a time, there was a little fox"'
     if "headers" in load_meta(Path(config.data_dir, config.data)):
         prompt, flags = instruct_headers.write(dict(words="hide, fox, little")), '--words "jump, frog, red"'
@@ -431,7 +428,6 @@ def main():
             message = f"Stopped and saved. Run the same command with --resume to continue from {run / 'ckpt.pt'}"
             sys.exit(message if ranks.is_first else 1)
         if ranks.is_first:
-            print()
             tell_a_story(run, config)
 
 

@@ -89,10 +89,18 @@ def expected_validation(run: Path, tokens: np.ndarray, block_size: int, within: 
     return losses[counted].mean(), losses[counted].sum() / math.log(2) / len(text.encode())
 
 
-@pytest.mark.parametrize("data, changes", [
-    ("tiny", {}), ("tiny", dict(attend_within_story=True)),
-    ("builtin-instruct", dict(block_size=200, max_steps=4)), ("builtin-instruct", dict(block_size=200, max_steps=4, loss_on="story")),
-])  # fmt: skip
+SHORT = dict(block_size=200, max_steps=4)
+
+
+@pytest.mark.parametrize(
+    "data, changes",
+    [
+        ("tiny", {}),
+        ("tiny", dict(attend_within_story=True)),
+        ("builtin-instruct", SHORT),
+        ("builtin-instruct", SHORT | dict(loss_on="story")),
+    ],
+)
 def test_validation_loss_and_bpb_are_what_they_say(data_dir, instruct_data_dir, tmp_path, data, changes):
     """Headers never count."""
     directory = data_dir if data == "tiny" else instruct_data_dir
