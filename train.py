@@ -42,7 +42,6 @@ from training.run_directory import PREVIOUS, append_row, claim, keep_weights, lo
 from variants.compressor import MODELS
 from variants.contrastive import Contrastive, sentence_ends
 
-ROOT = Path(__file__).parent
 EVAL_BATCH_SIZE = 32  # windows
 DIVERGED = "the checkpoints are from before that; try a lower learning_rate or dtype=float32"
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of inputs and targets, (B, T) each: their mean, in nats
@@ -65,12 +64,10 @@ class TrainingState:
 
     def __post_init__(self):
         self.device = next(self.model.parameters()).device
+        self.autocast = torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
         # Sums of loss, gradient norm and steps since the log's last row. On the device: reading them waits for it.
         self.sums = torch.zeros(3, device=self.device)
-
-    def autocast(self) -> torch.autocast:
-        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
 
     def means(self) -> tuple[float, float]:
         """Loss and gradient norm since the log's last row. ValueError if they are not finite: nothing is saved then."""
@@ -118,7 +115,7 @@ def train_step(
     for inputs, targets, weight in micro_batches:
         if should_stop():
             return False
-        with state.autocast():
+        with state.autocast:
             loss = loss_of(inputs, targets) * weight
         total += loss.detach()
         state.scaler.scale(loss).backward()
@@ -160,7 +157,7 @@ def evaluate(loss_of: Loss, state: TrainingState, corpus: Corpus, block_size: in
         batch = slice(i, i + EVAL_BATCH_SIZE)
         inputs, targets = stream.read(windows[batch], block_size)
         targets = targets.where(counted[batch], -100)
-        with state.autocast():
+        with state.autocast:
             loss = loss_of(inputs, targets)
         n_bytes = byte_lengths[targets.clamp(min=0)].where(targets >= 0, 0).sum()
         sums.append(torch.stack([loss, (targets >= 0).sum(), n_bytes]))
@@ -291,7 +288,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
 
 def make_builtin(config: TrainConfig) -> None:
     if config.data in BUILTIN and not Path(config.data_dir, config.data).exists():
-        command = [sys.executable, ROOT / "prepare.py", config.data, "--data_dir", config.data_dir]
+        command = [sys.executable, Path(__file__).with_name("prepare.py"), config.data, "--data_dir", config.data_dir]
         if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
             raise ConfigError(f"{config.data} could not be prepared: see above")
 
