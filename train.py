@@ -42,7 +42,6 @@ from training.run_directory import PREVIOUS, append_row, claim, keep_weights, lo
 from variants.compressor import MODELS
 from variants.contrastive import Contrastive, sentence_ends
 
-ROOT = Path(__file__).parent
 EVAL_BATCH_SIZE = 32  # windows
 DIVERGED = "the checkpoints are from before that; try a lower learning_rate or dtype=float32"
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of inputs and targets, (B, T) each: their mean, in nats
@@ -65,12 +64,10 @@ class TrainingState:
 
     def __post_init__(self):
         self.device = next(self.model.parameters()).device
+        self.autocast = torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
         # Sums of loss, gradient norm and steps since the log's last row. On the device: reading them waits for it.
         self.sums = torch.zeros(3, device=self.device)
-
-    def autocast(self) -> torch.autocast:
-        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
 
     def means(self) -> tuple[float, float]:
         """Loss and gradient norm since the log's last row. ValueError if they are not finite: nothing is saved then."""
@@ -82,14 +79,13 @@ class TrainingState:
         return loss / max(steps, 1), norm / max(steps, 1)
 
     def for_sampling(self) -> dict:
-        return self.constants | dict(
-            model=self.model.state_dict(), step=self.step, seconds=self.seconds, best_val_loss=self.best_val_loss
-        )
+        own = dict(model=self.model.state_dict(), step=self.step, best_val_loss=self.best_val_loss)
+        return self.constants | own
 
     def for_resuming(self) -> dict:
         optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
-        others = dict(optimizers=optimizers, scaler=self.scaler.state_dict(), since_log=self.sums.tolist())
-        return self.for_sampling() | others
+        own = dict(optimizers=optimizers, scaler=self.scaler.state_dict(), since_log=self.sums.tolist())
+        return self.for_sampling() | own | dict(seconds=self.seconds)
 
     def restore(self, checkpoint: dict) -> None:
         self.model.load_state_dict(checkpoint["model"])
@@ -119,7 +115,7 @@ def train_step(
     for inputs, targets, weight in micro_batches:
         if should_stop():
             return False
-        with state.autocast():
+        with state.autocast:
             loss = loss_of(inputs, targets) * weight
         total += loss.detach()
         state.scaler.scale(loss).backward()
@@ -161,7 +157,7 @@ def evaluate(loss_of: Loss, state: TrainingState, corpus: Corpus, block_size: in
         batch = slice(i, i + EVAL_BATCH_SIZE)
         inputs, targets = stream.read(windows[batch], block_size)
         targets = targets.where(counted[batch], -100)
-        with state.autocast():
+        with state.autocast:
             loss = loss_of(inputs, targets)
         n_bytes = byte_lengths[targets.clamp(min=0)].where(targets >= 0, 0).sum()
         sums.append(torch.stack([loss, (targets >= 0).sum(), n_bytes]))
@@ -265,9 +261,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         if config.contrast != "none":
             form = config.contrast, config.contrast_alpha, config.contrast_margin, config.contrast_share
             loss_of = Contrastive(loss_of, sentence_ends(corpus.tokenizer).to(device), end_of_text, *form)
-        muon_dtype = torch.float32 if dtype == torch.float16 else dtype  # whose range is too small for gradients
-        compile_muon = device.type == "cuda" and not not_compiled  # on a CPU it takes longer than it saves
-        optimizers = make_optimizers(model, config, muon_dtype, compile_muon)
+        optimizers = make_optimizers(model, config, dtype, compiled=not not_compiled)
 
         # Everything that a checkpoint holds
         numerics = describe(config, device, dtype, ranks.size, not_compiled)
@@ -293,9 +287,8 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
 
 
 def make_builtin(config: TrainConfig) -> None:
-    """Built-in stories that are not there yet."""
     if config.data in BUILTIN and not Path(config.data_dir, config.data).exists():
-        command = [sys.executable, ROOT / "prepare.py", config.data, "--data_dir", config.data_dir]
+        command = [sys.executable, Path(__file__).with_name("prepare.py"), config.data, "--data_dir", config.data_dir]
         if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
             raise ConfigError(f"{config.data} could not be prepared: see above")
 
@@ -310,8 +303,8 @@ def train_loop(
     state: TrainingState,
     loss_of: Loss,
     batches: Batches,
-    validate: Callable[[], dict],
-    should_stop: Callable[[], bool],
+    validate: Callable,
+    should_stop: Callable,
 ) -> bool:
     """Trains until the run is finished or told to stop; returns whether it is finished."""
     run, ranks = Path(config.out_dir, config.name), batches.ranks
@@ -395,6 +388,7 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
     from generation.backends import load_backend, stream_story
     from generation.prompts import Sampling
 
+    print()
     prompt, flags = "", '--prompt "Once upon a time, there was a little fox"'
     if "headers" in load_meta(Path(config.data_dir, config.data)):
         prompt, flags = instruct_headers.write(dict(words="hide, fox, little")), '--words "jump, frog, red"'
@@ -431,7 +425,6 @@ def main():
             message = f"Stopped and saved. Run the same command with --resume to continue from {run / 'ckpt.pt'}"
             sys.exit(message if ranks.is_first else 1)
         if ranks.is_first:
-            print()
             tell_a_story(run, config)
 
 

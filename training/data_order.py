@@ -41,8 +41,8 @@ def load_corpus(config: TrainConfig) -> Corpus:
     for split, tokens, least in (("train", train, 2 * config.block_size + 1), ("val", val, config.block_size + 1)):
         if len(tokens) < least:
             raise ConfigError(
-                f"{directory}: {len(tokens):,} tokens of {split} are too few for block_size={config.block_size}, which "
-                f"needs {least:,}; lower it, or prepare more text (for val, a larger --val_share)"
+                f"{directory}: {len(tokens):,} tokens of {split} are too few: block_size={config.block_size} needs "
+                f"{least:,}; lower it, or prepare more text (for val, a larger --val_share or eval_tokens)"
             )
     return Corpus(Tokenizer(meta["gpt2_ids"]), "headers" in meta, meta["splits"]["train"]["sha256"], train, val)
 
@@ -101,14 +101,13 @@ def epoch_order(n_windows: int, seed: int, epoch: int) -> tuple[np.ndarray, floa
 
 def batch_starts(windows: np.ndarray, shift: int, n_sequences: int, seed: int, step: int) -> np.ndarray:
     """Where the sequences of `step` start: windows drawn without replacement within an epoch, all of them moved by
-    the same number of tokens below `shift`. A pure function of its arguments.
-    """
-    starts = np.empty(n_sequences, dtype=np.int64)
-    for i in range(n_sequences):
-        epoch, place = divmod(step * n_sequences + i, len(windows))
+    the same number of tokens below `shift`. A pure function of its arguments."""
+    starts = []
+    for i in range(step * n_sequences, (step + 1) * n_sequences):
+        epoch, place = divmod(i, len(windows))
         order, fraction = epoch_order(len(windows), seed, epoch)
-        starts[i] = windows[order[place]] + int(fraction * shift)
-    return starts
+        starts.append(windows[order[place]] + int(fraction * shift))
+    return np.array(starts)
 
 
 class Batches:
@@ -126,11 +125,8 @@ class Batches:
             self.windows, self.shift = flat_windows(corpus.train, config.block_size), config.block_size
 
     def of_step(self, step: int) -> Iterator[tuple[torch.Tensor, torch.Tensor, float]]:
-        """inputs, targets, and the weight of their loss in the step's mean.
-
-        Seeds PyTorch, so that dropout and contrast need no random state: each micro-batch has its own seed. Where
-        processes split micro-batches, each part has one, so that other activations are dropped.
-        """
+        """inputs, targets, and the weight of their loss in the step's mean. Seeds PyTorch for each, so that dropout and
+        contrast need no random state. (Where processes split micro-batches, each part has a seed of its own.)"""
         config, rank = self.config, self.ranks.rank
         starts = batch_starts(self.windows, self.shift, config.sequences_per_step, config.seed, step)
         starts = starts.reshape(self.ranks.size * self.n_micro_batches, self.micro_batch_size)

@@ -23,12 +23,10 @@ def learning_rate(step: int, progress: float, config: TrainConfig) -> float:
 
 
 def make_optimizers(
-    model: GPTNeo, config: TrainConfig, muon_dtype: torch.dtype = torch.bfloat16, compile_muon: bool = False
+    model: GPTNeo, config: TrainConfig, dtype: torch.dtype = torch.float32, compiled: bool = False
 ) -> list[torch.optim.Optimizer]:
-    """AdamW for everything; or Muon for the matrices of the blocks, and AdamW for the rest.
-
-    A group's "lr_factor" is what its learning rate is multiplied with.
-    """
+    """AdamW for everything; or Muon for the matrices of the blocks, and AdamW for the rest. dtype, compiled: the run's.
+    A group's "lr_factor" multiplies its learning rate."""
     kinds = [[getattr(b, name).weight for b in model.blocks] for name in ("qkv", "attention_out", "mlp_in", "mlp_out")]
     embeddings = [model.wte.weight, model.wpe.weight]
     vectors = [p for p in model.parameters() if p.dim() == 1]
@@ -36,7 +34,9 @@ def make_optimizers(
     groups = [dict(params=vectors, **none), dict(params=embeddings, lr_factor=config.embedding_lr_factor, **decay)]
     optimizers = []
     if config.optimizer == "muon":
-        settings = dict(lr=lr, momentum=config.beta1, dtype=muon_dtype, compiled=compile_muon)
+        dtype = torch.float32 if dtype == torch.float16 else dtype  # whose range is too small for gradients
+        compiled = compiled and model.wte.weight.is_cuda  # on a CPU it takes longer than it saves
+        settings = dict(lr=lr, momentum=config.beta1, dtype=dtype, compiled=compiled)
         optimizers.append(Muon([dict(params=kind) for kind in kinds], **settings, **decay))
     elif config.optimizer == "adamw":
         groups.append(dict(params=sum(kinds, []), **decay))
@@ -93,10 +93,8 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalized(matrices: torch.Tensor) -> torch.Tensor:
-    """
-    (N, rows, columns) -> the same with singular values of roughly 1, by the Newton-Schulz iteration with Jordan's
-    coefficients, which bring them to between 0.7 and 1.2 in a few steps instead of to 1 in many.
-    """
+    """(N, rows, columns) -> the same with singular values of roughly 1, by the Newton-Schulz iteration with Jordan's
+    coefficients, which bring them to between 0.7 and 1.2 in a few steps instead of to 1 in many."""
     a, b, c = 3.4445, -4.7750, 2.0315
     tall = matrices.size(1) > matrices.size(2)
     x = matrices.mT if tall else matrices

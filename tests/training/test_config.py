@@ -13,8 +13,7 @@ def test_settings_come_from_the_file_then_from_the_command_line(tmp_path):
     config, resume = parse_command_line([str(path), "--n_layer=5", "--data=007", "--compile=False"])
     assert not resume
     assert (config.name, config.n_layer, config.learning_rate, config.data) == ("mine", 5, 1.0, "007")
-    assert config.compile is False
-    assert type(config.learning_rate) is float
+    assert config.compile is False and type(config.learning_rate) is float
     assert parse_command_line([])[0].name == "demo"
     assert parse_command_line(["--resume", str(path), "--name=other"]) == (
         TrainConfig(name="other", n_layer=3, learning_rate=1.0, data="tiny"),
@@ -48,20 +47,16 @@ def test_every_config_that_comes_with_us_is_good():
     [
         (["--learning_rat=1"], "unknown setting 'learning_rat'; did you mean 'learning_rate'?"),
         (["--n_layer=two"], "n_layer must be int, not 'two'"),
-        (["--n_layer=2.5"], "n_layer must be int, not 2.5"),
         (["--compile=1"], "compile must be True or False, not 1"),
-        (["--foo=1"], "unknown setting 'foo'; --help lists them"),
         (["--block_size=0"], "block_size must be at least 1, not 0"),
         (["--learning_rate=-1"], "learning_rate must be at least 0"),
         (["--warmdown=2"], "warmdown must be between 0 and 1"),
         (["--seed=99999999999999999999"], "seed must be between"),
         (["--n_layer", "3"], "settings are written --key=value"),
         (["--resum"], "--resum: settings are written --key=value"),
-        (["-n_layer=3"], "unknown setting"),
         (["nowhere.py"], "nowhere.py: not a config file"),
         (["--dtype=int8"], "dtype must be one of"),
         (["--recipe=quick"], "recipe must be one of paper, fast, not 'quick'"),
-        (["--loss_on=header"], "loss_on must be one of"),
         (["--loss_on=story", "--contrast=margin"], "needs loss_on=all"),
         (["--model=compressor", "--attend_within_story=True"], "attend_within_story needs model=gptneo"),
         (["--name=../x"], "name must be a plain directory name"),
@@ -89,7 +84,6 @@ def test_help_shows_every_setting(capsys):
         ("n_layer = 3\nimport os\n", ":2: expected `key = value`"),
         ('print("x")\n', ":1: expected `key = value`"),
         ("n_layer = 2 * 3\n", ":1: expected `key = value`"),
-        ("n_layer = open('x')\n", ":1: expected `key = value`"),
         ("n_layer = = 3\n", "not a config file"),
         ("a = b = 3\n", ":1: expected `key = value`"),
     ],

@@ -44,7 +44,7 @@ def exit_codes(said: list[str]) -> list[str]:
 @pytest.mark.parametrize(
     "size, changes",
     [
-        (2, {}),  # a micro-batch each
+        (2, dict(max_minutes=60.0)),  # a micro-batch each
         (4, dict(attend_within_story=True)),  # half a micro-batch each
         (2, dict(optimizer="muon", dropout=0.1)),
         (2, dict(grad_accum_steps=4, batch_size=2, dtype="bfloat16", align_stories=True)),  # two micro-batches each
@@ -73,14 +73,6 @@ def test_all_stop_at_the_same_step_and_another_number_goes_on(config, reference,
     said = fork_ranks(4, arguments(config, "--resume"), tmp_path / "said")
     assert exit_codes(said) == ["0"] * 4 and "processes (was 2)" in said[0]
     assert_same_curve(run, reference)
-
-
-def test_one_clock_ends_the_run(config, tmp_path):
-    config |= dict(max_steps=10**6, max_minutes=0.01, warmdown=1.0, eval_interval=10**6)
-    said = fork_ranks(2, arguments(config), tmp_path / "said")
-    assert exit_codes(said) == ["0", "0"], said
-    checkpoint = load_checkpoint(tmp_path / "out" / "run" / "ckpt.pt")
-    assert checkpoint["seconds"] >= 0.6 and checkpoint["step"] > 0
 
 
 @pytest.mark.parametrize("accident, victim", [("in the step", 0), ("in the evaluation", 0), ("out of memory", 1)])

