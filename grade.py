@@ -91,7 +91,7 @@ class Cache(dict):
 
     def add(self, key: str, entry: dict) -> None:
         line = json.dumps(dict(key=key) | entry, ensure_ascii=False).encode(errors="replace")
-        with self.path.open("ab", buffering=0) as file:
+        with self.path.open("ab") as file:
             file.write(b"\n" * bool(file.tell()) + line)  # the line above may have been cut
         self[key] = entry
 
