@@ -91,7 +91,7 @@ class Cache(dict):
 
     def add(self, key: str, entry: dict) -> None:
         line = json.dumps(dict(key=key) | entry, ensure_ascii=False).encode(errors="replace")
-        with self.path.open("ab", buffering=0) as file:
+        with self.path.open("ab") as file:
             file.write(b"\n" * bool(file.tell()) + line)  # the line above may have been cut
         self[key] = entry
 
@@ -153,7 +153,8 @@ def grade_by_likelihood(
     """The scores of all stories; how many were read, and what to know about them."""
     from grading.likelihood_judge import LikelihoodJudge, with_other_beginnings  # here, as torch takes seconds
 
-    judge = LikelihoodJudge(name)
+    judge, tasks = LikelihoodJudge(name), set().union(*(run.tasks for run in runs))
+    controls = {kind: [story for story in stories if story.task in tasks] for kind, stories in controls.items()}
     if not args.dry_run:
         controls = {**controls, SAFE: judge.safe_endings(controls[TRUE], cache)}
     jobs = with_other_beginnings(runs, controls, args.data)
@@ -180,7 +181,10 @@ def grade_runs(args: argparse.Namespace) -> None:
     by_likelihood = choose(args) if args.is_bare else {}
     runs, directory = read_runs(args.directories)
     groups = by_prompts(runs)
-    controls = make_controls([ending for run in runs for ending in run.true_endings])
+    controls = {}
+    for group in groups.values():
+        for kind, stories in make_controls([ending for run in group for ending in run.true_endings]).items():
+            controls[kind] = controls.get(kind, []) + stories
     if args.controls and not args.is_bare and not controls[TRUE]:
         raise ValueError("--controls needs true endings, which `python sample.py --eval N` keeps; there are none")
     by_likelihood |= {name: runs for name in args.judge if is_likelihood_judge(name)}

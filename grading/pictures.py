@@ -20,6 +20,7 @@ from grading.stories import Run, named
 LONGEST_NAME = 40  # characters
 COLORS = dict(seen="#5b8db8", blind="#b8b8b8", untested="none")  # by what the controls say about the judge
 NOTES = dict(seen="", blind=" (controls failed)", untested=" (untested)")
+LOSSES = ("loss", "bpb")  # the same at any temperature
 DASHED = dict(color="black", linewidth=1, linestyle=(0, (3, 3)))
 
 
@@ -49,27 +50,31 @@ def dress(axis, judge: str, name: str, findings: Sequence[Finding], along: str) 
 def scores_figure(findings: Sequence[Finding], groups: Mapping[str, Sequence[Run]], judges: Sequence[str]) -> Figure:
     """A row for each judge: bars with intervals, and the normalized scores; without a judge, the metrics."""
     rows = rows_of(findings, judges) or rows_of(findings, [""])
-    models = [run.name for runs in groups.values() for run in runs]
+    graded = {judge: {subject for subject, _ in find(findings, "mean", judge)} for judge in rows}
+    shown = {judge: {group: [run for run in runs if run.name in graded[judge]] for group, runs in groups.items()}
+             for judge in rows}  # fmt: skip
+    models = {judge: [run.name for runs in own.values() for run in runs] for judge, own in shown.items()}
     columns = max(map(len, rows.values()))
-    ratios = [1] * columns + [0.36 * columns] * ("" not in rows)
-    names_width = 0.07 * min(LONGEST_NAME, max(map(len, models)))  # inches
-    size = (names_width + 1 + 1.5 * sum(ratios), 0.5 + len(rows) * (1.1 + 0.28 * len(models)))
-    figure = Figure(figsize=size, layout="constrained")
-    for axes, (judge, names) in zip(
-        figure.subplots(len(rows), len(ratios), squeeze=False, width_ratios=ratios), rows.items()
-    ):
-        means = find(findings, "mean", judge)
-        for axis in axes[len(names) : columns]:
+    across, down = (
+        [1] * columns + [0.36 * columns] * ("" not in rows),
+        [1.1 + 0.28 * len(models[judge]) for judge in rows],
+    )
+    names_width = 0.07 * min(LONGEST_NAME, max(len(name) for names in models.values() for name in names))  # inches
+    figure = Figure(figsize=(names_width + 1 + 1.5 * sum(across), 0.5 + sum(down)), layout="constrained")
+    grid = figure.subplots(len(rows), len(across), squeeze=False, width_ratios=across, height_ratios=down)
+    for axes, (judge, names) in zip(grid, rows.items()):
+        means, n = find(findings, "mean", judge), len(models[judge])
+        for axis in axes[len(names) :]:
             axis.set_axis_off()
         for axis, name in zip(axes, names):
-            draw_bars(axis, means, groups, judge, name, COLORS[judge_sees(findings, judge, name)])
+            draw_bars(axis, means, shown[judge], judge, name, COLORS[judge_sees(findings, judge, name)])
             dress(axis, judge, name, findings, "x")
-            axis.set_yticks(range(len(models)), [""] * len(models))
-            axis.set_ylim(len(models) - 0.5, -0.5)
-        axes[0].set_yticks(range(len(models)), [f"{m[:LONGEST_NAME]}{'…' * (len(m) > LONGEST_NAME)}" for m in models])
+            axis.set_yticks(range(n), [""] * n)
+            axis.set_ylim(n - 0.5, -0.5)
+        axes[0].set_yticks(range(n), [name[:LONGEST_NAME] + "…" * (len(name) > LONGEST_NAME) for name in models[judge]])
         axes[0].set_ylabel("\n(".join(judge.split(" (", 1)), fontsize=9)
-        if judge:
-            draw_normalized(axes[-1], means, models, names)
+        if judge and n > 1:
+            draw_normalized(axes[-1], means, models[judge], names)
     figure.supxlabel("lines: 95% intervals; dashed: the true endings", fontsize=8)
     return figure
 
@@ -97,10 +102,8 @@ def draw_bars(axis, means: Mapping, groups: Mapping[str, Sequence[Run]], judge: 
 
 def draw_normalized(axis, means: Mapping, models: Sequence[str], names: Sequence[str]) -> None:
     """(models, scores): (s - min) / (max - min) over the models."""
-    values = np.array([[means[m, n].value if (m, n) in means else np.nan for n in names] for m in models])
-    graded = ~np.isnan(values).all(1)
-    if graded.any():
-        values[graded] = normalized(values[graded])
+    values = normalized(np.array([[means[m, n].value if (m, n) in means else np.nan for n in names] for m in models]))
+    axis.set_axis_on()
     axis.imshow(np.ma.masked_invalid(values), cmap="Blues", vmin=0, vmax=1.7, aspect="auto")
     for (y, x), value in np.ndenumerate(values):
         axis.text(x, y, "–" if np.isnan(value) else f"{value:.2f}", ha="center", va="center", fontsize=8)
@@ -125,7 +128,7 @@ def temperature_figure(findings: Sequence[Finding], groups: Mapping[str, Sequenc
     """A row for each judge and one for the metrics, a panel for each score, a line for each model."""
     curves = several_temperatures(groups)
     names = {run.name for runs in curves.values() for run in runs}
-    findings_shown = [f for f in findings if f.kind == "mean" and f.subject in names]
+    findings_shown = [f for f in findings if f.kind == "mean" and f.subject in names and f.figure not in LOSSES]
     rows = rows_of(findings_shown, dict.fromkeys(f.judge for f in findings_shown))
     columns = max(map(len, rows.values()))
     figure = Figure(figsize=(0.4 + 2.6 * columns, 0.8 + 2.3 * len(rows)), layout="constrained")

@@ -43,9 +43,9 @@ def table(
 
 
 def legend(scores: Mapping[str, Score]) -> str:
-    """A row for each score: its unit, which way is better, and a sentence."""
-    rows = [[name, score.unit, score.better, score.about] for name, score in scores.items()]
-    return table_text(["", "unit", "better", "meaning"], rows)
+    """A row for each score: a sentence, its unit, and which way is better."""
+    rows = [[f"{name}: {score.about}", score.unit, score.better] for name, score in scores.items()]
+    return table_text(["", "unit", "better"], rows)
 
 
 def report(findings: Sequence[Finding], groups: Mapping[str, Sequence[Run]], counts: Mapping[str, str]) -> str:
@@ -54,12 +54,14 @@ def report(findings: Sequence[Finding], groups: Mapping[str, Sequence[Run]], cou
     for group, runs in groups.items():
         subjects += [*(run.name for run in runs), *(named(control, group) for control in CONTROLS)]
     metrics = find(findings, "mean", "")
-    parts = ["## Metrics", MEANS, table(metrics, scores_of(""), subjects), legend(given("", metrics))]
+    parts = ["## Metrics", MEANS, table(metrics, scores_of(""), subjects)]
     for judge, count in counts.items():
         parts += [f"## {judge}", count, *judge_parts(findings, judge, subjects)]
         parts.append("\n".join(f"WARNING {line}" for line in warnings_of(findings, judge)))
     if figures := find(findings, "spearman", ""):
         parts += ["## Agreement of the judges: rank correlation", table(figures, CHAT | LIKELIHOOD, form=".2f")]
+    kinds = {str(given(judge, find(findings, "mean", judge))): judge for judge in ("", *counts)}
+    parts += ["## Meaning", *(legend(given(judge, find(findings, "mean", judge))) for judge in kinds.values())]
     return "\n\n".join(filter(None, parts))
 
 
@@ -72,7 +74,7 @@ def judge_parts(findings: Sequence[Finding], judge: str, subjects: Sequence[str]
     means = find(findings, "mean", judge)
     scores, parts = given(judge, means), []
     if means:
-        parts += [MEANS, table(means, scores, subjects), legend(scores)]
+        parts += [MEANS, table(means, scores, subjects)]
     if differences := find(findings, "difference", judge):
         shown, n = shown_differences(findings, judge), sum(not math.isnan(f.low) for f in differences.values())
         about = "Differences on the same prompts, each ± half of its own 95% interval (?: not significant, by Holm's "

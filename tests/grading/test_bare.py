@@ -87,6 +87,17 @@ def test_each_corpus_has_judges_of_its_own(out, train, capsys):
     }
 
 
+def test_a_judge_reads_the_controls_of_the_runs_that_it_grades_alone(out, train, grade_py):
+    train("a", 1.0)
+    train("b", 1.0, data="other", n_layer=3)
+    rows = [json.loads(line) for line in (out / "b" / "samples.jsonl").read_text().splitlines()]
+    rows = [row | dict(prompt=f"Now {row['prompt']}") for row in rows]
+    (out / "b" / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert grade_py(judge=None)[0] == 0
+    read = {(judge, subject) for judge, subject, _ in means(out) if judge and "true" in subject}
+    assert read == {("lm:out/a", "(true ending) tiny"), ("lm:out/b", "(true ending) other")}
+
+
 def test_a_run_whose_corpus_is_gone_is_left_out(out, train, grade_py):
     train("gone", 0.5, data="gone", n=0)
     train("a", 1.0)

@@ -15,6 +15,7 @@ from tqdm import tqdm
 import probe
 from checkpoints.huggingface import save_hf
 from common.statistics import wilson
+from corpus import builtin_stories
 from corpus.tokenizer import Tokenizer, gpt2
 from generation.backends import LocalBackend
 from grading.controls import sentences
@@ -332,22 +333,26 @@ def test_marks_may_be_filled_in_by_hand(continued, probe_py):
 # Sentence order
 
 
-def test_orders_change_the_order_alone(data_dir):
-    probes = order_probes(data_dir / "tiny")
-    assert {one.set for one in probes} <= {"shuffled", "swapped"} and all(one.prompt == "" for one in probes)
+@pytest.fixture
+def validation(monkeypatch):
+    """The validation stories of any corpus."""
+    told = [story.text for story in builtin_stories.stories(20)]
+    monkeypatch.setattr("grading.probes.load_stories", lambda corpus, split: ({}, iter([*told, "Too short. To swap."])))
+    return told
+
+
+def test_orders_change_the_order_alone(validation):
+    probes = order_probes("corpus")
+    assert [one.set for one in probes] == ["shuffled"] * 20 + ["swapped"] * 20
     for one in probes:
-        true, other = (sentences(text) for text in one.answers)
-        assert true != other and sorted(map(str.strip, true)) == sorted(map(str.strip, other)) and true[0] == other[0]
+        true, other = ([piece.strip() for piece in sentences(text)] for text in one.answers)
+        assert true != other and sorted(true) == sorted(other) and true[0] == other[0] and one.prompt == ""
         if one.set == "swapped":
-            assert sum(a.strip() != b.strip() for a, b in zip(true, other)) == 2
+            assert sum(a != b for a, b in zip(true, other)) == 2
 
 
-def test_sentence_order_on_stories_longer_than_the_context(out, probe_py, tmp_path):
-    from corpus.preparation import prepare
-
-    stories = [f"Tom had {i} balls. One was red. One was blue. " + "He ran far away. " * 30 + "End." for i in range(12)]
-    prepare(tmp_path / "data" / "long", ["tests"], stories, stories[:4], vocab_size=300)
-    code, printed = probe_py("out", "--sentence_order", "--data", "data/long")
+def test_sentence_order_by_models_with_a_context_shorter_than_the_stories(out, probe_py, validation):
+    code, printed = probe_py("out", "--sentence_order", "--data", "corpus")
     found = shares(table_of(out / "probe-order.csv"))
-    assert code == 0 and found["swapped"]["out/fixed"].n == 4 and found["shuffled"]["chance"].right == 0.5
-    assert "shuffled (n = 4)" in printed.out
+    assert code == 0 and found["swapped"]["out/fixed"].n == 20 and found["shuffled"]["chance"].right == 0.5
+    assert "shuffled (n = 20)" in printed.out
