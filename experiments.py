@@ -20,7 +20,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.cli import Parser, one_line_errors
+from common.cli import Parser, one_line_errors, positive
 
 
 def shapes(names: str) -> dict[str, dict]:
@@ -111,7 +111,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("experiment", choices=SCALES["small"].lists)
     parser.add_argument("--scale", choices=SCALES, default="small", help="two cores and minutes, or a GPU and hours")
     parser.add_argument("--only", nargs="+", metavar="RUN", default=["*"], help="names or patterns, such as '512-*'")
-    parser.add_argument("--seeds", type=int, metavar="N", help="runs of each variant (default: the list's own)")
+    parser.add_argument("--seeds", type=positive, metavar="N", help="runs of each variant (default: the list's own)")
     parser.add_argument("--dry_run", action="store_true", help="print the commands and what they cost; run nothing")
     parser.add_shared("data", help="a corpus made by prepare.py, such as data/tinystories (default: the config's own)")
     parser.add_argument("--data_dir", default="data", help="parent of --data if that is only a name, as in train.py")
@@ -121,7 +121,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--grade", action="append", default=[], metavar="JUDGE", help=grade)
     parser.add_api("the API of the --grade judge")
     args = parser.parse_args()
-    parser.require(args, "seeds", args.seeds is None or args.seeds >= 1, "at least 1")
     api = parser.require_api(args)
     given = (f"--{name}={value}" for name, value in api.items() if value != parser.get_default(name))
     args.judge_flags = [*(f"--judge={judge}" for judge in args.grade), *given]

@@ -313,7 +313,7 @@ def main() -> None:
         runs = []
         for run in args.runs or [newest_run()]:  # one that was sampled only at several temperatures counts as several
             has_own = any((run / name).exists() for name in SAMPLES.values())
-            runs += [run] if has_own else temperatures_of(run) or [run]
+            runs += [run] * has_own + temperatures_of(run) or [run]
         analyses = [analyze_run(run, args) for run in runs]
         where, analyses = runs[-1], sum(analyses, [])
         if len(runs) > 1:
