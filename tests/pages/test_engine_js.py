@@ -124,6 +124,7 @@ def test_a_branch_reads_as_if_for_the_first_time(storyteller):
     first, second = list(range(20)), [*range(10), 200, *range(11, 15)]
     losses = {tuple(ids): call("read", ids) for ids in (first, second)}
     call("likeliest", second, 5, 3)
+    assert call("likeliest", [1], 1, 1) != call("likeliest", [2], 1, 1)
     for ids in (first, second[:10], [7], second):
         assert call("read", ids) == losses.get(tuple(ids), call("read", ids))
     fresh = storyteller(model, cut(count_tokens(TEXT), 300))

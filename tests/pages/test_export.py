@@ -5,6 +5,7 @@ import json
 import math
 import shutil
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -52,19 +53,25 @@ def test_a_run_becomes_a_page(run, export_py, tmp_path):
     assert export_py(run, "--html", tmp_path / "new" / "a.html")[0] == 0 and (tmp_path / "new" / "a.html").exists()
 
 
-def test_the_cost_of_rounding_is_that_of_the_formula(run, data_dir):
-    meta, stories = load_stories(data_dir / "tiny", "val")
+@pytest.mark.parametrize("header", [0, 3], ids=["all tokens", "below a header"])
+def test_the_cost_of_rounding_is_that_of_the_formula(run, tmp_path, monkeypatch, header):
+    """header: how many tokens do not count."""
+    data = tmp_path / "data" / "tiny"
+    meta, stories = load_stories(data, "val")
+    if header:
+        (data / "meta.json").write_text(json.dumps(json.loads((data / "meta.json").read_text()) | dict(headers="any")))
+        monkeypatch.setattr("pages.story_page.story_tokens", lambda ids, _: np.arange(len(ids)) >= header)
     tokenizer, model = Tokenizer(meta["gpt2_ids"]), random_model(vocab_size=meta["vocab_size"])
-    found = rounding_cost(LocalBackend(model, tokenizer, [tokenizer.end_of_text]), data_dir / "tiny")
+    found = rounding_cost(LocalBackend(model, tokenizer, [tokenizer.end_of_text]), data)
+    texts = [[tokenizer.end_of_text, *tokenizer.encode(story), tokenizer.end_of_text] for story in stories]
     for each, bits in zip((model, rounded(model)), found):
-        nats = n_bytes = 0
-        for story in stories:
-            ids = torch.tensor([tokenizer.end_of_text, *tokenizer.encode(story), tokenizer.end_of_text])
+        nats, first = 0, max(header, 1)
+        for ids in texts:
             with torch.inference_mode():
-                nats += F.cross_entropy(each(ids[None, :-1])[0][0], ids[1:], reduction="sum").item()
-            n_bytes += len(story.encode()) + tokenizer.byte_lengths()[tokenizer.end_of_text]
-        _, stories = load_stories(data_dir / "tiny", "val")
-        assert bits == pytest.approx(nats / math.log(2) / n_bytes, rel=1e-4)
+                losses = F.cross_entropy(each(torch.tensor([ids[:-1]]))[0][0], torch.tensor(ids[1:]), reduction="none")
+            nats += losses[first - 1 :].sum().item()
+        sizes = [tokenizer.byte_lengths()[ids[first:]].sum() for ids in texts]
+        assert bits == pytest.approx(nats / math.log(2) / sum(sizes), rel=1e-4)
     assert found[0] != found[1]
 
 
