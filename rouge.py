@@ -38,13 +38,13 @@ from novelty.intervals import Values, compare
 from novelty.search import search
 from novelty.words import Corpus, open_corpus, words_of
 
-OTHERS = 20  # texts that each text is compared with: always as many, as the nearest of more is nearer
+OTHERS, SIBLINGS = 20, 4  # of other prompts, of the same: always as many, as the nearest of more would be nearer
 PIECES = 400  # of held-out stories, at least: half of them say how long a span may be by chance
 TITLES = {
     "ending_f": "F with the true ending",
     "ending_precision": "precision against the true ending",
-    "any_other_f": f"F with the nearest of {OTHERS} other completions",
     "other_prompt_f": f"F with the nearest of {OTHERS} of other prompts",
+    "any_other_f": f"F with the nearest of these and {SIBLINGS} of the same prompt",
     "training_f": "F with the nearest training story",
     "training_precision": "largest share in one training story",
     **{f"share_{k}": f"share of {k}-grams in the training set" for k in range(1, 9)},
@@ -108,17 +108,21 @@ def with_endings(rows: list[dict], corpus: Corpus, k: int, counting: str) -> dic
     return dict(zip(("ending_f", "ending_precision"), zip(*columns)))
 
 
-def nearest_other(texts: list[np.ndarray], clusters: np.ndarray, k: int, counting: str) -> np.ndarray:
-    """(n,) the largest F of each text with OTHERS texts of as many other clusters, drawn at random; NaN if there are
-    too few."""
+def nearest_other(
+    texts: list[np.ndarray], clusters: np.ndarray, k: int, counting: str, siblings: int = 0
+) -> np.ndarray:
+    """(n,) the largest F of each text with OTHERS texts of as many other clusters and `siblings` of its own, all drawn
+    at random; NaN if there are too few."""
     grams, members, draw = [kgrams(text, k, counting) for text in texts], {}, random.Random(0)
-    for text, cluster in zip(grams, clusters.tolist()):
-        members.setdefault(cluster, []).append(text)
+    for i, cluster in enumerate(clusters.tolist()):
+        members.setdefault(cluster, []).append(i)
     names, f = list(members), np.full(len(texts), np.nan)
-    if len(names) > OTHERS:
-        for i, cluster in enumerate(tqdm(clusters.tolist(), "each other", leave=False, disable=None, delay=1)):
-            drawn = [name for name in draw.sample(names, OTHERS + 1) if name != cluster][:OTHERS]
-            f[i] = max(overlap(grams[i], draw.choice(members[name])).f for name in drawn)
+    for i, cluster in enumerate(tqdm(clusters.tolist(), "each other", leave=False, disable=None, delay=1)):
+        own = [j for j in members[cluster] if j != i]
+        if len(names) > OTHERS and len(own) >= siblings:
+            others = [name for name in draw.sample(names, OTHERS + 1) if name != cluster][:OTHERS]
+            drawn = [draw.choice(members[name]) for name in others] + draw.sample(own, siblings)
+            f[i] = max(overlap(grams[i], grams[j]).f for j in drawn)
     return f
 
 
@@ -175,7 +179,7 @@ def analyze(run: Path, rows: list[dict], corpus: Corpus, directory: Path, args: 
     counted = held_out[stories % 2 == 1]
 
     compared = with_endings(rows, corpus, k, counting)
-    of_any, of_others = (nearest_other(words, each, k, counting) for each in (np.arange(n), prompts))
+    of_others, of_any = (nearest_other(words, prompts, k, counting, siblings) for siblings in (0, SIBLINGS))
     of_stories = nearest_other([texts[i] for i in held_out], stories, k, counting)
     compared["any_other_f"] = Values(of_any, clusters), None
     compared["other_prompt_f"] = Values(of_others, clusters), Values(of_stories, stories)

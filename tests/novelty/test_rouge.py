@@ -23,7 +23,7 @@ from generation.samples_file import read_rows, write_rows
 from novelty import flags, histograms
 from novelty.intervals import Values, compare
 from novelty.words import open_corpus
-from rouge import OTHERS, held_out_pieces, nearest_other, rouge_k
+from rouge import OTHERS, SIBLINGS, held_out_pieces, nearest_other, rouge_k
 
 
 def words(text: str) -> list[str]:
@@ -103,17 +103,23 @@ def test_differences_on_the_same_prompts_are_paired():
 
 
 def test_the_nearest_other_does_not_grow_with_the_number_of_completions():
-    """500 completions beside 50, and ten of each prompt beside one: the same mean, since as many are compared."""
+    """500 completions beside 50; ten completions of each prompt beside five, of 50 prompts beside 25: the same mean."""
     rng = np.random.default_rng(0)
     texts = [rng.integers(0, 40, size=60) for _ in range(500)]
     few, many = (nearest_other(texts[:n], np.arange(n), 2, "set").mean() for n in (50, 500))
     assert few == pytest.approx(many, abs=0.01)
-    siblings = [text for text in texts[:50] for _ in range(10)]  # ten completions of a prompt that are all the same
-    assert nearest_other(siblings, np.repeat(np.arange(50), 10), 2, "set").mean() == pytest.approx(few, abs=0.01)
+    alike = [np.append(texts[i // 10][:30], texts[i][30:]) for i in range(500)]  # ten of each prompt, half in common
+    prompts = np.arange(500) // 10
+    several = [alike, prompts], [alike[:250], prompts[:250]], [alike[::2], prompts[::2]]
+    means = [[nearest_other(*some, 2, "set", siblings).mean() for siblings in (0, SIBLINGS)] for some in several]
+    assert means[1] == pytest.approx(means[0], abs=0.01) and means[2] == pytest.approx(means[0], abs=0.01)
+    assert means[0][1] > means[0][0] + 0.2  # completions of one prompt are alike
     assert np.isnan(nearest_other(texts[:OTHERS], np.arange(OTHERS), 2, "set")).all()
+    assert np.isnan(nearest_other(alike[::5], prompts[::5], 2, "set", SIBLINGS)).all()
     every = nearest_other(texts[: OTHERS + 1], np.arange(OTHERS + 1), 2, "set")
-    by_hand = [max(rouge_k(a, b).f for b in texts[: OTHERS + 1] if b is not a) for a in texts[: OTHERS + 1]]
-    assert every.tolist() == by_hand
+    assert every.tolist() == [
+        max(rouge_k(a, b).f for b in texts[: OTHERS + 1] if b is not a) for a in texts[: OTHERS + 1]
+    ]
 
 
 def test_a_passage_counts_as_copied_if_few_held_out_pieces_have_one_as_long():
