@@ -27,7 +27,7 @@ from common.tables import publish, read_table, write_table
 from grading.human_marks import apply_marks
 from grading.probes import SETS, Probe, order_probes, read_probes, shares_text
 
-PLAIN, MARKS = "probe-prompts.csv", "marks.csv"
+PLAIN, ORDER, MARKS = "probe-prompts.csv", "probe-order.csv", "marks.csv"
 NEARLY = 0.1  # nats per byte: a verdict is "nearly" if the best wrong answer leads by no more than this
 
 
@@ -35,8 +35,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("runs", nargs="*", type=Path, help="directories; every run below them is probed")
     parser.add_shared("model", action="append", default=[])
-    every = "weights of a run: lowest validation loss, last, a step that train.py --keep_checkpoints kept, or all,"
-    every += " each with a probe.csv next to its weights"
+    every = "weights of a run: best, last, a step that train.py --keep_checkpoints kept, or all of these"
     parser.add_shared("checkpoint", metavar="best|last|STEP|all", help=every)
     either = parser.add_mutually_exclusive_group()
     prompts = "instead of our three sets: plain prompts, as for sample.py, which are only continued, or prompts"
@@ -104,7 +103,7 @@ def read_all(args: argparse.Namespace, names: Sequence[str]) -> tuple[str, list[
     from checkpoints.checkpoint import corpus_of
 
     if args.sentence_order:
-        return "probe-order.csv", order_probes(args.data or Path(corpus_of(names[0])))
+        return ORDER, order_probes(args.data or Path(corpus_of(names[0])))
     files = {str(path): path for path in args.prompts} if args.prompts else {path.stem: path for path in SETS}
     probes = [probe for name, path in files.items() for probe in read_probes(path, name)]
     return PLAIN if args.prompts else "probe.csv", probes
@@ -150,11 +149,14 @@ def write_results(path: Path, rows: list[dict], ask: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     unmarked = apply_marks(path.with_name(MARKS), rows, ask) if path.name == PLAIN else 0
     write_table(path, rows)
-    write_bytes(path.with_suffix(".html"), answers_page(rows))
+    if path.name != ORDER:  # whose answers are whole stories
+        write_bytes(path.with_suffix(".html"), answers_page(rows))
     if text := shares_text(rows):
         publish(path.with_suffix(".md"), text)
-    next_step = f"mark {unmarked} completions: python probe.py {path.parent} --mark" if unmarked else "open the page"
-    print(f"wrote {path} and {path.stem}.html; next: {next_step}")
+    next_step = f"python report.py {path.parent}"
+    if unmarked:
+        next_step = f"mark {unmarked} completions: python probe.py {path.parent} --mark"
+    print(f"wrote {path}{f' and {path.stem}.html' * (path.name != ORDER)}; next: {next_step}")
 
 
 def mark(args: argparse.Namespace) -> int:

@@ -30,7 +30,7 @@ def rows_of(findings: Sequence[Finding], judges: Sequence[str]) -> dict[str, lis
     return {judge: [name for name in scores_of(judge) if name in scores] for judge, scores in rows.items() if scores}
 
 
-def dress(axis, judge: str, name: str, findings: Sequence[Finding], along: str) -> None:
+def style(axis, judge: str, name: str, findings: Sequence[Finding], along: str) -> None:
     """Title, scale and grid of a panel; along: the axis of the score."""
     score = scores_of(judge)[name]
     unit = f" ({score.unit})" if score.unit not in ("", "%") else ""
@@ -68,7 +68,7 @@ def scores_figure(findings: Sequence[Finding], groups: Mapping[str, Sequence[Run
             axis.set_axis_off()
         for axis, name in zip(axes, names):
             draw_bars(axis, means, shown[judge], judge, name, COLORS[judge_sees(findings, judge, name)])
-            dress(axis, judge, name, findings, "x")
+            style(axis, judge, name, findings, "x")
             axis.set_yticks(range(n), [""] * n)
             axis.set_ylim(n - 0.5, -0.5)
         axes[0].set_yticks(range(n), [name[:LONGEST_NAME] + "…" * (len(name) > LONGEST_NAME) for name in models[judge]])
@@ -149,7 +149,7 @@ def temperature_figure(findings: Sequence[Finding], groups: Mapping[str, Sequenc
                 axis.fill_between(xs, lows, highs, color=f"C{i}", alpha=0.2, linewidth=0)
                 if points and (true := means.get((named(TRUE, group), name))):
                     axis.plot([xs[0], xs[-1]], [true.value] * 2, **DASHED)
-            dress(axis, judge, name, findings, "y")
+            style(axis, judge, name, findings, "y")
     figure.legend(
         *figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False, fontsize=9
     )

@@ -60,19 +60,19 @@ def report(findings: Sequence[Finding], groups: Mapping[str, Sequence[Run]], cou
         parts.append("\n".join(f"WARNING {line}" for line in warnings_of(findings, judge)))
     if figures := find(findings, "spearman", ""):
         parts += ["## Agreement of the judges: rank correlation", table(figures, CHAT | LIKELIHOOD, form=".2f")]
-    kinds = {str(given(judge, find(findings, "mean", judge))): judge for judge in ("", *counts)}
-    parts += ["## Meaning", *(legend(given(judge, find(findings, "mean", judge))) for judge in kinds.values())]
+    kinds = {str(scores_in(judge, find(findings, "mean", judge))): judge for judge in ("", *counts)}
+    parts += ["## Meaning", *(legend(scores_in(judge, find(findings, "mean", judge))) for judge in kinds.values())]
     return "\n\n".join(filter(None, parts))
 
 
-def given(judge: str, means: Mapping[tuple[str, str], Finding]) -> dict[str, Score]:
+def scores_in(judge: str, means: Mapping[tuple[str, str], Finding]) -> dict[str, Score]:
     """The scores among these means."""
     return {name: score for name, score in scores_of(judge).items() if any(figure == name for _, figure in means)}
 
 
 def judge_parts(findings: Sequence[Finding], judge: str, subjects: Sequence[str]) -> list[str]:
     means = find(findings, "mean", judge)
-    scores, parts = given(judge, means), []
+    scores, parts = scores_in(judge, means), []
     if means:
         parts += [MEANS, table(means, scores, subjects)]
     if differences := find(findings, "difference", judge):
