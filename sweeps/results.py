@@ -37,7 +37,7 @@ def show(experiment: str, directory: Path, runs: list[Run]) -> None:
     text = f"## {experiment}\n\n{variants_text(rows)}"
     if runs[0].budget:
         text += f"\n\n{scaling_law.laws_text(rows)}"
-        figure = scaling_law.draw(rows, {name: label_of(name) for name in measures_in(rows)})
+        figure = scaling_law.draw(rows)
     else:
         figure = draw_variants(rows)
     publish(directory / "experiment.md", text)
@@ -101,10 +101,6 @@ def measures_in(rows: list[dict]) -> list[str]:
     return [key for key in columns if f"{key}_low" in columns]
 
 
-def label_of(measure: str) -> str:
-    return SHARES.get(measure, measure.replace(" by ", "\nby "))
-
-
 def mean_of_seeds(rows: list[dict], key: str) -> str:
     values = [row[key] for row in rows if key in row]
     return f"{statistics.mean(values):{'.1%' if key in SHARES else '.3f'}}" if values else "–"
@@ -129,7 +125,7 @@ def draw_variants(rows: list[dict]) -> Figure:
     """Panels side by side: a dot for each seed, a bar for the mean of several."""
     groups = group_by_variant(rows)
     panels = {"val_loss": "validation loss (nats per token)", "seconds": "seconds of training"}
-    panels |= {key: label_of(key) for key in measures_in(rows)}
+    panels |= {key: SHARES.get(key, key.replace(" by ", "\nby ")) for key in measures_in(rows)}
     across, down = min(len(panels), PANELS_ACROSS), math.ceil(len(panels) / PANELS_ACROSS)
     figure = Figure(figsize=(2 + 3.5 * across, (1.2 + 0.35 * len(groups)) * down), layout="constrained")
     grid = figure.subplots(down, across, sharey=True, squeeze=False)

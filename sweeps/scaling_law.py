@@ -5,7 +5,6 @@ Scaling laws: the lowest loss that a number of training FLOPs can buy, and the s
 >>> law.b, law.low, law.high            # the exponent and its 95% interval
 """
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -68,50 +67,41 @@ def best_of_budgets(all_points: Sequence[Point]) -> list[Point]:
     return list(best.values())
 
 
-class Optimum(NamedTuple):
-    """The size that is best for a number of training FLOPs."""
-
-    budget: float
-    flops: float
-    parameters: float
-    bound: str = ""  # "at most" or "at least": the best model is the smallest or the largest tried
-
-
-def optimal_sizes(all_points: Sequence[Point]) -> list[Optimum]:
-    """By budget: where the parabola through the losses of the best model and its neighbors in size, over the logarithm
-    of parameters, is lowest (Hoffmann et al., 2022, approach 2, with three points)."""
-    optima = []
-    for top in best_of_budgets(all_points):
-        line = [point for point in all_points if point.budget == top.budget]  # by size
-        i = line.index(top)
+def best_sizes(all_points: Sequence[Point]) -> list[tuple[float, str]]:
+    """(parameters, bound) by budget: the minimum of a parabola through the losses of the best model and its neighbors in
+    size, over the logarithm of parameters (Hoffmann et al., 2022, approach 2, with three points). If the best model is
+    the smallest or the largest tried, it is a bound: "at most" or "at least"."""
+    sizes = []
+    for best in best_of_budgets(all_points):
+        line = [point for point in all_points if point.budget == best.budget]  # by size
+        i = line.index(best)
         if 0 < i < len(line) - 1:
             around = line[i - 1 : i + 2]
-            sizes = np.log([point.parameters / top.parameters for point in around])
-            square, linear, _ = np.polyfit(sizes, [point.loss for point in around], 2)
-            optima.append(Optimum(top.budget, top.flops, float(top.parameters * np.exp(-linear / 2 / square))))
+            logs = np.log([point.parameters / best.parameters for point in around])
+            square, linear, _ = np.polyfit(logs, [point.loss for point in around], 2)
+            sizes.append((float(best.parameters * np.exp(-linear / 2 / square)), ""))
         else:
-            optima.append(Optimum(top.budget, top.flops, top.parameters, "at least" if i else "at most"))
-    return optima
+            sizes.append((best.parameters, "at least" if i else "at most"))
+    return sizes
 
 
 def fit_laws(all_points: Sequence[Point]) -> dict[str, PowerLaw]:
     """The law of the loss; and of the size, if four budgets or more have their optimum among the sizes tried."""
-    best = best_of_budgets(all_points)
-    inside = [optimum for optimum in optimal_sizes(all_points) if not optimum.bound]
-    laws = {}
+    best, laws = best_of_budgets(all_points), {}
+    inside = [(p.flops, size) for p, (size, bound) in zip(best, best_sizes(all_points)) if not bound]
     if len(best) > 3:
         laws["loss"] = fit_power_law([p.flops for p in best], [p.loss for p in best])
     if len(inside) > 3:
-        laws["size"] = fit_power_law([p.flops for p in inside], [p.parameters for p in inside])
+        laws["size"] = fit_power_law(*zip(*inside))
     return laws
 
 
 def laws_text(rows: Sequence[dict]) -> str:
     """The best model at every budget, the size that would be best, and the laws."""
     all_points, lines = points(rows), []
-    for top, optimum in zip(best_of_budgets(all_points), optimal_sizes(all_points)):
-        size = f"{optimum.bound} {optimum.parameters:,.0f}".strip()
-        lines.append([f"{top.budget:.2g}", top.variant, f"{top.parameters:,}", f"{top.loss:.3f}", size])
+    for best, (size, bound) in zip(best_of_budgets(all_points), best_sizes(all_points)):
+        cells = [f"{best.budget:.2g}", best.variant, f"{best.parameters:,}", f"{best.loss:.3f}"]
+        lines.append([*cells, f"{bound} {size:,.0f}".strip()])
     text = table_text(["training FLOPs", "best tried", "its parameters", "its loss", "best size"], lines)
     laws = fit_laws(all_points)
     for name, law in laws.items():
@@ -122,66 +112,37 @@ def laws_text(rows: Sequence[dict]) -> str:
     return text
 
 
-# ---- The plot ----
-
-
-def draw(rows: Sequence[dict], measures: dict[str, str]) -> Figure:
+def draw(rows: Sequence[dict]) -> Figure:
     """Loss over parameters, a line for each budget; the lowest loss and the best size of each, over FLOPs, with their
-    laws. Below: measures {column: label} over the loss."""
-    all_points, down = points(rows), 1 + math.ceil(len(measures) / 3)
-    figure = Figure(figsize=(15, 4.5 * down), layout="constrained")
-    grid = figure.subplots(down, 3, squeeze=False)
-    colors = {budget: f"C{i}" for i, budget in enumerate(sorted({point.budget for point in all_points}))}
-    draw_losses(grid[0, 0], all_points, colors)
-    draw_best(grid[0, 1], all_points, colors)
-    draw_sizes(grid[0, 2], all_points, colors)
-    ends, laws = np.array([min(p.flops for p in all_points), max(p.flops for p in all_points)]), fit_laws(all_points)
-    for axes, name in zip(grid[0, 1:], ("loss", "size")):
+    laws."""
+    all_points = points(rows)
+    best, laws = best_of_budgets(all_points), fit_laws(all_points)
+    figure = Figure(figsize=(15, 4.5), layout="constrained")
+    losses, lowest, sizes = figure.subplots(1, 3)
+    for i, (top, (size, bound)) in enumerate(zip(best, best_sizes(all_points))):
+        color, line = f"C{i}", [point for point in all_points if point.budget == top.budget]
+        label = f"{top.budget:.2g}".replace("+", "")
+        losses.plot([p.parameters for p in line], [p.loss for p in line], ".-", color=color, label=label)
+        losses.plot(top.parameters, top.loss, "o", markersize=9, fillstyle="none", color=color)
+        lowest.plot([p.flops for p in line], [p.loss for p in line], ".", color=color, alpha=0.4)
+        lowest.plot(top.flops, top.loss, "o", color=color)
+        lowest.annotate(top.variant, (top.flops, top.loss), (0, -14), textcoords="offset points", ha="center", size=8)
+        marker = {"": "o", "at most": "v", "at least": "^"}[bound]
+        sizes.plot(top.flops, size, marker, fillstyle="none" if bound else "full", color=color)
+    ends = np.array([min(p.flops for p in all_points), max(p.flops for p in all_points)])
+    for axes, name in ((lowest, "loss"), (sizes, "size")):
         if law := laws.get(name):
             label = f"{law.a:.3g} · C^{law.b:.4f}, exponent in [{law.low:.4f}, {law.high:.4f}]".replace("-", "−")
             axes.plot(ends, law(ends), color="black", linewidth=1, label=label)
             axes.legend(fontsize=8)
-    for axes, (column, label) in zip(grid[1:].flat, measures.items()):
-        for row in (row for row in rows if column in row):
-            color, loss = colors[row["budget"]], row["val_loss"]
-            axes.plot(loss, row[column], ".", color=color)
-            axes.plot((loss, loss), (row[f"{column}_low"], row[f"{column}_high"]), color=color, alpha=0.4)
-        axes.set(xlabel="validation loss (nats per token), falling to the right", ylabel=label)
-        axes.invert_xaxis()
-    for axes in grid.flat[3 + len(measures) :]:
-        axes.set_axis_off()
-    for axes in grid.flat:
+        axes.set(xscale="log", yscale="log", xlabel="training FLOPs")
+        axes.margins(0.12)
+    losses.set(xscale="log", xlabel="parameters", ylabel="validation loss (nats per token)")
+    losses.legend(title="training FLOPs", fontsize=8)
+    lowest.set_title("lowest loss (width-layers-heads)")
+    lowest.yaxis.set_major_formatter(FormatStrFormatter("%.1f"))
+    lowest.yaxis.set_minor_formatter(FormatStrFormatter("%.1f"))
+    sizes.set(ylabel="parameters", title="best size (hollow: beyond the sizes tried)")
+    for axes in (losses, lowest, sizes):
         axes.grid(alpha=0.3, which="both")
     return figure
-
-
-def draw_losses(axes, all_points: Sequence[Point], colors: dict[float, str]) -> None:
-    for top in best_of_budgets(all_points):
-        line = [point for point in all_points if point.budget == top.budget]
-        sizes, label = [point.parameters for point in line], f"{top.budget:.2g}".replace("+", "")
-        axes.plot(sizes, [point.loss for point in line], marker=".", color=colors[top.budget], label=label)
-        axes.plot(top.parameters, top.loss, marker="o", markersize=9, fillstyle="none", color=colors[top.budget])
-    axes.set(xscale="log", xlabel="parameters", ylabel="validation loss (nats per token)")
-    axes.legend(title="training FLOPs", fontsize=8)
-
-
-def draw_best(axes, all_points: Sequence[Point], colors: dict[float, str]) -> None:
-    for point in all_points:
-        axes.plot(point.flops, point.loss, ".", color=colors[point.budget], alpha=0.4)
-    for top in best_of_budgets(all_points):
-        axes.plot(top.flops, top.loss, "o", color=colors[top.budget])
-        axes.annotate(top.variant, (top.flops, top.loss), (0, -14), textcoords="offset points", ha="center", size=8)
-    axes.set(xscale="log", yscale="log", xlabel="training FLOPs", title="lowest loss (width-layers-heads)")
-    axes.margins(0.12)
-    axes.yaxis.set_major_formatter(FormatStrFormatter("%.1f"))
-    axes.yaxis.set_minor_formatter(FormatStrFormatter("%.1f"))
-
-
-def draw_sizes(axes, all_points: Sequence[Point], colors: dict[float, str]) -> None:
-    markers = {"": "o", "at most": "v", "at least": "^"}
-    for optimum in optimal_sizes(all_points):
-        style = dict(marker=markers[optimum.bound], fillstyle="none" if optimum.bound else "full", linestyle="")
-        axes.plot(optimum.flops, optimum.parameters, color=colors[optimum.budget], **style)
-    axes.set(xscale="log", yscale="log", xlabel="training FLOPs", ylabel="parameters")
-    axes.set_title("best size (hollow: beyond the sizes tried)")
-    axes.margins(0.12)

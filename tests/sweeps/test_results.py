@@ -11,7 +11,7 @@ from test_plan import planned
 from common.tables import read_table, write_table
 from sweeps import results
 from sweeps.plan import Run
-from sweeps.scaling_law import Point, best_of_budgets, fit_laws, fit_power_law, optimal_sizes, points
+from sweeps.scaling_law import Point, best_of_budgets, best_sizes, fit_laws, fit_power_law, points
 from training.run_directory import LOG_COLUMNS
 
 # ---- The law ----
@@ -50,10 +50,9 @@ def test_the_best_size_is_a_bound_where_it_is_the_first_or_the_last_tried():
 
     parabola = {10**i: 3 + 0.1 * (i - 5.3) ** 2 for i in (4, 5, 6, 7)}
     all_points = at(1.0, parabola) + at(2.0, {10: 3.0, 20: 4.0}) + at(3.0, {10: 4.0, 20: 3.5, 40: 3.0})
-    first, smallest, largest = optimal_sizes(all_points)
-    assert first.parameters == pytest.approx(10**5.3) and not first.bound
-    assert (smallest.parameters, smallest.bound) == (10, "at most")
-    assert (largest.parameters, largest.bound) == (40, "at least")
+    (size, bound), *ends = best_sizes(all_points)
+    assert size == pytest.approx(10**5.3) and not bound
+    assert ends == [(10, "at most"), (40, "at least")]
     assert fit_laws(all_points) == {}  # three budgets are too few
 
 
