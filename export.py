@@ -11,14 +11,11 @@ The page holds weights, tokenizer and an engine in JavaScript; it needs no netwo
 from pathlib import Path
 
 from checkpoints.checkpoint import at_checkpoint, corpus_of, directory_of, load_checkpoint, newest_run
-from checkpoints.huggingface import save_hf
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes
 from corpus.sources import BUILTIN
 from corpus.token_files import load_meta
 from corpus.tokenizer import END_OF_TEXT
-from generation.backends import LocalBackend, load_backend
-from pages.story_page import STORIES, check_exportable, rounding_cost, story_page
 
 UNKNOWN_LICENSE = "page: MIT; weights: ask whoever trained them"
 
@@ -40,7 +37,10 @@ def license_of(name: str, sources: list[str]) -> str:
     return UNKNOWN_LICENSE
 
 
-def export_page(name: str, backend: LocalBackend, data: Path | None, path: Path) -> None:
+def export_page(name: str, backend, data: Path | None, path: Path) -> None:
+    """backend: a LocalBackend; data: a corpus to measure the rounding on, instead of the run's own."""
+    from pages.story_page import STORIES, rounding_cost, story_page  # imports torch
+
     config, own = backend.model.config, own_corpus(name)
     shape = f"{config.n_layer} layers, {config.n_head} heads, width {config.n_embd}"
     about = [("parameters", f"{backend.model.num_params():,}: {shape}"), ("context", f"{config.block_size:,} tokens")]
@@ -51,14 +51,12 @@ def export_page(name: str, backend: LocalBackend, data: Path | None, path: Path)
     meta, corpus = load_meta(own) if own else {}, data or own
     if corpus and (cost := rounding_cost(backend, corpus)):
         note = f"bits per byte on the first {STORIES} validation stories of {corpus}, each read from its beginning"
-        cost = f"{cost[0]:.4f} to {cost[1]:.4f} {note} (log.csv: windows of the whole split)"
-        about.append(("rounding to 8 bits", cost))
+        about.append(("rounding to 8 bits", f"{cost[0]:.4f} to {cost[1]:.4f} {note} (log.csv: windows of all)"))
         print(": ".join(about[-1]))
     else:
         print("The cost of rounding was not measured: the corpus is not here; pass one with --data")
     about.append(("license", license_of(name, meta.get("source", []))))
-    title = directory_of(name).resolve().name.replace("--", "/")
-    content = story_page(title, backend, about, headers="headers" in meta)
+    content = story_page(directory_of(name).resolve().name.replace("--", "/"), backend, about, "headers" in meta)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, content)
     print(f"wrote {path} ({len(content) / 1e6:.1f} MB); next: open it in a browser, or email it to someone")
@@ -74,6 +72,10 @@ def main():
     if args.hf and (args.html or args.data):
         parser.error("--hf writes files for transformers, not a page: leave out --html and --data")
     with one_line_errors("export.py", interrupted="nothing was written"):
+        from checkpoints.huggingface import save_hf  # these import torch
+        from generation.backends import load_backend
+        from pages.story_page import check_exportable
+
         name = at_checkpoint(args.model or str(newest_run()), args.checkpoint)
         if name.startswith("api:"):
             raise ValueError(f"{name}: a model behind an API has no weights to export; use a run or hf:ID-or-directory")
