@@ -108,9 +108,7 @@ def with_endings(rows: list[dict], corpus: Corpus, k: int, counting: str) -> dic
     return dict(zip(("ending_f", "ending_precision"), zip(*columns)))
 
 
-def nearest_other(
-    texts: list[np.ndarray], clusters: np.ndarray, k: int, counting: str, siblings: int = 0
-) -> np.ndarray:
+def nearest_other(texts: list, clusters: np.ndarray, k: int, counting: str, siblings: int = 0) -> np.ndarray:
     """(n,) the largest F of each text with OTHERS texts of as many other clusters and `siblings` of its own, all drawn
     at random; NaN if there are too few."""
     grams, members, draw = [kgrams(text, k, counting) for text in texts], {}, random.Random(0)
@@ -233,8 +231,6 @@ def scores_text(facts: dict) -> str:
         paragraphs.append(
             f"WARNING {share:.1%} of the held-out pieces, left out here, are in the training set as they are"
         )
-    if "other_prompt_f" not in facts["figures"]:
-        paragraphs.append(f"Other prompts are not compared: that takes at least {OTHERS + 1} prompts.")
     return "\n\n".join(paragraphs)
 
 

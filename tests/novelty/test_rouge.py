@@ -244,6 +244,17 @@ def test_validation_stories_in_the_training_set_do_not_hide_copies(corpus, rouge
     assert facts["flagged"]["copy"]["pieces"] in range(160, 200)  # the half that did not set the length of a copy
 
 
+def test_the_stories_that_set_the_length_of_a_copy_are_not_those_that_are_counted(corpus, rouge_py, tmp_path):
+    _, training, validation = corpus
+    words, passage = validation[1].split(), training[5].split()[20:60]
+    mixed = " ".join([*words[:90], *passage, *words[90:]])  # story 1: counted; story 0 says what chance does
+    data = write_corpus(tmp_path / "half", training, [validation[0], mixed])
+    write_rows(tmp_path / "out" / "run" / "samples.jsonl", rows_of(endings(validation[20:45]), validation, 1))
+    assert rouge_py("out/run", "--data", data)[0] == 0
+    facts = facts_of(tmp_path / "out" / "run")
+    assert facts["copied_words"] < 40 and facts["flagged"]["copy"]["baseline"] > 100
+
+
 def test_both_splits_are_shown_side_by_side(run, corpus, rouge_py):
     """Of training stories, this model knows the endings: no completion of a validation story says so."""
     data, training, _ = corpus

@@ -77,6 +77,13 @@ def test_texts_that_repeat_themselves_and_each_other():
         check(texts, stories, search(texts, Stream.of(stories), 3, counting), 3, counting)
 
 
+def test_long_stories_whose_kgrams_begin_alike():
+    """They share slots of the hash table, where only comparing all words tells them apart."""
+    rng = np.random.default_rng(4)
+    stories, texts = [rng.integers(0, 4, size=250) for _ in range(8)], random_texts(rng, 4, 60, 4)
+    check(texts, stories, search(texts, Stream.of(stories), 4, "set"), 4, "set")
+
+
 def test_words_of_a_class_are_the_same_word():
     rng = np.random.default_rng(1)
     stories, texts = random_texts(rng, 30, 20, 10), random_texts(rng, 8, 20, 12)
