@@ -143,7 +143,8 @@ def ask(judge: ChatJudge, jobs: Sequence[tuple[Story, int]], cache: Cache, args:
     finally:
         if args.api["max_cost"]:  # what is left of it for the next judge
             args.api["max_cost"] = max(args.api["max_cost"] - client.spent, 1e-9)
-        print(f"{judge.name}: this call cost ${client.spent:.4f}", file=sys.stderr)
+        if args.api["price_in"] is not None:
+            print(f"{judge.name}: this call cost ${client.spent:.4f}", file=sys.stderr)
     return failures, None
 
 
