@@ -215,6 +215,12 @@ def test_several_runs_in_one_picture(config, command_line, tmp_path):
     assert "nothing" in command_line(train_module, tmp_path)("--plot", tmp_path / "nothing")[0]
 
 
+def test_a_compressor_is_not_offered_as_a_page(config, command_line, tmp_path):
+    config |= dict(model="compressor", n_layer=3, block_size=32)
+    code, said = command_line(train_module, tmp_path)(*arguments(config))
+    assert code == 0 and "sample.py" in said.out and "export.py" not in said.out
+
+
 # ---- Mistakes ----
 
 

@@ -2,11 +2,7 @@
 
 import pytest
 import torch
-from conftest import arguments
 
-import export
-import sample
-import train
 from generation.generation_loop import generate
 from model import GPTNeo, GPTNeoConfig
 from variants import compressor
@@ -80,15 +76,6 @@ def test_generates_what_it_would_alone_and_uncached(model):
             assert token == model(torch.tensor([text]))[0][0, -1].argmax()
             text.append(token)
         assert len(completion.tokens) == 9
-
-
-def test_trains_samples_and_is_not_exported(config, command_line, tmp_path):
-    config |= dict(model="compressor", n_layer=3, block_size=32)
-    code, said = command_line(train, tmp_path)(*arguments(config))
-    assert code == 0 and "export.py" not in said.out
-    code, said = command_line(sample, tmp_path)("--model", "out/run", "--prompt", "Tom", "--max_new_tokens", "5")
-    assert code == 0 and "Tom" in said.out
-    assert "ompressor" in command_line(export, tmp_path)("out/run", "--hf", "x")[0]
 
 
 @pytest.mark.parametrize("attend", [compressor.attend_to_all, compressor.attend_to_past])
