@@ -1,0 +1,86 @@
+"""On a GPU: attention and loss against formulas in float64, the model against the CPU. Without one, all are skipped."""
+
+import pytest
+import torch
+from test_attention import assert_as_written_out
+from test_cross_entropy import plain
+
+from kernels.attention import causal_attention, first_keys, story_starts
+from kernels.cross_entropy import head_loss
+from model import GPTNeo, GPTNeoConfig
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU that PyTorch can use"),
+]
+HALF = torch.bfloat16 if torch.cuda.is_available() and torch.cuda.is_bf16_supported(False) else torch.float16
+
+
+@pytest.fixture(autouse=True)
+def no_tf32():
+    """So that float32 is compared with float32."""
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    yield
+    torch.set_float32_matmul_precision(precision)
+    torch._dynamo.reset()
+
+
+def compiled_if(compiled: bool, function):
+    return torch.compile(function, dynamic=False, fullgraph=True) if compiled else function
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(HALF, 0.02), (torch.float32, 1e-4)])
+@pytest.mark.parametrize("D", [4, 16, 24, 64])
+@pytest.mark.parametrize("T", [256, 320, 512])  # 320: there cuDNN's backward pass with a mask gives NaN
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_attention_equals_the_formula(compiled, packed, T, D, dtype, tolerance):
+    torch.manual_seed(0)
+    starts = story_starts((torch.rand(4, T, device="cuda") < 1 / 60).long(), end_of_text=1) if packed else None
+    qkv, first_key = torch.randn(4, T, 3, 16, D).to("cuda", dtype), first_keys(T, 256, "cuda", starts)
+    assert_as_written_out(compiled_if(compiled, causal_attention), qkv, first_key, tolerance)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_loss_equals_plain_cross_entropy_and_never_holds_all_logits(compiled):
+    torch.manual_seed(0)
+    x = torch.randn(20_480, 256, device="cuda").requires_grad_()
+    weight = (0.1 * torch.randn(10_000, 256, device="cuda")).requires_grad_()
+    targets = torch.randint(10_000, (len(x),), device="cuda")
+    targets[::5] = -100
+    loss_of = compiled_if(compiled, head_loss)
+    for _ in range(2):  # the first compiles
+        torch.cuda.reset_peak_memory_stats()
+        held = torch.cuda.memory_allocated()
+        with torch.autocast("cuda", HALF):
+            loss = loss_of(x, weight, targets)
+        ours = loss, *torch.autograd.grad(loss, (x, weight))
+    assert torch.cuda.max_memory_allocated() - held < 0.9 * len(x) * len(weight) * HALF.itemsize
+    for value, reference in zip(ours, plain(x, weight, targets)):
+        assert (value - reference).norm() < 0.02 * reference.norm()
+
+
+@pytest.mark.parametrize("width", [4, 16])  # of the heads: the published 1M and 8M
+@pytest.mark.parametrize("compiled, packed", [(False, False), (True, False), (True, True)])
+def test_loss_and_gradients_of_the_model_are_those_of_a_cpu_and_never_wait_for_the_gpu(width, compiled, packed):
+    torch.manual_seed(0)
+    model = GPTNeo(GPTNeoConfig(vocab_size=2000, n_layer=4, n_head=16, n_embd=16 * width))
+    tokens = torch.randint(1, 2000, (2, 513))
+    tokens[:, 5::70] = 0
+    results = []
+    for device in ("cpu", "cuda"):
+        model, tokens = model.to(device), tokens.to(device)
+        forward = compiled_if(compiled and device == "cuda", model)
+        for mode in ("default", "error"):  # the first time compiles
+            model.zero_grad()
+            if device == "cuda":
+                torch.cuda.set_sync_debug_mode(mode)
+            starts = story_starts(tokens[:, :-1], end_of_text=0) if packed else None
+            with torch.autocast(device, HALF, enabled=device == "cuda"):
+                _, loss = forward(tokens[:, :-1], tokens[:, 1:], starts)
+            loss.backward()
+        torch.cuda.set_sync_debug_mode("default")
+        results.append([loss.detach().cpu(), torch.cat([p.grad.flatten().cpu() for p in model.parameters()])])
+    for reference, value in zip(*results):
+        assert (value - reference).norm() < 0.03 * reference.norm()
