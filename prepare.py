@@ -94,8 +94,8 @@ def clean_and_split(spools, train, val, val_share, seed, headers, add_headers) -
         for text in texts:
             text, was_repaired = clean(text)
             text = instruct_headers.add_header(text) if add_headers else text
-            parsed = (instruct_headers.read(text) or instruct_headers.StoryWithHeader({}, "")) if headers else None
-            story = parsed.story if parsed else text  # headers do not count when two stories are compared
+            parsed = instruct_headers.read(text) if headers else None
+            story = parsed.story if parsed else "" if headers else text  # two stories are compared without headers
             digest = hashlib.blake2b(story.encode(), digest_size=8, salt=salt).digest()
             # Without validation texts a story's hash decides, so that copies always end up in the same split.
             split = given_split or ("val" if digest < val_below else "train")
@@ -111,9 +111,9 @@ def clean_and_split(spools, train, val, val_share, seed, headers, add_headers) -
                 counts["validation stories dropped from train"] += 1
             else:
                 seen[split].add(digest)
-                if parsed:
-                    text = str(parsed.without_words_or_summary() if headers == OOD and split == "train" else parsed)
-                spools[split].add(text)
+                if headers == OOD and split == "train":
+                    parsed = parsed.without_words_or_summary()
+                spools[split].add(str(parsed or text))
     return counts
 
 
@@ -199,7 +199,7 @@ def print_summary(directory: Path) -> None:
     print(table_text(["split", "stories", "tokens", "MB", "bytes/token"], rows))
     print(", ".join(f"{n:,} {step}" for step, n in meta["cleaning"].items() if n))
     is_small = meta["splits"]["train"]["tokens"] < 20e6  # a config for a CPU
-    config = "demo" if meta["source"][0] == "builtin" else "cpu_1m" if is_small else "ts_8m"
+    config = "demo" if meta["source"] == ["builtin"] else "cpu_1m" if is_small else "ts_8m"
     if "headers" in meta:
         config = "builtin_instruct" if is_small else "instruct"
     print(f"wrote {directory}; next: python train.py configs/{config}.py --data={meta['name']}")

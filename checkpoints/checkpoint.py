@@ -97,7 +97,7 @@ def at_checkpoints(model: str, which: str) -> list[str]:
 
 
 def at_checkpoint(model: str, which: str) -> str:
-    """Like at_checkpoints, of a command that takes one."""
+    """The one path of at_checkpoints."""
     if which == "all":
         raise ValueError("--checkpoint all: this command takes one checkpoint")
     return at_checkpoints(model, which)[0]

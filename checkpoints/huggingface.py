@@ -38,7 +38,6 @@ def model_directory(path_or_id: str | Path) -> Path:
 
 
 # ---- config.json ----
-
 # Our sizes -> theirs; GPT-2 has no window. We have one dropout where they have three; reading takes the first.
 HF_KEYS = {
     "gpt_neo": dict(vocab_size="vocab_size", block_size="max_position_embeddings", n_layer="num_layers",
@@ -165,8 +164,7 @@ def load_hf(path_or_id: str | Path) -> GPTNeo:
 def save_hf(model: GPTNeo, directory: str | Path, tokenizer: Tokenizer, prompt_prefix: str = END_OF_TEXT) -> None:
     """Write config.json, model.safetensors and the tokenizer for transformers' AutoModelForCausalLM to load.
 
-    `prompt_prefix` is recorded in config.json: our models are trained with an end of text before every story, and must
-    be prompted with it, too; the published ones are not.
+    prompt_prefix: goes before every prompt, in config.json. Ours are trained with an end of text before every story.
     """
     directory = Path(directory)
     if tokenizer.vocab_size != model.config.vocab_size:
@@ -174,10 +172,8 @@ def save_hf(model: GPTNeo, directory: str | Path, tokenizer: Tokenizer, prompt_p
         raise ValueError(f"{directory}: not written; the model has {sizes}: they do not belong together")
     hf_config = config_to_hf(model.config)
     hf_config |= dict.fromkeys(("bos_token_id", "eos_token_id"), tokenizer.end_of_text)
-    tensors = {
-        f"transformer.{name}": tensor.to("cpu", torch.float32).contiguous()
-        for name, tensor in hf_tensors(model, hf_config["model_type"]).items()
-    }
+    tensors = hf_tensors(model, hf_config["model_type"])
+    tensors = {f"transformer.{name}": tensor.to("cpu", torch.float32).contiguous() for name, tensor in tensors.items()}
     directory.mkdir(parents=True, exist_ok=True)
     save_hf_tokenizer(tokenizer, directory)
     write_json(directory / "config.json", hf_config | {"prompt_prefix": prompt_prefix})
@@ -194,12 +190,11 @@ def hf_tensors(model: GPTNeo, model_type: str) -> dict[str, torch.Tensor]:
     for i, block in enumerate(model.blocks):
         modules |= {f"h.{i}.ln_1": block.ln_1, f"h.{i}.ln_2": block.ln_2}
         modules |= {f"h.{i}.mlp.c_fc": block.mlp_in, f"h.{i}.mlp.c_proj": block.mlp_out}
-        attention = f"h.{i}.attn" if gpt2 else f"h.{i}.attn.attention"
-        modules[f"{attention}.c_proj" if gpt2 else f"{attention}.out_proj"] = block.attention_out
         if gpt2:
-            modules[f"{attention}.c_attn"] = block.qkv
+            modules |= {f"h.{i}.attn.c_attn": block.qkv, f"h.{i}.attn.c_proj": block.attention_out}
         else:
-            names = [f"{attention}.{name}_proj.weight" for name in "qkv"]
+            modules[f"h.{i}.attn.attention.out_proj"] = block.attention_out
+            names = [f"h.{i}.attn.attention.{name}_proj.weight" for name in "qkv"]
             tensors |= zip(names, block.qkv.weight.chunk(3))
     for name, module in modules.items():
         transposed = gpt2 and isinstance(module, nn.Linear)
@@ -211,22 +206,16 @@ def hf_tensors(model: GPTNeo, model_type: str) -> dict[str, torch.Tensor]:
 
 # ---- The tokenizer's files ----
 def tokenizer_json(tokenizer: Tokenizer) -> dict:
-    special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    special = dict(single_word=False, lstrip=False, rstrip=False, normalized=False, special=True)
+    special |= dict(id=tokenizer.end_of_text, content=END_OF_TEXT)
+    # Its regular expression is the original of SPLIT_PATTERN.
+    byte_level = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True)
     vocab = {spelled(token): i for token, i in tokenizer.ranks.items()} | {END_OF_TEXT: tokenizer.end_of_text}
     merges = (merged_from(token, tokenizer.ranks) for token in tokenizer.ranks if len(token) > 1)
     merges = [f"{spelled(left)} {spelled(right)}" for left, right in merges]
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [{"id": tokenizer.end_of_text, "content": END_OF_TEXT} | special],
-        "normalizer": None,
-        "pre_tokenizer": byte_level,  # its regular expression is the original of SPLIT_PATTERN
-        "post_processor": None,
-        "decoder": byte_level,
-        "model": {"type": "BPE", "vocab": vocab, "merges": merges},
-    }
+    facts = dict(version="1.0", truncation=None, padding=None, added_tokens=[special], normalizer=None)
+    facts |= dict(pre_tokenizer=byte_level, post_processor=None, decoder=byte_level)
+    return facts | dict(model=dict(type="BPE", vocab=vocab, merges=merges))
 
 
 def essentials(facts: dict) -> tuple:
@@ -264,12 +253,8 @@ def save_hf_tokenizer(tokenizer: Tokenizer, directory: str | Path) -> None:
 
     It gives the same ids as ours, except that it takes a literal "<|endoftext|>" in a text for the special token.
     """
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",  # uses tokenizer.json as is
-        "bos_token": END_OF_TEXT,
-        "eos_token": END_OF_TEXT,
-        "unk_token": END_OF_TEXT,
-        "clean_up_tokenization_spaces": False,  # otherwise "Oh ." comes back as "Oh."
-    }
+    settings = dict.fromkeys(("bos_token", "eos_token", "unk_token"), END_OF_TEXT)
+    settings |= {"tokenizer_class": "PreTrainedTokenizerFast"}  # uses tokenizer.json as is
+    settings |= {"clean_up_tokenization_spaces": False}  # otherwise "Oh ." comes back as "Oh."
     write_json(Path(directory, "tokenizer.json"), tokenizer_json(tokenizer))
     write_json(Path(directory, "tokenizer_config.json"), settings)
