@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-# ---- Types of flags ----
 def number(kind: type, allowed: Callable[[float], bool], meaning: str) -> Callable[[str], float]:
     """A type for add_argument: int or float, within limits."""
 

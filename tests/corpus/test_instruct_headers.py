@@ -109,9 +109,11 @@ def test_instruct_from_the_hub(hub, tmp_path):
     texts = {split: "<|endoftext|>\n".join([*stories, ""]) for split, stories in (("train", train), ("valid", val))}
     files = {f"TinyStories-Instruct-{split}.txt": text.encode("latin-1") for split, text in texts.items()}
     hub.repositories = {"datasets/roneneldan/TinyStoriesInstruct": files}
-    for corpus, headers in (("instruct", sources.ANY), ("instruct-ood", sources.OOD)):
+    offline = dict(HF_ENDPOINT="http://127.0.0.1:9")  # the files are those of the other corpus
+    for corpus, headers, more in (("instruct", sources.ANY, {}), ("instruct-ood", sources.OOD, offline)):
         command = [sys.executable, ROOT / "prepare.py", corpus, "--vocab_size", "400"]
-        subprocess.run(command, cwd=tmp_path, env=hub.environment(tmp_path / "cache"), check=True, capture_output=True)
+        environment = hub.environment(tmp_path / "cache", **more)
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
         assert load_meta(tmp_path / "data" / corpus)["headers"] == headers
     stories, directory = stories_in(tmp_path / "data" / "instruct", "train"), tmp_path / "data" / "instruct"
     assert stories[0] == "Words: 0, b, c\nRandom sentence: It is 0.\nStory:\n\nIt is 0.\nOh!"
