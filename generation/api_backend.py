@@ -35,13 +35,13 @@ class ApiBackend:
 
     def complete(self, prompts: Sequence[str], keys: Sequence[Key], sampling: Sampling) -> Iterator[Continuation]:
         """Yields continuations as they arrive. If requests failed, a ValueError at the end says how many."""
-        optional = {} if sampling.top_p is None else dict(top_p=sampling.top_p)
+        top_p = dict(top_p=sampling.top_p) if sampling.top_p else {}
 
         async def write(i: int) -> Continuation:
             instruction = FOLLOW_HEADER if instruct_headers.read(prompts[i]) else CONTINUE
             messages = [dict(role="system", content=instruction), dict(role="user", content=prompts[i])]
             seed = int(np.random.SeedSequence([sampling.seed, *keys[i]]).generate_state(1)[0] >> 1)
-            settings = dict(temperature=sampling.temperature, seed=seed) | optional
+            settings = dict(temperature=sampling.temperature, seed=seed, **top_p)
             reply = await self.client.chat(messages, sampling.max_new_tokens, **settings)
             text = "" if reply.finish_reason == "refusal" else reply.text
             space = " " if prompts[i] and text[:1].isalnum() else ""  # chat models drop it
@@ -55,6 +55,4 @@ class ApiBackend:
                 yield result
         if failures:
             n = f"{len(failures):,} of {len(prompts):,} requests failed"
-            raise ValueError(
-                f"{self.client.model} at {self.client.url}: {failures[0]}; {n}; run it again to retry them"
-            )
+            raise ValueError(f"{n}, such as: {failures[0]}; the same command tries them again")

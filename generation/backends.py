@@ -39,25 +39,28 @@ class LocalBackend:
     def fits(self, prompt: str) -> bool:
         return len(self.encode(prompt)) < self.model.config.block_size
 
-    def complete(self, prompts: Sequence[str], keys: Sequence[Key], sampling: Sampling) -> Iterator[Continuation]:
+    def complete(
+        self, prompts: Sequence[str], keys: Sequence[Key], sampling: Sampling, on_token=None
+    ) -> Iterator[Continuation]:
         """Yields continuations as they end. What is drawn for prompt i depends only on (sampling.seed, keys[i])."""
         ids, stop = [self.encode(prompt) for prompt in prompts], self.tokenizer.end_of_text
         settings = asdict(sampling)
         if settings.pop("beams") > 1:
             completions = beam_search(self.model, ids, sampling.beams, sampling.max_new_tokens, stop)
         else:
-            completions = generate(self.model, ids, **settings, stop=stop, batch_size=self.batch_size, keys=keys)
+            settings |= dict(stop=stop, batch_size=self.batch_size, keys=keys, on_token=on_token)
+            completions = generate(self.model, ids, **settings)
         for completion in completions:
             yield completion.index, self.tokenizer.decode(completion.tokens), completion.finished
 
 
-def load_backend(name: str, batch_size: int = 64):
-    """name: as in --model: a run, hf:ID-or-directory, or api:MODEL. ValueError says what is wrong with it."""
+def load_backend(name: str, batch_size: int = 64, **api):
+    """name: as in --model: a run, hf:ID-or-directory, or api:MODEL, which takes ApiClient's settings."""
     kind, _, rest = name.partition(":")
     if kind == "api":
         from generation.api_backend import ApiBackend  # here, as `import openai` takes over a second
 
-        return ApiBackend(rest)
+        return ApiBackend(rest, **api)
     if kind == "hf":
         directory = huggingface.model_directory(rest)
         model, tokenizer = load_hf(directory), load_hf_tokenizer(directory)
@@ -74,14 +77,11 @@ def load_backend(name: str, batch_size: int = 64):
 
 def stream_story(backend: LocalBackend, prompt: str, sampling: Sampling) -> None:
     """Prints the prompt, and one continuation while it is generated."""
-    tokenizer, settings = backend.tokenizer, asdict(sampling)
-    del settings["beams"]
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")  # a character may take several tokens
 
     def show(token):
-        print(decoder.decode(tokenizer.decode_bytes([token])), end="", flush=True)
+        print(decoder.decode(backend.tokenizer.decode_bytes([token])), end="", flush=True)
 
     print(prompt.rstrip(), end="", flush=True)
-    settings |= dict(stop=tokenizer.end_of_text, batch_size=1, keys=[(0, 0)], on_token=show)
-    (completion,) = generate(backend.model, [backend.encode(prompt)], **settings)
-    print(decoder.decode(b"", final=True) + ("" if completion.finished else " [cut here]"))
+    ((_, _, finished),) = backend.complete([prompt], [(0, 0)], sampling, on_token=show)
+    print(decoder.decode(b"", final=True) + ("" if finished else " [cut here]"))

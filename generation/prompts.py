@@ -51,25 +51,17 @@ class Prompt:
 
 
 def read_prompts(path: Path) -> list[Prompt]:
-    """One prompt per line; or JSON, an array or one value per line, of strings or {"prompt": …, "reference": …}."""
-    text = path.read_text(encoding="utf-8-sig")
-    try:
-        rows = [row for row in text.split("\n") if row.strip()]  # not splitlines: JSON may hold U+2028
-        if path.suffix in (".json", ".jsonl"):
-            rows = json.loads(text) if path.suffix == ".json" else [json.loads(row) for row in rows]
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: cannot be read as JSON ({error})") from None
+    """One prompt per line: in .jsonl, as {"prompt": …}; otherwise as plain text."""
     prompts = []
-    for number, row in enumerate(rows if isinstance(rows, list) else [rows], 1):
-        row = row if isinstance(row, dict) else {"prompt": row}
-        prompt, reference = row.get("prompt"), row.get("reference")
-        if not isinstance(prompt, str) or not isinstance(reference, str | None):
-            raise ValueError(f'{path}: prompt {number} must be a string or an object such as {{"prompt": "Once upon"}}')
-        if prompt.strip():
-            prompts.append(Prompt(prompt.rstrip(), reference))
-    if not prompts:
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
+        try:
+            row = json.loads(line) if path.suffix == ".jsonl" and line.strip() else dict(prompt=line)
+            prompts.append(Prompt(row["prompt"].rstrip()))
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            raise ValueError(f'{path}: line {number} must be an object such as {{"prompt": "Once upon"}}') from None
+    if not any(prompt.text for prompt in prompts):
         raise ValueError(f"{path}: no prompts in it")
-    return prompts
+    return [prompt for prompt in prompts if prompt.text]
 
 
 def evaluation_prompts(
@@ -83,22 +75,19 @@ def evaluation_prompts(
     only the words, and one with both. ValueError if the split has too few stories.
     """
     meta, stories = load_stories(directory, split)
-    stories, which = itertools.islice(stories, 1, None), ""
     kinds = [kind.split(",") for kind in ask]
-    if needed := {field for kind in kinds for field in kind}:
-        stories = (
-            story for story in stories if (header := instruct_headers.read(story)) and needed <= {*header.fields}
-        )
+    needed, which = {field for kind in kinds for field in kind}, ""
+    stories = ((story, instruct_headers.read(story)) for story in itertools.islice(stories, 1, None))
+    if needed:
+        stories = ((story, headed) for story, headed in stories if headed and needed <= {*headed.fields})
         which = f" whose header has {', '.join(sorted(needed))}"
     chosen = list(itertools.islice(stories, n))
     if len(chosen) < n:
-        raise ValueError(
-            f"{directory}: --eval {n}: after the first, its {split} split has {len(chosen)} stories{which}"
-        )
+        have = f"after the first, its {split} split has {len(chosen)} stories{which}"
+        raise ValueError(f"{directory}: --eval {n}: {have}")
     if "headers" not in meta:
-        return [cut_story(story, cut) for story in chosen]
-    headed = [instruct_headers.read(story) for story in chosen]
-    asked = [story.only(kind) for story in headed for kind in kinds] if kinds else headed
+        return [cut_story(story, cut) for story, _ in chosen]
+    asked = [headed.only(kind) for _, headed in chosen for kind in kinds or [headed.fields]]
     return [Prompt(story.header, f"\n\n{story.story}") for story in asked]
 
 

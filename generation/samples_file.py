@@ -9,7 +9,6 @@ the run's directory, those at any other temperature in a directory of their own 
 """
 
 import json
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -25,21 +24,15 @@ def at_temperature(run: Path, temperature: float) -> Path:
     return run if temperature == 1 else run / f"temperature-{temperature:g}"
 
 
-def temperature_of(directory: Path) -> float | None:
-    """0.3 for out/demo/temperature-0.3; None for a run's own directory, whose samples are at temperature 1."""
-    named = re.fullmatch(r"temperature-(\d[\d.]*(?:e[+-]\d+)?)", directory.name)
-    return float(named[1]) if named else None
+def run_of(directory: Path) -> Path:
+    """out/demo for out/demo/temperature-0.3, and for out/demo itself"""
+    return directory.parent if directory.name.startswith("temperature-") else directory
 
 
 def temperatures_of(run: Path) -> list[Path]:
     """The run's directories of samples at other temperatures than 1, ascending."""
-    found = [path.parent for name in SAMPLES.values() for path in run.glob(f"temperature-*/{name}")]
-    return sorted({path for path in found if temperature_of(path) is not None}, key=temperature_of)
-
-
-def run_of(directory: Path) -> Path:
-    """The run whose samples are there: out/demo for out/demo/temperature-0.3, and for out/demo itself."""
-    return directory if temperature_of(directory) is None else directory.parent
+    found = {path.parent for name in SAMPLES.values() for path in run.glob(f"temperature-*/{name}")}
+    return sorted(found, key=lambda directory: float(directory.name.removeprefix("temperature-")))
 
 
 def read_rows(path: Path) -> dict[Key, dict]:
@@ -49,14 +42,12 @@ def read_rows(path: Path) -> dict[Key, dict]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-            row |= dict(prompt=row.get("prompt", ""), reference=row.get("reference"))
-            if not all(isinstance(row[name], kind) for name, kind in TYPES.items()):
-                raise TypeError
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            raise ValueError(
-                f"{path}: line {number} is no completion by sample.py: delete it, or rename the file"
-            ) from None
+            row = dict(prompt="", reference=None) | json.loads(line)
+            is_row = all(isinstance(row.get(name), kind) for name, kind in TYPES.items())
+        except (ValueError, TypeError, RecursionError):
+            is_row = False
+        if not is_row:
+            raise ValueError(f"{path}: line {number} is no completion by sample.py: delete it, or rename the file")
         rows[row["prompt_index"], row["sample_index"]] = row
     return rows
 
