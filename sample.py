@@ -6,8 +6,7 @@ $ python sample.py --prompt "Once upon a time, there was a cat" --stream     # w
 $ python sample.py --model out/demo --n 5 --temperature 0.8 --top_k 50 --seed 7
 $ python sample.py --words "jump, frog, red" --features Dialogue             # for models trained on headers
 $ python sample.py --eval 50 --n 10                     # continue validation stories: out/<run>/samples.jsonl
-$ python sample.py --eval 50 --temperature 0 0.3 0.6 1  # and out/<run>/temperature-0.3/samples.jsonl, …
-$ python sample.py --eval 50 --split train --checkpoint last     # has it memorized its training stories?
+$ python sample.py --eval 50 --split train --temperature 0 0.3   # out/<run>/temperature-0.3/samples-train.jsonl
 $ python sample.py --eval 50 --n 1 --checkpoint all     # at every step that train.py --keep_checkpoints kept
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
 $ python sample.py --eval 50 --model api:gpt-3.5-turbo --data data/tinystories     # OPENAI_API_KEY, OPENAI_BASE_URL
@@ -88,14 +87,6 @@ def complete_arguments(args: argparse.Namespace) -> None:
     args.n = args.n or (10 if args.prompts or args.eval else 3)
 
 
-def models(args: argparse.Namespace) -> list[str]:
-    """The models to sample from: one, or several with --checkpoint all."""
-    from checkpoints.checkpoint import at_checkpoints, newest_run  # here, so that --help need not wait for torch
-
-    name = args.model or str(newest_run())
-    return [name] if name.startswith(("hf:", "api:")) else at_checkpoints(str(Path(name)), args.checkpoint)
-
-
 def prompts_for(name: str, backend, args: argparse.Namespace) -> dict[int, Prompt]:
     """The prompts by their numbers, without those that do not fit in the model's context."""
     from checkpoints.checkpoint import corpus_of
@@ -127,7 +118,7 @@ def sample(name: str, args: argparse.Namespace) -> None:
         if args.stream:
             stream_story(backend, args.prompt, sampling)
         elif args.to_file:
-            write_file(name, backend, prompts, n, sampling, args)
+            write_samples(name, backend, prompts, n, sampling, args)
         else:
             print_stories(backend, prompts[0].text, n, sampling)
             print(f"\n{n} by {name}, seed {args.seed}, temperature {temperature:g}.", file=sys.stderr)
@@ -138,55 +129,43 @@ def sample(name: str, args: argparse.Namespace) -> None:
 def print_stories(backend, prompt: str, n: int, sampling: Sampling) -> None:
     completions = backend.complete([prompt] * n, [(0, j) for j in range(n)], sampling)
     bar = tqdm(completions, "writing", total=n, unit="story", disable=None, delay=1, leave=False)
-    stories = [prompt + text + ("" if finished else " [cut here]") for _, text, finished in sorted(bar)]
-    print("\n\n".join(stories))
+    print("\n\n".join(prompt + text + ("" if finished else " [cut here]") for _, text, finished in sorted(bar)))
 
 
-# ---- samples.jsonl ----
+def write_samples(name: str, backend, prompts: dict[int, Prompt], n: int, sampling: Sampling, args) -> None:
+    """Writes n completions of every prompt to samples.jsonl, one JSON object per line, in the order of prompts.
 
-
-def write_file(name: str, backend, prompts: dict[int, Prompt], n: int, sampling: Sampling, args) -> None:
+    Until all are there, each is appended to samples.jsonl.part as it ends, so that a kill loses none of them. What an
+    earlier call with the same settings left in either file is kept and not generated again.
+    """
     from checkpoints.checkpoint import directory_of
 
     directory = args.out or directory_of(name)
     path = at_temperature(directory, 1 if args.beams > 1 else sampling.temperature) / SAMPLES[args.split]
     is_cut = args.eval and not any(prompt.instruction for prompt in prompts.values())
-    facts = dict(model=name, cut=args.cut if is_cut else None) | (dict(split=args.split) if args.eval else {})
+    settings = dict(model=name, cut=args.cut if is_cut else None) | (dict(split=args.split) if args.eval else {})
+    settings |= backend.identity() | asdict(sampling)
+    part = path.with_name(path.name + ".part")
     with lock(path.parent, f".{path.name}.lock", busy=f"another sample.py is writing {path.name}"):
-        n_old, n_new = write_samples(path, backend, facts | backend.identity(), prompts, n, sampling)
-    print(f"wrote {path}: {n_new} completions by {name}" + f", beside {n_old} that were there" * bool(n_old))
-    if sampling.temperature == args.temperature[-1]:
-        print(f"next: python {dict(val='grade.py', train='rouge.py')[args.split]} {directory}")
-
-
-def write_samples(
-    path: Path, backend, facts: dict, prompts: dict[int, Prompt], n: int, sampling: Sampling
-) -> tuple[int, int]:
-    """Writes n completions of every prompt to `path`, one JSON object per line, in the order of prompts.
-
-    Until all are there, each is appended to <path>.part as it ends, so that a kill loses none of them. What an earlier
-    call with the same settings left there or in `path` is kept and not generated again. facts: about the model and the
-    prompts, for every line. Returns how many completions were there and how many are new.
-    """
-    part, settings = path.with_name(path.name + ".part"), facts | asdict(sampling)
-    if part.exists():  # a kill may have cut its last line
-        os.truncate(part, part.read_bytes().rfind(b"\n") + 1)
-    rows = keep_usable(path, settings, prompts) | keep_usable(part, settings, prompts)
-    write_rows(part, rows.values())
-    n_old, missing = len(rows), [(i, j) for i in prompts for j in range(n) if (i, j) not in rows]
-    completions = backend.complete([prompts[i].text for i, _ in missing], missing, sampling)
-    bar = tqdm(desc="writing", total=n_old + len(missing), initial=n_old, unit="story", disable=None, delay=1)
-    with part.open("a", encoding="utf-8") as file, bar, contextlib.closing(completions):
-        for index, text, finished in completions:
-            i, j = missing[index]
-            row = settings | dict(prompt_index=i, sample_index=j) | prompts[i].row()
-            rows[i, j] = row | dict(completion=text, finished=finished)
-            file.write(line_of(rows[i, j]))
-            file.flush()
-            bar.update()
-    write_rows(path, (rows[key] for key in sorted(rows)))
-    part.unlink()
-    return n_old, len(missing)
+        if part.exists():  # a kill may have cut its last line
+            os.truncate(part, part.read_bytes().rfind(b"\n") + 1)
+        rows = keep_usable(path, settings, prompts) | keep_usable(part, settings, prompts)
+        write_rows(part, rows.values())
+        n_old, missing = len(rows), [(i, j) for i in prompts for j in range(n) if (i, j) not in rows]
+        completions = backend.complete([prompts[i].text for i, _ in missing], missing, sampling)
+        bar = tqdm(desc="writing", total=n_old + len(missing), initial=n_old, unit="story", disable=None, delay=1)
+        with part.open("a", encoding="utf-8") as file, bar, contextlib.closing(completions):
+            for index, text, finished in completions:
+                i, j = missing[index]
+                row = settings | dict(prompt_index=i, sample_index=j) | prompts[i].row()
+                rows[i, j] = row | dict(completion=text, finished=finished)
+                file.write(line_of(rows[i, j]))
+                file.flush()
+                bar.update()
+        write_rows(path, (rows[key] for key in sorted(rows)))
+        part.unlink()
+    print(f"wrote {path}: {len(missing)} completions by {name}" + f", beside {n_old} that were there" * bool(n_old))
+    print(f"next: python {dict(val='grade.py', train='rouge.py')[args.split]} {directory}")
 
 
 def keep_usable(path: Path, settings: dict, prompts: dict[int, Prompt]) -> dict:
@@ -212,7 +191,11 @@ def main():
     again = "run the same command to continue"
     with one_line_errors("sample.py", f"what was written is kept; {again}", f"make room or fix that, then {again}"):
         complete_arguments(args)
-        for name in models(args):
+        from checkpoints.checkpoint import at_checkpoints, newest_run  # here, so that --help need not wait for torch
+
+        model = args.model or str(newest_run())
+        is_run = not model.startswith(("hf:", "api:"))
+        for name in at_checkpoints(str(Path(model)), args.checkpoint) if is_run else [model]:
             sample(name, args)
 
 

@@ -11,7 +11,6 @@ import itertools
 import json
 import os
 import re
-import signal
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -36,11 +35,8 @@ class StopAsking(ValueError):
 @dataclass(frozen=True)
 class Reply:
     text: str
-    finish_reason: str  # the API's, such as "stop" or "length"; "refusal" if the model refused
+    finish_reason: str  # the API's, such as "stop" or "length"
     model: str  # the one that answered, by the endpoint's name for it
-    tokens_in: int  # where the endpoint gives no counts, the most that it may be
-    tokens_out: int
-    cost: float  # dollars; 0 without prices
 
 
 class ApiClient:
@@ -58,10 +54,8 @@ class ApiClient:
     ):
         self.model, self.base_url = model, endpoint_url(base_url)
         self.url, self.key = public_url(self.base_url), os.environ.get("OPENAI_API_KEY", "").strip()
-        if not self.key and self.base_url == OPENAI_URL:
-            raise ValueError("OPENAI_API_KEY is not set; your own server, given as --base_url, may not need one")
-        if not re.fullmatch("[!-~]*", self.key):
-            raise ValueError("OPENAI_API_KEY contains spaces or other invalid characters; copy it again")
+        if not re.fullmatch("[!-~]+" if self.base_url == OPENAI_URL else "[!-~]*", self.key):
+            raise ValueError("OPENAI_API_KEY is not set, or contains spaces or other invalid characters")
         self.concurrency, self.timeout = concurrency, timeout
         self.price_in, self.price_out, self.max_cost = price_in or 0.0, price_out or 0.0, max_cost or float("inf")
         self.spent, self.n_in_flight, self.failures = 0.0, 0, 0  # failures in a row
@@ -69,14 +63,10 @@ class ApiClient:
 
     def map(self, work: Callable[[Any], Awaitable], items: Iterable) -> Iterator[tuple[Any, Any]]:
         """Yields (item, result of `await work(item)` or its RequestFailed) as they finish, `concurrency` at a time.
-
-        work may call `chat` several times. If asking must stop, or after Ctrl-C, what is in flight is finished and
-        yielded; then StopAsking is raised.
-        """
+        If asking must stop, what is in flight is finished and yielded; then StopAsking is raised."""
         loop, items, running = asyncio.new_event_loop(), iter(items), {}
         settings = dict(timeout=self.timeout, max_retries=RETRIES, http_client=Http(timeout=self.timeout))
         self.api = openai.AsyncOpenAI(api_key=self.key or "none", base_url=self.base_url, **settings)
-        loop.add_signal_handler(signal.SIGINT, self.interrupt, loop)
         try:
             while True:
                 n_free = 0 if self.stopped else self.concurrency - len(running)
@@ -93,28 +83,24 @@ class ApiClient:
         finally:
             for task in running:
                 task.cancel()
-            closing = loop.create_task(self.api.close())
-            loop.run_until_complete(asyncio.gather(*running, closing, return_exceptions=True))
+            running |= {loop.create_task(self.api.close()): None}
+            loop.run_until_complete(asyncio.gather(*running, return_exceptions=True))
             loop.close()
         if self.stopped:
             raise self.stopped
-
-    def interrupt(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.remove_signal_handler(signal.SIGINT)  # Ctrl-C again quits
-        self.stopped = self.stopped or StopAsking("stopped; run the same command to continue")
 
     async def chat(self, messages: list[dict], max_tokens: int | None, **settings) -> Reply:
         """One request, within `map`. settings: other fields of a chat completion. Raises RequestFailed, StopAsking."""
         if max_tokens:  # OpenAI's own name for it is new, which other endpoints do not know yet
             settings["max_completion_tokens" if self.base_url == OPENAI_URL else "max_tokens"] = max_tokens
         worst = self.worst_cost([messages, settings], max_tokens or 0)
+        create = self.api.chat.completions.with_raw_response.create
         for attempt in range(CONNECTIONS):
             await asyncio.sleep(attempt)  # seconds
             await self.reserve(worst)
             try:
-                create = self.api.chat.completions.with_raw_response.create
                 answer = await create(model=self.model, messages=messages, **settings)
-                return self.read(answer.content, messages, worst)
+                return self.read(answer.content, worst)
             except openai.APIConnectionError as error:  # it may have been answered without reaching us: it stays spent
                 failure = f"no reply ({self.describe(error.__cause__)})"
             except openai.APIStatusError as error:
@@ -142,31 +128,29 @@ class ApiClient:
             self.stopped = self.stopped or StopAsking(f"{self.model} at {self.url}: {reason}; {remedy}")
         return self.stopped or RequestFailed(reason)
 
-    def read(self, content: bytes, messages: list[dict], worst: float) -> Reply:
-        """Reads plain JSON, as not every endpoint follows openai's types. Corrects what was reserved by the cost."""
+    def read(self, content: bytes, worst: float) -> Reply:
+        """Reads plain JSON, as not every endpoint follows openai's types. Without token counts, the cost is `worst`."""
         try:
             answer = json.loads(content)
             choice, usage = answer["choices"][0], answer.get("usage") or {}
-            refusal, said = choice["message"].get("refusal"), choice["message"].get("content") or ""
+            said = choice["message"].get("content") or ""
             if isinstance(said, list):  # of parts, some of which may be reasoning or images
                 said = "".join(part["text"] for part in said if part.get("type") == "text")
-            text = re.sub("[\ud800-\udfff]", "\ufffd", refusal or said)  # lone surrogates, which UTF-8 cannot encode
-            tokens_in = int(usage.get("prompt_tokens") or most_tokens(messages))
-            tokens_out = int(usage.get("completion_tokens") or most_tokens(text))
+            text = re.sub("[\ud800-\udfff]", "\ufffd", said)  # lone surrogates, which UTF-8 cannot encode
+            counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
+            cost = self.cost(*counts) if all(counts) else worst
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             hint = "no chat completion; does --base_url end in /v1, as most do?"
             raise self.failed(f"{self.describe(content[:200])} is {hint}") from None
-        cost = self.cost(tokens_in, tokens_out)
         self.failures, self.spent = 0, self.spent - worst + cost
-        reason = "refusal" if refusal else str(choice.get("finish_reason") or "")
-        return Reply(text, reason, str(answer.get("model") or ""), tokens_in, tokens_out, cost)
+        return Reply(text, str(choice.get("finish_reason")), str(answer.get("model")))
 
     def cost(self, tokens_in: float, tokens_out: float) -> float:
         return (self.price_in * tokens_in + self.price_out * tokens_out) / 1e6
 
     def worst_cost(self, messages: list, max_tokens: int) -> float:
-        """Dollars that a request costs at most."""
-        return self.cost(most_tokens(messages), max_tokens)
+        """Dollars that a request costs at most, as a token has at least one byte."""
+        return self.cost(len(json.dumps(messages)), max_tokens)
 
     def describe(self, error: object) -> str:
         """One line, without the key, even in the form that endpoints show: sk-ab***yz."""
@@ -186,11 +170,6 @@ class Http(openai.DefaultAsyncHttpxClient):
             return await asyncio.wait_for(super().send(request, **settings), self.timeout.read)
         except Exception as error:
             raise openai.APIConnectionError(request=request) from error
-
-
-def most_tokens(content: object) -> int:
-    """A token has at least one byte; the braces and quotes of JSON stand for an endpoint's own template."""
-    return len(json.dumps(content))
 
 
 def endpoint_url(base_url: str | None) -> str:

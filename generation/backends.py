@@ -1,5 +1,5 @@
 """
-What writes: a model on this machine (LocalBackend, here) or behind an API (api_backend.py), with the same interface.
+What writes: a model on this machine (LocalBackend), or one behind an API (ApiBackend), with the same interface.
 
 >>> backend = load_backend("out/demo")  # or hf:roneneldan/TinyStories-33M, or api:gpt-4o-mini
 >>> for i, text, finished in backend.complete(["Once upon a time"], [(0, 0)], Sampling(temperature=0.8, seed=7)):
@@ -10,16 +10,27 @@ import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
+import numpy as np
 import torch
 
-from checkpoints import huggingface
 from checkpoints.checkpoint import load_run
-from checkpoints.huggingface import load_hf, load_hf_tokenizer
+from checkpoints.huggingface import load_hf, load_hf_tokenizer, model_directory
 from common.files import read_json
+from corpus import instruct_headers
 from corpus.tokenizer import END_OF_TEXT, Tokenizer
 from generation.generation_loop import beam_search, generate
 from generation.prompts import Continuation, Key, Sampling
 from model import GPTNeo
+
+CONTINUE = (
+    "You are given the beginning of a story for small children, which breaks off, perhaps in the middle of a "
+    "sentence. Continue it from exactly there to its end, in the same simple words. Answer with the continuation "
+    "alone: do not repeat the beginning, and add no title and no remark."
+)
+FOLLOW_HEADER = (
+    "Write a story for small children, in words that a child of three knows. You are told what it must have: "
+    "words, features, a summary that it follows, a sentence that stands in it. Answer with the story alone."
+)
 
 
 class LocalBackend:
@@ -54,19 +65,53 @@ class LocalBackend:
             yield completion.index, self.tokenizer.decode(completion.tokens), completion.finished
 
 
+class ApiBackend:
+    """The interface of LocalBackend, by API requests; it gives no likelihoods."""
+
+    def __init__(self, name: str, **settings):
+        from generation.api_client import ApiClient  # here, as `import openai` takes over a second
+
+        self.client = ApiClient(name, **settings)
+
+    def identity(self) -> dict:
+        return dict(base_url=f"{self.client.url}/")
+
+    def fits(self, prompt: str) -> bool:
+        return True
+
+    def complete(self, prompts: Sequence[str], keys: Sequence[Key], sampling: Sampling) -> Iterator[Continuation]:
+        """Yields continuations as they arrive. ValueError, at the end, if requests failed."""
+
+        async def write(i: int) -> Continuation:
+            instruction = FOLLOW_HEADER if instruct_headers.read(prompts[i]) else CONTINUE
+            messages = [dict(role="system", content=instruction), dict(role="user", content=prompts[i])]
+            seed = int(np.random.SeedSequence([sampling.seed, *keys[i]]).generate_state(1)[0] >> 1)
+            settings = dict(temperature=sampling.temperature, top_p=sampling.top_p or 1.0, seed=seed)
+            reply = await self.client.chat(messages, sampling.max_new_tokens, **settings)
+            space = " " if prompts[i] and reply.text[:1].isalnum() else ""  # chat models drop it
+            return i, space + reply.text, reply.finish_reason == "stop"
+
+        failures = []
+        for _, result in self.client.map(write, range(len(prompts))):
+            if isinstance(result, Exception):
+                failures.append(result)
+            else:
+                yield result
+        if failures:
+            n = f"{len(failures):,} of {len(prompts):,} requests failed; run it again to retry them"
+            raise ValueError(f"{n}: {failures[0]}")
+
+
 def load_backend(name: str, batch_size: int = 64, **api):
     """name: as in --model: a run, hf:ID-or-directory, or api:MODEL, which takes ApiClient's settings."""
     kind, _, rest = name.partition(":")
     if kind == "api":
-        from generation.api_backend import ApiBackend  # here, as `import openai` takes over a second
-
         return ApiBackend(rest, **api)
     if kind == "hf":
-        directory = huggingface.model_directory(rest)
+        directory = model_directory(rest)
         model, tokenizer = load_hf(directory), load_hf_tokenizer(directory)
-        if tokenizer.vocab_size != model.config.vocab_size:
-            sizes = f"the model has {model.config.vocab_size} ids, its tokenizer {tokenizer.vocab_size}"
-            raise ValueError(f"{directory}: {sizes}; they do not belong together")
+        if (ids := tokenizer.vocab_size) != model.config.vocab_size:
+            raise ValueError(f"{directory}: the model has {model.config.vocab_size} ids, its tokenizer {ids}")
         # We train with an end-of-text token before every story, so our models need it before prompts; others do not.
         follows_end_of_text = read_json(directory / "config.json").get("prompt_prefix") == END_OF_TEXT
     else:

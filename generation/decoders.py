@@ -2,13 +2,10 @@
 Decoders run the model one token at a time: they cache the keys and values of many stories and return the logits of the
 next token. generation_loop.py draws the tokens.
 
-CppDecoder is kernels/decode_step.cpp, wherever it builds. TorchDecoder is the same in PyTorch, for a GPU and for a CPU
-without a C++ compiler. RereadingDecoder is for models without a cache.
-
 >>> decoder = make_decoder(model, n_slots=64, context=512, exact=False)  # for 64 texts of at most 512 tokens
 >>> logits = decoder.read(3, prompt)                   # a prompt into a slot; logits (vocab_size,) of the next token
 >>> decoder.copy(3, 5)
->>> logits = decoder.step([3, 5], [token_3, token_5])  # one more token in these slots; logits (2, vocab_size)
+>>> logits = decoder.step([3, 5], [token_3, token_5])  # one more token in these; (2, vocab_size), until the next
 """
 
 import ctypes
@@ -34,13 +31,12 @@ def make_decoder(model: GPTNeo, n_slots: int, context: int, exact: bool):
 
 
 class TorchDecoder:
-    """In float32. Every slot takes part in every step, so that on a GPU a step can be a CUDA graph, whose shapes are
-    fixed: the kernels of so small a model take longer to launch than to run."""
+    """For a GPU, and for a CPU without a C++ compiler. Every slot takes part in every step, which on a GPU is a CUDA
+    graph, whose shapes are fixed: the kernels of so small a model take longer to launch than to run."""
 
     def __init__(self, model: GPTNeo, n_slots: int, context: int):
         config, device = model.config, model.wte.weight.device
-        self.model, self.context, self.graph = model, context, None
-        self.lengths = [0] * n_slots
+        self.model, self.context, self.graph, self.lengths = model, context, None, [0] * n_slots
         shape = (2, config.n_layer, n_slots, config.n_head, context, config.n_embd // config.n_head)
         self.cache = torch.zeros(shape, device=device)  # keys and values
         self.inputs = torch.zeros(2, n_slots, dtype=torch.long, device=device)  # each slot's token, and its position
@@ -62,7 +58,6 @@ class TorchDecoder:
         self.lengths[target] = self.lengths[source]
 
     def step(self, slots: list[int], tokens: list[int]) -> torch.Tensor:
-        """The logits stay valid until the next step."""
         inputs = torch.zeros_like(self.inputs, device="cpu")  # idle slots write a 0 behind their text
         inputs[0, slots] = torch.tensor(tokens)
         inputs[1] = torch.tensor(self.lengths).clamp(max=self.context - 1)
@@ -118,7 +113,7 @@ class RereadingDecoder:
 
 
 class CppDecoder:
-    """Weights and cache in the layout of kernels/decode_step.cpp, all widths padded with zeros to whole vectors."""
+    """kernels/decode_step.cpp: weights and cache in its layout, all widths padded with zeros to whole vectors."""
 
     def __init__(self, model: GPTNeo, n_slots: int, context: int, dtype: torch.dtype):
         config, library = model.config, compile_cpp.library("decode_step")
@@ -159,8 +154,7 @@ class CppDecoder:
         bias = torch.zeros(len(weight)) if linear.bias is None else self.padded(linear.bias)
         for x in (weight, bias):
             x[: linear.in_features] *= scale_q
-        n_out, n_in = weight.shape
-        group = 4 // self.dtype.itemsize
+        (n_out, n_in), group = weight.shape, 4 // self.dtype.itemsize
         weight = weight.to(self.dtype).view(-1, self.lanes, n_in // group, group).transpose(1, 2).contiguous()
         return Linear(self.keep(weight), self.keep(bias), n_in, n_out)
 
@@ -179,7 +173,6 @@ class CppDecoder:
         self.lengths[target] = self.lengths[source]
 
     def step(self, slots: list[int], tokens: list[int]) -> torch.Tensor:
-        """The logits stay valid until the next step."""
         logits = self.logits[: len(slots)]
         self.forward(slots, tokens, [self.lengths[slot] for slot in slots], logits)
         for slot in slots:

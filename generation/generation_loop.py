@@ -38,12 +38,11 @@ def generate(
     keys: Sequence[tuple[int, ...]] | None = None,
     on_token: Callable[[int], None] | None = None,
 ) -> Iterator[Completion]:
-    """Continues every prompt (a list of ids), `batch_size` at a time, and yields each completion when it ends.
+    """Continues every prompt (a list of ids), `batch_size` at a time, and yields each completion when it ends: at the
+    token `stop`, after `max_new_tokens`, or where the context is full. ValueError if a prompt does not fit the model.
 
-    A completion ends at the token `stop`, after `max_new_tokens`, or where the context is full. What is drawn for
-    prompt i depends only on (seed, keys[i]), not on the rest of the batch (CppDecoder's logits are bit-identical, those
-    of the others equal up to rounding); keys are (0,), (1,), … unless given. `temperature` 0 is greedy.
-    `on_token(token)` is called for every token as it is drawn. ValueError if a prompt does not fit the model.
+    What is drawn for prompt i depends only on (seed, keys[i]), not on the rest of the batch (TorchDecoder's logits
+    depend on it by rounding); keys are (0,), (1,), … unless given. on_token: called for every token as it is drawn.
     """
     longest, context = lengths(prompts, model, max_new_tokens)
     n_slots = spare = min(batch_size, len(prompts))  # one more slot, the last, keeps the last prompt as it was read

@@ -6,7 +6,6 @@ What a model is asked to write (prompts from a file, beginnings of a corpus's st
 """
 
 import itertools
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,8 +22,6 @@ Continuation = tuple[int, str, bool]  # index of the prompt, the text, whether i
 
 @dataclass(frozen=True)
 class Sampling:
-    """How completions are drawn."""
-
     temperature: float = 1.0  # 0: greedy
     top_k: int | None = None
     top_p: float | None = None
@@ -39,38 +36,32 @@ class Prompt:
     reference: str | None = None  # the story's true ending
 
     @property
-    def instruction(self) -> dict | None:
+    def instruction(self) -> dict:
         """The fields of a prompt that is only a header: words, features, summary, sentence."""
         headed = instruct_headers.read(self.text)
-        return headed.instruction if headed and not headed.story else None
+        return headed.instruction if headed and not headed.story else {}
 
     def row(self) -> dict:
         """Its fields in samples.jsonl."""
-        row, instruction = dict(prompt=self.text, reference=self.reference), self.instruction
-        return row | dict(instruction=instruction) if instruction else row
+        instruction = dict(instruction=self.instruction) if self.instruction else {}
+        return dict(prompt=self.text, reference=self.reference) | instruction
 
 
 def read_prompts(path: Path) -> list[Prompt]:
-    """One prompt per line: in .jsonl, as {"prompt": …}; otherwise as plain text."""
-    prompts = []
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
-        try:
-            row = json.loads(line) if path.suffix == ".jsonl" and line.strip() else dict(prompt=line)
-            prompts.append(Prompt(row["prompt"].rstrip()))
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            raise ValueError(f'{path}: line {number} must be an object such as {{"prompt": "Once upon"}}') from None
-    if not any(prompt.text for prompt in prompts):
-        raise ValueError(f"{path}: no prompts in it")
-    return [prompt for prompt in prompts if prompt.text]
+    """One prompt per line."""
+    lines = path.read_text(encoding="utf-8-sig").split("\n")
+    prompts = [Prompt(line.rstrip()) for line in lines if line.strip()]
+    if not prompts or path.suffix.startswith(".json"):
+        raise ValueError(f"{path}: no prompts in it; it must be plain text, one prompt per line")
+    return prompts
 
 
 def evaluation_prompts(
     directory: Path, n: int, cut: float, ask: Sequence[str] = (), split: str = "val"
 ) -> list[Prompt]:
-    """Stories 2 to n + 1 of a split, val or train, each cut after a share `cut` of its words (the first is skipped, as
-    the first two of TinyStories' validation split begin alike).
+    """Stories 2 to n + 1 of a split (1 and 2 of TinyStories' validation split begin alike), each cut after a share
+    `cut` of its words. In a corpus with headers, the header is the prompt and the whole story the reference.
 
-    In a corpus with headers, the header is the prompt and the whole story the reference.
     ask: such as ["words", "words,summary"], for two prompts from each story whose header has all these fields: one with
     only the words, and one with both. ValueError if the split has too few stories.
     """
@@ -83,8 +74,7 @@ def evaluation_prompts(
         which = f" whose header has {', '.join(sorted(needed))}"
     chosen = list(itertools.islice(stories, n))
     if len(chosen) < n:
-        have = f"after the first, its {split} split has {len(chosen)} stories{which}"
-        raise ValueError(f"{directory}: --eval {n}: {have}")
+        raise ValueError(f"{directory}: after the first, its {split} split has {len(chosen)} stories{which}, not {n}")
     if "headers" not in meta:
         return [cut_story(story, cut) for story, _ in chosen]
     asked = [headed.only(kind) for _, headed in chosen for kind in kinds or [headed.fields]]

@@ -1,8 +1,6 @@
 """
-samples.jsonl: what sample.py writes and grade.py, rouge.py and instruct.py read, one completion per line.
-
-All lines of a file were sampled in the same way, and there is one place for each way: samples at temperature 1 lie in
-the run's directory, those at any other temperature in a directory of their own below it.
+samples.jsonl: what sample.py writes and grade.py, rouge.py and instruct.py read, one completion per line. Samples at
+temperature 1 lie in the run's directory, those at any other temperature in a directory of their own below it.
 
 >>> read_rows(Path("out/demo/samples.jsonl"))[0, 2]["completion"]  # the third completion of the first prompt
 ' cat named Tom.'
