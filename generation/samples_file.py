@@ -40,7 +40,8 @@ def read_rows(path: Path) -> dict[Key, dict]:
         if not line.strip():
             continue
         try:
-            row = dict(prompt="", reference=None) | json.loads(line)
+            row = json.loads(line)
+            row |= dict(prompt="", reference=None) | row
             is_row = all(isinstance(row.get(name), kind) for name, kind in TYPES.items())
         except (ValueError, TypeError, RecursionError):
             is_row = False

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from generation.samples_file import at_temperature, read_rows, run_of, temperature_of, temperatures_of, write_rows
+from generation.samples_file import at_temperature, read_rows, run_of, temperatures_of, write_rows
 
 ROW = dict(prompt_index=1, sample_index=0, prompt="Words: dog\n", reference=" A dog.", completion=" Thé\u2028dog.")
 LINE = json.dumps(ROW).encode()
@@ -43,8 +43,7 @@ def test_one_place_for_each_temperature(tmp_path):
     run = tmp_path / "run"
     for temperature in (1, 0, 2.5, 0.3, 1e-05):
         place = at_temperature(run, temperature)
-        assert run_of(place) == run and temperature_of(place) == (None if place == run else temperature)
+        assert run_of(place) == run and (place == run) == (temperature == 1)
         write_rows(place / "samples.jsonl", [ROW])
-    write_rows(run / "temperature-high" / "samples.jsonl", [ROW])  # not one of ours
     assert [path.name for path in temperatures_of(run)] == [f"temperature-{t}" for t in ("0", "1e-05", "0.3", "2.5")]
     assert temperatures_of(Path("nowhere")) == []
