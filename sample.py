@@ -4,10 +4,8 @@ Write stories with a trained model, one to read or thousands to grade. generatio
 $ python sample.py                                                # three stories from the newest run under out/
 $ python sample.py --prompt "Once upon a time, there was a cat" --stream     # watch one being written
 $ python sample.py --model out/demo --n 5 --temperature 0.8 --top_k 50 --seed 7
-$ python sample.py --words "jump, frog, red" --features Dialogue             # for models trained on headers
 $ python sample.py --eval 50 --n 10                     # continue validation stories: out/<run>/samples.jsonl
 $ python sample.py --eval 50 --split train --temperature 0 0.3   # out/<run>/temperature-0.3/samples-train.jsonl
-$ python sample.py --eval 50 --n 1 --checkpoint all     # at every step that train.py --keep_checkpoints kept
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
 $ python sample.py --eval 50 --model api:gpt-3.5-turbo --data data/tinystories     # OPENAI_API_KEY, OPENAI_BASE_URL
 

@@ -140,8 +140,7 @@ class ApiClient:
             counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
             cost = self.cost(*counts) if all(counts) else worst
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            hint = "no chat completion; does --base_url end in /v1, as most do?"
-            raise self.failed(f"{self.describe(content[:200])} is {hint}") from None
+            raise self.failed(f"{self.describe(content[:200])} is no chat completion; is that the URL?") from None
         self.failures, self.spent = 0, self.spent - worst + cost
         return Reply(text, str(choice.get("finish_reason")), str(answer.get("model")))
 

@@ -123,11 +123,9 @@ def draw(
 def beam_search(
     model: GPTNeo, prompts: Sequence[list[int]], beams: int, max_new_tokens: int | None = None, stop: int | None = None
 ) -> Iterator[Completion]:
-    """Yields the most likely continuation that a beam search finds for each prompt, one prompt after the other.
-
-    Texts compete by their mean log-probability per token, as in transformers.generate(num_beams=beams): candidates
-    that end are set aside, and the search ends when no growing text could beat the worst of the `beams` best of those.
-    """
+    """Yields the most likely continuation of each prompt, one after the other. Texts compete by their mean
+    log-probability per token, as in transformers.generate(num_beams=beams): candidates that end are set aside, and the
+    search ends when no growing text could beat the worst of the `beams` best of those."""
     longest, context = lengths(prompts, model, max_new_tokens)
     decoder = make_decoder(model, beams, context, exact=True)
     for index, prompt in enumerate(prompts):

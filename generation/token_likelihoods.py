@@ -46,11 +46,8 @@ def log_likelihoods(
 
 
 def windows(n_before: int, n: int, context: int) -> Iterator[tuple[int, int, int]]:
-    """(start, first, end): ids[start : end - 1] are read at once, and ids[first:end] are predicted.
-
-    All at once if they fit. Otherwise each window begins half a context after the previous one, so that every later
-    prediction still has half a context before it.
-    """
+    """(start, first, end): ids[start : end - 1] are read at once, and ids[first:end] are predicted. Each window begins
+    half a context after the previous one, so that every later prediction still has half a context before it."""
     start, first = 0, n_before
     while first < n:
         end = min(n, start + context + 1)

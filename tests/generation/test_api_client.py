@@ -172,14 +172,6 @@ def test_several_requests_in_one_piece_of_work(monkeypatch):
     assert "max_tokens" not in server.requests[0] and server.requests[1]["max_tokens"] == 5
 
 
-def test_an_error_in_the_work_itself_is_raised(ask):
-    async def work(item):
-        raise KeyError(item)
-
-    with pytest.raises(KeyError, match="3"):
-        list(ApiClient("m", "http://127.0.0.1:9").map(work, [3]))
-
-
 def test_keys_and_urls(monkeypatch):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
