@@ -4,11 +4,8 @@ Write stories with a trained model, one to read or thousands to grade. generatio
 $ python sample.py                                                # three stories from the newest run under out/
 $ python sample.py --prompt "Once upon a time, there was a cat" --stream     # watch one being written
 $ python sample.py --model out/demo --n 5 --temperature 0.8 --top_k 50 --seed 7
-$ python sample.py --words "jump, frog, red" --features Dialogue             # for models trained on headers
 $ python sample.py --eval 50 --n 10                     # continue validation stories: out/<run>/samples.jsonl
-$ python sample.py --eval 50 --temperature 0 0.3 0.6 1  # and out/<run>/temperature-0.3/samples.jsonl, …
-$ python sample.py --eval 50 --split train --checkpoint last     # has it memorized its training stories?
-$ python sample.py --eval 50 --n 1 --checkpoint all     # at every step that train.py --keep_checkpoints kept
+$ python sample.py --eval 50 --split train --temperature 0 0.3   # out/<run>/temperature-0.3/samples-train.jsonl
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
 $ python sample.py --eval 50 --model api:gpt-3.5-turbo --data data/tinystories     # OPENAI_API_KEY, OPENAI_BASE_URL
 
@@ -36,11 +33,10 @@ from generation.samples_file import SAMPLES, at_temperature, line_of, read_rows,
 def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_shared("model")
-    every = "weights of a run: lowest validation loss, last, a step that train.py --keep_checkpoints kept, or all"
-    parser.add_shared("checkpoint", metavar="best|last|STEP|all", help=every)
+    parser.add_shared("checkpoint", metavar="best|last|STEP|all", help="of a run; all: every step that it kept")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--prompt", default="", help="how the stories begin (default: left to the model)")
-    what.add_argument("--prompts", type=Path, help="file of prompts: one per line, or .json or .jsonl")
+    what.add_argument("--prompts", type=Path, help="file of prompts, one per line")
     what.add_argument("--eval", type=positive, metavar="N", help="continue stories 2 to N + 1 of --split")
     header = parser.add_argument_group("a header as the prompt, for models trained on headers")
     header.add_argument("--words", help='words that the story should use, such as "jump, frog, red"')
@@ -48,87 +44,49 @@ def parse_arguments() -> argparse.Namespace:
     header.add_argument("--summary", help="what happens in the story")
     header.add_argument("--sentence", help="a sentence that the story should contain")
     ask = "header fields that --eval shows, such as words summary words,summary (three prompts per story; default: all)"
-    header.add_argument("--ask", nargs="+", default=[], type=header_fields, metavar="FIELDS", help=ask)
-    split = "which stories --eval continues: held-out ones (samples.jsonl) or training stories (samples-train.jsonl)"
-    parser.add_argument("--split", choices=("val", "train"), default="val", help=split)
+    header.add_argument("--ask", nargs="+", default=[], metavar="FIELDS", help=ask)
+    parser.add_argument("--split", choices=("val", "train"), default="val", help="which stories --eval continues")
     parser.add_argument("--cut", type=share, default=0.5, help="share of each story's words that --eval shows")
     parser.add_shared("data")
     parser.add_shared("n", help="completions of each prompt (default: 3; 10 with --prompts and --eval); greedy: 1")
-    temperature = "1, the default, leaves the model's distribution as it is; 0 is greedy; all but 1 are written to "
-    temperature += "directories of their own, out/MODEL/temperature-0.3/ and so on"
-    parser.add_argument("--temperature", type=non_negative_float, nargs="+", metavar="T", help=temperature)
+    parser.add_argument("--temperature", type=non_negative_float, nargs="+", metavar="T", help="0: greedy (default: 1)")
     parser.add_argument("--top_k", type=positive, help="sample from the k most likely tokens")
-    parser.add_argument(
-        "--top_p", type=share_or_all, help="sample from the most likely tokens of this total probability"
-    )
+    parser.add_argument("--top_p", type=share_or_all, help="sample from the most likely tokens of this probability")
     parser.add_argument("--beams", type=positive, default=1, help="beam search of this width, instead of sampling")
     parser.add_argument("--max_new_tokens", type=positive, help="longest completion (default: what the context takes)")
     parser.add_shared("seed")
-    batch_size = "stories at a time; on a CPU, the text is the same"
-    parser.add_argument("--batch_size", type=positive, default=64, help=batch_size)
-    parser.add_shared("out", help="file or directory to write to (default with --prompts and --eval: out/MODEL)")
+    parser.add_argument("--batch_size", type=positive, default=64, help="stories at a time")
+    parser.add_shared("out", help="directory to write to (default with --prompts and --eval: out/MODEL)")
     parser.add_argument("--stream", action="store_true", help="print one story while it is being written")
     parser.add_api("for api:MODEL")
-    return check_combinations(parser, parser.parse_args())
-
-
-def header_fields(text: str) -> str:
-    if set(text.split(",")) <= {*instruct_headers.FIELDS}:
-        return text
-    raise argparse.ArgumentTypeError(f"{text}: must be some of {','.join(instruct_headers.FIELDS)}")
-
-
-def check_combinations(parser: Parser, args: argparse.Namespace) -> argparse.Namespace:
-    """Exits with a one-line error if flags contradict each other; fills in defaults that depend on other flags."""
-    if fields := {name: getattr(args, name) for name in instruct_headers.FIELDS if getattr(args, name)}:
-        if args.prompt or args.prompts or args.eval:
-            parser.error(f"--{' --'.join(fields)} make a prompt: leave out --prompt, --prompts and --eval")
-        try:
-            args.prompt = instruct_headers.write(fields)
-        except ValueError as error:
-            parser.error(str(error))
-    is_api, to_file = (args.model or "").startswith("api:"), bool(args.prompts or args.eval or args.out)
+    args = parser.parse_args()
     args.api = parser.require_api(args)
-    if args.split == "train" and not args.eval:
-        parser.error("--split goes with --eval, which continues stories of that split")
-    if args.max_cost and not args.max_new_tokens:
-        parser.error("--max_cost needs --max_new_tokens: without it, nothing limits the cost of a story")
-    if args.beams > 1 and (args.temperature or args.top_k or args.top_p):
-        parser.error("--beams searches for the most likely text: it takes no --temperature, --top_k or --top_p")
-    if args.checkpoint == "all" and (args.out or args.stream):
-        parser.error("--checkpoint all writes next to the weights of each step: leave out --out and --stream")
-    if args.stream and (args.beams > 1 or to_file or args.n or len(args.temperature or [1]) > 1):
-        parser.error("--stream prints one story for one --prompt, while it is being written")
-    if is_api and (args.top_k or args.beams > 1 or args.stream):
-        parser.error("an api: model takes no --top_k, --beams or --stream")
-    if args.out and args.out.suffix and len(args.temperature or [1]) > 1:
-        parser.error("--out must be a directory: each of several temperatures gets its own directory in it")
-    args.temperature = list(dict.fromkeys(args.temperature or [0.0 if args.beams > 1 else 1.0]))
-    args.n = args.n or (10 if args.prompts or args.eval else 3)
-    args.to_file = to_file
     return args
 
 
-def models(args: argparse.Namespace) -> list[str]:
-    """The models to sample from: one, or several with --checkpoint all."""
-    from checkpoints.checkpoint import at_checkpoints, newest_run  # here, so that --help need not wait for torch
-
-    name = args.model or str(newest_run())
-    return [name] if name.startswith(("hf:", "api:")) else at_checkpoints(str(Path(name)), args.checkpoint)
-
-
-def load(name: str, args: argparse.Namespace):
-    if name.startswith("api:"):
-        from generation.api_backend import ApiBackend  # needs no torch
-
-        return ApiBackend(name.removeprefix("api:"), **args.api)
-    from generation.backends import load_backend
-
-    return load_backend(name, args.batch_size)
+def complete_arguments(args: argparse.Namespace) -> None:
+    """Fills in defaults that depend on other flags. ValueError if flags contradict each other."""
+    args.to_file = bool(args.prompts or args.eval or args.out)
+    if fields := {name: getattr(args, name) for name in instruct_headers.FIELDS if getattr(args, name)}:
+        if args.prompt or args.prompts or args.eval:
+            raise ValueError(f"--{' --'.join(fields)} make a prompt: leave out --prompt, --prompts and --eval")
+        args.prompt = instruct_headers.write(fields)
+    if args.split == "train" and not args.eval:
+        raise ValueError("--split goes with --eval")
+    if args.max_cost and not args.max_new_tokens:
+        raise ValueError("--max_cost needs --max_new_tokens, which limits the cost of a story")
+    if args.beams > 1 and (args.temperature or args.top_k or args.top_p or args.stream):
+        raise ValueError("--beams takes no --temperature, --top_k, --top_p or --stream")
+    if str(args.model).startswith("api:") and (args.top_k or args.beams > 1 or args.stream):
+        raise ValueError("an api: model takes no --top_k, --beams or --stream")
+    if args.stream and (args.to_file or args.n):
+        raise ValueError("--stream prints one story for one --prompt: leave out --prompts, --eval, --n and --out")
+    args.temperature = list(dict.fromkeys(args.temperature or [0.0 if args.beams > 1 else 1.0]))
+    args.n = args.n or (10 if args.prompts or args.eval else 3)
 
 
 def prompts_for(name: str, backend, args: argparse.Namespace) -> dict[int, Prompt]:
-    """The prompts by their numbers, without those of --eval that do not fit in the model's context."""
+    """The prompts by their numbers, without those that do not fit in the model's context."""
     from checkpoints.checkpoint import corpus_of
 
     if args.prompts:
@@ -139,28 +97,27 @@ def prompts_for(name: str, backend, args: argparse.Namespace) -> dict[int, Promp
         prompts = [Prompt(args.prompt.rstrip())]
     fitting = {i: prompt for i, prompt in enumerate(prompts) if backend.fits(prompt.text)}
     if len(fitting) < len(prompts):
-        what = f"{len(prompts) - len(fitting)} of {len(prompts)} prompts do not fit in the context of {name}"
-        if not args.eval or not fitting:
-            raise ValueError(f"{what}, {backend.model.config.block_size} tokens: shorten them")
-        print(f"{what} and are left out")
+        size = f"the context of {name}, {backend.model.config.block_size} tokens"
+        message = f"{len(prompts) - len(fitting)} of {len(prompts)} prompts do not fit in {size}"
+        if not fitting:
+            raise ValueError(message)
+        print(f"{message}, and are left out")
     return fitting
 
 
 def sample(name: str, args: argparse.Namespace) -> None:
-    """All that is asked of one model."""
-    backend = load(name, args)
+    from generation.backends import load_backend, stream_story
+
+    backend = load_backend(name, args.batch_size, **args.api)
     prompts = prompts_for(name, backend, args)
     for temperature in args.temperature:
         sampling = Sampling(temperature, args.top_k, args.top_p, args.beams, args.max_new_tokens, args.seed)
         n = 1 if temperature == 0 else args.n  # greedy text is the same every time
         if args.stream:
-            from generation.backends import stream_story
-
             stream_story(backend, args.prompt, sampling)
         elif args.to_file:
-            write_file(name, backend, prompts, n, sampling, args)
+            write_samples(name, backend, prompts, n, sampling, args)
         else:
-            print(f"temperature {temperature:g}:\n\n" if len(args.temperature) > 1 else "", end="")
             print_stories(backend, prompts[0].text, n, sampling)
             print(f"\n{n} by {name}, seed {args.seed}, temperature {temperature:g}.", file=sys.stderr)
     if name.startswith("api:") and args.price_in is not None:
@@ -170,57 +127,43 @@ def sample(name: str, args: argparse.Namespace) -> None:
 def print_stories(backend, prompt: str, n: int, sampling: Sampling) -> None:
     completions = backend.complete([prompt] * n, [(0, j) for j in range(n)], sampling)
     bar = tqdm(completions, "writing", total=n, unit="story", disable=None, delay=1, leave=False)
-    stories = [prompt + text + ("" if finished else " [cut here]") for _, text, finished in sorted(bar)]
-    print("\n\n".join(stories))
+    print("\n\n".join(prompt + text + ("" if finished else " [cut here]") for _, text, finished in sorted(bar)))
 
 
-# ---- samples.jsonl ----
+def write_samples(name: str, backend, prompts: dict[int, Prompt], n: int, sampling: Sampling, args) -> None:
+    """Writes n completions of every prompt to samples.jsonl, one JSON object per line, in the order of prompts.
 
-
-def write_file(name: str, backend, prompts: dict[int, Prompt], n: int, sampling: Sampling, args) -> None:
+    Until all are there, each is appended to samples.jsonl.part as it ends, so that a kill loses none of them. What an
+    earlier call with the same settings left in either file is kept and not generated again.
+    """
     from checkpoints.checkpoint import directory_of
 
     directory = args.out or directory_of(name)
     path = at_temperature(directory, 1 if args.beams > 1 else sampling.temperature) / SAMPLES[args.split]
-    if args.out and args.out.suffix and not args.out.is_dir():
-        path = args.out
     is_cut = args.eval and not any(prompt.instruction for prompt in prompts.values())
-    facts = dict(model=name, cut=args.cut if is_cut else None) | (dict(split=args.split) if args.eval else {})
+    settings = dict(model=name, cut=args.cut if is_cut else None) | (dict(split=args.split) if args.eval else {})
+    settings |= backend.identity() | asdict(sampling)
+    part = path.with_name(path.name + ".part")
     with lock(path.parent, f".{path.name}.lock", busy=f"another sample.py is writing {path.name}"):
-        n_old, n_new = write_samples(path, backend, facts | backend.identity(), prompts, n, sampling)
-    print(f"wrote {path}: {n_new} completions by {name}" + f", beside {n_old} that were there" * bool(n_old))
-    if path.name == SAMPLES[args.split] and sampling.temperature == args.temperature[-1]:
-        print(f"next: python {dict(val='grade.py', train='rouge.py')[args.split]} {directory}")
-
-
-def write_samples(
-    path: Path, backend, facts: dict, prompts: dict[int, Prompt], n: int, sampling: Sampling
-) -> tuple[int, int]:
-    """Writes n completions of every prompt to `path`, one JSON object per line, in the order of prompts.
-
-    Until all are there, each is appended to <path>.part as it ends, so that a kill loses none of them. What an earlier
-    call with the same settings left there or in `path` is kept and not generated again. facts: about the model and the
-    prompts, for every line. Returns how many completions were there and how many are new.
-    """
-    part, settings = path.with_name(path.name + ".part"), facts | asdict(sampling)
-    if part.exists():  # a kill may have cut its last line
-        os.truncate(part, part.read_bytes().rfind(b"\n") + 1)
-    rows = keep_usable(path, settings, prompts) | keep_usable(part, settings, prompts)
-    write_rows(part, rows.values())
-    n_old, missing = len(rows), [(i, j) for i in prompts for j in range(n) if (i, j) not in rows]
-    completions = backend.complete([prompts[i].text for i, _ in missing], missing, sampling)
-    bar = tqdm(desc="writing", total=n_old + len(missing), initial=n_old, unit="story", disable=None, delay=1)
-    with part.open("a", encoding="utf-8") as file, bar, contextlib.closing(completions):
-        for index, text, finished in completions:
-            i, j = missing[index]
-            row = settings | dict(prompt_index=i, sample_index=j) | prompts[i].row()
-            rows[i, j] = row | dict(completion=text, finished=finished)
-            file.write(line_of(rows[i, j]))
-            file.flush()
-            bar.update()
-    write_rows(path, (rows[key] for key in sorted(rows)))
-    part.unlink()
-    return n_old, len(missing)
+        if part.exists():  # a kill may have cut its last line
+            os.truncate(part, part.read_bytes().rfind(b"\n") + 1)
+        rows = keep_usable(path, settings, prompts) | keep_usable(part, settings, prompts)
+        write_rows(part, rows.values())
+        n_old, missing = len(rows), [(i, j) for i in prompts for j in range(n) if (i, j) not in rows]
+        completions = backend.complete([prompts[i].text for i, _ in missing], missing, sampling)
+        bar = tqdm(desc="writing", total=n_old + len(missing), initial=n_old, unit="story", disable=None, delay=1)
+        with part.open("a", encoding="utf-8") as file, bar, contextlib.closing(completions):
+            for index, text, finished in completions:
+                i, j = missing[index]
+                row = settings | dict(prompt_index=i, sample_index=j) | prompts[i].row()
+                rows[i, j] = row | dict(completion=text, finished=finished)
+                file.write(line_of(rows[i, j]))
+                file.flush()
+                bar.update()
+        write_rows(path, (rows[key] for key in sorted(rows)))
+        part.unlink()
+    print(f"wrote {path}: {len(missing)} completions by {name}" + f", beside {n_old} that were there" * bool(n_old))
+    print(f"next: python {dict(val='grade.py', train='rouge.py')[args.split]} {directory}")
 
 
 def keep_usable(path: Path, settings: dict, prompts: dict[int, Prompt]) -> dict:
@@ -245,13 +188,13 @@ def main():
     sys.stdout.reconfigure(errors="replace")  # some terminals cannot show every character
     again = "run the same command to continue"
     with one_line_errors("sample.py", f"what was written is kept; {again}", f"make room or fix that, then {again}"):
-        try:
-            for name in models(args):
-                sample(name, args)
-        except (MemoryError, RuntimeError) as error:
-            if "memory" not in f"{type(error).__name__} {error}".lower():
-                raise
-            raise ValueError("out of memory; lower --batch_size or --beams") from None
+        complete_arguments(args)
+        from checkpoints.checkpoint import at_checkpoints, newest_run  # here, so that --help need not wait for torch
+
+        model = args.model or str(newest_run())
+        is_run = not model.startswith(("hf:", "api:"))
+        for name in at_checkpoints(str(Path(model)), args.checkpoint) if is_run else [model]:
+            sample(name, args)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """
-What writes: a model on this machine (LocalBackend, here) or behind an API (api_backend.py), with the same interface.
+What writes: a model on this machine (LocalBackend), or one behind an API (ApiBackend), with the same interface.
 
 >>> backend = load_backend("out/demo")  # or hf:roneneldan/TinyStories-33M, or api:gpt-4o-mini
 >>> for i, text, finished in backend.complete(["Once upon a time"], [(0, 0)], Sampling(temperature=0.8, seed=7)):
@@ -10,16 +10,27 @@ import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
+import numpy as np
 import torch
 
-from checkpoints import huggingface
 from checkpoints.checkpoint import load_run
-from checkpoints.huggingface import load_hf, load_hf_tokenizer
+from checkpoints.huggingface import load_hf, load_hf_tokenizer, model_directory
 from common.files import read_json
+from corpus import instruct_headers
 from corpus.tokenizer import END_OF_TEXT, Tokenizer
 from generation.generation_loop import beam_search, generate
 from generation.prompts import Continuation, Key, Sampling
 from model import GPTNeo
+
+CONTINUE = (
+    "You are given the beginning of a story for small children, which breaks off, perhaps in the middle of a "
+    "sentence. Continue it from exactly there to its end, in the same simple words. Answer with the continuation "
+    "alone: do not repeat the beginning, and add no title and no remark."
+)
+FOLLOW_HEADER = (
+    "Write a story for small children, in words that a child of three knows. You are told what it must have: "
+    "words, features, a summary that it follows, a sentence that stands in it. Answer with the story alone."
+)
 
 
 class LocalBackend:
@@ -39,31 +50,69 @@ class LocalBackend:
     def fits(self, prompt: str) -> bool:
         return len(self.encode(prompt)) < self.model.config.block_size
 
-    def complete(self, prompts: Sequence[str], keys: Sequence[Key], sampling: Sampling) -> Iterator[Continuation]:
+    def complete(
+        self, prompts: Sequence[str], keys: Sequence[Key], sampling: Sampling, on_token=None
+    ) -> Iterator[Continuation]:
         """Yields continuations as they end. What is drawn for prompt i depends only on (sampling.seed, keys[i])."""
         ids, stop = [self.encode(prompt) for prompt in prompts], self.tokenizer.end_of_text
         settings = asdict(sampling)
         if settings.pop("beams") > 1:
             completions = beam_search(self.model, ids, sampling.beams, sampling.max_new_tokens, stop)
         else:
-            completions = generate(self.model, ids, **settings, stop=stop, batch_size=self.batch_size, keys=keys)
+            settings |= dict(stop=stop, batch_size=self.batch_size, keys=keys, on_token=on_token)
+            completions = generate(self.model, ids, **settings)
         for completion in completions:
             yield completion.index, self.tokenizer.decode(completion.tokens), completion.finished
 
 
-def load_backend(name: str, batch_size: int = 64):
-    """name: as in --model: a run, hf:ID-or-directory, or api:MODEL. ValueError says what is wrong with it."""
+class ApiBackend:
+    """The interface of LocalBackend, by API requests; it gives no likelihoods."""
+
+    def __init__(self, name: str, **settings):
+        from generation.api_client import ApiClient  # here, as `import openai` takes over a second
+
+        self.client = ApiClient(name, **settings)
+
+    def identity(self) -> dict:
+        return dict(base_url=f"{self.client.url}/")
+
+    def fits(self, prompt: str) -> bool:
+        return True
+
+    def complete(self, prompts: Sequence[str], keys: Sequence[Key], sampling: Sampling) -> Iterator[Continuation]:
+        """Yields continuations as they arrive. ValueError, at the end, if requests failed."""
+
+        async def write(i: int) -> Continuation:
+            instruction = FOLLOW_HEADER if instruct_headers.read(prompts[i]) else CONTINUE
+            messages = [dict(role="system", content=instruction), dict(role="user", content=prompts[i])]
+            seed = int(np.random.SeedSequence([sampling.seed, *keys[i]]).generate_state(1)[0] >> 1)
+            settings = dict(temperature=sampling.temperature, seed=seed)
+            settings |= dict(top_p=sampling.top_p) if sampling.top_p else {}
+            reply = await self.client.chat(messages, sampling.max_new_tokens, **settings)
+            space = " " if prompts[i] and reply.text[:1].isalnum() else ""  # chat models drop it
+            return i, space + reply.text, reply.finish_reason == "stop"
+
+        failures = []
+        for _, result in self.client.map(write, range(len(prompts))):
+            if isinstance(result, Exception):
+                failures.append(result)
+            else:
+                yield result
+        if failures:
+            n = f"{len(failures):,} of {len(prompts):,} requests failed; run it again to retry them"
+            raise ValueError(f"{n}: {failures[0]}")
+
+
+def load_backend(name: str, batch_size: int = 64, **api):
+    """name: as in --model: a run, hf:ID-or-directory, or api:MODEL, which takes ApiClient's settings."""
     kind, _, rest = name.partition(":")
     if kind == "api":
-        from generation.api_backend import ApiBackend  # here, as `import openai` takes over a second
-
-        return ApiBackend(rest)
+        return ApiBackend(rest, **api)
     if kind == "hf":
-        directory = huggingface.model_directory(rest)
+        directory = model_directory(rest)
         model, tokenizer = load_hf(directory), load_hf_tokenizer(directory)
-        if tokenizer.vocab_size != model.config.vocab_size:
-            sizes = f"the model has {model.config.vocab_size} ids, its tokenizer {tokenizer.vocab_size}"
-            raise ValueError(f"{directory}: {sizes}; they do not belong together")
+        if (ids := tokenizer.vocab_size) != model.config.vocab_size:
+            raise ValueError(f"{directory}: the model has {model.config.vocab_size} ids, its tokenizer {ids}")
         # We train with an end-of-text token before every story, so our models need it before prompts; others do not.
         follows_end_of_text = read_json(directory / "config.json").get("prompt_prefix") == END_OF_TEXT
     else:
@@ -74,14 +123,11 @@ def load_backend(name: str, batch_size: int = 64):
 
 def stream_story(backend: LocalBackend, prompt: str, sampling: Sampling) -> None:
     """Prints the prompt, and one continuation while it is generated."""
-    tokenizer, settings = backend.tokenizer, asdict(sampling)
-    del settings["beams"]
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")  # a character may take several tokens
 
     def show(token):
-        print(decoder.decode(tokenizer.decode_bytes([token])), end="", flush=True)
+        print(decoder.decode(backend.tokenizer.decode_bytes([token])), end="", flush=True)
 
     print(prompt.rstrip(), end="", flush=True)
-    settings |= dict(stop=tokenizer.end_of_text, batch_size=1, keys=[(0, 0)], on_token=show)
-    (completion,) = generate(backend.model, [backend.encode(prompt)], **settings)
-    print(decoder.decode(b"", final=True) + ("" if completion.finished else " [cut here]"))
+    ((_, _, finished),) = backend.complete([prompt], [(0, 0)], sampling, on_token=show)
+    print(decoder.decode(b"", final=True) + ("" if finished else " [cut here]"))

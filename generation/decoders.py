@@ -2,16 +2,10 @@
 Decoders run the model one token at a time: they cache the keys and values of many stories and return the logits of the
 next token. generation_loop.py draws the tokens.
 
-CppDecoder is kernels/decode_step.cpp, wherever it builds. TorchDecoder is the same in PyTorch, for a GPU and for a CPU
-without a C++ compiler. RereadingDecoder is for models without a cache.
-
-A decoder has `n_slots` slots for texts of at most `context` tokens, and one more, SCRATCH, into which a prompt is read
-once and then copied:
-
->>> decoder = make_decoder(model, n_slots=64, context=512, exact=False)
->>> logits = decoder.read(SCRATCH, prompt)             # a prompt into a slot; logits (vocab_size,) of the next token
->>> decoder.copy(SCRATCH, 3)
->>> logits = decoder.step([3, 5], [token_3, token_5])  # one more token in these slots; logits (2, vocab_size)
+>>> decoder = make_decoder(model, n_slots=64, context=512, exact=False)  # for 64 texts of at most 512 tokens
+>>> logits = decoder.read(3, prompt)                   # a prompt into a slot; logits (vocab_size,) of the next token
+>>> decoder.copy(3, 5)
+>>> logits = decoder.step([3, 5], [token_3, token_5])  # one more token in these; (2, vocab_size), until the next
 """
 
 import ctypes
@@ -19,12 +13,10 @@ import ctypes
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.nn.utils.rnn import pad_sequence
 
 from kernels import compile_cpp
 from model import GPTNeo
 
-SCRATCH = -1
 CHUNK = 64  # tokens of a prompt that CppDecoder reads at once
 
 
@@ -39,14 +31,13 @@ def make_decoder(model: GPTNeo, n_slots: int, context: int, exact: bool):
 
 
 class TorchDecoder:
-    """In float32. Every slot takes part in every step, so that on a GPU a step can be a CUDA graph, whose shapes are
-    fixed: the kernels of so small a model take longer to launch than to run."""
+    """For a GPU, and for a CPU without a C++ compiler. Every slot takes part in every step, which on a GPU is a CUDA
+    graph, whose shapes are fixed: the kernels of so small a model take longer to launch than to run."""
 
     def __init__(self, model: GPTNeo, n_slots: int, context: int):
         config, device = model.config, model.wte.weight.device
-        self.model, self.context, self.graph = model, context, None
-        self.lengths = [0] * (n_slots + 1)
-        shape = (2, config.n_layer, n_slots + 1, config.n_head, context, config.n_embd // config.n_head)
+        self.model, self.context, self.graph, self.lengths = model, context, None, [0] * n_slots
+        shape = (2, config.n_layer, n_slots, config.n_head, context, config.n_embd // config.n_head)
         self.cache = torch.zeros(shape, device=device)  # keys and values
         self.inputs = torch.zeros(2, n_slots, dtype=torch.long, device=device)  # each slot's token, and its position
 
@@ -67,19 +58,18 @@ class TorchDecoder:
         self.lengths[target] = self.lengths[source]
 
     def step(self, slots: list[int], tokens: list[int]) -> torch.Tensor:
-        """The logits stay valid until the next step."""
-        inputs = torch.zeros(2, len(self.lengths) - 1, dtype=torch.long)  # idle slots write a 0 behind their text
+        inputs = torch.zeros_like(self.inputs, device="cpu")  # idle slots write a 0 behind their text
         inputs[0, slots] = torch.tensor(tokens)
-        inputs[1] = torch.tensor(self.lengths[:-1]).clamp(max=self.context - 1)
+        inputs[1] = torch.tensor(self.lengths).clamp(max=self.context - 1)
         self.inputs.copy_(inputs)
         for slot in slots:
             self.lengths[slot] += 1
-        if not self.inputs.is_cuda:
-            self.forward()
-        elif self.graph is None:
-            self.capture()
-        else:
+        if self.graph:
             self.graph.replay()
+        else:
+            self.forward()
+            if self.inputs.is_cuda:  # this first step set up what must not be set up while recording
+                self.record()
         return self.logits[slots]
 
     def forward(self) -> None:
@@ -91,67 +81,52 @@ class TorchDecoder:
             for cache, x in zip(self.cache, (k, v)):
                 cache[layer, slots, :, positions[:, 0]] = x[:, 0]
             mask = past & (keys > positions - self.model.config.window(layer))
-            k, v = self.cache[:, layer, :-1]
-            return F.scaled_dot_product_attention(q.transpose(1, 2), k, v, mask[:, None, None], scale=1.0).transpose(
-                1, 2
-            )
+            q, (k, v) = q.transpose(1, 2), self.cache[:, layer]
+            return F.scaled_dot_product_attention(q, k, v, mask[:, None, None], scale=1.0).transpose(1, 2)
 
         self.logits = self.model.head(self.model.hidden(tokens, positions, attend)[:, 0])
 
-    def capture(self) -> None:
-        """Runs a step and records it. The step before recording sets up what must not be set up while recording."""
-        with torch.cuda.device(self.cache.device):  # streams and graphs belong to the current device
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                self.forward()
-            torch.cuda.current_stream().wait_stream(stream)
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
-                self.forward()
-            self.graph.replay()
+    def record(self) -> None:
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.forward()
+        self.graph.replay()  # recording computes nothing
 
 
 class RereadingDecoder:
-    """For models without a cache: reads the whole text again for every token."""
+    """For models without a cache: reads a whole text again for each of its tokens."""
 
     def __init__(self, model: GPTNeo, n_slots: int):
-        self.model, self.texts = model, [[] for _ in range(n_slots + 1)]
+        self.model, self.texts = model, [[] for _ in range(n_slots)]
 
     def read(self, slot: int, prompt: list[int]) -> torch.Tensor:
-        self.texts[slot] = list(prompt)
-        return self.logits([slot])[0]
+        self.texts[slot] = prompt
+        tokens = torch.tensor([prompt], device=self.model.wte.weight.device)
+        x = self.model.hidden(tokens, torch.arange(len(prompt), device=tokens.device), self.model.attend)
+        return self.model.head(x[0, -1])
 
     def copy(self, source: int, target: int):
-        self.texts[target] = list(self.texts[source])
+        self.texts[target] = self.texts[source]
 
     def step(self, slots: list[int], tokens: list[int]) -> torch.Tensor:
-        for slot, token in zip(slots, tokens):
-            self.texts[slot].append(token)
-        return self.logits(slots)
-
-    def logits(self, slots: list[int]) -> torch.Tensor:
-        device, texts = self.model.wte.weight.device, [torch.tensor(self.texts[slot]) for slot in slots]
-        tokens = pad_sequence(texts, batch_first=True).to(device)  # attention is causal: padding does no harm
-        x = self.model.hidden(tokens, torch.arange(tokens.size(1), device=device), self.model.attend)
-        return self.model.head(x[torch.arange(len(slots)), [len(text) - 1 for text in texts]]).float()
+        return torch.stack([self.read(slot, self.texts[slot] + [token]) for slot, token in zip(slots, tokens)])
 
 
 class CppDecoder:
-    """Weights and cache in the layout of kernels/decode_step.cpp, all widths padded with zeros to whole vectors."""
+    """kernels/decode_step.cpp: weights and cache in its layout, all widths padded with zeros to whole vectors."""
 
     def __init__(self, model: GPTNeo, n_slots: int, context: int, dtype: torch.dtype):
         config, library = model.config, compile_cpp.library("decode_step")
         self.run = getattr(library, f"forward_{compile_cpp.dtype_name(dtype)}")
         self.lanes = ctypes.c_int.in_dll(library, "n_lanes").value  # floats in a vector register
-        self.dtype, self.vocab_size, self.lengths = dtype, config.vocab_size, [0] * (n_slots + 1)
+        self.dtype, self.vocab_size, self.lengths = dtype, config.vocab_size, [0] * n_slots
         self.kept: list[torch.Tensor] = []  # tensors that C++ points to, so that Python does not free them
         self.caches: list[torch.Tensor] = []  # keys and values of each layer
         layers = (Layer * config.n_layer)()
         for i, block in enumerate(model.blocks):
             # Enough that a chunk of a prompt never overwrites what its own first token still attends to.
             blocks = -(-min(config.window(i) + CHUNK - 1, context) // self.lanes)
-            shape = (n_slots + 1, config.n_head, blocks, config.n_embd // config.n_head, self.lanes)
+            shape = (n_slots, config.n_head, blocks, config.n_embd // config.n_head, self.lanes)
             self.caches += torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=dtype)
             norms = map(self.norm, (block.ln_1, block.ln_2))
             qkv = self.linear(block.qkv, scale_q=block.scale or 1.0)
@@ -179,8 +154,7 @@ class CppDecoder:
         bias = torch.zeros(len(weight)) if linear.bias is None else self.padded(linear.bias)
         for x in (weight, bias):
             x[: linear.in_features] *= scale_q
-        n_out, n_in = weight.shape
-        group = 4 // self.dtype.itemsize
+        (n_out, n_in), group = weight.shape, 4 // self.dtype.itemsize
         weight = weight.to(self.dtype).view(-1, self.lanes, n_in // group, group).transpose(1, 2).contiguous()
         return Linear(self.keep(weight), self.keep(bias), n_in, n_out)
 
@@ -199,7 +173,6 @@ class CppDecoder:
         self.lengths[target] = self.lengths[source]
 
     def step(self, slots: list[int], tokens: list[int]) -> torch.Tensor:
-        """The logits stay valid until the next step."""
         logits = self.logits[: len(slots)]
         self.forward(slots, tokens, [self.lengths[slot] for slot in slots], logits)
         for slot in slots:
@@ -208,7 +181,6 @@ class CppDecoder:
 
     def forward(self, slots, tokens, positions, logits: torch.Tensor) -> None:
         """Appends tokens[i] to slots[i] at positions[i]; fills `logits` for the last len(logits) of them."""
-        slots = [slot % len(self.lengths) for slot in slots]  # SCRATCH is the last
         rows = torch.tensor([tokens, slots, positions], dtype=torch.int32).T.contiguous()
         sizes, pointer = (ctypes.c_long(len(rows)), ctypes.c_long(len(logits))), compile_cpp.pointer
         self.run(ctypes.byref(self.model), pointer(rows), sizes[0], pointer(logits), sizes[1], pointer(self.work))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from generation.decoders import SCRATCH, make_decoder
+from generation.decoders import make_decoder
 from model import GPTNeo
 
 
@@ -38,16 +38,15 @@ def generate(
     keys: Sequence[tuple[int, ...]] | None = None,
     on_token: Callable[[int], None] | None = None,
 ) -> Iterator[Completion]:
-    """Continues every prompt (a list of ids), `batch_size` at a time, and yields each completion when it ends.
+    """Continues every prompt (a list of ids), `batch_size` at a time, and yields each completion when it ends: at the
+    token `stop`, after `max_new_tokens`, or where the context is full. ValueError if a prompt does not fit the model.
 
-    A completion ends at the token `stop`, after `max_new_tokens`, or where the context is full. What is drawn for
-    prompt i depends only on (seed, keys[i]), not on the rest of the batch (CppDecoder's logits are bit-identical, those
-    of the others equal up to rounding); keys are (0,), (1,), … unless given. `temperature` 0 is greedy.
-    `on_token(token)` is called for every token as it is drawn. ValueError if a prompt does not fit the model.
+    What is drawn for prompt i depends only on (seed, keys[i]), not on the rest of the batch (TorchDecoder's logits
+    depend on it by rounding); keys are (0,), (1,), … unless given. on_token: called for every token as it is drawn.
     """
     longest, context = lengths(prompts, model, max_new_tokens)
-    n_slots = min(batch_size, len(prompts))
-    decoder = make_decoder(model, n_slots, context, exact=temperature == 0)
+    n_slots = spare = min(batch_size, len(prompts))  # one more slot, the last, keeps the last prompt as it was read
+    decoder = make_decoder(model, n_slots + 1, context, exact=temperature == 0)
     waiting, free = iter(enumerate(prompts)), list(range(n_slots))
     growing: dict[int, Completion] = {}  # slot -> its completion so far
     uniforms = np.zeros((n_slots, longest), dtype=np.float32)  # the random numbers for each slot's draws
@@ -58,16 +57,15 @@ def generate(
         # Who is next: a free slot takes the next prompt at once. Equal prompts in a row are read only once.
         for index, prompt in itertools.islice(waiting, len(free)):
             if prompt != was_read:
-                was_read, first_logits = prompt, decoder.read(SCRATCH, prompt)
+                was_read, first_logits = prompt, decoder.read(spare, prompt)
                 if not first_logits.isfinite().all():
                     raise ValueError("the model's logits are not finite: its training diverged or its weights are bad")
             slot = free.pop()
-            decoder.copy(SCRATCH, slot)
+            decoder.copy(spare, slot)
             logits.append(first_logits[None])
             growing[slot] = Completion(index)
-            uniforms[slot] = np.random.default_rng([seed, *(keys[index] if keys else (index,))]).random(
-                longest, dtype=np.float32
-            )
+            generator = np.random.default_rng([seed, *(keys[index] if keys else (index,))])
+            generator.random(out=uniforms[slot], dtype=np.float32)
         if not growing:
             return
         # Draw.
@@ -91,7 +89,7 @@ def generate(
 
 
 def lengths(prompts: Sequence[list[int]], model: GPTNeo, max_new_tokens: int | None) -> tuple[int, int]:
-    """(most new tokens, longest text including its prompt). ValueError if a prompt does not fit the model."""
+    """(most new tokens, longest text including its prompt)"""
     block_size = model.config.block_size
     for i, prompt in enumerate(prompts):
         if not 0 < len(prompt) < block_size:
@@ -106,10 +104,9 @@ def draw(
     """An id for each row of logits, (B, V) -> (B,), by inverting the cumulative distribution at `uniform`, (B,)."""
     if temperature == 0:
         return logits.argmax(-1)
-    logits = logits.float() - logits.amax(-1, keepdim=True).float()  # otherwise a tiny temperature overflows
-    values, ids = logits, None
+    values, ids = logits.float() - logits.amax(-1, keepdim=True).float(), None  # or a tiny temperature overflows
     if top_k or top_p:
-        values, ids = logits.topk(min(top_k or logits.size(-1), logits.size(-1)), dim=-1)
+        values, ids = values.topk(min(top_k or values.size(-1), values.size(-1)), dim=-1)
     probabilities = torch.softmax(values / max(temperature, 1e-37), dim=-1)  # smaller ones are 0 in float32
     cumulative = probabilities.cumsum(-1)
     total = cumulative[:, -1:]
@@ -122,50 +119,41 @@ def draw(
     return (choice if ids is None else ids.gather(-1, choice))[:, 0]
 
 
-@dataclass
-class Beam:
-    score: float  # sum of the log-probabilities of its tokens
-    tokens: list[int]
-    slot: int  # where the decoder has read all but the last of them
-
-
 @torch.inference_mode()
 def beam_search(
     model: GPTNeo, prompts: Sequence[list[int]], beams: int, max_new_tokens: int | None = None, stop: int | None = None
 ) -> Iterator[Completion]:
-    """Yields the most likely continuation that a beam search finds for each prompt, one prompt after the other.
-
-    Texts compete by their mean log-probability per token, as in transformers.generate(num_beams=beams): candidates
-    that end are set aside, and the search ends when no growing text could beat the worst of the `beams` best of those.
-    """
+    """Yields the most likely continuation of each prompt, one after the other. Texts compete by their mean
+    log-probability per token, as in transformers.generate(num_beams=beams): candidates that end are set aside, and the
+    search ends when no growing text could beat the worst of the `beams` best of those."""
     longest, context = lengths(prompts, model, max_new_tokens)
     decoder = make_decoder(model, beams, context, exact=True)
     for index, prompt in enumerate(prompts):
-        logits = decoder.read(SCRATCH, prompt)[None]
-        for slot in range(beams):
-            decoder.copy(SCRATCH, slot)
-        growing = [Beam(0.0, [], slot=0)]
+        logits = decoder.read(0, prompt)[None]
+        growing = [(0.0, [], 0)]  # log-probability, tokens, slot where the decoder has read all but the last of them
         ended: list[tuple[float, list[int], bool]] = []  # mean log-probability, tokens, whether ended by itself
         last = min(longest, model.config.block_size - len(prompt))
         for length in range(1, last + 1):
-            scores = torch.log_softmax(logits, -1) + torch.tensor([[beam.score] for beam in growing]).to(logits)
+            scores = torch.log_softmax(logits, -1) + torch.tensor([[score] for score, _, _ in growing]).to(logits)
             best, flat = (x.tolist() for x in scores.flatten().topk(min(2 * beams, scores.numel())))
-            candidates = [(score, growing[i // scores.size(1)], i % scores.size(1)) for score, i in zip(best, flat)]
-            ended += [(score / length, beam.tokens, True) for score, beam, token in candidates[:beams] if token == stop]
-            continuing = [candidate for candidate in candidates if candidate[2] != stop][:beams]
+            candidates = [
+                (score, *growing[i // scores.size(1)][1:], i % scores.size(1)) for score, i in zip(best, flat)
+            ]
+            ended += [(score / length, text, True) for score, text, _, token in candidates[:beams] if token == stop]
+            continuing = [candidate for candidate in candidates if candidate[-1] != stop][:beams]
             if length == last:
-                ended += [(score / length, beam.tokens + [token], False) for score, beam, token in continuing]
+                ended += [(score / length, text + [token], False) for score, text, _, token in continuing]
             ended = sorted(ended, key=lambda text: -text[0])[:beams]
             if not continuing or len(ended) == beams and continuing[0][0] / length <= ended[-1][0]:
                 break
-            parents = {parent.slot for _, parent, _ in continuing}
+            parents = {parent for _, _, parent, _ in continuing}
             free, growing = set(range(beams)) - parents, []
-            for score, parent, token in continuing:
-                if (slot := parent.slot) in parents:  # the first child of a beam stays in its slot, others get a copy
+            for score, text, slot, token in continuing:
+                if slot in parents:  # the first child of a beam stays in its slot, others get a copy
                     parents.remove(slot)
                 else:
-                    decoder.copy(parent.slot, slot := free.pop())
-                growing.append(Beam(score, parent.tokens + [token], slot))
+                    decoder.copy(slot, slot := free.pop())
+                growing.append((score, text + [token], slot))
             if length < last:
-                logits = decoder.step([beam.slot for beam in growing], [beam.tokens[-1] for beam in growing])
+                logits = decoder.step([slot for _, _, slot in growing], [text[-1] for _, text, _ in growing])
         yield Completion(index, ended[0][1], ended[0][2])

@@ -6,7 +6,6 @@ What a model is asked to write (prompts from a file, beginnings of a corpus's st
 """
 
 import itertools
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,8 +22,6 @@ Continuation = tuple[int, str, bool]  # index of the prompt, the text, whether i
 
 @dataclass(frozen=True)
 class Sampling:
-    """How completions are drawn."""
-
     temperature: float = 1.0  # 0: greedy
     top_k: int | None = None
     top_p: float | None = None
@@ -39,66 +36,48 @@ class Prompt:
     reference: str | None = None  # the story's true ending
 
     @property
-    def instruction(self) -> dict | None:
+    def instruction(self) -> dict:
         """The fields of a prompt that is only a header: words, features, summary, sentence."""
         headed = instruct_headers.read(self.text)
-        return headed.instruction if headed and not headed.story else None
+        return headed.instruction if headed and not headed.story else {}
 
     def row(self) -> dict:
         """Its fields in samples.jsonl."""
-        row, instruction = dict(prompt=self.text, reference=self.reference), self.instruction
-        return row | dict(instruction=instruction) if instruction else row
+        instruction = dict(instruction=self.instruction) if self.instruction else {}
+        return dict(prompt=self.text, reference=self.reference) | instruction
 
 
 def read_prompts(path: Path) -> list[Prompt]:
-    """One prompt per line; or JSON, an array or one value per line, of strings or {"prompt": …, "reference": …}."""
-    text = path.read_text(encoding="utf-8-sig")
-    try:
-        rows = [row for row in text.split("\n") if row.strip()]  # not splitlines: JSON may hold U+2028
-        if path.suffix in (".json", ".jsonl"):
-            rows = json.loads(text) if path.suffix == ".json" else [json.loads(row) for row in rows]
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: cannot be read as JSON ({error})") from None
-    prompts = []
-    for number, row in enumerate(rows if isinstance(rows, list) else [rows], 1):
-        row = row if isinstance(row, dict) else {"prompt": row}
-        prompt, reference = row.get("prompt"), row.get("reference")
-        if not isinstance(prompt, str) or not isinstance(reference, str | None):
-            raise ValueError(f'{path}: prompt {number} must be a string or an object such as {{"prompt": "Once upon"}}')
-        if prompt.strip():
-            prompts.append(Prompt(prompt.rstrip(), reference))
-    if not prompts:
-        raise ValueError(f"{path}: no prompts in it")
+    """One prompt per line."""
+    lines = path.read_text(encoding="utf-8-sig").split("\n")
+    prompts = [Prompt(line.rstrip()) for line in lines if line.strip()]
+    if not prompts or path.suffix.startswith(".json"):
+        raise ValueError(f"{path}: no prompts in it; it must be plain text, one prompt per line")
     return prompts
 
 
 def evaluation_prompts(
     directory: Path, n: int, cut: float, ask: Sequence[str] = (), split: str = "val"
 ) -> list[Prompt]:
-    """Stories 2 to n + 1 of a split, val or train, each cut after a share `cut` of its words (the first is skipped, as
-    the first two of TinyStories' validation split begin alike).
+    """Stories 2 to n + 1 of a split (1 and 2 of TinyStories' validation split begin alike), each cut after a share
+    `cut` of its words. In a corpus with headers, the header is the prompt and the whole story the reference.
 
-    In a corpus with headers, the header is the prompt and the whole story the reference.
     ask: such as ["words", "words,summary"], for two prompts from each story whose header has all these fields: one with
     only the words, and one with both. ValueError if the split has too few stories.
     """
     meta, stories = load_stories(directory, split)
-    stories, which = itertools.islice(stories, 1, None), ""
     kinds = [kind.split(",") for kind in ask]
-    if needed := {field for kind in kinds for field in kind}:
-        stories = (
-            story for story in stories if (header := instruct_headers.read(story)) and needed <= {*header.fields}
-        )
+    needed, which = {field for kind in kinds for field in kind}, ""
+    stories = ((story, instruct_headers.read(story)) for story in itertools.islice(stories, 1, None))
+    if needed:
+        stories = ((story, headed) for story, headed in stories if headed and needed <= {*headed.fields})
         which = f" whose header has {', '.join(sorted(needed))}"
     chosen = list(itertools.islice(stories, n))
     if len(chosen) < n:
-        raise ValueError(
-            f"{directory}: --eval {n}: after the first, its {split} split has {len(chosen)} stories{which}"
-        )
+        raise ValueError(f"{directory}: after the first, its {split} split has {len(chosen)} stories{which}, not {n}")
     if "headers" not in meta:
-        return [cut_story(story, cut) for story in chosen]
-    headed = [instruct_headers.read(story) for story in chosen]
-    asked = [story.only(kind) for story in headed for kind in kinds] if kinds else headed
+        return [cut_story(story, cut) for story, _ in chosen]
+    asked = [headed.only(kind) for _, headed in chosen for kind in kinds or [headed.fields]]
     return [Prompt(story.header, f"\n\n{story.story}") for story in asked]
 
 

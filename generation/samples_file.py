@@ -1,15 +1,12 @@
 """
-samples.jsonl: what sample.py writes and grade.py, rouge.py and instruct.py read, one completion per line.
-
-All lines of a file were sampled in the same way, and there is one place for each way: samples at temperature 1 lie in
-the run's directory, those at any other temperature in a directory of their own below it.
+samples.jsonl: what sample.py writes and grade.py, rouge.py and instruct.py read, one completion per line. Samples at
+temperature 1 lie in the run's directory, those at any other temperature in a directory of their own below it.
 
 >>> read_rows(Path("out/demo/samples.jsonl"))[0, 2]["completion"]  # the third completion of the first prompt
 ' cat named Tom.'
 """
 
 import json
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -25,21 +22,15 @@ def at_temperature(run: Path, temperature: float) -> Path:
     return run if temperature == 1 else run / f"temperature-{temperature:g}"
 
 
-def temperature_of(directory: Path) -> float | None:
-    """0.3 for out/demo/temperature-0.3; None for a run's own directory, whose samples are at temperature 1."""
-    named = re.fullmatch(r"temperature-(\d[\d.]*(?:e[+-]\d+)?)", directory.name)
-    return float(named[1]) if named else None
+def run_of(directory: Path) -> Path:
+    """out/demo for out/demo/temperature-0.3, and for out/demo itself"""
+    return directory.parent if directory.name.startswith("temperature-") else directory
 
 
 def temperatures_of(run: Path) -> list[Path]:
     """The run's directories of samples at other temperatures than 1, ascending."""
-    found = [path.parent for name in SAMPLES.values() for path in run.glob(f"temperature-*/{name}")]
-    return sorted({path for path in found if temperature_of(path) is not None}, key=temperature_of)
-
-
-def run_of(directory: Path) -> Path:
-    """The run whose samples are there: out/demo for out/demo/temperature-0.3, and for out/demo itself."""
-    return directory if temperature_of(directory) is None else directory.parent
+    found = {path.parent for name in SAMPLES.values() for path in run.glob(f"temperature-*/{name}")}
+    return sorted(found, key=lambda directory: float(directory.name.removeprefix("temperature-")))
 
 
 def read_rows(path: Path) -> dict[Key, dict]:
@@ -50,13 +41,12 @@ def read_rows(path: Path) -> dict[Key, dict]:
             continue
         try:
             row = json.loads(line)
-            row |= dict(prompt=row.get("prompt", ""), reference=row.get("reference"))
-            if not all(isinstance(row[name], kind) for name, kind in TYPES.items()):
-                raise TypeError
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            raise ValueError(
-                f"{path}: line {number} is no completion by sample.py: delete it, or rename the file"
-            ) from None
+            row |= dict(prompt="", reference=None) | row
+            is_row = all(isinstance(row.get(name), kind) for name, kind in TYPES.items())
+        except (ValueError, TypeError, RecursionError):
+            is_row = False
+        if not is_row:
+            raise ValueError(f"{path}: line {number} is no completion by sample.py: delete it, or rename the file")
         rows[row["prompt_index"], row["sample_index"]] = row
     return rows
 

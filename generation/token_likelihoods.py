@@ -22,8 +22,7 @@ def log_likelihoods(
     backend: LocalBackend, pairs: Sequence[tuple[list[int], list[int]]], bar: tqdm | None = None
 ) -> list[torch.Tensor]:
     """Natural-log likelihoods, (tokens of the text,) float32, for each pair: ids before a text (at least one), and ids
-    of the text. If both together exceed the model's context, they are read in windows.
-    """
+    of the text. If both together exceed the model's context, they are read in windows."""
     model, device, context = backend.model, backend.model.wte.weight.device, backend.model.config.block_size
     nats = [torch.zeros(len(text)) for _, text in pairs]
     spans = [windows(len(before), len(before) + len(text), context) for before, text in pairs]
@@ -38,9 +37,8 @@ def log_likelihoods(
         tokens = pad_sequence(ids, batch_first=True).to(device)  # (B, T)
         x = model.hidden(tokens[:, :-1], torch.arange(tokens.size(1) - 1, device=device), model.attend)  # (B, T - 1, C)
         for row, (i, start, first, end) in enumerate(batch):
-            logits = model.head(x[row, first - 1 - start : end - 1 - start])  # (tokens that are scored, V)
+            logits, n_before = model.head(x[row, first - 1 - start : end - 1 - start]), len(pairs[i][0])
             scored = -F.cross_entropy(logits, tokens[row, first - start : end - start], reduction="none")
-            n_before = len(pairs[i][0])
             nats[i][first - n_before : end - n_before] = scored.cpu()
             if bar is not None and end == n_before + len(pairs[i][1]):
                 bar.update()
@@ -48,11 +46,8 @@ def log_likelihoods(
 
 
 def windows(n_before: int, n: int, context: int) -> Iterator[tuple[int, int, int]]:
-    """(start, first, end): ids[start : end - 1] are read at once, and ids[first:end] are predicted.
-
-    All at once if they fit. Otherwise each window begins half a context after the previous one, so that every later
-    prediction still has half a context before it.
-    """
+    """(start, first, end): ids[start : end - 1] are read at once, and ids[first:end] are predicted. Each window begins
+    half a context after the previous one, so that every later prediction still has half a context before it."""
     start, first = 0, n_before
     while first < n:
         end = min(n, start + context + 1)

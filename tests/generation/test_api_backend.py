@@ -1,7 +1,7 @@
 """sample.py --model api:MODEL, against a server that fails. (test_api_client.py has the faults themselves.)"""
 
 import pytest
-from sample_fixtures import heavy_imports, rows_of, rows_of_part
+from sample_fixtures import rows_of, rows_of_part
 
 API = ("--model", "api:gpt-3.5-turbo", "--prompts", "prompts.txt", "--n", "2")
 
@@ -36,11 +36,6 @@ def test_a_model_behind_an_endpoint_is_told_what_a_header_is(endpoint, sample_py
     assert user["content"] == "Words: frog\nStory:" and "breaks off" not in system["content"]
 
 
-def test_an_api_model_does_not_wait_for_torch(endpoint, tmp_path):
-    endpoint.fault = lambda number, request: ("say", "a time.")
-    assert heavy_imports(tmp_path, "sample.py", "--model", "api:x", "--prompt", "Once", "--n", "1") == {"openai"}
-
-
 def test_what_was_paid_for_is_kept_when_the_endpoint_gives_up(endpoint, sample_py, run):
     endpoint.fault = lambda number, request: ("say", "a time.") if number <= 3 else ("status", 401)
     code, printed = sample_py(*API, "--concurrency", "1")
@@ -73,7 +68,7 @@ def test_several_temperatures_share_one_budget(endpoint, sample_py, run):
     assert code == 0 and len(endpoint.requests) == 10 and "$6.00" in printed.err
     places = {str(path.parent.relative_to(run)): len(rows_of(path)) for path in run.rglob("samples.jsonl")}
     assert places == {"temperature-0": 2, "temperature-0.5": 4, ".": 4}
-    assert "--max_cost needs --max_new_tokens" in sample_py(*API, *costly[:4], "--max_cost", "1")[1].err
+    assert "--max_new_tokens" in sample_py(*API, *costly[:4], "--max_cost", "1")[0]
 
 
 def test_what_an_api_model_does_not_take(sample_py, monkeypatch):
@@ -82,5 +77,5 @@ def test_what_an_api_model_does_not_take(sample_py, monkeypatch):
     code, printed = sample_py(*API)
     assert "OPENAI_API_KEY" in code and "\n" not in code
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
-    assert "--top_k" in sample_py(*API, "--top_k", "5")[1].err.splitlines()[-1]
+    assert "--top_k" in sample_py(*API, "--top_k", "5")[0]
     assert "--data" in sample_py("--model", "api:x", "--eval", "3")[0]

@@ -1,7 +1,5 @@
 """ApiClient against a server that fails in every way: what is asked, what it costs, when it stops."""
 
-import os
-import signal
 import threading
 import time
 
@@ -33,7 +31,7 @@ def ask(monkeypatch):
                 replies.update(client.map(question, range(n)))
             except StopAsking as error:
                 why = error
-            assert not client.in_flight
+            assert not client.n_in_flight
             return client, server, replies, why
 
     return call
@@ -42,7 +40,7 @@ def ask(monkeypatch):
 def test_a_request_and_its_reply(ask):
     client, server, replies, why = ask(lambda *_: ("say", "a time.", "length"), **PRICES)
     assert why is None and client.spent == pytest.approx(0.02)
-    assert replies[0] == api_client.Reply("a time.", "length", "m", 100, 10, pytest.approx(0.02))
+    assert replies[0] == api_client.Reply("a time.", "length", "m")
     (request,) = server.requests
     assert request["path"] == "/v1/chat/completions" and request["key"] == f"Bearer {KEY}"
     asked = dict(model="m", messages=[dict(role="user", content="question 0")], max_tokens=20, temperature=0.5)
@@ -53,27 +51,24 @@ PARTS = [dict(type="thinking", thinking="Hm."), dict(type="text", text="a "), di
 
 
 @pytest.mark.parametrize(
-    "said, text, reason",
-    [
-        ((PARTS,), "a time.", "stop"),
-        ((None, "stop", "I cannot."), "I cannot.", "refusal"),
-        ((None,), "", "stop"),
-        (("a \ud83d time.",), "a \ufffd time.", "stop"),
-    ],
-    ids=["list of parts", "refusal", "nothing", "half a character"],
+    "said, text",
+    [(PARTS, "a time."), (None, ""), ("a \ud83d time.", "a \ufffd time.")],
+    ids=["list of parts", "nothing", "half a character"],
 )
-def test_what_counts_as_the_text(ask, said, text, reason):
-    reply = ask(lambda *_: ("say", *said))[2][0]
-    assert (reply.text, reply.finish_reason) == (text, reason)
+def test_what_counts_as_the_text(ask, said, text):
+    assert ask(lambda *_: ("say", said))[2][0].text == text
 
 
-def test_an_endpoint_without_token_counts_is_charged_by_our_own_estimate(ask):
-    client, _, replies, _ = ask(lambda *_: ("say", "a time. " * 10, "stop", None, None), **PRICES)
-    assert replies[0].tokens_in >= 10 and replies[0].tokens_out >= 30
-    assert client.spent == replies[0].cost > 0
-    for odd in (("many", -1), (0, 10**12), (None, True)):
-        counts = ask(lambda *_, odd=odd: ("say", "a time.", "stop", None, odd))[2][0]
-        assert counts.tokens_in >= 10 and counts.tokens_out >= 1
+def worst(client, number: int = 0) -> float:
+    """Dollars that a question costs at most."""
+    message = dict(role="user", content=f"question {number}")
+    return client.worst_cost([[message], dict(temperature=0.5, max_tokens=20)], 20)
+
+
+@pytest.mark.parametrize("usage", [None, (None, 10), (0, 0)])
+def test_a_reply_without_token_counts_costs_the_most_that_it_may(ask, usage):
+    client, _, replies, _ = ask(lambda *_: ("say", "a time.", "stop", None, usage), **PRICES)
+    assert replies[0].text == "a time." and client.spent == pytest.approx(worst(client))
 
 
 @pytest.mark.parametrize(
@@ -90,8 +85,7 @@ def test_what_may_pass_is_asked_again(ask, fault, charged):
     """Each way of failing once; a request that may have been answered without reaching us counts at its worst cost."""
     client, server, replies, why = ask(lambda number, _: fault if number == 1 else ("say", "x"), **PRICES)
     assert replies[0].text == "x" and why is None and len(server.requests) == 2
-    worst = client.worst_cost([dict(role="user", content="question 0"), dict(temperature=0.5, max_tokens=20)], 20)
-    assert client.spent == pytest.approx(0.02 + charged * worst) and worst > 0.02
+    assert client.spent == pytest.approx(0.02 + charged * worst(client)) and worst(client) > 0.02
 
 
 def test_a_reply_that_trickles_in_ends(ask, monkeypatch):
@@ -107,10 +101,8 @@ def test_a_reply_that_trickles_in_ends(ask, monkeypatch):
     [
         (("status", 401, {}, f"no such\nkey: {KEY}, sk-se***789"), "OPENAI_API_KEY"),
         (("status", 404), "--base_url"),
-        (("status", 402), "credit"),
-        (("status", 429, {}, "", "insufficient_quota"), "credit"),
     ],
-    ids=["401", "404", "402", "no quota"],
+    ids=["401", "404"],
 )
 def test_what_every_request_would_meet_stops_at_once(ask, fault, remedy):
     _, server, replies, why = ask(lambda *_: fault, 20, concurrency=1)
@@ -138,8 +130,8 @@ def test_what_is_no_completion_is_charged_and_quoted(ask, answer):
 
 
 def test_where_nobody_listens(ask):
-    client, _, replies, why = ask(lambda *_: None, 9, base_url="http://127.0.0.1:9/v1", **PRICES)
-    assert isinstance(why, StopAsking) and len(replies) == 4 and client.spent == 0
+    _, _, replies, why = ask(lambda *_: None, 9, base_url="http://127.0.0.1:9/v1")
+    assert isinstance(why, StopAsking) and len(replies) == 4
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
@@ -147,25 +139,23 @@ def test_the_budget_is_never_passed(ask, concurrency):
     """What is spent, and the most that requests in flight may cost, as the server sees it at each request."""
     client, server, replies, why = ask(lambda *_: ("say", "x"), 50, concurrency=concurrency, max_cost=0.15, **PRICES)
     assert "--max_cost" in str(why)
-    worst = client.worst_cost([dict(role="user", content="question 10"), dict(temperature=0.5, max_tokens=20)], 20)
-    assert 0.15 - worst < client.spent <= 0.15 and len(server.requests) == len(replies) == round(client.spent / 0.02)
-    assert not ask(lambda *_: ("say", "x"), max_cost=worst / 2, **PRICES)[1].requests
+    assert 0.15 - worst(client, 10) < client.spent <= 0.15 and len(server.requests) == len(replies) == round(
+        client.spent / 0.02
+    )
+    assert not ask(lambda *_: ("say", "x"), max_cost=worst(client) / 2, **PRICES)[1].requests
 
 
-@pytest.mark.parametrize("how", ["401", "Ctrl-C"])
-def test_what_is_in_flight_when_asking_stops_is_kept(ask, how):
-    arrived = threading.Barrier(4, lambda: how == "Ctrl-C" and os.kill(os.getpid(), signal.SIGINT))
+def test_what_is_in_flight_when_asking_stops_is_kept(ask):
+    arrived = threading.Barrier(4)
 
     def fault(number, request):
         if number <= 4:
             arrived.wait(10)
-        is_refused = how == "401" and request["messages"][0]["content"].endswith(" 2")
-        return ("status", 401) if is_refused else ("say", "x")
+        return ("status", 401) if request["messages"][0]["content"].endswith(" 2") else ("say", "x")
 
     _, server, replies, why = ask(fault, 1000, concurrency=4)
     asked = {int(request["messages"][0]["content"].split()[1]) for request in server.requests}
-    assert why and {0, 1, 3} <= {*replies} and asked - {*replies} == ({2} if how == "401" else set())
-    assert len(asked) < 1000 and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert why and {0, 1, 3} <= {*replies} and asked - {*replies} == {2} and len(asked) < 1000
 
 
 def test_several_requests_in_one_piece_of_work(monkeypatch):
@@ -182,21 +172,13 @@ def test_several_requests_in_one_piece_of_work(monkeypatch):
     assert "max_tokens" not in server.requests[0] and server.requests[1]["max_tokens"] == 5
 
 
-def test_an_error_in_the_work_itself_is_raised(ask):
-    async def work(item):
-        raise KeyError(item)
-
-    with pytest.raises(KeyError, match="3"):
-        list(ApiClient("m", "http://127.0.0.1:9").map(work, [3]))
-
-
 def test_keys_and_urls(monkeypatch):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(ValueError, match="OPENAI_API_KEY is not set"):
+    with pytest.raises(ValueError, match="OPENAI_API_KEY"):
         ApiClient("m")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-café")
-    with pytest.raises(ValueError, match="OPENAI_API_KEY contains"):
+    with pytest.raises(ValueError, match="OPENAI_API_KEY"):
         ApiClient("m", "http://localhost/v1")
     assert api_client.endpoint_url(None) == api_client.OPENAI_URL
     assert api_client.endpoint_url("http://x/v1/") == "http://x/v1"

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from generation.decoders import CHUNK, SCRATCH, CppDecoder, RereadingDecoder, TorchDecoder, make_decoder
+from generation.decoders import CHUNK, CppDecoder, RereadingDecoder, TorchDecoder, make_decoder
 from kernels import compile_cpp
 from model import GPTNeo, GPTNeoConfig
 from variants.compressor import Compressor
@@ -28,23 +28,11 @@ def cpp(model, n_slots, dtype=torch.float32, context=T):
     return CppDecoder(model, n_slots, context, dtype)
 
 
-def pytorch(model, n_slots):
-    return TorchDecoder(model, n_slots, T)
-
-
-def on_gpu(model, n_slots):
-    return TorchDecoder(model.cuda(), n_slots, T)
-
-
-def rereading(model, n_slots):
-    return RereadingDecoder(model, n_slots)
-
-
 DECODERS = [
     pytest.param(cpp, marks=needs_compiler),
-    pytorch,
-    pytest.param(on_gpu, marks=[pytest.mark.gpu, needs_gpu]),
-    rereading,
+    pytest.param(lambda model, n_slots: TorchDecoder(model, n_slots, T), id="pytorch"),
+    pytest.param(lambda model, n: TorchDecoder(model.cuda(), n, T), marks=[pytest.mark.gpu, needs_gpu], id="gpu"),
+    RereadingDecoder,
 ]
 
 
@@ -69,14 +57,14 @@ def read_and_step(decoder, text: list[int], n_prompt: int, slot: int) -> torch.T
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 @torch.inference_mode()
 def test_logits_are_those_of_the_whole_text(decoder, shape):
-    """Prompts of different length, two slots side by side, one of them copied from SCRATCH."""
+    """Prompts of different length, two slots side by side, one of them copied."""
     model = random_model(**shape)
     text = torch.randint(97, (2, T))
     plain = model(text)[0]
     close = lambda logits, expected: torch.testing.assert_close(logits.cpu(), expected, atol=1e-4, rtol=0)  # noqa: E731
     decoder = decoder(model, n_slots=3)
-    close(decoder.read(SCRATCH, text[0, :100].tolist()), plain[0, 99])
-    decoder.copy(SCRATCH, 2)
+    close(decoder.read(1, text[0, :100].tolist()), plain[0, 99])
+    decoder.copy(1, 2)
     close(decoder.read(0, text[1, :3].tolist()), plain[1, 2])
     for i in range(T - 100):
         logits = decoder.step([2, 0], [text[0, 100 + i].item(), text[1, 3 + i].item()])
@@ -119,16 +107,11 @@ def test_the_batch_does_not_change_one_bit(shape, dtype):
 @needs_compiler
 @torch.inference_mode()
 def test_threads_share_the_work_and_change_nothing(two_threads):
-    model = random_model(**SHAPES["sixteen narrow heads"])
-    texts = torch.randint(97, (5, 30)).tolist()
-    results = []
+    model, results = random_model(**SHAPES["sixteen narrow heads"]), []
+    text = torch.randint(97, (30,)).tolist()
     for n_threads in (2, 1):
         torch.set_num_threads(n_threads)
-        decoder = cpp(model, 5)
-        logits = [decoder.read(slot, text[:10]) for slot, text in enumerate(texts)]
-        for i in range(10, 30):
-            logits.append(decoder.step(list(range(5)), [text[i] for text in texts]).flatten().clone())
-        results.append(torch.cat(logits))
+        results.append(read_and_step(cpp(model, 5), text, n_prompt=10, slot=3))
     assert torch.equal(*results)
 
 

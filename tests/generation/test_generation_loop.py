@@ -79,15 +79,6 @@ def test_the_end_of_the_context_is_reported(model):
     assert [short[i].tokens for i in range(5)] == [result[i].tokens[:4] for i in range(5)]
 
 
-def test_a_key_says_what_is_drawn(model):
-    """Whatever the place in the list: that is what lets an interrupted run go on, and n grow."""
-    keys = [(0, 0), (0, 1), (1, 0), (1, 1)]
-    prompts = [PROMPTS[0], PROMPTS[0], PROMPTS[1], PROMPTS[1]]
-    all_of_them = completions(model, prompts, seed=3, stop=0, keys=keys)
-    some = completions(model, prompts[3:0:-2], seed=3, stop=0, keys=keys[3:0:-2])
-    assert [some[0].tokens, some[1].tokens] == [all_of_them[3].tokens, all_of_them[1].tokens]
-
-
 def test_each_token_is_drawn_by_a_random_number_of_its_own(decoder, model):
     """Where all tokens are equally likely, they are those numbers themselves."""
     even = copy.deepcopy(model)
@@ -114,28 +105,13 @@ def test_beam_search_finds_what_transformers_finds(decoder, beams, max_new_token
         for completion in beam_search(model, prompts, beams, max_new_tokens, stop=seed):
             prompt = torch.tensor([prompts[completion.index]])
             settings = dict(max_new_tokens=max_new_tokens, eos_token_id=seed, pad_token_id=seed)
-            theirs = (
-                as_transformers(model)
-                .generate(prompt, attention_mask=torch.ones_like(prompt), num_beams=beams, do_sample=False, **settings)[
-                    0, prompt.size(1) :
-                ]
-                .tolist()
-            )
+            settings |= dict(attention_mask=torch.ones_like(prompt), num_beams=beams, do_sample=False)
+            theirs = as_transformers(model).generate(prompt, **settings)[0, prompt.size(1) :].tolist()
             finished = seed in theirs
             assert completion.tokens == (theirs[: theirs.index(seed)] if finished else theirs)
             assert completion.finished == finished
             ended_by_itself += finished
     assert 0 < ended_by_itself < 18
-
-
-def test_tokens_are_reported_as_they_are_drawn(model):
-    written = []
-    (completion,) = generate(model, PROMPTS[:1], stop=0, on_token=written.append)
-    assert written == completion.tokens
-
-
-def test_no_prompts_give_no_completions(model):
-    assert list(generate(model, [])) == list(beam_search(model, [], beams=2)) == []
 
 
 @pytest.mark.parametrize("length", [0, 32, 40])

@@ -1,7 +1,5 @@
 """prompts.py: what is continued, from files, validation stories and headers."""
 
-import json
-
 import pytest
 from conftest import ROOT
 from story_files import stories_in
@@ -17,36 +15,14 @@ def test_a_story_is_cut_between_two_words():
     assert cut_story("Alone.", 0.4) == Prompt("Alone.", "")
 
 
-def test_prompts_are_read_from_lines_and_from_json(tmp_path):
-    one, two = Prompt("Once upon"), Prompt("There was", " a cat.")
-    rows = [{"prompt": "Once upon "}, {"prompt": "There was", "reference": " a cat."}]
-    (tmp_path / "a.txt").write_text("\ufeffOnce upon \n\nThere was\n")
-    (tmp_path / "a.json").write_text(json.dumps(["Once upon", rows[1]]))
-    (tmp_path / "a.jsonl").write_text("\n\n".join(map(json.dumps, rows)))
-    (tmp_path / "odd.jsonl").write_text('"Once\u2028upon a"\n')
-    assert read_prompts(tmp_path / "a.txt") == [one, Prompt("There was")]
-    assert read_prompts(tmp_path / "odd.jsonl") == [Prompt("Once\u2028upon a")]
-    assert read_prompts(tmp_path / "a.json") == read_prompts(tmp_path / "a.jsonl") == [one, two]
+def test_prompts_are_read_from_lines(tmp_path):
+    (tmp_path / "a.txt").write_text("\ufeffOnce upon \n\nThere\u2028was\n")
+    assert read_prompts(tmp_path / "a.txt") == [Prompt("Once upon"), Prompt("There\u2028was")]
     assert len(read_prompts(ROOT / "prompts" / "beginnings.txt")) >= 20
-
-
-@pytest.mark.parametrize(
-    "name, text, message",
-    [
-        ("empty.txt", " \n", "no prompts"),
-        ("b.json", "{", "cannot be read"),
-        ("d.json", "[" * 100_000, "cannot be read"),
-        ("f.jsonl", f'"good"\n{{"prompt": "good", "id": {"9" * 5000}}}', "cannot be read"),
-        ("b.jsonl", '"good"\n{"text": "x"}', "prompt 2 "),
-        ("c.json", "3", "prompt 1 "),
-        ("e.json", '{"prompt": "x", "reference": 3}', "prompt 1 "),
-    ],
-)
-def test_a_bad_file_of_prompts_is_named(tmp_path, name, text, message):
-    (tmp_path / name).write_text(text)
-    with pytest.raises(ValueError, match=f"{name}: {message}") as caught:
-        read_prompts(tmp_path / name)
-    assert "\n" not in str(caught.value)
+    for name, text in (("empty.txt", " \n"), ("b.json", '["Once"]'), ("c.jsonl", '{"prompt": "Once"}')):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueError, match=f"{name}: no prompts"):
+            read_prompts(tmp_path / name)
 
 
 def test_the_evaluation_set_is_stories_2_and_on(corpus, tmp_path, monkeypatch):

@@ -5,16 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from generation.samples_file import at_temperature, read_rows, run_of, temperature_of, temperatures_of, write_rows
+from generation.samples_file import at_temperature, read_rows, run_of, temperatures_of, write_rows
 
 ROW = dict(prompt_index=1, sample_index=0, prompt="Words: dog\n", reference=" A dog.", completion=" Thé\u2028dog.")
 LINE = json.dumps(ROW).encode()
 DAMAGED = {
     "bytes that are not UTF-8": LINE.replace(b"dog.", b"d\xffg."),
     "no completion": LINE.replace(b'"completion"', b'"completely"'),
-    "a number as the completion": LINE.replace(b'" Th\\u00e9\\u2028dog."', b"7"),
     "null as the prompt": LINE.replace(b'"Words: dog\\n"', b"null"),
-    "a text as the number of the prompt": LINE.replace(b'"prompt_index": 1', b'"prompt_index": "1"'),
     "a line cut short": LINE[:40],
     "no object": b"[1]",
     "100,000 brackets": b"[" * 100_000,
@@ -43,8 +41,7 @@ def test_one_place_for_each_temperature(tmp_path):
     run = tmp_path / "run"
     for temperature in (1, 0, 2.5, 0.3, 1e-05):
         place = at_temperature(run, temperature)
-        assert run_of(place) == run and temperature_of(place) == (None if place == run else temperature)
+        assert run_of(place) == run and (place == run) == (temperature == 1)
         write_rows(place / "samples.jsonl", [ROW])
-    write_rows(run / "temperature-high" / "samples.jsonl", [ROW])  # not one of ours
     assert [path.name for path in temperatures_of(run)] == [f"temperature-{t}" for t in ("0", "1e-05", "0.3", "2.5")]
     assert temperatures_of(Path("nowhere")) == []
