@@ -5,6 +5,7 @@ The costs and results of an experiment's runs: one table and one plot.
 """
 
 import dataclasses
+import itertools
 import math
 import statistics
 from pathlib import Path
@@ -12,7 +13,6 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from common.figures import save_figure
-from common.files import read_json
 from common.statistics import wilson
 from common.tables import publish, read_table, table_text, write_table
 from sweeps import scaling_law
@@ -67,24 +67,21 @@ def tabulate(runs: list[Run], directory: Path) -> list[dict]:
 def measures(directory: Path, runs: list[Run]) -> dict[str, dict[str, tuple[float, float, float]]]:
     """{run: {measure: its value and the ends of its interval}}: what probe.py and grade.py have written there."""
     measured = {run.config.name: {} for run in runs}
-    for run in runs:
-        if (run.directory / "orders.json").exists():
-            for order, result in read_json(run.directory / "orders.json").items():
-                measured[run.config.name][order] = result["share"], result["low"], result["high"]
-    answers = read_table(directory / "probe.csv") if (directory / "probe.csv").exists() else []
-    for name in dict.fromkeys(row["set"] for row in answers if row["right"]):
-        own = [row for row in answers if row["set"] == name]
-        for run in runs:
-            column = f"{run.directory} verdict"
-            if column in own[0]:
-                share = sum(row[column] == "right" for row in own) / len(own)
-                measured[run.config.name][name] = share, *wilson(share, len(own))
-    grades = read_table(directory / "grades.csv") if (directory / "grades.csv").exists() else []
-    for row in grades:
+    answers = [row for name in ("probe.csv", "probe-order.csv") for row in read_if_there(directory / name)]
+    for run, name in itertools.product(runs, dict.fromkeys(row["set"] for row in answers if row["right"])):
+        verdicts = [row.get(f"{run.directory} verdict") for row in answers if row["set"] == name]
+        if any(verdicts):
+            share = verdicts.count("right") / len(verdicts)
+            measured[run.config.name][name] = share, *wilson(share, len(verdicts))
+    for row in read_if_there(directory / "grades.csv"):
         if row["kind"] == "mean" and row["judge"] and row["subject"] in measured:
             interval = tuple(float(row[end] or "nan") for end in ("value", "low", "high"))
             measured[row["subject"]][f"{row['figure']} by {row['judge']}"] = interval
     return measured
+
+
+def read_if_there(path: Path) -> list[dict]:
+    return read_table(path) if path.exists() else []
 
 
 def group_by_variant(rows: list[dict]) -> dict[str, list[dict]]:

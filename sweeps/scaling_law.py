@@ -69,8 +69,8 @@ def best_of_budgets(all_points: Sequence[Point]) -> list[Point]:
 
 def best_sizes(all_points: Sequence[Point]) -> list[tuple[float, str]]:
     """(parameters, bound) by budget: the minimum of a parabola through the losses of the best model and its neighbors
-    in size, over the logarithm of parameters (Hoffmann et al., 2022, approach 2, with three points). If the best model is
-    the smallest or the largest tried, it is a bound: "at most" or "at least"."""
+    in size, over the logarithm of parameters (Hoffmann et al., 2022, approach 2, with three points). A best model that
+    is the smallest or the largest tried is a bound: "at most" or "at least"."""
     sizes = []
     for best in best_of_budgets(all_points):
         line = [point for point in all_points if point.budget == best.budget]  # by size

@@ -1,7 +1,6 @@
 """The scaling law, and the table and plot of an experiment."""
 
 import csv
-import json
 import re
 
 import numpy as np
@@ -76,12 +75,12 @@ def test_the_table_is_of_the_logs_the_probes_and_the_judges(tmp_path, capsys):
     runs = planned("contrast", n_seeds=2, out_dir=str(tmp_path))
     for i, run in enumerate(runs):
         fake(run, 3 + i / 10)
-        orders = {order: dict(share=0.5 + i / 100, low=0.4, high=0.8) for order in ("shuffled", "swapped")}
-        (run.directory / "orders.json").write_text(json.dumps(orders))
     answers = [("facts", "right"), *[("context", "right")] * 3, ("context", "nearly")]
     verdicts = [{f"{run.directory} verdict": verdict for run in runs} for _, verdict in answers]
     rows = [dict(set=name, prompt="-", right=" a", wrong=" b") | own for (name, _), own in zip(answers, verdicts)]
     write_table(tmp_path / "probe.csv", rows)
+    orders = [dict(set="shuffled", prompt="-", right="a", wrong="b") | verdicts[0], rows[-1] | dict(set="shuffled")]
+    write_table(tmp_path / "probe-order.csv", orders)
     graded = dict(kind="mean", judge="qwen", figure="grammar", value=6.5, low=6.0, high=7.0, prompts=9)
     grades = [graded | dict(subject=runs[8].config.name), graded | dict(subject="(true ending)")]
     write_table(tmp_path / "grades.csv", [*grades, grades[0] | dict(judge="", figure="words")])
@@ -89,7 +88,7 @@ def test_the_table_is_of_the_logs_the_probes_and_the_judges(tmp_path, capsys):
     results.show("contrast", tmp_path, runs)
     run, row = runs[8], read_table(tmp_path / "experiment.csv")[8]
     assert (row["variant"], row["seed"], row["contrast"], row["val_loss"]) == ("reciprocal", "1", "reciprocal", "3.8")
-    assert (row["shuffled"], row["swapped_low"], row["context"], row["facts"]) == ("0.58", "0.4", "0.75", "1")
+    assert (row["shuffled"], row["context"], row["facts"]) == ("0.5", "0.75", "1")
     assert float(row["context_low"]) < 0.75 < float(row["context_high"])
     assert [row[f"grammar by qwen{end}"] for end in ("", "_low", "_high")] == ["6.5", "6", "7"]
     assert "words by " not in row
