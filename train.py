@@ -24,10 +24,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from tqdm import tqdm
 
 from checkpoints.checkpoint import CHECKPOINT_FORMAT
 from common.cli import one_line_errors
+from common.figures import save_figure
 from corpus.instruct_headers import story_tokens
 from corpus.sources import BUILTIN
 from corpus.token_files import load_meta
@@ -35,10 +37,10 @@ from kernels.attention import story_starts
 from model import GPTNeoConfig
 from training.config import ConfigError, TrainConfig, parse_command_line, recipe_line
 from training.data_order import Batches, Corpus, TokenStream, load_corpus, story_windows
-from training.device_and_dtype import choose_device, choose_dtype, describe, no_compile_reason, peak_flops, prepare
-from training.distributed import SINGLE_PROCESS, Ranks, is_lost_rank
+from training.device_and_dtype import choose_dtype, describe, no_compile_reason, peak_flops, set_up_device
+from training.distributed import SINGLE_PROCESS, Ranks
 from training.optimizers import learning_rate, make_optimizers
-from training.run_directory import PREVIOUS, append_row, claim, keep_weights, load_resumable, plot_run, save_checkpoint
+from training.run_directory import PREVIOUS, append_row, claim, keep_weights, load_resumable, save_checkpoint
 from variants.compressor import MODELS
 from variants.contrastive import Contrastive, sentence_ends
 
@@ -119,8 +121,7 @@ def train_step(
             loss = loss_of(inputs, targets) * weight
         total += loss.detach()
         state.scaler.scale(loss).backward()
-    ranks.sum(total)
-    ranks.sum_gradients(state.model)
+    ranks.sum([total, *(parameter.grad for parameter in state.model.parameters())])
     for optimizer in state.optimizers:
         state.scaler.unscale_(optimizer)
     norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), grad_clip or math.inf)
@@ -231,16 +232,15 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
     All ranks have the same weights at every step: each takes its share of the sequences, and gradients are added up.
     Without dropout or contrast, another number of ranks changes only the order in which floats are added.
     """
-    device, run = choose_device(config.device, ranks), Path(config.out_dir, config.name)
-    prepare(device)
+    device, run = set_up_device(config.device, ranks), Path(config.out_dir, config.name)
     with contextlib.ExitStack() as cleanup:
         cleanup.enter_context(ranks.connected(device))
 
         # Data
-        checkpoint = ranks.broadcast(load_resumable(run, config) if resume and ranks.is_first else None)
+        checkpoint = load_resumable(run, config) if resume else None
         if ranks.local_rank == 0:  # every machine may have its own disk
             make_builtin(config)
-        ranks.barrier()
+        ranks.max(0.0)  # the others wait for it
         corpus = load_corpus(config)
         if checkpoint and checkpoint["data_sha256"] != corpus.sha256:
             raise ConfigError(f"{run} was trained on other data than {config.data} holds now; use another --name")
@@ -379,7 +379,14 @@ def save(run: Path, config: TrainConfig, state: TrainingState, row: dict, keepin
         state.best_val_loss = val_loss
         save_checkpoint(run / "best.pt", state.for_sampling())
     save_checkpoint(run / "ckpt.pt", state.for_resuming(), previous=run / PREVIOUS)
-    plot_run(run)
+    plot_run(run, config)
+
+
+def plot_run(run: Path, config: TrainConfig) -> None:
+    from pages.runs import loss_figure, read_log  # imported here because matplotlib takes a while to import
+
+    figure = loss_figure({run.name: read_log(run / "log.csv")}, {run.name: config.data})
+    save_figure(figure, run / "loss.png")
 
 
 def tell_a_story(run: Path, config: TrainConfig) -> None:
@@ -418,7 +425,7 @@ def main():
             # Out of memory is an OutOfMemoryError (a RuntimeError) on a GPU, and a plain RuntimeError on a CPU.
             if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error):
                 sys.exit(f"{name}: out of memory; halve batch_size and double grad_accum_steps")
-            if ranks.size == 1 or not is_lost_rank(error):
+            if ranks.size == 1 or not (isinstance(error, dist.DistError) or "gloo" in str(error)):
                 raise
             sys.exit(f"{name}: another process has failed, see its message; {again}")
         if not finished:
