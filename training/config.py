@@ -14,6 +14,7 @@ from typing import Literal, get_args
 
 from model import GPTNeoConfig
 
+ROOT = Path(__file__).parent.parent
 # What a recipe sets, unless the config file or the command line sets it otherwise. LOG.md has the measurements.
 RECIPES = {
     "paper": {},  # as published: the defaults below
@@ -123,54 +124,43 @@ def recipe_line(config: TrainConfig) -> str:
     return f"recipe={config.recipe}" + (f", but {', '.join(others)}" if others else "")
 
 
-def read_config_file(path: Path) -> dict:
-    """{key: value} of a file of plain assignments `key = literal`. It is parsed, never executed."""
-    settings, where = {}, str(path)
-    try:
-        module = ast.parse(path.read_text(encoding="utf-8"))
-        for statement in module.body[bool(ast.get_docstring(module)) :]:
-            where = f"{path}:{statement.lineno}"
-            (target,), value = statement.targets, ast.literal_eval(statement.value)
-            settings[target.id] = check_setting(target.id, value)
-    except (OSError, SyntaxError, ValueError, AttributeError, TypeError) as error:
-        known = isinstance(error, (OSError, ConfigError))
-        reason = getattr(error, "strerror", error) if known else "expected lines of `key = plain value`; see configs/"
-        raise ConfigError(f"{where}: {reason}") from None
-    return settings
-
-
-def check_setting(key: str, value: object) -> object:
-    """The value as its field's type, or a ConfigError."""
-    default = vars(TrainConfig()).get(key)
+def parse_setting(text: str) -> tuple[str, object]:
+    """(key, value) of `key = value`, the value of its field's type; a text may be in quotes. Never executed."""
+    key, equals, text = (part.strip() for part in text.partition("="))
+    default, value = vars(TrainConfig()).get(key), text
+    if not equals:
+        raise ConfigError("expected a setting, key=value (only --resume takes no value)")
     if default is None:
         near = difflib.get_close_matches(key, vars(TrainConfig()), n=1)
         raise ConfigError(f"unknown setting {key!r}; " + (f"did you mean {near[0]!r}?" if near else "see --help"))
+    with contextlib.suppress(ValueError, SyntaxError):
+        value = ast.literal_eval(text)
+    if type(default) is str and type(value) is not str:
+        value = text  # as in --data=007
     if type(default) is float and type(value) is int:
         value = float(value)
     if type(value) is not type(default):
-        raise ConfigError(f"{key} must be a {type(default).__name__}, as {default!r}, not {value!r}")
-    return value
+        raise ConfigError(f"{key} must be {type(default).__name__}, not {text}")
+    return key, value
 
 
 def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, bool]:
     """[CONFIG.py] [--key=value ...] [--resume] -> (config, resume); or --help: `usage`, then all settings."""
     if {"-h", "--help"} & set(args):
-        print(f"{usage}\nSettings, for config files and as --key=value:\n")
+        print(f"{usage}\nSettings, for config files (a line each, # begins a comment) and as --key=value:\n")
         print(inspect.getsource(TrainConfig).partition(":\n")[2].partition("\n\n")[0])
         sys.exit()
-    paths, overrides = [Path(arg) for arg in args if not arg.startswith("-")], {}
-    for arg in args:
-        if not arg.startswith("-") or arg == "--resume":
-            continue
-        key, equals, value = arg.removeprefix("--").partition("=")
-        if not equals:
-            raise ConfigError(f"{arg}: settings are written --key=value (only --resume takes no value)")
-        if type(getattr(TrainConfig, key, "")) is not str:
-            with contextlib.suppress(ValueError, SyntaxError):
-                value = ast.literal_eval(value)
-        overrides[key] = check_setting(key, value)
-    if len(paths) > 1:
-        raise ConfigError(f"one config file at a time, not {' and '.join(map(str, paths))}")
-    path = paths[0] if paths else Path(__file__).parent.parent / "configs" / "demo.py"
-    settings = {"name": path.stem} | read_config_file(path) | overrides
-    return TrainConfig(**RECIPES.get(settings.get("recipe"), {}) | settings), "--resume" in args
+    flags = [arg for arg in args if arg.startswith("-")]
+    path, *others = [Path(arg) for arg in args if arg not in flags] or [ROOT / "configs" / "demo.py"]
+    if others or not path.is_file():
+        raise ConfigError(f"{[path, *others][-1]}: expected one config file, such as configs/ts_8m.py")
+    lines = [line.partition("#")[0] for line in path.read_text(encoding="utf-8").splitlines()]
+    sources = {f"{path}:{number}": line for number, line in enumerate(lines, 1) if line.strip()}
+    sources |= {flag: flag.removeprefix("--") for flag in flags if flag != "--resume"}
+    settings = {"name": path.stem}
+    for where, text in sources.items():
+        try:
+            settings |= [parse_setting(text)]
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+    return TrainConfig(**RECIPES.get(settings.get("recipe"), {}) | settings), "--resume" in flags

@@ -47,13 +47,13 @@ class TokenStream:
 
     def read(self, starts: np.ndarray, block_size: int) -> tuple[torch.Tensor, torch.Tensor]:
         """inputs and targets (the inputs' successors; -100: not counted), each (len(starts), block_size) int64"""
-        positions = torch.from_numpy(starts[:, None] + np.arange(block_size + 1))
-        positions = positions.to(self.tokens.device, non_blocking=True)
+        positions = torch.from_numpy(starts).to(self.tokens.device, non_blocking=True)[:, None]
+        positions = positions + torch.arange(block_size + 1, device=self.tokens.device)
         tokens = self.tokens[positions].long() & 0xFFFF
-        inputs, targets = tokens[:, :-1], tokens[:, 1:]
+        targets = tokens[:, 1:]
         if self.target_mask is not None:
             targets = targets.where(self.target_mask[positions[:, 1:]], -100)
-        return inputs, targets
+        return tokens[:, :-1], targets
 
 
 # ---- Windows, and the order in which they are read ----
@@ -118,16 +118,10 @@ class Batches:
         config, n = self.config, self.n_micro_batches
         starts = batch_starts(self.windows, self.shift, config.sequences_per_step, config.seed, step)
         starts = starts.reshape(-1, self.micro_batch_size)
-        weights = self.loss_weights(starts)
+        counts = np.ones(len(starts))  # targets of each micro-batch, or proportional to them
+        if self.target_mask is not None:
+            counts = self.target_mask[starts[..., None] + np.arange(1, config.block_size + 1)].sum((-1, -2))
         for i in range(self.ranks.rank * n, (self.ranks.rank + 1) * n):
             if config.dropout or config.contrast != "none":
                 torch.manual_seed(int(np.random.SeedSequence([config.seed, step, i]).generate_state(1, np.uint64)[0]))
-            yield *self.stream.read(starts[i], config.block_size), float(weights[i])
-
-    def loss_weights(self, starts: np.ndarray) -> np.ndarray:
-        """(micro-batches, sequences) -> (micro-batches,): each one's share of the step's targets."""
-        if self.target_mask is None:
-            return np.full(len(starts), 1 / len(starts))
-        positions = starts[..., None] + np.arange(1, self.config.block_size + 1)
-        n_targets = self.target_mask[positions].sum((-1, -2))
-        return n_targets / max(1, n_targets.sum())
+            yield *self.stream.read(starts[i], config.block_size), counts[i] / max(1, counts.sum())

@@ -62,10 +62,10 @@ def no_compile_reason(device: torch.device) -> str | None:
 
 def describe(config: TrainConfig, device: torch.device, dtype: torch.dtype, size: int, no_compile: str | None) -> dict:
     """What decides how sums are rounded: where all of it is the same, a resumed run continues bit for bit on a CPU."""
-    name = f"cpu ({cpu_features.isa()})" if device.type == "cpu" else device.type
+    names = dict(cpu=f"cpu ({cpu_features.isa()})", cuda=device.type == "cuda" and torch.cuda.get_device_name(device))
     width = config.n_embd // config.n_head
     return dict(
-        device=torch.cuda.get_device_name(device) if device.type == "cuda" else name,
+        device=names.get(device.type, device.type),
         dtype=dtype_name(dtype),
         attention=attention.implementation(device.type, dtype, width, config.dropout, not no_compile),
         compiled=f"no ({no_compile})" if no_compile else "yes (the first step takes up to a minute)",
@@ -82,9 +82,6 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
         if known := [peak for name, peak in GPU_PEAK_FLOPS.items() if re.fullmatch(name, own_name)]:
             return known[0]
     n = 1024 if device.type == "cpu" else 4096  # large enough to keep the whole device busy
-    seconds = []
-    for kind in {dtype, torch.float32}:  # which is faster where the processor only emulates the other
-        a = torch.randn(n, n, device=device).to(kind)
-        # the best of many: the first warms up, and other work may be running
-        seconds += timeit.repeat(lambda a=a: (a @ a)[0, 0].item(), number=1, repeat=20)
-    return 2 * n**3 / min(seconds)
+    a = torch.randn(n, n, device=device).to(dtype)
+    # the best of some: the first warms up, and other work may be running
+    return 2 * n**3 / min(timeit.repeat(lambda: (a @ a)[0, 0].item(), number=1, repeat=8))

@@ -21,10 +21,8 @@ class Ranks:
 
     @classmethod
     def from_environment(cls) -> "Ranks":
-        """As torchrun set it; without torchrun, a single process."""
-        if not dist.is_torchelastic_launched():
-            return cls()
-        return cls(*(int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")))
+        defaults = dict(RANK=0, WORLD_SIZE=1, LOCAL_RANK=0)  # torchrun sets them
+        return cls(*(int(os.environ.get(name, default)) for name, default in defaults.items()))
 
     @property
     def is_first(self) -> bool:  # the one that writes the run's directory, and prints

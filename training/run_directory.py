@@ -88,10 +88,7 @@ def load_resumable(run: Path, config: TrainConfig) -> dict:
     path = path if path.exists() else run / PREVIOUS  # killed between the two renames
     if not path.exists():
         raise ConfigError(f"{run}: no checkpoint to resume; leave out --resume to start the run")
-    try:
-        checkpoint = load_checkpoint(path)
-    except ValueError as error:
-        raise ConfigError(f"{error}; to go back to the checkpoint before it, rename {PREVIOUS} to ckpt.pt") from None
+    checkpoint = load_checkpoint(path)
     before = vars(TrainConfig()) | checkpoint["train_config"]  # newer settings: their defaults
     same_step = before["batch_size"] * before["grad_accum_steps"] == config.sequences_per_step  # if divided differently
     may_change = RESUME_MAY_CHANGE | ({"batch_size", "grad_accum_steps"} if same_step else set())
