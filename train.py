@@ -48,9 +48,6 @@ DIVERGED = "the checkpoints are from before that; try a lower learning_rate or d
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of inputs and targets, (B, T) each: their mean, in nats
 
 
-# ---- The run ----
-
-
 def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> tuple[Path, bool]:
     """Train as the config says. Returns the run's directory and whether the run finished.
 
@@ -111,21 +108,14 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         return run, train_loop(config, state, loss_of, batches, validate, should_stop)
 
 
-def train_loop(
-    config: TrainConfig,
-    state: "TrainingState",
-    loss_of: Loss,
-    batches: Batches,
-    validate: Callable,
-    should_stop: Callable,
-) -> bool:
-    """Trains until the run is finished or told to stop; returns whether it is finished."""
+def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
+    """Trains until the run is finished or told to stop; returns whether it is finished. The arguments are train()'s."""
     run, ranks = Path(config.out_dir, config.name), batches.ranks
     peak = peak_flops(state.device, state.dtype) * ranks.size  # what MFU is measured against
     done, first_step, clock = progress(config, state), state.step + 1, time.perf_counter()
     layout = "{percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}{postfix}"
-    disable = None if ranks.is_first else True  # None: tqdm shows the bar only in a terminal
-    bar = tqdm(total=1.0, initial=done, bar_format=layout, disable=disable)
+    # disable=None shows the bar only in a terminal
+    bar = tqdm(total=1.0, initial=done, bar_format=layout, disable=None if ranks.is_first else True)
     stream = micro_batches(batches, config, state)
     row_step, row_seconds = state.step, state.seconds  # of the log's last row
     state.model.train()
@@ -207,19 +197,15 @@ class TrainingState:
         """Loss and gradient norm since the log's last row. ValueError if they are not finite: nothing is saved then."""
         loss, norm, steps = self.sums.tolist()
         if not math.isfinite(loss + norm):
-            raise ValueError(
-                f"loss or gradient became infinite or NaN in the {steps:.0f} steps to {self.step}; {DIVERGED}"
-            )
+            raise ValueError(f"loss or gradient became infinite or NaN by step {self.step}; {DIVERGED}")
         return loss / max(steps, 1), norm / max(steps, 1)
 
     def for_sampling(self) -> dict:
-        own = dict(model=self.model.state_dict(), step=self.step, best_val_loss=self.best_val_loss)
-        return self.constants | own
+        return self.constants | dict(model=self.model.state_dict(), step=self.step, best_val_loss=self.best_val_loss)
 
     def for_resuming(self) -> dict:
-        optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
-        own = dict(optimizers=optimizers, scaler=self.scaler.state_dict(), since_log=self.sums.tolist())
-        return self.for_sampling() | own | dict(seconds=self.seconds)
+        own = dict(scaler=self.scaler.state_dict(), since_log=self.sums.tolist(), seconds=self.seconds)
+        return self.for_sampling() | own | dict(optimizers=[optimizer.state_dict() for optimizer in self.optimizers])
 
     def restore(self, checkpoint: dict) -> None:
         self.model.load_state_dict(checkpoint["model"])
@@ -228,22 +214,16 @@ class TrainingState:
         if checkpoint["scaler"]:  # empty if the run was not in float16 before: then the scale is found again
             self.scaler.load_state_dict(checkpoint["scaler"])
         self.sums += torch.tensor(checkpoint.get("since_log", [0.0, 0.0, 0.0]), device=self.device)
-        self.step, self.seconds = checkpoint["step"], checkpoint["seconds"]
-        self.best_val_loss = checkpoint["best_val_loss"]
+        self.step, self.seconds, self.best_val_loss = (checkpoint[key] for key in ("step", "seconds", "best_val_loss"))
 
 
 def train_step(
-    state: TrainingState,
-    loss_of: Loss,
-    micro_batches: Iterable[tuple[torch.Tensor, torch.Tensor, float]],
-    grad_clip: float = 1.0,
-    ranks: Ranks = SINGLE_PROCESS,
-    should_stop: Callable[[], bool] = lambda: False,
+    state: TrainingState, loss_of: Loss, micro_batches: Iterable, grad_clip=1.0, ranks=SINGLE_PROCESS, should_stop=bool
 ) -> bool:
     """One step of the optimizers. False if it was told to stop: then the state is as before.
 
-    micro_batches: inputs, targets and the weight of their loss in the step's. On a GPU nothing here waits for the
-    device, except in float16, where it must be known whether a gradient has overflowed.
+    micro_batches: inputs, targets and the weight of their loss in the step's. should_stop: by default never, as bool()
+    is False. On a GPU nothing waits for the device, except in float16: has a gradient overflowed?
     """
     total = torch.zeros((), device=state.device)
     for inputs, targets, weight in micro_batches:
@@ -351,8 +331,8 @@ def micro_batches(batches: Batches, config: TrainConfig, state: TrainingState) -
                 left, start = (config.max_steps - step) * step_seconds, math.inf
                 if config.max_minutes:
                     left = min(left, max(60 * config.max_minutes, config.min_steps * step_seconds) - state.seconds)
-                speed, left = config.tokens_per_step / step_seconds, tqdm.format_interval(left)
-                tqdm.write(f"{speed:,.0f} tokens/s on this machine: about {left} (minutes:seconds) to go")
+                speed = f"{config.tokens_per_step / step_seconds:,.0f} tokens/s on this machine"
+                tqdm.write(f"{speed}: about {tqdm.format_interval(left)} (minutes:seconds) to go")
 
 
 # ---- Data, files, the end ----
@@ -428,9 +408,9 @@ def main():
             # Out of memory is an OutOfMemoryError (a RuntimeError) on a GPU, and a plain RuntimeError on a CPU.
             if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error):
                 sys.exit(f"{name}: out of memory; halve batch_size and double grad_accum_steps")
-            if ranks.size == 1 or not (isinstance(error, dist.DistError) or "gloo" in str(error)):
-                raise
-            sys.exit(f"{name}: another process has failed, see its message; {again}")
+            if ranks.size > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error)):
+                sys.exit(f"{name}: another process has failed, see its message; {again}")
+            raise
         if not finished:
             message = f"Stopped and saved. Run the same command with --resume to continue from {run / 'ckpt.pt'}"
             sys.exit(message if ranks.is_first else 1)

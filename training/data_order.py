@@ -124,4 +124,4 @@ class Batches:
         for i in range(self.ranks.rank * n, (self.ranks.rank + 1) * n):
             if config.dropout or config.contrast != "none":
                 torch.manual_seed(int(np.random.SeedSequence([config.seed, step, i]).generate_state(1, np.uint64)[0]))
-            yield *self.stream.read(starts[i], config.block_size), counts[i] / max(1, counts.sum())
+            yield *self.stream.read(starts[i], config.block_size), float(counts[i] / max(1, counts.sum()))

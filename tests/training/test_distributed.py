@@ -1,12 +1,12 @@
 """Many devices: any number of processes trains the same run, and stops, ends and fails as one."""
 
-import math
 import os
 import signal
 import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import torch
 from conftest import ROOT, arguments, assert_same_curve, log_of, settings, weights
@@ -15,7 +15,8 @@ from forks import fork_ranks
 from checkpoints.checkpoint import load_checkpoint
 from train import train
 from training.config import ConfigError, TrainConfig
-from training.device_and_dtype import choose_device
+from training.data_order import Batches, Corpus
+from training.device_and_dtype import set_up_device
 from training.distributed import Ranks
 
 # together they are too many for two cores
@@ -117,8 +118,9 @@ def test_torchrun_itself(config, reference, tmp_path):
 )
 def test_a_step_is_divided(batch_size, grad_accum_steps, size, share):
     config = TrainConfig(batch_size=batch_size, grad_accum_steps=grad_accum_steps)
-    assert Ranks(size=size).divide_step(config) == share
-    assert math.prod(share) * size == config.sequences_per_step
+    corpus = Corpus(None, False, "", np.zeros(2000, np.uint16), None)
+    batches = Batches(corpus, config, Ranks(size=size), torch.device("cpu"))
+    assert (batches.n_micro_batches, batches.micro_batch_size) == share
 
 
 def test_what_cannot_be_divided_or_shared_is_refused(config, tmp_path):
@@ -126,4 +128,4 @@ def test_what_cannot_be_divided_or_shared_is_refused(config, tmp_path):
     assert "cannot be divided among 3 processes" in said[0] and not (tmp_path / "out").exists()
     for device in ("cuda:1", "mps"):
         with pytest.raises(ConfigError, match=device):
-            choose_device(device, Ranks(size=2))
+            set_up_device(device, Ranks(size=2))
