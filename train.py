@@ -75,7 +75,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         if config.copy_init:
             model.init_copying(config.copy_init)
         model.to(device)
-        if ranks.is_first:
+        if ranks.rank == 0:
             cleanup.enter_context(claim(run, config, checkpoint["step"] if checkpoint else 0, resume))
         not_compiled = no_compile_reason(device) if config.compile else "compile=False"
         compiled = model if not_compiled else torch.compile(model, dynamic=False, fullgraph=True)
@@ -93,7 +93,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         if checkpoint:
             state.restore(checkpoint)
 
-        if ranks.is_first:
+        if ranks.rank == 0:
             print(
                 f"{run}: {model.num_params():,} parameters, {len(corpus.train):,} training tokens of {config.data}, "
                 f"{config.tokens_per_step:,} tokens per step; {recipe_line(config)}\n"
@@ -115,7 +115,7 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
     done, first_step, clock = progress(config, state), state.step + 1, time.perf_counter()
     layout = "{percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}{postfix}"
     # disable=None shows the bar only in a terminal
-    bar = tqdm(total=1.0, initial=done, bar_format=layout, disable=None if ranks.is_first else True)
+    bar = tqdm(total=1.0, initial=done, bar_format=layout, disable=None if ranks.rank == 0 else True)
     stream = micro_batches(batches, config, state)
     row_step, row_seconds = state.step, state.seconds  # of the log's last row
     state.model.train()
@@ -154,18 +154,18 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
             bar.set_postfix_str(f" step {state.step}, loss {train_loss:.3f}, {tokens_per_s:,.0f} tok/s", refresh=False)
         row_step, row_seconds = state.step, state.seconds
         state.sums.zero_()
-        if ranks.is_first and evaluating:
+        if ranks.rank == 0 and evaluating:
             result = validate()
             row |= {name: f"{value:.5f}" for name, value in result.items()}
             losses = f"train {train_loss:.3f}  val {result['val_loss']:.3f}  bpb {result['bpb']:.3f}"
             bar.write(f"step {state.step:>6}  {row['tokens'] / 1e6:8.2f} M tokens  {losses}")
-        if ranks.is_first:
+        if ranks.rank == 0:
             append_row(run / "log.csv", row)  # before ckpt.pt: a resumed run repeats only what comes after that
-        if ranks.is_first and evaluating:
+        if ranks.rank == 0 and evaluating:
             save(run, config, state, row, keeping)
         clock = time.perf_counter()
     bar.close()
-    if done < 1 and ranks.is_first:
+    if done < 1 and ranks.rank == 0:
         state.means()
         save_checkpoint(run / "ckpt.pt", state.for_resuming(), previous=run / PREVIOUS)
     return done >= 1
@@ -326,7 +326,7 @@ def micro_batches(batches: Batches, config: TrainConfig, state: TrainingState) -
             n += 1
             if n == 1:  # it compiles
                 start = time.perf_counter()
-            elif n >= 4 and time.perf_counter() > start + 5 and batches.ranks.is_first:
+            elif n >= 4 and time.perf_counter() > start + 5 and batches.ranks.rank == 0:
                 step_seconds = (time.perf_counter() - start) / (n - 1) * batches.n_micro_batches
                 left, start = (config.max_steps - step) * step_seconds, math.inf
                 if config.max_minutes:
@@ -413,8 +413,8 @@ def main():
             raise
         if not finished:
             message = f"Stopped and saved. Run the same command with --resume to continue from {run / 'ckpt.pt'}"
-            sys.exit(message if ranks.is_first else 1)
-        if ranks.is_first:
+            sys.exit(message if ranks.rank == 0 else 1)
+        if ranks.rank == 0:
             tell_a_story(run, config)
 
 

@@ -32,8 +32,8 @@ def load_corpus(config: TrainConfig) -> Corpus:
     if config.loss_on == "story" and "headers" not in meta:
         raise ConfigError(f"{directory}: its stories have no headers for loss_on=story to leave out; use loss_on=all")
     if min(len(train), len(val)) < least:
-        counts = f"{len(train):,} tokens of train or {len(val):,} of val"
-        raise ConfigError(f"{directory}: {counts} are too few: block_size={config.block_size} needs {least:,} of each")
+        counts = f"{len(train):,} tokens of train, {len(val):,} of val"
+        raise ConfigError(f"{directory}: {counts}: too few; block_size={config.block_size} needs {least:,} of each")
     return Corpus(Tokenizer(meta["gpt2_ids"]), "headers" in meta, meta["splits"]["train"]["sha256"], train, val)
 
 

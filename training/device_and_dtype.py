@@ -64,15 +64,10 @@ def describe(config: TrainConfig, device: torch.device, dtype: torch.dtype, size
     """What decides how sums are rounded: where all of it is the same, a resumed run continues bit for bit on a CPU."""
     names = dict(cpu=f"cpu ({cpu_features.isa()})", cuda=device.type == "cuda" and torch.cuda.get_device_name(device))
     width = config.n_embd // config.n_head
-    return dict(
-        device=names.get(device.type, device.type),
-        dtype=dtype_name(dtype),
-        attention=attention.implementation(device.type, dtype, width, config.dropout, not no_compile),
-        compiled=f"no ({no_compile})" if no_compile else "yes (the first step takes up to a minute)",
-        threads=torch.get_num_threads(),
-        processes=size,
-        torch=str(torch.__version__),
-    )
+    facts = dict(device=names.get(device.type, device.type), dtype=dtype_name(dtype))
+    facts["attention"] = attention.implementation(device.type, dtype, width, config.dropout, not no_compile)
+    facts["compiled"] = f"no ({no_compile})" if no_compile else "yes (the first step takes up to a minute)"
+    return facts | dict(threads=torch.get_num_threads(), processes=size, torch=str(torch.__version__))
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:

@@ -1,14 +1,11 @@
 """The processes of a run: a single one, or as many as torchrun started, each with its share of every step."""
 
 import contextlib
-import datetime
 import os
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-
-TIMEOUT = datetime.timedelta(minutes=10)  # for a rank that hangs; one that dies is noticed at once
 
 
 @dataclass(frozen=True)
@@ -24,16 +21,12 @@ class Ranks:
         defaults = dict(RANK=0, WORLD_SIZE=1, LOCAL_RANK=0)  # torchrun sets them
         return cls(*(int(os.environ.get(name, default)) for name, default in defaults.items()))
 
-    @property
-    def is_first(self) -> bool:  # the one that writes the run's directory, and prints
-        return self.rank == 0
-
     @contextlib.contextmanager
     def connected(self, device: torch.device):
         """If a rank dies, whatever the others are waiting for raises an error."""
         if self.size > 1:
             # What the host decides goes through gloo even with GPUs, so that it need not wait for the device.
-            dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
+            dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
         yield
         if self.size > 1:
             self.max(0.0)  # torchrun kills all ranks as soon as one fails: none may leave before the first has saved

@@ -15,9 +15,7 @@ def learning_rate(step: int, progress: float, config: TrainConfig) -> float:
     return config.learning_rate * min(warmup, warmdown)
 
 
-def make_optimizers(
-    model: GPTNeo, config: TrainConfig, dtype: torch.dtype = torch.float32, compiled: bool = False
-) -> list[torch.optim.Optimizer]:
+def make_optimizers(model: GPTNeo, config: TrainConfig, dtype=torch.float32, compiled=False) -> list:
     """AdamW for everything; or Muon for the matrices of the blocks, and AdamW for the rest. dtype, compiled: the run's.
     A group's "lr_factor" multiplies its learning rate."""
     kinds = [[getattr(b, name).weight for b in model.blocks] for name in ("qkv", "attention_out", "mlp_in", "mlp_out")]

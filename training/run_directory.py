@@ -13,6 +13,12 @@ from common.files import lock, set_aside, write_atomically, write_json
 from common.tables import write_table
 from training.config import ConfigError, TrainConfig
 
+LOG_COLUMNS = ["step", "tokens", "train_loss", "val_loss", "bpb", "learning_rate", "grad_norm", "tokens_per_s", "mfu"]
+PREVIOUS = "ckpt-previous.pt"  # the checkpoint before ckpt.pt
+# What may change when a run is resumed; everything else would make it another run.
+RESUME_MAY_CHANGE = set("recipe out_dir data_dir max_steps min_steps max_minutes log_interval eval_interval".split())
+RESUME_MAY_CHANGE |= {"device", "compile", "keep_checkpoints"}
+
 
 @contextlib.contextmanager
 def claim(run: Path, config: TrainConfig, last_step: int, resume: bool):
@@ -30,11 +36,6 @@ def claim(run: Path, config: TrainConfig, last_step: int, resume: bool):
             if step > last_step:  # the run will keep these again, perhaps at other steps if by the clock
                 (directory / "ckpt.pt").unlink()
         yield
-
-
-# ---- The log: one row per log interval, appended, readable during the run ----
-
-LOG_COLUMNS = ["step", "tokens", "train_loss", "val_loss", "bpb", "learning_rate", "grad_norm", "tokens_per_s", "mfu"]
 
 
 def append_row(path: Path, row: dict) -> None:
@@ -55,11 +56,6 @@ def training_seconds(rows: list[dict]) -> list[float]:
     return list(itertools.accumulate((end - begin) / speed for begin, end, speed in zip(tokens, tokens[1:], speeds)))
 
 
-# ---- Checkpoints ----
-
-PREVIOUS = "ckpt-previous.pt"
-
-
 def save_checkpoint(path: Path, state: dict, previous: Path | None = None) -> None:
     """previous: the name under which the checkpoint before this one is kept."""
     buffer = io.BytesIO()  # on a full disk, writing bytes fails with a clear error; torch.save does not
@@ -75,11 +71,6 @@ def keep_weights(run: Path, weights: dict, config: TrainConfig, row: dict) -> No
     write_json(directory / "config.json", vars(config))
     write_table(directory / "log.csv", [row], LOG_COLUMNS)
     save_checkpoint(directory / "ckpt.pt", weights)
-
-
-# What may change when a run is resumed; everything else would make it another run.
-RESUME_MAY_CHANGE = set("recipe out_dir data_dir max_steps min_steps max_minutes log_interval eval_interval".split())
-RESUME_MAY_CHANGE |= {"device", "compile", "keep_checkpoints"}
 
 
 def load_resumable(run: Path, config: TrainConfig) -> dict:

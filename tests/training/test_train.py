@@ -231,7 +231,7 @@ def test_a_compressor_is_not_offered_as_a_page(config, command_line, tmp_path):
         (dict(n_head=3), False, "n_head"),
         (dict(device="meta"), False, "device"),
         (dict(block_size=100_000, eval_tokens=200_000), False, "block_size=100000"),
-        (dict(block_size=1000, eval_tokens=5000), False, "of val are too few"),
+        (dict(block_size=1000, eval_tokens=5000), False, "too few"),
         (dict(model="compressor", n_layer=2), False, "n_layer must be at least 3"),
         (dict(name="never"), True, "no checkpoint to resume"),
         (dict(n_layer=3), True, "n_layer=2; it cannot be resumed with n_layer=3"),
