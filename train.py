@@ -52,8 +52,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
     """Train as the config says. Returns the run's directory and whether the run finished.
 
     All ranks have the same weights at every step: each takes its share of the sequences, and gradients are added up.
-    Without dropout or contrast, another number of ranks changes only the order in which floats are added.
-    """
+    Without dropout or contrast, another number of ranks changes only the order in which floats are added."""
     device, run = set_up_device(config.device, ranks), Path(config.out_dir, config.name)
     with contextlib.ExitStack() as cleanup:
         cleanup.enter_context(ranks.connected(device))
@@ -223,8 +222,7 @@ def train_step(
     """One step of the optimizers. False if it was told to stop: then the state is as before.
 
     micro_batches: inputs, targets and the weight of their loss in the step's. should_stop: by default never, as bool()
-    is False. On a GPU nothing waits for the device, except in float16: has a gradient overflowed?
-    """
+    is False. On a GPU nothing waits for the device, except in float16: has a gradient overflowed?"""
     total = torch.zeros((), device=state.device)
     for inputs, targets, weight in micro_batches:
         if should_stop():

@@ -116,9 +116,12 @@ def test_a_run_of_the_same_name_is_kept(config):
     assert not weights(run)["wte.weight"].equal(before["wte.weight"])
 
 
-def test_a_checkpoint_of_an_older_version_goes_on(config):
+def test_a_checkpoint_of_an_older_version_goes_on_and_not_with_other_data(config):
     run, _ = train(TrainConfig(**config), resume=False)
     checkpoint = load_checkpoint(run / "ckpt.pt")
+    torch.save(checkpoint | dict(data_sha256="0"), run / "ckpt.pt")
+    with pytest.raises(ConfigError, match="other data"):
+        train(TrainConfig(**config), resume=True)
     del checkpoint["train_config"]["copy_init"], checkpoint["numerics"], checkpoint["since_log"]
     torch.save(checkpoint, run / "ckpt.pt")
     assert train(TrainConfig(**config | dict(max_steps=21)), resume=True) == (run, True)
@@ -142,14 +145,6 @@ def test_a_damaged_checkpoint_is_named_and_so_is_the_one_before_it(config, refer
     (run / "ckpt-previous.pt").rename(run / "ckpt.pt")
     train(TrainConfig(**config | LONGER), resume=True)
     assert_same_run(run, reference)
-
-
-def test_a_run_does_not_go_on_with_other_data(config, tmp_path):
-    run, _ = train(TrainConfig(**config), resume=False)
-    checkpoint = load_checkpoint(run / "ckpt.pt")
-    torch.save(checkpoint | dict(data_sha256="0"), run / "ckpt.pt")
-    with pytest.raises(ConfigError, match="other data"):
-        train(TrainConfig(**config), resume=True)
 
 
 @pytest.mark.parametrize("stopped", [False, True])

@@ -33,17 +33,6 @@ def test_a_token_reaches_what_follows_and_nothing_before(model, T):
         assert (change[i : i + 4] > 0).all()
 
 
-def test_the_trunk_is_half_as_long(model):
-    lengths = []
-
-    def attend(layer, q, k, v):
-        lengths.append((layer, q.size(1)))
-        return model.attend(layer, q, k, v)
-
-    model.hidden(torch.zeros(1, 40, dtype=torch.long), torch.arange(40), attend)
-    assert lengths == [(1, 21), (2, 21)]
-
-
 def test_flops_are_those_that_pytorch_counts():
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -61,11 +50,6 @@ def test_flops_are_those_that_pytorch_counts():
 
 def test_as_many_parameters_as_a_gptneo_and_two_vectors(model):
     assert model.num_params() == GPTNeo(GPTNeoConfig(**SHAPE)).num_params() + 2 * 32
-
-
-def test_two_layers_are_too_few():
-    with pytest.raises(ValueError, match="n_layer must be at least 3"):
-        Compressor(GPTNeoConfig(**SHAPE | dict(n_layer=2)))
 
 
 def test_generates_what_it_would_alone_and_uncached(model):
