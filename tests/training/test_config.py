@@ -49,13 +49,10 @@ def test_every_config_that_comes_with_us_is_good():
         (["--n_layer=two"], "n_layer must be int, not two"),
         (["--compile=1"], "compile must be bool, not 1"),
         (["--block_size=0"], "block_size must be at least 1, not 0"),
-        (["--learning_rate=-1"], "learning_rate must be between 0"),
         (["--warmdown=2"], "warmdown must be between 0 and 1"),
         (["--seed=99999999999999999999"], "seed must be between"),
         (["--n_layer", "3"], "3: expected one config file"),
-        (["--resum"], "--resum: expected a setting"),
         (["nowhere.py"], "nowhere.py: expected one config file"),
-        (["--dtype=int8"], "dtype must be one of"),
         (["--optimizer=sgd"], "optimizer must be one of"),
         (["--recipe=quick"], "recipe must be one of paper, fast, not 'quick'"),
         (["--loss_on=story", "--contrast=margin"], "needs loss_on=all"),
@@ -66,7 +63,6 @@ def test_every_config_that_comes_with_us_is_good():
         ("n_layer = 3\nimport os\n", ":2: expected a setting"),
         ('print("x")\n', ":1: expected a setting"),
         ("n_layer = 2 * 3\n", ":1: n_layer must be int"),
-        ("a = b = 3\n", ":1: unknown setting 'a'"),
     ],
 )
 def test_a_wrong_setting_is_named_and_nothing_is_executed(tmp_path, args, message):

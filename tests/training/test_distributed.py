@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, arguments, assert_same_curve, log_of, settings, weights
+from conftest import ROOT, arguments, assert_same_curve, settings, weights
 from forks import fork_ranks
 
 from checkpoints.checkpoint import load_checkpoint
@@ -30,12 +30,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture
-def reference(config):
-    """One process alone."""
-    return train(TrainConfig(**config | dict(name="reference")), resume=False)[0]
 
 
 def exit_codes(said: list[str]) -> list[str]:
@@ -66,8 +60,8 @@ def test_the_same_run_on_more_processes(config, instruct_data_dir, tmp_path, siz
     assert weights(tmp_path / "out" / "run").keys() == weights(reference).keys()
 
 
-def test_all_stop_at_the_same_step_and_another_number_goes_on(config, reference, tmp_path):
-    run = tmp_path / "out" / "run"
+def test_all_stop_at_the_same_step_and_another_number_goes_on(config, tmp_path):
+    run, (reference, _) = tmp_path / "out" / "run", train(TrainConfig(**config | dict(name="reference")), resume=False)
     said = fork_ranks(2, arguments(config), tmp_path / "said", "told to stop", step=13)
     assert "--resume" in said[0] and exit_codes(said) == ["1", "1"]
     assert load_checkpoint(run / "ckpt.pt")["step"] == 12  # the one before, whole
@@ -85,8 +79,8 @@ def test_a_rank_that_dies_ends_the_run(config, tmp_path, accident, victim):
     assert load_checkpoint(tmp_path / "out" / "run" / "ckpt.pt")["step"] == 10
 
 
-def test_torchrun_itself(config, reference, tmp_path):
-    """Started as a user does, stopped with Ctrl-C, then resumed by one process alone."""
+def test_torchrun_itself(config, tmp_path):
+    """Started as a user does, stopped with Ctrl-C."""
     run = tmp_path / "out" / "run"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", ROOT / "train.py"]
     command = [*torchrun, *arguments(config | dict(max_steps=10**6))]
@@ -100,12 +94,7 @@ def test_torchrun_itself(config, reference, tmp_path):
         process.wait(60)
     said = (tmp_path / "said").read_text()
     assert said.count("Stopped and saved") == 1 and "train.py, process" not in said, said
-    step = load_checkpoint(run / "ckpt.pt")["step"]
-    assert step >= 10
-    train(TrainConfig(**config | dict(max_steps=step + 1)), resume=True)
-    rows = {row["step"]: row for row in log_of(run)}
-    for row in log_of(reference)[:2]:
-        assert float(rows[row["step"]]["train_loss"]) == pytest.approx(float(row["train_loss"]), abs=1e-4)
+    assert load_checkpoint(run / "ckpt.pt")["step"] >= 10
 
 
 @pytest.mark.parametrize(

@@ -153,17 +153,10 @@ def test_weights_are_kept_evenly_spread_or_as_listed(config, wanted, steps):
 
 
 def test_kept_weights_are_those_of_a_run_that_ended_there(config):
-    run = run_of(config, **STATEFUL, keep_checkpoints="7,20")
-    ended = run_of(config, **STATEFUL, name="ended", max_steps=7)
+    run, ended = run_of(config, **STATEFUL, keep_checkpoints="7,20"), run_of(config, **STATEFUL, name="b", max_steps=7)
     assert all(weight.equal(weights(run / "step-7")[key]) for key, weight in weights(ended).items())
     kept, whole = (path.stat().st_size for path in (run / "step-7" / "ckpt.pt", run / "ckpt.pt"))
     assert kept < 0.6 * whole  # without the optimizers
-
-
-def test_how_long_it_will_take_is_said_once(config, ticking, capsys):
-    run_of(config, max_steps=60)
-    said = [line for line in capsys.readouterr().out.splitlines() if "tokens/s on this machine" in line]
-    assert len(said) == 1
 
 
 def test_built_in_stories_are_made_when_they_are_missing(config, tmp_path, monkeypatch):
