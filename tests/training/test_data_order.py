@@ -1,5 +1,7 @@
 """What a step reads: every window once an epoch, every story whole, and its successors as targets."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -62,12 +64,10 @@ def test_windows_hold_the_text_and_its_successors():
 def test_every_micro_batch_has_its_own_dropout():
     corpus = Corpus(None, False, "", np.zeros(200, np.uint16), None)
     drawn = set()
-    for seed in range(3):
+    for seed, rank, step in itertools.product(range(3), range(2), range(5)):
         config = TrainConfig(dropout=0.1, block_size=8, batch_size=2, grad_accum_steps=4, seed=seed)
-        for rank in range(2):
-            for step in range(5):
-                for _ in Batches(corpus, config, Ranks(rank, 2), CPU).of_step(step):
-                    drawn.add(torch.rand(1).item())
+        for _ in Batches(corpus, config, Ranks(rank, 2), CPU).of_step(step):
+            drawn.add(torch.rand(1).item())
     assert len(drawn) == 3 * 5 * 4
 
 

@@ -44,8 +44,7 @@ def ticking(monkeypatch):
 
 def test_a_run_learns_and_leaves_what_the_design_says(config, quick):
     quick.undo()
-    run, ended = train(TrainConfig(**config, warmup_steps=2, warmdown=0.5), resume=False)
-    assert ended
+    run = run_of(config, warmup_steps=2, warmdown=0.5)
     rows = log_of(run)
     assert list(rows[0]) == LOG_COLUMNS
     assert [int(row["tokens"]) for row in rows] == [step * 8 * 16 for step in (5, 10, 15, 20)]
@@ -160,13 +159,8 @@ def test_kept_weights_are_those_of_a_run_that_ended_there(config):
 
 
 def test_built_in_stories_are_made_when_they_are_missing(config, tmp_path, monkeypatch):
-    calls = []
-
-    def prepare(command, **_):
-        calls.append(command)
-        return subprocess.CompletedProcess(command, 1)
-
-    monkeypatch.setattr(subprocess, "run", prepare)
+    calls, failed = [], subprocess.CompletedProcess("", 1)
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: calls.append(command) or failed)
     with pytest.raises(ValueError, match="builtin could not be prepared"):
         run_of(config, data="builtin", data_dir=str(tmp_path / "data"))
     assert calls == [[sys.executable, ROOT / "prepare.py", "builtin", "--data_dir", str(tmp_path / "data")]]

@@ -25,10 +25,8 @@ def tokenizer():
 @pytest.fixture(scope="module")
 def tokens(tokenizer) -> torch.Tensor:
     """Two rows: the end of a story, three whole ones."""
-    rows = [[*tokenizer.encode("cut off. " + end), tokenizer.end_of_text] for end in ("The end.", "He was gone.")]
-    for row in rows:
-        for story in STORIES:
-            row += [*tokenizer.encode(story), tokenizer.end_of_text]
+    ends = [["cut off. " + end, *STORIES] for end in ("The end.", "He was gone.")]
+    rows = [sum([[*tokenizer.encode(text), tokenizer.end_of_text] for text in texts], []) for texts in ends]
     n = min(map(len, rows))
     return torch.tensor([row[:n] for row in rows])
 
