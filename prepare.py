@@ -10,7 +10,6 @@ Two passes over the stories, which stream through: 2 GB of them take well under 
 """
 
 import argparse
-import collections
 import filecmp
 import hashlib
 import itertools
@@ -32,7 +31,7 @@ from corpus.cleaning import CLEANING, COMPLETE, clean
 from corpus.sources import ANY, BUILTIN, CORPORA, DOWNLOADS, HEADERS, OOD, download, read_stories
 from corpus.spool import Spool
 from corpus.token_files import FORMAT, load_meta
-from corpus.tokenizer import GPT2_VOCAB_SIZE, cut
+from corpus.tokenizer import END_OF_TEXT, GPT2_VOCAB_SIZE, cut
 
 SPLITS = ("train", "val")
 CORES = os.cpu_count() or 1
@@ -43,14 +42,14 @@ def parse_args() -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("corpus", nargs="?", choices=CORPORA, help="or give --input and --name")
     files = dict(nargs="+", action="extend", type=existing_file, default=[], metavar="FILE")  # extend: may be repeated
-    parser.add_argument("--input", **files, help="your stories: .txt, .jsonl or .json, or gzipped (.gz)")
+    parser.add_argument("--input", **files, help="your stories: .txt or .jsonl, or gzipped (.gz)")
     parser.add_argument("--val", **files, help="validation stories (default: a share of the input)")
     parser.add_argument("--headers", action="store_true", help="with --input: add headers made from the stories")
     parser.add_argument("--name", help="of the new directory in data_dir (default: that of the corpus)")
     size = number(int, lambda n: 257 <= n <= GPT2_VOCAB_SIZE, f"257 (bytes and end of text) to {GPT2_VOCAB_SIZE}")
     parser.add_argument("--vocab_size", type=size, help="default: 10000, or 4096 for builtin")
     parser.add_argument("--val_share", type=share, help="share held out without --val (default: 0.01)")
-    parser.add_argument("--stories", type=positive, help="number of stories of a builtin corpus (default: 20000)")
+    parser.add_argument("--stories", type=positive, default=20_000, help="of a builtin corpus (default: 20000)")
     parser.add_shared("seed")
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="default: data")
     parser.add_argument("--threads", type=positive, default=CORES, help="default: one per core")
@@ -60,9 +59,6 @@ def parse_args() -> argparse.Namespace:
     args.name = args.name or args.corpus or ""
     if not re.fullmatch(r"\w[\w.-]*", args.name):
         parser.error("--name must consist of letters, digits, - _ and . only (with --input it is required)")
-    if args.stories and args.corpus not in BUILTIN:
-        parser.error(f"--stories is for {', '.join(BUILTIN)}: other corpora are prepared whole")
-    args.stories = args.stories or 20_000
     if args.val_share and (args.val or args.corpus in DOWNLOADS):
         parser.error("--val_share is for corpora that do not have validation stories already")
     return args
@@ -77,7 +73,7 @@ def builtin_texts(corpus: str, n: int, seed: int) -> Iterable[str]:
 
 
 def read(args: argparse.Namespace) -> tuple[list[str], Iterable[str], Iterable[str] | None]:
-    """(the sources, training stories, validation stories or None to hold out a share), read as they are needed."""
+    """(the sources, training stories, validation stories or None to hold out a share)"""
     if args.corpus in BUILTIN:
         return [args.corpus], builtin_texts(args.corpus, args.stories, args.seed), None
     if args.corpus:
@@ -89,8 +85,8 @@ def read(args: argparse.Namespace) -> tuple[list[str], Iterable[str], Iterable[s
 
 # ---- Clean, drop duplicates, split ----
 def clean_and_split(spools, train, val, val_share, seed, headers, add_headers) -> dict[str, int]:
-    """Adds the cleaned stories to the spool of their split; returns the counts of CLEANING. Arguments: see prepare."""
-    counts = collections.Counter()
+    """Adds the cleaned stories to the spool of their split; returns the counts. Arguments: see prepare."""
+    counts = dict.fromkeys(CLEANING, 0)
     seen = {split: set() for split in spools}  # 100 bytes a story. 64 bits: of 3 million, two collide in 1 of 4e6 runs
     salt = (seed % 2**64).to_bytes(8, "big")
     val_below = int(val_share * 2**64).to_bytes(8, "big")
@@ -98,8 +94,8 @@ def clean_and_split(spools, train, val, val_share, seed, headers, add_headers) -
         for text in texts:
             text, was_repaired = clean(text)
             text = instruct_headers.add_header(text) if add_headers else text
-            parsed = (instruct_headers.read(text) or instruct_headers.StoryWithHeader({}, "")) if headers else None
-            story = parsed.story if parsed else text  # headers do not count when two stories are compared
+            parsed = instruct_headers.read(text) if headers else None
+            story = parsed.story if parsed else "" if headers else text  # two stories are compared without headers
             digest = hashlib.blake2b(story.encode(), digest_size=8, salt=salt).digest()
             # Without validation texts a story's hash decides, so that copies always end up in the same split.
             split = given_split or ("val" if digest < val_below else "train")
@@ -115,10 +111,10 @@ def clean_and_split(spools, train, val, val_share, seed, headers, add_headers) -
                 counts["validation stories dropped from train"] += 1
             else:
                 seen[split].add(digest)
-                if parsed:
-                    text = str(parsed.without_words_or_summary() if headers == OOD and split == "train" else parsed)
-                spools[split].add(text)
-    return {step: counts[step] for step in CLEANING}
+                if headers == OOD and split == "train":
+                    parsed = parsed.without_words_or_summary()
+                spools[split].add(str(parsed or text))
+    return counts
 
 
 # ---- Learn the vocabulary, tokenize ----
@@ -168,8 +164,7 @@ def prepare(
         for split, spool in spools.items():
             if not spool.stories:
                 counts = ", ".join(f"{n:,} {step}" for step, n in cleaning.items())
-                remedy = "raise --val_share, or " if split == "val" and val is None else ""
-                remedy += "give more stories, each ending with a whole sentence"
+                remedy = f"give more, each ending with a whole sentence and, in a .txt, with {END_OF_TEXT}"
                 raise ValueError(f"{', '.join(sources)}: no stories left for {split} ({counts}); {remedy}")
         gpt2_ids = learn_vocabulary(spools["train"], vocab_size, threads)
         (new := Path(temporary, "new")).mkdir()
@@ -182,8 +177,8 @@ def prepare(
 
 
 def install(new: Path, directory: Path) -> None:
-    """Gives the corpus its name. One of the same name with other tokens is kept under a new name: runs that were
-    trained on it must not find some of their training stories among the validation stories."""
+    """Gives the corpus its name. One with other tokens is kept under a new name: runs that were trained on it must not
+    find some of their training stories among the validation stories."""
     tokens = [f"{split}.bin" for split in SPLITS]
     if filecmp.cmpfiles(new, directory, tokens, shallow=False)[0] == tokens:
         print(f"{directory}: the same tokens as before")
@@ -204,7 +199,7 @@ def print_summary(directory: Path) -> None:
     print(table_text(["split", "stories", "tokens", "MB", "bytes/token"], rows))
     print(", ".join(f"{n:,} {step}" for step, n in meta["cleaning"].items() if n))
     is_small = meta["splits"]["train"]["tokens"] < 20e6  # a config for a CPU
-    config = "demo" if meta["source"][0] == "builtin" else "cpu_1m" if is_small else "ts_8m"
+    config = "demo" if meta["source"] == ["builtin"] else "cpu_1m" if is_small else "ts_8m"
     if "headers" in meta:
         config = "builtin_instruct" if is_small else "instruct"
     print(f"wrote {directory}; next: python train.py configs/{config}.py --data={meta['name']}")

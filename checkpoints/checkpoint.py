@@ -5,7 +5,6 @@ The checkpoints that train.py writes: best.pt and ckpt.pt in a run's directory, 
 """
 
 import pickle
-import re
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,38 +15,32 @@ if TYPE_CHECKING:  # just listing runs should not import torch
     from model import GPTNeo
 
 CHECKPOINT_FORMAT = 1
-KEPT = re.compile(r"step-[0-9]+")
 
 
-def load_torch(path: Path, complaint: str) -> object:
-    """Plain tensors and types that torch.save wrote. ValueError (`complaint`) for a damaged file, or for pickled code,
-    which is never run."""
+def load_torch(path: Path) -> dict:
+    """A dict of plain tensors and types that torch.save wrote; ValueError for anything else. No pickled code runs."""
     import torch
 
     try:
         with zipfile.ZipFile(path) as file:
             if file.testzip():  # compares checksums, as torch.load does not
                 raise zipfile.BadZipFile
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, ValueError, RuntimeError, zipfile.BadZipFile, pickle.UnpicklingError) as error:
-        raise ValueError(f"{path}: {complaint}") from error
+        return dict(torch.load(path, map_location="cpu", weights_only=True))
+    except (OSError, TypeError, ValueError, RuntimeError, zipfile.BadZipFile, pickle.UnpicklingError) as error:
+        reason = "cut short, damaged, of a torch before 1.6, or with code in it"
+        raise ValueError(f"{path}: not a readable weights file ({reason})") from error
 
 
 def load_checkpoint(path: str | Path) -> dict:
-    """A checkpoint of train.py as a dict of plain tensors and types. path: a file, or a run's directory (its best.pt).
-
-    ValueError names what is wrong.
-    """
+    """A checkpoint of train.py. path: the file, or a run's directory (its best.pt). ValueError names what is wrong."""
     path = Path(path)
     if path.is_dir():
         path = path / ("best.pt" if (path / "best.pt").exists() else "ckpt.pt")
     if not path.is_file():
         raise ValueError(f"{path}: no such checkpoint (train.py writes it at its first evaluation)")
-    checkpoint = load_torch(path, "not a readable checkpoint (cut short, or not written by train.py)")
-    if not isinstance(checkpoint, dict) or "format" not in checkpoint:
-        raise ValueError(f"{path}: not a checkpoint of this project")
-    if checkpoint["format"] != CHECKPOINT_FORMAT:
-        raise ValueError(f"{path}: format {checkpoint['format']}, but this version reads {CHECKPOINT_FORMAT}")
+    checkpoint = load_torch(path)
+    if checkpoint.get("format") != CHECKPOINT_FORMAT:
+        raise ValueError(f"{path}: not a checkpoint of format {CHECKPOINT_FORMAT}, which this version reads")
     return checkpoint
 
 
@@ -79,25 +72,19 @@ def newest_run(out_dir: str | Path = "out") -> Path:
 
 def kept_checkpoints(run: str | Path) -> dict[int, Path]:
     """{step: directory}, in order, of the weights that train.py --keep_checkpoints kept along the way."""
-    kept = (path.parent for path in Path(run).glob("step-*/ckpt.pt") if KEPT.fullmatch(path.parent.name))
-    return dict(sorted((int(path.name.removeprefix("step-")), path) for path in kept))
-
-
-def is_kept(directory: Path) -> bool:
-    """Whether it holds weights that the run above kept along the way: a run if you name it, but not listed as one."""
-    directory = directory.resolve()
-    return bool(KEPT.fullmatch(directory.name)) and (directory.parent / "config.json").exists()
+    kept = {path.parent.name.removeprefix("step-"): path.parent for path in Path(run).glob("step-*/ckpt.pt")}
+    return dict(sorted((int(step), directory) for step, directory in kept.items() if step.isdecimal()))
 
 
 def runs_below(directory: str | Path) -> list[Path]:
     """The runs at or below `directory`, by name, without the weights that they kept (except `directory` itself)."""
     runs = sorted(path.parent for path in Path(directory).rglob("ckpt.pt"))
-    return [run for run in runs if not is_kept(run) or run == Path(directory)]
+    return [run for run in runs if run == Path(directory) or not run.match("step-[0-9]*")]
 
 
 def at_checkpoints(model: str, which: str) -> list[str]:
-    """The paths that --model and --checkpoint name together: out/demo (its best.pt will be read), out/demo/ckpt.pt for
-    "last", kept weights such as out/demo/step-1000, or all of these. A model that is not a run is returned as is."""
+    """The paths that --model and --checkpoint (best, last, all or a step) name: out/demo, whose best.pt will be read,
+    out/demo/ckpt.pt, and kept weights such as out/demo/step-1000. A model that is not a run is returned as is."""
     if which == "best" or not Path(model).is_dir():
         return [model]
     if which == "last":
@@ -110,7 +97,7 @@ def at_checkpoints(model: str, which: str) -> list[str]:
 
 
 def at_checkpoint(model: str, which: str) -> str:
-    """Like at_checkpoints, of a command that takes one."""
+    """The one path of at_checkpoints."""
     if which == "all":
         raise ValueError("--checkpoint all: this command takes one checkpoint")
     return at_checkpoints(model, which)[0]

@@ -6,9 +6,9 @@ Models in the files of Hugging Face's transformers: read from a directory or the
 >>> save_hf(model, "exported/", tokenizer)          # for AutoModelForCausalLM and AutoTokenizer
 
 Only GPT-Neo and GPT-2 in the forms that model.py supports; anything else is refused, and the message names the setting.
-tests/checkpoints compares both directions with transformers itself.
 """
 
+import contextlib
 import dataclasses
 import re
 from pathlib import Path
@@ -38,26 +38,32 @@ def model_directory(path_or_id: str | Path) -> Path:
 
 
 # ---- config.json ----
-
-# What our settings are called in config.json, for reading and writing.
-OUR_SIZES = ("vocab_size", "block_size", "n_layer", "n_head", "n_embd")
+# Our sizes -> theirs; GPT-2 has no window. We have one dropout where they have three; reading takes the first.
 HF_KEYS = {
-    "gpt_neo": dict(
-        architecture="GPTNeoForCausalLM",
-        sizes=("vocab_size", "max_position_embeddings", "num_layers", "num_heads", "hidden_size"),
-        mlp="intermediate_size",
-        dropouts=("resid_dropout", "embed_dropout", "attention_dropout"),
-    ),
-    "gpt2": dict(
-        architecture="GPT2LMHeadModel",
-        sizes=("vocab_size", "n_positions", "n_layer", "n_head", "n_embd"),
-        mlp="n_inner",
-        dropouts=("resid_pdrop", "embd_pdrop", "attn_pdrop"),
-    ),
+    "gpt_neo": dict(vocab_size="vocab_size", block_size="max_position_embeddings", n_layer="num_layers",
+                    n_head="num_heads", n_embd="hidden_size", window_size="window_size"),
+    "gpt2": {"block_size": "n_positions"} | {name: name for name in ("vocab_size", "n_layer", "n_head", "n_embd")},
+}  # fmt: skip
+DROPOUTS = {
+    "gpt_neo": ("resid_dropout", "embed_dropout", "attention_dropout"),
+    "gpt2": ("resid_pdrop", "embd_pdrop", "attn_pdrop"),
 }
-EXPORTED = {*OUR_SIZES, "window_size", "dropout", "scale_attention", "qkv_bias"}  # the settings that config_to_hf knows
+EXPORTED = {*HF_KEYS["gpt_neo"], "dropout", "scale_attention", "qkv_bias"}  # the settings that config_to_hf knows
 # Buffers that old versions of transformers saved beside the weights: the causal mask and its minus infinity.
 HF_MASKS = re.compile(r"h\.\d+\.attn\.(attention\.)?(masked_)?bias")
+
+
+def fixed_settings(model_type: str, n_embd: int) -> dict:
+    """What config.json must say, or leave out, as transformers' defaults are the same: model.py has nothing else."""
+    settings = dict(activation_function="gelu_new", layer_norm_epsilon=1e-5, tie_word_embeddings=True)
+    if model_type == "gpt_neo":
+        return settings | dict(architectures=["GPTNeoForCausalLM"], intermediate_size=4 * n_embd)
+    settings |= dict(scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
+    return settings | dict(architectures=["GPT2LMHeadModel"], n_inner=4 * n_embd)
+
+
+def layer_kinds(n_layer: int) -> list[str]:
+    return (["global", "local"] * n_layer)[:n_layer]
 
 
 def config_from_hf(path: Path) -> tuple[GPTNeoConfig, str]:
@@ -66,47 +72,26 @@ def config_from_hf(path: Path) -> tuple[GPTNeoConfig, str]:
     model_type = str(hf_config.get("model_type"))
     if model_type not in HF_KEYS:
         raise ValueError(f"{path}: model_type is {model_type}; only gpt_neo and gpt2 can be read")
-    keys = HF_KEYS[model_type]
-
-    def whole_number(key: str) -> int:
-        if type(hf_config.get(key)) is not int:
-            raise ValueError(f"{path}: {key} is {hf_config.get(key)!r}; it must be a whole number")
-        return hf_config[key]
-
-    sizes = {ours: whole_number(theirs) for ours, theirs in zip(OUR_SIZES, keys["sizes"])}
-    for key, supported in {
-        "architectures": [keys["architecture"]],
-        "activation_function": "gelu_new",
-        "layer_norm_epsilon": 1e-5,
-        keys["mlp"]: 4 * sizes["n_embd"],
-        "tie_word_embeddings": True,
-        "scale_attn_by_inverse_layer_idx": False,
-        "add_cross_attention": False,
-    }.items():
-        if hf_config.get(key) not in (None, supported):  # None: transformers' default, which is the supported value
-            raise ValueError(f"{path}: {key} is {hf_config[key]!r}; model.py only has {supported!r}")
-    n_layer, own = sizes["n_layer"], dict(window_size=sizes["block_size"])
-    if model_type == "gpt2":
-        own |= dict(scale_attention=hf_config.get("scale_attn_weights", True), qkv_bias=True)
-    elif (layers := attention_layers(hf_config)) == ["local" if i % 2 else "global" for i in range(n_layer)]:
-        own = dict(window_size=whole_number("window_size"))
-    elif layers != ["global"] * n_layer:
+    sizes = {ours: hf_config.get(theirs) for ours, theirs in HF_KEYS[model_type].items()}
+    for ours, value in sizes.items():
+        if type(value) is not int:
+            raise ValueError(f"{path}: {HF_KEYS[model_type][ours]} is {value!r}; it must be a whole number")
+    n_layer, layers = sizes["n_layer"], hf_config.get("attention_types") or ()
+    layers = [kind for kinds, times in layers for kind in kinds * times]
+    if model_type == "gpt_neo" and layers not in (["global"] * n_layer, layer_kinds(n_layer)):
         known = "all layers must be global, or alternating global and local"
         raise ValueError(f"{path}: attention_types is {hf_config.get('attention_types')!r}; {known}")
-    # We have one dropout where they have three; if those differ, we use that of the residual branches.
-    dropout = hf_config.get(keys["dropouts"][0], 0.0)
+    if layers != layer_kinds(n_layer):
+        sizes["window_size"] = sizes["block_size"]
+    for key, value in fixed_settings(model_type, sizes["n_embd"]).items():
+        if hf_config.get(key) not in (None, value):
+            raise ValueError(f"{path}: {key} is {hf_config[key]!r}; model.py only has {value!r}")
+    scale = dict(scale_attention=hf_config.get("scale_attn_weights", True), qkv_bias=True)
+    dropout = hf_config.get(DROPOUTS[model_type][0], 0.0)
     try:
-        return GPTNeoConfig(**sizes, dropout=dropout, **own), model_type
-    except (TypeError, ValueError) as error:
+        return GPTNeoConfig(**sizes, dropout=dropout, **(scale if model_type == "gpt2" else {})), model_type
+    except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-
-
-def attention_layers(hf_config: dict) -> list[str]:
-    """[[["global", "local"], 2]] -> global, local, global, local; [] for any other form."""
-    try:
-        return [kind for kinds, times in hf_config["attention_types"] for kind in list(kinds) * times]
-    except (KeyError, TypeError, ValueError):
-        return []
 
 
 def config_to_hf(config: GPTNeoConfig) -> dict:
@@ -114,60 +99,47 @@ def config_to_hf(config: GPTNeoConfig) -> dict:
     others = {field.name for field in dataclasses.fields(config) if getattr(config, field.name) != field.default}
     if unknown := others - EXPORTED:
         raise ValueError(f"cannot be exported: config_to_hf knows nothing of {', '.join(sorted(unknown))}")
-    n_layer, model_type = config.n_layer, "gpt2" if config.qkv_bias else "gpt_neo"
-    all_global = all(config.window(layer) >= config.block_size for layer in range(n_layer))
+    all_global = all(config.window(layer) >= config.block_size for layer in range(config.n_layer))
     if config.scale_attention and not config.qkv_bias or config.qkv_bias and not all_global:
         needs = "scale_attention needs qkv_bias, and qkv_bias a window_size of block_size"
         raise ValueError(f"neither GPT-Neo nor GPT-2 can hold this model: {needs}")
-    keys = HF_KEYS[model_type]
-    hf_config = {"model_type": model_type, "architectures": [keys["architecture"]]}
-    hf_config |= {theirs: getattr(config, ours) for ours, theirs in zip(OUR_SIZES, keys["sizes"])}
-    hf_config |= dict.fromkeys(keys["dropouts"], config.dropout)
-    hf_config |= {keys["mlp"]: None, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
+    model_type = "gpt2" if config.qkv_bias else "gpt_neo"
+    hf_config = {"model_type": model_type} | fixed_settings(model_type, config.n_embd)
+    hf_config |= {theirs: getattr(config, ours) for ours, theirs in HF_KEYS[model_type].items()}
+    hf_config |= dict.fromkeys(DROPOUTS[model_type], config.dropout)
     if model_type == "gpt2":
-        hf_config["scale_attn_weights"] = config.scale_attention
-    else:
-        pattern = [[["global", "local"], n_layer // 2], [["global"], n_layer % 2]]
-        hf_config["attention_types"] = [[kinds, times] for kinds, times in pattern if times]
-        hf_config["window_size"] = config.window_size
-    return hf_config | {"tie_word_embeddings": True}
+        return hf_config | {"scale_attn_weights": config.scale_attention}
+    return hf_config | {"attention_types": [[layer_kinds(config.n_layer), 1]]}
 
 
 # ---- Weights ----
 def read_weights(directory: Path, expected: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The tensors of a directory that transformers wrote, by name without the prefix "transformer.".
 
-    ValueError names one that is missing, unknown, or of another shape than in `expected`.
+    ValueError names those that are missing, unknown, or of another shape than in `expected`.
     """
     path = next((directory / name for name in WEIGHTS if (directory / name).exists()), None)
     if path is None:
         raise ValueError(f"{directory}: holds neither {' nor '.join(WEIGHTS)}")
-    if path.suffix == ".bin":
-        weights = load_torch(path, "not a readable weights file (damaged, of a format before 2020, or with code in it)")
-    else:
-        try:
-            weights = safetensors.torch.load_file(path)
-        except (safetensors.SafetensorError, OSError) as error:
-            raise ValueError(f"{path}: not a readable weights file, perhaps cut short ({error})") from None
-    if not isinstance(weights, dict) or not all(isinstance(weight, torch.Tensor) for weight in weights.values()):
-        raise ValueError(f"{path}: holds something other than named tensors")
+    try:
+        weights = safetensors.torch.load_file(path) if path.suffix == ".safetensors" else load_torch(path)
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{path}: not a readable weights file, perhaps cut short ({error})") from None
     weights = {str(name).removeprefix("transformer."): weight for name, weight in weights.items()}
     weights = {name: weight for name, weight in weights.items() if not HF_MASKS.fullmatch(name)}
-    head = weights.pop("lm_head.weight", None)
-    for name in sorted(expected.keys() | weights.keys()):
-        found, asked = (described(tensors.get(name)) for tensors in (weights, expected))
-        if found != asked:
-            raise ValueError(f"{path}: {name} is {found}, but config.json asks for {asked}")
-    wte = weights["wte.weight"]
-    if head is not None and not (head.shape == wte.shape and torch.equal(head.float(), wte.float())):
+    head = weights.pop("lm_head.weight", weights.get("wte.weight"))
+    found, asked = ({name: described(weight) for name, weight in tensors.items()} for tensors in (weights, expected))
+    for name in sorted(dict(found.items() ^ asked.items())):
+        raise ValueError(f"{path}: {name} is {found.get(name)}, but config.json asks for {asked.get(name)}")
+    if not torch.equal(head.float(), weights["wte.weight"].float()):
         raise ValueError(f"{path}: lm_head.weight differs from wte.weight, but model.py ties them")
     return weights
 
 
-def described(tensor: torch.Tensor | None) -> str:
-    if tensor is None:
-        return "absent"
-    return f"{'float' if tensor.is_floating_point() else tensor.dtype} of shape {tuple(tensor.shape)}"
+def described(weight) -> tuple | None:
+    """Shape and kind of a tensor; None for anything else."""
+    if isinstance(weight, torch.Tensor):
+        return *weight.shape, "float" if weight.is_floating_point() else str(weight.dtype)
 
 
 @torch.no_grad()
@@ -192,8 +164,7 @@ def load_hf(path_or_id: str | Path) -> GPTNeo:
 def save_hf(model: GPTNeo, directory: str | Path, tokenizer: Tokenizer, prompt_prefix: str = END_OF_TEXT) -> None:
     """Write config.json, model.safetensors and the tokenizer for transformers' AutoModelForCausalLM to load.
 
-    `prompt_prefix` is recorded in config.json: our models are trained with an end of text before every story, and must
-    be prompted with it, too; the published ones are not.
+    prompt_prefix: goes before every prompt, in config.json. Ours are trained with an end of text before every story.
     """
     directory = Path(directory)
     if tokenizer.vocab_size != model.config.vocab_size:
@@ -201,10 +172,8 @@ def save_hf(model: GPTNeo, directory: str | Path, tokenizer: Tokenizer, prompt_p
         raise ValueError(f"{directory}: not written; the model has {sizes}: they do not belong together")
     hf_config = config_to_hf(model.config)
     hf_config |= dict.fromkeys(("bos_token_id", "eos_token_id"), tokenizer.end_of_text)
-    tensors = {
-        f"transformer.{name}": tensor.to("cpu", torch.float32).contiguous()
-        for name, tensor in hf_tensors(model, hf_config["model_type"]).items()
-    }
+    tensors = hf_tensors(model, hf_config["model_type"])
+    tensors = {f"transformer.{name}": tensor.to("cpu", torch.float32).contiguous() for name, tensor in tensors.items()}
     directory.mkdir(parents=True, exist_ok=True)
     save_hf_tokenizer(tokenizer, directory)
     write_json(directory / "config.json", hf_config | {"prompt_prefix": prompt_prefix})
@@ -221,12 +190,11 @@ def hf_tensors(model: GPTNeo, model_type: str) -> dict[str, torch.Tensor]:
     for i, block in enumerate(model.blocks):
         modules |= {f"h.{i}.ln_1": block.ln_1, f"h.{i}.ln_2": block.ln_2}
         modules |= {f"h.{i}.mlp.c_fc": block.mlp_in, f"h.{i}.mlp.c_proj": block.mlp_out}
-        attention = f"h.{i}.attn" if gpt2 else f"h.{i}.attn.attention"
-        modules[f"{attention}.c_proj" if gpt2 else f"{attention}.out_proj"] = block.attention_out
         if gpt2:
-            modules[f"{attention}.c_attn"] = block.qkv
+            modules |= {f"h.{i}.attn.c_attn": block.qkv, f"h.{i}.attn.c_proj": block.attention_out}
         else:
-            names = [f"{attention}.{name}_proj.weight" for name in "qkv"]
+            modules[f"h.{i}.attn.attention.out_proj"] = block.attention_out
+            names = [f"h.{i}.attn.attention.{name}_proj.weight" for name in "qkv"]
             tensors |= zip(names, block.qkv.weight.chunk(3))
     for name, module in modules.items():
         transposed = gpt2 and isinstance(module, nn.Linear)
@@ -238,22 +206,16 @@ def hf_tensors(model: GPTNeo, model_type: str) -> dict[str, torch.Tensor]:
 
 # ---- The tokenizer's files ----
 def tokenizer_json(tokenizer: Tokenizer) -> dict:
-    special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    special = dict(single_word=False, lstrip=False, rstrip=False, normalized=False, special=True)
+    special |= dict(id=tokenizer.end_of_text, content=END_OF_TEXT)
+    # Its regular expression is the original of SPLIT_PATTERN.
+    byte_level = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True)
     vocab = {spelled(token): i for token, i in tokenizer.ranks.items()} | {END_OF_TEXT: tokenizer.end_of_text}
     merges = (merged_from(token, tokenizer.ranks) for token in tokenizer.ranks if len(token) > 1)
     merges = [f"{spelled(left)} {spelled(right)}" for left, right in merges]
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [{"id": tokenizer.end_of_text, "content": END_OF_TEXT} | special],
-        "normalizer": None,
-        "pre_tokenizer": byte_level,  # its regular expression is the original of SPLIT_PATTERN
-        "post_processor": None,
-        "decoder": byte_level,
-        "model": {"type": "BPE", "vocab": vocab, "merges": merges},
-    }
+    facts = dict(version="1.0", truncation=None, padding=None, added_tokens=[special], normalizer=None)
+    facts |= dict(pre_tokenizer=byte_level, post_processor=None, decoder=byte_level)
+    return facts | dict(model=dict(type="BPE", vocab=vocab, merges=merges))
 
 
 def essentials(facts: dict) -> tuple:
@@ -275,17 +237,14 @@ def load_hf_tokenizer(path_or_id: str | Path) -> Tokenizer:
         if read_json(directory / "config.json").get("vocab_size") == GPT2_VOCAB_SIZE:
             return gpt2()
         raise ValueError(f"{path}: missing, and the vocab_size in config.json is not GPT-2's")
-    facts = read_json(path)
-    try:
-        ids = {spelled(token): gpt2_id for token, gpt2_id in gpt2_ranks().items()}
+    facts, ids = read_json(path), {spelled(token): gpt2_id for token, gpt2_id in gpt2_ranks().items()}
+    with contextlib.suppress(KeyError, TypeError, AttributeError):  # of any other tokenizer's layout
         vocab = facts["model"]["vocab"]
         gpt2_ids = [ids[token] for token in sorted(vocab.keys() - {END_OF_TEXT}, key=vocab.get)]
         if gpt2_ids == sorted({*range(256), *gpt2_ids}):
             tokenizer = Tokenizer(gpt2_ids)
             if essentials(facts) == essentials(tokenizer_json(tokenizer)):
                 return tokenizer
-    except (KeyError, TypeError, AttributeError):
-        pass
     raise ValueError(f"{path}: neither GPT-2's byte-level BPE nor a cut of it; no other can be read")
 
 
@@ -294,12 +253,8 @@ def save_hf_tokenizer(tokenizer: Tokenizer, directory: str | Path) -> None:
 
     It gives the same ids as ours, except that it takes a literal "<|endoftext|>" in a text for the special token.
     """
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",  # uses tokenizer.json as is
-        "bos_token": END_OF_TEXT,
-        "eos_token": END_OF_TEXT,
-        "unk_token": END_OF_TEXT,
-        "clean_up_tokenization_spaces": False,  # otherwise "Oh ." comes back as "Oh."
-    }
+    settings = dict.fromkeys(("bos_token", "eos_token", "unk_token"), END_OF_TEXT)
+    settings |= {"tokenizer_class": "PreTrainedTokenizerFast"}  # uses tokenizer.json as is
+    settings |= {"clean_up_tokenization_spaces": False}  # otherwise "Oh ." comes back as "Oh."
     write_json(Path(directory, "tokenizer.json"), tokenizer_json(tokenizer))
     write_json(Path(directory, "tokenizer_config.json"), settings)

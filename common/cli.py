@@ -3,7 +3,6 @@ Flags and one-line error messages, shared by all commands.
 
 >>> parser = Parser(__doc__)
 >>> parser.add_shared("model", "data", "seed")
->>> parser.add_argument("--k", type=positive, default=2, help="length of an n-gram")
 >>> with one_line_errors("sample.py", interrupted="finished stories are kept; the same command continues"):
 ...     write(parser.parse_args())
 """
@@ -15,9 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-# ---- Types of flags ----
 def number(kind: type, allowed: Callable[[float], bool], meaning: str) -> Callable[[str], float]:
-    """A type for add_argument: int or float, with a one-line message for what is not allowed."""
+    """A type for add_argument: int or float, within limits."""
 
     def parse(text: str) -> float:
         with contextlib.suppress(ValueError):
@@ -36,12 +34,6 @@ share = number(float, lambda x: 0 < x < 1, "above 0 and below 1")
 share_or_all = number(float, lambda x: 0 < x <= 1, "above 0 and at most 1")
 
 
-def which_checkpoint(text: str) -> str:
-    if text in ("best", "last", "all") or text.isdecimal():
-        return text
-    raise argparse.ArgumentTypeError(f"must be best, last, all or a step number, not {text}")
-
-
 def existing_file(text: str) -> Path:
     if Path(text).is_file():
         return Path(text)
@@ -57,12 +49,7 @@ def api_address(text: str) -> str:
 # ---- Flags ----
 SHARED = {  # the same name, default and help text in every command
     "model": dict(help="a run (or checkpoint), hf:ID-or-directory, or api:MODEL (default: the newest run in out/)"),
-    "checkpoint": dict(
-        type=which_checkpoint,
-        metavar="best|last|STEP",
-        default="best",
-        help="of a run: the one with the lowest validation loss, the last, or one that --keep_checkpoints kept",
-    ),
+    "checkpoint": dict(default="best", help="of a run: best (lowest validation loss), last, or the step of a kept one"),
     "data": dict(type=Path, help="a corpus made by prepare.py, such as data/tinystories (default: the run's own)"),
     "out": dict(type=Path, help="where to write (default: the run's directory)"),
     "seed": dict(type=non_negative, default=0, help="seed for everything that is drawn at random"),
@@ -128,11 +115,6 @@ def one_line_errors(program: str, interrupted: str, remedy: str = "free some spa
         sys.exit(1)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        sys.exit(one_line(f"{program}: {where}{error.strerror or error}; {remedy}"))
+        sys.exit(f"{program}: {where}{error.strerror or error}; {remedy}".replace("\n", "\\n"))
     except ValueError as error:
-        sys.exit(one_line(f"{program}: {error}"))
-
-
-def one_line(message: str) -> str:
-    """Escapes line breaks, which a file's name may contain."""
-    return message.replace("\r", "\\r").replace("\n", "\\n")
+        sys.exit(f"{program}: {error}".replace("\n", "\\n"))  # a file's name may contain one

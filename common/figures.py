@@ -16,15 +16,11 @@ from common.files import write_bytes
 SVG = {"svg.fonttype": "none", "svg.hashsalt": "nanostories"}
 
 
-def save_figure(figure: Figure, path: Path, dpi: int = 120) -> None:
-    write_bytes(path, png_bytes(figure, dpi))
-    write_bytes(path.with_suffix(".svg"), svg_bytes(figure))
-
-
-def png_bytes(figure: Figure, dpi: int = 120) -> bytes:
+def save_figure(figure: Figure, path: Path) -> None:
     file = io.BytesIO()
-    figure.savefig(file, dpi=dpi, format="png")
-    return file.getvalue()
+    figure.savefig(file, dpi=120, format="png")
+    write_bytes(path, file.getvalue())
+    write_bytes(path.with_suffix(".svg"), svg_bytes(figure))
 
 
 def svg_bytes(figure: Figure) -> bytes:

@@ -22,7 +22,7 @@ class Busy(ValueError):
 
 
 def read_json(path: Path) -> dict:
-    """The object in a JSON file; ValueError names what is wrong with it."""
+    """The object in a JSON file. ValueError: it is not there, or not readable."""
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -67,8 +67,10 @@ def set_aside(path: Path) -> Path:
 
 @contextlib.contextmanager
 def lock(directory: Path, name: str = ".lock", busy: str = "in use by another process"):
-    """Creates the directory and locks the file `name` in it, until the process ends at the latest; raises Busy if
-    another process holds the lock. Yields the locked file: a child process that inherits it holds the lock, too."""
+    """Locks the file `name` in the directory, which is created, while the block runs; raises Busy if it is locked.
+
+    Yields the locked file: a child process that inherits it holds the lock, too.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / name).open("a") as file:
         try:
@@ -90,5 +92,5 @@ def sha256_of(path: Path) -> str:
 
 
 def cache_directory() -> Path:
-    """Compiled kernels are kept here."""
+    """For what can be made again, such as compiled kernels."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "nanostories"

@@ -10,19 +10,14 @@ from pathlib import Path
 
 
 def from_hub(repository: str, patterns: Sequence[str], kind: str = "model") -> Path:
-    """The directory with those files of a repository that match the patterns; they are downloaded if they are new.
-
-    kind: "model" or "dataset". ValueError: the repository, the reason and what to do, in one line.
-    """
+    """The directory with those files of a repository ("model" or "dataset") that match; downloaded if they are new."""
     import huggingface_hub  # here, as it is slow to import
     from huggingface_hub import errors
 
     try:
         return Path(huggingface_hub.snapshot_download(repository, repo_type=kind, allow_patterns=list(patterns)))
-    except errors.HFValidationError:
-        raise ValueError(f"{repository!r}: neither a directory here nor a hub ID such as owner/name or gpt2") from None
-    except errors.RepositoryNotFoundError:  # the hub answers so for private ones, too
-        reason = f"no such {kind}, or it is private"
+    except (errors.HFValidationError, errors.RepositoryNotFoundError):  # the hub says so of private ones, too
+        reason = f"neither a directory here nor a {kind} there, such as owner/name, or it is private"
     except (OSError, ValueError, errors.HTTPError) as error:  # HTTPError: httpx's
         while error.__cause__:  # the first error of a chain is the telling one
             error = error.__cause__

@@ -40,11 +40,11 @@ def interval(means: np.ndarray, n: int) -> Estimate:
     return Estimate(value, *(value + (np.quantile(means[..., 1:], SHARES, axis=-1) - value) * widening))
 
 
-def student(df: float, z: float = 1.959964) -> float:
-    """The quantile of Student's t at the level that z has in the normal distribution; by default 97.5%."""
-    from scipy.special import ndtr, stdtrit  # here, as SciPy is slow to import
+def student(df: float) -> float:
+    """The 97.5% quantile of Student's t."""
+    from scipy.special import stdtrit  # here, as SciPy is slow to import
 
-    return float(stdtrit(df, ndtr(z)))
+    return float(stdtrit(df, 0.975))
 
 
 def student_p(t: float, df: float) -> float:
@@ -62,8 +62,7 @@ def holm(p: np.ndarray) -> np.ndarray:
 
 
 def draw_prompts(n: int, draws: int = DRAWS, seed: int = 0) -> Iterator[np.ndarray]:
-    """How often each of n prompts is in a sample: (n, 1) ones, then (n, 100) until there are `draws` bootstrap samples
-    (100 at a time, to save memory). The draws depend only on n and the seed."""
+    """How often each of n prompts is in a sample: (n, 1) ones, then bootstrap samples, (n, 100) at a time."""
     yield np.ones((n, 1), dtype=np.int64)
     rng = np.random.default_rng(seed)
     for _ in range(draws // 100):
@@ -73,16 +72,15 @@ def draw_prompts(n: int, draws: int = DRAWS, seed: int = 0) -> Iterator[np.ndarr
 def bootstrap_ratio(numerators: np.ndarray, denominators: np.ndarray, draws: int = DRAWS, seed: int = 0) -> np.ndarray:
     """sum(numerators) / sum(denominators), (…, 1 + draws): of all prompts, then of prompts drawn with replacement.
 
-    numerators (…, prompts), denominators (prompts,): the sums of each prompt (or story, or other cluster). The same
-    seed and number of prompts give the same draws, so differences between results are those of paired samples.
+    numerators (…, prompts), denominators (prompts,): the sums of each prompt (or other cluster). The draws depend on n
+    and the seed alone, so differences between results are those of paired samples.
     """
     ratios = [(numerators @ times) / (denominators @ times) for times in draw_prompts(len(denominators), draws, seed)]
     return np.concatenate(ratios, axis=-1)
 
 
 def bootstrap(statistic: Callable[[np.ndarray, np.ndarray], float], pairs: np.ndarray) -> Estimate:
-    """Estimate of statistic(x, y), such as a rank correlation. Its percentile interval is not widened, so that it keeps
-    to the statistic's bounds; draws in which the statistic is NaN are left out.
+    """Estimate of statistic(x, y), such as a rank correlation; draws in which it is NaN are left out.
 
     pairs (prompts, completions, 2): those of a prompt are drawn together; NaN where it has fewer completions.
     """
@@ -95,10 +93,9 @@ def bootstrap(statistic: Callable[[np.ndarray, np.ndarray], float], pairs: np.nd
 
 
 def wilson(share: float, n: int) -> tuple[float, float]:
-    """The 95% interval of a share, from Wilson's score test; unlike p ± z·sd it works for small n and shares of 0 or 1.
+    """The 95% interval of a share of n independent trials, from Wilson's score test: right for small n and 0 of n, too.
 
-    It assumes n independent trials, which similar prompts are not. A trial may be a mean, of several completions say
-    (SciPy's binomtest takes whole numbers only): means vary less, so the interval is then wider than needed.
+    A trial may itself be a mean, of several completions say, which SciPy's binomtest does not take.
     """
     z2 = student(np.inf) ** 2
     middle, margin = share + z2 / (2 * n), (z2 * (share * (1 - share) / n + z2 / (4 * n * n))) ** 0.5
@@ -110,8 +107,8 @@ def paired_wins(better: np.ndarray, worse: np.ndarray) -> Estimate:
     """How often `better` scores above `worse` on the same prompt, both (prompts,); a tie is half a win. 0.5 is chance.
 
     Its interval adds one win and one loss (Bonett and Price, 2012), so that n wins of n do not look certain, and uses
-    Student's t, not the normal distribution. Unlike Wilson's, it accounts for ties, which vary less than wins and
-    losses: over all outcomes of 5 to 40 prompts, 0 to 90% ties and 50 to 99% wins, its coverage is at least 93%.
+    Student's t. Unlike Wilson's, it accounts for ties: over all outcomes of 5 to 40 prompts, up to 90% ties and 50 to
+    99% wins, its coverage is at least 93%.
     """
     n, wins, losses = len(better), (better > worse).sum(), (better < worse).sum()
     value = float(0.5 + (wins - losses) / (2 * n))

@@ -32,41 +32,34 @@ def cell(value):
 
 
 def read_table(path: Path) -> list[dict]:
-    """The rows of a CSV, all cells as text; ValueError if a line was cut off."""
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    if any(None in row.values() or None in row for row in rows):
-        raise ValueError(f"{path}: a line has too few or too many cells")
-    return rows
+    """The rows of a CSV, all cells as text; ValueError as of read_user_table."""
+    return [row for _, row in read_user_table(path, ())]
 
 
 def read_user_table(path: Path, needed: Sequence[str]) -> list[tuple[str, dict]]:
-    """A CSV that a user or a spreadsheet wrote: ("mine.csv, line 3", row) for each row that is not empty.
+    """("mine.csv, line 3", row) for each row of a CSV; spreadsheets separate cells by semicolons or tabs, too.
 
-    Cells are separated by commas, semicolons or tabs. ValueError names a missing column, a line with too few or too
-    many cells, or a file that is not text.
+    ValueError names a missing column, a line with too few or too many cells, or a file that is not text.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        delimiter = max(",;\t", key=text.partition("\n")[0].count)
-        reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-        reader.fieldnames = [name.strip() for name in reader.fieldnames or []]
-        rows = [(f"{path}, line {reader.line_num}", row) for row in reader]
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror})") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: not a readable CSV in UTF-8 ({error})") from None
-    if missing := [name for name in needed if name not in reader.fieldnames]:
-        raise ValueError(f"{path}: its first line must name the columns {', '.join(needed)}; no {', '.join(missing)}")
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        try:
+            delimiter = max(",;\t", key=file.readline().count)
+            file.seek(0)
+            reader = csv.DictReader(file, delimiter=delimiter, strict=True)
+            names = reader.fieldnames or []
+            rows = [(f"{path}, line {reader.line_num}", row) for row in reader]
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ValueError(f"{path}: not a readable CSV in UTF-8 ({error})") from None
+    if missing := set(needed) - set(names):
+        raise ValueError(f"{path}: its first line does not name the columns {', '.join(sorted(missing))}")
     for where, row in rows:
         if None in row or None in row.values():
-            raise ValueError(f"{where}: not the {len(reader.fieldnames)} cells that the first line names")
-    return [(where, row) for where, row in rows if any(map(str.strip, row.values()))]
+            raise ValueError(f"{where}: not the {len(names)} cells that the first line names")
+    return [(where, row) for where, row in rows if any(row.values())]
 
 
 def table_text(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table of text cells, padded so that it reads well in a terminal: the first column aligned left, the
-    others right."""
+    """A Markdown table, padded to read well in a terminal: the first column aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(head, *rows)]
     ruler = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
     lines = []

@@ -1,16 +1,12 @@
 """
 The built-in practice corpus: children's stories in the manner of TinyStories (arXiv:2305.07759, section 2), put
-together from words and plots, so that what each story contains is known.
+together from words and plots, so that what each story contains is known. These are in builtin_*.txt beside this file,
+in sections that begin with a line "== name"; builtin_plots.txt begins with how to read them.
 
 >>> print(tell(seed=0, index=0).text)
-
-The words and plots are text files beside this one, in sections that begin with a line "== name":
-
-builtin_words.txt      lists of words, by part of speech and by the slot, such as {toy}, that draws from them
-builtin_phrases.txt    what many plots say, such as {sad}, in several ways each
-builtin_plots.txt      the plots: a summary and a story, written as templates; it begins with how to read them
 """
 
+import collections
 import random
 import re
 from collections.abc import Iterator
@@ -22,7 +18,7 @@ FEATURES = ("Dialogue", "Twist", "BadEnding", "MoralValue", "Foreshadowing", "Co
 
 # ---- Words and plots ----
 def read_sections(name: str) -> dict[str, str]:
-    """The sections of a text file beside this one: name -> text. The text above the first is for the reader."""
+    """{name: text}. The text above the first section is for the reader."""
     text = Path(__file__).with_name(name).read_text(encoding="utf-8")
     pieces = re.split(r"(?m)^== (.*)\n", text)[1:]
     return dict(zip(pieces[::2], map(str.strip, pieces[1::2])))
@@ -89,14 +85,13 @@ FORMS = {
 
 def base_forms() -> dict[str, tuple[str, str]]:
     """Word form -> (part of speech, base form), where there is only one reading: not "light", "broken" or "lay"."""
-    uses: dict[str, set] = {}
-    for word in NOUNS:
-        uses.setdefault(word, set()).add(("noun", word))
-    for word in ADJECTIVES:
-        uses.setdefault(word, set()).add(("adjective", word))
+    uses = collections.defaultdict(set)
+    for role, words in (("noun", NOUNS), ("adjective", ADJECTIVES)):
+        for word in words:
+            uses[word].add((role, word))
     for verb in set(VERBS) - {"be", "have", "do", "say"}:  # these are in every story and say nothing about it
         for form in (verb, plural(verb), past(verb), participle(verb), ing(verb)):
-            uses.setdefault(form, set()).add(("verb", verb))
+            uses[form].add(("verb", verb))
     return {form: readings.pop() for form, readings in uses.items() if len(readings) == 1}
 
 
@@ -139,7 +134,6 @@ class Draft:
             self.filled["kind"], self.filled["kind2"] = rng.sample(SLOTS["animal"], 2)
 
     def expand(self, choice) -> str:
-        """The text of one branch of a parsed template."""
         linked, branches = choice
         branch = branches[self.case % len(branches) if linked else int(self.rng.random() * len(branches))]
         texts = []

@@ -47,9 +47,7 @@ def repair_mojibake(match: re.Match) -> str:
 
 def clean(text: str) -> tuple[str, bool]:
     """(the story without mojibake, \\r, and white space around it and at line ends; whether mojibake was repaired)"""
-    n_repaired = 0
-    if not text.isascii():  # this check is free: a str stores it as a flag
-        text, n_repaired = MOJIBAKE.subn(repair_mojibake, text)
+    text, n_repaired = (text, 0) if text.isascii() else MOJIBAKE.subn(repair_mojibake, text)
     text = text.strip().replace("\r\n", "\n").replace("\r", "\n")
     if " \n" in text or "\t\n" in text:
         text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))

@@ -35,8 +35,6 @@ BELOW = regex.compile(rf"(?r)(?:\n+(?:{'|'.join(NAMES)}):[^\n]*)+\s*\Z")
 
 @dataclass(frozen=True)
 class StoryWithHeader:
-    """A story under its header."""
-
     fields: Mapping[str, str]  # in the header's order: name, as in FIELDS -> text
     story: str
 
@@ -51,7 +49,6 @@ class StoryWithHeader:
         return {name: split_list(text) if name in LISTS else text for name, text in self.fields.items()}
 
     def only(self, names: Collection[str]) -> "StoryWithHeader":
-        """The story under a header with only these fields."""
         return StoryWithHeader({name: text for name, text in self.fields.items() if name in names}, self.story)
 
     def without_words_or_summary(self) -> "StoryWithHeader":
@@ -65,10 +62,9 @@ class StoryWithHeader:
 
 
 def read(text: str) -> StoryWithHeader | None:
-    """The header and the story; None if no header is above "Story:", as at the start of the published validation file.
+    """The header and the story; None without a header.
 
-    Many published texts have the summary below the story. It is moved up, as nothing below a story can instruct its
-    writer.
+    Many published texts have the summary below the story. It moves up: nothing below a story can instruct its writer.
     """
     marker = re.search(rf"^{MARKER}", text, re.M)
     if not marker:
@@ -93,15 +89,14 @@ def write(fields: Mapping[str, str]) -> str:
     """A header with these fields. ValueError for an unknown feature."""
     fields = {name: " ".join(text.split()) for name, text in fields.items()}
     fields |= {name: ", ".join(split_list(fields[name])) for name in LISTS if name in fields}
-    if unknown := [feature for feature in split_list(fields.get("features", "")) if feature not in FEATURES]:
+    if unknown := set(split_list(fields.get("features", ""))) - set(FEATURES):
         raise ValueError(f"no such feature: {', '.join(unknown)}; the features are {', '.join(FEATURES)}")
     return StoryWithHeader(fields, "").header
 
 
 # ---- Headers for stories that have none ----
 def draw_fields(fields: Mapping[str, str], rng: random.Random, always: Collection[str] = ()) -> dict[str, str]:
-    """A random non-empty subset of the fields that have a text, all subsets equally likely, plus those in `always`, in
-    random order."""
+    """A random non-empty subset of the fields that have a text, all equally likely, plus `always`, in random order."""
     fields = {name: text for name, text in fields.items() if text}
     choice = rng.randrange(1, 2 ** len(fields)) if fields else 0
     names = [name for i, name in enumerate(fields) if choice >> i & 1 or name in always]
@@ -117,8 +112,8 @@ def add_builtin_header(story: Story, always: Collection[str] = ()) -> str:
 
 
 def add_header(text: str) -> str:
-    """Any story under a header with some of what its text shows: three words, a sentence, whether somebody speaks. The
-    summary and the other features would take understanding. A story that has a header keeps it."""
+    """Any story under a header with some of what its text shows: three words, a sentence, whether somebody speaks. One
+    that has a header keeps it."""
     if read(text):
         return text
     rng = random.Random(text)

@@ -51,5 +51,4 @@ class Spool:
                 futures.append(pool.submit(lambda chunk: own.tokenizer.encode_stories(chunk), chunk))
                 if len(futures) > 4 * threads:
                     yield futures.popleft().result()
-            while futures:
-                yield futures.popleft().result()
+            yield from (future.result() for future in futures)

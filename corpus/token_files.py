@@ -1,8 +1,6 @@
 """
-data/<name>/{train.bin, val.bin, meta.json}, checked and read.
-
-A .bin is one flat stream of little-endian uint16 token ids, every story followed by <|endoftext|>. meta.json has the
-source, the vocabulary, and for each split the number of stories, tokens and bytes and the SHA-256 of its .bin.
+data/<name>/{train.bin, val.bin, meta.json}, checked and read. meta.json has the source, the vocabulary, and for each
+split the number of stories, tokens and bytes and the SHA-256 of its .bin.
 
 >>> meta, tokens = load_meta_and_tokens("data/builtin", "train")
 """
@@ -24,8 +22,8 @@ BLOCK = 1_000_000  # tokens
 def load_meta_and_tokens(directory: str | Path, *splits: str) -> tuple:
     """(meta.json, tokens of a split, …). ValueError: what is missing or damaged, and the command that makes it again.
 
-    The size of each .bin is checked, and the checksum of each that is read. Tokens are (tokens,) uint16, memory-mapped:
-    the stories of a split one after another, each followed by <|endoftext|>.
+    Tokens are (tokens,) uint16, memory-mapped: the stories one after another, each followed by <|endoftext|>. The size
+    of every .bin is checked, and the checksum of those that are read.
     """
     directory = Path(directory)
     try:
@@ -45,7 +43,7 @@ def read_meta(directory: Path) -> dict:
         others = ", ".join(sorted(path.parent.name for path in directory.parent.glob("*/meta.json"))) or "none"
         raise ValueError(f"{directory}: no corpus (in {directory.parent}: {others})")
     meta = read_json(directory / "meta.json")
-    if meta.get("format") != FORMAT or not isinstance(meta.get("splits"), dict):
+    if meta.get("format") != FORMAT:
         raise ValueError(f"{directory / 'meta.json'}: not in format {FORMAT}")
     for split, expected in meta["splits"].items():
         path = directory / f"{split}.bin"

@@ -59,8 +59,7 @@ class Tokenizer:
     """Text <-> ids. Every text comes back byte for byte: there are no unknown characters.
 
     `gpt2_ids` are the GPT-2 ids that are kept, ascending; our id i stands for GPT-2's `gpt2_ids[i]`, and the last id
-    is <|endoftext|>. They are all there is to store: a Tokenizer is rebuilt from them. Kept in order and closed under
-    merges, they are an ordinary, shorter BPE merge list. `Tokenizer(range(50256))` is GPT-2's own.
+    is <|endoftext|>. Closed under merges, they are an ordinary, shorter BPE merge list, and all there is to store.
     """
 
     def __init__(self, gpt2_ids: Sequence[int]):
@@ -68,13 +67,10 @@ class Tokenizer:
         token_bytes = {rank: token for token, rank in ranks.items()}
         self.gpt2_ids = list(gpt2_ids)
         self.ranks = {token_bytes[gpt2_id]: i for i, gpt2_id in enumerate(self.gpt2_ids)}
-        self.end_of_text = len(self.gpt2_ids)
-        self.vocab_size = len(self.gpt2_ids) + 1
+        self.end_of_text, self.vocab_size = len(self.gpt2_ids), len(self.gpt2_ids) + 1
+        special = {END_OF_TEXT: self.end_of_text}
         self.encoding = tiktoken.Encoding(
-            name="gpt2-cut",
-            pat_str=SPLIT_PATTERN,
-            mergeable_ranks=self.ranks,
-            special_tokens={END_OF_TEXT: self.end_of_text},
+            "cut", pat_str=SPLIT_PATTERN, mergeable_ranks=self.ranks, special_tokens=special
         )
 
     def encode(self, text: str) -> list[int]:
@@ -90,8 +86,7 @@ class Tokenizer:
         if text.count(END_OF_TEXT) == len(stories):
             return self.encoding.encode_to_numpy(text, allowed_special={END_OF_TEXT}).astype(np.uint16)
         # Some story contains "<|endoftext|>" as text; one by one it cannot be mistaken for the token.
-        ids = [self.encode(story) + [self.end_of_text] for story in stories]
-        return np.concatenate([np.array(story_ids, dtype=np.uint16) for story_ids in ids])
+        return np.array([i for story in stories for i in [*self.encode(story), self.end_of_text]], dtype=np.uint16)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids; bytes that are not UTF-8 (a character cut in the middle) become U+FFFD."""
@@ -111,14 +106,12 @@ def gpt2() -> Tokenizer:
 
 
 def cut(counts: np.ndarray, vocab_size: int) -> Tokenizer:
-    """The lossless cut to exactly `vocab_size` ids, given how often each GPT-2 id occurs in a corpus.
+    """The lossless cut to exactly `vocab_size` (257 to 50,257) ids, given how often each GPT-2 id occurs in a corpus.
 
     The 256 bytes always stay; then come the most frequent tokens, each with the tokens it is merged from (and those
     they are merged from), while they fit. Ties go to the earlier merge. The paper (section 2, "top 10K most common
     tokens") does not say what becomes of the rest; here they are spelled with the tokens that stay.
     """
-    if not 257 <= vocab_size <= GPT2_VOCAB_SIZE:
-        raise ValueError(f"vocab_size must be 257 (bytes and end of text) to {GPT2_VOCAB_SIZE}, not {vocab_size}")
     ranks = gpt2_ranks()
     token_bytes = {rank: token for token, rank in ranks.items()}
     kept = {bytes([byte]) for byte in range(256)}

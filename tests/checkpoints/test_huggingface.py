@@ -24,11 +24,9 @@ GPT2 = dict(scale_attention=True, qkv_bias=True, window_size=BLOCK_SIZE)
 SHAPES = {
     "window shorter than the sequence": dict(n_layer=4, n_head=4, n_embd=32, window_size=7),
     "odd number of layers, one head": dict(n_layer=3, n_head=1, n_embd=20, window_size=16),
-    "sixteen narrow heads": dict(n_layer=2, n_head=16, n_embd=48, window_size=16),
     "one layer": dict(n_layer=1, n_head=2, n_embd=16, window_size=8),
     "all global": dict(n_layer=3, n_head=4, n_embd=32, window_size=BLOCK_SIZE),
     "GPT-2": dict(n_layer=3, n_head=4, n_embd=48) | GPT2,
-    "GPT-2, sixteen heads": dict(n_layer=2, n_head=16, n_embd=64) | GPT2,
     "GPT-2, not scaled": dict(n_layer=2, n_head=2, n_embd=16) | GPT2 | dict(scale_attention=False),
 }
 
@@ -90,9 +88,6 @@ def test_ours_goes_out_and_comes_back(shape, tokenizer, tokens, tmp_path):
     again = load_hf(tmp_path / "out")
     assert again.config == ours.config and not again.training and again.head.weight is again.wte.weight
     assert all(torch.equal(weight, again.state_dict()[name]) for name, weight in ours.state_dict().items())
-    assert all(parameter.requires_grad for parameter in again.parameters())
-    names = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
     with safetensors.safe_open(tmp_path / "out" / "model.safetensors", "pt") as file:
         assert file.metadata() == {"format": "pt"}
 
@@ -111,37 +106,22 @@ REFERENCES = {
 
 @pytest.mark.parametrize("reference", REFERENCES.values(), ids=REFERENCES.keys())
 @torch.no_grad()
-def test_theirs_comes_in_and_goes_back(reference, tokenizer, tokens, tmp_path):
+def test_theirs_comes_in_however_it_was_saved_and_goes_back(reference, tokenizer, tokens, tmp_path):
     theirs = randomize(reference())
     theirs.save_pretrained(tmp_path / "theirs")
-    ours = load_hf(tmp_path / "theirs")
-    torch.testing.assert_close(ours(tokens)[0], theirs(tokens).logits, atol=1e-4, rtol=0)
-    save_hf(ours, tmp_path / "ours", tokenizer)
-    torch.testing.assert_close(in_transformers(tmp_path / "ours")(tokens).logits, theirs(tokens).logits)
-
-
-@pytest.mark.parametrize("reference", REFERENCES.values(), ids=REFERENCES.keys())
-@torch.no_grad()
-def test_every_way_in_which_they_are_saved(reference, tokens, tmp_path):
-    theirs = randomize(reference())
-    config, weights = theirs.config.to_dict(), dict(theirs.state_dict())
-    logits = theirs(tokens).logits
-    assert torch.equal(weights["lm_head.weight"], weights["transformer.wte.weight"])
-    without_head = {name: weight for name, weight in weights.items() if name != "lm_head.weight"}
-    # Old versions saved these as well; see the published TinyStories models and the first files of gpt2.
-    attention = "attn.attention" if "num_heads" in config else "attn"
+    logits, config, weights = theirs(tokens).logits, theirs.config.to_dict(), dict(theirs.state_dict())
+    save_hf(load_hf(tmp_path / "theirs"), tmp_path / "ours", tokenizer)
+    torch.testing.assert_close(in_transformers(tmp_path / "ours")(tokens).logits, logits)
+    # Old versions saved the masks as well; see the published TinyStories models and the first files of gpt2.
+    attention, without_head = "attn.attention" if "num_heads" in config else "attn", weights.copy()
+    without_head.pop("lm_head.weight")
     masks = {}
     for i in range(config.get("num_layers", config.get("n_layer"))):
         masks[f"transformer.h.{i}.{attention}.bias"] = torch.ones(1, 1, BLOCK_SIZE, BLOCK_SIZE).tril().byte()
         masks[f"transformer.h.{i}.{attention}.masked_bias"] = torch.tensor(-1e9)
-    ways = {
-        "bin": (weights, "pytorch_model.bin"),
-        "bin with masks": (weights | masks, "pytorch_model.bin"),
-        "safetensors": (without_head, "model.safetensors"),
-        "no prefix": ({name.removeprefix("transformer."): w for name, w in (without_head | masks).items()}, None),
-    }
-    for way, (state, name) in ways.items():
-        directory = save(tmp_path / way, config, state, name or "model.safetensors")
+    no_prefix = {name.removeprefix("transformer."): w for name, w in (without_head | masks).items()}
+    for state, name in ((weights | masks, "pytorch_model.bin"), (no_prefix, "model.safetensors")):
+        directory = save(tmp_path / name, config, state, name)
         torch.testing.assert_close(load_hf(directory)(tokens)[0], logits, atol=1e-4, rtol=0)
     for dtype in (torch.float16, torch.bfloat16):
         state = {name: weight.to(dtype) for name, weight in weights.items()}
@@ -195,17 +175,12 @@ def test_a_setting_that_the_export_does_not_know_is_refused():
         config_to_hf(Newer(rotary=True))
 
 
-@pytest.fixture(scope="module")
-def good(tmp_path_factory, tokenizer) -> Path:
-    directory = tmp_path_factory.mktemp("good")
-    save_hf(random_model(SHAPES["one layer"]), directory, tokenizer)
-    return directory
-
-
 @pytest.fixture
-def parts(good) -> tuple[dict, dict]:
+def parts(tokenizer, tmp_path) -> tuple[dict, dict]:
     """config.json and the weights of a good model, to be damaged."""
-    return json.loads((good / "config.json").read_text()), safetensors.torch.load_file(good / "model.safetensors")
+    save_hf(random_model(SHAPES["one layer"]), tmp_path / "good", tokenizer)
+    config = json.loads((tmp_path / "good" / "config.json").read_text())
+    return config, safetensors.torch.load_file(tmp_path / "good" / "model.safetensors")
 
 
 def refusal(directory: Path) -> str:
@@ -217,64 +192,40 @@ def refusal(directory: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "wrong"),
     [
-        dict(model_type="llama"), dict(model_type=None), dict(architectures=["GPTNeoForSequenceClassification"]),
-        dict(activation_function="relu"), dict(layer_norm_epsilon=1e-6), dict(intermediate_size=96),
-        dict(tie_word_embeddings=False), dict(attention_types=[[["local"], 1]]), dict(attention_types=None),
-        dict(attention_types=[[["global", "local"], 1]]), dict(num_layers="1"), dict(hidden_size=None),
-        dict(scale_attn_by_inverse_layer_idx=True), dict(add_cross_attention=True),
-        dict(num_layers=2, attention_types=[[["local", "global"], 1]]),
-        dict(num_layers=2, attention_types=[[["global", "local"], 1]], window_size=None),
+        (dict(model_type="llama"), "model_type"), (dict(model_type=None), "model_type"),
+        (dict(architectures=["GPTNeoForSequenceClassification"]), "architectures"),
+        (dict(activation_function="relu"), "activation"), (dict(layer_norm_epsilon=1e-6), "layer_norm_epsilon"),
+        (dict(intermediate_size=96), "intermediate_size"), (dict(tie_word_embeddings=False), "tie_word_embeddings"),
+        (dict(attention_types=[[["local"], 1]]), "attention_types"), (dict(attention_types=None), "attention_types"),
+        (dict(num_layers=2, attention_types=[[["local", "global"], 1]]), "attention_types"),
+        (dict(num_layers="1"), "num_layers"), (dict(hidden_size=None), "hidden_size"), (dict(num_heads=3), "n_embd"),
+        (dict(vocab_size=10**12), "wte.weight"), (dict(hidden_size=32, intermediate_size=None), "k_proj.weight"),
+        (dict(num_layers=3, attention_types=[[["global"], 3]]), "h.1.attn.attention.k_proj.weight"),
     ],
     ids=str,
 )  # fmt: skip
-def test_a_setting_that_model_py_does_not_have_is_named(changes, parts, tmp_path):
+def test_a_setting_that_model_py_or_the_weights_do_not_have_is_named(changes, wrong, parts, tmp_path):
     config, weights = parts
-    config |= changes
-    assert refusal(save(tmp_path, config, weights)).startswith(f"config.json: {list(changes)[-1]} is ")
-    for key in [key for key, value in changes.items() if value is None]:
-        del config[key]
-        assert refusal(save(tmp_path, config, weights)).startswith(f"config.json: {key} is ")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (dict(num_heads=3), "config.json: n_embd (16) must be a multiple of n_head (3)"),
-        (dict(vocab_size=10**12), "model.safetensors: wte.weight is float of shape (300, 16), but"),
-        (
-            dict(num_layers=3, attention_types=[[["global"], 3]]),
-            "model.safetensors: h.1.attn.attention.k_proj.weight",
-        ),
-        (dict(hidden_size=32), "model.safetensors: h.0.attn.attention.k_proj.weight is float of shape (16, 16)"),
-    ],
-)
-def test_a_config_of_another_shape_than_the_weights(changes, message, parts, tmp_path):
-    config, weights = parts
-    assert refusal(save(tmp_path, config | changes, weights)).startswith(message)
+    assert wrong in refusal(save(tmp_path, config | changes, weights))
 
 
 def test_weights_that_do_not_fit(parts, tmp_path):
     config, weights = parts
-    name, wte = "transformer.h.0.ln_1.bias", weights["transformer.wte.weight"]
+    name = "transformer.h.0.ln_1.bias"
     less = {key: weight for key, weight in weights.items() if key != name}
-    wrong = {
-        "model.safetensors: h.0.ln_1.bias is absent, but": less,
-        "model.safetensors: score.weight is float of shape (2,), but": weights | {"score.weight": torch.ones(2)},
-        "model.safetensors: h.0.ln_1.bias is float of shape (17,), but": weights | {name: torch.ones(17)},
-        "model.safetensors: h.0.ln_1.bias is torch.int8 of": weights | {name: torch.ones(16, dtype=torch.int8)},
-        "model.safetensors: lm_head.weight differs": weights | {"lm_head.weight": wte + 1e-3},
-    }
-    for message, state in wrong.items():
-        assert refusal(save(tmp_path / "x", config, state)).startswith(message)
+    for wrong, state in {
+        "h.0.ln_1.bias": [less, weights | {name: torch.ones(17)}, weights | {name: torch.ones(16, dtype=torch.int8)}],
+        "score.weight": [weights | {"score.weight": torch.ones(2)}],
+        "lm_head.weight": [weights | {"lm_head.weight": weights["transformer.wte.weight"] + 1e-3}],
+    }.items():
+        for each in state:
+            assert refusal(save(tmp_path / "x", config, each)).startswith(f"model.safetensors: {wrong} ")
     (tmp_path / "x" / "model.safetensors").unlink()
-    assert "holds neither model.safetensors nor pytorch_model.bin" in refusal(tmp_path / "x")
+    assert "holds neither" in refusal(tmp_path / "x")
     for state in ([1, 2], {"transformer.wte.weight": 1}, {}):
         assert refusal(save(tmp_path / "x", config, state, "pytorch_model.bin")).startswith("pytorch_model.bin: ")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="empty/config.json: cannot be read"):
-        load_hf(tmp_path / "empty")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])

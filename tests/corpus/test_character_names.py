@@ -13,11 +13,7 @@ def names_of(*texts: str) -> list[str]:
 def test_names_have_a_capital_in_mid_sentence_more_often_than_not():
     assert names_of("One day, Zora saw Tom and I. The dog saw a rose, Rose.") == ["zora", "tom"]  # once each: a tie
     assert names_of("I saw Fluffy.", "Then, Fluffy ran.", "a fluffy cat") == ["fluffy"]  # over all texts together
-    assert names_of("a mom and Mom", "my mom") == []
-
-
-def test_capitals_after_stops_and_quotation_marks_do_not_count():
-    assert names_of('Zora ran. Tom ran! "Lily," he said. "Go, Ben!" (Then Sue said: Max!)') == ["ben", "sue"]
+    assert names_of('Zora ran! "Lily," he said. "Go, Ben!" (Then Sue said: Max!)') == ["ben", "sue"]  # after a stop: no
 
 
 def test_most_names_of_real_stories_are_names(real_stories):

@@ -14,14 +14,10 @@ GOOD = "“Hi,” said Zoë’s naïve piñata — “it’s 5 € … ÉCLAIR �
 
 
 def test_mojibake_is_mended():
-    assert clean("â€œDonâ€™t,â€\x9d he said.") == ("“Don’t,” he said.", True)
-    assert clean("â€œDonâ€™t,â€ he said.") == ("“Don’t,” he said.", True)  # the last byte of ” lost
-    assert clean("She said, â€œYes!â€") == ("She said, “Yes!”", True)
-    assert clean("â€œNo!â€â€œYes!â€") == ("“No!”“Yes!”", True)
+    assert clean("â€œDonâ€™t,â€ he said. â€œYes!â€") == ("“Don’t,” he said. “Yes!”", True)  # the last byte of ” lost
     assert clean("wellâ€¦ aâ€”b â€“ cafÃ© PiÃ±ata, Â½ Â£5") == ("well… a—b – café Piñata, ½ £5", True)
-    assert clean(misread(GOOD, "kept")) == (GOOD, True)
-    assert clean(GOOD.encode().decode("latin-1")) == (GOOD, True)
-    quotes = "“Yes,” he said. “No!”"
+    assert clean(misread(GOOD, "kept")) == clean(GOOD.encode().decode("latin-1")) == (GOOD, True)
+    quotes = "“Yes,” he said. “No!”“Yes!”"
     assert clean(misread(quotes, "lost"))[0] == clean(misread(quotes, "replaced"))[0] == quotes
 
 
@@ -31,8 +27,7 @@ LEGITIMATE = [
     "“CAFÉ”, ‘Café’, “‘Café’”, JOSÉ’s, «MANHÃ», “MANHÃ”, IRMÃ’S, NÃO, AMANHÃ…",
     "Â, Ã, â, ð. Ânes, château, âge, bâton, pâté; «là»; “voilà”… à “lui” — é—è.",
     "Það var ð… Ðe. €5, €â, â‚ ‡",
-    "çÇ ãÃ õÕ êÊ ÀÈÌÒÙ “È”“É”“Ê”“À”",
-    "Ελληνικά, Русский, 日本語。",
+    "çÇ ãÃ õÕ êÊ ÀÈÌÒÙ “È”“É”“Ê”“À” Ελληνικά, Русский, 日本語。",
 ]
 
 
@@ -41,7 +36,6 @@ def test_legitimate_text_stays():
 
 
 def test_white_space():
-    assert clean("One.\t\nTwo.") == ("One.\nTwo.", False)
     assert clean("\r\n One.  \r\nTwo. \t \n\n  Three.\rFour. \n") == ("One.\nTwo.\n\n  Three.\nFour.", False)
 
 
@@ -57,14 +51,8 @@ def test_cleaning_is_counted(tmp_path):
     prepare(tmp_path / "x", ["here"], train, val, vocab_size=257)
     assert stories_in(tmp_path / "x", "train") == [*train[7:17], "Don’t."]
     assert stories_in(tmp_path / "x", "val") == ["Val one.", "Val two!", "Ten."]
-    assert load_meta(tmp_path / "x")["cleaning"] == {
-        "stories read": 30,
-        "mojibake repaired": 1,
-        "empty dropped": 2,
-        "truncated dropped": 6,
-        "duplicates dropped": 5,
-        "validation stories dropped from train": 3,
-    }
+    # read, mojibake repaired, empty, truncated, duplicates, in val
+    assert list(load_meta(tmp_path / "x")["cleaning"].values()) == [30, 1, 2, 6, 5, 3]
 
 
 WHOLE = [
@@ -101,5 +89,3 @@ def test_real_stories(tmp_path):
         assert all(story[-1].isalnum() or story[-1] in ":—" for story in dropped)
         assert len(dropped) < 0.01 * len(real)
     assert load_meta(tmp_path / "x")["cleaning"]["mojibake repaired"] == 0
-    rate = {split: facts["bytes"] / facts["tokens"] for split, facts in load_meta(tmp_path / "x")["splits"].items()}
-    assert 3.9 < rate["train"] < 4.2 and 3.9 < rate["val"] < 4.2

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 from conftest import ROOT
-from story_files import run_prepare, stories_in, write_stories
+from story_files import misread, run_prepare, stories_in, write_stories
 
 from corpus import builtin_stories, instruct_headers, sources
 from corpus.instruct_headers import StoryWithHeader, story_tokens
@@ -49,7 +49,7 @@ def test_oddities_of_the_published_files(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "It ran.", "Words: a\nIt ran.", "oks. He ran.\nSummary: A.\nStory:\nHe ran.", "Story: It."]
+    "text", ["", "It ran.", "Words: a\nIt ran.", "oks.\nSummary: A.\nStory:\nHe ran.", "Story: It."]
 )
 def test_texts_without_a_header(text):
     assert instruct_headers.read(text) is None
@@ -109,9 +109,11 @@ def test_instruct_from_the_hub(hub, tmp_path):
     texts = {split: "<|endoftext|>\n".join([*stories, ""]) for split, stories in (("train", train), ("valid", val))}
     files = {f"TinyStories-Instruct-{split}.txt": text.encode("latin-1") for split, text in texts.items()}
     hub.repositories = {"datasets/roneneldan/TinyStoriesInstruct": files}
-    for corpus, headers in (("instruct", sources.ANY), ("instruct-ood", sources.OOD)):
+    offline = dict(HF_ENDPOINT="http://127.0.0.1:9")  # the files are those of the other corpus
+    for corpus, headers, more in (("instruct", sources.ANY, {}), ("instruct-ood", sources.OOD, offline)):
         command = [sys.executable, ROOT / "prepare.py", corpus, "--vocab_size", "400"]
-        subprocess.run(command, cwd=tmp_path, env=hub.environment(tmp_path / "cache"), check=True, capture_output=True)
+        environment = hub.environment(tmp_path / "cache", **more)
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
         assert load_meta(tmp_path / "data" / corpus)["headers"] == headers
     stories, directory = stories_in(tmp_path / "data" / "instruct", "train"), tmp_path / "data" / "instruct"
     assert stories[0] == "Words: 0, b, c\nRandom sentence: It is 0.\nStory:\n\nIt is 0.\nOh!"
@@ -129,24 +131,19 @@ def test_builtin_under_headers(instruct_data_dir):
             with_headers = [instruct_headers.read(text) for text in stories_in(instruct_data_dir / corpus, split)]
             assert [one.story for one in with_headers] == stories_in(instruct_data_dir / "builtin", split)
             both = sum({"words", "summary"} <= one.fields.keys() for one in with_headers) / len(with_headers)
-            if corpus == "builtin-instruct":
-                assert 0.18 < both < 0.36  # 4 of 15
-            else:
-                assert both == (split == "val")
-    words = [["words" in instruct_headers.read(text).fields for text in stories_in(instruct_data_dir / name, "train")]
-             for name in ("builtin-instruct", "builtin-instruct-ood")]  # fmt: skip
-    assert [abs(np.mean(is_there) - share) < 0.07 for is_there, share in zip(words, (8 / 15, 1 / 2))]
+            assert 0.18 < both < 0.36 if corpus == "builtin-instruct" else both == (split == "val")  # 4 of 15
 
 
-def test_your_own_stories_get_headers(tmp_path):
-    texts = [
-        f'One day, {name} saw a red ball in bed {i}. "Jump!" it said.' for i in range(50) for name in ("Tom", "Mia")
-    ]
+def test_your_own_stories_get_headers_of_the_cleaned_text(tmp_path):
+    """Quotes behind mojibake are seen, ’ is an apostrophe, and no sentence is blank or cut out of speech."""
+    texts = [f"He said, “I won’t run. I can’t.” Then Tom {i} ate.\n\n\n\n\nBye." for i in range(200)]
     given = "Summary: A given one.\nStory:\n\nIt ran."
-    path = write_stories(tmp_path / "t.txt", [*texts, given])
-    run_prepare(
-        "--input", path, "--headers", "--name", "x", "--vocab_size", 400, "--data_dir", tmp_path, "--val_share", 0.2
-    )
-    told = stories_in(tmp_path / "x", "train") + stories_in(tmp_path / "x", "val")
-    assert given in told and sorted(instruct_headers.read(text).story for text in told) == sorted([*texts, "It ran."])
-    assert load_meta(tmp_path / "x")["headers"] == sources.ANY
+    path = write_stories(tmp_path / "t.txt", [*(misread(text, "kept") for text in texts), given])
+    run_prepare("--input", path, "--headers", "--name", "x", "--data_dir", tmp_path, "--val_share", 0.2)
+    found = stories_in(tmp_path / "x", "train") + stories_in(tmp_path / "x", "val")
+    stories = [instruct_headers.read(text) for text in found]
+    assert given in found and sorted(story.story for story in stories) == sorted([*texts, "It ran."])
+    assert {story.fields.get("features", "Dialogue") for story in stories} == {"Dialogue"}
+    assert all("win" not in story.fields.get("words", "") for story in stories)
+    sentences = {re.sub(r"\d+", "", story.fields["sentence"]) for story in stories if "sentence" in story.fields}
+    assert sentences == {"Then Tom  ate.", "Bye."} and load_meta(tmp_path / "x")["headers"] == sources.ANY

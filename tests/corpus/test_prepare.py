@@ -2,19 +2,16 @@
 
 import gzip
 import hashlib
-import json
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import ROOT
-from story_files import END, ODD_STORIES, STORIES, misread, run_prepare, stories_in, write_jsonl, write_stories
+from story_files import END, ODD_STORIES, STORIES, run_prepare, stories_in, write_jsonl, write_stories
 
 import prepare
-from corpus import builtin_stories, instruct_headers, sources, spool
+from corpus import builtin_stories, sources, spool
 from corpus.token_files import load_meta, load_meta_and_tokens, load_stories
 from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut, gpt2
 
@@ -29,7 +26,6 @@ def test_round_trip_and_meta(tmp_path):
 
     assert sorted(path.name for path in directory.iterdir()) == ["meta.json", "train.bin", "val.bin"]
     meta, tokens = load_meta_and_tokens(directory, "val")
-    assert list(meta) == ["format", "name", "source", "seed", "vocab_size", "gpt2_ids", "splits", "cleaning"]
     assert (meta["name"], meta["source"], meta["seed"]) == ("x", list(map(str, paths)), 0)
     assert meta["vocab_size"] == 700 and len(meta["gpt2_ids"]) == 699 and isinstance(tokens, np.memmap)
     data = (directory / "val.bin").read_bytes()
@@ -60,15 +56,13 @@ def test_sample_for_the_vocabulary_is_spread_over_all_of_train(tmp_path, monkeyp
     assert 300 < len(seen) < 700 and 0.3 < sum("pirate" in story for story in seen) / len(seen) < 0.7
 
 
-@pytest.mark.parametrize("ending", [".txt.gz", ".jsonl", ".jsonl.gz", ".json"])
+@pytest.mark.parametrize("ending", [".txt.gz", ".jsonl", ".jsonl.gz"])
 def test_every_kind_of_file_gives_the_same_data(tmp_path, ending):
     stories = [story for story in STORIES + ODD_STORIES if END not in story]
     plain = write_stories(tmp_path / "plain.txt", stories)
     text = plain.read_bytes()
     if "jsonl" in ending:
         text = write_jsonl(tmp_path / "a.jsonl", stories).read_bytes()
-    elif "json" in ending:  # an array, as in the data set's TinyStories_all_data
-        text = json.dumps([{"story": story, "source": "GPT-4"} for story in stories], indent=1).encode()
     (path := tmp_path / f"stories{ending}").write_bytes(gzip.compress(text) if ending.endswith(".gz") else text)
     for name, source in (("one", path), ("two", plain)):
         run_prepare("--input", source, "--name", name, "--vocab_size", 400, "--data_dir", tmp_path, "--val_share", 0.1)
@@ -79,10 +73,9 @@ def test_every_kind_of_file_gives_the_same_data(tmp_path, ending):
 
 def test_text_is_cut_rightly_wherever_a_block_ends(tmp_path):
     """Separators and many-byte characters that lie across the blocks that are read; a byte order mark."""
-    stories = [f"Ünï 🐉 {i} " + "é" * (i % 7) + "." for i in range(120_000)]
+    stories = [f"Ünï 🐉 {i} " + "é" * (i % 7) + "." for i in range(120_000)]  # 4 MB
     path = write_stories(tmp_path / "t.txt", stories)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert path.stat().st_size > 3 << 20
     assert [piece.strip() for piece in sources.read_stories(path)] == stories
 
 
@@ -106,37 +99,17 @@ def test_split_by_hash(tmp_path):
     assert 80 < len(splits["a"]) < 160  # 120 ± 4 standard deviations
 
 
-def test_builtin(instruct_data_dir, tmp_path):
+def test_builtin(tmp_path):
     run_prepare("builtin", "--stories", 700, "--seed", 3, "--data_dir", tmp_path)
     meta = load_meta(tmp_path / "builtin")
-    assert (meta["source"], meta["seed"], meta["vocab_size"]) == (["builtin"], 3, 4096)
-    assert meta["splits"]["val"]["stories"] >= 200  # a larger share, as they are few
+    assert meta["vocab_size"] == 4096 and meta["splits"]["val"]["stories"] >= 200  # a larger share, as they are few
     texts = {story.text for story in builtin_stories.stories(700, seed=3)}
     assert {*stories_in(tmp_path / "builtin", "train"), *stories_in(tmp_path / "builtin", "val")} == texts
-    assert sum(meta["cleaning"].values()) == 700
-
-
-def test_tinystories_from_the_hub(hub, tmp_path):
-    """By command line; a second time without a network."""
-    texts = {split: [f"{story} {split}." for story in STORIES] for split in ("train", "valid")}
-    files = {f"TinyStoriesV2-GPT4-{split}.txt": f"\n{END}\n".join(stories).encode() for split, stories in texts.items()}
-    hub.repositories = {"datasets/roneneldan/TinyStories": files | {"TinyStories-train.txt": b""}}
-    command = [sys.executable, ROOT / "prepare.py", "tinystories-v2", "--vocab_size", "300"]
-    for name, endpoint in (("a", hub.url), ("b", "http://127.0.0.1:9")):
-        environment = hub.environment(tmp_path / "cache", HF_ENDPOINT=endpoint)
-        command_here = [*command, "--name", name]
-        done = subprocess.run(command_here, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-        assert f"next: python train.py configs/cpu_1m.py --data={name}" in done.stdout
-        assert stories_in(tmp_path / "data" / name, "val") == texts["valid"]
-        assert load_meta(tmp_path / "data" / name)["source"][0].endswith("/TinyStoriesV2-GPT4-train.txt")
-    assert not any("TinyStories-train" in request["path"] for request in hub.requests)
 
 
 @pytest.mark.slow
 def test_input_streams_through(tmp_path):
     """24 MB of text in a process of its own: the peak of memory hardly moves from that of 3 MB."""
-    if not Path("/proc/self/status").exists():
-        pytest.skip("needs /proc: getrusage's peak begins with that of the process that started it")
     show_peak = "import prepare; prepare.main(); print(open('/proc/self/status').read().split('VmHWM:')[1].split()[0])"
     peaks = []
     for n in (3_000, 24_000):
@@ -147,20 +120,3 @@ def test_input_streams_through(tmp_path):
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         peaks.append(int(done.stdout.split()[-1]) // 1024)  # MB
     assert source.stat().st_size > 22e6 and peaks[1] - peaks[0] < 16
-
-
-def test_headers_are_of_the_cleaned_text(tmp_path):
-    """Quotes behind mojibake are seen, ’ is an apostrophe, and no sentence is blank or cut out of speech."""
-    text = "He said, “I won’t run. I can’t.” Then {} ate.\n\n\n\n\nBye."
-    stories = [text.format(f"Tom {i}") for i in range(300)]
-    settings = dict(vocab_size=300, val_share=0.1, headers=sources.ANY, add_headers=True)
-    for name, texts in (("clean", stories), ("mojibake", [misread(story, "kept") for story in stories])):
-        prepare.prepare(tmp_path / name, [], texts, None, **settings)
-    assert load_meta(tmp_path / "mojibake")["cleaning"]["mojibake repaired"] == 300
-    kept = [story for split in ("train", "val") for story in stories_in(tmp_path / "clean", split)]
-    assert kept == [story for split in ("train", "val") for story in stories_in(tmp_path / "mojibake", split)]
-    fields = [instruct_headers.read(story).fields for story in kept]
-    assert {field.get("features", "Dialogue") for field in fields} == {"Dialogue"} and len(fields) == 300
-    assert all("win" not in field.get("words", "") for field in fields)
-    sentences = {re.sub(r"\d+", "", field["sentence"]) for field in fields if "sentence" in field}
-    assert sentences == {"Then Tom  ate.", "Bye."}

@@ -27,11 +27,9 @@ BAD = {  # name of a file -> its content, and a word of the message
     "broken.jsonl": ("\n".join([*ROWS[:6], '{"text": "Oh', *ROWS]).encode(), "line 7"),
     "nofield.jsonl": ("\n".join([*ROWS[:2], "", '{"title": "Oh."}']).encode(), "line 4"),
     "number.jsonl": (b'{"text": 5}\n', "line 1"),
-    "list.jsonl": (b'"Once upon a time."\n', "line 1"),
+    "string.jsonl": (b'"Once upon a time."\n', "line 1"),
     "half.jsonl": (b'{"text": "Once \\ud83d upon."}\n', "line 1"),
     "nested.jsonl": (b'{"a":' * 10**5, "line 1"),
-    "array.json": (b'[{"text": "One."},\n{"text": "Two."},\n{"text" "Three."}]', "line 3"),
-    "fields.json": (b'[{"text": "One."}, {"title": "Two."}]', "object 2"),
     "cut.txt.gz": (gzip.compress(GOOD)[:-1000], "gzip"),
     "no.txt.gz": (b"This is no gzip.", "gzip"),
     "line\nbreak.txt": (b"", "no stories left"),
@@ -71,44 +69,33 @@ def test_bad_files_are_named_and_change_nothing(folder, name):
 @pytest.mark.parametrize(
     ("args", "word"),
     [
-        (("--input", "missing.txt", "--name", "x"), "no such file"),
-        (("--input", ".", "--name", "x"), "a directory"),
-        (("--input", "good.txt"), "--name"),
-        (("--input", "good.txt", "--name", "../x"), "--name"),
-        (("--input", "good.txt", "--name", "x", "--stories", 10), "--stories"),
-        (("--input", "good.txt", "--name", "x", "--val", "good.txt", "--val_share", 0.1), "--val_share"),
-        (("--input", "good.txt", "--name", "x", "--val_share", 1), "--val_share"),
-        (("--input", "good.txt", "--name", "x", "--vocab_size", 256), "--vocab_size"),
-        (("builtin", "--vocab_size", 50258), "--vocab_size"),
-        (("tinystories-v2", "--val_share", 0.1), "--val_share"),
-        (("builtin", "--headers"), "give one of"),
-        ((), "give one of"),
+        ("--input missing.txt --name x", "no such file"),
+        ("--input . --name x", "a directory"),
+        ("--input good.txt", "--name"),
+        ("--input good.txt --name ../x", "--name"),
+        ("--input good.txt --name x --val good.txt --val_share 0.1", "--val_share"),
+        ("--input good.txt --name x --vocab_size 256", "--vocab_size"),
+        ("builtin --headers", "give one of"),
+        ("", "give one of"),
     ],
 )
 def test_flags_that_do_not_apply_are_refused(folder, args, word, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    assert refused(folder, *args) == "2" and word in capsys.readouterr().err.splitlines()[-1]
+    assert refused(folder, *args.split()) == "2" and word in capsys.readouterr().err.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    ("args", "split", "advice"),
-    [
-        (("--val", "good.txt"), "train", "give more"),
-        (("--val_share", 1e-9), "val", "--val_share"),
-    ],
-)
-def test_nothing_left_says_what_to_do(folder, args, split, advice, monkeypatch):
+@pytest.mark.parametrize(("args", "split"), [(("--val", "good.txt"), "train"), (("--val_share", 1e-9), "val")])
+def test_nothing_left_is_said(folder, args, split, monkeypatch):
     monkeypatch.chdir(folder)
-    said = refused(folder, "--input", "good.txt", *args, "--name", "x")
-    assert f"no stories left for {split}" in said and advice in said
+    assert f"no stories left for {split}" in refused(folder, "--input", "good.txt", *args, "--name", "x")
 
 
 def test_another_corpus_of_the_name_is_kept_under_a_new_one(folder, tmp_path, capsys):
     """Runs trained on the old one must not find their training stories among the new validation stories."""
     shutil.copytree(folder / "data", tmp_path, dirs_exist_ok=True)
     (tmp_path / "x" / "words.bin").write_text("made by another command")
-    args = ("--input", folder / "copy.txt", "--name", "x", "--vocab_size", 300, "--data_dir", tmp_path)
     shutil.copy(folder / "good.txt", folder / "copy.txt")
+    args = ("--input", folder / "copy.txt", "--name", "x", "--vocab_size", 300, "--data_dir", tmp_path)
     run_prepare(*args)  # the same stories, the same splits
     assert os.listdir(tmp_path) == ["x"] and "same tokens" in capsys.readouterr().out
     assert (tmp_path / "x" / "words.bin").exists() and load_meta(tmp_path / "x")["source"] == [str(folder / "copy.txt")]
@@ -116,9 +103,6 @@ def test_another_corpus_of_the_name_is_kept_under_a_new_one(folder, tmp_path, ca
     run_prepare(*args, "--seed", 1)
     assert snapshot(tmp_path / "x-1") == old and sorted(os.listdir(tmp_path)) == ["x", "x-1"]
     assert load_meta(tmp_path / "x")["seed"] == 1 and f"{tmp_path / 'x-1'}\n" in capsys.readouterr().out
-    os.truncate(tmp_path / "x" / "train.bin", 100)
-    run_prepare(*args, "--seed", 1)
-    assert load_meta(tmp_path / "x")["seed"] == 1 and (tmp_path / "x-2" / "train.bin").stat().st_size == 100
 
 
 def test_another_directory_is_never_touched(folder, tmp_path):
@@ -163,27 +147,17 @@ def test_kill_in_the_middle_leaves_the_old_data(folder, tmp_path):
     assert snapshot(tmp_path / "x") == before and load_meta(tmp_path / "x")
 
 
-def flip_a_byte(directory: Path) -> None:
-    data = bytearray((directory / "train.bin").read_bytes())
-    data[100] ^= 1
-    (directory / "train.bin").write_bytes(data)
+def rewrite(path: Path, change) -> None:
+    path.write_bytes(change(path.read_bytes()))
 
 
-def cut_meta(directory: Path) -> None:
-    (directory / "meta.json").write_text((directory / "meta.json").read_text()[:-50])
-
-
-def other_format(directory: Path) -> None:
-    (directory / "meta.json").write_text((directory / "meta.json").read_text().replace('"format": 1', '"format": 2'))
-
-
-DAMAGES = {
+DAMAGES = {  # how to damage a corpus, and a word of the message
     "no directory": (shutil.rmtree, "other"),  # the corpora that are there are named
-    "meta cut off": (cut_meta, "meta.json"),
-    "another format": (other_format, "format"),
-    "no val.bin": (lambda directory: (directory / "val.bin").unlink(), "val.bin"),
-    "cut off": (lambda directory: os.truncate(directory / "train.bin", 100), "train.bin"),
-    "a bit flipped": (flip_a_byte, "checksum"),
+    "meta cut off": (lambda x: rewrite(x / "meta.json", lambda data: data[:-50]), "meta.json"),
+    "another format": (lambda x: rewrite(x / "meta.json", lambda d: d.replace(b'format": 1', b'format": 2')), "format"),
+    "no val.bin": (lambda x: (x / "val.bin").unlink(), "val.bin"),
+    "cut off": (lambda x: os.truncate(x / "train.bin", 100), "train.bin"),
+    "a bit flipped": (lambda x: rewrite(x / "train.bin", lambda d: d[:9] + bytes([d[9] ^ 1]) + d[10:]), "checksum"),
 }
 
 
@@ -198,6 +172,5 @@ def test_damage_is_found_by_who_reads(folder, tmp_path, damage):
     with pytest.raises(ValueError, match=word) as error:
         load_meta_and_tokens(directory, "train")
     said = str(error.value)
-    assert (
-        f"python prepare.py tinystories --data_dir {tmp_path}" in said and str(directory) in said and "\n" not in said
-    )
+    assert f"python prepare.py tinystories --data_dir {tmp_path}" in said and str(directory) in said
+    assert "\n" not in said
