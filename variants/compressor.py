@@ -7,9 +7,7 @@ predicts the first token of the next pair, and from that output and the first to
 predicted from all before it, as in model.py, and loss and bpb can be compared. The parameters are those of a GPTNeo of
 the same shape, plus two vectors.
 
->>> model = Compressor(GPTNeoConfig(n_embd=256, n_layer=8, n_head=16))
->>> logits, loss = model(tokens, targets)
-
+>>> logits, loss = Compressor(GPTNeoConfig(n_embd=256, n_layer=8, n_head=16))(tokens, targets)
 $ python train.py configs/compressor_256.py
 """
 
@@ -30,8 +28,7 @@ class Compressor(GPTNeo):
         self.summary, self.start = (nn.Parameter(0.02 * torch.randn(config.n_embd)) for _ in range(2))
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        window = -(-self.config.window(layer) // 2)  # in pairs
-        first_key = first_keys(q.size(1), window, q.device)
+        first_key = first_keys(q.size(1), -(-self.config.window(layer) // 2), q.device)  # the window, in pairs
         return causal_attention(q, k, v, first_key, self.config.dropout if self.training else 0.0)
 
     def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:

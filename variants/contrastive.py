@@ -58,8 +58,7 @@ class Contrastive:
     margin: float  # nats per token
     share: float  # of the batch that is also shuffled
 
-    def __call__(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """inputs, targets (B, T) -> loss"""
+    def __call__(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:  # (B, T) each
         n = n_shuffled(len(inputs), self.share)
         loss = in_order = self.loss_of(inputs[:n], targets[:n])
         if n < len(inputs):
