@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from tqdm import tqdm
 
 from checkpoints.checkpoint import CHECKPOINT_FORMAT
@@ -35,16 +36,138 @@ from kernels.attention import story_starts
 from model import GPTNeoConfig
 from training.config import ConfigError, TrainConfig, parse_command_line, recipe_line
 from training.data_order import Batches, Corpus, TokenStream, load_corpus, story_windows
-from training.device_and_dtype import choose_device, choose_dtype, describe, no_compile_reason, peak_flops, prepare
-from training.distributed import SINGLE_PROCESS, Ranks, is_lost_rank
+from training.device_and_dtype import choose_dtype, describe, no_compile_reason, peak_flops, set_up_device
+from training.distributed import SINGLE_PROCESS, Ranks
 from training.optimizers import learning_rate, make_optimizers
-from training.run_directory import PREVIOUS, append_row, claim, keep_weights, load_resumable, plot_run, save_checkpoint
+from training.run_directory import PREVIOUS, append_row, claim, keep_weights, load_resumable, save_checkpoint
 from variants.compressor import MODELS
 from variants.contrastive import Contrastive, sentence_ends
 
 EVAL_BATCH_SIZE = 32  # windows
 DIVERGED = "the checkpoints are from before that; try a lower learning_rate or dtype=float32"
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of inputs and targets, (B, T) each: their mean, in nats
+
+
+def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> tuple[Path, bool]:
+    """Train as the config says. Returns the run's directory and whether the run finished.
+
+    All ranks have the same weights at every step: each takes its share of the sequences, and gradients are added up.
+    Without dropout or contrast, another number of ranks changes only the order in which floats are added."""
+    device, run = set_up_device(config.device, ranks), Path(config.out_dir, config.name)
+    with contextlib.ExitStack() as cleanup:
+        cleanup.enter_context(ranks.connected(device))
+
+        # Data
+        checkpoint = load_resumable(run, config) if resume else None
+        if ranks.local_rank == 0:  # every machine may have its own disk
+            make_builtin(config)
+        ranks.max(0.0)  # the others wait for it
+        corpus = load_corpus(config)
+        if checkpoint and checkpoint["data_sha256"] != corpus.sha256:
+            raise ConfigError(f"{run} was trained on other data than {config.data} holds now; use another --name")
+        batches = Batches(corpus, config, ranks, device)
+
+        # Model, loss and optimizers
+        dtype, end_of_text = choose_dtype(config.dtype, device), corpus.tokenizer.end_of_text
+        torch.manual_seed(config.seed)
+        model = MODELS[config.model](GPTNeoConfig(vocab_size=corpus.tokenizer.vocab_size, **config.model_shape()))
+        if config.copy_init:
+            model.init_copying(config.copy_init)
+        model.to(device)
+        if ranks.rank == 0:
+            cleanup.enter_context(claim(run, config, checkpoint["step"] if checkpoint else 0, resume))
+        not_compiled = no_compile_reason(device) if config.compile else "compile=False"
+        compiled = model if not_compiled else torch.compile(model, dynamic=False, fullgraph=True)
+        loss_of = loss_function(compiled, config, end_of_text)
+        if config.contrast != "none":
+            form = config.contrast, config.contrast_alpha, config.contrast_margin, config.contrast_share
+            loss_of = Contrastive(loss_of, sentence_ends(corpus.tokenizer).to(device), end_of_text, *form)
+        optimizers = make_optimizers(model, config, dtype, compiled=not not_compiled)
+
+        # Everything that a checkpoint holds
+        numerics = describe(config, device, dtype, ranks.size, not_compiled)
+        constants = dict(format=CHECKPOINT_FORMAT, data_sha256=corpus.sha256, gpt2_ids=corpus.tokenizer.gpt2_ids)
+        constants |= dict(model_class=config.model, model_config=asdict(model.config), train_config=asdict(config))
+        state = TrainingState(model, optimizers, dtype, constants | dict(numerics=numerics))
+        if checkpoint:
+            state.restore(checkpoint)
+
+        if ranks.rank == 0:
+            print(
+                f"{run}: {model.num_params():,} parameters, {len(corpus.train):,} training tokens of {config.data}, "
+                f"{config.tokens_per_step:,} tokens per step; {recipe_line(config)}\n"
+                + ", ".join(f"{key}: {value}" for key, value in numerics.items())
+            )
+            before = (checkpoint or {}).get("numerics", numerics)
+            if changed := [f"{key} (was {before.get(key)})" for key in numerics if numerics[key] != before.get(key)]:
+                print(f"resumed with another {', '.join(changed)}: sums may be rounded differently than without a stop")
+        # An evaluation is not compiled: for its few batches that would take longer than it saves.
+        validate = partial(evaluate, loss_function(model, config, end_of_text), state, corpus, config.block_size)
+        should_stop = cleanup.enter_context(stop_signal(ranks))
+        return run, train_loop(config, state, loss_of, batches, validate, should_stop)
+
+
+def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
+    """Trains until the run is finished or told to stop; returns whether it is finished. The arguments are train()'s."""
+    run, ranks = Path(config.out_dir, config.name), batches.ranks
+    peak = peak_flops(state.device, state.dtype) * ranks.size  # what MFU is measured against
+    done, first_step, clock = progress(config, state), state.step + 1, time.perf_counter()
+    layout = "{percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}{postfix}"
+    # disable=None shows the bar only in a terminal
+    bar = tqdm(total=1.0, initial=done, bar_format=layout, disable=None if ranks.rank == 0 else True)
+    stream = micro_batches(batches, config, state)
+    row_step, row_seconds = state.step, state.seconds  # of the log's last row
+    state.model.train()
+    while done < 1:
+        lr = learning_rate(state.step, done, config)
+        for group in itertools.chain.from_iterable(optimizer.param_groups for optimizer in state.optimizers):
+            group["lr"] = lr * group.get("lr_factor", 1.0)
+        of_step = itertools.islice(stream, batches.n_micro_batches)
+        if not train_step(state, loss_of, of_step, config.grad_clip, ranks, should_stop):
+            break
+
+        # The clock
+        logging = state.step % config.log_interval == 0 or state.step % config.eval_interval == 0
+        if logging:
+            state.means()  # waits for the device, so that its work is counted
+        if state.step == first_step:  # it compiles
+            clock, row_step = time.perf_counter(), state.step
+        now = time.perf_counter()
+        state.seconds, clock = ranks.max(state.seconds + now - clock), now
+        before, done = done, progress(config, state)
+        bar.update(done - before)
+        keeping = keeps(config, state.step, before, done)
+        evaluating = keeping or done >= 1 or state.step % config.eval_interval == 0
+        if not logging and not evaluating:
+            continue
+
+        # The log
+        train_loss, grad_norm = state.means()
+        row = dict(step=state.step, tokens=state.step * config.tokens_per_step, train_loss=f"{train_loss:.5f}")
+        row |= dict(learning_rate=f"{lr:.3g}", grad_norm=f"{grad_norm:.4g}")
+        if state.step > row_step:
+            tokens_per_s = (state.step - row_step) * config.tokens_per_step / (state.seconds - row_seconds)
+            flops_per_s = tokens_per_s * state.model.flops_per_token(config.block_size)
+            peak = max(peak, flops_per_s)  # a measured peak is too low if the machine was busy
+            row |= dict(tokens_per_s=f"{tokens_per_s:.0f}", mfu=f"{flops_per_s / peak:.4f}")
+            bar.set_postfix_str(f" step {state.step}, loss {train_loss:.3f}, {tokens_per_s:,.0f} tok/s", refresh=False)
+        row_step, row_seconds = state.step, state.seconds
+        state.sums.zero_()
+        if ranks.rank == 0 and evaluating:
+            result = validate()
+            row |= {name: f"{value:.5f}" for name, value in result.items()}
+            losses = f"train {train_loss:.3f}  val {result['val_loss']:.3f}  bpb {result['bpb']:.3f}"
+            bar.write(f"step {state.step:>6}  {row['tokens'] / 1e6:8.2f} M tokens  {losses}")
+        if ranks.rank == 0:
+            append_row(run / "log.csv", row)  # before ckpt.pt: a resumed run repeats only what comes after that
+        if ranks.rank == 0 and evaluating:
+            save(run, config, state, row, keeping)
+        clock = time.perf_counter()
+    bar.close()
+    if done < 1 and ranks.rank == 0:
+        state.means()
+        save_checkpoint(run / "ckpt.pt", state.for_resuming(), previous=run / PREVIOUS)
+    return done >= 1
 
 
 # ---- The state, a step, an evaluation ----
@@ -73,19 +196,15 @@ class TrainingState:
         """Loss and gradient norm since the log's last row. ValueError if they are not finite: nothing is saved then."""
         loss, norm, steps = self.sums.tolist()
         if not math.isfinite(loss + norm):
-            raise ValueError(
-                f"loss or gradient became infinite or NaN in the {steps:.0f} steps to {self.step}; {DIVERGED}"
-            )
+            raise ValueError(f"loss or gradient became infinite or NaN by step {self.step}; {DIVERGED}")
         return loss / max(steps, 1), norm / max(steps, 1)
 
     def for_sampling(self) -> dict:
-        own = dict(model=self.model.state_dict(), step=self.step, best_val_loss=self.best_val_loss)
-        return self.constants | own
+        return self.constants | dict(model=self.model.state_dict(), step=self.step, best_val_loss=self.best_val_loss)
 
     def for_resuming(self) -> dict:
-        optimizers = [optimizer.state_dict() for optimizer in self.optimizers]
-        own = dict(optimizers=optimizers, scaler=self.scaler.state_dict(), since_log=self.sums.tolist())
-        return self.for_sampling() | own | dict(seconds=self.seconds)
+        own = dict(scaler=self.scaler.state_dict(), since_log=self.sums.tolist(), seconds=self.seconds)
+        return self.for_sampling() | own | dict(optimizers=[optimizer.state_dict() for optimizer in self.optimizers])
 
     def restore(self, checkpoint: dict) -> None:
         self.model.load_state_dict(checkpoint["model"])
@@ -94,23 +213,16 @@ class TrainingState:
         if checkpoint["scaler"]:  # empty if the run was not in float16 before: then the scale is found again
             self.scaler.load_state_dict(checkpoint["scaler"])
         self.sums += torch.tensor(checkpoint.get("since_log", [0.0, 0.0, 0.0]), device=self.device)
-        self.step, self.seconds = checkpoint["step"], checkpoint["seconds"]
-        self.best_val_loss = checkpoint["best_val_loss"]
+        self.step, self.seconds, self.best_val_loss = (checkpoint[key] for key in ("step", "seconds", "best_val_loss"))
 
 
 def train_step(
-    state: TrainingState,
-    loss_of: Loss,
-    micro_batches: Iterable[tuple[torch.Tensor, torch.Tensor, float]],
-    grad_clip: float = 1.0,
-    ranks: Ranks = SINGLE_PROCESS,
-    should_stop: Callable[[], bool] = lambda: False,
+    state: TrainingState, loss_of: Loss, micro_batches: Iterable, grad_clip=1.0, ranks=SINGLE_PROCESS, should_stop=bool
 ) -> bool:
     """One step of the optimizers. False if it was told to stop: then the state is as before.
 
-    micro_batches: inputs, targets and the weight of their loss in the step's. On a GPU nothing here waits for the
-    device, except in float16, where it must be known whether a gradient has overflowed.
-    """
+    micro_batches: inputs, targets and the weight of their loss in the step's. should_stop: by default never, as bool()
+    is False. On a GPU nothing waits for the device, except in float16: has a gradient overflowed?"""
     total = torch.zeros((), device=state.device)
     for inputs, targets, weight in micro_batches:
         if should_stop():
@@ -119,8 +231,7 @@ def train_step(
             loss = loss_of(inputs, targets) * weight
         total += loss.detach()
         state.scaler.scale(loss).backward()
-    ranks.sum(total)
-    ranks.sum_gradients(state.model)
+    ranks.sum([total, *(parameter.grad for parameter in state.model.parameters())])
     for optimizer in state.optimizers:
         state.scaler.unscale_(optimizer)
     norm = torch.nn.utils.clip_grad_norm_(state.model.parameters(), grad_clip or math.inf)
@@ -213,77 +324,16 @@ def micro_batches(batches: Batches, config: TrainConfig, state: TrainingState) -
             n += 1
             if n == 1:  # it compiles
                 start = time.perf_counter()
-            elif n >= 4 and time.perf_counter() > start + 5 and batches.ranks.is_first:
+            elif n >= 4 and time.perf_counter() > start + 5 and batches.ranks.rank == 0:
                 step_seconds = (time.perf_counter() - start) / (n - 1) * batches.n_micro_batches
                 left, start = (config.max_steps - step) * step_seconds, math.inf
                 if config.max_minutes:
                     left = min(left, max(60 * config.max_minutes, config.min_steps * step_seconds) - state.seconds)
-                speed, left = config.tokens_per_step / step_seconds, tqdm.format_interval(left)
-                tqdm.write(f"{speed:,.0f} tokens/s on this machine: about {left} (minutes:seconds) to go")
+                speed = f"{config.tokens_per_step / step_seconds:,.0f} tokens/s on this machine"
+                tqdm.write(f"{speed}: about {tqdm.format_interval(left)} (minutes:seconds) to go")
 
 
-# ---- The run ----
-
-
-def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> tuple[Path, bool]:
-    """Train as the config says. Returns the run's directory and whether the run finished.
-
-    All ranks have the same weights at every step: each takes its share of the sequences, and gradients are added up.
-    Without dropout or contrast, another number of ranks changes only the order in which floats are added.
-    """
-    device, run = choose_device(config.device, ranks), Path(config.out_dir, config.name)
-    prepare(device)
-    with contextlib.ExitStack() as cleanup:
-        cleanup.enter_context(ranks.connected(device))
-
-        # Data
-        checkpoint = ranks.broadcast(load_resumable(run, config) if resume and ranks.is_first else None)
-        if ranks.local_rank == 0:  # every machine may have its own disk
-            make_builtin(config)
-        ranks.barrier()
-        corpus = load_corpus(config)
-        if checkpoint and checkpoint["data_sha256"] != corpus.sha256:
-            raise ConfigError(f"{run} was trained on other data than {config.data} holds now; use another --name")
-        batches = Batches(corpus, config, ranks, device)
-
-        # Model, loss and optimizers
-        dtype, end_of_text = choose_dtype(config.dtype, device), corpus.tokenizer.end_of_text
-        torch.manual_seed(config.seed)
-        model = MODELS[config.model](GPTNeoConfig(vocab_size=corpus.tokenizer.vocab_size, **config.model_shape()))
-        if config.copy_init:
-            model.init_copying(config.copy_init)
-        model.to(device)
-        if ranks.is_first:
-            cleanup.enter_context(claim(run, config, checkpoint["step"] if checkpoint else 0, resume))
-        not_compiled = no_compile_reason(device) if config.compile else "compile=False"
-        compiled = model if not_compiled else torch.compile(model, dynamic=False, fullgraph=True)
-        loss_of = loss_function(compiled, config, end_of_text)
-        if config.contrast != "none":
-            form = config.contrast, config.contrast_alpha, config.contrast_margin, config.contrast_share
-            loss_of = Contrastive(loss_of, sentence_ends(corpus.tokenizer).to(device), end_of_text, *form)
-        optimizers = make_optimizers(model, config, dtype, compiled=not not_compiled)
-
-        # Everything that a checkpoint holds
-        numerics = describe(config, device, dtype, ranks.size, not_compiled)
-        constants = dict(format=CHECKPOINT_FORMAT, data_sha256=corpus.sha256, gpt2_ids=corpus.tokenizer.gpt2_ids)
-        constants |= dict(model_class=config.model, model_config=asdict(model.config), train_config=asdict(config))
-        state = TrainingState(model, optimizers, dtype, constants | dict(numerics=numerics))
-        if checkpoint:
-            state.restore(checkpoint)
-
-        if ranks.is_first:
-            print(
-                f"{run}: {model.num_params():,} parameters, {len(corpus.train):,} training tokens of {config.data}, "
-                f"{config.tokens_per_step:,} tokens per step; {recipe_line(config)}\n"
-                + ", ".join(f"{key}: {value}" for key, value in numerics.items())
-            )
-            before = (checkpoint or {}).get("numerics", numerics)
-            if changed := [f"{key} (was {before.get(key)})" for key in numerics if numerics[key] != before.get(key)]:
-                print(f"resumed with another {', '.join(changed)}: sums may be rounded differently than without a stop")
-        # An evaluation is not compiled: for its few batches that would take longer than it saves.
-        validate = partial(evaluate, loss_function(model, config, end_of_text), state, corpus, config.block_size)
-        should_stop = cleanup.enter_context(stop_signal(ranks))
-        return run, train_loop(config, state, loss_of, batches, validate, should_stop)
+# ---- Data, files, the end ----
 
 
 def make_builtin(config: TrainConfig) -> None:
@@ -298,76 +348,6 @@ def loss_function(model: torch.nn.Module, config: TrainConfig, end_of_text: int)
     return lambda inputs, targets: model(inputs, targets, starts(inputs, end_of_text))[1]
 
 
-def train_loop(
-    config: TrainConfig,
-    state: TrainingState,
-    loss_of: Loss,
-    batches: Batches,
-    validate: Callable,
-    should_stop: Callable,
-) -> bool:
-    """Trains until the run is finished or told to stop; returns whether it is finished."""
-    run, ranks = Path(config.out_dir, config.name), batches.ranks
-    peak = peak_flops(state.device, state.dtype) * ranks.size  # what MFU is measured against
-    done, first_step, clock = progress(config, state), state.step + 1, time.perf_counter()
-    layout = "{percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}{postfix}"
-    disable = None if ranks.is_first else True  # None: tqdm shows the bar only in a terminal
-    bar = tqdm(total=1.0, initial=done, bar_format=layout, disable=disable)
-    stream = micro_batches(batches, config, state)
-    row_step, row_seconds = state.step, state.seconds  # of the log's last row
-    state.model.train()
-    while done < 1:
-        lr = learning_rate(state.step, done, config)
-        for group in itertools.chain.from_iterable(optimizer.param_groups for optimizer in state.optimizers):
-            group["lr"] = lr * group.get("lr_factor", 1.0)
-        of_step = itertools.islice(stream, batches.n_micro_batches)
-        if not train_step(state, loss_of, of_step, config.grad_clip, ranks, should_stop):
-            break
-
-        # The clock
-        logging = state.step % config.log_interval == 0 or state.step % config.eval_interval == 0
-        if logging:
-            state.means()  # waits for the device, so that its work is counted
-        if state.step == first_step:  # it compiles
-            clock, row_step = time.perf_counter(), state.step
-        now = time.perf_counter()
-        state.seconds, clock = ranks.max(state.seconds + now - clock), now
-        before, done = done, progress(config, state)
-        bar.update(done - before)
-        keeping = keeps(config, state.step, before, done)
-        evaluating = keeping or done >= 1 or state.step % config.eval_interval == 0
-        if not logging and not evaluating:
-            continue
-
-        # The log
-        train_loss, grad_norm = state.means()
-        row = dict(step=state.step, tokens=state.step * config.tokens_per_step, train_loss=f"{train_loss:.5f}")
-        row |= dict(learning_rate=f"{lr:.3g}", grad_norm=f"{grad_norm:.4g}")
-        if state.step > row_step:
-            tokens_per_s = (state.step - row_step) * config.tokens_per_step / (state.seconds - row_seconds)
-            flops_per_s = tokens_per_s * state.model.flops_per_token(config.block_size)
-            peak = max(peak, flops_per_s)  # a measured peak is too low if the machine was busy
-            row |= dict(tokens_per_s=f"{tokens_per_s:.0f}", mfu=f"{flops_per_s / peak:.4f}")
-            bar.set_postfix_str(f" step {state.step}, loss {train_loss:.3f}, {tokens_per_s:,.0f} tok/s", refresh=False)
-        row_step, row_seconds = state.step, state.seconds
-        state.sums.zero_()
-        if ranks.is_first and evaluating:
-            result = validate()
-            row |= {name: f"{value:.5f}" for name, value in result.items()}
-            losses = f"train {train_loss:.3f}  val {result['val_loss']:.3f}  bpb {result['bpb']:.3f}"
-            bar.write(f"step {state.step:>6}  {row['tokens'] / 1e6:8.2f} M tokens  {losses}")
-        if ranks.is_first:
-            append_row(run / "log.csv", row)  # before ckpt.pt: a resumed run repeats only what comes after that
-        if ranks.is_first and evaluating:
-            save(run, config, state, row, keeping)
-        clock = time.perf_counter()
-    bar.close()
-    if done < 1 and ranks.is_first:
-        state.means()
-        save_checkpoint(run / "ckpt.pt", state.for_resuming(), previous=run / PREVIOUS)
-    return done >= 1
-
-
 def save(run: Path, config: TrainConfig, state: TrainingState, row: dict, keeping: bool) -> None:
     """What an evaluation leaves on disk, after its row of the log."""
     val_loss = float(row["val_loss"])
@@ -379,7 +359,15 @@ def save(run: Path, config: TrainConfig, state: TrainingState, row: dict, keepin
         state.best_val_loss = val_loss
         save_checkpoint(run / "best.pt", state.for_sampling())
     save_checkpoint(run / "ckpt.pt", state.for_resuming(), previous=run / PREVIOUS)
-    plot_run(run)
+    plot_run(run, config)
+
+
+def plot_run(run: Path, config: TrainConfig) -> None:
+    from common.figures import save_figure  # imported here because matplotlib takes a while to import
+    from pages.runs import loss_figure, read_log
+
+    figure = loss_figure({run.name: read_log(run / "log.csv")}, {run.name: config.data})
+    save_figure(figure, run / "loss.png")
 
 
 def tell_a_story(run: Path, config: TrainConfig) -> None:
@@ -418,13 +406,13 @@ def main():
             # Out of memory is an OutOfMemoryError (a RuntimeError) on a GPU, and a plain RuntimeError on a CPU.
             if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error):
                 sys.exit(f"{name}: out of memory; halve batch_size and double grad_accum_steps")
-            if ranks.size == 1 or not is_lost_rank(error):
-                raise
-            sys.exit(f"{name}: another process has failed, see its message; {again}")
+            if ranks.size > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error)):
+                sys.exit(f"{name}: another process has failed, see its message; {again}")
+            raise
         if not finished:
             message = f"Stopped and saved. Run the same command with --resume to continue from {run / 'ckpt.pt'}"
-            sys.exit(message if ranks.is_first else 1)
-        if ranks.is_first:
+            sys.exit(message if ranks.rank == 0 else 1)
+        if ranks.rank == 0:
             tell_a_story(run, config)
 
 

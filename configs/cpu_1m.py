@@ -1,8 +1,5 @@
-"""The 1M model (64 wide, 8 layers, 16 heads) with Muon and story windows: ten minutes on two CPU cores.
-
-$ python prepare.py --input train.txt --val valid.txt --name sample && python train.py configs/cpu_1m.py
-"""
-
+# The 1M model (64 wide, 8 layers, 16 heads) with Muon and story windows: ten minutes on two CPU cores.
+# $ python prepare.py --input train.txt --val valid.txt --name sample && python train.py configs/cpu_1m.py
 recipe = "fast"
 data = "sample"
 block_size = 256

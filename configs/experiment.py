@@ -1,5 +1,4 @@
-"""What the runs of experiments.py have in common at the small scale: two CPU cores, data/sample, minutes."""
-
+# What the runs of experiments.py have in common at the small scale: two CPU cores, data/sample, minutes.
 recipe = "fast"
 data = "sample"
 block_size = 256

@@ -1,8 +1,6 @@
 """
-Processes that run train.py, forked from one that has imported everything: a tenth of a second instead of four.
-(experiments.py, too: `start`.)
-
-They can be one of several ranks, as torchrun would start them, and can meet with an accident at a chosen step.
+Processes that run train.py, forked from one that has imported everything: a tenth of a second instead of four. They can
+be ranks, as torchrun starts them, and can meet with an accident at a chosen step.
 """
 
 import multiprocessing
@@ -25,31 +23,17 @@ CONTEXT.set_forkserver_preload(["train"])
 
 def fork(args: list[str], output: Path, accident: str = "", step: int = 0, **environment) -> multiprocessing.Process:
     """python train.py ARGS as a process; what it says goes to the file `output`."""
-    return start(run, args, output, accident, step, environment)
-
-
-def start(target, *args) -> multiprocessing.Process:
     os.environ["PYTHONPATH"] = str(ROOT)  # for the fork server, which starts with the first process
-    process = CONTEXT.Process(target=target, args=args, daemon=True)
+    process = CONTEXT.Process(target=run, args=(args, output, accident, step, environment), daemon=True)
     process.start()
     return process
 
 
-def write_to(output: Path):
-    """What this process says from now on goes to a file."""
-    with output.open("w") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", buffering=1, closefd=False)
-
-
-def fork_ranks(
-    size: int, args: list[str], output: Path, accident: str = "", step: int = 0, victim: int = 1
-) -> list[str]:
+def fork_ranks(size: int, args: list[str], output: Path, accident: str = "", step: int = 0, victim: int = 1):
     """torchrun --nproc_per_node=SIZE train.py ARGS, to its end: what each rank said, the exit code as the last word."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        place = dict(MASTER_ADDR="127.0.0.1", MASTER_PORT=free.getsockname()[1], TORCHELASTIC_RUN_ID="test")
+        place = dict(MASTER_ADDR="127.0.0.1", MASTER_PORT=free.getsockname()[1])
     outputs = [output.with_name(f"{output.name}.{rank}") for rank in range(size)]
     processes = []
     for rank in range(size):
@@ -57,12 +41,15 @@ def fork_ranks(
         processes.append(fork(args, outputs[rank], accident if rank == victim else "", step, **place))
     for process in processes:
         process.join(180)
-    assert all(process.exitcode is not None for process in processes), "a rank hangs"
+        assert process.exitcode is not None, "a rank hangs"
     return [f"{path.read_text()} {process.exitcode}" for path, process in zip(outputs, processes)]
 
 
 def run(args: list[str], output: Path, accident: str, step: int, environment: dict):
-    write_to(output)
+    with output.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", buffering=1, closefd=False)
     os.environ |= {key: str(value) for key, value in environment.items()}
     if "OMP_NUM_THREADS" in environment:
         torch.set_num_threads(environment["OMP_NUM_THREADS"])
@@ -75,7 +62,7 @@ def run(args: list[str], output: Path, accident: str, step: int, environment: di
     train.main()
 
 
-# ---- Accidents: (where, which function, what happens instead of a call of it) ----
+# ---- Accidents, each instead of a call of a function ----
 
 
 def die(*_, **__):
@@ -83,13 +70,9 @@ def die(*_, **__):
 
 
 def be_told_to_stop(batch_starts, *args):
-    signal.raise_signal(signal.SIGTERM)
-    signal.raise_signal(signal.SIGTERM)  # as where a system tells every process, and torchrun its own again
+    for _ in range(2):  # as where a system tells every process, and torchrun its own again
+        signal.raise_signal(signal.SIGTERM)
     return batch_starts(*args)
-
-
-def run_out_of_memory(*_):
-    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 
 def lose_half_a_row(append_row, path, row):
@@ -99,20 +82,17 @@ def lose_half_a_row(append_row, path, row):
 
 
 def write_half_of_ckpt(write, path, data):
-    if path.name != ".ckpt.pt.tmp":
-        return write(path, data)
-    write(path, bytes(data)[: len(data) // 2])
-    die()
+    write(path, data if path.name != ".ckpt.pt.tmp" else bytes(data)[: len(data) // 2])
+    if path.name == ".ckpt.pt.tmp":
+        die()
 
 
 def die_before_the_last_rename(replace, path, target):
     return die() if path.name == ".ckpt.pt.tmp" else replace(path, target)
 
 
-KILLED = {
-    "in the step": (data_order, "batch_starts", die),
+KILLED = {  # where: (holder of the function, its name, what happens instead)
     "within a row of the log": (train, "append_row", lose_half_a_row),
-    "behind best.pt": (train, "save_checkpoint", lambda save, *args: save(*args) or die()),
     "within ckpt.pt": (Path, "write_bytes", write_half_of_ckpt),
     "between the renames": (Path, "replace", die_before_the_last_rename),
     "before the plot": (train, "plot_run", die),
@@ -120,24 +100,22 @@ KILLED = {
 ACCIDENTS = KILLED | {
     "in the evaluation": (train, "evaluate", die),
     "told to stop": (data_order, "batch_starts", be_told_to_stop),
-    "out of memory": (data_order, "batch_starts", run_out_of_memory),
+    "out of memory": (data_order, "batch_starts", lambda *_: bytes(1 << 62)),
 }
 
 
 def arrange(accident: str, step: int):
     """From now on, the accident happens while `step` is done."""
     holder, name, happen = ACCIDENTS[accident]
-    learning_rate, function = train.learning_rate, getattr(holder, name)
-    steps = []
+    learning_rate, function, now = train.learning_rate, getattr(holder, name), [0]
 
     def note_the_step(done, *args):
-        steps.append(done + 1)
+        now[0] = done + 1
         return learning_rate(done, *args)
 
-    def function_with_accident(*args, **kwargs):
-        if steps and steps[-1] == step:
-            return happen(function, *args, **kwargs)
-        return function(*args, **kwargs)
-
     train.learning_rate = note_the_step
+
+    def function_with_accident(*args, **more):
+        return happen(function, *args, **more) if now[0] == step else function(*args, **more)
+
     setattr(holder, name, function_with_accident)

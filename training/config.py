@@ -1,10 +1,7 @@
-"""
-The settings of a run: from a config file of plain assignments and from the command line.
-
->>> config, resume = parse_command_line(["configs/ts_8m.py", "--batch_size=32", "--resume"])
-"""
+"""The settings of a run: from a config file of plain assignments and from the command line."""
 
 import ast
+import contextlib
 import dataclasses
 import difflib
 import inspect
@@ -17,12 +14,13 @@ from typing import Literal, get_args
 
 from model import GPTNeoConfig
 
+ROOT = Path(__file__).parent.parent
 # What a recipe sets, unless the config file or the command line sets it otherwise. LOG.md has the measurements.
 RECIPES = {
     "paper": {},  # as published: the defaults below
-    "fast": dict(optimizer="muon", learning_rate=8e-3, embedding_lr_factor=2.0, beta2=0.99, align_stories=True)
-    | dict(warmup_steps=40, warmdown=0.6),
-}
+    "fast": dict(optimizer="muon", learning_rate=8e-3, embedding_lr_factor=2.0, beta2=0.99, align_stories=True,
+                 warmup_steps=40, warmdown=0.6),
+}  # fmt: skip
 
 
 @dataclass
@@ -84,8 +82,7 @@ class TrainConfig:
                 raise ConfigError(f"{field.name} must be one of {', '.join(choices)}, not {value!r}")
             low, high = BOUNDS.get(field.name, (0, math.inf))
             if type(value) in (int, float) and not low <= value <= high:
-                what = f"at least {low}" if high == math.inf else f"between {low} and {high}"
-                raise ConfigError(f"{field.name} must be {what}, not {value}")
+                raise ConfigError(f"{field.name} must be between {low} and {high}, not {value}")
         GPTNeoConfig(**self.model_shape())  # an impossible shape is an error before any data is prepared
         if self.contrast != "none" and self.loss_on == "story":
             raise ConfigError(f"contrast={self.contrast} shuffles headers, too: it needs loss_on=all")
@@ -93,7 +90,7 @@ class TrainConfig:
             raise ConfigError(f"attend_within_story needs model=gptneo: {self.model} pairs tokens across stories")
         if not re.fullmatch(r"|[1-9]\d*(,[1-9]\d*)*,?", self.keep_checkpoints):
             raise ConfigError(f"keep_checkpoints must be as in 5 or as in 100,300,1000, not {self.keep_checkpoints!r}")
-        if self.name in ("", "..") or Path(self.name).name != self.name:
+        if self.name == ".." or Path(self.name).name != self.name:
             raise ConfigError(f"name must be a plain directory name, not {self.name!r}; out_dir says where it goes")
 
     @property
@@ -106,14 +103,13 @@ class TrainConfig:
 
     def model_shape(self) -> dict:
         """The fields of GPTNeoConfig that a run may set; the vocabulary comes with the data."""
-        names = [{field.name for field in dataclasses.fields(config)} for config in (GPTNeoConfig, self)]
-        return {name: getattr(self, name) for name in set.intersection(*names)}
+        names = {field.name for field in dataclasses.fields(GPTNeoConfig)}
+        return {name: value for name, value in vars(self).items() if name in names}
 
 
 # Least and largest values; those of other numbers are 0 and infinity.
 BOUNDS = {"seed": (0, 2**63 - 1)} | dict.fromkeys(("warmdown", "beta1", "beta2", "contrast_share"), (0, 1))
-POSITIVE = ("block_size", "batch_size", "grad_accum_steps", "max_steps", "log_interval", "eval_interval")
-BOUNDS |= dict.fromkeys(POSITIVE, (1, math.inf))
+BOUNDS |= dict.fromkeys(("batch_size", "grad_accum_steps", "max_steps", "log_interval", "eval_interval"), (1, math.inf))
 
 
 class ConfigError(ValueError):
@@ -128,60 +124,43 @@ def recipe_line(config: TrainConfig) -> str:
     return f"recipe={config.recipe}" + (f", but {', '.join(others)}" if others else "")
 
 
-def read_config_file(path: Path) -> dict:
-    """{key: value} of a file of plain assignments `key = literal`. It is parsed, never executed."""
-    try:
-        module = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"{path}: not a config file of `key = value` lines ({reason}); see configs/") from None
-    settings = {}
-    for statement in module.body[bool(ast.get_docstring(module)) :]:
-        try:
-            (target,), value = statement.targets, ast.literal_eval(statement.value)
-            settings[target.id] = check_setting(target.id, value)
-        except (AttributeError, ValueError, TypeError) as error:
-            reason = error if isinstance(error, ConfigError) else "expected `key = value` with a plain value"
-            raise ConfigError(f"{path}:{statement.lineno}: {reason}") from None
-    return settings
-
-
-def check_setting(key: str, value):
-    """The value as its field's type, or a ConfigError."""
-    types = {field.name: type(field.default) for field in dataclasses.fields(TrainConfig)}
-    if key not in types:
-        near = difflib.get_close_matches(key, types, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "--help lists them"
-        raise ConfigError(f"unknown setting {key!r}; {hint}")
-    if types[key] is float and type(value) is int:
+def parse_setting(text: str) -> tuple[str, object]:
+    """(key, value) of `key = value`, the value of its field's type; a text may be in quotes. Never executed."""
+    key, equals, text = (part.strip() for part in text.partition("="))
+    default, value = vars(TrainConfig()).get(key), text
+    if not equals:
+        raise ConfigError("expected a setting, key=value (only --resume takes no value)")
+    if default is None:
+        near = difflib.get_close_matches(key, vars(TrainConfig()), n=1)
+        raise ConfigError(f"unknown setting {key!r}; " + (f"did you mean {near[0]!r}?" if near else "see --help"))
+    with contextlib.suppress(ValueError, SyntaxError):
+        value = ast.literal_eval(text)
+    if type(default) is str and type(value) is not str:
+        value = text  # as in --data=007
+    if type(default) is float and type(value) is int:
         value = float(value)
-    if type(value) is not types[key]:
-        kind = {bool: "True or False", str: "text in quotes"}.get(types[key], types[key].__name__)
-        raise ConfigError(f"{key} must be {kind}, not {value!r}")
-    return value
+    if type(value) is not type(default):
+        raise ConfigError(f"{key} must be {type(default).__name__}, not {text}")
+    return key, value
 
 
 def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, bool]:
     """[CONFIG.py] [--key=value ...] [--resume] -> (config, resume); or --help: `usage`, then all settings."""
     if {"-h", "--help"} & set(args):
-        print(f"{usage}\nSettings, for config files and as --key=value:\n")
+        print(f"{usage}\nSettings, for config files (a line each, # begins a comment) and as --key=value:\n")
         print(inspect.getsource(TrainConfig).partition(":\n")[2].partition("\n\n")[0])
         sys.exit()
-    overrides = {}
-    for arg in args:
-        if arg.startswith("-") and arg != "--resume":
-            key, equals, text = arg.removeprefix("--").partition("=")
-            key = key.replace("-", "_")
-            if not equals:
-                raise ConfigError(f"{arg}: settings are written --key=value (only --resume takes no value)")
-            try:
-                value = text if isinstance(getattr(TrainConfig, key, None), str) else ast.literal_eval(text)
-            except (ValueError, SyntaxError):
-                value = text
-            overrides[key] = check_setting(key, value)
-    paths = [arg for arg in args if not arg.startswith("-")]
-    if len(paths) > 1:
-        raise ConfigError(f"one config file at a time, not {' and '.join(paths)}")
-    path = Path(paths[0]) if paths else Path(__file__).parent.parent / "configs" / "demo.py"
-    settings = {"name": path.stem} | read_config_file(path) | overrides
-    return TrainConfig(**RECIPES.get(settings.get("recipe"), {}) | settings), "--resume" in args
+    flags = [arg for arg in args if arg.startswith("-")]
+    path, *others = [Path(arg) for arg in args if arg not in flags] or [ROOT / "configs" / "demo.py"]
+    if others or not path.is_file():
+        raise ConfigError(f"{[path, *others][-1]}: expected one config file, such as configs/ts_8m.py")
+    lines = [line.partition("#")[0] for line in path.read_text(encoding="utf-8").splitlines()]
+    sources = {f"{path}:{number}": line for number, line in enumerate(lines, 1) if line.strip()}
+    sources |= {flag: flag.removeprefix("--") for flag in flags if flag != "--resume"}
+    settings = {"name": path.stem}
+    for where, text in sources.items():
+        try:
+            settings |= [parse_setting(text)]
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+    return TrainConfig(**RECIPES.get(settings.get("recipe"), {}) | settings), "--resume" in flags

@@ -1,11 +1,7 @@
-"""
-Which tokens a training step sees. A pure function of (seed, step), so a resumed run needs no state to continue exactly.
-
->>> batches = Batches(load_corpus(config), config, ranks, device)
->>> for inputs, targets, weight in batches.of_step(7): ...
-"""
+"""Which tokens a step sees: a pure function of (seed, step), so a resumed run needs no state to go on exactly."""
 
 import functools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,50 +18,42 @@ from training.distributed import Ranks
 
 @dataclass
 class Corpus:
-    """What a training run needs of data/<name>/."""
-
     tokenizer: Tokenizer
     has_headers: bool  # stories have headers that say what is in them
     sha256: str  # of the training tokens
     train: np.ndarray  # (tokens,) uint16
-    val: np.ndarray  # the first eval_tokens tokens of the validation split
+    val: np.ndarray  # (tokens,), the first eval_tokens of the validation split
 
 
 def load_corpus(config: TrainConfig) -> Corpus:
-    """ConfigError if a split is too short for the config."""
-    directory = Path(config.data_dir, config.data)
+    directory, least = Path(config.data_dir, config.data), 2 * config.block_size + 1
     meta, train, val = load_meta_and_tokens(directory, "train", "val")
     val = val[: config.eval_tokens]
     if config.loss_on == "story" and "headers" not in meta:
         raise ConfigError(f"{directory}: its stories have no headers for loss_on=story to leave out; use loss_on=all")
-    for split, tokens, least in (("train", train, 2 * config.block_size + 1), ("val", val, config.block_size + 1)):
-        if len(tokens) < least:
-            raise ConfigError(
-                f"{directory}: {len(tokens):,} tokens of {split} are too few: block_size={config.block_size} needs "
-                f"{least:,}; lower it, or prepare more text (for val, a larger --val_share or eval_tokens)"
-            )
+    if min(len(train), len(val)) < least:
+        counts = f"{len(train):,} tokens of train, {len(val):,} of val"
+        raise ConfigError(f"{directory}: {counts}: too few; block_size={config.block_size} needs {least:,} of each")
     return Corpus(Tokenizer(meta["gpt2_ids"]), "headers" in meta, meta["splits"]["train"]["sha256"], train, val)
 
 
 class TokenStream:
-    """The tokens of a split, held on the device, from which windows are read."""
+    """The tokens of a split, on the device. target_mask: (tokens,) bool, which of them are targets; None: all."""
 
     def __init__(self, tokens: np.ndarray, device: torch.device, target_mask: np.ndarray | None = None):
-        """target_mask: (tokens,) bool, which of them are targets; None: all."""
         # int16, as not every device can index uint16; masking the sign bits restores ids above 32767
         self.tokens = torch.from_numpy(np.array(tokens).view(np.int16)).to(device)
         self.target_mask = None if target_mask is None else torch.from_numpy(target_mask).to(device)
 
     def read(self, starts: np.ndarray, block_size: int) -> tuple[torch.Tensor, torch.Tensor]:
         """inputs and targets (the inputs' successors; -100: not counted), each (len(starts), block_size) int64"""
-        device = self.tokens.device
-        positions = torch.from_numpy(starts).to(device, non_blocking=True)[:, None]
-        positions = positions + torch.arange(block_size + 1, device=device)
+        positions = torch.from_numpy(starts).to(self.tokens.device, non_blocking=True)[:, None]
+        positions = positions + torch.arange(block_size + 1, device=self.tokens.device)
         tokens = self.tokens[positions].long() & 0xFFFF
-        inputs, targets = tokens[:, :-1], tokens[:, 1:]
+        targets = tokens[:, 1:]
         if self.target_mask is not None:
             targets = targets.where(self.target_mask[positions[:, 1:]], -100)
-        return inputs, targets
+        return tokens[:, :-1], targets
 
 
 # ---- Windows, and the order in which they are read ----
@@ -79,10 +67,8 @@ def flat_windows(tokens: np.ndarray, block_size: int) -> np.ndarray:
 def story_windows(tokens: np.ndarray, block_size: int, end_of_text: int) -> np.ndarray:
     """Where windows start if each begins with a story, at the <|endoftext|> before it.
 
-    They overlap just enough that every story is whole in one of them: where the end of a window cuts a story, the next
-    window begins with that story. A story longer than a window continues in the next. The last window ends where the
-    text does, so it may begin within a story that the one before it has whole.
-    """
+    Where a window's end cuts a story, the next window begins with it, so every story is whole in one of them; a longer
+    one continues in the next. The last window ends with the text, so it may begin within a story."""
     stories = np.append(0, np.flatnonzero(tokens == end_of_text))
     starts, last = [0], len(tokens) - 1 - block_size
     while starts[-1] < last:
@@ -100,8 +86,7 @@ def epoch_order(n_windows: int, seed: int, epoch: int) -> tuple[np.ndarray, floa
 
 
 def batch_starts(windows: np.ndarray, shift: int, n_sequences: int, seed: int, step: int) -> np.ndarray:
-    """Where the sequences of `step` start: windows drawn without replacement within an epoch, all of them moved by
-    the same number of tokens below `shift`. A pure function of its arguments."""
+    """Where the sequences of `step` start: windows without replacement in an epoch, all moved by less than `shift`."""
     starts = []
     for i in range(step * n_sequences, (step + 1) * n_sequences):
         epoch, place = divmod(i, len(windows))
@@ -111,35 +96,32 @@ def batch_starts(windows: np.ndarray, shift: int, n_sequences: int, seed: int, s
 
 
 class Batches:
-    """The micro-batches of any step, for this rank."""
+    """The micro-batches of any step, for this rank: as large as batch_size, or a part of it that divides its share."""
 
     def __init__(self, corpus: Corpus, config: TrainConfig, ranks: Ranks, device: torch.device):
         self.config, self.ranks = config, ranks
-        self.n_micro_batches, self.micro_batch_size = ranks.divide_step(config)
+        share, rest = divmod(config.sequences_per_step, ranks.size)
+        if rest:
+            raise ConfigError(f"batch_size * grad_accum_steps cannot be divided among {ranks.size} processes")
+        self.micro_batch_size = math.gcd(share, config.batch_size)
+        self.n_micro_batches = share // self.micro_batch_size
         self.target_mask = story_tokens(corpus.train, corpus.tokenizer) if config.loss_on == "story" else None
         self.stream = TokenStream(corpus.train, device, self.target_mask)
+        self.windows, self.shift = flat_windows(corpus.train, config.block_size), config.block_size
         if config.align_stories:
             self.windows = story_windows(corpus.train, config.block_size, corpus.tokenizer.end_of_text)
             self.shift = 1
-        else:
-            self.windows, self.shift = flat_windows(corpus.train, config.block_size), config.block_size
 
     def of_step(self, step: int) -> Iterator[tuple[torch.Tensor, torch.Tensor, float]]:
         """inputs, targets, and the weight of their loss in the step's mean. Seeds PyTorch for each, so that dropout and
         contrast need no random state. (Where processes split micro-batches, each part has a seed of its own.)"""
-        config, rank = self.config, self.ranks.rank
+        config, n = self.config, self.n_micro_batches
         starts = batch_starts(self.windows, self.shift, config.sequences_per_step, config.seed, step)
-        starts = starts.reshape(self.ranks.size * self.n_micro_batches, self.micro_batch_size)
-        weights = self.loss_weights(starts)
-        for i in range(rank * self.n_micro_batches, (rank + 1) * self.n_micro_batches):
+        starts = starts.reshape(-1, self.micro_batch_size)
+        counts = np.ones(len(starts))  # targets of each micro-batch, or proportional to them
+        if self.target_mask is not None:
+            counts = self.target_mask[starts[..., None] + np.arange(1, config.block_size + 1)].sum((-1, -2))
+        for i in range(self.ranks.rank * n, (self.ranks.rank + 1) * n):
             if config.dropout or config.contrast != "none":
                 torch.manual_seed(int(np.random.SeedSequence([config.seed, step, i]).generate_state(1, np.uint64)[0]))
-            yield *self.stream.read(starts[i], config.block_size), float(weights[i])
-
-    def loss_weights(self, starts: np.ndarray) -> np.ndarray:
-        """(micro-batches, sequences) -> (micro-batches,): each one's share of the step's targets."""
-        if self.target_mask is None:
-            return np.full(len(starts), 1 / len(starts))
-        positions = starts[..., None] + np.arange(1, self.config.block_size + 1)
-        n_targets = self.target_mask[positions].sum((-1, -2))
-        return n_targets / max(1, n_targets.sum())
+            yield *self.stream.read(starts[i], config.block_size), float(counts[i] / max(1, counts.sum()))

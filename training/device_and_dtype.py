@@ -1,9 +1,7 @@
-"""
-What a run computes with: the device, the dtype, compiled or not, and the peak FLOP/s that MFU is measured against.
-"""
+"""The device of a run, its dtype, compiled or not, and the peak FLOP/s that MFU is measured against."""
 
 import re
-import time
+import timeit
 
 import torch
 
@@ -12,39 +10,33 @@ from kernels.compile_cpp import dtype_name, keep_freed_memory
 from training.config import ConfigError, TrainConfig
 from training.distributed import SINGLE_PROCESS, Ranks
 
-# Dense bf16 (fp16 where there is no bf16) matrix products, in FLOP/s, from the data sheets. Full names, as the
-# driver reports them, without "NVIDIA", "Tesla" and "GeForce": a slice of an A100 (MIG) or a laptop's GPU differs.
+# Dense bf16 (fp16 on a T4) matrix products, in FLOP/s, from the data sheets. Full names, as the driver reports them,
+# without "NVIDIA", "Tesla" and "GeForce": a slice of an A100 (MIG) or a laptop's GPU differs.
 GPU_PEAK_FLOPS = {
-    "B200": 2250e12, "H200": 989e12, "H200 NVL": 835e12, "H100 80GB HBM3": 989e12, "H100 PCIe": 756e12,
-    "H100 NVL": 835e12, r"A100.(SXM4|PCIE|PG509).\d+GB": 312e12, r"A100 \d+GB PCIe": 312e12, "L40S": 362e12,
-    "L40": 181e12, "L4": 121e12, "A10": 125e12, "A10G": 70e12, "RTX 5090": 209e12, "RTX 4090": 165e12,
-    "RTX 3090": 71e12, "T4": 65e12,
+    "B200": 2250e12, "H200|H100 80GB HBM3": 989e12, r"A100.(SXM4.\d+GB|PCIE.40GB|80GB PCIe)": 312e12,
+    "L40S": 362e12, "L4": 121e12, "A10G": 70e12, "RTX 4090": 165e12, "RTX 3090": 71e12, "T4": 65e12,
 }  # fmt: skip
 
 
-def choose_device(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
-    """The device of this process, given the config's. Several processes have a GPU each, or share the CPU."""
+def set_up_device(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
+    """The device of this process, PyTorch set up for it. Several processes have a GPU each, or share the CPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    if name.partition(":")[0] not in ("cuda", "mps", "cpu"):
-        raise ConfigError(f"device must be auto, cpu, cuda, cuda:1 (…) or mps, not {name!r}")
-    if ranks.size > 1 and name not in ("cuda", "cpu"):
-        raise ConfigError(f"several processes need device=cuda (a GPU each) or cpu, not {name}")
-    if ranks.size > 1 and name == "cuda":
+    kind = name.partition(":")[0]
+    if kind not in ("cuda", "mps", "cpu") or ranks.size > 1 and name not in ("cuda", "cpu"):
+        raise ConfigError(f"device={name}: must be cpu or cuda, or for a single process cuda:1 (…) or mps")
+    if ranks.size > 1 and kind == "cuda":
         name = f"cuda:{ranks.local_rank}"
     try:
-        return torch.zeros(1, device=name).device
+        device = torch.zeros(1, device=name).device
     except (RuntimeError, AssertionError) as error:  # an AssertionError where torch was built without CUDA
         raise ConfigError(f"device {name!r} cannot be used here ({str(error).splitlines()[0]})") from error
-
-
-def prepare(device: torch.device) -> None:
-    """Sets up PyTorch for training, for the whole process."""
-    if device.type == "cpu":
+    if kind == "cpu":
         keep_freed_memory()
-    if device.type == "cuda":
+    if kind == "cuda":
         torch.cuda.set_device(device)  # streams, graphs and kernels use the current device, so cuda:1 must be it
         torch.set_float32_matmul_precision("high")  # TF32 for all matrix products that are in float32
+    return device
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -68,38 +60,23 @@ def no_compile_reason(device: torch.device) -> str | None:
     return None
 
 
-def describe(
-    config: TrainConfig, device: torch.device, dtype: torch.dtype, size: int, not_compiled: str | None
-) -> dict:
+def describe(config: TrainConfig, device: torch.device, dtype: torch.dtype, size: int, no_compile: str | None) -> dict:
     """What decides how sums are rounded: where all of it is the same, a resumed run continues bit for bit on a CPU."""
     names = dict(cpu=f"cpu ({cpu_features.isa()})", cuda=device.type == "cuda" and torch.cuda.get_device_name(device))
     width = config.n_embd // config.n_head
-    return dict(
-        device=names.get(device.type, device.type),
-        dtype=dtype_name(dtype),
-        attention=attention.implementation(device.type, dtype, width, config.dropout, not not_compiled),
-        compiled=f"no ({not_compiled})" if not_compiled else "yes (the first step takes up to a minute)",
-        threads=torch.get_num_threads(),
-        processes=size,
-        torch=str(torch.__version__),
-    )
+    facts = dict(device=names.get(device.type, device.type), dtype=dtype_name(dtype))
+    facts["attention"] = attention.implementation(device.type, dtype, width, config.dropout, not no_compile)
+    facts["compiled"] = f"no ({no_compile})" if no_compile else "yes (the first step takes up to a minute)"
+    return facts | dict(threads=torch.get_num_threads(), processes=size, torch=str(torch.__version__))
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
     """FLOP/s that MFU is measured against: the data sheet's for a known GPU, else what a matrix product reaches."""
     if device.type == "cuda":
         own_name = re.sub("NVIDIA |Tesla |GeForce ", "", torch.cuda.get_device_name(device))
-        for name, peak in GPU_PEAK_FLOPS.items():
-            if re.fullmatch(name, own_name):
-                return peak
+        if known := [peak for name, peak in GPU_PEAK_FLOPS.items() if re.fullmatch(name, own_name)]:
+            return known[0]
     n = 1024 if device.type == "cpu" else 4096  # large enough to keep the whole device busy
-    rates = []
-    for kind in {dtype, torch.float32}:
-        a = torch.randn(n, n, device=device).to(kind)
-        times = []  # the best of many: the first warms up, and other work may be running
-        while sum(times) < 0.1 or len(times) < 2:
-            start = time.perf_counter()
-            (a @ a)[0, 0].item()
-            times.append(time.perf_counter() - start)
-        rates.append(2 * n**3 / min(times))
-    return max(rates)  # that of float32 where the processor only emulates the other
+    a = torch.randn(n, n, device=device).to(dtype)
+    # the best of some: the first warms up, and other work may be running
+    return 2 * n**3 / min(timeit.repeat(lambda: (a @ a)[0, 0].item(), number=1, repeat=8))

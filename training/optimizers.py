@@ -1,30 +1,21 @@
-"""
-The optimizers and their learning rate: AdamW as published, or Muon for the matrices inside the blocks.
-
->>> optimizers = make_optimizers(model, config)
-"""
+"""The optimizers and their learning rate: AdamW as published, or Muon for the matrices inside the blocks."""
 
 import torch
 
 from model import GPTNeo
-from training.config import ConfigError, TrainConfig
+from training.config import TrainConfig
 
 NEWTON_SCHULZ_STEPS = 5
 
 
 def learning_rate(step: int, progress: float, config: TrainConfig) -> float:
-    """Linear warm-up over steps, then constant, then linear decay to zero over the last part of the run.
-
-    progress: how much of the run is done, 0 to 1.
-    """
+    """Linear warm-up over steps, then constant, then linear decay to zero. progress: how much is done, 0 to 1."""
     warmup = min(1.0, (step + 1) / (config.warmup_steps + 1))
     warmdown = min(1.0, (1 - progress) / config.warmdown) if config.warmdown else 1.0
     return config.learning_rate * min(warmup, warmdown)
 
 
-def make_optimizers(
-    model: GPTNeo, config: TrainConfig, dtype: torch.dtype = torch.float32, compiled: bool = False
-) -> list[torch.optim.Optimizer]:
+def make_optimizers(model: GPTNeo, config: TrainConfig, dtype=torch.float32, compiled=False) -> list:
     """AdamW for everything; or Muon for the matrices of the blocks, and AdamW for the rest. dtype, compiled: the run's.
     A group's "lr_factor" multiplies its learning rate."""
     kinds = [[getattr(b, name).weight for b in model.blocks] for name in ("qkv", "attention_out", "mlp_in", "mlp_out")]
@@ -32,36 +23,22 @@ def make_optimizers(
     vectors = [p for p in model.parameters() if p.dim() == 1]
     lr, decay, none = config.learning_rate, dict(weight_decay=config.weight_decay), dict(weight_decay=0.0)
     groups = [dict(params=vectors, **none), dict(params=embeddings, lr_factor=config.embedding_lr_factor, **decay)]
-    optimizers = []
-    if config.optimizer == "muon":
-        dtype = torch.float32 if dtype == torch.float16 else dtype  # whose range is too small for gradients
-        compiled = compiled and model.wte.weight.is_cuda  # on a CPU it takes longer than it saves
-        settings = dict(lr=lr, momentum=config.beta1, dtype=dtype, compiled=compiled)
-        optimizers.append(Muon([dict(params=kind) for kind in kinds], **settings, **decay))
-    elif config.optimizer == "adamw":
-        groups.append(dict(params=sum(kinds, []), **decay))
-    else:
-        raise ConfigError(f"optimizer must be adamw or muon, not {config.optimizer!r}")
     fused = model.wte.weight.device.type in ("cuda", "cpu")
-    return [*optimizers, torch.optim.AdamW(groups, lr=lr, betas=(config.beta1, config.beta2), fused=fused)]
+    adamw = torch.optim.AdamW(groups, lr=lr, betas=(config.beta1, config.beta2), fused=fused)
+    if config.optimizer == "adamw":
+        adamw.add_param_group(dict(params=sum(kinds, []), **decay))
+        return [adamw]
+    dtype = torch.float32 if dtype == torch.float16 else dtype  # whose range is too small for gradients
+    compiled = compiled and model.wte.weight.is_cuda  # on a CPU it takes longer than it saves
+    muon = Muon([dict(params=kind) for kind in kinds], lr, config.beta1, config.weight_decay, dtype, compiled)
+    return [muon, adamw]
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum with orthogonalized updates, for the matrices inside a transformer's blocks (Jordan et al. 2024).
+    """Momentum with orthogonalized updates (Jordan et al. 2024), as torch.optim.Muon(adjust_lr_fn="match_rms_adamw"),
+    for all matrices of a group, of one shape, at once: launching small products one by one costs more than they do."""
 
-    The same update as torch.optim.Muon(adjust_lr_fn="match_rms_adamw"), but for all matrices of a group, which have the
-    same shape, at once: small models' are so small that launching the products one by one costs more than the products.
-    """
-
-    def __init__(
-        self,
-        groups: list[dict],
-        lr: float,
-        momentum: float,
-        weight_decay: float,
-        dtype: torch.dtype = torch.bfloat16,
-        compiled: bool = False,
-    ):
+    def __init__(self, groups: list[dict], lr, momentum, weight_decay, dtype=torch.bfloat16, compiled: bool = False):
         """dtype: of the Newton-Schulz iteration. bfloat16 is precise enough; a CPU may multiply float32 faster.
         compiled: by torch.compile, once per shape; for a GPU, where launches take longer than small products."""
         super().__init__(groups, dict(lr=lr, weight_decay=weight_decay, momentum=momentum))
@@ -84,12 +61,9 @@ class Muon(torch.optim.Optimizer):
             torch._foreach_add_(matrices, list(self.orthogonalized(updates.to(self.dtype)).float()), alpha=-lr * scale)
 
     def flops_per_step(self) -> int:
-        """Floating-point operations of the matrix products. In steps of few tokens they exceed the model's."""
-        flops = 0
-        for group in self.param_groups:
-            short, long = sorted(group["params"][0].shape)
-            flops += len(group["params"]) * NEWTON_SCHULZ_STEPS * (4 * short**2 * long + 2 * short**3)
-        return flops
+        """Of the matrix products. In steps of few tokens they exceed the model's."""
+        shapes = [sorted(matrix.shape) for group in self.param_groups for matrix in group["params"]]
+        return NEWTON_SCHULZ_STEPS * sum(4 * short**2 * long + 2 * short**3 for short, long in shapes)
 
 
 def orthogonalized(matrices: torch.Tensor) -> torch.Tensor:

@@ -1,44 +1,41 @@
-"""
-A run's directory: its log, loss curve and checkpoints; locking and resuming it. All but the log is written atomically.
-"""
+"""A run's directory: its log and checkpoints; locking and resuming it. All but the log is written atomically."""
 
 import contextlib
 import csv
-import dataclasses
 import io
+import itertools
 from pathlib import Path
 
 import torch
-from matplotlib.figure import Figure
 
 from checkpoints.checkpoint import kept_checkpoints, load_checkpoint
-from common.figures import save_figure
 from common.files import lock, set_aside, write_atomically, write_json
 from common.tables import write_table
 from training.config import ConfigError, TrainConfig
 
+LOG_COLUMNS = ["step", "tokens", "train_loss", "val_loss", "bpb", "learning_rate", "grad_norm", "tokens_per_s", "mfu"]
+PREVIOUS = "ckpt-previous.pt"  # the checkpoint before ckpt.pt
+# What may change when a run is resumed; everything else would make it another run.
+RESUME_MAY_CHANGE = set("recipe out_dir data_dir max_steps min_steps max_minutes log_interval eval_interval".split())
+RESUME_MAY_CHANGE |= {"device", "compile", "keep_checkpoints"}
+
 
 @contextlib.contextmanager
 def claim(run: Path, config: TrainConfig, last_step: int, resume: bool):
-    """Locks the run's directory for this process, with any older run renamed, or made ready to resume after `last_step`
-    by removing what was written beyond it: those steps will be repeated."""
+    """Locks the run's directory, with any older run renamed, or what was written after `last_step` removed: these steps
+    will be repeated."""
     busy = "another train.py is running there; choose another --name, or wait"
     if not resume and any((run / name).exists() for name in ("ckpt.pt", PREVIOUS, "best.pt")):
         with lock(run, busy=busy):
             print(f"{run} existed: renamed to {set_aside(run)} (--resume would have continued it)")
     with lock(run, busy=busy):
-        write_json(run / "config.json", dataclasses.asdict(config))
+        write_json(run / "config.json", vars(config))
         rows = read_log(run / "log.csv") if (run / "log.csv").exists() else []
         write_table(run / "log.csv", [row for row in rows if int(row["step"]) <= last_step], LOG_COLUMNS)
         for step, directory in kept_checkpoints(run).items():
             if step > last_step:  # the run will keep these again, perhaps at other steps if by the clock
                 (directory / "ckpt.pt").unlink()
         yield
-
-
-# ---- The log: one row per log interval, appended, readable during the run ----
-
-LOG_COLUMNS = ["step", "tokens", "train_loss", "val_loss", "bpb", "learning_rate", "grad_norm", "tokens_per_s", "mfu"]
 
 
 def append_row(path: Path, row: dict) -> None:
@@ -54,41 +51,9 @@ def read_log(path: Path) -> list[dict]:
 
 def training_seconds(rows: list[dict]) -> list[float]:
     """Seconds of training up to each row, without compiling, validation and saving."""
-    seconds, tokens = [0.0], 0
-    for row in rows:
-        # a row that ends with the step that compiles has no speed
-        more = (int(row["tokens"]) - tokens) / float(row["tokens_per_s"]) if row["tokens_per_s"] else 0.0
-        seconds.append(seconds[-1] + more)
-        tokens = int(row["tokens"])
-    return seconds[1:]
-
-
-def plot_loss(path: Path, logs: dict[str, list[dict]]) -> None:
-    """Training and validation loss over tokens, of one run or of several: {label: rows}."""
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    axes = figure.subplots()
-    draw_losses(axes, logs)
-    axes.legend(title="pale: training, dots: validation")
-    save_figure(figure, path)
-
-
-def plot_run(run: Path) -> None:
-    plot_loss(run / "loss.png", {run.name: read_log(run / "log.csv")})
-
-
-def draw_losses(axes, logs: dict[str, list[dict]]) -> None:
-    for i, (label, rows) in enumerate(logs.items()):
-        styles = dict(train_loss=dict(alpha=0.4, linewidth=1), val_loss=dict(marker=".", label=label))
-        for column, style in styles.items():
-            points = [(int(row["tokens"]) / 1e6, float(row[column])) for row in rows if row[column]]
-            axes.plot([x for x, _ in points], [y for _, y in points], color=f"C{i}", **style)
-    axes.set(xlabel="tokens seen (millions)", ylabel="loss (nats per token)")
-    axes.grid(alpha=0.3)
-
-
-# ---- Checkpoints ----
-
-PREVIOUS = "ckpt-previous.pt"
+    tokens = [0, *(int(row["tokens"]) for row in rows)]
+    speeds = [float(row["tokens_per_s"] or "inf") for row in rows]  # a row with the step that compiles has none
+    return list(itertools.accumulate((end - begin) / speed for begin, end, speed in zip(tokens, tokens[1:], speeds)))
 
 
 def save_checkpoint(path: Path, state: dict, previous: Path | None = None) -> None:
@@ -103,34 +68,22 @@ def keep_weights(run: Path, weights: dict, config: TrainConfig, row: dict) -> No
     """run/step-1000, in the form of a run, with one row of the log. ckpt.pt comes last: it makes the run complete."""
     directory = run / f"step-{row['step']}"
     directory.mkdir(exist_ok=True)
-    write_json(directory / "config.json", dataclasses.asdict(config))
+    write_json(directory / "config.json", vars(config))
     write_table(directory / "log.csv", [row], LOG_COLUMNS)
     save_checkpoint(directory / "ckpt.pt", weights)
-
-
-# What may change when a run is resumed; everything else would make it another run.
-RESUME_MAY_CHANGE = {
-    "recipe", "out_dir", "data_dir", "max_steps", "min_steps", "max_minutes", "log_interval", "eval_interval", "device",
-    "compile", "keep_checkpoints",
-}  # fmt: skip
 
 
 def load_resumable(run: Path, config: TrainConfig) -> dict:
     """The run's last checkpoint; ConfigError if the config asks for another run."""
     path = run / "ckpt.pt"
-    if not path.exists() and (run / PREVIOUS).exists():  # killed between the two renames
-        path = run / PREVIOUS
+    path = path if path.exists() else run / PREVIOUS  # killed between the two renames
     if not path.exists():
-        raise ConfigError(f"{path}: no checkpoint to resume; leave out --resume to start the run")
-    try:
-        checkpoint = load_checkpoint(path)
-    except ValueError as error:
-        raise ConfigError(f"{error}; to go back to the checkpoint before it, rename {PREVIOUS} to ckpt.pt") from None
-    before = dataclasses.asdict(TrainConfig()) | checkpoint["train_config"]  # newer settings: their defaults
-    may_change = set(RESUME_MAY_CHANGE)
-    if before["batch_size"] * before["grad_accum_steps"] == config.sequences_per_step:
-        may_change |= {"batch_size", "grad_accum_steps"}  # the same step, divided differently
-    for key, value in dataclasses.asdict(config).items():
+        raise ConfigError(f"{run}: no checkpoint to resume; leave out --resume to start the run")
+    checkpoint = load_checkpoint(path)
+    before = vars(TrainConfig()) | checkpoint["train_config"]  # newer settings: their defaults
+    same_step = before["batch_size"] * before["grad_accum_steps"] == config.sequences_per_step  # if divided differently
+    may_change = RESUME_MAY_CHANGE | ({"batch_size", "grad_accum_steps"} if same_step else set())
+    for key, value in vars(config).items():
         if value != before[key] and key not in may_change:
             raise ConfigError(f"{path}: trained with {key}={before[key]!r}; it cannot be resumed with {key}={value!r}")
     return checkpoint

@@ -7,9 +7,7 @@ predicts the first token of the next pair, and from that output and the first to
 predicted from all before it, as in model.py, and loss and bpb can be compared. The parameters are those of a GPTNeo of
 the same shape, plus two vectors.
 
->>> model = Compressor(GPTNeoConfig(n_embd=256, n_layer=8, n_head=16))
->>> logits, loss = model(tokens, targets)
-
+>>> logits, loss = Compressor(GPTNeoConfig(n_embd=256, n_layer=8, n_head=16))(tokens, targets)
 $ python train.py configs/compressor_256.py
 """
 
@@ -30,8 +28,7 @@ class Compressor(GPTNeo):
         self.summary, self.start = (nn.Parameter(0.02 * torch.randn(config.n_embd)) for _ in range(2))
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        window = -(-self.config.window(layer) // 2)  # in pairs
-        first_key = first_keys(q.size(1), window, q.device)
+        first_key = first_keys(q.size(1), -(-self.config.window(layer) // 2), q.device)  # the window, in pairs
         return causal_attention(q, k, v, first_key, self.config.dropout if self.training else 0.0)
 
     def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
@@ -70,23 +67,19 @@ MODELS = {"gptneo": GPTNeo, "compressor": Compressor}
 
 def attend_to_all(_, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False) -> torch.Tensor:
     """Attention among the few slots of a pair, (N, S, H, D)."""
+    later = torch.ones(q.size(1), k.size(1), dtype=torch.bool, device=q.device).triu(1) & causal  # (queries, keys)
     if q.is_cuda:
-        return attend_by_sums(q, k, v, causal)
-    scores = torch.einsum("nqhd,nkhd->nhqk", q, k).float()
-    if causal:
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
-        scores = scores.masked_fill(later, -torch.inf)
+        return attend_by_sums(q, k, v, later)
+    scores = torch.einsum("nqhd,nkhd->nhqk", q, k).float().masked_fill(later, -torch.inf)
     return torch.einsum("nhqk,nkhd->nqhd", scores.softmax(-1).to(v.dtype), v)
 
 
 attend_to_past = functools.partial(attend_to_all, causal=True)
 
 
-def attend_by_sums(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False) -> torch.Tensor:
+def attend_by_sums(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, later: torch.Tensor) -> torch.Tensor:
     """The same without matrix products: torch.compile turns it into a few kernels, where a GPU would otherwise multiply
     hundreds of thousands of 3 x 3 matrices one by one."""
     scores = (q[:, :, None].float() * k[:, None].float()).sum(-1)  # (N, queries, keys, H)
-    if causal:
-        later = torch.ones(scores.shape[1:3], dtype=torch.bool, device=q.device).triu(1)
-        scores = scores.masked_fill(later[..., None], -torch.inf)
+    scores = scores.masked_fill(later[..., None], -torch.inf)
     return (scores.softmax(2)[..., None] * v[:, None].float()).sum(2).to(v.dtype)

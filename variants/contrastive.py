@@ -29,12 +29,10 @@ def sentence_ends(tokenizer: Tokenizer) -> torch.Tensor:
 
 
 def shuffle_sentences(tokens: torch.Tensor, ends: torch.Tensor, end_of_text: int, keys: torch.Tensor) -> torch.Tensor:
-    """
-    tokens (B, T) with the sentences of each story in another order. Every story stays where it was, and so does its
+    """tokens (B, T) with the sentences of each story in another order. Every story stays where it was, and so does its
     first sentence: its first word has no blank before it, which would give the shuffled story away.
 
-    keys: (B, T + 1), uniform in [0, 1); the sentences are sorted by them.
-    """
+    keys: (B, T + 1), uniform in [0, 1); the sentences are sorted by them."""
     ended = tokens == end_of_text
     story = ended.cumsum(1)
     sentence = F.pad(ends[tokens].cumsum(1)[:, :-1], (1, 0))
@@ -50,7 +48,7 @@ def n_shuffled(n_sequences: int, share: float) -> int:
 
 @dataclass
 class Contrastive:
-    """A loss function with the contrastive objective, made of a plain one. The first rows of a batch are also shuffled."""
+    """The contrastive objective, made of a plain loss function. The first rows of a batch are also shuffled."""
 
     loss_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # inputs, targets -> mean loss
     ends: torch.Tensor  # (vocab_size,) bool: sentence_ends
@@ -60,8 +58,7 @@ class Contrastive:
     margin: float  # nats per token
     share: float  # of the batch that is also shuffled
 
-    def __call__(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """inputs, targets (B, T) -> loss"""
+    def __call__(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:  # (B, T) each
         n = n_shuffled(len(inputs), self.share)
         loss = in_order = self.loss_of(inputs[:n], targets[:n])
         if n < len(inputs):

@@ -4,12 +4,12 @@ import pytest
 from conftest import ROOT
 
 import train as train_module
-from training.config import ConfigError, TrainConfig, parse_command_line, recipe_line
+from training.config import TrainConfig, parse_command_line, recipe_line
 
 
 def test_settings_come_from_the_file_then_from_the_command_line(tmp_path):
     path = tmp_path / "mine.py"
-    path.write_text('"""What it is for."""\n\nn_layer = 3  # why\nlearning_rate = 1\ndata = "tiny"\n')
+    path.write_text('# What it is for.\n\nn_layer = 3  # why\nlearning_rate = 1\ndata = "tiny"\n')
     config, resume = parse_command_line([str(path), "--n_layer=5", "--data=007", "--compile=False"])
     assert not resume
     assert (config.name, config.n_layer, config.learning_rate, config.data) == ("mine", 5, 1.0, "007")
@@ -46,28 +46,32 @@ def test_every_config_that_comes_with_us_is_good():
     "args, message",
     [
         (["--learning_rat=1"], "unknown setting 'learning_rat'; did you mean 'learning_rate'?"),
-        (["--n_layer=two"], "n_layer must be int, not 'two'"),
-        (["--compile=1"], "compile must be True or False, not 1"),
+        (["--n_layer=two"], "n_layer must be int, not two"),
+        (["--compile=1"], "compile must be bool, not 1"),
         (["--block_size=0"], "block_size must be at least 1, not 0"),
-        (["--learning_rate=-1"], "learning_rate must be at least 0"),
         (["--warmdown=2"], "warmdown must be between 0 and 1"),
         (["--seed=99999999999999999999"], "seed must be between"),
-        (["--n_layer", "3"], "settings are written --key=value"),
-        (["--resum"], "--resum: settings are written --key=value"),
-        (["nowhere.py"], "nowhere.py: not a config file"),
-        (["--dtype=int8"], "dtype must be one of"),
+        (["--n_layer", "3"], "3: expected one config file"),
+        (["nowhere.py"], "nowhere.py: expected one config file"),
+        (["--optimizer=sgd"], "optimizer must be one of"),
         (["--recipe=quick"], "recipe must be one of paper, fast, not 'quick'"),
         (["--loss_on=story", "--contrast=margin"], "needs loss_on=all"),
         (["--model=compressor", "--attend_within_story=True"], "attend_within_story needs model=gptneo"),
         (["--name=../x"], "name must be a plain directory name"),
         *[([f"--keep_checkpoints={wrong}"], "keep_checkpoints") for wrong in ("0", "ten", "5;6", "1.5", "3,,4")],
+        ("n_layer = 3\nn_heads = 4\n", ":2: unknown setting 'n_heads'; did you mean 'n_head'?"),
+        ("n_layer = 3\nimport os\n", ":2: expected a setting"),
+        ('print("x")\n', ":1: expected a setting"),
+        ("n_layer = 2 * 3\n", ":1: n_layer must be int"),
     ],
 )
-def test_a_wrong_setting_is_named(args, message):
-    with pytest.raises(ConfigError) as caught:
+def test_a_wrong_setting_is_named_and_nothing_is_executed(tmp_path, args, message):
+    if isinstance(args, str):  # a config file
+        (tmp_path / "wrong.py").write_text(args)
+        args, message = [str(tmp_path / "wrong.py")], f"wrong.py{message}"
+    with pytest.raises(ValueError) as caught:
         parse_command_line(args)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_help_shows_every_setting(capsys):
@@ -75,22 +79,3 @@ def test_help_shows_every_setting(capsys):
         parse_command_line(["--help"], train_module.__doc__)
     shown = capsys.readouterr().out
     assert all(f"    {key}: " in shown for key in vars(TrainConfig()))
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("n_layer = 3\nn_heads = 4\n", ":2: unknown setting 'n_heads'; did you mean 'n_head'?"),
-        ("n_layer = 3\nimport os\n", ":2: expected `key = value`"),
-        ('print("x")\n', ":1: expected `key = value`"),
-        ("n_layer = 2 * 3\n", ":1: expected `key = value`"),
-        ("n_layer = = 3\n", "not a config file"),
-        ("a = b = 3\n", ":1: expected `key = value`"),
-    ],
-)
-def test_a_wrong_line_of_a_config_file_is_named_and_nothing_is_executed(tmp_path, text, message):
-    path = tmp_path / "wrong.py"
-    path.write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        parse_command_line([str(path)])
-    assert str(caught.value).startswith(str(path)) and message in str(caught.value)

