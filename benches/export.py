@@ -30,18 +30,11 @@ NEW_TOKENS = 200
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
-def story_in_page() -> str:
-    """The script that tells a story there."""
-    return f"""async () => {{
-      const ids = [1, 2, 3];
-      while (ids.length < 3 + {NEW_TOKENS}) ids.push((await ask("next", ids, 1, Math.random())).id);
-      await ask("read", [0]);
-    }}"""
-
-
-def stream(model) -> None:
-    (completion,) = generate(model, [[1, 2, 3]], NEW_TOKENS, batch_size=1)
-    assert len(completion.tokens) == NEW_TOKENS
+STORY = """async n => {
+  const ids = [1, 2, 3];
+  while (ids.length < 3 + n) ids.push((await ask("next", ids, 1, Math.random())).id);
+  await ask("read", [0]);
+}"""
 
 
 def chromium() -> str:
@@ -68,8 +61,8 @@ def bench(rounds: int) -> tuple[dict, dict]:
             page.goto(path.as_uri())
             page.get_by_text("Ready.").wait_for()
             contestants = {
-                "page": partial(page.evaluate, story_in_page()),
-                "sample.py --stream": partial(stream, model),
+                "page": partial(page.evaluate, STORY, NEW_TOKENS),
+                "sample.py --stream": lambda: list(generate(model, [[1, 2, 3]], NEW_TOKENS, batch_size=1)),
             }
             for who, seconds in alternating_medians(contestants, rounds).items():
                 figures[f"{name}: {who}, tokens/s"] = NEW_TOKENS / seconds

@@ -122,12 +122,9 @@ def read_words(tokens: np.ndarray, token_ends: np.ndarray, tokenizer: Tokenizer,
             goes_on.append(bool(IN_MID_SENTENCE.match(texts[-1] + " a", len(texts[-1]) + 1)))
             words += [vocabulary.setdefault(word, len(vocabulary)) for word in words_of(text)]
             first_word.append(len(words))
-        n_words = np.diff(first_word)[pieces]
-        ends_of_pieces = np.cumsum(n_words)
-        offsets = np.repeat(np.array(first_word)[pieces] - ends_of_pieces + n_words, n_words)
-        ids.append(np.array(words, np.uint32)[offsets + np.arange(len(offsets))])
-        ends.append(n_ids + ends_of_pieces[is_end[begins]])
-        n_ids += len(offsets)
+        ids.append(spread(pieces, np.array(words, np.uint32), np.array(first_word)))
+        ends.append(n_ids + np.cumsum(np.diff(first_word)[pieces])[is_end[begins]])
+        n_ids += len(ids[-1])
         in_mid_sentence = np.append(in_mid_sentence, np.zeros(len(new), int))
         in_mid_sentence += np.bincount(pieces[1:][np.array(goes_on)[pieces[:-1]]], minlength=len(texts))
     counts = Counts()
@@ -154,3 +151,14 @@ def number_pieces(tokens, begins, nodes, numbers, n):
             n += 1
         pieces[i] = numbers[node]
     return pieces, np.flatnonzero(new)
+
+
+@numba.njit(cache=True)
+def spread(pieces, words, first_word):
+    """The words of these pieces, one piece after another."""
+    ids, n = np.empty((first_word[pieces + 1] - first_word[pieces]).sum(), np.uint32), 0
+    for piece in pieces:
+        for i in range(first_word[piece], first_word[piece + 1]):
+            ids[n] = words[i]
+            n += 1
+    return ids

@@ -3,13 +3,11 @@
 import json
 import random
 import shutil
-import subprocess
 import sys
 
 import numpy as np
 import planted
 import pytest
-from conftest import ROOT
 from matplotlib.figure import Figure
 from planted import endings, rows_of, write_corpus
 from rouge_score.rouge_scorer import RougeScorer
@@ -343,12 +341,3 @@ def test_without_numba_one_line_says_so(monkeypatch):
     monkeypatch.delitem(sys.modules, "novelty")
     with pytest.raises(SystemExit, match="numba"):
         import novelty  # noqa: F401
-
-
-def test_a_full_disk_leaves_the_old_file_unchanged(run, corpus):
-    open_corpus(corpus[0])
-    (run / "rouge.csv").write_text("old")
-    program = f"ulimit -f 8; exec {sys.executable} {ROOT / 'rouge.py'} {run} --data {corpus[0]}"  # KiB a file
-    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True)
-    assert done.returncode == 1 and (run / "rouge.csv").read_text() == "old" and not list(run.glob(".rouge*"))
-    assert done.stderr.startswith("rouge.py: ") and done.stderr.count("\n") == 1
