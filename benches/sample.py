@@ -20,12 +20,8 @@ PROMPT_TOKENS, NEW_TOKENS, TOP_K = 40, 200, 50
 PLAIN_NEW_TOKENS = 10  # of the plain GPT, halfway through a text: without a cache, all of it would take minutes
 
 
-def ours(
-    model: GPTNeo, prompts: torch.Tensor, batch_size: int = 64, top_k: int | None = TOP_K, temperature: float = 1.0
-):
-    completions = list(
-        generate(model, prompts.tolist(), NEW_TOKENS, batch_size=batch_size, top_k=top_k, temperature=temperature)
-    )
+def ours(model: GPTNeo, prompts: torch.Tensor, batch_size: int = 64, top_k: int | None = TOP_K, **settings):
+    completions = list(generate(model, prompts.tolist(), NEW_TOKENS, top_k=top_k, batch_size=batch_size, **settings))
     assert all(len(completion.tokens) == NEW_TOKENS for completion in completions)
 
 
