@@ -177,10 +177,9 @@ def analyze(run: Path, rows: list[dict], corpus: Corpus, directory: Path, args: 
     counted = held_out[stories % 2 == 1]
 
     compared = with_endings(rows, corpus, k, counting)
-    of_others, of_any = (nearest_other(words, prompts, k, counting, siblings) for siblings in (0, SIBLINGS))
-    of_stories = nearest_other([texts[i] for i in held_out], stories, k, counting)
-    compared["any_other_f"] = Values(of_any, clusters), None
-    compared["other_prompt_f"] = Values(of_others, clusters), Values(of_stories, stories)
+    of_others, of_any = (Values(nearest_other(words, prompts, k, counting, n), clusters) for n in (0, SIBLINGS))
+    of_stories = Values(nearest_other([texts[i] for i in held_out], stories, k, counting), stories)
+    compared |= dict(other_prompt_f=(of_others, of_stories), any_other_f=(of_any, None))
     columns = dict(training_f=found.f, training_precision=found.precision, span=spans)
     for name, values in (columns | {f"share_{j}": found.share(j) for j in range(1, 9)}).items():
         compared[name] = Values(values[:n], clusters), Values(values[held_out], stories)

@@ -30,13 +30,11 @@ NEW_TOKENS = 200
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
-def story_in_page() -> str:
-    """The script that tells a story there."""
-    return f"""async () => {{
-      const ids = [1, 2, 3];
-      while (ids.length < 3 + {NEW_TOKENS}) ids.push((await ask("next", ids, 1, Math.random())).id);
-      await ask("read", [0]);
-    }}"""
+STORY = """async n => {
+  const ids = [1, 2, 3];
+  while (ids.length < 3 + n) ids.push((await ask("next", ids, 1, Math.random())).id);
+  await ask("read", [0]);
+}"""
 
 
 def stream(model) -> None:
@@ -68,7 +66,7 @@ def bench(rounds: int) -> tuple[dict, dict]:
             page.goto(path.as_uri())
             page.get_by_text("Ready.").wait_for()
             contestants = {
-                "page": partial(page.evaluate, story_in_page()),
+                "page": partial(page.evaluate, STORY, NEW_TOKENS),
                 "sample.py --stream": partial(stream, model),
             }
             for who, seconds in alternating_medians(contestants, rounds).items():

@@ -23,22 +23,14 @@ RUNS = {  # the peer, adamw, has the best batch size, learning rate and schedule
 
 
 def train_run(name: str, settings: dict, out_dir: str) -> list[tuple[float, float, int]]:
-    """Trains in its own process -> its loss_curve"""
+    """Trains in its own process -> (seconds of training, validation loss, tokens) at every evaluation"""
     defaults = dict(max_minutes=0, batch_size=4, max_steps=STEPS, eval_interval=STEPS, log_interval=50)
     settings = defaults | settings | dict(name=name, out_dir=out_dir)
     flags = [f"--{key}={value}" for key, value in settings.items()]
     subprocess.run([sys.executable, ROOT / "train.py", ROOT / "configs" / "cpu_1m.py", *flags], check=True, stdout=2)
-    return loss_curve(Path(out_dir, name))
-
-
-def loss_curve(run: Path) -> list[tuple[float, float, int]]:
-    """(seconds of training, validation loss, tokens) at every evaluation"""
-    rows = read_log(run / "log.csv")
-    return [
-        (seconds, float(row["val_loss"]), int(row["tokens"]))
-        for row, seconds in zip(rows, training_seconds(rows))
-        if row["val_loss"]
-    ]
+    rows = read_log(Path(out_dir, name, "log.csv"))
+    points = ((seconds, row["val_loss"], int(row["tokens"])) for row, seconds in zip(rows, training_seconds(rows)))
+    return [(seconds, float(val_loss), tokens) for seconds, val_loss, tokens in points if val_loss]
 
 
 def bench(rounds: int) -> tuple[dict, dict]:

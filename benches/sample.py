@@ -20,8 +20,8 @@ PROMPT_TOKENS, NEW_TOKENS, TOP_K = 40, 200, 50
 PLAIN_NEW_TOKENS = 10  # of the plain GPT, halfway through a text: without a cache, all of it would take minutes
 
 
-def ours(model: GPTNeo, prompts: torch.Tensor, batch_size: int, **settings):
-    completions = list(generate(model, prompts.tolist(), NEW_TOKENS, batch_size=batch_size, **settings))
+def ours(model: GPTNeo, prompts: torch.Tensor, batch_size: int = 64, top_k: int | None = TOP_K, **settings):
+    completions = list(generate(model, prompts.tolist(), NEW_TOKENS, top_k=top_k, batch_size=batch_size, **settings))
     assert all(len(completion.tokens) == NEW_TOKENS for completion in completions)
 
 
@@ -40,15 +40,10 @@ def nanogpt(model: PlainGPT, texts: torch.Tensor):
         texts = torch.cat([texts, tokens[:, None]], dim=1)
 
 
-def memory_of_ours() -> float:
+def memory_of(sampler, make, *args) -> float:
+    """Peak MiB of 64 stories at a time."""
     prepare()
-    ours(our_model(), random_tokens(64, PROMPT_TOKENS), 64, top_k=TOP_K)
-    return peak_mib()
-
-
-def memory_of_theirs(directory: str) -> float:
-    prepare()
-    transformers(their_model(directory), random_tokens(64, PROMPT_TOKENS))
+    sampler(make(*args), random_tokens(64, PROMPT_TOKENS))
     return peak_mib()
 
 
@@ -63,8 +58,8 @@ def bench(rounds: int) -> tuple[dict, dict]:
             prompts = random_tokens(batch_size, PROMPT_TOKENS)
             halfway = random_tokens(batch_size, PROMPT_TOKENS + NEW_TOKENS // 2).to(DEVICE)
             contestants = {
-                "ours": partial(ours, model, prompts, batch_size, top_k=TOP_K),
-                "ours, greedy (float32)": partial(ours, model, prompts, batch_size, temperature=0),
+                "ours": partial(ours, model, prompts, batch_size),
+                "ours, greedy (float32)": partial(ours, model, prompts, batch_size, None, temperature=0),
                 "nanoGPT-style, float32": partial(nanogpt, plain, halfway),
             } | {f"transformers, {name}": partial(transformers, peer, prompts) for name, peer in theirs.items()}
             seconds = alternating_medians(contestants, rounds)
@@ -76,7 +71,7 @@ def bench(rounds: int) -> tuple[dict, dict]:
                 figures[f"{name}, batch {batch_size}, tokens/s"] = batch_size * NEW_TOKENS / value
         fifty = random_tokens(50, 100).repeat_interleave(10, dim=0)
         label = "ours, 50 prompts of 100 tokens x 10 completions of 200, no top-k, seconds"
-        figures[label] = seconds_of(lambda: ours(model, fifty, 64))
-        figures["ours, batch 64, peak MiB"] = alone(memory_of_ours)
-        figures["transformers, float32, batch 64, peak MiB"] = alone(memory_of_theirs, directory)
+        figures[label] = seconds_of(lambda: ours(model, fifty, top_k=None))
+        figures["ours, batch 64, peak MiB"] = alone(memory_of, ours, our_model)
+        figures["transformers, float32, batch 64, peak MiB"] = alone(memory_of, transformers, their_model, directory)
     return ratios, figures

@@ -2,10 +2,10 @@
 An exact search of many stories for a few texts: the largest ROUGE-k of each text with any story, and the longest spans
 of a text that occur in one. rouge.py searches a model's whole training set for its completions.
 
-The few texts are indexed, by a suffix automaton (Blumer et al., 1985); the many stories are read once, word by word.
-Words are compared, never hashes alone, so nothing is approximate. numba compiles this file on first use, in seconds.
+The few texts are indexed by a trie of their short passages; the many stories are read once, word by word. Words are
+compared, never hashes alone, so nothing is approximate. numba compiles this file on first use, in seconds.
 
->>> search([np.array([1, 2, 3])], Stream.of([np.array([0, 1, 2, 9])]), k=2).spans
+>>> search([np.array([1, 2, 3])], Stream(np.array([0, 1, 2, 9]), np.array([0]), np.array([4])), k=2).spans
 [array([2, 1, 0])]
 """
 
@@ -18,9 +18,10 @@ import numpy as np
 from tqdm import tqdm
 
 STORIES_AT_ONCE = 4000  # for each call of compiled code; several run in parallel
-MIX = -7046029254386353131  # odd, its bits as if at random: spreads the keys of a hash table
+SEED = 3  # words of a match that is then followed word by word; does not change what is found, only the time
+MIX = -7046029254386353131  # odd, its bits as if at random: spreads the keys of the hash table
 # A match is one number, words << PLACE_BITS | LAST - place: the longest, then earliest, is the largest.
-PLACE_BITS = 44
+PLACE_BITS = 40
 LAST = (1 << PLACE_BITS) - 1
 
 
@@ -31,11 +32,6 @@ class Stream(NamedTuple):
     starts: np.ndarray  # (stories,) int64
     ends: np.ndarray  # (stories,) int64
 
-    @classmethod
-    def of(cls, texts: Sequence[np.ndarray]) -> "Stream":
-        ends = np.cumsum([len(text) for text in texts])
-        return cls(np.concatenate(texts).astype(np.uint32), np.append(0, ends[:-1]), ends)
-
 
 class Found(NamedTuple):
     """What a search finds for each of n texts."""
@@ -45,7 +41,7 @@ class Found(NamedTuple):
     precision: np.ndarray  # (n,) the largest share of the text's k-grams that occurs in one story
     container: np.ndarray  # (n,) the first such story, or -1
     spans: list[np.ndarray]  # for each word of a text: the longest span starting there that occurs in some story
-    places: list[np.ndarray]  # and an index in the stream where it occurs, or -1
+    places: list[np.ndarray]  # and the first index in the stream where it occurs, or -1
 
     def longest(self) -> np.ndarray:
         """(n,) words of each text's longest span."""
@@ -72,252 +68,173 @@ def search(
     """
     if classes is None:
         classes = np.arange(1 + max(int(ids.max(initial=0)) for ids in (stories.ids, *texts)))
-    numbers, words, n_words = number_words([classes[text] for text in texts], classes)
-    automaton, lengths = build_automaton(words), np.array([len(text) for text in texts])
-    grams, n_stories = index_grams(automaton, lengths, k, counting), len(stories.starts)
+    index, n_stories = build_index([classes[text] for text in texts], k, counting), len(stories.starts)
+    numbers = np.full(classes.max() + 1, -1)  # of the classes that are in the texts
+    numbers[index.words] = np.arange(len(index.words))
+    numbers = numbers[classes].astype(np.int32)
 
     def read(first: int) -> tuple:
         bounds = (column[first : first + STORIES_AT_ONCE] for column in (stories.starts, stories.ends))
-        return read_stories(automaton, grams, numbers, n_words, stories.ids, *bounds, first, k, counting == "set")
+        of_texts = index.table, index.grams, index.seeds, index.sizes, len(index.nodes[0])
+        return read_stories(*of_texts, numbers, classes, stories.ids, *bounds, first, k, counting == "set")
 
     f, nearest = np.zeros(len(texts)), np.full(len(texts), -1)
     shared, container = np.zeros(len(texts), np.int64), np.full(len(texts), -1)
-    matches = np.zeros(len(automaton.length), np.int64)
+    short, long = 0, 0
     bar = tqdm(desc=label, total=n_stories, unit="story", unit_scale=True, disable=None, delay=1, leave=False)
     with ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS) as pool, bar:
         for found in pool.map(read, range(0, n_stories, STORIES_AT_ONCE)):
             for best, where, values, which in ((f, nearest, *found[:2]), (shared, container, *found[2:4])):
                 better = values > best
                 best[better], where[better] = values[better], which[better]
-            np.maximum(matches, found[4], out=matches)
+            short, long = np.maximum(short, found[4]), np.maximum(long, found[5])
             bar.update(min(STORIES_AT_ONCE, n_stories - bar.n))
-    share_matches(automaton, matches)
-    by_end = np.split(matches[automaton.at], np.cumsum(lengths + 1)[:-1])
-    spans, places = zip(*(spans_by_start(each[:-1]) for each in by_end))
-    return Found(f, nearest, shared / np.maximum(grams.sizes, 1), container, list(spans), list(places))
+    spans, places = longest_spans(index, short, long)
+    return Found(f, nearest, shared / np.maximum(index.sizes, 1), container, spans, places)
 
 
 # ---- The index of the texts ----
 
 
-class Automaton(NamedTuple):
-    """Recognizes every passage of the texts. A state stands for passages that end at the same places: the longest has
-    length[state] words, the shortest length[link[state]] + 1. State 0 stands for no words."""
+class Index(NamedTuple):
+    """The texts one after another, a separator after each, and a trie of their passages: nodes[d][p] stands for the
+    d + 1 words from place p on. Nodes are numbered by depth; those of one word are the words."""
 
-    table: np.ndarray  # (slots, 2) hash table: state << 32 | word, or -1 if free; the state that this word leads to
-    length: np.ndarray  # (states,)
-    link: np.ndarray  # (states,) the state of the next shorter passages with the same end; -1 for state 0
-    at: np.ndarray  # (places,) the state after each word and each separator
-
-
-class Grams(NamedTuple):
-    """The k-grams of the texts: gram g occurs times[i] times in texts[i], for i from starts[g] to starts[g + 1]."""
-
-    of_state: np.ndarray  # (states,) the gram at the end of its passages, or -1 if they are shorter
-    starts: np.ndarray  # (grams + 1,)
-    texts: np.ndarray
-    times: np.ndarray
-    sizes: np.ndarray  # (n,) k-grams of each text
+    words: np.ndarray  # the classes that the texts have; from here on, a word is an index in this
+    lengths: np.ndarray  # (texts,)
+    sizes: np.ndarray  # (texts,) k-grams of each
+    nodes: list[np.ndarray]  # for each depth: (places,)
+    table: np.ndarray  # (slots, 2) hash table: node << 32 | word, or -1 if free; the node that this word leads to
+    grams: tuple  # the first node of k words; gram i occurs times[j] times in texts[j], starts[i] <= j < starts[i + 1]
+    seeds: tuple  # the first node of SEED words; seed i begins at places[j], starts[i] <= j < starts[i + 1]
 
 
-def number_words(texts: Sequence[np.ndarray], classes: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """Numbers the classes, first those in the texts -> (ids,) the number of each id's class; (places,) the texts as
-    numbers, after each a separator that occurs nowhere else; how many classes are in the texts."""
-    used = np.unique(np.concatenate(texts))
-    n_words = len(used)
-    numbers = np.arange(classes.max() + 1) + n_words + len(texts)
-    numbers[used] = np.arange(n_words)
-    words = np.concatenate([np.append(numbers[text], n_words + i) for i, text in enumerate(texts)])
-    return numbers[classes].astype(np.int32), words.astype(np.int32), n_words
+def build_index(texts: Sequence[np.ndarray], k: int, counting: str) -> Index:
+    lengths = np.array([len(text) for text in texts])
+    used, words = np.unique(np.concatenate(texts), return_inverse=True)
+    separators = len(used) + np.arange(len(texts))
+    words = np.insert(words, np.cumsum(lengths), separators).astype(np.int64)
+    nodes, first, keys = [words], [0, len(used) + len(texts)], []
+    for depth in range(1, max(k, SEED)):
+        edges, node = np.unique(nodes[-1][:-1] << 32 | words[depth:], return_inverse=True)
+        nodes.append(first[-1] + node)
+        first.append(first[-1] + len(edges))
+        keys.append(edges)
+
+    text, place = np.repeat(np.arange(len(texts)), lengths + 1), np.arange(len(words))
+    complete = np.flatnonzero((place + k <= np.cumsum(lengths + 1)[text] - 1)[: len(nodes[k - 1])])
+    pairs, times = np.unique(nodes[k - 1][complete] * len(texts) + text[complete], return_counts=True)
+    if counting == "set":
+        times[:] = 1
+    gram, text = np.divmod(pairs, len(texts))
+    grams = np.searchsorted(gram, np.arange(first[k - 1], first[k] + 1)), text.astype(np.int32), times.astype(np.int32)
+    order = np.argsort(nodes[SEED - 1], kind="stable")
+    seeds = np.searchsorted(nodes[SEED - 1][order], np.arange(first[SEED - 1], first[SEED] + 1)), order.astype(np.int32)
+    sizes, table = np.bincount(text, times, len(texts)), make_table(np.concatenate(keys), first[1])
+    return Index(used, lengths, sizes, nodes, table, (first[k - 1], *grams), (first[SEED - 1], *seeds))
 
 
-@numba.njit(nogil=True, cache=True)
-def size_of_table(n):
-    """A power of 2, at least twice the number of entries."""
+@numba.njit(cache=True)
+def make_table(keys, first):
+    """Of these keys, whose nodes are numbered from `first` on."""
     size = 64
-    while size < 2 * n:
+    while size < 2 * len(keys):
         size *= 2
-    return size
+    table = np.full((size, 2), -1, np.int64)
+    for i in range(len(keys)):
+        table[slot_of(table, keys[i])] = keys[i], first + i
+    return table
 
 
 @numba.njit(nogil=True, cache=True, inline="always")
-def slot_of(table, state, word):
-    """Where the table has, or would have, the edge from this state by this word."""
-    key, mask = np.int64(state) << 32 | word, len(table) - 1
-    slot = key * MIX >> 20 & mask
-    while table[slot, 0] != key and table[slot, 0] >= 0:
-        slot = slot + 1 & mask
-    return slot
-
-
-@numba.njit(cache=True)
-def build_automaton(words):
-    n, size = len(words), size_of_table(2 * len(words))  # there are fewer than 3 * n edges
-    table, at = np.full((size, 2), -1, np.int64), np.empty(n, np.int32)
-    length, link = np.zeros(2 * n + 1, np.int32), np.full(2 * n + 1, -1, np.int32)
-    newest, before = np.full(2 * n + 1, -1, np.int32), np.empty(size, np.int32)  # the slots of a state's edges: a list
-    n_states, last = 1, 0
-    for i in range(n):
-        new, state = n_states, last
-        n_states += 1
-        length[new], link[new], at[i] = length[last] + 1, 0, new
-        while state >= 0:
-            slot = slot_of(table, state, words[i])
-            if table[slot, 0] >= 0:
-                break
-            table[slot] = np.int64(state) << 32 | words[i], new
-            before[slot], newest[state] = newest[state], slot
-            state = link[state]
-        if state >= 0:  # its passages, with this word after them, have occurred before
-            target = table[slot, 1]
-            link[new] = target
-            if length[target] > length[state] + 1:  # and so have longer ones: those that end here get their own state
-                clone = link[new] = n_states
-                n_states += 1
-                length[clone], link[clone], link[target] = length[state] + 1, link[target], clone
-                edge = newest[target]
-                while edge >= 0:
-                    word, goal = table[edge, 0] & 0xFFFFFFFF, table[edge, 1]
-                    slot = slot_of(table, clone, word)
-                    table[slot] = np.int64(clone) << 32 | word, goal
-                    before[slot], newest[clone] = newest[clone], slot
-                    edge = before[edge]
-                while state >= 0 and table[slot_of(table, state, words[i]), 1] == target:
-                    table[slot_of(table, state, words[i]), 1] = clone
-                    state = link[state]
-        last = new
-    return Automaton(table, length[:n_states], link[:n_states], at)
-
-
-def index_grams(automaton: Automaton, lengths: np.ndarray, k: int, counting: str) -> Grams:
-    """lengths: (n,) words of each text."""
-    state_of_gram = gram_states(automaton.length, automaton.link, k)
-    text = np.repeat(np.arange(len(lengths)), lengths + 1)
-    place = np.arange(len(text)) - np.repeat(np.cumsum(lengths + 1) - lengths - 1, lengths + 1)
-    complete = (place >= k - 1) & (place < lengths[text])
-    pairs = state_of_gram[automaton.at[complete]].astype(np.int64) * len(lengths) + text[complete]
-    pairs, times = np.unique(pairs, return_counts=True)
-    if counting == "set":
-        times[:] = 1
-    state, text = np.divmod(pairs, len(lengths))
-    used, gram = np.unique(state, return_inverse=True)
-    number = np.full(len(automaton.length) + 1, -1, np.int32)  # [-1] stays -1
-    number[used] = np.arange(len(used))
-    sizes = np.bincount(text, times, len(lengths)).astype(np.int64)
-    starts = np.searchsorted(gram, np.arange(len(used) + 1))
-    return Grams(number[state_of_gram], starts, text.astype(np.int32), times.astype(np.int32), sizes)
-
-
-@numba.njit(cache=True)
-def gram_states(length, link, k):
-    """(states,) the state of the last k words of each state's passages, or -1 if they are shorter."""
-    found = np.full(len(length), -1, np.int32)
-    for state in np.argsort(length):
-        if length[state] >= k:
-            found[state] = found[link[state]] if length[link[state]] >= k else state
-    return found
+def slot_of(table, key):
+    """Where the table has, or would have, this key."""
+    slot, mask = key * MIX >> 20, len(table) - 1
+    while table[slot & mask, 0] != key and table[slot & mask, 0] >= 0:
+        slot += 1
+    return slot & mask
 
 
 # ---- The search ----
 
 
 @numba.njit(nogil=True, cache=True)
-def read_stories(automaton, grams, numbers, n_words, ids, starts, ends, first, k, by_set):
+def read_stories(table, grams, seeds, sizes, n_places, numbers, classes, ids, starts, ends, first, k, by_set):
     """Reads some stories, whose numbers begin at `first` -> for each text: the largest F and its story, the largest
-    number of shared k-grams and its story; for each state: the longest match in it, or 0."""
-    table, length, link, n_texts = automaton.table, automaton.length, automaton.link, len(grams.sizes)
+    number of shared k-grams and its story; the first match of each node of less than SEED words; for each place of the
+    texts, the longest match of at least SEED words that begins there and was not found to begin before it."""
+    n_texts, depth = len(sizes), max(k, SEED)
+    first_gram, gram_starts, gram_texts, gram_times = grams
+    first_seed, seed_starts, seed_places = seeds
     f, nearest = np.zeros(n_texts), np.full(n_texts, -1)
     shared, container = np.zeros(n_texts, np.int64), np.full(n_texts, -1)
-    matches = np.zeros(len(length), np.int64)
-    overlaps, counts = np.zeros(n_texts, np.int32), np.zeros(len(grams.starts), np.int32)
-    longest = max((ends - starts).max(), 1)
-    words, seen = np.empty(longest, np.int32), np.empty(longest, np.int32)
-    slots = np.full((size_of_table(longest), 2), -1, np.int32)
+    short, long = np.zeros(first_seed, np.int64), np.zeros(n_places, np.int64)
+    # Matches that may go on at each place of the texts: where each began, and its newest place in the stream.
+    begin, newest = np.zeros(n_places, np.int32), np.full(n_places, -2)
+    overlaps, counts = np.zeros(n_texts, np.int32), np.zeros(len(gram_starts), np.int32)
+    seen = np.empty(max((ends - starts).max(), 1), np.int32)
     for story in range(len(starts)):
-        n, state, matched, n_seen = ends[story] - starts[story], 0, 0, 0
-        for i in range(n):
-            place = starts[story] + i
-            word = words[i] = numbers[ids[place]]
-            if word >= n_words:  # in no text
-                state = matched = 0
-                continue
-            slot = slot_of(table, state, word)
-            while table[slot, 0] < 0:  # forget the first words, until the others and this one are in a text
-                state = link[state]
-                matched = length[state]
-                slot = slot_of(table, state, word)
-            state = table[slot, 1]
-            matched += 1
-            matches[state] = max(matches[state], matched << PLACE_BITS | LAST - (place - matched + 1))
-            if matched >= k:
-                gram = grams.of_state[state]
-                if counts[gram] == 0:
-                    seen[n_seen] = gram
-                    n_seen += 1
-                counts[gram] += 1
+        n_seen = 0
+        for i in range(starts[story], ends[story]):
+            node = np.int64(numbers[ids[i]])
+            for length in range(1, min(depth, ends[story] - i) + 1):
+                if length > 1:
+                    node = table[slot_of(table, node << 32 | numbers[ids[i + length - 1]]), 1]
+                if node < 0:  # in no text
+                    break
+                if length < SEED and short[node] == 0:
+                    short[node] = length << PLACE_BITS | LAST - i
+                if length == k:
+                    gram = node - first_gram
+                    if counts[gram] == 0:
+                        seen[n_seen] = gram
+                        n_seen += 1
+                    counts[gram] += 1
+                if length == SEED:
+                    seed = node - first_seed
+                    for j in range(seed_starts[seed + 1] - 1, seed_starts[seed] - 1, -1):
+                        place = seed_places[j]
+                        begin[place] = begin[place - 1] if newest[place - 1] == i - 1 else place
+                        newest[place] = i
+                        before = place - begin[place]
+                        match = before + SEED << PLACE_BITS | LAST - (i - before)
+                        long[begin[place]] = max(long[begin[place]], match)
         for gram in seen[:n_seen]:
-            for i in range(grams.starts[gram], grams.starts[gram + 1]):
-                overlaps[grams.texts[i]] += min(counts[gram], grams.times[i])
+            for j in range(gram_starts[gram], gram_starts[gram + 1]):
+                overlaps[gram_texts[j]] += min(counts[gram], gram_times[j])
             counts[gram] = 0
-        size = count_distinct(words, n, k, slots, story) if by_set else max(n - k + 1, 0)
+        n = ends[story] - starts[story]
+        size = count_distinct(classes[ids[starts[story] : ends[story]]], k) if by_set else max(n - k + 1, 0)
         for text in range(n_texts):
             both = overlaps[text]
-            score = 2.0 * both / max(grams.sizes[text] + size, 1)
+            score = 2.0 * both / max(sizes[text] + size, 1)
             if both > shared[text]:
                 shared[text], container[text] = both, first + story
             if score > f[text]:
                 f[text], nearest[text] = score, first + story
             overlaps[text] = 0
-    return f, nearest, shared, container, matches
+    return f, nearest, shared, container, short, long
 
 
 @numba.njit(nogil=True, cache=True)
-def count_distinct(words, n, k, slots, story):
-    """How many different k-grams there are in words[:n]. slots: a hash table of stories and places of k-grams in them,
-    in which those of earlier stories count as free."""
-    n_distinct, mask = 0, size_of_table(n) - 1
-    for i in range(n - k + 1):
-        key = np.int64(0)
-        for j in range(k):
-            key = (key + words[i + j] + 1) * MIX
-        slot = key >> 20 & mask
-        while slots[slot, 0] == story:
-            same = 0
-            while same < k and words[slots[slot, 1] + same] == words[i + same]:
-                same += 1
-            if same == k:
-                break
-            slot = slot + 1 & mask
-        if slots[slot, 0] != story:
-            slots[slot] = story, i
-            n_distinct += 1
-    return n_distinct
+def count_distinct(words, k):
+    """How many different k-grams there are in these words."""
+    grams = words[: max(len(words) - k + 1, 0)]
+    for i in range(1, k):
+        if i > 1:  # number the grams so far, so that the next word fits beside them
+            grams = np.searchsorted(np.unique(grams), grams)
+        grams = grams << 32 | words[i : i + len(grams)]
+    return len(np.unique(grams))
 
 
-# ---- Spans ----
-
-
-@numba.njit(cache=True)
-def share_matches(automaton, matches):
-    """A match of a passage is one of its end as well; where a state has none, only shorter passages were found."""
-    order = np.argsort(automaton.length)
-    for state in order[:0:-1]:
-        if matches[state]:
-            link, n = automaton.link[state], matches[state] >> PLACE_BITS
-            dropped = n - automaton.length[link]
-            matches[link] = max(matches[link], matches[state] - (dropped << PLACE_BITS) - dropped)
-    matches[0] = 0
-    for state in order[1:]:
-        if matches[state] == 0:
-            matches[state] = matches[automaton.link[state]]
-
-
-def spans_by_start(matches: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(words,) the longest match that ends with each word -> (words,) how long the longest one is that starts with it,
-    and its place, or -1."""
-    here = np.arange(len(matches))
-    starts = here + 1 - (matches >> PLACE_BITS)  # ascending
-    end = np.searchsorted(starts, here, side="right") - 1
-    lengths = np.maximum(end - here + 1, 0)
-    places = LAST - (matches[end] & LAST) + here - starts[end]
-    return lengths, np.where(lengths > 0, places, -1)
+def longest_spans(index: Index, short: np.ndarray, long: np.ndarray) -> tuple[list, list]:
+    """For each text: Found.spans, Found.places."""
+    for nodes in index.nodes[: SEED - 1]:
+        long[: len(nodes)] = np.maximum(long[: len(nodes)], short[nodes])
+    # A match that begins one word earlier goes on here, one word shorter.
+    step = np.arange(len(long)) * ((1 << PLACE_BITS) + 1)
+    matches = np.maximum.accumulate(long + step) - step
+    lengths = matches >> PLACE_BITS
+    places = np.where(lengths > 0, LAST - (matches & LAST), -1)
+    ends = np.cumsum(index.lengths + 1)
+    return tuple([each[:-1] for each in np.split(column, ends[:-1])] for column in (lengths, places))

@@ -1,6 +1,6 @@
 """
-The words of a training set as a stream of ids, for novelty/search.py. Made once (seconds for 100,000 stories, by numba)
-and kept in ~/.cache/nanostories/words, under the checksum of its train.bin.
+The words of a training set as a stream of ids, for novelty/search.py. Made once (seconds for 100,000 stories) and kept
+in ~/.cache/nanostories/words, under the checksum of its train.bin.
 
 Words are those of rouge-score: runs of letters a to z and digits, lowercased.
 
@@ -11,7 +11,6 @@ Words are those of rouge-score: runs of letters a to z and digits, lowercased.
 
 import re
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,17 +19,15 @@ import numpy as np
 from tqdm import tqdm
 
 from common.files import cache_directory, write_atomically
-from corpus.character_names import names_among
+from corpus.character_names import IN_MID_SENTENCE, Counts, names_among
 from corpus.token_files import load_meta_and_tokens
 from corpus.tokenizer import Tokenizer
-from novelty.search import MIX, Stream, size_of_table
+from novelty.search import Stream
 
-TOKENS_PER_BLOCK = 500_000
+TOKENS_PER_BLOCK = 1_000_000
 WORD = re.compile("[A-Za-z0-9]+")
 # The only two non-ASCII characters whose lower case contains a letter from a to z: the Kelvin sign, I with a dot.
 SPELLED_OUT = str.maketrans({"\u212a": "K", "\u0130": "I\u0307"})
-LOWER = np.array([ord(chr(c).lower()) if WORD.match(chr(c)) else 0 for c in range(256)], dtype=np.uint8)
-END = b"\xff"  # after every story, in a stream of bytes: no byte of UTF-8
 
 
 def words_of(text: str) -> list[str]:
@@ -102,89 +99,66 @@ def open_corpus(directory: str | Path, by_tokens: bool = False) -> Corpus:
 
 def read_words(tokens: np.ndarray, token_ends: np.ndarray, tokenizer: Tokenizer, label: str) -> dict[str, np.ndarray]:
     """ids (words,) uint32, numbered as they first occur; ends (stories,), the number of words before the end of each
-    story; vocabulary and names, one word on each line."""
-    spelling = np.frombuffer(b"".join([*tokenizer.ranks, END]), np.uint8)
-    offsets = np.cumsum([0, *map(len, tokenizer.ranks), 1])
-    block = token_ends // TOKENS_PER_BLOCK  # (stories,)
-    starts = np.append(0, token_ends[np.flatnonzero(np.diff(block))] + 1)
-    blocks = [tokens[start:end] for start, end in zip(starts, [*starts[1:], len(tokens)])]
-    vocabulary, in_mid_sentence, ids, ends = {}, [], [], [0]
+    story; vocabulary and names, one word on each line.
 
-    def split_block(block: np.ndarray) -> tuple:
-        text = spell(block, spelling, offsets).tobytes()
-        for character, letters in SPELLED_OUT.items():
-            text = text.replace(chr(character).encode(), letters.encode())
-        text = np.frombuffer(text, np.uint8)
-        letters = LOWER[text]
-        return letters.tobytes(), *split(text, letters)
-
-    bar = tqdm(desc=label, total=len(tokens), unit="token", unit_scale=True, disable=None, delay=1)
-    with ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS) as pool, bar:
-        for letters, found, found_ends, words, capitals in pool.map(split_block, blocks):
-            spelled = (letters[start : start + n].decode() for start, n in words)
-            numbers = [vocabulary.setdefault(word, len(vocabulary)) for word in spelled]
-            in_mid_sentence += [[0, 0] for _ in range(len(vocabulary) - len(in_mid_sentence))]
-            for number, counts in zip(numbers, capitals.tolist()):
-                in_mid_sentence[number] = [a + b for a, b in zip(in_mid_sentence[number], counts)]
-            ids.append(np.array(numbers, dtype=np.uint32)[found])
-            ends.extend(ends[-1] + found_ends)
-            bar.update(len(blocks[len(ids) - 1]))
-    words = dict(vocabulary=vocabulary, names=names_among(zip(vocabulary, in_mid_sentence)))
-    lines = {name: np.frombuffer("\n".join(some).encode(), np.uint8) for name, some in words.items()}
-    return dict(ids=np.concatenate(ids), ends=np.array(ends[1:], dtype=np.int64), **lines)
-
-
-@numba.njit(nogil=True, cache=True)
-def spell(tokens, spelling, offsets):
-    """The bytes of these tokens; token t is spelling[offsets[t] : offsets[t + 1]]."""
-    text, n = np.empty((offsets[tokens + 1] - offsets[tokens]).sum(), np.uint8), 0
-    for token in tokens:
-        for letter in spelling[offsets[token] : offsets[token + 1]]:
-            text[n] = letter
-            n += 1
-    return text
-
-
-@numba.njit(nogil=True, cache=True)
-def split(text, letters):
-    """Splits whole stories, bytes of UTF-8 with END after each. letters: the same in lower case, 0 between words.
-
-    -> ids (words,); (stories,) how many words there are before the end of each; (different words, 2) where each first
-    occurs, and its length; (different words, 2) how often it occurs in mid-sentence (after a lowercase word or a comma,
-    where a capital means a name), lowercase and capitalized.
+    Stories are cut into pieces before each space, where no word goes on. Python reads each different piece once.
     """
-    slots = np.full(size_of_table(len(text) // 2), -1, np.int32)  # hash table of words: their ids
-    mask = len(slots) - 1
-    ids, ends = np.empty(len(text) // 2 + 1, np.int32), np.empty((text == END[0]).sum(), np.int64)
-    words, capitals = np.empty((len(ids), 2), np.int64), np.zeros((len(ids), 2), np.int64)
-    n_ids, n_stories, n_words, i = 0, 0, 0, 0
-    while i < len(text):
-        if letters[i] == 0:
-            if text[i] == END[0]:
-                ends[n_stories] = n_ids
-                n_stories += 1
-            i += 1
-            continue
-        start, key = i, np.int64(0)
-        while letters[i]:  # an END stands after every word
-            key = (key + letters[i]) * MIX
-            i += 1
-        slot, same = key >> 20 & mask, False
-        while slots[slot] >= 0 and not same:
-            other, length = words[slots[slot]]
-            n_same = 0
-            while n_same < length and letters[other + n_same] == letters[start + n_same]:
-                n_same += 1
-            same = n_same == length == i - start
-            slot = slot if same else slot + 1 & mask
-        if not same:
-            slots[slot] = n_words
-            words[n_words] = start, i - start
-            n_words += 1
-        ids[n_ids] = word = slots[slot]
-        n_ids += 1
-        if start > 1 and text[start] > ord("9") and text[start - 1] == ord(" "):
-            before = text[start - 2]
-            if ord("a") <= before <= ord("z") or before == ord(","):
-                capitals[word, int(text[start] <= ord("Z"))] += 1
-    return ids[:n_ids], ends, words[:n_words], capitals[:n_words]
+    spelling = [*tokenizer.ranks, b""]
+    spaced = np.array([letters.startswith(b" ") for letters in spelling])
+    nodes, numbers = numba.typed.Dict.empty(numba.int64, numba.int64), np.full(1 << 16, -1, np.int32)
+    vocabulary, ids, ends, n_ids = {}, [], [], 0
+    texts, goes_on, words, first_word = [], [], [], [0]  # of each piece; its words are words[first_word[i : i + 2]]
+    in_mid_sentence = np.zeros(0, int)  # how often each piece is there
+    last = np.flatnonzero(np.diff(token_ends // TOKENS_PER_BLOCK, append=-1))  # stories of their blocks
+    for block in tqdm(np.split(tokens, token_ends[last[:-1]] + 1), label, leave=False, disable=None, delay=1):
+        block = np.asarray(block)  # of a memory map, whose slices are slow
+        numbers = np.append(numbers[: (1 << 16) + len(nodes)], np.full(len(block), -1, np.int32))
+        is_end = block == tokenizer.end_of_text
+        begins = np.flatnonzero(spaced[block] | is_end | np.append(True, is_end[:-1]))
+        pieces, new = number_pieces(block, begins, nodes, numbers, len(texts))
+        for start, end in zip(begins[new].tolist(), np.append(begins, len(block))[new + 1].tolist()):
+            text = b"".join([spelling[token] for token in block[start:end].tolist()]).decode(errors="replace")
+            texts.append(text.translate(SPELLED_OUT))
+            goes_on.append(bool(IN_MID_SENTENCE.match(texts[-1] + " a", len(texts[-1]) + 1)))
+            words += [vocabulary.setdefault(word, len(vocabulary)) for word in words_of(text)]
+            first_word.append(len(words))
+        ids.append(spread(pieces, np.array(words, np.uint32), np.array(first_word)))
+        ends.append(n_ids + np.cumsum(np.diff(first_word)[pieces])[is_end[begins]])
+        n_ids += len(ids[-1])
+        in_mid_sentence = np.append(in_mid_sentence, np.zeros(len(new), int))
+        in_mid_sentence += np.bincount(pieces[1:][np.array(goes_on)[pieces[:-1]]], minlength=len(texts))
+    counts = Counts()
+    for text, n in zip(texts, in_mid_sentence.tolist()):
+        if n and (word := IN_MID_SENTENCE.match("a" + text, 2)):
+            counts[word[0].lower()][word[0][0].isupper()] += n
+    spelled = dict(vocabulary=vocabulary, names=names_among(counts.items()))
+    lines = {name: np.frombuffer("\n".join(some).encode(), np.uint8) for name, some in spelled.items()}
+    return dict(ids=np.concatenate(ids), ends=np.concatenate(ends), **lines)
+
+
+@numba.njit(cache=True)
+def number_pieces(tokens, begins, nodes, numbers, n):
+    """-> (pieces,) a number for each piece, in the order in which they first occur in any block, and the indices of
+    those that are new. nodes: a trie, node << 32 | token -> node, where a token's own node is the first; it grows.
+    numbers: (nodes,) those of the n pieces so far, and -1; changed in place."""
+    pieces, new = np.empty(len(begins), np.int32), np.zeros(len(begins), np.bool_)
+    for i in range(len(begins)):
+        node = np.int64(tokens[begins[i]])
+        for place in range(begins[i] + 1, begins[i + 1] if i + 1 < len(begins) else len(tokens)):
+            node = nodes.setdefault(node << 32 | tokens[place], (1 << 16) + len(nodes))
+        if numbers[node] < 0:
+            numbers[node], new[i] = n, True
+            n += 1
+        pieces[i] = numbers[node]
+    return pieces, np.flatnonzero(new)
+
+
+@numba.njit(cache=True)
+def spread(pieces, words, first_word):
+    """The words of these pieces, one piece after another."""
+    ids, n = np.empty((first_word[pieces + 1] - first_word[pieces]).sum(), np.uint32), 0
+    for piece in pieces:
+        for i in range(first_word[piece], first_word[piece + 1]):
+            ids[n] = words[i]
+            n += 1
+    return ids
