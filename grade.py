@@ -40,15 +40,13 @@ def parse_arguments() -> argparse.Namespace:
     judge = "lm:RUN or lm:hf:ID, to judge by likelihood, or a chat model behind an API; may be given several times"
     either.add_argument("--judge", action="append", default=[], metavar="MODEL", help=judge)
     either.add_argument("--no_judge", action="store_true", help="compute only the metrics that need no judge")
-    imports = "grades made elsewhere: a CSV of run, prompt, sample, judge and scores (docs/grading.md)"
-    parser.add_argument("--import", nargs="+", type=Path, default=[], dest="imports", metavar="FILE", help=imports)
-    controls = "also grade true and deliberately spoiled endings, to test the judge (lm: judges always do)"
-    parser.add_argument("--controls", action="store_true", help=controls)
+    imports = dict(nargs="+", type=Path, default=[], dest="imports", metavar="FILE")
+    parser.add_argument("--import", **imports, help="grades made elsewhere: a CSV (docs/grading.md)")
+    parser.add_argument("--controls", action="store_true", help="also grade spoiled endings (lm: judges always do)")
     protocol = "how chat judges are asked: our question; the paper's two turns; or for a bare array of three scores"
     parser.add_argument("--protocol", nargs="+", choices=PROTOCOLS, default=["ours"], help=protocol)
     parser.add_argument("--repeats", type=positive, default=1, help="how often each chat judge grades a completion")
-    temperature = "sampling temperature of chat judges (default: the API's)"
-    parser.add_argument("--temperature", type=non_negative_float, help=temperature)
+    parser.add_argument("--temperature", type=non_negative_float, help="of chat judges (default: the API's)")
     parser.add_argument("--max_tokens", type=positive, default=2000, help="longest reply, reasoning included")
     parser.add_argument("--dry_run", action="store_true", help="ask nothing: show one request, their number and cost")
     parser.add_shared("data")

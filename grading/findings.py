@@ -214,35 +214,32 @@ def report(findings: Sequence[Finding], counts: Mapping[str, str]) -> str:
     """All tables and warnings, as Markdown. counts: {judge: how many gradings succeeded}, in order."""
     parts = ["## Metrics", MEANS, table(find(findings, "mean", ""), METRICS)]
     for judge, count in counts.items():
-        parts += [f"## {judge}", count, *judge_parts(findings, judge)]
+        scores, blind = scores_of(judge), failed(checks_of(findings, judge))
+        parts += [f"## {judge}", count]
+        if means := find(findings, "mean", judge):
+            parts += [MEANS, table(means, scores)]
+        if differences := find(findings, "difference", judge):
+            shown = shown_differences(findings, judge)
+            about = (
+                "Differences on the same prompts, each ± half of its own 95% interval (?: not significant, by Holm's"
+            )
+            parts.append(f"{about} correction for all {len(differences)})")
+            parts.append(table(differences, scores, lambda f, shown=shown: "?" * ((f.subject, f.figure) not in shown)))
+        if wins := find(findings, "paired_wins", judge):
+            untested = [name for name in scores if any(figure == name for _, figure in means)]
+            untested = [name for name in untested if judge_sees(findings, judge, name) == "untested"]
+            about = f"Does {judge} prefer the true ending to a spoiled one of the same prompt? Paired wins: 1 is always"
+            parts.append(f"{about}, 0.5 is chance (!: no preference shown; untested: {', '.join(untested) or 'none'})")
+            parts.append(table(wins, scores, lambda f, blind=blind: "!" * (f in blind), form=".2f"))
         parts.append("\n".join(f"WARNING {line}" for line in warnings_of(findings, judge)))
     if figures := find(findings, "spearman", ""):
         parts += ["## Agreement of the judges: rank correlation", table(figures, CHAT | LIKELIHOOD, form=".2f")]
     parts.append("## Meaning")
     for scores in (METRICS, CHAT, LIKELIHOOD):
-        shown = {f.figure for f in findings if f.kind == "mean" and scores_of(f.judge) is scores}
-        rows = [[f"{name}: {s.about}", s.unit, s.better] for name, s in scores.items() if name in shown]
+        known = {f.figure for f in findings if f.kind == "mean" and scores_of(f.judge) is scores}
+        rows = [[f"{name}: {s.about}", s.unit, s.better] for name, s in scores.items() if name in known]
         parts.append(table_text(["", "unit", "better"], rows) if rows else "")
     return "\n\n".join(filter(None, parts))
-
-
-def judge_parts(findings: Sequence[Finding], judge: str) -> list[str]:
-    scores, parts = scores_of(judge), []
-    if means := find(findings, "mean", judge):
-        parts += [MEANS, table(means, scores)]
-    if differences := find(findings, "difference", judge):
-        shown = shown_differences(findings, judge)
-        about = "Differences on the same prompts, each ± half of its own 95% interval (?: not significant, by Holm's "
-        parts.append(f"{about}correction for all {len(differences)})")
-        parts.append(table(differences, scores, mark=lambda f: "" if (f.subject, f.figure) in shown else "?"))
-    if wins := find(findings, "paired_wins", judge):
-        blind = failed(checks_of(findings, judge))
-        graded = dict.fromkeys(figure for _, figure in means)
-        untested = ", ".join(name for name in graded if judge_sees(findings, judge, name) == "untested")
-        about = f"Does {judge} prefer the true ending to a spoiled one of the same prompt? Paired wins: 1 is always, "
-        parts.append(f"{about}0.5 is chance (!: no preference shown{'; untested: ' * bool(untested)}{untested})")
-        parts.append(table(wins, scores, mark=lambda f: "!" if f in blind else "", form=".2f"))
-    return parts
 
 
 def table(

@@ -5,7 +5,6 @@ grades.png: scores with their intervals, and normalized over the models. tempera
 >>> save_figure(temperature_figure(findings, groups), Path("out/temperature.png"))  # None: all at one temperature
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -17,7 +16,7 @@ from grading.findings import Finding, find, judge_sees
 from grading.scores import TRUE, scores_of
 from grading.stories import Run, named
 
-COLORS = dict(seen="#5b8db8", blind="#b8b8b8", untested="none")  # by what the controls say about the judge
+COLORS = dict(seen="#5b8db8", blind="#b8b8b8", untested="white")  # by what the controls say about the judge
 NOTES = dict(seen="", blind=" (controls failed)", untested=" (untested)")
 DASHED = dict(color="black", linewidth=1, linestyle=(0, (3, 3)))
 
@@ -54,14 +53,14 @@ def panels(
 
 
 def scores_figure(findings: Sequence[Finding], groups: Mapping[str, Sequence[Run]], judges: Iterable[str]) -> Figure:
-    """A row for each judge: bars with intervals, and the normalized scores; without a judge, the metrics."""
+    """A row for each judge: scores with intervals, and normalized; without a judge, the metrics."""
     judges = [judge for judge in judges if find(findings, "mean", judge)] or [""]
     true_of = {run.name: named(TRUE, group) for group, runs in groups.items() for run in runs}
     figure, axes = panels(findings, judges, 1.5, 1.1 + 0.28 * len(true_of), "x")
     for (judge, name), axis in axes.items():
         means = find(findings, "mean", judge)
         if name:
-            draw_bars(axis, means, true_of, judge, name, COLORS[judge_sees(findings, judge, name)])
+            draw_scores(axis, means, true_of, judge, name, COLORS[judge_sees(findings, judge, name)])
             labels = true_of if axis.get_subplotspec().is_first_col() else [""] * len(true_of)
             axis.set_yticks(range(len(true_of)), labels)
             axis.set_ylim(len(true_of) - 0.5, -0.5)
@@ -71,20 +70,14 @@ def scores_figure(findings: Sequence[Finding], groups: Mapping[str, Sequence[Run
     return figure
 
 
-def draw_bars(axis, means: Mapping, true_of: Mapping[str, str], judge: str, name: str, color: str) -> None:
-    """A bar for each model (a dot if the scale has no lower end), a dashed line for the true endings of its prompts."""
-    low, high = scores_of(judge)[name].scale
+def draw_scores(axis, means: Mapping, true_of: Mapping[str, str], judge: str, name: str, color: str) -> None:
+    """A dot and its interval for each model, a dashed line for the true endings of its prompts."""
     for i, (model, true) in enumerate(true_of.items()):
         if f := means.get((model, name)):
-            if math.isinf(low):
-                axis.scatter(f.value, i, s=49, linewidth=1, facecolor=color, edgecolor="#777777")
-            else:
-                axis.barh(i, f.value, height=0.7, facecolor=color, edgecolor="#777777" if color == "none" else color)
             axis.plot([f.low, f.high], [i, i], color="black", linewidth=1.3)
+            axis.scatter(f.value, i, s=49, linewidth=1, facecolor=color, edgecolor="#777777", zorder=2)
         if f := means.get((true, name)):
             axis.plot([f.value] * 2, [i - 0.5, i + 0.5], **DASHED)
-    if judge and not math.isinf(low):
-        axis.set_xlim(0 if low < high / 2 else low, high)
 
 
 def draw_normalized(axis, means: Mapping, models: Sequence[str], names: Sequence[str]) -> None:

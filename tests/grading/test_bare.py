@@ -90,9 +90,7 @@ def test_each_corpus_has_judges_of_its_own(out, train, capsys):
 def test_a_judge_reads_the_controls_of_the_runs_that_it_grades_alone(out, train, grade_py):
     train("a", 1.0)
     train("b", 1.0, data="other", n_layer=3)
-    rows = [json.loads(line) for line in (out / "b" / "samples.jsonl").read_text().splitlines()]
-    rows = [row | dict(prompt=f"Now {row['prompt']}") for row in rows]
-    (out / "b" / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_samples(out / "b", 3, 1, before="Now ")
     assert grade_py(judge=None)[0] == 0
     read = {(judge, subject) for judge, subject, _ in means(out) if judge and "true" in subject}
     assert read == {("lm:out/a", "(true ending) a"), ("lm:out/b", "(true ending) b")}
@@ -106,7 +104,8 @@ def test_a_run_whose_corpus_is_gone_is_left_out(out, train, grade_py):
     assert code == 0 and graded_by(out)["lm:out/a"] == {"b"} and "out/gone: left out" in printed.out
 
 
-def test_where_nothing_was_trained(out, grade_py):
+def test_where_nothing_was_trained_no_api_is_asked(out, grade_py, api, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", api.url)
     write_samples(out / "published", 3, 1)
     code, printed = grade_py(judge=None)
-    assert code == 0 and "no run of train.py" in printed.out and graded_by(out) == {}
+    assert code == 0 and "no run of train.py" in printed.out and graded_by(out) == {} and api.requests == []

@@ -64,7 +64,6 @@ def test_a_conversation_is_looked_up_turn_by_turn():
 @pytest.mark.parametrize(
     "text",
     [
-        json.dumps(GOOD),
         "```json\n" + json.dumps(GOOD) + "\n```",
         "Here you are: " + json.dumps(GOOD) + " I hope that helps.",
         "<think>Grammar: 3/10? {no} [1, 2]</think>\n" + json.dumps(GOOD),
@@ -72,7 +71,6 @@ def test_a_conversation_is_looked_up_turn_by_turn():
         json.dumps(GOOD | dict(grammar="8/10", plot="6 / 10", creativity=7.0)),
         json.dumps(GOOD | dict(assessment="Good,\nor\tso.", other=[1])).replace("\\n", "\n"),
         json.dumps(GOOD | dict(age_group="C: 6-7")),
-        json.dumps(GOOD | dict(age_group="c")),
     ],
 )
 def test_objects_are_read(text):
@@ -90,7 +88,6 @@ def test_arrays_are_read():
     "text",
     [
         "",
-        "I cannot grade this.",
         "Grammar: 8/10, Creativity: 7/10, Consistency: 9/10, Plot: 6/10",  # neither form was asked for
         "[8, 7, 9]",
         "[8, 7, 9, 6, 5]",

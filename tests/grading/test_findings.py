@@ -50,11 +50,12 @@ def test_a_perfect_judge(kinds):
     assert judge_sees(found, "", "loss") == "seen" and judge_sees([], "j", "plot") == "untested"
 
 
-def test_a_coin(kinds):
+def test_a_coin_and_one_that_prefers_what_is_spoiled_are_blind(kinds):
     rng = np.random.default_rng(0)
     found = of_controls(kinds, "coin", lambda kind, story: rng.integers(11))
     assert len(blind(found, "coin")) >= 5  # of 6: one in forty coins is taken for a judge
     assert any("consistency: coin cannot tell" in line for line in warnings_of(found, "coin"))
+    assert len(blind(of_controls(kinds, "odd", lambda kind, story: 5 if kind == TRUE else 6), "odd")) == 6
 
 
 def test_one_that_only_counts_words(kinds):
@@ -66,10 +67,6 @@ def test_one_that_only_counts_words(kinds):
     lines = warnings_of(found, "counter")
     assert any(line.startswith("plot: ") and "only notices (cut off)" in line for line in lines)
     assert not any(line.startswith("grammar") for line in lines)
-
-
-def test_one_that_prefers_what_is_spoiled_is_blind_too(kinds):
-    assert len(blind(of_controls(kinds, "odd", lambda kind, story: 5 if kind == TRUE else 6), "odd")) == 6
 
 
 @pytest.mark.parametrize("n, few", [(11, True), (12, False)])
@@ -151,15 +148,6 @@ def test_the_same_difference_on_every_prompt_is_judged_as_coins_are(n, shown):
     assert bool(shown_differences([Finding("difference", "j", "a - b", "plot", 1.0, 1.0, 1.0, n)], "j")) == shown
 
 
-def test_what_was_not_graded_is_left_out():
-    rows, runs = models(10, a=5, b=6)
-    rows = [r for r in rows if not (r.run == "a" and r.story.prompt in ("p0", "p1")) and r.story.completion != "b 1"]
-    found = compare(rows, runs)
-    means = find(found, "mean", "j")
-    assert means["a", "plot"].prompts == 8 and means["b", "plot"].prompts == 10
-    assert find(found, "difference", "j")["a - b", "plot"].prompts == 8
-
-
 def test_intervals_end_where_the_scale_does_and_a_share_of_all_is_not_certain():
     stories = [Story(f"p{i}", "x") for i in range(50)]
     rows = [Row("j", "a", story, "grammar", 10.0 - 4 * (i == 0)) for i, story in enumerate(stories)]
@@ -201,7 +189,7 @@ def test_pictures(tmp_path, kinds):
         expected = {"grammar", "plot"} if "j" in judges else {"repeated"} if not judges else set()
         assert expected <= {title.split(" (")[0] for title in titles}
         figure.savefig(tmp_path / "picture.png")  # lays it out
-    assert [bar.get_width() for bar in figure.axes[0].patches] == pytest.approx([0.1, 0.1])
+    assert [dots.get_offsets()[0][0] for dots in figure.axes[0].collections] == pytest.approx([0.1, 0.1])
 
 
 def test_curves_over_temperature_are_the_means():
