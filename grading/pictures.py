@@ -17,7 +17,7 @@ from grading.scores import TRUE, scores_of
 from grading.stories import Run, named
 
 COLORS = dict(seen="#5b8db8", blind="#b8b8b8", untested="white")  # by what the controls say about the judge
-NOTES = dict(seen="", blind=" (controls failed)", untested=" (untested)")
+NOTES = dict(seen="", blind="\n(controls failed)", untested="\n(untested)")
 DASHED = dict(color="black", linewidth=1, linestyle=(0, (3, 3)))
 
 
