@@ -1,7 +1,7 @@
 """
-A chat judge, a model behind an API: what it is asked (GPT-Eval, the paper's section 3), and how its replies are read.
+A chat judge is a model behind an API. Here: its questions (GPT-Eval, the paper's section 3), and reading its replies.
 
-Published forms, in our own words; each question is a judge of its own in tables:
+Published forms, in our own words; each is a judge of its own in tables:
 
 ours    one question, one reply: a JSON object of an assessment, the scores and an age group
 paper   two questions, as in the paper: first an assessment in prose, then the scores and the age group
@@ -11,19 +11,18 @@ scores  one question, with a reply of only three numbers in an array, as in one 
 {'grammar': 8.0, 'creativity': 7.0, 'consistency': 9.0}
 """
 
-import functools
 import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from corpus.tokenizer import gpt2
 from grading.scores import AGE_GROUPS, AGES, CHAT
 from grading.stories import Story
 
-# ---- What is asked ----
+# ---- Questions ----
 
 AFTER_A_BEGINNING = """\
 A pupil was given the beginning of a story and wrote the rest. Below, the beginning comes before the mark *** and what \
@@ -70,6 +69,10 @@ class Protocol(NamedTuple):
     reply_tokens: int  # a guess, for --dry_run
     scores: tuple[str, ...] = ("grammar", "creativity", "consistency", "plot")
 
+    def names(self, story: Story) -> list[str]:
+        """The scores that are asked for, apart from the age."""
+        return [*self.scores, *["instructions"] * bool(story.instruction)]
+
 
 PROTOCOLS = {
     "ours": Protocol((OURS,), 100),
@@ -78,20 +81,15 @@ PROTOCOLS = {
 }
 
 
-def names_asked(protocol: Protocol, story: Story) -> list[str]:
-    """The scores that are asked for, apart from the age."""
-    return [*protocol.scores, *(["instructions"] if story.instruction else [])]
-
-
 def questions(protocol: Protocol, story: Story) -> list[str]:
     """What the judge sees, turn by turn. It never says who wrote the completion."""
-    names = names_asked(protocol, story)
+    names = protocol.names(story)
     rubric = {name: CHAT[name].about for name in names}
-    if not story.prompt:
-        rubric["consistency"] = rubric["consistency"].replace("fit the beginning and itself", "fit itself")
     told = INSTRUCTION.format(instruction=story.instruction) if story.instruction else ""
-    frame = AFTER_A_BEGINNING if story.prompt else FROM_THE_FIRST_WORD
-    completion = story.completion if story.prompt else story.completion.strip()
+    frame, completion = AFTER_A_BEGINNING, story.completion
+    if not story.prompt:
+        frame, completion = FROM_THE_FIRST_WORD, completion.strip()
+        rubric["consistency"] = rubric["consistency"].replace("fit the beginning and itself", "fit itself")
     fields = dict(
         story=frame.format(instruction=told, prompt=story.prompt, completion=completion),
         rubric="\n".join(f"- {name}: {meaning}" for name, meaning in rubric.items()),
@@ -103,54 +101,27 @@ def questions(protocol: Protocol, story: Story) -> list[str]:
     return [turn.format(**fields) for turn in protocol.turns]
 
 
-# ---- What is replied ----
-
-
-class BadReply(ValueError):
-    """A reply without the scores asked for. The message says why."""
-
-
-ARRAY = re.compile(r"\[[\d\s.,]*\d[\d\s.,]*\]")
-
-
-def schema(names: Sequence[str], has_assessment: bool) -> dict:
-    """The reply's form as a response_format. Not every API accepts ranges in it, so read_reply checks those."""
-    properties = dict(assessment=dict(type="string")) if has_assessment else {}
-    properties |= {name: dict(type="integer") for name in names}
-    properties["age_group"] = dict(type="string", enum=list(AGE_GROUPS))
-    form = dict(type="object", properties=properties, required=list(properties), additionalProperties=False)
-    return dict(type="json_schema", json_schema=dict(name="grades", strict=True, schema=form))
-
-
-@functools.cache
-def form_of(names: tuple[str, ...]):
-    """The pydantic model of a reply: a number from 0 to 10, perhaps as "8/10", for each name."""
-    import pydantic  # here, so that --help need not wait for it
-
-    without_ten = pydantic.BeforeValidator(lambda value: re.sub(r"\s*/\s*10$", "", str(value)))
-    number = Annotated[float, without_ten, pydantic.Field(ge=0, le=10, allow_inf_nan=False)]
-    return pydantic.create_model("Grades", **{name: (number, ...) for name in names})
+# ---- Replies ----
 
 
 def read_reply(text: str, names: Sequence[str]) -> dict[str, float]:
     """{name: 0 to 10, ..., "age": years} from a JSON object, or from an array in the order of `names`; prose and
-    reasoning (before `</think>`) may surround it. BadReply if a score is missing, out of range or in words. An age that
-    is missing or unclear is left out: the scores are paid for, and good without it."""
+    reasoning (before `</think>`) may surround it. ValueError if a score is missing, out of range or in words. An age
+    that is missing or unclear is left out: the scores are paid for, and good without it."""
     text = without_reasoning(text)
-    arrays = set(ARRAY.findall(text))
+    arrays = set(re.findall(r"\[[\d\s.,]*\]", text))
     try:
         if "{" in text:
             found = json.loads(text[text.index("{") : text.rfind("}") + 1], strict=False)
             values = {name.strip().lower().replace(" ", "_"): value for name, value in found.items()}
-        elif len(arrays) == 1:
-            values = dict(zip(names, json.loads(arrays.pop()), strict=True))
         else:
-            raise BadReply(f"{len(arrays) or 'no'} arrays in it, and no object")
-        scores = form_of(tuple(names))(**{name: values[name] for name in names}).model_dump()
-    except KeyError as missing:
-        raise BadReply(f"no {missing.args[0]} in it") from None
-    except (ValueError, RecursionError) as error:  # also pydantic's ValidationError, of several lines
-        raise BadReply(" ".join(str(error).split()[:20])) from None
+            (array,) = arrays
+            values = dict(zip(names, json.loads(array), strict=True))
+        scores = {name: float(re.sub(r"\s*/\s*10$", "", str(values[name]))) for name in names}  # "8/10", too
+    except (ValueError, KeyError, RecursionError) as error:
+        raise ValueError(f"no number for each score ({str(error)[:60]})") from None
+    if not all(0 <= score <= 10 for score in scores.values()):
+        raise ValueError("a score that is not from 0 to 10")
     age = AGES.get(str(values.get("age_group", ""))[:1].upper())
     return scores | ({} if age is None else dict(age=age))
 
@@ -173,7 +144,6 @@ class ChatJudge:
     protocol: str = "ours"
     temperature: float | None = None  # None: the API's default
     max_tokens: int = 2000
-    has_schema: bool = True  # whether the endpoint takes a JSON schema
 
     @property
     def name(self) -> str:
@@ -185,62 +155,48 @@ class ChatJudge:
         asked = json.dumps([self.model, self.url, self.temperature, messages, repeat])
         return hashlib.sha256(asked.encode()).hexdigest()
 
-    def settings(self, story: Story, messages: Sequence[dict]) -> dict:
-        """The fields of a request besides the model and the messages."""
-        settings = {} if self.temperature is None else dict(temperature=self.temperature)
-        last = PROTOCOLS[self.protocol].turns[len(messages) // 2]
-        if self.has_schema and "JSON" in last:
-            names = names_asked(PROTOCOLS[self.protocol], story)
-            settings["response_format"] = schema(names, has_assessment="assessment" in last)
-        return settings
-
     def look_up(self, story: Story, repeat: int, cache: Mapping[str, dict]) -> tuple[dict | None, list[dict], str]:
         """(grades, ...) if the cache has usable replies to every question; else (None, the messages to send next, why
         the last reply to them is unusable)."""
         protocol, messages = PROTOCOLS[self.protocol], []
-        for turn, question in enumerate(questions(protocol, story)):
-            messages.append(dict(role="user", content=question))
+        for question in questions(protocol, story):
+            messages += [dict(role="user", content=question)]
             reply = cache.get(self.key(messages, repeat))
             if reply is None:
                 return None, messages, "not asked yet"
-            try:
-                if reply["finish_reason"] == "length":
-                    raise BadReply("cut off: raise --max_tokens")
-                if turn + 1 == len(protocol.turns):
-                    return read_reply(reply["text"], names_asked(protocol, story)), messages, ""
-                if not without_reasoning(reply["text"]):
-                    raise BadReply("an empty assessment")
-            except BadReply as problem:
-                return None, messages, str(problem)
-            messages.append(dict(role="assistant", content=without_reasoning(reply["text"])))
+            text = without_reasoning(reply["text"])
+            if reply["finish_reason"] == "length" or not text:
+                return None, messages, "cut off: raise --max_tokens" if text else "an empty reply"
+            messages += [dict(role="assistant", content=text)]
+        try:
+            return read_reply(text, protocol.names(story)), messages, ""
+        except ValueError as problem:
+            return None, messages[:-1], str(problem)
 
     async def grade(self, story: Story, repeat: int, client, cache) -> None:
         """Asks an ApiClient until the cache has usable replies, or too many were unusable; each goes to the cache at
         once, so that a killed call loses nothing that was paid for."""
+        settings = {} if self.temperature is None else dict(temperature=self.temperature)
         for _ in range(TRIES + len(PROTOCOLS[self.protocol].turns) - 1):
             grades, messages, _ = self.look_up(story, repeat, cache)
             if grades:
                 return
-            reply = await client.chat(messages, self.max_tokens, **self.settings(story, messages))
+            reply = await client.chat(messages, self.max_tokens, **settings)
             asked = dict(judge=self.model, url=self.url, temperature=self.temperature, repeat=repeat)
             cache.add(self.key(messages, repeat), asked | dict(protocol=self.protocol) | vars(reply))
 
 
-def show_request(judge: ChatJudge, jobs: Sequence[tuple[Story, int]], price_in, price_out) -> str:
-    """For --dry_run: the first request as the API would get it, the number of requests, and about what they cost."""
-    if not jobs:
+def show_requests(judge: ChatJudge, stories: Sequence[Story], price_in: float | None, price_out: float | None) -> str:
+    """For --dry_run: the questions about the first story, the number of requests, and about what they cost."""
+    if not stories:
         return "nothing to ask: everything has been graded"
-    protocol, tokenizer = PROTOCOLS[judge.protocol], gpt2()
-    asked, turns = questions(protocol, jobs[0][0]), len(protocol.turns)
-    settings = judge.settings(jobs[0][0], [dict(role="user", content=asked[0])])
-    # Every later turn reads all earlier questions and replies again.
-    lengths = [[len(tokenizer.encode(text)) for text in questions(protocol, story)] for story, _ in jobs]
-    tokens_in = sum(n * (turns - i) for texts in lengths for i, n in enumerate(texts))
-    tokens_in += protocol.reply_tokens * len(jobs) * turns * (turns - 1) // 2
-    tokens_out = protocol.reply_tokens * len(jobs) * turns
+    protocol, encode = PROTOCOLS[judge.protocol], gpt2().encode
+    asked = [questions(protocol, story) for story in stories]
+    n, n_turns = len(stories) * len(protocol.turns), len(protocol.turns)  # every turn reads all that came before it
+    tokens_in = sum(len(encode(text)) * (n_turns - i) for texts in asked for i, text in enumerate(texts))
+    tokens_in, tokens_out = tokens_in + protocol.reply_tokens * (n_turns - 1) * len(stories), protocol.reply_tokens * n
     cost = "give --price_in and --price_out to see the cost"
     if price_in is not None:
         cost = f"about ${(tokens_in * price_in + tokens_out * price_out) / 1e6:.4f}"
-    how = f"{len(jobs) * turns:,} requests to {judge.url}: about {tokens_in:,} tokens in, {tokens_out:,} out"
-    asked = "\n\nand after its reply:\n\n".join(asked)
-    return f"{asked}\n\n{json.dumps(dict(model=judge.model) | settings)}\n\n{how} (if replies are short); {cost}"
+    how = f"{n:,} requests to {judge.url}: about {tokens_in:,} tokens in, {tokens_out:,} out (if replies are short)"
+    return "\n\nand after its reply:\n\n".join(asked[0]) + f"\n\n{how}; {cost}"

@@ -1,27 +1,24 @@
 """
-From scores to conclusions: means, differences, whether the judge can be trusted, and what may not be concluded.
+From scores to conclusions: means, differences, whether a judge can be trusted; tables and warnings (grades.md).
 
 Every figure is a Finding, with its 95% interval if it has one; tables, grades.csv and pictures show the same ones.
 
->>> findings = compare(rows, by_prompts(runs))
->>> warnings_of(findings, "gpt-4o-mini")
+>>> findings = compare(rows, runs)
+>>> print(report(findings, {"gpt-4o-mini": "1,000 of 1,000 gradings"}))
 """
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from common import statistics
-from common.tables import read_table, write_table
+from common.tables import table_text
 from grading.controls import SAFE_TEMPERATURE
-from grading.scores import CUT, IMPORTED, OTHER, SAFE, SHUFFLED, TRUE, UNASKED, is_likelihood_judge, scores_of
-from grading.stories import Row, Run, named
-
-CONTROLS = (TRUE, SHUFFLED, OTHER, CUT, UNASKED, SAFE)
+from grading.scores import CHAT, IMPORTED, LIKELIHOOD, METRICS, SAFE, SPOILED, TRUE, Score, scores_of
+from grading.stories import Row, Run
 
 
 class Finding(NamedTuple):
@@ -35,17 +32,6 @@ class Finding(NamedTuple):
     prompts: int = 0
 
 
-def write_csv(path: Path, findings: Sequence[Finding]) -> None:
-    write_table(path, [finding._asdict() for finding in findings], Finding._fields)
-
-
-def read_csv(path: Path) -> list[Finding]:
-    """The findings that write_csv wrote."""
-    parse = {float: lambda text: float(text or "nan"), int: int, str: str}
-    types = Finding.__annotations__
-    return [Finding(*(parse[types[name]](row[name]) for name in Finding._fields)) for row in read_table(path)]
-
-
 def find(findings: Sequence[Finding], kind: str, judge: str) -> dict[tuple[str, str], Finding]:
     """{(subject, figure): finding}."""
     return {(f.subject, f.figure): f for f in findings if f.kind == kind and f.judge == judge}
@@ -54,40 +40,32 @@ def find(findings: Sequence[Finding], kind: str, judge: str) -> dict[tuple[str, 
 # ---- Means, differences, wins over the controls ----
 
 
-def pivot(rows: Sequence[Row], groups: Mapping[str, Sequence[Run]]) -> dict[tuple[str, str], dict[str, dict]]:
-    """{(judge, score): {subject: {prompt: mean over its completions}}}. Controls are split by group, so that a mean of
-    true endings is over the prompts of the runs beside it; the prompt "" is a figure of a run as a whole."""
-    group_of = {task: group for group, runs in groups.items() for run in runs for task in run.tasks}
+def pivot(rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, dict[str, float]]]:
+    """{(judge, score): {subject: {prompt: mean over its completions}}}; the prompt "": a figure of a run as a whole."""
     values = {}
-    for judge, run, story, score, value in rows:
-        subject = named(run, group_of[story.task]) if story and run in CONTROLS else run
-        of_subject = values.setdefault((judge, score), {}).setdefault(subject, {})
-        of_subject.setdefault(story.task if story else "", []).append(value)
+    for judge, subject, story, score, value in rows:
+        prompts = values.setdefault((judge, score), {}).setdefault(subject, {})
+        prompts.setdefault(story.task if story else "", []).append(value)
     return {
-        key: {subject: {task: np.mean(v) for task, v in tasks.items()} for subject, tasks in subjects.items()}
+        key: {subject: {task: np.mean(v) for task, v in prompts.items()} for subject, prompts in subjects.items()}
         for key, subjects in values.items()
     }
 
 
-def compare(rows: Sequence[Row], groups: Mapping[str, Sequence[Run]]) -> list[Finding]:
-    """Means of every subject and score; differences of the runs of a group; wins of true endings over controls."""
-    findings = []
-    for (judge, score), means in pivot(rows, groups).items():
+def compare(rows: Sequence[Row], runs: Sequence[Run]) -> list[Finding]:
+    """Means of every subject and score, differences of runs, wins of true endings over spoiled ones, agreement."""
+    findings, pairs = [], [pair for pair in itertools.combinations(runs, 2) if comparable(*pair)]
+    for (judge, score), means in pivot(rows).items():
         for subject, values in means.items():
-            estimate = mean_of(judge, score, np.array(list(values.values())), is_whole="" in values)
-            findings.append(Finding("mean", judge, subject, score, *estimate, 0 if "" in values else len(values)))
-        pairs = [pair for runs in groups.values() for pair in itertools.combinations(runs, 2) if comparable(*pair)]
+            estimate = mean_of(score, scores_of(judge)[score].scale, values)
+            findings.append(Finding("mean", judge, subject, score, *estimate, len(values.keys() - {""})))
         for a, b in pairs:
             ours, theirs = paired(means.get(a.name, {}), means.get(b.name, {}))
-            if len(ours):
+            if len(ours) > 1:
                 estimate = statistics.mean(ours - theirs)
                 findings.append(Finding("difference", judge, f"{a.name} - {b.name}", score, *estimate, len(ours)))
-        merged = {
-            kind: {task: value for group in groups for task, value in means.get(named(kind, group), {}).items()}
-            for kind in CONTROLS
-        }
-        for kind in CONTROLS[1:] if judge else ():
-            true, spoiled = paired(merged[TRUE], merged[kind])
+        for kind in SPOILED if judge else ():
+            true, spoiled = paired(controls_in(means, TRUE), controls_in(means, kind))
             if len(true):
                 wins = statistics.paired_wins(true, spoiled)
                 findings.append(Finding("paired_wins", judge, kind, score, *wins, len(true)))
@@ -99,41 +77,41 @@ def comparable(a: Run, b: Run) -> bool:
     return a.model == b.model or a.rows[0].get("temperature") == b.rows[0].get("temperature")
 
 
+def controls_in(means: Mapping[str, Mapping[str, float]], kind: str) -> dict[str, float]:
+    """{prompt: mean}, of the controls of this kind, whatever runs they stand beside."""
+    return {task: value for subject, of in means.items() if subject.startswith(kind) for task, value in of.items()}
+
+
 def paired(a: Mapping[str, float], b: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray]:
     """The values of both on their common prompts, in the same order."""
     tasks = [task for task in a if task and task in b]
     return np.array([a[task] for task in tasks]), np.array([b[task] for task in tasks])
 
 
-def mean_of(judge: str, score: str, values: np.ndarray, is_whole: bool) -> statistics.Estimate:
+def mean_of(score: str, scale: tuple[float, float], values: Mapping[str, float]) -> statistics.Estimate:
     """The mean, with an interval clipped to the scale. A share of stories has Wilson's: 50 of 50 is not ± 0."""
-    if is_whole:
-        return statistics.Estimate(float(values[0]), math.nan, math.nan)
-    value, low, high = statistics.mean(values)
+    value, low, high = statistics.mean(np.array(list(values.values())))
     if score == "ended" and len(values) > 1:
         return statistics.Estimate(value, *statistics.wilson(value, len(values)))
-    return statistics.Estimate(value, *np.clip((low, high), *scores_of(judge)[score].scale))
+    return statistics.Estimate(value, *np.clip((low, high), *scale))
 
 
 def agreement(rows: Sequence[Row]) -> list[Finding]:
     """Rank correlation of every pair of judges, on the stories that both graded."""
-    grades = {}  # score -> judge -> story -> its mean over repeats
+    grades, pairs = {}, {}
     for judge, run, story, score, value in rows:
-        if judge and story and run not in CONTROLS:
-            grades.setdefault(score, {}).setdefault(judge, {}).setdefault(story, []).append(value)
+        if judge and story and not run.startswith((TRUE, *SPOILED)):
+            grades.setdefault((score, story), {}).setdefault(judge, []).append(value)
+    for (score, story), of in grades.items():
+        for a, b in itertools.combinations(of, 2):
+            prompts = pairs.setdefault((f"{a}, {b}", score), {})  # prompt -> both grades of each of its completions
+            prompts.setdefault(story.task, []).append([np.mean(of[a]), np.mean(of[b])])
     findings = []
-    for score, judges in grades.items():
-        for a, b in itertools.combinations(judges, 2):
-            prompts = {}  # prompt -> the two grades of each of its completions
-            for story in [story for story in judges[a] if story in judges[b]]:
-                prompts.setdefault(story.task, []).append([np.mean(judges[judge][story]) for judge in (a, b)])
-            if not prompts:
-                continue
-            pairs = np.full((len(prompts), max(map(len, prompts.values())), 2), np.nan)
-            for row, both in zip(pairs, prompts.values()):
-                row[: len(both)] = both
-            estimate = statistics.bootstrap(statistics.spearman, pairs)
-            findings.append(Finding("spearman", "", f"{a}, {b}", score, *estimate, len(prompts)))
+    for (judges, score), prompts in pairs.items():
+        most = max(map(len, prompts.values()))
+        padded = np.array([both + [[np.nan] * 2] * (most - len(both)) for both in prompts.values()])
+        estimate = statistics.bootstrap(statistics.spearman, padded)
+        findings.append(Finding("spearman", "", judges, score, *estimate, len(prompts)))
     return findings
 
 
@@ -146,12 +124,16 @@ def checks_of(findings: Sequence[Finding], judge: str) -> list[Finding]:
     return [f for f in find(findings, "paired_wins", judge).values() if f.subject in scores[f.figure].tested_by]
 
 
+def failed(checks: Sequence[Finding]) -> list[Finding]:
+    return [f for f in checks if not f.low > 0.5]
+
+
 def judge_sees(findings: Sequence[Finding], judge: str, figure: str) -> str:
     """ "untested" (by any control), "blind" (to at least one) or "seen"; "seen" for a metric, which needs no judge."""
-    tests = [f for f in checks_of(findings, judge) if f.figure == figure] if judge else []
-    if judge and not tests:
+    checks = [f for f in checks_of(findings, judge) if f.figure == figure]
+    if judge and not checks:
         return "untested"
-    return "seen" if all(f.low > 0.5 for f in tests) else "blind"
+    return "blind" if failed(checks) else "seen"
 
 
 ALPHA = 0.05  # the chance that any of a judge's differences is shown although none exists
@@ -163,7 +145,7 @@ def shown_differences(findings: Sequence[Finding], judge: str) -> set[tuple[str,
     In 1,000 simulated experiments with 4 equal models, 5 scores and so 30 differences, any was shown in 4 to 6% (10 to
     100 prompts); without the correction, in 70%.
     """
-    differences = {k: f for k, f in find(findings, "difference", judge).items() if not math.isnan(f.low)}
+    differences = find(findings, "difference", judge)
     corrected = statistics.holm(np.array([p_value(f) for f in differences.values()]))
     return {key for key, p in zip(differences, corrected) if p < ALPHA}
 
@@ -179,72 +161,107 @@ def p_value(difference: Finding) -> float:
 
 # ---- Warnings ----
 
-SPOILED_HOW = {SHUFFLED: "one with its sentences shuffled", OTHER: "that of another story", CUT: "one that is cut off"}
-SPOILED_HOW |= {UNASKED: "the story for another instruction"}
-
 # Counted over the outcomes of paired wins: with 20% ties and 90% wins among the rest, a judge passes the test with 12
 # prompts in 78% of cases, with 10 in 68% (tests/common/test_statistics.py).
 FEWEST_PROMPTS = 12
 
 
 def warnings_of(findings: Sequence[Finding], judge: str) -> list[str]:
-    """What a reader of this judge's table must also know."""
-    wins = find(findings, "paired_wins", judge)
-    lines = [] if wins else [f"{judge} is unvalidated; {how_to_validate(judge)}"]
-    blind = [f for f in checks_of(findings, judge) if not f.low > 0.5]
-    n = min((f.prompts for f in blind), default=FEWEST_PROMPTS)
-    if n < FEWEST_PROMPTS:
-        lines.append(
-            f"too few prompts ({n}) to say what {judge} sees: below {FEWEST_PROMPTS}, any judge may seem blind"
-        )
-    lines += [blindness(findings, judge, figure) for figure in dict.fromkeys(f.figure for f in blind)]
-    safe = "{}: {} prefers safe endings, which it wrote itself at temperature {}, to the true ones (whose paired wins "
-    safe += "are {:.2f}, {:.2f} to {:.2f}); it rewards what is likely, so compare models at the same temperature"
-    lines += [
-        safe.format(f.figure, judge, SAFE_TEMPERATURE, f.value, f.low, f.high)
-        for f in wins.values()
-        if f.subject == SAFE and f.high < 0.5
-    ]
-    lines += constant_scores(findings, judge, {f.figure for f in blind})
+    """What may not be concluded from this judge's table."""
+    wins, checks = find(findings, "paired_wins", judge).values(), checks_of(findings, judge)
+    lines, blind = [], failed(checks)
+    if not wins:
+        how = "its controls need true endings, which `python sample.py --eval 50` keeps"
+        how = how if scores_of(judge) is LIKELIHOOD else "run grade.py with --controls"
+        how = "no controls came with its grades" if judge.endswith(IMPORTED) else how
+        lines.append(f"{judge} is unvalidated; {how}")
+    if (n := min((f.prompts for f in blind), default=FEWEST_PROMPTS)) < FEWEST_PROMPTS:
+        lines.append(f"too few prompts ({n}) to say what {judge} sees: below {FEWEST_PROMPTS}, any may seem blind")
+    for figure in dict.fromkeys(f.figure for f in blind):
+        missed = " nor ".join(f"{f.subject} ({in_words(f)})" for f in blind if f.figure == figure)
+        seen = " and ".join(f.subject for f in checks if f.figure == figure and f not in blind)
+        so = f"it only notices {seen}" if seen else f"its scores of the models' {figure} mean nothing"
+        lines.append(f"{figure}: {judge} cannot tell the true ending from {missed}; {so}")
+    for f in wins:
+        if f.subject == SAFE and f.high < 0.5:
+            what = f"safe endings, its own at temperature {SAFE_TEMPERATURE}, to the true ones ({in_words(f)})"
+            so = "it rewards what is likely, so compare models at the same temperature"
+            lines.append(f"{f.figure}: {judge} prefers {what}; {so}")
     return lines + close_calls(findings, judge)
 
 
-def how_to_validate(judge: str) -> str:
-    if judge.endswith(IMPORTED):
-        return "no controls came with its grades, so nothing shows what it sees"
-    if is_likelihood_judge(judge):
-        return "its controls need true endings, which `python sample.py --eval 50` keeps"
-    return "run grade.py with --controls"
-
-
-def blindness(findings: Sequence[Finding], judge: str, figure: str) -> str:
-    """From which spoiled endings the judge cannot tell the true one by this score."""
-    tests = [f for f in checks_of(findings, judge) if f.figure == figure]
-    blind = [f for f in tests if not f.low > 0.5]
-    what = (f"{SPOILED_HOW[f.subject]} (paired wins {f.value:.2f}, {f.low:.2f} to {f.high:.2f})" for f in blind)
-    seen = " and ".join(SPOILED_HOW[f.subject] for f in tests if f not in blind)
-    so = f"it only notices {seen}" if seen else f"its scores of the models' {figure} mean nothing"
-    if all(f.value > 0.5 for f in blind):  # it leans the right way
-        so += f", unless more than {max(f.prompts for f in blind)} prompts show otherwise"
-    return f"{figure}: {judge} cannot tell the true ending from {' nor '.join(what)}; {so}"
-
-
-def constant_scores(findings: Sequence[Finding], judge: str, blind: set[str]) -> list[str]:
-    """A line for each score that is the same for everything: with or without controls, it says nothing."""
-    ends = {}
-    for f in find(findings, "mean", judge).values():
-        ends.setdefault(f.figure, set()).update(round(end, 9) for end in (f.value, f.low, f.high))
-    constant = {figure: min(values) for figure, values in ends.items() if len(values) == 1 and figure not in blind}
-    line = "{}: {} always answers {:g}, which says nothing about the models"
-    return [line.format(figure, judge, value) for figure, value in constant.items()]
+def in_words(wins: Finding) -> str:
+    return f"paired wins {wins.value:.2f}, {wins.low:.2f} to {wins.high:.2f}"
 
 
 def close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
     """Differences that are too small for this judge to resolve with these prompts."""
     shown, lines = shown_differences(findings, judge), []
-    close = [f for key, f in find(findings, "difference", judge).items() if key not in shown and not math.isnan(f.low)]
+    close = [f for key, f in find(findings, "difference", judge).items() if key not in shown]
     for figure in dict.fromkeys(f.figure for f in close):
         calls = [f for f in close if f.figure == figure]
         pairs = "; ".join(f.subject for f in calls[:4]) + f"; {len(calls) - 4} more" * (len(calls) > 4)
         lines.append(f"{figure}: too close to call with {max(f.prompts for f in calls)} prompts: {pairs}")
     return lines
+
+
+# ---- Tables ----
+
+MEANS = "Means over prompts, ± half of the 95% interval"
+
+
+def report(findings: Sequence[Finding], counts: Mapping[str, str]) -> str:
+    """All tables and warnings, as Markdown. counts: {judge: how many gradings succeeded}, in order."""
+    parts = ["## Metrics", MEANS, table(find(findings, "mean", ""), METRICS)]
+    for judge, count in counts.items():
+        scores, blind = scores_of(judge), failed(checks_of(findings, judge))
+        parts += [f"## {judge}", count]
+        if means := find(findings, "mean", judge):
+            parts += [MEANS, table(means, scores)]
+        if differences := find(findings, "difference", judge):
+            shown = shown_differences(findings, judge)
+            about = (
+                "Differences on the same prompts, each ± half of its own 95% interval (?: not significant, by Holm's"
+            )
+            parts.append(f"{about} correction for all {len(differences)})")
+            parts.append(table(differences, scores, lambda f, shown=shown: "?" * ((f.subject, f.figure) not in shown)))
+        if wins := find(findings, "paired_wins", judge):
+            untested = [name for name in scores if any(figure == name for _, figure in means)]
+            untested = [name for name in untested if judge_sees(findings, judge, name) == "untested"]
+            about = f"Does {judge} prefer the true ending to a spoiled one of the same prompt? Paired wins: 1 is always"
+            parts.append(f"{about}, 0.5 is chance (!: no preference shown; untested: {', '.join(untested) or 'none'})")
+            parts.append(table(wins, scores, lambda f, blind=blind: "!" * (f in blind), form=".2f"))
+        parts.append("\n".join(f"WARNING {line}" for line in warnings_of(findings, judge)))
+    if figures := find(findings, "spearman", ""):
+        parts += ["## Agreement of the judges: rank correlation", table(figures, CHAT | LIKELIHOOD, form=".2f")]
+    parts.append("## Meaning")
+    for scores in (METRICS, CHAT, LIKELIHOOD):
+        known = {f.figure for f in findings if f.kind == "mean" and scores_of(f.judge) is scores}
+        rows = [[f"{name}: {s.about}", s.unit, s.better] for name, s in scores.items() if name in known]
+        parts.append(table_text(["", "unit", "better"], rows) if rows else "")
+    return "\n\n".join(filter(None, parts))
+
+
+def table(
+    figures: Mapping[tuple[str, str], Finding],  # from find()
+    scores: Mapping[str, Score],
+    mark: Callable[[Finding], str] = lambda finding: "",
+    form: str = "",  # instead of each score's own
+) -> str:
+    """Subjects down, scores across, as far as there are any."""
+    shown = [name for name in scores if any(figure == name for _, figure in figures)]
+    rows = []
+    for subject in dict.fromkeys(subject for subject, _ in figures):
+        own = [(figures.get((subject, name)), form or scores[name].form) for name in shown]
+        rows.append([subject, *(cell(f, form) + mark(f) if f else "–" for f, form in own)])
+    return table_text(["", *shown], rows)
+
+
+def cell(finding: Finding, form: str) -> str:
+    low, value, high = finding.low, finding.value, finding.high
+    if math.isnan(value):
+        return "–"
+    width = "" if math.isnan(low) else f" ±{(high - low) / 2:{form}}"
+    if max(value - low, high - value) > 2 * min(value - low, high - value):  # clipped to the scale
+        width = f" [{low:{form}}, {high:{form}}]"
+    return f"{value:{form}}{width}"

@@ -1,11 +1,13 @@
 """
-Grades that were made elsewhere, by people or another program: a CSV with one line per grading, with the numbers of
-prompt and sample in samples.jsonl; or, without prompt and sample, with the mean of a run on each line.
+Grades made elsewhere, by people or another program: a CSV with one line per grading, with the numbers of prompt and
+sample in samples.jsonl; or, without prompt and sample, with the mean of a run on each line.
 
     run,prompt,sample,judge,grammar,plot
     demo,0,2,a teacher,7,5.5
 """
 
+import math
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -24,18 +26,14 @@ def imported_rows(paths: Sequence[Path], runs: Sequence[Run]) -> Iterator[Row]:
         cells = {name: cell.strip() for name, cell in cells.items()}
         place, judge = (cells.pop("run"), cells.pop("prompt", ""), cells.pop("sample", "")), cells.pop("judge")
         if place not in places:
-            raise ValueError(
-                f"{where}: no run, prompt and sample {place}; the runs are {', '.join(r.name for r in runs)}"
-            )
+            raise ValueError(f"{where}: no run, prompt and sample {place}; runs: {', '.join(r.name for r in runs)}")
+        for score in cells.keys() - CHAT.keys():
+            raise ValueError(f"{where}: {score} is no score; the scores are {', '.join(CHAT)}")
         for score, cell in cells.items():
-            low, high = CHAT[score].scale if score in CHAT else (0, 0)
-            try:
-                value = AGES[cell.upper()] if score == "age" and cell.upper() in AGES else float(cell or low)
-            except ValueError:
-                value = float("nan")
-            if score not in CHAT or not low <= value <= high:
-                raise ValueError(
-                    f"{where}: {score} is {cell!r}; the scores are {', '.join(CHAT)}, here {low:g} to {high:g}"
-                )
+            low, high = CHAT[score].scale
+            number = str(AGES.get(cell.upper(), cell) if score == "age" else cell)
+            value = float(number) if re.fullmatch(r"\d+\.?\d*", number) else math.nan
+            if cell and not low <= value <= high:
+                raise ValueError(f"{where}: {score} is {cell!r}, not from {low:g} to {high:g}")
             if cell:
                 yield Row(judge + IMPORTED, place[0], places[place], score, value)

@@ -12,9 +12,10 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-# Endings of known quality, which test what a judge can see; controls.py makes them.
+# Endings of known quality, which test a judge; controls.py makes them.
 TRUE, SHUFFLED, OTHER, CUT = "(true ending)", "(shuffled)", "(another ending)", "(cut off)"
 UNASKED, SAFE = "(another story)", "(safe ending)"
+SPOILED = (SHUFFLED, OTHER, CUT, UNASKED, SAFE)
 LIKELIHOOD_PREFIX, IMPORTED = "lm:", " (imported)"  # how names of such judges begin, and end
 
 AGE_GROUPS = {"A": "3 or under", "B": "4-5", "C": "6-7", "D": "8-9", "E": "10-12", "F": "13-16"}  # as in the paper
@@ -30,49 +31,39 @@ class Score(NamedTuple):
     tested_by: tuple[str, ...] = ()  # the controls that must score lower than true endings, or the judge is blind
 
 
+INF = math.inf
+SHARE, COUNT = (0.0, 1.0), (0.0, INF)
+
 # A chat judge's grades (GPT-Eval, the paper's section 3), in the words that it sees. No control tests creativity and
 # age. The ending of another story was written to other instructions, so it must score lower there, too.
 CHAT = {
-    "grammar": Score(
-        "is it correct English, without words missing, words that do not exist or sentences that break off?",
-        tested_by=(CUT,),
-    ),
+    "grammar": Score("is it correct English, without words missing, words that do not exist or sentences that break "
+                     "off?", tested_by=(CUT,)),
     "creativity": Score("does it have ideas of its own?"),
-    "consistency": Score(
-        "does it fit the beginning and itself: the same persons, places and things, and nothing that contradicts what "
-        "was said before?",
-        tested_by=(SHUFFLED, OTHER),
-    ),
+    "consistency": Score("does it fit the beginning and itself: the same persons, places and things, and nothing that "
+                         "contradicts what was said before?", tested_by=(SHUFFLED, OTHER)),
     "plot": Score("does one thing lead to another, and the whole to an end?", tested_by=(SHUFFLED, OTHER, CUT)),
-    "instructions": Score(
-        "does the story, taken as a whole, do everything that the pupil was told to do?", tested_by=(OTHER, UNASKED)
-    ),
+    "instructions": Score("does the story, taken as a whole, do everything that the pupil was told to do?",
+                          tested_by=(OTHER, UNASKED)),
     "age": Score("how old would you guess the pupil is?", "years", (AGES["A"], AGES["F"]), "", ".1f"),
-}
-
-# What likelihood_judge.py reads off a language model.
-LIKELIHOOD = {
-    "fluency": Score(
-        "log-likelihood of the completion after its beginning: minus the judge's bits per byte on it",
-        "bits/byte", (-math.inf, 0.0), form=".3f", tested_by=(SHUFFLED,),
-    ),
-    "consistency": Score(
-        "how much likelier the completion is after its own beginning than after those of other stories",
-        "bits/byte", (-math.inf, math.inf), form=".3f", tested_by=(SHUFFLED, OTHER, UNASKED),
-    ),
-    "ending": Score("probability that the story ends where it ends", "", (0.0, 1.0), tested_by=(CUT,)),
 }  # fmt: skip
 
-# What metrics.py counts without a judge.
-SHARE, COUNT = (0.0, 1.0), (0.0, math.inf)
+# likelihood_judge.py reads these off a language model.
+LIKELIHOOD = {
+    "fluency": Score("log-likelihood of the completion after its beginning: minus the judge's bits per byte on it",
+                     "bits/byte", (-INF, 0.0), form=".3f", tested_by=(SHUFFLED,)),
+    "consistency": Score("how much likelier the completion is after its own beginning than after those of other "
+                         "stories", "bits/byte", (-INF, INF), form=".3f", tested_by=(SHUFFLED, OTHER, UNASKED)),
+    "ending": Score("probability that the story ends where it ends", "", SHARE, tested_by=(CUT,)),
+}  # fmt: skip
+
+# metrics.py counts these without a judge.
 METRICS = {
     "loss": Score("validation loss of the run, from its log", "nats/token", COUNT, "lower", ".3f"),
     "bpb": Score("the same in bits per byte, for any vocabulary", "bits/byte", COUNT, "lower", ".3f"),
     "ended": Score("share of the stories that the model ended by itself", "%", SHARE, "higher", ".0%"),
     "repeated": Score("share of 4-grams of words that came earlier in the same story", "%", SHARE, "lower", ".1%"),
-    "distinct-1": Score(
-        "different words, as a share of all in equally many words of each model", "", SHARE, form=".3f"
-    ),
+    "distinct-1": Score("different words, as a share of equally many words of each model", "", SHARE, form=".3f"),
     "distinct-2": Score("the same for pairs of words", "", SHARE, form=".3f"),
     "distinct-3": Score("the same for three words in a row", "", SHARE, form=".3f"),
     "words": Score("words in a completion", "words", COUNT, "", ".0f"),

@@ -1,5 +1,5 @@
 """
-What is graded: the completions in samples.jsonl of each run; and one score of one of them.
+The completions that are graded, in samples.jsonl of each run, and a row for one score of one of them.
 
 >>> runs, directory = read_runs([Path("out")])
 >>> runs[0].stories[0]
@@ -30,12 +30,12 @@ class Story:
 
     @property
     def task(self) -> str:
-        """What the writer was given. Stories of the same task are compared."""
+        """Stories of the same task are compared."""
         return f"{self.instruction}\n{self.prompt}" if self.instruction else self.prompt
 
     @property
     def beginning(self) -> str:
-        """What precedes the completion: as in samples.jsonl, except for trailing whitespace."""
+        """The text before the completion, as in samples.jsonl, except for trailing whitespace."""
         return f"{self.instruction}\n{MARKER}{self.prompt}" if self.instruction else self.prompt
 
 
@@ -43,7 +43,7 @@ class Row(NamedTuple):
     """One score of one story; tables and pictures are pivots of these."""
 
     judge: str  # "": a metric, which needs no judge
-    run: str  # or a kind of control
+    run: str  # or controls, such as "(true ending)"
     story: Story | None  # None: a figure of the run as a whole, such as its loss
     score: str
     value: float
@@ -88,7 +88,7 @@ def corpus_of(run: Path) -> Path | None:
 
 
 def story_of(row: dict) -> Story:
-    """A header above the prompt is what the writer was told to do, not how the story begins."""
+    """A header above the prompt is the instruction, not the beginning of the story."""
     if row.get("instruction"):
         return Story("", row["completion"], row["prompt"].removesuffix(MARKER).rstrip())
     if instruct_headers.read(row["prompt"]):  # with a beginning below it
@@ -102,38 +102,32 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[Run], Path]:
 
     The same completions once more, in a directory for their temperature, are no other run.
     """
-    for directory in directories:
-        if not directory.is_dir():
-            raise ValueError(f"{directory}: no such directory; name a run, or a directory of runs such as out/")
+    if missing := [directory for directory in directories if not directory.is_dir()]:
+        raise ValueError(f"{missing[0]}: no such directory; name a run, or a directory of runs such as out/")
     common = Path(os.path.relpath(os.path.commonpath([path.resolve() for path in directories])))
     paths = sorted({path.resolve() for directory in directories for path in directory.rglob("samples.jsonl")})
     runs = []
     for path in paths:
-        rows = [row for _, row in sorted(read_rows(path).items(), key=lambda item: item[0][::-1])]
-        if not rows:
-            raise ValueError(f"{path}: its lines are not the prompts and completions that sample.py writes")
         name = os.path.relpath(path.parent, common.resolve())
+        rows = [row for _, row in sorted(read_rows(path).items(), key=lambda item: item[0][::-1])]
         run = Run(path.parent.name if name == "." and len(paths) == 1 else name, path.parent, rows)
-        if not any(run.model == other.model and run.stories == other.stories for other in runs):
+        if rows and not any(run.model == other.model and run.stories == other.stories for other in runs):
             runs.append(run)
     if not runs:
         names = " ".join(map(str, directories))
-        raise ValueError(f"{names}: no samples.jsonl below; `python sample.py --eval 50` writes one")
+        raise ValueError(f"{names}: no stories in a samples.jsonl below; `python sample.py --eval 50` writes them")
     return runs, common
 
 
 def by_prompts(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """{name: runs with prompts in common}; named "" if they all have, else by their corpus or their first run."""
+    """{name of its first run: runs with prompts in common}; {"": runs} if all have."""
     groups = []
     for run in runs:
         joined = [group for group in groups if any(run.tasks & other.tasks for other in group)]
         groups = [group for group in groups if group not in joined] + [[*itertools.chain(*joined), run]]
-    if len(groups) == 1:
-        return {"": groups[0]}
-    corpora = ["+".join(sorted({run.corpus.name for run in group if run.corpus})) for group in groups]
-    return {c if c and corpora.count(c) == 1 else group[0].name: group for c, group in zip(corpora, groups)}
+    return {group[0].name if len(groups) > 1 else "": group for group in groups}
 
 
 def named(kind: str, group: str) -> str:
-    """A control, in tables: (true ending), or (true ending) mine where runs continue different prompts."""
+    """A control, in tables: (true ending), or (true ending) demo if runs continue different prompts."""
     return f"{kind} {group}".rstrip()

@@ -90,12 +90,10 @@ def test_each_corpus_has_judges_of_its_own(out, train, capsys):
 def test_a_judge_reads_the_controls_of_the_runs_that_it_grades_alone(out, train, grade_py):
     train("a", 1.0)
     train("b", 1.0, data="other", n_layer=3)
-    rows = [json.loads(line) for line in (out / "b" / "samples.jsonl").read_text().splitlines()]
-    rows = [row | dict(prompt=f"Now {row['prompt']}") for row in rows]
-    (out / "b" / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_samples(out / "b", 3, 1, before="Now ")
     assert grade_py(judge=None)[0] == 0
     read = {(judge, subject) for judge, subject, _ in means(out) if judge and "true" in subject}
-    assert read == {("lm:out/a", "(true ending) tiny"), ("lm:out/b", "(true ending) other")}
+    assert read == {("lm:out/a", "(true ending) a"), ("lm:out/b", "(true ending) b")}
 
 
 def test_a_run_whose_corpus_is_gone_is_left_out(out, train, grade_py):
@@ -106,28 +104,8 @@ def test_a_run_whose_corpus_is_gone_is_left_out(out, train, grade_py):
     assert code == 0 and graded_by(out)["lm:out/a"] == {"b"} and "out/gone: left out" in printed.out
 
 
-def test_where_nothing_was_trained(out, grade_py):
+def test_where_nothing_was_trained_no_api_is_asked(out, grade_py, api, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", api.url)
     write_samples(out / "published", 3, 1)
     code, printed = grade_py(judge=None)
-    assert code == 0 and "no run of train.py" in printed.out and graded_by(out) == {}
-
-
-def test_an_endpoint_is_asked_too_within_its_budget(out, train, grade_py, monkeypatch, api):
-    monkeypatch.setenv("OPENAI_BASE_URL", api.url)
-    train("a", 1.0)
-    code, printed = grade_py(judge=None)
-    assert code == 0 and graded_by(out) == {"lm:out/a": {"a"}, "gpt-4o-mini": {"a"}}
-    assert "for at most $1" in printed.out and len(api.requests) == 3 + 4 * 3
-    write_samples(out / "b", 3, 1)
-    n = len(api.requests)
-    code, _ = grade_py("--max_cost", "0.000001", "--price_in", "1", "--price_out", "1", judge=None)
-    assert "--max_cost" in code and len(api.requests) == n and graded_by(out)["lm:out/a"] == {"a", "b"}
-
-
-def test_an_endpoint_that_fails_keeps_nobody_from_the_tables(out, train, grade_py, monkeypatch, api):
-    monkeypatch.setenv("OPENAI_BASE_URL", api.url)
-    api.fault = lambda number, request: ("status", 401)
-    train("a", 1.0)
-    code, printed = grade_py(judge=None)
-    assert code.startswith("grade.py: gpt-4o-mini at ") and "\n" not in code
-    assert graded_by(out) == {"lm:out/a": {"a"}}
+    assert code == 0 and "no run of train.py" in printed.out and graded_by(out) == {} and api.requests == []

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from grading.chat_judge import PROTOCOLS, BadReply, ChatJudge, names_asked, questions, read_reply, schema
+from grading.chat_judge import PROTOCOLS, ChatJudge, questions, read_reply
 from grading.scores import AGE_GROUPS, AGES, CHAT
 from grading.stories import Story
 
@@ -22,8 +22,6 @@ def test_the_judge_sees_the_story_and_the_scores_it_is_asked_for():
     assert "instructions" not in text and "told" not in text
     assert all(f'"{name}"' in text for name in ("assessment", *NAMES, "age_group"))
     assert all(CHAT[name].about in text for name in NAMES)
-    form = schema(NAMES, has_assessment=True)["json_schema"]["schema"]
-    assert form["required"] == list(form["properties"]) == ["assessment", *NAMES, "age_group"]
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
@@ -35,7 +33,7 @@ def test_an_instruction_is_shown_and_graded_and_no_beginning_where_there_was_non
         assert "***" not in text and "beginning" not in text and "continuation" not in text
     said = "\n".join(questions(protocol, TOLD)).lower()
     assert "instructions" in said and "instructions" not in "\n".join(questions(protocol, STORY)).lower()
-    assert names_asked(protocol, TOLD) == [*names_asked(protocol, STORY), "instructions"]
+    assert protocol.names(TOLD) == [*protocol.names(STORY), "instructions"]
 
 
 def test_the_key_is_the_whole_question():
@@ -46,7 +44,7 @@ def test_the_key_is_the_whole_question():
     judges = [ChatJudge("j", "u"), ChatJudge("k", "u"), ChatJudge("j", "v"), ChatJudge("j", "u", temperature=0.0)]
     every = [key for judge in [*judges, ChatJudge("j", "u", "paper")] for key in keys(judge)]
     assert len(set(every)) == len(every)
-    assert keys(ChatJudge("j", "u", max_tokens=7, has_schema=False)) == keys(judges[0])  # the question is the same
+    assert keys(ChatJudge("j", "u", max_tokens=7)) == keys(judges[0])  # the question is the same
 
 
 def test_a_conversation_is_looked_up_turn_by_turn():
@@ -54,11 +52,9 @@ def test_a_conversation_is_looked_up_turn_by_turn():
     first, second = questions(PROTOCOLS["paper"], STORY)
     grades, messages, _ = judge.look_up(STORY, 0, cache)
     assert grades is None and [m["content"] for m in messages] == [first]
-    assert "response_format" not in judge.settings(STORY, messages)
     cache[judge.key(messages, 0)] = dict(text="<think>Hm.</think> Good.", finish_reason="stop")
     grades, messages, _ = judge.look_up(STORY, 0, cache)
     assert grades is None and [m["content"] for m in messages] == [first, "Good.", second]
-    assert "response_format" in judge.settings(STORY, messages)
     cache[judge.key(messages, 0)] = dict(text=json.dumps(GOOD), finish_reason="length")
     assert "--max_tokens" in judge.look_up(STORY, 0, cache)[2]
     cache[judge.key(messages, 0)] = dict(text=json.dumps(GOOD), finish_reason="stop")
@@ -68,7 +64,6 @@ def test_a_conversation_is_looked_up_turn_by_turn():
 @pytest.mark.parametrize(
     "text",
     [
-        json.dumps(GOOD),
         "```json\n" + json.dumps(GOOD) + "\n```",
         "Here you are: " + json.dumps(GOOD) + " I hope that helps.",
         "<think>Grammar: 3/10? {no} [1, 2]</think>\n" + json.dumps(GOOD),
@@ -76,7 +71,6 @@ def test_a_conversation_is_looked_up_turn_by_turn():
         json.dumps(GOOD | dict(grammar="8/10", plot="6 / 10", creativity=7.0)),
         json.dumps(GOOD | dict(assessment="Good,\nor\tso.", other=[1])).replace("\\n", "\n"),
         json.dumps(GOOD | dict(age_group="C: 6-7")),
-        json.dumps(GOOD | dict(age_group="c")),
     ],
 )
 def test_objects_are_read(text):
@@ -94,7 +88,6 @@ def test_arrays_are_read():
     "text",
     [
         "",
-        "I cannot grade this.",
         "Grammar: 8/10, Creativity: 7/10, Consistency: 9/10, Plot: 6/10",  # neither form was asked for
         "[8, 7, 9]",
         "[8, 7, 9, 6, 5]",
@@ -108,7 +101,7 @@ def test_arrays_are_read():
     ],
 )
 def test_what_is_no_grade_is_refused(text):
-    with pytest.raises(BadReply) as error:
+    with pytest.raises(ValueError) as error:
         read_reply(text, NAMES)
     assert str(error.value) and "\n" not in str(error.value)
 
