@@ -59,7 +59,7 @@ def choose_judges(trained: Sequence[Path], runs: Sequence[Run]) -> dict[str, lis
         if len(judges) > 1:
             print(f"{corpus}: the runs with the lowest bits per byte, {names}, judge all but themselves")
         else:
-            print(f"{corpus}: its only run, {names}, judges itself: the scores say how sure it is of its own words, not "
+            print(f"{corpus}: its only run, {names}, judges itself; the scores say how sure it is of its words, not "
                   "how good they are; train another, or name a --judge lm:RUN")  # fmt: skip
     if not chosen:
         print("no run of train.py here that could judge by likelihood; name one: --judge lm:RUN")

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from torch import Tensor
 from tqdm import tqdm
 
 from corpus import instruct_headers
@@ -43,17 +44,19 @@ AT_ONCE = 96  # scores that are read and saved together
 DEFINITIONS = {"fluency": (1, 0), "consistency": (1, N_OTHERS), "ending": (1, 0)}
 
 Texts = tuple[str, str]  # a beginning and a completion
-Nats = tuple[float, float]  # log-likelihoods of a completion after a beginning, and that the story then ends
 
 
-def read_texts(backend: LocalBackend, texts: Iterable[Texts], bar: tqdm | None = None) -> dict[Texts, Nats]:
-    """Beginning and completion are encoded apart: when a model wrote the completion, it began with a new token."""
-    texts, end = sorted(set(texts)), [backend.tokenizer.end_of_text]
+def read_texts(name: str, backend: LocalBackend, texts: Iterable[Texts], ends: bool, bar=None) -> dict[Texts, Tensor]:
+    """Log-likelihoods of each completion's tokens after its beginning; with `ends`, also that the story then ends.
+
+    Beginning and completion are encoded apart: when a model wrote the completion, it began with a new token.
+    """
+    texts, end = sorted(set(texts)), [backend.tokenizer.end_of_text] * ends
     ids = [(backend.encode(before), backend.tokenizer.encode(text) + end) for before, text in texts]
     nats = [each.double() for each in log_likelihoods(backend, ids, bar)]
     if not all(each.isfinite().all() for each in nats):
-        raise ValueError("the model's likelihoods are not finite; did its training diverge?")
-    return {pair: (each[:-1].sum().item(), each[-1].item()) for pair, each in zip(texts, nats)}
+        raise ValueError(f"{name}: its likelihoods are not finite; did its training diverge?")
+    return dict(zip(texts, nats))
 
 
 def texts_of(score: str, story: Story, others: Sequence[str]) -> list[Texts]:
@@ -63,16 +66,15 @@ def texts_of(score: str, story: Story, others: Sequence[str]) -> list[Texts]:
     return [(story.beginning, story.completion), *zip(others, orders)]
 
 
-def value_of(score: str, texts: Sequence[Texts], nats: Mapping[Texts, Nats]) -> float | None:
+def value_of(score: str, texts: Sequence[Texts], nats: Mapping[Texts, Tensor]) -> float | None:
     """None: a completion without text has no fluency, and without other stories there is no consistency."""
-    (own, end), *others = (nats[pair] for pair in texts)
+    own, *others = (nats[pair][:-1].sum().item() for pair in texts)
     n_bytes = len(texts[0][1].encode())
     if score == "ending":
-        return math.exp(end)
+        return math.exp(nats[texts[0]][-1].item())
     if not n_bytes or score == "consistency" and not others:
         return None
-    baseline = sum(text for text, _ in others) / len(others) if others else 0.0
-    return (own - baseline) / n_bytes / math.log(2)
+    return (own - (sum(others) / len(others) if others else 0.0)) / n_bytes / math.log(2)
 
 
 # ---- Other beginnings ----
@@ -152,7 +154,7 @@ class LikelihoodJudge:
         starts = range(0, len(missing), AT_ONCE)
         for start in tqdm(starts, f"{self.name} reads", unit="score", unit_scale=AT_ONCE, disable=None, delay=1):
             batch = missing[start : start + AT_ONCE]
-            nats = read_texts(self.backend, (pair for _, _, texts in batch for pair in texts))
+            nats = read_texts(self.name, self.backend, (pair for _, _, texts in batch for pair in texts), ends=True)
             for key, score, texts in batch:
                 value = value_of(score, texts, nats)
                 cache.add(key, dict(judge=self.name, weights=self.weights, score=score, value=value))

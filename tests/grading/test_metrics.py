@@ -59,7 +59,7 @@ def test_held_out_loss_is_that_of_the_weights_that_are_sampled(tmp_path):
 def test_the_words_of_a_corpus(data_dir, monkeypatch):
     words = metrics.corpus_words(data_dir / "tiny")
     assert {"tom", "mia", "kite", "had", "it", "was", "number"} <= words and "zorblax" not in words
-    monkeypatch.setattr(metrics, "CORPUS_TOKENS", 10)
+    monkeypatch.setattr(metrics, "CORPUS_STORIES", 3)
     assert len(metrics.corpus_words(data_dir / "tiny")) < len(words)
 
 
