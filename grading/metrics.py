@@ -85,11 +85,10 @@ def metric_rows(
         sources.append((named(TRUE, name), endings, data or corpus))
     corpora = {corpus for _, _, corpus in sources} - {None}
     known = {corpus: corpus_words(corpus) for corpus in corpora if (corpus / "meta.json").exists()}
-    for corpus in corpora - known.keys():
-        print(f"{corpus}: no such corpus here, so unknown words are not counted; name one with --data")
-    limit = min(
-        filter(None, (sum(len(words_of(s.completion)) for s in stories) for _, stories, _ in sources)), default=0
-    )
+    if missing := ", ".join(str(corpus) for corpus in corpora - known.keys()):
+        print(f"{missing}: no such corpus here, so unknown words are not counted; name one with --data")
+    lengths = [sum(len(words_of(story.completion)) for story in stories) for _, stories, _ in sources]
+    limit = min(filter(None, lengths), default=0)
     for name, stories, corpus in sources:
         for story in stories:
             for metric, value in story_metrics(story, known.get(corpus)).items():

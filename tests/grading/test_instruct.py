@@ -9,8 +9,6 @@ from types import SimpleNamespace
 import pytest
 
 import instruct
-from corpus import builtin_stories
-from corpus.builtin_bad_endings import ends_badly
 from generation.prompts import Prompt, evaluation_prompts
 from instruct import is_nearest, pattern, weigh
 
@@ -24,12 +22,6 @@ NOT_THERE = "run: a runt|hat: that|be: bee|art: party|ice cream: ice cold cream"
 def test_words_are_found_however_inflected(texts, there):
     for word, text in (row.split(": ") for row in texts.split("|")):
         assert (pattern(word).search(text) is not None) == there, text
-
-
-def test_the_only_bad_endings_that_a_rule_knows_are_the_builtin_ones():
-    told = list(builtin_stories.stories(3000, seed=9))
-    assert [ends_badly(story.text) for story in told] == ["BadEnding" in story.features for story in told]
-    assert 200 < sum(ends_badly(story.text) for story in told) < 600
 
 
 def samples(path, prompts, completions, n=1):

@@ -202,15 +202,6 @@ def test_both_kinds_of_judges_in_one_call(out, grade_py, api):
     assert "rules is unvalidated; run grade.py with --controls" in printed.out
 
 
-def test_without_true_endings_and_a_dry_run(out, grade_py):
-    for run in "ab":
-        write_samples(out / run, 5, 2, reference=None)
-    code, printed = grade_py("--judge", "lm:out/judge", "--dry_run", judge=None)
-    assert code == 0 and "20 stories to read" in printed.out and not (out / "grades.jsonl").exists()
-    code, printed = grade_py("--judge", "lm:out/judge", judge=None)
-    assert code == 0 and "lm:out/judge is unvalidated; its controls need true endings" in printed.out
-
-
 def test_one_whose_weights_are_broken(out, grade_py):
     model = random_model(block_size=400)
     with torch.no_grad():

@@ -19,7 +19,6 @@ from corpus.tokenizer import Tokenizer, gpt2
 from generation.backends import LocalBackend
 from grading.controls import sentences
 from grading.probes import SETS, Probe, order_probes, read_probes, shares
-from model import GPTNeoConfig
 
 SEEDS = ROOT.parent / "shared" / "data" / "seed-prompts"
 OURS = {path.stem: read_probes(path, path.stem) for path in SETS}
@@ -89,17 +88,13 @@ GOOD = '{"prompt": "A", "right": " b", "wrong": [" c"]}\n'
     [
         "{",
         "[" * 100_000,
-        '"A"',
         '{"prompt": "A", "right": " b"}',
-        '{"prompt": 3, "right": " b", "wrong": [" c"]}',
         '{"prompt": "A", "right": " b", "wrong": [null]}',
         '{"prompt": "A\\ud800", "right": " b", "wrong": [" c"]}',
         "\udcff",  # a byte that is no UTF-8
         '{"prompt": "A ", "right": " b", "wrong": [" c"]}',
-        '{"prompt": "", "right": " b", "wrong": [" c"]}',
         '{"prompt": "A", "right": "b", "wrong": [" c"]}',
         '{"prompt": "A", "right": " b ", "wrong": [" c"]}',
-        '{"prompt": "A", "right": "  b", "wrong": [" c"]}',
         '{"prompt": "A", "right": " b", "wrong": []}',
         '{"prompt": "A", "right": " b", "wrong": [" c", " b"]}',
     ],
@@ -143,36 +138,6 @@ def test_leads_are_those_of_transformers_whatever_the_batch(tmp_path, prefix, mo
             assert float(found["lead"]) == pytest.approx(right - max(wrong), abs=2e-4)
             lead = float(found["lead"])
             assert found["verdict"] == ("right" if lead > 0 else "nearly" if lead >= -probe.NEARLY else "wrong")
-
-
-class Knowing(torch.nn.Module):
-    """Makes the next token of these texts likely where it has read all that stands before, and knows nothing else."""
-
-    def __init__(self, texts: list[list[int]]):
-        super().__init__()
-        self.config = GPTNeoConfig(vocab_size=3000, block_size=128)
-        self.next = {tuple(ids[:i]): ids[i] for ids in texts for i in range(1, len(ids))}
-        self.wte, self.head, self.attend = torch.nn.Embedding(1, 1), torch.nn.Identity(), None
-
-    def hidden(self, tokens, positions, attend):
-        x = torch.zeros(*tokens.shape, 3000)
-        for row, ids in enumerate(tokens.tolist()):
-            for i in range(len(ids)):
-                x[row, i, self.next.get(tuple(ids[: i + 1]), 0)] = 20.0
-        return x
-
-
-class Mute(LocalBackend):
-    def complete(self, prompts, keys, sampling):
-        return ((i, "", True) for i in range(len(prompts)))
-
-
-@pytest.mark.parametrize("which, expected", [(0, "right"), (1, "wrong")])
-def test_a_model_that_knows_the_answers_is_always_right(which, expected, monkeypatch):
-    for probes in OURS.values():
-        backend = Mute(None, TOKENIZER, [TOKENIZER.end_of_text], batch_size=50)
-        backend.model = Knowing([backend.encode(one.prompt + one.answers[which]) for one in probes])
-        assert {found["verdict"] for found in answers_of(backend, probes, monkeypatch)} == {expected}
 
 
 # The command
