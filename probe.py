@@ -105,14 +105,14 @@ def probe_all(args: argparse.Namespace) -> tuple[Path, list[dict]]:
     """The table to write, and its rows."""
     from checkpoints.checkpoint import corpus_of
 
-    names, name = find_models(args), "probe"
+    names = find_models(args)
     if args.sentence_order:
-        name, probes = "probe-order", list(order_probes(args.data or corpus_of(names[0])))
+        file, probes = "probe-order.csv", list(order_probes(args.data or corpus_of(names[0])))
     elif args.prompts:
-        name, probes = "probe-prompts", [probe for path in args.prompts for probe in read_probes(path, str(path))]
+        file, probes = PLAIN, [probe for path in args.prompts for probe in read_probes(path, str(path))]
     else:
-        probes = [probe for path in SETS for probe in read_probes(path, path.stem)]
-    path, rows = output_directory(args) / f"{name}.csv", [probe.row() for probe in probes]
+        file, probes = "probe.csv", [probe for path in SETS for probe in read_probes(path, path.stem)]
+    path, rows = output_directory(args) / file, [probe.row() for probe in probes]
     n_texts = sum(bool(probe.prompt) + len(probe.answers) for probe in probes)
     with tqdm(desc="probing", total=len(names) * n_texts, unit="text", disable=None, delay=1) as bar:
         for model in names:
@@ -130,7 +130,7 @@ def write_results(path: Path, rows: list[dict], ask: bool = False) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     unmarked = apply_marks(path.with_name("marks.csv"), rows, ask) if path.name == PLAIN else 0
     write_table(path, rows)
-    write_bytes(path.with_suffix(".html"), answers_page([row for row in rows if row["prompt"]] or rows[:100]))
+    write_bytes(path.with_suffix(".html"), answers_page(rows if rows[0]["prompt"] else rows[:100]))  # stories are long
     if text := shares_text(rows):
         publish(path.with_suffix(".md"), text)
     next_step = f"mark {unmarked} completions: python probe.py {path.parent} --mark"

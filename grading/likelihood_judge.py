@@ -126,30 +126,29 @@ class LikelihoodJudge:
 
     def __init__(self, name: str):
         """name: lm: and what sample.py's --model takes, except api:."""
-        model = name.removeprefix(LIKELIHOOD_PREFIX)
-        if model.startswith("api:"):
-            raise ValueError(f"{name}: an endpoint gives no likelihoods; name it as --judge {model.partition(':')[2]}")
-        self.name, self.backend = name, load_backend(model)
+        self.name, self.backend = name, load_backend(name.removeprefix(LIKELIHOOD_PREFIX))
+        if not isinstance(self.backend, LocalBackend):
+            raise ValueError(f"{name}: an endpoint gives no likelihoods; name its model without lm:api:")
         self.weights = self.backend.identity()["weights"]
 
     def key(self, *facts) -> str:
         """Equal for the same score of the same texts by the same weights, wherever they are stored."""
         return hashlib.sha256(json.dumps([self.weights, *facts]).encode()).hexdigest()
 
-    def texts(self, story: Story, others: Sequence[str]) -> dict[str, tuple[str, list[Texts]]]:
-        """{score: its key, and the texts to read for it}"""
+    def wanted(self, story: Story, others: Sequence[str]) -> dict[str, tuple[str, list[Texts]]]:
+        """{key of a score: the score, and the texts to read for it}"""
         texts = {score: texts_of(score, story, others) for score in DEFINITIONS}
-        return {score: (self.key(score, DEFINITIONS[score][0], own), own) for score, own in texts.items()}
+        return {self.key(score, DEFINITIONS[score][0], own): (score, own) for score, own in texts.items()}
 
     def scores(self, story: Story, others: Sequence[str], cache: Mapping[str, dict]) -> dict[str, float]:
         """Those that are in the cache."""
-        values = {score: cache.get(key, {}).get("value") for score, (key, _) in self.texts(story, others).items()}
+        values = {score: cache.get(key, {}).get("value") for key, (score, _) in self.wanted(story, others).items()}
         return {score: value for score, value in values.items() if value is not None}
 
     def read(self, jobs: Iterable[tuple[Story, tuple[str, ...]]], cache) -> None:
         """Adds the scores that the cache lacks, for stories with their other beginnings."""
-        keys = {key: (score, own) for job in dict.fromkeys(jobs) for score, (key, own) in self.texts(*job).items()}
-        missing = [(key, *facts) for key, facts in keys.items() if key not in cache]
+        wanted = {key: facts for job in dict.fromkeys(jobs) for key, facts in self.wanted(*job).items()}
+        missing = [(key, *facts) for key, facts in wanted.items() if key not in cache]
         missing.sort(key=lambda each: len("".join(each[2][0])))
         starts = range(0, len(missing), AT_ONCE)
         for start in tqdm(starts, f"{self.name} reads", unit="score", unit_scale=AT_ONCE, disable=None, delay=1):
