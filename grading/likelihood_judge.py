@@ -126,9 +126,10 @@ class LikelihoodJudge:
 
     def __init__(self, name: str):
         """name: lm: and what sample.py's --model takes, except api:."""
-        self.name, self.backend = name, load_backend(name.removeprefix(LIKELIHOOD_PREFIX))
-        if not isinstance(self.backend, LocalBackend):
-            raise ValueError(f"{name}: an endpoint gives no likelihoods; name its model without lm:api:")
+        model = name.removeprefix(LIKELIHOOD_PREFIX)
+        if model.startswith("api:"):
+            raise ValueError(f"{name}: an endpoint gives no likelihoods; name it as --judge {model.partition(':')[2]}")
+        self.name, self.backend = name, load_backend(model)
         self.weights = self.backend.identity()["weights"]
 
     def key(self, *facts) -> str:

@@ -84,7 +84,7 @@ def metric_rows(
         corpus = next((run.corpus for run in group if run.corpus), None)
         sources.append((named(TRUE, name), endings, data or corpus))
     corpora = {corpus for _, _, corpus in sources} - {None}
-    known = {corpus: corpus_words(corpus) for corpus in corpora if (corpus / "meta.json").exists()}
+    known = {corpus: corpus_words(corpus) for corpus in corpora if data or (corpus / "meta.json").exists()}
     if missing := ", ".join(str(corpus) for corpus in corpora - known.keys()):
         print(f"{missing}: no such corpus here, so unknown words are not counted; name one with --data")
     lengths = [sum(len(words_of(story.completion)) for story in stories) for _, stories, _ in sources]

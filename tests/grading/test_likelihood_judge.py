@@ -87,7 +87,11 @@ def test_a_score_with_another_definition_is_read_again_and_no_other(tmp_path, mo
     judge.read(jobs, cache)
     assert len(cache) == len(STORIES) * len(LIKELIHOOD)
     read, log_likelihoods = [], likelihood_judge.log_likelihoods
-    spy = lambda backend, ids, bar: read.extend(ids) or log_likelihoods(backend, ids, bar)  # noqa: E731
+
+    def spy(backend, ids, bar):
+        read.extend(ids)
+        return log_likelihoods(backend, ids, bar)
+
     monkeypatch.setattr(likelihood_judge, "log_likelihoods", spy)
     judge.read(jobs, cache)
     assert read == []
