@@ -24,10 +24,9 @@ from tqdm import tqdm
 from common.cli import Parser, one_line_errors, positive
 from common.files import write_bytes
 from common.tables import publish, read_table, write_table
-from grading.human_marks import apply_marks
-from grading.probes import SETS, Probe, order_probes, read_probes, shares_text
+from grading.probes import SETS, Probe, apply_marks, order_probes, read_probes, shares_text
 
-PLAIN, ORDER, MARKS = "probe-prompts.csv", "probe-order.csv", "marks.csv"
+PLAIN = "probe-prompts.csv"
 NEARLY = 0.1  # nats per byte: a verdict is "nearly" if the best wrong answer leads by no more than this
 
 
@@ -39,12 +38,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_shared("checkpoint", metavar="best|last|STEP|all", help=every)
     either = parser.add_mutually_exclusive_group()
     prompts = "instead of our three sets: plain prompts, as for sample.py, which are only continued, or prompts"
-    prompts += " with answers, as in prompts/facts.jsonl"
+    prompts += " with answers, as in prompts/facts.jsonl; writes probe-prompts.csv"
     either.add_argument("--prompts", nargs="+", type=Path, metavar="FILE", help=prompts)
     order = "instead, how often a validation story (of the first run's corpus) is likelier than with its sentences"
     order += " shuffled or two of them swapped; writes probe-order.csv"
     either.add_argument("--sentence_order", action="store_true", help=order)
-    mark = f"instead, mark the completions in {PLAIN} as right, nearly or wrong; kept in {MARKS}"
+    mark = "instead, mark the completions in probe-prompts.csv as right, nearly or wrong; kept in marks.csv"
     either.add_argument("--mark", action="store_true", help=mark)
     parser.add_argument("--max_new_tokens", type=positive, default=16, help="length of the greedy continuations")
     parser.add_shared("data")
@@ -67,112 +66,88 @@ def find_models(args: argparse.Namespace) -> list[str]:
     return list(dict.fromkeys(found for name in names for found in at_checkpoints(name, args.checkpoint)))
 
 
-def answer(name: str, probes: Sequence[Probe], max_new_tokens: int, bar) -> list[dict]:
+def output_directory(args: argparse.Namespace) -> Path:
+    from checkpoints.checkpoint import directory_of, newest_run
+
+    if args.out or args.runs:
+        return args.out or args.runs[0]
+    return directory_of(args.model[0]) if args.model else newest_run()
+
+
+def answer(name: str, probes: Sequence[Probe], max_new_tokens: int, bar: tqdm) -> list[dict]:
     """For each probe, this model's columns of probe.csv: its verdict, the right answer's lead, its own continuation."""
     from generation.backends import LocalBackend, load_backend
     from generation.prompts import Sampling
-    from generation.token_likelihoods import log_likelihoods
+    from grading.likelihood_judge import read_texts
 
     backend = load_backend(name)
-    if any(probe.answers for probe in probes) and not isinstance(backend, LocalBackend):
-        raise ValueError("an endpoint gives no log-likelihoods of answers; give it plain prompts, with --prompts")
-    asked = [probe for probe in probes if probe.prompt]
-    for text in [probe.prompt + answer for probe in asked for answer in probe.answers or ("",)]:
-        if not backend.fits(text):
-            raise ValueError(f'the context, {backend.model.config.block_size} tokens, is too short for "{text[:40]}…"')
-    ids = [(backend.encode(p.prompt), backend.tokenizer.encode(answer)) for p in probes for answer in p.answers]
-    nats = iter(log_likelihoods(backend, ids, bar) if ids else ())  # one for each token of each answer
-    sampling, greedy = Sampling(temperature=0, max_new_tokens=max_new_tokens), {}
-    keys = [(i, 0) for i in range(len(asked))]
-    for i, text, _ in backend.complete([probe.prompt for probe in asked], keys, sampling):
-        greedy[asked[i]] = text
+    texts = [(probe.prompt, answer) for probe in probes for answer in probe.answers]
+    if texts and not isinstance(backend, LocalBackend):
+        raise ValueError(f"{name}: an endpoint gives no log-likelihoods of answers; give it plain --prompts")
+    nats = read_texts(name, backend, texts, ends=False, bar=bar) if texts else {}
+    prompts = list(dict.fromkeys(probe.prompt for probe in probes if probe.prompt))
+    sampling, greedy = Sampling(temperature=0, max_new_tokens=max_new_tokens), {"": ""}
+    for i, text, _ in backend.complete(prompts, [(i, 0) for i in range(len(prompts))], sampling):
+        greedy[prompts[i]] = text
         bar.update()
     columns = []
     for probe in probes:
         verdict = lead = ""
         if probe.answers:
-            right, *wrong = (next(nats).sum().item() / len(text.encode()) for text in probe.answers)
+            right, *wrong = (nats[probe.prompt, text].sum().item() / len(text.encode()) for text in probe.answers)
             verdict = "right" if right > max(wrong) else "nearly" if right >= max(wrong) - NEARLY else "wrong"
             lead = f"{right - max(wrong):.4f}"
-        columns.append({f"{name} verdict": verdict, f"{name} lead": lead, f"{name} greedy": greedy.get(probe, "")})
+        columns.append({f"{name} verdict": verdict, f"{name} lead": lead, f"{name} greedy": greedy[probe.prompt]})
     return columns
 
 
-def read_all(args: argparse.Namespace, names: Sequence[str]) -> tuple[str, list[Probe]]:
-    """The file to write, and the probes."""
+def probe_all(args: argparse.Namespace) -> tuple[Path, list[dict]]:
+    """The table to write, and its rows."""
     from checkpoints.checkpoint import corpus_of
 
+    names = find_models(args)
     if args.sentence_order:
-        return ORDER, order_probes(args.data or Path(corpus_of(names[0])))
-    files = {str(path): path for path in args.prompts} if args.prompts else {path.stem: path for path in SETS}
-    probes = [probe for name, path in files.items() for probe in read_probes(path, name)]
-    return PLAIN if args.prompts else "probe.csv", probes
+        file, probes = "probe-order.csv", list(order_probes(args.data or corpus_of(names[0])))
+    elif args.prompts:
+        file, probes = PLAIN, [probe for path in args.prompts for probe in read_probes(path, str(path))]
+    else:
+        file, probes = "probe.csv", [probe for path in SETS for probe in read_probes(path, path.stem)]
+    path, rows = output_directory(args) / file, [probe.row() for probe in probes]
+    n_texts = sum(bool(probe.prompt) + len(probe.answers) for probe in probes)
+    with tqdm(desc="probing", total=len(names) * n_texts, unit="text", disable=None, delay=1) as bar:
+        for model in names:
+            columns = answer(model, probes, args.max_new_tokens, bar)
+            if args.checkpoint == "all" and Path(model).is_dir():  # also there, where train.py --plot finds it
+                write_table(Path(model) / path.name, [probe.row() | own for probe, own in zip(probes, columns)])
+            rows = [row | own for row, own in zip(rows, columns)]
+    return path, rows
 
 
-def probe_all(args: argparse.Namespace) -> int:
-    """Returns the exit status: 1 if a model had to be left out."""
-    from checkpoints.checkpoint import directory_of
-
-    names, answers = find_models(args), {}
-    file, probes = read_all(args, names)
-    n_texts = len(names) * sum(bool(probe.prompt) + len(probe.answers) for probe in probes)
-    with tqdm(desc="probing", total=n_texts, unit="text", disable=None, delay=1) as bar:
-        for name in names:
-            try:
-                answers[name] = answer(name, probes, args.max_new_tokens, bar)
-            except ValueError as error:
-                if len(names) == 1:
-                    raise
-                bar.write(f"probe.py: {name} is left out: {error}", file=sys.stderr)
-    if not answers:
-        raise ValueError("no model is left; nothing was written")
-    rows = [probe.row() for probe in probes]
-    if args.checkpoint == "all" and not args.out:  # each next to its weights, where train.py --plot finds it
-        for name, columns in answers.items():
-            write_table(directory_of(name) / file, [row | own for row, own in zip(rows, columns)])
-    for columns in answers.values():
-        rows = [row | own for row, own in zip(rows, columns)]
-    write_results(output_directory(args, names) / file, rows, ask=False)
-    return int(len(answers) < len(names))
-
-
-def output_directory(args: argparse.Namespace, names: Sequence[str]) -> Path:
-    from checkpoints.checkpoint import directory_of
-
-    return args.out or (args.runs[0] if args.runs else directory_of(names[0]))
-
-
-def write_results(path: Path, rows: list[dict], ask: bool) -> None:
-    """The rows, the table, and the page that shows what each model says; ask: for the marks that are missing."""
+def write_results(path: Path, rows: list[dict], ask: bool = False) -> None:
+    """The rows, the table, and the page that shows the models' answers; ask: for the marks that are missing."""
     from pages.answers import answers_page
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    unmarked = apply_marks(path.with_name(MARKS), rows, ask) if path.name == PLAIN else 0
+    unmarked = apply_marks(path.with_name("marks.csv"), rows, ask) if path.name == PLAIN else 0
     write_table(path, rows)
-    if path.name != ORDER:  # whose answers are whole stories
-        write_bytes(path.with_suffix(".html"), answers_page(rows))
+    write_bytes(path.with_suffix(".html"), answers_page(rows if rows[0]["prompt"] else rows[:100]))  # stories are long
     if text := shares_text(rows):
         publish(path.with_suffix(".md"), text)
-    next_step = f"python report.py {path.parent}"
-    if unmarked:
-        next_step = f"mark {unmarked} completions: python probe.py {path.parent} --mark"
-    print(f"wrote {path}{f' and {path.stem}.html' * (path.name != ORDER)}; next: {next_step}")
-
-
-def mark(args: argparse.Namespace) -> int:
-    path = output_directory(args, [] if args.out or args.runs else find_models(args)) / PLAIN
-    if not path.exists():
-        raise ValueError(f"{path}: not found; first have models continue prompts: python probe.py RUN --prompts FILE")
-    write_results(path, read_table(path), ask=True)
-    return 0
+    next_step = f"mark {unmarked} completions: python probe.py {path.parent} --mark"
+    print(f"wrote {path} and {path.stem}.html; next: {next_step if unmarked else f'python report.py {path.parent}'}")
 
 
 def main():
     args = parse_arguments()
     sys.stdout.reconfigure(errors="replace")
-    kept = "every mark so far is kept" if args.mark else "what was finished is kept"
-    with one_line_errors("probe.py", interrupted=kept):
-        sys.exit(mark(args) if args.mark else probe_all(args))
+    with one_line_errors("probe.py", interrupted="marks are kept; results are written at the end"):
+        if args.mark:
+            path = output_directory(args) / PLAIN
+            if not path.exists():
+                raise ValueError(f"{path}: not found; first let models continue prompts: probe.py RUN --prompts FILE")
+            write_results(path, read_table(path), ask=True)
+        else:
+            write_results(*probe_all(args))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,7 @@
 """
-What grade.py does if no judge is named: it writes missing samples, and chooses which run judges which.
+Without --judge, grade.py writes missing samples, and chooses which run judges which.
 
->>> trained = trained_runs([Path("out")])
->>> write_missing_samples(trained)
->>> graded = choose_judges(trained, runs)
+>>> graded = choose_judges(trained_runs([Path("out")]), runs)
 >>> [run.name for run in graded["lm:out/best"]], [run.name for run in graded["lm:out/second"]]
 (['second', 'third'], ['best', 'third'])
 """
@@ -31,8 +29,8 @@ def trained_runs(directories: Iterable[Path]) -> list[Path]:
 
 
 def write_missing_samples(runs: Iterable[Path], data: Path | None = None, dry_run: bool = False) -> None:
-    """Runs sample.py --eval 50 --n 1 for each run that has no samples. A small validation split gives fewer; runs whose
-    corpus is missing are skipped. data: a corpus to use instead."""
+    """Runs sample.py --eval 50 --n 1, or with as many prompts as the validation split gives, for each run that has no
+    samples; runs whose corpus is missing are skipped. data: a corpus to use instead."""
     for run in (run for run in runs if not (run / SAMPLES["val"]).exists() and not temperatures_of(run)):
         corpus = data or corpus_of(run) or run
         if not (corpus / "meta.json").exists():
@@ -46,26 +44,23 @@ def write_missing_samples(runs: Iterable[Path], data: Path | None = None, dry_ru
 
 
 def choose_judges(trained: Sequence[Path], runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """{judge: the runs that it grades}; prints who judges whom. Of a corpus's runs, the one with the lowest bits per
-    byte grades all but itself, and so does the second best; a single run grades itself.
-
-    Bits per byte can only be compared on one corpus, so each corpus has its own judges. Samples of models that were not
-    trained here are graded by the judges of every corpus.
-    """
+    """{judge: the runs that it grades}; prints who judges. Of each corpus's runs (bits per byte compare on one corpus
+    only), the one with the lowest bits per byte grades all but itself, and so does the second best; a single run grades
+    itself. Samples of models that were not trained here are graded by the judges of every corpus."""
     chosen, bpb = {}, {run: held_out(run).get("bpb") for run in trained}
     ranked = sorted((run for run in trained if bpb[run] is not None), key=bpb.get)
     for corpus in dict.fromkeys(map(corpus_of, ranked)):
-        best, *others = [run for run in ranked if corpus_of(run) == corpus]
-        for judge in (best, *others[:1]):
+        judges = [run for run in ranked if corpus_of(run) == corpus][:2]
+        for judge in judges:
             graded = [run for run in runs if run.corpus in (corpus, None)]
-            others_only = [run for run in graded if run.model != judge.resolve()]
-            chosen[f"{LIKELIHOOD_PREFIX}{judge}"] = others_only if others else graded
-        if others:
-            line = f"of the runs of {corpus}, {best} judges all but itself (the lowest bits per byte, {bpb[best]:.3f})"
-            print(f"{line}, and {others[0]} ({bpb[others[0]]:.3f}) all but itself, so that {best} is judged, too")
+            others = [run for run in graded if run.model != judge.resolve()]
+            chosen[f"{LIKELIHOOD_PREFIX}{judge}"] = others if len(judges) > 1 else graded
+        names = " and ".join(f"{bpb[judge]:.3f} ({judge})" for judge in judges)
+        if len(judges) > 1:
+            print(f"{corpus}: the runs with the lowest bits per byte, {names}, judge all but themselves")
         else:
-            line = f"{best} is the only run of {corpus} and judges itself: its scores then say how sure it is of its"
-            print(f"{line} own words, not how good they are; train another, or name a --judge lm:RUN")
+            print(f"{corpus}: its only run, {names}, judges itself; the scores say how sure it is of its words, not "
+                  "how good they are; train another, or name a --judge lm:RUN")  # fmt: skip
     if not chosen:
         print("no run of train.py here that could judge by likelihood; name one: --judge lm:RUN")
     return chosen

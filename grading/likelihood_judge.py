@@ -5,6 +5,10 @@ A likelihood judge: a language model on this machine reads what others wrote. It
 >>> judge.read([(story, others)], cache)  # others: beginnings of other stories, from with_other_beginnings
 >>> judge.scores(story, others, cache)
 {'fluency': -0.81, 'consistency': 0.33, 'ending': 0.62}
+
+fluency      log-likelihood of the completion after its beginning, in bits per byte
+consistency  that, minus the mean of those after other beginnings, every second with its sentences in another order
+ending       the probability that the story ends where it ends
 """
 
 import collections
@@ -13,15 +17,16 @@ import hashlib
 import json
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from torch import Tensor
 from tqdm import tqdm
 
 from corpus import instruct_headers
 from corpus.token_files import load_stories
-from generation.backends import load_backend
+from generation.backends import LocalBackend, load_backend
 from generation.prompts import Sampling, cut_story
 from generation.token_likelihoods import log_likelihoods
 from grading.controls import SAFE_TEMPERATURE, any_order
@@ -32,36 +37,44 @@ from grading.stories import Run, Story
 # pointwise mutual information), shuffled sentences went unnoticed; with orders alone, another story's ending: LOG.md.
 N_OTHERS = 4
 POOL, CUT = 64, 0.5  # validation stories whose beginnings are the others; the share of a story that is its beginning
-AT_ONCE = 32  # stories that are read and saved together
+AT_ONCE = 96  # scores that are read and saved together
 
 # {score: (version, how many other beginnings it needs)}. To be raised with a change of that score: the others are then
 # not read again.
 DEFINITIONS = {"fluency": (1, 0), "consistency": (1, N_OTHERS), "ending": (1, 0)}
 
 Texts = tuple[str, str]  # a beginning and a completion
-Nats = tuple[float, float]  # log-likelihoods of a completion after a beginning, and that the story then ends
 
 
-def value_of(score: str, n_bytes: int, own: Nats, *others: Nats) -> float | None:
-    """None: a completion without text has no fluency, and without other stories there is no consistency.
+def read_texts(name: str, backend: LocalBackend, texts: Iterable[Texts], ends: bool, bar=None) -> dict[Texts, Tensor]:
+    """Log-likelihoods of each completion's tokens after its beginning; with `ends`, also that the story then ends.
 
-    fluency      log-likelihood of the completion after its beginning, in bits per byte
-    consistency  that, minus the mean of those after other beginnings, every second with its sentences in another order
-    ending       the probability that the story ends where it ends
+    Beginning and completion are encoded apart: when a model wrote the completion, it began with a new token.
     """
-    if score == "ending":
-        return math.exp(own[1])
-    if not n_bytes or score == "consistency" and not others:
-        return None
-    baseline = sum(text for text, _ in others) / len(others) if others else 0.0
-    return (own[0] - baseline) / n_bytes / math.log(2)
+    texts, end = sorted(set(texts)), [backend.tokenizer.end_of_text] * ends
+    ids = [(backend.encode(before), backend.tokenizer.encode(text) + end) for before, text in texts]
+    nats = [each.double() for each in log_likelihoods(backend, ids, bar)]
+    if not all(each.isfinite().all() for each in nats):
+        raise ValueError(f"{name}: its likelihoods are not finite; did its training diverge?")
+    return dict(zip(texts, nats))
 
 
 def texts_of(score: str, story: Story, others: Sequence[str]) -> list[Texts]:
-    """What the judge reads for this score."""
+    """The texts to read for this score; the story itself comes first."""
     others = others[: DEFINITIONS[score][1]]
     orders = [any_order(story, i) if i % 2 else story.completion for i in range(len(others))]
     return [(story.beginning, story.completion), *zip(others, orders)]
+
+
+def value_of(score: str, texts: Sequence[Texts], nats: Mapping[Texts, Tensor]) -> float | None:
+    """None: a completion without text has no fluency, and without other stories there is no consistency."""
+    own, *others = (nats[pair][:-1].sum().item() for pair in texts)
+    n_bytes = len(texts[0][1].encode())
+    if score == "ending":
+        return math.exp(nats[texts[0]][-1].item())
+    if not n_bytes or score == "consistency" and not others:
+        return None
+    return (own - (sum(others) / len(others) if others else 0.0)) / n_bytes / math.log(2)
 
 
 # ---- Other beginnings ----
@@ -90,13 +103,19 @@ def with_other_beginnings(
 
     So a run's scores do not depend on other runs. Where there is no corpus, they are of the runs' own prompts.
     """
-    corpora = {task: corpus for run in runs for task in run.tasks if (corpus := data or run.corpus)}
     prompts = sorted({story.beginning for run in runs for story in run.stories})
-    jobs = [(run.name, story, data or run.corpus) for run in runs for story in run.stories]
-    jobs += [(kind, story, None) for kind, stories in controls.items() for story in stories]
-    jobs = [(name, story, corpus or corpora.get(story.task)) for name, story, corpus in jobs]
-    is_here = {corpus: corpus is not None and (corpus / "meta.json").exists() for _, _, corpus in jobs}
-    return [(n, s, other_beginnings(s, beginnings(c) if is_here[c] else prompts)) for n, s, c in jobs]
+    corpora = {task: run.corpus for run in runs for task in run.tasks if run.corpus}
+    sources = [(run.name, run.stories, run.corpus) for run in runs]
+    sources += [(kind, stories, None) for kind, stories in controls.items()]
+
+    def pool(corpus: Path | None) -> Sequence[str]:
+        return beginnings(corpus) if corpus and (corpus / "meta.json").exists() else prompts
+
+    return [
+        (name, story, other_beginnings(story, pool(data or corpus or corpora.get(story.task))))
+        for name, stories, corpus in sources
+        for story in stories
+    ]
 
 
 # ---- The judge ----
@@ -117,41 +136,28 @@ class LikelihoodJudge:
         """Equal for the same score of the same texts by the same weights, wherever they are stored."""
         return hashlib.sha256(json.dumps([self.weights, *facts]).encode()).hexdigest()
 
-    def keys(self, story: Story, others: Sequence[str]) -> dict[str, str]:
-        """{score: its key}"""
-        return {name: self.key(name, DEFINITIONS[name][0], texts_of(name, story, others)) for name in DEFINITIONS}
+    def wanted(self, story: Story, others: Sequence[str]) -> dict[str, tuple[str, list[Texts]]]:
+        """{key of a score: the score, and the texts to read for it}"""
+        texts = {score: texts_of(score, story, others) for score in DEFINITIONS}
+        return {self.key(score, DEFINITIONS[score][0], own): (score, own) for score, own in texts.items()}
 
     def scores(self, story: Story, others: Sequence[str], cache: Mapping[str, dict]) -> dict[str, float]:
         """Those that are in the cache."""
-        values = {name: cache[key]["value"] for name, key in self.keys(story, others).items() if key in cache}
-        return {name: value for name, value in values.items() if value is not None}
+        values = {score: cache.get(key, {}).get("value") for key, (score, _) in self.wanted(story, others).items()}
+        return {score: value for score, value in values.items() if value is not None}
 
-    def read(self, jobs: Sequence[tuple[Story, tuple[str, ...]]], cache) -> None:
+    def read(self, jobs: Iterable[tuple[Story, tuple[str, ...]]], cache) -> None:
         """Adds the scores that the cache lacks, for stories with their other beginnings."""
-        jobs = [job for job in dict.fromkeys(jobs) if not cache.keys() >= set(self.keys(*job).values())]
-        jobs.sort(key=lambda job: len(job[0].beginning) + len(job[0].completion))
-        with tqdm(desc=f"{self.name} reads", total=len(jobs), unit="story", disable=None, delay=1) as bar:
-            for start in range(0, len(jobs), AT_ONCE):
-                missing = {
-                    key: (story, name, texts_of(name, story, others))
-                    for story, others in jobs[start : start + AT_ONCE]
-                    for name, key in self.keys(story, others).items()
-                    if key not in cache
-                }
-                nats = self.nats_of({pair for _, _, texts in missing.values() for pair in texts})
-                for key, (story, name, texts) in missing.items():
-                    value = value_of(name, len(story.completion.encode()), *map(nats.get, texts))
-                    cache.add(key, dict(judge=self.name, weights=self.weights, score=name, value=value))
-                bar.update(min(AT_ONCE, len(jobs) - start))
-
-    def nats_of(self, pairs: set[Texts]) -> dict[Texts, Nats]:
-        """Beginning and completion are encoded apart: when a model wrote the completion, it began with a new token."""
-        encode, end, pairs = self.backend.tokenizer.encode, [self.backend.tokenizer.end_of_text], sorted(pairs)
-        ids = [(self.backend.encode(before), encode(text) + end) for before, text in pairs]
-        nats = [each.double() for each in log_likelihoods(self.backend, ids)]
-        if not all(each.isfinite().all() for each in nats):
-            raise ValueError(f"{self.name}: its likelihoods are not finite; did its training diverge?")
-        return {pair: (each[:-1].sum().item(), each[-1].item()) for pair, each in zip(pairs, nats)}
+        wanted = {key: facts for job in dict.fromkeys(jobs) for key, facts in self.wanted(*job).items()}
+        missing = [(key, *facts) for key, facts in wanted.items() if key not in cache]
+        missing.sort(key=lambda each: len("".join(each[2][0])))
+        starts = range(0, len(missing), AT_ONCE)
+        for start in tqdm(starts, f"{self.name} reads", unit="score", unit_scale=AT_ONCE, disable=None, delay=1):
+            batch = missing[start : start + AT_ONCE]
+            nats = read_texts(self.name, self.backend, (pair for _, _, texts in batch for pair in texts), ends=True)
+            for key, score, texts in batch:
+                value = value_of(score, texts, nats)
+                cache.add(key, dict(judge=self.name, weights=self.weights, score=score, value=value))
 
     def safe_endings(self, true_endings: Sequence[Story], cache) -> list[Story]:
         """What this model itself writes at a low temperature for these prompts, each for itself."""

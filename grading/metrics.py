@@ -1,9 +1,10 @@
 """
 Metrics without a judge: held-out loss; whether stories end, how much they repeat themselves, which words they use.
 
->>> rows = metric_rows(runs, endings)  # what each metric is: scores.py
+>>> rows = metric_rows(runs, groups, endings)  # what each metric is: scores.py
 """
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,13 +12,12 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from corpus.token_files import load_meta_and_tokens
-from corpus.tokenizer import Tokenizer
+from corpus.token_files import load_stories
 from grading.scores import TRUE
 from grading.stories import Row, Run, Story, named
 from training.run_directory import read_log
 
-CORPUS_TOKENS = 20_000_000  # of the training split, to collect words from: about 80 MB of text, ten seconds
+CORPUS_STORIES = 100_000  # of the training split, to collect words from: about 80 MB of text, ten seconds
 NGRAM = 4  # words; a repeated one counts as a repetition
 
 
@@ -32,12 +32,11 @@ def ngrams(words: Sequence[str], n: int) -> list[tuple[str, ...]]:
 def story_metrics(story: Story, known: set[str] | None) -> dict[str, float]:
     """Metrics of one completion; those that it cannot have are left out. known: the words of the corpus."""
     before, words = words_of(story.prompt), words_of(story.completion)
-    seen, again = set(ngrams(before, NGRAM)), 0
+    metrics, seen, again = dict(words=float(len(words))), set(ngrams(before, NGRAM)), 0
     grams = ngrams(before[1 - NGRAM :] + words, NGRAM)
     for gram in grams:
         again += gram in seen
         seen.add(gram)
-    metrics = dict(words=float(len(words)))
     if words and grams:
         metrics["repeated"] = again / len(grams)
     if words and known is not None:
@@ -65,13 +64,11 @@ def held_out(run: Path, last: bool = False) -> dict[str, float]:
     return dict(loss=float(row["val_loss"]), bpb=float(row["bpb"])) if row else {}
 
 
-def corpus_words(directory: Path) -> set[str]:
-    """The words in the first CORPUS_TOKENS tokens of a corpus that prepare.py made."""
-    meta, tokens = load_meta_and_tokens(directory, "train")
-    tokenizer, tokens, words = Tokenizer(meta["gpt2_ids"]), tokens[:CORPUS_TOKENS], set()
-    ends = np.append(np.flatnonzero(tokens == tokenizer.end_of_text)[::1000], len(tokens))
-    for start, end in zip(tqdm(np.append(0, ends), "words of the corpus", delay=2, leave=False, disable=None), ends):
-        words.update(words_of(tokenizer.decode(tokens[start:end].tolist())))
+def corpus_words(corpus: Path) -> set[str]:
+    """The words in the first training stories of a corpus that prepare.py made."""
+    words, stories = set(), itertools.islice(load_stories(corpus, "train")[1], CORPUS_STORIES)
+    for story in tqdm(stories, "words of the corpus", delay=2, leave=False, disable=None, unit="story"):
+        words.update(words_of(story))
     return words
 
 
@@ -80,25 +77,24 @@ def metric_rows(
 ) -> Iterator[Row]:
     """Metrics of the runs, and of the true endings. groups: stories.by_prompts(runs); data: a corpus to use instead of
     the runs' own."""
-    known = {}
-    for corpus in {data or run.corpus for run in runs} - {None}:
-        if data or (corpus / "meta.json").exists():
-            known[corpus] = corpus_words(corpus)
-        else:
-            print(f"{corpus}: no such corpus here, so unknown words are not counted; name one with --data")
     sources = [(run.name, run.stories, data or run.corpus) for run in runs]
     for name, group in groups.items():
-        corpora, tasks = {data or run.corpus for run in group}, set().union(*(run.tasks for run in group))
+        tasks = set().union(*(run.tasks for run in group))
         endings = [story for story in true_endings if story.task in tasks]
-        sources.append((named(TRUE, name), endings, corpora.pop() if len(corpora) == 1 else None))
+        corpus = next((run.corpus for run in group if run.corpus), None)
+        sources.append((named(TRUE, name), endings, data or corpus))
+    corpora = {corpus for _, _, corpus in sources} - {None}
+    known = {corpus: corpus_words(corpus) for corpus in corpora if data or (corpus / "meta.json").exists()}
+    if missing := ", ".join(str(corpus) for corpus in corpora - known.keys()):
+        print(f"{missing}: no such corpus here, so unknown words are not counted; name one with --data")
     lengths = [sum(len(words_of(story.completion)) for story in stories) for _, stories, _ in sources]
+    limit = min(filter(None, lengths), default=0)
     for name, stories, corpus in sources:
         for story in stories:
             for metric, value in story_metrics(story, known.get(corpus)).items():
                 yield Row("", name, story, metric, value)
         for n in (1, 2, 3):
-            share = distinct((story.completion for story in stories), n, min(filter(None, lengths), default=0))
-            yield Row("", name, None, f"distinct-{n}", share)
+            yield Row("", name, None, f"distinct-{n}", distinct((story.completion for story in stories), n, limit))
     for run in runs:
         for row, story in zip(run.rows, run.stories):
             if row.get("finished") is not None:

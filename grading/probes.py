@@ -1,28 +1,27 @@
 """
-Prompts with known answers: read from files, and the share of them that each model answers right.
+Prompts with known answers: read from files, and the share of them that each model answers right; a reader's marks.
 
 >>> read_probes(SETS[0], "facts")[0]
 Probe(set='facts', prompt='The elephant is big, but the mouse is', answers=(' small', ' slow', ' soft', ' sweet'))
->>> shares(rows)["facts"]["out/demo"]  # rows: of probe.csv
-Share(right=0.5, low=0.38, high=0.62, n=60)
+>>> print(shares_text(read_table(Path("out/probe.csv"))))
 """
 
 import json
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from common.statistics import wilson
-from common.tables import table_text
+from common.tables import read_user_table, table_text, write_table
 from corpus.token_files import load_stories
 from generation.prompts import read_prompts
-from grading.controls import in_other_order, sentences, shuffle
+from grading.controls import in_order, later_sentences, shuffle
 from grading.stories import Story
 
 SETS = [Path(__file__).parent.parent / "prompts" / f"{name}.jsonl" for name in ("facts", "reasoning", "context")]
-EXAMPLE = '{"prompt": "The sky is", "right": " blue", "wrong": [" green"]}'
+MARKS = ("right", "nearly", "wrong")
 
 
 class Probe(NamedTuple):
@@ -41,63 +40,52 @@ def read_probes(path: Path, name: str) -> list[Probe]:
     data = path.read_bytes()
     if path.suffix != ".jsonl" or b'"right"' not in data:
         return [Probe(name, prompt.text) for prompt in read_prompts(path)]
-    lines = enumerate(data.split(b"\n"), 1)
-    return [read_probe(line, name, f"{path}, line {i}") for i, line in lines if line.strip()]
+    return [read_probe(line, name, f"{path}, line {i}") for i, line in enumerate(data.split(b"\n"), 1) if line.strip()]
 
 
 def read_probe(line: bytes, name: str, where: str) -> Probe:
-    """ValueError names the line if it is wrong."""
+    """ValueError names the line if it is wrong.
+
+    GPT-2's BPE splits text before every space that precedes a word, and merges only within these parts. So if answers
+    begin with that space, prompt and answer get the same ids together as apart, whatever the vocabulary.
+    """
     try:
         row = json.loads(line)
         prompt, answers = row["prompt"], (row["right"], *row["wrong"])
         "".join((prompt, *answers)).encode()  # fails unless all are strings without lone surrogates
+        if not re.search(r"\S\Z", prompt) or not all(re.fullmatch(r" \S(.*\S)?", answer) for answer in answers):
+            raise ValueError
+        if len(answers) < 2 or len(set(answers)) < len(answers):
+            raise ValueError
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise ValueError(f"{where}: must be an object such as {EXAMPLE}") from None
-    # GPT-2's BPE splits text before every space that precedes a word, and merges only within these parts. So a prompt
-    # and its answer get the same ids together as apart, whatever the vocabulary.
-    if not prompt or prompt != prompt.rstrip():
-        raise ValueError(f"{where}: the prompt must be a text that does not end with a space")
-    if not all(re.fullmatch(r" \S(.*\S)?", answer) for answer in answers):
-        raise ValueError(f"{where}: every answer must begin with one space, and not end with one")
-    if len(answers) < 2 or len(set(answers)) < len(answers):
-        raise ValueError(f"{where}: there must be a wrong answer, and no answer twice")
+        example = '{"prompt": "The sky is", "right": " blue", "wrong": [" green"]}'
+        raise ValueError(f"{where}: must be like {example}: one space before each answer, none after a text") from None
     return Probe(name, prompt, answers)
 
 
 # ---- Sentence order: is a true story likelier than itself in another order? ----
 
 
-def order_probes(corpus: Path) -> list[Probe]:
+def order_probes(corpus: Path) -> Iterator[Probe]:
     """Each validation story against itself with all its sentences but the first shuffled, which has so many cues that
     even a model of a million parameters soon notices; and with two neighbors swapped, which is harder."""
     stories = [Story("", text) for text in load_stories(corpus, "val")[1]]
-    orders = [
-        (name, s.completion, change(s)) for name, change in (("shuffled", shuffle), ("swapped", swap)) for s in stories
-    ]
-    return [Probe(name, "", (true, other)) for name, true, other in orders if other]
+    for name, change in (("shuffled", shuffle), ("swapped", swap)):
+        yield from (Probe(name, "", (story.completion, other)) for story in stories if (other := change(story)))
 
 
 def swap(story: Story) -> str | None:
     """The story with two neighboring sentences after the first swapped; None if it has too few that differ."""
-    texts = [piece.strip() for piece in sentences(story.completion)[1:]]
+    texts = later_sentences(story)
     neighbors = [i for i in range(len(texts) - 1) if texts[i] != texts[i + 1]]
     if not neighbors:
         return None
     i = random.Random(story.completion).choice(neighbors)
     texts[i], texts[i + 1] = texts[i + 1], texts[i]
-    return in_other_order(story, texts)
+    return in_order(story, texts)
 
 
 # ---- Results: rows of probe.csv ----
-
-
-class Share(NamedTuple):
-    """Of right answers, among those with a verdict, and its 95% interval."""
-
-    right: float
-    low: float
-    high: float
-    n: int
 
 
 def models_in(rows: Sequence[dict]) -> list[str]:
@@ -105,27 +93,57 @@ def models_in(rows: Sequence[dict]) -> list[str]:
     return [column.removesuffix(" verdict") for column in rows[0] if column.endswith(" verdict")]
 
 
-def shares(rows: Sequence[dict]) -> dict[str, dict[str, Share]]:
-    """Rows of probe.csv -> {set: {model: its share}}; "chance" is one more model in sets with answers."""
-    found = {}
-    for name in dict.fromkeys(row["set"] for row in rows):
-        own = [row for row in rows if row["set"] == name]
-        for model in models_in(rows):
-            if verdicts := [row[f"{model} verdict"] for row in own if row[f"{model} verdict"]]:
-                right, n = verdicts.count("right") / len(verdicts), len(verdicts)
-                found.setdefault(name, {})[model] = Share(right, *wilson(right, n), n)
-        if name in found and all(row["right"] for row in own):
-            chance = sum(1 / (2 + row["wrong"].count(" | ")) for row in own) / len(own)
-            found[name]["chance"] = Share(chance, chance, chance, len(own))
+def shares(rows: Sequence[dict]) -> dict[str, dict[str, list[float]]]:
+    """Rows of probe.csv -> {set: {model: for each verdict, 1 if it is right}}; "chance" is one more model in sets with
+    answers, right in 1 / number of answers."""
+    models, found = models_in(rows), {}
+    for row in rows:
+        right = {model: float(row[f"{model} verdict"] == "right") for model in models if row[f"{model} verdict"]}
+        right |= {"chance": 1 / (2 + row["wrong"].count(" | "))} if row["right"] else {}
+        for model, share in right.items():
+            found.setdefault(row["set"], {}).setdefault(model, []).append(share)
     return found
 
 
 def shares_text(rows: Sequence[dict]) -> str:
     """Models x sets; the last row is what guessing would score. Empty if nothing has a verdict."""
-    sets, lines = shares(rows), []
-    for model in (*models_in(rows), "chance"):
-        cells = [f"{s.right:.1%}" + f" [{s.low:.1%}, {s.high:.1%}]" * (s.low < s.high) if s else "–"
-                 for s in (of_set.get(model) for of_set in sets.values())]  # fmt: skip
-        lines += [[model, *cells]] if set(cells) != {"–"} else []
-    head = [f"{Path(name).stem} (n = {max(share.n for share in of_set.values())})" for name, of_set in sets.items()]
+
+    def cell(model: str, right: Sequence[float]) -> str:
+        share = sum(right) / len(right) if right else 0
+        interval = " [{:.1%}, {:.1%}]".format(*wilson(share, len(right))) if right and model != "chance" else ""
+        return f"{share:.1%}{interval}" if right else "–"
+
+    sets = shares(rows)
+    models = [model for model in (*models_in(rows), "chance") if any(model in of_set for of_set in sets.values())]
+    head = [f"{Path(name).stem} (n = {max(map(len, of_set.values()))})" for name, of_set in sets.items()]
+    lines = [[model, *(cell(model, of_set.get(model, ())) for of_set in sets.values())] for model in models]
     return table_text(["answered right", *head], lines) if sets else ""
+
+
+# ---- A reader's marks, for completions of prompts without answers: the paper's green, yellow and red ----
+
+
+def apply_marks(path: Path, rows: Sequence[dict], ask: bool) -> int:
+    """Fills in the verdicts of prompts without answers from `path`, a CSV of prompt, completion and mark, whichever
+    models wrote it, which a spreadsheet may have filled in. If `ask`, the reader is shown each completion without a
+    mark first, and not its model. Returns how many are still unmarked."""
+    marks, plain = {}, [(row, model) for row in rows if not row["right"] for model in models_in(rows)]
+    for where, row in read_user_table(path, ("prompt", "completion", "mark")) if path.exists() else ():
+        marks[row["prompt"], row["completion"]] = mark = row["mark"].strip().lower()
+        if mark not in (*MARKS, ""):
+            raise ValueError(f"{where}: a mark is right, nearly, wrong, or empty, not {mark!r}")
+    pairs = sorted({(row["prompt"], row[f"{model} greedy"]) for row, model in plain})
+    waiting = [pair for pair in pairs if not marks.get(pair)]
+    for i, pair in enumerate(waiting if ask else (), 1):
+        print("\n{} of {}, the completion follows ***\n\n{} ***{}\n".format(i, len(waiting), *pair))
+        try:
+            answer = input("r right, n nearly, w wrong, Enter later, Ctrl-D to quit: ").strip().lower()
+        except EOFError:
+            break
+        if marked := [mark for mark in MARKS if answer and mark.startswith(answer)]:
+            marks[pair] = marked[0]
+            table = [dict(prompt=prompt, completion=text, mark=mark) for (prompt, text), mark in marks.items()]
+            write_table(path, table, ("prompt", "completion", "mark"))  # before the next question
+    for row, model in plain:
+        row[f"{model} verdict"] = marks.get((row["prompt"], row[f"{model} greedy"]), "")
+    return sum(not marks.get(pair) for pair in waiting)

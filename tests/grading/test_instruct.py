@@ -3,19 +3,14 @@
 import csv
 import itertools
 import json
-import os
-import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
-from conftest import ROOT
 
 import instruct
-from corpus import builtin_stories
-from corpus.builtin_bad_endings import ends_badly
 from generation.prompts import Prompt, evaluation_prompts
-from grading.instruction_following import pattern
+from instruct import is_nearest, pattern, weigh
 
 THERE = """run: He RAN.|run: They are running|child: children|happy: the happiest of all|red: redder|nice: nicer
 carry: carried|teach: he taught|admit: She admitted it|leaf: leaves|x-ray: an X-ray!|ice cream: two ice creams
@@ -27,12 +22,6 @@ NOT_THERE = "run: a runt|hat: that|be: bee|art: party|ice cream: ice cold cream"
 def test_words_are_found_however_inflected(texts, there):
     for word, text in (row.split(": ") for row in texts.split("|")):
         assert (pattern(word).search(text) is not None) == there, text
-
-
-def test_the_only_bad_endings_that_a_rule_knows_are_the_builtin_ones():
-    told = list(builtin_stories.stories(3000, seed=9))
-    assert [ends_badly(story.text) for story in told] == ["BadEnding" in story.features for story in told]
-    assert 200 < sum(ends_badly(story.text) for story in told) < 600
 
 
 def samples(path, prompts, completions, n=1):
@@ -116,13 +105,9 @@ def test_command_line(prompts, tmp_path, monkeypatch, capsys):
         assert f"{path}" in stop.value.code and "\n" not in stop.value.code
 
 
-@pytest.mark.slow
-def test_ties_do_not_depend_on_the_order_of_sets():
-    code = "from grading import instruction_following as instructions\nfrom corpus.builtin_stories import stories\n"
-    code += "told = list(stories(60))\n"
-    code += "s = instructions.Summaries([t.summary for t in told])\n"
-    code += "print([s.share(a.summary, instructions.content_words(b.text)) for a in told for b in told])"
-    command = [sys.executable, "-c", code]
-    environments = [{**os.environ, "PYTHONHASHSEED": seed} for seed in "12"]
-    one, other = (subprocess.run(command, cwd=ROOT, env=env, capture_output=True, check=True) for env in environments)
-    assert one.stdout == other.stdout
+def test_the_nearest_summary():
+    """Words in every summary weigh nothing; rare ones most; ties share."""
+    weights = weigh(["A fox hides.", "A frog hides.", "A fox sleeps in the barn."])
+    assert is_nearest("A frog hides.", "The frog was hiding.", weights) == 1
+    assert is_nearest("A fox hides.", "The frog was hiding.", weights) == 0
+    assert is_nearest("A fox hides.", "A fox and a frog were hiding.", weights) == 1 / 2
