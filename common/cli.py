@@ -66,8 +66,6 @@ API = {  # the settings of generation.api_client.ApiClient
 
 
 class Parser(argparse.ArgumentParser):
-    """Flags are spelled with underscores; --max-tokens is understood as --max_tokens."""
-
     def __init__(self, description: str):
         super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
@@ -88,15 +86,6 @@ class Parser(argparse.ArgumentParser):
         if args.max_cost is not None and args.price_in is None:
             self.error("--max_cost needs --price_in and --price_out, in dollars per million tokens")
         return {name: getattr(args, name) for name in API}
-
-    def parse_known_args(self, args=None, namespace=None):
-        args = sys.argv[1:] if args is None else args
-        return super().parse_known_args([underscored(arg) for arg in args], namespace)
-
-
-def underscored(arg: str) -> str:
-    name, equals, value = arg.partition("=")
-    return "--" + name[2:].replace("-", "_") + equals + value if arg.startswith("--") else arg
 
 
 # ---- Errors ----

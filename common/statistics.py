@@ -1,5 +1,5 @@
 """
-Statistics of scores: means, shares, paired wins and rank correlations, each with a 95% interval.
+Statistics of scores: means, shares and rank correlations, each with a 95% interval.
 
 Completions of one prompt are alike, since an easy beginning makes all of them good. So the bootstrap resamples whole
 prompts, each with all its completions; an interval narrows more with more prompts than with more completions of each.
@@ -47,20 +47,6 @@ def student(df: float) -> float:
     return float(stdtrit(df, 0.975))
 
 
-def student_p(t: float, df: float) -> float:
-    """The two-sided p-value of t ≥ 0 under Student's t."""
-    from scipy.special import stdtr
-
-    return float(2 * stdtr(df, -t))
-
-
-def holm(p: np.ndarray) -> np.ndarray:
-    """Corrects p-values for multiple tests (Holm, 1979): among those below x, P(any false positive) is at most x."""
-    order, corrected = p.argsort(), np.empty(len(p))
-    corrected[order] = np.minimum(1, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
-    return corrected
-
-
 def draw_prompts(n: int, draws: int = DRAWS, seed: int = 0) -> Iterator[np.ndarray]:
     """How often each of n prompts is in a sample: (n, 1) ones, then bootstrap samples, (n, 100) at a time."""
     yield np.ones((n, 1), dtype=np.int64)
@@ -103,31 +89,9 @@ def wilson(share: float, n: int) -> tuple[float, float]:
     return max(0.0, min(share, low)), min(1.0, max(share, high))  # whatever the rounding
 
 
-def paired_wins(better: np.ndarray, worse: np.ndarray) -> Estimate:
-    """How often `better` scores above `worse` on the same prompt, both (prompts,); a tie is half a win. 0.5 is chance.
-
-    Its interval adds one win and one loss (Bonett and Price, 2012), so that n wins of n do not look certain, and uses
-    Student's t. Unlike Wilson's, it accounts for ties: over all outcomes of 5 to 40 prompts, up to 90% ties and 50 to
-    99% wins, its coverage is at least 93%.
-    """
-    n, wins, losses = len(better), (better > worse).sum(), (better < worse).sum()
-    value = float(0.5 + (wins - losses) / (2 * n))
-    if n < 2:
-        return Estimate(value, np.nan, np.nan)
-    wins, losses = (wins + 1) / (n + 2), (losses + 1) / (n + 2)
-    lead, margin = wins - losses, student(n - 1) * ((wins + losses - (wins - losses) ** 2) / (n + 2)) ** 0.5
-    return Estimate(value, *(float(x) for x in np.clip([(1 + lead - margin) / 2, (1 + lead + margin) / 2], 0, 1)))
-
-
 def spearman(x: np.ndarray, y: np.ndarray) -> float:
     """Rank correlation; NaN where x or y is constant."""
     from scipy.stats import rankdata
 
     x, y = rankdata(x), rankdata(y)  # spearmanr would take four times as long, for a p-value
     return float(np.corrcoef(x, y)[0, 1]) if np.ptp(x) and np.ptp(y) else np.nan
-
-
-def normalized(values: np.ndarray) -> np.ndarray:
-    """(s - min) / (max - min) over the models, axis 0; NaN where all scores are the same."""
-    low, high = values.min(0), values.max(0)
-    return (values - low) / np.where(high > low, high - low, np.nan)

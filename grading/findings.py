@@ -67,7 +67,7 @@ def compare(rows: Sequence[Row], runs: Sequence[Run]) -> list[Finding]:
         for kind in SPOILED if judge else ():
             true, spoiled = paired(controls_in(means, TRUE), controls_in(means, kind))
             if len(true):
-                wins = statistics.paired_wins(true, spoiled)
+                wins = paired_wins(true, spoiled)
                 findings.append(Finding("paired_wins", judge, kind, score, *wins, len(true)))
     return findings + agreement(rows)
 
@@ -86,6 +86,24 @@ def paired(a: Mapping[str, float], b: Mapping[str, float]) -> tuple[np.ndarray, 
     """The values of both on their common prompts, in the same order."""
     tasks = [task for task in a if task and task in b]
     return np.array([a[task] for task in tasks]), np.array([b[task] for task in tasks])
+
+
+def paired_wins(better: np.ndarray, worse: np.ndarray) -> statistics.Estimate:
+    """How often `better` scores above `worse` on the same prompt, both (prompts,); a tie is half a win. 0.5 is chance.
+
+    Its interval adds one win and one loss (Bonett and Price, 2012), so that n wins of n do not look certain, and uses
+    Student's t. Unlike Wilson's, it accounts for ties: over all outcomes of 5 to 40 prompts, up to 90% ties and 50 to
+    99% wins, its coverage is at least 93%.
+    """
+    n, wins, losses = len(better), (better > worse).sum(), (better < worse).sum()
+    value = float(0.5 + (wins - losses) / (2 * n))
+    if n < 2:
+        return statistics.Estimate(value, np.nan, np.nan)
+    wins, losses = (wins + 1) / (n + 2), (losses + 1) / (n + 2)
+    lead, margin = wins - losses, statistics.student(n - 1) * ((wins + losses - (wins - losses) ** 2) / (n + 2)) ** 0.5
+    return statistics.Estimate(
+        value, *(float(x) for x in np.clip([(1 + lead - margin) / 2, (1 + lead + margin) / 2], 0, 1))
+    )
 
 
 def mean_of(score: str, scale: tuple[float, float], values: Mapping[str, float]) -> statistics.Estimate:
@@ -146,8 +164,15 @@ def shown_differences(findings: Sequence[Finding], judge: str) -> set[tuple[str,
     100 prompts); without the correction, in 70%.
     """
     differences = find(findings, "difference", judge)
-    corrected = statistics.holm(np.array([p_value(f) for f in differences.values()]))
+    corrected = holm(np.array([p_value(f) for f in differences.values()]))
     return {key for key, p in zip(differences, corrected) if p < ALPHA}
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+    """Corrects p-values for multiple tests (Holm, 1979): among those below x, P(any false positive) is at most x."""
+    order, corrected = p.argsort(), np.empty(len(p))
+    corrected[order] = np.minimum(1, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
+    return corrected
 
 
 def p_value(difference: Finding) -> float:
@@ -155,8 +180,15 @@ def p_value(difference: Finding) -> float:
     value, n = difference.value, difference.prompts
     margin = value - difference.low if value > 0 else difference.high - value
     if margin > 1e-9:  # more than the rounding of equal differences
-        return statistics.student_p(abs(value) / margin * statistics.student(n - 1), n - 1)
+        return student_p(abs(value) / margin * statistics.student(n - 1), n - 1)
     return 2.0 ** (1 - n) if value else 1.0  # the same on every prompt: no spread, so as with n coins
+
+
+def student_p(t: float, df: float) -> float:
+    """The two-sided p-value of t ≥ 0 under Student's t."""
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(df, -t))
 
 
 # ---- Warnings ----

@@ -11,7 +11,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from common.statistics import normalized
 from grading.findings import Finding, find, judge_sees
 from grading.scores import TRUE, scores_of
 from grading.stories import Run, named
@@ -122,3 +121,9 @@ def temperature_figure(findings: Sequence[Finding], groups: Mapping[str, Sequenc
     figure.legend(*figure.axes[0].get_legend_handles_labels(), **legend)
     figure.supxlabel("temperature (shaded: 95% intervals; dashed: true endings)", fontsize=9)
     return figure
+
+
+def normalized(values: np.ndarray) -> np.ndarray:
+    """(s - min) / (max - min) over the models, axis 0; NaN where all scores are the same."""
+    low, high = values.min(0), values.max(0)
+    return (values - low) / np.where(high > low, high - low, np.nan)

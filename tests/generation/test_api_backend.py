@@ -60,7 +60,7 @@ def test_a_request_that_fails_does_not_stop_the_others(endpoint, sample_py, run)
 
 def test_several_temperatures_share_one_budget(endpoint, sample_py, run):
     endpoint.fault = lambda number, request: ("say", "a time.")
-    costly = ("--price_in", "0", "--price-out", "1e5", "--max_new_tokens", "10")  # a dollar a reply
+    costly = ("--price_in", "0", "--price_out", "1e5", "--max_new_tokens", "10")  # a dollar a reply
     several = (*API, "--temperature", "0", "0.5", "1", *costly)  # 2 + 4 + 4 replies; hyphens are understood, too
     code, printed = sample_py(*several, "--max_cost", "4.5")
     assert "--max_cost 4.5" in code and [r["temperature"] for r in endpoint.requests] == [0, 0, 0.5, 0.5]

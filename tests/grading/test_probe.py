@@ -190,12 +190,12 @@ HOSTILE = "<script>document.title = 'broken'</script> & a \"cat\""
 
 def test_plain_prompts_are_continued_and_not_judged(out, probe_py, tmp_path):
     (tmp_path / "mine.txt").write_text(f"Once upon\n{HOSTILE}\n")
-    (tmp_path / "more.json").write_text('["There was"]')
-    code, printed = probe_py("--model", "out/fixed", "--prompts", "mine.txt", "more.json", "--max_new_tokens", "4")
+    (tmp_path / "more.txt").write_text("There was\n")
+    code, printed = probe_py("--model", "out/fixed", "--prompts", "mine.txt", "more.txt", "--max_new_tokens", "4")
     assert code == 0 and "|" not in printed.out
     rows = table_of(out / "fixed" / "probe-prompts.csv")
     assert [(row["set"], row["prompt"]) for row in rows] == [
-        ("mine.txt", "Once upon"), ("mine.txt", HOSTILE), ("more.json", "There was"),
+        ("mine.txt", "Once upon"), ("mine.txt", HOSTILE), ("more.txt", "There was"),
     ]  # fmt: skip
     assert all(row["out/fixed greedy"] and not row["out/fixed verdict"] and not row["out/fixed lead"] for row in rows)
     assert HOSTILE not in (out / "fixed" / "probe-prompts.html").read_text()
