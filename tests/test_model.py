@@ -138,16 +138,3 @@ def test_flops_are_those_that_torch_counts():
     )
     pairs = sum(min(i + 1, 16) for i in range(16)) + sum(min(i + 1, 4) for i in range(16))
     assert model.flops_per_token(16) * 16 == pytest.approx(3 * (linear + 2 * 2 * 8 * pairs), rel=0.01)
-
-
-@pytest.mark.parametrize(
-    "wrong, message",
-    [
-        (dict(n_embd=30, n_head=4), r"n_embd \(30\) must be a multiple of n_head \(4\)"),
-        (dict(n_layer=0), "n_layer must be at least 1, not 0"),
-        (dict(dropout=1.0), "dropout"),
-    ],
-)
-def test_a_config_that_cannot_be_is_named(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        GPTNeoConfig(**wrong)

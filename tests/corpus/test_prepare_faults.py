@@ -84,12 +84,6 @@ def test_flags_that_do_not_apply_are_refused(folder, args, word, monkeypatch, ca
     assert refused(folder, *args.split()) == "2" and word in capsys.readouterr().err.splitlines()[-1]
 
 
-@pytest.mark.parametrize(("args", "split"), [(("--val", "good.txt"), "train"), (("--val_share", 1e-9), "val")])
-def test_nothing_left_is_said(folder, args, split, monkeypatch):
-    monkeypatch.chdir(folder)
-    assert f"no stories left for {split}" in refused(folder, "--input", "good.txt", *args, "--name", "x")
-
-
 def test_another_corpus_of_the_name_is_kept_under_a_new_one(folder, tmp_path, capsys):
     """Runs trained on the old one must not find their training stories among the new validation stories."""
     shutil.copytree(folder / "data", tmp_path, dirs_exist_ok=True)

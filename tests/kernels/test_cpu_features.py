@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
 from conftest import ROOT
 
 from kernels import cpu_features
@@ -46,19 +45,3 @@ def test_an_unknown_instruction_set_ends_in_one_line():
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith("NANOSTORIES_ISA=avx1024")
-
-
-@pytest.mark.parametrize(
-    "isa, vendor, expected",
-    [
-        ("amx", "GenuineIntel", torch.bfloat16),
-        ("avx512_bf16", "AuthenticAMD", torch.bfloat16),
-        ("avx512_bf16", "GenuineIntel", torch.float32),
-        ("avx512", "AuthenticAMD", torch.float32),
-        ("neon", "", torch.float32),
-    ],
-)
-def test_bfloat16_is_taken_where_it_was_measured_to_be_faster(monkeypatch, isa, vendor, expected):
-    monkeypatch.setattr(cpu_features, "isa", lambda: isa)
-    monkeypatch.setattr(cpu_features, "_cpuinfo", lambda: f"processor : 0\nvendor_id : {vendor}\n")
-    assert cpu_features.fast_dtype() == expected

@@ -3,7 +3,6 @@
 import pytest
 from conftest import ROOT
 
-import train as train_module
 from training.config import TrainConfig, parse_command_line, recipe_line
 
 
@@ -72,10 +71,3 @@ def test_a_wrong_setting_is_named_and_nothing_is_executed(tmp_path, args, messag
     with pytest.raises(ValueError) as caught:
         parse_command_line(args)
     assert message in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_help_shows_every_setting(capsys):
-    with pytest.raises(SystemExit):
-        parse_command_line(["--help"], train_module.__doc__)
-    shown = capsys.readouterr().out
-    assert all(f"    {key}: " in shown for key in vars(TrainConfig()))
