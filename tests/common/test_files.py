@@ -5,7 +5,7 @@ import os
 import pytest
 
 from common.cli import Parser, positive, share
-from common.files import read_json, write_atomically, write_bytes, write_json
+from common.files import read_json, write_bytes, write_json
 from common.tables import read_table, read_user_table, table_text, write_table
 
 
@@ -20,13 +20,6 @@ def test_a_file_takes_its_name_when_it_is_on_the_disk(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="Input/output"):
         write_bytes(path, b"new")
     assert read_json(path) == dict(old="é") and list(tmp_path.iterdir()) == [path]
-
-
-def test_the_previous_file_is_kept(tmp_path):
-    for text in ("one", "two", "three"):
-        with write_atomically(tmp_path / "a", previous=tmp_path / "b") as temporary:
-            temporary.write_text(text)
-    assert [(tmp_path / name).read_text() for name in "ab"] == ["three", "two"] and len(os.listdir(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("text", [b"", b'{"a": ', b"\x00\xff", b"[1]", b"[" * 10**5])

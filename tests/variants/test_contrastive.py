@@ -50,13 +50,6 @@ def test_sentences_change_places_within_their_story(tokenizer, tokens):
     assert orders == {f"It ran.{a}{b}{c}" for a, b, c in rest}
 
 
-def test_a_closing_quote_belongs_to_its_sentence(tokenizer, tokens):
-    for seed in range(20):
-        story = tokenizer.decode(shuffled(tokens, tokenizer, seed)[0].tolist()).split("<|endoftext|>")[2]
-        for sentence in (' Tom said, "Go!"', ' "Why?"', " He ran.", " asked Mia.", " It rained"):
-            assert sentence in story
-
-
 @pytest.mark.parametrize("form", ["reciprocal", "margin"])
 def test_losses_are_what_the_formula_says(form, tokenizer, tokens):
     torch.manual_seed(0)
