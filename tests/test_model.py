@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from conftest import ROOT
 from random_models import as_transformers, random_model
+from torch.utils.flop_counter import FlopCounterMode
 
 from checkpoints.huggingface import load_hf
 from kernels import attention
@@ -124,18 +125,13 @@ def test_published_sizes(name, shape):
 
 def test_flops_are_those_that_torch_counts():
     """Matrix products of one forward pass, counted by hand against PyTorch's own counter, attention written out."""
-    from torch.utils.flop_counter import FlopCounterMode
-
     config = GPTNeoConfig(vocab_size=50, block_size=16, n_layer=2, n_head=2, n_embd=8, window_size=4)
     model = GPTNeo(config)
     tokens = torch.randint(50, (1, 16))
     with FlopCounterMode(display=False) as counter:
         model(tokens)
     linear = 2 * 16 * (2 * 12 * 8 * 8 + 50 * 8)
-    assert (
-        counter.get_flop_counts()["Global"][torch.ops.aten.mm]
-        + counter.get_flop_counts()["Global"][torch.ops.aten.addmm]
-        == linear
-    )
+    counted = counter.get_flop_counts()["Global"]
+    assert counted[torch.ops.aten.mm] + counted[torch.ops.aten.addmm] == linear
     pairs = sum(min(i + 1, 16) for i in range(16)) + sum(min(i + 1, 4) for i in range(16))
     assert model.flops_per_token(16) * 16 == pytest.approx(3 * (linear + 2 * 2 * 8 * pairs), rel=0.01)

@@ -78,8 +78,5 @@ def test_checkpoints_by_name(run):
     for which in ("6", "all"):
         with pytest.raises(ValueError, match="--checkpoint"):
             at_checkpoint(str(run), which)
-    assert (
-        newest_run(run.parent) == run
-        and runs_below(run.parent) == [run]
-        and runs_below(run / "step-5") == [run / "step-5"]
-    )
+    assert newest_run(run.parent) == run
+    assert runs_below(run.parent) == [run] and runs_below(run / "step-5") == [run / "step-5"]

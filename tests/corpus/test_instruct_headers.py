@@ -33,6 +33,8 @@ def test_a_header_is_read_and_written():
     assert instruct_headers.write(dict(words="jump,frog ,  red")) == "Words: jump, frog, red\nStory:"
     with pytest.raises(ValueError, match="Magic"):
         instruct_headers.write(dict(features="Twist, Magic"))
+    for text in ("", "It ran.", "Words: a\nIt ran.", "oks.\nSummary: A.\nStory:\nHe ran.", "Story: It."):
+        assert instruct_headers.read(text) is None
 
 
 @pytest.mark.parametrize(

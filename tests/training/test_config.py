@@ -1,6 +1,7 @@
 """Settings: from the file, from the command line, and what is said to mistakes in them."""
 
 import pytest
+from conftest import ROOT
 
 from training.config import TrainConfig, parse_command_line, recipe_line
 
@@ -29,6 +30,11 @@ def test_a_recipe_sets_what_nothing_else_sets_and_says_so(tmp_path):
     assert paper == TrainConfig(name="mine", beta2=0.9) and recipe_line(paper) == "recipe=paper, but beta2=0.9"
     assert recipe_line(TrainConfig()) == "recipe=paper"
     assert "learning_rate" in recipe_line(parse_command_line(["--recipe=paper"])[0])  # the demo's stays
+
+
+def test_every_config_that_comes_with_us_is_good():
+    for path in (ROOT / "configs").glob("*.py"):
+        assert parse_command_line([str(path)])[0].name == path.stem
 
 
 @pytest.mark.parametrize(
