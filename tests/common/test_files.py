@@ -1,13 +1,11 @@
 """Files are the old ones or the new ones, never half of one; tables; flags."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
 from common.cli import Parser, positive, share
-from common.files import Busy, lock, read_json, set_aside, write_atomically, write_bytes, write_json
+from common.files import read_json, write_bytes, write_json
 from common.tables import read_table, read_user_table, table_text, write_table
 
 
@@ -22,32 +20,6 @@ def test_a_file_takes_its_name_when_it_is_on_the_disk(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="Input/output"):
         write_bytes(path, b"new")
     assert read_json(path) == dict(old="é") and list(tmp_path.iterdir()) == [path]
-
-
-def test_the_previous_file_is_kept(tmp_path):
-    for text in ("one", "two", "three"):
-        with write_atomically(tmp_path / "a", previous=tmp_path / "b") as temporary:
-            temporary.write_text(text)
-    assert [(tmp_path / name).read_text() for name in "ab"] == ["three", "two"] and len(os.listdir(tmp_path)) == 2
-
-
-def test_set_aside(tmp_path):
-    for i in range(3):
-        (tmp_path / "run").write_text(str(i))
-        assert set_aside(tmp_path / "run").read_text() == (tmp_path / f"run-{i + 1}").read_text() == str(i)
-
-
-def test_a_lock_keeps_others_out_until_its_holder_is_gone(tmp_path):
-    code = "import sys; from pathlib import Path; from common.files import lock\n"
-    code += "with lock(Path(sys.argv[1])): print('locked', flush=True); sys.stdin.read()"
-    holder = subprocess.Popen([sys.executable, "-c", code, tmp_path / "run"], stdin=-1, stdout=-1)
-    holder.stdout.readline()
-    with pytest.raises(Busy, match="run: wait, please"), lock(tmp_path / "run", busy="wait, please"):
-        pass
-    holder.kill()
-    holder.communicate()
-    with lock(tmp_path / "run"):
-        pass
 
 
 @pytest.mark.parametrize("text", [b"", b'{"a": ', b"\x00\xff", b"[1]", b"[" * 10**5])

@@ -98,11 +98,6 @@ def test_a_bootstrap_draws_whole_prompts():
     assert seen == {(1, 3, 5, 2, 8, 5), (1, 1, 3, 3, 2, 2, 8, 8), (5, 5, 5, 5)}
 
 
-def test_normalized():
-    assert statistics.normalized(np.array([2.0, 6.0, 4.0])).tolist() == [0, 1, 0.5]
-    assert np.isnan(statistics.normalized(np.array([3.0, 3.0]))).all()
-
-
 @pytest.mark.parametrize("n", [1, 10, 29, 263])
 def test_wilson_is_scipys(n):
     for k in {0, 1, n // 3, n - 1, n}:

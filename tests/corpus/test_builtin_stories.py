@@ -34,16 +34,6 @@ def test_the_stories_are_those_of_the_first_release(corpus):
     assert S.tell(0, 5) == corpus[5] != S.tell(1, 5)
 
 
-def test_varied(corpus):
-    assert len({story.text for story in corpus}) == N
-    lengths = [len(story.text.split()) for story in corpus]
-    assert 120 <= sum(lengths) / N <= 180 and min(lengths) >= 90 and max(lengths) <= 240
-    seen = Counter(word for story in corpus for word in set(words_of(story.text)))
-    assert [word for word in S.NOUNS + S.ADJECTIVES if not seen[word]] == []
-    assert [verb for verb in S.VERBS if not any(seen[form] for form in forms(verb))] == []
-    assert all(seen[name.lower()] for name in S.NAMES)
-
-
 def test_headers_are_true(corpus):
     counts = Counter(feature for story in corpus for feature in story.features)
     assert all(0.05 * N < counts[feature] < 0.98 * N for feature in S.FEATURES), counts
@@ -94,31 +84,3 @@ def test_grammar(corpus):
         for story in corpus[:5000]:
             match = re.search(pattern, story.text)
             assert not match, f"{fault}: {match[0]!r} in: {story.text}"
-
-
-def test_pronouns_agree(corpus):
-    """Where only girls have names, nobody is a he; where only boys have, nobody is a she (grown-ups get no pronoun)."""
-    checked = Counter()
-    for story in corpus:
-        names = set(re.findall(r"\b[A-Z][a-z]+", story.text))
-        girls, boys, words = names & set(S.GIRLS), names & set(S.BOYS), set(words_of(story.text))
-        assert girls or boys
-        assert boys or not words & {"he", "him", "his", "himself"}, story.text
-        assert girls or not words & {"she", "her", "hers", "herself"}, story.text
-        checked.update([bool(girls) - bool(boys)])
-    assert min(checked[-1], checked[1]) > 0.05 * N
-
-
-FORMS = """
-go went gone going|catch caught caught catching|be was been being|forget forgot forgotten forgetting|tie tied tied tying
-hop hopped hopped hopping|carry carried carried carrying|play played played playing|open opened opened opening
-tiptoe tiptoed tiptoed tiptoeing|fix fixed fixed fixing|bake baked baked baking|free freed freed freeing"""
-PLURALS = "apple apples|cherry cherries|peach peaches|sandwich sandwiches|toy toys|box boxes|mouse mice|leaf leaves"
-
-
-def test_forms():
-    for base, did, done, doing in (row.split() for row in FORMS.replace("\n", "|").split("|")[1:]):
-        assert (S.past(base), S.participle(base), S.ing(base)) == (did, done, doing)
-    for one, many in (row.split() for row in PLURALS.split("|")):
-        assert S.plural(one) == many
-    assert S.FORMS["ed"]("feed the ducks") == "fed the ducks" and S.FORMS["at"]("hill") == "on the hill"

@@ -11,7 +11,7 @@ from conftest import ROOT
 from story_files import END, ODD_STORIES, STORIES, run_prepare, stories_in, write_jsonl, write_stories
 
 import prepare
-from corpus import builtin_stories, sources, spool
+from corpus import sources, spool
 from corpus.token_files import load_meta, load_meta_and_tokens, load_stories
 from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut, gpt2
 
@@ -97,14 +97,6 @@ def test_split_by_hash(tmp_path):
         splits[name] = set(val)
     assert splits["a"] == splits["b"] != splits["c"]
     assert 80 < len(splits["a"]) < 160  # 120 ± 4 standard deviations
-
-
-def test_builtin(tmp_path):
-    run_prepare("builtin", "--stories", 700, "--seed", 3, "--data_dir", tmp_path)
-    meta = load_meta(tmp_path / "builtin")
-    assert meta["vocab_size"] == 4096 and meta["splits"]["val"]["stories"] >= 200  # a larger share, as they are few
-    texts = {story.text for story in builtin_stories.stories(700, seed=3)}
-    assert {*stories_in(tmp_path / "builtin", "train"), *stories_in(tmp_path / "builtin", "val")} == texts
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ import random
 import numpy as np
 from tokenizer_texts import TEXT, count_tokens, random_text
 
-from corpus.tokenizer import GPT2_VOCAB_SIZE, cut, gpt2, gpt2_ranks, merged_from
+from corpus.tokenizer import GPT2_VOCAB_SIZE, cut, gpt2, gpt2_ranks
 
 
 def test_every_text_comes_back_to_the_byte(any_tokenizer):
@@ -35,36 +35,6 @@ def test_without_a_cut_ids_are_gpt2s():
     assert gpt2().end_of_text == 50256
     assert list(gpt2().ranks.values()) == sorted(gpt2_ranks().values())
     assert cut(count_tokens(TEXT), GPT2_VOCAB_SIZE).gpt2_ids == list(range(GPT2_VOCAB_SIZE - 1))
-
-
-def test_cut_is_closed_under_merges(any_tokenizer):
-    ranks, kept = gpt2_ranks(), any_tokenizer.ranks
-    assert all(bytes([byte]) in kept for byte in range(256))
-    for token in kept:
-        if len(token) > 1:
-            left, right = merged_from(token, ranks)
-            assert left + right == token and left in kept and right in kept
-
-
-def test_cut_keeps_what_the_corpus_uses_most():
-    assert all(cut(count_tokens(TEXT), size).vocab_size == size for size in (257, 258, 270, 289))
-    assert set(gpt2().encode(TEXT)) <= set(cut(count_tokens(TEXT), 1000).gpt2_ids)  # plenty: encoded as GPT-2 does
-
-
-def test_cut_is_an_ordinary_bpe():
-    """Our merge list, applied by the textbook algorithm (earliest merge first, one pair at a time)."""
-    tokenizer = cut(count_tokens(TEXT), 400)
-    for word in set(TEXT.split()) | {"dragonfly", "happiness", "unfriendly"}:
-        parts = [bytes([byte]) for byte in word.encode()]
-        while True:
-            pairs = [(tokenizer.ranks.get(a + b, 10**9), i) for i, (a, b) in enumerate(zip(parts, parts[1:]))]
-            if not pairs or min(pairs)[0] == 10**9:
-                break
-            i = min(pairs)[1]
-            parts[i : i + 2] = [parts[i] + parts[i + 1]]
-        # a word without its punctuation is one piece of the split pattern
-        if word.isalpha():
-            assert tokenizer.encode(word) == [tokenizer.ranks[part] for part in parts]
 
 
 def test_byte_lengths_add_up(any_tokenizer):

@@ -31,12 +31,8 @@ def test_without_a_compiler_there_is_no_library(compiler, CXX):
 
 
 @needs_compiler
-def test_a_compiler_may_have_a_launcher_and_flags(compiler):
-    assert compiler("env DEBUG=1 g++ -DUNUSED='a b'").cross_entropy_float32
-
-
-@needs_compiler
-def test_it_is_built_once_for_each_source_and_header_and_never_half(tmp_path):
+def test_it_is_built_once_for_each_source_and_header_and_never_half(compiler, tmp_path):
+    assert compiler("env DEBUG=1 g++ -DUNUSED='a b'").cross_entropy_float32  # a launcher and flags
     cache, source, header = tmp_path / "cache", tmp_path / "tiny.cpp", tmp_path / "tiny.h"
     source.write_text('#include "tiny.h"\nextern "C" int answer() { return ANSWER; }\n')
     for answer in (1, 2):

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
 from conftest import ROOT
 
 from kernels import cpu_features
@@ -37,28 +36,3 @@ def test_a_processor_passes_for_a_lesser_one_everywhere(isa):
     too_new = {"avx2": ("avx-512", "avx512"), "avx512": ("amx", "avx512_core_bf16", "bfloat16 instruction")}[isa]
     said = [line for line in done.stdout.lower().splitlines() if line.startswith(("mkl_verbose onemkl", "onednn"))]
     assert said and not [line for line in said for name in too_new if name in line]
-
-
-def test_an_unknown_instruction_set_ends_in_one_line():
-    environment = os.environ | dict(NANOSTORIES_ISA="avx1024")
-    command = [sys.executable, "-c", "import kernels.cpu_features"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("NANOSTORIES_ISA=avx1024")
-
-
-@pytest.mark.parametrize(
-    "isa, vendor, expected",
-    [
-        ("amx", "GenuineIntel", torch.bfloat16),
-        ("avx512_bf16", "AuthenticAMD", torch.bfloat16),
-        ("avx512_bf16", "GenuineIntel", torch.float32),
-        ("avx512", "AuthenticAMD", torch.float32),
-        ("neon", "", torch.float32),
-    ],
-)
-def test_bfloat16_is_taken_where_it_was_measured_to_be_faster(monkeypatch, isa, vendor, expected):
-    monkeypatch.setattr(cpu_features, "isa", lambda: isa)
-    monkeypatch.setattr(cpu_features, "_cpuinfo", lambda: f"processor : 0\nvendor_id : {vendor}\n")
-    assert cpu_features.fast_dtype() == expected

@@ -46,15 +46,10 @@ def test_sentences_change_places_within_their_story(tokenizer, tokens):
             assert sorted(a) == sorted(b)
         assert after[1].startswith("It ran.") and after[3] == "One sentence."
         orders.add(after[1])
+        for sentence in (' Tom said, "Go!"', ' "Why?"', " He ran.", " asked Mia.", " It rained"):
+            assert sentence in after[2]  # a closing quote belongs to its sentence
     rest = itertools.permutations([" A dog sat.", " The cat hid!", " No one came."])
     assert orders == {f"It ran.{a}{b}{c}" for a, b, c in rest}
-
-
-def test_a_closing_quote_belongs_to_its_sentence(tokenizer, tokens):
-    for seed in range(20):
-        story = tokenizer.decode(shuffled(tokens, tokenizer, seed)[0].tolist()).split("<|endoftext|>")[2]
-        for sentence in (' Tom said, "Go!"', ' "Why?"', " He ran.", " asked Mia.", " It rained"):
-            assert sentence in story
 
 
 @pytest.mark.parametrize("form", ["reciprocal", "margin"])
