@@ -1,5 +1,6 @@
 """Models to and from the files of transformers, which is the reference both ways; the hub; broken files."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import torch
 from conftest import ROOT
 from tokenizer_texts import TEXT, count_tokens
 
-from checkpoints.huggingface import config_from_hf, load_hf, save_hf
+from checkpoints.huggingface import config_from_hf, config_to_hf, load_hf, save_hf
 from corpus.tokenizer import END_OF_TEXT, Tokenizer, cut, gpt2
 from model import GPTNeo, GPTNeoConfig
 
@@ -160,6 +161,14 @@ def test_a_model_that_neither_format_holds_is_not_written(shape, tokenizer, tmp_
     with pytest.raises(ValueError, match="the model has 300 ids, but the tokenizer has 50257"):
         save_hf(random_model(SHAPES["one layer"]), tmp_path / "out", gpt2())
     assert not (tmp_path / "out").exists()
+
+
+def test_a_setting_that_the_export_does_not_know_is_refused():
+    """The model's config may grow; what config_to_hf was never taught must not be left out in silence."""
+    newer = dataclasses.make_dataclass("Newer", [("rotary", bool, False)], bases=(GPTNeoConfig,), frozen=True)
+    assert config_to_hf(newer()) == config_to_hf(GPTNeoConfig())
+    with pytest.raises(ValueError, match="rotary"):
+        config_to_hf(newer(rotary=True))
 
 
 @pytest.fixture

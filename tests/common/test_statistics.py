@@ -8,6 +8,7 @@ import pytest
 import scipy.stats
 
 from common import statistics
+from grading import findings
 
 
 def test_means_and_their_intervals():
@@ -24,7 +25,7 @@ def test_student_of_few_degrees_of_freedom():
     """Against the tables."""
     for df, value in ((1, 12.706), (2, 4.303), (4, 2.776), (29, 2.045), (np.inf, 1.960)):
         assert statistics.student(df) == pytest.approx(value, abs=0.0006)
-        assert statistics.student_p(value, df) == pytest.approx(0.05, rel=2e-3)
+        assert findings.student_p(value, df) == pytest.approx(0.05, rel=2e-3)
 
 
 @pytest.mark.parametrize("n_prompts", [3, 10, 50])
@@ -45,11 +46,11 @@ def test_intervals_hold_the_true_mean_as_often_as_they_say(n_prompts):
 
 def test_paired_wins_count_pairs_of_one_prompt():
     better, worse = np.array([9.0, 5, 5, 1]), np.array([1.0, 5, 4, 2])
-    assert statistics.paired_wins(better, worse).value == (1 + 0.5 + 1 + 0) / 4
-    value, low, high = statistics.paired_wins(np.arange(20) + 1.0, np.arange(20.0))
+    assert findings.paired_wins(better, worse).value == (1 + 0.5 + 1 + 0) / 4
+    value, low, high = findings.paired_wins(np.arange(20) + 1.0, np.arange(20.0))
     expected = (1 + 20 / 22 - 2.093 * ((1 - (20 / 22) ** 2) / 22) ** 0.5) / 2
     assert value == high == 1 and low == pytest.approx(expected, abs=0.001)
-    assert np.isnan(statistics.paired_wins(np.ones(1), np.zeros(1)).low)
+    assert np.isnan(findings.paired_wins(np.ones(1), np.zeros(1)).low)
 
 
 @pytest.mark.parametrize("n", [5, 8, 12, 30])
@@ -57,7 +58,7 @@ def test_the_interval_of_paired_wins_counted_out(n):
     """Over all outcomes, by their probability: it holds the truth, and chance is rarely taken for a difference."""
     counts = [(wins, losses) for wins in range(n + 1) for losses in range(n + 1 - wins)]
     better = {(w, x): np.repeat([1.0, -1, 0], [w, x, n - w - x]) for w, x in counts}
-    concluded = {key: statistics.paired_wins(values, np.zeros(n)) for key, values in better.items()}
+    concluded = {key: findings.paired_wins(values, np.zeros(n)) for key, values in better.items()}
     ways = {(w, x): math.comb(n, w) * math.comb(n - w, x) for w, x in counts}
     for ties, share in itertools.product((0, 0.2, 0.5, 0.8, 0.9), (0.5, 0.7, 0.9, 0.99)):
         win, loss = (1 - ties) * share, (1 - ties) * (1 - share)
@@ -73,8 +74,8 @@ def test_the_interval_of_paired_wins_counted_out(n):
 
 def test_holm():
     """0.005 × 4, 0.01 × 3, 0.03 × 2, then never below the one before."""
-    assert statistics.holm(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert statistics.holm(np.array([0.6, 0.7])).tolist() == [1, 1] and statistics.holm(np.array([])).size == 0
+    assert findings.holm(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert findings.holm(np.array([0.6, 0.7])).tolist() == [1, 1] and findings.holm(np.array([])).size == 0
 
 
 def test_spearman_is_scipys():
