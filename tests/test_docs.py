@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-import bench
 from training.config import parse_command_line
 
 ROOT = Path(__file__).parent.parent
@@ -55,18 +54,6 @@ def test_every_image_is_shown():
 
 def test_readme_is_read_to_its_end():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 250
-
-
-def test_the_speeds_of_the_readme_are_those_that_were_saved():
-    """python bench.py train --saved"""
-    rows = re.findall(r"^\| (.+?) \| ([\d,]+) \| ([\d.]*)×? ?\|$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    tables = [result["figures"] for result in bench.saved_results("train").values()]
-    ours = next(float(speed.replace(",", "")) for name, speed, _ in rows if name == "ours")
-    figures = next(table for table in tables if round(table["ours, tokens/s"]) == ours)
-    assert len(rows) >= 3
-    for name, speed, ratio in rows:
-        saved = max(value for key, value in figures.items() if key.startswith(name) and key.endswith(", tokens/s"))
-        assert f"{saved:,.0f}" == speed and (not ratio or f"{ours / saved:.1f}" == ratio)
 
 
 # ---- Commands ----
