@@ -67,7 +67,7 @@ def test_flags(capsys):
     parser.add_argument("--val_share", type=share)
     parser.add_shared("seed", default=3)
     parser.add_api("API")
-    args = parser.parse_args(["--max-tokens", "7", "--price_in", "1", "--price_out", "0"])
+    args = parser.parse_args(["--max_tokens", "7", "--price_in", "1", "--price_out", "0"])
     assert args.max_tokens == 7 and args.seed == 3
     assert list(parser.require_api(args)) == "base_url concurrency timeout price_in price_out max_cost".split()
     wrong = "--max_tokens=0 --max_tokens=1.5 --val_share=1 --seed=-1 --timeout=inf --base_url=me:secret@x --rate=1 "
