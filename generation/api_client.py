@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import httpx2  # the client below openai's
 import openai
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -167,7 +168,8 @@ class Http(openai.DefaultAsyncHttpxClient):
     async def send(self, request, **settings):
         try:
             return await asyncio.wait_for(super().send(request, **settings), self.timeout.read)
-        except Exception as error:
+        # asyncio's TimeoutError is a class of its own in Python 3.10
+        except (asyncio.TimeoutError, httpx2.HTTPError, OSError) as error:  # noqa: UP041
             raise openai.APIConnectionError(request=request) from error
 
 
