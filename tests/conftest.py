@@ -197,27 +197,7 @@ def chromium():
         yield browser
 
 
-@pytest.fixture
-def browser(chromium):
-    """browser(page, script) opens a page, runs a script in it -> the document then, and what the console says."""
-
-    def visit(path: Path, script: str) -> tuple[str, list[str]]:
-        chromium.open(path)
-        chromium.run(script)
-        return chromium.run("document.documentElement.outerHTML"), chromium.messages
-
-    return visit
-
-
 def page_data(page: bytes | Path) -> dict:
     """What a page of pages/ gives its script."""
     text = (page.read_bytes() if isinstance(page, Path) else page).decode()
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
-
-
-def seen_in(document: str) -> dict:
-    """What a script left as JSON in an element with id="seen"."""
-    text = re.search(r'<pre id="seen">(.*?)</pre>', document, re.S)[1]
-    for name, character in (("&lt;", "<"), ("&gt;", ">"), ("&nbsp;", "\xa0"), ("&amp;", "&")):
-        text = text.replace(name, character)
-    return json.loads(text)

@@ -1,30 +1,98 @@
-"""Training and sampling on a GPU give what a CPU gives; tests/kernels has the kernels. Alone: pytest -m gpu -n 0"""
+"""On a GPU: attention and loss are the formulas', model, training and sampling a CPU's. Alone: pytest -m gpu -n 0"""
 
 import pytest
 import torch
 from conftest import arguments, log_of
 from random_models import random_model
+from test_attention import assert_as_written_out
+from test_cross_entropy import plain
 
 import train
 from generation.generation_loop import beam_search, generate
+from kernels.attention import causal_attention, first_keys, story_starts
+from kernels.cross_entropy import head_loss
 from model import GPTNeo, GPTNeoConfig
 from training.config import TrainConfig, parse_command_line
 from training.optimizers import make_optimizers
 
-DEVICE = "cuda"
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU that PyTorch can use"),
 ]
+HALF = torch.bfloat16 if torch.cuda.is_available() and torch.cuda.is_bf16_supported(False) else torch.float16
 
 
 @pytest.fixture(autouse=True)
-def float32_is_float32():
-    """Whatever ran before: TF32 is for training."""
-    before = torch.get_float32_matmul_precision()
+def no_tf32():
+    """So that float32 is compared with float32, whatever ran before."""
+    precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     yield
-    torch.set_float32_matmul_precision(before)
+    torch.set_float32_matmul_precision(precision)
+    torch._dynamo.reset()
+
+
+# ---- Kernels and model ----
+
+
+def compiled_if(compiled: bool, function):
+    return torch.compile(function, dynamic=False, fullgraph=True) if compiled else function
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(HALF, 0.02), (torch.float32, 1e-4)])
+@pytest.mark.parametrize("D", [4, 16, 24, 64])
+@pytest.mark.parametrize("T", [256, 320, 512])  # 320: there cuDNN's backward pass with a mask gives NaN
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_attention_equals_the_formula(compiled, packed, T, D, dtype, tolerance):
+    torch.manual_seed(0)
+    starts = story_starts((torch.rand(4, T, device="cuda") < 1 / 60).long(), end_of_text=1) if packed else None
+    qkv, first_key = torch.randn(4, T, 3, 16, D).to("cuda", dtype), first_keys(T, 256, "cuda", starts)
+    assert_as_written_out(compiled_if(compiled, causal_attention), qkv, first_key, tolerance)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_loss_equals_plain_cross_entropy_and_never_holds_all_logits(compiled):
+    torch.manual_seed(0)
+    x = torch.randn(20_480, 256, device="cuda").requires_grad_()
+    weight = (0.1 * torch.randn(10_000, 256, device="cuda")).requires_grad_()
+    targets = torch.randint(10_000, (len(x),), device="cuda")
+    targets[::5] = -100
+    loss_of = compiled_if(compiled, head_loss)
+    for _ in range(2):  # the first compiles
+        torch.cuda.reset_peak_memory_stats()
+        held = torch.cuda.memory_allocated()
+        with torch.autocast("cuda", HALF):
+            loss = loss_of(x, weight, targets)
+        ours = loss, *torch.autograd.grad(loss, (x, weight))
+    assert torch.cuda.max_memory_allocated() - held < 0.9 * len(x) * len(weight) * HALF.itemsize
+    for value, reference in zip(ours, plain(x, weight, targets)):
+        assert (value - reference).norm() < 0.02 * reference.norm()
+
+
+@pytest.mark.parametrize("width", [4, 16])  # of the heads: the published 1M and 8M
+@pytest.mark.parametrize("compiled, packed", [(False, False), (True, False), (True, True)])
+def test_loss_and_gradients_of_the_model_are_those_of_a_cpu_and_never_wait_for_the_gpu(width, compiled, packed):
+    torch.manual_seed(0)
+    model = GPTNeo(GPTNeoConfig(vocab_size=2000, n_layer=4, n_head=16, n_embd=16 * width))
+    tokens = torch.randint(1, 2000, (2, 513))
+    tokens[:, 5::70] = 0
+    results = []
+    for device in ("cpu", "cuda"):
+        model, tokens = model.to(device), tokens.to(device)
+        forward = compiled_if(compiled and device == "cuda", model)
+        for mode in ("default", "error"):  # the first time compiles
+            model.zero_grad()
+            if device == "cuda":
+                torch.cuda.set_sync_debug_mode(mode)
+            starts = story_starts(tokens[:, :-1], end_of_text=0) if packed else None
+            with torch.autocast(device, HALF, enabled=device == "cuda"):
+                _, loss = forward(tokens[:, :-1], tokens[:, 1:], starts)
+            loss.backward()
+        torch.cuda.set_sync_debug_mode("default")
+        results.append([loss.detach().cpu(), torch.cat([p.grad.flatten().cpu() for p in model.parameters()])])
+    for reference, value in zip(*results):
+        assert (value - reference).norm() < 0.03 * reference.norm()
 
 
 # ---- Training ----
@@ -32,9 +100,9 @@ def float32_is_float32():
 
 def test_a_step_never_waits_for_the_device():
     config = TrainConfig(n_embd=64, optimizer="muon", learning_rate=1e-3)
-    model = GPTNeo(GPTNeoConfig(vocab_size=300, block_size=512, n_embd=64)).to(DEVICE)
+    model = GPTNeo(GPTNeoConfig(vocab_size=300, block_size=512, n_embd=64)).to("cuda")
     state = train.TrainingState(model, make_optimizers(model, config), torch.bfloat16)
-    tokens = torch.randint(300, (2, 513), device=DEVICE)
+    tokens = torch.randint(300, (2, 513), device="cuda")
     step = [(tokens[:, :-1], tokens[:, 1:], 0.5)] * 2
     for mode in ("default", "default", "error", "error"):  # the first two warm up
         torch.cuda.set_sync_debug_mode(mode)
@@ -45,7 +113,7 @@ def test_a_step_never_waits_for_the_device():
     assert state.step == 4
 
 
-@pytest.mark.parametrize("device, limit", [(DEVICE, 2e-3), ("cpu", 0.05)])
+@pytest.mark.parametrize("device, limit", [("cuda", 2e-3), ("cpu", 0.05)])
 def test_a_resumed_run(device, limit, config, tmp_path):
     """Stopped and resumed, on the GPU or on the CPU: the last loss is that of an uninterrupted run, up to rounding, as
     a GPU takes sums in another order each time."""
@@ -54,8 +122,8 @@ def test_a_resumed_run(device, limit, config, tmp_path):
         given, resume = parse_command_line(arguments(config | dict(name=name, dtype="auto"), *flags))
         return [float(row["train_loss"]) for row in log_of(train.train(given, resume)[0])]
 
-    whole = run("whole", f"--device={DEVICE}", "--max_steps=20")
-    run("parts", f"--device={DEVICE}", "--max_steps=10")
+    whole = run("whole", "--device=cuda", "--max_steps=20")
+    run("parts", "--device=cuda", "--max_steps=10")
     parts = run("parts", f"--device={device}", "--max_steps=20", "--resume")
     assert parts == pytest.approx(whole, rel=limit)
 
@@ -82,4 +150,4 @@ def beams(model: GPTNeo, prompts: list[list[int]]) -> list[list[int]]:
 def test_texts_are_those_of_the_cpu(write, story_model):
     prompts = [torch.randint(1, 300, (3 + 5 * i,), generator=torch.manual_seed(i)).tolist() for i in range(12)]
     expected = write(story_model.cpu(), prompts)
-    assert write(story_model.to(DEVICE), prompts) == expected
+    assert write(story_model.to("cuda"), prompts) == expected

@@ -25,22 +25,14 @@ def test_the_operator_keeps_pytorchs_rules():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_compiled_model_trains_to_the_same_bits_twice_on_two_threads(two_threads, packed):
-    """packed: then positions repeat, and wpe's gradient has as many collisions as wte's."""
-    weights = []
-    for _ in range(2):
-        torch.manual_seed(0)
-        model = GPTNeo(GPTNeoConfig(vocab_size=2000, block_size=128, n_layer=2, n_head=4, n_embd=64, window_size=32))
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        compiled = torch.compile(model, fullgraph=True, dynamic=False)
-        for _ in range(6):
-            tokens = (torch.rand(16, 129) ** 4 * 2000).long()  # few ids are most of a text, as in any
-            starts = story_starts(tokens[:, :-1], end_of_text=3) if packed else None
-            with torch.autocast("cpu", torch.bfloat16):
-                _, loss = compiled(tokens[:, :-1], tokens[:, 1:], starts)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        weights.append(model.state_dict())
-    assert sum(not weight.equal(weights[1][name]) for name, weight in weights[0].items()) == 0
+def test_a_compiled_model_has_the_same_gradients_twice_on_two_threads(two_threads):
+    """Of packed stories: then positions repeat, and wpe's gradient has as many collisions as wte's."""
+    torch.manual_seed(0)
+    model = GPTNeo(GPTNeoConfig(vocab_size=2000, block_size=128, n_layer=1, n_head=4, n_embd=64, window_size=32))
+    tokens = (torch.rand(16, 129) ** 4 * 2000).long()  # few ids are most of a text, as in any
+    starts, compiled = story_starts(tokens[:, :-1], end_of_text=3), torch.compile(model, fullgraph=True, dynamic=False)
+    gradients = []
+    for _ in range(6):
+        _, loss = compiled(tokens[:, :-1], tokens[:, 1:], starts)
+        gradients.append(torch.autograd.grad(loss, list(model.parameters())))
+    assert all(x.equal(first) for each in gradients for x, first in zip(each, gradients[0]))
