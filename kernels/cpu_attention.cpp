@@ -62,21 +62,15 @@ static inline void product(float *out, long out_row, const float *a, long a_row,
         for (int c = 0; c < N; c++) store(out + m * out_row + c * W, total[m][c]);
 }
 
-// Copies positions t0 to t1 of a head into rows of D numbers, into columns, or from either back into the tensor. There
-// the heads of a position lie side by side, so the rows of one head are too far apart for the hardware to prefetch.
+// Positions t0 to t1 of a head, copied to memory in which positions are `row` and a position's D numbers `column` apart,
+// or back into the tensor. There the heads of a position lie side by side, so the rows of one head are too far apart for
+// the hardware to prefetch.
 constexpr int AHEAD = 16;
 template <typename E>
-static inline void read_rows(float *to, long to_row, const E *x, long t0, long t1, long stride) {
+static inline void read(float *to, long row, long column, const E *x, long t0, long t1, long stride) {
     for (long t = t0; t < t1; t++) {
         __builtin_prefetch(x + (t + AHEAD) * stride);
-        for (int d = 0; d < D; d++) to[(t - t0) * to_row + d] = to_float(x[t * stride + d]);
-    }
-}
-template <typename E>
-static inline void read_columns(float *to, long to_row, const E *x, long t0, long t1, long stride) {
-    for (long t = t0; t < t1; t++) {
-        __builtin_prefetch(x + (t + AHEAD) * stride);
-        for (int d = 0; d < D; d++) to[d * to_row + t - t0] = to_float(x[t * stride + d]);
+        for (int d = 0; d < D; d++) to[(t - t0) * row + d * column] = to_float(x[t * stride + d]);
     }
 }
 template <typename E>
@@ -96,10 +90,10 @@ static void forward(Shape n, float *lse, Heads<E> q, Heads<E> k, Heads<E> v, Hea
         const auto first = first_keys(n, b, WIDE);
         Buffer K(padded * D), V(padded * D);
         alignas(64) float Q[D * WIDE] = {}, weights[TILE * WIDE], sums[D * WIDE];  // sums: of weights x values
-        read_rows(K, D, k.head(b, h), 0, n.T, k.t);
-        read_rows(V, D, v.head(b, h), 0, n.T, v.t);
+        read(K, D, 1, k.head(b, h), 0, n.T, k.t);
+        read(V, D, 1, v.head(b, h), 0, n.T, v.t);
         for (long i = 0; i < n.T; i += WIDE) {
-            read_columns(Q, WIDE, q.head(b, h), i, std::min(i + WIDE, n.T), q.t);
+            read(Q, 1, WIDE, q.head(b, h), i, std::min(i + WIDE, n.T), q.t);
             memset(sums, 0, sizeof sums);
             vec largest[VECS], total[VECS] = {};
             for (int c = 0; c < VECS; c++) largest[c] = splat(-1e30f);
@@ -155,8 +149,8 @@ static void backward(Shape n, const float *lse, Heads<E> q, Heads<E> k, Heads<E>
         alignas(64) float K[TILE * D_PADDED] = {}, K_columns[D * TILE] = {}, V_columns[D * TILE] = {};
         alignas(64) float dK[D * TILE], dV[D * TILE];  // in columns as well
         alignas(64) float weights[BLOCK * TILE], dlogits[BLOCK * TILE];
-        read_rows(Q, D, q.head(b, h), 0, n.T, q.t);
-        read_rows(dO, D, dout.head(b, h), 0, n.T, dout.t);
+        read(Q, D, 1, q.head(b, h), 0, n.T, q.t);
+        read(dO, D, 1, dout.head(b, h), 0, n.T, dout.t);
         const E *out_head = out.head(b, h);
         for (long t = 0; t < n.T; t++) {
             log_sum[t] = lse[task * n.T + t];
@@ -164,9 +158,9 @@ static void backward(Shape n, const float *lse, Heads<E> q, Heads<E> k, Heads<E>
         }
         for (long j0 = 0; j0 < n.T; j0 += TILE) {
             const long j1 = std::min(j0 + TILE, n.T);
-            read_rows(K, D_PADDED, k.head(b, h), j0, j1, k.t);
-            read_columns(K_columns, TILE, k.head(b, h), j0, j1, k.t);
-            read_columns(V_columns, TILE, v.head(b, h), j0, j1, v.t);
+            read(K, D_PADDED, 1, k.head(b, h), j0, j1, k.t);
+            read(K_columns, 1, TILE, k.head(b, h), j0, j1, k.t);
+            read(V_columns, 1, TILE, v.head(b, h), j0, j1, v.t);
             memset(dK, 0, sizeof dK);
             memset(dV, 0, sizeof dV);
             const long last = std::upper_bound(first.begin(), first.begin() + n.T, j1 - 1) - first.begin();

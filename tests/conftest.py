@@ -18,11 +18,6 @@ sys.path.insert(0, str(ROOT))
 # Where tests run side by side (pytest -n), the threads of one would wait for those of another.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ["OMP_NUM_THREADS"] = "1"
-else:
-    # What is measured while tests run side by side is nothing that a user's runs should go by. (Workers inherit this.)
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    if caches.name != "nanostories-tests":  # as it is where a program that a test started imports this, too
-        os.environ["XDG_CACHE_HOME"] = str(caches / "nanostories-tests")
 # What a shell runs in the background is deaf to Ctrl-C from the start, and so are the processes that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
