@@ -60,7 +60,7 @@ def assert_as_written_out(attend, qkv, first_key, tolerance):
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
-@pytest.mark.parametrize("D", [1, 4, 6, 16, 32, 80, 128])
+@pytest.mark.parametrize("D", [1, 6, 16, 80, 128])
 @pytest.mark.parametrize("attend", [pytest.param(kernel_attention, marks=needs_kernels), sdp_attention])
 def test_output_and_gradients_equal_the_formula(attend, D, dtype, tolerance):
     torch.manual_seed(0)
