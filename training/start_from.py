@@ -51,7 +51,9 @@ def copy_weights(model: GPTNeo, source: tuple[GPTNeo, Tokenizer], tokenizer: Tok
         whole = source[1].vocab_size == GPT2_VOCAB_SIZE
         vocabulary = f"--vocab_size {GPT2_VOCAB_SIZE}" if whole else f"--vocabulary_of {config.start_from}"
         command = f"python prepare.py {corpus} {vocabulary} --name NAME --data_dir {config.data_dir}"
-        raise ConfigError(f"data={config.data} has another vocabulary than {config.start_from}; to make it fit: {command}")
+        raise ConfigError(
+            f"data={config.data} has another vocabulary than {config.start_from}; to make it fit: {command}"
+        )
     weights = source[0].state_dict()
     weights["wpe.weight"] = weights["wpe.weight"][: config.block_size]
     model.load_state_dict(weights)
