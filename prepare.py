@@ -36,6 +36,7 @@ from corpus.tokenizer import END_OF_TEXT, GPT2_VOCAB_SIZE, cut
 
 SPLITS = ("train", "val")
 CORES = os.cpu_count() or 1
+PLOTS = [1, len(builtin_stories.PLOTS)]  # the first and the last
 SAMPLE_BYTES = 100_000_000  # of training text, from which the vocabulary is learned
 
 
@@ -54,7 +55,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--raw", action="store_true", help=raw)
     parser.add_argument("--val_share", type=share, help="share held out without --val (default: 0.01)")
     parser.add_argument("--stories", type=positive, default=20_000, help="of a builtin corpus (default: 20000)")
-    parser.add_argument("--plots", type=plots, help="of a builtin corpus, such as 1-12 (default: all 24)")
+    plots = dict(nargs=2, type=number(int, lambda n: 1 <= n <= PLOTS[1], f"1 to {PLOTS[1]}"), default=PLOTS)
+    parser.add_argument("--plots", **plots, metavar=("FIRST", "LAST"), help="of a builtin corpus (default: 1 24)")
     parser.add_shared("seed")
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="default: data")
     parser.add_argument("--threads", type=positive, default=CORES, help="default: one per core")
@@ -63,22 +65,14 @@ def parse_args() -> argparse.Namespace:
         parser.error(f"give one of {', '.join(CORPORA)}, or --input FILE (optional: --val, --headers)")
     if args.raw and (args.headers or args.corpus in HEADERS):
         parser.error("--raw is for stories without headers")
-    if args.plots and (args.corpus not in BUILTIN or not args.name):
-        parser.error("--plots is for a builtin corpus, which then needs a --name of its own")
+    if args.plots != PLOTS and (args.corpus not in BUILTIN or not args.name or args.plots[0] > args.plots[1]):
+        parser.error("--plots FIRST LAST is for a builtin corpus, which then needs a --name of its own")
     args.name = args.name or args.corpus or ""
     if not re.fullmatch(r"\w[\w.-]*", args.name):
         parser.error("--name must consist of letters, digits, - _ and . only (with --input it is required)")
     if args.val_share and (args.val or args.corpus in DOWNLOADS):
         parser.error("--val_share is for corpora that do not have validation stories already")
     return args
-
-
-def plots(text: str) -> range:
-    """ "1-12" -> range(0, 12)"""
-    numbers = [int(part) for part in text.split("-") if part.isdecimal()]
-    if len(numbers) == 2 and 1 <= numbers[0] <= numbers[1] <= (n := len(builtin_stories.PLOTS)):
-        return range(numbers[0] - 1, numbers[1])
-    raise argparse.ArgumentTypeError(f"must be two of 1 to {n}, as in 1-12, not {text}")
 
 
 # ---- Read ----
@@ -92,11 +86,8 @@ def builtin_texts(corpus: str, n: int, seed: int, plots: range) -> Iterable[str]
 def read(args: argparse.Namespace) -> tuple[list[str], Iterable[str], Iterable[str] | None]:
     """(the sources, training stories, validation stories or None to hold out a share)"""
     if args.corpus in BUILTIN:
-        return (
-            [args.corpus],
-            builtin_texts(args.corpus, args.stories, args.seed, args.plots or range(len(builtin_stories.PLOTS))),
-            None,
-        )
+        plots = range(args.plots[0] - 1, args.plots[1])
+        return [args.corpus], builtin_texts(args.corpus, args.stories, args.seed, plots), None
     if args.corpus:
         addresses, paths = download(args.corpus)
         return addresses, *(read_stories(path, errors="replace") for path in paths)  # a few bytes are broken
@@ -253,7 +244,7 @@ def main() -> None:
     settings = (args.vocab_size or vocab_size, val_share, args.seed, args.threads, headers, args.headers, args.raw)
     with one_line_errors("prepare.py", interrupted=f"{directory} is unchanged; downloads will resume"):
         gpt2_ids = vocabulary_of(args.vocabulary_of) if args.vocabulary_of else None
-        facts = dict(plots=[plot + 1 for plot in args.plots]) if args.plots else {}
+        facts = dict(plots=args.plots) if args.corpus in BUILTIN else {}
         prepare(directory, *read(args), *settings, gpt2_ids, **facts)
         print_summary(directory)
 

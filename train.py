@@ -2,7 +2,7 @@
 Train a storyteller.
 
 $ python train.py                                   # the demo: two minutes on built-in stories, then it tells one
-$ python train.py configs/ts_8m.py                  # a published size on a data set made by prepare.py
+$ python train.py configs/ts_8m.py                  # a size of the published models, on a corpus of prepare.py
 $ python train.py configs/ts_8m.py --batch_size=32 --device=cpu
 $ python train.py configs/ts_8m.py --keep_checkpoints=10      # keeps weights along the way: out/ts_8m/step-1000, ...
 $ python train.py configs/ts_8m.py --resume         # continue a run that was stopped
