@@ -69,7 +69,7 @@ CONTRAST = {
 }
 COMPRESSOR = {}
 for width in (128, 256, 512):
-    plain, compressor = dict(n_embd=width, n_layer=8, n_head=16), dict(model="compressor")
+    plain, compressor = dict(n_embd=width, n_layer=8, n_head=16), dict(architecture="pair_compressor")
     COMPRESSOR[f"plain-{width}"] = plain
     COMPRESSOR[f"compressor-{width}"] = plain | compressor
     COMPRESSOR[f"compressor-{width}-equal-flops"] = plain | compressor | dict(flops_of=f"plain-{width}")

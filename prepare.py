@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from checkpoints.checkpoint import load_checkpoint
 from common.cli import Parser, existing_file, number, one_line_errors, positive, share
 from common.files import set_aside
 from common.tables import table_text
@@ -35,6 +36,7 @@ from corpus.tokenizer import END_OF_TEXT, GPT2_VOCAB_SIZE, cut
 
 SPLITS = ("train", "val")
 CORES = os.cpu_count() or 1
+PLOTS = [1, len(builtin_stories.PLOTS)]  # the first and the last
 SAMPLE_BYTES = 100_000_000  # of training text, from which the vocabulary is learned
 
 
@@ -48,14 +50,23 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--name", help="of the new directory in data_dir (default: that of the corpus)")
     size = number(int, lambda n: 257 <= n <= GPT2_VOCAB_SIZE, f"257 (bytes and end of text) to {GPT2_VOCAB_SIZE}")
     parser.add_argument("--vocab_size", type=size, help="default: 10000, or 4096 for builtin")
+    parser.add_argument("--vocabulary_of", metavar="MODEL", help="that of a run, or of hf:ID-or-directory, instead")
+    raw = "keep every story that is not empty as it is, duplicates too, in the order of the file"
+    parser.add_argument("--raw", action="store_true", help=raw)
     parser.add_argument("--val_share", type=share, help="share held out without --val (default: 0.01)")
     parser.add_argument("--stories", type=positive, default=20_000, help="of a builtin corpus (default: 20000)")
+    plots = dict(nargs=2, type=number(int, lambda n: 1 <= n <= PLOTS[1], f"1 to {PLOTS[1]}"), default=PLOTS)
+    parser.add_argument("--plots", **plots, metavar=("FIRST", "LAST"), help="of a builtin corpus (default: 1 24)")
     parser.add_shared("seed")
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="default: data")
     parser.add_argument("--threads", type=positive, default=CORES, help="default: one per core")
     args = parser.parse_args()
     if bool(args.corpus) == bool(args.input) or ((args.val or args.headers) and not args.input):
         parser.error(f"give one of {', '.join(CORPORA)}, or --input FILE (optional: --val, --headers)")
+    if args.raw and (args.headers or args.corpus in HEADERS):
+        parser.error("--raw is for stories without headers")
+    if args.plots != PLOTS and (args.corpus not in BUILTIN or not args.name or args.plots[0] > args.plots[1]):
+        parser.error("--plots FIRST LAST is for a builtin corpus, which then needs a --name of its own")
     args.name = args.name or args.corpus or ""
     if not re.fullmatch(r"\w[\w.-]*", args.name):
         parser.error("--name must consist of letters, digits, - _ and . only (with --input it is required)")
@@ -65,17 +76,18 @@ def parse_args() -> argparse.Namespace:
 
 
 # ---- Read ----
-def builtin_texts(corpus: str, n: int, seed: int) -> Iterable[str]:
+def builtin_texts(corpus: str, n: int, seed: int, plots: range) -> Iterable[str]:
     headers = HEADERS.get(corpus)
     always = ("words", "summary") if headers == OOD else ()  # for validation; training stories lose one of them
-    for story in tqdm(builtin_stories.stories(n, seed), "writing stories", n, disable=None):
+    for story in tqdm(builtin_stories.stories(n, seed, plots), "writing stories", n, disable=None):
         yield instruct_headers.add_builtin_header(story, always) if headers else story.text
 
 
 def read(args: argparse.Namespace) -> tuple[list[str], Iterable[str], Iterable[str] | None]:
     """(the sources, training stories, validation stories or None to hold out a share)"""
     if args.corpus in BUILTIN:
-        return [args.corpus], builtin_texts(args.corpus, args.stories, args.seed), None
+        plots = range(args.plots[0] - 1, args.plots[1])
+        return [args.corpus], builtin_texts(args.corpus, args.stories, args.seed, plots), None
     if args.corpus:
         addresses, paths = download(args.corpus)
         return addresses, *(read_stories(path, errors="replace") for path in paths)  # a few bytes are broken
@@ -84,7 +96,7 @@ def read(args: argparse.Namespace) -> tuple[list[str], Iterable[str], Iterable[s
 
 
 # ---- Clean, drop duplicates, split ----
-def clean_and_split(spools, train, val, val_share, seed, headers, add_headers) -> dict[str, int]:
+def clean_and_split(spools, train, val, val_share, seed, headers, add_headers, raw) -> dict[str, int]:
     """Adds the cleaned stories to the spool of their split; returns the counts. Arguments: see prepare."""
     counts = dict.fromkeys(CLEANING, 0)
     seen = {split: set() for split in spools}  # 100 bytes a story. 64 bits: of 3 million, two collide in 1 of 4e6 runs
@@ -92,7 +104,7 @@ def clean_and_split(spools, train, val, val_share, seed, headers, add_headers) -
     val_below = int(val_share * 2**64).to_bytes(8, "big")
     for given_split, texts in (("val", val or ()), (None if val is None else "train", train)):
         for text in texts:
-            text, was_repaired = clean(text)
+            text, was_repaired = (text.strip("\r\n"), False) if raw else clean(text)
             text = instruct_headers.add_header(text) if add_headers else text
             parsed = instruct_headers.read(text) if headers else None
             story = parsed.story if parsed else "" if headers else text  # two stories are compared without headers
@@ -101,8 +113,10 @@ def clean_and_split(spools, train, val, val_share, seed, headers, add_headers) -
             split = given_split or ("val" if digest < val_below else "train")
             counts["stories read"] += 1
             counts["mojibake repaired"] += was_repaired
-            if not story:
+            if not story or story.isspace():
                 counts["empty dropped"] += 1
+            elif raw:
+                spools[split].add(text)
             elif not COMPLETE.search(story[-16:]):
                 counts["truncated dropped"] += 1
             elif digest in seen[split]:
@@ -118,6 +132,15 @@ def clean_and_split(spools, train, val, val_share, seed, headers, add_headers) -
 
 
 # ---- Learn the vocabulary, tokenize ----
+def vocabulary_of(model: str) -> list[int]:
+    """The GPT-2 ids that a run, a checkpoint or hf:ID-or-directory keeps."""
+    if not model.startswith("hf:"):
+        return load_checkpoint(model)["gpt2_ids"]
+    from checkpoints.huggingface import load_hf_tokenizer  # here, as it imports torch
+
+    return load_hf_tokenizer(model.removeprefix("hf:")).gpt2_ids
+
+
 def learn_vocabulary(spool: Spool, vocab_size: int, threads: int) -> list[int]:
     """The GPT-2 ids that are kept: those that a uniform sample of the stories needs most."""
     every = -(-spool.bytes // SAMPLE_BYTES)
@@ -149,26 +172,32 @@ def prepare(
     threads: int = CORES,
     headers: str | None = None,
     add_headers: bool = False,
+    raw: bool = False,
+    gpt2_ids: list[int] | None = None,
+    **facts,
 ) -> None:
     """Makes `directory`; if anything fails, nothing has changed, and ValueError says why in one line.
 
     sources: where the stories are from, for meta.json. val: validation stories; None to hold out a share of `train`.
     headers: ANY or OOD if the stories have headers (corpus/instruct_headers.py), or are given some (add_headers).
+    raw: drop nothing but empty stories, and clean nothing. gpt2_ids: a vocabulary instead of a new one of vocab_size.
+    facts: more for meta.json.
     """
     if os.path.lexists(directory) and not (directory / "meta.json").exists():
         raise ValueError(f"{directory}: not written by prepare.py; choose another --name, or move it away")
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{directory.name}.tmp-", dir=directory.parent) as temporary:
         spools = {split: Spool(Path(temporary, split)) for split in SPLITS}
-        cleaning = clean_and_split(spools, train, val, val_share, seed, headers, add_headers)
+        cleaning = clean_and_split(spools, train, val, val_share, seed, headers, add_headers, raw)
         for split, spool in spools.items():
             if not spool.stories:
                 counts = ", ".join(f"{n:,} {step}" for step, n in cleaning.items())
                 remedy = f"give more, each ending with a whole sentence and, in a .txt, with {END_OF_TEXT}"
                 raise ValueError(f"{', '.join(sources)}: no stories left for {split} ({counts}); {remedy}")
-        gpt2_ids = learn_vocabulary(spools["train"], vocab_size, threads)
+        gpt2_ids = gpt2_ids or learn_vocabulary(spools["train"], vocab_size, threads)
         (new := Path(temporary, "new")).mkdir()
-        meta = dict(format=FORMAT, name=directory.name, source=sources, seed=seed, vocab_size=vocab_size, gpt2_ids="")
+        meta = dict(format=FORMAT, name=directory.name, source=sources, seed=seed)
+        meta |= dict(vocab_size=len(gpt2_ids) + 1, gpt2_ids="", raw=raw) | facts
         meta["splits"] = {split: write_tokens(spool, new, gpt2_ids, threads) for split, spool in spools.items()}
         meta |= dict(cleaning=cleaning) | (dict(headers=headers) if headers else {})
         text = json.dumps(meta, indent=2).replace('"gpt2_ids": ""', f'"gpt2_ids": {json.dumps(gpt2_ids)}')  # one line
@@ -212,9 +241,11 @@ def main() -> None:
     if args.corpus in BUILTIN:  # if they are few, a larger share is held out: about 250 stories
         vocab_size, val_share = 4096, max(val_share, min(250 / args.stories, 0.5))
     headers = ANY if args.headers else HEADERS.get(args.corpus)
-    settings = (args.vocab_size or vocab_size, val_share, args.seed, args.threads, headers, args.headers)
+    settings = (args.vocab_size or vocab_size, val_share, args.seed, args.threads, headers, args.headers, args.raw)
     with one_line_errors("prepare.py", interrupted=f"{directory} is unchanged; downloads will resume"):
-        prepare(directory, *read(args), *settings)
+        gpt2_ids = vocabulary_of(args.vocabulary_of) if args.vocabulary_of else None
+        facts = dict(plots=args.plots) if args.corpus in BUILTIN else {}
+        prepare(directory, *read(args), *settings, gpt2_ids, **facts)
         print_summary(directory)
 
 

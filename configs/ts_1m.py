@@ -1,2 +1,2 @@
-# TinyStories-1M, as published: 64 wide, 8 layers; 16 heads and the rest are train.py's defaults.
+# TinyStories-1M, the shape on the hub: 64 wide, 8 layers; 16 heads; the rest is train.py's defaults.
 n_embd = 64

@@ -1,2 +1,2 @@
-# TinyStories-28M, as published: 512 wide, 8 layers; 16 heads and the rest are train.py's defaults.
+# TinyStories-28M, the shape on the hub: 512 wide, 8 layers; 16 heads; the rest is train.py's defaults.
 n_embd = 512

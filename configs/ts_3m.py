@@ -1,2 +1,2 @@
-# TinyStories-3M, as published: 128 wide, 8 layers; 16 heads and the rest are train.py's defaults.
+# TinyStories-3M, the shape on the hub: 128 wide, 8 layers; 16 heads; the rest is train.py's defaults.
 n_embd = 128

@@ -72,7 +72,7 @@ def flags(settings: dict) -> list[str]:
 def count_parameters_and_flops(config: TrainConfig, vocab_size: int) -> tuple[int, int]:
     """Parameters; FLOPs of one training step: of the model, the objective and Muon."""
     shape = GPTNeoConfig(vocab_size=vocab_size, **config.model_shape())
-    parameters, flops_per_token, flops_of_muon = count_model_and_muon(config.model, shape, config.optimizer)
+    parameters, flops_per_token, flops_of_muon = count_model_and_muon(config.architecture, shape, config.optimizer)
     n_sequences = config.sequences_per_step
     if config.contrast != "none":
         n_sequences += config.grad_accum_steps * n_shuffled(config.batch_size, config.contrast_share)
@@ -80,10 +80,10 @@ def count_parameters_and_flops(config: TrainConfig, vocab_size: int) -> tuple[in
 
 
 @functools.cache  # many runs share few shapes
-def count_model_and_muon(model_class: str, shape: GPTNeoConfig, optimizer: str) -> tuple[int, int, int]:
+def count_model_and_muon(architecture: str, shape: GPTNeoConfig, optimizer: str) -> tuple[int, int, int]:
     """Parameters; FLOPs of the model for a token, in training; and of a step of Muon, if that is the optimizer."""
     with torch.device("meta"):  # only shapes are needed
-        model = MODELS[model_class](shape)
+        model = MODELS[architecture](shape)
     optimizers = make_optimizers(model, TrainConfig(optimizer=optimizer))
     flops_of_muon = sum(o.flops_per_step() for o in optimizers if isinstance(o, Muon))
     return model.num_params(), model.flops_per_token(shape.block_size), flops_of_muon

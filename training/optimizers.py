@@ -1,4 +1,4 @@
-"""The optimizers and their learning rate: AdamW as published, or Muon for the matrices inside the blocks."""
+"""The optimizers and their learning rate: AdamW, or Muon for the matrices inside the blocks."""
 
 import torch
 

@@ -11,7 +11,8 @@ from conftest import ROOT
 from story_files import END, ODD_STORIES, STORIES, run_prepare, stories_in, write_jsonl, write_stories
 
 import prepare
-from corpus import sources, spool
+from checkpoints.huggingface import save_hf_tokenizer
+from corpus import builtin_stories, sources, spool
 from corpus.token_files import load_meta, load_meta_and_tokens, load_stories
 from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut, gpt2
 
@@ -97,6 +98,34 @@ def test_split_by_hash(tmp_path):
         splits[name] = set(val)
     assert splits["a"] == splits["b"] != splits["c"]
     assert 80 < len(splits["a"]) < 160  # 120 ± 4 standard deviations
+
+
+def test_raw_keeps_every_story_in_the_order_of_the_file(tmp_path):
+    train = ["  Not clean \r\nand cut", "Twice.", "donâ€™t", "Twice.", *STORIES[:50]]
+    paths = [
+        write_stories(tmp_path / "train.txt", [*train[:2], " ", *train[2:]]),
+        write_stories(tmp_path / "val.txt", train),
+    ]
+    args = ("--input", paths[0], "--val", paths[1], "--vocab_size", 300, "--data_dir", tmp_path)
+    run_prepare(*args, "--name", "x", "--raw")
+    assert stories_in(tmp_path / "x", "train") == stories_in(tmp_path / "x", "val") == train
+    meta = load_meta(tmp_path / "x")
+    assert meta["raw"] and {key: n for key, n in meta["cleaning"].items() if n} == {
+        "stories read": 2 * len(train) + 1, "empty dropped": 1}  # fmt: skip
+
+
+def test_a_corpus_with_the_vocabulary_of_a_model_and_with_some_of_the_plots(tmp_path):
+    args = ("--stories", 300, "--data_dir", tmp_path)
+    run_prepare("builtin", *args, "--plots", 1, 12, "--name", "first", "--vocab_size", 500)
+    first = load_meta(tmp_path / "first")
+    save_hf_tokenizer(Tokenizer(first["gpt2_ids"]), tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    run_prepare("builtin", *args, "--plots", 13, 24, "--name", "second", "--vocabulary_of", f"hf:{tmp_path}")
+    second = load_meta(tmp_path / "second")
+    assert second["gpt2_ids"] == first["gpt2_ids"] and first["plots"] == [1, 12]
+    stories = sorted(stories_in(tmp_path / "first", "train") + stories_in(tmp_path / "first", "val"))
+    assert stories == sorted(story.text for story in builtin_stories.stories(300, 0, range(12)))
+    assert not {*stories} & {*stories_in(tmp_path / "second", "train")}
 
 
 @pytest.mark.slow

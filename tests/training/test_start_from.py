@@ -1,0 +1,119 @@
+"""Training from weights that transformers wrote, which is the reference, and from those of runs."""
+
+import json
+import math
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import STATEFUL, assert_same_run, log_of
+
+from checkpoints.checkpoint import load_run
+from checkpoints.huggingface import save_hf, save_hf_tokenizer
+from corpus.token_files import load_meta_and_tokens
+from corpus.tokenizer import Tokenizer
+from train import train
+from training.config import ConfigError, TrainConfig
+from training.data_order import batch_starts, flat_windows, story_windows
+
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.usefixtures("quick")
+IDS = dict(vocab_size=300, bos_token_id=299, eos_token_id=299, initializer_range=0.1)
+SOURCES = {
+    "gptneo": lambda: transformers.GPTNeoForCausalLM(
+        transformers.GPTNeoConfig(max_position_embeddings=24, hidden_size=24, num_layers=4, num_heads=4, window_size=7,
+                                  attention_types=[[["global", "local"], 2]], **IDS)),
+    "gpt2": lambda: transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(n_positions=24, n_embd=24, n_layer=3, n_head=4, **IDS)),
+}  # fmt: skip
+SHAPE = ("block_size", "n_layer", "n_head", "n_embd", "window_size")
+
+
+def source(architecture: str, directory: Path, data: Path):
+    """A model with random weights, and where transformers wrote it, with the vocabulary of a corpus."""
+    torch.manual_seed(0)
+    model = SOURCES[architecture]().eval()
+    model.save_pretrained(directory)
+    save_hf_tokenizer(Tokenizer(load_meta_and_tokens(data)[0]["gpt2_ids"]), directory)
+    return model, f"hf:{directory}"
+
+
+@pytest.mark.parametrize("architecture", SOURCES)
+def test_a_run_starts_where_the_source_is_and_learns_as_it_would(architecture, config, data_dir, tmp_path, capsys):
+    """Validation loss at step 0, the losses of the first steps, the logits after them."""
+    theirs, name = source(architecture, tmp_path / "theirs", data_dir / "tiny")
+    config = TrainConfig(**config | dict(start_from=name, max_steps=3, log_interval=1, weight_decay=0.0))
+    run, _ = train(config, resume=False)
+    tokens, val = (tokens.astype(np.int64) for tokens in load_meta_and_tokens(data_dir / "tiny", "train", "val")[1:])
+    losses = np.full(len(val[:400]), np.nan)
+    for start in (windows := story_windows(val[:400], 16, end_of_text=299)):
+        text = torch.from_numpy(val[start : start + 17])
+        own = -theirs(text[None, :-1]).logits[0].log_softmax(-1)[range(16), text[1:]].detach().numpy()
+        new = slice(start + 1, start + 17)
+        losses[new] = np.where(np.isnan(losses[new]), own, losses[new]) if start == windows[-1] else own
+    said = float(re.search(rf"starts from {name}: validation loss (\S+)", capsys.readouterr().out)[1])
+    assert said == pytest.approx(np.nanmean(losses), abs=1e-4)
+
+    optimizer = torch.optim.AdamW(theirs.parameters(), 1e-2, (0.9, 0.95), weight_decay=0.0)
+    for step, row in enumerate(log_of(run)):
+        starts = batch_starts(flat_windows(tokens, 16), 16, 8, config.seed, step)
+        text = torch.from_numpy(np.stack([tokens[start : start + 17] for start in starts]))
+        loss = torch.nn.functional.cross_entropy(theirs(text[:, :-1]).logits.flatten(0, 1), text[:, 1:].flatten())
+        assert float(row["train_loss"]) == pytest.approx(loss.item(), rel=1e-3)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+        optimizer.step()
+
+    ours, tokenizer = load_run(run)
+    save_hf(ours, tmp_path / "exported", tokenizer)
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "exported").eval()
+    torch.testing.assert_close(again(text[:, :-1]).logits, ours(text[:, :-1])[0], atol=1e-4, rtol=0)
+    assert again.config.model_type == theirs.config.model_type
+
+
+def test_a_resumed_run_needs_its_source_no_more(config, data_dir, tmp_path):
+    _, name = source("gpt2", tmp_path / "theirs", data_dir / "tiny")
+    config |= STATEFUL | dict(start_from=name, block_size=40)  # longer than the source's
+    whole, _ = train(TrainConfig(**config | dict(name="whole")), resume=False)
+    run, _ = train(TrainConfig(**config | dict(max_steps=10)), resume=False)
+    shutil.rmtree(tmp_path / "theirs")
+    assert train(TrainConfig(**config), resume=True) == (run, True)
+    assert_same_run(run, whole)
+    recorded = json.loads((run / "config.json").read_text())
+    assert (recorded["start_from"], recorded["architecture"]) == (name, "gpt2")
+    assert [recorded[key] for key in SHAPE] == [24, 3, 4, 24, 24] and recorded["dropout"] == 0.1
+    with pytest.raises(ConfigError, match="n_layer=2"):
+        train(TrainConfig(**config), resume=True, given={"n_layer"})
+
+
+def test_a_run_goes_on_from_another_with_a_new_optimizer(config, capsys):
+    first, _ = train(TrainConfig(**config), resume=False)
+    changes = dict(start_from=str(first / "ckpt.pt"), name="second", optimizer="muon", max_steps=1, n_embd=64)
+    second, _ = train(TrainConfig(**config | changes), resume=False)
+    assert f"validation loss {log_of(first)[-1]['val_loss']}" in capsys.readouterr().out
+    assert load_run(second)[0].config == load_run(first)[0].config and int(log_of(second)[-1]["step"]) == 1
+
+
+def test_what_does_not_fit_is_refused_in_one_line(config, instruct_data_dir, data_dir, tmp_path):
+    _, name = source("gptneo", tmp_path / "theirs", data_dir / "tiny")
+    config |= dict(start_from=name)
+    for changes, message in (
+        (dict(n_embd=16), "n_embd=24"),
+        (dict(block_size=40), "block_size=24"),
+        (dict(architecture="gpt2"), "architecture=gptneo"),
+        (dict(data="builtin", data_dir=str(instruct_data_dir)), f"prepare.py builtin --vocabulary_of {name}"),
+        (dict(start_from="out/none"), "out/none"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)) as error:
+            train(TrainConfig(**config | changes), resume=False, given=changes.keys())
+        assert "\n" not in str(error.value) and not (tmp_path / "out").exists()
+
+
+def test_epochs_are_passes_over_the_training_tokens(config, data_dir):
+    run, _ = train(TrainConfig(**config | dict(epochs=0.5)), resume=False)
+    steps = math.ceil(0.5 * len(load_meta_and_tokens(data_dir / "tiny", "train")[1]) / (8 * 16))
+    assert int(log_of(run)[-1]["step"]) == steps == json.loads((run / "config.json").read_text())["max_steps"]
