@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import assert_same_run
 
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut
 from model import GPTNeo, GPTNeoConfig
-from train import train
-from training.config import TrainConfig
 from variants.contrastive import Contrastive, sentence_ends, shuffle_sentences
 
 TEXT = 'Once upon a time. Tom said, "Go!" He ran. "Why?" asked Mia. It rained'
@@ -108,17 +105,7 @@ def test_as_published_a_third_of_the_stories_is_shuffled_and_read_alone(n_window
     assert drawn == set(range(len(pieces))) and len(first) == 4
 
 
-def test_a_small_loss_of_shuffled_stories_is_no_special_case(tokenizer, tokens):
-    losses = iter([torch.tensor(2.0), torch.tensor(0.0)])
-    ends = sentence_ends(tokenizer)
-    objective = Contrastive(lambda *_: next(losses), ends, tokenizer.end_of_text, "published", 5.0, margin=0.0)
-    assert objective(tokens[:, :-1], tokens[:, 1:]).item() == pytest.approx(2 + 5 / 0.01)
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_run_that_was_interrupted_ends_as_one_that_was_not(config):
-    config |= dict(contrast="published", align_stories=True)
-    whole, _ = train(TrainConfig(**config | dict(name="whole")), resume=False)
-    for n_steps in (10, 20):
-        run, _ = train(TrainConfig(**config | dict(max_steps=n_steps)), resume=n_steps == 20)
-    assert_same_run(run, whole)
+def test_a_small_loss_of_shuffled_stories_is_no_special_case():
+    losses, tokens = iter([torch.tensor(2.0), torch.tensor(0.0)]), torch.zeros(2, 9, dtype=torch.long)
+    objective = Contrastive(lambda *_: next(losses), torch.ones(1), 0, "published", 5.0, margin=0.0)
+    assert objective(tokens, tokens).item() == pytest.approx(2 + 5 / 0.01)
