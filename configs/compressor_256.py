@@ -1,2 +1,2 @@
-# Our compressor of token pairs, 256 wide, 8 blocks, of which six run at half the length; else train.py's defaults.
-architecture = "pair_compressor"
+# The compressor as published: 256 wide; 8 blocks, half of them the encoder's. The rest are train.py's defaults.
+architecture = "compressor"
