@@ -16,7 +16,6 @@ interruption or another --batch_size does not change it (on a GPU, rounding may:
 
 import argparse
 import contextlib
-import itertools
 import os
 import sys
 from dataclasses import asdict
@@ -25,7 +24,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from common.cli import Parser, non_negative_float, one_line_errors, positive, share, share_or_all
-from common.files import lock, read_json
+from common.files import lock, read_json, set_aside
 from corpus import instruct_headers
 from generation.prompts import Prompt, Sampling, evaluation_prompts, read_prompts
 from generation.samples_file import SAMPLES, at_temperature, line_of, read_rows, write_rows
@@ -172,7 +171,7 @@ def write_samples(name: str, backend, prompts: dict[int, Prompt], n: int, sampli
 
 
 def keep_usable(path: Path, settings: dict, prompts: dict[int, Prompt]) -> dict:
-    """The rows that were sampled in the same way. A file with any others is renamed: samples-1.jsonl."""
+    """The rows that were sampled in the same way. A file with any others is renamed: samples.jsonl-1."""
     usable, differing = {}, set()
     for (i, j), row in read_rows(path).items():
         wanted = settings | (prompts[i].row() if i in prompts else {})
@@ -180,11 +179,7 @@ def keep_usable(path: Path, settings: dict, prompts: dict[int, Prompt]) -> dict:
         usable |= {} if others else {(i, j): row}
         differing |= others
     if differing:
-        stem, dot, endings = path.name.partition(".")
-        names = (path.with_name(f"{stem}-{i}{dot}{endings}") for i in itertools.count(1))
-        free = next(name for name in names if not name.exists())
-        path.rename(free)
-        print(f"{path} has stories with another {', '.join(sorted(differing))}: kept as {free}")
+        print(f"{path} has stories with another {', '.join(sorted(differing))}: kept as {set_aside(path)}")
     return usable
 
 

@@ -36,7 +36,8 @@ class TorchDecoder:
 
     def __init__(self, model: GPTNeo, n_slots: int, context: int):
         config, device = model.config, model.wte.weight.device
-        self.model, self.context, self.graph, self.lengths = model, context, None, [0] * n_slots
+        self.model, self.context, self.graph = model, context, None
+        self.lengths = torch.zeros(n_slots, dtype=torch.long)
         shape = (2, config.n_layer, n_slots, config.n_head, context, config.n_embd // config.n_head)
         self.cache = torch.zeros(shape, device=device)  # keys and values
         self.inputs = torch.zeros(2, n_slots, 1, dtype=torch.long, device=device)  # each slot's token and position
@@ -48,29 +49,23 @@ class TorchDecoder:
 
     def copy(self, sources: list[int], targets: list[int]):
         self.cache[:, :, targets] = self.cache[:, :, sources]
-        for target, length in zip(targets, [self.lengths[source] for source in sources]):
-            self.lengths[target] = length
+        self.lengths[targets] = self.lengths[sources]
 
     def step(self, slots: list[int], tokens: list[int]) -> torch.Tensor:
         inputs = torch.zeros_like(self.inputs, device="cpu")  # idle slots write a 0 behind their text
         inputs[0, slots, 0] = torch.tensor(tokens)
-        inputs[1, :, 0] = torch.tensor(self.lengths).clamp(max=self.context - 1)
+        inputs[1, :, 0] = self.lengths.clamp(max=self.context - 1)
         self.inputs.copy_(inputs)
-        for slot in slots:
-            self.lengths[slot] += 1
+        self.lengths[slots] += 1
+        if not self.graph:
+            self.logits = self.forward(*self.inputs, slice(None))
+        if self.inputs.is_cuda and not self.graph:  # that first step set up what must not be set up while recording
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):  # computes nothing
+                self.logits = self.forward(*self.inputs, slice(None))
         if self.graph:
             self.graph.replay()
-        else:
-            self.logits = self.forward(*self.inputs, slice(None))
-            if self.inputs.is_cuda:  # this first step set up what must not be set up while recording
-                self.record()
         return self.logits[slots]
-
-    def record(self) -> None:
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.logits = self.forward(*self.inputs, slice(None))
-        self.graph.replay()  # recording computes nothing
 
     def forward(self, tokens: torch.Tensor, positions: torch.Tensor, slots: slice) -> torch.Tensor:
         """Appends tokens (B, T) to these slots at positions (B, T); the logits (B, vocab_size) after the last."""
@@ -114,7 +109,7 @@ class CppDecoder:
         config, library = model.config, compile_cpp.library("decode_step")
         self.run = getattr(library, f"forward_{compile_cpp.dtype_name(dtype)}")
         self.lanes = ctypes.c_int.in_dll(library, "n_lanes").value  # floats in a vector register
-        self.dtype, self.vocab_size, self.lengths = dtype, config.vocab_size, [0] * n_slots
+        self.dtype, self.vocab_size, self.lengths = dtype, config.vocab_size, torch.zeros(n_slots, dtype=torch.long)
         self.kept: list[torch.Tensor] = []  # tensors that C++ points to, so that Python does not free them
         self.caches: list[torch.Tensor] = []  # keys and values of each layer
         layers = []
@@ -162,18 +157,15 @@ class CppDecoder:
         return logits[0, : self.vocab_size]
 
     def copy(self, sources: list[int], targets: list[int]):
-        lengths = [self.lengths[source] for source in sources]
-        blocks = -(-max(lengths, default=0) // self.lanes)
+        blocks = -(-self.lengths[sources].max().item() // self.lanes)
         for x in self.caches:
             x[targets, :, :blocks] = x[sources, :, :blocks]
-        for target, length in zip(targets, lengths):
-            self.lengths[target] = length
+        self.lengths[targets] = self.lengths[sources]
 
     def step(self, slots: list[int], tokens: list[int]) -> torch.Tensor:
         logits = self.logits[: len(slots)]
-        self.forward(slots, tokens, [self.lengths[slot] for slot in slots], logits)
-        for slot in slots:
-            self.lengths[slot] += 1
+        self.forward(slots, tokens, self.lengths[slots].tolist(), logits)
+        self.lengths[slots] += 1
         return logits[:, : self.vocab_size]
 
     def forward(self, slots, tokens, positions, logits: torch.Tensor) -> None:

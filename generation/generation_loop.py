@@ -147,7 +147,7 @@ def beam_search(
             ended = sorted(ended, key=lambda text: -text[0])[:beams]
             if length == last or not growing or len(ended) == beams and growing[0][0] / length <= ended[-1][0]:
                 break
-            moved = {new: old for new, (_, old, _) in enumerate(continuing) if new != old}
-            decoder.copy([*moved.values()], [*moved])
+            if moved := {new: old for new, (_, old, _) in enumerate(continuing) if new != old}:
+                decoder.copy([*moved.values()], [*moved])
             logits = decoder.step(list(range(len(growing))), [text[-1] for _, text in growing])
         yield Completion(index, ended[0][1], ended[0][2])

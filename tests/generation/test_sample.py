@@ -155,7 +155,7 @@ def test_random_training_stories_are_kept_apart_from_the_first_ones(run, corpus,
     assert len({*stories} & {*corpus[13:]}) == 4 and stories != corpus[13:17]
     assert [row["prompt_index"] for row in drawn] == [0, 1, 2, 3] and {row["draw"] for row in drawn} == {"random"}
     code, printed = sample_py(*memorization, "first", "--seed", "7")
-    assert code == 0 and "draw" in printed.out and rows_of(run / "samples-train-1.jsonl") == drawn
+    assert code == 0 and "draw" in printed.out and rows_of(run / "samples-train.jsonl-1") == drawn
     assert [row["prompt"] + row["reference"] for row in rows_of(path)] == corpus[13:17]
 
 
@@ -249,12 +249,12 @@ def test_other_settings_prompts_or_weights_are_kept_apart(run, sample_py, asked,
     assert sample_py(*ARGS, "2")[0] == 0
     first = (run / "samples.jsonl").read_text()
     (run / "samples.jsonl").rename(run / "samples.jsonl.part")
-    assert "another seed: kept as out/tiny/samples-1.jsonl.part" in moved("--seed", "1") and len(asked) == 6
-    assert (run / "samples-1.jsonl.part").read_text() == first
+    assert "another seed: kept as out/tiny/samples.jsonl.part-1" in moved("--seed", "1") and len(asked) == 6
+    assert (run / "samples.jsonl.part-1").read_text() == first
     change_weights(run / "ckpt.pt")
-    assert "another weights: kept as out/tiny/samples-1.jsonl" in moved("--seed", "1") and len(asked) == 6
+    assert "another weights: kept as out/tiny/samples.jsonl-1" in moved("--seed", "1") and len(asked) == 6
     (tmp_path / "prompts.txt").write_text("Once upon\nThere was\nOne night\n")
-    assert "another prompt: kept as out/tiny/samples-2.jsonl" in moved("--seed", "1") and len(asked) == 2
+    assert "another prompt: kept as out/tiny/samples.jsonl-2" in moved("--seed", "1") and len(asked) == 2
 
 
 def test_greedy_and_beams_are_written_once(run, sample_py, asked):
