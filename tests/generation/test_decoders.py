@@ -31,8 +31,10 @@ def cpp(model, n_slots, dtype=torch.float32, context=T):
 DECODERS = [
     pytest.param(cpp, marks=needs_compiler),
     pytest.param(lambda model, n_slots: TorchDecoder(model, n_slots, T), id="pytorch"),
-    pytest.param(lambda model, n: TorchDecoder(model.cuda(), n, T), marks=[pytest.mark.gpu, needs_gpu], id="gpu"),
-    pytest.param(lambda model, n: RereadingDecoder(model), id="rereading"),
+    pytest.param(
+        lambda model, n_slots: TorchDecoder(model.cuda(), n_slots, T), marks=[pytest.mark.gpu, needs_gpu], id="gpu"
+    ),
+    pytest.param(lambda model, n_slots: RereadingDecoder(model), id="rereading"),
 ]
 
 
