@@ -11,9 +11,6 @@ prompts, which did not see this instruction. Twist, MoralValue, Foreshadowing an
 for these, grade.py asks a judge.
 """
 
-import collections
-import itertools
-import math
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -25,20 +22,8 @@ from common.figures import save_figure
 from common.statistics import wilson
 from common.tables import publish, table_text, write_table
 from corpus.builtin_bad_endings import ends_badly
-from corpus.word_forms import content_words, uses_word
+from corpus.word_forms import is_nearest, uses_word
 from generation.samples_file import read_rows
-
-
-def is_nearest(summary: str, story: str, summaries: Collection[str]) -> float:
-    """1 if the story has the largest share of this summary's content words among all summaries; 1 / k if k tie. A word
-    that n of N summaries have weighs log(N / n)."""
-    counts = collections.Counter(itertools.chain.from_iterable(map(content_words, summaries)))
-    words, shares = content_words(story), {}
-    for other in summaries:  # fsum is exact, so ties are ties, whatever the order of the words
-        weights = {word: math.log(len(summaries) / counts[word]) for word in content_words(other)}
-        shares[other] = math.fsum(weights[word] for word in weights.keys() & words) / (math.fsum(weights.values()) or 1)
-    most = max(shares.values())
-    return (shares[summary] == most) / list(shares.values()).count(most)
 
 
 def plain(text: str) -> str:
@@ -107,7 +92,9 @@ def draw(measured: Sequence[dict]) -> Figure:
     axes.scatter(column["share"], y, s=16, c=colors)
     axes.plot(column["true_stories"], y, "|", markersize=9, color="black", label="true stories")
     axes.plot(column["other_stories"], y, "|", markersize=9, color="0.6", label="stories for other prompts")
-    axes.set_yticks(y, [f"{row['measure']} · {row['run']}" for row in measured])
+    for i, run in enumerate(runs):
+        axes.plot([], [], "o", markersize=4, color=f"C{i}", label=run)
+    axes.set_yticks(y, column["measure"])
     axes.set(xlim=(-0.03, 1.03), ylim=(len(measured), -1), xlabel="share of the prompts, 95% intervals")
     axes.grid(axis="x", alpha=0.3)
     figure.legend(loc="outside upper center", ncols=2, frameon=False)

@@ -1,12 +1,16 @@
 """
-The inflected forms of words, and the words that say what a text is about: rules and lists, no dictionary.
+The inflected forms of words, and which summary fits a story by its words: rules and lists, no dictionary.
 
 >>> uses_word("He was running.", "run"), sorted(content_words("The frog was hiding."))
 (True, ['frog', 'hide'])
 """
 
+import collections
 import functools
+import itertools
+import math
 import re
+from collections.abc import Collection
 
 from corpus.builtin_stories import ADJECTIVES, NOUNS, PRONOUNS, VERBS, ing, participle, past, plural, read_sections
 
@@ -40,3 +44,15 @@ def content_words(text: str) -> frozenset[str]:
     words = re.findall(r"[a-z]+", text.lower().replace("'s", ""))
     bases = (BASE_FORMS.get(word) or re.sub(r"(?<=...)(ing|ed|e?s)$", "", word) for word in words)
     return frozenset(base for base in bases if base not in STOP_WORDS and len(base) > 1)
+
+
+def is_nearest(summary: str, story: str, summaries: Collection[str]) -> float:
+    """1 if the story has the largest share of this summary's content words among all summaries; 1 / k if k tie. A word
+    that n of N summaries have weighs log(N / n)."""
+    counts = collections.Counter(itertools.chain.from_iterable(map(content_words, summaries)))
+    words, shares = content_words(story), {}
+    for other in summaries:  # fsum is exact, so ties are ties, whatever the order of the words
+        weights = {word: math.log(len(summaries) / counts[word]) for word in content_words(other)}
+        shares[other] = math.fsum(weights[word] for word in weights.keys() & words) / (math.fsum(weights.values()) or 1)
+    most = max(shares.values())
+    return (shares[summary] == most) / list(shares.values()).count(most)

@@ -9,10 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 import instruct
-from corpus.word_forms import uses_word
+from corpus.word_forms import is_nearest, uses_word
 from generation import prompts as prompts_module
 from generation.prompts import Prompt, evaluation_prompts, unseen_word_prompts
-from instruct import is_nearest
 
 THERE = """run: He RAN.|run: They are running|child: children|happy: the happiest of all|red: redder|nice: nicer
 carry: carried|teach: he taught|admit: She admitted it|leaf: leaves|x-ray: an X-ray!|ice cream: two ice creams
