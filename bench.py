@@ -24,7 +24,7 @@ from common.tables import table_text
 ROOT = Path(__file__).parent
 RESULTS = ROOT / "bench" / "results.jsonl"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT / "benches").glob("*.py"))}
-# name -> docstring, without importing torch; measure.py and models.py are no benches
+# Their docstrings, without importing torch; measure.py and models.py are no benches.
 BENCHES = {name: ast.get_docstring(ast.parse(text)) for name, text in SOURCES.items() if "\ndef bench(" in text}
 
 
@@ -41,7 +41,7 @@ def run_bench(name: str, rounds: int | None) -> dict:
 
 def saved_results(name: str) -> dict[str, dict]:
     """{hardware: the newest result of this bench}, without results of older versions that had other ratios."""
-    results = [result for result in map(json.loads, RESULTS.open()) if result["bench"] == name]
+    results = [result for result in map(json.loads, RESULTS.read_text().splitlines()) if result["bench"] == name]
     results = [result for result in results if set(result["ratios"]) == set(results[-1]["ratios"])]
     newest = {result["hardware"].replace("(R)", "").replace(" Processor", ""): result for result in results}
     return dict(sorted(newest.items()))

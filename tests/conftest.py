@@ -181,6 +181,20 @@ def two_threads():
     torch.set_num_threads(before)
 
 
+@pytest.fixture
+def gpu():
+    """A GPU, where float32 is float32 (TF32 is for training), and nothing is compiled yet."""
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no NVIDIA GPU that PyTorch can use")
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    yield
+    torch.set_float32_matmul_precision(before)
+    torch._dynamo.reset()
+
+
 # ---- Pages, in a browser ----
 
 

@@ -12,19 +12,7 @@ from training.config import TrainConfig, parse_command_line
 from training.optimizers import make_optimizers
 
 DEVICE = "cuda"
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU that PyTorch can use"),
-]
-
-
-@pytest.fixture(autouse=True)
-def float32_is_float32():
-    """Whatever ran before: TF32 is for training."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    yield
-    torch.set_float32_matmul_precision(before)
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 
 
 # ---- Training ----

@@ -23,6 +23,7 @@ from corpus import builtin_stories
 SHAPE = dict(vocab_size=300, block_size=128, n_layer=2, n_head=2, n_embd=16)
 TOY_RUN = dict(data="builtin", block_size=32, n_layer=1, n_head=2, n_embd=16, max_steps=20, eval_tokens=2000)
 TOY_RUN |= dict(max_minutes=0, min_steps=0, warmup_steps=2, log_interval=5, compile=False, device="cpu")
+PEERS = dict(sample="transformers", train="transformers", rouge="rouge_score_rs", export="playwright")
 RATIOS = dict(train=3, sample=6, loss=1, demo=2, rouge=2, compressor=5, export=1)
 
 
@@ -73,10 +74,8 @@ def toys(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("name", RATIOS)
 def test_every_bench_runs(name, toys, command_line, tmp_path):
-    for peer in dict(
-        sample=["transformers"], train=["transformers"], rouge=["rouge_score_rs"], export=["playwright"]
-    ).get(name, []):
-        pytest.importorskip(peer)
+    if name in PEERS:
+        pytest.importorskip(PEERS[name])
     if name == "export" and not any(map(shutil.which, export.PROGRAMS)):
         pytest.skip("no Chromium on this machine")
     code, printed = command_line(bench, tmp_path)(name, "--rounds", 1, "--save")

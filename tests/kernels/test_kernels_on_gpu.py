@@ -9,21 +9,8 @@ from kernels.attention import causal_attention, first_keys, story_starts
 from kernels.cross_entropy import head_loss
 from model import GPTNeo, GPTNeoConfig
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU that PyTorch can use"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
 HALF = torch.bfloat16 if torch.cuda.is_available() and torch.cuda.is_bf16_supported(False) else torch.float16
-
-
-@pytest.fixture(autouse=True)
-def no_tf32():
-    """So that float32 is compared with float32."""
-    precision = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    yield
-    torch.set_float32_matmul_precision(precision)
-    torch._dynamo.reset()
 
 
 def compiled_if(compiled: bool, function):
