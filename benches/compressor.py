@@ -36,13 +36,13 @@ def attend_with_matrix(_, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
     return torch.einsum("bhqk,bkhd->bqhd", scores.masked_fill(later, -torch.inf).softmax(-1), v)
 
 
-def bench(rounds: int, **training) -> tuple[dict, dict]:
+def bench(rounds: int = 3) -> tuple[dict, dict]:
     ratios, figures = {}, {}
     for width, batch_size in itertools.product(WIDTHS, BATCH_SIZES):
         models = {kind: partial(make, kind, width) for kind in ("gptneo", "pair_compressor")}
         if batch_size == BATCH_SIZE_WITH_MATRIX:
             models |= {f"{kind}, matrix": partial(model, with_matrix=True) for kind, model in models.items()}
-        steps = {name: partial(steps_of, model, fast_dtype(), **training) for name, model in models.items()}
+        steps = {name: partial(steps_of, model, fast_dtype()) for name, model in models.items()}
         seconds, peak = alternating_processes(steps, random_tokens(batch_size, SHAPE["block_size"] + 1), rounds)
         for name in steps:
             figures[f"{name}, {width} wide, batch {batch_size}: ms a step"] = 1000 * seconds[name]

@@ -5,29 +5,23 @@ has its own seed. No peer: the ratios are to its promises, 300 s and a loss of 0
 $ python bench.py demo
 """
 
-import subprocess
-import sys
 import tempfile
 import time
-from pathlib import Path
 
-from benches.measure import ROOT, medians
-from training.run_directory import read_log
+from benches.measure import medians, train_run
 
-ROUNDS = 1
 PROMISES = {"seconds in all": 300, "validation loss": 0.45}
 
 
 def train_demo(seed: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as directory:
-        flags = [f"--out_dir={directory}", f"--data_dir={directory}", f"--seed={seed}"]
         start = time.perf_counter()
-        subprocess.run([sys.executable, ROOT / "train.py", *flags], check=True, stdout=2)
-        seconds, last = time.perf_counter() - start, read_log(Path(directory, "demo", "log.csv"))[-1]
+        last = train_run(directory, data_dir=directory, seed=seed)[-1]
+        seconds = time.perf_counter() - start
     names = {"tokens/s at the end": "tokens_per_s", "tokens": "tokens", "validation loss": "val_loss"}
     return {"seconds in all": seconds} | {name: float(last[column]) for name, column in names.items()}
 
 
-def bench(rounds: int) -> tuple[dict, dict]:
+def bench(rounds: int = 1) -> tuple[dict, dict]:
     figures = medians([train_demo(seed) for seed in range(rounds)])
     return {name: promise / figures[name] for name, promise in PROMISES.items()}, figures

@@ -48,7 +48,7 @@ def chromium() -> str:
     raise ValueError(f"none of {', '.join(PROGRAMS)} is installed")
 
 
-def bench(rounds: int) -> tuple[dict, dict]:
+def bench(rounds: int = 3) -> tuple[dict, dict]:
     from playwright.sync_api import sync_playwright  # for this bench only
 
     ratios, figures = {}, {}

@@ -7,6 +7,7 @@ import gc
 import multiprocessing
 import re
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from tqdm import tqdm
 
 from kernels import cpu_features
 from kernels.compile_cpp import keep_freed_memory
+from training.run_directory import read_log
 
 ROOT = Path(__file__).parent.parent
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -94,6 +96,13 @@ def prepare() -> None:
     if DEVICE == "cpu":
         keep_freed_memory()
     torch.set_float32_matmul_precision("high")  # TF32 on a GPU
+
+
+def train_run(directory: str, *config: Path, **settings) -> list[dict]:
+    """Runs train.py in its own process, writing to `directory` -> the rows of its log.csv."""
+    flags = (f"--{key}={value}" for key, value in (settings | dict(name="run", out_dir=directory)).items())
+    subprocess.run([sys.executable, ROOT / "train.py", *config, *flags], check=True, stdout=2)
+    return read_log(Path(directory, "run", "log.csv"))
 
 
 def alone(function: Callable, *args):

@@ -69,7 +69,7 @@ def race(directory: Path, rounds: int) -> dict[str, float]:
     return rates | {"ours, building included": len(texts) * len(corpus) / (seconds["ours"] + building)}
 
 
-def bench(rounds: int) -> tuple[dict, dict]:
+def bench(rounds: int = 3) -> tuple[dict, dict]:
     with tempfile.TemporaryDirectory() as temporary:
         make_stories(Path(temporary, "stories"), N_STORIES)
         rates = race(Path(temporary, "stories"), rounds)

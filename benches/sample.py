@@ -47,7 +47,7 @@ def memory_of(sampler, make, *args) -> float:
     return peak_mib()
 
 
-def bench(rounds: int) -> tuple[dict, dict]:
+def bench(rounds: int = 3) -> tuple[dict, dict]:
     prepare()
     ratios, figures = {}, {}
     with tempfile.TemporaryDirectory() as directory:

@@ -18,6 +18,7 @@ from benches.models import SHAPE, PlainGPT, export_our_model, our_model, random_
 from kernels.compile_cpp import dtype_name
 from kernels.cross_entropy import CHUNK
 from model import GPTNeo
+from train import TrainingState, train_step
 from training.config import TrainConfig
 from training.device_and_dtype import peak_flops
 from training.optimizers import make_optimizers
@@ -47,16 +48,14 @@ def theirs(directory: str, compiled: bool) -> Model:
     return model, lambda x, y: forward(x, labels=x).loss  # it shifts the labels itself
 
 
-def steps_of(
-    make: Callable[[], Model], dtype: torch.dtype, make_state: Callable, train_step: Callable
-) -> Callable[[torch.Tensor], None]:
-    """STEPS steps of train.py on tokens (B, T + 1). make_state, train_step: train.TrainingState, train.train_step."""
+def steps_of(make: Callable[[], Model], dtype: torch.dtype) -> Callable[[torch.Tensor], None]:
+    """STEPS steps of train.py on tokens (B, T + 1)."""
     model, loss_of = make()
     if isinstance(model, GPTNeo):
         optimizers = make_optimizers(model, TrainConfig())
     else:
         optimizers = [torch.optim.AdamW(model.parameters(), lr=5e-4, fused=True)]
-    state = make_state(model, optimizers, dtype)
+    state = TrainingState(model, optimizers, dtype)
 
     def run(tokens: torch.Tensor) -> None:
         tokens = tokens.to(DEVICE)
@@ -85,17 +84,14 @@ def products_alone() -> Callable[[torch.Tensor], None]:
     return run
 
 
-def memory_of_a_step(**training) -> float:
+def memory_of_a_step() -> float:
     prepare()
-    steps_of(partial(ours, True, **WIDE), fast_dtype(), **training)(random_tokens(32, SHAPE["block_size"] + 1))
+    steps_of(partial(ours, True, **WIDE), fast_dtype())(random_tokens(32, SHAPE["block_size"] + 1))
     return peak_mib()
 
 
-def bench(rounds: int, **training) -> tuple[dict, dict]:
-    """training: make_state and train_step, as of steps_of."""
-    makes = {
-        name: partial(steps_of, partial(ours, True, **shape), fast_dtype(), **training) for name, shape in MFU.items()
-    }
+def bench(rounds: int = 3) -> tuple[dict, dict]:
+    makes = {name: partial(steps_of, partial(ours, True, **shape), fast_dtype()) for name, shape in MFU.items()}
     makes["matrix products alone"] = products_alone
     with tempfile.TemporaryDirectory() as directory:
         export_our_model(directory)
@@ -103,14 +99,14 @@ def bench(rounds: int, **training) -> tuple[dict, dict]:
             for compiled in (False, True):
                 for name, peer in (("nanoGPT-style", plain), ("transformers", partial(theirs, directory))):
                     label = f"{name}, {'compiled' if compiled else 'eager'}, {dtype_name(dtype)}"
-                    makes[label] = partial(steps_of, partial(peer, compiled), dtype, **training)
+                    makes[label] = partial(steps_of, partial(peer, compiled), dtype)
         seconds, _ = alternating_processes(makes, random_tokens(BATCH_SIZE, SHAPE["block_size"] + 1), rounds)
     n_tokens = STEPS * BATCH_SIZE * SHAPE["block_size"]
     figures = {f"{label}, tokens/s": n_tokens / value for label, value in seconds.items()}
     for name, shape in MFU.items():
         flops = our_model(**shape).flops_per_token(SHAPE["block_size"]) * figures[f"{name}, tokens/s"]
         figures[f"{name}, MFU, percent"] = 100 * flops / peak_flops(torch.device(DEVICE), fast_dtype())
-    figures["ours, 12 layers x 512, 32 x 512 tokens, peak MiB"] = alone(partial(memory_of_a_step, **training))
+    figures["ours, 12 layers x 512, 32 x 512 tokens, peak MiB"] = alone(memory_of_a_step)
     peers = {"nanogpt": "nanoGPT-style", "transformers": "transformers", "limit": "matrix products alone"}
     best = {name: min(value for label, value in seconds.items() if label.startswith(peers[name])) for name in peers}
     return {name: value / seconds["ours"] for name, value in best.items()}, figures
