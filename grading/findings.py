@@ -291,7 +291,7 @@ def verdict(findings: Sequence[Finding], judge: str, run: str) -> str:
         better = score_of(f.judge, f.figure).better
         is_known = better and judge_sees(findings, f.judge, f.figure) == "seen"
         if (f.kind, f.subject) == ("from_true", run) and f.judge in ("", judge) and is_known:
-            sign = ((f.low > 0) - (f.high < 0)) * (1 if better == "higher" else -1)
+            sign = (int(f.low > 0) - int(f.high < 0)) * (1 if better == "higher" else -1)
             kinds[[*kinds][sign + 1]].append(f.figure)
     return "; ".join(f"{kind} {', '.join(figures)}" for kind, figures in kinds.items() if figures)
 

@@ -55,5 +55,9 @@ def choose_judges(trained: Sequence[Path], runs: Sequence[Run]) -> dict[str, lis
             graded = [run for run in runs if run.corpus in (corpus, None)]
             others = [run for run in graded if run.model != judge.resolve()]
             chosen[f"{LIKELIHOOD_PREFIX}{judge}"] = others if len(judges) > 1 else graded
-            print(f"{corpus}: {judge} judges ({bpb[judge]:.3f} bits per byte, the lowest)")
+            print(f"{LIKELIHOOD_PREFIX}{judge} judges: {bpb[judge]:.3f} bits per byte on {corpus}")
+        if len(judges) == 1:
+            print(f"{judge} judges itself, as the only run of its corpus: how sure it is of its words, not how good")
+    if not chosen:
+        print("no run of train.py here that could judge by likelihood; name one: --judge lm:RUN")
     return chosen
