@@ -200,9 +200,8 @@ def grade_runs(args: argparse.Namespace) -> None:
     if args.dry_run:
         return print("\n\n".join(f"{name}: {count}" for name, count in counts.items()))
     counts |= {row.judge: "imported" for row in rows if row.judge.endswith(IMPORTED)}
-    if stopped := dict.fromkeys(run.name for run in runs if is_stopped(run.model)):
-        counts[[*counts][-1]] += f"\n\nWARNING stopped before the end of their training: {', '.join(stopped)}"
-    write_results(rows, groups, counts, directory, is_bare)
+    stopped = [run.name for run in runs if is_stopped(run.model)]
+    write_results(rows, groups, counts, directory, summarize=is_bare and bool(counts), stopped=stopped)
     if stops:
         raise stops[0]
 
@@ -221,14 +220,21 @@ def make_chat_judges(args: argparse.Namespace) -> list[ChatJudge]:
 
 
 def write_results(
-    rows: Sequence[Row], groups: Mapping[str, Sequence[Run]], counts: Mapping[str, str], directory: Path, is_bare: bool
+    rows: Sequence[Row],
+    groups: Mapping[str, Sequence[Run]],
+    counts: Mapping[str, str],
+    directory: Path,
+    summarize: bool,
+    stopped: Sequence[str],
 ) -> None:
     from common.figures import save_figure
     from grading.findings import compare, report, summary
     from grading.pictures import scores_figure
 
     findings = compare(rows, [run for runs in groups.values() for run in runs])
-    publish(directory / "grades.md", summary(findings, counts) if is_bare and counts else report(findings, counts))
+    text = (summary if summarize else report)(findings, counts)
+    warning = f"\n\nWARNING stopped before the end of their training: {', '.join(stopped)}" if stopped else ""
+    publish(directory / "grades.md", text + warning)
     write_table(directory / "grades.csv", [finding._asdict() for finding in findings])
     save_figure(scores_figure(findings, groups, counts), directory / "grades.png")
     print(

@@ -23,7 +23,8 @@ def imported_rows(paths: Sequence[Path], runs: Sequence[Run]) -> Iterator[Row]:
         place, judge = (cells.pop("run"), cells.pop("prompt", ""), cells.pop("sample", "")), cells.pop("judge")
         if place not in places or cells.keys() - CHAT.keys():
             runs_and_scores = f"runs: {', '.join(run.name for run in runs)}; scores: {', '.join(CHAT)}"
-            raise ValueError(f"{where}: no such run, prompt and sample {place}, or score; {runs_and_scores}")
+            named = f"run, prompt and sample {place}, or column ({', '.join(cells)})"
+            raise ValueError(f"{where}: no such {named}; {runs_and_scores}")
         for score, cell in filter(lambda item: item[1], cells.items()):
             years = AGES.get(cell.upper(), cell) if score == "age" else cell
             try:

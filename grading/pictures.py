@@ -36,7 +36,7 @@ def scores_figure(findings: Sequence[Finding], groups: Mapping[str, Sequence[Run
         for axis, name in zip(row, names[judge]):
             draw_score(axis, means[judge], true_of, judge, name, judge_sees(findings, judge, name))
             axis.set_yticks(range(len(true_of)), true_of if axis is row[0] else [""] * len(true_of))
-        if judge and len(true_of) > 1:
+        if judge:
             draw_normalized(row[-1], means[judge], list(true_of), names[judge])
     figure.supxlabel("lines: 95% intervals; dashed: the true endings of the same prompts", fontsize=8)
     return figure
@@ -66,7 +66,9 @@ def draw_normalized(axis, means: Mapping, models: Sequence[str], names: Sequence
     """(models, scores): (s - min) / (max - min) over the models that have all scores."""
     values = np.array([[means[m, n].value if (m, n) in means else np.nan for n in names] for m in models])
     complete = ~np.isnan(values).any(1)
-    values[~complete], values[complete] = np.nan, normalized(values[complete]) if complete.any() else 0
+    if complete.sum() < 2:
+        return
+    values[~complete], values[complete] = np.nan, normalized(values[complete])
     axis.set_axis_on()
     axis.imshow(np.ma.masked_invalid(values), cmap="Blues", vmin=0, vmax=1.7, aspect="auto")
     for (y, x), value in np.ndenumerate(values):

@@ -29,8 +29,10 @@ def train(out, data_dir):
     def train(name: str, bpb: float, data: str = "tiny", n: int = 3, **shape):
         where = dict(data_dir=str(data_dir), data=data)
         save_run(out / name, random_model(block_size=400, **shape), train_config=where)
-        (out / name / "config.json").write_text(json.dumps(where))
-        (out / name / "log.csv").write_text(f"step,val_loss,bpb\n10,{3 * bpb},{bpb}\n20,{9 * bpb},{3 * bpb}\n")
+        schedule = dict(max_steps=20, max_minutes=0, min_steps=0)
+        (out / name / "config.json").write_text(json.dumps(where | schedule))
+        rows = [f"10,{3 * bpb},{bpb},9,9", f"20,{9 * bpb},{3 * bpb},18,9"]
+        (out / name / "log.csv").write_text("\n".join(["step,val_loss,bpb,tokens,tokens_per_s", *rows, ""]))
         if n:
             write_samples(out / name, n, 1)
 

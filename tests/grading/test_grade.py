@@ -219,7 +219,6 @@ def test_a_dry_run_asks_nothing_and_needs_no_key(grade_py, api, tmp_path, monkey
         (("odd", "--no_judge"), "odd/samples.jsonl"),
         (("plain", "--judge", "x", "--controls"), "--controls"),
         (("out", "--judge", "x"), "OPENAI_API_KEY"),
-        (("out", "--no_judge", "--data", "nowhere"), "nowhere"),
     ],
 )
 def test_mistakes_are_named_in_one_line(grade_py, tmp_path, monkeypatch, arguments, word):
