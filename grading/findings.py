@@ -129,10 +129,10 @@ def agreement(table: Mapping[tuple[str, str], Mapping]) -> list[Finding]:
         grades = [[(ours[run].get(task), theirs[run].get(task)) for run in runs] for task in prompts]
         grades = np.array(grades, dtype=float)  # (prompts, runs, 2); NaN where a judge has no grade
         grades[np.isnan(grades).any(-1)] = np.nan
-        if np.isnan(grades).all():
-            continue
-        estimate = statistics.bootstrap(statistics.spearman, grades)
-        findings.append(Finding("spearman", "", f"{a}, {b}", score, *estimate, len(prompts)))
+        grades = grades[~np.isnan(grades).all((1, 2))]
+        if len(grades):
+            estimate = statistics.bootstrap(statistics.spearman, grades)
+            findings.append(Finding("spearman", "", f"{a}, {b}", score, *estimate, len(grades)))
     return findings
 
 
