@@ -7,6 +7,7 @@ $ python grade.py out/ --no_judge                                   # loss, endi
 $ python grade.py out/ --judge gpt-4o-mini --controls --dry_run     # what it would ask, and at what cost
 $ python grade.py out/ --judge gpt-4o-mini --controls --price_in 0.15 --price_out 0.6 --max_cost 1   # OPENAI_API_KEY
 $ python grade.py out/ --judge qwen --base_url http://localhost:8080/v1 --repeats 3                  # llama.cpp, vLLM
+$ python grade.py out/ --judge gpt-4o-mini --question mine.txt        # your own words, and scores: docs/grading.md
 $ python grade.py out/ --import teacher.csv                          # grades made elsewhere, next to the metrics
 
 Every reply is saved as it comes, to grades.jsonl: the same command continues where it stopped, and asks what is new.
@@ -21,10 +22,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from common.cli import Parser, non_negative_float, one_line_errors, positive
+from common.cli import Parser, existing_file, non_negative_float, one_line_errors, positive
 from common.files import lock
 from common.tables import publish, write_table
-from grading.chat_judge import PROTOCOLS, ChatJudge, show_requests
+from grading.chat_judge import PROTOCOLS, ChatJudge, read_question, show_requests
 from grading.controls import make_controls
 from grading.imported_grades import imported_rows
 from grading.scores import IMPORTED, SAFE, TRUE, is_likelihood_judge
@@ -44,7 +45,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--import", **imports, help="grades made elsewhere: a CSV (docs/grading.md)")
     parser.add_argument("--controls", action="store_true", help="also grade spoiled endings (lm: judges always do)")
     protocol = "how chat judges are asked: our question; the paper's two turns; or for a bare array of three scores"
-    parser.add_argument("--protocol", nargs="+", choices=PROTOCOLS, default=["ours"], help=protocol)
+    parser.add_argument("--protocol", nargs="+", choices=PROTOCOLS, default=[], help=protocol)
+    question = "the same in your words: a text with {beginning} and {completion} (docs/grading.md)"
+    parser.add_argument("--question", nargs="+", type=existing_file, default=[], metavar="FILE", help=question)
+    schema = "for endpoints that cannot take a JSON schema (response_format)"
+    parser.add_argument("--no_schema", action="store_true", help=schema)
     parser.add_argument("--repeats", type=positive, default=1, help="how often each chat judge grades a completion")
     parser.add_argument("--temperature", type=non_negative_float, help="of chat judges (default: the API's)")
     parser.add_argument("--max_tokens", type=positive, default=2000, help="longest reply, reasoning included")
@@ -122,7 +127,8 @@ def ask(judge: ChatJudge, jobs: Sequence[tuple[Story, int]], cache: Cache, args:
                 bar.set_postfix_str(f"${client.spent:.4f}", refresh=False)
                 bar.update()
         except StopAsking as error:
-            stops.append(error)
+            hint = "; if the endpoint cannot take a JSON schema: --no_schema"
+            stops.append(ValueError(f"{error}{hint}" if judge.schema and " 400 " in str(error) else str(error)))
     if args.api["max_cost"]:  # what is left of it for the next judge
         args.api["max_cost"] = max(args.api["max_cost"] - client.spent, 1e-9)
     if args.api["price_in"] is not None:
@@ -143,11 +149,11 @@ def grade_by_likelihood(
     jobs = with_other_beginnings(runs, controls, args.data)
     if args.dry_run:
         return [], f"{len(jobs):,} stories to read, each after several beginnings; on this machine, at no cost"
-    judge.read([job[1:] for job in jobs], cache)
+    scores = judge.read([job[1:] for job in jobs], cache)
     rows = [
         Row(judge.name, source, story, score, value)
         for source, story, others in jobs
-        for score, value in judge.scores(story, others, cache).items()
+        for score, value in scores[story, others].items()
     ]
     count = f"{len(jobs):,} stories read"
     if own := [run.name for run in runs if run.rows[0].get("weights") == judge.weights]:
@@ -160,8 +166,9 @@ def grade_by_likelihood(
 
 def grade_runs(args: argparse.Namespace) -> None:
     from grading.judge_choice import choose_judges, trained_runs, write_missing_samples
-    from grading.metrics import metric_rows
+    from grading.metrics import is_stopped, metric_rows
 
+    chat_judges = make_chat_judges(args)
     is_bare = not args.judge and not args.no_judge and not args.imports
     if is_bare:
         write_missing_samples(trained_runs(args.directories), args.data, args.dry_run)
@@ -175,54 +182,64 @@ def grade_runs(args: argparse.Namespace) -> None:
         for group, members in groups.items()
         for kind, stories in make_controls([story for run in members for story in run.true_endings]).items()
     }
-    true_endings = [story for kind, stories in controls.items() if kind.startswith(TRUE) for story in stories]
-    if args.controls and not true_endings:
+    true_endings = {kind: stories for kind, stories in controls.items() if kind.startswith(TRUE)}
+    if args.controls and not any(true_endings.values()):
         raise ValueError("--controls needs true endings, which `python sample.py --eval N` keeps; there are none")
     sources = {run.name: run.stories for run in runs} | (controls if args.controls else {})
     rows, counts, stops = [], {}, []
     with lock(directory, ".grade.lock", "another grade.py is running there; let it finish"):
         cache = Cache(directory)
         if not args.dry_run:  # first, so that an error here costs nothing
-            rows += [*metric_rows(runs, groups, true_endings, args.data), *imported_rows(args.imports, runs)]
+            rows += [*metric_rows(runs, true_endings), *imported_rows(args.imports, runs)]
         for name, graded in by_likelihood.items():
             new, counts[name] = grade_by_likelihood(name, graded, controls, cache, args)
             rows += new
-        for judge in chat_judges(args):
+        for judge in chat_judges:
             new, counts[judge.name], stopped = grade_by_chat(judge, sources, cache, args)
             rows, stops = rows + new, stops + stopped
     if args.dry_run:
         return print("\n\n".join(f"{name}: {count}" for name, count in counts.items()))
     counts |= {row.judge: "imported" for row in rows if row.judge.endswith(IMPORTED)}
-    write_results(rows, groups, counts, directory)
+    stopped = [run.name for run in runs if is_stopped(run.model)]
+    write_results(rows, groups, counts, directory, summarize=is_bare and bool(counts), stopped=stopped)
     if stops:
         raise stops[0]
 
 
-def chat_judges(args: argparse.Namespace) -> list[ChatJudge]:
-    """Each model, asked by each protocol."""
+def make_chat_judges(args: argparse.Namespace) -> list[ChatJudge]:
+    """Each model, asked by each question."""
     names = [name for name in args.judge if not is_likelihood_judge(name)]
     if not names:
         return []
     from generation.api_client import endpoint_url, public_url  # here, as `import openai` takes over a second
 
-    url, protocols = public_url(endpoint_url(args.base_url)), dict.fromkeys(args.protocol)
-    return [ChatJudge(name, url, each, args.temperature, args.max_tokens) for name in names for each in protocols]
+    url, asked = public_url(endpoint_url(args.base_url)), args.protocol + [str(path) for path in args.question]
+    questions = [read_question(name) for name in dict.fromkeys(asked or ["ours"])]
+    settings = (args.temperature, args.max_tokens, not args.no_schema)
+    return [ChatJudge(name, url, question, *settings) for name in names for question in questions]
 
 
 def write_results(
-    rows: Sequence[Row], groups: Mapping[str, Sequence[Run]], counts: Mapping[str, str], directory: Path
+    rows: Sequence[Row],
+    groups: Mapping[str, Sequence[Run]],
+    counts: Mapping[str, str],
+    directory: Path,
+    summarize: bool,
+    stopped: Sequence[str],
 ) -> None:
     from common.figures import save_figure
-    from grading.findings import compare, report
-    from grading.pictures import scores_figure, temperature_figure
+    from grading.findings import compare, report, summary
+    from grading.pictures import scores_figure
 
     findings = compare(rows, [run for runs in groups.values() for run in runs])
-    publish(directory / "grades.md", report(findings, counts))
+    text = (summary if summarize else report)(findings, counts)
+    warning = f"\n\nWARNING stopped before the end of their training: {', '.join(stopped)}" if stopped else ""
+    publish(directory / "grades.md", text + warning)
     write_table(directory / "grades.csv", [finding._asdict() for finding in findings])
     save_figure(scores_figure(findings, groups, counts), directory / "grades.png")
-    if figure := temperature_figure(findings, groups):
-        save_figure(figure, directory / "temperature.png")
-    print(f"\nwrote grades.csv, grades.md and pictures to {directory}; next: python report.py {directory}")
+    print(
+        f"\nwrote grades.md, grades.csv (all figures) and grades.png to {directory}; next: python report.py {directory}"
+    )
 
 
 def main() -> None:

@@ -75,7 +75,7 @@ def show(*names: str, **others) -> Callable:
 
 SECTIONS = [  # title, function, the command whose results it shows
     ("Runs", runs, "train.py"),
-    ("Scores", show("grades", "temperature"), "grade.py {}"),
+    ("Scores", show("grades"), "grade.py {}"),
     ("Facts, reasoning, context", show("probe", "probe-prompts"), "probe.py {}"),
     ("During training", during_training, "train.py --keep_checkpoints=8, then probe.py {} --checkpoint all"),
     ("Instructions", show("instruct"), "instruct.py RUN (trained on headers)"),

@@ -1,11 +1,16 @@
 """
 A chat judge is a model behind an API. Here: its questions (GPT-Eval, the paper's section 3), and reading its replies.
 
-Published forms, in our own words; each is a judge of its own in tables:
+A question is a text file with {beginning} and {completion} where those of the story go: prompts/question_*.txt, which
+have the forms of the documents in our own words, or --question FILE. Also filled in, where a file has them:
 
-ours    one question, one reply: a JSON object of an assessment, the scores and an age group
-paper   two questions, as in the paper: first an assessment in prose, then the scores and the age group
-scores  one question, with a reply of only three numbers in an array, as in one reproduction: no plot, no age
+{instruction}  the instruction of the story; a paragraph that has it is left out where there is none
+{rubric}       a line for each score: its sentence in scores.py
+{names}, {array}, {numbers}  the scores: grammar and plot, GRAMMAR, PLOT, "grammar": NUMBER, "plot": NUMBER
+{ages}         the paper's age groups, A to F
+
+A first line `scores: grammar, plot` names the scores. A line `--- next turn ---` stands between questions of which each
+is asked after the reply to the one before. A JSON object that is shown as {"plot": NUMBER} is sent as a schema, too.
 
 >>> read_reply("[8, 7, 9]", ["grammar", "creativity", "consistency"])
 {'grammar': 8.0, 'creativity': 7.0, 'consistency': 9.0}
@@ -16,113 +21,101 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from pydantic import Field, StrictFloat, TypeAdapter
+from pydantic_core import from_json
 
 from corpus.tokenizer import gpt2
-from grading.scores import AGE_GROUPS, AGES, CHAT
+from grading.scores import AGE_GROUPS, AGES, CHAT, checked
 from grading.stories import Story
+
+PROTOCOLS = {path.stem.removeprefix("question_"): path for path in
+             sorted((Path(__file__).parent.parent / "prompts").glob("question_*.txt"))}  # fmt: skip
 
 # ---- Questions ----
 
-AFTER_A_BEGINNING = """\
-A pupil was given the beginning of a story and wrote the rest. Below, the beginning comes before the mark *** and what \
-the pupil wrote comes after it. The beginning may break off in mid-sentence; then the pupil had to finish that \
-sentence first. Judge what the pupil wrote, as a continuation of that beginning.
-{instruction}
-----
-{prompt} ***{completion}
-----
-"""
-FROM_THE_FIRST_WORD = """\
-A pupil wrote the story below, from its first word to its last. Judge it.
-{instruction}
-----
-{completion}
-----
-"""
-INSTRUCTION = "\nThe pupil had been told:\n----\n{instruction}\n----\n"
 
-OURS = """\
-{story}
-First say in one or two sentences what is good and what is wrong. Then give a whole number from 0 (worst) to 10 (best) \
-for each of these:
-{rubric}
-Last, age_group: how old would you guess the pupil is? A letter: {ages}.
-
-Answer with one JSON object and nothing else: {{"assessment": TEXT, {numbers}, "age_group": LETTER}}"""
-ASSESS = """\
-{story}
-Assess it in a few sentences, without grades yet:
-{rubric}"""
-THEN_GRADE = """\
-Now grade it, with a whole number from 0 (worst) to 10 (best) for each of {names}; and guess how old the pupil is, by \
-a letter: {ages}. Answer with one JSON object and nothing else: {{{numbers}, "age_group": LETTER}}"""
-THREE_NUMBERS = """\
-{story}
-Give it a whole number from 0 (worst) to 10 (best) for each of {names}, in this order.
-
-Answer with an array of the numbers and nothing else: [{array}]"""
-
-
-class Protocol(NamedTuple):
-    turns: tuple[str, ...]  # the questions, each asked after the reply to the one before
-    reply_tokens: int  # a guess, for --dry_run
-    scores: tuple[str, ...] = ("grammar", "creativity", "consistency", "plot")
+class Question(NamedTuple):
+    name: str  # in tables
+    scores: tuple[str, ...]  # (): the reply names them, or they are "score 1", "score 2", ...
+    turns: tuple[str, ...]
 
     def names(self, story: Story) -> list[str]:
-        """The scores that are asked for, apart from the age."""
-        return [*self.scores, *["instructions"] * bool(story.instruction)]
+        return [name for name in self.scores if name != "instructions" or story.instruction]
+
+    def texts(self, story: Story) -> list[str]:
+        """What the judge sees, turn by turn. It never says who wrote the completion."""
+        names, shows_instruction = self.names(story), any("{instruction}" in turn for turn in self.turns)
+        values = dict(
+            beginning=story.prompt if shows_instruction else story.beginning,
+            completion=story.completion,
+            instruction=story.instruction,
+            rubric="\n".join(f"- {name}: {CHAT[name].about}" for name in names if name in CHAT),
+            ages=", ".join(f"{letter}: {ages}" for letter, ages in AGE_GROUPS.items()),
+            names=" and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]])),
+            numbers=", ".join(f'"{name}": NUMBER' for name in names),
+            array=", ".join(name.upper() for name in names),
+        )
+        texts = []
+        for turn in self.turns:
+            shown = [part for part in turn.split("\n\n") if story.instruction or "{instruction}" not in part]
+            texts.append(re.sub(rf"{{({'|'.join(values)})}}", lambda found: values[found[1]], "\n\n".join(shown)))
+        return texts
 
 
-PROTOCOLS = {
-    "ours": Protocol((OURS,), 100),
-    "paper": Protocol((ASSESS, THEN_GRADE), 60),
-    "scores": Protocol((THREE_NUMBERS,), 10, ("grammar", "creativity", "consistency")),
-}
+def read_question(name: str) -> Question:
+    """One of ours, or a file; ValueError if that is no question about a story."""
+    text = PROTOCOLS.get(name, Path(name)).read_text(encoding="utf-8-sig", errors="replace").strip()
+    if missing := [field for field in ("{beginning}", "{completion}") if field not in text]:
+        raise ValueError(f"{name}: a question needs {' and '.join(missing)}, where the judge is shown the story's")
+    named = re.match(r"scores:(.*)\n", text)
+    turns = re.split(r"\s*^--- next turn ---\s*", text[named.end() if named else 0 :], flags=re.MULTILINE)
+    scores = [score.strip() for score in named[1].split(",")] if named else [*schema_of(turns[-1])]
+    scores = [score for score in scores if score and score not in ("assessment", "age_group")]
+    return Question(name, tuple(scores), tuple(turns))
 
 
-def questions(protocol: Protocol, story: Story) -> list[str]:
-    """What the judge sees, turn by turn. It never says who wrote the completion."""
-    names = protocol.names(story)
-    rubric = {name: CHAT[name].about for name in names}
-    told = INSTRUCTION.format(instruction=story.instruction) if story.instruction else ""
-    frame, completion = AFTER_A_BEGINNING, story.completion
-    if not story.prompt:
-        frame, completion = FROM_THE_FIRST_WORD, completion.strip()
-        rubric["consistency"] = rubric["consistency"].replace("fit the beginning and itself", "fit itself")
-    fields = dict(
-        story=frame.format(instruction=told, prompt=story.prompt, completion=completion),
-        rubric="\n".join(f"- {name}: {meaning}" for name, meaning in rubric.items()),
-        ages=", ".join(f"{letter}: {ages}" for letter, ages in AGE_GROUPS.items()),
-        names=f"{', '.join(names[:-1])} and {names[-1]}",
-        numbers=", ".join(f'"{name}": NUMBER' for name in names),
-        array=", ".join(name.upper() for name in names),
-    )
-    return [turn.format(**fields) for turn in protocol.turns]
+TYPES = dict(TEXT=dict(type="string"), NUMBER=dict(type="number"), LETTER=dict(type="string", enum=[*AGES]))
+
+
+def schema_of(question: str) -> dict[str, dict]:
+    """The properties of the JSON object that a question shows: {"plot": NUMBER} -> {"plot": {"type": "number"}}."""
+    return {name: TYPES[kind] for name, kind in re.findall(r'"([^"\n]+)": (TEXT|NUMBER|LETTER)\b', question)}
+
+
+def response_format(question: str) -> dict:
+    """The setting of the API that holds a reply to that object; {} if the question shows none."""
+    if not (properties := schema_of(question)):
+        return {}
+    schema = dict(type="object", properties=properties, required=[*properties], additionalProperties=False)
+    return dict(response_format=dict(type="json_schema", json_schema=dict(name="grades", schema=schema, strict=True)))
 
 
 # ---- Replies ----
 
+NUMBERS = TypeAdapter(Annotated[dict[str, StrictFloat], Field(min_length=1)])
 
-def read_reply(text: str, names: Sequence[str]) -> dict[str, float]:
-    """{name: 0 to 10, ..., "age": years} from a JSON object, or from an array in the order of `names`; prose and
+
+def read_reply(text: str, names: Sequence[str] = ()) -> dict[str, float]:
+    """{name: number, ..., "age": years} from a JSON object, or from an array in the order of `names`; prose and
     reasoning (before `</think>`) may surround it. ValueError if a score is missing, out of range or in words. An age
     that is missing or unclear is left out: the scores are paid for, and good without it."""
-    text = without_reasoning(text)
+    text, age = without_reasoning(text), None
     arrays = set(re.findall(r"\[[\d\s.,]*\]", text))
     try:
         if "{" in text:
-            found = json.loads(text[text.index("{") : text.rfind("}") + 1], strict=False)
-            values = {name.strip().lower().replace(" ", "_"): value for name, value in found.items()}
+            found = from_json(text[text.index("{") : text.rfind("}") + 1])
+            age = AGES.get(str(found.pop("age_group", ""))[:1].upper())
+            named = names or [name for name, value in found.items() if type(value) in (int, float)]
+            values = {name: found[name] for name in named}
         else:
-            (array,) = arrays
-            values = dict(zip(names, json.loads(array), strict=True))
-        scores = {name: float(re.sub(r"\s*/\s*10$", "", str(values[name]))) for name in names}  # "8/10", too
-    except (ValueError, KeyError, RecursionError) as error:
-        raise ValueError(f"no number for each score ({str(error)[:60]})") from None
-    if not all(0 <= score <= 10 for score in scores.values()):
-        raise ValueError("a score that is not from 0 to 10")
-    age = AGES.get(str(values.get("age_group", ""))[:1].upper())
+            (array,) = map(from_json, arrays)
+            values = dict(zip(names or [f"score {i + 1}" for i in range(len(array))], array, strict=True))
+        scores = {name: checked(name, value) for name, value in NUMBERS.validate_python(values).items()}
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"no number for each score ({' '.join(str(error).split())[:60]})") from None
     return scores | ({} if age is None else dict(age=age))
 
 
@@ -133,6 +126,7 @@ def without_reasoning(text: str) -> str:
 # ---- A judge ----
 
 TRIES = 3  # unusable replies to a question, before a grading counts as failed
+REPLY_TOKENS = 60  # a guess, for --dry_run
 
 
 @dataclass(frozen=True)
@@ -141,14 +135,15 @@ class ChatJudge:
 
     model: str
     url: str  # public: without a password
-    protocol: str = "ours"
+    question: Question
     temperature: float | None = None  # None: the API's default
     max_tokens: int = 2000
+    schema: bool = True  # whether to send the JSON schema of the reply
 
     @property
     def name(self) -> str:
         """In tables."""
-        return self.model if self.protocol == "ours" else f"{self.model} ({self.protocol})"
+        return self.model if self.question.name == "ours" else f"{self.model} ({self.question.name})"
 
     def key(self, messages: Sequence[dict], repeat: int) -> str:
         """Equal for the same question to the same judge, and only then."""
@@ -158,8 +153,8 @@ class ChatJudge:
     def look_up(self, story: Story, repeat: int, cache: Mapping[str, dict]) -> tuple[dict | None, list[dict], str]:
         """(grades, ...) if the cache has usable replies to every question; else (None, the messages to send next, why
         the last reply to them is unusable)."""
-        protocol, messages = PROTOCOLS[self.protocol], []
-        for question in questions(protocol, story):
+        messages = []
+        for question in self.question.texts(story):
             messages += [dict(role="user", content=question)]
             reply = cache.get(self.key(messages, repeat))
             if reply is None:
@@ -169,34 +164,35 @@ class ChatJudge:
                 return None, messages, "cut off: raise --max_tokens" if text else "an empty reply"
             messages += [dict(role="assistant", content=text)]
         try:
-            return read_reply(text, protocol.names(story)), messages, ""
+            return read_reply(text, self.question.names(story)), messages, ""
         except ValueError as problem:
             return None, messages[:-1], str(problem)
 
     async def grade(self, story: Story, repeat: int, client, cache) -> None:
         """Asks an ApiClient until the cache has usable replies, or too many were unusable; each goes to the cache at
         once, so that a killed call loses nothing that was paid for."""
-        settings = {} if self.temperature is None else dict(temperature=self.temperature)
-        for _ in range(TRIES + len(PROTOCOLS[self.protocol].turns) - 1):
+        asked = dict(judge=self.model, url=self.url, temperature=self.temperature, repeat=repeat)
+        for _ in range(TRIES + len(self.question.turns) - 1):
             grades, messages, _ = self.look_up(story, repeat, cache)
             if grades:
                 return
+            settings = {} if self.temperature is None else dict(temperature=self.temperature)
+            settings |= response_format(messages[-1]["content"]) if self.schema else {}
             reply = await client.chat(messages, self.max_tokens, **settings)
-            asked = dict(judge=self.model, url=self.url, temperature=self.temperature, repeat=repeat)
-            cache.add(self.key(messages, repeat), asked | dict(protocol=self.protocol) | vars(reply))
+            cache.add(self.key(messages, repeat), asked | dict(question=self.question.name) | vars(reply))
 
 
 def show_requests(judge: ChatJudge, stories: Sequence[Story], price_in: float | None, price_out: float | None) -> str:
     """For --dry_run: the questions about the first story, the number of requests, and about what they cost."""
     if not stories:
         return "nothing to ask: everything has been graded"
-    protocol, encode = PROTOCOLS[judge.protocol], gpt2().encode
-    asked = [questions(protocol, story) for story in stories]
-    n, n_turns = len(stories) * len(protocol.turns), len(protocol.turns)  # every turn reads all that came before it
-    tokens_in = sum(len(encode(text)) * (n_turns - i) for texts in asked for i, text in enumerate(texts))
-    tokens_in, tokens_out = tokens_in + protocol.reply_tokens * (n_turns - 1) * len(stories), protocol.reply_tokens * n
+    asked, encode = [judge.question.texts(story) for story in stories], gpt2().encode
+    n_turns = len(asked[0])
+    n, tokens_out = n_turns * len(stories), n_turns * len(stories) * REPLY_TOKENS
+    tokens_in = (n - len(stories)) * REPLY_TOKENS  # every turn reads all that came before it
+    tokens_in += sum(len(encode(text)) * (n_turns - i) for texts in asked for i, text in enumerate(texts))
     cost = "give --price_in and --price_out to see the cost"
     if price_in is not None:
         cost = f"about ${(tokens_in * price_in + tokens_out * price_out) / 1e6:.4f}"
-    how = f"{n:,} requests to {judge.url}: about {tokens_in:,} tokens in, {tokens_out:,} out (if replies are short)"
+    how = f"{n:,} requests to {judge.url}: about {tokens_in:,} tokens in, {tokens_out:,} out, at {REPLY_TOKENS} a reply"
     return "\n\nand after its reply:\n\n".join(asked[0]) + f"\n\n{how}; {cost}"

@@ -9,7 +9,7 @@ Every figure is a Finding, with its 95% interval if it has one; tables, grades.c
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,12 +17,12 @@ import numpy as np
 from common import statistics
 from common.tables import table_text
 from grading.controls import SAFE_TEMPERATURE
-from grading.scores import CHAT, IMPORTED, LIKELIHOOD, METRICS, SAFE, SPOILED, TRUE, Score, scores_of
+from grading.scores import IMPORTED, SAFE, SPOILED, TRUE, is_likelihood_judge, position, score_of
 from grading.stories import Row, Run
 
 
 class Finding(NamedTuple):
-    kind: str  # mean, difference (of two models, on the same prompts), paired_wins, spearman
+    kind: str  # mean, difference (of two models, on the same prompts), from_true (endings), paired_wins, spearman
     judge: str  # "": needs no judge
     subject: str  # a model, a kind of control, two models ("a - b") or two judges ("a, b")
     figure: str  # a score or metric (scores.py)
@@ -55,21 +55,24 @@ def pivot(rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, dict[str, floa
 def compare(rows: Sequence[Row], runs: Sequence[Run]) -> list[Finding]:
     """Means of every subject and score, differences of runs, wins of true endings over spoiled ones, agreement."""
     findings, pairs = [], [pair for pair in itertools.combinations(runs, 2) if comparable(*pair)]
-    for (judge, score), means in pivot(rows).items():
+    table = dict(sorted(pivot(rows).items(), key=lambda item: position(*item[0])))
+    for (judge, score), means in table.items():
         for subject, values in means.items():
-            estimate = mean_of(score, scores_of(judge)[score].scale, values)
+            estimate = mean_of(score, score_of(judge, score).scale, values)
             findings.append(Finding("mean", judge, subject, score, *estimate, len(values.keys() - {""})))
-        for a, b in pairs:
-            ours, theirs = paired(means.get(a.name, {}), means.get(b.name, {}))
+        true = controls_in(means, TRUE)
+        compared = [("difference", f"{a.name} - {b.name}", means.get(a.name), means.get(b.name)) for a, b in pairs]
+        compared += [("from_true", run.name, means.get(run.name), true) for run in runs]
+        for kind, subject, *both in compared:
+            ours, theirs = paired(*both)
             if len(ours) > 1:
-                estimate = statistics.mean(ours - theirs)
-                findings.append(Finding("difference", judge, f"{a.name} - {b.name}", score, *estimate, len(ours)))
+                findings.append(Finding(kind, judge, subject, score, *statistics.mean(ours - theirs), len(ours)))
         for kind in SPOILED if judge else ():
-            true, spoiled = paired(controls_in(means, TRUE), controls_in(means, kind))
-            if len(true):
-                wins = paired_wins(true, spoiled)
-                findings.append(Finding("paired_wins", judge, kind, score, *wins, len(true)))
-    return findings + agreement(rows)
+            better, worse = paired(true, controls_in(means, kind))
+            if len(better):
+                wins = paired_wins(better, worse)
+                findings.append(Finding("paired_wins", judge, kind, score, *wins, len(better)))
+    return findings + agreement(table)
 
 
 def comparable(a: Run, b: Run) -> bool:
@@ -82,9 +85,9 @@ def controls_in(means: Mapping[str, Mapping[str, float]], kind: str) -> dict[str
     return {task: value for subject, of in means.items() if subject.startswith(kind) for task, value in of.items()}
 
 
-def paired(a: Mapping[str, float], b: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray]:
+def paired(a: Mapping[str, float] | None, b: Mapping[str, float] | None) -> tuple[np.ndarray, np.ndarray]:
     """The values of both on their common prompts, in the same order."""
-    tasks = [task for task in a if task and task in b]
+    tasks = [task for task in a or () if task and task in (b or ())]
     return np.array([a[task] for task in tasks]), np.array([b[task] for task in tasks])
 
 
@@ -114,22 +117,22 @@ def mean_of(score: str, scale: tuple[float, float], values: Mapping[str, float])
     return statistics.Estimate(value, *np.clip((low, high), *scale))
 
 
-def agreement(rows: Sequence[Row]) -> list[Finding]:
-    """Rank correlation of every pair of judges, on the stories that both graded."""
-    grades, pairs = {}, {}
-    for judge, run, story, score, value in rows:
-        if judge and story and not run.startswith((TRUE, *SPOILED)):
-            grades.setdefault((score, story), {}).setdefault(judge, []).append(value)
-    for (score, story), of in grades.items():
-        for a, b in itertools.combinations(of, 2):
-            prompts = pairs.setdefault((f"{a}, {b}", score), {})  # prompt -> both grades of each of its completions
-            prompts.setdefault(story.task, []).append([np.mean(of[a]), np.mean(of[b])])
+def agreement(table: Mapping[tuple[str, str], Mapping]) -> list[Finding]:
+    """Rank correlation of every pair of judges, over the prompts and runs that both graded."""
     findings = []
-    for (judges, score), prompts in pairs.items():
-        most = max(map(len, prompts.values()))
-        padded = np.array([both + [[np.nan] * 2] * (most - len(both)) for both in prompts.values()])
-        estimate = statistics.bootstrap(statistics.spearman, padded)
-        findings.append(Finding("spearman", "", judges, score, *estimate, len(prompts)))
+    for (a, score), (b, other) in itertools.combinations([key for key in table if key[0]], 2):
+        ours, theirs = table[a, score], table[b, other]
+        runs = [run for run in ours if run in theirs and not run.startswith((TRUE, *SPOILED))]
+        prompts = dict.fromkeys(task for run in runs for task in ours[run] if task)
+        if score != other or not prompts:
+            continue
+        grades = [[(ours[run].get(task), theirs[run].get(task)) for run in runs] for task in prompts]
+        grades = np.array(grades, dtype=float)  # (prompts, runs, 2); NaN where a judge has no grade
+        grades[np.isnan(grades).any(-1)] = np.nan
+        grades = grades[~np.isnan(grades).all((1, 2))]
+        if len(grades):
+            estimate = statistics.bootstrap(statistics.spearman, grades)
+            findings.append(Finding("spearman", "", f"{a}, {b}", score, *estimate, len(grades)))
     return findings
 
 
@@ -138,8 +141,8 @@ def agreement(rows: Sequence[Row]) -> list[Finding]:
 
 def checks_of(findings: Sequence[Finding], judge: str) -> list[Finding]:
     """The paired wins that should be above 0.5, because the control is spoiled in exactly that respect."""
-    scores = scores_of(judge)
-    return [f for f in find(findings, "paired_wins", judge).values() if f.subject in scores[f.figure].tested_by]
+    wins = find(findings, "paired_wins", judge).values()
+    return [f for f in wins if f.subject in score_of(judge, f.figure).tested_by]
 
 
 def failed(checks: Sequence[Finding]) -> list[Finding]:
@@ -186,7 +189,7 @@ def p_value(difference: Finding) -> float:
 
 def student_p(t: float, df: float) -> float:
     """The two-sided p-value of t ≥ 0 under Student's t."""
-    from scipy.special import stdtr
+    from scipy.special import stdtr  # here, as SciPy is slow to import
 
     return float(2 * stdtr(df, -t))
 
@@ -199,12 +202,12 @@ FEWEST_PROMPTS = 12
 
 
 def warnings_of(findings: Sequence[Finding], judge: str) -> list[str]:
-    """What may not be concluded from this judge's table."""
+    """What may not be concluded from this judge's scores."""
     wins, checks = find(findings, "paired_wins", judge).values(), checks_of(findings, judge)
     lines, blind = [], failed(checks)
     if not wins:
         how = "its controls need true endings, which `python sample.py --eval 50` keeps"
-        how = how if scores_of(judge) is LIKELIHOOD else "run grade.py with --controls"
+        how = how if is_likelihood_judge(judge) else "run grade.py with --controls"
         how = "no controls came with its grades" if judge.endswith(IMPORTED) else how
         lines.append(f"{judge} is unvalidated; {how}")
     if (n := min((f.prompts for f in blind), default=FEWEST_PROMPTS)) < FEWEST_PROMPTS:
@@ -219,22 +222,17 @@ def warnings_of(findings: Sequence[Finding], judge: str) -> list[str]:
             what = f"safe endings, its own at temperature {SAFE_TEMPERATURE}, to the true ones ({in_words(f)})"
             so = "it rewards what is likely, so compare models at the same temperature"
             lines.append(f"{f.figure}: {judge} prefers {what}; {so}")
-    return lines + close_calls(findings, judge)
-
-
-def in_words(wins: Finding) -> str:
-    return f"paired wins {wins.value:.2f}, {wins.low:.2f} to {wins.high:.2f}"
-
-
-def close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
-    """Differences that are too small for this judge to resolve with these prompts."""
-    shown, lines = shown_differences(findings, judge), []
+    shown = shown_differences(findings, judge)
     close = [f for key, f in find(findings, "difference", judge).items() if key not in shown]
     for figure in dict.fromkeys(f.figure for f in close):
         calls = [f for f in close if f.figure == figure]
         pairs = "; ".join(f.subject for f in calls[:4]) + f"; {len(calls) - 4} more" * (len(calls) > 4)
         lines.append(f"{figure}: too close to call with {max(f.prompts for f in calls)} prompts: {pairs}")
     return lines
+
+
+def in_words(wins: Finding) -> str:
+    return f"paired wins {wins.value:.2f}, {wins.low:.2f} to {wins.high:.2f}"
 
 
 # ---- Tables ----
@@ -244,53 +242,79 @@ MEANS = "Means over prompts, ± half of the 95% interval"
 
 def report(findings: Sequence[Finding], counts: Mapping[str, str]) -> str:
     """All tables and warnings, as Markdown. counts: {judge: how many gradings succeeded}, in order."""
-    parts = ["## Metrics", MEANS, table(find(findings, "mean", ""), METRICS)]
+    parts = ["## Metrics", MEANS, table(find(findings, "mean", ""))]
     for judge, count in counts.items():
-        scores, blind = scores_of(judge), failed(checks_of(findings, judge))
+        means, differences, wins = (find(findings, kind, judge) for kind in ("mean", "difference", "paired_wins"))
         parts += [f"## {judge}", count]
-        if means := find(findings, "mean", judge):
-            parts += [MEANS, table(means, scores)]
-        if differences := find(findings, "difference", judge):
-            shown = shown_differences(findings, judge)
-            about = (
-                "Differences on the same prompts, each ± half of its own 95% interval (?: not significant, by Holm's"
-            )
-            parts.append(f"{about} correction for all {len(differences)})")
-            parts.append(table(differences, scores, lambda f, shown=shown: "?" * ((f.subject, f.figure) not in shown)))
-        if wins := find(findings, "paired_wins", judge):
-            untested = [name for name in scores if any(figure == name for _, figure in means)]
-            untested = [name for name in untested if judge_sees(findings, judge, name) == "untested"]
+        if means:
+            parts += [MEANS, table(means)]
+        if differences:
+            hidden = differences.keys() - shown_differences(findings, judge)
+            about = "Differences on the same prompts, each ± half of its own 95% interval"
+            parts.append(f"{about} (?: not significant, by Holm's correction for all {len(differences)})")
+            parts.append(table(differences, dict.fromkeys(hidden, "?")))
+        if wins:
+            names = dict.fromkeys(figure for _, figure in means)
+            untested = [name for name in names if judge_sees(findings, judge, name) == "untested"]
+            blind = [(f.subject, f.figure) for f in failed(checks_of(findings, judge))]
             about = f"Does {judge} prefer the true ending to a spoiled one of the same prompt? Paired wins: 1 is always"
             parts.append(f"{about}, 0.5 is chance (!: no preference shown; untested: {', '.join(untested) or 'none'})")
-            parts.append(table(wins, scores, lambda f, blind=blind: "!" * (f in blind), form=".2f"))
-        parts.append("\n".join(f"WARNING {line}" for line in warnings_of(findings, judge)))
+            parts.append(table(wins, dict.fromkeys(blind, "!"), form=".2f"))
+        parts.append(warnings_text(findings, [judge]))
     if figures := find(findings, "spearman", ""):
-        parts += ["## Agreement of the judges: rank correlation", table(figures, CHAT | LIKELIHOOD, form=".2f")]
-    parts.append("## Meaning")
-    for scores in (METRICS, CHAT, LIKELIHOOD):
-        known = {f.figure for f in findings if f.kind == "mean" and scores_of(f.judge) is scores}
-        rows = [[f"{name}: {s.about}", s.unit, s.better] for name, s in scores.items() if name in known]
-        parts.append(table_text(["", "unit", "better"], rows) if rows else "")
-    return "\n\n".join(filter(None, parts))
+        parts += ["## Agreement of the judges: rank correlation", table(figures, form=".2f")]
+    known = dict.fromkeys((f.figure, score_of(f.judge, f.figure)) for f in findings if f.kind == "mean")
+    meaning = table_text(["", "unit", "better"], [[f"{name}: {s.about}", s.unit, s.better] for name, s in known])
+    return "\n\n".join(filter(None, [*parts, "## Meaning", meaning]))
 
 
-def table(
-    figures: Mapping[tuple[str, str], Finding],  # from find()
-    scores: Mapping[str, Score],
-    mark: Callable[[Finding], str] = lambda finding: "",
-    form: str = "",  # instead of each score's own
-) -> str:
-    """Subjects down, scores across, as far as there are any."""
-    shown = [name for name in scores if any(figure == name for _, figure in figures)]
-    rows = []
+def warnings_text(findings: Sequence[Finding], judges: Iterable[str]) -> str:
+    return "\n".join(f"WARNING {line}" for judge in judges for line in warnings_of(findings, judge))
+
+
+SUMMARY = ("bpb", "ended", "repeated")  # of the metrics
+
+
+def summary(findings: Sequence[Finding], counts: Mapping[str, str]) -> str:
+    """A row for each run as its first judge reads it, and for the true endings; a verdict on each run; warnings."""
+    judge_of = {f.subject: f.judge for f in reversed(findings) if f.kind == "mean" and f.judge}
+    means = [f for f in findings if f.kind == "mean" and not f.subject.startswith(SPOILED)]
+    means = [f for f in means if f.figure in SUMMARY or f.judge and f.judge == judge_of[f.subject]]
+    verdicts = [f"- {run}: {text}" for run, judge in judge_of.items() if (text := verdict(findings, judge, run))]
+    about = "Beside the true endings of the same prompts, in scores whose controls the judge passes:\n\n"
+    parts = [*(f"{judge}: {count}" for judge, count in counts.items()), MEANS]
+    parts += [table({(f.subject, f.figure): f for f in means}), about + "\n".join(sorted(verdicts))]
+    return "\n\n".join([*parts, warnings_text(findings, counts)])
+
+
+def verdict(findings: Sequence[Finding], judge: str, run: str) -> str:
+    kinds = {"worse in": [], "no difference shown in": [], "better in": []}
+    for f in findings:
+        better = score_of(f.judge, f.figure).better
+        is_known = better and judge_sees(findings, f.judge, f.figure) == "seen"
+        if (f.kind, f.subject) == ("from_true", run) and f.judge in ("", judge) and is_known:
+            sign = (int(f.low > 0) - int(f.high < 0)) * (1 if better == "higher" else -1)
+            kinds[[*kinds][sign + 1]].append(f.figure)
+    return "; ".join(f"{kind} {', '.join(figures)}" for kind, figures in kinds.items() if figures)
+
+
+def table(figures: Mapping[tuple[str, str], Finding], marks: Mapping | None = None, form: str = "") -> str:
+    """figures: {(subject, score): finding}, subjects down, scores across; form: instead of each score's own."""
+    names, rows = dict.fromkeys(name for _, name in figures), []
     for subject in dict.fromkeys(subject for subject, _ in figures):
-        own = [(figures.get((subject, name)), form or scores[name].form) for name in shown]
-        rows.append([subject, *(cell(f, form) + mark(f) if f else "–" for f, form in own)])
-    return table_text(["", *shown], rows)
+        keys = [(subject, name) for name in names]
+        rows.append(
+            [
+                subject,
+                *(cell(figures[key], form) + (marks or {}).get(key, "") if key in figures else "–" for key in keys),
+            ]
+        )
+    return table_text(["", *names], rows)
 
 
 def cell(finding: Finding, form: str) -> str:
     low, value, high = finding.low, finding.value, finding.high
+    form = form or score_of(finding.judge, finding.figure).form
     if math.isnan(value):
         return "–"
     width = "" if math.isnan(low) else f" ±{(high - low) / 2:{form}}"

@@ -44,9 +44,9 @@ def write_missing_samples(runs: Iterable[Path], data: Path | None = None, dry_ru
 
 
 def choose_judges(trained: Sequence[Path], runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """{judge: the runs that it grades}; prints who judges. Of each corpus's runs (bits per byte compare on one corpus
-    only), the one with the lowest bits per byte grades all but itself, and so does the second best; a single run grades
-    itself. Samples of models that were not trained here are graded by the judges of every corpus."""
+    """{judge: the runs that it grades}. Of each corpus's runs (bits per byte compare on one corpus only), the one with
+    the lowest bits per byte grades all but itself, and so does the second best; a single run grades itself. Samples of
+    models that were not trained here are graded by the judges of every corpus."""
     chosen, bpb = {}, {run: held_out(run).get("bpb") for run in trained}
     ranked = sorted((run for run in trained if bpb[run] is not None), key=bpb.get)
     for corpus in dict.fromkeys(map(corpus_of, ranked)):
@@ -55,12 +55,9 @@ def choose_judges(trained: Sequence[Path], runs: Sequence[Run]) -> dict[str, lis
             graded = [run for run in runs if run.corpus in (corpus, None)]
             others = [run for run in graded if run.model != judge.resolve()]
             chosen[f"{LIKELIHOOD_PREFIX}{judge}"] = others if len(judges) > 1 else graded
-        names = " and ".join(f"{bpb[judge]:.3f} ({judge})" for judge in judges)
-        if len(judges) > 1:
-            print(f"{corpus}: the runs with the lowest bits per byte, {names}, judge all but themselves")
-        else:
-            print(f"{corpus}: its only run, {names}, judges itself; the scores say how sure it is of its words, not "
-                  "how good they are; train another, or name a --judge lm:RUN")  # fmt: skip
+            print(f"{LIKELIHOOD_PREFIX}{judge} judges: {bpb[judge]:.3f} bits per byte on {corpus}")
+        if len(judges) == 1:
+            print(f"{judge} judges itself, as the only run of its corpus: how sure it is of its words, not how good")
     if not chosen:
         print("no run of train.py here that could judge by likelihood; name one: --judge lm:RUN")
     return chosen

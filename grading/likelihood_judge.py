@@ -2,8 +2,7 @@
 A likelihood judge: a language model on this machine reads what others wrote. It needs no key, and costs nothing.
 
 >>> judge = LikelihoodJudge("lm:out/ts_33m")
->>> judge.read([(story, others)], cache)  # others: beginnings of other stories, from with_other_beginnings
->>> judge.scores(story, others, cache)
+>>> judge.read([(story, others)], cache)[story, others]  # others: beginnings of other stories
 {'fluency': -0.81, 'consistency': 0.33, 'ending': 0.62}
 
 fluency      log-likelihood of the completion after its beginning, in bits per byte
@@ -14,6 +13,7 @@ ending       the probability that the story ends where it ends
 import collections
 import functools
 import hashlib
+import itertools
 import json
 import math
 import random
@@ -90,8 +90,9 @@ def beginnings(corpus: Path) -> tuple[str, ...]:
     return tuple(cut_story(story, CUT).text for story in stories)
 
 
-def other_beginnings(story: Story, pool: Sequence[str]) -> tuple[str, ...]:
-    """N_OTHERS of the pool: which ones depends on the story's own beginning alone."""
+def other_beginnings(story: Story, corpus: Path | None) -> tuple[str, ...]:
+    """N_OTHERS of the corpus: which ones depends on the story's own beginning alone. () if there is no corpus."""
+    pool = beginnings(corpus) if corpus and (corpus / "meta.json").exists() else ()
     others = [text for text in dict.fromkeys(pool) if text.rstrip() != story.beginning.rstrip()]
     return tuple(random.Random(story.task).sample(others, min(N_OTHERS, len(others))))
 
@@ -99,20 +100,13 @@ def other_beginnings(story: Story, pool: Sequence[str]) -> tuple[str, ...]:
 def with_other_beginnings(
     runs: Sequence[Run], controls: Mapping[str, Sequence[Story]], data: Path | None = None
 ) -> list[tuple[str, Story, tuple[str, ...]]]:
-    """(run or kind of control, story, beginnings of validation stories of the run's own corpus, or of `data`).
-
-    So a run's scores do not depend on other runs. Where there is no corpus, they are of the runs' own prompts.
-    """
-    prompts = sorted({story.beginning for run in runs for story in run.stories})
-    corpora = {task: run.corpus for run in runs for task in run.tasks if run.corpus}
-    sources = [(run.name, run.stories, run.corpus) for run in runs]
-    sources += [(kind, stories, None) for kind, stories in controls.items()]
-
-    def pool(corpus: Path | None) -> Sequence[str]:
-        return beginnings(corpus) if corpus and (corpus / "meta.json").exists() else prompts
-
+    """(run or kind of control, story, beginnings of validation stories of the run's own corpus, or of `data`), so that
+    a run's scores do not depend on other runs. A model without a corpus takes that of a run with the same prompt."""
+    corpora = {story.task: run.corpus for run in reversed(runs) if run.corpus for story in run.stories}
+    sources = [(run.name, run.stories, data or run.corpus) for run in runs]
+    sources += [(kind, stories, data) for kind, stories in controls.items()]
     return [
-        (name, story, other_beginnings(story, pool(data or corpus or corpora.get(story.task))))
+        (name, story, other_beginnings(story, corpus or corpora.get(story.task)))
         for name, stories, corpus in sources
         for story in stories
     ]
@@ -136,28 +130,25 @@ class LikelihoodJudge:
         """Equal for the same score of the same texts by the same weights, wherever they are stored."""
         return hashlib.sha256(json.dumps([self.weights, *facts]).encode()).hexdigest()
 
-    def wanted(self, story: Story, others: Sequence[str]) -> dict[str, tuple[str, list[Texts]]]:
-        """{key of a score: the score, and the texts to read for it}"""
-        texts = {score: texts_of(score, story, others) for score in DEFINITIONS}
-        return {self.key(score, DEFINITIONS[score][0], own): (score, own) for score, own in texts.items()}
-
-    def scores(self, story: Story, others: Sequence[str], cache: Mapping[str, dict]) -> dict[str, float]:
-        """Those that are in the cache."""
-        values = {score: cache.get(key, {}).get("value") for key, (score, _) in self.wanted(story, others).items()}
-        return {score: value for score, value in values.items() if value is not None}
-
-    def read(self, jobs: Iterable[tuple[Story, tuple[str, ...]]], cache) -> None:
-        """Adds the scores that the cache lacks, for stories with their other beginnings."""
-        wanted = {key: facts for job in dict.fromkeys(jobs) for key, facts in self.wanted(*job).items()}
-        missing = [(key, *facts) for key, facts in wanted.items() if key not in cache]
-        missing.sort(key=lambda each: len("".join(each[2][0])))
+    def read(self, jobs: Iterable[tuple[Story, tuple[str, ...]]], cache) -> dict[tuple, dict[str, float]]:
+        """{(story, beginnings of others): its scores}; those that the cache lacks are read, and added to it."""
+        keys, missing, found = {}, {}, {}
+        for job, (score, (version, _)) in itertools.product(jobs, DEFINITIONS.items()):
+            texts = texts_of(score, *job)
+            keys[job, score] = key = self.key(score, version, texts)
+            if key not in cache:
+                missing[key] = (score, texts)
+        missing = sorted(missing.items(), key=lambda each: len("".join(each[1][1][0])))
         starts = range(0, len(missing), AT_ONCE)
         for start in tqdm(starts, f"{self.name} reads", unit="score", unit_scale=AT_ONCE, disable=None, delay=1):
             batch = missing[start : start + AT_ONCE]
-            nats = read_texts(self.name, self.backend, (pair for _, _, texts in batch for pair in texts), ends=True)
-            for key, score, texts in batch:
+            nats = read_texts(self.name, self.backend, (pair for _, (_, texts) in batch for pair in texts), ends=True)
+            for key, (score, texts) in batch:
                 value = value_of(score, texts, nats)
                 cache.add(key, dict(judge=self.name, weights=self.weights, score=score, value=value))
+        for (job, score), key in keys.items():
+            found.setdefault(job, {}).update({score: cache[key]["value"]} if cache[key]["value"] is not None else {})
+        return found
 
     def safe_endings(self, true_endings: Sequence[Story], cache) -> list[Story]:
         """What this model itself writes at a low temperature for these prompts, each for itself."""

@@ -6,6 +6,7 @@ Probe(set='facts', prompt='The elephant is big, but the mouse is', answers=(' sm
 >>> print(shares_text(read_table(Path("out/probe.csv"))))
 """
 
+import contextlib
 import json
 import random
 import re
@@ -49,18 +50,15 @@ def read_probe(line: bytes, name: str, where: str) -> Probe:
     GPT-2's BPE splits text before every space that precedes a word, and merges only within these parts. So if answers
     begin with that space, prompt and answer get the same ids together as apart, whatever the vocabulary.
     """
-    try:
+    with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):
         row = json.loads(line)
         prompt, answers = row["prompt"], (row["right"], *row["wrong"])
         "".join((prompt, *answers)).encode()  # fails unless all are strings without lone surrogates
-        if not re.search(r"\S\Z", prompt) or not all(re.fullmatch(r" \S(.*\S)?", answer) for answer in answers):
-            raise ValueError
-        if len(answers) < 2 or len(set(answers)) < len(answers):
-            raise ValueError
-    except (ValueError, TypeError, KeyError, RecursionError):
-        example = '{"prompt": "The sky is", "right": " blue", "wrong": [" green"]}'
-        raise ValueError(f"{where}: must be like {example}: one space before each answer, none after a text") from None
-    return Probe(name, prompt, answers)
+        if prompt and not prompt[-1].isspace() and len(answers) == len(set(answers)) > 1:
+            if all(re.fullmatch(r" \S(.*\S)?", answer) for answer in answers):
+                return Probe(name, prompt, answers)
+    example = '{"prompt": "The sky is", "right": " blue", "wrong": [" green"]}'
+    raise ValueError(f"{where}: must be like {example}: one space before each answer, none after a text")
 
 
 # ---- Sentence order: is a true story likelier than itself in another order? ----
@@ -89,7 +87,6 @@ def swap(story: Story) -> str | None:
 
 
 def models_in(rows: Sequence[dict]) -> list[str]:
-    """The models in the rows of probe.csv."""
     return [column.removesuffix(" verdict") for column in rows[0] if column.endswith(" verdict")]
 
 

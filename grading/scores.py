@@ -1,11 +1,11 @@
 """
 The one table of scores and metrics: unit, scale, which way is better, which controls test it, and a sentence about it.
 
->>> scores_of("lm:out/ts_33m")["ending"].scale
+>>> score_of("lm:out/ts_33m", "ending").scale
 (0.0, 1.0)
 
-To add one, add a line here and the function that computes it (metrics.py, likelihood_judge.py) or the question that a
-chat judge is asked (the sentence of a chat score is the question itself); tables, pictures and pages follow.
+To add one, add a line here and the function that computes it (metrics.py, likelihood_judge.py) or its name to a
+question in prompts/ (the sentence of a chat score is the question itself); tables, pictures and pages follow.
 """
 
 import math
@@ -48,6 +48,8 @@ CHAT = {
     "age": Score("how old would you guess the pupil is?", "years", (AGES["A"], AGES["F"]), "", ".1f"),
 }  # fmt: skip
 
+OWN = Score("as the question of --question describes it", scale=(-INF, INF))  # a score that a user's question names
+
 # likelihood_judge.py reads these off a language model.
 LIKELIHOOD = {
     "fluency": Score("log-likelihood of the completion after its beginning: minus the judge's bits per byte on it",
@@ -67,7 +69,6 @@ METRICS = {
     "distinct-2": Score("the same for pairs of words", "", SHARE, form=".3f"),
     "distinct-3": Score("the same for three words in a row", "", SHARE, form=".3f"),
     "words": Score("words in a completion", "words", COUNT, "", ".0f"),
-    "unknown": Score("share of words that occur neither in the corpus nor in the prompt", "%", SHARE, "lower", ".2%"),
 }
 
 
@@ -75,6 +76,24 @@ def is_likelihood_judge(judge: str) -> bool:
     return judge.startswith(LIKELIHOOD_PREFIX)
 
 
-def scores_of(judge: str) -> Mapping[str, Score]:
-    """What this judge gives; "" is no judge: the metrics."""
+def table_of(judge: str) -> Mapping[str, Score]:
+    """Its scores; "" is no judge: the metrics."""
     return METRICS if not judge else LIKELIHOOD if is_likelihood_judge(judge) else CHAT
+
+
+def score_of(judge: str, name: str) -> Score:
+    return table_of(judge).get(name, OWN)
+
+
+def checked(name: str, value: float) -> float:
+    """A chat judge's score; ValueError if it is not on its scale."""
+    low, high = score_of("chat", name).scale
+    if not low <= value <= high or math.isinf(value):
+        raise ValueError(f"{name} is {value:g}, not from {low:g} to {high:g}")
+    return value
+
+
+def position(judge: str, name: str) -> tuple[bool, int]:
+    """In tables: metrics, then a judge's scores in the order above, then those that a question names itself."""
+    names = [*table_of(judge), name]
+    return bool(judge), names.index(name)

@@ -9,8 +9,7 @@ Story(prompt='Once upon a time, Mia had a', completion=' red ball.', instruction
 import itertools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,42 +48,30 @@ class Row(NamedTuple):
     value: float
 
 
-@dataclass
 class Run:
     """A directory with samples.jsonl: one model at one temperature."""
 
-    name: str
-    directory: Path
-    rows: list[dict] = field(repr=False)  # the first completion of each prompt, then the second ones, ...
+    def __init__(self, name: str, directory: Path, rows: Sequence[dict]):
+        self.name, self.directory = name, directory
+        self.rows = rows  # the first completion of each prompt, then the second ones, ...
+        self.model = run_of(directory)  # its directory: out/demo for out/demo/temperature-0.3
+        self.stories = [story_of(row) for row in rows]
+        self.tasks = {story.task for story in self.stories}
+        pairs = zip(self.stories, rows)
+        self.true_endings = [replace(story, completion=row["reference"]) for story, row in pairs if row["reference"]]
+        self.corpus = corpus_of(self.model)
 
-    @cached_property
-    def stories(self) -> list[Story]:
-        return [story_of(row) for row in self.rows]
 
-    @cached_property
-    def tasks(self) -> set[str]:
-        return {story.task for story in self.stories}
-
-    @property
-    def true_endings(self) -> list[Story]:
-        pairs = zip(self.stories, self.rows)
-        return [replace(story, completion=row["reference"]) for story, row in pairs if row.get("reference")]
-
-    @property
-    def model(self) -> Path:
-        """The directory of the model that wrote them: out/demo for out/demo/temperature-0.3."""
-        return run_of(self.directory)
-
-    @cached_property
-    def corpus(self) -> Path | None:
-        return corpus_of(self.model)
+def settings_of(run: Path) -> dict:
+    """Of its training; {} if train.py did not train it: a published model, or one behind an API."""
+    path = run / "config.json"
+    settings = read_json(path) if path.exists() else {}
+    return settings if "data" in settings else {}
 
 
 def corpus_of(run: Path) -> Path | None:
-    """What it was trained on; None if train.py did not train it: a published model, or one behind an API."""
-    path = run / "config.json"
-    config = read_json(path) if path.exists() else {}
-    return Path(config.get("data_dir", ""), config["data"]) if "data" in config else None
+    settings = settings_of(run)
+    return Path(settings["data_dir"], settings["data"]) if settings else None
 
 
 def story_of(row: dict) -> Story:
@@ -98,10 +85,7 @@ def story_of(row: dict) -> Story:
 
 
 def read_runs(directories: Sequence[Path]) -> tuple[list[Run], Path]:
-    """The runs below the directories, named by their paths, and the directory that contains them all.
-
-    The same completions once more, in a directory for their temperature, are no other run.
-    """
+    """The runs below the directories, named by their paths, and the directory that contains them all."""
     if missing := [directory for directory in directories if not directory.is_dir()]:
         raise ValueError(f"{missing[0]}: no such directory; name a run, or a directory of runs such as out/")
     common = Path(os.path.relpath(os.path.commonpath([path.resolve() for path in directories])))
@@ -109,10 +93,9 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[Run], Path]:
     runs = []
     for path in paths:
         name = os.path.relpath(path.parent, common.resolve())
-        rows = [row for _, row in sorted(read_rows(path).items(), key=lambda item: item[0][::-1])]
-        run = Run(path.parent.name if name == "." and len(paths) == 1 else name, path.parent, rows)
-        if rows and not any(run.model == other.model and run.stories == other.stories for other in runs):
-            runs.append(run)
+        if rows := read_rows(path):
+            in_order = [rows[key] for key in sorted(rows, key=lambda key: key[::-1])]
+            runs.append(Run(path.parent.name if name == "." else name, path.parent, in_order))
     if not runs:
         names = " ".join(map(str, directories))
         raise ValueError(f"{names}: no stories in a samples.jsonl below; `python sample.py --eval 50` writes them")

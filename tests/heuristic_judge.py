@@ -64,15 +64,11 @@ def follow(instruction: str, story: str) -> int:
 
 
 def in_form(grades: dict, asked: str) -> str:
-    """As the question wants them: of a JSON object, an array, a line of grades, or an assessment in prose."""
-    names = [name for name in grades if name.upper() in asked]
+    """As the question wants them: a JSON object, an array, or an assessment in prose."""
     if "JSON" in asked:
         return json.dumps(grades)
     if "array" in asked:
-        return json.dumps([grades[name] for name in names])
-    if "Age group: " in asked:
-        scores = [f"{name.capitalize()}: {value}/10" for name, value in grades.items() if isinstance(value, int)]
-        return ", ".join([*scores, f"Age group: {grades['age_group']}"])
+        return json.dumps([value for name, value in grades.items() if name.upper() in asked])
     return grades["assessment"]
 
 

@@ -1,10 +1,11 @@
 """chat_judge.py: what a judge is shown, in each of the three forms, and nothing is read into a reply that it lacks."""
 
 import json
+import re
 
 import pytest
 
-from grading.chat_judge import PROTOCOLS, ChatJudge, questions, read_reply
+from grading.chat_judge import PROTOCOLS, ChatJudge, read_question, read_reply, response_format
 from grading.scores import AGE_GROUPS, AGES, CHAT
 from grading.stories import Story
 
@@ -16,24 +17,59 @@ GOOD = dict(grammar=8, creativity=7, consistency=9, plot=6, age_group="C")
 READ = dict(grammar=8.0, creativity=7.0, consistency=9.0, plot=6.0, age=6.5)
 
 
+QUESTIONS = {name: read_question(name) for name in PROTOCOLS}
+OURS = QUESTIONS["ours"]
+
+
 def test_the_judge_sees_the_story_and_the_scores_it_is_asked_for():
-    (text,) = questions(PROTOCOLS["ours"], STORY)
+    (text,) = OURS.texts(STORY)
     assert "\nOnce upon a time, a cat *** saw a dog. The end.\n" in text
-    assert "instructions" not in text and "told" not in text
+    assert "instructions" not in text and "told" not in text and not re.search(r"\{[a-z]+\}", text)
     assert all(f'"{name}"' in text for name in ("assessment", *NAMES, "age_group"))
     assert all(CHAT[name].about in text for name in NAMES)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
-def test_an_instruction_is_shown_and_graded_and_no_beginning_where_there_was_none(protocol):
-    first, whole, without = (questions(protocol, story)[0] for story in (TOLD, WHOLE, Story("", "A cat.")))
+@pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
+def test_an_instruction_is_shown_and_graded(question):
+    first, whole = (question.texts(story)[0] for story in (TOLD, WHOLE))
     assert first.index("Features: BadEnding") < first.index("Once upon a time, a cat *** saw")
-    assert whole.index("Features: BadEnding") < whole.index("\n----\nA cat saw a dog. The end.\n----\n")
-    for text in (whole, without):
-        assert "***" not in text and "beginning" not in text and "continuation" not in text
-    said = "\n".join(questions(protocol, TOLD)).lower()
-    assert "instructions" in said and "instructions" not in "\n".join(questions(protocol, STORY)).lower()
-    assert protocol.names(TOLD) == [*protocol.names(STORY), "instructions"]
+    assert whole.index("Features: BadEnding") < whole.index("\n----\n ***\n\nA cat saw a dog. The end.\n----\n")
+    said = "\n".join(question.texts(TOLD)).lower()
+    assert "instructions" in said and "instructions" not in "\n".join(question.texts(STORY)).lower()
+    assert question.names(TOLD) == [*question.names(STORY), "instructions"]
+
+
+def test_a_question_of_ones_own(tmp_path):
+    def asked(text: str):
+        (tmp_path / "mine.txt").write_text(text)
+        return read_question(str(tmp_path / "mine.txt"))
+
+    question = asked("scores: plot, fear of dogs\n{beginning}|{completion} Reply {as you like}: [1, 2]")
+    assert question.names(STORY) == ["plot", "fear of dogs"]
+    assert question.texts(STORY) == ["Once upon a time, a cat| saw a dog. The end. Reply {as you like}: [1, 2]"]
+    assert question.texts(TOLD)[0].startswith(
+        "Words: cat, dog, sing\nFeatures: BadEnding\nStory:"
+    )  # told in no other way
+    assert asked("{beginning}{completion} [1, 2]").scores == ()
+    named = asked('{beginning}{completion} {"fear": NUMBER, "age_group": LETTER}')
+    schema = response_format(named.texts(STORY)[0])["response_format"]["json_schema"]["schema"]
+    assert named.scores == ("fear",) and schema["required"] == ["fear", "age_group"]
+    injected = Story("{completion} {ages}", "{beginning}")
+    assert asked("{beginning}|{completion}").texts(injected) == ["{completion} {ages}|{beginning}"]
+    for text, missing in (("{beginning}", "{completion}"), ("{completion}", "{beginning}"), ("", "{beginning} and")):
+        with pytest.raises(ValueError, match=missing) as error:
+            asked(text)
+        assert "mine.txt" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_schema_is_of_the_object_that_the_question_shows():
+    schema = response_format(OURS.texts(STORY)[0])["response_format"]["json_schema"]["schema"]
+    assert schema["required"] == ["assessment", *NAMES, "age_group"] and not schema["additionalProperties"]
+    assert (
+        "instructions" in response_format(OURS.texts(TOLD)[0])["response_format"]["json_schema"]["schema"]["required"]
+    )
+    assessment, grades = (response_format(text) for text in QUESTIONS["paper"].texts(STORY))
+    assert assessment == {} and grades and response_format(QUESTIONS["scores"].texts(STORY)[0]) == {}
 
 
 def test_the_key_is_the_whole_question():
@@ -41,15 +77,16 @@ def test_the_key_is_the_whole_question():
         story_and_repeat = ((STORY, 0), (STORY, 1), (TOLD, 0))
         return [judge.key(judge.look_up(story, repeat, {})[1], repeat) for story, repeat in story_and_repeat]
 
-    judges = [ChatJudge("j", "u"), ChatJudge("k", "u"), ChatJudge("j", "v"), ChatJudge("j", "u", temperature=0.0)]
-    every = [key for judge in [*judges, ChatJudge("j", "u", "paper")] for key in keys(judge)]
+    facts = (("j", "u", OURS), ("k", "u", OURS), ("j", "v", OURS), ("j", "u", OURS, 0.0))
+    judges = [ChatJudge(*each) for each in facts]
+    every = [key for judge in [*judges, ChatJudge("j", "u", QUESTIONS["paper"])] for key in keys(judge)]
     assert len(set(every)) == len(every)
-    assert keys(ChatJudge("j", "u", max_tokens=7)) == keys(judges[0])  # the question is the same
+    assert keys(ChatJudge("j", "u", OURS, max_tokens=7, schema=False)) == keys(judges[0])  # the question is the same
 
 
 def test_a_conversation_is_looked_up_turn_by_turn():
-    judge, cache = ChatJudge("j", "u", "paper"), {}
-    first, second = questions(PROTOCOLS["paper"], STORY)
+    judge, cache = ChatJudge("j", "u", QUESTIONS["paper"]), {}
+    first, second = QUESTIONS["paper"].texts(STORY)
     grades, messages, _ = judge.look_up(STORY, 0, cache)
     assert grades is None and [m["content"] for m in messages] == [first]
     cache[judge.key(messages, 0)] = dict(text="<think>Hm.</think> Good.", finish_reason="stop")
@@ -67,9 +104,7 @@ def test_a_conversation_is_looked_up_turn_by_turn():
         "```json\n" + json.dumps(GOOD) + "\n```",
         "Here you are: " + json.dumps(GOOD) + " I hope that helps.",
         "<think>Grammar: 3/10? {no} [1, 2]</think>\n" + json.dumps(GOOD),
-        json.dumps({key.title().replace("_", " "): str(value) for key, value in GOOD.items()}),
-        json.dumps(GOOD | dict(grammar="8/10", plot="6 / 10", creativity=7.0)),
-        json.dumps(GOOD | dict(assessment="Good,\nor\tso.", other=[1])).replace("\\n", "\n"),
+        json.dumps(GOOD | dict(assessment="Good.", other=[1], creativity=7.0)),
         json.dumps(GOOD | dict(age_group="C: 6-7")),
     ],
 )
@@ -82,6 +117,14 @@ def test_arrays_are_read():
     for text in ("I say [8, 7, 9, 6].", "<think>[1, 2]</think>[8.0,7,9,6]"):
         assert read_reply(text, NAMES) == without_age
     assert read_reply("[8, 7, 9]", NAMES[:3]) == dict(grammar=8.0, creativity=7.0, consistency=9.0)
+
+
+def test_scores_that_the_question_does_not_name():
+    assert read_reply("So: [8, 70]") == {"score 1": 8.0, "score 2": 70.0}
+    assert read_reply('{"why": "x", "plot": 6, "fear": 70.5, "good": true}') == dict(plot=6.0, fear=70.5)
+    for text in ('{"why": "x"}', "[]", '{"plot": 11}', '{"fear": 1e999}'):
+        with pytest.raises(ValueError):
+            read_reply(text)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +140,7 @@ def test_arrays_are_read():
         "{" * 100_000,
         json.dumps(GOOD)[:-8],
         json.dumps({key: value for key, value in GOOD.items() if key != "plot"}),
-        *(json.dumps(GOOD | dict(plot=value)) for value in (11, -1, None, "six", "7 or 8", "6/5", [6], 1e999, True)),
+        *(json.dumps(GOOD | dict(plot=value)) for value in (11, -1, None, "six", "6", [6], 1e999, True)),
     ],
 )
 def test_what_is_no_grade_is_refused(text):

@@ -6,7 +6,7 @@ import pytest
 from grade_fixtures import KEY, means, records, table, true_endings, write_samples
 from sample_fixtures import heavy_imports
 
-from grading.chat_judge import PROTOCOLS, questions
+from grading.chat_judge import read_question
 from grading.controls import make_controls
 
 
@@ -37,7 +37,7 @@ def test_the_judge_is_blind(grade_py, api):
     others = ("messages", "at")
     assert len({json.dumps({k: v for k, v in r.items() if k not in others}) for r in api.requests}) == 1
     stories = [story for kind in make_controls(true_endings(5)).values() for story in kind]
-    spoiled = {questions(PROTOCOLS["ours"], story)[0] for story in stories}
+    spoiled = {read_question("ours").texts(story)[0] for story in stories}
     is_control = [text in spoiled for text in texts]
     assert sum(is_control) == 20 and sum(a != b for a, b in zip(is_control, is_control[1:])) > 10
 
@@ -54,7 +54,7 @@ def test_nothing_is_asked_twice(grade_py, api, tmp_path):
     assert grade_py("--controls")[0] == 0 and len(api.requests) == asked + 10
 
 
-def test_what_changed_is_graded_again_and_no_more(grade_py, api, tmp_path, monkeypatch):
+def test_what_changed_is_graded_again_and_no_more(grade_py, api, tmp_path):
     assert grade_py()[0] == 0
     assert len(api.requests) == 20
     rows = (tmp_path / "out" / "a" / "samples.jsonl").read_text().splitlines()
@@ -65,9 +65,6 @@ def test_what_changed_is_graded_again_and_no_more(grade_py, api, tmp_path, monke
     assert grade_py(judge="other")[0] == 0 and len(api.requests) == 61
     assert grade_py("--temperature", "0")[0] == 0 and len(api.requests) == 81
     assert api.requests[-1]["temperature"] == 0 and "temperature" not in api.requests[0]
-    ours = PROTOCOLS["ours"]
-    monkeypatch.setitem(PROTOCOLS, "ours", ours._replace(turns=("Well?\n" + ours.turns[0],)))
-    assert grade_py()[0] == 0 and len(api.requests) == 101
 
 
 def test_the_mean_is_that_of_the_replies_and_judges_agree(grade_py, api, tmp_path):
@@ -95,7 +92,6 @@ def test_instructions_are_judged_and_the_story_of_another_is_found_out(grade_py,
     assert code == 0 and wins["rules", "(another story)", "instructions"] == 1
     assert ("rules", "(another story)", "grammar") in wins
     assert "its scores of the models' instructions mean nothing" not in printed.out
-    assert not any("***" in request["messages"][0]["content"] for request in api.requests)
 
 
 def test_protocols_are_judges_of_their_own(grade_py, api, tmp_path):
@@ -112,6 +108,27 @@ def test_protocols_are_judges_of_their_own(grade_py, api, tmp_path):
         assert len({found[judge, "a", figure] for judge in names}) == 1
 
 
+def test_a_question_of_ones_own_and_its_scores(grade_py, api, tmp_path):
+    """The same scores as another question's are a judge's of its own; what is asked already costs nothing."""
+    mine = "Below.\n----\n{beginning} ***{completion}\n----\nAn array: [GRAMMAR, PLOT]"
+    (tmp_path / "mine.txt").write_text(f"scores: grammar, how it moves\n{mine}")
+    (tmp_path / "bare.txt").write_text(mine)
+    code, printed = grade_py("--protocol", "ours", "--question", "mine.txt", "bare.txt", "--controls")
+    assert code == 0 and len(api.requests) == 80  # mine and bare ask the same
+    found = means(tmp_path / "out")
+    assert found["rules (mine.txt)", "a", "grammar"] == found["rules", "a", "grammar"]
+    assert found["rules (mine.txt)", "a", "how it moves"] == found["rules (bare.txt)", "a", "score 2"]
+    assert ("rules (mine.txt)", "(cut off)", "grammar") in means(tmp_path / "out", "paired_wins")
+    schemas = ["response_format" in request for request in api.requests]
+    assert sum(schemas) == 40  # an array has none
+    assert grade_py("--controls", "--no_schema")[0] == 0 and len(api.requests) == 80
+    (tmp_path / "mine.txt").write_text("Well? " + mine)
+    assert grade_py("--question", "mine.txt")[0] == 0 and len(api.requests) == 100
+    (tmp_path / "mine.txt").write_text("{completion}")
+    code, _ = grade_py("--question", "mine.txt")
+    assert "mine.txt" in code and "{beginning}" in code and "\n" not in code and len(api.requests) == 100
+
+
 def test_true_endings_are_those_of_the_prompts_of_the_runs_beside_them(grade_py, api, tmp_path):
     """A second corpus changes neither the mean nor the wins of the first."""
     assert grade_py("--controls")[0] == 0
@@ -123,14 +140,6 @@ def test_true_endings_are_those_of_the_prompts_of_the_runs_beside_them(grade_py,
     assert found["rules", "(true ending) z", "plot"] < alone["rules", "(true ending)", "plot"]
     assert found["", "(true ending) a", "words"] == alone["", "(true ending)", "words"]
     assert {subject for _, subject, _ in means(tmp_path / "out", "difference")} == {"a - b"}
-
-
-def test_the_same_samples_at_their_temperature_are_no_second_model(grade_py, tmp_path):
-    rows = (tmp_path / "out" / "a" / "samples.jsonl").read_text()
-    (tmp_path / "out" / "a" / "temperature-1").mkdir()
-    (tmp_path / "out" / "a" / "temperature-1" / "samples.jsonl").write_text(rows)
-    assert grade_py("--no_judge", judge=None)[0] == 0
-    assert {subject for _, subject, _ in means(tmp_path / "out")} == {"a", "b", "(true ending)"}
 
 
 # Grades made elsewhere
@@ -210,7 +219,6 @@ def test_a_dry_run_asks_nothing_and_needs_no_key(grade_py, api, tmp_path, monkey
         (("odd", "--no_judge"), "odd/samples.jsonl"),
         (("plain", "--judge", "x", "--controls"), "--controls"),
         (("out", "--judge", "x"), "OPENAI_API_KEY"),
-        (("out", "--no_judge", "--data", "nowhere"), "nowhere"),
     ],
 )
 def test_mistakes_are_named_in_one_line(grade_py, tmp_path, monkeypatch, arguments, word):
@@ -224,17 +232,15 @@ def test_mistakes_are_named_in_one_line(grade_py, tmp_path, monkeypatch, argumen
     assert code and word in complaint and "\n" not in complaint
 
 
-def test_without_a_judge(grade_py, api, tmp_path, data_dir):
-    config = dict(data_dir=str(data_dir), data="tiny")
+def test_without_a_judge(grade_py, api, tmp_path):
+    config = dict(data_dir="data", data="tiny", max_steps=20, max_minutes=0, min_steps=0)
     (tmp_path / "out" / "a" / "config.json").write_text(json.dumps(config))
-    (tmp_path / "out" / "a" / "log.csv").write_text("step,val_loss,bpb\n10,2.5,0.9\n")
+    (tmp_path / "out" / "a" / "log.csv").write_text("step,val_loss,bpb,tokens,tokens_per_s\n10,2.5,0.9,9,9\n")
     code, printed = grade_py("--no_judge", judge=None)
     assert code == 0 and api.requests == [] and "(true ending)" in printed.out
+    assert "WARNING stopped before the end of their training: a" in printed.out
     found = means(tmp_path / "out")
     assert {judge for judge, *_ in found} == {""} and found["", "a", "loss"] == 2.5
-    assert found["", "a", "unknown"] > 0.3 and ("", "b", "unknown") not in found
-    assert grade_py("--no_judge", "--data", str(data_dir / "tiny"), judge=None)[0] == 0
-    assert ("", "b", "unknown") in means(tmp_path / "out")
 
 
 def test_one_run_of_empty_completions_leaves_the_others_their_figures(grade_py, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT
 from grade_fixtures import KEY, records, write_samples
 
-from grading.chat_judge import PROTOCOLS, TRIES, questions, read_reply
+from grading.chat_judge import TRIES, read_question, read_reply
 from grading.stories import read_runs
 
 PAID = ("--price_in", "100", "--price_out", "1000", "--max_tokens", "100")
@@ -59,7 +59,7 @@ def test_faults_that_pass(grade_py, api, tmp_path):
 
 
 def test_what_stays_odd_is_counted_and_asked_again_later(grade_py, api, tmp_path):
-    (bad,) = questions(PROTOCOLS["ours"], read_runs([tmp_path / "out"])[0][0].stories[0])
+    (bad,) = read_question("ours").texts(read_runs([tmp_path / "out"])[0][0].stories[0])
     api.fault = lambda number, request: ("say", "No.") if request["messages"][0]["content"] == bad else None
     code, printed = grade_py()
     assert code == 0 and "19 of 20 gradings; 1 failed" in printed.out
@@ -87,6 +87,13 @@ def test_one_model_that_is_forbidden_leaves_the_other_its_grades(grade_py, api, 
     assert "403" in code and "forbidden" in code and "\n" not in code
     assert "20 of 20 gradings" in printed.out and (tmp_path / "out" / "grades.csv").exists()
     assert sum(request["model"] == "forbidden" for request in api.requests) < 10
+
+
+def test_an_endpoint_that_takes_no_schema(grade_py, api):
+    api.fault = lambda number, request: ("status", 400) if "response_format" in request else None
+    code, _ = grade_py("--concurrency", "1")
+    assert "400" in code and "--no_schema" in code and "\n" not in code and len(api.requests) == 5
+    assert grade_py("--no_schema")[0] == 0 and len(api.requests) == 25
 
 
 def test_it_stops_before_it_costs_too_much(grade_py, api):

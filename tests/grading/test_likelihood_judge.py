@@ -35,18 +35,26 @@ class Cache(dict):
     add = dict.__setitem__
 
 
-def scored(judge: LikelihoodJudge, stories=STORIES, pool=POOL) -> dict[Story, dict[str, float]]:
-    cache, jobs = Cache(), [(story, other_beginnings(story, pool)) for story in stories]
-    judge.read(jobs, cache)
-    return {story: judge.scores(story, others, cache) for story, others in jobs}
+@pytest.fixture(autouse=True)
+def corpus(tmp_path, monkeypatch):
+    """A corpus whose validation stories begin as STORIES do."""
+    beginnings = likelihood_judge.beginnings
+    monkeypatch.setattr(likelihood_judge, "beginnings", lambda path: POOL if path == tmp_path else beginnings(path))
+    (tmp_path / "meta.json").touch()
+    return tmp_path
+
+
+def scored(judge: LikelihoodJudge, corpus, stories=STORIES) -> dict[Story, dict[str, float]]:
+    jobs = [(story, other_beginnings(story, corpus)) for story in stories]
+    return {story: scores for (story, _), scores in judge.read(jobs, Cache()).items()}
 
 
 @pytest.mark.parametrize("prefix", ["<|endoftext|>", ""])
-def test_scores_are_those_of_transformers(tmp_path, prefix, monkeypatch):
+def test_scores_are_those_of_transformers(tmp_path, prefix, corpus, monkeypatch):
     transformers = pytest.importorskip("transformers")
-    save_hf(random_model(), tmp_path, TOKENIZER, prompt_prefix=prefix)
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval().double()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    save_hf(random_model(), tmp_path / "hf", TOKENIZER, prompt_prefix=prefix)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf").eval().double()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
 
     def bits(before: str, text: str) -> torch.Tensor:
         ids = [tokenizer(prefix + before).input_ids, tokenizer(text).input_ids]
@@ -56,11 +64,11 @@ def test_scores_are_those_of_transformers(tmp_path, prefix, monkeypatch):
         return log_probabilities.gather(1, ids[0, -n:, None])[:, 0] / math.log(2)
 
     monkeypatch.setattr(likelihood_judge, "AT_ONCE", 3)
-    for story, scores in scored(LikelihoodJudge(f"lm:hf:{tmp_path}")).items():
+    for story, scores in scored(LikelihoodJudge(f"lm:hf:{tmp_path / 'hf'}"), corpus).items():
         before, n = story.prompt or "Words: cat\nStory:", len(story.completion.encode())
         own = bits(before, story.completion).sum() / n
         orders = [any_order(story, i) if i % 2 else story.completion for i in range(N_OTHERS)]
-        others = other_beginnings(story, POOL)
+        others = other_beginnings(story, corpus)
         assert len({*others, before}) == N_OTHERS + 1
         elsewhere = sum(bits(*pair).sum() / n for pair in zip(others, orders)) / N_OTHERS
         assert scores["fluency"] == pytest.approx(own.item(), abs=1e-4)
@@ -69,21 +77,17 @@ def test_scores_are_those_of_transformers(tmp_path, prefix, monkeypatch):
         assert scores["ending"] == pytest.approx(2 ** end.item(), rel=1e-3)
 
 
-def test_what_has_no_text_or_no_others_has_no_such_score(tmp_path):
+def test_what_has_no_text_or_no_corpus_has_no_such_score(tmp_path, corpus):
     save_run(tmp_path / "run", random_model())
-    judge, silent, alone = (
-        LikelihoodJudge(f"lm:{tmp_path / 'run'}"),
-        Story("Tom had a", ""),
-        Story("Tom had a", " ball."),
-    )
-    assert set(scored(judge, [silent])[silent]) == {"ending"}
-    assert set(scored(judge, [alone], ["Tom had a"])[alone]) == {"fluency", "ending"}
+    judge, silent, alone = LikelihoodJudge(f"lm:{tmp_path / 'run'}"), Story("Tom had a", ""), Story("A", " ball.")
+    assert set(scored(judge, corpus, [silent])[silent]) == {"ending"}
+    assert set(scored(judge, None, [alone])[alone]) == {"fluency", "ending"}
 
 
-def test_a_score_with_another_definition_is_read_again_and_no_other(tmp_path, monkeypatch):
+def test_a_score_with_another_definition_is_read_again_and_no_other(tmp_path, corpus, monkeypatch):
     save_run(tmp_path / "run", random_model())
     judge, cache = LikelihoodJudge(f"lm:{tmp_path / 'run'}"), Cache()
-    jobs = [(story, other_beginnings(story, POOL)) for story in STORIES]
+    jobs = [(story, other_beginnings(story, corpus)) for story in STORIES]
     judge.read(jobs, cache)
     assert len(cache) == len(STORIES) * len(LIKELIHOOD)
     read, log_likelihoods = [], likelihood_judge.log_likelihoods
@@ -164,10 +168,9 @@ def test_other_beginnings_are_those_of_the_runs_own_corpus(out, data_dir):
     stories = list(load_stories(data_dir / "tiny", "val")[1])
     assert len(pool) == min(len(stories), likelihood_judge.POOL)
     assert all(any(story.startswith(text) and story != text for story in stories) for text in pool)
-    story = Story(pool[0], " x")
-    assert pool[0] not in other_beginnings(story, pool) and other_beginnings(story, pool) == other_beginnings(
-        story, pool
-    )
+    others = other_beginnings(Story(pool[0], " x"), data_dir / "tiny")
+    assert pool[0] not in others and {*others} < {*pool}
+    assert others == other_beginnings(Story(pool[0], " y"), data_dir / "tiny")
 
 
 def test_a_runs_scores_do_not_depend_on_other_runs(out, grade_py, data_dir):

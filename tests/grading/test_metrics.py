@@ -1,29 +1,29 @@
 """metrics.py: figures that can be counted on the fingers; scores.py: every score and metric stands in the one table."""
 
 import json
+import math
 
+import pytest
 from grade_fixtures import means, write_samples
 
-from grading import metrics
-from grading.chat_judge import PROTOCOLS
+from grading.chat_judge import read_question
 from grading.likelihood_judge import DEFINITIONS
-from grading.metrics import distinct, held_out, story_metrics, words_of
+from grading.metrics import distinct, held_out, is_stopped, repeated, words_of
 from grading.scores import CHAT, LIKELIHOOD, METRICS
 from grading.stories import Story
 
 
-def test_every_score_and_metric_stands_in_the_table_and_no_other(tmp_path, data_dir, grade_py):
+def test_every_score_and_metric_stands_in_the_table_and_no_other(tmp_path, grade_py):
     """Leaving one out, there or here, would make it vanish from tables and pages."""
     for name in "ab":
         write_samples(tmp_path / "out" / name, 5, 2)
         (tmp_path / "out" / name / "log.csv").write_text("step,val_loss,bpb\n10,2.5,0.9\n")
-        (tmp_path / "out" / name / "config.json").write_text(json.dumps(dict(data_dir=str(data_dir), data="tiny")))
     assert grade_py("--no_judge", judge=None)[0] == 0
     printed = (tmp_path / "out" / "grades.md").read_text()
     assert {figure for _, _, figure in means(tmp_path / "out")} == METRICS.keys()
     assert all(f"{name}: {score.about}" in printed for name, score in METRICS.items())
     assert DEFINITIONS.keys() == LIKELIHOOD.keys()
-    assert {*PROTOCOLS["ours"].scores, "instructions", "age"} == CHAT.keys()
+    assert {*read_question("ours").scores, "age"} == CHAT.keys()
     for score in [*METRICS.values(), *CHAT.values(), *LIKELIHOOD.values()]:
         assert score.about and score.better in ("higher", "lower", "") and format(0.5, score.form)
         assert score.scale[0] < score.scale[1]
@@ -33,14 +33,11 @@ def test_words():
     assert words_of("Tom's DOG—didn’t “bark”, 3 times. Né!") == ["tom's", "dog", "didn't", "bark", "times", "né"]
 
 
-def test_metrics_of_a_story():
+def test_repetition_within_a_story():
     story = Story("The red dog ran to", " the park. He ran to the park again and met Zorblax.")
-    found = story_metrics(story, known={"the", "park", "he", "ran", "to", "again", "and"})
-    # "ran to the park" is there twice, the first time across the joint
-    assert found == dict(repeated=1 / 11, words=11.0, unknown=2 / 11)
-    assert "unknown" not in story_metrics(story, None)
-    assert story_metrics(Story("The red dog ran", ""), {"the"}) == dict(words=0.0)
-    assert story_metrics(Story("", " ".join(["la"] * 23)), set())["repeated"] == 19 / 20
+    assert repeated(story) == 1 / 11  # "ran to the park" is there twice, the first time across the joint
+    assert repeated(Story("", " ".join(["la"] * 23))) == 19 / 20
+    assert math.isnan(repeated(Story("The red dog ran", "")))
 
 
 def test_distinct_n_is_of_the_same_number_of_words():
@@ -56,8 +53,19 @@ def test_held_out_loss_is_that_of_the_weights_that_are_sampled(tmp_path):
     assert held_out(tmp_path) == dict(loss=2.25, bpb=0.8) and held_out(tmp_path, last=True) == dict(loss=2.75, bpb=0.95)
 
 
-def test_the_words_of_a_corpus(data_dir, monkeypatch):
-    words = metrics.corpus_words(data_dir / "tiny")
-    assert {"tom", "mia", "kite", "had", "it", "was", "number"} <= words and "zorblax" not in words
-    monkeypatch.setattr(metrics, "CORPUS_STORIES", 3)
-    assert len(metrics.corpus_words(data_dir / "tiny")) < len(words)
+@pytest.mark.parametrize(
+    "step, changes, stopped",
+    [
+        (100, {}, False),
+        (60, {}, True),
+        (60, dict(max_minutes=1.0), False),  # ten of these steps take ten seconds
+        (40, dict(max_minutes=1.0), True),
+        (60, dict(max_minutes=1.0, min_steps=90), True),
+    ],
+)
+def test_runs_that_were_stopped(tmp_path, step, changes, stopped):
+    settings = dict(data="tiny", data_dir="data", max_steps=100, max_minutes=0.0, min_steps=0) | changes
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    rows = [f"{i},{i * 100},100" for i in range(10, step + 1, 10)]
+    (tmp_path / "log.csv").write_text("\n".join(["step,tokens,tokens_per_s", *rows, ""]))
+    assert is_stopped(tmp_path) == stopped
