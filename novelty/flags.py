@@ -77,7 +77,7 @@ def describe_completions(
         n, spans, flag = len(words[i]), found.spans[i], str(flags[i])
         start, length = (int(spans.argmax()), int(spans.max())) if n else (0, 0)
         if flag == "copy":
-            story, share = corpus.story_at(found.places[i][start]), length / n
+            story, share = int(found.source[i]), length / n
         else:
             source = masked if flag == "template" else found
             story, share = (int(source.container[i]), source.precision[i]) if flag else (-1, 0.0)
