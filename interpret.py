@@ -80,7 +80,7 @@ from pages.html import as_levels
 from pages.interpretation_pages import attention_page, attention_picture, neurons_page, patching_picture
 from variants.compressor import Compressor
 
-RANDOM = 20  # neurons that are removed beside the clearest
+RANDOM = 20  # neurons that are removed besides the clearest
 DEFAULT_TOKENS = 32  # without --text, attention is drawn for this many tokens of the first story
 
 

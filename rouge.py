@@ -201,7 +201,7 @@ def analyze(run: Path, rows: list[dict], corpus: Corpus, directory: Path, args: 
     }
     facts = json.loads(json.dumps(facts), parse_constant=lambda _: None)  # NaN -> null
     described = flags.describe_completions(rows, words, corpus, found, masked, flagged)
-    return Analysis(facts, compared, described, scores_text(facts) + flags.worst_text(described, corpus, classes))
+    return Analysis(facts, compared, described, scores_text(facts) + flags.worst_text(described, corpus))
 
 
 # ---- The tables ----
@@ -255,7 +255,7 @@ def side_by_side(analyses: list[Analysis]) -> str:
             figures[name].append(compare(training, validation, largest=np.inf)["difference"])
     head = ["", *map(label, facts), *["difference: memorized"] * both_splits]
     runs = dict.fromkeys(each["run"] for each in facts)
-    text = f"## {' beside '.join(runs)}\n\n{table_text(head, figure_rows(figures))}"
+    text = f"## {' and '.join(runs)}\n\n{table_text(head, figure_rows(figures))}"
     sampled = [each["sampled"] | dict(data=each["data"], n=each["completions"] / each["prompts"]) for each in facts]
     names = [name for name in sampled[0] if name != "split" or not both_splits]
     differ = [name for name in names if any(each[name] != sampled[0][name] for each in sampled)]

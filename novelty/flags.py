@@ -90,16 +90,15 @@ def describe_completions(
     return sorted(described, key=lambda row: (("", *FLAGS[::-1]).index(row["flag"]), row["share"]), reverse=True)
 
 
-def worst_text(described: list[dict], corpus: Corpus, classes: np.ndarray | None) -> str:
+def worst_text(described: list[dict], corpus: Corpus) -> str:
     """For rouge.md: a table of the first flagged ones; of both texts, the words from where their longest passage in
     common begins. "" if none is flagged."""
     cells = []
     for row in (row for row in described[:N_SHOWN] if row["flag"]):
         texts = row["completion"], row["training_story"]
-        ids = corpus.encode(texts)
-        if row["flag"] == "template":
-            ids = [classes[text] for text in ids]
-        match = SequenceMatcher(None, *(text.tolist() for text in ids), autojunk=False).find_longest_match()
+        match = SequenceMatcher(
+            None, *map(np.ndarray.tolist, corpus.encode(texts)), autojunk=False
+        ).find_longest_match()
         excerpts = [corpus.excerpt(text, first, EXCERPT) for text, first in zip(texts, (match.a, match.b))]
         name = f"{row['flag']}, {row['share']:.0%} of it: prompt {row['prompt_index']}, story {row['story']}"
         cells.append([name, *(f"… {' '.join(excerpt.split())} …".replace("|", "\\|") for excerpt in excerpts)])

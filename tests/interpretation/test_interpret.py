@@ -145,7 +145,7 @@ POINT = """(() => {
   spans[6].dispatchEvent(new MouseEvent("mouseover", {bubbles: true}));
   const captions = byId("grid").textContent;
   document.querySelector("#head-1-1").click();
-  document.querySelectorAll("#heads th")[4].click();
+  document.querySelectorAll("#heads th button")[4].click();
   return {
     captions, background: spans[3].style.background, text: byId("text").textContent, whose: byId("whose").textContent,
     lens: [...document.querySelectorAll("#lens tr")].map((row) => row.textContent), title: document.title,

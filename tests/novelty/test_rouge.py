@@ -271,7 +271,7 @@ def test_all_settings_and_several_runs(run, corpus, rouge_py, tmp_path):
     write_rows(second / "samples.jsonl", [row | dict(reference=None) for row in rows])  # as of --prompts
     code, printed = rouge_py(run, second, "--data", data, "--k", 4, "--counting", "clipped", "--tokens")
     assert code == 0 and (tmp_path / "out" / "rouge.svg").exists()
-    assert (tmp_path / "out" / "rouge.md").read_text().startswith(f"## {run} beside {second}")
+    assert (tmp_path / "out" / "rouge.md").read_text().startswith(f"## {run} and {second}")
     facts = facts_of(second)
     assert "ending_f" not in facts["figures"] and facts["flagged"]["template"]["completions"] == 0
     tokenizer = open_corpus(data, by_tokens=True).tokenizer
