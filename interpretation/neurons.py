@@ -32,7 +32,7 @@ class NeuronSums:
         used = ((kinds.any(0) | corpus.is_kind("other")) & (counts >= MIN_COUNT)).nonzero()[:, 0]
         used = used[torch.randperm(len(used), generator=torch.Generator().manual_seed(0))]  # so that ties favor no kind
         self.counts, self.kinds = counts[used].to(device), kinds[:, used].to(device)  # (used,), (KINDS, used)
-        self.place = torch.full((len(corpus.words) + 1,), -1, device=device)  # of each word among those used
+        self.place = torch.full((len(corpus.words) + 1,), -1, device=device)  # each word's index among those used
         self.place[used.to(device)] = torch.arange(len(used), device=device)
         self.word_sums = torch.zeros(n_layer, len(used), width, device=device)  # the largest tensor here
         self.highest = torch.zeros(n_layer, n_stories, width, device=device)

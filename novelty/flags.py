@@ -13,7 +13,7 @@ from novelty.search import Found
 from novelty.words import Corpus
 
 FLAGS = ("copy", "near copy", "template")
-MIN_WORDS = 20  # of a flagged text or copied passage, not counting repetition: all stories share short phrases
+MIN_WORDS = 20  # in a flagged text or copied passage, not counting repetition: all stories share short phrases
 FALSE_ALARMS = 0.01  # the share of held-out pieces in which a passage may be as long as a copied one
 N_SHOWN, EXCERPT = 5, 25  # flagged completions in rouge.md, and words of each
 

@@ -21,7 +21,7 @@ def histograms(titles: dict[str, str], runs: list[tuple[str, dict, dict]]) -> Fi
         pairs = {f"C{i}": compared[name] for i, (_, compared, _) in enumerate(runs) if name in compared}
         known = {color: [each[0][~np.isnan(each[0])] for each in pair if each] for color, pair in pairs.items()}
         largest = max(0.01, *(column.max(initial=0) for both in known.values() for column in both))
-        step = np.ceil(largest / 40)  # of words
+        step = np.ceil(largest / 40)  # whole words
         bins = np.arange(-0.5, largest + step, step) if name == "span" else np.linspace(0, largest, 41)
         for color, both in known.items():
             for column, style in zip(both, (dict(histtype="step", linewidth=1.8), dict(alpha=0.2))):

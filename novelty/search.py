@@ -66,7 +66,7 @@ def search(
     if classes is None:
         classes = np.arange(1 + max(int(ids.max(initial=0)) for ids in (stories.ids, *texts)))
     index, n_stories = build_index([classes[text] for text in texts], k, counting), len(stories.starts)
-    numbers = np.full(classes.max() + 1, -1)  # of the classes that are in the texts
+    numbers = np.full(classes.max() + 1, -1)  # -1: a class that no text has
     numbers[index.words] = np.arange(len(index.words))
     numbers = numbers[classes].astype(np.int32)
 
@@ -139,7 +139,7 @@ def build_index(texts: Sequence[np.ndarray], k: int, counting: str) -> Index:
 
 @numba.njit(cache=True)
 def make_table(keys, first):
-    """Of these keys, whose nodes are numbered from `first` on."""
+    """A hash table that leads from these keys to nodes, numbered from `first` on."""
     size = 64
     while size < 2 * len(keys):
         size *= 2
@@ -225,7 +225,7 @@ def count_distinct(words, k):
     """How many different k-grams there are in these words."""
     grams = words[: max(len(words) - k + 1, 0)]
     for i in range(1, k):
-        if i > 1:  # number the grams so far, so that the next word fits beside them
+        if i > 1:  # number the grams so far, so that the next word fits, too
             grams = np.searchsorted(np.unique(grams), grams)
         grams = grams << 32 | words[i : i + len(grams)]
     return len(np.unique(grams))

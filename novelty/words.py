@@ -42,7 +42,7 @@ class Corpus:
     token_ends: np.ndarray  # (stories,) int64, the index in `tokens` of the <|endoftext|> of each story
     held_out: np.ndarray  # (tokens,) uint16, val.bin
     tokenizer: Tokenizer
-    n_ids: int  # of different words; ids from n_ids on are of words that the training set lacks
+    n_ids: int  # different words; ids from n_ids on are words that the training set lacks
     vocabulary: dict[str, int] | None = None  # word -> id, grows with `encode`; None if the ids are tokens
     names: frozenset[str] = frozenset()  # lowercased: corpus/character_names.py
 
@@ -100,11 +100,11 @@ def read_words(tokens: np.ndarray, token_ends: np.ndarray, tokenizer: Tokenizer,
     spaced = np.array([letters.startswith(b" ") for letters in spelling])
     nodes, numbers = numba.typed.Dict.empty(numba.int64, numba.int64), np.full(1 << 16, -1, np.int32)
     vocabulary, ids, ends, n_ids = {}, [], [], 0
-    texts, goes_on, words, first_word = [], [], [], [0]  # of each piece; its words are words[first_word[i : i + 2]]
+    texts, goes_on, words, first_word = [], [], [], [0]  # piece i has words[first_word[i] : first_word[i + 1]]
     in_mid_sentence = np.zeros(0, int)  # how often each piece is there
     last = np.flatnonzero(np.diff(token_ends // TOKENS_PER_BLOCK, append=-1))  # stories of their blocks
     for block in tqdm(np.split(tokens, token_ends[last[:-1]] + 1), label, leave=False, disable=None, delay=1):
-        block = np.asarray(block)  # of a memory map, whose slices are slow
+        block = np.asarray(block)  # slices of a memory map are slow
         numbers = np.append(numbers[: (1 << 16) + len(nodes)], np.full(len(block), -1, np.int32))
         is_end = block == tokenizer.end_of_text
         begins = np.flatnonzero(spaced[block] | is_end | np.append(True, is_end[:-1]))

@@ -18,7 +18,7 @@ from pages.html import page
 
 # ---- Pages ----
 
-COLUMNS = [  # of the table of heads: key, format, title, explanation
+COLUMNS = [  # the table of heads: key, format, title, explanation
     ("layer", "text", "layer", ""),
     ("head", "text", "head", ""),
     ("role", "text", "role", "what gets at least twice its share of uniform attention, and a quarter of the rest"),
@@ -41,7 +41,7 @@ COLUMNS = [  # of the table of heads: key, format, title, explanation
     ("entropy", "number", "entropy", "mean, in nats"),
     ("writes", "tokens", "writes", "the tokens that its output makes likeliest, strongest first"),
 ]
-MAP_BYTES = 900_000  # of attention on the page: keeps it under 2 MB
+MAP_BYTES = 900_000  # attention on the page, which stays under 2 MB
 SHOWN, SHOWN_OF_KIND = 96, 48  # neurons on the page: evenly from all, and at most this many for each kind of word
 
 

@@ -248,7 +248,7 @@ def test_the_stories_that_set_the_length_of_a_copy_are_not_those_that_are_counte
 
 
 def test_both_splits_are_shown_side_by_side(run, corpus, rouge_py):
-    """Of training stories, this model knows the endings: no completion of a validation story says so."""
+    """This model knows the endings of training stories: no completion of a validation story says so."""
     data, training, _ = corpus
     rows = rows_of(endings(training[:25]), training, 1)
     write_rows(run / "samples-train.jsonl", [row | dict(split="train", cut=0.4) for row in rows])
