@@ -170,7 +170,8 @@ def test_a_page_of_one_run_or_of_some(out, report_py):
 @pytest.mark.parametrize(
     "kept, title",
     [("log.csv", "Runs"), ("interpret.md", "Heads and neurons"), ("rouge.svg", "Novelty and memorization")]
-    + [("samples.jsonl", "Stories side by side"), ("story.html", "Runs")],
+    + [("samples.jsonl", "Stories side by side"), ("../b/samples-train.jsonl", "Stories side by side")]
+    + [("story.html", "Runs")],
 )
 def test_a_run_with_a_single_result_shows_it(out, tmp_path, kept, title):
     (tmp_path / "few" / "only").mkdir(parents=True)
