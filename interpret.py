@@ -117,10 +117,10 @@ def interpret(out: Path, name: str, backend: LocalBackend, texts: Sequence[str],
 def read(
     model: GPTNeo, corpus: TaggedCorpus, n_removal: int = 0, with_heads: bool = True
 ) -> tuple[list[HeadSums], NeuronSums, dict[str, torch.Tensor]]:
-    """What the heads of each layer look at, what all neurons fire on, and the means {"blocks.2.z": (H, D),
+    """Attention sums of each layer's heads, activation sums of all neurons, and the means {"blocks.2.z": (H, D),
     "blocks.2.post": (4C,)} over the stories after the first n_removal, on which they will replace the parts' outputs.
 
-    with_heads=False skips what heads look at, and with it the slow path that materializes attention.
+    with_heads=False skips the heads, and with them the slow path that materializes attention.
     """
     device, longest = model.wte.weight.device, max(len(story.tokens) for story in corpus.stories)
     heads = [HeadSums(model.config.n_head, longest, device) for _ in model.blocks]

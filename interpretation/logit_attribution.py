@@ -20,7 +20,7 @@ from interpretation.hooks import run
 from interpretation.word_classes import Batch, TaggedCorpus
 from model import GPTNeo
 
-WRITE_STORIES = 20  # to see what heads write
+WRITE_STORIES = 20  # read to see the tokens that heads write
 FEWEST_QUERIES = 20  # a copying share is of at least this many, so that one or two do not make a head a copying one
 SHARP = 0.5  # a query looks at a single token if it gives that token this much attention
 LIKELIEST = 10  # a head copies if the token it looks at is among this many that it makes likeliest
@@ -85,7 +85,7 @@ def what_heads_write(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) 
 
 
 def head_logits(model: GPTNeo, batch: Batch) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """For each head: what it adds to all logits, (B, T, V); its attention to the token that gets most, and where that
+    """For each head: its addition to all logits, (B, T, V); its attention to the token that gets most, and where that
     is, (B, T) each."""
     seen = {}
 

@@ -92,7 +92,7 @@ def untrained_copy(model: GPTNeo) -> GPTNeo:
 
 
 def neuron_rows(neurons: NeuronSums, untrained: NeuronSums, places: list[dict]) -> list[dict]:
-    """neurons.csv: what each neuron prefers, trained and at random initialization; AUC and q of each kind; and the
+    """neurons.csv: the kind of word that each neuron prefers, trained and at random initialization; AUC and q of each kind; and the
     `places` where it fires most."""
     auc, q = neurons.preferences()
     rows, width = [], neurons.highest.size(2)

@@ -10,7 +10,7 @@ def histograms(titles: dict[str, str], runs: list[tuple[str, dict, dict]]) -> Fi
     """A color for each run: lines are completions, pale areas their baseline; in the last panel, which shares of
     k-grams occur in the training set, dashes are.
 
-    titles: {metric: title} of the panels. runs: (name, what was compared, figures) as in rouge.Analysis.
+    titles: {metric: title} of the panels. runs: (name, compared, figures) as in rouge.Analysis.
     """
     titles = {name: title for name, title in titles.items() if any(name in compared for _, compared, _ in runs)}
     figure = Figure(figsize=(16, 7.5), layout="constrained")

@@ -149,7 +149,8 @@ POINT = """(() => {
   document.querySelector("#head-1-1").click();
   document.querySelectorAll("#heads th button")[4].click();
   return {
-    captions, averaged, background: spans[3].style.background, text: byId("text").textContent, whose: byId("whose").textContent,
+    captions, averaged, background: spans[3].style.background,
+    text: byId("text").textContent, whose: byId("whose").textContent,
     lens: [...document.querySelectorAll("#lens tr")].map((row) => row.textContent), title: document.title,
     rises: [...document.querySelectorAll("#heads tbody tr")].map((row) => parseFloat(row.cells[4].textContent)),
   };
