@@ -92,8 +92,8 @@ def untrained_copy(model: GPTNeo) -> GPTNeo:
 
 
 def neuron_rows(neurons: NeuronSums, untrained: NeuronSums, places: list[dict]) -> list[dict]:
-    """neurons.csv: the kind of word that each neuron prefers, trained and at random initialization; AUC and q of each kind; and the
-    `places` where it fires most."""
+    """neurons.csv: the kind of word that each neuron prefers, trained and at random initialization; AUC and q of
+    each kind; and the `places` where it fires most."""
     auc, q = neurons.preferences()
     rows, width = [], neurons.highest.size(2)
     for i, prefers in enumerate(zip(strongest_kinds(auc, q), strongest_kinds(*untrained.preferences()))):

@@ -127,8 +127,8 @@ def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], 
 
 
 def patching_picture(name: str, rows: Sequence[dict], residual: np.ndarray, pieces: Sequence[Sequence[str]]) -> Figure:
-    """The share of the answer that comes back, (L + 1, T); and by head, with the share lost without it. rows: patching.csv;
-    pieces: of both texts, with their answers."""
+    """The share of the answer that comes back, (L + 1, T); and by head, with the share lost without it.
+    rows: patching.csv; pieces: of both texts, with their answers."""
     pairs = [
         [piece.replace("\n", "↵").strip() or "·" for piece in pair] for pair in zip(*(side[:-1] for side in pieces))
     ]
