@@ -74,7 +74,6 @@ const most = Math.max(...heads.map(({ layer }) => heads.filter((other) => other.
 heads.forEach((each, i) => {
   if (each.layer !== heads[i - 1]?.layer) {
     maps = element("div", { class: most > 8 ? "maps small" : "maps" });
-    maps.style.gridTemplateColumns = `repeat(auto-fit, minmax(${most > 8 ? 74 : 96}px, 1fr))`;
     maps.style.maxWidth = `${most * (most > 1 ? 190 : 560)}px`;
     byId("grid").append(element("div", { class: "quiet layer" }, `layer ${each.layer}`), maps);
   }
