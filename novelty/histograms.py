@@ -27,7 +27,8 @@ def histograms(titles: dict[str, str], runs: list[tuple[str, dict, dict]]) -> Fi
             for column, style in zip(both, (dict(histtype="step", linewidth=1.8), dict(alpha=0.2))):
                 if len(column):
                     axes.hist(column, bins, weights=np.full(len(column), 100 / len(column)), color=color, **style)
-        axes.set(xlabel=title, ylabel="texts (%)")
+        axes.set_xlabel(title, fontsize=9)  # the longest title is as wide as its panel
+        axes.set_ylabel("texts (%)")
     for i, (label, _, of_run) in enumerate(runs):
         shares = {int(name.removeprefix("share_")): of_run[name] for name in of_run if name.startswith("share_")}
         for column, style in (("completions", dict(marker="o", label=label)), ("baseline", dict(linestyle="--"))):
