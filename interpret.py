@@ -79,7 +79,7 @@ from model import GPTNeo
 from pages.html import as_levels
 from pages.interpretation_pages import attention_page, attention_picture, neurons_page, patching_picture
 
-RANDOM = 20  # neurons that are removed beside the clearest
+RANDOM = 20  # neurons that are removed besides the clearest
 DEFAULT_TOKENS = 32  # without --text, attention is drawn for this many tokens of the first story
 
 
@@ -116,10 +116,10 @@ def interpret(out: Path, name: str, backend: LocalBackend, texts: Sequence[str],
 def read(
     model: GPTNeo, corpus: TaggedCorpus, n_removal: int = 0, with_heads: bool = True
 ) -> tuple[list[HeadSums], NeuronSums, dict[str, torch.Tensor]]:
-    """What the heads of each layer look at, what all neurons fire on, and the means {"blocks.2.z": (H, D),
+    """Attention sums of each layer's heads, activation sums of all neurons, and the means {"blocks.2.z": (H, D),
     "blocks.2.post": (4C,)} over the stories after the first n_removal, on which they will replace the parts' outputs.
 
-    with_heads=False skips what heads look at, and with it the slow path that materializes attention.
+    with_heads=False skips the heads, and with them the slow path that materializes attention.
     """
     device, longest = model.wte.weight.device, max(len(story.tokens) for story in corpus.stories)
     heads = [HeadSums(model.config.n_head, longest, device) for _ in model.blocks]

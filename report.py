@@ -22,10 +22,7 @@ from pages.html import image, sections_page
 from pages.markdown import to_html
 from pages.results import Results
 from pages.runs import loss_figure, read_log, runs_text
-from pages.speed import speed_text
 from pages.stories import read_samples, side_by_side
-
-BENCH_RESULTS = Path(__file__).parent / "bench" / "results.jsonl"
 
 
 def runs(results: Results) -> Iterator[str]:
@@ -45,10 +42,10 @@ def written(results: Results, names: Sequence[str], links: Sequence[str] = ()) -
     found = results.named(*(name + ending for name in names for ending in (".md", ".svg")))
     for i, directory in enumerate(dict.fromkeys(path.parent for path in found)):
         texts = [results.read(directory / f"{name}.md", lambda path: path.read_text("utf-8")) for name in names]
-        beside = [
+        pages = [
             path for path in results.named(*(f"{name}.html" for name in names), *links) if path.parent == directory
         ]
-        texts += ["See also: " + ", ".join(results.link(path, path.name) for path in beside)] if beside else []
+        texts += ["See also: " + ", ".join(results.link(path, path.name) for path in pages)] if pages else []
         parts = [to_html(text) for text in texts if text] + [
             results.picture(directory / f"{name}.svg") for name in names
         ]
@@ -62,11 +59,6 @@ def stories(results: Results) -> Iterator[str]:
         samples |= {results.label(run) + note: rows for run, rows in results.each(file, read_samples).items()}
     if samples:
         yield side_by_side(samples)
-
-
-def speed(results: Results) -> Iterator[str]:
-    if text := results.read(BENCH_RESULTS, lambda path: speed_text(path.read_text("utf-8"))):
-        yield to_html(text)
 
 
 def show(*names: str, **others) -> Callable:
@@ -83,7 +75,6 @@ SECTIONS = [  # title, function, the command whose results it shows
     ("Heads and neurons", show("interpret", "patching", links=["attention.html", "neurons.html"]), "interpret.py RUN"),
     ("Stories side by side", stories, "sample.py --model RUN --eval 50 --n 10"),
     ("Experiments", show("experiment"), "experiments.py --help"),
-    ("Speed", speed, "bench.py train --save"),
 ]
 
 
@@ -94,7 +85,7 @@ def make_report(directories: Sequence[Path]) -> tuple[bytes, Results]:
         sections[title] = "\n".join(make(results))
         empty += [] if sections[title] else [f"- {title}: `python {command.format(directories[0])}`"]
     sections = {title: content for title, content in sections.items() if content}
-    if not sections.keys() - {"Speed"}:
+    if not sections:
         raise ValueError(f"{directories[0]}: no results of a run below it; train one with: python train.py")
     if results.damaged:
         sections["Damaged files, left out"] = to_html("\n".join(f"- {line}" for line in results.damaged))

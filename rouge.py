@@ -38,8 +38,8 @@ from novelty.intervals import Values, compare
 from novelty.search import search
 from novelty.words import Corpus, open_corpus, words_of
 
-OTHERS, SIBLINGS = 20, 4  # of other prompts, of the same: always as many, as the nearest of more would be nearer
-PIECES = 400  # of held-out stories, at least: half of them say how long a span may be by chance
+OTHERS, SIBLINGS = 20, 4  # texts of other prompts, and of the same; fixed, as the nearest of more would be nearer
+PIECES = 400  # held-out pieces, at least; half of them say how long a span may be by chance
 TITLES = {
     "ending_f": "F with the true ending",
     "ending_precision": "precision against the true ending",
@@ -144,7 +144,7 @@ def held_out_pieces(corpus: Corpus, words: list[np.ndarray], begins: list[int]) 
 
 
 class Analysis(NamedTuple):
-    """Of a run's completions of one split."""
+    """The results for a run's completions of one split."""
 
     facts: dict  # rouge.json
     compared: dict[str, tuple]  # by metric: intervals.Values of the completions, and of their baseline or None
@@ -201,7 +201,7 @@ def analyze(run: Path, rows: list[dict], corpus: Corpus, directory: Path, args: 
     }
     facts = json.loads(json.dumps(facts), parse_constant=lambda _: None)  # NaN -> null
     described = flags.describe_completions(rows, words, corpus, found, masked, flagged)
-    return Analysis(facts, compared, described, scores_text(facts) + flags.worst_text(described, corpus, classes))
+    return Analysis(facts, compared, described, scores_text(facts) + flags.worst_text(described, corpus))
 
 
 # ---- The tables ----
@@ -255,7 +255,7 @@ def side_by_side(analyses: list[Analysis]) -> str:
             figures[name].append(compare(training, validation, largest=np.inf)["difference"])
     head = ["", *map(label, facts), *["difference: memorized"] * both_splits]
     runs = dict.fromkeys(each["run"] for each in facts)
-    text = f"## {' beside '.join(runs)}\n\n{table_text(head, figure_rows(figures))}"
+    text = f"## {' and '.join(runs)}\n\n{table_text(head, figure_rows(figures))}"
     sampled = [each["sampled"] | dict(data=each["data"], n=each["completions"] / each["prompts"]) for each in facts]
     names = [name for name in sampled[0] if name != "split" or not both_splits]
     differ = [name for name in names if any(each[name] != sampled[0][name] for each in sampled)]
@@ -277,7 +277,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:
-    """Of the completions of validation stories, then of training stories, where there are any."""
+    """Analyzes the completions of validation stories, then of training stories, where there are any."""
     rows = [row for name in SAMPLES.values() for _, row in sorted(read_rows(run / name).items())]
     if not rows:
         raise ValueError(f"{run / SAMPLES['val']}: no completions there; write some with `python sample.py --eval 50`")

@@ -17,7 +17,7 @@ import torch
 from tqdm import tqdm
 
 from interpretation.hooks import run, run_with_cache
-from interpretation.logit_attribution import attribution, unembedding
+from interpretation.logit_attribution import unembedding
 from model import GPTNeo
 
 WRITTEN = 3  # tokens per head
@@ -69,7 +69,6 @@ def patch(
         )
     n_layer, n_head, T = model.config.n_layer, model.config.n_head, tokens.size(1)
     put = partial(differences_with, model, answers=answers)
-    parts = attribution(model, cache, -1, *answers)
     reader = unembedding(model, model.head.weight, cache[f"blocks.{n_layer - 1}.resid_post"][0, -1])  # (V, C)
     residual, rows = torch.zeros(n_layer + 1, T), []
     first_different = (tokens != others)[0].nonzero()[0].item()  # before it, all activations are the same
@@ -84,11 +83,13 @@ def patch(
         back = put(others, name, cache[name], other_cache[name], which, dim=2)
         without = put(tokens, name, other_cache[name], cache[name], which, dim=2)
         attention, looks_at = cache[f"blocks.{layer}.pattern"][0, :, -1].max(-1)
-        writes = (cache[f"blocks.{layer}.result"][0, -1] @ reader.T).topk(WRITTEN).indices.tolist()
+        written = cache[f"blocks.{layer}.result"][0, -1] @ reader.T  # (H, V)
+        direct = (written[:, answers[0]] - written[:, answers[1]]).tolist()
+        writes = written.topk(WRITTEN).indices.tolist()
         for head in range(n_head):
             row = dict(layer=layer, head=head, brought_back=((back[head] - second) / (first - second)).item())
             row |= dict(lost_without=((first - without[head]) / (first - second)).item())
-            row |= dict(direct=parts[f"layer {layer}, head {head}"], looks_at=looks_at[head].item())
+            row |= dict(direct=direct[head], looks_at=looks_at[head].item())
             rows.append(row | dict(attention=attention[head].item(), writes=writes[head]))
     return rows, residual, (first, second)
 

@@ -98,7 +98,7 @@ def run(
 
 
 def head_writes(block: Block, z: torch.Tensor) -> torch.Tensor:
-    """z (..., H, D) -> what each head adds to the residual stream, (..., H, C); with the bias they are attn_out."""
+    """z (..., H, D) -> each head's write to the residual stream, (..., H, C); with the bias they are attn_out."""
     H, D = z.shape[-2:]
     return torch.einsum("...hd,chd->...hc", z, block.attention_out.weight.view(-1, H, D))
 

@@ -5,7 +5,7 @@ nostalgebraist, 2020), and what each head, MLP and embedding adds to a logit (di
 
 >>> logits, cache = run_with_cache(model, tokens)
 >>> logit_lens(model, cache["blocks.2.resid_post"])             # (B, T, vocab_size)
->>> attribution(model, cache, position=-1, token=17, other=42)  # {"embedding": …, "layer 0, head 0": …}, a sum
+>>> cache["blocks.1.result"][0, -1] @ unembedding(model, model.head.weight[17], final)  # (H,): parts of its logit
 
 The residual stream is a sum of what all parts write, but a LayerNorm stands between it and the logits. Its scale is
 taken from the intact run, so that what is left is linear, and the contributions add up to the logit.
@@ -20,7 +20,7 @@ from interpretation.hooks import run
 from interpretation.word_classes import Batch, TaggedCorpus
 from model import GPTNeo
 
-WRITE_STORIES = 20  # to see what heads write
+WRITE_STORIES = 20  # read to see the tokens that heads write
 FEWEST_QUERIES = 20  # a copying share is of at least this many, so that one or two do not make a head a copying one
 SHARP = 0.5  # a query looks at a single token if it gives that token this much attention
 LIKELIEST = 10  # a head copies if the token it looks at is among this many that it makes likeliest
@@ -51,23 +51,6 @@ def unembedding(model: GPTNeo, directions: torch.Tensor, resid_post: torch.Tenso
     deviation = (resid_post.var(-1, unbiased=False, keepdim=True) + model.ln_f.eps).sqrt()
     scaled = directions * model.ln_f.weight / deviation
     return scaled - scaled.mean(-1, keepdim=True)
-
-
-@torch.no_grad()
-def attribution(model: GPTNeo, cache: dict, position: int, token: int, other: int | None = None) -> dict[str, float]:
-    """What each part adds to the logit of `token` (or to its lead over the logit of `other`), in the first sequence of
-    the cache at `position`. Their sum is that logit (or difference)."""
-    direction = model.head.weight[token] - (0 if other is None else model.head.weight[other])
-    resid_post = cache[f"blocks.{len(model.blocks) - 1}.resid_post"][0, position]
-    reader = unembedding(model, direction, resid_post)
-    parts = {"embedding": cache["blocks.0.resid_pre"][0, position] @ reader}
-    biases = model.ln_f.bias @ direction
-    for i, block in enumerate(model.blocks):
-        heads = cache[f"blocks.{i}.result"][0, position] @ reader  # (H,)
-        parts |= {f"layer {i}, head {head}": part for head, part in enumerate(heads)}
-        parts[f"layer {i}, MLP"] = cache[f"blocks.{i}.mlp_out"][0, position] @ reader
-        biases = biases + block.attention_out.bias @ reader
-    return {name: float(part) for name, part in (parts | {"biases": biases}).items()}
 
 
 # ---- What heads write, over stories ----
@@ -102,7 +85,7 @@ def what_heads_write(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) 
 
 
 def head_logits(model: GPTNeo, batch: Batch) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """For each head: what it adds to all logits, (B, T, V); its attention to the token that gets most, and where that
+    """For each head: its addition to all logits, (B, T, V); its attention to the token that gets most, and where that
     is, (B, T) each."""
     seen = {}
 

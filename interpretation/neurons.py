@@ -32,7 +32,7 @@ class NeuronSums:
         used = ((kinds.any(0) | corpus.is_kind("other")) & (counts >= MIN_COUNT)).nonzero()[:, 0]
         used = used[torch.randperm(len(used), generator=torch.Generator().manual_seed(0))]  # so that ties favor no kind
         self.counts, self.kinds = counts[used].to(device), kinds[:, used].to(device)  # (used,), (KINDS, used)
-        self.place = torch.full((len(corpus.words) + 1,), -1, device=device)  # of each word among those used
+        self.place = torch.full((len(corpus.words) + 1,), -1, device=device)  # each word's index among those used
         self.place[used.to(device)] = torch.arange(len(used), device=device)
         self.word_sums = torch.zeros(n_layer, len(used), width, device=device)  # the largest tensor here
         self.highest = torch.zeros(n_layer, n_stories, width, device=device)
@@ -92,8 +92,8 @@ def untrained_copy(model: GPTNeo) -> GPTNeo:
 
 
 def neuron_rows(neurons: NeuronSums, untrained: NeuronSums, places: list[dict]) -> list[dict]:
-    """neurons.csv: what each neuron prefers, trained and at random initialization; AUC and q of each kind; and the
-    `places` where it fires most."""
+    """neurons.csv: the kind of word that each neuron prefers, trained and at random initialization; AUC and q of
+    each kind; and the `places` where it fires most."""
     auc, q = neurons.preferences()
     rows, width = [], neurons.highest.size(2)
     for i, prefers in enumerate(zip(strongest_kinds(auc, q), strongest_kinds(*untrained.preferences()))):

@@ -28,7 +28,7 @@ def heads_text(rows: list[dict]) -> list[str]:
     by_correlation = sum(row["distance_correlation"] > 0.5 for row in rows)
     copying = sum(row["copies"] >= COPYING for row in rows)
     return [
-        table_text(["what clearly gets the attention", "heads", "clearest", "share", "if uniform", "writes"], cells),
+        table_text(["role", "heads", "clearest", "share", "if uniform", "writes"], cells),
         f"Positional: {kinds['positional']} of {len(rows)} (position explains most of how the attention differs from "
         f"uniform; if a correlation of attention and distance above 0.5 decided, {by_correlation}). Semantic: "
         f"{kinds['semantic']} (a kind of content clearly gets the attention). Copying: {copying} (where they look at a "

@@ -114,7 +114,7 @@ class TaggedCorpus:
 
     stories: list[Story]
     words: list[str]  # every distinct word, lowercased unless it is a name
-    kinds: list[str | None]  # of each word, by `kind_of`
+    kinds: list[str | None]  # each word's, by `kind_of`
 
     @classmethod
     def from_texts(

@@ -13,7 +13,7 @@ from novelty.search import Found
 from novelty.words import Corpus
 
 FLAGS = ("copy", "near copy", "template")
-MIN_WORDS = 20  # of a flagged text or copied passage, not counting repetition: all stories share short phrases
+MIN_WORDS = 20  # in a flagged text or copied passage, not counting repetition: all stories share short phrases
 FALSE_ALARMS = 0.01  # the share of held-out pieces in which a passage may be as long as a copied one
 N_SHOWN, EXCERPT = 5, 25  # flagged completions in rouge.md, and words of each
 
@@ -77,7 +77,7 @@ def describe_completions(
         n, spans, flag = len(words[i]), found.spans[i], str(flags[i])
         start, length = (int(spans.argmax()), int(spans.max())) if n else (0, 0)
         if flag == "copy":
-            story, share = corpus.story_at(found.places[i][start]), length / n
+            story, share = int(found.source[i]), length / n
         else:
             source = masked if flag == "template" else found
             story, share = (int(source.container[i]), source.precision[i]) if flag else (-1, 0.0)
@@ -90,16 +90,15 @@ def describe_completions(
     return sorted(described, key=lambda row: (("", *FLAGS[::-1]).index(row["flag"]), row["share"]), reverse=True)
 
 
-def worst_text(described: list[dict], corpus: Corpus, classes: np.ndarray | None) -> str:
+def worst_text(described: list[dict], corpus: Corpus) -> str:
     """For rouge.md: a table of the first flagged ones; of both texts, the words from where their longest passage in
     common begins. "" if none is flagged."""
     cells = []
     for row in (row for row in described[:N_SHOWN] if row["flag"]):
         texts = row["completion"], row["training_story"]
-        ids = corpus.encode(texts)
-        if row["flag"] == "template":
-            ids = [classes[text] for text in ids]
-        match = SequenceMatcher(None, *(text.tolist() for text in ids), autojunk=False).find_longest_match()
+        match = SequenceMatcher(
+            None, *map(np.ndarray.tolist, corpus.encode(texts)), autojunk=False
+        ).find_longest_match()
         excerpts = [corpus.excerpt(text, first, EXCERPT) for text, first in zip(texts, (match.a, match.b))]
         name = f"{row['flag']}, {row['share']:.0%} of it: prompt {row['prompt_index']}, story {row['story']}"
         cells.append([name, *(f"… {' '.join(excerpt.split())} …".replace("|", "\\|") for excerpt in excerpts)])

@@ -20,9 +20,6 @@ from tqdm import tqdm
 STORIES_AT_ONCE = 4000  # for each call of compiled code; several run in parallel
 SEED = 3  # words of a match that is then followed word by word; does not change what is found, only the time
 MIX = -7046029254386353131  # odd, its bits as if at random: spreads the keys of the hash table
-# A match is one number, words << PLACE_BITS | LAST - place: the longest, then earliest, is the largest.
-PLACE_BITS = 40
-LAST = (1 << PLACE_BITS) - 1
 
 
 class Stream(NamedTuple):
@@ -41,7 +38,7 @@ class Found(NamedTuple):
     precision: np.ndarray  # (n,) the largest share of the text's k-grams that occurs in one story
     container: np.ndarray  # (n,) the first such story, or -1
     spans: list[np.ndarray]  # for each word of a text: the longest span starting there that occurs in some story
-    places: list[np.ndarray]  # and the first index in the stream where it occurs, or -1
+    source: np.ndarray  # (n,) the first story with the text's first longest span; -1 if that is below SEED words
 
     def longest(self) -> np.ndarray:
         """(n,) words of each text's longest span."""
@@ -69,28 +66,34 @@ def search(
     if classes is None:
         classes = np.arange(1 + max(int(ids.max(initial=0)) for ids in (stories.ids, *texts)))
     index, n_stories = build_index([classes[text] for text in texts], k, counting), len(stories.starts)
-    numbers = np.full(classes.max() + 1, -1)  # of the classes that are in the texts
+    numbers = np.full(classes.max() + 1, -1)  # -1: a class that no text has
     numbers[index.words] = np.arange(len(index.words))
     numbers = numbers[classes].astype(np.int32)
 
     def read(first: int) -> tuple:
         bounds = (column[first : first + STORIES_AT_ONCE] for column in (stories.starts, stories.ends))
-        of_texts = index.table, index.grams, index.seeds, index.sizes, len(index.nodes[0])
+        of_texts = index.table, index.grams, index.seeds, index.sizes, index.nodes[0]
         return read_stories(*of_texts, numbers, classes, stories.ids, *bounds, first, k, counting == "set")
 
     f, nearest = np.zeros(len(texts)), np.full(len(texts), -1)
     shared, container = np.zeros(len(texts), np.int64), np.full(len(texts), -1)
-    short, long = 0, 0
+    longest, source, short = np.zeros(len(index.nodes[0]), np.int64), np.full(len(index.nodes[0]), -1), False
     bar = tqdm(desc=label, total=n_stories, unit="story", unit_scale=True, disable=None, delay=1, leave=False)
     with ThreadPoolExecutor(numba.config.NUMBA_NUM_THREADS) as pool, bar:
         for found in pool.map(read, range(0, n_stories, STORIES_AT_ONCE)):
-            for best, where, values, which in ((f, nearest, *found[:2]), (shared, container, *found[2:4])):
-                better = values > best
-                best[better], where[better] = values[better], which[better]
-            short, long = np.maximum(short, found[4]), np.maximum(long, found[5])
+            for i, (best, where) in enumerate(((f, nearest), (shared, container), (longest, source))):
+                better = found[2 * i] > best
+                best[better], where[better] = found[2 * i][better], found[2 * i + 1][better]
+            short = short | found[6]
             bar.update(min(STORIES_AT_ONCE, n_stories - bar.n))
-    spans, places = longest_spans(index, short, long)
-    return Found(f, nearest, shared / np.maximum(index.sizes, 1), container, spans, places)
+    for length, nodes in enumerate(index.nodes[: SEED - 1], 1):
+        longest[: len(nodes)] = np.maximum(longest[: len(nodes)], length * short[nodes])
+    places = np.arange(len(longest))
+    longest = np.maximum.accumulate(longest + places) - places  # a match goes on at the next word, one word shorter
+    ends = np.cumsum(index.lengths + 1)[:-1]
+    spans, sources = ([each[:-1] for each in np.split(column, ends)] for column in (longest, source))
+    first = np.array([each[span.argmax()] if len(span) else -1 for span, each in zip(spans, sources)])
+    return Found(f, nearest, shared / np.maximum(index.sizes, 1), container, spans, first)
 
 
 # ---- The index of the texts ----
@@ -136,7 +139,7 @@ def build_index(texts: Sequence[np.ndarray], k: int, counting: str) -> Index:
 
 @numba.njit(cache=True)
 def make_table(keys, first):
-    """Of these keys, whose nodes are numbered from `first` on."""
+    """A hash table that leads from these keys to nodes, numbered from `first` on."""
     size = 64
     while size < 2 * len(keys):
         size *= 2
@@ -159,31 +162,30 @@ def slot_of(table, key):
 
 
 @numba.njit(nogil=True, cache=True)
-def read_stories(table, grams, seeds, sizes, n_places, numbers, classes, ids, starts, ends, first, k, by_set):
+def read_stories(table, grams, seeds, sizes, words, numbers, classes, ids, starts, ends, first, k, by_set):
     """Reads some stories, whose numbers begin at `first` -> for each text: the largest F and its story, the largest
-    number of shared k-grams and its story; the first match of each node of less than SEED words; for each place of the
-    texts, the longest match of at least SEED words that begins there and was not found to begin before it."""
+    number of shared k-grams and its story; for each place of the texts: the longest match of at least SEED words that
+    begins there, and not before it, and its story; for each node of less than SEED words, whether it occurs."""
     n_texts, depth = len(sizes), max(k, SEED)
     first_gram, gram_starts, gram_texts, gram_times = grams
     first_seed, seed_starts, seed_places = seeds
     f, nearest = np.zeros(n_texts), np.full(n_texts, -1)
     shared, container = np.zeros(n_texts, np.int64), np.full(n_texts, -1)
-    short, long = np.zeros(first_seed, np.int64), np.zeros(n_places, np.int64)
-    # Matches that may go on at each place of the texts: where each began, and its newest place in the stream.
-    begin, newest = np.zeros(n_places, np.int32), np.full(n_places, -2)
+    longest, source = np.zeros(len(words), np.int64), np.full(len(words), -1)
+    short = np.zeros(first_seed, np.bool_)
     overlaps, counts = np.zeros(n_texts, np.int32), np.zeros(len(gram_starts), np.int32)
     seen = np.empty(max((ends - starts).max(), 1), np.int32)
     for story in range(len(starts)):
-        n_seen = 0
-        for i in range(starts[story], ends[story]):
+        n_seen, end = 0, ends[story]
+        for i in range(starts[story], end):
             node = np.int64(numbers[ids[i]])
-            for length in range(1, min(depth, ends[story] - i) + 1):
+            for length in range(1, min(depth, end - i) + 1):
                 if length > 1:
                     node = table[slot_of(table, node << 32 | numbers[ids[i + length - 1]]), 1]
                 if node < 0:  # in no text
                     break
-                if length < SEED and short[node] == 0:
-                    short[node] = length << PLACE_BITS | LAST - i
+                if length < SEED:
+                    short[node] = True
                 if length == k:
                     gram = node - first_gram
                     if counts[gram] == 0:
@@ -192,19 +194,21 @@ def read_stories(table, grams, seeds, sizes, n_places, numbers, classes, ids, st
                     counts[gram] += 1
                 if length == SEED:
                     seed = node - first_seed
-                    for j in range(seed_starts[seed + 1] - 1, seed_starts[seed] - 1, -1):
-                        place = seed_places[j]
-                        begin[place] = begin[place - 1] if newest[place - 1] == i - 1 else place
-                        newest[place] = i
-                        before = place - begin[place]
-                        match = before + SEED << PLACE_BITS | LAST - (i - before)
-                        long[begin[place]] = max(long[begin[place]], match)
+                    before = numbers[ids[i - 1]] if i > starts[story] else -1
+                    for place in seed_places[seed_starts[seed] : seed_starts[seed + 1]]:
+                        if before == words[place - 1]:  # this match began earlier
+                            continue
+                        n = SEED
+                        while i + n < end and numbers[ids[i + n]] == words[place + n]:
+                            n += 1
+                        if n > longest[place]:
+                            longest[place], source[place] = n, first + story
         for gram in seen[:n_seen]:
             for j in range(gram_starts[gram], gram_starts[gram + 1]):
                 overlaps[gram_texts[j]] += min(counts[gram], gram_times[j])
             counts[gram] = 0
-        n = ends[story] - starts[story]
-        size = count_distinct(classes[ids[starts[story] : ends[story]]], k) if by_set else max(n - k + 1, 0)
+        n = end - starts[story]
+        size = count_distinct(classes[ids[starts[story] : end]], k) if by_set else max(n - k + 1, 0)
         for text in range(n_texts):
             both = overlaps[text]
             score = 2.0 * both / max(sizes[text] + size, 1)
@@ -213,7 +217,7 @@ def read_stories(table, grams, seeds, sizes, n_places, numbers, classes, ids, st
             if score > f[text]:
                 f[text], nearest[text] = score, first + story
             overlaps[text] = 0
-    return f, nearest, shared, container, short, long
+    return f, nearest, shared, container, longest, source, short
 
 
 @numba.njit(nogil=True, cache=True)
@@ -221,20 +225,7 @@ def count_distinct(words, k):
     """How many different k-grams there are in these words."""
     grams = words[: max(len(words) - k + 1, 0)]
     for i in range(1, k):
-        if i > 1:  # number the grams so far, so that the next word fits beside them
+        if i > 1:  # number the grams so far, so that the next word fits, too
             grams = np.searchsorted(np.unique(grams), grams)
         grams = grams << 32 | words[i : i + len(grams)]
     return len(np.unique(grams))
-
-
-def longest_spans(index: Index, short: np.ndarray, long: np.ndarray) -> tuple[list, list]:
-    """For each text: Found.spans, Found.places."""
-    for nodes in index.nodes[: SEED - 1]:
-        long[: len(nodes)] = np.maximum(long[: len(nodes)], short[nodes])
-    # A match that begins one word earlier goes on here, one word shorter.
-    step = np.arange(len(long)) * ((1 << PLACE_BITS) + 1)
-    matches = np.maximum.accumulate(long + step) - step
-    lengths = matches >> PLACE_BITS
-    places = np.where(lengths > 0, LAST - (matches & LAST), -1)
-    ends = np.cumsum(index.lengths + 1)
-    return tuple([each[:-1] for each in np.split(column, ends[:-1])] for column in (lengths, places))

@@ -25,14 +25,12 @@ from corpus.tokenizer import Tokenizer
 from novelty.search import Stream
 
 TOKENS_PER_BLOCK = 1_000_000
-WORD = re.compile("[A-Za-z0-9]+")
-# The only two non-ASCII characters whose lower case contains a letter from a to z: the Kelvin sign, I with a dot.
-SPELLED_OUT = str.maketrans({"\u212a": "K", "\u0130": "I\u0307"})
+WORD = re.compile("[a-z0-9]+")
 
 
 def words_of(text: str) -> list[str]:
     """The words of a text, as rouge-score splits it without a stemmer."""
-    return WORD.findall(text.translate(SPELLED_OUT).lower())
+    return WORD.findall(text.lower())
 
 
 @dataclass
@@ -44,7 +42,7 @@ class Corpus:
     token_ends: np.ndarray  # (stories,) int64, the index in `tokens` of the <|endoftext|> of each story
     held_out: np.ndarray  # (tokens,) uint16, val.bin
     tokenizer: Tokenizer
-    n_ids: int  # of different words; ids from n_ids on are of words that the training set lacks
+    n_ids: int  # different words; ids from n_ids on are words that the training set lacks
     vocabulary: dict[str, int] | None = None  # word -> id, grows with `encode`; None if the ids are tokens
     names: frozenset[str] = frozenset()  # lowercased: corpus/character_names.py
 
@@ -58,10 +56,6 @@ class Corpus:
         ids = self.vocabulary
         return [np.array([ids.setdefault(w, len(ids)) for w in words_of(text)], dtype=np.int64) for text in texts]
 
-    def story_at(self, place: int) -> int:
-        """The story that stream.ids[place] belongs to."""
-        return int(np.searchsorted(self.stream.starts, place, side="right")) - 1
-
     def text(self, story: int) -> str:
         start = self.token_ends[story - 1] + 1 if story else 0
         return self.tokenizer.decode(self.tokens[start : self.token_ends[story]])
@@ -70,8 +64,7 @@ class Corpus:
         """n words (or tokens) of a text from number `first` on, as they are written."""
         if self.vocabulary is None:
             return self.tokenizer.decode(self.tokenizer.encode(text)[first : first + n])
-        text = text.translate(SPELLED_OUT)
-        words = list(WORD.finditer(text))[first : first + n]
+        words = list(WORD.finditer(text.lower()))[first : first + n]
         return text[words[0].start() : words[-1].end()] if words else ""
 
 
@@ -107,24 +100,25 @@ def read_words(tokens: np.ndarray, token_ends: np.ndarray, tokenizer: Tokenizer,
     spaced = np.array([letters.startswith(b" ") for letters in spelling])
     nodes, numbers = numba.typed.Dict.empty(numba.int64, numba.int64), np.full(1 << 16, -1, np.int32)
     vocabulary, ids, ends, n_ids = {}, [], [], 0
-    texts, goes_on, words, first_word = [], [], [], [0]  # of each piece; its words are words[first_word[i : i + 2]]
+    texts, goes_on, words, first_word = [], [], [], [0]  # piece i has words[first_word[i] : first_word[i + 1]]
     in_mid_sentence = np.zeros(0, int)  # how often each piece is there
     last = np.flatnonzero(np.diff(token_ends // TOKENS_PER_BLOCK, append=-1))  # stories of their blocks
     for block in tqdm(np.split(tokens, token_ends[last[:-1]] + 1), label, leave=False, disable=None, delay=1):
-        block = np.asarray(block)  # of a memory map, whose slices are slow
+        block = np.asarray(block)  # slices of a memory map are slow
         numbers = np.append(numbers[: (1 << 16) + len(nodes)], np.full(len(block), -1, np.int32))
         is_end = block == tokenizer.end_of_text
         begins = np.flatnonzero(spaced[block] | is_end | np.append(True, is_end[:-1]))
         pieces, new = number_pieces(block, begins, nodes, numbers, len(texts))
         for start, end in zip(begins[new].tolist(), np.append(begins, len(block))[new + 1].tolist()):
-            text = b"".join([spelling[token] for token in block[start:end].tolist()]).decode(errors="replace")
-            texts.append(text.translate(SPELLED_OUT))
+            texts.append(b"".join([spelling[token] for token in block[start:end].tolist()]).decode(errors="replace"))
             goes_on.append(bool(IN_MID_SENTENCE.match(texts[-1] + " a", len(texts[-1]) + 1)))
-            words += [vocabulary.setdefault(word, len(vocabulary)) for word in words_of(text)]
+            words += [vocabulary.setdefault(word, len(vocabulary)) for word in words_of(texts[-1])]
             first_word.append(len(words))
-        ids.append(spread(pieces, np.array(words, np.uint32), np.array(first_word)))
-        ends.append(n_ids + np.cumsum(np.diff(first_word)[pieces])[is_end[begins]])
-        n_ids += len(ids[-1])
+        n_words, first = np.diff(first_word)[pieces], np.array(first_word)[pieces]
+        stop = np.cumsum(n_words)
+        ids.append(np.array(words, np.uint32)[np.repeat(first - stop + n_words, n_words) + np.arange(stop[-1])])
+        ends.append(n_ids + stop[is_end[begins]])
+        n_ids += stop[-1]
         in_mid_sentence = np.append(in_mid_sentence, np.zeros(len(new), int))
         in_mid_sentence += np.bincount(pieces[1:][np.array(goes_on)[pieces[:-1]]], minlength=len(texts))
     counts = Counts()
@@ -151,14 +145,3 @@ def number_pieces(tokens, begins, nodes, numbers, n):
             n += 1
         pieces[i] = numbers[node]
     return pieces, np.flatnonzero(new)
-
-
-@numba.njit(cache=True)
-def spread(pieces, words, first_word):
-    """The words of these pieces, one piece after another."""
-    ids, n = np.empty((first_word[pieces + 1] - first_word[pieces]).sum(), np.uint32), 0
-    for piece in pieces:
-        for i in range(first_word[piece], first_word[piece + 1]):
-            ids[n] = words[i]
-            n += 1
-    return ids

@@ -74,7 +74,6 @@ const most = Math.max(...heads.map(({ layer }) => heads.filter((other) => other.
 heads.forEach((each, i) => {
   if (each.layer !== heads[i - 1]?.layer) {
     maps = element("div", { class: most > 8 ? "maps small" : "maps" });
-    maps.style.gridTemplateColumns = `repeat(auto-fit, minmax(${most > 8 ? 74 : 96}px, 1fr))`;
     maps.style.maxWidth = `${most * (most > 1 ? 190 : 560)}px`;
     byId("grid").append(element("div", { class: "quiet layer" }, `layer ${each.layer}`), maps);
   }
@@ -107,11 +106,6 @@ const formats = {
   interval: (value, row) => element("td", { class: row.rise_low > 0 ? "" : "quiet" },
     `${value.toFixed(4)} [${row.rise_low.toFixed(4)}, ${row.rise_high.toFixed(4)}]`),
 };
-function fill(key) {
-  const numbers = typeof rows[0][key] === "number";
-  rows.sort((a, b) => (numbers ? b[key] - a[key] : String(a[key]).localeCompare(b[key])));
-  byId("heads").tBodies[0].replaceChildren(...rows.map(({ line }) => line));
-}
 for (const row of rows) {
   for (const [key, cell] of Object.entries(row)) row[key] = cell === "" || isNaN(cell) ? cell : Number(cell);
   const which = heads.find((each) => each.layer === row.layer && each.head === row.head);
@@ -121,8 +115,8 @@ for (const row of rows) {
 }
 if (rows.length) byId("heads").append(
   element("thead", {}, element("tr", {}, ...columns.map(({ key, title, help }) =>
-    element("th", { title: help, onclick: () => fill(key) }, title)))),
+    element("th", { title: help, class: typeof rows[0][key] === "number" ? "number" : "" }, title)))),
   element("tbody", {}, ...rows.map(({ line }) => line)));
-else byId("measures").remove();
+if (rows.length) sortable(byId("heads")); else byId("measures").remove();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => point(token));
 choose(null);

@@ -18,7 +18,7 @@ from pages.html import page
 
 # ---- Pages ----
 
-COLUMNS = [  # of the table of heads: key, format, title, explanation
+COLUMNS = [  # the table of heads: key, format, title, explanation
     ("layer", "text", "layer", ""),
     ("head", "text", "head", ""),
     ("role", "text", "role", "what gets at least twice its share of uniform attention, and a quarter of the rest"),
@@ -41,7 +41,7 @@ COLUMNS = [  # of the table of heads: key, format, title, explanation
     ("entropy", "number", "entropy", "mean, in nats"),
     ("writes", "tokens", "writes", "the tokens that its output makes likeliest, strongest first"),
 ]
-MAP_BYTES = 900_000  # of attention on the page: keeps it under 2 MB
+MAP_BYTES = 900_000  # attention on the page, which stays under 2 MB
 SHOWN, SHOWN_OF_KIND = 96, 48  # neurons on the page: evenly from all, and at most this many for each kind of word
 
 
@@ -127,8 +127,8 @@ def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], 
 
 
 def patching_picture(name: str, rows: Sequence[dict], residual: np.ndarray, pieces: Sequence[Sequence[str]]) -> Figure:
-    """How much of the answer comes back, (L + 1, T); and by head, with what is lost without it. rows: patching.csv;
-    pieces: of both texts, with their answers."""
+    """The share of the answer that comes back, (L + 1, T); and by head, with the share lost without it.
+    rows: patching.csv; pieces: of both texts, with their answers."""
     pairs = [
         [piece.replace("\n", "↵").strip() or "·" for piece in pair] for pair in zip(*(side[:-1] for side in pieces))
     ]

@@ -88,7 +88,7 @@ def unequal_tokens(logs: dict[Path, list[dict]], configs: dict[Path, dict]) -> l
 def loss_figure(logs: dict[str, list[dict]], data: dict[str, str]) -> Figure:
     """A row of two panels for each corpus (data: by run), over tokens and over minutes of training."""
     corpora = list(dict.fromkeys(data.values()))
-    figure = Figure(figsize=(10, 0.8 + 3.4 * len(corpora)), layout="constrained")
+    figure = Figure(figsize=(10, 0.8 + 2.6 * len(corpora)), layout="constrained")
     for panels, corpus in zip(figure.subplots(len(corpora), 2, squeeze=False), corpora):
         for axes, column, label in zip(panels, ("tokens", "minutes"), ("tokens (millions)", "minutes of training")):
             draw_losses(axes, {name: log if data[name] == corpus else [] for name, log in logs.items()}, column)

@@ -38,7 +38,7 @@ async function start() {
 // losses (nats per token) and pieces of text: one for each of ids; given: how many of them the reader wrote
 let story = { ids: [], losses: [], pieces: [], given: 0 };
 const earlier = [];  // stories to go back to
-let turn = 0;  // counts what the reader asked for; what an earlier turn still does is dropped
+let turn = 0;  // counts the reader's requests; results of an earlier one are dropped
 
 const message = (text) => { $("status").textContent = text; };
 

@@ -28,7 +28,7 @@ from pages.html import TEMPLATES, page
 
 CONFIG = {"vocab_size", "block_size", "n_layer", "n_head", "n_embd", "window_size", "dropout", "scale_attention"}
 CONFIG |= {"qkv_bias"}  # engine.js knows what these mean
-STORIES = 100  # of the validation split, on which the cost of rounding is measured
+STORIES = 100  # validation stories on which the cost of rounding is measured
 LARGEST = 100_000_000  # parameters, a byte each
 
 

@@ -1,4 +1,4 @@
-"""interpretation/activation_patching.py: what is planted brings the answer back, and nothing else."""
+"""interpretation/activation_patching.py: the planted head brings the answer back, and nothing else."""
 
 import pytest
 import torch

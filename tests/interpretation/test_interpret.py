@@ -1,5 +1,6 @@
 """interpret.py: its files, its command line, and its pages in a browser."""
 
+import base64
 import json
 import subprocess
 import sys
@@ -144,10 +145,12 @@ def visited(interpret_py, trained):
 POINT = """(() => {
   spans[6].dispatchEvent(new MouseEvent("mouseover", {bubbles: true}));
   const captions = byId("grid").textContent;
+  const averaged = [mean.weight(6, 3), byId("whose").textContent];
   document.querySelector("#head-1-1").click();
-  document.querySelectorAll("#heads th")[4].click();
+  document.querySelectorAll("#heads th button")[4].click();
   return {
-    captions, background: spans[3].style.background, text: byId("text").textContent, whose: byId("whose").textContent,
+    captions, averaged, background: spans[3].style.background,
+    text: byId("text").textContent, whose: byId("whose").textContent,
     lens: [...document.querySelectorAll("#lens tr")].map((row) => row.textContent), title: document.title,
     rises: [...document.querySelectorAll("#heads tbody tr")].map((row) => parseFloat(row.cells[4].textContent)),
   };
@@ -159,6 +162,8 @@ def test_pointing_at_a_token_shows_where_each_head_looks(chromium, visited):
     seen, data = chromium.run(POINT), page_data(visited / "attention.html")
     assert chromium.messages == []
     assert seen["captions"].count("→") == 4 and "rgba" in seen["background"] and "layer 1, head 1" in seen["whose"]
+    maps = np.frombuffer(base64.b64decode(data["attention"]), np.uint8).reshape(4, len(data["tokens"]), -1) / 255
+    assert seen["averaged"] == [pytest.approx(maps[:, 6, 3].mean()), "the mean of the heads shown"]
     assert MARKUP in seen["text"] and seen["title"] == "Attention in out/run"
     likeliest = [layer[6][0][0].replace("\n", "↵") for layer in data["lens"]]
     assert all(token in line for token, line in zip(likeliest[::-1], seen["lens"], strict=True))

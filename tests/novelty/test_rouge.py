@@ -248,7 +248,7 @@ def test_the_stories_that_set_the_length_of_a_copy_are_not_those_that_are_counte
 
 
 def test_both_splits_are_shown_side_by_side(run, corpus, rouge_py):
-    """Of training stories, this model knows the endings: no completion of a validation story says so."""
+    """This model knows the endings of training stories: no completion of a validation story says so."""
     data, training, _ = corpus
     rows = rows_of(endings(training[:25]), training, 1)
     write_rows(run / "samples-train.jsonl", [row | dict(split="train", cut=0.4) for row in rows])
@@ -271,7 +271,7 @@ def test_all_settings_and_several_runs(run, corpus, rouge_py, tmp_path):
     write_rows(second / "samples.jsonl", [row | dict(reference=None) for row in rows])  # as of --prompts
     code, printed = rouge_py(run, second, "--data", data, "--k", 4, "--counting", "clipped", "--tokens")
     assert code == 0 and (tmp_path / "out" / "rouge.svg").exists()
-    assert (tmp_path / "out" / "rouge.md").read_text().startswith(f"## {run} beside {second}")
+    assert (tmp_path / "out" / "rouge.md").read_text().startswith(f"## {run} and {second}")
     facts = facts_of(second)
     assert "ending_f" not in facts["figures"] and facts["flagged"]["template"]["completions"] == 0
     tokenizer = open_corpus(data, by_tokens=True).tokenizer

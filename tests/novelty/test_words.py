@@ -31,7 +31,7 @@ def names_by_hand(stories: list[str]) -> set[str]:
     """Words that after a lowercase letter or a comma, and a blank, have a capital more often than not."""
     counts: dict[str, int] = {}
     for story in stories:
-        for word in re.findall("(?<=[a-z,] )[A-Za-z][A-Za-z0-9]*", story.translate(words.SPELLED_OUT)):
+        for word in re.findall("(?<=[a-z,] )[A-Za-z][A-Za-z0-9]*", story):
             counts[word.lower()] = counts.get(word.lower(), 0) + (1 if word[0].isupper() else -1)
     return {word for word, more in counts.items() if more > 0 and len(word) > 1}
 
@@ -55,7 +55,6 @@ def test_the_words_of_a_corpus(block, tmp_path, monkeypatch):
         start, end = corpus.stream.starts[i], corpus.stream.ends[i]
         assert [vocabulary[j] for j in corpus.stream.ids[start:end]] == spelled[i] == [vocabulary[j] for j in ids]
         assert corpus.text(i) == story
-        assert start == end or corpus.story_at(int(end) - 1) == i
     assert corpus.excerpt(ODD[2], 1, 3) == "met Lily, Lily" and corpus.excerpt("…", 0, 3) == ""
 
 

@@ -16,7 +16,6 @@ import report
 from checkpoints.checkpoint import CHECKPOINT_FORMAT
 from common.figures import save_figure, svg_bytes
 from common.tables import table_text, write_table
-from kernels.cpu_features import hardware
 from pages.during_training import plot_runs, read_kept
 from pages.html import image
 from pages.runs import read_log
@@ -92,15 +91,12 @@ def made(tmp_path_factory):
     (directory / "a" / "attention.html").write_text("")
     write_table(directory / "grid" / "experiment.csv", [dict(run="x")])
     write_log(directory / "grid" / "x", 3)
-    records = [dict(bench="train", ratios=dict(peer=x), hardware=name) for x, name in ((2, hardware()), (3, "other"))]
-    (directory.parent / "results.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
     return directory
 
 
 @pytest.fixture
 def out(made, tmp_path, monkeypatch):
     shutil.copytree(made.parent, tmp_path, dirs_exist_ok=True)
-    monkeypatch.setattr(report, "BENCH_RESULTS", tmp_path / "results.jsonl")
     return tmp_path / "out"
 
 
@@ -126,7 +122,6 @@ def test_every_section_is_there(out, report_py):
     assert Reader(found["Heads and neurons"]).links == ["a/attention.html"]
     assert Reader(found["Runs"]).links == ["a/story.html", "b/story.html"]
     assert "In training" in found["Stories side by side"] and "b, training stories" in found["Stories side by side"]
-    assert Reader(found["Speed"]).cells[1:] == [["train", "peer", "2.00"]]  # not that of the other machine
 
 
 def test_the_runs_are_those_of_their_logs(out):
@@ -175,13 +170,14 @@ def test_a_page_of_one_run_or_of_some(out, report_py):
 @pytest.mark.parametrize(
     "kept, title",
     [("log.csv", "Runs"), ("interpret.md", "Heads and neurons"), ("rouge.svg", "Novelty and memorization")]
-    + [("samples.jsonl", "Stories side by side"), ("story.html", "Runs")],
+    + [("samples.jsonl", "Stories side by side"), ("../b/samples-train.jsonl", "Stories side by side")]
+    + [("story.html", "Runs")],
 )
 def test_a_run_with_a_single_result_shows_it(out, tmp_path, kept, title):
     (tmp_path / "few" / "only").mkdir(parents=True)
     shutil.copy(out / "a" / kept, tmp_path / "few" / "only")
     found = sections(report.make_report([tmp_path / "few"])[0])
-    assert list(found) == [title, "Speed", "Sections without results yet"]
+    assert list(found) == [title, "Sections without results yet"]
 
 
 DAMAGE = {
@@ -193,7 +189,6 @@ DAMAGE = {
     "a/samples.jsonl": lambda content: content[:-9],
     "b/samples-train.jsonl": lambda content: b'{"prompt": 3}\n',
     "a/step-2/log.csv": lambda content: content.replace(b"2", b"x"),
-    "../results.jsonl": lambda content: content[:-9],
 }
 
 
