@@ -16,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from corpus import instruct_headers
-from corpus.token_files import load_meta_and_tokens
+from corpus.token_files import load_meta_and_tokens, load_stories
 from corpus.tokenizer import Tokenizer
 
 UNSEEN_WORDS = Path(__file__).parent.parent / "prompts" / "unseen_words.txt"
