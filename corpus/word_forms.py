@@ -1,0 +1,1 @@
+from instruct import pattern  # placeholder until H3 merges
