@@ -16,7 +16,7 @@ import argparse
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +24,9 @@ from tqdm import tqdm
 
 from common.cli import Parser, existing_file, non_negative_float, one_line_errors, positive
 from common.files import append_json, lock, read_json_lines
-from common.tables import publish, read_user_table, table_text, write_table
+from common.tables import publish, read_user_table, write_table
 from corpus.builtin_stories import split_sentences
-from corpus.word_forms import pattern
+from corpus.word_forms import uses
 
 PROMPTS = Path(__file__).parent / "prompts"
 KINDS = ("noun", "verb", "adjective")
@@ -132,11 +132,6 @@ def read_story(reply: str, finish_reason: str, request: Request, args: argparse.
     return row, ""
 
 
-def uses(text: str, word: str) -> bool:
-    """Whether the word is there, in any form that English has, or as it stands."""
-    return bool(pattern(word).search(text)) or word.casefold() in text.casefold()
-
-
 class DataSet:
     """stories.jsonl and rejected.jsonl of a data set, a line for each reply, appended as it comes."""
 
@@ -219,46 +214,21 @@ def show_request(requests: Sequence[Request], args: argparse.Namespace) -> None:
 def show(args: argparse.Namespace) -> None:
     """Prints the table; writes diversity.md, .csv, .png and .svg next to the stories."""
     from common.figures import save_figure
-    from novelty import diversity
+    from novelty.diversity import describe, draw
 
     sets = {name: DataSet(args.data_dir / name) for name in (args.name, *args.compare)}
-    if empty := [name for name, data in sets.items() if not data.stories]:
-        n, path = len(sets[empty[0]].rejected), args.data_dir / empty[0]
-        raise ValueError(f"{path}: no stories there, {n:,} in rejected.jsonl, which says why; write some with --model")
-    n, rows = min(len(data.stories) for data in sets.values()), []
-    for name, data in sets.items():
-        stories = list(data.stories.values())
-        asked, silent = ([row for row in stories if ("Dialogue" in row["features"]) == is_asked] for is_asked in (1, 0))
-        row = dict(data=name, stories=len(stories), rejected=len(data.rejected))
-        row["all words used"] = share(all(uses(row["text"], word) for word in row["words"]) for row in stories)
-        row["dialogue if asked for"], row["if not"] = (share(map(has_dialogue, rows)) for rows in (asked, silent))
-        rows.append(row | diversity.measure([row["text"] for row in stories[:n]]))
-    directory = args.data_dir / args.name
-    text = f"Columns after `if not` are of the first {n:,} stories of each.\n\n{as_text(rows)}"
+    for data in sets.values():
+        if not data.stories:
+            n = f"{len(data.rejected):,} in rejected.jsonl, which says why"
+            raise ValueError(f"{data.directory}: no stories there, {n}; write some with --model")
+    stories = {name: list(data.stories.values()) for name, data in sets.items()}
+    rows, text = describe(stories)
     reasons = Counter(re.sub(" .*", "", row["rejected"]) for row in sets[args.name].rejected)
-    if reasons:
-        text += "\n\nrejected: " + ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
+    text += "".join(f"\n\nrejected: {n:,} {reason} …" for reason, n in reasons.most_common())
+    directory = sets[args.name].directory
     publish(directory / "diversity.md", text)
     write_table(directory / "diversity.csv", rows)
-    curves = {name: [row["text"] for row in data.stories.values()] for name, data in sets.items()}
-    save_figure(diversity.draw(curves), directory / "diversity.png")
-
-
-def has_dialogue(row: dict) -> bool:
-    return re.search('["“”«»„「」]', row["text"]) is not None
-
-
-def share(values: Iterable[bool]) -> float | None:
-    values = list(values)
-    return sum(values) / len(values) if values else None
-
-
-def as_text(rows: Sequence[dict]) -> str:
-    return table_text(list(rows[0]), [[cell_text(value) for value in row.values()] for row in rows])
-
-
-def cell_text(value: str | int | float | None) -> str:
-    return f"{100 * value:.1f}%" if isinstance(value, float) else "–" if value is None else f"{value}"
+    save_figure(draw(stories), directory / "diversity.png")
 
 
 def main() -> None:

@@ -1,33 +1,58 @@
 """
-How diverse the stories of a data set are: repetition among them, and their vocabulary.
+How diverse the stories of a data set are, and whether they have what was asked for: rows of synthesize.py's stories.jsonl.
 
->>> measure(["A cat sat on a mat.", "A dog ran to a cat."])["distinct words"]
-8
+>>> rows, text = describe({"mine": [dict(text="A cat sat. A dog ran to it.", words=["cat"], features=[])] * 2})
+>>> rows[0]["distinct words"], rows[0]["duplicates"]
+(7, 0.5)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import regex
 from matplotlib.figure import Figure
 
+from common.tables import table_text
+from corpus.word_forms import uses
 from novelty.search import Stream, search
 
 WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")  # of any script
-NEAR = 0.5  # share of a story's passages that are in one other story, from which on it counts as a near-duplicate
+QUOTE = regex.compile('["“”«»„「」]')
 PASSAGE = 4  # words
-SEARCHED = 1000  # stories at most, each compared with all others
+NEAR = 0.5  # share of a story's passages that are in one other story, from which on it is a near-duplicate
+SEARCHED = 1000  # stories at most, each compared with those before
 
 
-def measure(texts: Sequence[str]) -> dict[str, int | float | None]:
-    """Figures of a data set by their names in a table; shares are floats from 0 to 1."""
+def describe(sets: Mapping[str, Sequence[dict]]) -> tuple[list[dict], str]:
+    """A row for each data set, shares from 0 to 1 as floats; the same as a table to print."""
+    n, rows = min(map(len, sets.values())), []
+    for name, stories in sets.items():
+        row = dict(data=name, stories=len(stories))
+        row["words used"] = share(uses(story["text"], word) for story in stories for word in story["words"])
+        for label, asked in (("dialogue, asked", True), ("not asked", False)):
+            own = (story["text"] for story in stories if ("Dialogue" in story["features"]) == asked)
+            row[label] = share(QUOTE.search(text) is not None for text in own)
+        rows.append(row | repetition([story["text"] for story in stories[:n]]))
+    cells = [
+        [f"{100 * v:.1f}%" if isinstance(v, float) else "–" if v is None else str(v) for v in r.values()] for r in rows
+    ]
+    note = f"\n\nThe last five columns are of the first {n:,} stories of each."
+    return rows, table_text(list(rows[0]), cells) + note
+
+
+def share(values: Iterable[bool]) -> float | None:
+    values = list(values)
+    return sum(values) / len(values) if values else None
+
+
+def repetition(texts: Sequence[str]) -> dict[str, int | float | None]:
     words, ids = [WORD.findall(text.lower()) for text in texts], {}
     encoded = [np.array([ids.setdefault(word, len(ids)) for word in story], dtype=np.int64) for story in words]
     pairs = [pair for story in words for pair in zip(story, story[1:])]
     return {
         "words per story": round(sum(map(len, words)) / len(words)),
         "distinct words": len(ids),
-        "distinct pairs of words": len(set(pairs)) / max(len(pairs), 1),
+        "distinct pairs": len(set(pairs)) / max(len(pairs), 1),
         "duplicates": 1 - len({tuple(story) for story in words}) / len(words),
         "near-duplicates": near_duplicates(encoded),
     }
@@ -44,14 +69,14 @@ def near_duplicates(stories: Sequence[np.ndarray]) -> float | None:
     return float((search(last, stream, PASSAGE).precision > NEAR).mean())
 
 
-def draw(sets: Mapping[str, Sequence[str]]) -> Figure:
+def draw(sets: Mapping[str, Sequence[dict]]) -> Figure:
     """The number of distinct words over the number of stories, a curve for each data set."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
-    for name, texts in sets.items():
+    for name, stories in sets.items():
         seen, sizes = set(), []
-        for text in texts:
-            seen.update(WORD.findall(text.lower()))
+        for story in stories:
+            seen.update(WORD.findall(story["text"].lower()))
             sizes.append(len(seen))
         axes.plot(range(1, len(sizes) + 1), sizes, label=name)
     axes.set(xlabel="stories", ylabel="distinct words")
