@@ -1,5 +1,5 @@
 """
-How diverse the stories of a data set are, and whether they have what was asked for: rows of synthesize.py's stories.jsonl.
+How diverse the stories of a data set are, and whether they have what was asked for (stories.jsonl of synthesize.py).
 
 >>> rows, text = describe({"mine": [dict(text="A cat sat. A dog ran to it.", words=["cat"], features=[])] * 2})
 >>> rows[0]["distinct words"], rows[0]["duplicates"]
@@ -33,11 +33,13 @@ def describe(sets: Mapping[str, Sequence[dict]]) -> tuple[list[dict], str]:
             own = (story["text"] for story in stories if ("Dialogue" in story["features"]) == asked)
             row[label] = share(QUOTE.search(text) is not None for text in own)
         rows.append(row | repetition([story["text"] for story in stories[:n]]))
-    cells = [
-        [f"{100 * v:.1f}%" if isinstance(v, float) else "–" if v is None else str(v) for v in r.values()] for r in rows
-    ]
+    cells = [[cell(value) for value in row.values()] for row in rows]
     note = f"\n\nThe last five columns are of the first {n:,} stories of each."
     return rows, table_text(list(rows[0]), cells) + note
+
+
+def cell(value: str | int | float | None) -> str:
+    return f"{100 * value:.1f}%" if isinstance(value, float) else "–" if value is None else str(value)
 
 
 def share(values: Iterable[bool]) -> float | None:
