@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 try:
@@ -57,6 +58,20 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 def write_json(path: Path, facts: dict) -> None:
     write_bytes(path, (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def read_json_lines(path: Path) -> Iterator[dict]:
+    """The objects of a file that append_json wrote; a line that was cut by a kill is left out."""
+    for line in path.read_bytes().splitlines() if path.exists() else []:
+        with contextlib.suppress(ValueError):
+            yield json.loads(line)
+
+
+def append_json(path: Path, row: dict) -> None:
+    """Adds a line, which a process that is killed later does not lose."""
+    line = json.dumps(row, ensure_ascii=False).encode(errors="replace")
+    with path.open("ab") as file:
+        file.write(b"\n" * bool(file.tell()) + line)  # the line above may have been cut
 
 
 def set_aside(path: Path) -> Path:

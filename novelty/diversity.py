@@ -1,0 +1,87 @@
+"""
+How diverse the stories of a data set are, and whether they have what was asked for (stories.jsonl of synthesize.py).
+
+>>> rows, text = describe({"mine": [dict(text="A cat sat. A dog ran to it.", words=["cat"], features=[])] * 2})
+>>> rows[0]["distinct words"], rows[0]["duplicates"]
+(7, 0.5)
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import regex
+from matplotlib.figure import Figure
+
+from common.tables import table_text
+from corpus.word_forms import uses
+from novelty.search import Stream, search
+
+WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")  # of any script
+QUOTE = regex.compile('["“”«»„「」]')
+PASSAGE = 4  # words
+NEAR = 0.5  # share of a story's passages that are in one other story, from which on it is a near-duplicate
+SEARCHED = 1000  # stories at most, each compared with those before
+
+
+def describe(sets: Mapping[str, Sequence[dict]]) -> tuple[list[dict], str]:
+    """A row for each data set, shares from 0 to 1 as floats; the same as a table to print."""
+    n, rows = min(map(len, sets.values())), []
+    for name, stories in sets.items():
+        row = dict(data=name, stories=len(stories))
+        row["words used"] = share(uses(story["text"], word) for story in stories for word in story["words"])
+        for label, asked in (("dialogue, asked", True), ("not asked", False)):
+            own = (story["text"] for story in stories if ("Dialogue" in story["features"]) == asked)
+            row[label] = share(QUOTE.search(text) is not None for text in own)
+        rows.append(row | repetition([story["text"] for story in stories[:n]]))
+    cells = [[cell(value) for value in row.values()] for row in rows]
+    note = f"\n\nThe last five columns are of the first {n:,} stories of each."
+    return rows, table_text(list(rows[0]), cells) + note
+
+
+def cell(value: str | int | float | None) -> str:
+    return f"{100 * value:.1f}%" if isinstance(value, float) else "–" if value is None else str(value)
+
+
+def share(values: Iterable[bool]) -> float | None:
+    values = list(values)
+    return sum(values) / len(values) if values else None
+
+
+def repetition(texts: Sequence[str]) -> dict[str, int | float | None]:
+    words, ids = [WORD.findall(text.lower()) for text in texts], {}
+    encoded = [np.array([ids.setdefault(word, len(ids)) for word in story], dtype=np.int64) for story in words]
+    pairs = [pair for story in words for pair in zip(story, story[1:])]
+    return {
+        "words per story": round(sum(map(len, words)) / len(words)),
+        "distinct words": len(ids),
+        "distinct pairs": len(set(pairs)) / max(len(pairs), 1),
+        "duplicates": 1 - len({tuple(story) for story in words}) / len(words),
+        "near-duplicates": near_duplicates(encoded),
+    }
+
+
+def near_duplicates(stories: Sequence[np.ndarray]) -> float | None:
+    """The share of the last stories, at most half of all, that repeat one of the stories before them."""
+    n = min(len(stories) // 2, SEARCHED)
+    if not n:
+        return None
+    earlier, last = stories[:-n], stories[-n:]
+    ends = np.cumsum([len(story) for story in earlier])
+    stream = Stream(np.concatenate(earlier).astype(np.uint32), np.insert(ends[:-1], 0, 0), ends)
+    return float((search(last, stream, PASSAGE).precision > NEAR).mean())
+
+
+def draw(sets: Mapping[str, Sequence[dict]]) -> Figure:
+    """The number of distinct words over the number of stories, a curve for each data set."""
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    for name, stories in sets.items():
+        seen, sizes = set(), []
+        for story in stories:
+            seen.update(WORD.findall(story["text"].lower()))
+            sizes.append(len(seen))
+        axes.plot(range(1, len(sizes) + 1), sizes, label=name)
+    axes.set(xlabel="stories", ylabel="distinct words")
+    axes.legend()
+    axes.grid(alpha=0.3)
+    return figure
