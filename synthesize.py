@@ -26,7 +26,7 @@ from common.cli import Parser, existing_file, non_negative_float, one_line_error
 from common.files import append_json, lock, read_json_lines
 from common.tables import publish, read_user_table, write_table
 from corpus.builtin_stories import split_sentences
-from corpus.word_forms import uses
+from corpus.word_forms import uses_word
 
 PROMPTS = Path(__file__).parent / "prompts"
 KINDS = ("noun", "verb", "adjective")
@@ -120,7 +120,7 @@ def read_story(reply: str, finish_reason: str, request: Request, args: argparse.
     row = dict(index=request.index, text=text, words=list(request.words.values()), features=list(request.features))
     row |= dict(summary=summary) if args.summaries else {}
     row |= dict(sentence=random.Random(text).choice(sentences).strip()) if sentences else {}
-    missing = [word for word in request.words.values() if not uses(text, word)]
+    missing = [word for word in request.words.values() if not uses_word(text, word)]
     if finish_reason == "length":
         return row, "cut off at --max_new_tokens"
     if max(len(text.split()), len(text) // 4) < FEWEST_WORDS:

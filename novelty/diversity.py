@@ -13,7 +13,7 @@ import regex
 from matplotlib.figure import Figure
 
 from common.tables import table_text
-from corpus.word_forms import uses
+from corpus.word_forms import uses_word
 from novelty.search import Stream, search
 
 WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")  # of any script
@@ -28,7 +28,7 @@ def describe(sets: Mapping[str, Sequence[dict]]) -> tuple[list[dict], str]:
     n, rows = min(map(len, sets.values())), []
     for name, stories in sets.items():
         row = dict(data=name, stories=len(stories))
-        row["words used"] = share(uses(story["text"], word) for story in stories for word in story["words"])
+        row["words used"] = share(uses_word(story["text"], word) for story in stories for word in story["words"])
         for label, asked in (("dialogue, asked", True), ("not asked", False)):
             own = (story["text"] for story in stories if ("Dialogue" in story["features"]) == asked)
             row[label] = share(QUOTE.search(text) is not None for text in own)
