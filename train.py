@@ -6,6 +6,7 @@ $ python train.py configs/ts_8m.py                  # a published size on a data
 $ python train.py configs/ts_8m.py --batch_size=32 --device=cpu
 $ python train.py configs/ts_8m.py --keep_checkpoints=10      # keeps weights along the way: out/ts_8m/step-1000, ...
 $ python train.py configs/ts_8m.py --resume         # continue a run that was stopped
+$ python train.py configs/ts_33m.py --start_from=hf:roneneldan/TinyStories-33M --epochs=1     # from published weights
 $ torchrun --standalone --nproc_per_node=8 train.py configs/ts_8m.py             # the same run on eight GPUs
 $ python train.py --plot out/ts_8m out/ts_1m        # one figure: their losses, and scores of kept weights
 """
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -33,13 +34,14 @@ from corpus.instruct_headers import story_tokens
 from corpus.sources import BUILTIN
 from corpus.token_files import load_meta
 from kernels.attention import story_starts
-from model import GPTNeoConfig
+from model import GPTNeo, GPTNeoConfig
 from training.config import ConfigError, TrainConfig, parse_command_line, recipe_line
 from training.data_order import Batches, Corpus, TokenStream, load_corpus, story_windows
 from training.device_and_dtype import choose_dtype, describe, no_compile_reason, peak_flops, set_up_device
 from training.distributed import SINGLE_PROCESS, Ranks
 from training.optimizers import learning_rate, make_optimizers
 from training.run_directory import PREVIOUS, append_row, claim, keep_weights, load_resumable, save_checkpoint
+from training.start_from import copy_weights, load_source
 from variants.compressor import MODELS
 from variants.contrastive import Contrastive, sentence_ends
 
@@ -48,8 +50,10 @@ DIVERGED = "the checkpoints are from before that; try a lower learning_rate or d
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of inputs and targets, (B, T) each: their mean, in nats
 
 
-def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> tuple[Path, bool]:
+def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS, given=frozenset()) -> tuple[Path, bool]:
     """Train as the config says. Returns the run's directory and whether the run finished.
+
+    given: the settings that config.start_from must not change.
 
     All ranks have the same weights at every step: each takes its share of the sequences, and gradients are added up.
     Without dropout or contrast, another number of ranks changes only the order in which floats are added."""
@@ -58,21 +62,30 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         cleanup.enter_context(ranks.connected(device))
 
         # Data
-        checkpoint = load_resumable(run, config) if resume else None
+        checkpoint, source = None, None
+        if resume:
+            checkpoint, config = load_resumable(run, config, given)
+        elif config.start_from:
+            source, config = load_source(config, given)
         if ranks.local_rank == 0:  # every machine may have its own disk
             make_builtin(config)
         ranks.max(0.0)  # the others wait for it
         corpus = load_corpus(config)
         if checkpoint and checkpoint["data_sha256"] != corpus.sha256:
             raise ConfigError(f"{run} was trained on other data than {config.data} holds now; use another --name")
+        if config.epochs:
+            config = replace(config, max_steps=math.ceil(config.epochs * len(corpus.train) / config.tokens_per_step))
         batches = Batches(corpus, config, ranks, device)
 
         # Model, loss and optimizers
         dtype, end_of_text = choose_dtype(config.dtype, device), corpus.tokenizer.end_of_text
         torch.manual_seed(config.seed)
-        model = MODELS[config.model](GPTNeoConfig(vocab_size=corpus.tokenizer.vocab_size, **config.model_shape()))
+        shape = GPTNeoConfig(vocab_size=corpus.tokenizer.vocab_size, **config.model_shape())
+        model = MODELS[config.architecture](shape)
         if config.copy_init:
             model.init_copying(config.copy_init)
+        if source:
+            copy_weights(model, source, corpus.tokenizer, config)
         model.to(device)
         if ranks.rank == 0:
             cleanup.enter_context(claim(run, config, checkpoint["step"] if checkpoint else 0, resume))
@@ -87,7 +100,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         # Everything that a checkpoint holds
         numerics = describe(config, device, dtype, ranks.size, not_compiled)
         constants = dict(format=CHECKPOINT_FORMAT, data_sha256=corpus.sha256, gpt2_ids=corpus.tokenizer.gpt2_ids)
-        constants |= dict(model_class=config.model, model_config=asdict(model.config), train_config=asdict(config))
+        constants |= dict(architecture=config.architecture, model_config=asdict(shape), train_config=asdict(config))
         state = TrainingState(model, optimizers, dtype, constants | dict(numerics=numerics))
         if checkpoint:
             state.restore(checkpoint)
@@ -103,6 +116,8 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
                 print(f"resumed with another {', '.join(changed)}: sums may be rounded differently than without a stop")
         # An evaluation is not compiled: for its few batches that would take longer than it saves.
         validate = partial(evaluate, loss_function(model, config, end_of_text), state, corpus, config.block_size)
+        if source and ranks.rank == 0:
+            print(f"starts from {config.start_from}: validation loss {validate()['val_loss']:.5f}")
         should_stop = cleanup.enter_context(stop_signal(ranks))
         return run, train_loop(config, state, loss_of, batches, validate, should_stop)
 
@@ -380,10 +395,11 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
     prompt, flags = "", '--prompt "Once upon a time, there was a little fox"'
     if "headers" in load_meta(Path(config.data_dir, config.data)):
         prompt, flags = instruct_headers.write(dict(words="hide, fox, little")), '--words "jump, frog, red"'
-    stream_story(load_backend(str(run)), prompt, Sampling(temperature=0.6, seed=config.seed))
+    backend = load_backend(str(run))
+    stream_story(backend, prompt, Sampling(temperature=0.6, seed=config.seed))
     print(f"\nEverything is in {run}/ (loss curve: loss.png)")
     print(f"Next: python sample.py --model {run} --temperature 0.6 {flags}")
-    if config.model == "gptneo":
+    if type(backend.model) is GPTNeo:
         print(f"For a web page that tells stories in any browser: python export.py {run}")
 
 
@@ -399,9 +415,9 @@ def main():
 
             print(f"wrote {plot_runs([Path(arg) for arg in args if arg != '--plot'])}")
             return
-        config, resume = parse_command_line(args, __doc__)
+        config, resume, given = parse_command_line(args, __doc__)
         try:
-            run, finished = train(config, resume, ranks)
+            run, finished = train(config, resume, ranks, given)
         except (RuntimeError, MemoryError) as error:
             # Out of memory is an OutOfMemoryError (a RuntimeError) on a GPU, and a plain RuntimeError on a CPU.
             if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error):

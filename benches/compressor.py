@@ -39,7 +39,7 @@ def attend_with_matrix(_, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
 def bench(rounds: int, **training) -> tuple[dict, dict]:
     ratios, figures = {}, {}
     for width, batch_size in itertools.product(WIDTHS, BATCH_SIZES):
-        models = {kind: partial(make, kind, width) for kind in ("gptneo", "compressor")}
+        models = {kind: partial(make, kind, width) for kind in ("gptneo", "pair_compressor")}
         if batch_size == BATCH_SIZE_WITH_MATRIX:
             models |= {f"{kind}, matrix": partial(model, with_matrix=True) for kind, model in models.items()}
         steps = {name: partial(steps_of, model, fast_dtype(), **training) for name, model in models.items()}
@@ -47,8 +47,10 @@ def bench(rounds: int, **training) -> tuple[dict, dict]:
         for name in steps:
             figures[f"{name}, {width} wide, batch {batch_size}: ms a step"] = 1000 * seconds[name]
             figures[f"{name}, {width} wide, batch {batch_size}: peak MiB"] = peak[name]
-        ratios[f"speed_{width}_batch{batch_size}"] = seconds["gptneo"] / seconds["compressor"]
-        ratios[f"memory_{width}_batch{batch_size}"] = peak["gptneo"] / peak["compressor"]
+        ratios[f"speed_{width}_batch{batch_size}"] = seconds["gptneo"] / seconds["pair_compressor"]
+        ratios[f"memory_{width}_batch{batch_size}"] = peak["gptneo"] / peak["pair_compressor"]
         if batch_size == BATCH_SIZE_WITH_MATRIX:
-            ratios[f"memory_{width}_batch{batch_size}_matrix"] = peak["gptneo, matrix"] / peak["compressor, matrix"]
+            ratios[f"memory_{width}_batch{batch_size}_matrix"] = (
+                peak["gptneo, matrix"] / peak["pair_compressor, matrix"]
+            )
     return ratios, figures

@@ -17,7 +17,7 @@ from training.run_directory import read_log, training_seconds
 ROUNDS = 1
 STEPS = 1600
 RUNS = {  # the peer, adamw, has the best batch size, learning rate and schedule in LOG.md
-    "adamw": dict(recipe="paper", learning_rate=6e-3, warmup_steps=40, warmdown=0.6),
+    "adamw": dict(recipe="adamw", learning_rate=6e-3, warmup_steps=40, warmdown=0.6),
     "fast": dict(recipe="fast", max_steps=700, eval_interval=50),
 }
 

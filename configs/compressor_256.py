@@ -1,2 +1,2 @@
 # The compressor, 256 wide, 8 blocks, of which six run at half the length; the rest are train.py's defaults.
-model = "compressor"
+architecture = "pair_compressor"

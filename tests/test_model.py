@@ -113,7 +113,7 @@ PUBLISHED = {
 @pytest.mark.parametrize("name, shape", PUBLISHED.items())
 def test_published_sizes(name, shape):
     """Parameter counts from the published configurations: vocabulary 50257, 2048 positions."""
-    config, _ = parse_command_line([str(ROOT / "configs" / f"ts_{name}.py")])
+    config = parse_command_line([str(ROOT / "configs" / f"ts_{name}.py")])[0]
     settings = dict(learning_rate=5e-4, weight_decay=0.1, beta1=0.9, beta2=0.95, block_size=512, n_head=16)
     assert (settings | dict(n_embd=shape[0], n_layer=shape[1])).items() <= vars(config).items()
     published = dict(hidden_size=shape[0], num_layers=shape[1], attention_types=[[["global"], shape[1]]], num_heads=16)

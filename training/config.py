@@ -16,8 +16,11 @@ from model import GPTNeoConfig
 
 ROOT = Path(__file__).parent.parent
 # What a recipe sets, unless the config file or the command line sets it otherwise. LOG.md has the measurements.
+# The defaults of TrainConfig, which are the recipe adamw, are from https://huggingface.co/roneneldan/TinyStories-33M:
+# block_size, batch_size, grad_accum_steps, a constant learning_rate, weight_decay and betas. The length (an author
+# speaks of about 20 epochs in its discussion 8, which is 9.4 billion tokens) and grad_clip are ours.
 RECIPES = {
-    "paper": {},  # as published: the defaults below
+    "adamw": {},
     "fast": dict(optimizer="muon", learning_rate=8e-3, embedding_lr_factor=2.0, beta2=0.99, align_stories=True,
                  warmup_steps=40, warmdown=0.6),
 }  # fmt: skip
@@ -28,7 +31,8 @@ class TrainConfig:
     name: str = "run"  # default: that of the config file
     out_dir: str = "out"  # the run is written to out_dir/name
     seed: int = 0  # of the initial weights, the data order and dropout
-    recipe: Literal["paper", "fast"] = "paper"  # as published, or other defaults for the optimizer and align_stories
+    recipe: Literal["adamw", "fast"] = "adamw"  # fast: other defaults for the optimizer and align_stories (RECIPES)
+    start_from: str = ""  # weights and shape: a run, a checkpoint, or hf:ID-or-directory of GPT-Neo or GPT-2
     # data
     data: str = "tinystories"  # a directory under data_dir, made by prepare.py
     data_dir: str = "data"
@@ -36,18 +40,19 @@ class TrainConfig:
     attend_within_story: bool = False  # tokens attend only within their own story; positions restart at 0
     loss_on: Literal["all", "story"] = "all"  # story: a header is read, but its tokens are not targets
     # model
-    model: Literal["gptneo", "compressor"] = "gptneo"  # compressor: its trunk reads two tokens at a time
+    architecture: Literal["gptneo", "gpt2", "pair_compressor"] = "gptneo"  # pair_compressor: two tokens at a time
     block_size: int = 512  # context, in tokens
     n_layer: int = 8
     n_head: int = 16
     n_embd: int = 256
-    window_size: int = 256  # reach of the local layers, in tokens
+    window_size: int = 256  # reach of the local layers, in tokens; gpt2 has none
     dropout: float = 0.0
     copy_init: float = 0.0  # if above 0, heads start as copiers of this strength: GPTNeo.init_copying
     # one optimizer step sees batch_size * grad_accum_steps sequences of block_size tokens
     batch_size: int = 80  # sequences in one forward pass; lower it if memory runs out
     grad_accum_steps: int = 16
     max_steps: int = 10_000
+    epochs: float = 0.0  # if above 0, max_steps is computed: this many times the training tokens
     max_minutes: float = 0.0  # of training, not compiling or validation; if above 0, the schedule follows the clock
     min_steps: int = 0  # take at least this many, even after max_minutes, so that a slow machine gets a good model too
     # optimizer
@@ -83,11 +88,13 @@ class TrainConfig:
             low, high = BOUNDS.get(field.name, (0, math.inf))
             if type(value) in (int, float) and not low <= value <= high:
                 raise ConfigError(f"{field.name} must be between {low} and {high}, not {value}")
+        if self.architecture == "gpt2":
+            self.window_size = self.block_size
         GPTNeoConfig(**self.model_shape())  # an impossible shape is an error before any data is prepared
         if self.contrast != "none" and self.loss_on == "story":
             raise ConfigError(f"contrast={self.contrast} shuffles headers, too: it needs loss_on=all")
-        if self.attend_within_story and self.model != "gptneo":
-            raise ConfigError(f"attend_within_story needs model=gptneo: {self.model} pairs tokens across stories")
+        if self.attend_within_story and self.architecture not in ("gptneo", "gpt2"):
+            raise ConfigError(f"attend_within_story: not with {self.architecture}, which pairs tokens across stories")
         if not re.fullmatch(r"|[1-9]\d*(,[1-9]\d*)*,?", self.keep_checkpoints):
             raise ConfigError(f"keep_checkpoints must be as in 5 or as in 100,300,1000, not {self.keep_checkpoints!r}")
         if self.name == ".." or Path(self.name).name != self.name:
@@ -104,7 +111,8 @@ class TrainConfig:
     def model_shape(self) -> dict:
         """The fields of GPTNeoConfig that a run may set; the vocabulary comes with the data."""
         names = {field.name for field in dataclasses.fields(GPTNeoConfig)}
-        return {name: value for name, value in vars(self).items() if name in names}
+        shape = {name: value for name, value in vars(self).items() if name in names}
+        return shape | dict.fromkeys(("scale_attention", "qkv_bias"), self.architecture == "gpt2")
 
 
 # Least and largest values; those of other numbers are 0 and infinity.
@@ -144,8 +152,20 @@ def parse_setting(text: str) -> tuple[str, object]:
     return key, value
 
 
-def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, bool]:
-    """[CONFIG.py] [--key=value ...] [--resume] -> (config, resume); or --help: `usage`, then all settings."""
+def parse_settings(sources: dict[str, str]) -> dict:
+    """sources: where each setting stands -> its text."""
+    settings = {}
+    for where, text in sources.items():
+        try:
+            settings |= [parse_setting(text)]
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+    return settings
+
+
+def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, bool, set[str]]:
+    """[CONFIG.py] [--key=value ...] [--resume] -> (config, resume, the keys among args); or --help: `usage`, then all
+    settings."""
     if {"-h", "--help"} & set(args):
         print(f"{usage}\nSettings, for config files (a line each, # begins a comment) and as --key=value:\n")
         print(inspect.getsource(TrainConfig).partition(":\n")[2].partition("\n\n")[0])
@@ -155,12 +175,10 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
     if others or not path.is_file():
         raise ConfigError(f"{[path, *others][-1]}: expected one config file, such as configs/ts_8m.py")
     lines = [line.partition("#")[0] for line in path.read_text(encoding="utf-8").splitlines()]
-    sources = {f"{path}:{number}": line for number, line in enumerate(lines, 1) if line.strip()}
-    sources |= {flag: flag.removeprefix("--") for flag in flags if flag != "--resume"}
-    settings = {"name": path.stem}
-    for where, text in sources.items():
-        try:
-            settings |= [parse_setting(text)]
-        except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from None
-    return TrainConfig(**RECIPES.get(settings.get("recipe"), {}) | settings), "--resume" in flags
+    of_file = parse_settings({f"{path}:{number}": line for number, line in enumerate(lines, 1) if line.strip()})
+    given = parse_settings({flag: flag.removeprefix("--") for flag in flags if flag != "--resume"})
+    settings = {"name": path.stem} | of_file | given
+    config = TrainConfig(**RECIPES.get(settings.get("recipe"), {}) | settings)
+    if config.epochs and "max_steps" in given:
+        raise ConfigError(f"max_steps={config.max_steps} and epochs={config.epochs} both set the length; give one")
+    return config, "--resume" in flags, set(given)

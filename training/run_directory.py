@@ -4,6 +4,7 @@ import contextlib
 import csv
 import io
 import itertools
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
@@ -12,12 +13,13 @@ from checkpoints.checkpoint import kept_checkpoints, load_checkpoint
 from common.files import lock, set_aside, write_atomically, write_json
 from common.tables import write_table
 from training.config import ConfigError, TrainConfig
+from training.start_from import SHAPE, with_shape
 
 LOG_COLUMNS = ["step", "tokens", "train_loss", "val_loss", "bpb", "learning_rate", "grad_norm", "tokens_per_s", "mfu"]
 PREVIOUS = "ckpt-previous.pt"  # the checkpoint before ckpt.pt
 # What may change when a run is resumed; everything else would make it another run.
-RESUME_MAY_CHANGE = set("recipe out_dir data_dir max_steps min_steps max_minutes log_interval eval_interval".split())
-RESUME_MAY_CHANGE |= {"device", "compile", "keep_checkpoints"}
+RESUME_MAY_CHANGE = set("recipe out_dir data_dir max_steps epochs min_steps max_minutes device compile".split())
+RESUME_MAY_CHANGE |= {"log_interval", "eval_interval", "keep_checkpoints"}
 
 
 @contextlib.contextmanager
@@ -73,17 +75,20 @@ def keep_weights(run: Path, weights: dict, config: TrainConfig, row: dict) -> No
     save_checkpoint(directory / "ckpt.pt", weights)
 
 
-def load_resumable(run: Path, config: TrainConfig) -> dict:
-    """The run's last checkpoint; ConfigError if the config asks for another run."""
+def load_resumable(run: Path, config: TrainConfig, given: Collection[str] = ()) -> tuple[dict, TrainConfig]:
+    """The run's last checkpoint, and the config, with the shape that start_from gave the run unless it was `given`.
+    ConfigError if the config asks for another run."""
     path = run / "ckpt.pt"
     path = path if path.exists() else run / PREVIOUS  # killed between the two renames
     if not path.exists():
         raise ConfigError(f"{run}: no checkpoint to resume; leave out --resume to start the run")
     checkpoint = load_checkpoint(path)
     before = vars(TrainConfig()) | checkpoint["train_config"]  # newer settings: their defaults
+    if config.start_from:
+        config = with_shape(config, {key: before[key] for key in SHAPE}, given)
     same_step = before["batch_size"] * before["grad_accum_steps"] == config.sequences_per_step  # if divided differently
     may_change = RESUME_MAY_CHANGE | ({"batch_size", "grad_accum_steps"} if same_step else set())
     for key, value in vars(config).items():
         if value != before[key] and key not in may_change:
             raise ConfigError(f"{path}: trained with {key}={before[key]!r}; it cannot be resumed with {key}={value!r}")
-    return checkpoint
+    return checkpoint, config

@@ -62,7 +62,7 @@ class Compressor(GPTNeo):
         return round(3 * 2 * (linear + attention))
 
 
-MODELS = {"gptneo": GPTNeo, "compressor": Compressor}
+MODELS = {"gptneo": GPTNeo, "gpt2": GPTNeo, "pair_compressor": Compressor}
 
 
 def attend_to_all(_, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False) -> torch.Tensor:
