@@ -78,7 +78,6 @@ from kernels import compile_cpp
 from model import GPTNeo
 from pages.html import as_levels
 from pages.interpretation_pages import attention_page, attention_picture, neurons_page, patching_picture
-from variants.compressor import Compressor
 
 RANDOM = 20  # neurons that are removed beside the clearest
 DEFAULT_TOKENS = 32  # without --text, attention is drawn for this many tokens of the first story
@@ -217,7 +216,7 @@ def load_model(name: str, args: argparse.Namespace) -> LocalBackend:
         raise ValueError(f"{name} needs --data, a corpus that prepare.py made; or --stories 0 to draw only --text")
     backend = load_backend(name)
     config = backend.model.config
-    if isinstance(backend.model, Compressor):
+    if type(backend.model) is not GPTNeo:
         raise ValueError(f"{name} is a compressor, whose heads attend to pairs of tokens; interpret.py needs a GPTNeo")
     for flag, value, n in (("layer", args.layer, config.n_layer), ("head", args.head, config.n_head)):
         if value is not None and not 0 <= value < n:

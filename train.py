@@ -42,7 +42,7 @@ from training.distributed import SINGLE_PROCESS, Ranks
 from training.optimizers import learning_rate, make_optimizers
 from training.run_directory import PREVIOUS, append_row, claim, keep_weights, load_resumable, save_checkpoint
 from training.start_from import copy_weights, load_source
-from variants.compressor import MODELS
+from variants import MODELS
 from variants.contrastive import Contrastive, sentence_ends
 
 EVAL_BATCH_SIZE = 32  # windows
@@ -93,7 +93,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS, give
         compiled = model if not_compiled else torch.compile(model, dynamic=False, fullgraph=True)
         loss_of = loss_function(compiled, config, end_of_text)
         if config.contrast != "none":
-            form = config.contrast, config.contrast_alpha, config.contrast_margin, config.contrast_share
+            form = config.contrast, config.contrast_alpha, config.contrast_margin
             loss_of = Contrastive(loss_of, sentence_ends(corpus.tokenizer).to(device), end_of_text, *form)
         optimizers = make_optimizers(model, config, dtype, compiled=not not_compiled)
 

@@ -14,7 +14,7 @@ from benches.measure import DEVICE, alternating_processes, fast_dtype
 from benches.models import SHAPE, random_tokens
 from benches.train import Model, steps_of
 from model import GPTNeoConfig
-from variants.compressor import MODELS
+from variants import MODELS
 
 WIDTHS, BATCH_SIZES = (128, 256, 512), (2, 4, 8, 16, 32)
 BATCH_SIZE_WITH_MATRIX = 8  # here, attention that builds its T x T matrix is measured as well

@@ -47,7 +47,7 @@ def load_checkpoint(path: str | Path) -> dict:
 def from_checkpoint(checkpoint: dict) -> "GPTNeo":
     """The model, in eval mode. ValueError if the checkpoint does not fit this version's model."""
     from model import GPTNeoConfig
-    from variants.compressor import MODELS
+    from variants import MODELS
 
     try:
         model = MODELS[checkpoint.get("architecture", "gptneo")](GPTNeoConfig(**checkpoint["model_config"]))

@@ -17,7 +17,7 @@ from model import GPTNeoConfig
 from sweeps.lists import Runs, Scale
 from training.config import TrainConfig, parse_command_line
 from training.optimizers import Muon, make_optimizers
-from variants.compressor import MODELS
+from variants import MODELS
 from variants.contrastive import n_shuffled
 
 ROOT = Path(__file__).parent.parent
@@ -94,7 +94,7 @@ def count_parameters_and_flops(config: TrainConfig, vocab_size: int) -> tuple[in
     parameters, flops_per_token, flops_of_muon = count_model_and_muon(config.architecture, shape, config.optimizer)
     n_sequences = config.sequences_per_step
     if config.contrast != "none":
-        n_sequences += config.grad_accum_steps * n_shuffled(config.batch_size, config.contrast_share)
+        n_sequences += config.grad_accum_steps * n_shuffled(config.contrast, config.batch_size)
     return parameters, n_sequences * config.block_size * flops_per_token + flops_of_muon
 
 

@@ -40,7 +40,7 @@ class TrainConfig:
     attend_within_story: bool = False  # tokens attend only within their own story; positions restart at 0
     loss_on: Literal["all", "story"] = "all"  # story: a header is read, but its tokens are not targets
     # model
-    architecture: Literal["gptneo", "gpt2", "pair_compressor"] = "gptneo"  # pair_compressor: two tokens at a time
+    architecture: Literal["gptneo", "gpt2", "compressor", "pair_compressor"] = "gptneo"  # compressors: variants/
     block_size: int = 512  # context, in tokens
     n_layer: int = 8
     n_head: int = 16
@@ -66,10 +66,9 @@ class TrainConfig:
     beta2: float = 0.95
     grad_clip: float = 1.0  # largest norm of the gradient; 0: no clipping
     # objective
-    contrast: Literal["none", "reciprocal", "margin"] = "none"  # stories against copies with shuffled sentences
+    contrast: Literal["none", "published", "reciprocal", "margin"] = "none"  # variants/contrastive.py
     contrast_alpha: float = 5.0  # weight of the contrastive part of the loss
     contrast_margin: float = 0.3  # for contrast=margin, in nats per token
-    contrast_share: float = 0.5  # share of the batch that is also shuffled
     # logging and checkpoints
     log_interval: int = 10  # steps
     eval_interval: int = 250  # steps; the checkpoint is saved then, too
@@ -116,7 +115,7 @@ class TrainConfig:
 
 
 # Least and largest values; those of other numbers are 0 and infinity.
-BOUNDS = {"seed": (0, 2**63 - 1)} | dict.fromkeys(("warmdown", "beta1", "beta2", "contrast_share"), (0, 1))
+BOUNDS = {"seed": (0, 2**63 - 1)} | dict.fromkeys(("warmdown", "beta1", "beta2"), (0, 1))
 BOUNDS |= dict.fromkeys(("batch_size", "grad_accum_steps", "max_steps", "log_interval", "eval_interval"), (1, math.inf))
 
 

@@ -19,7 +19,7 @@ def make_optimizers(model: GPTNeo, config: TrainConfig, dtype=torch.float32, com
     """AdamW for everything; or Muon for the matrices of the blocks, and AdamW for the rest. dtype, compiled: the run's.
     A group's "lr_factor" multiplies its learning rate."""
     kinds = [[getattr(b, name).weight for b in model.blocks] for name in ("qkv", "attention_out", "mlp_in", "mlp_out")]
-    embeddings = [model.wte.weight, model.wpe.weight]
+    embeddings = [p for name, p in model.named_parameters() if p.dim() == 2 and not name.startswith("blocks")]
     vectors = [p for p in model.parameters() if p.dim() == 1]
     lr, decay, none = config.learning_rate, dict(weight_decay=config.weight_decay), dict(weight_decay=0.0)
     groups = [dict(params=vectors, **none), dict(params=embeddings, lr_factor=config.embedding_lr_factor, **decay)]

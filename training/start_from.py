@@ -9,7 +9,7 @@ from corpus.sources import CORPORA
 from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer
 from model import GPTNeo
 from training.config import ConfigError, TrainConfig
-from variants.compressor import MODELS
+from variants import MODELS
 
 SHAPE = ("architecture", "block_size", "n_layer", "n_head", "n_embd", "window_size", "copy_init")
 

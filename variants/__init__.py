@@ -1,2 +1,8 @@
-"""Beyond plain GPT-Neo: the compressor (two tokens per step), the contrastive loss. In: tokens. Out: logits or a loss,
-with the interface of model.py. Read compressor.py first."""
+"""Beyond plain GPT-Neo: compressors (two tokens become one vector), contrastive losses. In: tokens. Out: logits or a
+loss, with the interface of model.py. Read compressor.py first."""
+
+from model import GPTNeo
+from variants.compressor import Compressor
+from variants.pair_compressor import PairCompressor
+
+MODELS = {"gptneo": GPTNeo, "gpt2": GPTNeo, "compressor": Compressor, "pair_compressor": PairCompressor}

@@ -1,85 +1,80 @@
 """
-The compressor: two tokens become one vector, so that the trunk of the model runs at half the length.
+The compressor as one reproduction of the paper describes it: an encoder takes the tokens two at a time and gives one
+vector for each pair. These are the source of a decoder, whose target is the sequence, and which decodes the next two
+tokens. (pair_compressor.py is our own design.)
 
-The first block is the encoder: it reads a pair of tokens and a summary token, whose output stands for the pair. The
-blocks between, the trunk, are GPT-Neo's, causal over pairs. The last one is the decoder: from the trunk's output it
-predicts the first token of the next pair, and from that output and the first token, the second. So every token is
-predicted from all before it, as in model.py, and loss and bpb can be compared. The parameters are those of a GPTNeo of
-the same shape, plus two vectors.
+    encoder   the two embeddings of a pair, joined, through a linear map; then blocks, causal over pairs
+    decoder   blocks whose queries come from the tokens and whose keys and values come from the source: the two tokens
+              of a pair are decoded from all pairs before it, the second one from the first one, too
+
+So every token is predicted from all before it, as in model.py, and loss and bpb can be compared. The blocks are
+GPT-2's, as all of that reproduction's are. It gives widths and batch sizes only; what it leaves open is decided so:
+
+- n_layer counts all blocks: half are the encoder's (one fewer if odd), half the decoder's. Their parameters are those
+  of a GPT-2 of the same shape; the linear map and the vectors around it add 2 C² + 4 C.
+- Pairs see earlier pairs in the encoder. The decoder has no self-attention: what came before is in the source, and
+  attention over all T tokens would take back the memory that pairs save. Per head, an encoder block has (T/2)²
+  attention weights and a decoder block 2 (T/2)²: with equal halves, 3/8 of GPT-2's T² on average. Of the activations,
+  the encoder keeps half as many as GPT-2, the decoder as many: 3/4 together.
 
 >>> logits, loss = Compressor(GPTNeoConfig(n_embd=256, n_layer=8, n_head=16))(tokens, targets)
 $ python train.py configs/compressor_256.py
 """
 
-import functools
+from dataclasses import replace
 
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 
-from kernels.attention import causal_attention, first_keys
-from model import Attend, GPTNeo, GPTNeoConfig
+from model import Attend, Block, GPTNeo, GPTNeoConfig, gelu_new
+
+
+class DecoderBlock(Block):
+    """A block that attends to a source, with two queries for each position of it."""
+
+    def forward(self, x: torch.Tensor, layer: int, attend: Attend, source: torch.Tensor) -> torch.Tensor:
+        """x: (B, 2 P, C). source: (B, P, C); its position i is seen from 2 i on."""
+        (B, P, C), heads = source.shape, (self.n_head, source.size(2) // self.n_head)
+        weights, biases = self.qkv.weight.split([C, 2 * C]), self.qkv.bias.split([C, 2 * C])
+        q = F.linear(self.ln_1(x), weights[0], biases[0]).view(B, P, 2, *heads) * self.scale
+        k, v = F.linear(source, weights[1], biases[1]).view(B, P, 2, *heads).unbind(2)  # (B, P, H, D) each
+        y = torch.stack([attend(layer, queries, k, v) for queries in q.unbind(2)], dim=2).view(B, 2 * P, C)
+        x = x + self.dropout(self.attention_out(y))
+        return x + self.dropout(self.mlp_out(gelu_new(self.mlp_in(self.ln_2(x)))))
 
 
 class Compressor(GPTNeo):
     def __init__(self, config: GPTNeoConfig):
-        if config.n_layer < 3:
-            raise ValueError(f"n_layer must be at least 3 (encoder, trunk, decoder), not {config.n_layer}")
-        super().__init__(config)
-        self.summary, self.start = (nn.Parameter(0.02 * torch.randn(config.n_embd)) for _ in range(2))
-
-    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        first_key = first_keys(q.size(1), -(-self.config.window(layer) // 2), q.device)  # the window, in pairs
-        return causal_attention(q, k, v, first_key, self.config.dropout if self.training else 0.0)
+        super().__init__(replace(config, scale_attention=True, qkv_bias=True, window_size=config.block_size))
+        self.n_encoder = config.n_layer // 2
+        for layer in range(self.n_encoder, config.n_layer):
+            self.blocks[layer] = DecoderBlock(self.config)
+        self.pair = nn.Linear(2 * config.n_embd, config.n_embd)
+        self.start = nn.Parameter(0.02 * torch.randn(config.n_embd))  # the source before the first pair
+        self.ln_source = nn.LayerNorm(config.n_embd)
+        self.apply(self._init_weights)
 
     def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
-        """The residual stream after the last LayerNorm, (B, T, C). positions: (T,) or (B, T). attend: in the trunk."""
+        """The residual stream after the last LayerNorm, (B, T, C). positions: (T,) or (B, T)."""
         (B, T), C = tokens.shape, self.config.n_embd
-        encoder, *trunk, decoder = self.blocks
         x = self.dropout(self.wte(tokens) + self.wpe(positions))
-        x = nn.functional.pad(x, (0, 0, 0, 2 + T % 2))  # to whole pairs, and one more to predict
-        x = x.view(B, -1, 2, C)  # (B, P + 1, 2, C)
-        slots = torch.cat([x[:, :-1], self.summary.expand(B, x.size(1) - 1, 1, C)], dim=2)  # (B, P, 3, C)
-        pairs = encoder(slots.flatten(0, 1), 0, attend_to_all)[:, -1].view(B, -1, C)
-        y = torch.cat([self.start.expand(B, 1, C), pairs], dim=1)  # (B, P + 1, C): the i-th has seen i pairs
-        for layer, block in enumerate(trunk, start=1):
-            y = block(y, layer, attend)
-        # Slot 0 predicts a pair's first token. It does not see slot 1, which holds that token and predicts the second.
-        slots = torch.stack([y, x[:, :, 0]], dim=2)  # (B, P + 1, 2, C)
-        y = decoder(slots.flatten(0, 1), len(trunk) + 1, attend_to_past).view(B, -1, C)
-        return self.ln_f(y[:, 1 : T + 1])  # the very first token has nothing to be predicted from
+        pairs = self.pair(x[:, : T - T % 2].reshape(B, T // 2, 2 * C))  # an odd last token has no pair yet
+        source = torch.cat([self.start.expand(B, 1, C), pairs], dim=1)  # (B, P, C): position i has seen i pairs
+        for layer in range(self.n_encoder):
+            source = self.blocks[layer](source, layer, attend)
+        source = self.ln_source(source)
+        # Pair i is decoded from tokens 2 i - 1, which predicts its first one, and 2 i, which predicts its second one.
+        x = F.pad(x, (0, 0, 1, 1 - T % 2))  # (B, 2 P, C)
+        for layer in range(self.n_encoder, len(self.blocks)):
+            x = self.blocks[layer](x, layer, attend, source)
+        return self.ln_f(x[:, 1 : T + 1])  # the very first token has nothing to be predicted from
 
     def flops_per_token(self, T: int) -> int:
-        """As model.py counts: a pair has three slots in the encoder, one in the trunk and two in the decoder."""
-        C, pairs, layers = self.config.n_embd, -(-T // 2), range(1, len(self.blocks) - 1)
-        steps = pairs + 1  # of the trunk and the decoder, which begin with the start vector
-        block = sum(m.weight.numel() for m in self.blocks[0].modules() if isinstance(m, nn.Linear))
-        linear = (3 * pairs + len(layers) * steps + 2 * steps) * block / T + self.head.weight.numel()
-        attention = 2 * C * (3 * 3 * pairs + 2 * 2 * steps) / T  # computed in full, masked or not
-        for layer in layers:
-            window = min(-(-self.config.window(layer) // 2), steps)
-            visible = window * (steps - window) + window * (window + 1) / 2
-            attention += 2 * C * visible / T
-        return round(3 * 2 * (linear + attention))
-
-
-MODELS = {"gptneo": GPTNeo, "gpt2": GPTNeo, "pair_compressor": Compressor}
-
-
-def attend_to_all(_, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False) -> torch.Tensor:
-    """Attention among the few slots of a pair, (N, S, H, D)."""
-    later = torch.ones(q.size(1), k.size(1), dtype=torch.bool, device=q.device).triu(1) & causal  # (queries, keys)
-    if q.is_cuda:
-        return attend_by_sums(q, k, v, later)
-    scores = torch.einsum("nqhd,nkhd->nhqk", q, k).float().masked_fill(later, -torch.inf)
-    return torch.einsum("nhqk,nkhd->nqhd", scores.softmax(-1).to(v.dtype), v)
-
-
-attend_to_past = functools.partial(attend_to_all, causal=True)
-
-
-def attend_by_sums(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, later: torch.Tensor) -> torch.Tensor:
-    """The same without matrix products: torch.compile turns it into a few kernels, where a GPU would otherwise multiply
-    hundreds of thousands of 3 x 3 matrices one by one."""
-    scores = (q[:, :, None].float() * k[:, None].float()).sum(-1)  # (N, queries, keys, H)
-    scores = scores.masked_fill(later[..., None], -torch.inf)
-    return (scores.softmax(2)[..., None] * v[:, None].float()).sum(2).to(v.dtype)
+        """As model.py counts: a pair has one position in the encoder and the source, and two in the decoder."""
+        C, P, n_decoder = self.config.n_embd, T // 2 + 1, len(self.blocks) - self.n_encoder
+        block, keys_and_values = 12 * C * C, 2 * C * C  # weights of its matrices
+        linear = T // 2 * self.pair.weight.numel() + self.n_encoder * P * block
+        linear += n_decoder * (2 * P * (block - keys_and_values) + P * keys_and_values)
+        attention = 2 * C * (self.n_encoder + 2 * n_decoder) * P * (P + 1) / 2
+        return round(3 * 2 * ((linear + attention) / T + self.head.weight.numel()))

@@ -1,23 +1,37 @@
-"""The compressor: causal to the token, at half the length, with model.py's interface."""
+"""Both compressors: causal to the token, with model.py's interface."""
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from conftest import log_of
+from torch.utils.flop_counter import FlopCounterMode
 
+import sample
+from corpus.token_files import load_meta_and_tokens
+from generation.backends import load_backend
 from generation.generation_loop import generate
-from model import GPTNeoConfig
-from variants import compressor
-from variants.compressor import Compressor
+from model import GPTNeo, GPTNeoConfig
+from train import train
+from training.config import TrainConfig
+from training.optimizers import make_optimizers
+from variants import MODELS, PairCompressor, pair_compressor
 
-SHAPE = dict(vocab_size=97, block_size=40, n_layer=4, n_head=4, n_embd=32, window_size=8)
+KINDS = ["compressor", "pair_compressor"]
 
 
-@pytest.fixture
-def model() -> Compressor:
+def random_model(kind: str) -> GPTNeo:
     torch.manual_seed(0)
-    model = Compressor(GPTNeoConfig(**SHAPE))
+    shape = dict(vocab_size=97, block_size=40, n_layer=4, n_head=4, n_embd=32, window_size=8)
+    model = MODELS[kind](GPTNeoConfig(**shape))
     for p in model.parameters():  # far from uniform, so that nothing is equal by being small
         torch.nn.init.normal_(p, std=0.3)
     return model.eval()
+
+
+@pytest.fixture(params=KINDS)
+def model(request) -> GPTNeo:
+    return random_model(request.param)
 
 
 @pytest.mark.parametrize("T", [1, 2, 3, 16, 17, 40])
@@ -31,21 +45,81 @@ def test_a_token_reaches_what_follows_and_nothing_before(model, T):
         change = (model(other)[0] - logits).abs().amax((0, 2))
         assert (change[:i] == 0).all()
         assert (change[i : i + 4] > 0).all()
+        (gradient,) = torch.autograd.grad(logits[:, i].logsumexp(-1).sum(), model.wpe.weight, retain_graph=True)
+        assert gradient[: i + 1].any(1).all() and not gradient[i + 1 :].any()
+
+
+def test_a_decoder_block_attends_to_the_pairs_before_the_one_it_decodes():
+    model = random_model("compressor")
+    block, source, x = model.blocks[-1], torch.randn(5, 32), torch.randn(10, 32)
+    q, k, v = (
+        block.qkv(y).view(-1, 3, 4, 8)[:, i].transpose(0, 1)  # (H, T, D)
+        for i, y in enumerate((block.ln_1(x), source, source))
+    )
+    seen = torch.arange(5) <= torch.arange(10)[:, None] // 2
+    y = x + block.attention_out(F.scaled_dot_product_attention(q, k, v, seen).transpose(0, 1).flatten(1))
+    y += block.mlp_out(F.gelu(block.mlp_in(block.ln_2(y)), approximate="tanh"))
+    torch.testing.assert_close(block(x[None], 3, model.attend, source[None])[0], y, atol=1e-4, rtol=1e-4)
 
 
 def test_generates_what_it_would_alone_and_uncached(model):
     prompts = [[5], [1, 2, 3, 4], list(range(7))]
     for completion in generate(model, prompts, max_new_tokens=9, temperature=0):
-        text = list(prompts[completion.index])
-        for token in completion.tokens:
-            assert token == model(torch.tensor([text]))[0][0, -1].argmax()
-            text.append(token)
-        assert len(completion.tokens) == 9
+        assert completion.tokens == greedy(model, prompts[completion.index], 9)
+
+
+def greedy(model: GPTNeo, prompt: list[int], n: int) -> list[int]:
+    text = list(prompt)
+    for _ in range(n):
+        text.append(model(torch.tensor([text]))[0][0, -1].argmax().item())
+    return text[len(prompt) :]
+
+
+@pytest.mark.parametrize("T", [7, 40])
+def test_flops_are_those_of_the_matrix_products(model, T, monkeypatch):
+    """PyTorch counts all but the kernel of causal attention."""
+    visible = 0  # (query, key) pairs, times the width
+
+    def attend(layer, q, k, v):
+        nonlocal visible
+        (_, P, H, D), window = q.shape, model.config.window(layer)
+        window = window // 2 if type(model) is PairCompressor else window
+        visible += sum(min(i + 1, window) for i in range(P)) * H * D
+        return v.clone()
+
+    monkeypatch.setattr(model, "attend", attend)
+    with FlopCounterMode(display=False) as counter:
+        model(torch.zeros(1, T, dtype=torch.long))
+    assert model.flops_per_token(T) == round(3 * (counter.get_total_flops() + 2 * 2 * visible) / T)
+
+
+def test_every_parameter_is_trained_once(model):
+    (optimizer,) = make_optimizers(model, TrainConfig())
+    trained = [id(p) for group in optimizer.param_groups for p in group["params"]]
+    assert sorted(trained) == sorted(map(id, model.parameters()))
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("kind", KINDS)
+def test_learns_is_saved_and_writes(kind, config, instruct_data_dir, command_line, tmp_path):
+    settings = dict(data="builtin", data_dir=str(instruct_data_dir), model=kind, n_embd=32, n_layer=3, block_size=64)
+    settings |= dict(optimizer="muon", align_stories=True, embedding_lr_factor=2.0, warmdown=0.5)
+    run, _ = train(TrainConfig(**config | settings | dict(max_steps=60, eval_tokens=4000)), resume=False)
+    _, val = load_meta_and_tokens(instruct_data_dir / "builtin", "val")
+    shares = np.bincount(val[:4000]) / 4000
+    unigram = -(shares @ np.log(np.where(shares > 0, shares, 1)))  # nats per token, of the best that ignores the past
+    assert float(log_of(run)[-1]["val_loss"]) < unigram - 0.2
+    backend = load_backend(str(run))
+    assert type(backend.model) is MODELS[kind]
+    expected = greedy(backend.model, backend.encode("Once upon a time"), 8)
+    flags = ["--model", run, "--prompt", "Once upon a time", "--temperature", 0, "--max_new_tokens", 8]
+    code, said = command_line(sample, tmp_path)(*flags)
+    assert code == 0 and "Once upon a time" + backend.tokenizer.decode(expected) in said.out
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_by_sums_as_on_a_gpu_is_the_same(causal):
     q, k, v = torch.randn(3, 50, 3, 4, 16, generator=torch.Generator().manual_seed(0))
     later = torch.ones(3, 3, dtype=torch.bool).triu(1) & causal
-    expected = compressor.attend_to_all(0, q, k, v, causal)
-    torch.testing.assert_close(compressor.attend_by_sums(q, k, v, later), expected, atol=1e-5, rtol=0)
+    expected = pair_compressor.attend_to_all(0, q, k, v, causal)
+    torch.testing.assert_close(pair_compressor.attend_by_sums(q, k, v, later), expected, atol=1e-5, rtol=0)

@@ -1,14 +1,18 @@
-"""The contrastive objective: what is shuffled, and what the losses are."""
+"""The contrastive objectives: what is shuffled, and what the losses are."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import assert_same_run
 
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut
 from model import GPTNeo, GPTNeoConfig
+from train import train
+from training.config import TrainConfig
 from variants.contrastive import Contrastive, sentence_ends, shuffle_sentences
 
 TEXT = 'Once upon a time. Tom said, "Go!" He ran. "Why?" asked Mia. It rained'
@@ -31,39 +35,90 @@ def tokens(tokenizer) -> torch.Tensor:
     return torch.tensor([row[:n] for row in rows])
 
 
-def shuffled(tokens: torch.Tensor, tokenizer, seed: int = 0) -> torch.Tensor:
-    keys = torch.rand(len(tokens), tokens.size(1) + 1, generator=torch.Generator().manual_seed(seed))
-    return shuffle_sentences(tokens, sentence_ends(tokenizer), tokenizer.end_of_text, keys)
-
-
-def test_sentences_change_places_within_their_story(tokenizer, tokens):
+@pytest.mark.parametrize("first_too", [False, True])
+def test_sentences_change_places_within_their_story(first_too, tokenizer, tokens):
     orders = set()
     for seed in range(200):
-        result = shuffled(tokens, tokenizer, seed)
+        keys = torch.rand(len(tokens), tokens.size(1) + 1, generator=torch.Generator().manual_seed(seed))
+        result = shuffle_sentences(tokens, sentence_ends(tokenizer), tokenizer.end_of_text, keys, first_too)
         assert torch.equal(result == tokenizer.end_of_text, tokens == tokenizer.end_of_text)
         before, after = (tokenizer.decode(x[0].tolist()).split("<|endoftext|>") for x in (tokens, result))
         for a, b in zip(before, after):
             assert sorted(a) == sorted(b)
-        assert after[1].startswith("It ran.") and after[3] == "One sentence."
+        assert after[3] == "One sentence."
         orders.add(after[1])
         for sentence in (' Tom said, "Go!"', ' "Why?"', " He ran.", " asked Mia.", " It rained"):
             assert sentence in after[2]  # a closing quote belongs to its sentence
-    rest = itertools.permutations([" A dog sat.", " The cat hid!", " No one came."])
-    assert orders == {f"It ran.{a}{b}{c}" for a, b, c in rest}
+    sentences = ["It ran.", " A dog sat.", " The cat hid!", " No one came."]
+    fixed = 0 if first_too else 1
+    assert orders == {"".join(sentences[:fixed] + [*rest]) for rest in itertools.permutations(sentences[fixed:])}
+
+
+@pytest.fixture
+def model() -> GPTNeo:
+    torch.manual_seed(0)
+    return GPTNeo(GPTNeoConfig(vocab_size=400, block_size=64, n_layer=2, n_head=2, n_embd=16))
+
+
+def cross_entropy(model: GPTNeo, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(model(inputs)[0].flatten(0, 1), targets.flatten())
 
 
 @pytest.mark.parametrize("form", ["reciprocal", "margin"])
-def test_losses_are_what_the_formula_says(form, tokenizer, tokens):
-    torch.manual_seed(0)
-    shape, ends = GPTNeoConfig(vocab_size=400, block_size=64, n_layer=2, n_head=2, n_embd=16), sentence_ends(tokenizer)
-    model = GPTNeo(shape)
-    loss_of = Contrastive(lambda x, y: model(x, y)[1], ends, tokenizer.end_of_text, form, 3.0, margin=0.7, share=0.5)
+def test_losses_of_shuffled_windows_are_what_the_formula_says(form, model, tokenizer, tokens):
+    ends = sentence_ends(tokenizer)
+    loss_of = Contrastive(lambda x, y: model(x, y)[1], ends, tokenizer.end_of_text, form, 3.0, margin=0.7)
     torch.manual_seed(5)
     loss = loss_of(tokens[:, :-1], tokens[:, 1:])
     torch.manual_seed(5)
     other = shuffle_sentences(tokens[:1], ends, tokenizer.end_of_text, torch.rand(1, tokens.size(1) + 1))
-    plain, wrong, right = (
-        F.cross_entropy(model(x[:, :-1])[0].flatten(0, 1), x[:, 1:].flatten()) for x in (tokens, other, tokens[:1])
-    )
+    plain, wrong, right = (cross_entropy(model, x[:, :-1], x[:, 1:]) for x in (tokens, other, tokens[:1]))
     extra = 3 / (wrong + 0.01) if form == "reciprocal" else 3 * F.relu(0.7 - (wrong - right))
     torch.testing.assert_close(loss, plain + extra)
+
+
+@pytest.mark.parametrize("n_windows", [1, 4, 16])
+def test_as_published_a_third_of_the_stories_is_shuffled_and_read_alone(n_windows, model):
+    """Stories of four sentences, of one word (2, 3, …) and a mark (1) each; 0 begins a story. Some windows cut them."""
+    texts = [[0, *itertools.chain(*((word, 1) for word in range(i, i + 4)))] for i in range(2, 160, 4)]
+    tokens = torch.tensor(sum(texts, [])[: 21 * n_windows]).view(n_windows, 21)
+    pieces = [re.split("(?<=.)(?=\0)", "".join(map(chr, row))) for row in tokens.tolist()]
+    pieces = [{*map(ord, piece)} - {0, 1} for piece in sum(pieces, [])]  # the words that a window holds of each story
+    piece_of = {word: i for i, piece in enumerate(pieces) for word in piece}
+    batches, drawn, first = [], set(), set()
+
+    def loss_of(*batch):
+        batches.append(batch)
+        return model(*batch)[1]
+
+    objective = Contrastive(loss_of, torch.arange(400) == 1, 0, "published", 5.0, margin=0.0)
+    for seed in range(30):
+        torch.manual_seed(seed)
+        loss = objective(tokens[:, :-1], tokens[:, 1:])
+        (inputs, targets), (x, y) = batches[-2:]
+        assert inputs.equal(tokens[:, :-1]) and targets.equal(tokens[:, 1:])
+        l_n, l_c = cross_entropy(model, inputs, targets), cross_entropy(model, x, y)
+        torch.testing.assert_close(loss, l_n + 5 / (l_c + 0.01))
+        words = torch.cat([x[:, :1].where(y[:, :1] >= 0, -100), y], dim=1).flatten().tolist()
+        groups = [(i, [*group]) for i, group in itertools.groupby((w for w in words if w > 1), piece_of.get)]
+        assert len(groups) == round(0.33 * len(pieces)) or y[-1, -1] >= 0  # a full window may cut the last one
+        assert all({*group} == pieces[i] and len(group) == len(pieces[i]) for i, group in groups[:-1])
+        drawn |= {i for i, _ in groups}
+        first |= {group[0] % 4 for i, group in groups if len(pieces[i]) == 4}
+    assert drawn == set(range(len(pieces))) and len(first) == 4
+
+
+def test_a_small_loss_of_shuffled_stories_is_no_special_case(tokenizer, tokens):
+    losses = iter([torch.tensor(2.0), torch.tensor(0.0)])
+    ends = sentence_ends(tokenizer)
+    objective = Contrastive(lambda *_: next(losses), ends, tokenizer.end_of_text, "published", 5.0, margin=0.0)
+    assert objective(tokens[:, :-1], tokens[:, 1:]).item() == pytest.approx(2 + 5 / 0.01)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_run_that_was_interrupted_ends_as_one_that_was_not(config):
+    config |= dict(contrast="published", align_stories=True)
+    whole, _ = train(TrainConfig(**config | dict(name="whole")), resume=False)
+    for n_steps in (10, 20):
+        run, _ = train(TrainConfig(**config | dict(max_steps=n_steps)), resume=n_steps == 20)
+    assert_same_run(run, whole)
