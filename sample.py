@@ -26,8 +26,8 @@ from tqdm import tqdm
 from common.cli import Parser, non_negative_float, one_line_errors, positive, share, share_or_all
 from common.files import lock
 from corpus import instruct_headers
-from generation.prompts import Prompt, Sampling, evaluation_prompts, read_prompts
-from generation.samples_file import SAMPLES, at_temperature, line_of, read_rows, write_rows
+from generation.prompts import Prompt, Sampling, evaluation_prompts, read_prompts, unseen_word_prompts
+from generation.samples_file import SAMPLES, UNSEEN, at_temperature, line_of, read_rows, write_rows
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -44,6 +44,8 @@ def parse_arguments() -> argparse.Namespace:
     header.add_argument("--summary", help="what happens in the story")
     header.add_argument("--sentence", help="a sentence that the story should contain")
     ask = "header fields that --eval shows, such as words summary words,summary (three prompts per story; default: all)"
+    unseen = "with --eval N: N headers of words that the training stories lack (prompts/unseen_words.txt)"
+    header.add_argument("--unseen_words", action="store_true", help=unseen)
     header.add_argument("--ask", nargs="+", default=[], metavar="FIELDS", help=ask)
     parser.add_argument("--split", choices=("val", "train"), default="val", help="which stories --eval continues")
     parser.add_argument("--cut", type=share, default=0.5, help="share of each story's words that --eval shows")
@@ -73,6 +75,10 @@ def complete_arguments(args: argparse.Namespace) -> None:
         args.prompt = instruct_headers.write(fields)
     if args.split == "train" and not args.eval:
         raise ValueError("--split goes with --eval")
+    if args.unseen_words:
+        if not args.eval or args.split == "train" or args.ask:
+            raise ValueError("--unseen_words goes with --eval N, without --split and --ask")
+        args.split = "unseen"
     if args.max_cost and not args.max_new_tokens:
         raise ValueError("--max_cost needs --max_new_tokens, which limits the cost of a story")
     if args.beams > 1 and (args.temperature or args.top_k or args.top_p or args.stream):
@@ -91,6 +97,8 @@ def prompts_for(name: str, backend, args: argparse.Namespace) -> dict[int, Promp
 
     if args.prompts:
         prompts = read_prompts(args.prompts)
+    elif args.unseen_words:
+        prompts = unseen_word_prompts(args.data or corpus_of(name), args.eval, args.seed)
     elif args.eval:
         prompts = evaluation_prompts(args.data or corpus_of(name), args.eval, args.cut, args.ask, args.split)
     else:
@@ -139,7 +147,7 @@ def write_samples(name: str, backend, prompts: dict[int, Prompt], n: int, sampli
     from checkpoints.checkpoint import directory_of
 
     directory = args.out or directory_of(name)
-    path = at_temperature(directory, 1 if args.beams > 1 else sampling.temperature) / SAMPLES[args.split]
+    path = at_temperature(directory, 1 if args.beams > 1 else sampling.temperature) / SAMPLES.get(args.split, UNSEEN)
     is_cut = args.eval and not any(prompt.instruction for prompt in prompts.values())
     settings = dict(model=name, cut=args.cut if is_cut else None) | (dict(split=args.split) if args.eval else {})
     settings |= backend.identity() | asdict(sampling)
@@ -163,7 +171,8 @@ def write_samples(name: str, backend, prompts: dict[int, Prompt], n: int, sampli
         write_rows(path, (rows[key] for key in sorted(rows)))
         part.unlink()
     print(f"wrote {path}: {len(missing)} completions by {name}" + f", beside {n_old} that were there" * bool(n_old))
-    print(f"next: python {dict(val='grade.py', train='rouge.py')[args.split]} {directory}")
+    following = dict(val=f"grade.py {directory}", train=f"rouge.py {directory}", unseen=f"instruct.py {path}")
+    print(f"next: python {following[args.split]}")
 
 
 def keep_usable(path: Path, settings: dict, prompts: dict[int, Prompt]) -> dict:

@@ -6,14 +6,18 @@ What a model is asked to write (prompts from a file, beginnings of a corpus's st
 """
 
 import itertools
+import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tqdm import tqdm
+
 from corpus import instruct_headers
 from corpus.token_files import load_stories
 
+UNSEEN_WORDS = Path(__file__).parent.parent / "prompts" / "unseen_words.txt"
 SPLITS = dict(val="validation", train="training")
 
 Key = tuple[int, int]  # number of the prompt, number of the completion
@@ -85,3 +89,29 @@ def cut_story(story: str, share: float) -> Prompt:
     words = list(re.finditer(r"\S+", story))
     end = words[max(1, int(share * len(words))) - 1].end()
     return Prompt(story[:end], story[end:])
+
+
+def unseen_word_prompts(directory: Path, n: int, seed: int) -> list[Prompt]:
+    """n headers of one noun, one verb and one adjective each, words of prompts/unseen_words.txt that the training
+    stories (and their headers) have in no inflected form. Each word is in one header. ValueError if there are too few.
+
+    One of the paper's tests of memorization: does the model use words that it never saw? There are no true stories.
+    """
+    from corpus.word_forms import inflections  # here, as it takes a tenth of a second
+
+    meta, stories = load_stories(directory, "train")
+    if "headers" not in meta:
+        raise ValueError(f"{directory}: its stories have no headers; --unseen_words needs a corpus with headers")
+    seen: set[str] = set()
+    total = meta["splits"]["train"]["stories"]
+    for story in tqdm(stories, "reading training words", total, unit=" stories", disable=None, delay=1, leave=False):
+        seen.update(re.findall("[a-z]+", story.lower()))
+    rng, kinds = random.Random(seed), []
+    for line in UNSEEN_WORDS.read_text(encoding="utf-8").split("\n\n"):
+        kind, _, words = line.partition(":")
+        kinds.append([word for word in words.split() if seen.isdisjoint(inflections(word))])
+        rng.shuffle(kinds[-1])
+        if len(kinds[-1]) < n:
+            few = f"the training stories of {directory} lack {len(kinds[-1])} of the {kind} in {UNSEEN_WORDS.name}"
+            raise ValueError(f"{few}, not {n}: add rarer ones to it, or ask for fewer prompts")
+    return [Prompt(instruct_headers.write(dict(words=", ".join(words)))) for words in itertools.islice(zip(*kinds), n)]

@@ -14,6 +14,7 @@ from common.files import write_bytes
 from generation.prompts import Key
 
 SAMPLES = dict(val="samples.jsonl", train="samples-train.jsonl")  # by the split whose stories are continued
+UNSEEN = "samples-unseen.jsonl"  # by sample.py --unseen_words, for instruct.py
 TYPES = dict(prompt_index=int, sample_index=int, prompt=str, completion=str, reference=str | None)
 
 

@@ -9,8 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 import instruct
-from generation.prompts import Prompt, evaluation_prompts
-from instruct import is_nearest, pattern, weigh
+from corpus.word_forms import uses_word
+from generation import prompts as prompts_module
+from generation.prompts import Prompt, evaluation_prompts, unseen_word_prompts
+from instruct import is_nearest
 
 THERE = """run: He RAN.|run: They are running|child: children|happy: the happiest of all|red: redder|nice: nicer
 carry: carried|teach: he taught|admit: She admitted it|leaf: leaves|x-ray: an X-ray!|ice cream: two ice creams
@@ -21,14 +23,14 @@ NOT_THERE = "run: a runt|hat: that|be: bee|art: party|ice cream: ice cold cream"
 @pytest.mark.parametrize("texts, there", [(THERE.replace("\n", "|"), True), (NOT_THERE, False)])
 def test_words_are_found_however_inflected(texts, there):
     for word, text in (row.split(": ") for row in texts.split("|")):
-        assert (pattern(word).search(text) is not None) == there, text
+        assert uses_word(text, word) == there, text
 
 
-def samples(path, prompts, completions, n=1):
+def samples(path, prompts, completions, n=1, **facts):
     """A samples.jsonl as sample.py writes it: `completions` per prompt, n at a time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [
-        dict(prompt_index=i, sample_index=j, completion=told, finished=True) | prompt.row()
+        dict(prompt_index=i, sample_index=j, completion=told, finished=True) | prompt.row() | facts
         for i, (prompt, of_it) in enumerate(zip(prompts, completions))
         for j, told in enumerate(itertools.islice(of_it, n))
     ]
@@ -56,9 +58,7 @@ def test_true_stories_follow_and_stories_for_others_do_not(prompts, tmp_path):
         assert line.share >= 0.95 or not asked
         if asked and "dialogue" not in name:
             assert max(line.other_stories, shifted[name].share) < 0.35
-    assert list(follows)[0].startswith("words") and follows["summary (no words)"].chance == pytest.approx(
-        1 / 80, abs=0.005
-    )
+    assert follows["summary: nearest"].chance == pytest.approx(1 / 80, abs=0.005)
     assert follows["sentence, verbatim"].prompts == sum("sentence" in prompt.instruction for prompt in prompts)
 
 
@@ -67,10 +67,10 @@ def test_a_prompt_counts_once_and_silence_fails(prompts, tmp_path):
     samples(tmp_path / "half" / "samples.jsonl", prompts, ([p.reference, ""] for p in prompts), n=2)
     samples(tmp_path / "once" / "samples.jsonl", prompts, ([""] for p in prompts))
     half, once = figures(tmp_path / "half"), figures(tmp_path / "once")
-    line = half["words (no summary): all"]
-    assert line.share == 0.5 and line.prompts == once["words (no summary): all"].prompts
-    assert once["words (no summary): all"].share == 0 and once["dialogue"].share == 0
-    assert once["summary (no words)"].share == pytest.approx(once["summary (no words)"].chance)
+    line = half["words: all"]
+    assert line.share == 0.5 and line.prompts == once["words: all"].prompts
+    assert once["words: all"].share == 0 and once["dialogue"].share == 0
+    assert once["summary: nearest"].share == pytest.approx(once["summary: nearest"].chance)
 
 
 def test_what_no_rule_can_tell_is_left_out(tmp_path):
@@ -78,8 +78,8 @@ def test_what_no_rule_can_tell_is_left_out(tmp_path):
     asked = Prompt("Features: BadEnding\nStory:", "\n\nThen the moon fell down.")
     samples(tmp_path / "real.jsonl", [asked, Prompt("Words: a\nStory:")], [["It was sad."], ["A dog."]])
     lines = figures(tmp_path / "real.jsonl")
-    assert lines.keys() == {"words (no summary): all", "words (no summary): each"}
-    assert lines["words (no summary): all"].true_stories is None
+    assert lines.keys() == {"words: all", "words: each"}
+    assert lines["words: all"].true_stories is None
 
 
 def test_command_line(prompts, tmp_path, monkeypatch, capsys):
@@ -107,7 +107,37 @@ def test_command_line(prompts, tmp_path, monkeypatch, capsys):
 
 def test_the_nearest_summary():
     """Words in every summary weigh nothing; rare ones most; ties share."""
-    weights = weigh(["A fox hides.", "A frog hides.", "A fox sleeps in the barn."])
-    assert is_nearest("A frog hides.", "The frog was hiding.", weights) == 1
-    assert is_nearest("A fox hides.", "The frog was hiding.", weights) == 0
-    assert is_nearest("A fox hides.", "A fox and a frog were hiding.", weights) == 1 / 2
+    summaries = ["A fox hides.", "A frog hides.", "A fox sleeps in the barn."]
+    assert is_nearest("A frog hides.", "The frog was hiding.", summaries) == 1
+    assert is_nearest("A fox hides.", "The frog was hiding.", summaries) == 0
+    assert is_nearest("A fox hides.", "A fox and a frog were hiding.", summaries) == 1 / 2
+
+
+# ---- Unseen words ----
+@pytest.fixture
+def word_list(tmp_path, monkeypatch):
+    """Built-in stories tell of cakes, hiding and little animals."""
+    path = tmp_path / "words.txt"
+    path.write_text("nouns: cake zeppelin\n  quokka\n\nverbs: hide yodel zap\n\nadjectives: little\n  zany zebraic")
+    monkeypatch.setattr(prompts_module, "UNSEEN_WORDS", path)
+
+
+def test_headers_of_words_that_no_training_story_has(word_list, instruct_data_dir):
+    directory = instruct_data_dir / "builtin-instruct"
+    asked = [prompt.instruction["words"] for prompt in unseen_word_prompts(directory, 2, seed=0)]
+    assert [set(kind) for kind in zip(*asked)] == [{"zeppelin", "quokka"}, {"yodel", "zap"}, {"zany", "zebraic"}]
+    for impossible, n in ((directory, 3), (instruct_data_dir / "builtin", 2)):
+        with pytest.raises(ValueError, match=impossible.name):
+            unseen_word_prompts(impossible, n, seed=0)
+
+
+def test_unseen_words_are_measured_against_stories_for_other_prompts(word_list, instruct_data_dir, tmp_path):
+    prompts = unseen_word_prompts(instruct_data_dir / "builtin-instruct", 2, seed=0)
+    words = [prompt.instruction["words"] for prompt in prompts]
+    told = [[f"The {noun} {verb}s."] for noun, verb, _ in words]
+    samples(tmp_path / "unseen.jsonl", prompts, told, split="unseen")
+    lines = figures(tmp_path / "unseen.jsonl")
+    assert lines.keys() == {"unseen words: all", "unseen words: each"}
+    each = lines["unseen words: each"]
+    assert (each.share, each.other_stories, each.true_stories) == (pytest.approx(2 / 3), 0, None)
+    assert lines["unseen words: all"].share == 0

@@ -1,0 +1,42 @@
+"""
+The inflected forms of words, and the words that say what a text is about: rules and lists, no dictionary.
+
+>>> uses_word("He was running.", "run"), sorted(content_words("The frog was hiding."))
+(True, ['frog', 'hide'])
+"""
+
+import functools
+import re
+
+from corpus.builtin_stories import ADJECTIVES, NOUNS, PRONOUNS, VERBS, ing, participle, past, plural, read_sections
+
+LISTS = read_sections("word_forms.txt")
+IRREGULAR = {forms.split()[0]: forms.split() for forms in LISTS["irregular forms"].split(",")}
+STOP_WORDS = {*LISTS["stop words"].split(), *PRONOUNS}
+
+
+@functools.cache
+def inflections(word: str) -> frozenset[str]:
+    """All forms of `word` as a noun, verb or adjective; forms that nobody uses do no harm."""
+    doubled = word + word[-1]
+    forms = {word, *IRREGULAR.get(word, ()), plural(word), past(word), participle(word), ing(word), doubled + "ing"}
+    for stem in (re.sub(r"(?<![aeiou])y$", "i", word.removesuffix("e")), doubled):
+        forms |= {stem + ending for ending in ("er", "est", "ed", "es")}
+    return frozenset(forms | {re.sub(r"fe?$", "ves", word)})
+
+
+def uses_word(text: str, word: str) -> bool:
+    """Whether any form of the word is in the text."""
+    return re.search(rf"\b({'|'.join(map(re.escape, inflections(word.lower())))})\b", text, re.I) is not None
+
+
+KNOWN = (*VERBS, *ADJECTIVES, *NOUNS)
+BASE_FORMS = {form: word for word in KNOWN for form in inflections(word)} | {word: word for word in KNOWN}
+
+
+@functools.cache
+def content_words(text: str) -> frozenset[str]:
+    """The words that say what a text is about, in their base forms."""
+    words = re.findall(r"[a-z]+", text.lower().replace("'s", ""))
+    bases = (BASE_FORMS.get(word) or re.sub(r"(?<=...)(ing|ed|e?s)$", "", word) for word in words)
+    return frozenset(base for base in bases if base not in STOP_WORDS and len(base) > 1)
