@@ -208,7 +208,7 @@ EXPERIMENTS = {
         "P and B: how well models of different depth follow instructions, also with words that training did not have",
         small=Runs(shapes(INSTRUCT_SHAPES, loss_on="story"), 300),
         published=Runs(shapes("256-1-16 256-2-16 256-4-16 256-8-16", loss_on="story"), 7200),
-        measures=("instruct", "unseen", "scores"),
+        measures=("unseen", "scores"),
         columns=r"all|summary|both|sentence|instructions by|plot by",
         picture="instruct.png",
         data="instruct",

@@ -7,6 +7,7 @@ What is measured of the runs or models of a list: the commands, and the figures 
 """
 
 import collections
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from common.files import read_json
 from common.statistics import wilson
 from common.tables import read_table
 from generation.prompts import read_prompts
+from generation.samples_file import UNSEEN
 from sweeps.plan import ROOT, Run
 
 Value = tuple[float, float, float] | float | str  # with the ends of its 95% interval; or "oom"
@@ -135,26 +137,22 @@ def read_order(subject: Subject, call: Call) -> dict[str, Value]:
 # ---- Instructions ----
 
 
-def instruct(subjects: Sequence[Subject], call: Call, *how: str) -> Commands:
-    """Below the list's directory, the stories and the figures for words that training did not have lie in unseen/."""
+def instruct(subjects: Sequence[Subject], call: Call, unseen: bool = False) -> Commands:
+    """unseen: also with words that the training stories do not have."""
     headed = [subject for subject in subjects if subject.has_headers]
-    places = [call.directory / ("unseen" if how else "") / subject.name for subject in headed]
-    for subject, place in zip(headed, places):
-        yield continue_stories(subject, call, place, 1, *how)
+    places = [subject.directory for subject in headed]
+    for subject in headed:
+        yield continue_stories(subject, call, subject.directory, 1)
+    for subject in headed if unseen else ():
+        yield continue_stories(subject, call._replace(sample_flags=("--unseen_words",)), subject.directory, 1)
+    places += [place / UNSEEN for place in places if unseen]
     yield ["instruct.py", *map(str, places)], [subject.model for subject in headed]
 
 
-def instruct_unseen(subjects: Sequence[Subject], call: Call) -> Commands:
-    yield from instruct(subjects, call._replace(sample_flags=()), "--unseen_words")
-
-
 def read_instruct(subject: Subject, call: Call) -> dict[str, Value]:
-    return {
-        f"{kind} {row['measure']} (%)".strip(): tuple(100 * float(row[end]) for end in ("share", "low", "high"))
-        for kind in ("", "unseen")
-        for row in read_if_there(call.directory / kind / "instruct.csv")
-        if row["run"] == str(call.directory / kind / subject.name)
-    }
+    own = str(subject.directory), str(subject.directory / UNSEEN)
+    rows = [row for row in read_if_there(call.directory / "instruct.csv") if row["run"] in own]
+    return {f"{row['measure']} (%)": tuple(100 * float(row[end]) for end in ("share", "low", "high")) for row in rows}
 
 
 # ---- Memorization ----
@@ -236,7 +234,7 @@ MEASURES = {  # name: its commands, and the function that reads what they wrote
     "probes": (continue_prompts, read_probes),
     "order": (probe_order, read_order),
     "instruct": (instruct, read_instruct),
-    "unseen": (instruct_unseen, None),
+    "unseen": (functools.partial(instruct, unseen=True), read_instruct),
     "memorization": (compare_with_training, read_rouge),
     "heads": (interpret, read_heads),
     "neurons": (interpret, read_neurons),
