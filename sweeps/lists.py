@@ -177,7 +177,7 @@ EXPERIMENTS = {
     ),
     "contrast_variants": Experiment(
         "ours: bounded forms of the contrastive loss, at the FLOPs of the plain model",
-        small=Runs(CONTRASTS, 200),
+        small=Runs({name: own | dict(n_embd=64) for name, own in CONTRASTS.items()}, 200),
         published=Runs(CONTRASTS, 2880, seeds=3),
         measures=("order",),
     ),
