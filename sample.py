@@ -6,6 +6,7 @@ $ python sample.py --prompt "Once upon a time, there was a cat" --stream     # w
 $ python sample.py --model out/demo --n 5 --temperature 0.8 --top_k 50 --seed 7
 $ python sample.py --eval 50 --n 10                     # continue validation stories: out/<run>/samples.jsonl
 $ python sample.py --eval 50 --split train --temperature 0 0.3   # out/<run>/temperature-0.3/samples-train.jsonl
+$ python sample.py --eval 100 --n 1 --split train --draw random --cut 0.4     # is the rest known by heart?
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
 $ python sample.py --eval 50 --model api:gpt-3.5-turbo --data data/tinystories     # OPENAI_API_KEY, OPENAI_BASE_URL
 
@@ -15,7 +16,6 @@ interruption or another --batch_size does not change it (on a GPU, rounding may:
 
 import argparse
 import contextlib
-import itertools
 import os
 import sys
 from dataclasses import asdict
@@ -24,7 +24,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from common.cli import Parser, non_negative_float, one_line_errors, positive, share, share_or_all
-from common.files import lock
+from common.files import lock, read_json, set_aside
 from corpus import instruct_headers
 from generation.prompts import Prompt, Sampling, evaluation_prompts, read_prompts, unseen_word_prompts
 from generation.samples_file import SAMPLES, UNSEEN, at_temperature, line_of, read_rows, write_rows
@@ -37,7 +37,7 @@ def parse_arguments() -> argparse.Namespace:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--prompt", default="", help="how the stories begin (default: left to the model)")
     what.add_argument("--prompts", type=Path, help="file of prompts, one per line")
-    what.add_argument("--eval", type=positive, metavar="N", help="continue stories 2 to N + 1 of --split")
+    what.add_argument("--eval", type=positive, metavar="N", help="continue N stories of --split")
     header = parser.add_argument_group("a header as the prompt, for models trained on headers")
     header.add_argument("--words", help='words that the story should use, such as "jump, frog, red"')
     header.add_argument("--features", help=f"any of {', '.join(instruct_headers.FEATURES)}")
@@ -48,6 +48,7 @@ def parse_arguments() -> argparse.Namespace:
     header.add_argument("--unseen_words", action="store_true", help=unseen)
     header.add_argument("--ask", nargs="+", default=[], metavar="FIELDS", help=ask)
     parser.add_argument("--split", choices=("val", "train"), default="val", help="which stories --eval continues")
+    parser.add_argument("--draw", choices=("first", "random"), default="first", help="stories 2 to N + 1, or by --seed")
     parser.add_argument("--cut", type=share, default=0.5, help="share of each story's words that --eval shows")
     parser.add_shared("data")
     parser.add_shared("n", help="completions of each prompt (default: 3; 10 with --prompts and --eval); greedy: 1")
@@ -73,8 +74,8 @@ def complete_arguments(args: argparse.Namespace) -> None:
         if args.prompt or args.prompts or args.eval:
             raise ValueError(f"--{' --'.join(fields)} make a prompt: leave out --prompt, --prompts and --eval")
         args.prompt = instruct_headers.write(fields)
-    if args.split == "train" and not args.eval:
-        raise ValueError("--split goes with --eval")
+    if (args.split, args.draw) != ("val", "first") and not args.eval:
+        raise ValueError("--split and --draw go with --eval")
     if args.unseen_words:
         if not args.eval or args.split == "train" or args.ask:
             raise ValueError("--unseen_words goes with --eval N, without --split and --ask")
@@ -91,33 +92,35 @@ def complete_arguments(args: argparse.Namespace) -> None:
     args.n = args.n or (10 if args.prompts or args.eval else 3)
 
 
-def prompts_for(name: str, backend, args: argparse.Namespace) -> dict[int, Prompt]:
-    """The prompts by their numbers, without those that do not fit in the model's context."""
+def prompts_for(name: str, args: argparse.Namespace) -> list[Prompt]:
     from checkpoints.checkpoint import corpus_of
 
-    if args.prompts:
-        prompts = read_prompts(args.prompts)
-    elif args.unseen_words:
+    if args.unseen_words:
         prompts = unseen_word_prompts(args.data or corpus_of(name), args.eval, args.seed)
     elif args.eval:
-        prompts = evaluation_prompts(args.data or corpus_of(name), args.eval, args.cut, args.ask, args.split)
+        seed = args.seed if args.draw == "random" else None
+        prompts = evaluation_prompts(args.data or corpus_of(name), args.eval, args.cut, args.ask, args.split, seed)
     else:
-        prompts = [Prompt(args.prompt.rstrip())]
-    fitting = {i: prompt for i, prompt in enumerate(prompts) if backend.fits(prompt.text)}
-    if len(fitting) < len(prompts):
-        size = f"the context of {name}, {backend.model.config.block_size} tokens"
-        message = f"{len(prompts) - len(fitting)} of {len(prompts)} prompts do not fit in {size}"
-        if not fitting:
-            raise ValueError(message)
-        print(f"{message}, and are left out")
-    return fitting
+        prompts = read_prompts(args.prompts) if args.prompts else [Prompt(args.prompt.rstrip())]
+    if not name.startswith(("hf:", "api:")) and any(instruct_headers.read(prompt.text) for prompt in prompts):
+        facts = corpus_of(name) / "meta.json"
+        if facts.exists() and "headers" not in read_json(facts):
+            raise ValueError(f"{name} was trained on {facts.parent}, without headers: it cannot follow these prompts")
+    return prompts
 
 
 def sample(name: str, args: argparse.Namespace) -> None:
+    numbered = dict(enumerate(prompts_for(name, args)))  # first: a mistake is answered before torch is imported
     from generation.backends import load_backend, stream_story
 
     backend = load_backend(name, args.batch_size, **args.api)
-    prompts = prompts_for(name, backend, args)
+    prompts = {i: prompt for i, prompt in numbered.items() if backend.fits(prompt.text)}
+    if len(prompts) < len(numbered):
+        size = f"the context of {name}, {backend.model.config.block_size} tokens"
+        message = f"{len(numbered) - len(prompts)} of {len(numbered)} prompts do not fit in {size}"
+        if not prompts:
+            raise ValueError(message)
+        print(f"{message}, and are left out")
     for temperature in args.temperature:
         sampling = Sampling(temperature, args.top_k, args.top_p, args.beams, args.max_new_tokens, args.seed)
         n = 1 if temperature == 0 else args.n  # greedy text is the same every time
@@ -149,7 +152,8 @@ def write_samples(name: str, backend, prompts: dict[int, Prompt], n: int, sampli
     directory = args.out or directory_of(name)
     path = at_temperature(directory, 1 if args.beams > 1 else sampling.temperature) / SAMPLES.get(args.split, UNSEEN)
     is_cut = args.eval and not any(prompt.instruction for prompt in prompts.values())
-    settings = dict(model=name, cut=args.cut if is_cut else None) | (dict(split=args.split) if args.eval else {})
+    drawn = dict(split=args.split, draw=args.draw) if args.eval else {}
+    settings = dict(model=name, cut=args.cut if is_cut else None) | drawn
     settings |= backend.identity() | asdict(sampling)
     part = path.with_name(path.name + ".part")
     with lock(path.parent, f".{path.name}.lock", busy=f"another sample.py is writing {path.name}"):
@@ -176,7 +180,7 @@ def write_samples(name: str, backend, prompts: dict[int, Prompt], n: int, sampli
 
 
 def keep_usable(path: Path, settings: dict, prompts: dict[int, Prompt]) -> dict:
-    """The rows that were sampled in the same way. A file with any others is renamed: samples-1.jsonl."""
+    """The rows that were sampled in the same way. A file with any others is renamed: samples.jsonl-1."""
     usable, differing = {}, set()
     for (i, j), row in read_rows(path).items():
         wanted = settings | (prompts[i].row() if i in prompts else {})
@@ -184,11 +188,7 @@ def keep_usable(path: Path, settings: dict, prompts: dict[int, Prompt]) -> dict:
         usable |= {} if others else {(i, j): row}
         differing |= others
     if differing:
-        stem, dot, endings = path.name.partition(".")
-        names = (path.with_name(f"{stem}-{i}{dot}{endings}") for i in itertools.count(1))
-        free = next(name for name in names if not name.exists())
-        path.rename(free)
-        print(f"{path} has stories with another {', '.join(sorted(differing))}: kept as {free}")
+        print(f"{path} has stories with another {', '.join(sorted(differing))}: kept as {set_aside(path)}")
     return usable
 
 

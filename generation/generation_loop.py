@@ -61,7 +61,7 @@ def generate(
                 if not first_logits.isfinite().all():
                     raise ValueError("the model's logits are not finite: its training diverged or its weights are bad")
             slot = free.pop()
-            decoder.copy(spare, slot)
+            decoder.copy([spare], [slot])
             logits.append(first_logits[None])
             growing[slot] = Completion(index)
             generator = np.random.default_rng([seed, *(keys[index] if keys else (index,))])
@@ -130,30 +130,24 @@ def beam_search(
     decoder = make_decoder(model, beams, context, exact=True)
     for index, prompt in enumerate(prompts):
         logits = decoder.read(0, prompt)[None]
-        growing = [(0.0, [], 0)]  # log-probability, tokens, slot where the decoder has read all but the last of them
+        growing = [(0.0, [])]  # log-probability and tokens of the text in each slot
         ended: list[tuple[float, list[int], bool]] = []  # mean log-probability, tokens, whether ended by itself
         last = min(longest, model.config.block_size - len(prompt))
         for length in range(1, last + 1):
-            scores = torch.log_softmax(logits, -1) + torch.tensor([[score] for score, _, _ in growing]).to(logits)
+            scores = torch.log_softmax(logits, -1) + torch.tensor([[score] for score, _ in growing]).to(logits)
             best, flat = (x.tolist() for x in scores.flatten().topk(min(2 * beams, scores.numel())))
-            candidates = [
-                (score, *growing[i // scores.size(1)][1:], i % scores.size(1)) for score, i in zip(best, flat)
+            candidates = [(score, *divmod(i, scores.size(1))) for score, i in zip(best, flat)]  # score, slot, token
+            ended += [
+                (score / length, growing[slot][1], True) for score, slot, token in candidates[:beams] if token == stop
             ]
-            ended += [(score / length, text, True) for score, text, _, token in candidates[:beams] if token == stop]
             continuing = [candidate for candidate in candidates if candidate[-1] != stop][:beams]
+            growing = [(score, growing[slot][1] + [token]) for score, slot, token in continuing]
             if length == last:
-                ended += [(score / length, text + [token], False) for score, text, _, token in continuing]
+                ended += [(score / length, text, False) for score, text in growing]
             ended = sorted(ended, key=lambda text: -text[0])[:beams]
-            if not continuing or len(ended) == beams and continuing[0][0] / length <= ended[-1][0]:
+            if length == last or not growing or len(ended) == beams and growing[0][0] / length <= ended[-1][0]:
                 break
-            parents = {parent for _, _, parent, _ in continuing}
-            free, growing = set(range(beams)) - parents, []
-            for score, text, slot, token in continuing:
-                if slot in parents:  # the first child of a beam stays in its slot, others get a copy
-                    parents.remove(slot)
-                else:
-                    decoder.copy(slot, slot := free.pop())
-                growing.append((score, text + [token], slot))
-            if length < last:
-                logits = decoder.step([slot for _, _, slot in growing], [text[-1] for _, text, _ in growing])
+            if moved := {new: old for new, (_, old, _) in enumerate(continuing) if new != old}:
+                decoder.copy([*moved.values()], [*moved])
+            logits = decoder.step(list(range(len(growing))), [text[-1] for _, text in growing])
         yield Completion(index, ended[0][1], ended[0][2])

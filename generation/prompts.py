@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from tqdm import tqdm
 
 from corpus import instruct_headers
-from corpus.token_files import load_stories
+from corpus.token_files import load_meta_and_tokens, load_stories
+from corpus.tokenizer import Tokenizer
 
 UNSEEN_WORDS = Path(__file__).parent.parent / "prompts" / "unseen_words.txt"
 SPLITS = dict(val="validation", train="training")
@@ -61,26 +63,33 @@ def read_prompts(path: Path) -> list[Prompt]:
 
 
 def evaluation_prompts(
-    directory: Path, n: int, cut: float, ask: Sequence[str] = (), split: str = "val"
+    directory: Path, n: int, cut: float, ask: Sequence[str] = (), split: str = "val", seed: int | None = None
 ) -> list[Prompt]:
-    """Stories 2 to n + 1 of a split (1 and 2 of TinyStories' validation split begin alike), each cut after a share
-    `cut` of its words. In a corpus with headers, the header is the prompt and the whole story the reference.
+    """Stories 2 to n + 1 of a split (1 and 2 of TinyStories' validation split begin alike), or with a seed n random
+    ones of these, which a larger n adds to. Each is cut after a share `cut` of its words; in a corpus with headers, the
+    header is the prompt and the whole story the reference.
 
     ask: such as ["words", "words,summary"], for two prompts from each story whose header has all these fields: one with
     only the words, and one with both. ValueError if the split has too few stories.
     """
-    meta, stories = load_stories(directory, split)
+    meta, tokens = load_meta_and_tokens(directory, split)
+    tokenizer = Tokenizer(meta["gpt2_ids"])
+    ends = np.flatnonzero(tokens == tokenizer.end_of_text)
+    places = np.arange(1, len(ends))
+    if seed is not None:
+        np.random.default_rng(seed).shuffle(places)
+    texts = (tokenizer.decode(tokens[ends[place - 1] + 1 : ends[place]]) for place in places)
+    stories = ((text, instruct_headers.read(text)) for text in texts)
     kinds = [kind.split(",") for kind in ask]
     needed, which = {field for kind in kinds for field in kind}, ""
-    stories = ((story, instruct_headers.read(story)) for story in itertools.islice(stories, 1, None))
     if needed:
-        stories = ((story, headed) for story, headed in stories if headed and needed <= {*headed.fields})
+        stories = ((text, headed) for text, headed in stories if headed and needed <= {*headed.fields})
         which = f" whose header has {', '.join(sorted(needed))}"
     chosen = list(itertools.islice(stories, n))
     if len(chosen) < n:
         raise ValueError(f"{directory}: after the first, its {split} split has {len(chosen)} stories{which}, not {n}")
     if "headers" not in meta:
-        return [cut_story(story, cut) for story, _ in chosen]
+        return [cut_story(text, cut) for text, _ in chosen]
     asked = [headed.only(kind) for _, headed in chosen for kind in kinds or [headed.fields]]
     return [Prompt(story.header, f"\n\n{story.story}") for story in asked]
 

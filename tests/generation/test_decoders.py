@@ -31,8 +31,10 @@ def cpp(model, n_slots, dtype=torch.float32, context=T):
 DECODERS = [
     pytest.param(cpp, marks=needs_compiler),
     pytest.param(lambda model, n_slots: TorchDecoder(model, n_slots, T), id="pytorch"),
-    pytest.param(lambda model, n: TorchDecoder(model.cuda(), n, T), marks=[pytest.mark.gpu, needs_gpu], id="gpu"),
-    RereadingDecoder,
+    pytest.param(
+        lambda model, n_slots: TorchDecoder(model.cuda(), n_slots, T), marks=[pytest.mark.gpu, needs_gpu], id="gpu"
+    ),
+    pytest.param(lambda model, n_slots: RereadingDecoder(model), id="rereading"),
 ]
 
 
@@ -64,7 +66,7 @@ def test_logits_are_those_of_the_whole_text(decoder, shape):
     close = lambda logits, expected: torch.testing.assert_close(logits.cpu(), expected, atol=1e-4, rtol=0)  # noqa: E731
     decoder = decoder(model, n_slots=3)
     close(decoder.read(1, text[0, :100].tolist()), plain[0, 99])
-    decoder.copy(1, 2)
+    decoder.copy([1], [2])
     close(decoder.read(0, text[1, :3].tolist()), plain[1, 2])
     for i in range(T - 100):
         logits = decoder.step([2, 0], [text[0, 100 + i].item(), text[1, 3 + i].item()])

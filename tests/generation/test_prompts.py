@@ -25,17 +25,26 @@ def test_prompts_are_read_from_lines(tmp_path):
             read_prompts(tmp_path / name)
 
 
-def test_the_evaluation_set_is_stories_2_and_on(corpus, tmp_path, monkeypatch):
+def test_the_evaluation_set_is_stories_2_and_on(corpus, tmp_path):
     tiny = tmp_path / "data" / "tiny"
     prompts = evaluation_prompts(tiny, 11, 0.5)
     assert [prompt.text + prompt.reference for prompt in prompts] == corpus[1:12]
     assert prompts[0].text == "Story 1 is about a very"
-    monkeypatch.setattr("corpus.token_files.BLOCK", 7)  # tokens: no story is within one
     trained = evaluation_prompts(tiny, 27, 0.4, split="train")
     assert [prompt.text + prompt.reference for prompt in trained] == corpus[13:]
     for split, n, has in (("val", 12, 11), ("train", 28, 27)):
         with pytest.raises(ValueError, match=f"{tiny}: .* {split} split has {has} stories"):
             evaluation_prompts(tiny, n, 0.5, split=split)
+
+
+def test_stories_drawn_at_random(corpus, tmp_path):
+    """The seed decides which; more stories begin with the fewer; all of them are all but the first, each once."""
+    texts = {}
+    for n, seed in ((5, 1), (27, 1), (27, 2)):
+        prompts = evaluation_prompts(tmp_path / "data" / "tiny", n, 0.4, split="train", seed=seed)
+        texts[n, seed] = [prompt.text + prompt.reference for prompt in prompts]
+    assert texts[5, 1] == texts[27, 1][:5] != texts[27, 2][:5]
+    assert sorted(texts[27, 1]) == sorted(texts[27, 2]) == sorted(corpus[13:])
 
 
 def test_headers_of_validation_stories_are_prompts(instruct_data_dir):

@@ -29,6 +29,7 @@ def run(tmp_path):
     run = tmp_path / "out" / "tiny"
     run.mkdir(parents=True)
     state = dict(format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(config), gpt2_ids=tokenizer.gpt2_ids)
+    state |= dict(train_config=dict(data_dir="data", data="tiny"))
     torch.save(state | dict(model=GPTNeo(config).state_dict()), run / "ckpt.pt")
     return run
 
@@ -75,6 +76,7 @@ def test_the_prompt_as_a_model_is_given_it():
         (["--n", "0"], "--n"),
         (["--cut", "1"], "--cut"),
         (["--split", "train"], "--eval"),
+        (["--draw", "random"], "--eval"),
         (["--beams", "3", "--temperature", "1"], "--temperature"),
         (["--stream", "--n", "2"], "--stream"),
         (["--stream", "--beams", "2"], "--stream"),
@@ -108,6 +110,13 @@ def test_a_header_from_the_command_line(run, sample_py):
     assert row["instruction"] == dict(words=["a", "b"], summary="It ran.")
 
 
+def test_a_model_trained_without_headers_is_given_none(run, corpus, instruct_data_dir, sample_py):
+    for args in (["--words", "dog"], ["--eval", "2", "--data", str(instruct_data_dir / "builtin-instruct")]):
+        code, printed = sample_py(*args, "--out", "x")
+        assert "headers" in code and "data/tiny" in code and "\n" not in code and printed.out == ""
+    assert not (run.parent.parent / "x").exists()
+
+
 # ---- samples.jsonl ----
 
 EVAL = ("--eval", "4", "--data", "data/tiny", "--max_new_tokens", "6")
@@ -135,6 +144,19 @@ def test_training_stories_by_the_last_checkpoint_go_into_a_file_of_their_own(run
     assert {(row["split"], row["model"], row["cut"]) for row in held_out} == {("val", "out/tiny", 0.5)}
     assert {(row["split"], row["model"], row["cut"]) for row in trained} == {("train", "out/tiny/ckpt.pt", 0.4)}
     assert held_out[0]["weights"] != trained[0]["weights"]
+
+
+def test_random_training_stories_are_kept_apart_from_the_first_ones(run, corpus, sample_py):
+    memorization = (*EVAL, "--n", "1", "--split", "train", "--cut", "0.4", "--draw")
+    assert sample_py(*memorization, "random", "--seed", "7")[0] == 0
+    path = run / "samples-train.jsonl"
+    drawn = rows_of(path)
+    stories = [row["prompt"] + row["reference"] for row in drawn]
+    assert len({*stories} & {*corpus[13:]}) == 4 and stories != corpus[13:17]
+    assert [row["prompt_index"] for row in drawn] == [0, 1, 2, 3] and {row["draw"] for row in drawn} == {"random"}
+    code, printed = sample_py(*memorization, "first", "--seed", "7")
+    assert code == 0 and "draw" in printed.out and rows_of(run / "samples-train.jsonl-1") == drawn
+    assert [row["prompt"] + row["reference"] for row in rows_of(path)] == corpus[13:17]
 
 
 def test_all_kept_checkpoints(run, corpus, sample_py):
@@ -227,12 +249,12 @@ def test_other_settings_prompts_or_weights_are_kept_apart(run, sample_py, asked,
     assert sample_py(*ARGS, "2")[0] == 0
     first = (run / "samples.jsonl").read_text()
     (run / "samples.jsonl").rename(run / "samples.jsonl.part")
-    assert "another seed: kept as out/tiny/samples-1.jsonl.part" in moved("--seed", "1") and len(asked) == 6
-    assert (run / "samples-1.jsonl.part").read_text() == first
+    assert "another seed: kept as out/tiny/samples.jsonl.part-1" in moved("--seed", "1") and len(asked) == 6
+    assert (run / "samples.jsonl.part-1").read_text() == first
     change_weights(run / "ckpt.pt")
-    assert "another weights: kept as out/tiny/samples-1.jsonl" in moved("--seed", "1") and len(asked) == 6
+    assert "another weights: kept as out/tiny/samples.jsonl-1" in moved("--seed", "1") and len(asked) == 6
     (tmp_path / "prompts.txt").write_text("Once upon\nThere was\nOne night\n")
-    assert "another prompt: kept as out/tiny/samples-2.jsonl" in moved("--seed", "1") and len(asked) == 2
+    assert "another prompt: kept as out/tiny/samples.jsonl-2" in moved("--seed", "1") and len(asked) == 2
 
 
 def test_greedy_and_beams_are_written_once(run, sample_py, asked):
