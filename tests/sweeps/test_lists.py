@@ -27,9 +27,11 @@ def toy(listed: lists.Runs) -> lists.Runs:
         small |= dict(n_layer=3) if "compressor" in settings.get("architecture", "") else {}
         small |= dict(keep_checkpoints="2") if "keep_checkpoints" in settings else {}
         kinds.setdefault(str(kind), (name, settings | small))
-    if len(kinds) == 1:  # so that there is something to compare
-        name, settings = list(listed.variants.items())[-1]
-        kinds["another"] = name, next(iter(kinds.values()))[1] | dict(n_embd=32)
+    if len(kinds) == 1:  # shapes alone: three widths, so that there is something to compare
+        ((_, settings),) = kinds.values()
+        kinds = dict(
+            enumerate((name, settings | dict(n_embd=16 << i)) for i, name in enumerate([*listed.variants][:3]))
+        )
     return replace(
         listed, variants=dict(kinds.values()), steps=min(listed.steps, 2), budgets=listed.budgets and (1e7, 2e7)
     )
