@@ -81,7 +81,7 @@ def run_experiment(args: argparse.Namespace) -> None:
     listed = getattr(experiment, args.scale)
     if args.models:
         listed = replace(listed, variants={}, models=tuple(args.models))
-    if args.steps:
+    if args.steps and listed.steps:
         listed = replace(listed, steps=args.steps)
     directory = args.out_dir / (args.experiment + "-published" * (args.scale == "published"))
     if (directory / "ckpt.pt").exists():

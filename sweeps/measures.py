@@ -23,6 +23,7 @@ from sweeps.plan import ROOT, Run
 Value = tuple[float, float, float] | float | str  # with the ends of its 95% interval; or "oom"
 Commands = Iterator[tuple[list[str], list[str]]]  # with the models that each command reads
 CUTS = ("0.4", "0.5")  # shares of training stories that are shown: one reproduction's, and the paper's
+STORIES_READ = 200  # by interpret.py
 BEGINNINGS = ROOT / "prompts" / "three_beginnings.txt"
 ROUGE = {
     "ending_f": "ROUGE F with the true rest",
@@ -182,8 +183,8 @@ def read_rouge(subject: Subject, call: Call) -> dict[str, Value]:
 
 def interpret(subjects: Sequence[Subject], call: Call) -> Commands:
     for subject in subjects:
-        flags = "--data", str(subject.data), "--out", str(subject.directory), "--ablate", "0"
-        yield ["interpret.py", subject.model, *flags], [subject.model]
+        flags = "--data", subject.data, "--out", subject.directory, "--stories", STORIES_READ, "--ablate", 0
+        yield ["interpret.py", subject.model, *map(str, flags)], [subject.model]
 
 
 def read_heads(subject: Subject, call: Call) -> dict[str, Value]:
@@ -201,7 +202,7 @@ def read_neurons(subject: Subject, call: Call) -> dict[str, Value]:
     rows = read_if_there(subject.directory / "neurons.csv")
     kinds = collections.Counter(row["prefers"] for row in rows)
     names = [column.removeprefix("auc_") for column in (rows or [{}])[0] if column.startswith("auc_")]
-    return {f"{kind} (%)": 100 * kinds[kind] / len(rows) for kind in names}
+    return {f"{kind} neurons (%)": 100 * kinds[kind] / len(rows) for kind in names}
 
 
 def rule(subjects: Sequence[Subject], call: Call) -> Commands:
