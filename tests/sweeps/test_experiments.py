@@ -159,5 +159,5 @@ def test_mistakes_get_one_line(args, message, data_dir, tmp_path, command_line):
     (tmp_path / "out" / "dropout" / "ckpt.pt").touch()
     code, said = command_line(experiments, tmp_path)(*args, f"--data_dir={data_dir}")
     said = code if isinstance(code, str) else said.err
-    assert message in said and said.strip().count("\n") <= 8  # argparse adds its usage
+    assert message in said.strip().splitlines()[-1]  # below argparse's usage
     assert list((tmp_path / "out").iterdir()) == [tmp_path / "out" / "dropout"]

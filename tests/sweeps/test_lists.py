@@ -2,6 +2,8 @@
 
 import importlib
 import re
+import shutil
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -92,3 +94,22 @@ def test_a_list_ends_with_its_table_and_picture(name, in_process, quick, instruc
     if experiment.normalized:
         values = [float(row[key]) for row in rows for key in row if re.match("normalized", key) and row[key]]
         assert min(values) == 0 and max(values) == 1
+
+
+def test_built_in_stories_are_made_where_they_are_missing(in_process, quick, instruct_data_dir, tmp_path):
+    run = subprocess.run
+
+    def prepare(command, **others):
+        if "prepare.py" not in str(command[1]):
+            return run(command, **others)
+        shutil.copytree(instruct_data_dir / command[2], command[-1] / command[2])
+        return subprocess.CompletedProcess(command, 0)
+
+    listed = replace(lists.EXPERIMENTS["attention"], measures=(), picture="panels")
+    quick.setitem(lists.EXPERIMENTS, "attention", replace(listed, small=toy(listed.small)))
+    quick.setattr("experiments.subprocess.run", prepare)
+    quick.chdir(tmp_path)
+    in_process("experiments.py", "attention")
+    assert (tmp_path / "data" / "builtin" / "meta.json").exists() and (
+        tmp_path / "out/attention/experiment.png"
+    ).exists()
