@@ -43,6 +43,9 @@ def show(name: str, experiment: Experiment, directory: Path, subjects: list[Subj
     """Prints the table; writes experiment.csv, .md, .png and .svg. measured: {subject: {column: value}}."""
     measured = with_normalized(measured) if experiment.normalized else measured
     rows = [tabulate(subject) | flat(measured[subject.name]) for subject in subjects]
+    for row in rows:
+        if "n_embd" in row and "seed" not in row:  # an existing model, whose name does not say it
+            row["label"] += f" ({row['n_embd']} wide, {row['n_layer']} layers)"
     write_table(directory / "experiment.csv", rows)
     columns = dict.fromkeys(column for own in measured.values() for column in own)
     columns = [column for column in columns if column not in SETTINGS and re.search(experiment.columns, column)]
