@@ -31,7 +31,7 @@ class Experiment:
     published: Runs
     measures: tuple[str, ...] = ()  # names in sweeps/measures.py
     axes: tuple[str, ...] = ()  # of its picture: settings or columns; none: a line for each run
-    columns: str = ""  # of its table: a pattern for the names of measures (experiment.csv has all)
+    columns: str = " by |%|MB"  # of its table: a pattern for the names of measures (experiment.csv has all)
     picture: str = "panels"  # or law, neurons, or the name of a picture that a measure draws
     curves: bool = False  # also draw the validation loss over tokens
     normalized: bool = False  # also show scores as shares of the distance from the lowest to the highest
@@ -235,6 +235,7 @@ EXPERIMENTS = {
         small=Runs(shapes("128-4-8"), 300),
         published=Runs({}, models=PUBLISHED[2:3]),
         measures=("heads",),
+        columns="",
         picture="interpret.png",
     ),
     "neurons": Experiment(

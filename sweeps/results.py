@@ -144,7 +144,7 @@ def draw(rows: Sequence[dict], columns: Sequence[str], axes_names: Sequence[str]
     panels, axes_names = {}, axes_names or ("label",)
     for column in (["val_loss"] if any("val_loss" in row for row in rows) else []) + list(columns):
         panels.setdefault(column.partition(" by ")[0], []).append(column)
-    places = [(panel, axis) for panel, axis in itertools.product(panels, axes_names) if axis != panel]
+    places = list(itertools.product(panels, axes_names))
     across = len(axes_names) if len(axes_names) > 1 else min(len(places) + bool(curves), PANELS_ACROSS)
     down = math.ceil((len(places) + bool(curves)) / across)
     figure = Figure(figsize=(4.2 * across, 3 * down), layout="constrained")
@@ -152,6 +152,9 @@ def draw(rows: Sequence[dict], columns: Sequence[str], axes_names: Sequence[str]
     for axes in grid[len(places) + bool(curves) :]:
         axes.set_axis_off()
     for (panel, axis), axes in zip(places, grid):
+        if axis == panel:
+            axes.set_axis_off()
+            continue
         draw_over(axes, rows, axis, panels[panel])
         axes.set(xlabel=LABELS.get(axis, axis), ylabel=LABELS.get(panel, panel))
     if curves:
