@@ -29,14 +29,15 @@ def train_all(runs: list[Run], sha256: dict[Path, str], log: Path) -> list[str]:
     """Trains those of the runs that are not finished. sha256: {corpus: checksum of its training split}. Returns the
     names of those that failed."""
     failed, unfinished = [], [run for run in runs if not is_finished(run, sha256)]
-    with tqdm(initial=len(runs) - len(unfinished), total=len(runs), unit="run", disable=None) as bar:
-        for run in unfinished:
+    n_finished = len(runs) - len(unfinished)
+    with tqdm(initial=n_finished, total=len(runs), unit="run", disable=None) as bar:
+        for i, run in enumerate(unfinished, n_finished + 1):
             bar.set_description(run.config.name)
             if error := train_one(run, log, bar):
                 failed.append(run.config.name)
             bar.update(1)
             outcome = error or f"validation loss {float(log_of(run)[-1]['val_loss']):.3f}"
-            bar.write(f"{bar.n:.0f}/{len(runs)}  {run.config.name}: {outcome}")
+            bar.write(f"{i}/{len(runs)}  {run.config.name}: {outcome}")
     return failed
 
 

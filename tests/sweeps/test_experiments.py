@@ -112,7 +112,8 @@ def test_the_table_is_of_all_that_is_finished_and_a_failure_is_named(start, tmp_
     def tabulated() -> list[str]:
         return [row["run"] for row in read_table(directory / "experiment.csv")]
 
-    assert ended(start(10, "--only=a"))[0] == 0
+    code, out, _ = ended(start(10, "--only=a"))
+    assert code == 0 and "1/1  a_0: validation loss" in out
     assert tabulated() == ["a_0"]
     (directory / "b_0").write_text("in the way")
     code, out, err = ended(start(10, "--seeds=2"))
