@@ -113,3 +113,15 @@ def test_built_in_stories_are_made_where_they_are_missing(in_process, quick, ins
     assert (tmp_path / "data" / "builtin" / "meta.json").exists() and (
         tmp_path / "out/attention/experiment.png"
     ).exists()
+
+
+def test_the_table_has_all_that_is_finished_and_a_failure_is_named(in_process, quick, instruct_data_dir, tmp_path):
+    listed, train = lists.Runs({"a": {}, "b": dict(n_layer=1)}, steps=2), runner.train_one
+    quick.setitem(lists.EXPERIMENTS, "heads", lists.Experiment("two runs", listed, listed))
+    command = "experiments.py", "heads", f"--data_dir={instruct_data_dir}", f"--out_dir={tmp_path}"
+    in_process(*command, "--only=a")
+    assert [row["run"] for row in read_table(tmp_path / "heads" / "experiment.csv")] == ["a_0"]
+    quick.setattr(runner, "train_one", lambda run, *others: "no" if run.config.name == "b_0" else train(run, *others))
+    with pytest.raises(AssertionError, match=r"1 of 4 runs failed \(b_0\)"):
+        in_process(*command, "--seeds=2")
+    assert [row["run"] for row in read_table(tmp_path / "heads" / "experiment.csv")] == ["a_0", "a_1", "b_1"]
