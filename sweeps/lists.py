@@ -163,7 +163,7 @@ EXPERIMENTS = {
     ),
     "dropout": Experiment(
         "A: scores by dropout, continued from trained weights, and from zero",
-        small=Runs(dict(base=shapes("64-4-4")["64-4-4"]) | dropouts("base", n_embd=64), 250),
+        small=Runs(dropouts("zero-0.0", n_embd=64), 250),
         published=Runs(dropouts("hf:roneneldan/TinyStories-3M", n_embd=128), 720),
         measures=("scores",),
         axes=("dropout",),

@@ -132,7 +132,7 @@ def mean(rows: Sequence[dict], key: str, form: str) -> str:
     if not values or isinstance(values[0], str):
         return values[0] if values else "–"
     value = statistics.mean(values)
-    precise = "," if isinstance(value, int) or abs(value) >= 1000 else ".1f" if abs(value) >= 10 else ".3f"
+    precise = ",.0f" if isinstance(value, int) or abs(value) >= 1000 else ".1f" if abs(value) >= 10 else ".3f"
     return f"{value:{form or precise}}"
 
 
@@ -168,7 +168,7 @@ def draw_over(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[str
     lines = {}
     for row, column in itertools.product(rows, columns):
         if isinstance(row.get(column), (int, float)) and row.get(axis) is not None:
-            own = ", ".join(f"{LABELS.get(key, key)} {row[key]}" for key in keys)
+            own = ", ".join(f"{LABELS.get(key, key)} {row[key]}" for key in keys if row.get(key) not in (None, ""))
             lines.setdefault((own, column), {}).setdefault(row[axis], []).append(row)
     for i, ((own, column), points) in enumerate(lines.items()):
         style = dict(color=f"C{i % 10}", marker=".", label=f"{own} {column.partition(' by ')[2]}".strip())
