@@ -1,3 +1,3 @@
-"""Experiments: the runs of a list and their costs, training them one by one, the table, the plot, the scaling law.
-In: a list of experiments.py. Out: out/<experiment>/{experiment.csv, .md, .png, .svg} and a run for each variant.
-Read plan.py first, then runner.py."""
+"""The lists of experiments.py: their runs planned, trained and measured; the table, the picture, the scaling law.
+In: other commands, as processes. Out: out/<list>/{experiment.csv, .md, .png, .svg} and a directory for each run.
+Read lists.py first, then measures.py."""

@@ -1,25 +1,28 @@
 """
-The runs of an experiment: how long each trains, and what that costs in FLOPs, counted.
+The runs of a list: how long each trains, and what that costs in FLOPs, counted.
 
->>> plan_runs(SCALES["small"].lists["grid"], SCALES["small"], 1, dict(data="sample"), load_meta(Path("data/sample")))
+>>> plan_runs(EXPERIMENTS["heads"].small, SCALES["small"], 1, Path("out/heads"), corpora)
 """
 
 import functools
 import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from model import GPTNeoConfig
+from sweeps.lists import Runs, Scale
 from training.config import TrainConfig, parse_command_line
 from training.optimizers import Muon, make_optimizers
 from variants import MODELS
 from variants.contrastive import n_shuffled
 
 ROOT = Path(__file__).parent.parent
-EVAL_INTERVALS = (100, 250)  # steps, fewest and most: every 100 takes an eighth of the time; a kill loses up to 250
+EVAL_INTERVALS = (50, 250)  # steps, fewest and most: an evaluation takes time, and a kill loses what came after it
+COMPILED_TOKENS = 1_000_000  # shorter small runs are not compiled, which would take longer than it saves
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,30 +42,46 @@ class Run:
     def tokens(self) -> int:
         return self.config.max_steps * self.config.tokens_per_step
 
+    @property
+    def data(self) -> Path:
+        return Path(self.config.data_dir, self.config.data)
 
-def plan_runs(experiment, scale, n_seeds: int, common: dict, meta: dict) -> list[Run]:
-    """The runs in order. experiment, scale: those of experiments.py; common: settings of all runs, such as data and
-    out_dir; meta: the corpus' meta.json."""
-    runs, n_tokens = [], meta["splits"]["train"]["tokens"]
-    for seed, budget in itertools.product(range(n_seeds), experiment.budgets or [None]):
+
+def plan_runs(listed: Runs, scale: Scale, n_seeds: int, out: Path, data: str, corpora: Mapping) -> list[Run]:
+    """The runs in order. out: where they go; data: the corpus of variants that do not name one; corpora: {name: (its
+    directory, its meta.json)}."""
+    runs = []
+    for seed, budget in itertools.product(range(n_seeds), listed.budgets or [None]):
         flops_of = {}
-        for variant, settings in experiment.variants.items():
-            settings = settings | common | dict(seed=seed)
+        for variant, settings in listed.variants.items():
+            settings = dict(settings, seed=seed, out_dir=str(out))
+            corpus, meta = corpora[settings.pop("data", data)]
+            settings |= dict(data=corpus.name, data_dir=str(corpus.parent))
             flops = budget or flops_of.get(settings.pop("flops_of", None))
             name = f"{budget:.1e}-{variant}_{seed}".replace("+", "") if budget else f"{variant}_{seed}"
+            if settings.get("start_from") in listed.variants:
+                settings["start_from"] = str(out / f"{settings['start_from']}_{seed}")
             if scale.learning_rate:
                 settings["learning_rate"] = min(scale.learning_rate, 1 / settings.get("n_embd", 64))
             args = [str(ROOT / "configs" / scale.config), *flags(dict(name=name) | settings)]
-            parameters, flops_per_step = count_parameters_and_flops(parse_command_line(args)[0], meta["vocab_size"])
-            steps = max(1, round(flops / flops_per_step)) if flops else experiment.steps
-            fewest, most = EVAL_INTERVALS
-            schedule = dict(max_steps=steps, warmup_steps=round(scale.warmup * steps))
-            args += flags(schedule | dict(eval_interval=min(most, max(fewest, math.ceil(steps / 4)))))
+            config = parse_command_line(args)[0]
+            parameters, flops_per_step = count_parameters_and_flops(config, meta["vocab_size"])
+            steps = max(1, round(flops / flops_per_step)) if flops else max(1, listed.steps)
+            args += flags(schedule(steps, scale))
+            if steps * config.tokens_per_step >= COMPILED_TOKENS:
+                args.append("--compile=True")
             run = Run(variant, args, parse_command_line(args)[0], parameters, steps * flops_per_step, budget)
             flops_of[variant] = run.flops
-            if not budget or steps >= scale.fewest_steps and run.tokens <= scale.most_epochs * n_tokens:
+            most_tokens = scale.most_epochs * meta["splits"]["train"]["tokens"]
+            if not budget or steps >= scale.fewest_steps and run.tokens <= most_tokens:
                 runs.append(run)
     return runs
+
+
+def schedule(steps: int, scale: Scale) -> dict:
+    fewest, most = EVAL_INTERVALS
+    interval = min(most, max(fewest, math.ceil(steps / 4)))
+    return dict(max_steps=steps, warmup_steps=round(scale.warmup * steps), eval_interval=interval)
 
 
 def flags(settings: dict) -> list[str]:

@@ -1,145 +1,201 @@
 """
-The costs and results of an experiment's runs: one table and one plot.
+The results of a list: one table and one picture.
 
->>> show("grid", Path("out/grid"), runs)
+>>> show("heads", experiment, directory, subjects, figures_of(experiment.measures, subjects, call))
 """
 
 import dataclasses
 import itertools
 import math
+import re
 import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from common.figures import save_figure
-from common.statistics import wilson
-from common.tables import publish, read_table, table_text, write_table
-from sweeps import scaling_law
-from sweeps.plan import Run
-from sweeps.runner import log_of
-from training.run_directory import training_seconds
+from common.files import write_bytes
+from common.tables import publish, table_text, write_table
+from sweeps import neuron_kinds, scaling_law
+from sweeps.lists import Experiment
+from sweeps.measures import Subject, Value
+from training.config import TrainConfig
+from training.run_directory import read_log, training_seconds
 
-OF_SCHEDULE = {"name", "seed", "max_steps", "warmup_steps", "eval_interval"}
-# Measures other than the loss have columns with _low and _high, the ends of their 95% intervals. The ones below are
-# shares; those of a judge are called "grammar by gpt-4o-mini".
-SHARES = {
-    "shuffled": "true stories likelier than shuffled",
-    "swapped": "… than with two sentences swapped",
-} | {name: f"{name} prompts right (probe.py)" for name in ("facts", "reasoning", "context")}
+OF_SCHEDULE = {"name", "seed", "max_steps", "warmup_steps", "eval_interval", "learning_rate", "compile"}
+SETTINGS = [field.name for field in dataclasses.fields(TrainConfig) if field.name not in OF_SCHEDULE]
+FACTS = {  # columns of the table: title, format
+    "step": ("step", ","),
+    "parameters": ("parameters", ","),
+    "tokens": ("tokens", ","),
+    "flops": ("training FLOPs", ".2e"),
+    "seconds": ("seconds", ".0f"),
+    "val_loss": ("validation loss", ".3f"),
+    "bpb": ("bits per byte", ".3f"),
+}
+LABELS = dict(val_loss="validation loss (nats per token)", n_embd="width", n_layer="layers", n_head="heads", label="")
 PANELS_ACROSS = 4
 
 
-def show(experiment: str, directory: Path, runs: list[Run]) -> None:
-    """Prints the table; writes experiment.csv, .md, .png and .svg."""
-    rows = tabulate(runs, directory)
+def show(name: str, experiment: Experiment, directory: Path, subjects: list[Subject], measured: Mapping) -> None:
+    """Prints the table; writes experiment.csv, .md, .png and .svg. measured: {subject: {column: value}}."""
+    measured = with_normalized(measured) if experiment.normalized else measured
+    rows = [tabulate(subject) | flat(measured[subject.name]) for subject in subjects]
+    for row in rows:
+        if "n_embd" in row and "seed" not in row:  # an existing model, whose name does not say it
+            row["label"] += f" ({row['n_embd']} wide, {row['n_layer']} layers)"
     write_table(directory / "experiment.csv", rows)
-    text = f"## {experiment}\n\n{variants_text(rows)}"
-    if runs[0].budget:
-        text += f"\n\n{scaling_law.laws_text(rows)}"
-        figure = scaling_law.draw(rows)
-    else:
-        figure = draw_variants(rows)
-    publish(directory / "experiment.md", text)
-    save_figure(figure, directory / "experiment.png")
+    columns = dict.fromkeys(column for own in measured.values() for column in own)
+    columns = [column for column in columns if column not in SETTINGS and re.search(experiment.columns, column)]
+    columns = [column for column in columns if column not in FACTS]
+    parts = [f"## {name}", f"{experiment.shows}.", table(rows, columns)]
+    places = [(subject.name, subject.directory) for subject in subjects]
+    if experiment.picture == "law":
+        parts.append(scaling_law.laws_text(rows))
+        save_figure(scaling_law.draw(rows), directory / "experiment.png")
+    elif experiment.picture == "neurons":
+        parts.append(neuron_kinds.examples_text(places))
+        save_figure(neuron_kinds.draw(places), directory / "experiment.png")
+    elif experiment.picture == "panels":
+        curves = [subject for subject in subjects if subject.run] if experiment.curves else []
+        save_figure(draw(rows, columns, experiment.axes, curves), directory / "experiment.png")
+    else:  # a measure has drawn it
+        first = next(path for path in sorted(directory.rglob(experiment.picture), key=lambda path: len(path.parts)))
+        for ending in (".png", ".svg"):
+            write_bytes(directory / f"experiment{ending}", first.with_suffix(ending).read_bytes())
+    pages = sorted(str(path.relative_to(directory)) for path in directory.rglob("*.html"))
+    parts += ["Pages: " + ", ".join(f"[{page}]({page})" for page in pages)] if pages else []
+    publish(directory / "experiment.md", "\n\n".join(parts))
 
 
-def tabulate(runs: list[Run], directory: Path) -> list[dict]:
-    """A row for each run: the settings in which the runs differ, its cost, its results."""
-    settings = [dataclasses.asdict(run.config) for run in runs]
-    differing = [key for key in settings[0] if key not in OF_SCHEDULE and len({s[key] for s in settings}) > 1]
-    measured, rows = measures(directory, runs), []
-    for run, of_run in zip(runs, settings):
-        log = log_of(run)
-        row = dict(run=run.config.name, variant=run.variant, seed=run.config.seed)
+# ---- Rows ----
+
+
+def tabulate(subject: Subject) -> dict:
+    """Its settings, and its cost and losses as far as it was trained here."""
+    row, run = dict(run=subject.name, label=subject.name), subject.run
+    log = read_log(Path(subject.model, "log.csv")) if Path(subject.model, "log.csv").exists() else []
+    if run:
+        settings = dataclasses.asdict(run.config)
+        row |= dict(seed=run.config.seed, parameters=run.parameters) | {key: settings[key] for key in SETTINGS}
+        row |= dict(label=subject.name.replace(f"_{run.config.seed}", ""), variant=run.variant)
         row |= {"budget": run.budget} if run.budget else {}
-        row |= {key: of_run[key] for key in differing}
-        row |= dict(parameters=run.parameters, steps=run.config.max_steps, tokens=run.tokens, flops=run.flops)
-        row |= dict(seconds=round(training_seconds(log)[-1], 1))
+    if log:
+        row |= {key: int(log[-1][key]) for key in ("step", "tokens")}
         row |= {key: float(log[-1][key]) for key in ("train_loss", "val_loss", "bpb")}
         row |= dict(best_val_loss=min(float(r["val_loss"]) for r in log if r["val_loss"]))
-        for name, interval in measured[run.config.name].items():
-            row |= zip((name, f"{name}_low", f"{name}_high"), interval)
-        rows.append(row)
-    return rows
+    if run and log and str(run.directory) == subject.model:
+        row |= dict(flops=run.flops, seconds=round(training_seconds(log)[-1], 1))
+    return row
 
 
-def measures(directory: Path, runs: list[Run]) -> dict[str, dict[str, tuple[float, float, float]]]:
-    """{run: {measure: its value and the ends of its interval}}: what probe.py and grade.py have written there."""
-    measured = {run.config.name: {} for run in runs}
-    answers = [row for name in ("probe.csv", "probe-order.csv") for row in read_if_there(directory / name)]
-    for run, name in itertools.product(runs, dict.fromkeys(row["set"] for row in answers if row["right"])):
-        verdicts = [row.get(f"{run.directory} verdict") for row in answers if row["set"] == name]
-        if any(verdicts):
-            share = verdicts.count("right") / len(verdicts)
-            measured[run.config.name][name] = share, *wilson(share, len(verdicts))
-    for row in read_if_there(directory / "grades.csv"):
-        if row["kind"] == "mean" and row["judge"] and row["subject"] in measured:
-            interval = tuple(float(row[end] or "nan") for end in ("value", "low", "high"))
-            measured[row["subject"]][f"{row['figure']} by {row['judge']}"] = interval
-    return measured
+def flat(measured: Mapping[str, Value]) -> dict:
+    """Intervals as columns of their own."""
+    row = {}
+    for name, value in measured.items():
+        row |= dict(zip((name, f"{name}_low", f"{name}_high"), value)) if isinstance(value, tuple) else {name: value}
+    return row
 
 
-def read_if_there(path: Path) -> list[dict]:
-    return read_table(path) if path.exists() else []
+def with_normalized(measured: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
+    """And (score - lowest) / (highest - lowest) over all subjects, of every score of a judge."""
+    added = {subject: dict(own) for subject, own in measured.items()}
+    for name in dict.fromkeys(name for own in measured.values() for name in own if " by " in name):
+        values = {subject: own[name][0] for subject, own in measured.items() if name in own}
+        low, high = min(values.values()), max(values.values())
+        for subject, value in values.items() if high > low else ():
+            added[subject][f"normalized {name}"] = (value - low) / (high - low)
+    return added
 
 
-def group_by_variant(rows: list[dict]) -> dict[str, list[dict]]:
-    """{name of the run without its seed: the rows of its seeds}"""
-    groups = {}
-    for row in rows:
-        groups.setdefault(row["run"].removesuffix(f"_{row['seed']}"), []).append(row)
-    return groups
-
-
-def measures_in(rows: list[dict]) -> list[str]:
-    """The measures of any row, as some runs may have been graded and others not yet."""
-    columns = dict.fromkeys(key for row in rows for key in row)
-    return [key for key in columns if f"{key}_low" in columns]
-
-
-def mean_of_seeds(rows: list[dict], key: str) -> str:
-    values = [row[key] for row in rows if key in row]
-    return f"{statistics.mean(values):{'.1%' if key in SHARES else '.3f'}}" if values else "–"
-
-
-def variants_text(rows: list[dict]) -> str:
+def table(rows: Sequence[dict], columns: Sequence[str]) -> str:
     """Means over the seeds of each variant; for the validation loss also the lowest and the highest seed."""
-    measured, lines = measures_in(rows), []
-    for name, of_variant in group_by_variant(rows).items():
-        losses, first = [row["val_loss"] for row in of_variant], of_variant[0]
-        cells = [f"{first['parameters']:,}", f"{first['tokens'] / 1e6:.2f} M", f"{first['flops']:.2e}"]
-        cells.append(f"{statistics.mean(row['seconds'] for row in of_variant):.0f}")
-        loss, *others = (mean_of_seeds(of_variant, key) for key in ("val_loss", "bpb", *measured))
-        loss += f" [{min(losses):.3f}, {max(losses):.3f}]" * (len(losses) > 1)
-        lines.append([name, *cells, loss, *others])
-    several = "validation loss [lowest, highest seed]" if len(rows) > len(lines) else "validation loss"
-    head = ["run", "parameters", "tokens", "training FLOPs", "seconds", several, "bits per byte", *measured]
-    return table_text(head, lines)
+    facts = {key: fact for key, fact in FACTS.items() if any(key in row for row in rows)}
+    if len({row.get("step") for row in rows}) == 1:
+        facts.pop("step", None)
+    lines = []
+    for label in dict.fromkeys(row["label"] for row in rows):
+        own = [row for row in rows if row["label"] == label]
+        cells = [mean(own, key, form) for key, (_, form) in facts.items()]
+        losses = [row["val_loss"] for row in own if "val_loss" in row]
+        if len(losses) > 1:
+            cells[[*facts].index("val_loss")] += f" [{min(losses):.3f}, {max(losses):.3f}]"
+        lines.append([label, *cells, *(mean(own, column, "") for column in columns)])
+    text = table_text(["run", *(title for title, _ in facts.values()), *columns], lines)
+    return text + "\n\nIn brackets: the lowest and the highest seed" * (len(lines) < len(rows))
 
 
-def draw_variants(rows: list[dict]) -> Figure:
-    """Panels side by side: a dot for each seed, a bar for the mean of several."""
-    groups = group_by_variant(rows)
-    panels = {"val_loss": "validation loss (nats per token)", "seconds": "seconds of training"}
-    panels |= {key: SHARES.get(key, key.replace(" by ", "\nby ")) for key in measures_in(rows)}
-    across, down = min(len(panels), PANELS_ACROSS), math.ceil(len(panels) / PANELS_ACROSS)
-    figure = Figure(figsize=(2 + 3.5 * across, (1.2 + 0.35 * len(groups)) * down), layout="constrained")
-    grid = figure.subplots(down, across, sharey=True, squeeze=False)
-    for axes in grid.flat[len(panels) :]:
+def mean(rows: Sequence[dict], key: str, form: str) -> str:
+    values = [row[key] for row in rows if row.get(key) is not None]
+    if not values or isinstance(values[0], str):
+        return values[0] if values else "–"
+    value = statistics.mean(values)
+    precise = ",.0f" if isinstance(value, int) or abs(value) >= 1000 else ".1f" if abs(value) >= 10 else ".3f"
+    return f"{value:{form or precise}}"
+
+
+# ---- The picture ----
+
+
+def draw(rows: Sequence[dict], columns: Sequence[str], axes_names: Sequence[str], curves: Sequence[Subject]) -> Figure:
+    """A panel for each score and axis; without axes, over the runs. The last one: loss curves."""
+    panels, axes_names = {}, axes_names or ("label",)
+    for column in (["val_loss"] if any("val_loss" in row for row in rows) else []) + list(columns):
+        panels.setdefault(column.partition(" by ")[0], []).append(column)
+    places = list(itertools.product(panels, axes_names))
+    across = len(axes_names) if len(axes_names) > 1 else min(len(places) + bool(curves), PANELS_ACROSS)
+    down = math.ceil((len(places) + bool(curves)) / across)
+    figure = Figure(figsize=(4.2 * across, 3 * down), layout="constrained")
+    grid = figure.subplots(down, across, squeeze=False).flat
+    for axes in grid[len(places) + bool(curves) :]:
         axes.set_axis_off()
-    for axes, (column, label) in zip(grid.flat, panels.items()):
-        for y, of_variant in enumerate(groups.values()):
-            values = [row[column] for row in of_variant if column in row]
-            axes.plot(values, [y] * len(values), "o", color="C0", alpha=0.6)
-            if len(values) > 1:
-                axes.plot(statistics.mean(values), y, "|", color="C0", markersize=16)
-            for row in of_variant:
-                if f"{column}_low" in row:
-                    axes.plot((row[f"{column}_low"], row[f"{column}_high"]), (y, y), color="C0", alpha=0.4)
-        axes.set_xlabel(label)
-        axes.grid(alpha=0.3)
-    names = [f"{name}  ({of_variant[0]['parameters'] / 1e6:.1f} M)" for name, of_variant in groups.items()]
-    grid[0, 0].set_yticks(range(len(groups)), names)
-    grid[0, 0].set_ylim(len(groups) - 0.5, -0.5)  # the first variant on top
+    for (panel, axis), axes in zip(places, grid):
+        if axis == panel:
+            axes.set_axis_off()
+            continue
+        draw_over(axes, rows, axis, panels[panel])
+        axes.set(xlabel=LABELS.get(axis, axis), ylabel=LABELS.get(panel, panel))
+    if curves:
+        draw_curves(grid[len(places)], curves)
     return figure
+
+
+def draw_over(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[str]) -> None:
+    """A color for each judge and each combination of the other settings in which the runs differ; a dot for a seed."""
+    keys = [key for key in SETTINGS if key != axis and len({row.get(key) for row in rows}) > 1 and axis != "label"]
+    lines = {}
+    for row, column in itertools.product(rows, columns):
+        if isinstance(row.get(column), (int, float)) and row.get(axis) is not None:
+            own = ", ".join(f"{LABELS.get(key, key)} {row[key]}" for key in keys if row.get(key) not in (None, ""))
+            lines.setdefault((own, column), {}).setdefault(row[axis], []).append(row)
+    for i, ((own, column), points) in enumerate(lines.items()):
+        style = dict(color=f"C{i % 10}", marker=".", label=f"{own} {column.partition(' by ')[2]}".strip())
+        xs = list(points) if axis == "label" else sorted(points)
+        means = [statistics.mean(row[column] for row in points[x]) for x in xs]
+        axes.plot(xs, means, **style, linewidth=0 if axis == "label" else 1)
+        for x, own_rows in points.items():
+            for row in own_rows:
+                ends = [row.get(f"{column}{end}", row[column]) for end in ("_low", "_high")]
+                axes.plot((x, x), ends, color=style["color"], alpha=0.35, marker="." if len(own_rows) > 1 else "")
+    if len(lines) > 1:
+        axes.legend(fontsize=6)
+    if axis == "label":
+        axes.tick_params(axis="x", rotation=90, labelsize=7)
+    if axis in ("n_embd", "n_head", "n_layer"):
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    if axis == "val_loss":
+        axes.invert_xaxis()  # training goes to the right
+    axes.grid(alpha=0.3)
+
+
+def draw_curves(axes: Axes, subjects: Sequence[Subject]) -> None:
+    for subject in subjects:
+        rows = [row for row in read_log(subject.run.directory / "log.csv") if row["val_loss"]]
+        tokens, losses = ([float(row[key]) for row in rows] for key in ("tokens", "val_loss"))
+        axes.plot(tokens, losses, ".-", label=subject.name, linewidth=1)
+    axes.set(xlabel="tokens", ylabel=LABELS["val_loss"])
+    axes.legend(fontsize=6)
+    axes.grid(alpha=0.3)

@@ -1,41 +1,43 @@
 """
-Trains the runs of an experiment one by one, each as a process of train.py; then probe.py and grade.py measure them.
+Trains the runs of a list one by one, each as a process of train.py, and runs the commands that measure them.
 
->>> failed = train_all(runs, load_meta(Path("data/sample")), directory / "experiment.log")
+>>> failed = train_all(runs, corpora, directory / "experiment.log")
 """
 
 import contextlib
 import dataclasses
+import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tqdm import tqdm
 
 from checkpoints.checkpoint import load_checkpoint
-from common.files import read_json
+from common.files import read_json, write_json
 from sweeps.plan import ROOT, Run
 from training.config import ConfigError
 from training.run_directory import read_log
 
 # Settings that do not make it another run.
 MAY_DIFFER = {"recipe", "out_dir", "data_dir", "log_interval", "eval_interval", "device", "compile", "keep_checkpoints"}
-STORIES = 50  # validation stories that --grade lets every run continue, once each
 
 
-def train_all(runs: list[Run], meta: dict, log: Path) -> list[str]:
-    """Trains those of the runs that are not finished. Returns the names of those that failed."""
-    failed, unfinished = [], [run for run in runs if not is_finished(run, meta)]
-    with tqdm(initial=len(runs) - len(unfinished), total=len(runs), unit="run", disable=None) as bar:
-        for run in unfinished:
+def train_all(runs: list[Run], sha256: dict[Path, str], log: Path) -> list[str]:
+    """Trains those of the runs that are not finished. sha256: {corpus: checksum of its training split}. Returns the
+    names of those that failed."""
+    failed, unfinished = [], [run for run in runs if not is_finished(run, sha256)]
+    n_finished = len(runs) - len(unfinished)
+    with tqdm(initial=n_finished, total=len(runs), unit="run", disable=None) as bar:
+        for i, run in enumerate(unfinished, n_finished + 1):
             bar.set_description(run.config.name)
             if error := train_one(run, log, bar):
                 failed.append(run.config.name)
             bar.update(1)
             outcome = error or f"validation loss {float(log_of(run)[-1]['val_loss']):.3f}"
-            bar.write(f"{bar.n:.0f}/{len(runs)}  {run.config.name}: {outcome}")
+            bar.write(f"{i}/{len(runs)}  {run.config.name}: {outcome}")
     return failed
 
 
@@ -62,12 +64,13 @@ def train_one(run: Run, log: Path, bar: tqdm) -> str:
     return log.read_text(errors="replace").splitlines()[-1] if process.returncode else ""
 
 
-def is_finished(run: Run, meta: dict) -> bool:
+def is_finished(run: Run, sha256: dict[Path, str]) -> bool:
     """Whether its log has its last step; ConfigError if its directory holds a run of other settings or data."""
     if not (run.directory / "ckpt.pt").exists():
         return False
     before, now = read_json(run.directory / "config.json"), dataclasses.asdict(run.config)
-    other = next((key for key in now if key not in MAY_DIFFER and before.get(key) != now[key]), None)
+    may_differ = MAY_DIFFER | {*run.config.model_shape()} if now.get("start_from") else MAY_DIFFER  # the source's shape
+    other = next((key for key in now if key not in may_differ and before.get(key) != now[key]), None)
     remedy = "move it away, or choose another --out_dir"
     if other:
         was = f"trained with {other}={before.get(other)!r}, now {other}={now[other]!r}"
@@ -75,17 +78,17 @@ def is_finished(run: Run, meta: dict) -> bool:
     steps = max((int(row["step"]) for row in log_of(run)), default=0)
     if steps < run.config.max_steps:
         return False
-    if load_checkpoint(run.directory / "ckpt.pt")["data_sha256"] != meta["splits"]["train"]["sha256"]:
+    if load_checkpoint(run.directory / "ckpt.pt")["data_sha256"] != sha256[run.data]:
         raise ConfigError(f"{run.directory}: trained on other data than is now in {run.config.data}; {remedy}")
     return True
 
 
-def finished(runs: Iterable[Run], meta: dict) -> list[Run]:
+def finished(runs: Iterable[Run], sha256: dict[Path, str]) -> list[Run]:
     """Those that were trained to the end with these settings and data."""
     complete = []
     for run in runs:
         with contextlib.suppress(ConfigError):
-            complete += [run] * is_finished(run, meta)
+            complete += [run] * is_finished(run, sha256)
     return complete
 
 
@@ -103,26 +106,33 @@ def log_of(run: Run) -> list[dict]:
 # ---- More than the loss ----
 
 
-def probe(directory: Path, runs: list[Run], *flags: str) -> None:
-    """Writes probe.csv for all runs below the directory, unless it is newer than all of them; first, with the flags."""
-    if not all(is_newer(directory / "probe.csv", run) for run in runs):
-        for own in [flags, ()] if flags else [()]:
-            call("probe.py", directory, *own)
+def run_missing(commands: Iterable[tuple[list[str], Sequence[str]]], directory: Path) -> None:
+    """Runs the commands that have not run since their models were trained, and from the first of them on all that
+    summarize several models. commands: (script or module and arguments, models). Done ones are in measured.json."""
+    path, log, ran = directory / "measured.json", directory / "experiment.log", False
+    done = read_json(path) if path.exists() else {}
+    for command, models in tqdm(list(commands), "measuring", unit="command", disable=None):
+        line, stamp = shlex.join(command), max(map(time_trained, models))
+        if done.get(line) == stamp and not (ran and len(models) > 1):
+            continue
+        ran = True
+        call(command, log)
+        write_json(path, done := done | {line: stamp})
 
 
-def grade(directory: Path, runs: list[Run], judge_flags: list[str]) -> None:
-    """Samples from every run without samples of its final weights, then grades what has not been graded yet."""
-    for run in tqdm(runs, "sampling", unit="run", disable=None):
-        if not is_newer(run.directory / "samples.jsonl", run):
-            call("sample.py", "--model", run.directory, "--eval", STORIES, "--n", 1)
-    call("grade.py", directory, *judge_flags)
+def time_trained(model: str) -> int:
+    path = Path(model, "ckpt.pt")
+    return path.stat().st_mtime_ns if path.exists() else 0
 
 
-def is_newer(path: Path, run: Run) -> bool:
-    """Whether it was written after the run had finished."""
-    return path.exists() and path.stat().st_mtime > (run.directory / "ckpt.pt").stat().st_mtime
-
-
-def call(script: str, *arguments) -> None:
-    if subprocess.run([sys.executable, ROOT / script, *map(str, arguments)]).returncode:
-        raise ConfigError(f"{script} failed; run the same command to retry it")
+def call(command: Sequence[str], log: Path) -> None:
+    """script.py or a module, and its arguments. What it prints goes to the log; its progress and errors are shown."""
+    name, *arguments = command
+    program = [str(ROOT / name)] if name.endswith(".py") else ["-m", name]
+    with log.open("a") as output:
+        print("$ python", shlex.join(command), file=output, flush=True)
+        paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        environment = os.environ | dict(PYTHONPATH=paths)
+        result = subprocess.run([sys.executable, *program, *arguments], stdout=output, env=environment)
+    if result.returncode:
+        raise ConfigError(f"{name} failed; run the same command to retry it ({log} has its command line)")

@@ -40,8 +40,7 @@ class TrainConfig:
     attend_within_story: bool = False  # tokens attend only within their own story; positions restart at 0
     loss_on: Literal["all", "story"] = "all"  # story: a header is read, but its tokens are not targets
     # model
-    # variants/: the compressors make one vector of two tokens
-    architecture: Literal["gptneo", "gpt2", "compressor", "pair_compressor"] = "gptneo"
+    architecture: Literal["gptneo", "gpt2", "compressor", "pair_compressor"] = "gptneo"  # compressors: variants/
     block_size: int = 512  # context, in tokens
     n_layer: int = 8
     n_head: int = 16

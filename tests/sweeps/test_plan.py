@@ -1,21 +1,23 @@
-"""Which runs an experiment has, and what they cost."""
+"""Which runs a list has, and what they cost."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 import experiments
-from experiments import SCALES
 from model import GPTNeo, GPTNeoConfig
+from sweeps.lists import EXPERIMENTS, SCALES
 from sweeps.plan import Run, count_parameters_and_flops, plan_runs
-from training.config import TrainConfig
+from training.config import TrainConfig, parse_command_line
 
-META = dict(vocab_size=10_000, splits=dict(train=dict(tokens=1_400_000, sha256="-")))
+META = dict(vocab_size=10_000, splits=dict(train=dict(tokens=470_000_000, sha256="-")))
+CORPORA = {name: (Path("data", name), META) for name in ("tinystories", "instruct", "instruct-ood")}
 
 
-def planned(experiment: str, scale: str = "small", n_seeds: int = 1, out_dir: str = "out/x", meta=META) -> list[Run]:
-    scale = SCALES[scale]
-    return plan_runs(scale.lists[experiment], scale, n_seeds, dict(data="sample", out_dir=out_dir), meta)
+def planned(name: str, scale: str = "small", n_seeds: int = 1, out: str = "out/x") -> list[Run]:
+    experiment = EXPERIMENTS[name]
+    return plan_runs(getattr(experiment, scale), SCALES[scale], n_seeds, Path(out), experiment.data, CORPORA)
 
 
 def test_a_step_costs_the_model_the_objective_and_muon():
@@ -25,40 +27,55 @@ def test_a_step_costs_the_model_the_objective_and_muon():
     parameters, flops = count_parameters_and_flops(plain, 500)
     assert parameters == model.num_params()
     assert flops == 3 * 8 * 64 * model.flops_per_token(64)
-    # half of every batch of 8 goes through the model a second time
+    # half of every batch of 8 goes through the model a second time; of the published form, a third
     contrasted = dataclasses.replace(plain, contrast="margin")
     assert count_parameters_and_flops(contrasted, 500)[1] == flops * 12 / 8
+    contrasted = dataclasses.replace(plain, contrast="published")
+    assert count_parameters_and_flops(contrasted, 500)[1] == flops * 11 / 8
     muon = 2 * 5 * sum(n * (4 * 32 * 32 * long + 2 * 32**3) for n, long in ((1, 96), (1, 32), (2, 128)))
     assert count_parameters_and_flops(dataclasses.replace(plain, optimizer="muon"), 500)[1] == flops + muon
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("experiment", SCALES["small"].lists)
-def test_every_list_is_of_runs_that_can_be(experiment, scale):
-    runs = planned(experiment, scale, 2, meta=dict(META, splits=dict(train=dict(tokens=470_000_000))))
-    assert len({run.config.name for run in runs}) == len(runs) >= 8
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_list_has_runs_that_can_be(name, scale):
+    listed, runs = getattr(EXPERIMENTS[name], scale), planned(name, scale, 2)
+    assert bool(runs) != bool(listed.models) and len({run.config.name for run in runs}) == len(runs)
     for run in runs:
         assert run.config.out_dir == "out/x" and run.config.eval_interval <= 250
         assert run.config.warmup_steps == pytest.approx(SCALES[scale].warmup * run.config.max_steps, abs=1)
         assert run.flops == run.config.max_steps * count_parameters_and_flops(run.config, 10_000)[1]
-    assert {run.config.seed for run in runs} == {0, 1}
+        if run.config.start_from and scale == "small":  # a run of the same list, which comes before
+            source = next(r for r in runs if str(r.directory) == run.config.start_from)
+            assert runs.index(source) < runs.index(run) and source.config.seed == run.config.seed
 
 
-def test_published_lists_need_no_data_to_be_counted(tmp_path, command_line):
-    shapes = {(run.config.n_embd, run.config.n_layer) for run in planned("grid", "published")}
-    assert {(64, 8), (128, 8), (256, 8), (512, 8), (768, 4), (1024, 1), (1024, 2), (2048, 8)} <= shapes
-    code, said = command_line(experiments, tmp_path)("grid", "--scale=published", "--dry_run")
-    (row,) = [line.split("|") for line in said.out.splitlines() if line.startswith("| 1024-2-16_0 ")]
-    run = next(run for run in planned("grid", "published") if run.variant == "1024-2-16")
-    assert code == 0 and float(row[5]) == pytest.approx(run.flops / (312e12 * 0.4 * 3600), abs=0.006)
-    code, said = command_line(experiments, tmp_path)("grid", "--dry_run")
-    assert "no corpus" in code
+def test_published_lists_need_no_data_to_be_counted(tmp_path, command_line, monkeypatch):
+    call = command_line(experiments, tmp_path)
+    shapes = {(run.config.n_embd, run.config.n_layer) for run in planned("scaling", "published")}
+    assert {(64, 8), (256, 8), (512, 12), (1024, 2), (2048, 2)} <= shapes
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    code, said = call("shapes", "--scale=published", "--dry_run", "--grade=gpt", "--price_in=1", "--price_out=0")
+    (row,) = [line.split("|") for line in said.out.splitlines() if line.startswith("| 512-12-4_0 ")]
+    run = next(run for run in planned("shapes", "published") if run.variant == "512-12-4")
+    assert code == 0 and float(row[5]) == pytest.approx(run.flops / experiments.GPU[1] / 3600, abs=0.0006)
+    assert "4,000 requests" in said.out  # 8 models, 50 stories, 10 times
+    dollars = float(said.out.rpartition("$")[2])
+    assert dollars == pytest.approx(4000 * (experiments.QUESTION_TOKENS + 220) / 1e6, abs=0.01)
+    # without a corpus, built-in stories are assumed; another one must be there
+    code, said = call("heads", "--dry_run")
+    commands = [line.split() for line in said.out.splitlines() if line.startswith("python train.py ")]
+    assert code == 0 and len(commands) == 8
+    for command in commands:
+        parse_command_line([str(Path(experiments.__file__).parent / command[2]), *command[3:]])
+    assert "no corpus" in call("heads", "--dry_run", "--data=real")[0]
+    assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("experiment", ["contrast", "compressor"])
-def test_equal_compute_is_equal_to_a_step(experiment):
-    runs, n_equal = {run.variant: run for run in planned(experiment)}, 0
-    for variant, settings in SCALES["small"].lists[experiment].variants.items():
+@pytest.mark.parametrize("name", ["contrast_variants"])
+def test_equal_compute_is_equal_to_a_step(name):
+    runs, n_equal = {run.variant: run for run in planned(name)}, 0
+    for variant, settings in EXPERIMENTS[name].small.variants.items():
         if "flops_of" in settings:
             run, other = runs[variant], runs[settings["flops_of"]]
             assert abs(run.flops - other.flops) <= run.flops / run.config.max_steps / 2
@@ -67,18 +84,17 @@ def test_equal_compute_is_equal_to_a_step(experiment):
     assert n_equal >= 3
 
 
-def test_scaling_takes_what_fits_the_budget():
-    runs, scale = planned("scaling"), SCALES["small"]
-    budgets = scale.lists["scaling"].budgets
+@pytest.mark.parametrize("scale", SCALES)
+def test_scaling_takes_what_fits_the_budget(scale):
+    runs, own = planned("scaling", scale), SCALES[scale]
     for run in runs:
-        assert run.flops == pytest.approx(run.budget, rel=0.5 / scale.fewest_steps)
-        assert run.config.max_steps >= scale.fewest_steps and run.tokens <= scale.most_epochs * 1_400_000
-    for budget in budgets:
+        assert run.flops == pytest.approx(run.budget, rel=0.5 / own.fewest_steps)
+        assert run.config.max_steps >= own.fewest_steps and run.tokens <= own.most_epochs * 470e6
+    for budget in EXPERIMENTS["scaling"].small.budgets if scale == "small" else ():
         assert len({run.variant for run in runs if run.budget == budget}) >= 3
 
 
 def test_wide_models_learn_more_slowly():
-    rates = {run.variant: run.config.learning_rate for run in planned("grid")}
-    assert rates["128-8-4"] == 1 / 128 and rates["512-8-4"] == 1 / 512
-    assert {run.config.learning_rate for run in planned("contrast")} == {8e-3}
-    assert len({run.config.learning_rate for run in planned("grid", "published")}) == 1
+    rates = {run.variant: run.config.learning_rate for run in planned("shapes")}
+    assert rates["32-4-4"] == 8e-3 and rates["128-4-4"] == 1 / 128
+    assert len({run.config.learning_rate for run in planned("shapes", "published")}) == 1

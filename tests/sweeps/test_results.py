@@ -2,6 +2,7 @@
 
 import csv
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from test_plan import planned
 
 from common.tables import read_table, write_table
 from sweeps import results
+from sweeps.lists import EXPERIMENTS
+from sweeps.measures import Call, Subject, figures_of
 from sweeps.plan import Run
 from sweeps.scaling_law import Point, best_of_budgets, best_sizes, fit_laws, fit_power_law, points
 from training.run_directory import LOG_COLUMNS
@@ -71,8 +74,18 @@ def fake(run: Run, val_loss: float):
             writer.writerow(row)
 
 
-def test_the_table_is_of_the_logs_the_probes_and_the_judges(tmp_path, capsys):
-    runs = planned("contrast", n_seeds=2, out_dir=str(tmp_path))
+def subject_of(run: Run) -> Subject:
+    return Subject(run.config.name, str(run.directory), run.directory, run.data, False, run, run.variant)
+
+
+def show(name: str, directory, runs: list[Run], **changes):
+    subjects, experiment = [subject_of(run) for run in runs], replace(EXPERIMENTS[name], **changes)
+    call = Call(directory, 50, 1, (), (), (), (), 0)
+    results.show(name, experiment, directory, subjects, figures_of(experiment.measures, subjects, call))
+
+
+def test_the_table_has_logs_probes_and_judges(tmp_path, capsys):
+    runs = planned("contrast", n_seeds=2, out=str(tmp_path))
     for i, run in enumerate(runs):
         fake(run, 3 + i / 10)
     answers = [("facts", "right"), *[("context", "right")] * 3, ("context", "nearly")]
@@ -82,31 +95,40 @@ def test_the_table_is_of_the_logs_the_probes_and_the_judges(tmp_path, capsys):
     orders = [dict(set="shuffled", prompt="-", right="a", wrong="b") | verdicts[0], rows[-1] | dict(set="shuffled")]
     write_table(tmp_path / "probe-order.csv", orders)
     graded = dict(kind="mean", judge="qwen", figure="grammar", value=6.5, low=6.0, high=7.0, prompts=9)
-    grades = [graded | dict(subject=runs[8].config.name), graded | dict(subject="(true ending)")]
-    write_table(tmp_path / "grades.csv", [*grades, grades[0] | dict(judge="", figure="words")])
+    grades = [graded | dict(subject=runs[5].config.name), graded | dict(subject="(true ending)")]
+    grades += [graded | dict(subject=f"{runs[5].config.name}/beginning-2", value=3), graded | dict(kind="difference")]
+    write_table(tmp_path / "grades.csv", [dict(subject="-") | row for row in grades])
 
-    results.show("contrast", tmp_path, runs)
-    run, row = runs[8], read_table(tmp_path / "experiment.csv")[8]
-    assert (row["variant"], row["seed"], row["contrast"], row["val_loss"]) == ("reciprocal", "1", "reciprocal", "3.8")
-    assert (row["shuffled"], row["context"], row["facts"]) == ("0.5", "0.75", "1")
-    assert float(row["context_low"]) < 0.75 < float(row["context_high"])
+    show("contrast", tmp_path, runs, measures=("probes", "order", "scores"))
+    run, row = runs[5], read_table(tmp_path / "experiment.csv")[5]
+    assert (row["run"], row["label"], row["seed"], row["val_loss"]) == ("128-4-4_1", "128-4-4", "1", "3.5")
+    assert (row["shuffled right (%)"], row["context right (%)"], row["facts right (%)"]) == ("50", "75", "100")
+    assert float(row["context right (%)_low"]) < 75 < float(row["context right (%)_high"])
     assert [row[f"grammar by qwen{end}"] for end in ("", "_low", "_high")] == ["6.5", "6", "7"]
-    assert "words by " not in row
+    assert row["grammar (beginning 2) by qwen"] == "3"
     first, whole = (int(log["tokens"]) for log in read_table(run.directory / "log.csv"))
     assert float(row["seconds"]) == pytest.approx(first / 100 + (whole - first) / 50, abs=0.1)
-    assert int(row["flops"]) == run.flops and "n_layer" not in row  # what does not differ is no column
+    assert int(float(row["flops"])) == pytest.approx(run.flops, rel=1e-5)
     printed = capsys.readouterr().out
-    assert "3.450 [3.100, 3.800]" in printed  # reciprocal, both seeds
+    assert "3.300 [3.100, 3.500]" in printed  # 128-4-4, both seeds
     assert (tmp_path / "experiment.md").read_text() == printed
     assert (tmp_path / "experiment.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_scores_are_normalized_over_the_models():
+    measured = dict(
+        a={"plot by j": (2.0, 1.0, 3.0)}, b={"plot by j": (5.0, 4.0, 6.0)}, c={"plot by j": (3.0, 0, 0)}, d={}
+    )
+    added = results.with_normalized(measured)
+    assert [own.get("normalized plot by j") for own in added.values()] == [0, 1, pytest.approx(1 / 3), None]
+
+
 def test_scaling_ends_with_the_law(tmp_path, capsys):
-    runs = planned("scaling", out_dir=str(tmp_path))
-    for run in runs:  # the best size is 4e5 * √(C / 1e12)
-        distance = 0.03 * np.log(run.parameters / (run.budget / 1e12) ** 0.5 / 4e5) ** 2
+    runs = planned("scaling", out=str(tmp_path))
+    for run in runs:  # the best size is 6e5 * √(C / 1e12)
+        distance = 0.03 * np.log(run.parameters / (run.budget / 1e12) ** 0.5 / 6e5) ** 2
         fake(run, 40 * run.budget**-0.08 + distance)
-    results.show("scaling", tmp_path, runs)
+    show("scaling", tmp_path, runs)
     lines = [line for line in capsys.readouterr().out.splitlines() if "[" in line]
     intervals = {line.split()[0]: [float(x) for x in re.findall(r"-?[\d.]+", line.split("[")[1])] for line in lines}
     low, high = intervals["loss"]

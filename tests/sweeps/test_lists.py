@@ -1,0 +1,129 @@
+"""Every list of experiments.py, end to end at toy size: it trains, measures, and ends with its table and picture."""
+
+import importlib
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from conftest import ROOT
+
+import experiments
+from checkpoints.checkpoint import runs_below
+from common.tables import read_table
+from sweeps import lists, runner
+from sweeps.measures import MEASURES
+
+TOY = dict(device="cpu", dtype="float32", n_embd=16, n_layer=2, n_head=2, learning_rate=1e-2, eval_tokens=1000)
+LARGEST = dict(n_embd=16, n_layer=2, n_head=2)
+
+
+def toy(listed: lists.Runs) -> lists.Runs:
+    """Two steps of tiny variants: the first, and one of each other kind of settings."""
+    kinds = {}
+    for name, settings in listed.variants.items():
+        kind = settings.keys(), settings.get("architecture"), settings.get("contrast"), settings.get("data")
+        small = {key: min(value, LARGEST[key]) for key, value in settings.items() if key in LARGEST}
+        small |= dict(n_layer=3) if "compressor" in settings.get("architecture", "") else {}
+        small |= dict(keep_checkpoints="2") if "keep_checkpoints" in settings else {}
+        kinds.setdefault(str(kind), (name, settings | small))
+    if len(kinds) == 1 and "keep_checkpoints" not in small:  # shapes alone: three widths, to have something to compare
+        widths = zip([*listed.variants], (16, 32, 64))
+        kinds = {name: (name, settings | small | dict(n_embd=width)) for name, width in widths}
+    if not listed.steps and not listed.budgets:  # memory, where each batch size is a process
+        kinds = dict([*kinds.items()][:1])
+    return replace(
+        listed, variants=dict(kinds.values()), steps=min(listed.steps, 2), budgets=listed.budgets and (1e7, 2e7)
+    )
+
+
+@pytest.fixture
+def in_process(quick, tmp_path):
+    """experiments.py with all commands in this process, as imports take most of the time of so small ones."""
+
+    def run(name: str, *arguments: str) -> None:
+        quick.setattr(sys, "argv", [name, *map(str, arguments)])
+        try:
+            importlib.import_module(name.removesuffix(".py")).main()
+        except SystemExit as end:
+            assert not end.code, (name, arguments, end.code)
+
+    def train(run_of_list, log, bar) -> str:
+        run("train.py", *run_of_list.args)
+        return ""
+
+    config = tmp_path / "toy.py"
+    small = (ROOT / "configs" / "experiment.py").read_text()
+    config.write_text(small + "".join(f"{key} = {value!r}\n" for key, value in TOY.items()))
+    quick.setattr(runner, "train_one", train)
+    quick.setattr(runner, "call", lambda command, log: run(*command))
+    quick.setattr(experiments, "PROMPTS", 12)
+    quick.setattr("sweeps.memory.BATCHES", (2, 4000))
+    quick.setattr("sweeps.measures.STORIES_READ", 10)
+    quick.setattr("grading.metrics.corpus_words", lambda corpus: {"a"})
+    scale = replace(lists.SCALES["small"], config=str(config), learning_rate=None, fewest_steps=1)
+    quick.setitem(lists.SCALES, "small", scale)
+    return run
+
+
+@pytest.mark.parametrize("name", lists.EXPERIMENTS)
+def test_a_list_ends_with_its_table_and_picture(name, in_process, quick, instruct_data_dir, tmp_path, capsys):
+    experiment = lists.EXPERIMENTS[name]
+    quick.setitem(lists.EXPERIMENTS, name, replace(experiment, small=toy(experiment.small)))
+    quick.chdir(tmp_path)
+    out = tmp_path / "out"  # absolute, too, probes and scores have their columns
+    limit = "--memory_limit=1500"
+    in_process("experiments.py", name, f"--data_dir={instruct_data_dir}", f"--out_dir={out}", limit)
+    said, directory = capsys.readouterr().out, out / name
+    rows = read_table(directory / "experiment.csv")
+    trained = runs_below(directory)
+    assert {row["run"].split("/")[0] for row in rows} >= {run.name for run in trained} and rows
+    assert (directory / "experiment.md").read_text() in said and "| run" in said
+    for ending, begins in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
+        assert (directory / f"experiment{ending}").read_bytes().startswith(begins)
+    expected = {
+        "scores": "fluency by ", "beginnings": "fluency (beginning 3) by ", "probes": "context right (%)",
+        "order": "swapped right (%)", "instruct": ": all (%)", "unseen": "unseen words", "memorization": "(40% shown)",
+        "heads": "semantic", "neurons": "noun neurons (%)", "ruler": "bits per byte of", "memory": "MB, batch 2",
+    }  # fmt: skip
+    assert expected.keys() == MEASURES.keys()
+    for measure in experiment.measures:
+        assert any(expected[measure] in column and row[column] for row in rows for column in row), measure
+    if name == "memory":
+        assert {row["MB, batch 4000"] for row in rows} == {"oom"} and float(rows[0]["MB, batch 2"]) > 50
+    if experiment.normalized:
+        values = [float(row[key]) for row in rows for key in row if re.match("normalized", key) and row[key]]
+        assert min(values) == 0 and max(values) == 1
+
+
+def test_built_in_stories_are_made_where_they_are_missing(in_process, quick, instruct_data_dir, tmp_path):
+    run = subprocess.run
+
+    def prepare(command, **others):
+        if "prepare.py" not in str(command[1]):
+            return run(command, **others)
+        shutil.copytree(instruct_data_dir / command[2], command[-1] / command[2])
+        return subprocess.CompletedProcess(command, 0)
+
+    listed = replace(lists.EXPERIMENTS["attention"], measures=(), picture="panels")
+    quick.setitem(lists.EXPERIMENTS, "attention", replace(listed, small=toy(listed.small)))
+    quick.setattr("experiments.subprocess.run", prepare)
+    quick.chdir(tmp_path)
+    in_process("experiments.py", "attention")
+    assert (tmp_path / "data" / "builtin" / "meta.json").exists() and (
+        tmp_path / "out/attention/experiment.png"
+    ).exists()
+
+
+def test_the_table_has_all_that_is_finished_and_a_failure_is_named(in_process, quick, instruct_data_dir, tmp_path):
+    listed, train = lists.Runs({"a": {}, "b": dict(n_layer=1)}, steps=2), runner.train_one
+    quick.setitem(lists.EXPERIMENTS, "heads", lists.Experiment("two runs", listed, listed))
+    command = "experiments.py", "heads", f"--data_dir={instruct_data_dir}", f"--out_dir={tmp_path}"
+    in_process(*command, "--only=a")
+    assert [row["run"] for row in read_table(tmp_path / "heads" / "experiment.csv")] == ["a_0"]
+    quick.setattr(runner, "train_one", lambda run, *others: "no" if run.config.name == "b_0" else train(run, *others))
+    with pytest.raises(AssertionError, match=r"1 of 4 runs failed \(b_0\)"):
+        in_process(*command, "--seeds=2")
+    assert [row["run"] for row in read_table(tmp_path / "heads" / "experiment.csv")] == ["a_0", "a_1", "b_1"]
