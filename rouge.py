@@ -5,7 +5,6 @@ with each other, and with every training story. As a baseline, held-out stories 
 $ python rouge.py out/cpu_8m                    # its samples.jsonl -> rouge.md, rouge.png, rouge.json, rouge.csv
 $ python sample.py --eval 50 --split train      # then rerun rouge.py to see both splits side by side
 $ python rouge.py out/cpu_8m out/overfit        # several runs: also side by side, in out/rouge.md and out/rouge.png
-$ python rouge.py out/hot/temperature-*         # a run that was sampled at several temperatures
 $ python rouge.py out/api--gpt-3.5-turbo --data data/tinystories --k 4 --counting clipped
 
 >>> rouge_k("The cat sat on the mat.", "A cat sat there.", k=2)

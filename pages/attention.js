@@ -101,7 +101,7 @@ function bar(share, uniform, text) {
 function cellOf(row, name) {  // cells of heads.csv are text
   const value = row[name] ?? "", number = (text) => Number(text).toFixed(4);
   if (["layer", "head", "role", "writes"].includes(name)) return element("td", { class: name }, value);
-  if (name === "rise") return element("td", {}, value && `${number(value)} [${number(row.rise_low)}, ${number(row.rise_high)}]`);
+  if (name === "rise") return element("td", {}, `${number(value)} [${number(row.rise_low)}, ${number(row.rise_high)}]`);
   return bar(Number(value), row[`${name}_uniform`], Number(value).toFixed(2));
 }
 for (const row of rows) {
@@ -109,10 +109,10 @@ for (const row of rows) {
   row.line = element("tr", { onclick: () => which && choose(which) }, ...columns.map((name) => cellOf(row, name)));
   if (which) which.row = row.line;
 }
-if (rows.length) byId("heads").append(
+byId("heads").append(
   element("thead", {}, element("tr", {}, ...columns.map((name) =>
     element("th", { class: name === "rise" ? "number" : "" }, name.replaceAll("_", " "))))),
   element("tbody", {}, ...rows.map(({ line }) => line)));
-if (rows.length) sortable(byId("heads")); else byId("measures").remove();
+sortable(byId("heads"));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => point(token));
 choose(null);

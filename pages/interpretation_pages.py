@@ -26,12 +26,11 @@ SHOWN, SHOWN_OF_KIND = 96, 48  # neurons on the page: evenly from all, and at mo
 
 
 def attention_page(name: str, directory: Path) -> bytes:
-    """heads.csv may be missing, where only a text was drawn."""
     data = read_json(directory / "attention.json")
     n_heads, n_tokens = len(data["heads"]), len(data["tokens"])
     data["shown"] = T = min(n_tokens, int((MAP_BYTES / n_heads) ** 0.5))
     data["columns"] = COLUMNS
-    data["rows"] = read_table(directory / "heads.csv") if data["heads"][0]["role"] else []
+    data["rows"] = read_table(directory / "heads.csv")
     subtitle = f"layers: {len({head['layer'] for head in data['heads']})}, heads: {n_heads}, tokens: {T}"
     subtitle += f", the first of {n_tokens}" if T < n_tokens else ""
     return page(f"Attention in {name}", "attention", data, name=html.escape(name), subtitle=subtitle)
@@ -87,7 +86,7 @@ def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], 
     image = axes.imshow(cells, cmap=BLUES, vmin=0, vmax=1, interpolation="nearest")
     small = min(8, max(5, 0.17 * T * cell * 72 / 2))  # points, so that captions fit their maps
     for (x, y), head in zip(corners, heads):
-        role = f" {head['role']}" if head["role"] not in ("", "mixed") else ""
+        role = f" {head['role']}" if head["role"] != "mixed" else ""
         axes.plot([x - 0.5, x - 0.5, x + T - 0.5], [y - 0.5, y + T - 0.5, y + T - 0.5], color="#888888", linewidth=0.6)
         axes.text(x + T - 0.5, y - 0.3, f"{head['layer']}.{head['head']}{role}", ha="right", va="top", fontsize=small)
     labels = [piece.replace("\n", "↵").strip() or "·" for piece in pieces[:T]] if labeled else []

@@ -24,10 +24,6 @@ async function start() {
     waiting.delete(number);
     if (error) reject(new Error(error)); else resolve(result);
   };
-  worker.onerror = () => {
-    for (const { reject } of waiting.values()) reject(new Error("its worker failed"));
-    waiting.clear();
-  };
   await ask("load", data.engine, $("weights").textContent);
   $("weights").remove();
 }

@@ -89,22 +89,6 @@ def test_stopped_in_the_middle_and_while_it_is_read(page):
     assert not page.run("$('tell').disabled")
 
 
-def test_a_browser_without_webassembly_gets_a_sentence(chromium, tmp_path, tokenizer):
-    path = write_page(tmp_path / "a.html", random_model(vocab_size=tokenizer.vocab_size), tokenizer)
-    path.write_text(re.sub(r'"kernel":"[^"]*"', '"kernel":""', path.read_text()))
-    chromium.open(path)
-    chromium.wait_for(READY)
-    assert "did not start" in chromium.run(STATUS)
-
-
-def test_a_worker_that_dies_is_a_sentence(page):
-    page.run(
-        "ask = () => new Promise((_, reject) => waiting.set(-1, { reject })); globalThis.telling = guarded(tell); 0"
-    )
-    page.run("worker.onerror(); telling")
-    assert "its worker failed" in page.run(STATUS) and not page.run("$('tell').disabled")
-
-
 # ---- Untrusted text, and the policy ----
 
 
