@@ -2,7 +2,7 @@
 Export a model: as a page that tells stories, one HTML file that anyone can open, or for transformers.
 
 $ python export.py out/demo                                   # -> out/demo/story.html, 2 MB
-$ python export.py hf:roneneldan/TinyStories-8M --html tales.html --data data/tinystories
+$ python export.py hf:roneneldan/TinyStories-8M --html tales.html
 $ python export.py out/demo --hf exported/                    # config.json, weights and tokenizer, for transformers
 
 The page holds weights, tokenizer and an engine in JavaScript; it needs no network, no server and no Python.
@@ -37,9 +37,9 @@ def license_of(name: str, sources: list[str]) -> str:
     return UNKNOWN_LICENSE
 
 
-def export_page(name: str, backend, data: Path | None, path: Path) -> None:
-    """backend: a LocalBackend; data: a corpus to measure the rounding on, instead of the run's own."""
-    from pages.story_page import STORIES, rounding_cost, story_page  # imports torch
+def export_page(name: str, backend, path: Path) -> None:
+    """backend: a LocalBackend"""
+    from pages.story_page import story_page  # imports torch
 
     config, own = backend.model.config, own_corpus(name)
     shape = f"{config.n_layer} layers, {config.n_head} heads, width {config.n_embd}"
@@ -47,14 +47,8 @@ def export_page(name: str, backend, data: Path | None, path: Path) -> None:
     if not name.startswith("hf:"):
         training = load_checkpoint(name)
         about.append(("trained on", f"{training['train_config']['data']}, {training['step']:,} steps"))
-        about.append(("validation loss", f"{training['best_val_loss']:.3f} nats per token, before rounding"))
-    meta, corpus = load_meta(own) if own else {}, data or own
-    if corpus and (cost := rounding_cost(backend, corpus)):
-        note = f"bits per byte on the first {STORIES} validation stories of {corpus}, each read from its beginning"
-        about.append(("rounding to 8 bits", f"{cost[0]:.4f} to {cost[1]:.4f} {note} (log.csv: windows of all)"))
-        print(": ".join(about[-1]))
-    else:
-        print("The cost of rounding was not measured: the corpus is not here; pass one with --data")
+        about.append(("validation loss", f"{training['best_val_loss']:.3f} nats per token, before rounding to 8 bits"))
+    meta = load_meta(own) if own else {}
     about.append(("license", license_of(name, meta.get("source", []))))
     content = story_page(directory_of(name).resolve().name.replace("--", "/"), backend, about, "headers" in meta)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,12 +59,12 @@ def export_page(name: str, backend, data: Path | None, path: Path) -> None:
 def main():
     parser = Parser(__doc__)
     parser.add_argument("model", nargs="?", help="a run or checkpoint, or hf:ID-or-directory (default: the newest run)")
-    parser.add_shared("checkpoint", "data")
+    parser.add_shared("checkpoint")
     parser.add_argument("--html", type=Path, metavar="FILE", help="the page (default: story.html in the run)")
     parser.add_argument("--hf", type=Path, metavar="DIR", help="write files for transformers here, instead of a page")
     args = parser.parse_args()
-    if args.hf and (args.html or args.data):
-        parser.error("--hf writes files for transformers, not a page: leave out --html and --data")
+    if args.hf and args.html:
+        parser.error("--hf writes files for transformers, not a page: leave out --html")
     with one_line_errors("export.py", interrupted="nothing was written"):
         from checkpoints.huggingface import save_hf  # these import torch
         from generation.backends import load_backend
@@ -85,7 +79,7 @@ def main():
             save_hf(backend.model, args.hf, backend.tokenizer, END_OF_TEXT if backend.prefix else "")
             print(f"wrote {args.hf}; load it with transformers.AutoModelForCausalLM.from_pretrained('{args.hf}')")
         else:
-            export_page(name, backend, args.data, args.html or directory_of(name) / "story.html")
+            export_page(name, backend, args.html or directory_of(name) / "story.html")
 
 
 if __name__ == "__main__":

@@ -23,15 +23,9 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.cli import Parser, one_line_errors
+from common.cli import Parser, one_line_errors, positive
 
 FEWEST_STORIES = 10  # with fewer, an interval means nothing
-
-
-def count(text: str) -> int:
-    if text.isdecimal() and (int(text) == 0 or int(text) >= FEWEST_STORIES):
-        return int(text)
-    raise argparse.ArgumentTypeError(f"must be 0, or at least {FEWEST_STORIES}, not {text}")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -46,11 +40,11 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--layer", type=int, help="draw only this layer, and show all of its neurons")
     parser.add_argument("--head", type=int, help="draw only this head (in each layer, or in --layer)")
-    parser.add_argument("--stories", type=count, default=200, help="validation stories to read; 0: only draw --text")
-    parser.add_argument("--ablate", type=count, default=40, help="stories to measure the loss without a part; 0: none")
+    parser.add_argument("--stories", type=positive, default=200, help="validation stories to read (default: 200)")
+    parser.add_argument("--ablate", type=positive, default=40, help="of these, to measure the loss without each part")
     args = parser.parse_args()
-    if args.stories == 0 and not args.text and not args.patch:
-        parser.error("--stories 0 only draws attention, for which it needs a --text")
+    if args.stories < 2 * FEWEST_STORIES or args.ablate < FEWEST_STORIES:
+        parser.error(f"at least {FEWEST_STORIES} stories to --ablate, and twice as many --stories, are needed")
     return args
 
 
@@ -96,9 +90,8 @@ def interpret(out: Path, name: str, backend: LocalBackend, texts: Sequence[str],
     _, untrained, _ = read(untrained_copy(model), corpus, with_heads=False)
     neurons = neuron_rows(neuron_sums, untrained, contexts(model, corpus, tokenizer, neuron_sums))
     about = [f"## Heads of {name}", f"{len(texts)} validation stories were read.", *heads_text(heads)]
-    if n_removal:
-        loss = remove(model, corpus, n_removal, means, heads, neurons)
-        about.append(removal_text(heads, loss, n_removal))
+    loss = remove(model, corpus, n_removal, means, heads, neurons)
+    about.append(removal_text(heads, loss, n_removal))
     about += [f"## Neurons of {name}", *neurons_text(neurons)]
 
     write_table(out / "heads.csv", heads)
@@ -170,11 +163,10 @@ def draw_attention(out: Path, name: str, backend: LocalBackend, ids: list[int], 
     """
     model, pieces = backend.model, pieces_of(backend.tokenizer, ids)
     _, cache = run_with_cache(model, torch.tensor([ids], device=model.wte.weight.device))
-    roles = {(row["layer"], row["head"]): row["role"] for row in rows}
     heads = [
-        dict(layer=layer, head=head, role=roles.get((layer, head), ""))
-        for layer, head in itertools.product(range(model.config.n_layer), range(model.config.n_head))
-        if args.layer in (None, layer) and args.head in (None, head)
+        {name: row[name] for name in ("layer", "head", "role")}
+        for row in rows
+        if args.layer in (None, row["layer"]) and args.head in (None, row["head"])
     ]
     maps = np.stack([cache[f"blocks.{each['layer']}.pattern"][0, each["head"]].cpu().numpy() for each in heads])
     lens = [
@@ -212,8 +204,8 @@ def load_model(name: str, args: argparse.Namespace) -> LocalBackend:
     """ValueError if the model cannot be inspected, or does not have what the flags ask for."""
     if name.startswith("api:"):
         raise ValueError(f"{name}: a model behind an API cannot be inspected; use a run or hf:ID-or-directory")
-    if name.startswith("hf:") and args.stories and not args.data and not args.patch:
-        raise ValueError(f"{name} needs --data, a corpus that prepare.py made; or --stories 0 to draw only --text")
+    if name.startswith("hf:") and not args.data and not args.patch:
+        raise ValueError(f"{name} needs --data, a corpus that prepare.py made")
     backend = load_backend(name)
     config = backend.model.config
     if type(backend.model) is not GPTNeo:
@@ -239,14 +231,10 @@ def main(args: argparse.Namespace | None = None):
             draw_patching(out, name, backend, args.patch)
             print(f"\nwrote {out}/patching.md, .csv, .png and .svg; next: open patching.png there")
             return
-        if args.stories == 0:
-            draw_attention(out, name, backend, backend.encode(args.text), [], args)
-            print(f"wrote {out}/; next: open attention.html there")
-            return
         data = args.data or corpus_of(name)
         texts = list(itertools.islice(load_stories(data, "val")[1], args.stories))  # any model's tokenizer reads texts
-        if len(texts) < FEWEST_STORIES:
-            raise ValueError(f"{data}: only {len(texts)} validation stories; at least {FEWEST_STORIES} are needed")
+        if len(texts) < 2 * FEWEST_STORIES:
+            raise ValueError(f"{data}: only {len(texts)} validation stories; at least {2 * FEWEST_STORIES} are needed")
         interpret(out, name, backend, texts, args)
         print(f"\nwrote {out}/; next: open attention.html and neurons.html there")
 

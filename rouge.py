@@ -5,7 +5,6 @@ with each other, and with every training story. As a baseline, held-out stories 
 $ python rouge.py out/cpu_8m                    # its samples.jsonl -> rouge.md, rouge.png, rouge.json, rouge.csv
 $ python sample.py --eval 50 --split train      # then rerun rouge.py to see both splits side by side
 $ python rouge.py out/cpu_8m out/overfit        # several runs: also side by side, in out/rouge.md and out/rouge.png
-$ python rouge.py out/hot                       # sampled only at several temperatures: each one counts as a run
 $ python rouge.py out/api--gpt-3.5-turbo --data data/tinystories --k 4 --counting clipped
 
 >>> rouge_k("The cat sat on the mat.", "A cat sat there.", k=2)
@@ -27,12 +26,12 @@ import numpy as np
 from tqdm import tqdm
 
 from checkpoints.checkpoint import corpus_of, newest_run
-from common.cli import Parser, one_line_errors, positive, share_or_all
+from common.cli import Parser, one_line_errors, positive
 from common.files import write_json
 from common.tables import publish, table_text, write_table
 from corpus.token_files import stories_of
 from generation.prompts import SPLITS
-from generation.samples_file import SAMPLES, read_rows, run_of, temperatures_of
+from generation.samples_file import SAMPLES, read_rows, run_of
 from novelty import flags
 from novelty.intervals import Values, compare
 from novelty.search import search
@@ -51,7 +50,7 @@ TITLES = {
     "span": "longest span in the training set, words",
 }
 IN_TABLE = [name for name in TITLES if name not in ("share_3", "share_5", "share_6", "share_7")]
-IN_PICTURE = [name for name in TITLES if not name.startswith("share")]
+IN_PICTURE = ("ending_f", "other_prompt_f", "training_f", "span")
 SAMPLED_ALIKE = ("split", "weights", "cut", "temperature", "top_k", "top_p", "beams", "max_new_tokens")
 
 
@@ -161,11 +160,10 @@ def analyze(run: Path, rows: list[dict], corpus: Corpus, directory: Path, args: 
     prompts, samples = (np.array([row[name] for row in rows]) for name in ("prompt_index", "sample_index"))
     clusters = prompts if len(set(prompts)) > 1 else samples  # with one prompt, each completion is its own cluster
     pieces, stories = held_out_pieces(corpus, words, list(map(len, prompt_words)))
-    texts, masked, classes = words + pieces, None, None
+    texts = words + pieces
     found = search(texts, corpus.stream, k, counting, label="training stories")
-    if not args.tokens:
-        classes = flags.mask_names_and_nouns(corpus, texts)
-        masked = search(texts, corpus.stream, k, counting, classes, label="templates")
+    classes = flags.mask_names_and_nouns(corpus, texts)
+    masked = search(texts, corpus.stream, k, counting, classes, label="templates")
 
     # Held-out pieces that are in the training set word for word are no baseline. Half of the others say how long a span
     # may be by chance; the other half, how many are flagged all the same.
@@ -173,7 +171,7 @@ def analyze(run: Path, rows: list[dict], corpus: Corpus, directory: Path, args: 
     held_out = n + np.flatnonzero((spans < lengths)[n:] | (lengths[n:] < flags.MIN_WORDS))
     stories = stories[held_out - n]
     copied_words = flags.copied_length(spans[held_out[stories % 2 == 0]])
-    flagged = flags.flag_texts(texts, found, masked, classes, k, args.threshold, copied_words)
+    flagged = flags.flag_texts(texts, found, masked, classes, k, copied_words)
     counted = held_out[stories % 2 == 1]
 
     compared = with_endings(rows, corpus, k, counting)
@@ -187,7 +185,7 @@ def analyze(run: Path, rows: list[dict], corpus: Corpus, directory: Path, args: 
 
     facts = dict(run=str(run), split=rows[0].get("split", "val"), data=str(directory), training_stories=len(corpus))
     facts |= dict(completions=n, prompts=len(set(prompts)), sampled={name: rows[0].get(name) for name in SAMPLED_ALIKE})
-    facts |= {name: getattr(args, name) for name in ("k", "counting", "tokens", "threshold")}
+    facts |= {name: getattr(args, name) for name in ("k", "counting", "tokens")}
     facts |= dict(copied_words=copied_words, held_out_pieces=len(held_out), duplicates=len(pieces) - len(held_out))
     facts["figures"] = {
         name: compare(*compared[name], name.startswith("ending"), np.inf if name == "span" else 1.0)
@@ -200,8 +198,8 @@ def analyze(run: Path, rows: list[dict], corpus: Corpus, directory: Path, args: 
         for flag in flags.FLAGS
     }
     facts = json.loads(json.dumps(facts), parse_constant=lambda _: None)  # NaN -> null
-    described = flags.describe_completions(rows, words, corpus, found, masked, flagged)
-    return Analysis(facts, compared, described, scores_text(facts) + flags.worst_text(described, corpus))
+    described = flags.describe_completions(rows, corpus, found, masked, flagged)
+    return Analysis(facts, compared, described, scores_text(facts) + flags.worst_text(described))
 
 
 # ---- The tables ----
@@ -271,8 +269,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_shared("data")
     parser.add_argument("--k", type=positive, default=2, help="length of the k-grams (default: 2)")
     parser.add_argument("--counting", choices=("set", "clipped"), default="set", help="set (the paper's) or clipped")
-    parser.add_argument("--tokens", action="store_true", help="compare tokens instead of words; finds no templates")
-    parser.add_argument("--threshold", type=share_or_all, default=0.75, help="flag at this share of k-grams in a story")
+    parser.add_argument("--tokens", action="store_true", help="compare tokens instead of words, and mask none")
     return parser.parse_args()
 
 
@@ -309,10 +306,7 @@ def main() -> None:
     args = parse_arguments()
     sys.stdout.reconfigure(errors="replace")
     with one_line_errors("rouge.py", interrupted="the old files are unchanged"):
-        runs = []
-        for run in args.runs or [newest_run()]:  # one that was sampled only at several temperatures counts as several
-            has_own = any((run / name).exists() for name in SAMPLES.values())
-            runs += [run] * has_own + temperatures_of(run) or [run]
+        runs = args.runs or [newest_run()]
         analyses = [analyze_run(run, args) for run in runs]
         where, analyses = runs[-1], sum(analyses, [])
         if len(runs) > 1:

@@ -71,17 +71,15 @@ def neurons_text(rows: list[dict]) -> list[str]:
         counts = [f"{sum(row[key] == kind for row in rows):,}" for key in ("prefers", "prefers_at_random_init")]
         tokens = listed(row[f"token_{i}"] for i in range(1, CONTEXTS + 1))
         cells.append([kind, *(["", ""] if kind == LARGEST else counts), f"{row['layer']}.{row['neuron']}", tokens])
-        cells[-1] += [f"{row['activation_1']:.1f}", rise_text(row) if "rise" in row else ""]
+        cells[-1] += [f"{row['activation_1']:.1f}", rise_text(row)]
     rises = [row["rise"] for row in rows if "rise" in row]
-    removed = (
-        f" Without any of {len(rises)}, these and random ones, the loss rises by {max(rises, default=0):.4f} at most."
-    )
     head = "strongly prefers", "neurons", "at random init", "clearest", "fires most on", "highest", "rise if removed"
     return [
         table_text(head, cells),
         f"{sum(row['prefers'] != '' for row in rows):,} of {len(rows):,} neurons strongly prefer a kind of word: they "
         f"fire more on a word of that kind in at least {STRONG:.0%} of its pairs with other words that are about as "
-        f"frequent (false discovery rate {FDR:.0%})." + (removed if rises else ""),
+        f"frequent (false discovery rate {FDR:.0%}). Without any of {len(rises)}, these and random ones, the loss "
+        f"rises by {max(rises):.4f} at most.",
     ]
 
 

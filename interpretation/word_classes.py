@@ -35,7 +35,8 @@ def names_in(texts: Sequence[str]) -> frozenset[str]:
     counts = Counts()
     for text in texts:
         count_capitals(text, counts)
-    return frozenset([*names_among(counts.items()), *map(str.lower, NAMES)])
+    nouns = {word for word, (kind, _) in ROLES.items() if kind == "noun"}  # "Mom" is a noun, with a capital or without
+    return frozenset([*names_among(counts.items()), *map(str.lower, NAMES)]) - nouns
 
 
 def kind_of(word: str, names: frozenset[str]) -> str | None:

@@ -1,42 +1,38 @@
 """
-The picture of rouge.py: how each figure is distributed over the completions of one or several runs.
+The picture of rouge.py: how each metric is distributed over the completions of one or several runs.
 """
 
 import numpy as np
 from matplotlib.figure import Figure
 
+STYLES = dict(color="C0", histtype="step", linewidth=1.8), dict(color="C1", alpha=0.35)
+
 
 def histograms(titles: dict[str, str], runs: list[tuple[str, dict, dict]]) -> Figure:
-    """A color for each run: lines are completions, pale areas their baseline; in the last panel, which shares of
-    k-grams occur in the training set, dashes are.
+    """A row for each run, with a panel for each metric: lines are completions, areas their baseline. The last panel
+    shows which shares of k-grams occur in the training set.
 
     titles: {metric: title} of the panels. runs: (name, compared, figures) as in rouge.Analysis.
     """
     titles = {name: title for name, title in titles.items() if any(name in compared for _, compared, _ in runs)}
-    figure = Figure(figsize=(16, 7.5), layout="constrained")
-    *panels, last = figure.subplots(2, len(titles) // 2 + 1).flat
-    for axes in panels[len(titles) :]:
-        axes.set_axis_off()
-    for axes, (name, title) in zip(panels, titles.items()):
-        pairs = {f"C{i}": compared[name] for i, (_, compared, _) in enumerate(runs) if name in compared}
-        known = {color: [each[0][~np.isnan(each[0])] for each in pair if each] for color, pair in pairs.items()}
-        largest = max(0.01, *(column.max(initial=0) for both in known.values() for column in both))
+    figure = Figure(figsize=(3.4 * (len(titles) + 1), 1 + 2.4 * len(runs)), layout="constrained")
+    *columns, last = figure.subplots(len(runs), len(titles) + 1, squeeze=False).T
+    for panels, (name, title) in zip(columns, titles.items()):
+        texts = [[each.values[~np.isnan(each.values)] for each in run[1].get(name, ()) if each] for run in runs]
+        largest = max(0.01, *(values.max(initial=0) for both in texts for values in both))
         step = np.ceil(largest / 40)  # whole words
         bins = np.arange(-0.5, largest + step, step) if name == "span" else np.linspace(0, largest, 41)
-        for color, both in known.items():
-            for column, style in zip(both, (dict(histtype="step", linewidth=1.8), dict(alpha=0.2))):
-                if len(column):
-                    axes.hist(column, bins, weights=np.full(len(column), 100 / len(column)), color=color, **style)
-        axes.set_xlabel(title, fontsize=9)  # the longest title is as wide as its panel
-        axes.set_ylabel("texts (%)")
-    for i, (label, _, of_run) in enumerate(runs):
+        for axes, both in zip(panels, texts):
+            for values, style in zip(both, STYLES):
+                axes.hist(values, bins, weights=np.full(len(values), 100 / max(len(values), 1)), **style)
+            axes.set_xlabel(title, fontsize=8)
+    for axes, first, (label, _, of_run) in zip(last, columns[0] if columns else last, runs):
         shares = {int(name.removeprefix("share_")): of_run[name] for name in of_run if name.startswith("share_")}
-        for column, style in (("completions", dict(marker="o", label=label)), ("baseline", dict(linestyle="--"))):
-            points = [(k, *share[column].values()) for k, share in shares.items() if column in share]
-            ks, means, lows, highs = np.array(points, dtype=float).reshape(-1, 4).T
-            last.plot(ks, 100 * means, color=f"C{i}", **style)
-            last.fill_between(ks, 100 * lows, 100 * highs, color=f"C{i}", alpha=0.2, linewidth=0)
-    last.set(xlabel="k", ylabel="k-grams that occur in the training set (%)", ylim=(0, 103))
-    title = "Lines: completions. Pale, dashed: held-out stories (for true endings: other stories' endings)"
-    figure.legend(loc="outside upper center", ncols=4, title=title)
+        for column, color in (("completions", "C0"), ("baseline", "C1")):
+            means = {k: 100 * share[column]["mean"] for k, share in shares.items() if column in share}
+            axes.plot(means.keys(), means.values(), color=color, marker="o")
+        axes.set_ylim(0, 103)
+        axes.set_xlabel("% of k-grams in the training set, over k", fontsize=8)
+        first.set_ylabel(f"{label}\ntexts (%)", fontsize=8)
+    figure.suptitle("Blue: completions. Orange: held-out stories (for true endings: those of others)", fontsize=10)
     return figure

@@ -25,6 +25,7 @@ from corpus.tokenizer import Tokenizer
 from novelty.search import Stream
 
 TOKENS_PER_BLOCK = 1_000_000
+RULES = 1  # a number in the names of kept files: count up whenever other words or names are read
 WORD = re.compile("[a-z0-9]+")
 
 
@@ -76,7 +77,7 @@ def open_corpus(directory: str | Path, by_tokens: bool = False) -> Corpus:
     if by_tokens:
         stream = Stream(tokens, np.append(0, token_ends[:-1] + 1), token_ends)
         return Corpus(stream, tokens, token_ends, held_out, tokenizer, tokenizer.vocab_size)
-    path = cache_directory() / "words" / f"{meta['splits']['train']['sha256'][:32]}.npz"
+    path = cache_directory() / "words" / f"{meta['splits']['train']['sha256'][:32]}-{RULES}.npz"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with write_atomically(path) as temporary, temporary.open("wb") as file:

@@ -98,25 +98,21 @@ function bar(share, uniform, text) {
   cell.style.background = `${mark ?? ""}linear-gradient(to right, rgba(var(--hue), .3) ${end}, transparent 0)`;
   return cell;
 }
-const formats = {
-  text: (value) => element("td", {}, value),
-  tokens: (value) => element("td", { class: "token" }, value),
-  number: (value) => element("td", {}, value.toFixed(2)),
-  share: (value, row, key) => bar(value, row[`${key}_uniform`], value.toFixed(2)),
-  interval: (value, row) => element("td", { class: row.rise_low > 0 ? "" : "quiet" },
-    `${value.toFixed(4)} [${row.rise_low.toFixed(4)}, ${row.rise_high.toFixed(4)}]`),
-};
+function cellOf(row, name) {  // cells of heads.csv are text
+  const value = row[name] ?? "", number = (text) => Number(text).toFixed(4);
+  if (["layer", "head", "role", "writes"].includes(name)) return element("td", { class: name }, value);
+  if (name === "rise") return element("td", {}, `${number(value)} [${number(row.rise_low)}, ${number(row.rise_high)}]`);
+  return bar(Number(value), row[`${name}_uniform`], Number(value).toFixed(2));
+}
 for (const row of rows) {
-  for (const [key, cell] of Object.entries(row)) row[key] = cell === "" || isNaN(cell) ? cell : Number(cell);
-  const which = heads.find((each) => each.layer === row.layer && each.head === row.head);
-  row.line = element("tr", { onclick: () => which && choose(which) },
-    ...columns.map(({ key, format }) => (row[key] ?? "") === "" ? element("td") : formats[format](row[key], row, key)));
+  const which = heads.find((each) => each.layer === Number(row.layer) && each.head === Number(row.head));
+  row.line = element("tr", { onclick: () => which && choose(which) }, ...columns.map((name) => cellOf(row, name)));
   if (which) which.row = row.line;
 }
-if (rows.length) byId("heads").append(
-  element("thead", {}, element("tr", {}, ...columns.map(({ key, title, help }) =>
-    element("th", { title: help, class: typeof rows[0][key] === "number" ? "number" : "" }, title)))),
+byId("heads").append(
+  element("thead", {}, element("tr", {}, ...columns.map((name) =>
+    element("th", { class: name === "rise" ? "number" : "" }, name.replaceAll("_", " "))))),
   element("tbody", {}, ...rows.map(({ line }) => line)));
-if (rows.length) sortable(byId("heads")); else byId("measures").remove();
+sortable(byId("heads"));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => point(token));
 choose(null);

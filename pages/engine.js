@@ -111,9 +111,7 @@ class Model {
     this.hidden = floats(T * C);  // the head's input, kept so that any position can be predicted again
     this.logits = floats(vocab_size);
     [this.x, this.y, this.z, this.inner, this.attention] = [C, C, C, 4 * C, T].map(floats);
-    this.ids = [];     // the tokens in the cache
-    this.losses = [];  // nats per token; of the first: null
-    this.predicted = 0;  // the position whose logits are at hand
+    this.ids = [];  // the tokens in the cache
   }
 
   // out = matrix x + bias
@@ -122,38 +120,20 @@ class Model {
     if (bias) add(out, bias);
   }
 
-  // Brings the cache to these tokens, keeping the common beginning -> the loss of each.
+  // Brings the cache to these tokens, keeping the common beginning.
   read(ids) {
     let same = 0;
     while (same < Math.min(ids.length, this.ids.length) && ids[same] === this.ids[same]) same++;
-    this.ids.length = this.losses.length = same;
-    if (this.predicted > same) this.predicted = 0;
-    for (const id of ids.slice(same)) {
-      const t = this.ids.length;
-      if (t) this.predict(t);
-      this.losses.push(t ? this.loss(id) : null);
-      this.forward(id, t);
-      this.ids.push(id);
-    }
-    return this.losses;
+    this.ids.length = same;
+    for (const id of ids.slice(same)) this.ids.push(this.forward(id, this.ids.length));
   }
 
-  // Predicts the token at position t from those before it: fills logits, largest, logSum.
+  // Predicts the token at position t from those before it: fills logits, largest.
   predict(t) {
     const C = this.config.n_embd, { logits } = this;
-    if (this.predicted === t) return;
-    this.predicted = t;
     this.multiply(logits, [this.tensors["wte.weight"]], this.hidden.subarray((t - 1) * C, t * C));
     this.largest = logits[0];
     for (let i = 1; i < logits.length; i++) if (logits[i] > this.largest) this.largest = logits[i];
-    let total = 0;
-    for (let i = 0; i < logits.length; i++) total += Math.exp(logits[i] - this.largest);
-    this.logSum = Math.log(total) + this.largest;
-  }
-
-  // Nats: how unlikely this token is at the position that was predicted last.
-  loss(id) {
-    return this.logSum - this.logits[id];
   }
 
   // The probability of each token there.
@@ -197,6 +177,7 @@ class Model {
       add(x, z);
     });
     layerNorm(this.hidden.subarray(t * C, (t + 1) * C), x, this.tensors["ln_f.weight"], this.tensors["ln_f.bias"]);
+    return id;
   }
 
   // Attention of this head at position t: this.attention[first .. t], which sum to 1 -> first.
@@ -234,14 +215,14 @@ const CALLS = {
     model.read(ids);
     model.predict(ids.length);
     const id = model.draw(temperature, uniform);
-    return { id, loss: model.loss(id), bytes: tokenizer.bytes(id) };
+    return { id, bytes: tokenizer.bytes(id) };
   },
-  // the n likeliest tokens at position t of these
+  // the probability of the token at position t of these, and the n likeliest tokens there
   likeliest(ids, t, n) {
     model.read(ids);
     model.predict(t);
     const shares = model.shares(1), order = [...shares.keys()].sort((a, b) => shares[b] - shares[a]);
-    return order.slice(0, n).map((id) => ({ id, share: shares[id], bytes: tokenizer.bytes(id) }));
+    return { own: shares[ids[t]], tokens: order.slice(0, n).map((id) => ({ id, share: shares[id], bytes: tokenizer.bytes(id) })) };
   },
 };
 

@@ -18,40 +18,19 @@ from pages.html import page
 
 # ---- Pages ----
 
-COLUMNS = [  # the table of heads: key, format, title, explanation
-    ("layer", "text", "layer", ""),
-    ("head", "text", "head", ""),
-    ("role", "text", "role", "what gets at least twice its share of uniform attention, and a quarter of the rest"),
-    ("kind", "text", "kind", "positional: mostly explained by position; semantic: clearly goes to a kind of content"),
-    ("rise", "interval", "rise in loss without it", "nats per token, with its 95% interval over stories"),
-    ("copies", "share", "copies", "how often a single token that it looks at is among the ten that it makes likeliest"),
-    ("position", "share", "due to position", "share of its attention's variance that is the same in every story"),
-    ("itself", "share", "itself", "share on the token itself; the thin line: uniform attention"),
-    ("previous", "share", "previous token", "share on the token before"),
-    ("offset_share", "share", "fixed offset", "share on the token 2 to 8 back that gets most"),
-    ("offset", "text", "tokens back", "of that token"),
-    ("same_token", "share", "same token", "share on earlier copies of the token, where there are any"),
-    ("after_same", "share", "after same", "share on tokens that followed earlier copies"),
-    ("induction", "share", "induction", "the same, on a random sequence that is repeated once"),
-    *((kind, "share", kind, "share, where one is visible") for kind in ("names", "pronouns", "nouns", "verbs")),
-    *((kind, "share", kind, "share, where one is visible") for kind in ("adjectives", "punctuation")),
-    ("beginning", "share", "beginning", "share on the first token"),
-    ("distance", "number", "distance", "mean, in tokens"),
-    ("distance_correlation", "number", "correlation with distance", "a reproduction's criterion: positional above 0.5"),
-    ("entropy", "number", "entropy", "mean, in nats"),
-    ("writes", "tokens", "writes", "the tokens that its output makes likeliest, strongest first"),
-]
+# The table of heads; a column NAME_uniform of heads.csv becomes the thin line in the bars of NAME
+COLUMNS = ["layer", "head", "role", "rise", "copies", "position", "itself", "previous", "offset_share", "same_token"]
+COLUMNS += ["induction", *"names pronouns nouns verbs adjectives punctuation beginning writes".split()]
 MAP_BYTES = 900_000  # attention on the page, which stays under 2 MB
 SHOWN, SHOWN_OF_KIND = 96, 48  # neurons on the page: evenly from all, and at most this many for each kind of word
 
 
 def attention_page(name: str, directory: Path) -> bytes:
-    """heads.csv may be missing, where only a text was drawn."""
     data = read_json(directory / "attention.json")
     n_heads, n_tokens = len(data["heads"]), len(data["tokens"])
     data["shown"] = T = min(n_tokens, int((MAP_BYTES / n_heads) ** 0.5))
-    data["columns"] = [dict(zip(("key", "format", "title", "help"), column)) for column in COLUMNS]
-    data["rows"] = read_table(directory / "heads.csv") if data["heads"][0]["role"] else []
+    data["columns"] = COLUMNS
+    data["rows"] = read_table(directory / "heads.csv")
     subtitle = f"layers: {len({head['layer'] for head in data['heads']})}, heads: {n_heads}, tokens: {T}"
     subtitle += f", the first of {n_tokens}" if T < n_tokens else ""
     return page(f"Attention in {name}", "attention", data, name=html.escape(name), subtitle=subtitle)
@@ -107,7 +86,7 @@ def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], 
     image = axes.imshow(cells, cmap=BLUES, vmin=0, vmax=1, interpolation="nearest")
     small = min(8, max(5, 0.17 * T * cell * 72 / 2))  # points, so that captions fit their maps
     for (x, y), head in zip(corners, heads):
-        role = f" {head['role']}" if head["role"] not in ("", "mixed") else ""
+        role = f" {head['role']}" if head["role"] != "mixed" else ""
         axes.plot([x - 0.5, x - 0.5, x + T - 0.5], [y - 0.5, y + T - 0.5, y + T - 0.5], color="#888888", linewidth=0.6)
         axes.text(x + T - 0.5, y - 0.3, f"{head['layer']}.{head['head']}{role}", ha="right", va="top", fontsize=small)
     labels = [piece.replace("\n", "↵").strip() or "·" for piece in pieces[:T]] if labeled else []

@@ -2,7 +2,6 @@
 const BEGINNINGS = ["Once upon a time, there was a little fox", "One day, a girl named Lily found a", "Tom was sad because",
                     "It was raining, and the dog"];
 const HINT = "Click a word of the story to see which words were likely there, and to continue with another one.";
-const SURPRISING = 8;  // nats per token at which the tint is darkest
 const $ = (id) => document.getElementById(id);
 const contextLength = data.engine.config.block_size;
 
@@ -25,18 +24,14 @@ async function start() {
     waiting.delete(number);
     if (error) reject(new Error(error)); else resolve(result);
   };
-  worker.onerror = () => {
-    for (const { reject } of waiting.values()) reject(new Error("its worker failed"));
-    waiting.clear();
-  };
   await ask("load", data.engine, $("weights").textContent);
   $("weights").remove();
 }
 
 // ---- Stories ----
 
-// losses (nats per token) and pieces of text: one for each of ids; given: how many of them the reader wrote
-let story = { ids: [], losses: [], pieces: [], given: 0 };
+// pieces of text: one for each of ids; given: how many of them the reader wrote
+let story = { ids: [], pieces: [], given: 0 };
 const earlier = [];  // stories to go back to
 let turn = 0;  // counts the reader's requests; results of an earlier one are dropped
 
@@ -67,27 +62,26 @@ async function tellFrom(ids, given) {
   const mine = ++turn, decoder = new TextDecoder();  // a character may take several tokens
   busy(true);
   message("Reading …");
-  const [bytes, losses] = [await ask("bytes", ids), await ask("read", ids)];
+  const bytes = await ask("bytes", ids);
   if (turn !== mine) return;
   if (story.ids.length) earlier.push(story);
-  const own = { ids, losses, given, pieces: bytes.map((each) => decoder.decode(each, { stream: true })) };
+  const own = { ids, given, pieces: bytes.map((each) => decoder.decode(each, { stream: true })) };
   show(own);
   const before = ids.length, started = performance.now(), temperature = $("temperature").checkValidity() ? Number($("temperature").value) : 0.6;
   message("Telling …");
   let ended = false;
   while (!ended && ids.length < contextLength) {
-    const { id, loss, bytes } = await ask("next", ids, temperature, Math.random());
+    const { id, bytes } = await ask("next", ids, temperature, Math.random());
     if (turn !== mine) return;
     ended = id === data.end_of_text;
-    if (!ended) append(own, id, loss, decoder.decode(bytes, { stream: true }));
+    if (!ended) append(own, id, decoder.decode(bytes, { stream: true }));
   }
   const added = ids.length - before, speed = (1000 * added / (performance.now() - started)).toFixed(0);
   finish(`${ended ? "The end." : `The model reads at most ${contextLength} tokens: here it stops.`} ${added} tokens, ${speed} a second.`);
 }
 
-function append(own, id, loss, piece) {
+function append(own, id, piece) {
   own.ids.push(id);
-  own.losses.push(loss);
   own.pieces.push(piece);
   $("story").append(wordOf(own, own.ids.length - 1));
 }
@@ -118,14 +112,7 @@ function show(own) {
 }
 
 function wordOf(own, i) {
-  const word = element("span", { "data-i": i, tabindex: i ? -1 : 0, class: i < own.given ? "given" : "" }, own.pieces[i]);
-  tint(word);
-  return word;
-}
-
-function tint(word) {
-  const loss = story.losses[word.dataset.i], share = $("tint").checked && loss ? Math.min(1, loss / SURPRISING) * 0.6 : 0;
-  word.style.background = share > 0.01 ? `rgba(var(--other), ${share.toFixed(3)})` : "";
+  return element("span", { "data-i": i, tabindex: i ? -1 : 0, class: i < own.given ? "given" : "" }, own.pieces[i]);
 }
 
 const shown = (piece) => piece.replaceAll("\n", "↵") || "·";
@@ -140,8 +127,8 @@ async function look(i) {
   if (i === 0) return void ($("word").textContent = "Nothing comes before the first word.");
   const found = await ask("likeliest", own.ids, i, 10);
   if (story !== own) return;
-  $("word").textContent = `Likely in place of “${shown(own.pieces[i].trim())}” (${percent(Math.exp(-own.losses[i]))}); click one to continue with it:`;
-  $("likeliest").replaceChildren(...found.map(({ id, share, bytes }) => {
+  $("word").textContent = `Likely in place of “${shown(own.pieces[i].trim())}” (${percent(found.own)}); click one to continue with it:`;
+  $("likeliest").replaceChildren(...found.tokens.map(({ id, share, bytes }) => {
     const piece = id === data.end_of_text ? "(the end)" : shown(new TextDecoder().decode(bytes));
     return element("li", {}, element("button", { type: "button", onclick: () => guarded(() => branch(i, id)) },
       element("span", {}, piece), element("span", { class: "quiet" }, percent(share))));
@@ -154,7 +141,7 @@ function branch(i, id) {
   const ids = story.ids.slice(0, i), given = Math.min(story.given, i);
   if (id !== data.end_of_text) return tellFrom([...ids, id], given);
   earlier.push(story);
-  show({ ids, given, losses: story.losses.slice(0, i), pieces: story.pieces.slice(0, i) });
+  show({ ids, given, pieces: story.pieces.slice(0, i) });
   finish("The end.");
 }
 
@@ -171,7 +158,6 @@ function connect() {
   $("ask").onsubmit = (event) => { event.preventDefault(); guarded(tell); };
   $("stop").onclick = stop;
   $("back").onclick = () => { show(earlier.pop()); finish(""); };
-  $("tint").onchange = () => [...$("story").children].forEach(tint);
   $("story").onclick = ({ target }) => { if (target.dataset.i) guarded(() => look(Number(target.dataset.i))); };
   $("story").onkeydown = ({ key, target }) => {
     if (key === "ArrowRight") target.nextSibling?.focus();

@@ -6,29 +6,20 @@ The page on which a model tells stories: its weights in 8 bits, its vocabulary, 
 """
 
 import base64
-import copy
 import html
-import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
-import numpy as np
 import torch
-from tqdm import tqdm
 
-from corpus.instruct_headers import FIELDS, story_tokens
-from corpus.token_files import load_stories
+from corpus.instruct_headers import FIELDS
 from corpus.tokenizer import Tokenizer, spelled
 from generation.backends import LocalBackend
-from generation.token_likelihoods import log_likelihoods
 from model import GPTNeo
 from pages.html import TEMPLATES, page
 
 CONFIG = {"vocab_size", "block_size", "n_layer", "n_head", "n_embd", "window_size", "dropout", "scale_attention"}
 CONFIG |= {"qkv_bias"}  # engine.js knows what these mean
-STORIES = 100  # validation stories on which the cost of rounding is measured
 LARGEST = 100_000_000  # parameters, a byte each
 
 
@@ -69,40 +60,6 @@ def pack(model: GPTNeo) -> tuple[list[tuple], bytes]:
             data = array.numpy().astype(array.numpy().dtype.newbyteorder("<")).tobytes()
             parts.append(data + bytes(-len(data) % 16))
     return shapes, b"".join(parts)
-
-
-@torch.no_grad()
-def rounded(model: GPTNeo) -> GPTNeo:
-    """A copy with the weights that the browser has, as float32."""
-    model = copy.deepcopy(model).float().cpu()
-    for parameter in model.parameters():
-        if parameter.dim() == 2:
-            rows, scale = int8_rows(parameter)
-            parameter.copy_(rows * scale[:, None])
-    return model
-
-
-def rounding_cost(backend: LocalBackend, corpus: Path) -> list[float] | None:
-    """Bits per byte before and after rounding, of the first validation stories of a corpus, each read from its
-    beginning; below a header, the story alone counts. None if there are none."""
-    (meta, stories), texts = load_stories(corpus, "val"), []
-    for story in itertools.islice(stories, STORIES):
-        ids = [*backend.prefix, *backend.tokenizer.encode(story), backend.tokenizer.end_of_text]
-        ids = np.array(ids[: backend.model.config.block_size + 1])
-        texts.append(
-            (ids, story_tokens(ids, backend.tokenizer) if "headers" in meta else np.ones(len(ids), dtype=bool))
-        )
-    n_bytes = sum(backend.tokenizer.byte_lengths()[ids[1:][counted[1:]]].sum() for ids, counted in texts)
-    if not n_bytes:
-        return None
-    bits = []
-    with tqdm(desc="measuring the rounding", total=2 * len(texts), unit="story", disable=None, delay=1) as bar:
-        for model in (backend.model, rounded(backend.model)):
-            pairs = [(ids[:1].tolist(), ids[1:].tolist()) for ids, _ in texts]
-            nats = log_likelihoods(LocalBackend(model, backend.tokenizer, backend.prefix), pairs, bar)
-            total = -sum(each.numpy()[counted[1:]].sum() for each, (_, counted) in zip(nats, texts))
-            bits.append(float(total / math.log(2) / n_bytes))
-    return bits
 
 
 # ---- The page ----

@@ -26,8 +26,6 @@ from generation.samples_file import read_rows, write_rows
 from novelty.words import Corpus, open_corpus
 
 EACH = 100  # planted of each kind
-PRESENT = dict(was="is", were="are", had="has", did="does", said="says", went="goes", saw="sees", felt="feels")
-PRESENT |= dict(could="can", came="comes", took="takes", made="makes", found="finds", got="gets", ran="runs")
 
 
 def write_corpus(directory: Path, training: list[str], validation: list[str]) -> Path:
@@ -87,11 +85,6 @@ def ways_to_copy(corpus: Corpus, honest: list[str], rng: random.Random) -> dict:
         start = rng.randrange(max(1, len(words) - n))
         return " ".join([*other[: len(other) // 2], *words[start : start + n], *other[len(other) // 2 :]])
 
-    def in_present_tense(text: str) -> str:
-        """As well as a few lines of Python can: was -> is, played -> plays."""
-        text = re.sub(r"\b(" + "|".join(PRESENT) + r")\b", lambda match: PRESENT[match[0]], text)
-        return re.sub(r"\b([a-z]{2,})ed\b", r"\1s", text)
-
     def made_up_word() -> str:
         return "".join(rng.choice("bdfgklmnprstvz") + rng.choice("aeiou") for _ in range(4))
 
@@ -107,7 +100,6 @@ def ways_to_copy(corpus: Corpus, honest: list[str], rng: random.Random) -> dict:
         "every tenth word replaced": lambda text: re.sub(
             "[A-Za-z]+", lambda match: rng.choice(words) if rng.random() < 0.1 else match[0], text
         ),
-        "in the present tense": in_present_tense,
         "with 'very' as every fifth word": lambda text: re.sub(r"((?:\S+\s+){4})", r"\1very ", text),
         "words shuffled": lambda text: shuffled(text.split()),
         "nothing of it, but 100 made-up words": lambda text: " ".join(made_up_word() for _ in range(100)),

@@ -10,11 +10,9 @@ from interpret import read
 from interpretation.heads import (
     BACK,
     KEY_SETS,
-    ROLE_MEASURES,
     HeadSums,
     head_rows,
     key_sets,
-    name_role,
     repeated_corpus,
 )
 from interpretation.hooks import run_with_cache, visible_keys
@@ -94,16 +92,6 @@ def test_heads_that_look_at_themselves_or_n_positions_back():
     assert (back["role"], back["kind"], back["offset"]) == ("fixed offset", "positional", 2)
     assert back["offset_share"] > 0.98 and back["offset_share_uniform"] < 0.2
     assert (itself["role"], itself["kind"]) == ("itself", "positional") and itself["itself"] > 0.98
-
-
-def test_what_a_share_means_depends_on_uniform_attention():
-    """An induction score of 0.37 is clear where uniform attention gives 0.03; nearly uniform is not semantic."""
-    row = {name: 0.1 for name in ROLE_MEASURES.values()} | {f"{name}_uniform": 0.1 for name in ROLE_MEASURES.values()}
-    row |= dict(position=0.1, entropy=2.0, entropy_uniform=3.0)
-    inducing = name_role(row | dict(induction=0.37, induction_uniform=0.03))
-    assert (inducing["role"], inducing["kind"]) == ("induction", "semantic")
-    assert name_role(row | dict(names=0.6, names_uniform=0.5))["role"] == "mixed"
-    assert name_role(row)["kind"] == "unclear" and name_role(row | dict(entropy=2.88))["kind"] == "uniform"
 
 
 @pytest.mark.parametrize("positions", [256, 20])

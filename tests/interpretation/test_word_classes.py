@@ -7,22 +7,20 @@ from interpretation.word_classes import TaggedCorpus, kind_of, names_in, split_w
 
 def test_tokens_are_put_together_to_words():
     tokenizer = gpt2()
-    text = "Zorblax said, \"It's café  o'clock!\"\n\nThe end."
+    text = "Zorblax said, \"It's café  o'clock!\"\n\nThe end. He said, “Hello Tom.” Tom was “happy” too. Tom—Ben ran."
     pieces = [tokenizer.decode_bytes([i]) for i in tokenizer.encode(text)]
     words = [b"".join(pieces[i] for i in members).decode().strip() for members in split_words(pieces)]
-    assert words == ["Zorblax", "said", ",", '"', "It", "'s", "café", "o", "'", "clock", '!"', "The", "end", "."]
-
-
-def test_curly_quotes_and_dashes_are_no_letters():
-    tokenizer, text = gpt2(), "He said, “Hello Tom.” Tom was “happy” too. Tom—Ben ran."
-    pieces = [tokenizer.decode_bytes([i]) for i in tokenizer.encode(text)]
-    words = [b"".join(pieces[i] for i in members).decode().strip() for members in split_words(pieces)]
+    expected = ["Zorblax", "said", ",", '"', "It", "'s", "café", "o", "'", "clock", '!"', "The", "end", "."]
+    assert words[: len(expected)] == expected
     assert {"Hello", "Tom", "happy", "Ben"} <= set(words) and words.count("Tom") == 3
 
 
 def test_kinds_of_words():
-    texts = ["One day, Zora saw the cats. The dog saw Zora. Then Fluffy met fluffy Fluffy.", "Monty. The monty ran."]
-    assert {"zora", "fluffy", "tom"} <= names_in(texts) and not {"monty", "the", "one"} & names_in(texts)
+    texts = [
+        "One day, Zora saw the cats. The dog saw Zora. Then Fluffy met fluffy Fluffy.",
+        "Monty. The monty ran. She saw Mom.",
+    ]
+    assert {"zora", "fluffy", "tom"} <= names_in(texts) and not {"monty", "the", "one", "mom"} & names_in(texts)
     corpus = TaggedCorpus.from_texts(texts, gpt2(), [50256], 512)
     expected = dict(Zora="name", Fluffy="name", fluffy="adjective", cats="noun", the="other", ran="verb", wugs=None)
     expected |= dict(she="pronoun", happy="adjective")

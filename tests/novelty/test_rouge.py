@@ -2,8 +2,6 @@
 
 import json
 import random
-import shutil
-import sys
 
 import numpy as np
 import planted
@@ -198,15 +196,11 @@ def test_a_report_says_what_is_so(run, corpus, command_line, tmp_path):
 
 def test_copies_are_flagged_beside_their_story(run, corpus, rouge_py):
     data, training, _ = corpus
-    assert rouge_py(run, "--data", data, "--threshold", "0.95")[0] == 0
+    assert rouge_py(run, "--data", data)[0] == 0
     first, second = (described(run)[0, i] for i in (0, 1))
     assert [first["flag"], second["flag"]] == ["copy", "template"]
     assert [first["training_story"], second["training_story"]] == training[5:7]
-    table = [line for line in (run / "rouge.md").read_text().splitlines() if line.startswith(("| copy", "| template"))]
-    _, _, completion, story, _ = table[0].split("|")
-    assert completion.strip() == story.strip() and completion.strip(" …") in " ".join(training[5].split())
-    completion, story = (set(words(cell)) for cell in table[1].split("|")[2:4])
-    assert completion != story and len(completion & story) > 5
+    assert (run / "rouge.md").read_text().splitlines()[-5].startswith("| copy of story 5 ")
 
 
 def test_planted_copies_are_found(corpus, rouge_py, tmp_path):
@@ -281,21 +275,6 @@ def test_all_settings_and_several_runs(run, corpus, rouge_py, tmp_path):
         assert float(described(second)[row["prompt_index"], 0]["f"]) == pytest.approx(by_hand, abs=1e-5)
 
 
-def test_a_run_that_was_sampled_at_several_temperatures(run, corpus, rouge_py, monkeypatch):
-    """Each by itself, against the corpus of the run."""
-    for name in ("temperature-0.5", "temperature-0"):
-        (run / name).mkdir()
-        shutil.copy(run / "samples.jsonl", run / name)
-    (run / "samples.jsonl").unlink()
-    assert "--data" in rouge_py(run)[0]  # no checkpoint that says which corpus it was
-    (run / "ckpt.pt").write_bytes(b"")
-    monkeypatch.setattr(rouge, "corpus_of", {str(run): corpus[0]}.__getitem__)
-    assert rouge_py(run)[0] == 0
-    cold, warm = (facts_of(run / name) for name in ("temperature-0", "temperature-0.5"))
-    assert cold["figures"] == warm["figures"] and cold["run"] == str(run / "temperature-0")
-    assert (run / "rouge.md").exists() and (run / "rouge.png").exists()
-
-
 def test_one_completion_alone(corpus, rouge_py, tmp_path):
     data, _, validation = corpus
     write_rows(tmp_path / "out" / "one" / "samples.jsonl", rows_of([" They all went home."], validation, 1))
@@ -317,7 +296,6 @@ ONE_WORD = NO_WORD.replace("…", "A.")
         (NO_WORD, (), "out/bad"),
         (ONE_WORD, ("--data", "nowhere"), "nowhere"),
         ("", ("--k", "0"), "--k"),
-        ("", ("--threshold", "2"), "--threshold"),
     ],
 )
 def test_mistakes_get_one_line(corpus, rouge_py, tmp_path, content, args, message):
@@ -328,10 +306,3 @@ def test_mistakes_get_one_line(corpus, rouge_py, tmp_path, content, args, messag
     complaint = printed.err.splitlines()[-1] if code == 2 else code
     assert message in complaint and "\n" not in complaint
     assert not (tmp_path / "out" / "bad" / "rouge.json").exists()
-
-
-def test_without_numba_one_line_says_so(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.delitem(sys.modules, "novelty")
-    with pytest.raises(SystemExit, match="numba"):
-        import novelty  # noqa: F401

@@ -2,7 +2,6 @@
 
 from collections import Counter
 
-import numba
 import numpy as np
 import pytest
 
@@ -70,16 +69,6 @@ def test_it_finds_what_brute_force_finds(seed, counting, monkeypatch):
     check(texts, stories, search(texts, stream_of(stories), k, counting), k, counting)
 
 
-def test_texts_that_repeat_themselves_and_each_other():
-    """Where the index has the most states to split and to share."""
-    rng = np.random.default_rng(3)
-    period = [np.tile(rng.integers(0, 3, size=n), 30)[:60] for n in (1, 2, 3, 5)]
-    stories = [np.tile(story, 2)[i : i + 40] for i, story in enumerate(period)] + random_texts(rng, 5, 40, 3)
-    texts = [*period, period[2][1:], *random_texts(rng, 5, 40, 3)]
-    for counting in ("set", "clipped"):
-        check(texts, stories, search(texts, stream_of(stories), 3, counting), 3, counting)
-
-
 def test_words_of_a_class_are_the_same_word():
     rng = np.random.default_rng(1)
     stories, texts = random_texts(rng, 30, 20, 10), random_texts(rng, 8, 20, 12)
@@ -95,18 +84,3 @@ def test_stories_of_tokens_have_gaps_between_them():
     found = search([np.array([2, 3, 9, 4, 5])], stories, 2, "set")
     assert found.spans[0].tolist() == [2, 1, 0, 2, 1]
     assert found.nearest.tolist() == [2] and found.f[0] == 2 * 1 / (4 + 1)
-
-
-def test_any_number_of_threads_finds_the_same(monkeypatch):
-    rng = np.random.default_rng(2)
-    stories = [np.minimum(rng.zipf(1.3, size=rng.integers(1, 200)), 500) - 1 for _ in range(3000)]
-    texts = stories[5:2000:200] + [stories[7], np.concatenate(stories[:3])]
-    monkeypatch.setattr(search_module, "STORIES_AT_ONCE", 100)
-    results = []
-    for n_threads in (1, 3):
-        monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", n_threads)
-        results.append(search(texts, stream_of(stories), 2, "clipped"))
-    for one, other in zip(*results):
-        for a, b in zip(one, other):
-            np.testing.assert_array_equal(a, b)
-    assert results[0].nearest[:-1].tolist() == [*range(5, 2000, 200), 7]

@@ -66,6 +66,11 @@ def test_they_are_kept_by_checksum_and_made_again_if_absent(tmp_path, monkeypatc
     before = kept.stat().st_mtime_ns
     open_corpus(first)
     assert kept.stat().st_mtime_ns == before
+    monkeypatch.setattr(words, "RULES", words.RULES + 1)  # other words would be read: the kept ones are not taken
+    open_corpus(first)
+    assert len(list(kept.parent.iterdir())) == 2
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert list(open_corpus(second).vocabulary) == ["the", "dog"]
     kept.unlink()
     assert list(open_corpus(first).vocabulary) == ["a", "cat"]
