@@ -1,6 +1,7 @@
 """ApiClient against a server that fails in every way: what is asked, what it costs, when it stops."""
 
 import asyncio
+import json
 import threading
 import time
 
@@ -63,7 +64,7 @@ def test_what_counts_as_the_text(ask, said, text):
 def worst(client, number: int = 0) -> float:
     """Dollars that a question costs at most."""
     message = dict(role="user", content=f"question {number}")
-    return client.worst_cost([[message], dict(temperature=0.5, max_tokens=20)], 20)
+    return client.cost(len(json.dumps([[message], dict(temperature=0.5, max_tokens=20)])), 20)
 
 
 @pytest.mark.parametrize("usage", [None, (None, 10), (0, 0)])
