@@ -7,7 +7,6 @@ import gc
 import multiprocessing
 import re
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -20,7 +19,6 @@ from tqdm import tqdm
 
 from kernels import cpu_features
 from kernels.compile_cpp import keep_freed_memory
-from training.run_directory import read_log
 
 ROOT = Path(__file__).parent.parent
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -39,14 +37,11 @@ def peer_dtypes() -> list[torch.dtype]:
     return [torch.float32]
 
 
-def medians(results: list[dict[str, float]]) -> dict[str, float]:
-    return {name: statistics.median(result[name] for result in results) for name in results[0]}
-
-
 def alternating_medians(contestants: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
     """{name: median seconds}; contestants alternate, after one uncounted warm-up round."""
     bar = tqdm(range(rounds + 1), "rounds", leave=False, disable=None)
-    return medians([{name: seconds_of(contestant) for name, contestant in contestants.items()} for _ in bar][1:])
+    _, *seconds = [{name: seconds_of(contestant) for name, contestant in contestants.items()} for _ in bar]
+    return {name: statistics.median(turn[name] for turn in seconds) for name in contestants}
 
 
 def seconds_of(function: Callable[[], None]) -> float:
@@ -58,17 +53,16 @@ def seconds_of(function: Callable[[], None]) -> float:
     return time.perf_counter() - start
 
 
-def alternating_processes(makes: dict[str, Callable], argument, rounds: int) -> tuple[dict, dict]:
+def alternating_processes(makes: dict[str, Callable], argument, rounds: int) -> dict[str, float]:
     """Like alternating_medians, but each contestant has its own process, so that none runs with another's settings.
 
     makes: {name: function that, called in that process, returns the contestant, a function of `argument`}.
-    -> ({name: median seconds}, {name: peak MiB})
     """
-    context, pipes, peaks = multiprocessing.get_context("spawn"), {}, {}
+    context, pipes = multiprocessing.get_context("spawn"), {}
 
     def run_once(name: str):
         pipes[name].send("go")
-        peaks[name] = pipes[name].recv()
+        pipes[name].recv()
 
     with contextlib.ExitStack() as stack:
         for name, make in makes.items():
@@ -78,7 +72,7 @@ def alternating_processes(makes: dict[str, Callable], argument, rounds: int) -> 
                 process.start()
             stack.callback(process.join)  # so that its memory is free before anything else is measured
             stack.callback(process.terminate)
-        return alternating_medians({name: partial(run_once, name) for name in makes}, rounds), peaks
+        return alternating_medians({name: partial(run_once, name) for name in makes}, rounds)
 
 
 def serve_turns(make: Callable[[], Callable], argument, pipe):
@@ -88,7 +82,7 @@ def serve_turns(make: Callable[[], Callable], argument, pipe):
         contestant(argument)
         if DEVICE == "cuda":
             torch.cuda.synchronize()
-        pipe.send(peak_mib())
+        pipe.send("done")
 
 
 def prepare() -> None:
@@ -96,13 +90,6 @@ def prepare() -> None:
     if DEVICE == "cpu":
         keep_freed_memory()
     torch.set_float32_matmul_precision("high")  # TF32 on a GPU
-
-
-def train_run(directory: str, *config: Path, **settings) -> list[dict]:
-    """Runs train.py in its own process, writing to `directory` -> the rows of its log.csv."""
-    flags = (f"--{key}={value}" for key, value in (settings | dict(name="run", out_dir=directory)).items())
-    subprocess.run([sys.executable, ROOT / "train.py", *config, *flags], check=True, stdout=2)
-    return read_log(Path(directory, "run", "log.csv"))
 
 
 def alone(function: Callable, *args):

@@ -100,7 +100,7 @@ def bench(rounds: int = 3) -> tuple[dict, dict]:
                 for name, peer in (("nanoGPT-style", plain), ("transformers", partial(theirs, directory))):
                     label = f"{name}, {'compiled' if compiled else 'eager'}, {dtype_name(dtype)}"
                     makes[label] = partial(steps_of, partial(peer, compiled), dtype)
-        seconds, _ = alternating_processes(makes, random_tokens(BATCH_SIZE, SHAPE["block_size"] + 1), rounds)
+        seconds = alternating_processes(makes, random_tokens(BATCH_SIZE, SHAPE["block_size"] + 1), rounds)
     n_tokens = STEPS * BATCH_SIZE * SHAPE["block_size"]
     figures = {f"{label}, tokens/s": n_tokens / value for label, value in seconds.items()}
     for name, shape in MFU.items():
