@@ -5,12 +5,10 @@ How the benches measure: contestants alternate, each in its own process where se
 import contextlib
 import gc
 import multiprocessing
-import re
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -18,15 +16,10 @@ import torch
 from tqdm import tqdm
 
 from kernels import cpu_features
-from kernels.compile_cpp import keep_freed_memory
+from training.device_and_dtype import set_up_device
 
 ROOT = Path(__file__).parent.parent
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def fast_dtype() -> torch.dtype:
-    """The type of our matrix products."""
-    return torch.bfloat16 if DEVICE == "cuda" else cpu_features.fast_dtype()
 
 
 def peer_dtypes() -> list[torch.dtype]:
@@ -76,31 +69,10 @@ def alternating_processes(makes: dict[str, Callable], argument, rounds: int) -> 
 
 
 def serve_turns(make: Callable[[], Callable], argument, pipe):
-    prepare()
+    set_up_device(DEVICE)  # as train.py does for itself
     contestant = make()
     while pipe.recv():
         contestant(argument)
         if DEVICE == "cuda":
             torch.cuda.synchronize()
         pipe.send("done")
-
-
-def prepare() -> None:
-    """What train.py sets up for the whole process, for every contestant alike."""
-    if DEVICE == "cpu":
-        keep_freed_memory()
-    torch.set_float32_matmul_precision("high")  # TF32 on a GPU
-
-
-def alone(function: Callable, *args):
-    """Calls it in a new process, so that its peak memory is its own -> what it returns."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        return process.submit(function, *args).result()
-
-
-def peak_mib() -> float:
-    """Peak memory so far: of the GPU, or of this process, imports included."""
-    if DEVICE == "cuda":
-        return torch.cuda.max_memory_allocated() / 2**20
-    status = Path("/proc/self/status").read_text()
-    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 2**10  # not getrusage, which starts at the parent's

@@ -87,7 +87,6 @@ class ApiBackend:
             messages = [dict(role="system", content=instruction), dict(role="user", content=prompts[i])]
             seed = int(np.random.SeedSequence([sampling.seed, *keys[i]]).generate_state(1)[0] >> 1)
             settings = dict(temperature=sampling.temperature, seed=seed)
-            settings |= dict(top_p=sampling.top_p) if sampling.top_p else {}
             reply = await self.client.chat(messages, sampling.max_new_tokens, **settings)
             space = " " if prompts[i] and reply.text[:1].isalnum() else ""  # chat models drop it
             return i, space + reply.text, reply.finish_reason == "stop"

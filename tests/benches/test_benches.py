@@ -50,7 +50,7 @@ def toys(monkeypatch, tmp_path):
     settings = {
         models: dict(SHAPE=SHAPE),
         sample: dict(SHAPE=SHAPE, NEW_TOKENS=8, PLAIN_NEW_TOKENS=2),
-        train_bench: dict(SHAPE=SHAPE, WIDE=dict(n_layer=2, n_embd=32)),
+        train_bench: dict(SHAPE=SHAPE),
         rouge: dict(N_TEXTS=5, N_STORIES=420, make_stories=make_stories),
         loss: dict(RUNS={name: run | dict(eval_interval=10) for name, run in loss.RUNS.items()}),
     }
@@ -58,8 +58,6 @@ def toys(monkeypatch, tmp_path):
         for name, value in constants.items():
             monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(train_bench, "alternating_processes", in_this_process)
-    for module in (sample, train_bench):
-        monkeypatch.setattr(module, "alone", lambda function, *args: function(*args))
     monkeypatch.setattr(loss, "subprocess", SimpleNamespace(run=train_here))
     monkeypatch.setattr(measure.gc, "collect", lambda: None)  # tenths of a second before each measurement
     monkeypatch.setattr(torch, "compile", lambda model, **_: model)
@@ -113,7 +111,6 @@ def make_contestant():
 @pytest.mark.skipif(platform.system() != "Linux", reason="glibc's malloc alone is told to keep freed memory")
 def test_contestants_in_processes_of_their_own_keep_freed_memory():
     assert measure.alternating_processes(dict(a=make_contestant), 2**27, 1)["a"] > 0
-    assert measure.alone(abs, -2) == 2
 
 
 def test_help_names_every_bench():

@@ -18,12 +18,12 @@ def run(tmp_path):
 
 def test_an_api_model_continues_stories(endpoint, sample_py, run):
     endpoint.fault = lambda number, request: ("say", "a time. The end.", "length" if number == 2 else "stop")
-    assert sample_py(*API, "--concurrency", "1", "--top_p", "0.9", "--max_new_tokens", "50")[0] == 0
+    assert sample_py(*API, "--concurrency", "1", "--max_new_tokens", "50")[0] == 0
     rows = rows_of(run / "samples.jsonl")
     assert [row["completion"] for row in rows] == [" a time. The end."] * 4  # with the space that chat models drop
     assert [row["finished"] for row in rows] == [True, False, True, True]
     assert {row["base_url"] for row in rows} == {f"{endpoint.url}/"}
-    settings = dict(model="gpt-3.5-turbo", temperature=1, top_p=0.9, max_tokens=50)
+    settings = dict(model="gpt-3.5-turbo", temperature=1, max_tokens=50)
     assert all(settings.items() <= request.items() for request in endpoint.requests)
     assert {request["messages"][-1]["content"] for request in endpoint.requests} == {"Once upon", "One day, Tom"}
     assert len({request["seed"] for request in endpoint.requests}) == 4

@@ -72,7 +72,6 @@ def test_the_prompt_as_a_model_is_given_it():
         (["--temperature", "0.5", "-1"], "--temperature"),
         (["--temperature", "nan"], "--temperature"),
         (["--top_k", "0"], "--top_k"),
-        (["--top_p", "1.5"], "--top_p"),
         (["--n", "0"], "--n"),
         (["--cut", "1"], "--cut"),
         (["--split", "train"], "--eval"),
@@ -129,9 +128,7 @@ def test_samples_of_the_evaluation_set(run, corpus, sample_py):
     assert [(row["prompt_index"], row["sample_index"]) for row in rows] == [(i, j) for i in range(4) for j in range(3)]
     assert rows[0]["prompt"] + rows[0]["reference"] == corpus[1]
     assert len({row["completion"] for row in rows}) == 12
-    settings = dict(
-        model="out/tiny", cut=0.4, temperature=1.0, top_k=None, top_p=None, beams=1, max_new_tokens=6, seed=5
-    )
+    settings = dict(model="out/tiny", cut=0.4, temperature=1.0, top_k=None, beams=1, max_new_tokens=6, seed=5)
     assert all(settings.items() <= row.items() and row["finished"] is False for row in rows)
 
 
