@@ -11,9 +11,7 @@ ROW = dict(prompt_index=1, sample_index=0, prompt="Words: dog\n", reference=" A 
 LINE = json.dumps(ROW).encode()
 DAMAGED = {
     "bytes that are not UTF-8": LINE.replace(b"dog.", b"d\xffg."),
-    "no completion": LINE.replace(b'"completion"', b'"completely"'),
     "null as the prompt": LINE.replace(b'"Words: dog\\n"', b"null"),
-    "a line cut short": LINE[:40],
     "no object": b"[1]",
     "100,000 brackets": b"[" * 100_000,
 }
