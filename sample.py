@@ -110,10 +110,10 @@ def sample(name: str, args: argparse.Namespace) -> None:
 
     backend = load_backend(name, args.batch_size, **args.api)
     prompts = {i: prompt for i, prompt in numbered.items() if backend.fits(prompt.text)}
-    left_out = f"{len(numbered) - len(prompts)} of {len(numbered)} prompts do not fit in the context of {name}"
-    if not prompts:
-        raise ValueError(left_out)
     if len(prompts) < len(numbered):
+        left_out = f"{len(numbered) - len(prompts)} of {len(numbered)} prompts do not fit in the context of {name}"
+        if not prompts:
+            raise ValueError(left_out)
         print(f"{left_out}, and are left out")
     for temperature in args.temperature:
         sampling = Sampling(temperature, args.top_k, args.beams, args.max_new_tokens, args.seed)

@@ -1,6 +1,4 @@
-"""
-How the benches measure: contestants alternate, each in its own process where settings or memory could be shared.
-"""
+"""How the benches measure: contestants alternate, in processes of their own where they could share settings."""
 
 import contextlib
 import gc

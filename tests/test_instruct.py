@@ -1,16 +1,15 @@
 """Whether what a header asks for is in the story."""
 
-import csv
-import itertools
-import json
 from types import SimpleNamespace
 
 import pytest
 
 import instruct
+from common.tables import read_table
 from corpus.word_forms import is_nearest, uses_word
 from generation import prompts as prompts_module
 from generation.prompts import Prompt, evaluation_prompts, unseen_word_prompts
+from generation.samples_file import write_rows
 
 THERE = """run: He RAN.|run: They are running|child: children|happy: the happiest of all|red: redder|nice: nicer
 carry: carried|teach: he taught|admit: She admitted it|leaf: leaves|x-ray: an X-ray!|ice cream: two ice creams
@@ -24,15 +23,13 @@ def test_words_are_found_however_inflected(texts, there):
         assert uses_word(text, word) == there, text
 
 
-def samples(path, prompts, completions, n=1, **facts):
-    """A samples.jsonl as sample.py writes it: `completions` per prompt, n at a time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [
-        dict(prompt_index=i, sample_index=j, completion=told, finished=True) | prompt.row() | facts
-        for i, (prompt, of_it) in enumerate(zip(prompts, completions))
-        for j, told in enumerate(itertools.islice(of_it, n))
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+def samples(path, prompts, completions, **facts):
+    """A samples.jsonl as sample.py writes it."""
+    rows = []
+    for i, (prompt, texts) in enumerate(zip(prompts, completions)):
+        for j, text in enumerate(texts):
+            rows.append(dict(prompt_index=i, sample_index=j, completion=text) | prompt.row() | facts)
+    write_rows(path, rows)
 
 
 @pytest.fixture
@@ -61,7 +58,7 @@ def test_true_stories_follow_and_stories_for_others_do_not(prompts, tmp_path):
 
 def test_a_prompt_counts_once_and_silence_fails(prompts, tmp_path):
     """Half of the completions of each prompt are true, the others are empty."""
-    samples(tmp_path / "half" / "samples.jsonl", prompts, ([p.reference, ""] for p in prompts), n=2)
+    samples(tmp_path / "half" / "samples.jsonl", prompts, ([p.reference, ""] for p in prompts))
     samples(tmp_path / "once" / "samples.jsonl", prompts, ([""] for p in prompts))
     half, once = figures(tmp_path / "half"), figures(tmp_path / "once")
     line = half["words: all"]
@@ -86,8 +83,7 @@ def test_command_line(prompts, tmp_path, command_line):
     printed = instruct_py("out/a", "out/b")[1].out
     assert printed.count("| out/a ") == printed.count("| out/b ") > 6 and "wrote out/instruct.csv" in printed
     assert printed.startswith((tmp_path / "out" / "instruct.md").read_text())
-    with (tmp_path / "out" / "instruct.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = read_table(tmp_path / "out" / "instruct.csv")
     assert {row["run"] for row in rows} == {"out/a", "out/b"}
     assert all(0 <= float(row["low"]) <= float(row["high"]) for row in rows)
     assert (tmp_path / "out" / "instruct.png").stat().st_size > 10_000

@@ -63,13 +63,3 @@ def test_several_temperatures_share_one_budget(endpoint, sample_py, run):
     code, printed = sample_py(*several, "--max_cost", "100")
     assert code == 0 and len(endpoint.requests) == 10 and "$6.00" in printed.err
     assert "--max_new_tokens" in sample_py(*API, *costly[:4], "--max_cost", "1")[0]
-
-
-def test_what_an_api_model_does_not_take(sample_py, monkeypatch):
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    code, printed = sample_py(*API)
-    assert "OPENAI_API_KEY" in code and "\n" not in code
-    monkeypatch.setenv("OPENAI_API_KEY", "secret")
-    assert "--top_k" in sample_py(*API, "--top_k", "5")[0]
-    assert "--data" in sample_py("--model", "api:x", "--eval", "3")[0]

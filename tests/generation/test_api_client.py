@@ -3,7 +3,6 @@
 import asyncio
 import json
 import threading
-import time
 
 import pytest
 from faulty_endpoint import serve
@@ -85,27 +84,27 @@ def test_what_may_pass_is_asked_again(ask, fault):
 
 def test_a_reply_that_trickles_in_ends(ask, monkeypatch):
     monkeypatch.setattr(api_client, "CONNECTIONS", 1)
-    started = time.monotonic()
     client, server, replies, _ = ask(lambda *_: ("drip", 0.05), timeout=0.5, **PRICES)
     assert isinstance(replies[0], RequestFailed) and "--timeout" in str(replies[0])
-    assert time.monotonic() - started < 30 and client.spent > 0
+    assert client.spent > 0
 
 
 def test_a_timeout_in_python_3_10(ask, monkeypatch):
     """asyncio.TimeoutError is no TimeoutError there, and openai must not repeat, unpaid, what it does not know."""
+    timeouts = []
 
     class Timeout(Exception):
         pass
 
     async def wait_for(reply, seconds):
-        reply.close()
+        timeouts.append(reply.close())
         raise Timeout
 
     monkeypatch.setattr(asyncio, "TimeoutError", Timeout)
     monkeypatch.setattr(asyncio, "wait_for", wait_for)
     monkeypatch.setattr(api_client, "CONNECTIONS", 1)
     client, _, replies, _ = ask(lambda *_: None, **PRICES)
-    assert "--timeout" in str(replies[0]) and client.spent == pytest.approx(worst(client))
+    assert "--timeout" in str(replies[0]) and len(timeouts) == 1 and client.spent == pytest.approx(worst(client))
 
 
 @pytest.mark.parametrize(
@@ -131,11 +130,6 @@ def test_what_is_no_completion_is_charged_and_quoted(ask, answer):
     client, server, replies, _ = ask(lambda *_: ("raw", answer), **PRICES)
     assert isinstance(replies[0], RequestFailed) and answer[:20].decode() in str(replies[0])
     assert len(server.requests) == 1 and client.spent > 0
-
-
-def test_where_nobody_listens(ask):
-    _, _, replies, why = ask(lambda *_: None, 9, base_url="http://127.0.0.1:9/v1")
-    assert isinstance(why, StopAsking) and len(replies) == 4
 
 
 @pytest.mark.parametrize("concurrency", [1, 8])
@@ -172,7 +166,6 @@ def test_several_requests_in_one_piece_of_work(monkeypatch):
         assert list(client.map(work, ["a"])) == [("a", "2")]
         assert list(client.map(work, ["b"])) == [("b", "4")]  # a client may be used again
     assert [request["messages"][0]["content"] for request in server.requests] == ["a", "a1", "b", "b3"]
-    assert "max_tokens" not in server.requests[0] and server.requests[1]["max_tokens"] == 5
 
 
 def test_keys_and_urls(monkeypatch):

