@@ -44,7 +44,8 @@ def parse_arguments() -> argparse.Namespace:
     header.add_argument("--sentence", help="a sentence that the story should contain")
     evaluation = parser.add_argument_group("prompts of --eval N")
     evaluation.add_argument("--split", choices=("val", "train"), default="val", help="whose stories are continued")
-    evaluation.add_argument("--draw", choices=("first", "random"), default="first", help="stories 2 to N + 1, or by --seed")
+    draw = "stories 2 to N + 1 (the default), or N by --seed"
+    evaluation.add_argument("--draw", choices=("first", "random"), default="first", help=draw)
     evaluation.add_argument("--cut", type=share, default=0.5, help="share of each story's words that is shown")
     ask = "header fields that are shown, such as words summary words,summary: three prompts per story (default: all)"
     evaluation.add_argument("--ask", nargs="+", default=[], metavar="FIELDS", help=ask)
