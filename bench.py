@@ -4,7 +4,7 @@ Measures all speeds in the docs: medians of ours and a peer's, alternating in on
 $ python bench.py --help                    # what each bench compares with what
 $ python bench.py train --save              # run it, and append the result to bench/results.jsonl
 $ python bench.py train --saved             # its newest saved results, a column for each machine: docs/performance.md
-$ python bench.py --saved                   # the ratios of all benches, a column for each machine
+$ python bench.py --saved                   # the newest saved results of all benches
 
 The last line of output is a JSON object. Its ratios are ours / peer: above 1 is better. Run nothing else meanwhile.
 """
@@ -30,21 +30,24 @@ BENCHES = {name: ast.get_docstring(ast.parse(text)) for name, text in SOURCES.it
 
 def run_bench(name: str, rounds: int | None) -> dict:
     """Runs the bench and prints its table -> the result to save."""
-    ratios, figures = import_module(f"benches.{name}").bench(*[rounds] if rounds else [])
-    print(figures_table({"median": figures}))
     from kernels.cpu_features import hardware  # torch takes a while to import
 
+    ratios, figures = import_module(f"benches.{name}").bench(*[rounds] if rounds else [])
+    print(figures_table({"median": figures}))
     libraries = [name for name in ("torch", "transformers", "rouge-score-rs") if find_spec(name.replace("-", "_"))]
     versions = {"python": platform.python_version()} | {name: version(name) for name in libraries}
     return dict(bench=name, ratios=ratios, figures=figures, hardware=hardware(), versions=versions)
 
 
-def saved_results(name: str) -> dict[str, dict]:
-    """{hardware: the newest result of this bench}, without results of older versions that had other ratios."""
+def saved_results(name: str) -> dict[str, dict[str, float]]:
+    """{hardware: ratios and figures of this bench's newest result}, without older versions, which had other ratios."""
     results = [result for result in map(json.loads, RESULTS.read_text().splitlines()) if result["bench"] == name]
     results = [result for result in results if set(result["ratios"]) == set(results[-1]["ratios"])]
     newest = {result["hardware"].replace("(R)", "").replace(" Processor", ""): result for result in results}
-    return dict(sorted(newest.items()))
+    columns = {}
+    for machine, result in sorted(newest.items()):
+        columns[machine] = {f"ratio: {name}": x for name, x in result["ratios"].items()} | result["figures"]
+    return columns
 
 
 def figures_table(columns: dict[str, dict[str, float]]) -> str:
@@ -58,24 +61,15 @@ def number(value: float) -> str:
     return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 3}f}"
 
 
-def ratios_of_all_machines() -> dict[str, dict[str, float]]:
-    """{hardware: {"bench: peer": ours / the peer's}}"""
-    machines = {}
-    for name in BENCHES:
-        for machine, result in saved_results(name).items():
-            machines.setdefault(machine, {}).update({f"{name}: {of}": ratio for of, ratio in result["ratios"].items()})
-    return machines
-
-
 def parse_arguments() -> argparse.Namespace:
     parser = Parser("\n\n".join([__doc__.strip(), *(f"== {name} ==\n{text}" for name, text in BENCHES.items())]))
     parser.add_argument("name", nargs="?", choices=BENCHES, help="which bench")
-    parser.add_argument("--rounds", type=int, help="runs of each contestant (default: 3; demo and loss: 1)")
+    parser.add_argument("--rounds", type=int, help="runs of each contestant (default: 3; loss: 1)")
     parser.add_argument("--save", action="store_true", help="append the result to bench/results.jsonl")
     parser.add_argument("--saved", action="store_true", help="run nothing: print the results in bench/results.jsonl")
     args = parser.parse_args()
     if not args.name and not args.saved:
-        parser.error(f"name a bench: {', '.join(BENCHES)}; or use --saved for the ratios on all machines")
+        parser.error(f"name a bench: {', '.join(BENCHES)}; or use --saved for all saved results")
     return args
 
 
@@ -83,12 +77,11 @@ def main() -> None:
     args = parse_arguments()
     with one_line_errors("bench.py", interrupted="no result was saved"):
         if args.saved:
-            if not args.name:
-                print(figures_table(ratios_of_all_machines()))
-            elif results := saved_results(args.name):
-                print(figures_table({machine: result["figures"] for machine, result in results.items()}))
-            else:
-                raise ValueError(f"{RESULTS}: no result of {args.name}; make one: python bench.py {args.name} --save")
+            for name in [args.name] if args.name else BENCHES:
+                if results := saved_results(name):
+                    print(f"{name}\n\n{figures_table(results)}\n")
+                else:
+                    print(f"{name}: no result in {RESULTS}; make one: python bench.py {name} --save\n")
             return
         result = run_bench(args.name, args.rounds)
         if args.save:

@@ -59,7 +59,7 @@ def measure(path: Path) -> list[dict]:
     rows = [row for _, row in sorted(read_rows(file).items()) if row.get("instruction")]
     if not rows:
         raise ValueError(
-            f"{file}: no stories under headers; write them: sample.py --eval 200, on a corpus with headers"
+            f"{file}: no stories under headers; sample.py --eval 200 writes some, on a corpus with headers"
         )
     summaries = {row["instruction"]["summary"] for row in rows if "summary" in row["instruction"]}
     values = {}  # (measure, whose stories) -> prompt -> values
@@ -76,8 +76,7 @@ def measure(path: Path) -> list[dict]:
             share, n = shares[name, "own"], len(values[name, "own"])
             low, high = wilson(share, n)
             line = dict(measure=name, run=str(path), prompts=n, share=share, low=low, high=high)
-            line |= {f"{whose}_stories": shares.get((name, whose)) for whose in ("true", "other")}
-            measured.append(line | dict(chance=1 / len(summaries) if name.endswith(": nearest") else None))
+            measured.append(line | {f"{whose}_stories": shares.get((name, whose)) for whose in ("true", "other")})
     return measured
 
 

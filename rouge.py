@@ -51,7 +51,7 @@ TITLES = {
 }
 IN_TABLE = [name for name in TITLES if name not in ("share_3", "share_5", "share_6", "share_7")]
 IN_PICTURE = ("ending_f", "other_prompt_f", "training_f", "span")
-SAMPLED_ALIKE = ("split", "weights", "cut", "temperature", "top_k", "top_p", "beams", "max_new_tokens")
+SAMPLED_ALIKE = ("split", "weights", "cut", "temperature", "top_k", "beams", "max_new_tokens")
 
 
 # ---- The metric ----

@@ -5,7 +5,6 @@ $ python sample.py                                                # three storie
 $ python sample.py --prompt "Once upon a time, there was a cat" --stream     # watch one being written
 $ python sample.py --model out/demo --n 5 --temperature 0.8 --top_k 50 --seed 7
 $ python sample.py --eval 50 --n 10                     # continue validation stories: out/<run>/samples.jsonl
-$ python sample.py --eval 50 --split train --temperature 0 0.3   # out/<run>/temperature-0.3/samples-train.jsonl
 $ python sample.py --eval 100 --n 1 --split train --draw random --cut 0.4     # is the rest known by heart?
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
 $ python sample.py --eval 50 --model api:gpt-3.5-turbo --data data/tinystories     # OPENAI_API_KEY, OPENAI_BASE_URL
@@ -23,7 +22,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from common.cli import Parser, non_negative_float, one_line_errors, positive, share, share_or_all
+from common.cli import Parser, non_negative_float, one_line_errors, positive, share
 from common.files import lock, read_json, set_aside
 from corpus import instruct_headers
 from generation.prompts import Prompt, Sampling, evaluation_prompts, read_prompts, unseen_word_prompts
@@ -43,18 +42,19 @@ def parse_arguments() -> argparse.Namespace:
     header.add_argument("--features", help=f"any of {', '.join(instruct_headers.FEATURES)}")
     header.add_argument("--summary", help="what happens in the story")
     header.add_argument("--sentence", help="a sentence that the story should contain")
-    ask = "header fields that --eval shows, such as words summary words,summary (three prompts per story; default: all)"
-    unseen = "with --eval N: N headers of words that the training stories lack (prompts/unseen_words.txt)"
-    header.add_argument("--unseen_words", action="store_true", help=unseen)
-    header.add_argument("--ask", nargs="+", default=[], metavar="FIELDS", help=ask)
-    parser.add_argument("--split", choices=("val", "train"), default="val", help="which stories --eval continues")
-    parser.add_argument("--draw", choices=("first", "random"), default="first", help="stories 2 to N + 1, or by --seed")
-    parser.add_argument("--cut", type=share, default=0.5, help="share of each story's words that --eval shows")
+    evaluation = parser.add_argument_group("prompts of --eval N")
+    evaluation.add_argument("--split", choices=("val", "train"), default="val", help="whose stories are continued")
+    draw = "stories 2 to N + 1 (the default), or N by --seed"
+    evaluation.add_argument("--draw", choices=("first", "random"), default="first", help=draw)
+    evaluation.add_argument("--cut", type=share, default=0.5, help="share of each story's words that is shown")
+    ask = "header fields that are shown, such as words summary words,summary: three prompts per story (default: all)"
+    evaluation.add_argument("--ask", nargs="+", default=[], metavar="FIELDS", help=ask)
+    unseen = "instead, headers of words that the training stories lack (prompts/unseen_words.txt)"
+    evaluation.add_argument("--unseen_words", action="store_const", const="unseen", dest="split", help=unseen)
     parser.add_shared("data")
     parser.add_shared("n", help="completions of each prompt (default: 3; 10 with --prompts and --eval); greedy: 1")
     parser.add_argument("--temperature", type=non_negative_float, nargs="+", metavar="T", help="0: greedy (default: 1)")
     parser.add_argument("--top_k", type=positive, help="sample from the k most likely tokens")
-    parser.add_argument("--top_p", type=share_or_all, help="sample from the most likely tokens of this probability")
     parser.add_argument("--beams", type=positive, default=1, help="beam search of this width, instead of sampling")
     parser.add_argument("--max_new_tokens", type=positive, help="longest completion (default: what the context takes)")
     parser.add_shared("seed")
@@ -74,20 +74,16 @@ def complete_arguments(args: argparse.Namespace) -> None:
         if args.prompt or args.prompts or args.eval:
             raise ValueError(f"--{' --'.join(fields)} make a prompt: leave out --prompt, --prompts and --eval")
         args.prompt = instruct_headers.write(fields)
-    if (args.split, args.draw) != ("val", "first") and not args.eval:
-        raise ValueError("--split and --draw go with --eval")
-    if args.unseen_words:
-        if not args.eval or args.split == "train" or args.ask:
-            raise ValueError("--unseen_words goes with --eval N, without --split and --ask")
-        args.split = "unseen"
+    if (args.split, args.draw, args.ask) != ("val", "first", []) and not args.eval:
+        raise ValueError("--split, --draw, --ask and --unseen_words go with --eval")
     if args.max_cost and not args.max_new_tokens:
         raise ValueError("--max_cost needs --max_new_tokens, which limits the cost of a story")
-    if args.beams > 1 and (args.temperature or args.top_k or args.top_p or args.stream):
-        raise ValueError("--beams takes no --temperature, --top_k, --top_p or --stream")
+    if args.beams > 1 and (args.temperature or args.top_k):
+        raise ValueError("--beams takes no --temperature and no --top_k")
     if str(args.model).startswith("api:") and (args.top_k or args.beams > 1 or args.stream):
         raise ValueError("an api: model takes no --top_k, --beams or --stream")
-    if args.stream and (args.to_file or args.n):
-        raise ValueError("--stream prints one story for one --prompt: leave out --prompts, --eval, --n and --out")
+    if args.stream and (args.to_file or args.n or args.beams > 1):
+        raise ValueError("--stream prints one sampled story: leave out --prompts, --eval, --n, --out and --beams")
     args.temperature = list(dict.fromkeys(args.temperature or [0.0 if args.beams > 1 else 1.0]))
     args.n = args.n or (10 if args.prompts or args.eval else 3)
 
@@ -95,7 +91,7 @@ def complete_arguments(args: argparse.Namespace) -> None:
 def prompts_for(name: str, args: argparse.Namespace) -> list[Prompt]:
     from checkpoints.checkpoint import corpus_of
 
-    if args.unseen_words:
+    if args.split == "unseen":
         prompts = unseen_word_prompts(args.data or corpus_of(name), args.eval, args.seed)
     elif args.eval:
         seed = args.seed if args.draw == "random" else None
@@ -116,13 +112,12 @@ def sample(name: str, args: argparse.Namespace) -> None:
     backend = load_backend(name, args.batch_size, **args.api)
     prompts = {i: prompt for i, prompt in numbered.items() if backend.fits(prompt.text)}
     if len(prompts) < len(numbered):
-        size = f"the context of {name}, {backend.model.config.block_size} tokens"
-        message = f"{len(numbered) - len(prompts)} of {len(numbered)} prompts do not fit in {size}"
+        left_out = f"{len(numbered) - len(prompts)} of {len(numbered)} prompts do not fit in the context of {name}"
         if not prompts:
-            raise ValueError(message)
-        print(f"{message}, and are left out")
+            raise ValueError(left_out)
+        print(f"{left_out}, and are left out")
     for temperature in args.temperature:
-        sampling = Sampling(temperature, args.top_k, args.top_p, args.beams, args.max_new_tokens, args.seed)
+        sampling = Sampling(temperature, args.top_k, args.beams, args.max_new_tokens, args.seed)
         n = 1 if temperature == 0 else args.n  # greedy text is the same every time
         if args.stream:
             stream_story(backend, args.prompt, sampling)
@@ -151,10 +146,8 @@ def write_samples(name: str, backend, prompts: dict[int, Prompt], n: int, sampli
 
     directory = args.out or directory_of(name)
     path = at_temperature(directory, 1 if args.beams > 1 else sampling.temperature) / SAMPLES.get(args.split, UNSEEN)
-    is_cut = args.eval and not any(prompt.instruction for prompt in prompts.values())
-    drawn = dict(split=args.split, draw=args.draw) if args.eval else {}
-    settings = dict(model=name, cut=args.cut if is_cut else None) | drawn
-    settings |= backend.identity() | asdict(sampling)
+    evaluation = dict(split=args.split, draw=args.draw, cut=args.cut) if args.eval else {}
+    settings = dict(model=name) | evaluation | backend.identity() | asdict(sampling)
     part = path.with_name(path.name + ".part")
     with lock(path.parent, f".{path.name}.lock", busy=f"another sample.py is writing {path.name}"):
         if part.exists():  # a kill may have cut its last line

@@ -6,10 +6,13 @@ $ python bench.py loss --rounds 3  # needs data/sample (docs/data.md)
 
 import math
 import statistics
+import subprocess
+import sys
 import tempfile
+from pathlib import Path
 
-from benches.measure import ROOT, train_run
-from training.run_directory import training_seconds
+from benches.measure import ROOT
+from training.run_directory import read_log, training_seconds
 
 STEPS = 1600
 RUNS = {  # the peer, adamw, has the best batch size, learning rate and schedule in LOG.md
@@ -22,7 +25,10 @@ def curve(settings: dict, seed: int) -> list[tuple[float, float, int]]:
     """(seconds of training, validation loss, tokens) at every evaluation"""
     settings = dict(max_minutes=0, batch_size=4, max_steps=STEPS, log_interval=50, seed=seed) | settings
     with tempfile.TemporaryDirectory() as directory:
-        rows = train_run(directory, ROOT / "configs" / "cpu_1m.py", **settings)
+        flags = (f"--{key}={value}" for key, value in (settings | dict(name="run", out_dir=directory)).items())
+        command = [sys.executable, ROOT / "train.py", ROOT / "configs" / "cpu_1m.py", *flags]
+        subprocess.run(command, check=True, stdout=2)
+        rows = read_log(Path(directory, "run", "log.csv"))
     points = zip(training_seconds(rows), rows)
     return [(seconds, float(row["val_loss"]), int(row["tokens"])) for seconds, row in points if row["val_loss"]]
 

@@ -1,17 +1,12 @@
-"""
-How the benches measure: contestants alternate, each in its own process where settings or memory could be shared.
-"""
+"""How the benches measure: contestants alternate, in processes of their own where they could share settings."""
 
 import contextlib
 import gc
 import multiprocessing
-import re
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -19,16 +14,10 @@ import torch
 from tqdm import tqdm
 
 from kernels import cpu_features
-from kernels.compile_cpp import keep_freed_memory
-from training.run_directory import read_log
+from training.device_and_dtype import set_up_device
 
 ROOT = Path(__file__).parent.parent
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def fast_dtype() -> torch.dtype:
-    """The type of our matrix products."""
-    return torch.bfloat16 if DEVICE == "cuda" else cpu_features.fast_dtype()
 
 
 def peer_dtypes() -> list[torch.dtype]:
@@ -39,14 +28,11 @@ def peer_dtypes() -> list[torch.dtype]:
     return [torch.float32]
 
 
-def medians(results: list[dict[str, float]]) -> dict[str, float]:
-    return {name: statistics.median(result[name] for result in results) for name in results[0]}
-
-
 def alternating_medians(contestants: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
     """{name: median seconds}; contestants alternate, after one uncounted warm-up round."""
     bar = tqdm(range(rounds + 1), "rounds", leave=False, disable=None)
-    return medians([{name: seconds_of(contestant) for name, contestant in contestants.items()} for _ in bar][1:])
+    _, *seconds = [{name: seconds_of(contestant) for name, contestant in contestants.items()} for _ in bar]
+    return {name: statistics.median(turn[name] for turn in seconds) for name in contestants}
 
 
 def seconds_of(function: Callable[[], None]) -> float:
@@ -58,17 +44,16 @@ def seconds_of(function: Callable[[], None]) -> float:
     return time.perf_counter() - start
 
 
-def alternating_processes(makes: dict[str, Callable], argument, rounds: int) -> tuple[dict, dict]:
+def alternating_processes(makes: dict[str, Callable], argument, rounds: int) -> dict[str, float]:
     """Like alternating_medians, but each contestant has its own process, so that none runs with another's settings.
 
     makes: {name: function that, called in that process, returns the contestant, a function of `argument`}.
-    -> ({name: median seconds}, {name: peak MiB})
     """
-    context, pipes, peaks = multiprocessing.get_context("spawn"), {}, {}
+    context, pipes = multiprocessing.get_context("spawn"), {}
 
     def run_once(name: str):
         pipes[name].send("go")
-        peaks[name] = pipes[name].recv()
+        pipes[name].recv()
 
     with contextlib.ExitStack() as stack:
         for name, make in makes.items():
@@ -78,42 +63,14 @@ def alternating_processes(makes: dict[str, Callable], argument, rounds: int) -> 
                 process.start()
             stack.callback(process.join)  # so that its memory is free before anything else is measured
             stack.callback(process.terminate)
-        return alternating_medians({name: partial(run_once, name) for name in makes}, rounds), peaks
+        return alternating_medians({name: partial(run_once, name) for name in makes}, rounds)
 
 
 def serve_turns(make: Callable[[], Callable], argument, pipe):
-    prepare()
+    set_up_device(DEVICE)  # as train.py does for itself
     contestant = make()
     while pipe.recv():
         contestant(argument)
         if DEVICE == "cuda":
             torch.cuda.synchronize()
-        pipe.send(peak_mib())
-
-
-def prepare() -> None:
-    """What train.py sets up for the whole process, for every contestant alike."""
-    if DEVICE == "cpu":
-        keep_freed_memory()
-    torch.set_float32_matmul_precision("high")  # TF32 on a GPU
-
-
-def train_run(directory: str, *config: Path, **settings) -> list[dict]:
-    """Runs train.py in its own process, writing to `directory` -> the rows of its log.csv."""
-    flags = (f"--{key}={value}" for key, value in (settings | dict(name="run", out_dir=directory)).items())
-    subprocess.run([sys.executable, ROOT / "train.py", *config, *flags], check=True, stdout=2)
-    return read_log(Path(directory, "run", "log.csv"))
-
-
-def alone(function: Callable, *args):
-    """Calls it in a new process, so that its peak memory is its own -> what it returns."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        return process.submit(function, *args).result()
-
-
-def peak_mib() -> float:
-    """Peak memory so far: of the GPU, or of this process, imports included."""
-    if DEVICE == "cuda":
-        return torch.cuda.max_memory_allocated() / 2**20
-    status = Path("/proc/self/status").read_text()
-    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 2**10  # not getrusage, which starts at the parent's
+        pipe.send("done")

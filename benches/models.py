@@ -2,7 +2,7 @@
 The models that the benches measure, all of one shape with random weights: ours, transformers', a nanoGPT-style one.
 """
 
-from pathlib import Path
+import tempfile
 
 import numpy as np
 import torch
@@ -22,15 +22,13 @@ def our_model(**shape) -> GPTNeo:
     return GPTNeo(GPTNeoConfig(**SHAPE | shape)).eval().to(DEVICE)
 
 
-def export_our_model(directory: str | Path, **shape) -> None:
-    save_hf(our_model(**shape), directory, cut(np.zeros(GPT2_VOCAB_SIZE), (SHAPE | shape)["vocab_size"]))
-
-
-def their_model(directory: str, dtype: torch.dtype = torch.float32):
+def their_model(dtype: torch.dtype = torch.float32):
     """transformers' GPTNeo with our weights."""
     from transformers import AutoModelForCausalLM  # a peer, not a dependency
 
-    return AutoModelForCausalLM.from_pretrained(directory, dtype=dtype).eval().to(DEVICE)
+    with tempfile.TemporaryDirectory() as directory:
+        save_hf(our_model(), directory, cut(np.zeros(GPT2_VOCAB_SIZE), SHAPE["vocab_size"]))
+        return AutoModelForCausalLM.from_pretrained(directory, dtype=dtype).eval().to(DEVICE)
 
 
 class PlainGPT(nn.Module):
@@ -44,9 +42,6 @@ class PlainGPT(nn.Module):
         self.ln_f = nn.LayerNorm(n_embd)
         self.head = nn.Linear(n_embd, vocab_size, bias=False)
         self.head.weight = self.wte.weight
-        for p in self.parameters():
-            if p.dim() == 2:
-                nn.init.normal_(p, std=0.02)
 
     def forward(self, tokens: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
         """The loss; without targets, logits (B, vocab_size) of the next token."""

@@ -30,10 +30,6 @@ def make_stories(directory: Path, n: int) -> None:
     subprocess.run([*command, *flags], check=True, stdout=2)
 
 
-def held_out_endings(directory: Path) -> list[str]:
-    return [prompt.reference for prompt in evaluation_prompts(directory, N_TEXTS, cut=0.5)]
-
-
 def nearest_f(corpus: Corpus, texts: list[str], n_stories: int | None = None) -> np.ndarray:
     first = slice(0, n_stories)
     stories = corpus.stream._replace(starts=corpus.stream.starts[first], ends=corpus.stream.ends[first])
@@ -47,14 +43,17 @@ def build_words(directory: Path) -> Corpus:
         return open_corpus(directory)
 
 
-def race(directory: Path, rounds: int) -> dict[str, float]:
+def bench(rounds: int = 3) -> tuple[dict, dict]:
     """Pairs per second. The peer gets a sample of the pairs, through both of its batch calls."""
     from rouge_score_rs.rouge_scorer import RougeScorer  # a peer, not a dependency
 
-    scorer, corpus, texts = RougeScorer(["rouge2"]), build_words(directory), held_out_endings(directory)
-    few = [corpus.text(i) for i in range(400)]
-    pairs = list(zip(*((story, text) for text in texts for story in few)))
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(os.cpu_count()) as pool:
+        directory, scorer = Path(temporary, "stories"), RougeScorer(["rouge2"])
+        make_stories(directory, N_STORIES)
+        corpus = build_words(directory)
+        texts = [prompt.reference for prompt in evaluation_prompts(directory, N_TEXTS, cut=0.5)]
+        few = [corpus.text(i) for i in range(400)]
+        pairs = list(zip(*((story, text) for text in texts for story in few)))
         contestants = {
             "ours": lambda: nearest_f(corpus, texts),
             "building": lambda: build_words(directory),
@@ -63,16 +62,10 @@ def race(directory: Path, rounds: int) -> dict[str, float]:
         }
         seconds = alternating_medians(contestants, rounds)
         theirs = [best["rouge2"].fmeasure for best in pool.map(partial(scorer.score_multi, few), texts)]
-    assert np.allclose(nearest_f(corpus, texts, len(few)), theirs, rtol=0, atol=1e-12)
-    building = seconds.pop("building")
-    rates = {name: len(texts) * (len(corpus) if name == "ours" else len(few)) / t for name, t in seconds.items()}
-    return rates | {"ours, building included": len(texts) * len(corpus) / (seconds["ours"] + building)}
-
-
-def bench(rounds: int = 3) -> tuple[dict, dict]:
-    with tempfile.TemporaryDirectory() as temporary:
-        make_stories(Path(temporary, "stories"), N_STORIES)
-        rates = race(Path(temporary, "stories"), rounds)
+        assert np.allclose(nearest_f(corpus, texts, len(few)), theirs, rtol=0, atol=1e-12)
+    seconds["ours, building included"] = seconds["ours"] + seconds.pop("building")
+    n_stories = {name: len(corpus if name.startswith("ours") else few) for name in seconds}
+    rates = {name: len(texts) * n_stories[name] / seconds[name] for name in seconds}
     peer = max(rate for name, rate in rates.items() if name.startswith("rouge-score-rs"))
     ratios = {"rouge-score-rs": rates["ours"] / peer}
     ratios["rouge-score-rs_building_included"] = rates["ours, building included"] / peer

@@ -1,20 +1,20 @@
 """
 Our generate() beside transformers.generate and a plain GPT without a cache, as nanoGPT samples: tokens per second with
-1, 16 and 64 prompts at a time, and memory. Types that this processor only emulates are skipped. All share a process.
+1, 16 and 64 prompts at a time. Types that this processor only emulates are skipped. All share a process.
 
 $ python bench.py sample           # needs transformers: pip install -r requirements-dev.txt
 """
 
-import tempfile
 from functools import partial
 
 import torch
 
-from benches.measure import DEVICE, alone, alternating_medians, peak_mib, peer_dtypes, prepare, seconds_of
-from benches.models import SHAPE, PlainGPT, export_our_model, our_model, random_tokens, their_model
+from benches.measure import DEVICE, alternating_medians, peer_dtypes, seconds_of
+from benches.models import SHAPE, PlainGPT, our_model, random_tokens, their_model
 from generation.generation_loop import draw, generate
 from kernels.compile_cpp import dtype_name
 from model import GPTNeo
+from training.device_and_dtype import set_up_device
 
 PROMPT_TOKENS, NEW_TOKENS, TOP_K = 40, 200, 50
 PLAIN_NEW_TOKENS = 10  # of the plain GPT, halfway through a text: without a cache, all of it would take minutes
@@ -36,42 +36,31 @@ def transformers(model, prompts: torch.Tensor):
 @torch.inference_mode()
 def nanogpt(model: PlainGPT, texts: torch.Tensor):
     for _ in range(PLAIN_NEW_TOKENS):
-        tokens = draw(model(texts), torch.rand(len(texts), device=texts.device), 1.0, TOP_K, None)
+        tokens = draw(model(texts), torch.rand(len(texts), device=texts.device), 1.0, TOP_K)
         texts = torch.cat([texts, tokens[:, None]], dim=1)
 
 
-def memory_of(sampler, make, *args) -> float:
-    """Peak MiB of 64 stories at a time."""
-    prepare()
-    sampler(make(*args), random_tokens(64, PROMPT_TOKENS))
-    return peak_mib()
-
-
 def bench(rounds: int = 3) -> tuple[dict, dict]:
-    prepare()
+    set_up_device(DEVICE)
     ratios, figures = {}, {}
-    with tempfile.TemporaryDirectory() as directory:
-        export_our_model(directory)
-        model, plain = our_model(), PlainGPT(**SHAPE).to(DEVICE).eval()
-        theirs = {dtype_name(dtype): their_model(directory, dtype) for dtype in peer_dtypes()}
-        for batch_size in (1, 16, 64):
-            prompts = random_tokens(batch_size, PROMPT_TOKENS)
-            halfway = random_tokens(batch_size, PROMPT_TOKENS + NEW_TOKENS // 2).to(DEVICE)
-            contestants = {
-                "ours": partial(ours, model, prompts, batch_size),
-                "ours, greedy (float32)": partial(ours, model, prompts, batch_size, None, temperature=0),
-                "nanoGPT-style, float32": partial(nanogpt, plain, halfway),
-            } | {f"transformers, {name}": partial(transformers, peer, prompts) for name, peer in theirs.items()}
-            seconds = alternating_medians(contestants, rounds)
-            seconds["nanoGPT-style, float32"] *= NEW_TOKENS / PLAIN_NEW_TOKENS
-            best_peer = min(value for name, value in seconds.items() if name.startswith("transformers"))
-            ratios[f"batch{batch_size}"] = best_peer / seconds["ours"]
-            ratios[f"nanogpt_batch{batch_size}"] = seconds["nanoGPT-style, float32"] / seconds["ours"]
-            for name, value in seconds.items():
-                figures[f"{name}, batch {batch_size}, tokens/s"] = batch_size * NEW_TOKENS / value
-        fifty = random_tokens(50, 100).repeat_interleave(10, dim=0)
-        label = "ours, 50 prompts of 100 tokens x 10 completions of 200, no top-k, seconds"
-        figures[label] = seconds_of(lambda: ours(model, fifty, top_k=None))
-        figures["ours, batch 64, peak MiB"] = alone(memory_of, ours, our_model)
-        figures["transformers, float32, batch 64, peak MiB"] = alone(memory_of, transformers, their_model, directory)
+    model, plain = our_model(), PlainGPT(**SHAPE).to(DEVICE).eval()
+    theirs = {dtype_name(dtype): their_model(dtype) for dtype in peer_dtypes()}
+    for batch_size in (1, 16, 64):
+        prompts = random_tokens(batch_size, PROMPT_TOKENS)
+        halfway = random_tokens(batch_size, PROMPT_TOKENS + NEW_TOKENS // 2).to(DEVICE)
+        contestants = {
+            "ours": partial(ours, model, prompts, batch_size),
+            "ours, greedy (float32)": partial(ours, model, prompts, batch_size, None, temperature=0),
+            "nanoGPT-style, float32": partial(nanogpt, plain, halfway),
+        } | {f"transformers, {name}": partial(transformers, peer, prompts) for name, peer in theirs.items()}
+        seconds = alternating_medians(contestants, rounds)
+        seconds["nanoGPT-style, float32"] *= NEW_TOKENS / PLAIN_NEW_TOKENS
+        best_peer = min(value for name, value in seconds.items() if name.startswith("transformers"))
+        ratios[f"batch{batch_size}"] = best_peer / seconds["ours"]
+        ratios[f"nanogpt_batch{batch_size}"] = seconds["nanoGPT-style, float32"] / seconds["ours"]
+        for name, value in seconds.items():
+            figures[f"{name}, batch {batch_size}, tokens/s"] = batch_size * NEW_TOKENS / value
+    fifty = random_tokens(50, 100).repeat_interleave(10, dim=0)
+    label = "ours, 50 prompts of 100 tokens x 10 completions of 200, no top-k, seconds"
+    figures[label] = seconds_of(lambda: ours(model, fifty, top_k=None))
     return ratios, figures

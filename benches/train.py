@@ -7,24 +7,23 @@ process each. The nanoGPT-style model attends to all 512 tokens in each layer; t
 $ python bench.py train            # needs transformers: pip install -r requirements-dev.txt
 """
 
-import tempfile
 from collections.abc import Callable
 from functools import partial
 
 import torch
 
-from benches.measure import DEVICE, alone, alternating_processes, fast_dtype, peak_mib, peer_dtypes, prepare
-from benches.models import SHAPE, PlainGPT, export_our_model, our_model, random_tokens, their_model
+from benches.measure import DEVICE, alternating_processes, peer_dtypes
+from benches.models import SHAPE, PlainGPT, our_model, random_tokens, their_model
 from kernels.compile_cpp import dtype_name
 from kernels.cross_entropy import CHUNK
 from model import GPTNeo
 from train import TrainingState, train_step
 from training.config import TrainConfig
-from training.device_and_dtype import peak_flops
+from training.device_and_dtype import choose_dtype, peak_flops
 from training.optimizers import make_optimizers
 
 BATCH_SIZE, STEPS = (32, 20) if DEVICE == "cuda" else (8, 1)  # steps in a turn: on a GPU one takes milliseconds
-WIDE = dict(n_layer=12, n_embd=512)  # whose memory is measured, with 32 sequences
+DTYPE = choose_dtype("auto", torch.device(DEVICE))  # of our matrix products
 MFU = {"ours": {}} | ({"ours, 33M": dict(n_layer=4, n_embd=768)} if DEVICE == "cuda" else {})
 
 Model = tuple[torch.nn.Module, Callable]  # and a function of inputs and targets -> loss
@@ -42,8 +41,8 @@ def plain(compiled: bool) -> Model:
     return model, torch.compile(model) if compiled else model
 
 
-def theirs(directory: str, compiled: bool) -> Model:
-    model = their_model(directory).train()
+def theirs(compiled: bool) -> Model:
+    model = their_model().train()
     forward = torch.compile(model) if compiled else model
     return model, lambda x, y: forward(x, labels=x).loss  # it shifts the labels itself
 
@@ -71,9 +70,7 @@ def products_alone() -> Callable[[torch.Tensor], None]:
     n, C, V = BATCH_SIZE * SHAPE["block_size"], SHAPE["n_embd"], SHAPE["vocab_size"]
     block = [(n, C, 3 * C), (n, C, C), (n, C, 4 * C), (n, 4 * C, C)]
     layers, random = block * SHAPE["n_layer"] + [(CHUNK, C, V)] * (n // CHUNK), partial(torch.randn, device=DEVICE)
-    tensors = {
-        (n, i, o): [random(*shape, dtype=fast_dtype()) for shape in ((n, i), (o, i), (n, o))] for n, i, o in layers
-    }
+    tensors = {(n, i, o): [random(*shape, dtype=DTYPE) for shape in ((n, i), (o, i), (n, o))] for n, i, o in layers}
 
     def run(_):
         for _ in range(STEPS):
@@ -84,29 +81,20 @@ def products_alone() -> Callable[[torch.Tensor], None]:
     return run
 
 
-def memory_of_a_step() -> float:
-    prepare()
-    steps_of(partial(ours, True, **WIDE), fast_dtype())(random_tokens(32, SHAPE["block_size"] + 1))
-    return peak_mib()
-
-
 def bench(rounds: int = 3) -> tuple[dict, dict]:
-    makes = {name: partial(steps_of, partial(ours, True, **shape), fast_dtype()) for name, shape in MFU.items()}
+    makes = {name: partial(steps_of, partial(ours, True, **shape), DTYPE) for name, shape in MFU.items()}
     makes["matrix products alone"] = products_alone
-    with tempfile.TemporaryDirectory() as directory:
-        export_our_model(directory)
-        for dtype in peer_dtypes():
-            for compiled in (False, True):
-                for name, peer in (("nanoGPT-style", plain), ("transformers", partial(theirs, directory))):
-                    label = f"{name}, {'compiled' if compiled else 'eager'}, {dtype_name(dtype)}"
-                    makes[label] = partial(steps_of, partial(peer, compiled), dtype)
-        seconds, _ = alternating_processes(makes, random_tokens(BATCH_SIZE, SHAPE["block_size"] + 1), rounds)
+    for dtype in peer_dtypes():
+        for compiled in (False, True):
+            for name, peer in (("nanoGPT-style", plain), ("transformers", theirs)):
+                label = f"{name}, {'compiled' if compiled else 'eager'}, {dtype_name(dtype)}"
+                makes[label] = partial(steps_of, partial(peer, compiled), dtype)
+    seconds = alternating_processes(makes, random_tokens(BATCH_SIZE, SHAPE["block_size"] + 1), rounds)
     n_tokens = STEPS * BATCH_SIZE * SHAPE["block_size"]
     figures = {f"{label}, tokens/s": n_tokens / value for label, value in seconds.items()}
     for name, shape in MFU.items():
         flops = our_model(**shape).flops_per_token(SHAPE["block_size"]) * figures[f"{name}, tokens/s"]
-        figures[f"{name}, MFU, percent"] = 100 * flops / peak_flops(torch.device(DEVICE), fast_dtype())
-    figures["ours, 12 layers x 512, 32 x 512 tokens, peak MiB"] = alone(memory_of_a_step)
+        figures[f"{name}, MFU, percent"] = 100 * flops / peak_flops(torch.device(DEVICE), DTYPE)
     peers = {"nanogpt": "nanoGPT-style", "transformers": "transformers", "limit": "matrix products alone"}
     best = {name: min(value for label, value in seconds.items() if label.startswith(peers[name])) for name in peers}
     return {name: value / seconds["ours"] for name, value in best.items()}, figures

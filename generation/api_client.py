@@ -94,7 +94,7 @@ class ApiClient:
         """One request, within `map`. settings: other fields of a chat completion. Raises RequestFailed, StopAsking."""
         if max_tokens:  # OpenAI's own name for it is new, which other endpoints do not know yet
             settings["max_completion_tokens" if self.base_url == OPENAI_URL else "max_tokens"] = max_tokens
-        worst = self.worst_cost([messages, settings], max_tokens or 0)
+        worst = self.cost(len(json.dumps([messages, settings])), max_tokens or 0)  # a token has at least one byte
         create = self.api.chat.completions.with_raw_response.create
         for attempt in range(CONNECTIONS):
             await asyncio.sleep(attempt)  # seconds
@@ -146,11 +146,8 @@ class ApiClient:
         return Reply(text, str(choice.get("finish_reason")), str(answer.get("model")))
 
     def cost(self, tokens_in: float, tokens_out: float) -> float:
+        """Dollars."""
         return (self.price_in * tokens_in + self.price_out * tokens_out) / 1e6
-
-    def worst_cost(self, messages: list, max_tokens: int) -> float:
-        """Dollars that a request costs at most, as a token has at least one byte."""
-        return self.cost(len(json.dumps(messages)), max_tokens)
 
     def describe(self, error: object) -> str:
         """One line, without the key, even in the form that endpoints show: sk-ab***yz."""

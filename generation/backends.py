@@ -87,7 +87,6 @@ class ApiBackend:
             messages = [dict(role="system", content=instruction), dict(role="user", content=prompts[i])]
             seed = int(np.random.SeedSequence([sampling.seed, *keys[i]]).generate_state(1)[0] >> 1)
             settings = dict(temperature=sampling.temperature, seed=seed)
-            settings |= dict(top_p=sampling.top_p) if sampling.top_p else {}
             reply = await self.client.chat(messages, sampling.max_new_tokens, **settings)
             space = " " if prompts[i] and reply.text[:1].isalnum() else ""  # chat models drop it
             return i, space + reply.text, reply.finish_reason == "stop"
@@ -111,8 +110,6 @@ def load_backend(name: str, batch_size: int = 64, **api):
     if kind == "hf":
         directory = model_directory(rest)
         model, tokenizer = load_hf(directory), load_hf_tokenizer(directory)
-        if (ids := tokenizer.vocab_size) != model.config.vocab_size:
-            raise ValueError(f"{directory}: the model has {model.config.vocab_size} ids, its tokenizer {ids}")
         # We train with an end-of-text token before every story, so our models need it before prompts; others do not.
         follows_end_of_text = read_json(directory / "config.json").get("prompt_prefix") == END_OF_TEXT
     else:

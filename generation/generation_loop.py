@@ -31,7 +31,6 @@ def generate(
     max_new_tokens: int | None = None,
     temperature: float = 1.0,
     top_k: int | None = None,
-    top_p: float | None = None,
     seed: int = 0,
     stop: int | None = None,
     batch_size: int = 64,
@@ -70,7 +69,7 @@ def generate(
             return
         # Draw.
         uniform = [uniforms[slot, len(completion.tokens)] for slot, completion in growing.items()]
-        tokens = draw(torch.cat(logits), torch.tensor(uniform), temperature, top_k, top_p).tolist()
+        tokens = draw(torch.cat(logits), torch.tensor(uniform), temperature, top_k).tolist()
         # Stop, or write and go on.
         continuing = {}
         for (slot, completion), token in zip(list(growing.items()), tokens):
@@ -98,23 +97,15 @@ def lengths(prompts: Sequence[list[int]], model: GPTNeo, max_new_tokens: int | N
     return longest, min(block_size, max(map(len, prompts), default=0) + longest)
 
 
-def draw(
-    logits: torch.Tensor, uniform: torch.Tensor, temperature: float, top_k: int | None, top_p: float | None
-) -> torch.Tensor:
+def draw(logits: torch.Tensor, uniform: torch.Tensor, temperature: float, top_k: int | None) -> torch.Tensor:
     """An id for each row of logits, (B, V) -> (B,), by inverting the cumulative distribution at `uniform`, (B,)."""
     if temperature == 0:
         return logits.argmax(-1)
     values, ids = logits.float() - logits.amax(-1, keepdim=True).float(), None  # or a tiny temperature overflows
-    if top_k or top_p:
-        values, ids = values.topk(min(top_k or values.size(-1), values.size(-1)), dim=-1)
-    probabilities = torch.softmax(values / max(temperature, 1e-37), dim=-1)  # smaller ones are 0 in float32
-    cumulative = probabilities.cumsum(-1)
-    total = cumulative[:, -1:]
-    if top_p:
-        # The smallest set of most likely tokens with at least top_p: drop a token where those before it suffice.
-        inside = (cumulative - probabilities) < top_p
-        total = (probabilities * inside).sum(-1, keepdim=True)
-    at = uniform.to(total.device)[:, None] * total
+    if top_k:
+        values, ids = values.topk(min(top_k, values.size(-1)), dim=-1)
+    cumulative = torch.softmax(values / max(temperature, 1e-37), dim=-1).cumsum(-1)  # smaller ones are 0 in float32
+    at = uniform.to(cumulative.device)[:, None] * cumulative[:, -1:]
     choice = torch.searchsorted(cumulative, at, right=True).clamp(max=values.size(-1) - 1)
     return (choice if ids is None else ids.gather(-1, choice))[:, 0]
 

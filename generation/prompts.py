@@ -30,7 +30,6 @@ Continuation = tuple[int, str, bool]  # index of the prompt, the text, whether i
 class Sampling:
     temperature: float = 1.0  # 0: greedy
     top_k: int | None = None
-    top_p: float | None = None
     beams: int = 1  # above 1: beam search, without sampling
     max_new_tokens: int | None = None  # None: up to the end of the context
     seed: int = 0
@@ -41,15 +40,10 @@ class Prompt:
     text: str
     reference: str | None = None  # the story's true ending
 
-    @property
-    def instruction(self) -> dict:
-        """The fields of a prompt that is only a header: words, features, summary, sentence."""
-        headed = instruct_headers.read(self.text)
-        return headed.instruction if headed and not headed.story else {}
-
     def row(self) -> dict:
-        """Its fields in samples.jsonl."""
-        instruction = dict(instruction=self.instruction) if self.instruction else {}
+        """Its fields in samples.jsonl; for one that is only a header, with the fields of that."""
+        headed = instruct_headers.read(self.text)
+        instruction = dict(instruction=headed.instruction) if headed and not headed.story else {}
         return dict(prompt=self.text, reference=self.reference) | instruction
 
 
@@ -79,19 +73,20 @@ def evaluation_prompts(
     if seed is not None:
         np.random.default_rng(seed).shuffle(places)
     texts = (tokenizer.decode(tokens[ends[place - 1] + 1 : ends[place]]) for place in places)
-    stories = ((text, instruct_headers.read(text)) for text in texts)
     kinds = [kind.split(",") for kind in ask]
-    needed, which = {field for kind in kinds for field in kind}, ""
-    if needed:
-        stories = ((text, headed) for text, headed in stories if headed and needed <= {*headed.fields})
-        which = f" whose header has {', '.join(sorted(needed))}"
-    chosen = list(itertools.islice(stories, n))
-    if len(chosen) < n:
-        raise ValueError(f"{directory}: after the first, its {split} split has {len(chosen)} stories{which}, not {n}")
-    if "headers" not in meta:
-        return [cut_story(text, cut) for text, _ in chosen]
-    asked = [headed.only(kind) for _, headed in chosen for kind in kinds or [headed.fields]]
-    return [Prompt(story.header, f"\n\n{story.story}") for story in asked]
+    if kinds or "headers" in meta:
+        needed = {field for kind in kinds for field in kind}
+        stories = (story for story in map(instruct_headers.read, texts) if story and needed <= story.fields.keys())
+        headed = (story.only(kind) for story in stories for kind in kinds or [story.fields])
+        prompts = (Prompt(story.header, f"\n\n{story.story}") for story in headed)
+    else:
+        prompts = (cut_story(text, cut) for text in texts)
+    n_each = len(kinds) or 1  # prompts from each story
+    chosen = list(itertools.islice(prompts, n * n_each))
+    if len(chosen) < n * n_each:
+        few = f"{len(chosen) // n_each} stories" + f" whose header has {', '.join(ask)}" * bool(ask)
+        raise ValueError(f"{directory}: after the first, its {split} split has {few}, not {n}")
+    return chosen
 
 
 def cut_story(story: str, share: float) -> Prompt:
@@ -109,18 +104,15 @@ def unseen_word_prompts(directory: Path, n: int, seed: int) -> list[Prompt]:
     from corpus.word_forms import inflections  # here, as it takes a tenth of a second
 
     meta, stories = load_stories(directory, "train")
-    if "headers" not in meta:
-        raise ValueError(f"{directory}: its stories have no headers; --unseen_words needs a corpus with headers")
-    seen: set[str] = set()
     total = meta["splits"]["train"]["stories"]
-    for story in tqdm(stories, "reading training words", total, unit=" stories", disable=None, delay=1, leave=False):
-        seen.update(re.findall("[a-z]+", story.lower()))
-    rng, kinds = random.Random(seed), []
+    bar = tqdm(stories, "reading training words", total, unit=" stories", disable=None, delay=1, leave=False)
+    seen = {word for story in bar for word in re.findall("[a-z]+", story.lower())}
+    rng, unseen = random.Random(seed), []
     for line in UNSEEN_WORDS.read_text(encoding="utf-8").split("\n\n"):
-        kind, _, words = line.partition(":")
-        kinds.append([word for word in words.split() if seen.isdisjoint(inflections(word))])
-        rng.shuffle(kinds[-1])
-        if len(kinds[-1]) < n:
-            few = f"the training stories of {directory} lack {len(kinds[-1])} of the {kind} in {UNSEEN_WORDS.name}"
-            raise ValueError(f"{few}, not {n}: add rarer ones to it, or ask for fewer prompts")
-    return [Prompt(instruct_headers.write(dict(words=", ".join(words)))) for words in itertools.islice(zip(*kinds), n)]
+        kind, *words = line.split()
+        unseen.append([word for word in words if seen.isdisjoint(inflections(word))])
+        rng.shuffle(unseen[-1])
+        if len(unseen[-1]) < n:
+            few = f"its training stories lack {len(unseen[-1])} of the {kind[:-1]} in {UNSEEN_WORDS.name}, not {n}"
+            raise ValueError(f"{directory}: {few}; add rarer ones, or ask for fewer prompts")
+    return [Prompt(instruct_headers.write(dict(words=", ".join(words)))) for words in itertools.islice(zip(*unseen), n)]

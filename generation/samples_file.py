@@ -43,11 +43,11 @@ def read_rows(path: Path) -> dict[Key, dict]:
         try:
             row = json.loads(line)
             row |= dict(prompt="", reference=None) | row
-            is_row = all(isinstance(row.get(name), kind) for name, kind in TYPES.items())
+            if not all(isinstance(row.get(name), kind) for name, kind in TYPES.items()):
+                raise TypeError
         except (ValueError, TypeError, RecursionError):
-            is_row = False
-        if not is_row:
-            raise ValueError(f"{path}: line {number} is no completion by sample.py: delete it, or rename the file")
+            message = f"{path}: line {number} is no completion by sample.py: delete it, or rename the file"
+            raise ValueError(message) from None
         rows[row["prompt_index"], row["sample_index"]] = row
     return rows
 

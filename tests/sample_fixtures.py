@@ -1,7 +1,6 @@
 """Shared by tests of sample.py: the command, a small corpus, an API that writes what a test tells it to."""
 
 import json
-import shutil
 import subprocess
 import sys
 
@@ -10,7 +9,6 @@ from conftest import ROOT
 from faulty_endpoint import serve
 
 import sample
-from generation import samples_file
 
 STORIES = [f"Story {i} is about a very small dog. It ran. The end." for i in range(40)]
 
@@ -20,25 +18,12 @@ def sample_py(command_line, tmp_path):
     return command_line(sample, tmp_path)
 
 
-def prepare_corpus(directory, name: str, training: list[str], validation: list[str]):
-    """data/<name> in this directory, by prepare.py."""
-    for split, stories in (("train", training), ("val", validation)):
-        (directory / f"{name}-{split}.jsonl").write_text("".join(json.dumps(dict(text=s)) + "\n" for s in stories))
-    files = ["--input", f"{name}-train.jsonl", "--val", f"{name}-val.jsonl", "--name", name, "--vocab_size", "300"]
-    subprocess.run([sys.executable, ROOT / "prepare.py", *files], cwd=directory, check=True, capture_output=True)
-
-
-@pytest.fixture(scope="session")
-def prepared(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("prepared")
-    prepare_corpus(directory, "tiny", STORIES, STORIES[:12])
-    return directory / "data"
-
-
 @pytest.fixture
-def corpus(prepared, tmp_path):
+def corpus(tmp_path):
     """data/tiny: 12 validation stories and the other 28 of these stories for training."""
-    shutil.copytree(prepared, tmp_path / "data")
+    from planted import write_corpus  # here, as it takes a while to import
+
+    write_corpus(tmp_path / "data" / "tiny", STORIES[12:], STORIES[:12])
     return STORIES
 
 
@@ -67,7 +52,3 @@ finally:
 
 def rows_of(path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def rows_of_part(run) -> list[dict]:
-    return list(samples_file.read_rows(run / "samples.jsonl.part").values())

