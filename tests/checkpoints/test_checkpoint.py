@@ -71,6 +71,13 @@ def test_no_checkpoint_of_ours(state, tmp_path):
         load_checkpoint(tmp_path)
 
 
+def test_instead_of_a_run_that_does_not_exist_those_that_do_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_run(Path("out", "demo"), random_model())
+    with pytest.raises(ValueError, match="out/demos: no such.*out/demo$"):
+        load_checkpoint("out/demos")
+
+
 def test_checkpoints_by_name(run):
     assert at_checkpoints(str(run), "best") == [str(run)] and at_checkpoint(str(run), "last") == str(run / "ckpt.pt")
     assert at_checkpoints(str(run), "all") == [str(run / "step-5"), str(run / "step-10")]

@@ -52,7 +52,7 @@ def test_a_run_learns_and_leaves_what_the_design_says(config, quick):
     assert all(float(row["tokens_per_s"]) > 0 and float(row["mfu"]) <= 1 for row in rows)
     assert float(rows[0]["train_loss"]) == pytest.approx(math.log(300), rel=0.1)  # at first every id is as likely
     assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"]) - 1
-    files = ["best.pt", "ckpt-previous.pt", "ckpt.pt", "config.json", "log.csv", "loss.png", "loss.svg"]
+    files = ["best.pt", "ckpt.pt", "config.json", "log.csv", "loss.png", "loss.svg"]
     assert sorted(path.name for path in run.glob("[!.]*")) == files
     model, tokenizer = load_run(run)
     assert isinstance(tokenizer, Tokenizer) and model.config.n_embd == 16
@@ -132,7 +132,7 @@ def test_the_compiled_step_comes_to_the_same_and_twice_to_the_same_bits(config, 
 
 @pytest.mark.parametrize("least", [0, 60])  # the clock alone would end the run earlier
 def test_the_clock_can_end_a_run_and_spreads_what_it_keeps(config, ticking, least):
-    changes = dict(max_steps=10**6, max_minutes=0.5, min_steps=least, warmdown=1.0, keep_checkpoints="3")
+    changes = dict(max_steps=10**6, max_minutes=0.5, min_steps=least, warmdown=1.0, keep_checkpoints=3)
     run, ended = train(TrainConfig(**config | changes), resume=False)
     last, steps = log_of(run)[-1], list(kept_checkpoints(run))
     end = int(last["step"])
@@ -141,8 +141,8 @@ def test_the_clock_can_end_a_run_and_spreads_what_it_keeps(config, ticking, leas
     assert len(steps) == 3 and steps[-1] == end and steps[:2] == pytest.approx([end / 3, 2 * end / 3], abs=2)
 
 
-@pytest.mark.parametrize("wanted, steps", [("1", [20]), ("3", [7, 14, 20]), ("50", range(1, 21)), ("3,12,99", [3, 12])])
-def test_weights_are_kept_evenly_spread_or_as_listed(config, wanted, steps):
+@pytest.mark.parametrize("wanted, steps", [(1, [20]), (3, [7, 14, 20]), (50, range(1, 21))])
+def test_weights_are_kept_evenly_spread(config, wanted, steps):
     run = run_of(config, keep_checkpoints=wanted)
     assert list(kept_checkpoints(run)) == list(steps)
     for step, directory in kept_checkpoints(run).items():
@@ -152,7 +152,7 @@ def test_weights_are_kept_evenly_spread_or_as_listed(config, wanted, steps):
 
 
 def test_kept_weights_are_those_of_a_run_that_ended_there(config):
-    run, ended = run_of(config, **STATEFUL, keep_checkpoints="7,20"), run_of(config, **STATEFUL, name="b", max_steps=7)
+    run, ended = run_of(config, **STATEFUL, keep_checkpoints=3), run_of(config, **STATEFUL, name="b", max_steps=7)
     assert all(weight.equal(weights(run / "step-7")[key]) for key, weight in weights(ended).items())
     kept, whole = (path.stat().st_size for path in (run / "step-7" / "ckpt.pt", run / "ckpt.pt"))
     assert kept < 0.6 * whole  # without the optimizers
