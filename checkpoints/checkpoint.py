@@ -51,7 +51,7 @@ def from_checkpoint(checkpoint: dict) -> "GPTNeo":
     from variants import MODELS
 
     try:
-        model = MODELS[checkpoint["architecture"]](GPTNeoConfig(**checkpoint["model_config"]))
+        model = MODELS[checkpoint.get("architecture", "gptneo")](GPTNeoConfig(**checkpoint["model_config"]))
         model.load_state_dict(checkpoint["model"])
     except (KeyError, TypeError, RuntimeError) as error:
         raise ValueError("the checkpoint's settings or weights do not fit this version's model") from error

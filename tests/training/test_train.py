@@ -58,6 +58,11 @@ def test_a_run_learns_and_leaves_what_the_design_says(config, quick):
     assert isinstance(tokenizer, Tokenizer) and model.config.n_embd == 16
 
 
+def test_a_run_of_one_step_ends_without_a_warning(config, quick, recwarn):
+    quick.undo()
+    assert (run_of(config, max_steps=1) / "loss.png").exists() and not recwarn.list
+
+
 def expected_validation(run: Path, tokens: np.ndarray, block_size: int, within: bool) -> tuple[float, float]:
     """Loss and bpb of a run's last weights, window by window, from plain logits. Every token of a story counts once."""
     checkpoint = load_checkpoint(run / "ckpt.pt")
