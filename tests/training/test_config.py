@@ -42,7 +42,6 @@ def test_every_config_that_comes_with_us_is_good():
         (["--block_size=0"], "block_size must be at least 1, not 0"),
         (["--seed=99999999999999999999"], "seed must be between"),
         (["--n_layer", "3"], "3: expected one config file"),
-        (["--optimizer=sgd"], "optimizer must be one of"),
         (["--loss_on=story", "--contrast=margin"], "needs loss_on=all"),
         (["--architecture=pair_compressor", "--attend_within_story=True"], "attend_within_story"),
         (["--epochs=2", "--max_steps=10"], "give one"),
@@ -51,7 +50,6 @@ def test_every_config_that_comes_with_us_is_good():
         (["--start_from=out/x", "--n_embd=64"], "n_embd: leave it out"),
         ("n_layer = 3\nn_heads = 4\n", ":2: unknown setting 'n_heads'; did you mean 'n_head'?"),
         ("n_layer = 3\nimport os\n", ":2: expected a setting"),
-        ("n_layer = 2 * 3\n", ":1: n_layer must be int"),
     ],
 )
 def test_a_wrong_setting_is_named_and_nothing_is_executed(tmp_path, args, message):

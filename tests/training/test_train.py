@@ -179,13 +179,11 @@ def test_built_in_stories_are_made_when_they_are_missing(config, tmp_path, monke
     [
         (dict(data="tinystories"), False, "python prepare.py tinystories"),
         (dict(n_head=3), False, "n_head"),
-        (dict(device="meta"), False, "device"),
         (dict(loss_on="story"), False, "loss_on=all"),
         (dict(block_size=100_000, eval_tokens=200_000), False, "too few; block_size=100000"),
         (dict(architecture="pair_compressor", n_layer=2), False, "n_layer must be at least 3"),
         (dict(name="never"), True, "no checkpoint to resume"),
         (dict(n_layer=3), True, "n_layer=2; it cannot be resumed with n_layer=3"),
-        (dict(batch_size=3), True, "batch_size=4; it cannot be resumed with batch_size=3"),
     ],
 )
 def test_mistakes_get_one_line_and_lose_nothing(config, tmp_path, command_line, changes, resume, message):
