@@ -23,9 +23,8 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from checkpoints.checkpoint import load_checkpoint
 from common.cli import Parser, existing_file, number, one_line_errors, positive, share
-from common.files import set_aside
+from common.files import set_aside, sha256_of
 from common.tables import table_text
 from corpus import builtin_stories, instruct_headers
 from corpus.cleaning import CLEANING, COMPLETE, clean
@@ -35,8 +34,6 @@ from corpus.token_files import FORMAT, load_meta
 from corpus.tokenizer import END_OF_TEXT, GPT2_VOCAB_SIZE, cut
 
 SPLITS = ("train", "val")
-CORES = os.cpu_count() or 1
-PLOTS = [1, len(builtin_stories.PLOTS)]  # the first and the last
 SAMPLE_BYTES = 100_000_000  # of training text, from which the vocabulary is learned
 
 
@@ -50,23 +47,18 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--name", help="of the new directory in data_dir (default: that of the corpus)")
     size = number(int, lambda n: 257 <= n <= GPT2_VOCAB_SIZE, f"257 (bytes and end of text) to {GPT2_VOCAB_SIZE}")
     parser.add_argument("--vocab_size", type=size, help="default: 10000, or 4096 for builtin")
-    parser.add_argument("--vocabulary_of", metavar="MODEL", help="that of a run, or of hf:ID-or-directory, instead")
+    parser.add_argument("--vocabulary_of", metavar="MODEL", help="the one of a run, or of hf:ID-or-directory, instead")
     raw = "keep every story that is not empty as it is, duplicates too, in the order of the file"
     parser.add_argument("--raw", action="store_true", help=raw)
     parser.add_argument("--val_share", type=share, help="share held out without --val (default: 0.01)")
     parser.add_argument("--stories", type=positive, default=20_000, help="of a builtin corpus (default: 20000)")
-    plots = dict(nargs=2, type=number(int, lambda n: 1 <= n <= PLOTS[1], f"1 to {PLOTS[1]}"), default=PLOTS)
-    parser.add_argument("--plots", **plots, metavar=("FIRST", "LAST"), help="of a builtin corpus (default: 1 24)")
     parser.add_shared("seed")
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="default: data")
-    parser.add_argument("--threads", type=positive, default=CORES, help="default: one per core")
     args = parser.parse_args()
     if bool(args.corpus) == bool(args.input) or ((args.val or args.headers) and not args.input):
         parser.error(f"give one of {', '.join(CORPORA)}, or --input FILE (optional: --val, --headers)")
     if args.raw and (args.headers or args.corpus in HEADERS):
         parser.error("--raw is for stories without headers")
-    if args.plots != PLOTS and (args.corpus not in BUILTIN or not args.name or args.plots[0] > args.plots[1]):
-        parser.error("--plots FIRST LAST is for a builtin corpus, which then needs a --name of its own")
     args.name = args.name or args.corpus or ""
     if not re.fullmatch(r"\w[\w.-]*", args.name):
         parser.error("--name must consist of letters, digits, - _ and . only (with --input it is required)")
@@ -76,18 +68,17 @@ def parse_args() -> argparse.Namespace:
 
 
 # ---- Read ----
-def builtin_texts(corpus: str, n: int, seed: int, plots: range) -> Iterable[str]:
+def builtin_texts(corpus: str, n: int, seed: int) -> Iterable[str]:
     headers = HEADERS.get(corpus)
     always = ("words", "summary") if headers == OOD else ()  # for validation; training stories lose one of them
-    for story in tqdm(builtin_stories.stories(n, seed, plots), "writing stories", n, disable=None):
+    for story in tqdm(builtin_stories.stories(n, seed), "writing stories", n, disable=None):
         yield instruct_headers.add_builtin_header(story, always) if headers else story.text
 
 
 def read(args: argparse.Namespace) -> tuple[list[str], Iterable[str], Iterable[str] | None]:
     """(the sources, training stories, validation stories or None to hold out a share)"""
     if args.corpus in BUILTIN:
-        plots = range(args.plots[0] - 1, args.plots[1])
-        return [args.corpus], builtin_texts(args.corpus, args.stories, args.seed, plots), None
+        return [args.corpus], builtin_texts(args.corpus, args.stories, args.seed), None
     if args.corpus:
         addresses, paths = download(args.corpus)
         return addresses, *(read_stories(path, errors="replace") for path in paths)  # a few bytes are broken
@@ -132,15 +123,6 @@ def clean_and_split(spools, train, val, val_share, seed, headers, add_headers, r
 
 
 # ---- Learn the vocabulary, tokenize ----
-def vocabulary_of(model: str) -> list[int]:
-    """The GPT-2 ids that a run, a checkpoint or hf:ID-or-directory keeps."""
-    if not model.startswith("hf:"):
-        return load_checkpoint(model)["gpt2_ids"]
-    from checkpoints.huggingface import load_hf_tokenizer  # here, as it imports torch
-
-    return load_hf_tokenizer(model.removeprefix("hf:")).gpt2_ids
-
-
 def learn_vocabulary(spool: Spool, vocab_size: int, threads: int) -> list[int]:
     """The GPT-2 ids that are kept: those that a uniform sample of the stories needs most."""
     every = -(-spool.bytes // SAMPLE_BYTES)
@@ -150,14 +132,11 @@ def learn_vocabulary(spool: Spool, vocab_size: int, threads: int) -> list[int]:
 
 def write_tokens(spool: Spool, directory: Path, gpt2_ids: list[int], threads: int) -> dict:
     """Tokenizes a split into a flat file of uint16; returns its entry in meta.json."""
-    tokens, sha256 = 0, hashlib.sha256()
-    with (directory / f"{spool.path.name}.bin").open("wb") as file:
+    path = directory / f"{spool.path.name}.bin"
+    with path.open("wb") as file:
         for ids in spool.encode(gpt2_ids, threads, f"tokenizing {spool.path.name}"):
-            data = ids.astype("<u2", copy=False).tobytes()
-            file.write(data)
-            sha256.update(data)
-            tokens += len(ids)
-    return {"stories": spool.stories, "tokens": tokens, "bytes": spool.bytes, "sha256": sha256.hexdigest()}
+            file.write(ids.astype("<u2", copy=False).tobytes())
+    return dict(stories=spool.stories, tokens=path.stat().st_size // 2, bytes=spool.bytes, sha256=sha256_of(path))
 
 
 # ---- The whole pipeline ----
@@ -169,19 +148,17 @@ def prepare(
     vocab_size: int = 10_000,
     val_share: float = 0.01,
     seed: int = 0,
-    threads: int = CORES,
     headers: str | None = None,
     add_headers: bool = False,
     raw: bool = False,
     gpt2_ids: list[int] | None = None,
-    **facts,
+    threads: int = os.cpu_count() or 1,
 ) -> None:
     """Makes `directory`; if anything fails, nothing has changed, and ValueError says why in one line.
 
     sources: where the stories are from, for meta.json. val: validation stories; None to hold out a share of `train`.
     headers: ANY or OOD if the stories have headers (corpus/instruct_headers.py), or are given some (add_headers).
     raw: drop nothing but empty stories, and clean nothing. gpt2_ids: a vocabulary instead of a new one of vocab_size.
-    facts: more for meta.json.
     """
     if os.path.lexists(directory) and not (directory / "meta.json").exists():
         raise ValueError(f"{directory}: not written by prepare.py; choose another --name, or move it away")
@@ -197,7 +174,7 @@ def prepare(
         gpt2_ids = gpt2_ids or learn_vocabulary(spools["train"], vocab_size, threads)
         (new := Path(temporary, "new")).mkdir()
         meta = dict(format=FORMAT, name=directory.name, source=sources, seed=seed)
-        meta |= dict(vocab_size=len(gpt2_ids) + 1, gpt2_ids="", raw=raw) | facts
+        meta |= dict(vocab_size=len(gpt2_ids) + 1, gpt2_ids="", raw=raw)
         meta["splits"] = {split: write_tokens(spool, new, gpt2_ids, threads) for split, spool in spools.items()}
         meta |= dict(cleaning=cleaning) | (dict(headers=headers) if headers else {})
         text = json.dumps(meta, indent=2).replace('"gpt2_ids": ""', f'"gpt2_ids": {json.dumps(gpt2_ids)}')  # one line
@@ -220,12 +197,9 @@ def install(new: Path, directory: Path) -> None:
 
 def print_summary(directory: Path) -> None:
     """Reads the corpus back, and prints its size and the next command."""
-    meta = load_meta(directory)
-    rows = []
-    for name, split in meta["splits"].items():
-        n_bytes, tokens = split["bytes"], split["tokens"]
-        rows.append([name, f"{split['stories']:,}", f"{tokens:,}", f"{n_bytes / 1e6:.1f}", f"{n_bytes / tokens:.3f}"])
-    print(table_text(["split", "stories", "tokens", "MB", "bytes/token"], rows))
+    meta, columns = load_meta(directory), ["stories", "tokens", "bytes"]
+    rows = [[name, *(f"{split[key]:,}" for key in columns)] for name, split in meta["splits"].items()]
+    print(table_text(["split", *columns], rows))
     print(", ".join(f"{n:,} {step}" for step, n in meta["cleaning"].items() if n))
     is_small = meta["splits"]["train"]["tokens"] < 20e6  # a config for a CPU
     config = "demo" if meta["source"] == ["builtin"] else "cpu_1m" if is_small else "ts_8m"
@@ -241,11 +215,14 @@ def main() -> None:
     if args.corpus in BUILTIN:  # if they are few, a larger share is held out: about 250 stories
         vocab_size, val_share = 4096, max(val_share, min(250 / args.stories, 0.5))
     headers = ANY if args.headers else HEADERS.get(args.corpus)
-    settings = (args.vocab_size or vocab_size, val_share, args.seed, args.threads, headers, args.headers, args.raw)
+    settings = (args.vocab_size or vocab_size, val_share, args.seed, headers, args.headers, args.raw)
     with one_line_errors("prepare.py", interrupted=f"{directory} is unchanged; downloads will resume"):
-        gpt2_ids = vocabulary_of(args.vocabulary_of) if args.vocabulary_of else None
-        facts = dict(plots=args.plots) if args.corpus in BUILTIN else {}
-        prepare(directory, *read(args), *settings, gpt2_ids, **facts)
+        gpt2_ids = None
+        if args.vocabulary_of:
+            from checkpoints.huggingface import load_model  # here, as it imports torch
+
+            gpt2_ids = load_model(args.vocabulary_of)[1].gpt2_ids
+        prepare(directory, *read(args), *settings, gpt2_ids)
         print_summary(directory)
 
 

@@ -3,8 +3,7 @@ Train a storyteller.
 
 $ python train.py                                   # the demo: two minutes on built-in stories, then it tells one
 $ python train.py configs/ts_8m.py                  # a size of the published models, on a corpus of prepare.py
-$ python train.py configs/ts_8m.py --batch_size=32 --device=cpu
-$ python train.py configs/ts_8m.py --keep_checkpoints=10      # keeps weights along the way: out/ts_8m/step-1000, ...
+$ python train.py configs/ts_8m.py --keep_checkpoints=10      # keeps weights ten times: out/ts_8m/step-1000, ...
 $ python train.py configs/ts_8m.py --resume         # continue a run that was stopped
 $ python train.py configs/ts_33m.py --start_from=hf:roneneldan/TinyStories-33M --epochs=1     # from published weights
 $ torchrun --standalone --nproc_per_node=8 train.py configs/ts_8m.py             # the same run on eight GPUs
@@ -34,26 +33,23 @@ from corpus.instruct_headers import story_tokens
 from corpus.sources import BUILTIN
 from corpus.token_files import load_meta
 from kernels.attention import story_starts
-from model import GPTNeo, GPTNeoConfig
-from training.config import ConfigError, TrainConfig, parse_command_line, recipe_line
+from model import GPTNeoConfig
+from training.config import ConfigError, TrainConfig, parse_command_line
 from training.data_order import Batches, Corpus, TokenStream, load_corpus, story_windows
 from training.device_and_dtype import choose_dtype, describe, no_compile_reason, peak_flops, set_up_device
 from training.distributed import SINGLE_PROCESS, Ranks
 from training.optimizers import learning_rate, make_optimizers
-from training.run_directory import PREVIOUS, append_row, claim, keep_weights, load_resumable, save_checkpoint
+from training.run_directory import append_row, claim, keep_weights, load_resumable, save_checkpoint
 from training.start_from import copy_weights, load_source
 from variants import MODELS
 from variants.contrastive import Contrastive, sentence_ends
 
 EVAL_BATCH_SIZE = 32  # windows
-DIVERGED = "the checkpoints are from before that; try a lower learning_rate or dtype=float32"
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of inputs and targets, (B, T) each: their mean, in nats
 
 
-def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS, given=frozenset()) -> tuple[Path, bool]:
+def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> tuple[Path, bool]:
     """Train as the config says. Returns the run's directory and whether the run finished.
-
-    given: the settings that config.start_from must not change.
 
     All ranks have the same weights at every step: each takes its share of the sequences, and gradients are added up.
     Without dropout or contrast, another number of ranks changes only the order in which floats are added."""
@@ -64,9 +60,9 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS, give
         # Data
         checkpoint, source = None, None
         if resume:
-            checkpoint, config = load_resumable(run, config, given)
+            checkpoint, config = load_resumable(run, config)
         elif config.start_from:
-            source, config = load_source(config, given)
+            source, config = load_source(config)
         if ranks.local_rank == 0:  # every machine may have its own disk
             make_builtin(config)
         ranks.max(0.0)  # the others wait for it
@@ -98,22 +94,18 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS, give
         optimizers = make_optimizers(model, config, dtype, compiled=not not_compiled)
 
         # Everything that a checkpoint holds
-        numerics = describe(config, device, dtype, ranks.size, not_compiled)
         constants = dict(format=CHECKPOINT_FORMAT, data_sha256=corpus.sha256, gpt2_ids=corpus.tokenizer.gpt2_ids)
         constants |= dict(architecture=config.architecture, model_config=asdict(shape), train_config=asdict(config))
-        state = TrainingState(model, optimizers, dtype, constants | dict(numerics=numerics))
+        state = TrainingState(model, optimizers, dtype, constants)
         if checkpoint:
             state.restore(checkpoint)
 
         if ranks.rank == 0:
             print(
                 f"{run}: {model.num_params():,} parameters, {len(corpus.train):,} training tokens of {config.data}, "
-                f"{config.tokens_per_step:,} tokens per step; {recipe_line(config)}\n"
-                + ", ".join(f"{key}: {value}" for key, value in numerics.items())
+                f"{config.tokens_per_step:,} tokens per step, recipe={config.recipe}\n"
+                + describe(config, device, dtype, ranks.size, not_compiled)
             )
-            before = (checkpoint or {}).get("numerics", numerics)
-            if changed := [f"{key} (was {before.get(key)})" for key in numerics if numerics[key] != before.get(key)]:
-                print(f"resumed with another {', '.join(changed)}: sums may be rounded differently than without a stop")
         # An evaluation is not compiled: for its few batches that would take longer than it saves.
         validate = partial(evaluate, loss_function(model, config, end_of_text), state, corpus, config.block_size)
         if source and ranks.rank == 0:
@@ -151,7 +143,7 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
         state.seconds, clock = ranks.max(state.seconds + now - clock), now
         before, done = done, progress(config, state)
         bar.update(done - before)
-        keeping = keeps(config, state.step, before, done)
+        keeping = keeps(config, before, done)
         evaluating = keeping or done >= 1 or state.step % config.eval_interval == 0
         if not logging and not evaluating:
             continue
@@ -181,7 +173,7 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
     bar.close()
     if done < 1 and ranks.rank == 0:
         state.means()
-        save_checkpoint(run / "ckpt.pt", state.for_resuming(), previous=run / PREVIOUS)
+        save_checkpoint(run / "ckpt.pt", state.for_resuming())
     return done >= 1
 
 
@@ -211,7 +203,8 @@ class TrainingState:
         """Loss and gradient norm since the log's last row. ValueError if they are not finite: nothing is saved then."""
         loss, norm, steps = self.sums.tolist()
         if not math.isfinite(loss + norm):
-            raise ValueError(f"loss or gradient became infinite or NaN by step {self.step}; {DIVERGED}")
+            remedy = "the checkpoints are from before that; try a lower learning_rate or dtype=float32"
+            raise ValueError(f"loss or gradient became infinite or NaN by step {self.step}; {remedy}")
         return loss / max(steps, 1), norm / max(steps, 1)
 
     def for_sampling(self) -> dict:
@@ -227,7 +220,7 @@ class TrainingState:
             optimizer.load_state_dict(state)
         if checkpoint["scaler"]:  # empty if the run was not in float16 before: then the scale is found again
             self.scaler.load_state_dict(checkpoint["scaler"])
-        self.sums += torch.tensor(checkpoint.get("since_log", [0.0, 0.0, 0.0]), device=self.device)
+        self.sums += torch.tensor(checkpoint["since_log"], device=self.device)
         self.step, self.seconds, self.best_val_loss = (checkpoint[key] for key in ("step", "seconds", "best_val_loss"))
 
 
@@ -302,13 +295,9 @@ def progress(config: TrainConfig, state: TrainingState) -> float:
     return min(1.0, max(state.step / config.max_steps, min(clock, state.step / max(1, config.min_steps))))
 
 
-def keeps(config: TrainConfig, step: int, before: float, done: float) -> bool:
-    """Whether to keep the weights after this step, which took the run from `before` to `done`: it is listed, or has
-    passed 1/N, 2/N, … of the run."""
-    if "," in config.keep_checkpoints:
-        return str(step) in config.keep_checkpoints.split(",")
-    n = int(config.keep_checkpoints or 0)
-    return int(n * done + 1e-9) > int(n * before + 1e-9)
+def keeps(config: TrainConfig, before: float, done: float) -> bool:
+    """Whether to keep the weights after a step from `before` to `done`: has it passed 1/N, 2/N, … of the run?"""
+    return int(config.keep_checkpoints * done + 1e-9) > int(config.keep_checkpoints * before + 1e-9)
 
 
 @contextlib.contextmanager
@@ -365,15 +354,12 @@ def loss_function(model: torch.nn.Module, config: TrainConfig, end_of_text: int)
 
 def save(run: Path, config: TrainConfig, state: TrainingState, row: dict, keeping: bool) -> None:
     """What an evaluation leaves on disk, after its row of the log."""
-    val_loss = float(row["val_loss"])
-    if not math.isfinite(val_loss):
-        raise ValueError(f"at step {state.step} the validation loss is {val_loss}; {DIVERGED}")
     if keeping:
         keep_weights(run, state.for_sampling(), config, row)  # before ckpt.pt: a resumed run would skip them
-    if val_loss < state.best_val_loss:
-        state.best_val_loss = val_loss
+    if float(row["val_loss"]) < state.best_val_loss:
+        state.best_val_loss = float(row["val_loss"])
         save_checkpoint(run / "best.pt", state.for_sampling())
-    save_checkpoint(run / "ckpt.pt", state.for_resuming(), previous=run / PREVIOUS)
+    save_checkpoint(run / "ckpt.pt", state.for_resuming())
     plot_run(run, config)
 
 
@@ -381,8 +367,7 @@ def plot_run(run: Path, config: TrainConfig) -> None:
     from common.figures import save_figure  # imported here because matplotlib takes a while to import
     from pages.runs import loss_figure, read_log
 
-    figure = loss_figure({run.name: read_log(run / "log.csv")}, {run.name: config.data})
-    save_figure(figure, run / "loss.png")
+    save_figure(loss_figure({run.name: read_log(run / "log.csv")}, {run.name: config.data}), run / "loss.png")
 
 
 def tell_a_story(run: Path, config: TrainConfig) -> None:
@@ -399,8 +384,6 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
     stream_story(backend, prompt, Sampling(temperature=0.6, seed=config.seed))
     print(f"\nEverything is in {run}/ (loss curve: loss.png)")
     print(f"Next: python sample.py --model {run} --temperature 0.6 {flags}")
-    if type(backend.model) is GPTNeo:
-        print(f"For a web page that tells stories in any browser: python export.py {run}")
 
 
 def main():
@@ -415,9 +398,9 @@ def main():
 
             print(f"wrote {plot_runs([Path(arg) for arg in args if arg != '--plot'])}")
             return
-        config, resume, given = parse_command_line(args, __doc__)
+        config, resume = parse_command_line(args, __doc__)
         try:
-            run, finished = train(config, resume, ranks, given)
+            run, finished = train(config, resume, ranks)
         except (RuntimeError, MemoryError) as error:
             # Out of memory is an OutOfMemoryError (a RuntimeError) on a GPU, and a plain RuntimeError on a CPU.
             if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error):

@@ -37,7 +37,8 @@ def load_checkpoint(path: str | Path) -> dict:
     if path.is_dir():
         path = path / ("best.pt" if (path / "best.pt").exists() else "ckpt.pt")
     if not path.is_file():
-        raise ValueError(f"{path}: no such checkpoint (train.py writes it at its first evaluation)")
+        runs = ", ".join(map(str, runs_below("out"))) or "none"
+        raise ValueError(f"{path}: no such checkpoint (train.py writes it at its first evaluation); in out/: {runs}")
     checkpoint = load_torch(path)
     if checkpoint.get("format") != CHECKPOINT_FORMAT:
         raise ValueError(f"{path}: not a checkpoint of format {CHECKPOINT_FORMAT}, which this version reads")

@@ -9,7 +9,6 @@ Only GPT-Neo and GPT-2 in the forms that model.py supports; anything else is ref
 """
 
 import contextlib
-import dataclasses
 import re
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import safetensors.torch
 import torch
 import torch.nn as nn
 
-from checkpoints.checkpoint import load_torch
+from checkpoints.checkpoint import load_run, load_torch
 from common.files import read_json, write_bytes, write_json
 from common.hub import from_hub
 from corpus.tokenizer import END_OF_TEXT, GPT2_VOCAB_SIZE, Tokenizer, gpt2, gpt2_ranks, merged_from, spelled
@@ -48,7 +47,6 @@ DROPOUTS = {
     "gpt_neo": ("resid_dropout", "embed_dropout", "attention_dropout"),
     "gpt2": ("resid_pdrop", "embd_pdrop", "attn_pdrop"),
 }
-EXPORTED = {*HF_KEYS["gpt_neo"], "dropout", "scale_attention", "qkv_bias"}  # the settings that config_to_hf knows
 # Buffers that old versions of transformers saved beside the weights: the causal mask and its minus infinity.
 HF_MASKS = re.compile(r"h\.\d+\.attn\.(attention\.)?(masked_)?bias")
 
@@ -95,14 +93,7 @@ def config_from_hf(path: Path) -> tuple[GPTNeoConfig, str]:
 
 
 def config_to_hf(config: GPTNeoConfig) -> dict:
-    """config.json for transformers: GPT-2's if q, k and v have a bias, else GPT-Neo's. ValueError if neither fits."""
-    others = {field.name for field in dataclasses.fields(config) if getattr(config, field.name) != field.default}
-    if unknown := others - EXPORTED:
-        raise ValueError(f"cannot be exported: config_to_hf knows nothing of {', '.join(sorted(unknown))}")
-    all_global = all(config.window(layer) >= config.block_size for layer in range(config.n_layer))
-    if config.scale_attention and not config.qkv_bias or config.qkv_bias and not all_global:
-        needs = "scale_attention needs qkv_bias, and qkv_bias a window_size of block_size"
-        raise ValueError(f"neither GPT-Neo nor GPT-2 can hold this model: {needs}")
+    """config.json for transformers: GPT-2's if q, k and v have a bias, else GPT-Neo's."""
     model_type = "gpt2" if config.qkv_bias else "gpt_neo"
     hf_config = {"model_type": model_type} | fixed_settings(model_type, config.n_embd)
     hf_config |= {theirs: getattr(config, ours) for ours, theirs in HF_KEYS[model_type].items()}
@@ -128,18 +119,12 @@ def read_weights(directory: Path, expected: dict[str, torch.Tensor]) -> dict[str
     weights = {str(name).removeprefix("transformer."): weight for name, weight in weights.items()}
     weights = {name: weight for name, weight in weights.items() if not HF_MASKS.fullmatch(name)}
     head = weights.pop("lm_head.weight", weights.get("wte.weight"))
-    found, asked = ({name: described(weight) for name, weight in tensors.items()} for tensors in (weights, expected))
+    found, asked = ({name: getattr(x, "shape", None) for name, x in tensors.items()} for tensors in (weights, expected))
     for name in sorted(dict(found.items() ^ asked.items())):
         raise ValueError(f"{path}: {name} is {found.get(name)}, but config.json asks for {asked.get(name)}")
     if not torch.equal(head.float(), weights["wte.weight"].float()):
         raise ValueError(f"{path}: lm_head.weight differs from wte.weight, but model.py ties them")
     return weights
-
-
-def described(weight) -> tuple | None:
-    """Shape and kind of a tensor; None for anything else."""
-    if isinstance(weight, torch.Tensor):
-        return *weight.shape, "float" if weight.is_floating_point() else str(weight.dtype)
 
 
 @torch.no_grad()
@@ -167,9 +152,6 @@ def save_hf(model: GPTNeo, directory: str | Path, tokenizer: Tokenizer, prompt_p
     prompt_prefix: goes before every prompt, in config.json. Ours are trained with an end of text before every story.
     """
     directory = Path(directory)
-    if tokenizer.vocab_size != model.config.vocab_size:
-        sizes = f"{model.config.vocab_size} ids, but the tokenizer has {tokenizer.vocab_size}"
-        raise ValueError(f"{directory}: not written; the model has {sizes}: they do not belong together")
     hf_config = config_to_hf(model.config)
     hf_config |= dict.fromkeys(("bos_token_id", "eos_token_id"), tokenizer.end_of_text)
     tensors = hf_tensors(model, hf_config["model_type"])
@@ -224,6 +206,17 @@ def essentials(facts: dict) -> tuple:
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
     vocab = model["vocab"] | {token["content"]: token["id"] for token in facts["added_tokens"]}
     return vocab, merges, facts["normalizer"], split["type"], split["add_prefix_space"], split.get("use_regex", True)
+
+
+def load_model(name: str) -> tuple[GPTNeo, Tokenizer]:
+    """The model and tokenizer of a run, a checkpoint, or hf:ID-or-directory."""
+    if not name.startswith("hf:"):
+        return load_run(name)
+    directory = model_directory(name.removeprefix("hf:"))
+    model, tokenizer = load_hf(directory), load_hf_tokenizer(directory)
+    if (ids := tokenizer.vocab_size) != model.config.vocab_size:
+        raise ValueError(f"{directory}: the model has {model.config.vocab_size} ids, its tokenizer {ids}")
+    return model, tokenizer
 
 
 def load_hf_tokenizer(path_or_id: str | Path) -> Tokenizer:

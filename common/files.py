@@ -18,10 +18,6 @@ except ImportError:  # Windows: nothing is locked there
     fcntl = None
 
 
-class Busy(ValueError):
-    """Another process holds the lock."""
-
-
 def read_json(path: Path) -> dict:
     """The object in a JSON file. ValueError: it is not there, or not readable."""
     try:
@@ -34,18 +30,13 @@ def read_json(path: Path) -> dict:
 
 
 @contextlib.contextmanager
-def write_atomically(path: Path, previous: Path | None = None):
-    """Yields a temporary path to write to. It is renamed to `path` once on disk, or removed if anything fails.
-
-    previous: the name under which to keep the file that was there before.
-    """
+def write_atomically(path: Path):
+    """Yields a temporary path to write to. It is renamed to `path` once on disk, or removed if anything fails."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
-        if previous and path.exists():
-            path.replace(previous)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -82,20 +73,17 @@ def set_aside(path: Path) -> Path:
 
 @contextlib.contextmanager
 def lock(directory: Path, name: str = ".lock", busy: str = "in use by another process"):
-    """Locks the file `name` in the directory, which is created, while the block runs; raises Busy if it is locked.
-
-    Yields the locked file: a child process that inherits it holds the lock, too.
-    """
+    """Locks the file `name` in the directory, which is created, while the block runs; ValueError if it is locked."""
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / name).open("a") as file:
         try:
             if fcntl:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Busy(f"{directory}: {busy}") from None
+            raise ValueError(f"{directory}: {busy}") from None
         except OSError:  # a file system without locks
             pass
-        yield file
+        yield
 
 
 def sha256_of(path: Path) -> str:

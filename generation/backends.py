@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from checkpoints.checkpoint import load_run
-from checkpoints.huggingface import load_hf, load_hf_tokenizer, model_directory
+from checkpoints.huggingface import load_model, model_directory
 from common.files import read_json
 from corpus import instruct_headers
 from corpus.tokenizer import END_OF_TEXT, Tokenizer
@@ -109,7 +109,7 @@ def load_backend(name: str, batch_size: int = 64, **api):
         return ApiBackend(rest, **api)
     if kind == "hf":
         directory = model_directory(rest)
-        model, tokenizer = load_hf(directory), load_hf_tokenizer(directory)
+        model, tokenizer = load_model(f"hf:{directory}")
         # We train with an end-of-text token before every story, so our models need it before prompts; others do not.
         follows_end_of_text = read_json(directory / "config.json").get("prompt_prefix") == END_OF_TEXT
     else:

@@ -92,7 +92,10 @@ def loss_figure(logs: dict[str, list[dict]], data: dict[str, str]) -> Figure:
     for panels, corpus in zip(figure.subplots(len(corpora), 2, squeeze=False), corpora):
         for axes, column, label in zip(panels, ("tokens", "minutes"), ("tokens (millions)", "minutes of training")):
             draw_losses(axes, {name: log if data[name] == corpus else [] for name, log in logs.items()}, column)
-            axes.set(xlabel=label, title=corpus, xscale="log", yscale="log")
+            axes.set(xlabel=label, title=corpus)
+            if not any(len(line.get_xdata()) for line in axes.lines):  # after a single step, no speed is known
+                continue
+            axes.set(xscale="log", yscale="log")
             for axis in (axes.xaxis, axes.yaxis):
                 axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
                 axis.set_minor_locator(NullLocator())

@@ -42,7 +42,7 @@ def any_tokenizer(request):
 
 @pytest.fixture
 def hub():
-    """A hub on this machine (tests/hub_server.py), with the faults that the test plans."""
+    """A hub on this machine (tests/hub_server.py)."""
     from hub_server import serve
 
     with serve() as hub:

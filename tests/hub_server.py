@@ -1,4 +1,4 @@
-"""A hub on this machine, as huggingface_hub sees one, that fails as planned; and what it was asked for."""
+"""A hub on this machine, as huggingface_hub sees one; and what it was asked for."""
 
 import contextlib
 import hashlib
@@ -13,12 +13,12 @@ COMMIT = "1" * 40
 
 
 class Hub(ThreadingHTTPServer):
-    """repositories: ID ("datasets/owner/name" for a dataset) -> name of a file -> bytes. plan: name of a file -> faults
-    of the next requests for its content: an HTTP status, or "breaks off". status: that of every request, if not 0."""
+    """repositories: ID ("datasets/owner/name" for a dataset) -> name of a file -> bytes. status: that of every request,
+    if not 0."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.repositories, self.plan, self.status, self.requests = {}, {}, 0, []
+        self.repositories, self.status, self.requests = {}, 0, []
         self.url = f"http://127.0.0.1:{self.server_port}"
 
     def environment(self, cache: Path, **others: str) -> dict[str, str]:
@@ -43,14 +43,13 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *args):
         pass
 
-    def reply(self, status: int, body: bytes = b"", n_sent: int | None = None, **headers: str) -> None:
+    def reply(self, status: int, body: bytes = b"", **headers: str) -> None:
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **headers}.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(body[:n_sent])
-            self.close_connection = n_sent is not None
+            self.wfile.write(body)
 
     def do_HEAD(self):
         self.do_GET()
@@ -70,15 +69,5 @@ class Handler(BaseHTTPRequestHandler):
             info = dict(id=api[1].removeprefix("datasets/"), sha=COMMIT, siblings=[])
             self.reply(200, json.dumps(info if api[2] == "revision" else listed).encode())
         else:
-            self.send_file(files[file[2]], hub.plan.get(file[2]))
-
-    def send_file(self, data: bytes, faults: list | None) -> None:
-        fault = faults.pop(0) if faults and self.command == "GET" else None
-        start = int(re.findall(r"\d+", self.headers.get("Range", "0"))[0])
-        facts = dict(ETag=f'"{hashlib.sha256(data).hexdigest()}"', X_Repo_Commit=COMMIT)
-        if start:
-            facts |= dict(Content_Range=f"bytes {start}-{len(data) - 1}/{len(data)}")
-        if isinstance(fault, int):
-            self.reply(fault)
-        else:
-            self.reply(206 if start else 200, data[start:], -1 if fault == "breaks off" else None, **facts)
+            data = files[file[2]]
+            self.reply(200, data, ETag=f'"{hashlib.sha256(data).hexdigest()}"', X_Repo_Commit=COMMIT)

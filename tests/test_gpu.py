@@ -119,7 +119,7 @@ def test_a_resumed_run(device, limit, config, tmp_path):
     a GPU takes sums in another order each time."""
 
     def run(name: str, *flags: str) -> list[float]:
-        given, resume, _ = parse_command_line(arguments(config | dict(name=name, dtype="auto"), *flags))
+        given, resume = parse_command_line(arguments(config | dict(name=name, dtype="auto"), *flags))
         return [float(row["train_loss"]) for row in log_of(train.train(given, resume)[0])]
 
     whole = run("whole", "--device=cuda", "--max_steps=20")

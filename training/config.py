@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import inspect
 import math
-import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +44,7 @@ class TrainConfig:
     n_layer: int = 8
     n_head: int = 16
     n_embd: int = 256
-    window_size: int = 256  # reach of the local layers, in tokens; gpt2 has none
+    window_size: int = 256  # reach of the local layers, in tokens; gpt2 and compressor have none
     dropout: float = 0.0
     copy_init: float = 0.0  # if above 0, heads start as copiers of this strength: GPTNeo.init_copying
     # one optimizer step sees batch_size * grad_accum_steps sequences of block_size tokens
@@ -72,7 +71,7 @@ class TrainConfig:
     # logging and checkpoints
     log_interval: int = 10  # steps
     eval_interval: int = 250  # steps; the checkpoint is saved then, too
-    keep_checkpoints: str = ""  # also keep weights along the way: 5, evenly spread; or after these steps: 100,300,1000
+    keep_checkpoints: int = 0  # also keep the weights this many times along the way, evenly spread
     eval_tokens: int = 500_000  # from the start of the validation split: the same for every run
     # machine
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
@@ -94,8 +93,6 @@ class TrainConfig:
             raise ConfigError(f"contrast={self.contrast} shuffles headers, too: it needs loss_on=all")
         if self.attend_within_story and self.architecture not in ("gptneo", "gpt2"):
             raise ConfigError(f"attend_within_story: not with {self.architecture}, which pairs tokens across stories")
-        if not re.fullmatch(r"|[1-9]\d*(,[1-9]\d*)*,?", self.keep_checkpoints):
-            raise ConfigError(f"keep_checkpoints must be as in 5 or as in 100,300,1000, not {self.keep_checkpoints!r}")
         if self.name == ".." or Path(self.name).name != self.name:
             raise ConfigError(f"name must be a plain directory name, not {self.name!r}; out_dir says where it goes")
 
@@ -121,14 +118,6 @@ BOUNDS |= dict.fromkeys(("batch_size", "grad_accum_steps", "max_steps", "log_int
 
 class ConfigError(ValueError):
     """An invalid setting; the message says which, where and what to do."""
-
-
-def recipe_line(config: TrainConfig) -> str:
-    """The recipe, and which of its values the run does not use: 'recipe=fast, but learning_rate=0.006'."""
-    names = dict.fromkeys(name for recipe in RECIPES.values() for name in recipe)
-    expected = vars(TrainConfig()) | RECIPES[config.recipe]
-    others = [f"{name}={getattr(config, name)}" for name in names if getattr(config, name) != expected[name]]
-    return f"recipe={config.recipe}" + (f", but {', '.join(others)}" if others else "")
 
 
 def parse_setting(text: str) -> tuple[str, object]:
@@ -162,9 +151,8 @@ def parse_settings(sources: dict[str, str]) -> dict:
     return settings
 
 
-def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, bool, set[str]]:
-    """[CONFIG.py] [--key=value ...] [--resume] -> (config, resume, the keys among args); or --help: `usage`, then all
-    settings."""
+def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, bool]:
+    """[CONFIG.py] [--key=value ...] [--resume] -> (config, resume); or --help: `usage`, then all settings."""
     if {"-h", "--help"} & set(args):
         print(f"{usage}\nSettings, for config files (a line each, # begins a comment) and as --key=value:\n")
         print(inspect.getsource(TrainConfig).partition(":\n")[2].partition("\n\n")[0])
@@ -180,4 +168,8 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
     config = TrainConfig(**RECIPES.get(settings.get("recipe"), {}) | settings)
     if config.epochs and "max_steps" in given:
         raise ConfigError(f"max_steps={config.max_steps} and epochs={config.epochs} both set the length; give one")
-    return config, "--resume" in flags, set(given)
+    if config.start_from and (shape := given.keys() & {"architecture", "n_layer", "n_head", "n_embd", "window_size"}):
+        raise ConfigError(f"{', '.join(shape)}: leave it out, as start_from={config.start_from} brings its own")
+    if config.architecture in ("gpt2", "compressor") and "window_size" in settings:
+        raise ConfigError(f"window_size={settings['window_size']}: architecture={config.architecture} has no windows")
+    return config, "--resume" in flags

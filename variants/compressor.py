@@ -13,9 +13,7 @@ GPT-2's, as all of that reproduction's are. It gives widths and batch sizes only
 - n_layer counts all blocks: half are the encoder's (one fewer if odd), half the decoder's. Their parameters are those
   of a GPT-2 of the same shape; the linear map and the vectors around it add 2 C² + 4 C.
 - Pairs see earlier pairs in the encoder. The decoder has no self-attention: what came before is in the source, and
-  attention over all T tokens would take back the memory that pairs save. Per head, an encoder block has (T/2)²
-  attention weights and a decoder block 2 (T/2)²: with equal halves, 3/8 of GPT-2's T² on average. Of the activations,
-  the encoder keeps half as many as GPT-2, the decoder as many: 3/4 together.
+  attention over all T tokens would take back the memory that pairs save.
 
 >>> logits, loss = Compressor(GPTNeoConfig(n_embd=256, n_layer=8, n_head=16))(tokens, targets)
 $ python train.py configs/compressor_256.py

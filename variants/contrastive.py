@@ -8,12 +8,10 @@ Contrastive objectives: a story should be likelier than the same story with its 
 L_n is the next-word loss of the whole batch, in order; L_c that of shuffled stories alone. The published form never
 stops rewarding ever less likely nonsense, so it spikes wherever L_c becomes small; a margin asks for no more than that.
 
-The document says that at each step the sentences of 33 % of the stories are shuffled. It leaves open whether L_n counts
-these stories, too (here it does), and what a batch is. Here it is windows, which may cut stories: a story is what a
-window holds of it (nearly always all, with align_stories). `published` draws 33 % of a batch's stories, shuffles all
-their sentences, the first one too, and reads these stories one after the other in windows of their own, 33 % of the
-batch's, rounded up; in the rare case that they are longer together, the last one is cut. With grad_accum_steps, every
-micro-batch draws its own and has its own L_c. The draw is a function of the seed and the step.
+The document leaves open whether L_n counts the shuffled stories, too (here it does), and what a batch is (here windows:
+a story is what a window holds of it). `published` draws 33 % of a micro-batch's stories, shuffles all their sentences,
+the first one too, and reads these stories one after the other in windows of their own, 33 % as many, rounded up; in the
+rare case that they are longer together, the last one is cut.
 
 $ python train.py configs/contrast_256.py
 """

@@ -66,18 +66,8 @@ class PairCompressor(GPTNeo):
 def attend_to_all(_, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False) -> torch.Tensor:
     """Attention among the few slots of a pair, (N, S, H, D)."""
     later = torch.ones(q.size(1), k.size(1), dtype=torch.bool, device=q.device).triu(1) & causal  # (queries, keys)
-    if q.is_cuda:
-        return attend_by_sums(q, k, v, later)
     scores = torch.einsum("nqhd,nkhd->nhqk", q, k).float().masked_fill(later, -torch.inf)
     return torch.einsum("nhqk,nkhd->nqhd", scores.softmax(-1).to(v.dtype), v)
 
 
 attend_to_past = functools.partial(attend_to_all, causal=True)
-
-
-def attend_by_sums(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, later: torch.Tensor) -> torch.Tensor:
-    """The same without matrix products: torch.compile turns it into a few kernels, where a GPU would otherwise multiply
-    hundreds of thousands of 3 x 3 matrices one by one."""
-    scores = (q[:, :, None].float() * k[:, None].float()).sum(-1)  # (N, queries, keys, H)
-    scores = scores.masked_fill(later[..., None], -torch.inf)
-    return (scores.softmax(2)[..., None] * v[:, None].float()).sum(2).to(v.dtype)

@@ -64,11 +64,11 @@ def test_code_in_weights_is_never_run(zipped, tmp_path):
     assert (tmp_path / "boom").exists()  # it was a live one
 
 
-@pytest.mark.parametrize("state", [[1, 2], dict(model={}), dict(format=99)])
-def test_no_checkpoint_of_ours(state, tmp_path):
-    torch.save(state, tmp_path / "ckpt.pt")
-    with pytest.raises(ValueError, match="ckpt.pt: not a "):
-        load_checkpoint(tmp_path)
+def test_instead_of_a_run_that_does_not_exist_those_that_do_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_run(Path("out", "demo"), random_model())
+    with pytest.raises(ValueError, match="out/demos: no such.*out/demo$"):
+        load_checkpoint("out/demos")
 
 
 def test_checkpoints_by_name(run):

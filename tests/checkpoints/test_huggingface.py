@@ -1,6 +1,5 @@
 """Models to and from the files of transformers, which is the reference both ways; the hub; broken files."""
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import torch
 from conftest import ROOT
 from tokenizer_texts import TEXT, count_tokens
 
-from checkpoints.huggingface import config_from_hf, config_to_hf, load_hf, save_hf
+from checkpoints.huggingface import config_from_hf, load_hf, save_hf
 from corpus.tokenizer import END_OF_TEXT, Tokenizer, cut, gpt2
 from model import GPTNeo, GPTNeoConfig
 
@@ -154,23 +153,6 @@ def test_published_configs(text, expected, tmp_path):
     assert config_from_hf(tmp_path / "config.json") == (GPTNeoConfig(**expected), json.loads(text)["model_type"])
 
 
-@pytest.mark.parametrize("shape", [dict(scale_attention=True), dict(GPT2, window_size=8)])
-def test_a_model_that_neither_format_holds_is_not_written(shape, tokenizer, tmp_path):
-    with pytest.raises(ValueError, match="neither GPT-Neo nor GPT-2 can hold this model"):
-        save_hf(random_model(dict(n_layer=2, n_head=2, n_embd=8) | shape), tmp_path / "out", tokenizer)
-    with pytest.raises(ValueError, match="the model has 300 ids, but the tokenizer has 50257"):
-        save_hf(random_model(SHAPES["one layer"]), tmp_path / "out", gpt2())
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_setting_that_the_export_does_not_know_is_refused():
-    """The model's config may grow; what config_to_hf was never taught must not be left out in silence."""
-    newer = dataclasses.make_dataclass("Newer", [("rotary", bool, False)], bases=(GPTNeoConfig,), frozen=True)
-    assert config_to_hf(newer()) == config_to_hf(GPTNeoConfig())
-    with pytest.raises(ValueError, match="rotary"):
-        config_to_hf(newer(rotary=True))
-
-
 @pytest.fixture
 def parts(tokenizer, tmp_path) -> tuple[dict, dict]:
     """config.json and the weights of a good model, to be damaged."""
@@ -212,7 +194,7 @@ def test_weights_that_do_not_fit(parts, tmp_path):
     name = "transformer.h.0.ln_1.bias"
     less = {key: weight for key, weight in weights.items() if key != name}
     for wrong, state in {
-        "h.0.ln_1.bias": [less, weights | {name: torch.ones(17)}, weights | {name: torch.ones(16, dtype=torch.int8)}],
+        "h.0.ln_1.bias": [less, weights | {name: torch.ones(17)}],
         "score.weight": [weights | {"score.weight": torch.ones(2)}],
         "lm_head.weight": [weights | {"lm_head.weight": weights["transformer.wte.weight"] + 1e-3}],
     }.items():
@@ -220,19 +202,11 @@ def test_weights_that_do_not_fit(parts, tmp_path):
             assert refusal(save(tmp_path / "x", config, each)).startswith(f"model.safetensors: {wrong} ")
     (tmp_path / "x" / "model.safetensors").unlink()
     assert "holds neither" in refusal(tmp_path / "x")
+    for cut_short in (safetensors.torch.save(weights)[:-1], b"Once upon a time."):
+        assert "not a readable weights file" in refusal(save(tmp_path / "x", config, cut_short))
+    (tmp_path / "x" / "model.safetensors").unlink()
     for state in ([1, 2], {"transformer.wte.weight": 1}, {}):
         assert refusal(save(tmp_path / "x", config, state, "pytorch_model.bin")).startswith("pytorch_model.bin: ")
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
-def test_weights_cut_short_anywhere(name, parts, tmp_path):
-    config, weights = parts
-    whole = (save(tmp_path, config, weights, name) / name).read_bytes()
-    load_hf(tmp_path)
-    lengths = [0, 1, 9, len(whole) - 1, *range(200, len(whole), len(whole) // 10)]
-    for length in lengths:
-        assert refusal(save(tmp_path, config, whole[:length], name)).startswith(f"{name}: not a readable weights file")
-    assert refusal(save(tmp_path, config, b"Once upon a time, there was a model.", name)).startswith(f"{name}: not a ")
 
 
 @torch.no_grad()
@@ -244,8 +218,9 @@ def test_a_model_of_the_hub_by_its_id(hub, tmp_path):
     names = ("config.json", "pytorch_model.bin")
     hub.repositories = {"someone/tiny": {name: (tmp_path / name).read_bytes() for name in names}}
     code = """import torch
-from checkpoints.huggingface import load_hf, load_hf_tokenizer
-print(load_hf_tokenizer("someone/tiny").vocab_size, load_hf("someone/tiny")(torch.arange(40)[None])[0].std().item())"""
+from checkpoints.huggingface import load_model
+model, tokenizer = load_model("hf:someone/tiny")
+print(tokenizer.vocab_size, model(torch.arange(40)[None])[0].std().item())"""
     environment = hub.environment(tmp_path / "cache")
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
     vocab_size, spread = map(float, done.stdout.split())

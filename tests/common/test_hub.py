@@ -1,4 +1,4 @@
-"""Files of the hub: downloaded once, resumed, used without a network afterwards; one line for what goes wrong."""
+"""Files of the hub: downloaded once, used without a network afterwards; one line for what goes wrong."""
 
 import random
 import subprocess
@@ -48,16 +48,6 @@ def test_downloaded_once_then_without_a_network(fetch, hub):
     assert tokens - {None} == {"Bearer hf_secret"} and sorted(downloads(hub)) == sorted(expected)
     assert fetch() == str(directory) and not downloads(hub)
     assert fetch(HF_ENDPOINT="http://127.0.0.1:9") == fetch(HF_HUB_OFFLINE="1") == str(directory)
-
-
-def test_a_broken_download_resumes(fetch, hub):
-    """It keeps blocks of ten megabytes."""
-    large = FILES["weights.bin"] * 70
-    hub.repositories, hub.plan = {"someone/tiny": {"weights.bin": large}}, {"weights.bin": [503, "breaks off"]}
-    assert "503" in fetch()
-    assert (Path(fetch()) / "weights.bin").read_bytes() == large
-    ranges = [request.get("range", request.get("Range")) for request in hub.requests]
-    assert downloads(hub) == ["weights.bin"] * 2 and [text for text in ranges if text] == [f"bytes={20 << 20}-"]
 
 
 @pytest.mark.parametrize(

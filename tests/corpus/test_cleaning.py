@@ -1,10 +1,6 @@
 """What is mended, what is dropped, and that it is counted; genuine text stays as it is."""
 
-import re
-
-import pytest
-from conftest import SAMPLE
-from story_files import END, ODD_STORIES, misread, run_prepare, stories_in
+from story_files import ODD_STORIES, misread, stories_in
 
 from corpus.cleaning import COMPLETE, clean
 from corpus.token_files import load_meta
@@ -73,19 +69,3 @@ CUT = [
 def test_any_scripts_sentence_end_is_an_end():
     assert [story for story in WHOLE if not COMPLETE.search(story)] == []
     assert [story for story in CUT if COMPLETE.search(story)] == []
-
-
-def test_real_stories(tmp_path):
-    """The sample: but for spaces at line ends and the stories that break off, all of it comes back."""
-    if not SAMPLE.exists():
-        pytest.skip("needs ../shared/data/tinystories-sample")
-    run_prepare("--input", SAMPLE / "train.txt", "--val", SAMPLE / "valid.txt", "--name", "x", "--data_dir", tmp_path)
-    for split, file in (("train", "train.txt"), ("val", "valid.txt")):
-        real = [story.strip() for story in (SAMPLE / file).read_text(encoding="utf-8").split(END) if story.strip()]
-        real = [re.sub(r"[ \t]+\n", "\n", story) for story in real]
-        kept = stories_in(tmp_path / "x", split)
-        assert [story for story in real if story in set(kept)] == kept
-        dropped = set(real) - set(kept)
-        assert all(story[-1].isalnum() or story[-1] in ":—" for story in dropped)
-        assert len(dropped) < 0.01 * len(real)
-    assert load_meta(tmp_path / "x")["cleaning"]["mojibake repaired"] == 0

@@ -11,10 +11,11 @@ from conftest import ROOT
 from story_files import END, ODD_STORIES, STORIES, run_prepare, stories_in, write_jsonl, write_stories
 
 import prepare
-from checkpoints.huggingface import save_hf_tokenizer
-from corpus import builtin_stories, sources, spool
+from checkpoints.huggingface import save_hf
+from corpus import sources, spool
 from corpus.token_files import load_meta, load_meta_and_tokens, load_stories
 from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut, gpt2
+from model import GPTNeo, GPTNeoConfig
 
 
 def test_round_trip_and_meta(tmp_path):
@@ -42,19 +43,6 @@ def test_vocabulary_is_learned_from_train_alone(tmp_path):
     whole = gpt2()
     counts = sum(np.bincount(whole.encode(story), minlength=GPT2_VOCAB_SIZE) for story in train)
     assert load_meta(tmp_path / "x")["gpt2_ids"] == cut(counts, 280).gpt2_ids
-    counts += sum(np.bincount(whole.encode(story), minlength=GPT2_VOCAB_SIZE) for story in val)
-    assert load_meta(tmp_path / "x")["gpt2_ids"] != cut(counts, 280).gpt2_ids
-
-
-def test_sample_for_the_vocabulary_is_spread_over_all_of_train(tmp_path, monkeypatch):
-    stories = spool.Spool(tmp_path / "spool")
-    for i in range(2000):
-        stories.add(f"The {'castle' if i < 1000 else 'pirate'}.")
-    monkeypatch.setattr(prepare, "SAMPLE_BYTES", stories.bytes // 4)
-    seen, encode = [], Tokenizer.encode_stories
-    monkeypatch.setattr(Tokenizer, "encode_stories", lambda self, chunk: seen.extend(chunk) or encode(self, chunk))
-    prepare.learn_vocabulary(stories, 300, threads=1)
-    assert 300 < len(seen) < 700 and 0.3 < sum("pirate" in story for story in seen) / len(seen) < 0.7
 
 
 @pytest.mark.parametrize("ending", [".txt.gz", ".jsonl", ".jsonl.gz"])
@@ -114,18 +102,12 @@ def test_raw_keeps_every_story_in_the_order_of_the_file(tmp_path):
         "stories read": 2 * len(train) + 1, "empty dropped": 1}  # fmt: skip
 
 
-def test_a_corpus_with_the_vocabulary_of_a_model_and_with_some_of_the_plots(tmp_path):
-    args = ("--stories", 300, "--data_dir", tmp_path)
-    run_prepare("builtin", *args, "--plots", 1, 12, "--name", "first", "--vocab_size", 500)
-    first = load_meta(tmp_path / "first")
-    save_hf_tokenizer(Tokenizer(first["gpt2_ids"]), tmp_path)
-    (tmp_path / "config.json").write_text("{}")
-    run_prepare("builtin", *args, "--plots", 13, 24, "--name", "second", "--vocabulary_of", f"hf:{tmp_path}")
-    second = load_meta(tmp_path / "second")
-    assert second["gpt2_ids"] == first["gpt2_ids"] and first["plots"] == [1, 12]
-    stories = sorted(stories_in(tmp_path / "first", "train") + stories_in(tmp_path / "first", "val"))
-    assert stories == sorted(story.text for story in builtin_stories.stories(300, 0, range(12)))
-    assert not {*stories} & {*stories_in(tmp_path / "second", "train")}
+def test_a_corpus_with_the_vocabulary_of_a_model(tmp_path):
+    tokenizer = cut(np.arange(GPT2_VOCAB_SIZE), 500)
+    save_hf(GPTNeo(GPTNeoConfig(500, 8, n_layer=1, n_head=1, n_embd=4)), tmp_path / "model", tokenizer)
+    model = f"hf:{tmp_path / 'model'}"
+    run_prepare("builtin", "--stories", 300, "--name", "x", "--vocabulary_of", model, "--data_dir", tmp_path)
+    assert load_meta(tmp_path / "x")["gpt2_ids"] == tokenizer.gpt2_ids
 
 
 @pytest.mark.slow

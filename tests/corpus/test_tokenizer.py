@@ -5,7 +5,7 @@ import random
 import numpy as np
 from tokenizer_texts import TEXT, count_tokens, random_text
 
-from corpus.tokenizer import GPT2_VOCAB_SIZE, cut, gpt2, gpt2_ranks
+from corpus.tokenizer import GPT2_VOCAB_SIZE, cut, gpt2, gpt2_ranks, merged_from
 
 
 def test_every_text_comes_back_to_the_byte(any_tokenizer):
@@ -27,6 +27,12 @@ def test_stories_in_one_call_are_the_same_as_one_by_one(any_tokenizer):
         ids = any_tokenizer.encode_stories(stories)
         assert ids.dtype == np.uint16
         assert ids.tolist() == expected
+
+
+def test_a_cut_is_closed_under_merges(any_tokenizer):
+    """Each token but a byte is merged from two that are kept, so the cut is a shorter BPE merge list."""
+    pairs = [merged_from(token, gpt2_ranks()) for token in any_tokenizer.ranks if len(token) > 1]
+    assert all(len(pair) == 2 and {*pair} <= any_tokenizer.ranks.keys() for pair in pairs)
 
 
 def test_without_a_cut_ids_are_gpt2s():

@@ -34,6 +34,11 @@ def random_starts(B, T, length):
     return story_starts(tokens, end_of_text=1)
 
 
+def random_qkv(B, T, H, D):
+    """With logits around 1: the rounding of larger ones comes close to any fixed tolerance."""
+    return torch.randn(B, T, 3, H, D) * torch.tensor([D**-0.25, D**-0.25, 1.0])[:, None, None]
+
+
 def kernel_attention(q, k, v, first_key=None):
     return torch.ops.nanostories.attention(q, k, v, first_key)[0]
 
@@ -67,7 +72,7 @@ def test_output_and_gradients_equal_the_formula(attend, D, dtype, tolerance):
     for B, T, H, window in SHAPES:
         for length in (None, 1, 3, 20):
             first_key = first_keys(T, window, "cpu", length and random_starts(B, T, length))
-            assert_as_written_out(attend, torch.randn(B, T, 3, H, D).to(dtype), first_key, tolerance)
+            assert_as_written_out(attend, random_qkv(B, T, H, D).to(dtype), first_key, tolerance)
 
 
 @pytest.mark.parametrize("B, T, H, D, window, length", [(2, 200, 2, 4, 17, 60), (1, 130, 2, 24, 64, None)])

@@ -6,7 +6,7 @@ import platform
 import pytest
 import torch
 from random_models import random_model
-from test_attention import SHAPES, assert_as_written_out, kernel_attention, random_starts
+from test_attention import SHAPES, assert_as_written_out, kernel_attention, random_qkv, random_starts
 
 from generation.decoders import make_decoder
 from kernels import compile_cpp, cpu_features
@@ -27,6 +27,7 @@ def processor(request, monkeypatch):
     monkeypatch.setattr(compile_cpp, "library", functools.cache(compile_cpp.library.__wrapped__))
     if compile_cpp.library("cpu_cross_entropy") is None:
         pytest.skip("no C++ compiler that builds it")
+    torch.manual_seed(0)
 
 
 DTYPES = pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
@@ -37,7 +38,7 @@ DTYPES = pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (to
 def test_attention(processor, D, dtype, tolerance):
     for B, T, H, window in SHAPES:
         for starts in (None, random_starts(B, T, 20)):
-            qkv = torch.randn(B, T, 3, H, D).to(dtype)
+            qkv = random_qkv(B, T, H, D).to(dtype)
             assert_as_written_out(kernel_attention, qkv, first_keys(T, window, "cpu", starts), tolerance)
 
 

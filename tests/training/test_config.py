@@ -3,34 +3,29 @@
 import pytest
 from conftest import ROOT
 
-from training.config import TrainConfig, parse_command_line, recipe_line
+from training.config import TrainConfig, parse_command_line
 
 
 def test_settings_come_from_the_file_then_from_the_command_line(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text('# What it is for.\n\nn_layer = 3  # why\nlearning_rate = 1\ndata = "tiny"\n')
-    config, resume, given = parse_command_line([str(path), "--n_layer=5", "--data=007", "--compile=False"])
-    assert not resume and given == {"n_layer", "data", "compile"}
+    config, resume = parse_command_line([str(path), "--n_layer=5", "--data=007", "--compile=False"])
+    assert not resume
     assert (config.name, config.n_layer, config.learning_rate, config.data) == ("mine", 5, 1.0, "007")
     assert config.compile is False and type(config.learning_rate) is float
     assert parse_command_line([])[0].name == "demo"
     assert parse_command_line(["--resume", str(path), "--name=other"]) == (
         TrainConfig(name="other", n_layer=3, learning_rate=1.0, data="tiny"),
         True,
-        {"name"},
     )
 
 
-def test_a_recipe_sets_what_nothing_else_sets_and_says_so(tmp_path):
+def test_a_recipe_sets_what_nothing_else_sets(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text('recipe = "fast"\nbeta2 = 0.9\n')
     config = parse_command_line([str(path), "--warmup_steps=7"])[0]
     assert (config.optimizer, config.align_stories, config.beta2, config.warmup_steps) == ("muon", True, 0.9, 7)
-    assert recipe_line(config) == "recipe=fast, but beta2=0.9, warmup_steps=7"
-    adamw = parse_command_line([str(path), "--recipe=adamw"])[0]
-    assert adamw == TrainConfig(name="mine", beta2=0.9) and recipe_line(adamw) == "recipe=adamw, but beta2=0.9"
-    assert recipe_line(TrainConfig()) == "recipe=adamw"
-    assert "learning_rate" in recipe_line(parse_command_line(["--recipe=adamw"])[0])  # the demo's stays
+    assert parse_command_line([str(path), "--recipe=adamw"])[0] == TrainConfig(name="mine", beta2=0.9)
 
 
 def test_every_config_that_comes_with_us_is_good():
@@ -47,15 +42,14 @@ def test_every_config_that_comes_with_us_is_good():
         (["--block_size=0"], "block_size must be at least 1, not 0"),
         (["--seed=99999999999999999999"], "seed must be between"),
         (["--n_layer", "3"], "3: expected one config file"),
-        (["--optimizer=sgd"], "optimizer must be one of"),
         (["--loss_on=story", "--contrast=margin"], "needs loss_on=all"),
         (["--architecture=pair_compressor", "--attend_within_story=True"], "attend_within_story"),
         (["--epochs=2", "--max_steps=10"], "give one"),
         (["--name=../x"], "name must be a plain directory name"),
-        *[([f"--keep_checkpoints={wrong}"], "keep_checkpoints") for wrong in ("0", "ten", "5;6", "1.5", "3,,4")],
+        (["--architecture=gpt2", "--window_size=64"], "window_size=64"),
+        (["--start_from=out/x", "--n_embd=64"], "n_embd: leave it out"),
         ("n_layer = 3\nn_heads = 4\n", ":2: unknown setting 'n_heads'; did you mean 'n_head'?"),
         ("n_layer = 3\nimport os\n", ":2: expected a setting"),
-        ("n_layer = 2 * 3\n", ":1: n_layer must be int"),
     ],
 )
 def test_a_wrong_setting_is_named_and_nothing_is_executed(tmp_path, args, message):

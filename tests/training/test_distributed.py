@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 import torch
 from conftest import ROOT, arguments, assert_same_curve, settings
@@ -15,7 +14,6 @@ from forks import fork_ranks
 from checkpoints.checkpoint import load_checkpoint
 from train import train
 from training.config import ConfigError, TrainConfig
-from training.data_order import Batches, Corpus
 from training.device_and_dtype import set_up_device
 from training.distributed import Ranks
 
@@ -61,7 +59,7 @@ def test_all_stop_at_the_same_step_and_another_number_goes_on(config, tmp_path):
     assert "--resume" in said[0] and [text.split()[-1] for text in said] == ["1", "1"]
     assert load_checkpoint(run / "ckpt.pt")["step"] == 12  # the one before, whole
     said = fork_ranks(4, arguments(config, "--resume"), tmp_path / "said")
-    assert [text.split()[-1] for text in said] == ["0"] * 4 and "processes (was 2)" in said[0]
+    assert [text.split()[-1] for text in said] == ["0"] * 4
     assert_same_curve(run, reference)
 
 
@@ -90,17 +88,6 @@ def test_torchrun_itself(config, tmp_path):
     said = (tmp_path / "said").read_text()
     assert said.count("Stopped and saved") == 1 and "train.py, process" not in said, said
     assert load_checkpoint(run / "ckpt.pt")["step"] >= 10
-
-
-@pytest.mark.parametrize(
-    "batch_size, grad_accum_steps, size, share",
-    [(80, 16, 1, (16, 80)), (80, 16, 8, (2, 80)), (8, 1, 4, (1, 2)), (80, 16, 32, (1, 40)), (6, 2, 3, (2, 2))],
-)
-def test_a_step_is_divided(batch_size, grad_accum_steps, size, share):
-    config = TrainConfig(batch_size=batch_size, grad_accum_steps=grad_accum_steps)
-    corpus = Corpus(None, False, "", np.zeros(2000, np.uint16), None)
-    batches = Batches(corpus, config, Ranks(size=size), torch.device("cpu"))
-    assert (batches.n_micro_batches, batches.micro_batch_size) == share
 
 
 def test_what_cannot_be_divided_or_shared_is_refused(config, tmp_path):

@@ -11,13 +11,13 @@ from forks import KILLED, fork
 
 import train as train_module
 from checkpoints.checkpoint import kept_checkpoints, load_checkpoint
-from common.files import Busy, lock
+from common.files import lock
 from kernels import cpu_features
 from train import train
 from training.config import ConfigError, TrainConfig
 
 pytestmark = pytest.mark.usefixtures("quick")
-LONGER = STATEFUL | dict(max_steps=30, keep_checkpoints="10,20,30")
+LONGER = STATEFUL | dict(max_steps=30, keep_checkpoints=3)
 
 
 @pytest.fixture(scope="module")
@@ -69,23 +69,27 @@ def test_a_stopped_run_saves_first_and_goes_on_exactly(config, reference, monkey
     assert_same_run(run, reference)
 
 
-@pytest.mark.parametrize("changes", [dict(contrast="published"), STATEFUL | dict(batch_size=2, grad_accum_steps=4)])
+@pytest.mark.parametrize(
+    "changes",
+    [dict(contrast="published"), STATEFUL | dict(batch_size=2, grad_accum_steps=4, attend_within_story=True)]
+    + [STATEFUL | dict(architecture=name, n_layer=3) for name in ("gpt2", "compressor", "pair_compressor")],
+    ids=str,
+)
 def test_a_run_that_is_made_longer_equals_one_in_a_piece(config, changes):
-    whole, _ = train(TrainConfig(**config | changes | dict(attend_within_story=True, name="whole")), resume=False)
+    whole, _ = train(TrainConfig(**config | changes | dict(name="whole")), resume=False)
     for n_steps in (10, 20):
-        longer = config | changes | dict(attend_within_story=True, max_steps=n_steps)
-        run, _ = train(TrainConfig(**longer), resume=n_steps == 20)
+        run, _ = train(TrainConfig(**config | changes | dict(max_steps=n_steps)), resume=n_steps == 20)
     assert_same_run(run, whole)
 
 
 @pytest.mark.parametrize("dtypes", [("bfloat16", "float16"), ("float16", "float32"), ("float32", "float16")])
-def test_a_run_goes_on_on_other_hardware_and_says_what_differs(config, dtypes, monkeypatch, capsys):
+def test_a_run_goes_on_on_other_hardware(config, dtypes, monkeypatch):
     """Where one type needs a scale for its gradients and the other has none."""
     config |= dict(optimizer="muon", dtype="auto")
     for n_steps, dtype in zip((10, 20), dtypes):
         monkeypatch.setattr(cpu_features, "fast_dtype", lambda dtype=dtype: getattr(torch, dtype))
         run, ended = train(TrainConfig(**config | dict(max_steps=n_steps)), resume=n_steps > 10)
-    assert ended and f"dtype (was {dtypes[0]})" in capsys.readouterr().out
+    assert ended
     losses = [float(row["train_loss"]) for row in log_of(run)]
     assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0] - 1
 
@@ -98,26 +102,11 @@ def test_a_run_of_the_same_name_is_kept(config):
     assert not weights(run)["wte.weight"].equal(before["wte.weight"])
 
 
-def test_a_checkpoint_of_an_older_version_goes_on_and_not_with_other_data(config):
+def test_a_run_does_not_go_on_with_other_data(config):
     run, _ = train(TrainConfig(**config), resume=False)
-    checkpoint = load_checkpoint(run / "ckpt.pt")
-    torch.save(checkpoint | dict(data_sha256="0"), run / "ckpt.pt")
+    torch.save(load_checkpoint(run / "ckpt.pt") | dict(data_sha256="0"), run / "ckpt.pt")
     with pytest.raises(ConfigError, match="other data"):
         train(TrainConfig(**config), resume=True)
-    del checkpoint["train_config"]["copy_init"], checkpoint["numerics"], checkpoint["since_log"]
-    torch.save(checkpoint, run / "ckpt.pt")
-    assert train(TrainConfig(**config | dict(max_steps=21)), resume=True) == (run, True)
-
-
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_takes_its_place(config, reference):
-    run, _ = train(TrainConfig(**config | LONGER | dict(max_steps=20)), resume=False)
-    with (run / "ckpt.pt").open("rb+") as file:
-        file.truncate(1000)
-    with pytest.raises(ValueError, match="ckpt.pt: not a readable"):
-        train(TrainConfig(**config | LONGER), resume=True)
-    (run / "ckpt-previous.pt").rename(run / "ckpt.pt")
-    train(TrainConfig(**config | LONGER), resume=True)
-    assert_same_run(run, reference)
 
 
 def test_a_run_that_diverges_ends_and_spares_its_checkpoints(config, monkeypatch):
@@ -157,6 +146,6 @@ def test_two_runs_do_not_share_a_directory(config):
     before = {path: path.read_bytes() for path in run.iterdir()}
     with lock(run):
         for resume in (False, True):
-            with pytest.raises(Busy, match="another train.py"):
+            with pytest.raises(ValueError, match="another train.py"):
                 train(TrainConfig(**config | dict(max_steps=30)), resume)
     assert {path: path.read_bytes() for path in run.iterdir()} == before and list(run.parent.iterdir()) == [run]

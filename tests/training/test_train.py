@@ -52,10 +52,15 @@ def test_a_run_learns_and_leaves_what_the_design_says(config, quick):
     assert all(float(row["tokens_per_s"]) > 0 and float(row["mfu"]) <= 1 for row in rows)
     assert float(rows[0]["train_loss"]) == pytest.approx(math.log(300), rel=0.1)  # at first every id is as likely
     assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"]) - 1
-    files = ["best.pt", "ckpt-previous.pt", "ckpt.pt", "config.json", "log.csv", "loss.png", "loss.svg"]
+    files = ["best.pt", "ckpt.pt", "config.json", "log.csv", "loss.png", "loss.svg"]
     assert sorted(path.name for path in run.glob("[!.]*")) == files
     model, tokenizer = load_run(run)
     assert isinstance(tokenizer, Tokenizer) and model.config.n_embd == 16
+
+
+def test_a_run_of_one_step_ends_without_a_warning(config, quick, recwarn):
+    quick.undo()
+    assert (run_of(config, max_steps=1) / "loss.png").exists() and not recwarn.list
 
 
 def expected_validation(run: Path, tokens: np.ndarray, block_size: int, within: bool) -> tuple[float, float]:
@@ -132,7 +137,7 @@ def test_the_compiled_step_comes_to_the_same_and_twice_to_the_same_bits(config, 
 
 @pytest.mark.parametrize("least", [0, 60])  # the clock alone would end the run earlier
 def test_the_clock_can_end_a_run_and_spreads_what_it_keeps(config, ticking, least):
-    changes = dict(max_steps=10**6, max_minutes=0.5, min_steps=least, warmdown=1.0, keep_checkpoints="3")
+    changes = dict(max_steps=10**6, max_minutes=0.5, min_steps=least, warmdown=1.0, keep_checkpoints=3)
     run, ended = train(TrainConfig(**config | changes), resume=False)
     last, steps = log_of(run)[-1], list(kept_checkpoints(run))
     end = int(last["step"])
@@ -141,8 +146,8 @@ def test_the_clock_can_end_a_run_and_spreads_what_it_keeps(config, ticking, leas
     assert len(steps) == 3 and steps[-1] == end and steps[:2] == pytest.approx([end / 3, 2 * end / 3], abs=2)
 
 
-@pytest.mark.parametrize("wanted, steps", [("1", [20]), ("3", [7, 14, 20]), ("50", range(1, 21)), ("3,12,99", [3, 12])])
-def test_weights_are_kept_evenly_spread_or_as_listed(config, wanted, steps):
+@pytest.mark.parametrize("wanted, steps", [(1, [20]), (3, [7, 14, 20]), (50, range(1, 21))])
+def test_weights_are_kept_evenly_spread(config, wanted, steps):
     run = run_of(config, keep_checkpoints=wanted)
     assert list(kept_checkpoints(run)) == list(steps)
     for step, directory in kept_checkpoints(run).items():
@@ -152,7 +157,7 @@ def test_weights_are_kept_evenly_spread_or_as_listed(config, wanted, steps):
 
 
 def test_kept_weights_are_those_of_a_run_that_ended_there(config):
-    run, ended = run_of(config, **STATEFUL, keep_checkpoints="7,20"), run_of(config, **STATEFUL, name="b", max_steps=7)
+    run, ended = run_of(config, **STATEFUL, keep_checkpoints=3), run_of(config, **STATEFUL, name="b", max_steps=7)
     assert all(weight.equal(weights(run / "step-7")[key]) for key, weight in weights(ended).items())
     kept, whole = (path.stat().st_size for path in (run / "step-7" / "ckpt.pt", run / "ckpt.pt"))
     assert kept < 0.6 * whole  # without the optimizers
@@ -174,13 +179,11 @@ def test_built_in_stories_are_made_when_they_are_missing(config, tmp_path, monke
     [
         (dict(data="tinystories"), False, "python prepare.py tinystories"),
         (dict(n_head=3), False, "n_head"),
-        (dict(device="meta"), False, "device"),
         (dict(loss_on="story"), False, "loss_on=all"),
         (dict(block_size=100_000, eval_tokens=200_000), False, "too few; block_size=100000"),
         (dict(architecture="pair_compressor", n_layer=2), False, "n_layer must be at least 3"),
         (dict(name="never"), True, "no checkpoint to resume"),
         (dict(n_layer=3), True, "n_layer=2; it cannot be resumed with n_layer=3"),
-        (dict(batch_size=3), True, "batch_size=4; it cannot be resumed with batch_size=3"),
     ],
 )
 def test_mistakes_get_one_line_and_lose_nothing(config, tmp_path, command_line, changes, resume, message):

@@ -103,9 +103,3 @@ def test_as_published_a_third_of_the_stories_is_shuffled_and_read_alone(n_window
         drawn |= {i for i, _ in groups}
         first |= {group[0] % 4 for i, group in groups if len(pieces[i]) == 4}
     assert drawn == set(range(len(pieces))) and len(first) == 4
-
-
-def test_a_small_loss_of_shuffled_stories_is_no_special_case():
-    losses, tokens = iter([torch.tensor(2.0), torch.tensor(0.0)]), torch.zeros(2, 9, dtype=torch.long)
-    objective = Contrastive(lambda *_: next(losses), torch.ones(1, dtype=torch.bool), 0, "published", 5.0, margin=0.0)
-    assert objective(tokens, tokens).item() == pytest.approx(2 + 5 / 0.01)
