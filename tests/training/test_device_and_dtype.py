@@ -8,7 +8,8 @@ import pytest
 import torch
 from conftest import ROOT
 
-from training.device_and_dtype import no_compile_reason
+from kernels import cpu_features
+from training.device_and_dtype import choose_dtype, no_compile_reason
 
 
 def test_a_compiler_without_openmp_is_named_and_done_without(tmp_path):
@@ -19,10 +20,19 @@ def test_a_compiler_without_openmp_is_named_and_done_without(tmp_path):
     refuse = 'case "$*" in *fopenmp*) echo "error: unsupported option -fopenmp" >&2; exit 1;; esac'
     compiler.write_text(f'#!/bin/sh\n{refuse}\nexec g++ "$@"\n')
     compiler.chmod(0o755)
-    code = "import torch\nfrom training.device_and_dtype import no_compile_reason\n"
+    code = "import torch\nfrom kernels import cpu_features
+from training.device_and_dtype import choose_dtype, no_compile_reason\n"
     code += "print(no_compile_reason(torch.device('cpu')))"
     reasons = {str(compiler): "error: unsupported option -fopenmp", "no-such-compiler": "no-such-compiler"}
     for name, reason in reasons.items():
         environment = os.environ | dict(CXX=name, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"))
         done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
         assert done.stdout.count("\n") == 1 and reason in done.stdout
+
+
+def test_the_dtype_is_the_fast_one(monkeypatch):
+    for capability, dtype in (((9, 0), torch.bfloat16), ((7, 5), torch.float16)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, capability=capability: capability)
+        assert choose_dtype("auto", torch.device("cuda")) == dtype
+    assert choose_dtype("auto", torch.device("cpu")) == cpu_features.fast_dtype()
+    assert choose_dtype("float32", torch.device("cpu")) == torch.float32
