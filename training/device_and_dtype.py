@@ -10,7 +10,6 @@ from kernels.compile_cpp import dtype_name, keep_freed_memory
 from training.config import ConfigError, TrainConfig
 from training.distributed import SINGLE_PROCESS, Ranks
 
-
 # Dense bf16 (fp16 on a T4) matrix products, in FLOP/s, from the data sheets. Full names, as the driver reports them,
 # without "NVIDIA", "Tesla" and "GeForce": a slice of an A100 (MIG) or a laptop's GPU differs.
 GPU_PEAK_FLOPS = {

@@ -20,8 +20,7 @@ def test_a_compiler_without_openmp_is_named_and_done_without(tmp_path):
     refuse = 'case "$*" in *fopenmp*) echo "error: unsupported option -fopenmp" >&2; exit 1;; esac'
     compiler.write_text(f'#!/bin/sh\n{refuse}\nexec g++ "$@"\n')
     compiler.chmod(0o755)
-    code = "import torch\nfrom kernels import cpu_features
-from training.device_and_dtype import choose_dtype, no_compile_reason\n"
+    code = "import torch\nfrom training.device_and_dtype import no_compile_reason\n"
     code += "print(no_compile_reason(torch.device('cpu')))"
     reasons = {str(compiler): "error: unsupported option -fopenmp", "no-such-compiler": "no-such-compiler"}
     for name, reason in reasons.items():

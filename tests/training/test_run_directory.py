@@ -110,7 +110,7 @@ def test_a_run_does_not_go_on_with_other_data(config):
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_takes_its_place(config, reference):
-    run, _ = train(TrainConfig(**config | LONGER | dict(max_steps=20)), resume=False)
+    run, _ = train(TrainConfig(**config | LONGER | dict(max_steps=20, keep_checkpoints=2)), resume=False)
     with (run / "ckpt.pt").open("rb+") as file:
         file.truncate(1000)
     with pytest.raises(ValueError, match="ckpt.pt: not a readable"):
