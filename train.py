@@ -34,12 +34,12 @@ from corpus.sources import BUILTIN
 from corpus.token_files import load_meta
 from kernels.attention import story_starts
 from model import GPTNeoConfig
-from training.config import ConfigError, TrainConfig, parse_command_line
+from training.config import ConfigError, TrainConfig, parse_command_line, recipe_line
 from training.data_order import Batches, Corpus, TokenStream, load_corpus, story_windows
 from training.device_and_dtype import choose_dtype, describe, no_compile_reason, peak_flops, set_up_device
 from training.distributed import SINGLE_PROCESS, Ranks
 from training.optimizers import learning_rate, make_optimizers
-from training.run_directory import append_row, claim, keep_weights, load_resumable, save_checkpoint
+from training.run_directory import PREVIOUS, append_row, claim, keep_weights, load_resumable, save_checkpoint
 from training.start_from import copy_weights, load_source
 from variants import MODELS
 from variants.contrastive import Contrastive, sentence_ends
@@ -94,18 +94,22 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         optimizers = make_optimizers(model, config, dtype, compiled=not not_compiled)
 
         # Everything that a checkpoint holds
+        numerics = describe(config, device, dtype, ranks.size, not_compiled)
         constants = dict(format=CHECKPOINT_FORMAT, data_sha256=corpus.sha256, gpt2_ids=corpus.tokenizer.gpt2_ids)
         constants |= dict(architecture=config.architecture, model_config=asdict(shape), train_config=asdict(config))
-        state = TrainingState(model, optimizers, dtype, constants)
+        state = TrainingState(model, optimizers, dtype, constants | dict(numerics=numerics))
         if checkpoint:
             state.restore(checkpoint)
 
         if ranks.rank == 0:
             print(
                 f"{run}: {model.num_params():,} parameters, {len(corpus.train):,} training tokens of {config.data}, "
-                f"{config.tokens_per_step:,} tokens per step, recipe={config.recipe}\n"
-                + describe(config, device, dtype, ranks.size, not_compiled)
+                f"{config.tokens_per_step:,} tokens per step; {recipe_line(config)}\n"
+                + ", ".join(f"{key}: {value}" for key, value in numerics.items())
             )
+            before = checkpoint["numerics"] if checkpoint else numerics
+            if changed := [f"{key} (was {before[key]})" for key in numerics if numerics[key] != before[key]]:
+                print(f"resumed with another {', '.join(changed)}: sums may be rounded differently than without a stop")
         # An evaluation is not compiled: for its few batches that would take longer than it saves.
         validate = partial(evaluate, loss_function(model, config, end_of_text), state, corpus, config.block_size)
         if source and ranks.rank == 0:
@@ -173,7 +177,7 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
     bar.close()
     if done < 1 and ranks.rank == 0:
         state.means()
-        save_checkpoint(run / "ckpt.pt", state.for_resuming())
+        save_checkpoint(run / "ckpt.pt", state.for_resuming(), previous=run / PREVIOUS)
     return done >= 1
 
 
@@ -359,7 +363,7 @@ def save(run: Path, config: TrainConfig, state: TrainingState, row: dict, keepin
     if float(row["val_loss"]) < state.best_val_loss:
         state.best_val_loss = float(row["val_loss"])
         save_checkpoint(run / "best.pt", state.for_sampling())
-    save_checkpoint(run / "ckpt.pt", state.for_resuming())
+    save_checkpoint(run / "ckpt.pt", state.for_resuming(), previous=run / PREVIOUS)
     plot_run(run, config)
 
 

@@ -9,6 +9,7 @@ Only GPT-Neo and GPT-2 in the forms that model.py supports; anything else is ref
 """
 
 import contextlib
+import dataclasses
 import re
 from pathlib import Path
 
@@ -47,6 +48,7 @@ DROPOUTS = {
     "gpt_neo": ("resid_dropout", "embed_dropout", "attention_dropout"),
     "gpt2": ("resid_pdrop", "embd_pdrop", "attn_pdrop"),
 }
+EXPORTED = {*HF_KEYS["gpt_neo"], "dropout", "scale_attention", "qkv_bias"}  # the settings that config_to_hf knows
 # Buffers that old versions of transformers saved beside the weights: the causal mask and its minus infinity.
 HF_MASKS = re.compile(r"h\.\d+\.attn\.(attention\.)?(masked_)?bias")
 
@@ -93,7 +95,14 @@ def config_from_hf(path: Path) -> tuple[GPTNeoConfig, str]:
 
 
 def config_to_hf(config: GPTNeoConfig) -> dict:
-    """config.json for transformers: GPT-2's if q, k and v have a bias, else GPT-Neo's."""
+    """config.json for transformers: GPT-2's if q, k and v have a bias, else GPT-Neo's. ValueError if neither fits."""
+    others = {field.name for field in dataclasses.fields(config) if getattr(config, field.name) != field.default}
+    if unknown := others - EXPORTED:
+        raise ValueError(f"cannot be exported: config_to_hf knows nothing of {', '.join(sorted(unknown))}")
+    all_global = all(config.window(layer) >= config.block_size for layer in range(config.n_layer))
+    if config.scale_attention and not config.qkv_bias or config.qkv_bias and not all_global:
+        needs = "scale_attention needs qkv_bias, and qkv_bias a window_size of block_size"
+        raise ValueError(f"neither GPT-Neo nor GPT-2 can hold this model: {needs}")
     model_type = "gpt2" if config.qkv_bias else "gpt_neo"
     hf_config = {"model_type": model_type} | fixed_settings(model_type, config.n_embd)
     hf_config |= {theirs: getattr(config, ours) for ours, theirs in HF_KEYS[model_type].items()}

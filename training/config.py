@@ -120,6 +120,14 @@ class ConfigError(ValueError):
     """An invalid setting; the message says which, where and what to do."""
 
 
+def recipe_line(config: TrainConfig) -> str:
+    """The recipe, and which of its values the run does not use: 'recipe=fast, but learning_rate=0.006'."""
+    names = dict.fromkeys(name for recipe in RECIPES.values() for name in recipe)
+    expected = vars(TrainConfig()) | RECIPES[config.recipe]
+    others = [f"{name}={getattr(config, name)}" for name in names if getattr(config, name) != expected[name]]
+    return f"recipe={config.recipe}" + (f", but {', '.join(others)}" if others else "")
+
+
 def parse_setting(text: str) -> tuple[str, object]:
     """(key, value) of `key = value`, the value of its field's type; a text may be in quotes. Never executed."""
     key, equals, text = (part.strip() for part in text.partition("="))

@@ -1,5 +1,6 @@
 """The device of a run, its dtype, compiled or not, and the peak FLOP/s that MFU is measured against."""
 
+import re
 import timeit
 
 import torch
@@ -8,6 +9,13 @@ from kernels import attention, cpu_features
 from kernels.compile_cpp import dtype_name, keep_freed_memory
 from training.config import ConfigError, TrainConfig
 from training.distributed import SINGLE_PROCESS, Ranks
+
+# Dense bf16 (fp16 on a T4) matrix products, in FLOP/s, from the data sheets. Full names, as the driver reports them,
+# without "NVIDIA", "Tesla" and "GeForce": a slice of an A100 (MIG) or a laptop's GPU differs.
+GPU_PEAK_FLOPS = {
+    "B200": 2250e12, "H200|H100 80GB HBM3": 989e12, r"A100.(SXM4.\d+GB|PCIE.40GB|80GB PCIe)": 312e12,
+    "L40S": 362e12, "L4": 121e12, "A10G": 70e12, "RTX 4090": 165e12, "RTX 3090": 71e12, "T4": 65e12,
+}  # fmt: skip
 
 
 def set_up_device(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
@@ -52,18 +60,22 @@ def no_compile_reason(device: torch.device) -> str | None:
     return None
 
 
-def describe(config: TrainConfig, device: torch.device, dtype: torch.dtype, size: int, no_compile: str | None) -> str:
+def describe(config: TrainConfig, device: torch.device, dtype: torch.dtype, size: int, no_compile: str | None) -> dict:
     """What decides how sums are rounded: where all of it is the same, a resumed run continues bit for bit on a CPU."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type} ({cpu_features.isa()})"
+    names = dict(cpu=f"cpu ({cpu_features.isa()})", cuda=device.type == "cuda" and torch.cuda.get_device_name(device))
     width = config.n_embd // config.n_head
-    kernel = attention.implementation(device.type, dtype, width, config.dropout, not no_compile)
-    compiled = f"no ({no_compile})" if no_compile else "yes (the first step takes up to a minute)"
-    settings = f"device: {name}, dtype: {dtype_name(dtype)}, attention: {kernel}, compiled: {compiled}"
-    return f"{settings}, threads: {torch.get_num_threads()}, processes: {size}, torch: {torch.__version__}"
+    facts = dict(device=names.get(device.type, device.type), dtype=dtype_name(dtype))
+    facts["attention"] = attention.implementation(device.type, dtype, width, config.dropout, not no_compile)
+    facts["compiled"] = f"no ({no_compile})" if no_compile else "yes (the first step takes up to a minute)"
+    return facts | dict(threads=torch.get_num_threads(), processes=size, torch=str(torch.__version__))
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s that MFU is measured against: those of a large matrix product, not a data sheet's."""
+    """FLOP/s that MFU is measured against: the data sheet's for a known GPU, else what a matrix product reaches."""
+    if device.type == "cuda":
+        own_name = re.sub("NVIDIA |Tesla |GeForce ", "", torch.cuda.get_device_name(device))
+        if known := [peak for name, peak in GPU_PEAK_FLOPS.items() if re.fullmatch(name, own_name)]:
+            return known[0]
     n = 1024 if device.type == "cpu" else 4096  # large enough to keep the whole device busy
     a = torch.randn(n, n, device=device).to(dtype)
     # the best of some: the first warms up, and other work may be running

@@ -9,12 +9,13 @@ from pathlib import Path
 import torch
 
 from checkpoints.checkpoint import load_checkpoint
-from common.files import lock, set_aside, write_bytes, write_json
+from common.files import lock, set_aside, write_atomically, write_json
 from common.tables import write_table
 from training.config import ConfigError, TrainConfig
 from training.start_from import with_shape
 
 LOG_COLUMNS = ["step", "tokens", "train_loss", "val_loss", "bpb", "learning_rate", "grad_norm", "tokens_per_s", "mfu"]
+PREVIOUS = "ckpt-previous.pt"  # the checkpoint before ckpt.pt
 # What may change when a run is resumed; everything else would make it another run.
 RESUME_MAY_CHANGE = set("recipe out_dir data_dir max_steps epochs min_steps max_minutes device compile".split())
 RESUME_MAY_CHANGE |= {"log_interval", "eval_interval", "keep_checkpoints"}
@@ -25,7 +26,7 @@ def claim(run: Path, config: TrainConfig, last_step: int, resume: bool):
     """Locks the run's directory, with any older run renamed, or what was written after `last_step` removed: these steps
     will be repeated."""
     busy = "another train.py is running there; choose another --name, or wait"
-    if not resume and any((run / name).exists() for name in ("ckpt.pt", "best.pt")):
+    if not resume and any((run / name).exists() for name in ("ckpt.pt", PREVIOUS, "best.pt")):
         with lock(run, busy=busy):
             print(f"{run} existed: renamed to {set_aside(run)} (--resume would have continued it)")
     with lock(run, busy=busy):
@@ -53,10 +54,12 @@ def training_seconds(rows: list[dict]) -> list[float]:
     return list(itertools.accumulate((end - begin) / speed for begin, end, speed in zip(tokens, tokens[1:], speeds)))
 
 
-def save_checkpoint(path: Path, state: dict) -> None:
+def save_checkpoint(path: Path, state: dict, previous: Path | None = None) -> None:
+    """previous: the name under which the checkpoint before this one is kept."""
     buffer = io.BytesIO()  # on a full disk, writing bytes fails with a clear error; torch.save does not
     torch.save(state, buffer)
-    write_bytes(path, buffer.getbuffer())
+    with write_atomically(path, previous) as temporary:
+        temporary.write_bytes(buffer.getbuffer())
 
 
 def keep_weights(run: Path, weights: dict, config: TrainConfig, row: dict) -> None:
@@ -72,6 +75,7 @@ def load_resumable(run: Path, config: TrainConfig) -> tuple[dict, TrainConfig]:
     """The run's last checkpoint, and the config, with the shape that start_from gave the run. ConfigError if the config
     asks for another run."""
     path = run / "ckpt.pt"
+    path = path if path.exists() else run / PREVIOUS  # killed between the two renames
     if not path.exists():
         raise ConfigError(f"{run}: no checkpoint to resume; leave out --resume to start the run")
     checkpoint = load_checkpoint(path)

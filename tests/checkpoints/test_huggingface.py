@@ -1,5 +1,6 @@
 """Models to and from the files of transformers, which is the reference both ways; the hub; broken files."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import torch
 from conftest import ROOT
 from tokenizer_texts import TEXT, count_tokens
 
-from checkpoints.huggingface import config_from_hf, load_hf, save_hf
+from checkpoints.huggingface import config_from_hf, config_to_hf, load_hf, save_hf
 from corpus.tokenizer import END_OF_TEXT, Tokenizer, cut, gpt2
 from model import GPTNeo, GPTNeoConfig
 
@@ -151,6 +152,21 @@ PUBLISHED = {  # as they stand on the hub, but for keys that say nothing of the 
 def test_published_configs(text, expected, tmp_path):
     (tmp_path / "config.json").write_text(text)
     assert config_from_hf(tmp_path / "config.json") == (GPTNeoConfig(**expected), json.loads(text)["model_type"])
+
+
+@pytest.mark.parametrize("shape", [dict(scale_attention=True), dict(GPT2, window_size=8)])
+def test_a_model_that_neither_format_holds_is_not_written(shape, tokenizer, tmp_path):
+    with pytest.raises(ValueError, match="neither GPT-Neo nor GPT-2 can hold this model"):
+        save_hf(random_model(dict(n_layer=2, n_head=2, n_embd=8) | shape), tmp_path / "out", tokenizer)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_setting_that_the_export_does_not_know_is_refused():
+    """The model's config may grow; what config_to_hf was never taught must not be left out in silence."""
+    newer = dataclasses.make_dataclass("Newer", [("rotary", bool, False)], bases=(GPTNeoConfig,), frozen=True)
+    assert config_to_hf(newer()) == config_to_hf(GPTNeoConfig())
+    with pytest.raises(ValueError, match="rotary"):
+        config_to_hf(newer(rotary=True))
 
 
 @pytest.fixture

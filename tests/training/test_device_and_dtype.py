@@ -8,7 +8,8 @@ import pytest
 import torch
 from conftest import ROOT
 
-from training.device_and_dtype import no_compile_reason
+from kernels import cpu_features
+from training.device_and_dtype import choose_dtype, no_compile_reason
 
 
 def test_a_compiler_without_openmp_is_named_and_done_without(tmp_path):
@@ -26,3 +27,11 @@ def test_a_compiler_without_openmp_is_named_and_done_without(tmp_path):
         environment = os.environ | dict(CXX=name, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"))
         done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
         assert done.stdout.count("\n") == 1 and reason in done.stdout
+
+
+def test_the_dtype_is_the_fast_one(monkeypatch):
+    for capability, dtype in (((9, 0), torch.bfloat16), ((7, 5), torch.float16)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, capability=capability: capability)
+        assert choose_dtype("auto", torch.device("cuda")) == dtype
+    assert choose_dtype("auto", torch.device("cpu")) == cpu_features.fast_dtype()
+    assert choose_dtype("float32", torch.device("cpu")) == torch.float32

@@ -83,13 +83,13 @@ def test_a_run_that_is_made_longer_equals_one_in_a_piece(config, changes):
 
 
 @pytest.mark.parametrize("dtypes", [("bfloat16", "float16"), ("float16", "float32"), ("float32", "float16")])
-def test_a_run_goes_on_on_other_hardware(config, dtypes, monkeypatch):
+def test_a_run_goes_on_on_other_hardware_and_says_what_differs(config, dtypes, monkeypatch, capsys):
     """Where one type needs a scale for its gradients and the other has none."""
     config |= dict(optimizer="muon", dtype="auto")
     for n_steps, dtype in zip((10, 20), dtypes):
         monkeypatch.setattr(cpu_features, "fast_dtype", lambda dtype=dtype: getattr(torch, dtype))
         run, ended = train(TrainConfig(**config | dict(max_steps=n_steps)), resume=n_steps > 10)
-    assert ended
+    assert ended and f"dtype (was {dtypes[0]})" in capsys.readouterr().out
     losses = [float(row["train_loss"]) for row in log_of(run)]
     assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0] - 1
 
@@ -107,6 +107,17 @@ def test_a_run_does_not_go_on_with_other_data(config):
     torch.save(load_checkpoint(run / "ckpt.pt") | dict(data_sha256="0"), run / "ckpt.pt")
     with pytest.raises(ConfigError, match="other data"):
         train(TrainConfig(**config), resume=True)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_takes_its_place(config, reference):
+    run, _ = train(TrainConfig(**config | LONGER | dict(max_steps=20, keep_checkpoints=2)), resume=False)
+    with (run / "ckpt.pt").open("rb+") as file:
+        file.truncate(1000)
+    with pytest.raises(ValueError, match="ckpt.pt: not a readable"):
+        train(TrainConfig(**config | LONGER), resume=True)
+    (run / "ckpt-previous.pt").rename(run / "ckpt.pt")
+    train(TrainConfig(**config | LONGER), resume=True)
+    assert_same_run(run, reference)
 
 
 def test_a_run_that_diverges_ends_and_spares_its_checkpoints(config, monkeypatch):
