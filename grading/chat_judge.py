@@ -17,6 +17,7 @@ is asked after the reply to the one before. A JSON object that is shown as {"plo
 """
 
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -187,12 +188,11 @@ def show_requests(judge: ChatJudge, stories: Sequence[Story], price_in: float | 
     if not stories:
         return "nothing to ask: everything has been graded"
     asked, encode = [judge.question.texts(story) for story in stories], gpt2().encode
-    n_turns = len(asked[0])
-    n, tokens_out = n_turns * len(stories), n_turns * len(stories) * REPLY_TOKENS
-    tokens_in = (n - len(stories)) * REPLY_TOKENS  # every turn reads all that came before it
-    tokens_in += sum(len(encode(text)) * (n_turns - i) for texts in asked for i, text in enumerate(texts))
+    n = sum(map(len, asked))
+    tokens_in = sum(len(encode(text)) for texts in asked for text in itertools.accumulate(texts))  # with earlier turns
     cost = "give --price_in and --price_out to see the cost"
     if price_in is not None:
-        cost = f"about ${(tokens_in * price_in + tokens_out * price_out) / 1e6:.4f}"
-    how = f"{n:,} requests to {judge.url}: about {tokens_in:,} tokens in, {tokens_out:,} out, at {REPLY_TOKENS} a reply"
-    return "\n\nand after its reply:\n\n".join(asked[0]) + f"\n\n{how}; {cost}"
+        dollars = (tokens_in * price_in + n * REPLY_TOKENS * price_out) / 1e6
+        cost = f"about ${dollars:.4f}, at {REPLY_TOKENS} tokens a reply"
+    shown = "\n\nand after its reply:\n\n".join(asked[0])
+    return f"{shown}\n\n{n:,} requests to {judge.url}, about {tokens_in:,} tokens in; {cost}"

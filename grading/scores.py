@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 # Endings of known quality, which test a judge; controls.py makes them.
 TRUE, SHUFFLED, OTHER, CUT = "(true ending)", "(shuffled)", "(another ending)", "(cut off)"
-UNASKED, SAFE = "(another story)", "(safe ending)"
-SPOILED = (SHUFFLED, OTHER, CUT, UNASKED, SAFE)
+SPOILED = (SHUFFLED, OTHER, CUT)
+CONTROLS = (TRUE, *SPOILED)
 LIKELIHOOD_PREFIX, IMPORTED = "lm:", " (imported)"  # how names of such judges begin, and end
 
 AGE_GROUPS = {"A": "3 or under", "B": "4-5", "C": "6-7", "D": "8-9", "E": "10-12", "F": "13-16"}  # as in the paper
@@ -44,7 +44,7 @@ CHAT = {
                          "contradicts what was said before?", tested_by=(SHUFFLED, OTHER)),
     "plot": Score("does one thing lead to another, and the whole to an end?", tested_by=(SHUFFLED, OTHER, CUT)),
     "instructions": Score("does the story, taken as a whole, do everything that the pupil was told to do?",
-                          tested_by=(OTHER, UNASKED)),
+                          tested_by=(OTHER,)),
     "age": Score("how old would you guess the pupil is?", "years", (AGES["A"], AGES["F"]), "", ".1f"),
 }  # fmt: skip
 
@@ -55,7 +55,7 @@ LIKELIHOOD = {
     "fluency": Score("log-likelihood of the completion after its beginning: minus the judge's bits per byte on it",
                      "bits/byte", (-INF, 0.0), form=".3f", tested_by=(SHUFFLED,)),
     "consistency": Score("how much likelier the completion is after its own beginning than after those of other "
-                         "stories", "bits/byte", (-INF, INF), form=".3f", tested_by=(SHUFFLED, OTHER, UNASKED)),
+                         "stories", "bits/byte", (-INF, INF), form=".3f", tested_by=(SHUFFLED, OTHER)),
     "ending": Score("probability that the story ends where it ends", "", SHARE, tested_by=(CUT,)),
 }  # fmt: skip
 
@@ -65,9 +65,6 @@ METRICS = {
     "bpb": Score("the same in bits per byte, for any vocabulary", "bits/byte", COUNT, "lower", ".3f"),
     "ended": Score("share of the stories that the model ended by itself", "%", SHARE, "higher", ".0%"),
     "repeated": Score("share of 4-grams of words that came earlier in the same story", "%", SHARE, "lower", ".1%"),
-    "distinct-1": Score("different words, as a share of equally many words of each model", "", SHARE, form=".3f"),
-    "distinct-2": Score("the same for pairs of words", "", SHARE, form=".3f"),
-    "distinct-3": Score("the same for three words in a row", "", SHARE, form=".3f"),
     "words": Score("words in a completion", "words", COUNT, "", ".0f"),
 }
 
