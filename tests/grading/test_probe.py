@@ -272,19 +272,6 @@ def test_each_completion_is_marked_once(continued, probe_py):
     assert len(table_of(continued / "marks.csv")) == 6
 
 
-def test_marks_may_be_filled_in_by_hand(continued, probe_py):
-    """By a spreadsheet that writes semicolons, a byte order mark, and capitals."""
-    rows, file = table_of(continued / "probe-prompts.csv"), io.StringIO(newline="")
-    pairs = [(row["prompt"], row["out/fixed greedy"], "Right") for row in rows]
-    csv.writer(file, delimiter=";").writerows([("prompt", "completion", "mark"), *pairs, ()])
-    (continued / "marks.csv").write_bytes(b"\xef\xbb\xbf" + file.getvalue().encode())
-    code, printed = probe_py("out", "--mark")
-    assert code == 0 and "100.0%" in printed.out
-    (continued / "marks.csv").write_bytes((continued / "marks.csv").read_bytes().replace(b"Right", b"good", 1))
-    code, _ = probe_py("out", "--mark")
-    assert code.startswith("probe.py: ") and "marks.csv, line 2" in code and "good" in code
-
-
 # Sentence order
 
 
