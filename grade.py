@@ -106,9 +106,7 @@ def grade_by_chat(
     ]
     count = f"{sum(map(bool, grades.values())):,} of {len(jobs):,} gradings"
     if failures:
-        count += f"; {len(failures):,} failed and are not counted, such as"
-    for (story, _), why in list(failures.items())[:5]:
-        count += f"\n\n…{story.prompt[-40:]}: {why}"
+        count += f"; {len(failures):,} failed and are not counted: {next(iter(failures.values()))}"
     return rows, count, stops
 
 

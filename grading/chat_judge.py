@@ -4,10 +4,9 @@ A chat judge is a model behind an API. Here: its questions (GPT-Eval, the paper'
 A question is a text file with {beginning} and {completion} where those of the story go: prompts/question_*.txt, which
 have the forms of the documents in our own words, or --question FILE. Also filled in, where a file has them:
 
-{instruction}  the instruction of the story; a paragraph that has it is left out where there is none
+{instruction}  the story's; a paragraph that has it is left out where there is none
 {rubric}       a line for each score: its sentence in scores.py
 {names}, {array}, {numbers}  the scores: grammar and plot, GRAMMAR, PLOT, "grammar": NUMBER, "plot": NUMBER
-{ages}         the paper's age groups, A to F
 
 A first line `scores: grammar, plot` names the scores. A line `--- next turn ---` stands between questions of which each
 is asked after the reply to the one before. A JSON object that is shown as {"plot": NUMBER} is sent as a schema, too.
@@ -29,7 +28,7 @@ from pydantic import Field, StrictFloat, TypeAdapter
 from pydantic_core import from_json
 
 from corpus.tokenizer import gpt2
-from grading.scores import AGE_GROUPS, AGES, CHAT, checked
+from grading.scores import AGES, CHAT, checked
 from grading.stories import Story
 
 PROTOCOLS = {path.stem.removeprefix("question_"): path for path in
@@ -54,7 +53,6 @@ class Question(NamedTuple):
             completion=story.completion,
             instruction=story.instruction,
             rubric="\n".join(f"- {name}: {CHAT[name].about}" for name in names if name in CHAT),
-            ages=", ".join(f"{letter}: {ages}" for letter, ages in AGE_GROUPS.items()),
             names=" and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]])),
             numbers=", ".join(f'"{name}": NUMBER' for name in names),
             array=", ".join(name.upper() for name in names),
@@ -73,23 +71,19 @@ def read_question(name: str) -> Question:
         raise ValueError(f"{name}: a question needs {' and '.join(missing)}, where the judge is shown the story's")
     named = re.match(r"scores:(.*)\n", text)
     turns = re.split(r"\s*^--- next turn ---\s*", text[named.end() if named else 0 :], flags=re.MULTILINE)
-    scores = [score.strip() for score in named[1].split(",")] if named else [*schema_of(turns[-1])]
-    scores = [score for score in scores if score and score not in ("assessment", "age_group")]
-    return Question(name, tuple(scores), tuple(turns))
+    scores = named[1].split(",") if named else re.findall(r'"([^"\n]+)": NUMBER\b', turns[-1])
+    return Question(name, tuple(map(str.strip, scores)), tuple(turns))
 
 
 TYPES = dict(TEXT=dict(type="string"), NUMBER=dict(type="number"), LETTER=dict(type="string", enum=[*AGES]))
 
 
-def schema_of(question: str) -> dict[str, dict]:
-    """The properties of the JSON object that a question shows: {"plot": NUMBER} -> {"plot": {"type": "number"}}."""
-    return {name: TYPES[kind] for name, kind in re.findall(r'"([^"\n]+)": (TEXT|NUMBER|LETTER)\b', question)}
-
-
 def response_format(question: str) -> dict:
-    """The setting of the API that holds a reply to that object; {} if the question shows none."""
-    if not (properties := schema_of(question)):
+    """The setting of the API that holds a reply to the JSON object that a question shows; {} if it shows none."""
+    shown = re.findall(r'"([^"\n]+)": (TEXT|NUMBER|LETTER)\b', question)
+    if not shown:
         return {}
+    properties = {name: TYPES[kind] for name, kind in shown}
     schema = dict(type="object", properties=properties, required=[*properties], additionalProperties=False)
     return dict(response_format=dict(type="json_schema", json_schema=dict(name="grades", schema=schema, strict=True)))
 

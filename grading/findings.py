@@ -97,9 +97,7 @@ def paired_wins(better: np.ndarray, worse: np.ndarray) -> statistics.Estimate:
         return statistics.Estimate(value, np.nan, np.nan)
     wins, losses = (wins + 1) / (n + 2), (losses + 1) / (n + 2)
     lead, margin = wins - losses, statistics.student(n - 1) * ((wins + losses - (wins - losses) ** 2) / (n + 2)) ** 0.5
-    return statistics.Estimate(
-        value, *(float(x) for x in np.clip([(1 + lead - margin) / 2, (1 + lead + margin) / 2], 0, 1))
-    )
+    return statistics.Estimate(value, *np.clip([(1 + lead - margin) / 2, (1 + lead + margin) / 2], 0, 1).tolist())
 
 
 def mean_of(score: str, scale: tuple[float, float], values: Mapping[str, float]) -> statistics.Estimate:
@@ -134,16 +132,16 @@ def checks_of(findings: Sequence[Finding], judge: str) -> list[Finding]:
     return [f for f in wins if f.subject in score_of(judge, f.figure).tested_by]
 
 
-def failed(checks: Sequence[Finding]) -> list[Finding]:
-    return [f for f in checks if not f.low > 0.5]
+def blind(findings: Sequence[Finding], judge: str) -> list[Finding]:
+    """The checks that the judge does not pass."""
+    return [f for f in checks_of(findings, judge) if not f.low > 0.5]
 
 
 def judge_sees(findings: Sequence[Finding], judge: str, figure: str) -> str:
     """ "untested" (by any control), "blind" (to at least one) or "seen"; "seen" for a metric, which needs no judge."""
-    checks = [f for f in checks_of(findings, judge) if f.figure == figure]
-    if judge and not checks:
+    if judge and figure not in {f.figure for f in checks_of(findings, judge)}:
         return "untested"
-    return "blind" if failed(checks) else "seen"
+    return "blind" if figure in {f.figure for f in blind(findings, judge)} else "seen"
 
 
 ALPHA = 0.05  # the chance that any of a judge's differences is shown although none exists
@@ -172,15 +170,10 @@ def p_value(difference: Finding) -> float:
     value, n = difference.value, difference.prompts
     margin = value - difference.low if value > 0 else difference.high - value
     if margin > 1e-9:  # more than the rounding of equal differences
-        return student_p(abs(value) / margin * statistics.student(n - 1), n - 1)
+        from scipy.special import stdtr  # here, as SciPy is slow to import
+
+        return float(2 * stdtr(n - 1, -abs(value) / margin * statistics.student(n - 1)))
     return 2.0 ** (1 - n) if value else 1.0  # the same on every prompt: no spread, so as with n coins
-
-
-def student_p(t: float, df: float) -> float:
-    """The two-sided p-value of t ≥ 0 under Student's t."""
-    from scipy.special import stdtr  # here, as SciPy is slow to import
-
-    return float(2 * stdtr(df, -t))
 
 
 # ---- Warnings ----
@@ -192,21 +185,20 @@ FEWEST_PROMPTS = 12
 
 def warnings_of(findings: Sequence[Finding], judge: str) -> list[str]:
     """What may not be concluded from this judge's scores."""
-    lines, checks = [], checks_of(findings, judge)
-    blind = failed(checks)
+    lines, missed = [], blind(findings, judge)
     if not find(findings, "paired_wins", judge):
         how = "its controls need true endings, which `python sample.py --eval 50` keeps"
         how = how if is_likelihood_judge(judge) else "run grade.py with --controls"
         how = "no controls came with its grades" if judge.endswith(IMPORTED) else how
         lines.append(f"{judge} is unvalidated; {how}")
-    if (n := min((f.prompts for f in blind), default=FEWEST_PROMPTS)) < FEWEST_PROMPTS:
+    if (n := min((f.prompts for f in missed), default=FEWEST_PROMPTS)) < FEWEST_PROMPTS:
         lines.append(f"too few prompts ({n}) to say what {judge} sees: below {FEWEST_PROMPTS}, any may seem blind")
-    for figure in dict.fromkeys(f.figure for f in blind):
-        own = [f for f in blind if f.figure == figure]
-        missed = " nor ".join(f"{f.subject} (paired wins {f.value:.2f}, {f.low:.2f} to {f.high:.2f})" for f in own)
-        seen = " and ".join(f.subject for f in checks if f.figure == figure and f not in blind)
+    for figure in dict.fromkeys(f.figure for f in missed):
+        own = [f for f in checks_of(findings, judge) if f.figure == figure]
+        wins = " nor ".join(f"{f.subject} (paired wins {cell(f, '.2f')})" for f in own if f in missed)
+        seen = " and ".join(f.subject for f in own if f not in missed)
         so = f"it only notices {seen}" if seen else f"its scores of the models' {figure} mean nothing"
-        lines.append(f"{figure}: {judge} cannot tell the true ending from {missed}; {so}")
+        lines.append(f"{figure}: {judge} cannot tell the true ending from {wins}; {so}")
     shown = shown_differences(findings, judge)
     close = [f for key, f in find(findings, "difference", judge).items() if key not in shown]
     for figure in dict.fromkeys(f.figure for f in close):
@@ -218,17 +210,16 @@ def warnings_of(findings: Sequence[Finding], judge: str) -> list[str]:
 
 # ---- Tables ----
 
-MEANS = "Means over prompts, ± half of the 95% interval"
-
 
 def report(findings: Sequence[Finding], counts: Mapping[str, str]) -> str:
     """All tables and warnings, as Markdown. counts: {judge: how many gradings succeeded}, in order."""
-    parts = ["## Metrics", MEANS, table(find(findings, "mean", ""))]
+    about_means = "Means over prompts, ± half of the 95% interval"
+    parts = ["## Metrics", about_means, table(find(findings, "mean", ""))]
     for judge, count in counts.items():
         means, differences, wins = (find(findings, kind, judge) for kind in ("mean", "difference", "paired_wins"))
         parts += [f"## {judge}", count]
         if means:
-            parts += [MEANS, table(means)]
+            parts += [about_means, table(means)]
         if differences:
             hidden = differences.keys() - shown_differences(findings, judge)
             about = "Differences on the same prompts, each ± half of its own 95% interval"
@@ -237,10 +228,10 @@ def report(findings: Sequence[Finding], counts: Mapping[str, str]) -> str:
         if wins:
             names = dict.fromkeys(figure for _, figure in means)
             untested = [name for name in names if judge_sees(findings, judge, name) == "untested"]
-            blind = [(f.subject, f.figure) for f in failed(checks_of(findings, judge))]
             about = f"Does {judge} prefer the true ending to a spoiled one of the same prompt? Paired wins: 1 is always"
             parts.append(f"{about}, 0.5 is chance (!: no preference shown; untested: {', '.join(untested) or 'none'})")
-            parts.append(table(wins, dict.fromkeys(blind, "!"), form=".2f"))
+            marks = {(f.subject, f.figure): "!" for f in blind(findings, judge)}
+            parts.append(table(wins, marks, form=".2f"))
         parts.append("\n".join(f"WARNING {line}" for line in warnings_of(findings, judge)))
     if figures := find(findings, "spearman", ""):
         parts += ["## Agreement of the judges: rank correlation", table(figures, form=".2f")]

@@ -40,9 +40,11 @@ N_OTHERS = 4
 POOL, CUT = 64, 0.5  # validation stories whose beginnings are the others; the share of a story that is its beginning
 AT_ONCE = 96  # scores that are read and saved together
 
-# {score: (version, how many other beginnings it needs)}. To be raised with a change of that score: the others are then
-# not read again.
-DEFINITIONS = {"fluency": (1, 0), "consistency": (1, N_OTHERS), "ending": (1, 0)}
+VERSIONS = {
+    "fluency": 1,
+    "consistency": 1,
+    "ending": 1,
+}  # raise one with a change of that score: it alone is read again
 
 Texts = tuple[str, str]  # a beginning and a completion
 Job = tuple[str, Story, tuple[str, ...]]  # a run, or a kind of control; its story; beginnings of other stories
@@ -63,9 +65,9 @@ def read_texts(name: str, backend: LocalBackend, texts: Iterable[Texts], ends: b
 
 def texts_of(score: str, story: Story, others: Sequence[str]) -> list[Texts]:
     """The texts to read for this score; the story itself comes first."""
-    others = others[: DEFINITIONS[score][1]]
     orders = [any_order(story, i) if i % 2 else story.completion for i in range(len(others))]
-    return [(story.beginning, story.completion), *zip(others, orders)]
+    own = (story.beginning, story.completion)
+    return [own, *zip(others, orders)] if score == "consistency" else [own]
 
 
 def value_of(score: str, texts: Sequence[Texts], nats: Mapping[Texts, Tensor]) -> float | None:
@@ -144,7 +146,7 @@ class LikelihoodJudge:
     def read(self, jobs: Iterable[tuple[Story, tuple[str, ...]]], cache) -> dict[tuple, dict[str, float]]:
         """{(story, beginnings of others): its scores}; those that the cache lacks are read, and added to it."""
         keys, missing, found = {}, {}, {}
-        for job, (score, (version, _)) in itertools.product(jobs, DEFINITIONS.items()):
+        for job, (score, version) in itertools.product(jobs, VERSIONS.items()):
             texts = texts_of(score, *job)
             keys[job, score] = key = self.key(score, version, texts)
             if key not in cache:

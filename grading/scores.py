@@ -18,8 +18,7 @@ SPOILED = (SHUFFLED, OTHER, CUT)
 CONTROLS = (TRUE, *SPOILED)
 LIKELIHOOD_PREFIX, IMPORTED = "lm:", " (imported)"  # how names of such judges begin, and end
 
-AGE_GROUPS = {"A": "3 or under", "B": "4-5", "C": "6-7", "D": "8-9", "E": "10-12", "F": "13-16"}  # as in the paper
-AGES = {"A": 3.0, "B": 4.5, "C": 6.5, "D": 8.5, "E": 11.0, "F": 14.5}  # in a mean, in years
+AGES = {"A": 3.0, "B": 4.5, "C": 6.5, "D": 8.5, "E": 11.0, "F": 14.5}  # the paper's groups, the middle of each in years
 
 
 class Score(NamedTuple):

@@ -99,7 +99,7 @@ def test_a_score_with_another_definition_is_read_again_and_no_other(tmp_path, co
     monkeypatch.setattr(likelihood_judge, "log_likelihoods", spy)
     judge.read(jobs, cache)
     assert read == []
-    monkeypatch.setitem(likelihood_judge.DEFINITIONS, "ending", (2, 0))
+    monkeypatch.setitem(likelihood_judge.VERSIONS, "ending", 2)
     judge.read(jobs, cache)
     assert len(cache) == len(STORIES) * (len(LIKELIHOOD) + 1)
     assert len(read) == len(STORIES)
