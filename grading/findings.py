@@ -16,7 +16,7 @@ import numpy as np
 
 from common import statistics
 from common.tables import table_text
-from grading.scores import CONTROLS, IMPORTED, SPOILED, TRUE, is_likelihood_judge, position, score_of
+from grading.scores import CONTROLS, IMPORTED, SPOILED, TRUE, is_likelihood_judge, score_of
 from grading.stories import Row, Run
 
 
@@ -53,8 +53,8 @@ def pivot(rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, dict[str, floa
 
 def compare(rows: Sequence[Row], runs: Sequence[Run]) -> list[Finding]:
     """Means of every subject and score, differences of runs, wins of true endings over spoiled ones, agreement."""
-    findings, pairs = [], [pair for pair in itertools.combinations(runs, 2) if comparable(*pair)]
-    table = dict(sorted(pivot(rows).items(), key=lambda item: position(*item[0])))
+    findings, table = [], pivot(rows)
+    pairs = [pair for pair in itertools.combinations(runs, 2) if comparable(*pair)]
     for (judge, score), means in table.items():
         for subject, values in means.items():
             estimate = mean_of(score, score_of(judge, score).scale, values)

@@ -40,11 +40,7 @@ N_OTHERS = 4
 POOL, CUT = 64, 0.5  # validation stories whose beginnings are the others; the share of a story that is its beginning
 AT_ONCE = 96  # scores that are read and saved together
 
-VERSIONS = {
-    "fluency": 1,
-    "consistency": 1,
-    "ending": 1,
-}  # raise one with a change of that score: it alone is read again
+VERSIONS = {"fluency": 1, "consistency": 1, "ending": 1}  # after a change of that score, which is then read again
 
 Texts = tuple[str, str]  # a beginning and a completion
 Job = tuple[str, Story, tuple[str, ...]]  # a run, or a kind of control; its story; beginnings of other stories

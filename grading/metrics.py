@@ -42,15 +42,15 @@ def held_out(run: Path, last: bool = False) -> dict[str, float]:
 
 
 def metric_rows(runs: Sequence[Run], true_endings: Sequence[Story]) -> Iterator[Row]:
-    for name, stories in [(run.name, run.stories) for run in runs] + [(TRUE, true_endings)]:
-        for story in stories:
-            yield Row("", name, story, "words", float(len(words_of(story.completion))))
-            if (share := repeated(story)) is not None:
-                yield Row("", name, story, "repeated", share)
     for run in runs:
-        for row, story in zip(run.rows, run.stories):
-            if row.get("finished") is not None:
-                yield Row("", run.name, story, "ended", float(row["finished"]))
         last = str(run.rows[0].get("model", "")).endswith("ckpt.pt")  # sample.py --checkpoint last
         for metric, value in held_out(run.model, last).items():
             yield Row("", run.name, None, metric, value)
+        for row, story in zip(run.rows, run.stories):
+            if row.get("finished") is not None:
+                yield Row("", run.name, story, "ended", float(row["finished"]))
+    for name, stories in [(run.name, run.stories) for run in runs] + [(TRUE, true_endings)]:
+        for story in stories:
+            if (share := repeated(story)) is not None:
+                yield Row("", name, story, "repeated", share)
+            yield Row("", name, story, "words", float(len(words_of(story.completion))))

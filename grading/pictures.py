@@ -22,9 +22,9 @@ def scores_figure(findings: Sequence[Finding], judges: Iterable[str]) -> Figure:
     judges = [judge for judge in judges if find(findings, "mean", judge)] or [""]
     means = {judge: find(findings, "mean", judge) for judge in judges}
     names = {judge: list(dict.fromkeys(name for _, name in means[judge])) for judge in judges}
-    models = list(dict.fromkeys(f.subject for f in findings if f.kind == "mean" and f.subject not in CONTROLS))
+    models = {j: list(dict.fromkeys(run for run, _ in means[j] if run not in CONTROLS)) for j in judges}
     columns = max(map(len, names.values()))
-    size = 1 + 1.65 * (columns + 0.36 * columns), 0.8 + len(judges) * (1.3 + 0.28 * len(models))
+    size = 1 + 1.65 * (columns + 0.36 * columns), 0.8 + sum(1.3 + 0.28 * len(models[judge]) for judge in judges)
     figure = Figure(figsize=size, layout="constrained")
     widths = [1] * columns + [0.36 * columns]
     grid = figure.subplots(len(judges), columns + 1, squeeze=False, width_ratios=widths)
@@ -33,10 +33,10 @@ def scores_figure(findings: Sequence[Finding], judges: Iterable[str]) -> Figure:
         for axis in row[len(names[judge]) :]:
             axis.set_axis_off()
         for axis, name in zip(row, names[judge]):
-            draw_score(axis, means[judge], models, judge, name, judge_sees(findings, judge, name))
-            axis.set_yticks(range(len(models)), models if axis is row[0] else [""] * len(models))
+            draw_score(axis, means[judge], models[judge], judge, name, judge_sees(findings, judge, name))
+            axis.set_yticks(range(len(models[judge])), models[judge] if axis is row[0] else [""] * len(models[judge]))
         if judge:
-            draw_normalized(row[-1], means[judge], models, names[judge])
+            draw_normalized(row[-1], means[judge], models[judge], names[judge])
     figure.supxlabel("lines: 95% intervals; dashed: the true endings of the same prompts", fontsize=8)
     return figure
 
@@ -55,7 +55,7 @@ def draw_score(axis, means: Mapping, models: Sequence[str], judge: str, name: st
     if score.form.endswith("%"):
         axis.xaxis.set_major_formatter(PercentFormatter(1))
     axis.set_ylim(len(models) - 0.5, -0.5)
-    axis.locator_params(axis="x", nbins=4)
+    axis.locator_params(axis="x", nbins=3)
     axis.grid(axis="x", alpha=0.3)
     axis.tick_params(labelsize=8)
     axis.spines[["top", "right"]].set_visible(False)

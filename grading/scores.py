@@ -9,7 +9,6 @@ question in prompts/ (the sentence of a chat score is the question itself); tabl
 """
 
 import math
-from collections.abc import Mapping
 from typing import NamedTuple
 
 # Endings of known quality, which test a judge; controls.py makes them.
@@ -72,13 +71,10 @@ def is_likelihood_judge(judge: str) -> bool:
     return judge.startswith(LIKELIHOOD_PREFIX)
 
 
-def table_of(judge: str) -> Mapping[str, Score]:
-    """Its scores; "" is no judge: the metrics."""
-    return METRICS if not judge else LIKELIHOOD if is_likelihood_judge(judge) else CHAT
-
-
 def score_of(judge: str, name: str) -> Score:
-    return table_of(judge).get(name, OWN)
+    """judge "": the metrics, which need none."""
+    scores = METRICS if not judge else LIKELIHOOD if is_likelihood_judge(judge) else CHAT
+    return scores.get(name, OWN)
 
 
 def checked(name: str, value: float) -> float:
@@ -87,9 +83,3 @@ def checked(name: str, value: float) -> float:
     if not low <= value <= high or math.isinf(value):
         raise ValueError(f"{name} is {value:g}, not from {low:g} to {high:g}")
     return value
-
-
-def position(judge: str, name: str) -> tuple[bool, int]:
-    """In tables: metrics, then a judge's scores in the order above, then those that a question names itself."""
-    names = [*table_of(judge), name]
-    return bool(judge), names.index(name)

@@ -162,7 +162,7 @@ def test_intervals_end_where_the_scale_does_and_a_share_of_all_is_not_certain():
     stories = [Story(f"p{i}", "x") for i in range(50)]
     rows = [Row("j", "a", story, "grammar", 10.0 - 4 * (i == 0)) for i, story in enumerate(stories)]
     rows += [Row("", "a", story, "ended", 1.0) for story in stories]
-    ended, grammar = compare(rows, [run("a", stories)])
+    grammar, ended = compare(rows, [run("a", stories)])
     assert grammar.low < grammar.value < grammar.high == 10
     assert ended.value == 1 and ended.high - ended.low == pytest.approx(0.0713, abs=1e-3)  # 1 / (1 + n / z²)
 
@@ -170,7 +170,7 @@ def test_intervals_end_where_the_scale_does_and_a_share_of_all_is_not_certain():
 def test_one_prompt_and_a_figure_of_the_whole_have_no_interval():
     stories = [Story("p", "x")]
     rows = [Row("j", "a", stories[0], "plot", 5.0), Row("", "a", None, "loss", 2.5)]
-    loss, plot = compare(rows, [run("a", stories)])
+    plot, loss = compare(rows, [run("a", stories)])
     assert plot.prompts == 1 and math.isnan(plot.low) and loss.prompts == 0 and math.isnan(loss.low)
 
 
