@@ -19,7 +19,7 @@ import itertools
 import json
 import random
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from common.cli import Parser, existing_file, non_negative_float, one_line_errors, positive
@@ -27,7 +27,7 @@ from common.files import lock
 from common.tables import publish, write_table
 from grading.chat_judge import PROTOCOLS, ChatJudge, read_question, show_requests
 from grading.controls import make_controls
-from grading.findings import Finding, compare, report
+from grading.findings import compare, report
 from grading.scores import IMPORTED, TRUE, is_likelihood_judge
 from grading.stories import Row, Run, Story, imported_rows, read_runs
 
@@ -161,7 +161,9 @@ def grade_by_likelihood(
 
 
 def grade_runs(args: argparse.Namespace) -> None:
-    from grading.metrics import metric_rows  # here, as torch takes seconds
+    from common.figures import save_figure  # here, as Matplotlib and torch take seconds
+    from grading.metrics import metric_rows
+    from grading.pictures import scores_figure
 
     runs, directory = read_runs(args.directories)
     by_likelihood = {name: runs for name in args.judge if is_likelihood_judge(name)}
@@ -191,7 +193,10 @@ def grade_runs(args: argparse.Namespace) -> None:
     text = report(findings := compare(rows, runs), counts)
     if not set.intersection(*(run.beginnings for run in runs)):
         text += f"\n\nWARNING not all runs continue the same prompts: {TRUE} is the mean over the prompts of all"
-    write_results(findings, text, counts, directory)
+    publish(directory / "grades.md", text)
+    write_table(directory / "grades.csv", [finding._asdict() for finding in findings])
+    save_figure(scores_figure(findings, counts), directory / "grades.png")
+    print(f"\nwrote grades.md, grades.csv, grades.png to {directory}; next: python report.py {directory}")
     if stops:
         raise stops[0]
 
@@ -207,16 +212,6 @@ def make_chat_judges(args: argparse.Namespace) -> list[ChatJudge]:
     questions = [read_question(name) for name in dict.fromkeys(asked or ["ours"])]
     settings = (args.temperature, args.max_tokens, not args.no_schema)
     return [ChatJudge(name, url, question, *settings) for name in names for question in questions]
-
-
-def write_results(findings: Sequence[Finding], text: str, judges: Iterable[str], directory: Path) -> None:
-    from common.figures import save_figure
-    from grading.pictures import scores_figure
-
-    publish(directory / "grades.md", text)
-    write_table(directory / "grades.csv", [finding._asdict() for finding in findings])
-    save_figure(scores_figure(findings, judges), directory / "grades.png")
-    print(f"\nwrote grades.md, grades.csv, grades.png to {directory}; next: python report.py {directory}")
 
 
 def main() -> None:

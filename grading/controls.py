@@ -34,7 +34,7 @@ def sentences(text: str, before: str = "") -> list[str]:
 
 
 def later_sentences(story: Story) -> list[str]:
-    """The sentences after the first, without whitespace."""
+    """Those after the first, without whitespace."""
     return [piece.strip() for piece in sentences(story.completion, story.prompt)[1:]]
 
 

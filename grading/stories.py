@@ -49,7 +49,7 @@ class Run:
     """A directory with samples.jsonl: one model at one temperature."""
 
     def __init__(self, name: str, directory: Path, rows: Sequence[dict]):
-        self.name, self.directory = name, directory
+        self.name = name
         self.rows = rows  # the first completion of each prompt, then the second ones, ...
         self.model = run_of(directory)  # its directory: out/demo for out/demo/temperature-0.3
         self.stories = [story_of(row) for row in rows]

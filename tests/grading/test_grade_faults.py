@@ -147,11 +147,12 @@ def grade_in(directory, url: str):
 
 
 @pytest.mark.slow
-def test_three_kills_lose_nothing_that_was_paid_for(api, tmp_path):
+def test_three_kills_lose_nothing_that_was_paid_for(api, tmp_path, monkeypatch):
     for name in "ab":
         write_samples(tmp_path / "out" / name, 12, 3)
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["grade", "openai", "grading.metrics", "grading.pictures"])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # for the fork server
+    context.set_forkserver_preload(["test_grade_faults", "openai", "grading.metrics", "grading.pictures"])
     api.fault = lambda number, request: time.sleep(0.05) or ("say", GOOD)
     for kill in (True, True, True, False):
         start = len(api.requests)
