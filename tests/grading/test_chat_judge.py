@@ -135,8 +135,6 @@ def test_scores_that_the_question_does_not_name():
         "[8, 7, 9]",
         "[8, 7, 9, 6, 5]",
         "[8, 7, 9, 6] or [8, 7, 9, 5]",
-        "[8, 7, 9, 11]",
-        "[8, 7, 9, .]",
         "{" * 100_000,
         json.dumps(GOOD)[:-8],
         json.dumps({key: value for key, value in GOOD.items() if key != "plot"}),

@@ -57,7 +57,7 @@ def test_a_perfect_judge(kinds):
     assert {name: judge_sees(found, "perfect", name) for name in SCORES} == {
         "grammar": "seen", "creativity": "untested", "consistency": "seen", "plot": "seen", "age": "untested",
     }  # fmt: skip
-    assert judge_sees(found, "", "loss") == "seen" and judge_sees([], "j", "plot") == "untested"
+    assert judge_sees(found, "", "loss") == "seen"
 
 
 def test_a_coin_and_one_that_prefers_what_is_spoiled_are_blind(kinds):

@@ -87,7 +87,6 @@ GOOD = '{"prompt": "A", "right": " b", "wrong": [" c"]}\n'
     "line",
     [
         "{",
-        '{"prompt": "A", "right": " b"}',
         '{"prompt": "A\\ud800", "right": " b", "wrong": [" c"]}',
         "\udcff",  # a byte that is no UTF-8
         '{"prompt": "A ", "right": " b", "wrong": [" c"]}',
@@ -212,10 +211,8 @@ def test_mistakes_get_one_line(out, probe_py, tmp_path):
     (tmp_path / "long.jsonl").write_text(GOOD + json.dumps(far))
     (tmp_path / "empty").mkdir()
     for args, word in (
-        (["--model", "nowhere"], "nowhere"),
         (["empty"], "empty: no run"),
         (["--model", "api:gpt-3.5-turbo"], "OPENAI_API_KEY"),
-        (["--model", "out/fixed", "--prompts", "no.jsonl"], "no.jsonl"),
         (["--model", "out/fixed", "--prompts", "long.jsonl"], "context"),
         (["--model", "out/fixed", "--mark"], "probe-prompts.csv"),
     ):
