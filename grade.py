@@ -1,9 +1,9 @@
 """
 Grade completions, by likelihood or with a chat model (GPT-Eval), and test how far the judge can be trusted.
 
-$ python grade.py out/                                              # the best run judges the others: no key needed
+$ python grade.py out/                                              # the best run judges, at no cost
 $ python grade.py out/ --judge lm:out/ts_33m                        # how likely this model finds what they wrote
-$ python grade.py out/ --no_judge                                   # loss, endings, repetition, words
+$ python grade.py out/ --no_judge                                   # loss, endings, repetition, length
 $ python grade.py out/ --judge gpt-4o-mini --controls --dry_run     # what it would ask, and at what cost
 $ python grade.py out/ --judge gpt-4o-mini --controls --price_in 0.15 --price_out 0.6 --max_cost 1   # OPENAI_API_KEY
 $ python grade.py out/ --judge qwen --base_url http://localhost:8080/v1 --repeats 3                  # llama.cpp, vLLM
@@ -27,9 +27,9 @@ from common.files import lock
 from common.tables import publish, write_table
 from grading.chat_judge import PROTOCOLS, ChatJudge, read_question, show_requests
 from grading.controls import make_controls
-from grading.imported_grades import imported_rows
-from grading.scores import IMPORTED, SAFE, TRUE, is_likelihood_judge
-from grading.stories import Row, Run, Story, by_prompts, named, read_runs
+from grading.findings import compare, report
+from grading.scores import IMPORTED, TRUE, is_likelihood_judge
+from grading.stories import Row, Run, Story, imported_rows, read_runs
 
 Sources = Mapping[str, Sequence[Story]]  # {run, or controls such as "(true ending)": stories}
 
@@ -106,9 +106,7 @@ def grade_by_chat(
     ]
     count = f"{sum(map(bool, grades.values())):,} of {len(jobs):,} gradings"
     if failures:
-        count += f"; {len(failures):,} failed and are not counted, such as"
-    for (story, _), why in list(failures.items())[:5]:
-        count += f"\n\n…{story.prompt[-40:]}: {why}"
+        count += f"; {len(failures):,} failed and are not counted: {next(iter(failures.values()))}"
     return rows, count, stops
 
 
@@ -140,13 +138,9 @@ def grade_by_likelihood(
     name: str, runs: Sequence[Run], controls: Sources, cache: Cache, args: argparse.Namespace
 ) -> tuple[list[Row], str]:
     """The scores of all stories; how many were read, and what to know about them."""
-    from grading.likelihood_judge import LikelihoodJudge, with_other_beginnings  # here, as torch takes seconds
+    from grading.likelihood_judge import LikelihoodJudge, jobs_of  # here, as torch takes seconds
 
-    judge, tasks = LikelihoodJudge(name), set().union(*(run.tasks for run in runs))
-    controls = {kind: [story for story in stories if story.task in tasks] for kind, stories in controls.items()}
-    for kind in [] if args.dry_run else [kind for kind in controls if kind.startswith(TRUE)]:
-        controls[kind.replace(TRUE, SAFE)] = judge.safe_endings(controls[kind], cache)
-    jobs = with_other_beginnings(runs, controls, args.data)
+    judge, jobs = LikelihoodJudge(name), jobs_of(runs, controls, args.data)
     if args.dry_run:
         return [], f"{len(jobs):,} stories to read, each after several beginnings; on this machine, at no cost"
     scores = judge.read([job[1:] for job in jobs], cache)
@@ -158,6 +152,8 @@ def grade_by_likelihood(
     count = f"{len(jobs):,} stories read"
     if own := [run.name for run in runs if run.rows[0].get("weights") == judge.weights]:
         count += f"\n\nWARNING {name} wrote the stories of {', '.join(own)} itself, and a model likes its own words"
+    if len({run.rows[0].get("temperature") for run in runs}) > 1:
+        count += f"\n\nWARNING {name} prefers likely text, so a lower temperature: compare runs at one temperature"
     return rows, count
 
 
@@ -165,32 +161,26 @@ def grade_by_likelihood(
 
 
 def grade_runs(args: argparse.Namespace) -> None:
-    from grading.judge_choice import choose_judges, trained_runs, write_missing_samples
-    from grading.metrics import is_stopped, metric_rows
+    from common.figures import save_figure  # here, as Matplotlib and torch take seconds
+    from grading.metrics import metric_rows
+    from grading.pictures import scores_figure
 
-    chat_judges = make_chat_judges(args)
-    is_bare = not args.judge and not args.no_judge and not args.imports
-    if is_bare:
-        write_missing_samples(trained_runs(args.directories), args.data, args.dry_run)
     runs, directory = read_runs(args.directories)
     by_likelihood = {name: runs for name in args.judge if is_likelihood_judge(name)}
-    if is_bare:
-        by_likelihood = choose_judges(trained_runs(args.directories), runs)
-    groups = by_prompts(runs)
-    controls = {
-        named(kind, group): stories
-        for group, members in groups.items()
-        for kind, stories in make_controls([story for run in members for story in run.true_endings]).items()
-    }
-    true_endings = {kind: stories for kind, stories in controls.items() if kind.startswith(TRUE)}
-    if args.controls and not any(true_endings.values()):
+    if not args.judge and not args.no_judge and not args.imports:
+        from grading.likelihood_judge import best_runs
+
+        if not (by_likelihood := best_runs(runs)):
+            print("no run of train.py here that could judge by likelihood; name one: --judge lm:RUN")
+    chat_judges, controls = make_chat_judges(args), make_controls(story for run in runs for story in run.true_endings)
+    if args.controls and not controls[TRUE]:
         raise ValueError("--controls needs true endings, which `python sample.py --eval N` keeps; there are none")
     sources = {run.name: run.stories for run in runs} | (controls if args.controls else {})
     rows, counts, stops = [], {}, []
     with lock(directory, ".grade.lock", "another grade.py is running there; let it finish"):
         cache = Cache(directory)
         if not args.dry_run:  # first, so that an error here costs nothing
-            rows += [*metric_rows(runs, true_endings), *imported_rows(args.imports, runs)]
+            rows += [*metric_rows(runs, controls[TRUE]), *imported_rows(args.imports, runs)]
         for name, graded in by_likelihood.items():
             new, counts[name] = grade_by_likelihood(name, graded, controls, cache, args)
             rows += new
@@ -200,8 +190,13 @@ def grade_runs(args: argparse.Namespace) -> None:
     if args.dry_run:
         return print("\n\n".join(f"{name}: {count}" for name, count in counts.items()))
     counts |= {row.judge: "imported" for row in rows if row.judge.endswith(IMPORTED)}
-    stopped = [run.name for run in runs if is_stopped(run.model)]
-    write_results(rows, groups, counts, directory, summarize=is_bare and bool(counts), stopped=stopped)
+    text = report(findings := compare(rows, runs), counts)
+    if not set.intersection(*(run.beginnings for run in runs)):
+        text += f"\n\nWARNING not all runs continue the same prompts: {TRUE} is the mean over the prompts of all"
+    publish(directory / "grades.md", text)
+    write_table(directory / "grades.csv", [finding._asdict() for finding in findings])
+    save_figure(scores_figure(findings, counts), directory / "grades.png")
+    print(f"\nwrote grades.md, grades.csv, grades.png to {directory}; next: python report.py {directory}")
     if stops:
         raise stops[0]
 
@@ -217,29 +212,6 @@ def make_chat_judges(args: argparse.Namespace) -> list[ChatJudge]:
     questions = [read_question(name) for name in dict.fromkeys(asked or ["ours"])]
     settings = (args.temperature, args.max_tokens, not args.no_schema)
     return [ChatJudge(name, url, question, *settings) for name in names for question in questions]
-
-
-def write_results(
-    rows: Sequence[Row],
-    groups: Mapping[str, Sequence[Run]],
-    counts: Mapping[str, str],
-    directory: Path,
-    summarize: bool,
-    stopped: Sequence[str],
-) -> None:
-    from common.figures import save_figure
-    from grading.findings import compare, report, summary
-    from grading.pictures import scores_figure
-
-    findings = compare(rows, [run for runs in groups.values() for run in runs])
-    text = (summary if summarize else report)(findings, counts)
-    warning = f"\n\nWARNING stopped before the end of their training: {', '.join(stopped)}" if stopped else ""
-    publish(directory / "grades.md", text + warning)
-    write_table(directory / "grades.csv", [finding._asdict() for finding in findings])
-    save_figure(scores_figure(findings, groups, counts), directory / "grades.png")
-    print(
-        f"\nwrote grades.md, grades.csv (all figures) and grades.png to {directory}; next: python report.py {directory}"
-    )
 
 
 def main() -> None:

@@ -52,7 +52,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def find_models(args: argparse.Namespace) -> list[str]:
-    from checkpoints.checkpoint import at_checkpoints, kept_checkpoints, newest_run, runs_below  # here: torch is slow
+    from checkpoints.checkpoint import at_checkpoints, kept_checkpoints, runs_below  # here, as torch takes seconds
 
     names = []
     for directory in args.runs:
@@ -62,16 +62,7 @@ def find_models(args: argparse.Namespace) -> list[str]:
         if not runs:
             raise ValueError(f"{directory}: no run below it; train one with `python train.py`, or name a --model")
         names += runs
-    names = names + args.model or [str(newest_run())]
-    return list(dict.fromkeys(found for name in names for found in at_checkpoints(name, args.checkpoint)))
-
-
-def output_directory(args: argparse.Namespace) -> Path:
-    from checkpoints.checkpoint import directory_of, newest_run
-
-    if args.out or args.runs:
-        return args.out or args.runs[0]
-    return directory_of(args.model[0]) if args.model else newest_run()
+    return list(dict.fromkeys(found for name in names + args.model for found in at_checkpoints(name, args.checkpoint)))
 
 
 def answer(name: str, probes: Sequence[Probe], max_new_tokens: int, bar: tqdm) -> list[dict]:
@@ -112,7 +103,7 @@ def probe_all(args: argparse.Namespace) -> tuple[Path, list[dict]]:
         file, probes = PLAIN, [probe for path in args.prompts for probe in read_probes(path, str(path))]
     else:
         file, probes = "probe.csv", [probe for path in SETS for probe in read_probes(path, path.stem)]
-    path, rows = output_directory(args) / file, [probe.row() for probe in probes]
+    path, rows = args.out / file, [probe.row() for probe in probes]
     n_texts = sum(bool(probe.prompt) + len(probe.answers) for probe in probes)
     with tqdm(desc="probing", total=len(names) * n_texts, unit="text", disable=None, delay=1) as bar:
         for model in names:
@@ -141,8 +132,13 @@ def main():
     args = parse_arguments()
     sys.stdout.reconfigure(errors="replace")
     with one_line_errors("probe.py", interrupted="marks are kept; results are written at the end"):
+        from checkpoints.checkpoint import directory_of, newest_run  # here, as torch takes seconds
+
+        if not args.runs and not args.model:
+            args.runs = [newest_run()]
+        args.out = args.out or (args.runs or [directory_of(args.model[0])])[0]
         if args.mark:
-            path = output_directory(args) / PLAIN
+            path = args.out / PLAIN
             if not path.exists():
                 raise ValueError(f"{path}: not found; first let models continue prompts: probe.py RUN --prompts FILE")
             write_results(path, read_table(path), ask=True)

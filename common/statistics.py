@@ -65,15 +65,15 @@ def bootstrap_ratio(numerators: np.ndarray, denominators: np.ndarray, draws: int
     return np.concatenate(ratios, axis=-1)
 
 
-def bootstrap(statistic: Callable[[np.ndarray, np.ndarray], float], pairs: np.ndarray) -> Estimate:
+def bootstrap(statistic: Callable[[np.ndarray, np.ndarray], float], pairs: np.ndarray, draws: int = 500) -> Estimate:
     """Estimate of statistic(x, y), such as a rank correlation; draws in which it is NaN are left out.
 
     pairs (prompts, completions, 2): those of a prompt are drawn together; NaN where it has fewer completions.
     """
     n, present = len(pairs), ~np.isnan(pairs[..., 0])
     values, prompts = pairs[present], present.nonzero()[0]
-    draws = (draw for times in draw_prompts(n) for draw in times[prompts].T)
-    value, *drawn = (statistic(*np.repeat(values, draw, axis=0).T) for draw in draws)
+    counts = (each for times in draw_prompts(n, draws) for each in times[prompts].T)
+    value, *drawn = (statistic(*np.repeat(values, each, axis=0).T) for each in counts)
     known = [each for each in drawn if not np.isnan(each)]
     return Estimate(value, *(np.quantile(known, SHARES) if known and n > 1 else (np.nan, np.nan)))
 

@@ -4,10 +4,9 @@ A chat judge is a model behind an API. Here: its questions (GPT-Eval, the paper'
 A question is a text file with {beginning} and {completion} where those of the story go: prompts/question_*.txt, which
 have the forms of the documents in our own words, or --question FILE. Also filled in, where a file has them:
 
-{instruction}  the instruction of the story; a paragraph that has it is left out where there is none
+{instruction}  the story's; a paragraph that has it is left out where there is none
 {rubric}       a line for each score: its sentence in scores.py
 {names}, {array}, {numbers}  the scores: grammar and plot, GRAMMAR, PLOT, "grammar": NUMBER, "plot": NUMBER
-{ages}         the paper's age groups, A to F
 
 A first line `scores: grammar, plot` names the scores. A line `--- next turn ---` stands between questions of which each
 is asked after the reply to the one before. A JSON object that is shown as {"plot": NUMBER} is sent as a schema, too.
@@ -17,6 +16,7 @@ is asked after the reply to the one before. A JSON object that is shown as {"plo
 """
 
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from pydantic import Field, StrictFloat, TypeAdapter
 from pydantic_core import from_json
 
 from corpus.tokenizer import gpt2
-from grading.scores import AGE_GROUPS, AGES, CHAT, checked
+from grading.scores import AGES, CHAT, checked
 from grading.stories import Story
 
 PROTOCOLS = {path.stem.removeprefix("question_"): path for path in
@@ -53,7 +53,6 @@ class Question(NamedTuple):
             completion=story.completion,
             instruction=story.instruction,
             rubric="\n".join(f"- {name}: {CHAT[name].about}" for name in names if name in CHAT),
-            ages=", ".join(f"{letter}: {ages}" for letter, ages in AGE_GROUPS.items()),
             names=" and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]])),
             numbers=", ".join(f'"{name}": NUMBER' for name in names),
             array=", ".join(name.upper() for name in names),
@@ -72,23 +71,19 @@ def read_question(name: str) -> Question:
         raise ValueError(f"{name}: a question needs {' and '.join(missing)}, where the judge is shown the story's")
     named = re.match(r"scores:(.*)\n", text)
     turns = re.split(r"\s*^--- next turn ---\s*", text[named.end() if named else 0 :], flags=re.MULTILINE)
-    scores = [score.strip() for score in named[1].split(",")] if named else [*schema_of(turns[-1])]
-    scores = [score for score in scores if score and score not in ("assessment", "age_group")]
-    return Question(name, tuple(scores), tuple(turns))
+    scores = named[1].split(",") if named else re.findall(r'"([^"\n]+)": NUMBER\b', turns[-1])
+    return Question(name, tuple(map(str.strip, scores)), tuple(turns))
 
 
 TYPES = dict(TEXT=dict(type="string"), NUMBER=dict(type="number"), LETTER=dict(type="string", enum=[*AGES]))
 
 
-def schema_of(question: str) -> dict[str, dict]:
-    """The properties of the JSON object that a question shows: {"plot": NUMBER} -> {"plot": {"type": "number"}}."""
-    return {name: TYPES[kind] for name, kind in re.findall(r'"([^"\n]+)": (TEXT|NUMBER|LETTER)\b', question)}
-
-
 def response_format(question: str) -> dict:
-    """The setting of the API that holds a reply to that object; {} if the question shows none."""
-    if not (properties := schema_of(question)):
+    """The setting of the API that holds a reply to the JSON object that a question shows; {} if it shows none."""
+    shown = re.findall(r'"([^"\n]+)": (TEXT|NUMBER|LETTER)\b', question)
+    if not shown:
         return {}
+    properties = {name: TYPES[kind] for name, kind in shown}
     schema = dict(type="object", properties=properties, required=[*properties], additionalProperties=False)
     return dict(response_format=dict(type="json_schema", json_schema=dict(name="grades", schema=schema, strict=True)))
 
@@ -187,12 +182,11 @@ def show_requests(judge: ChatJudge, stories: Sequence[Story], price_in: float | 
     if not stories:
         return "nothing to ask: everything has been graded"
     asked, encode = [judge.question.texts(story) for story in stories], gpt2().encode
-    n_turns = len(asked[0])
-    n, tokens_out = n_turns * len(stories), n_turns * len(stories) * REPLY_TOKENS
-    tokens_in = (n - len(stories)) * REPLY_TOKENS  # every turn reads all that came before it
-    tokens_in += sum(len(encode(text)) * (n_turns - i) for texts in asked for i, text in enumerate(texts))
+    n = sum(map(len, asked))
+    tokens_in = sum(len(encode(text)) for texts in asked for text in itertools.accumulate(texts))  # with earlier turns
     cost = "give --price_in and --price_out to see the cost"
     if price_in is not None:
-        cost = f"about ${(tokens_in * price_in + tokens_out * price_out) / 1e6:.4f}"
-    how = f"{n:,} requests to {judge.url}: about {tokens_in:,} tokens in, {tokens_out:,} out, at {REPLY_TOKENS} a reply"
-    return "\n\nand after its reply:\n\n".join(asked[0]) + f"\n\n{how}; {cost}"
+        dollars = (tokens_in * price_in + n * REPLY_TOKENS * price_out) / 1e6
+        cost = f"about ${dollars:.4f}, at {REPLY_TOKENS} tokens a reply"
+    shown = "\n\nand after its reply:\n\n".join(asked[0])
+    return f"{shown}\n\n{n:,} requests to {judge.url}, about {tokens_in:,} tokens in; {cost}"

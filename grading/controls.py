@@ -12,12 +12,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from grading.scores import CUT, OTHER, SHUFFLED, TRUE, UNASKED
+from grading.scores import CUT, OTHER, SHUFFLED, TRUE
 from grading.stories import Story
-
-# A safe ending is not spoiled, but likely: sampled at this temperature from a likelihood judge itself. It shows whether
-# the judge prefers what is likely to the true ending.
-SAFE_TEMPERATURE = 0.3
 
 # Final punctuation, perhaps with a quote, before whitespace and a capital; but not the period of Mr., Mrs. and so on.
 SENTENCE_END = re.compile(r"""(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bDr)[.!?…]+["'”’)]*(?=\s+["'“‘(]?[A-Z]|\s*$)""")
@@ -38,7 +34,7 @@ def sentences(text: str, before: str = "") -> list[str]:
 
 
 def later_sentences(story: Story) -> list[str]:
-    """The sentences after the first, without whitespace."""
+    """Those after the first, without whitespace."""
     return [piece.strip() for piece in sentences(story.completion, story.prompt)[1:]]
 
 
@@ -55,7 +51,7 @@ def in_order(story: Story, order: Sequence[str]) -> str:
 def shuffle(story: Story, other: Story | None = None) -> str | None:
     """The sentences after the first in another order."""
     texts = later_sentences(story)
-    rng, order = random.Random(story.task or story.completion), list(texts)
+    rng, order = random.Random(story.beginning or story.completion), list(texts)
     while order == texts and len(set(texts)) > 1:
         rng.shuffle(order)
     return None if order == texts else in_order(story, order)
@@ -69,7 +65,7 @@ def end_as(story: Story, other: Story) -> str | None:
 
 def cut_off(story: Story, other: Story | None = None) -> str | None:
     """Cut within a sentence of the second half, before its last word."""
-    pieces, rng = sentences(story.completion, story.prompt), random.Random(story.task)
+    pieces, rng = sentences(story.completion, story.prompt), random.Random(story.beginning)
     words = [list(re.finditer(r"\w[\w'’-]*", piece)) for piece in pieces]
     long_enough = [i for i in range(len(pieces) // 2, len(pieces)) if len(words[i]) >= 3]
     if not long_enough:
@@ -78,21 +74,16 @@ def cut_off(story: Story, other: Story | None = None) -> str | None:
     return "".join(pieces[:i]) + pieces[i][: words[i][rng.randrange(1, len(words[i]) - 1)].end()]
 
 
-def unasked(story: Story, other: Story) -> str | None:
-    """The story for another instruction: all that is wrong with it is that it is not what was asked for."""
-    return other.completion if story.instruction and not story.prompt else None
-
-
-SPOILED = {SHUFFLED: shuffle, OTHER: end_as, CUT: cut_off, UNASKED: unasked}
+SPOILED = {SHUFFLED: shuffle, OTHER: end_as, CUT: cut_off}
 
 
 def make_controls(true_endings: Iterable[Story]) -> dict[str, list[Story]]:
     """{kind: stories}: the true endings, one for each task, and each of them spoiled in every way that is possible.
 
-    A story's controls depend only on it, except OTHER and UNASKED, which take the next different story in the order of
-    hashes. So if stories are added, nearly all controls stay the same, and so do their grades.
+    A story's controls depend only on it, except OTHER, which takes the next different story in the order of hashes. So
+    if stories are added, nearly all controls stay the same, and so do their grades.
     """
-    unique = {hashlib.sha256(story.task.encode()).hexdigest(): story for story in true_endings}
+    unique = {hashlib.sha256(story.beginning.encode()).hexdigest(): story for story in true_endings}
     ordered = [unique[key] for key in sorted(unique)]
     controls = {TRUE: ordered} | {kind: [] for kind in SPOILED}
     for i, story in enumerate(ordered):

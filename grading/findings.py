@@ -9,20 +9,19 @@ Every figure is a Finding, with its 95% interval if it has one; tables, grades.c
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from common import statistics
 from common.tables import table_text
-from grading.controls import SAFE_TEMPERATURE
-from grading.scores import IMPORTED, SAFE, SPOILED, TRUE, is_likelihood_judge, position, score_of
+from grading.scores import CONTROLS, IMPORTED, SPOILED, TRUE, is_likelihood_judge, score_of
 from grading.stories import Row, Run
 
 
 class Finding(NamedTuple):
-    kind: str  # mean, difference (of two models, on the same prompts), from_true (endings), paired_wins, spearman
+    kind: str  # mean, difference (of two models, on the same prompts), paired_wins, spearman
     judge: str  # "": needs no judge
     subject: str  # a model, a kind of control, two models ("a - b") or two judges ("a, b")
     figure: str  # a score or metric (scores.py)
@@ -45,7 +44,7 @@ def pivot(rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, dict[str, floa
     values = {}
     for judge, subject, story, score, value in rows:
         prompts = values.setdefault((judge, score), {}).setdefault(subject, {})
-        prompts.setdefault(story.task if story else "", []).append(value)
+        prompts.setdefault(story.beginning if story else "", []).append(value)
     return {
         key: {subject: {task: np.mean(v) for task, v in prompts.items()} for subject, prompts in subjects.items()}
         for key, subjects in values.items()
@@ -54,21 +53,19 @@ def pivot(rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, dict[str, floa
 
 def compare(rows: Sequence[Row], runs: Sequence[Run]) -> list[Finding]:
     """Means of every subject and score, differences of runs, wins of true endings over spoiled ones, agreement."""
-    findings, pairs = [], [pair for pair in itertools.combinations(runs, 2) if comparable(*pair)]
-    table = dict(sorted(pivot(rows).items(), key=lambda item: position(*item[0])))
+    findings, table = [], pivot(rows)
+    pairs = [pair for pair in itertools.combinations(runs, 2) if comparable(*pair)]
     for (judge, score), means in table.items():
         for subject, values in means.items():
             estimate = mean_of(score, score_of(judge, score).scale, values)
             findings.append(Finding("mean", judge, subject, score, *estimate, len(values.keys() - {""})))
-        true = controls_in(means, TRUE)
-        compared = [("difference", f"{a.name} - {b.name}", means.get(a.name), means.get(b.name)) for a, b in pairs]
-        compared += [("from_true", run.name, means.get(run.name), true) for run in runs]
-        for kind, subject, *both in compared:
-            ours, theirs = paired(*both)
+        for a, b in pairs:
+            ours, theirs = paired(means, a.name, b.name)
             if len(ours) > 1:
-                findings.append(Finding(kind, judge, subject, score, *statistics.mean(ours - theirs), len(ours)))
+                difference = statistics.mean(ours - theirs)
+                findings.append(Finding("difference", judge, f"{a.name} - {b.name}", score, *difference, len(ours)))
         for kind in SPOILED if judge else ():
-            better, worse = paired(true, controls_in(means, kind))
+            better, worse = paired(means, TRUE, kind)
             if len(better):
                 wins = paired_wins(better, worse)
                 findings.append(Finding("paired_wins", judge, kind, score, *wins, len(better)))
@@ -80,15 +77,11 @@ def comparable(a: Run, b: Run) -> bool:
     return a.model == b.model or a.rows[0].get("temperature") == b.rows[0].get("temperature")
 
 
-def controls_in(means: Mapping[str, Mapping[str, float]], kind: str) -> dict[str, float]:
-    """{prompt: mean}, of the controls of this kind, whatever runs they stand beside."""
-    return {task: value for subject, of in means.items() if subject.startswith(kind) for task, value in of.items()}
-
-
-def paired(a: Mapping[str, float] | None, b: Mapping[str, float] | None) -> tuple[np.ndarray, np.ndarray]:
+def paired(means: Mapping[str, Mapping[str, float]], a: str, b: str) -> tuple[np.ndarray, np.ndarray]:
     """The values of both on their common prompts, in the same order."""
-    tasks = [task for task in a or () if task and task in (b or ())]
-    return np.array([a[task] for task in tasks]), np.array([b[task] for task in tasks])
+    ours, theirs = means.get(a, {}), means.get(b, {})
+    tasks = [task for task in ours if task and task in theirs]
+    return np.array([ours[task] for task in tasks]), np.array([theirs[task] for task in tasks])
 
 
 def paired_wins(better: np.ndarray, worse: np.ndarray) -> statistics.Estimate:
@@ -104,9 +97,7 @@ def paired_wins(better: np.ndarray, worse: np.ndarray) -> statistics.Estimate:
         return statistics.Estimate(value, np.nan, np.nan)
     wins, losses = (wins + 1) / (n + 2), (losses + 1) / (n + 2)
     lead, margin = wins - losses, statistics.student(n - 1) * ((wins + losses - (wins - losses) ** 2) / (n + 2)) ** 0.5
-    return statistics.Estimate(
-        value, *(float(x) for x in np.clip([(1 + lead - margin) / 2, (1 + lead + margin) / 2], 0, 1))
-    )
+    return statistics.Estimate(value, *np.clip([(1 + lead - margin) / 2, (1 + lead + margin) / 2], 0, 1).tolist())
 
 
 def mean_of(score: str, scale: tuple[float, float], values: Mapping[str, float]) -> statistics.Estimate:
@@ -119,20 +110,16 @@ def mean_of(score: str, scale: tuple[float, float], values: Mapping[str, float])
 
 def agreement(table: Mapping[tuple[str, str], Mapping]) -> list[Finding]:
     """Rank correlation of every pair of judges, over the prompts and runs that both graded."""
-    findings = []
+    findings, missing = [], (np.nan, np.nan)
     for (a, score), (b, other) in itertools.combinations([key for key in table if key[0]], 2):
-        ours, theirs = table[a, score], table[b, other]
-        runs = [run for run in ours if run in theirs and not run.startswith((TRUE, *SPOILED))]
-        prompts = dict.fromkeys(task for run in runs for task in ours[run] if task)
-        if score != other or not prompts:
+        if score != other:
             continue
-        grades = [[(ours[run].get(task), theirs[run].get(task)) for run in runs] for task in prompts]
-        grades = np.array(grades, dtype=float)  # (prompts, runs, 2); NaN where a judge has no grade
-        grades[np.isnan(grades).any(-1)] = np.nan
-        grades = grades[~np.isnan(grades).all((1, 2))]
-        if len(grades):
-            estimate = statistics.bootstrap(statistics.spearman, grades)
-            findings.append(Finding("spearman", "", f"{a}, {b}", score, *estimate, len(grades)))
+        both = [(ours, table[b, other].get(run, {})) for run, ours in table[a, score].items() if run not in CONTROLS]
+        tasks = dict.fromkeys(task for ours, theirs in both for task in ours if task and task in theirs)
+        if tasks:
+            grades = [[(x[task], y[task]) if task in x and task in y else missing for x, y in both] for task in tasks]
+            estimate = statistics.bootstrap(statistics.spearman, np.array(grades))  # (prompts, runs, 2)
+            findings.append(Finding("spearman", "", f"{a}, {b}", score, *estimate, len(tasks)))
     return findings
 
 
@@ -145,16 +132,16 @@ def checks_of(findings: Sequence[Finding], judge: str) -> list[Finding]:
     return [f for f in wins if f.subject in score_of(judge, f.figure).tested_by]
 
 
-def failed(checks: Sequence[Finding]) -> list[Finding]:
-    return [f for f in checks if not f.low > 0.5]
+def blind(findings: Sequence[Finding], judge: str) -> list[Finding]:
+    """The checks that the judge does not pass."""
+    return [f for f in checks_of(findings, judge) if not f.low > 0.5]
 
 
 def judge_sees(findings: Sequence[Finding], judge: str, figure: str) -> str:
     """ "untested" (by any control), "blind" (to at least one) or "seen"; "seen" for a metric, which needs no judge."""
-    checks = [f for f in checks_of(findings, judge) if f.figure == figure]
-    if judge and not checks:
+    if judge and figure not in {f.figure for f in checks_of(findings, judge)}:
         return "untested"
-    return "blind" if failed(checks) else "seen"
+    return "blind" if figure in {f.figure for f in blind(findings, judge)} else "seen"
 
 
 ALPHA = 0.05  # the chance that any of a judge's differences is shown although none exists
@@ -183,15 +170,10 @@ def p_value(difference: Finding) -> float:
     value, n = difference.value, difference.prompts
     margin = value - difference.low if value > 0 else difference.high - value
     if margin > 1e-9:  # more than the rounding of equal differences
-        return student_p(abs(value) / margin * statistics.student(n - 1), n - 1)
+        from scipy.special import stdtr  # here, as SciPy is slow to import
+
+        return float(2 * stdtr(n - 1, -abs(value) / margin * statistics.student(n - 1)))
     return 2.0 ** (1 - n) if value else 1.0  # the same on every prompt: no spread, so as with n coins
-
-
-def student_p(t: float, df: float) -> float:
-    """The two-sided p-value of t ≥ 0 under Student's t."""
-    from scipy.special import stdtr  # here, as SciPy is slow to import
-
-    return float(2 * stdtr(df, -t))
 
 
 # ---- Warnings ----
@@ -203,25 +185,20 @@ FEWEST_PROMPTS = 12
 
 def warnings_of(findings: Sequence[Finding], judge: str) -> list[str]:
     """What may not be concluded from this judge's scores."""
-    wins, checks = find(findings, "paired_wins", judge).values(), checks_of(findings, judge)
-    lines, blind = [], failed(checks)
-    if not wins:
+    lines, missed = [], blind(findings, judge)
+    if not find(findings, "paired_wins", judge):
         how = "its controls need true endings, which `python sample.py --eval 50` keeps"
         how = how if is_likelihood_judge(judge) else "run grade.py with --controls"
         how = "no controls came with its grades" if judge.endswith(IMPORTED) else how
         lines.append(f"{judge} is unvalidated; {how}")
-    if (n := min((f.prompts for f in blind), default=FEWEST_PROMPTS)) < FEWEST_PROMPTS:
+    if (n := min((f.prompts for f in missed), default=FEWEST_PROMPTS)) < FEWEST_PROMPTS:
         lines.append(f"too few prompts ({n}) to say what {judge} sees: below {FEWEST_PROMPTS}, any may seem blind")
-    for figure in dict.fromkeys(f.figure for f in blind):
-        missed = " nor ".join(f"{f.subject} ({in_words(f)})" for f in blind if f.figure == figure)
-        seen = " and ".join(f.subject for f in checks if f.figure == figure and f not in blind)
+    for figure in dict.fromkeys(f.figure for f in missed):
+        own = [f for f in checks_of(findings, judge) if f.figure == figure]
+        wins = " nor ".join(f"{f.subject} (paired wins {cell(f, '.2f')})" for f in own if f in missed)
+        seen = " and ".join(f.subject for f in own if f not in missed)
         so = f"it only notices {seen}" if seen else f"its scores of the models' {figure} mean nothing"
-        lines.append(f"{figure}: {judge} cannot tell the true ending from {missed}; {so}")
-    for f in wins:
-        if f.subject == SAFE and f.high < 0.5:
-            what = f"safe endings, its own at temperature {SAFE_TEMPERATURE}, to the true ones ({in_words(f)})"
-            so = "it rewards what is likely, so compare models at the same temperature"
-            lines.append(f"{f.figure}: {judge} prefers {what}; {so}")
+        lines.append(f"{figure}: {judge} cannot tell the true ending from {wins}; {so}")
     shown = shown_differences(findings, judge)
     close = [f for key, f in find(findings, "difference", judge).items() if key not in shown]
     for figure in dict.fromkeys(f.figure for f in close):
@@ -231,23 +208,18 @@ def warnings_of(findings: Sequence[Finding], judge: str) -> list[str]:
     return lines
 
 
-def in_words(wins: Finding) -> str:
-    return f"paired wins {wins.value:.2f}, {wins.low:.2f} to {wins.high:.2f}"
-
-
 # ---- Tables ----
-
-MEANS = "Means over prompts, ± half of the 95% interval"
 
 
 def report(findings: Sequence[Finding], counts: Mapping[str, str]) -> str:
     """All tables and warnings, as Markdown. counts: {judge: how many gradings succeeded}, in order."""
-    parts = ["## Metrics", MEANS, table(find(findings, "mean", ""))]
+    about_means = "Means over prompts, ± half of the 95% interval"
+    parts = ["## Metrics", about_means, table(find(findings, "mean", ""))]
     for judge, count in counts.items():
         means, differences, wins = (find(findings, kind, judge) for kind in ("mean", "difference", "paired_wins"))
         parts += [f"## {judge}", count]
         if means:
-            parts += [MEANS, table(means)]
+            parts += [about_means, table(means)]
         if differences:
             hidden = differences.keys() - shown_differences(findings, judge)
             about = "Differences on the same prompts, each ± half of its own 95% interval"
@@ -256,11 +228,11 @@ def report(findings: Sequence[Finding], counts: Mapping[str, str]) -> str:
         if wins:
             names = dict.fromkeys(figure for _, figure in means)
             untested = [name for name in names if judge_sees(findings, judge, name) == "untested"]
-            blind = [(f.subject, f.figure) for f in failed(checks_of(findings, judge))]
             about = f"Does {judge} prefer the true ending to a spoiled one of the same prompt? Paired wins: 1 is always"
             parts.append(f"{about}, 0.5 is chance (!: no preference shown; untested: {', '.join(untested) or 'none'})")
-            parts.append(table(wins, dict.fromkeys(blind, "!"), form=".2f"))
-        parts.append(warnings_text(findings, [judge]))
+            marks = {(f.subject, f.figure): "!" for f in blind(findings, judge)}
+            parts.append(table(wins, marks, form=".2f"))
+        parts.append("\n".join(f"WARNING {line}" for line in warnings_of(findings, judge)))
     if figures := find(findings, "spearman", ""):
         parts += ["## Agreement of the judges: rank correlation", table(figures, form=".2f")]
     known = dict.fromkeys((f.figure, score_of(f.judge, f.figure)) for f in findings if f.kind == "mean")
@@ -268,47 +240,12 @@ def report(findings: Sequence[Finding], counts: Mapping[str, str]) -> str:
     return "\n\n".join(filter(None, [*parts, "## Meaning", meaning]))
 
 
-def warnings_text(findings: Sequence[Finding], judges: Iterable[str]) -> str:
-    return "\n".join(f"WARNING {line}" for judge in judges for line in warnings_of(findings, judge))
-
-
-SUMMARY = ("bpb", "ended", "repeated")  # of the metrics
-
-
-def summary(findings: Sequence[Finding], counts: Mapping[str, str]) -> str:
-    """A row for each run as its first judge reads it, and for the true endings; a verdict on each run; warnings."""
-    judge_of = {f.subject: f.judge for f in reversed(findings) if f.kind == "mean" and f.judge}
-    means = [f for f in findings if f.kind == "mean" and not f.subject.startswith(SPOILED)]
-    means = [f for f in means if f.figure in SUMMARY or f.judge and f.judge == judge_of[f.subject]]
-    verdicts = [f"- {run}: {text}" for run, judge in judge_of.items() if (text := verdict(findings, judge, run))]
-    about = "Beside the true endings of the same prompts, in scores whose controls the judge passes:\n\n"
-    parts = [*(f"{judge}: {count}" for judge, count in counts.items()), MEANS]
-    parts += [table({(f.subject, f.figure): f for f in means}), about + "\n".join(sorted(verdicts))]
-    return "\n\n".join([*parts, warnings_text(findings, counts)])
-
-
-def verdict(findings: Sequence[Finding], judge: str, run: str) -> str:
-    kinds = {"worse in": [], "no difference shown in": [], "better in": []}
-    for f in findings:
-        better = score_of(f.judge, f.figure).better
-        is_known = better and judge_sees(findings, f.judge, f.figure) == "seen"
-        if (f.kind, f.subject) == ("from_true", run) and f.judge in ("", judge) and is_known:
-            sign = (int(f.low > 0) - int(f.high < 0)) * (1 if better == "higher" else -1)
-            kinds[[*kinds][sign + 1]].append(f.figure)
-    return "; ".join(f"{kind} {', '.join(figures)}" for kind, figures in kinds.items() if figures)
-
-
 def table(figures: Mapping[tuple[str, str], Finding], marks: Mapping | None = None, form: str = "") -> str:
     """figures: {(subject, score): finding}, subjects down, scores across; form: instead of each score's own."""
-    names, rows = dict.fromkeys(name for _, name in figures), []
-    for subject in dict.fromkeys(subject for subject, _ in figures):
-        keys = [(subject, name) for name in names]
-        rows.append(
-            [
-                subject,
-                *(cell(figures[key], form) + (marks or {}).get(key, "") if key in figures else "–" for key in keys),
-            ]
-        )
+    names = dict.fromkeys(name for _, name in figures)
+    cells = {key: cell(finding, form) + (marks or {}).get(key, "") for key, finding in figures.items()}
+    subjects = dict.fromkeys(subject for subject, _ in figures)
+    rows = [[subject, *(cells.get((subject, name), "–") for name in names)] for subject in subjects]
     return table_text(["", *names], rows)
 
 

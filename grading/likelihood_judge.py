@@ -16,9 +16,9 @@ import hashlib
 import itertools
 import json
 import math
+import os
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from torch import Tensor
@@ -27,9 +27,10 @@ from tqdm import tqdm
 from corpus import instruct_headers
 from corpus.token_files import load_stories
 from generation.backends import LocalBackend, load_backend
-from generation.prompts import Sampling, cut_story
+from generation.prompts import cut_story
 from generation.token_likelihoods import log_likelihoods
-from grading.controls import SAFE_TEMPERATURE, any_order
+from grading.controls import any_order
+from grading.metrics import held_out
 from grading.scores import LIKELIHOOD_PREFIX
 from grading.stories import Run, Story
 
@@ -39,11 +40,10 @@ N_OTHERS = 4
 POOL, CUT = 64, 0.5  # validation stories whose beginnings are the others; the share of a story that is its beginning
 AT_ONCE = 96  # scores that are read and saved together
 
-# {score: (version, how many other beginnings it needs)}. To be raised with a change of that score: the others are then
-# not read again.
-DEFINITIONS = {"fluency": (1, 0), "consistency": (1, N_OTHERS), "ending": (1, 0)}
+VERSIONS = {"fluency": 1, "consistency": 1, "ending": 1}  # after a change of that score, which is then read again
 
 Texts = tuple[str, str]  # a beginning and a completion
+Job = tuple[str, Story, tuple[str, ...]]  # a run, or a kind of control; its story; beginnings of other stories
 
 
 def read_texts(name: str, backend: LocalBackend, texts: Iterable[Texts], ends: bool, bar=None) -> dict[Texts, Tensor]:
@@ -61,9 +61,9 @@ def read_texts(name: str, backend: LocalBackend, texts: Iterable[Texts], ends: b
 
 def texts_of(score: str, story: Story, others: Sequence[str]) -> list[Texts]:
     """The texts to read for this score; the story itself comes first."""
-    others = others[: DEFINITIONS[score][1]]
     orders = [any_order(story, i) if i % 2 else story.completion for i in range(len(others))]
-    return [(story.beginning, story.completion), *zip(others, orders)]
+    own = (story.beginning, story.completion)
+    return [own, *zip(others, orders)] if score == "consistency" else [own]
 
 
 def value_of(score: str, texts: Sequence[Texts], nats: Mapping[Texts, Tensor]) -> float | None:
@@ -94,25 +94,34 @@ def other_beginnings(story: Story, corpus: Path | None) -> tuple[str, ...]:
     """N_OTHERS of the corpus: which ones depends on the story's own beginning alone. () if there is no corpus."""
     pool = beginnings(corpus) if corpus and (corpus / "meta.json").exists() else ()
     others = [text for text in dict.fromkeys(pool) if text.rstrip() != story.beginning.rstrip()]
-    return tuple(random.Random(story.task).sample(others, min(N_OTHERS, len(others))))
+    return tuple(random.Random(story.beginning).sample(others, min(N_OTHERS, len(others))))
 
 
-def with_other_beginnings(
-    runs: Sequence[Run], controls: Mapping[str, Sequence[Story]], data: Path | None = None
-) -> list[tuple[str, Story, tuple[str, ...]]]:
-    """(run or kind of control, story, beginnings of validation stories of the run's own corpus, or of `data`), so that
-    a run's scores do not depend on other runs. A model without a corpus takes that of a run with the same prompt."""
-    corpora = {story.task: run.corpus for run in reversed(runs) if run.corpus for story in run.stories}
-    sources = [(run.name, run.stories, data or run.corpus) for run in runs]
-    sources += [(kind, stories, data) for kind, stories in controls.items()]
+def jobs_of(runs: Sequence[Run], controls: Mapping[str, Sequence[Story]], data: Path | None = None) -> list[Job]:
+    """The stories of the runs, and the controls of their prompts, each with beginnings of the run's own corpus (or of
+    `data`), so that scores do not depend on other runs. Without a corpus: those of a run with the same prompt."""
+    corpora = {story.beginning: run.corpus for run in reversed(runs) for story in run.stories if run.corpus}
+    prompts = set().union(*(run.beginnings for run in runs))
+    sources = [(run.name, story, run.corpus) for run in runs for story in run.stories]
+    sources += [(kind, story, None) for kind in controls for story in controls[kind] if story.beginning in prompts]
     return [
-        (name, story, other_beginnings(story, corpus or corpora.get(story.task)))
-        for name, stories, corpus in sources
-        for story in stories
+        (name, story, other_beginnings(story, data or corpus or corpora.get(story.beginning)))
+        for name, story, corpus in sources
     ]
 
 
 # ---- The judge ----
+
+
+def best_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """{judge: the runs that it reads}: of each corpus's runs (bits per byte compare on one corpus only), the one with
+    the lowest bits per byte reads them all, and those of models that were not trained here."""
+    trained = {run: bpb for run in runs if run.corpus and (bpb := held_out(run.model).get("bpb"))}
+    best = {run.corpus: run for run in sorted(trained, key=trained.get, reverse=True)}
+    return {
+        f"{LIKELIHOOD_PREFIX}{os.path.relpath(judge.model)}": [run for run in runs if run.corpus in (corpus, None)]
+        for corpus, judge in best.items()
+    }
 
 
 class LikelihoodJudge:
@@ -133,7 +142,7 @@ class LikelihoodJudge:
     def read(self, jobs: Iterable[tuple[Story, tuple[str, ...]]], cache) -> dict[tuple, dict[str, float]]:
         """{(story, beginnings of others): its scores}; those that the cache lacks are read, and added to it."""
         keys, missing, found = {}, {}, {}
-        for job, (score, (version, _)) in itertools.product(jobs, DEFINITIONS.items()):
+        for job, (score, version) in itertools.product(jobs, VERSIONS.items()):
             texts = texts_of(score, *job)
             keys[job, score] = key = self.key(score, version, texts)
             if key not in cache:
@@ -149,14 +158,3 @@ class LikelihoodJudge:
         for (job, score), key in keys.items():
             found.setdefault(job, {}).update({score: cache[key]["value"]} if cache[key]["value"] is not None else {})
         return found
-
-    def safe_endings(self, true_endings: Sequence[Story], cache) -> list[Story]:
-        """What this model itself writes at a low temperature for these prompts, each for itself."""
-        keys = {story: self.key("safe ending", SAFE_TEMPERATURE, story.beginning) for story in true_endings}
-        missing = [story for story in keys if keys[story] not in cache and self.backend.fits(story.beginning)]
-        seeds = [(int(keys[story][:8], 16), 0) for story in missing]
-        sampling, prompts = Sampling(temperature=SAFE_TEMPERATURE), [story.beginning for story in missing]
-        texts = self.backend.complete(prompts, seeds, sampling)
-        for i, text, _ in tqdm(texts, "safe endings", total=len(missing), unit="story", disable=None, delay=1):
-            cache.add(keys[missing[i]], dict(judge=self.name, weights=self.weights, value=text))
-        return [replace(story, completion=cache[key]["value"]) for story, key in keys.items() if key in cache]

@@ -1,7 +1,7 @@
 """
 grades.png: each score of each judge with its intervals, and normalized over the models.
 
->>> save_figure(scores_figure(findings, groups, ["gpt-4o-mini"]), Path("out/grades.png"))
+>>> save_figure(scores_figure(findings, ["gpt-4o-mini"]), Path("out/grades.png"))
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,21 +11,20 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from grading.findings import Finding, find, judge_sees
-from grading.scores import TRUE, score_of
-from grading.stories import Run, named
+from grading.scores import CONTROLS, TRUE, score_of
 
 COLORS = dict(seen="#5b8db8", blind="#b8b8b8", untested="white")  # by what the controls say about the judge
 NOTES = dict(seen="", blind="\n(controls failed)", untested="\n(untested)")
 
 
-def scores_figure(findings: Sequence[Finding], groups: Mapping[str, Sequence[Run]], judges: Iterable[str]) -> Figure:
+def scores_figure(findings: Sequence[Finding], judges: Iterable[str]) -> Figure:
     """A row for each judge (without one, for the metrics): a panel for each score, and the scores normalized."""
     judges = [judge for judge in judges if find(findings, "mean", judge)] or [""]
     means = {judge: find(findings, "mean", judge) for judge in judges}
     names = {judge: list(dict.fromkeys(name for _, name in means[judge])) for judge in judges}
-    true_of = {run.name: named(TRUE, group) for group, runs in groups.items() for run in runs}
+    models = {j: list(dict.fromkeys(run for run, _ in means[j] if run not in CONTROLS)) for j in judges}
     columns = max(map(len, names.values()))
-    size = 1 + 1.65 * (columns + 0.36 * columns), 0.8 + len(judges) * (1.3 + 0.28 * len(true_of))
+    size = 1 + 1.65 * (columns + 0.36 * columns), 0.8 + sum(1.3 + 0.28 * len(models[judge]) for judge in judges)
     figure = Figure(figsize=size, layout="constrained")
     widths = [1] * columns + [0.36 * columns]
     grid = figure.subplots(len(judges), columns + 1, squeeze=False, width_ratios=widths)
@@ -34,29 +33,29 @@ def scores_figure(findings: Sequence[Finding], groups: Mapping[str, Sequence[Run
         for axis in row[len(names[judge]) :]:
             axis.set_axis_off()
         for axis, name in zip(row, names[judge]):
-            draw_score(axis, means[judge], true_of, judge, name, judge_sees(findings, judge, name))
-            axis.set_yticks(range(len(true_of)), true_of if axis is row[0] else [""] * len(true_of))
+            draw_score(axis, means[judge], models[judge], judge, name, judge_sees(findings, judge, name))
+            axis.set_yticks(range(len(models[judge])), models[judge] if axis is row[0] else [""] * len(models[judge]))
         if judge:
-            draw_normalized(row[-1], means[judge], list(true_of), names[judge])
+            draw_normalized(row[-1], means[judge], models[judge], names[judge])
     figure.supxlabel("lines: 95% intervals; dashed: the true endings of the same prompts", fontsize=8)
     return figure
 
 
-def draw_score(axis, means: Mapping, true_of: Mapping[str, str], judge: str, name: str, sees: str) -> None:
-    """A dot and its interval for each model, a dashed line for the true endings of its prompts."""
+def draw_score(axis, means: Mapping, models: Sequence[str], judge: str, name: str, sees: str) -> None:
+    """A dot and its interval for each model, a dashed line for the true endings."""
     score = score_of(judge, name)
     unit = f"\n({score.unit})" if score.unit not in ("", "%") else ""
     axis.set_title(f"{name}{unit}{NOTES[sees]}", fontsize=8)
-    for i, (model, true) in enumerate(true_of.items()):
+    for i, model in enumerate(models):
         if f := means.get((model, name)):
             axis.plot([f.low, f.high], [i, i], color="black", linewidth=1.3)
             axis.scatter(f.value, i, s=49, linewidth=1, facecolor=COLORS[sees], edgecolor="#777777", zorder=2)
-        if f := means.get((true, name)):
-            axis.plot([f.value] * 2, [i - 0.5, i + 0.5], color="black", linewidth=1, linestyle=(0, (3, 3)))
+    if f := means.get((TRUE, name)):
+        axis.axvline(f.value, color="black", linewidth=1, linestyle=(0, (3, 3)))
     if score.form.endswith("%"):
         axis.xaxis.set_major_formatter(PercentFormatter(1))
-    axis.set_ylim(len(true_of) - 0.5, -0.5)
-    axis.locator_params(axis="x", nbins=4)
+    axis.set_ylim(len(models) - 0.5, -0.5)
+    axis.locator_params(axis="x", nbins=3)
     axis.grid(axis="x", alpha=0.3)
     axis.tick_params(labelsize=8)
     axis.spines[["top", "right"]].set_visible(False)
@@ -64,17 +63,16 @@ def draw_score(axis, means: Mapping, true_of: Mapping[str, str], judge: str, nam
 
 def draw_normalized(axis, means: Mapping, models: Sequence[str], names: Sequence[str]) -> None:
     """(models, scores): (s - min) / (max - min) over the models that have all scores."""
-    values = np.array([[means[m, n].value if (m, n) in means else np.nan for n in names] for m in models])
-    complete = ~np.isnan(values).any(1)
-    if complete.sum() < 2:
+    models = [model for model in models if all((model, name) in means for name in names)]
+    if len(models) < 2:
         return
-    values[~complete], values[complete] = np.nan, normalized(values[complete])
+    values = normalized(np.array([[means[model, name].value for name in names] for model in models]))
     axis.set_axis_on()
     axis.imshow(np.ma.masked_invalid(values), cmap="Blues", vmin=0, vmax=1.7, aspect="auto")
     for (y, x), value in np.ndenumerate(values):
         axis.text(x, y, "–" if np.isnan(value) else f"{value:.2f}", ha="center", va="center", fontsize=8)
     axis.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize=8)
-    axis.set_yticks([])
+    axis.set_yticks(range(len(models)), models, fontsize=8)
     axis.set_title("(s - min) / (max - min)", fontsize=8)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from common.statistics import wilson
-from common.tables import read_user_table, table_text, write_table
+from common.tables import read_table, table_text, write_table
 from corpus.token_files import load_stories
 from generation.prompts import read_prompts
 from grading.controls import in_order, later_sentences, shuffle
@@ -103,17 +103,16 @@ def shares(rows: Sequence[dict]) -> dict[str, dict[str, list[float]]]:
 
 
 def shares_text(rows: Sequence[dict]) -> str:
-    """Models x sets; the last row is what guessing would score. Empty if nothing has a verdict."""
-
-    def cell(model: str, right: Sequence[float]) -> str:
-        share = sum(right) / len(right) if right else 0
-        interval = " [{:.1%}, {:.1%}]".format(*wilson(share, len(right))) if right and model != "chance" else ""
-        return f"{share:.1%}{interval}" if right else "–"
-
-    sets = shares(rows)
-    models = [model for model in (*models_in(rows), "chance") if any(model in of_set for of_set in sets.values())]
+    """Models x sets, with Wilson's intervals; the last row is what guessing would score. Empty without verdicts."""
+    sets, lines = shares(rows), []
+    for model in dict.fromkeys(model for of_set in sets.values() for model in of_set):
+        cells = []
+        for right in (of_set.get(model, []) for of_set in sets.values()):
+            share = sum(right) / max(1, len(right))
+            interval = " [{:.1%}, {:.1%}]".format(*wilson(share, len(right))) if right and model != "chance" else ""
+            cells.append(f"{share:.1%}{interval}" if right else "–")
+        lines.append([model, *cells])
     head = [f"{Path(name).stem} (n = {max(map(len, of_set.values()))})" for name, of_set in sets.items()]
-    lines = [[model, *(cell(model, of_set.get(model, ())) for of_set in sets.values())] for model in models]
     return table_text(["answered right", *head], lines) if sets else ""
 
 
@@ -122,25 +121,18 @@ def shares_text(rows: Sequence[dict]) -> str:
 
 def apply_marks(path: Path, rows: Sequence[dict], ask: bool) -> int:
     """Fills in the verdicts of prompts without answers from `path`, a CSV of prompt, completion and mark, whichever
-    models wrote it, which a spreadsheet may have filled in. If `ask`, the reader is shown each completion without a
-    mark first, and not its model. Returns how many are still unmarked."""
-    marks, plain = {}, [(row, model) for row in rows if not row["right"] for model in models_in(rows)]
-    for where, row in read_user_table(path, ("prompt", "completion", "mark")) if path.exists() else ():
-        marks[row["prompt"], row["completion"]] = mark = row["mark"].strip().lower()
-        if mark not in (*MARKS, ""):
-            raise ValueError(f"{where}: a mark is right, nearly, wrong, or empty, not {mark!r}")
-    pairs = sorted({(row["prompt"], row[f"{model} greedy"]) for row, model in plain})
-    waiting = [pair for pair in pairs if not marks.get(pair)]
-    for i, pair in enumerate(waiting if ask else (), 1):
-        print("\n{} of {}, the completion follows ***\n\n{} ***{}\n".format(i, len(waiting), *pair))
-        try:
-            answer = input("r right, n nearly, w wrong, Enter later, Ctrl-D to quit: ").strip().lower()
-        except EOFError:
-            break
-        if marked := [mark for mark in MARKS if answer and mark.startswith(answer)]:
-            marks[pair] = marked[0]
-            table = [dict(prompt=prompt, completion=text, mark=mark) for (prompt, text), mark in marks.items()]
-            write_table(path, table, ("prompt", "completion", "mark"))  # before the next question
+    model wrote it. If `ask`, the reader is shown each completion without a mark first, and not its model. Returns how
+    many are still unmarked."""
+    plain = [(row, model) for row in rows if not row["right"] for model in models_in(rows)]
+    marks = {(row["prompt"], row["completion"]): row["mark"] for row in read_table(path)} if path.exists() else {}
+    waiting = sorted({(row["prompt"], row[f"{model} greedy"]) for row, model in plain} - marks.keys())
+    with contextlib.suppress(EOFError):
+        for i, pair in enumerate(waiting if ask else (), 1):
+            print("\n{} of {}, the completion follows ***\n\n{} ***{}\n".format(i, len(waiting), *pair))
+            key = input("r right, n nearly, w wrong, Enter later, Ctrl-D to quit: ").strip().lower()
+            if marked := [mark for mark in MARKS if key and mark.startswith(key)]:
+                marks[pair] = marked[0]
+                write_table(path, [dict(prompt=prompt, completion=text, mark=m) for (prompt, text), m in marks.items()])
     for row, model in plain:
         row[f"{model} verdict"] = marks.get((row["prompt"], row[f"{model} greedy"]), "")
-    return sum(not marks.get(pair) for pair in waiting)
+    return sum(pair not in marks for pair in waiting)

@@ -9,17 +9,15 @@ question in prompts/ (the sentence of a chat score is the question itself); tabl
 """
 
 import math
-from collections.abc import Mapping
 from typing import NamedTuple
 
 # Endings of known quality, which test a judge; controls.py makes them.
 TRUE, SHUFFLED, OTHER, CUT = "(true ending)", "(shuffled)", "(another ending)", "(cut off)"
-UNASKED, SAFE = "(another story)", "(safe ending)"
-SPOILED = (SHUFFLED, OTHER, CUT, UNASKED, SAFE)
+SPOILED = (SHUFFLED, OTHER, CUT)
+CONTROLS = (TRUE, *SPOILED)
 LIKELIHOOD_PREFIX, IMPORTED = "lm:", " (imported)"  # how names of such judges begin, and end
 
-AGE_GROUPS = {"A": "3 or under", "B": "4-5", "C": "6-7", "D": "8-9", "E": "10-12", "F": "13-16"}  # as in the paper
-AGES = {"A": 3.0, "B": 4.5, "C": 6.5, "D": 8.5, "E": 11.0, "F": 14.5}  # in a mean, in years
+AGES = {"A": 3.0, "B": 4.5, "C": 6.5, "D": 8.5, "E": 11.0, "F": 14.5}  # the paper's groups, the middle of each in years
 
 
 class Score(NamedTuple):
@@ -44,7 +42,7 @@ CHAT = {
                          "contradicts what was said before?", tested_by=(SHUFFLED, OTHER)),
     "plot": Score("does one thing lead to another, and the whole to an end?", tested_by=(SHUFFLED, OTHER, CUT)),
     "instructions": Score("does the story, taken as a whole, do everything that the pupil was told to do?",
-                          tested_by=(OTHER, UNASKED)),
+                          tested_by=(OTHER,)),
     "age": Score("how old would you guess the pupil is?", "years", (AGES["A"], AGES["F"]), "", ".1f"),
 }  # fmt: skip
 
@@ -55,7 +53,7 @@ LIKELIHOOD = {
     "fluency": Score("log-likelihood of the completion after its beginning: minus the judge's bits per byte on it",
                      "bits/byte", (-INF, 0.0), form=".3f", tested_by=(SHUFFLED,)),
     "consistency": Score("how much likelier the completion is after its own beginning than after those of other "
-                         "stories", "bits/byte", (-INF, INF), form=".3f", tested_by=(SHUFFLED, OTHER, UNASKED)),
+                         "stories", "bits/byte", (-INF, INF), form=".3f", tested_by=(SHUFFLED, OTHER)),
     "ending": Score("probability that the story ends where it ends", "", SHARE, tested_by=(CUT,)),
 }  # fmt: skip
 
@@ -65,9 +63,6 @@ METRICS = {
     "bpb": Score("the same in bits per byte, for any vocabulary", "bits/byte", COUNT, "lower", ".3f"),
     "ended": Score("share of the stories that the model ended by itself", "%", SHARE, "higher", ".0%"),
     "repeated": Score("share of 4-grams of words that came earlier in the same story", "%", SHARE, "lower", ".1%"),
-    "distinct-1": Score("different words, as a share of equally many words of each model", "", SHARE, form=".3f"),
-    "distinct-2": Score("the same for pairs of words", "", SHARE, form=".3f"),
-    "distinct-3": Score("the same for three words in a row", "", SHARE, form=".3f"),
     "words": Score("words in a completion", "words", COUNT, "", ".0f"),
 }
 
@@ -76,13 +71,10 @@ def is_likelihood_judge(judge: str) -> bool:
     return judge.startswith(LIKELIHOOD_PREFIX)
 
 
-def table_of(judge: str) -> Mapping[str, Score]:
-    """Its scores; "" is no judge: the metrics."""
-    return METRICS if not judge else LIKELIHOOD if is_likelihood_judge(judge) else CHAT
-
-
 def score_of(judge: str, name: str) -> Score:
-    return table_of(judge).get(name, OWN)
+    """judge "": the metrics, which need none."""
+    scores = METRICS if not judge else LIKELIHOOD if is_likelihood_judge(judge) else CHAT
+    return scores.get(name, OWN)
 
 
 def checked(name: str, value: float) -> float:
@@ -91,9 +83,3 @@ def checked(name: str, value: float) -> float:
     if not low <= value <= high or math.isinf(value):
         raise ValueError(f"{name} is {value:g}, not from {low:g} to {high:g}")
     return value
-
-
-def position(judge: str, name: str) -> tuple[bool, int]:
-    """In tables: metrics, then a judge's scores in the order above, then those that a question names itself."""
-    names = [*table_of(judge), name]
-    return bool(judge), names.index(name)

@@ -6,17 +6,18 @@ The completions that are graded, in samples.jsonl of each run, and a row for one
 Story(prompt='Once upon a time, Mia had a', completion=' red ball.', instruction='')
 """
 
-import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from common.files import read_json
+from common.tables import read_user_table
 from corpus import instruct_headers
 from corpus.instruct_headers import MARKER
 from generation.samples_file import read_rows, run_of
+from grading.scores import AGES, CHAT, IMPORTED, checked
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,9 @@ class Story:
     instruction: str = ""
 
     @property
-    def task(self) -> str:
-        """Stories of the same task are compared."""
-        return f"{self.instruction}\n{self.prompt}" if self.instruction else self.prompt
-
-    @property
     def beginning(self) -> str:
-        """The text before the completion, as in samples.jsonl, except for trailing whitespace."""
+        """The text before the completion, as in samples.jsonl, except for trailing whitespace. Stories with the same
+        beginning are compared."""
         return f"{self.instruction}\n{MARKER}{self.prompt}" if self.instruction else self.prompt
 
 
@@ -52,26 +49,21 @@ class Run:
     """A directory with samples.jsonl: one model at one temperature."""
 
     def __init__(self, name: str, directory: Path, rows: Sequence[dict]):
-        self.name, self.directory = name, directory
+        self.name = name
         self.rows = rows  # the first completion of each prompt, then the second ones, ...
         self.model = run_of(directory)  # its directory: out/demo for out/demo/temperature-0.3
         self.stories = [story_of(row) for row in rows]
-        self.tasks = {story.task for story in self.stories}
+        self.beginnings = {story.beginning for story in self.stories}
         pairs = zip(self.stories, rows)
         self.true_endings = [replace(story, completion=row["reference"]) for story, row in pairs if row["reference"]]
         self.corpus = corpus_of(self.model)
 
 
-def settings_of(run: Path) -> dict:
-    """Of its training; {} if train.py did not train it: a published model, or one behind an API."""
+def corpus_of(run: Path) -> Path | None:
+    """None if train.py did not train it: a published model, or one behind an API."""
     path = run / "config.json"
     settings = read_json(path) if path.exists() else {}
-    return settings if "data" in settings else {}
-
-
-def corpus_of(run: Path) -> Path | None:
-    settings = settings_of(run)
-    return Path(settings["data_dir"], settings["data"]) if settings else None
+    return Path(settings["data_dir"], settings["data"]) if "data" in settings else None
 
 
 def story_of(row: dict) -> Story:
@@ -102,15 +94,22 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[Run], Path]:
     return runs, common
 
 
-def by_prompts(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """{name of its first run: runs with prompts in common}; {"": runs} if all have."""
-    groups = []
-    for run in runs:
-        joined = [group for group in groups if any(run.tasks & other.tasks for other in group)]
-        groups = [group for group in groups if group not in joined] + [[*itertools.chain(*joined), run]]
-    return {group[0].name if len(groups) > 1 else "": group for group in groups}
+def imported_rows(paths: Sequence[Path], runs: Sequence[Run]) -> Iterator[Row]:
+    """Grades made elsewhere: a CSV with a line for each grading, by the numbers of prompt and sample in samples.jsonl;
+    or, without these two columns, with the mean of a run on each line. ValueError names the first line that is wrong.
 
-
-def named(kind: str, group: str) -> str:
-    """A control, in tables: (true ending), or (true ending) demo if runs continue different prompts."""
-    return f"{kind} {group}".rstrip()
+        run,prompt,sample,judge,grammar,plot
+        demo,0,2,a teacher,7,5.5
+    """
+    stories = {(run.name, str(row.get("prompt_index", "")), str(row.get("sample_index", ""))): story
+               for run in runs for row, story in [({}, None), *zip(run.rows, run.stories)]}  # fmt: skip
+    for where, cells in (line for path in paths for line in read_user_table(path, ("run", "judge"))):
+        key, judge = (cells.pop("run"), cells.pop("prompt", ""), cells.pop("sample", "")), cells.pop("judge")
+        if key not in stories or cells.keys() - CHAT.keys():
+            raise ValueError(f"{where}: no such run, prompt and sample {key}, or column ({', '.join(cells)})")
+        for score, cell in filter(lambda item: item[1], cells.items()):
+            try:
+                value = checked(score, AGES[cell] if score == "age" and cell in AGES else float(cell))
+            except ValueError:
+                raise ValueError(f"{where}: {score} is {cell!r}, no number on its scale") from None
+            yield Row(judge + IMPORTED, key[0], stories[key], score, value)

@@ -25,7 +25,6 @@ def test_student_of_few_degrees_of_freedom():
     """Against the tables."""
     for df, value in ((1, 12.706), (2, 4.303), (4, 2.776), (29, 2.045), (np.inf, 1.960)):
         assert statistics.student(df) == pytest.approx(value, abs=0.0006)
-        assert findings.student_p(value, df) == pytest.approx(0.05, rel=2e-3)
 
 
 @pytest.mark.parametrize("n_prompts", [3, 10, 50])

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from grading.chat_judge import PROTOCOLS, ChatJudge, read_question, read_reply, response_format
-from grading.scores import AGE_GROUPS, AGES, CHAT
+from grading.scores import AGES, CHAT
 from grading.stories import Story
 
 NAMES = ["grammar", "creativity", "consistency", "plot"]
@@ -54,8 +54,8 @@ def test_a_question_of_ones_own(tmp_path):
     named = asked('{beginning}{completion} {"fear": NUMBER, "age_group": LETTER}')
     schema = response_format(named.texts(STORY)[0])["response_format"]["json_schema"]["schema"]
     assert named.scores == ("fear",) and schema["required"] == ["fear", "age_group"]
-    injected = Story("{completion} {ages}", "{beginning}")
-    assert asked("{beginning}|{completion}").texts(injected) == ["{completion} {ages}|{beginning}"]
+    injected = Story("{completion} {names}", "{beginning}")
+    assert asked("{beginning}|{completion}").texts(injected) == ["{completion} {names}|{beginning}"]
     for text, missing in (("{beginning}", "{completion}"), ("{completion}", "{beginning}"), ("", "{beginning} and")):
         with pytest.raises(ValueError, match=missing) as error:
             asked(text)
@@ -135,8 +135,6 @@ def test_scores_that_the_question_does_not_name():
         "[8, 7, 9]",
         "[8, 7, 9, 6, 5]",
         "[8, 7, 9, 6] or [8, 7, 9, 5]",
-        "[8, 7, 9, 11]",
-        "[8, 7, 9, .]",
         "{" * 100_000,
         json.dumps(GOOD)[:-8],
         json.dumps({key: value for key, value in GOOD.items() if key != "plot"}),
@@ -154,8 +152,7 @@ def test_scores_are_kept_without_an_age(age):
     assert read_reply(json.dumps(GOOD | dict(age_group=age)), NAMES) == {name: READ[name] for name in NAMES}
 
 
-def test_the_papers_age_groups():
-    for letter, years in AGES.items():
-        numbers = [float(word) for word in AGE_GROUPS[letter].replace("-", " ").split() if word.isdigit()]
-        assert years == sum(numbers) / len(numbers)
-        assert read_reply(json.dumps(GOOD | dict(age_group=letter)), NAMES)["age"] == years
+@pytest.mark.parametrize("protocol", ("ours", "paper"))
+def test_the_papers_age_groups(protocol):
+    groups = re.findall(r"([A-F]): ([\d]+)(?:-(\d+))?", QUESTIONS[protocol].texts(STORY)[-1])
+    assert {letter: (int(low) + int(high or low)) / 2 for letter, low, high in groups} == AGES

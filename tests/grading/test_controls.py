@@ -1,12 +1,11 @@
 """controls.py: endings spoiled in one way each, the same ones whenever they are made."""
 
 import random
-from dataclasses import replace
 
 from grade_fixtures import true_endings
 
 from grading.controls import any_order, make_controls, sentences
-from grading.scores import CUT, OTHER, SHUFFLED, TRUE, UNASKED
+from grading.scores import CUT, OTHER, SHUFFLED, TRUE
 from grading.stories import Story
 
 
@@ -71,18 +70,4 @@ def test_what_cannot_be_spoiled_is_left_out():
     kinds = make_controls([Story("A cat", " sat."), Story("A dog", "")])
     assert [len(kinds[kind]) for kind in (TRUE, SHUFFLED, OTHER, CUT)] == [2, 0, 0, 0]
     assert len(make_controls([Story("A cat", " sat. It ran. It ran. It slept a lot.")])[OTHER]) == 0
-    assert make_controls([]) == {TRUE: [], SHUFFLED: [], OTHER: [], CUT: [], UNASKED: []}
-
-
-def test_the_story_of_another_instruction():
-    """Where a story has several, it is the story of none of them."""
-    asks = ("Words: red", "Summary: A red dog runs.", "Words: red\nSummary: A red dog runs.")
-    stories = [Story("", f"A {dog} dog ran. It was {dog}. It slept.", ask.replace("red", dog))
-               for dog in ("red", "blue", "gray") for ask in asks]  # fmt: skip
-    kinds = make_controls(stories)
-    true = {story.task: story.completion for story in stories}
-    assert len(kinds[UNASKED]) == len(kinds[OTHER]) == 9
-    for story in kinds[UNASKED]:
-        assert story.completion != true[story.task] and story.completion in true.values()
-    assert make_controls([replace(story, prompt="A") for story in stories])[UNASKED] == []
-    assert make_controls(stories[:3])[UNASKED] == []
+    assert make_controls([]) == {TRUE: [], SHUFFLED: [], OTHER: [], CUT: []}

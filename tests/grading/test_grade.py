@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from grade_fixtures import KEY, means, records, table, true_endings, write_samples
+from grade_fixtures import means, records, table, true_endings, write_samples
 from sample_fixtures import heavy_imports
 
 from grading.chat_judge import read_question
@@ -76,36 +76,28 @@ def test_the_mean_is_that_of_the_replies_and_judges_agree(grade_py, api, tmp_pat
     assert agreement["", "first, second", "plot"] == pytest.approx(1)
 
 
-THINGS = "drum bird cake kite lamp frog moon ship tree ring door shoe fish coat bell".split()
-
-
-def test_instructions_are_judged_and_the_story_of_another_is_found_out(grade_py, api, tmp_path):
+def test_how_instructions_were_followed_is_graded(grade_py, tmp_path):
     rows = []
-    for i, thing in enumerate(THINGS):
-        story = f"\n\nTom had a {thing}. He liked the {thing} all day. Then he slept."
+    for i, thing in enumerate("drum bird cake kite lamp frog moon ship tree ring door shoe fish coat".split()):
+        story = f"\n\nTom sat. He liked the {thing} all day."
         asked = dict(prompt=f"Words: {thing}\nStory:", instruction=dict(words=[thing]), reference=story)
         rows.append(dict(prompt_index=i, sample_index=0, completion=f"{story} It was late.", finished=True) | asked)
-    for name in "ab":
-        (tmp_path / "out" / name / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    code, printed = grade_py("--controls")
-    wins = means(tmp_path / "out", "paired_wins")
-    assert code == 0 and wins["rules", "(another story)", "instructions"] == 1
-    assert ("rules", "(another story)", "grammar") in wins
-    assert "its scores of the models' instructions mean nothing" not in printed.out
+    (tmp_path / "out" / "a" / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code, printed = grade_py("out/a", "--controls")
+    assert code == 0 and "instructions: rules cannot tell" not in printed.out
+    assert means(tmp_path / "out" / "a", "paired_wins")["rules", "(another ending)", "instructions"] == 1
 
 
 def test_protocols_are_judges_of_their_own(grade_py, api, tmp_path):
-    code, printed = grade_py("--protocol", "scores", "paper", "ours", "--controls")
-    assert code == 0 and len(api.requests) == 40 * (1 + 2 + 1)
+    code, printed = grade_py("out/a", "--protocol", "scores", "paper", "ours")
+    assert code == 0 and len(api.requests) == 10 * (1 + 2 + 1)
     second = [request["messages"] for request in api.requests if len(request["messages"]) == 3]
-    assert len(second) == 40 and all(m[1]["role"] == "assistant" and m[1]["content"] for m in second)
-    found = means(tmp_path / "out")
+    assert len(second) == 10 and all(m[1]["role"] == "assistant" and m[1]["content"] for m in second)
+    found = means(tmp_path / "out" / "a")
     names = {judge: {f for j, _, f in found if j == judge} for judge in ("rules", "rules (paper)", "rules (scores)")}
-    everything = {"grammar", "creativity", "consistency", "plot", "age"}
-    assert names["rules"] == names["rules (paper)"] == everything
+    assert names["rules"] == names["rules (paper)"] == {"grammar", "creativity", "consistency", "plot", "age"}
     assert names["rules (scores)"] == {"grammar", "creativity", "consistency"}
-    for figure in ("grammar", "consistency"):  # the judge grades the text, whatever the form
-        assert len({found[judge, "a", figure] for judge in names}) == 1
+    assert len({found[judge, "a", "grammar"] for judge in names}) == 1  # the judge grades the text, whatever the form
 
 
 def test_a_question_of_ones_own_and_its_scores(grade_py, api, tmp_path):
@@ -129,16 +121,10 @@ def test_a_question_of_ones_own_and_its_scores(grade_py, api, tmp_path):
     assert "mine.txt" in code and "{beginning}" in code and "\n" not in code and len(api.requests) == 100
 
 
-def test_true_endings_are_those_of_the_prompts_of_the_runs_beside_them(grade_py, api, tmp_path):
-    """A second corpus changes neither the mean nor the wins of the first."""
-    assert grade_py("--controls")[0] == 0
-    alone = means(tmp_path / "out")
-    write_samples(tmp_path / "out" / "z", 5, 2, before="Now ", reference=" ok.")
-    assert grade_py("--controls")[0] == 0
-    found = means(tmp_path / "out")
-    assert found["rules", "(true ending) a", "plot"] == alone["rules", "(true ending)", "plot"]
-    assert found["rules", "(true ending) z", "plot"] < alone["rules", "(true ending)", "plot"]
-    assert found["", "(true ending) a", "words"] == alone["", "(true ending)", "words"]
+def test_runs_that_continue_other_prompts_are_not_compared(grade_py, tmp_path):
+    assert "the same prompts" not in grade_py("--no_judge", judge=None)[1].out
+    write_samples(tmp_path / "out" / "z", 5, 2, before="Now ")
+    assert "WARNING not all runs continue the same prompts" in grade_py("--no_judge", judge=None)[1].out
     assert {subject for _, subject, _ in means(tmp_path / "out", "difference")} == {"a - b"}
 
 
@@ -172,15 +158,9 @@ GOOD = "run,prompt,sample,judge,grammar\na,0,0,x,5\n"
     "text, message",
     [
         (GOOD + "c,0,0,x,5\n", "line 3"),
-        (GOOD + "a,9,0,x,5\n", "line 3"),
         (GOOD + "a,1,,x,5\n", "line 3"),
-        (GOOD + "a,1,0,x,eleven\n", "grammar is 'eleven'"),
-        (GOOD + "a,1,0,x,11\n", "grammar is '11'"),
         (GOOD + "a,1,0,x,nan\n", "grammar is 'nan'"),
-        (GOOD + "a,1,0,x\n", "line 3"),
         (GOOD.replace("grammar", "gramar"), "gramar"),
-        (GOOD.replace("judge", "who"), "judge"),
-        ("", "bad.csv"),
     ],
 )
 def test_a_bad_line_of_an_import_is_named(grade_py, tmp_path, text, message):
@@ -210,12 +190,9 @@ def test_a_dry_run_asks_nothing_and_needs_no_key(grade_py, api, tmp_path, monkey
     [
         (("out", "--judge", "x", "--no_judge"), "not allowed with"),
         (("out", "--judge", "out/a"), "--judge lm:out/a"),
-        (("out", "--judge", "lm:x"), "x"),
         (("out", "--judge", "lm:api:x"), "--judge x"),
         (("out", "--judge", "x", "--max_cost", "1"), "--price_in"),
-        (("out", "--judge", "x", "--repeats", "0"), "repeats"),
         (("nowhere", "--no_judge"), "nowhere"),
-        (("empty", "--no_judge"), "empty"),
         (("odd", "--no_judge"), "odd/samples.jsonl"),
         (("plain", "--judge", "x", "--controls"), "--controls"),
         (("out", "--judge", "x"), "OPENAI_API_KEY"),
@@ -223,7 +200,6 @@ def test_a_dry_run_asks_nothing_and_needs_no_key(grade_py, api, tmp_path, monkey
 )
 def test_mistakes_are_named_in_one_line(grade_py, tmp_path, monkeypatch, arguments, word):
     monkeypatch.delenv("OPENAI_API_KEY")
-    (tmp_path / "empty").mkdir()
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "samples.jsonl").write_text('{"prompt_index": 0, "sample_index": 0}\n')
     write_samples(tmp_path / "plain", 2, 1, reference=None)
@@ -233,31 +209,15 @@ def test_mistakes_are_named_in_one_line(grade_py, tmp_path, monkeypatch, argumen
 
 
 def test_without_a_judge(grade_py, api, tmp_path):
-    config = dict(data_dir="data", data="tiny", max_steps=20, max_minutes=0, min_steps=0)
-    (tmp_path / "out" / "a" / "config.json").write_text(json.dumps(config))
+    """An empty completion has no repetition, and leaves the others their figures."""
     (tmp_path / "out" / "a" / "log.csv").write_text("step,val_loss,bpb,tokens,tokens_per_s\n10,2.5,0.9,9,9\n")
-    code, printed = grade_py("--no_judge", judge=None)
-    assert code == 0 and api.requests == [] and "(true ending)" in printed.out
-    assert "WARNING stopped before the end of their training: a" in printed.out
-    found = means(tmp_path / "out")
-    assert {judge for judge, *_ in found} == {""} and found["", "a", "loss"] == 2.5
-
-
-def test_one_run_of_empty_completions_leaves_the_others_their_figures(grade_py, tmp_path):
     write_samples(tmp_path / "out" / "b", 5, 2, completion="")
-    assert grade_py("--no_judge", judge=None)[0] == 0
+    code, printed = grade_py("--no_judge", judge=None)
     found = means(tmp_path / "out")
-    assert 0 < found["", "a", "distinct-2"] <= 1 and found["", "b", "words"] == 0
+    assert code == 0 and api.requests == [] and "(true ending)" in printed.out
+    assert {judge for judge, *_ in found} == {""} and found["", "a", "loss"] == 2.5 and found["", "b", "words"] == 0
+    assert ("", "a", "repeated") in found and ("", "b", "repeated") not in found
 
 
-def test_openai_is_imported_only_where_a_judge_is_asked(tmp_path):
-    write_samples(tmp_path / "out" / "a", 2, 1)
+def test_help_waits_for_no_import(tmp_path):
     assert heavy_imports(tmp_path, "grade.py", "--help") == set()
-    assert heavy_imports(tmp_path, "grade.py", "out", "--no_judge") <= {"torch"}
-
-
-def test_a_key_that_is_none(grade_py, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-two words")
-    assert "OPENAI_API_KEY" in grade_py()[0]
-    monkeypatch.setenv("OPENAI_API_KEY", KEY + "\n")
-    assert grade_py()[0] == 0

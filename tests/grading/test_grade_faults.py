@@ -2,16 +2,15 @@
 
 import collections
 import json
+import multiprocessing
 import os
-import signal
-import subprocess
 import sys
 import time
 
 import pytest
-from conftest import ROOT
 from grade_fixtures import KEY, records, write_samples
 
+import grade
 from grading.chat_judge import TRIES, read_question, read_reply
 from grading.stories import read_runs
 
@@ -120,7 +119,6 @@ def test_the_key_and_a_password_are_nowhere(grade_py, api, tmp_path):
 
 
 def test_a_full_disk_is_one_line_and_loses_one_reply_at_most(grade_py, api, tmp_path, monkeypatch):
-    grade = sys.modules["grade"]
     add, kept = grade.Cache.add, []
 
     def full(self, key, entry):
@@ -140,29 +138,31 @@ def test_a_full_disk_is_one_line_and_loses_one_reply_at_most(grade_py, api, tmp_
     assert len(usable(tmp_path / "out")) == 20
 
 
+def grade_in(directory, url: str):
+    """python grade.py out --judge j, in a process forked from one that has imported what it needs."""
+    os.chdir(directory)
+    os.environ["OPENAI_API_KEY"] = "secret-key"
+    sys.argv = ["grade.py", "out", "--judge", "j", "--base_url", url, "--concurrency", "4"]
+    grade.main()
+
+
 @pytest.mark.slow
-def test_three_kills_lose_nothing_that_was_paid_for(api, tmp_path):
+def test_three_kills_lose_nothing_that_was_paid_for(api, tmp_path, monkeypatch):
     for name in "ab":
         write_samples(tmp_path / "out" / name, 12, 3)
-    slow = json.dumps(dict(assessment="Slow.", grammar=8, creativity=7, consistency=9, plot=6, age_group="C"))
-
-    def fault(number, request):
-        time.sleep(0.05)
-        return ("say", slow)
-
-    api.fault = fault
-    command = [sys.executable, str(ROOT / "grade.py"), "out", "--judge", "j", "--base_url", api.url]
-    command += ["--concurrency", "4"]
-    environment = os.environ | dict(OPENAI_API_KEY="secret-key")
-    for _ in range(3):
-        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+    context = multiprocessing.get_context("forkserver")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # for the fork server
+    context.set_forkserver_preload(["test_grade_faults", "openai", "grading.metrics", "grading.pictures"])
+    api.fault = lambda number, request: time.sleep(0.05) or ("say", GOOD)
+    for kill in (True, True, True, False):
         start = len(api.requests)
-        while len(api.requests) < start + 12 and process.poll() is None:
+        process = context.Process(target=grade_in, args=(tmp_path, api.url))
+        process.start()
+        while kill and len(api.requests) < start + 12 and process.is_alive():
             time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    assert len(usable(tmp_path / "out")) >= 12
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0 and "72 of 72 gradings" in done.stdout
+        if kill:
+            process.kill()
+        process.join()
+    assert process.exitcode == 0 and "72 of 72 gradings" in (tmp_path / "out" / "grades.md").read_text()
     assert len(usable(tmp_path / "out")) == 72 and set(usable(tmp_path / "out").values()) == {1}
     assert len(api.requests) <= 72 + 3 * 4  # what was in flight when it was killed

@@ -16,7 +16,7 @@ from generation.token_likelihoods import log_likelihoods
 from grading import likelihood_judge
 from grading.controls import any_order
 from grading.likelihood_judge import N_OTHERS, LikelihoodJudge, other_beginnings
-from grading.scores import CUT, LIKELIHOOD, OTHER, SAFE, SHUFFLED
+from grading.scores import CUT, LIKELIHOOD, OTHER, SHUFFLED
 from grading.stories import Story
 
 STORIES = [
@@ -99,7 +99,7 @@ def test_a_score_with_another_definition_is_read_again_and_no_other(tmp_path, co
     monkeypatch.setattr(likelihood_judge, "log_likelihoods", spy)
     judge.read(jobs, cache)
     assert read == []
-    monkeypatch.setitem(likelihood_judge.DEFINITIONS, "ending", (2, 0))
+    monkeypatch.setitem(likelihood_judge.VERSIONS, "ending", 2)
     judge.read(jobs, cache)
     assert len(cache) == len(STORIES) * (len(LIKELIHOOD) + 1)
     assert len(read) == len(STORIES)
@@ -141,12 +141,12 @@ def out(tmp_path, data_dir, grade_py):
 
 def test_from_samples_to_the_table(out, grade_py, api):
     code, printed = grade_py("--judge", "lm:out/judge/", judge=None)
-    assert code == 0 and api.requests == [] and "45 stories read" in printed.out  # 20 completions, 5 controls a prompt
+    assert code == 0 and api.requests == [] and "40 stories read" in printed.out  # 20 completions, 4 controls a prompt
     found = means(out)
     values = [r["value"] for r in records(out) if r.get("score") == "ending"]
-    assert len(values) == 45 and {f for judge, _, f in found if judge} == LIKELIHOOD.keys()
+    assert len(values) == 40 and {f for judge, _, f in found if judge} == LIKELIHOOD.keys()
     wins = means(out, "paired_wins")
-    for kind in (SHUFFLED, OTHER, CUT, SAFE):
+    for kind in (SHUFFLED, OTHER, CUT):
         assert ("lm:out/judge", kind, "fluency") in wins and ("lm:out/judge", kind, "ending") in found
     assert "wrote the stories of" not in printed.out
 
@@ -190,15 +190,6 @@ def test_a_runs_scores_do_not_depend_on_other_runs(out, grade_py, data_dir):
 def test_who_judges_itself_is_told_so(out, grade_py):
     write_samples(out / "a", 5, 2, weights=load_backend(str(out / "judge")).identity()["weights"])
     assert "lm:out/judge wrote the stories of a itself" in grade_py("--judge", "lm:out/judge", judge=None)[1].out
-
-
-def test_safe_endings_are_its_own_and_drawn_once(out, grade_py, monkeypatch):
-    write_samples(out / "a", 12, 1)
-    code, printed = grade_py("out/a", "--judge", "lm:out/judge", judge=None)
-    assert code == 0 and "fluency: lm:out/judge prefers safe endings" in printed.out
-    assert means(out / "a", "paired_wins")["lm:out/judge", SAFE, "fluency"] == 0
-    monkeypatch.setattr(LocalBackend, "complete", lambda self, prompts, *_: iter([None] * len(prompts)))
-    assert grade_py("out/a", "--judge", "lm:out/judge", judge=None)[0] == 0
 
 
 def test_both_kinds_of_judges_in_one_call(out, grade_py, api):

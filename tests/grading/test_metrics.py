@@ -1,14 +1,10 @@
 """metrics.py: figures that can be counted on the fingers; scores.py: every score and metric stands in the one table."""
 
-import json
-import math
-
-import pytest
 from grade_fixtures import means, write_samples
 
 from grading.chat_judge import read_question
-from grading.likelihood_judge import DEFINITIONS
-from grading.metrics import distinct, held_out, is_stopped, repeated, words_of
+from grading.likelihood_judge import VERSIONS
+from grading.metrics import held_out, repeated, words_of
 from grading.scores import CHAT, LIKELIHOOD, METRICS
 from grading.stories import Story
 
@@ -22,7 +18,7 @@ def test_every_score_and_metric_stands_in_the_table_and_no_other(tmp_path, grade
     printed = (tmp_path / "out" / "grades.md").read_text()
     assert {figure for _, _, figure in means(tmp_path / "out")} == METRICS.keys()
     assert all(f"{name}: {score.about}" in printed for name, score in METRICS.items())
-    assert DEFINITIONS.keys() == LIKELIHOOD.keys()
+    assert VERSIONS.keys() == LIKELIHOOD.keys()
     assert {*read_question("ours").scores, "age"} == CHAT.keys()
     for score in [*METRICS.values(), *CHAT.values(), *LIKELIHOOD.values()]:
         assert score.about and score.better in ("higher", "lower", "") and format(0.5, score.form)
@@ -37,35 +33,10 @@ def test_repetition_within_a_story():
     story = Story("The red dog ran to", " the park. He ran to the park again and met Zorblax.")
     assert repeated(story) == 1 / 11  # "ran to the park" is there twice, the first time across the joint
     assert repeated(Story("", " ".join(["la"] * 23))) == 19 / 20
-    assert math.isnan(repeated(Story("The red dog ran", "")))
-
-
-def test_distinct_n_is_of_the_same_number_of_words():
-    assert distinct(["a b a b"], 1, 100) == 0.5
-    assert distinct(["a b a b", "a b c"], 2, 100) == 3 / 5  # ab ba ab | ab bc
-    assert distinct(["a b c", "a b c"], 2, 3) == 1
-    assert distinct(["a"], 2, 100) != distinct(["a"], 2, 100)  # NaN
+    assert repeated(Story("The red dog ran", "")) is None
 
 
 def test_held_out_loss_is_that_of_the_weights_that_are_sampled(tmp_path):
     assert held_out(tmp_path) == {}
     (tmp_path / "log.csv").write_text("step,val_loss,bpb\n10,,\n20,2.5,0.9\n30,2.25,0.8\n40,2.75,0.95\n50,2.0")
     assert held_out(tmp_path) == dict(loss=2.25, bpb=0.8) and held_out(tmp_path, last=True) == dict(loss=2.75, bpb=0.95)
-
-
-@pytest.mark.parametrize(
-    "step, changes, stopped",
-    [
-        (100, {}, False),
-        (60, {}, True),
-        (60, dict(max_minutes=1.0), False),  # ten of these steps take ten seconds
-        (40, dict(max_minutes=1.0), True),
-        (60, dict(max_minutes=1.0, min_steps=90), True),
-    ],
-)
-def test_runs_that_were_stopped(tmp_path, step, changes, stopped):
-    settings = dict(data="tiny", data_dir="data", max_steps=100, max_minutes=0.0, min_steps=0) | changes
-    (tmp_path / "config.json").write_text(json.dumps(settings))
-    rows = [f"{i},{i * 100},100" for i in range(10, step + 1, 10)]
-    (tmp_path / "log.csv").write_text("\n".join(["step,tokens,tokens_per_s", *rows, ""]))
-    assert is_stopped(tmp_path) == stopped
