@@ -1,13 +1,12 @@
 """
 The results of a list: one table and one picture.
 
->>> show("heads", experiment, directory, subjects, figures_of(experiment.measures, subjects, call))
+>>> show("heads", experiment, directory, subjects, figures_of(experiment.measures, subjects, directory))
 """
 
 import dataclasses
 import itertools
 import math
-import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,15 +40,13 @@ PANELS_ACROSS = 4
 
 def show(name: str, experiment: Experiment, directory: Path, subjects: list[Subject], measured: Mapping) -> None:
     """Prints the table; writes experiment.csv, .md, .png and .svg. measured: {subject: {column: value}}."""
-    measured = with_normalized(measured) if experiment.normalized else measured
     rows = [tabulate(subject) | flat(measured[subject.name]) for subject in subjects]
     for row in rows:
         if "n_embd" in row and "seed" not in row:  # an existing model, whose name does not say it
             row["label"] += f" ({row['n_embd']} wide, {row['n_layer']} layers)"
     write_table(directory / "experiment.csv", rows)
     columns = dict.fromkeys(column for own in measured.values() for column in own)
-    columns = [column for column in columns if column not in SETTINGS and re.search(experiment.columns, column)]
-    columns = [column for column in columns if column not in FACTS]
+    columns = [column for column in columns if column not in (*SETTINGS, *FACTS)]
     parts = [f"## {name}", f"{experiment.shows}.", table(rows, columns)]
     places = [(subject.name, subject.directory) for subject in subjects]
     if experiment.picture == "law":
@@ -95,19 +92,9 @@ def flat(measured: Mapping[str, Value]) -> dict:
     """Intervals as columns of their own."""
     row = {}
     for name, value in measured.items():
-        row |= dict(zip((name, f"{name}_low", f"{name}_high"), value)) if isinstance(value, tuple) else {name: value}
+        ends = (name, f"{name}_low", f"{name}_high")
+        row |= {name: value} if isinstance(value, (int, float, str)) else dict(zip(ends, value))
     return row
-
-
-def with_normalized(measured: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
-    """And (score - lowest) / (highest - lowest) over all subjects, of every score of a judge."""
-    added = {subject: dict(own) for subject, own in measured.items()}
-    for name in dict.fromkeys(name for own in measured.values() for name in own if " by " in name):
-        values = {subject: own[name][0] for subject, own in measured.items() if name in own}
-        low, high = min(values.values()), max(values.values())
-        for subject, value in values.items() if high > low else ():
-            added[subject][f"normalized {name}"] = (value - low) / (high - low)
-    return added
 
 
 def table(rows: Sequence[dict], columns: Sequence[str]) -> str:
