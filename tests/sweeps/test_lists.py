@@ -28,8 +28,8 @@ def toy(listed: lists.Runs) -> lists.Runs:
         small |= dict(n_layer=3) if "compressor" in settings.get("architecture", "") else {}
         small |= dict(keep_checkpoints="2") if "keep_checkpoints" in settings else {}
         kinds.setdefault(str(kind), (name, settings | small))
-    if len(kinds) == 1 and "keep_checkpoints" not in small:  # shapes alone: three widths, to have something to compare
-        widths = zip([*listed.variants], (16, 32, 64))
+    if len(kinds) == 1 and "keep_checkpoints" not in small:  # shapes alone: two widths, to have something to compare
+        widths = zip([*listed.variants], (16, 32))
         kinds = {name: (name, settings | small | dict(n_embd=width)) for name, width in widths}
     if not listed.steps and not listed.budgets:  # memory
         kinds = dict(gpt2=("gpt2-64", dict(block_size=2048)))
@@ -59,7 +59,7 @@ def in_process(quick, tmp_path):
     quick.setattr(runner, "train_one", train)
     call = runner.call
     quick.setattr(runner, "call", lambda command: call(command) if command[0] == "sweeps.memory" else run(*command))
-    quick.setattr(experiments, "PROMPTS", 12)
+    quick.setattr(experiments, "PROMPTS", 6)
     quick.setattr("sweeps.measures.STORIES_READ", 10)
     scale = replace(lists.SCALES["small"], config=str(config), learning_rate=None, fewest_steps=1)
     quick.setitem(lists.SCALES, "small", scale)
