@@ -27,7 +27,7 @@ OF_SCHEDULE = {"name", "seed", "max_steps", "warmup_steps", "eval_interval", "le
 SETTINGS = [field.name for field in dataclasses.fields(TrainConfig) if field.name not in OF_SCHEDULE]
 FACTS = dict(step="step", parameters="parameters", tokens="tokens", flops="training FLOPs", seconds="seconds")
 FACTS |= dict(val_loss="validation loss", bpb="bits per byte")  # columns of the table: their titles
-LABELS = dict(val_loss="validation loss (nats per token)", n_embd="width", n_layer="layers", n_head="heads", label="")
+LABELS = dict(val_loss="validation loss", n_embd="width", n_layer="layers", n_head="heads", label="")
 PANELS_ACROSS = 4
 
 
