@@ -16,19 +16,16 @@ import argparse
 import fnmatch
 import shlex
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 from common.cli import Parser, existing_file, one_line_errors, positive
-from sweeps.lists import EXPERIMENTS, SCALES
+from sweeps.lists import EXPERIMENTS, SCALES, Experiment, Runs, Scale
 
 PROMPTS = 50  # validation stories that every run continues
-ASSUMED = dict(builtin=(4096, 4.4e6))  # vocabulary and training tokens, to count without the data
-GPU = "an A100 at 40% of its 312 TFLOP/s, a guess", 0.4 * 312e12
+A100 = 0.4 * 312e12  # FLOP/s: a guess that training reaches 40%
 UTILIZATION = 0.5  # of the speed of matrix products alone, that a training step reaches on this machine
-QUESTION_TOKENS, REPLY_TOKENS = 350, 100  # of a judge, beside the story
+REQUEST_TOKENS, REPLY_TOKENS = 570, 100  # of a judge or an api: model, with a story of 220; both assumed
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -36,7 +33,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("experiment", choices=EXPERIMENTS)
     parser.add_argument("--scale", choices=SCALES, default="small", help="minutes, or a GPU and hours")
     parser.add_argument("--only", nargs="+", metavar="RUN", default=["*"], help="names or patterns, such as '512-*'")
-    parser.add_argument("--seeds", type=positive, metavar="N", help="runs of each variant (default: the list's own)")
+    parser.add_argument("--seeds", type=positive, metavar="N", default=1, help="runs of each variant")
     parser.add_argument("--steps", type=positive, metavar="N", help="length of each run (default: the list's own)")
     parser.add_argument("--models", nargs="+", metavar="MODEL", help="compare these instead: runs, hf:ID or api:MODEL")
     parser.add_argument("--dry_run", action="store_true", help="print commands, hours and dollars; run nothing")
@@ -56,8 +53,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_api("the API of judges and api: models")
     args = parser.parse_args()
     api = parser.require_api(args)
-    given = {name: value for name, value in api.items() if value != parser.get_default(name)}
-    args.api_flags = [f"--{name}={value}" for name, value in given.items()]
+    args.api_flags = [f"--{name}={value}" for name, value in api.items() if value != parser.get_default(name)]
     args.judge_flags = [*(f"--judge={judge}" for judge in args.grade), *args.api_flags, *["--controls"] * args.controls]
     args.judge_flags += ["--protocol", *args.protocol] if args.protocol else []
     args.judge_flags += [f"--question={args.question}"] if args.question else []
@@ -80,35 +76,33 @@ def run_experiment(args: argparse.Namespace) -> None:
     scale, experiment = SCALES[args.scale], EXPERIMENTS[args.experiment]
     listed = getattr(experiment, args.scale)
     if args.models:
-        listed = replace(listed, variants={}, models=tuple(args.models))
-    if args.steps and listed.steps:
+        listed = Runs({}, models=tuple(args.models))
+    elif args.steps and listed.steps:
         listed = replace(listed, steps=args.steps)
     directory = args.out_dir / (args.experiment + "-published" * (args.scale == "published"))
-    if (directory / "ckpt.pt").exists():
-        raise ConfigError(f"{directory} is a run of train.py; move it away, or choose another --out_dir")
-    corpora = find_corpora(args, experiment.data, listed, scale)
-    n_seeds = args.seeds or listed.seeds
-    planned = plan_runs(listed, scale, max(n_seeds, runner.count_seeds(directory)), directory, experiment.data, corpora)
-    names = {run: (run.variant, run.config.name) for run in planned if run.config.seed < n_seeds}
-    runs = [run for run, own in names.items() if any(fnmatch.filter(own, pattern) for pattern in args.only)]
+    names = {experiment.data, *(settings.get("data", experiment.data) for settings in listed.variants.values())}
+    corpora = {name: find_corpus(name, args.data if name == experiment.data else None, scale, args) for name in names}
+    planned = plan_runs(listed, scale, args.seeds, directory, experiment.data, corpora)
+    wanted = [pattern + end for pattern in args.only for end in ("", "_[0-9]*")]  # with or without the seed
+    runs = [run for run in planned if any(fnmatch.fnmatch(run.config.name, pattern) for pattern in wanted)]
     if not runs and not listed.models:
         raise ConfigError(f"--only {' '.join(args.only)}: no such run of {args.experiment}; --dry_run lists them")
+    args.n = args.n or scale.n
     if args.dry_run:
-        return show_costs(runs, listed, experiment, scale, corpora[experiment.data][1], args)
+        return show_costs(runs, listed, experiment, args)
 
     directory.mkdir(parents=True, exist_ok=True)
-    sha256 = {path: meta["splits"]["train"]["sha256"] for path, meta in corpora.values()}
-    trains = bool(listed.steps or listed.budgets)
-    failed = runner.train_all(runs, sha256, directory / "experiment.log") if trains else []
-    done = runner.finished(planned, sha256) if trains else runs
-    subjects = find_subjects(listed.models, done, experiment, directory, corpora)
-    judge = args.judge_flags if args.grade or not listed.models else ["--no_judge"]
-    call = measures.Call(directory, PROMPTS, args.n or scale.n, experiment.sample_flags, tuple(judge),
-                         tuple(args.api_flags), tuple(map(str, args.prompts)), args.memory_limit)  # fmt: skip
-    if subjects and not failed:
-        runner.run_missing(measures.commands_of(experiment.measures, subjects, call), directory)
+    failed, finished = [], runs
+    if listed.steps or listed.budgets:
+        sha256 = {path: meta["splits"]["train"]["sha256"] for path, meta in corpora.values()}
+        failed, finished = runner.train_all(runs, planned, sha256, directory)
+    subjects = find_subjects(listed.models, finished, experiment, directory, corpora[experiment.data][0])
     if subjects:
-        measured = measures.figures_of(experiment.measures, subjects, call)
+        args.prompt_count, args.sample_flags = PROMPTS, experiment.sample_flags
+        if listed.models and not args.grade:
+            args.judge_flags.append("--no_judge")
+        runner.run_missing(measures.commands_of(experiment.measures, subjects, directory, args), directory)
+        measured = measures.figures_of(experiment.measures, subjects, directory)
         results.show(args.experiment, experiment, directory, subjects, measured)
         print(f"\nwrote {directory}/experiment.csv, .md and .png; next: python report.py {args.out_dir}")
     if failed:
@@ -118,45 +112,31 @@ def run_experiment(args: argparse.Namespace) -> None:
         )
 
 
-def find_corpora(args: argparse.Namespace, main_corpus: str, listed, scale) -> dict[str, tuple[Path, dict]]:
-    """{name in the lists: (directory, meta.json)}; built-in corpora that are missing are made."""
+def find_corpus(name: str, given: Path | None, scale: Scale, args: argparse.Namespace) -> tuple[Path, dict]:
+    """(directory, meta.json) of a corpus that the lists name; a built-in one that is missing is made."""
     from corpus.sources import BUILTIN
     from corpus.token_files import load_meta
-    from sweeps.plan import ROOT
-    from training.config import ConfigError
+    from sweeps.runner import call
 
-    found = {}
-    for name in dict.fromkeys([main_corpus, *(own.get("data", main_corpus) for own in listed.variants.values())]):
-        given = args.data if args.data and name == main_corpus else Path(scale.corpora.get(name, name))
-        path = given if given.parent.name else args.data_dir / given
-        is_missing = not (path / "meta.json").exists()
-        if is_missing and args.dry_run and (path.name in BUILTIN or args.scale == "published"):
-            vocab_size, tokens = ASSUMED.get(path.name.partition("-")[0], (10_000, 470e6))
-            split = dict(tokens=int(tokens), stories=int(tokens / 220))
-            found[name] = path, dict(vocab_size=vocab_size, splits=dict(train=split, val=split))
-            continue
-        if is_missing and path.name in BUILTIN:
-            command = [sys.executable, ROOT / "prepare.py", path.name, "--data_dir", path.parent]
-            if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
-                raise ConfigError(f"{path} could not be prepared: see above")
-        found[name] = path, load_meta(path)
-    return found
+    path = given or Path(scale.corpora.get(name, name))
+    path = path if path.parent.name else args.data_dir / path
+    if not given and not (path / "meta.json").exists():
+        if args.dry_run:
+            vocab_size, tokens = (4096, 4_400_000) if path.name in BUILTIN else (10_000, 470_000_000)
+            return path, dict(vocab_size=vocab_size, splits=dict(train=dict(tokens=tokens)))
+        if path.name in BUILTIN:
+            call(["prepare.py", path.name, "--data_dir", str(path.parent)])
+    return path, load_meta(path)
 
 
-def find_subjects(models, runs: list, experiment, directory: Path, corpora: dict) -> list:
+def find_subjects(models, runs: list, experiment: Experiment, directory: Path, data: Path) -> list:
     """What is compared: the finished runs, or the checkpoints that they kept, or existing models."""
     from checkpoints.checkpoint import directory_of, kept_checkpoints
     from sweeps.measures import Subject
 
-    subjects = []
-    headers = {path: "headers" in meta for path, meta in corpora.values()}
-    for run in runs:
-        own = Subject(run.config.name, str(run.directory), run.directory, run.data, headers[run.data], run, run.variant)
-        subjects.append(own)
-    for model in models:
-        path = corpora[experiment.data][0]
-        name = directory_of(model).name
-        subjects.append(Subject(name, model, directory / name, path, headers[path], None, name))
+    subjects = [Subject(run.config.name, str(run.directory), run.directory, run.data, run) for run in runs]
+    names = {directory_of(model).name: model for model in models}
+    subjects += [Subject(name, model, directory / name, data) for name, model in names.items()]
     if not experiment.checkpoints:
         return subjects
     return [
@@ -166,46 +146,38 @@ def find_subjects(models, runs: list, experiment, directory: Path, corpora: dict
     ]
 
 
-# ---- What it would cost ----
-
-
-def show_costs(runs: list, listed, experiment, scale, meta: dict, args: argparse.Namespace) -> None:
+def show_costs(runs: list, listed: Runs, experiment: Experiment, args: argparse.Namespace) -> None:
     """Prints the command of each run, a table of what they cost, and what APIs would cost."""
     import torch
 
     from common.tables import table_text
     from training.device_and_dtype import choose_dtype, peak_flops
 
-    machine, speed = GPU
+    speed, machine = A100, "an A100, a guess"
     if args.scale == "small" or torch.cuda.is_available():
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         speed = UTILIZATION * peak_flops(device, choose_dtype("auto", device))
         machine = f"{UTILIZATION:.0%} of what matrix products reach on this machine now"
-    if listed.steps or listed.budgets:
-        rows = []
-        for run in runs:
-            print("python train.py", shlex.join([f"configs/{scale.config}", *run.args[1:]]))
-            cost = [f"{run.parameters:,}", f"{run.tokens / 1e6:,.2f} M", f"{run.flops:.2e}"]
-            rows.append([run.config.name, *cost, f"{run.flops / speed / 3600:.3f}"])
+    rows = []
+    for run in runs if listed.steps or listed.budgets else ():
+        print("python train.py", shlex.join([f"configs/{Path(run.args[0]).name}", *run.args[1:]]))
+        cost = [f"{run.parameters:,}", f"{run.tokens / 1e6:,.2f} M", f"{run.flops:.2e}"]
+        rows.append([run.config.name, *cost, f"{run.flops / speed / 3600:.3f}"])
+    if rows:
         print(f"\n{table_text(['run', 'parameters', 'tokens', 'training FLOPs', 'hours'], rows)}\n")
         flops = sum(run.flops for run in runs)
-        hours = f"{flops / speed / 3600:.2f} hours at {speed:.2g} FLOP/s ({machine})"
-        print(f"{len(runs)} runs, {flops:.2e} FLOPs: {hours}")
+        print(
+            f"{len(rows)} runs, {flops:.2e} FLOPs: {flops / speed / 3600:.2f} hours at {speed:.2g} FLOP/s ({machine})"
+        )
     n_models = len(runs) + len(listed.models)
     print(f"then {', '.join(experiment.measures) or 'no measures'} of {n_models} models, not counted in the hours")
-
-    train = meta["splits"]["train"]
-    stories, length = PROMPTS * (args.n or scale.n), train["tokens"] / train["stories"]
-    judges = sum(not judge.startswith("lm:") for judge in args.grade) * max(1, len(args.protocol))
-    graded = judges * stories * n_models * ("scores" in experiment.measures)
-    written = stories * sum(model.startswith("api:") for model in listed.models)
-    tokens_in = graded * (QUESTION_TOKENS + length) + written * length
-    tokens_out = graded * REPLY_TOKENS + written * length / 2
-    if graded or written:
+    judged = n_models * len([judge for judge in args.grade if not judge.startswith("lm:")]) * max(1, len(args.protocol))
+    requests = PROMPTS * args.n * (judged + len([model for model in listed.models if model.startswith("api:")]))
+    if requests:
         cost = "give --price_in and --price_out to see the cost"
         if args.price_in is not None:
-            cost = f"about ${(tokens_in * args.price_in + tokens_out * args.price_out) / 1e6:.2f}"
-        print(f"APIs: {graded + written:,} requests of {tokens_in:,.0f} tokens, {tokens_out:,.0f} in reply; {cost}")
+            cost = f"about ${requests * (REQUEST_TOKENS * args.price_in + REPLY_TOKENS * args.price_out) / 1e6:.2f}"
+        print(f"APIs: {requests:,} requests of {REQUEST_TOKENS} tokens, {REPLY_TOKENS} in reply; {cost}")
 
 
 if __name__ == "__main__":

@@ -11,13 +11,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Runs:
-    """What a list compares at one scale: runs that differ in a few settings and train on the same number of tokens,
-    with two exceptions: a variant with `flops_of` trains for as many FLOPs as the variant it names, and with `budgets`
-    every variant trains once for each budget of FLOPs that suits its size. Or existing models."""
+    """What a list compares at one scale: runs that differ in a few settings and train on the same number of tokens
+    (with `budgets`, each trains once for each budget of FLOPs that suits its size); or existing models."""
 
     variants: Mapping[str, dict]  # {name: settings of train.py that differ from the scale's}
     steps: int = 0  # of each run; 0: nothing is trained
-    seeds: int = 1  # runs of each variant
     budgets: tuple[float, ...] = ()  # training FLOPs
     models: tuple[str, ...] = ()  # as in sample.py --model
 
@@ -31,10 +29,8 @@ class Experiment:
     published: Runs
     measures: tuple[str, ...] = ()  # names in sweeps/measures.py
     axes: tuple[str, ...] = ()  # of its picture: settings or columns; none: a line for each run
-    columns: str = " by |%|MB"  # of its table: a pattern for the names of measures (experiment.csv has all)
-    picture: str = "panels"  # or law, neurons, or the name of a picture that a measure draws
+    picture: str = "panels"  # or law, neurons, or the file name of a picture that a measure draws
     curves: bool = False  # also draw the validation loss over tokens
-    normalized: bool = False  # also show scores as shares of the distance from the lowest to the highest
     data: str = "tinystories"
     sample_flags: tuple[str, ...] = ()  # of sample.py
     checkpoints: bool = False  # compare the kept checkpoints of runs, and not only the last
@@ -105,10 +101,9 @@ SMALL_EIGHT = shapes("32-4-4 32-6-4 64-4-2 64-4-4 64-4-8 64-6-4 128-4-4 128-6-4"
 WIDE = " ".join(f"{width}-{depth}-16" for width in (64, 128, 256, 512, 768, 1024, 2048) for depth in (2, 4, 8, 12))
 THREE = Runs(shapes("32-4-4 64-4-4 128-4-4"), 250)
 TWO_SMALL, TWO = shapes("64-4-4 128-4-4"), shapes("256-8-8 512-8-8", architecture="gpt2")
-RECIPROCAL, MARGIN = dict(flops_of="plain", contrast="reciprocal"), dict(flops_of="plain", contrast="margin")
-CONTRASTS = {"plain": {}, "reciprocal": RECIPROCAL}
-CONTRASTS |= {f"margin-{m}": MARGIN | dict(contrast_margin=m) for m in (0.1, 0.3, 1.0)}
-CONTRASTS |= {f"margin-0.1-alpha-{a}": MARGIN | dict(contrast_margin=0.1, contrast_alpha=a) for a in (1.0, 0.2)}
+CONTRASTS = {"plain": {}, "reciprocal": dict(contrast="reciprocal")}
+CONTRASTS |= {f"margin-{m}": dict(contrast="margin", contrast_margin=m) for m in (0.1, 0.3, 1.0)}
+CONTRASTS |= {f"margin-0.1-alpha-{a}": CONTRASTS["margin-0.1"] | dict(contrast_alpha=a) for a in (1.0, 0.2)}
 INSTRUCT_SHAPES = "64-1-4 64-2-4 64-4-4"
 OOD = {"any": dict(data="instruct"), "never-both": {}}
 
@@ -127,7 +122,6 @@ EXPERIMENTS = {
         published=Runs(with_instruct(shapes("64-12-16 128-8-16 256-8-16 768-1-16 768-2-16 768-4-16 768-8-16")), 7200),
         measures=("instruct", "scores"),
         axes=("n_embd", "n_layer"),
-        columns=r" by |words \(.*all|both",
     ),
     "scaling": Experiment(
         "P, figures 6 and 23: the lowest loss, and the size that reaches it, by training FLOPs",
@@ -150,16 +144,14 @@ EXPERIMENTS = {
         small=THREE,
         published=Runs({}, models=PUBLISHED + GPT2),
         measures=("ruler", "scores"),
-        normalized=True,
-        columns=" by |bits|seconds|ended|repeated",
+        picture="grades.png",
     ),
     "prompts": Experiment(
         "P, A, B: facts, reasoning and context by model (prompts with known answers in place of theirs); scores of the "
         "completions of three beginnings",
         small=THREE,
         published=Runs({}, models=PUBLISHED + GPT2[:1]),
-        measures=("beginnings", "scores", "probes"),
-        columns=r"right|\(beginning",
+        measures=("beginnings", "probes"),
     ),
     "dropout": Experiment(
         "A: scores by dropout, continued from trained weights, and from zero",
@@ -176,9 +168,9 @@ EXPERIMENTS = {
         curves=True,
     ),
     "contrast_variants": Experiment(
-        "ours: bounded forms of the contrastive loss, at the FLOPs of the plain model",
+        "ours: bounded forms of the contrastive loss",
         small=Runs({name: own | dict(n_embd=64) for name, own in CONTRASTS.items()}, 200),
-        published=Runs(CONTRASTS, 2880, seeds=3),
+        published=Runs(CONTRASTS, 2880),
         measures=("order",),
     ),
     "memory": Experiment(
@@ -209,7 +201,6 @@ EXPERIMENTS = {
         small=Runs(shapes(INSTRUCT_SHAPES, loss_on="story"), 300),
         published=Runs(shapes("256-1-16 256-2-16 256-4-16 256-8-16", loss_on="story"), 7200),
         measures=("unseen", "scores"),
-        columns=r"all|summary|both|sentence|instructions by|plot by",
         picture="instruct.png",
         data="instruct",
     ),
@@ -235,7 +226,6 @@ EXPERIMENTS = {
         small=Runs(shapes("128-4-8"), 300),
         published=Runs({}, models=PUBLISHED[2:3]),
         measures=("heads",),
-        columns="",
         picture="interpret.png",
     ),
     "neurons": Experiment(

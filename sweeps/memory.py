@@ -1,15 +1,13 @@
 """
-The memory of a training step by batch size: of the GPU as PyTorch allocates it, or on a CPU of the whole process.
+The memory of a training step by batch size: of the GPU as PyTorch allocates it, or on Linux's CPUs of this process.
 
 $ python -m sweeps.memory memory.json 10000 12000 configs/ts_8m.py --n_embd=128       # vocab_size, limit in MB
 
-Two steps of AdamW on random tokens, not compiled, each batch size in a process of its own. Above the limit, or what
-there is, it is "oom".
+Two steps of AdamW on random tokens, not compiled. Above the limit, or what there is, it is "oom".
 """
 
-import contextlib
-import multiprocessing
 import re
+import resource
 import sys
 from pathlib import Path
 
@@ -17,18 +15,24 @@ import torch
 
 from common.files import write_json
 from model import GPTNeoConfig
-from sweeps.plan import MODELS
 from training.config import TrainConfig, parse_command_line
 from training.device_and_dtype import choose_dtype
+from variants import MODELS
 
 BATCHES = (2, 4, 8, 16, 32)
 
 
-def measure(config: TrainConfig, vocab_size: int, batch: int, pipe) -> None:
-    """Sends the peak of the GPU in MB, or of this process; nothing if the GPU has too little."""
-    with contextlib.suppress(torch.OutOfMemoryError):
+def peak(config: TrainConfig, vocab_size: int, batch: int) -> float:
+    """MB, since this process began: batches must grow. inf if there is too little."""
+    try:
         two_steps(config, vocab_size, batch)
-        pipe.send(torch.cuda.max_memory_allocated() / 1e6 if torch.cuda.is_available() else resident_mb("self"))
+    except (RuntimeError, MemoryError) as error:
+        if "memory" in str(error) or isinstance(error, MemoryError):
+            return float("inf")
+        raise
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 1e6
+    return int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024 / 1e6
 
 
 def two_steps(config: TrainConfig, vocab_size: int, batch: int) -> None:
@@ -45,33 +49,19 @@ def two_steps(config: TrainConfig, vocab_size: int, batch: int) -> None:
         optimizer.zero_grad()
 
 
-def resident_mb(pid: int | str) -> float:
-    """The peak so far of a process, imports included."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    return int(found[1]) * 1024 / 1e6 if found else 0.0  # it has ended
-
-
-def peak(config: TrainConfig, vocab_size: int, batch: int, limit: float) -> float | str:
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=measure, args=(config, vocab_size, batch, sender), daemon=True)
-    process.start()
-    while process.is_alive() and not receiver.poll(0.02):
-        if not torch.cuda.is_available() and resident_mb(process.pid) > limit:
-            process.kill()
-    found = receiver.recv() if receiver.poll() else float("inf")
-    process.join()
-    if process.exitcode > 0:  # not killed, by us or by the system
-        sys.exit("sweeps.memory: a step failed: see above")
-    return found if found <= limit else "oom"
-
-
 def main() -> None:
     out, vocab_size, limit, *settings = sys.argv[1:]
-    config = parse_command_line(settings)[0]
-    if not torch.cuda.is_available() and not Path("/proc/self/status").exists():
-        sys.exit("sweeps.memory: without a GPU, memory is measured on Linux alone")
-    peaks = {f"MB, batch {n}": peak(config, int(vocab_size), n, float(limit)) for n in BATCHES}
+    config, limit = parse_command_line(settings)[0], float(limit)
+    if not torch.cuda.is_available():
+        if not Path("/proc/self/status").exists():
+            sys.exit("sweeps.memory: without a GPU, memory is measured on Linux alone")
+        resource.setrlimit(
+            resource.RLIMIT_DATA, (int(limit * 1e6), -1)
+        )  # rather an error here than a machine that swaps
+    peaks = {}
+    for batch in BATCHES:
+        mb = peak(config, int(vocab_size), batch)
+        peaks[f"MB, batch {batch}"] = mb if mb <= limit else "oom"
     Path(out).parent.mkdir(parents=True, exist_ok=True)
     write_json(Path(out), peaks)
 

@@ -7,6 +7,7 @@ The runs of a list: how long each trains, and what that costs in FLOPs, counted.
 import functools
 import itertools
 import math
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,6 @@ from variants.contrastive import n_shuffled
 
 ROOT = Path(__file__).parent.parent
 EVAL_INTERVALS = (50, 250)  # steps, fewest and most: an evaluation takes time, and a kill loses what came after it
-COMPILED_TOKENS = 1_000_000  # shorter small runs are not compiled, which would take longer than it saves
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +39,10 @@ class Run:
         return Path(self.config.out_dir, self.config.name)
 
     @property
+    def command(self) -> str:
+        return shlex.join(["train.py", *self.args])
+
+    @property
     def tokens(self) -> int:
         return self.config.max_steps * self.config.tokens_per_step
 
@@ -51,37 +55,30 @@ def plan_runs(listed: Runs, scale: Scale, n_seeds: int, out: Path, data: str, co
     """The runs in order. out: where they go; data: the corpus of variants that do not name one; corpora: {name: (its
     directory, its meta.json)}."""
     runs = []
-    for seed, budget in itertools.product(range(n_seeds), listed.budgets or [None]):
-        flops_of = {}
-        for variant, settings in listed.variants.items():
-            settings = dict(settings, seed=seed, out_dir=str(out))
-            corpus, meta = corpora[settings.pop("data", data)]
-            settings |= dict(data=corpus.name, data_dir=str(corpus.parent))
-            flops = budget or flops_of.get(settings.pop("flops_of", None))
-            name = f"{budget:.1e}-{variant}_{seed}".replace("+", "") if budget else f"{variant}_{seed}"
-            if settings.get("start_from") in listed.variants:
-                settings["start_from"] = str(out / f"{settings['start_from']}_{seed}")
-            if scale.learning_rate:
-                settings["learning_rate"] = min(scale.learning_rate, 1 / settings.get("n_embd", 64))
-            args = [str(ROOT / "configs" / scale.config), *flags(dict(name=name) | settings)]
-            config = parse_command_line(args)[0]
-            parameters, flops_per_step = count_parameters_and_flops(config, meta["vocab_size"])
-            steps = max(1, round(flops / flops_per_step)) if flops else max(1, listed.steps)
-            args += flags(schedule(steps, scale))
-            if steps * config.tokens_per_step >= COMPILED_TOKENS:
-                args.append("--compile=True")
-            run = Run(variant, args, parse_command_line(args)[0], parameters, steps * flops_per_step, budget)
-            flops_of[variant] = run.flops
-            most_tokens = scale.most_epochs * meta["splits"]["train"]["tokens"]
-            if not budget or steps >= scale.fewest_steps and run.tokens <= most_tokens:
-                runs.append(run)
+    for seed, budget, variant in itertools.product(range(n_seeds), listed.budgets or [None], listed.variants):
+        settings = dict(listed.variants[variant], seed=seed, out_dir=str(out))
+        corpus, meta = corpora[settings.pop("data", data)]
+        settings |= dict(data=corpus.name, data_dir=str(corpus.parent))
+        name = f"{budget:.1e}-{variant}_{seed}".replace("+", "") if budget else f"{variant}_{seed}"
+        if settings.get("start_from") in listed.variants:
+            settings["start_from"] = str(out / f"{settings['start_from']}_{seed}")
+        args = [str(ROOT / "configs" / scale.config), *flags(dict(name=name) | settings)]
+        config = parse_command_line(args)[0]
+        parameters, flops_per_step = count_parameters_and_flops(config, meta["vocab_size"])
+        steps = max(1, round(budget / flops_per_step) if budget else listed.steps)
+        args += flags(schedule(steps, config.n_embd, scale))
+        run = Run(variant, args, parse_command_line(args)[0], parameters, steps * flops_per_step, budget)
+        most_tokens = scale.most_epochs * meta["splits"]["train"]["tokens"]
+        if not budget or steps >= scale.fewest_steps and run.tokens <= most_tokens:
+            runs.append(run)
     return runs
 
 
-def schedule(steps: int, scale: Scale) -> dict:
+def schedule(steps: int, width: int, scale: Scale) -> dict:
     fewest, most = EVAL_INTERVALS
     interval = min(most, max(fewest, math.ceil(steps / 4)))
-    return dict(max_steps=steps, warmup_steps=round(scale.warmup * steps), eval_interval=interval)
+    own = dict(max_steps=steps, warmup_steps=round(scale.warmup * steps), eval_interval=interval)
+    return own | (dict(learning_rate=min(scale.learning_rate, 1 / width)) if scale.learning_rate else {})
 
 
 def flags(settings: dict) -> list[str]:

@@ -1,13 +1,12 @@
 """
 The results of a list: one table and one picture.
 
->>> show("heads", experiment, directory, subjects, figures_of(experiment.measures, subjects, call))
+>>> show("heads", experiment, directory, subjects, figures_of(experiment.measures, subjects, directory))
 """
 
 import dataclasses
 import itertools
 import math
-import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,30 +25,21 @@ from training.run_directory import read_log, training_seconds
 
 OF_SCHEDULE = {"name", "seed", "max_steps", "warmup_steps", "eval_interval", "learning_rate", "compile"}
 SETTINGS = [field.name for field in dataclasses.fields(TrainConfig) if field.name not in OF_SCHEDULE]
-FACTS = {  # columns of the table: title, format
-    "step": ("step", ","),
-    "parameters": ("parameters", ","),
-    "tokens": ("tokens", ","),
-    "flops": ("training FLOPs", ".2e"),
-    "seconds": ("seconds", ".0f"),
-    "val_loss": ("validation loss", ".3f"),
-    "bpb": ("bits per byte", ".3f"),
-}
-LABELS = dict(val_loss="validation loss (nats per token)", n_embd="width", n_layer="layers", n_head="heads", label="")
+FACTS = dict(step="step", parameters="parameters", tokens="tokens", flops="training FLOPs", seconds="seconds")
+FACTS |= dict(val_loss="validation loss", bpb="bits per byte")  # columns of the table: their titles
+LABELS = dict(val_loss="validation loss", n_embd="width", n_layer="layers", n_head="heads", label="")
 PANELS_ACROSS = 4
 
 
 def show(name: str, experiment: Experiment, directory: Path, subjects: list[Subject], measured: Mapping) -> None:
     """Prints the table; writes experiment.csv, .md, .png and .svg. measured: {subject: {column: value}}."""
-    measured = with_normalized(measured) if experiment.normalized else measured
     rows = [tabulate(subject) | flat(measured[subject.name]) for subject in subjects]
     for row in rows:
         if "n_embd" in row and "seed" not in row:  # an existing model, whose name does not say it
             row["label"] += f" ({row['n_embd']} wide, {row['n_layer']} layers)"
     write_table(directory / "experiment.csv", rows)
     columns = dict.fromkeys(column for own in measured.values() for column in own)
-    columns = [column for column in columns if column not in SETTINGS and re.search(experiment.columns, column)]
-    columns = [column for column in columns if column not in FACTS]
+    columns = [column for column in columns if column not in (*SETTINGS, *FACTS)]
     parts = [f"## {name}", f"{experiment.shows}.", table(rows, columns)]
     places = [(subject.name, subject.directory) for subject in subjects]
     if experiment.picture == "law":
@@ -95,66 +85,51 @@ def flat(measured: Mapping[str, Value]) -> dict:
     """Intervals as columns of their own."""
     row = {}
     for name, value in measured.items():
-        row |= dict(zip((name, f"{name}_low", f"{name}_high"), value)) if isinstance(value, tuple) else {name: value}
+        ends = (name, f"{name}_low", f"{name}_high")
+        row |= {name: value} if isinstance(value, (int, float, str)) else dict(zip(ends, value))
     return row
-
-
-def with_normalized(measured: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
-    """And (score - lowest) / (highest - lowest) over all subjects, of every score of a judge."""
-    added = {subject: dict(own) for subject, own in measured.items()}
-    for name in dict.fromkeys(name for own in measured.values() for name in own if " by " in name):
-        values = {subject: own[name][0] for subject, own in measured.items() if name in own}
-        low, high = min(values.values()), max(values.values())
-        for subject, value in values.items() if high > low else ():
-            added[subject][f"normalized {name}"] = (value - low) / (high - low)
-    return added
 
 
 def table(rows: Sequence[dict], columns: Sequence[str]) -> str:
     """Means over the seeds of each variant; for the validation loss also the lowest and the highest seed."""
-    facts = {key: fact for key, fact in FACTS.items() if any(key in row for row in rows)}
-    if len({row.get("step") for row in rows}) == 1:
-        facts.pop("step", None)
+    facts = [key for key in FACTS if len({row.get(key) for row in rows}) > (key == "step") and key in rows[0]]
     lines = []
     for label in dict.fromkeys(row["label"] for row in rows):
         own = [row for row in rows if row["label"] == label]
-        cells = [mean(own, key, form) for key, (_, form) in facts.items()]
+        cells = {key: mean(own, key) for key in (*facts, *columns)}
         losses = [row["val_loss"] for row in own if "val_loss" in row]
         if len(losses) > 1:
-            cells[[*facts].index("val_loss")] += f" [{min(losses):.3f}, {max(losses):.3f}]"
-        lines.append([label, *cells, *(mean(own, column, "") for column in columns)])
-    text = table_text(["run", *(title for title, _ in facts.values()), *columns], lines)
+            cells["val_loss"] += f" [{min(losses):.3f}, {max(losses):.3f}]"
+        lines.append([label, *cells.values()])
+    text = table_text(["run", *(FACTS[key] for key in facts), *columns], lines)
     return text + "\n\nIn brackets: the lowest and the highest seed" * (len(lines) < len(rows))
 
 
-def mean(rows: Sequence[dict], key: str, form: str) -> str:
+def mean(rows: Sequence[dict], key: str) -> str:
     values = [row[key] for row in rows if row.get(key) is not None]
     if not values or isinstance(values[0], str):
         return values[0] if values else "–"
     value = statistics.mean(values)
-    precise = ",.0f" if isinstance(value, int) or abs(value) >= 1000 else ".1f" if abs(value) >= 10 else ".3f"
-    return f"{value:{form or precise}}"
+    large = ".2e" if value > 1e9 else ",.0f"
+    return f"{value:{large if isinstance(value, int) or value >= 1000 else '.1f' if abs(value) >= 10 else '.3f'}}"
 
 
 # ---- The picture ----
 
 
 def draw(rows: Sequence[dict], columns: Sequence[str], axes_names: Sequence[str], curves: Sequence[Subject]) -> Figure:
-    """A panel for each score and axis; without axes, over the runs. The last one: loss curves."""
+    """A panel for each score, a row of them for each axis; without axes, over the runs. The last one: loss curves."""
     panels, axes_names = {}, axes_names or ("label",)
     for column in (["val_loss"] if any("val_loss" in row for row in rows) else []) + list(columns):
         panels.setdefault(column.partition(" by ")[0], []).append(column)
-    places = list(itertools.product(panels, axes_names))
-    across = len(axes_names) if len(axes_names) > 1 else min(len(places) + bool(curves), PANELS_ACROSS)
+    places = list(itertools.product(axes_names, panels))
+    across = len(panels) if len(axes_names) > 1 else min(len(panels) + bool(curves), PANELS_ACROSS)
     down = math.ceil((len(places) + bool(curves)) / across)
-    figure = Figure(figsize=(4.2 * across, 3 * down), layout="constrained")
+    figure = Figure(figsize=(3.6 * across, 3 * down), layout="constrained")
     grid = figure.subplots(down, across, squeeze=False).flat
     for axes in grid[len(places) + bool(curves) :]:
         axes.set_axis_off()
-    for (panel, axis), axes in zip(places, grid):
-        if axis == panel:
-            axes.set_axis_off()
-            continue
+    for (axis, panel), axes in zip(places, grid):
         draw_over(axes, rows, axis, panels[panel])
         axes.set(xlabel=LABELS.get(axis, axis), ylabel=LABELS.get(panel, panel))
     if curves:
@@ -164,27 +139,27 @@ def draw(rows: Sequence[dict], columns: Sequence[str], axes_names: Sequence[str]
 
 def draw_over(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[str]) -> None:
     """A color for each judge and each combination of the other settings in which the runs differ; a dot for a seed."""
-    keys = [key for key in SETTINGS if key != axis and len({row.get(key) for row in rows}) > 1 and axis != "label"]
+    keys = [key for key in SETTINGS if axis not in (key, "label") and len({row.get(key) for row in rows}) > 1]
     lines = {}
     for row, column in itertools.product(rows, columns):
         if isinstance(row.get(column), (int, float)) and row.get(axis) is not None:
-            own = ", ".join(f"{LABELS.get(key, key)} {row[key]}" for key in keys if row.get(key) not in (None, ""))
-            lines.setdefault((own, column), {}).setdefault(row[axis], []).append(row)
+            own = [f"{LABELS.get(key, key)} {row[key]}" for key in keys if row.get(key) not in (None, "")]
+            own += [column.partition(" by ")[2]] * (len(columns) > 1)
+            lines.setdefault((", ".join(own), column), {}).setdefault(row[axis], []).append(row)
     for i, ((own, column), points) in enumerate(lines.items()):
-        style = dict(color=f"C{i % 10}", marker=".", label=f"{own} {column.partition(' by ')[2]}".strip())
         xs = list(points) if axis == "label" else sorted(points)
         means = [statistics.mean(row[column] for row in points[x]) for x in xs]
-        axes.plot(xs, means, **style, linewidth=0 if axis == "label" else 1)
-        for x, own_rows in points.items():
-            for row in own_rows:
-                ends = [row.get(f"{column}{end}", row[column]) for end in ("_low", "_high")]
-                axes.plot((x, x), ends, color=style["color"], alpha=0.35, marker="." if len(own_rows) > 1 else "")
-    if len(lines) > 1:
+        axes.plot(xs, means, ".", color=f"C{i % 10}", linestyle="" if axis == "label" else "-", label=own)
+        for x, row in ((place, row) for place in xs for row in points[place]):
+            ends = [row.get(f"{column}{end}", row[column]) for end in ("_low", "_high")]
+            axes.plot((x, x), ends, color=f"C{i % 10}", alpha=0.35, marker="." if len(points[x]) > 1 else "")
+    if len(lines) > 1 and axes.get_subplotspec().is_first_col():
         axes.legend(fontsize=6)
     if axis == "label":
         axes.tick_params(axis="x", rotation=90, labelsize=7)
     if axis in ("n_embd", "n_head", "n_layer"):
         axes.set_xscale("log", base=2)
+        axes.set_xticks(sorted({row[axis] for row in rows}), minor=False)
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
     if axis == "val_loss":
         axes.invert_xaxis()  # training goes to the right

@@ -5,12 +5,12 @@ Scaling laws: the lowest loss that a number of training FLOPs can buy, and the s
 >>> law.b, law.low, law.high            # the exponent and its 95% interval
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FormatStrFormatter
 
 from common.tables import table_text
 
@@ -23,87 +23,69 @@ class PowerLaw(NamedTuple):
     low: float
     high: float
 
-    def __call__(self, flops: np.ndarray) -> np.ndarray:
-        return self.a * flops**self.b
+
+class Best(NamedTuple):
+    """The best model at a budget."""
+
+    budget: float
+    flops: float
+    variant: str
+    parameters: int
+    loss: float  # mean over its seeds
+    size: float  # parameters that would be best
+    bound: str  # "at most" or "at least", if it is the smallest or the largest that was tried
 
 
 def fit_power_law(flops: Sequence[float], values: Sequence[float]) -> PowerLaw:
     """Least squares on the logarithms. The interval is Student's: it assumes that the points scatter independently and
-    equally around the law. ValueError for fewer than four points, which leave too little scatter to judge by.
-    """
+    equally around the law."""
     from scipy import stats  # here, because it takes a second to import
 
-    if len(flops) < 4:
-        raise ValueError(f"a power law needs four budgets for its interval, not {len(flops)}")
     line = stats.linregress(np.log(flops), np.log(values))
     reach = stats.t.ppf(0.975, len(flops) - 2) * line.stderr
     return PowerLaw(*map(float, (np.exp(line.intercept), line.slope, line.slope - reach, line.slope + reach)))
 
 
-class Point(NamedTuple):
-    """A variant at a budget: the mean over its seeds."""
-
-    budget: float
-    parameters: int
-    flops: float
-    loss: float
-    variant: str
-
-
-def points(rows: Sequence[dict]) -> list[Point]:
-    """The points in the rows of an experiment's table, by budget and parameters."""
-    groups = {}
+def best_of_budgets(rows: Sequence[dict]) -> list[Best]:
+    """By budget. The best size is the minimum of a parabola through the losses of the best model and its neighbors in
+    size, over the logarithm of parameters (Hoffmann et al., 2022, approach 2, with three points)."""
+    losses, found = {}, []
     for row in rows:
-        groups.setdefault((row["budget"], row["parameters"], row["flops"], row["variant"]), []).append(row["val_loss"])
-    return sorted(Point(*place, float(np.mean(losses)), variant) for (*place, variant), losses in groups.items())
+        key = row["budget"], row["parameters"], row["flops"], row["variant"]
+        losses.setdefault(key, []).append(row["val_loss"])
+    for budget, group in itertools.groupby(sorted(losses), key=lambda key: key[0]):
+        keys = list(group)  # by size
+        means = [float(np.mean(losses[key])) for key in keys]
+        i = int(np.argmin(means))
+        _, size, flops, variant = keys[i]
+        bound = "at most" if i == 0 else "at least" if i == len(keys) - 1 else ""
+        best = size
+        if not bound:
+            logs = np.log([key[1] / size for key in keys[i - 1 : i + 2]])
+            square, linear, _ = np.polyfit(logs, means[i - 1 : i + 2], 2)
+            best = float(size * np.exp(-linear / 2 / square))
+        found.append(Best(budget, flops, variant, size, means[i], best, bound))
+    return found
 
 
-def best_of_budgets(all_points: Sequence[Point]) -> list[Point]:
-    """The lowest loss at every budget, by budget."""
-    best = {}
-    for point in all_points:
-        if point.budget not in best or point.loss < best[point.budget].loss:
-            best[point.budget] = point
-    return list(best.values())
-
-
-def best_sizes(all_points: Sequence[Point]) -> list[tuple[float, str]]:
-    """(parameters, bound) by budget: the minimum of a parabola through the losses of the best model and its neighbors
-    in size, over the logarithm of parameters (Hoffmann et al., 2022, approach 2, with three points). A best model that
-    is the smallest or the largest tried is a bound: "at most" or "at least"."""
-    sizes = []
-    for best in best_of_budgets(all_points):
-        line = [point for point in all_points if point.budget == best.budget]  # by size
-        i = line.index(best)
-        if 0 < i < len(line) - 1:
-            around = line[i - 1 : i + 2]
-            logs = np.log([point.parameters / best.parameters for point in around])
-            square, linear, _ = np.polyfit(logs, [point.loss for point in around], 2)
-            sizes.append((float(best.parameters * np.exp(-linear / 2 / square)), ""))
-        else:
-            sizes.append((best.parameters, "at least" if i else "at most"))
-    return sizes
-
-
-def fit_laws(all_points: Sequence[Point]) -> dict[str, PowerLaw]:
-    """The law of the loss; and of the size, if four budgets or more have their optimum among the sizes tried."""
-    best, laws = best_of_budgets(all_points), {}
-    inside = [(p.flops, size) for p, (size, bound) in zip(best, best_sizes(all_points)) if not bound]
-    if len(best) > 3:
-        laws["loss"] = fit_power_law([p.flops for p in best], [p.loss for p in best])
-    if len(inside) > 3:
-        laws["size"] = fit_power_law(*zip(*inside))
-    return laws
+def fit_laws(best: Sequence[Best]) -> dict[str, PowerLaw]:
+    """The law of the loss, and of the size: of four budgets or more, as fewer leave too little scatter for an interval;
+    for the size, of those whose optimum is among the sizes tried."""
+    values = dict(
+        loss=[(own.flops, own.loss) for own in best], size=[(own.flops, own.size) for own in best if not own.bound]
+    )
+    return {name: fit_power_law(*zip(*pairs)) for name, pairs in values.items() if len(pairs) > 3}
 
 
 def laws_text(rows: Sequence[dict]) -> str:
     """The best model at every budget, the size that would be best, and the laws."""
-    all_points, lines = points(rows), []
-    for best, (size, bound) in zip(best_of_budgets(all_points), best_sizes(all_points)):
-        cells = [f"{best.budget:.2g}", best.variant, f"{best.parameters:,}", f"{best.loss:.3f}"]
-        lines.append([*cells, f"{bound} {size:,.0f}".strip()])
+    best = best_of_budgets(rows)
+    lines = [
+        [f"{b.budget:.2g}", b.variant, f"{b.parameters:,}", f"{b.loss:.3f}", f"{b.bound} {b.size:,.0f}".strip()]
+        for b in best
+    ]
     text = table_text(["training FLOPs", "best tried", "its parameters", "its loss", "best size"], lines)
-    laws = fit_laws(all_points)
+    laws = fit_laws(best)
     for name, law in laws.items():
         interval = f"95% interval of the exponent [{law.low:.4f}, {law.high:.4f}]"
         text += f"\n\n{name} = {law.a:.4g} * FLOPs^{law.b:.4f}, {interval}"
@@ -113,36 +95,26 @@ def laws_text(rows: Sequence[dict]) -> str:
 
 
 def draw(rows: Sequence[dict]) -> Figure:
-    """Loss over parameters, a line for each budget; the lowest loss and the best size of each, over FLOPs, with their
-    laws."""
-    all_points = points(rows)
-    best, laws = best_of_budgets(all_points), fit_laws(all_points)
-    figure = Figure(figsize=(15, 4.5), layout="constrained")
-    losses, lowest, sizes = figure.subplots(1, 3)
-    for i, (top, (size, bound)) in enumerate(zip(best, best_sizes(all_points))):
-        color, line = f"C{i}", [point for point in all_points if point.budget == top.budget]
-        label = f"{top.budget:.2g}".replace("+", "")
-        losses.plot([p.parameters for p in line], [p.loss for p in line], ".-", color=color, label=label)
-        losses.plot(top.parameters, top.loss, "o", markersize=9, fillstyle="none", color=color)
-        lowest.plot([p.flops for p in line], [p.loss for p in line], ".", color=color, alpha=0.4)
-        lowest.plot(top.flops, top.loss, "o", color=color)
-        lowest.annotate(top.variant, (top.flops, top.loss), (0, -14), textcoords="offset points", ha="center", size=8)
-        marker = {"": "o", "at most": "v", "at least": "^"}[bound]
-        sizes.plot(top.flops, size, marker, fillstyle="none" if bound else "full", color=color)
-    ends = np.array([min(p.flops for p in all_points), max(p.flops for p in all_points)])
-    for axes, name in ((lowest, "loss"), (sizes, "size")):
-        if law := laws.get(name):
-            label = f"{law.a:.3g} · C^{law.b:.4f}, exponent in [{law.low:.4f}, {law.high:.4f}]".replace("-", "−")
-            axes.plot(ends, law(ends), color="black", linewidth=1, label=label)
+    """Loss and best size over FLOPs, with their laws."""
+    best = best_of_budgets(rows)
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    losses, sizes = figure.subplots(1, 2)
+    losses.plot([row["flops"] for row in rows], [row["val_loss"] for row in rows], ".", color="C0", alpha=0.4)
+    for own in best:
+        losses.plot(own.flops, own.loss, "o", color="C0")
+        losses.annotate(own.variant, (own.flops, own.loss), (0, -14), textcoords="offset points", ha="center", size=8)
+        marker = {"": "o", "at most": "v", "at least": "^"}[own.bound]
+        sizes.plot(own.flops, own.size, marker, fillstyle="none" if own.bound else "full", color="C0")
+    flops = np.array([best[0].flops, best[-1].flops])
+    for axes, name in ((losses, "loss"), (sizes, "size")):
+        if law := fit_laws(best).get(name):
+            label = f"{law.a:.3g} · C^{law.b:.3f}, exponent in [{law.low:.3f}, {law.high:.3f}]".replace("-", "−")
+            axes.plot(flops, law.a * flops**law.b, color="black", linewidth=1, label=label)
             axes.legend(fontsize=8)
         axes.set(xscale="log", yscale="log", xlabel="training FLOPs")
+        axes.yaxis.set_minor_formatter(lambda value, _: f"{value:.2g}" if value < 1000 else "")
         axes.margins(0.12)
-    losses.set(xscale="log", xlabel="parameters", ylabel="validation loss (nats per token)")
-    losses.legend(title="training FLOPs", fontsize=8)
-    lowest.set_title("lowest loss (width-layers-heads)")
-    lowest.yaxis.set_major_formatter(FormatStrFormatter("%.1f"))
-    lowest.yaxis.set_minor_formatter(FormatStrFormatter("%.1f"))
-    sizes.set(ylabel="parameters", title="best size (hollow: beyond the sizes tried)")
-    for axes in (losses, lowest, sizes):
         axes.grid(alpha=0.3, which="both")
+    losses.set(ylabel="validation loss (nats per token)", title="lowest loss of each budget (width-layers-heads)")
+    sizes.set(ylabel="parameters", title="best size (hollow: beyond the sizes tried)")
     return figure

@@ -99,8 +99,9 @@ def test_stopped_and_killed_nothing_is_lost_or_done_twice(start, tmp_path):
 
     # what is finished is not trained again, and what would be another run now is not touched
     before = times_written(directory)
-    code, _, err = ended(start(100, n_layer=2))
-    assert code == 1 and "out/heads/b_0: trained with n_layer=1, now n_layer=2; move it away" in err
+    code, out, _ = ended(start(100, n_layer=2))
+    message = "2/2  b_0: train.py: out/heads/b_0/ckpt.pt: trained with n_layer=1; it cannot be resumed with n_layer=2"
+    assert code == 1 and message in out
     code, out, _ = ended(start(100, n_layer=1))
     assert code == 0 and times_written(directory) == before
 
@@ -111,7 +112,7 @@ def test_what_is_measured_is_not_measured_again(tmp_path, monkeypatch):
     (run / "ckpt.pt").touch()
     sample, grade = (["sample.py", "--n", "1"], [str(run)]), (["grade.py", "."], [str(run), "hf:gpt2"])
     commands = [sample, (["sample.py", "gpt2"], ["hf:gpt2"]), grade, (["interpret.py"], [str(run)])]
-    monkeypatch.setattr(runner, "call", lambda command, log: called.append(command[0]))
+    monkeypatch.setattr(runner, "call", lambda command: called.append(command[0]))
     runner.run_missing(commands, tmp_path)
     assert called == ["sample.py", "sample.py", "grade.py", "interpret.py"]
     runner.run_missing(commands, tmp_path)
@@ -125,8 +126,8 @@ def test_what_is_measured_is_not_measured_again(tmp_path, monkeypatch):
 
 
 def test_a_measure_that_fails_is_named(tmp_path):
-    with pytest.raises(ConfigError, match="grade.py failed"):
-        runner.call(["grade.py", str(tmp_path / "nowhere"), "--no_judge"], tmp_path / "log")
+    with pytest.raises(ConfigError, match="grade.py .* failed"):
+        runner.call(["grade.py", str(tmp_path / "nowhere"), "--no_judge"])
 
 
 @pytest.mark.parametrize(
@@ -136,13 +137,10 @@ def test_a_measure_that_fails_is_named(tmp_path):
         (["shapes", "--data=tiny", "--only", "900-*"], "--only 900-*: "),
         (["shapes", "--data=tiny", "--seeds=0"], "--seeds"),
         (["shape"], "invalid choice: 'shape'"),
-        (["dropout", "--data=tiny"], "is a run of train.py"),
     ],
 )
 def test_mistakes_get_one_line(args, message, data_dir, tmp_path, command_line):
-    (tmp_path / "out" / "dropout").mkdir(parents=True)
-    (tmp_path / "out" / "dropout" / "ckpt.pt").touch()
     code, said = command_line(experiments, tmp_path)(*args, f"--data_dir={data_dir}")
     said = code if isinstance(code, str) else said.err
     assert message in said.strip().splitlines()[-1]  # below argparse's usage
-    assert list((tmp_path / "out").iterdir()) == [tmp_path / "out" / "dropout"]
+    assert not (tmp_path / "out").exists()

@@ -58,10 +58,10 @@ def test_published_lists_need_no_data_to_be_counted(tmp_path, command_line, monk
     code, said = call("shapes", "--scale=published", "--dry_run", "--grade=gpt", "--price_in=1", "--price_out=0")
     (row,) = [line.split("|") for line in said.out.splitlines() if line.startswith("| 512-12-4_0 ")]
     run = next(run for run in planned("shapes", "published") if run.variant == "512-12-4")
-    assert code == 0 and float(row[5]) == pytest.approx(run.flops / experiments.GPU[1] / 3600, abs=0.0006)
+    assert code == 0 and float(row[5]) == pytest.approx(run.flops / experiments.A100 / 3600, abs=0.0006)
     assert "4,000 requests" in said.out  # 8 models, 50 stories, 10 times
     dollars = float(said.out.rpartition("$")[2])
-    assert dollars == pytest.approx(4000 * (experiments.QUESTION_TOKENS + 220) / 1e6, abs=0.01)
+    assert dollars == pytest.approx(4000 * experiments.REQUEST_TOKENS / 1e6, abs=0.01)
     # without a corpus, built-in stories are assumed; another one must be there
     code, said = call("heads", "--dry_run")
     commands = [line.split() for line in said.out.splitlines() if line.startswith("python train.py ")]
@@ -70,18 +70,6 @@ def test_published_lists_need_no_data_to_be_counted(tmp_path, command_line, monk
         parse_command_line([str(Path(experiments.__file__).parent / command[2]), *command[3:]])
     assert "no corpus" in call("heads", "--dry_run", "--data=real")[0]
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("name", ["contrast_variants"])
-def test_equal_compute_is_equal_to_a_step(name):
-    runs, n_equal = {run.variant: run for run in planned(name)}, 0
-    for variant, settings in EXPERIMENTS[name].small.variants.items():
-        if "flops_of" in settings:
-            run, other = runs[variant], runs[settings["flops_of"]]
-            assert abs(run.flops - other.flops) <= run.flops / run.config.max_steps / 2
-            assert run.tokens != other.tokens
-            n_equal += 1
-    assert n_equal >= 3
 
 
 @pytest.mark.parametrize("scale", SCALES)
