@@ -23,11 +23,12 @@ from common.tables import read_table
 from generation.prompts import read_prompts
 from generation.samples_file import UNSEEN
 from sweeps.plan import ROOT, Run
+from training.run_directory import read_log
 
 Value = Sequence[float] | float | str  # with the ends of its 95% interval; or "oom"
 Commands = Iterator[tuple[list[str], list[str]]]  # with the models that each command reads
 CUTS = ("0.4", "0.5")  # shares of training stories that are shown: one reproduction's, and the paper's
-STORIES_READ = 200  # by interpret.py
+STORIES_READ, STORIES_ABLATED = 200, 10  # by interpret.py
 UNSEEN_PROMPTS = 20  # more would need rarer words than prompts/unseen_words.txt has
 BEGINNINGS = ROOT / "prompts" / "three_beginnings.txt"
 ROUGE = {
@@ -77,7 +78,11 @@ def grade_beginnings(subjects: Sequence[Subject], directory: Path, args: Namespa
     """Each beginning in a directory of its own, so that grade.py scores it by itself."""
     for subject, (i, prompt) in itertools.product(subjects, enumerate(read_prompts(BEGINNINGS), 1)):
         yield sample(subject, args, subject.directory / f"beginning-{i}", "--prompt", prompt.text, "--n", 10)
-    yield ["grade.py", str(directory), *args.judge_flags], [subject.model for subject in subjects]
+    judge = args.judge_flags
+    if not args.grade and subjects[0].run:  # grade.py would not know whose directories these are
+        best = min(subjects, key=lambda subject: float(read_log(Path(subject.model, "log.csv"))[-1]["bpb"]))
+        judge = [*judge, f"--judge=lm:{best.model}"]
+    yield ["grade.py", str(directory), *judge], [subject.model for subject in subjects]
 
 
 def read_grades(subject: Subject, directory: Path) -> dict[str, Value]:
@@ -170,7 +175,16 @@ def read_rouge(subject: Subject, directory: Path) -> dict[str, Value]:
 
 def interpret(subjects: Sequence[Subject], directory: Path, args: Namespace) -> Commands:
     for subject in subjects:
-        flags = "--data", subject.data, "--out", subject.directory, "--stories", STORIES_READ, "--ablate", 0
+        flags = (
+            "--data",
+            subject.data,
+            "--out",
+            subject.directory,
+            "--stories",
+            STORIES_READ,
+            "--ablate",
+            STORIES_ABLATED,
+        )
         yield ["interpret.py", subject.model, *map(str, flags)], [subject.model]
 
 

@@ -16,7 +16,7 @@ import torch
 
 from model import GPTNeoConfig
 from sweeps.lists import Runs, Scale
-from training.config import TrainConfig, parse_command_line
+from training.config import SHAPE, TrainConfig, parse_command_line
 from training.optimizers import Muon, make_optimizers
 from variants import MODELS
 from variants.contrastive import n_shuffled
@@ -60,14 +60,17 @@ def plan_runs(listed: Runs, scale: Scale, n_seeds: int, out: Path, data: str, co
         corpus, meta = corpora[settings.pop("data", data)]
         settings |= dict(data=corpus.name, data_dir=str(corpus.parent))
         name = f"{budget:.1e}-{variant}_{seed}".replace("+", "") if budget else f"{variant}_{seed}"
-        if settings.get("start_from") in listed.variants:
-            settings["start_from"] = str(out / f"{settings['start_from']}_{seed}")
+        start = settings.pop("start_from", "")
         args = [str(ROOT / "configs" / scale.config), *flags(dict(name=name) | settings)]
         config = parse_command_line(args)[0]
         parameters, flops_per_step = count_parameters_and_flops(config, meta["vocab_size"])
         steps = max(1, round(budget / flops_per_step) if budget else listed.steps)
         args += flags(schedule(steps, config.n_embd, scale))
-        run = Run(variant, args, parse_command_line(args)[0], parameters, steps * flops_per_step, budget)
+        config = parse_command_line(args)[0]
+        if start:  # it brings the shape, which was needed to count
+            args = [arg for arg in args if not arg.startswith(tuple(f"--{key}=" for key in SHAPE))]
+            args.append(f"--start_from={out / f'{start}_{seed}' if start in listed.variants else start}")
+        run = Run(variant, args, config, parameters, steps * flops_per_step, budget)
         most_tokens = scale.most_epochs * meta["splits"]["train"]["tokens"]
         if not budget or steps >= scale.fewest_steps and run.tokens <= most_tokens:
             runs.append(run)

@@ -52,7 +52,7 @@ def test_a_run_learns_and_leaves_what_the_design_says(config, quick):
     assert all(float(row["tokens_per_s"]) > 0 and float(row["mfu"]) <= 1 for row in rows)
     assert float(rows[0]["train_loss"]) == pytest.approx(math.log(300), rel=0.1)  # at first every id is as likely
     assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"]) - 1
-    files = ["best.pt", "ckpt.pt", "config.json", "log.csv", "loss.png", "loss.svg"]
+    files = ["best.pt", "ckpt-previous.pt", "ckpt.pt", "config.json", "log.csv", "loss.png", "loss.svg"]
     assert sorted(path.name for path in run.glob("[!.]*")) == files
     model, tokenizer = load_run(run)
     assert isinstance(tokenizer, Tokenizer) and model.config.n_embd == 16
