@@ -60,7 +60,7 @@ def in_process(quick, tmp_path):
     call = runner.call
     quick.setattr(runner, "call", lambda command: call(command) if command[0] == "sweeps.memory" else run(*command))
     quick.setattr(experiments, "PROMPTS", 6)
-    quick.setattr("sweeps.measures.STORIES_READ", 10)
+    quick.setattr("sweeps.measures.STORIES_READ", 20)
     scale = replace(lists.SCALES["small"], config=str(config), learning_rate=None, fewest_steps=1)
     quick.setitem(lists.SCALES, "small", scale)
     return run
