@@ -1,16 +1,16 @@
 """
 Grade completions, by likelihood or with a chat model (GPT-Eval), and test how far the judge can be trusted.
 
-$ python grade.py out/                                              # the best run judges, at no cost
+$ python grade.py out/                                              # the best run is the judge: free
 $ python grade.py out/ --judge lm:out/ts_33m                        # how likely this model finds what they wrote
 $ python grade.py out/ --no_judge                                   # loss, endings, repetition, length
-$ python grade.py out/ --judge gpt-4o-mini --controls --dry_run     # what it would ask, and at what cost
+$ python grade.py out/ --judge gpt-4o-mini --controls --dry_run     # one request, their number, their cost
 $ python grade.py out/ --judge gpt-4o-mini --controls --price_in 0.15 --price_out 0.6 --max_cost 1   # OPENAI_API_KEY
 $ python grade.py out/ --judge qwen --base_url http://localhost:8080/v1 --repeats 3                  # llama.cpp, vLLM
-$ python grade.py out/ --judge gpt-4o-mini --question mine.txt        # your own words, and scores: docs/grading.md
+$ python grade.py out/ --judge gpt-4o-mini --question mine.txt        # your own question: docs/grading.md
 $ python grade.py out/ --import teacher.csv                          # grades made elsewhere, next to the metrics
 
-Every reply is saved as it comes, to grades.jsonl: the same command continues where it stopped, and asks what is new.
+Every reply is saved as it comes, to grades.jsonl: the same command continues, and requests only new grades.
 """
 
 import argparse
@@ -44,16 +44,16 @@ def parse_arguments() -> argparse.Namespace:
     imports = dict(nargs="+", type=Path, default=[], dest="imports", metavar="FILE")
     parser.add_argument("--import", **imports, help="grades made elsewhere: a CSV (docs/grading.md)")
     parser.add_argument("--controls", action="store_true", help="also grade spoiled endings (lm: judges always do)")
-    protocol = "how chat judges are asked: our question; the paper's two turns; or for a bare array of three scores"
+    protocol = "question to chat judges: ours; paper: two turns, as in the paper; scores: an array of three numbers"
     parser.add_argument("--protocol", nargs="+", choices=PROTOCOLS, default=[], help=protocol)
-    question = "the same in your words: a text with {beginning} and {completion} (docs/grading.md)"
+    question = "your own question: a text file with {beginning} and {completion} in it (docs/grading.md)"
     parser.add_argument("--question", nargs="+", type=existing_file, default=[], metavar="FILE", help=question)
-    schema = "for endpoints that cannot take a JSON schema (response_format)"
+    schema = "do not send a JSON schema, for endpoints without response_format"
     parser.add_argument("--no_schema", action="store_true", help=schema)
     parser.add_argument("--repeats", type=positive, default=1, help="how often each chat judge grades a completion")
-    parser.add_argument("--temperature", type=non_negative_float, help="of chat judges (default: the API's)")
+    parser.add_argument("--temperature", type=non_negative_float, help="for chat judges (default: the API's)")
     parser.add_argument("--max_tokens", type=positive, default=2000, help="longest reply, reasoning included")
-    parser.add_argument("--dry_run", action="store_true", help="ask nothing: show one request, their number and cost")
+    parser.add_argument("--dry_run", action="store_true", help="send nothing: show one request, their number and cost")
     parser.add_shared("data")
     parser.add_api("the judge's API")
     args = parser.parse_args()
@@ -65,9 +65,9 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Cache(dict):
-    """{key: what a judge replied}, kept in grades.jsonl: one JSON object a line, appended as it comes.
+    """{key: a judge's reply}, kept in grades.jsonl: one JSON object a line, appended as it comes.
 
-    The files of runs below the directory, and of the directory above, are read, too: what was paid for is found."""
+    The files of runs below the directory, and of the directory above, are read, too: no reply is paid for twice."""
 
     def __init__(self, directory: Path):
         self.path = directory / "grades.jsonl"
@@ -90,10 +90,10 @@ class Cache(dict):
 def grade_by_chat(
     judge: ChatJudge, sources: Sources, cache: Cache, args: argparse.Namespace
 ) -> tuple[list[Row], str, list[Exception]]:
-    """The scores; how many gradings succeeded; why asking stopped, if it did."""
+    """Rows of scores, a line on how many gradings succeeded, and the errors that ended the requests early."""
     jobs = list(itertools.product(dict.fromkeys(itertools.chain(*sources.values())), range(args.repeats)))
     missing = [job for job in jobs if not judge.look_up(*job, cache)[0]]
-    random.Random(0).shuffle(missing)  # runs and controls mixed: blind
+    random.Random(0).shuffle(missing)  # so that a budget that runs out does not favor a run
     if args.dry_run:
         return [], show_requests(judge, [story for story, _ in missing], args.price_in, args.price_out), []
     failures, stops = ask(judge, missing, cache, args) if missing else ({}, [])
@@ -111,7 +111,7 @@ def grade_by_chat(
 
 
 def ask(judge: ChatJudge, jobs: Sequence[tuple[Story, int]], cache: Cache, args: argparse.Namespace):
-    """Asks for gradings, many at a time -> {grading: why it failed}, [why asking stopped, if it did]."""
+    """Requests gradings, many at a time. Returns {grading: why it failed} and the errors that ended the requests."""
     from tqdm import tqdm
 
     from generation.api_client import ApiClient, StopAsking  # here, as `import openai` takes over a second
@@ -127,22 +127,22 @@ def ask(judge: ChatJudge, jobs: Sequence[tuple[Story, int]], cache: Cache, args:
         except StopAsking as error:
             hint = "; if the endpoint cannot take a JSON schema: --no_schema"
             stops.append(ValueError(f"{error}{hint}" if judge.schema and " 400 " in str(error) else str(error)))
-    if args.api["max_cost"]:  # what is left of it for the next judge
+    if args.api["max_cost"]:  # the rest of the budget is for the next judge
         args.api["max_cost"] = max(args.api["max_cost"] - client.spent, 1e-9)
     if args.api["price_in"] is not None:
-        print(f"{judge.name}: this call cost ${client.spent:.4f}", file=sys.stderr)
+        print(f"{judge.name}: this command spent ${client.spent:.4f}", file=sys.stderr)
     return failures, stops
 
 
 def grade_by_likelihood(
     name: str, runs: Sequence[Run], controls: Sources, cache: Cache, args: argparse.Namespace
 ) -> tuple[list[Row], str]:
-    """The scores of all stories; how many were read, and what to know about them."""
+    """Rows of scores of all stories, and a line on how many were read, with warnings."""
     from grading.likelihood_judge import LikelihoodJudge, jobs_of  # here, as torch takes seconds
 
     judge, jobs = LikelihoodJudge(name), jobs_of(runs, controls, args.data)
     if args.dry_run:
-        return [], f"{len(jobs):,} stories to read, each after several beginnings; on this machine, at no cost"
+        return [], f"{len(jobs):,} endings to score, each after several beginnings; on this machine, free"
     scores = judge.read([job[1:] for job in jobs], cache)
     rows = [
         Row(judge.name, source, story, score, value)
@@ -153,7 +153,7 @@ def grade_by_likelihood(
     if own := [run.name for run in runs if run.rows[0].get("weights") == judge.weights]:
         count += f"\n\nWARNING {name} wrote the stories of {', '.join(own)} itself, and a model likes its own words"
     if len({run.rows[0].get("temperature") for run in runs}) > 1:
-        count += f"\n\nWARNING {name} prefers likely text, so a lower temperature: compare runs at one temperature"
+        count += f"\n\nWARNING {name} prefers likely text, and so a lower temperature: compare runs at one temperature"
     return rows, count
 
 
@@ -192,7 +192,7 @@ def grade_runs(args: argparse.Namespace) -> None:
     counts |= {row.judge: "imported" for row in rows if row.judge.endswith(IMPORTED)}
     text = report(findings := compare(rows, runs), counts)
     if not set.intersection(*(run.beginnings for run in runs)):
-        text += f"\n\nWARNING not all runs continue the same prompts: {TRUE} is the mean over the prompts of all"
+        text += f"\n\nWARNING not all runs continue the same prompts: {TRUE} is averaged over the prompts of all runs"
     publish(directory / "grades.md", text)
     write_table(directory / "grades.csv", [finding._asdict() for finding in findings])
     save_figure(scores_figure(findings, counts), directory / "grades.png")
@@ -202,7 +202,7 @@ def grade_runs(args: argparse.Namespace) -> None:
 
 
 def make_chat_judges(args: argparse.Namespace) -> list[ChatJudge]:
-    """Each model, asked by each question."""
+    """A judge for each pair of model and question."""
     names = [name for name in args.judge if not is_likelihood_judge(name)]
     if not names:
         return []

@@ -32,7 +32,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
     which = "a run (or checkpoint), or hf:ID-or-directory (default: the newest run in out/)"
     parser.add_argument("model", nargs="?", default=argparse.SUPPRESS, help=which)
-    parser.add_shared("model", help="the same")
+    parser.add_shared("model", help="another way to name the model")
     parser.add_shared("checkpoint", "data", "out")
     parser.add_argument("--text", help="text to draw attention for (default: the beginning of the first story)")
     parser.add_argument(
@@ -41,7 +41,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--layer", type=int, help="draw only this layer, and show all of its neurons")
     parser.add_argument("--head", type=int, help="draw only this head (in each layer, or in --layer)")
     parser.add_argument("--stories", type=positive, default=200, help="validation stories to read (default: 200)")
-    parser.add_argument("--ablate", type=positive, default=40, help="of these, to measure the loss without each part")
+    parser.add_argument("--ablate", type=positive, default=40, help="stories on which each part is ablated")
     args = parser.parse_args()
     if args.stories < 2 * FEWEST_STORIES or args.ablate < FEWEST_STORIES:
         parser.error(f"at least {FEWEST_STORIES} stories to --ablate, and twice as many --stories, are needed")
@@ -73,7 +73,7 @@ from model import GPTNeo
 from pages.html import as_levels
 from pages.interpretation_pages import attention_page, attention_picture, neurons_page, patching_picture
 
-RANDOM = 20  # neurons that are removed besides the clearest
+N_RANDOM = 20  # neurons drawn at random that are ablated, too, beside the most selective ones
 DEFAULT_TOKENS = 32  # without --text, attention is drawn for this many tokens of the first story
 
 
@@ -81,25 +81,25 @@ def interpret(out: Path, name: str, backend: LocalBackend, texts: Sequence[str],
     """Everything about a model, from validation stories, into `out`."""
     model, tokenizer = backend.model, backend.tokenizer
     corpus = TaggedCorpus.from_texts(texts, tokenizer, backend.prefix, model.config.block_size)
-    n_removal = min(args.ablate, len(texts) // 2)
-    sums, neuron_sums, means = read(model, corpus, n_removal)
+    n_ablation = min(args.ablate, len(texts) // 2)
+    sums, neuron_sums, means = read(model, corpus, n_ablation)
 
     repeated, _, _ = read(model, repeated_corpus(corpus, backend.prefix, model.config.block_size))
     heads = head_rows(sums, repeated)
     heads = [row | written for row, written in zip(heads, what_heads_write(model, corpus, tokenizer))]
     _, untrained, _ = read(untrained_copy(model), corpus, with_heads=False)
     neurons = neuron_rows(neuron_sums, untrained, contexts(model, corpus, tokenizer, neuron_sums))
-    about = [f"## Heads of {name}", f"{len(texts)} validation stories were read.", *heads_text(heads)]
-    loss = remove(model, corpus, n_removal, means, heads, neurons)
-    about.append(removal_text(heads, loss, n_removal))
-    about += [f"## Neurons of {name}", *neurons_text(neurons)]
+    sections = [f"## Heads of {name}", f"{len(texts)} validation stories were read.", *heads_text(heads)]
+    loss = remove(model, corpus, n_ablation, means, heads, neurons)
+    sections.append(removal_text(heads, loss, n_ablation))
+    sections += [f"## Neurons of {name}", *neurons_text(neurons)]
 
     write_table(out / "heads.csv", heads)
     write_table(out / "neurons.csv", neurons)
     write_bytes(out / "neurons.html", neurons_page(name, out, args.layer))
     ids = backend.encode(args.text) if args.text else corpus.stories[0].tokens[:DEFAULT_TOKENS].tolist()
     draw_attention(out, name, backend, ids, heads, args)
-    publish(out / "interpret.md", "\n\n".join(about))
+    publish(out / "interpret.md", "\n\n".join(sections))
 
 
 # ---- Read: one pass over all stories ----
@@ -107,10 +107,11 @@ def interpret(out: Path, name: str, backend: LocalBackend, texts: Sequence[str],
 
 @torch.no_grad()
 def read(
-    model: GPTNeo, corpus: TaggedCorpus, n_removal: int = 0, with_heads: bool = True
+    model: GPTNeo, corpus: TaggedCorpus, n_ablation: int = 0, with_heads: bool = True
 ) -> tuple[list[HeadSums], NeuronSums, dict[str, torch.Tensor]]:
     """Attention sums of each layer's heads, activation sums of all neurons, and the means {"blocks.2.z": (H, D),
-    "blocks.2.post": (4C,)} over the stories after the first n_removal, on which they will replace the parts' outputs.
+    "blocks.2.post": (4C,)} over the stories after the first n_ablation,
+    on which each mean will replace the output of its part.
 
     with_heads=False skips the heads, and with them the slow path that materializes attention.
     """
@@ -120,7 +121,7 @@ def read(
     label = "reading" if with_heads else "reading, at random initialization"
     for batch in corpus.batches(len(corpus.stories), device, label=label):
         sets = key_sets(batch, corpus) if with_heads else None
-        averaged = batch.real & (torch.tensor(batch.index, device=device) >= n_removal)[:, None]
+        averaged = batch.real & (torch.tensor(batch.index, device=device) >= n_ablation)[:, None]
         n += averaged.sum().item()
 
         def record(name, x, batch=batch, sets=sets, averaged=averaged):
@@ -140,9 +141,9 @@ def read(
 
 
 def remove(model: GPTNeo, corpus: TaggedCorpus, n_stories: int, means: dict, heads: list, neurons: list) -> float:
-    """Adds the rise in loss without it to the row of each head, of the clearest neurons and of some others. Returns the
-    loss of the intact model on these stories, in nats per token."""
-    some = [*clearest(neurons).values(), *random.Random(0).sample(neurons, RANDOM)]
+    """For each head, the most selective neurons and some random ones, adds the rise in loss when it is ablated to its
+    row. Returns the loss of the intact model on these stories, in nats per token."""
+    some = [*clearest(neurons).values(), *random.Random(0).sample(neurons, N_RANDOM)]
     some = list({(row["layer"], row["neuron"]): row for row in some}.values())
     for name, part, rows in (("head", "z", heads), ("neuron", "post", some)):
         parts = [(f"blocks.{row['layer']}.{part}", row[name]) for row in rows]
@@ -156,10 +157,10 @@ def remove(model: GPTNeo, corpus: TaggedCorpus, n_stories: int, means: dict, hea
 
 
 def draw_attention(out: Path, name: str, backend: LocalBackend, ids: list[int], rows: list[dict], args) -> None:
-    """Writes attention.json, interpret.png and .svg, and attention.html for the tokens `ids`. rows: of heads.csv.
+    """Writes attention.json, interpret.png and .svg, and attention.html for the tokens `ids`. rows: those of heads.csv.
 
-    attention.json: the tokens; the layer and head of each map; the maps (heads, query, key) as bytes, 255 for all of a
-    query's attention, in base64; and, after the embedding and each layer, the likeliest next tokens (logit lens).
+    attention.json: the tokens; the layer and head of each map; the maps (heads, query, key), with weights
+    quantized to 0 to 255, in base64; and, after the embedding and each layer, the likeliest next tokens (logit lens).
     """
     model, pieces = backend.model, pieces_of(backend.tokenizer, ids)
     _, cache = run_with_cache(model, torch.tensor([ids], device=model.wte.weight.device))
@@ -179,7 +180,7 @@ def draw_attention(out: Path, name: str, backend: LocalBackend, ids: list[int], 
 
 
 def draw_patching(out: Path, name: str, backend: LocalBackend, texts: Sequence[str]) -> None:
-    """Writes patching.csv, .md, .png and .svg: which activations carry the answers in which the texts differ."""
+    """Writes patching.csv, .md, .png and .svg: which activations make the difference between the two answers."""
     prompts = [backend.encode(text) for text in texts]
     pieces = [pieces_of(backend.tokenizer, ids) for ids in prompts]
     check_prompts(*prompts, pieces)
@@ -188,20 +189,20 @@ def draw_patching(out: Path, name: str, backend: LocalBackend, texts: Sequence[s
     def text_of(token: int) -> str:
         return repr(pieces_of(backend.tokenizer, [token])[0])
 
-    about = answers_text(name, answers_given(backend.model, tokens, others), text_of)
+    sections = answers_text(name, answers_given(backend.model, tokens, others), text_of)
     rows, residual, differences = patch(backend.model, tokens, others)
     for row in rows:
         row |= dict(looks_at=pieces[0][row["looks_at"]], writes=", ".join(map(text_of, row["writes"])))
     write_table(out / "patching.csv", rows)
     save_figure(patching_picture(name, rows, residual.numpy(), pieces), out / "patching.png")
-    publish(out / "patching.md", "\n\n".join([*about, *patching_text(rows, differences)]))
+    publish(out / "patching.md", "\n\n".join([*sections, *patching_text(rows, differences)]))
 
 
 # ---- Loading ----
 
 
 def load_model(name: str, args: argparse.Namespace) -> LocalBackend:
-    """ValueError if the model cannot be inspected, or does not have what the flags ask for."""
+    """ValueError if the model cannot be inspected, or lacks the layer or head of the flags."""
     if name.startswith("api:"):
         raise ValueError(f"{name}: a model behind an API cannot be inspected; use a run or hf:ID-or-directory")
     if name.startswith("hf:") and not args.data and not args.patch:
@@ -209,7 +210,7 @@ def load_model(name: str, args: argparse.Namespace) -> LocalBackend:
     backend = load_backend(name)
     config = backend.model.config
     if type(backend.model) is not GPTNeo:
-        raise ValueError(f"{name} is a compressor, whose heads attend to pairs of tokens; interpret.py needs a GPTNeo")
+        raise ValueError(f"{name} is a compressor of token pairs (variants/); interpret.py needs a GPTNeo")
     for flag, value, n in (("layer", args.layer, config.n_layer), ("head", args.head, config.n_head)):
         if value is not None and not 0 <= value < n:
             raise ValueError(f"--{flag} must be 0 to {n - 1} for {name}, not {value}")
@@ -232,7 +233,7 @@ def main(args: argparse.Namespace | None = None):
             print(f"\nwrote {out}/patching.md, .csv, .png and .svg; next: open patching.png there")
             return
         data = args.data or corpus_of(name)
-        texts = list(itertools.islice(load_stories(data, "val")[1], args.stories))  # any model's tokenizer reads texts
+        texts = list(itertools.islice(load_stories(data, "val")[1], args.stories))
         if len(texts) < 2 * FEWEST_STORIES:
             raise ValueError(f"{data}: only {len(texts)} validation stories; at least {2 * FEWEST_STORIES} are needed")
         interpret(out, name, backend, texts, args)

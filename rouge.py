@@ -37,21 +37,21 @@ from novelty.intervals import Values, compare
 from novelty.search import search
 from novelty.words import Corpus, open_corpus, words_of
 
-OTHERS, SIBLINGS = 20, 4  # texts of other prompts, and of the same; fixed, as the nearest of more would be nearer
-PIECES = 400  # held-out pieces, at least; half of them say how long a span may be by chance
+OTHERS, SIBLINGS = 20, 4  # completions to compare with, of other prompts and of the same; a maximum grows with them
+PIECES = 400  # held-out excerpts, at least; half of them set the threshold for copied spans
 TITLES = {
     "ending_f": "F with the true ending",
     "ending_precision": "precision against the true ending",
-    "other_prompt_f": f"F with the nearest of {OTHERS} of other prompts",
-    "any_other_f": f"F with the nearest of these and {SIBLINGS} of the same prompt",
+    "other_prompt_f": f"largest F with {OTHERS} completions of other prompts",
+    "any_other_f": f"largest F with those {OTHERS} and {SIBLINGS} of the same prompt",
     "training_f": "F with the nearest training story",
-    "training_precision": "largest share in one training story",
+    "training_precision": "precision against the nearest training story",
     **{f"share_{k}": f"share of {k}-grams in the training set" for k in range(1, 9)},
     "span": "longest span in the training set, words",
 }
 IN_TABLE = [name for name in TITLES if name not in ("share_3", "share_5", "share_6", "share_7")]
 IN_PICTURE = ("ending_f", "other_prompt_f", "training_f", "span")
-SAMPLED_ALIKE = ("split", "weights", "cut", "temperature", "top_k", "beams", "max_new_tokens")
+SAMPLING = ("split", "weights", "cut", "temperature", "top_k", "beams", "max_new_tokens")
 
 
 # ---- The metric ----
@@ -114,7 +114,7 @@ def nearest_other(texts: list, clusters: np.ndarray, k: int, counting: str, sibl
     for i, cluster in enumerate(clusters.tolist()):
         members.setdefault(cluster, []).append(i)
     names, f = list(members), np.full(len(texts), np.nan)
-    for i, cluster in enumerate(tqdm(clusters.tolist(), "each other", leave=False, disable=None, delay=1)):
+    for i, cluster in enumerate(tqdm(clusters.tolist(), "comparing completions", leave=False, disable=None, delay=1)):
         own = [j for j in members[cluster] if j != i]
         if len(names) > OTHERS and len(own) >= siblings:
             others = [name for name in draw.sample(names, OTHERS + 1) if name != cluster][:OTHERS]
@@ -124,9 +124,8 @@ def nearest_other(texts: list, clusters: np.ndarray, k: int, counting: str, sibl
 
 
 def held_out_pieces(corpus: Corpus, words: list[np.ndarray], begins: list[int]) -> tuple[list[np.ndarray], np.ndarray]:
-    """For each completion, and again until there are PIECES, an equally long piece of a validation story: the next one
-    that is long enough, from the same position as the completion has in its own, or as close to that as the story's
-    length allows -> the pieces, and the number of the story of each."""
+    """For each completion, repeated until there are PIECES, an excerpt of a validation story of the same length and, as
+    far as the story allows, at the same offset. Returns the excerpts and the indices of their stories."""
     n = max(len(words), PIECES)
     held_out = corpus.encode(list(itertools.islice(stories_of(corpus.held_out, corpus.tokenizer), max(n, 1000))))
     held_out = list({story.tobytes(): story for story in held_out}.values())  # each once
@@ -152,7 +151,7 @@ class Analysis(NamedTuple):
 
 
 def analyze(run: Path, rows: list[dict], corpus: Corpus, directory: Path, args: argparse.Namespace) -> Analysis:
-    """rows: of one split."""
+    """rows: samples of a single split."""
     k, counting, n = args.k, args.counting, len(rows)
     words, prompt_words = (corpus.encode([row[name] for row in rows]) for name in ("completion", "prompt"))
     if not any(map(len, words)):
@@ -163,28 +162,28 @@ def analyze(run: Path, rows: list[dict], corpus: Corpus, directory: Path, args: 
     texts = words + pieces
     found = search(texts, corpus.stream, k, counting, label="training stories")
     classes = flags.mask_names_and_nouns(corpus, texts)
-    masked = search(texts, corpus.stream, k, counting, classes, label="templates")
+    masked = search(texts, corpus.stream, k, counting, classes, label="templates (names and nouns masked)")
 
-    # Held-out pieces that are in the training set word for word are no baseline. Half of the others say how long a span
-    # may be by chance; the other half, how many are flagged all the same.
+    # Held-out excerpts that are in the training set verbatim are no baseline. Half of the others set the threshold for
+    # copied spans; the other half show how many honest texts are flagged (false positives).
     spans, lengths = found.longest(), np.array(list(map(len, texts)))
     held_out = n + np.flatnonzero((spans < lengths)[n:] | (lengths[n:] < flags.MIN_WORDS))
     stories = stories[held_out - n]
     copied_words = flags.copied_length(spans[held_out[stories % 2 == 0]])
     flagged = flags.flag_texts(texts, found, masked, classes, k, copied_words)
-    counted = held_out[stories % 2 == 1]
+    baseline_half = held_out[stories % 2 == 1]
 
     compared = with_endings(rows, corpus, k, counting)
-    of_others, of_any = (Values(nearest_other(words, prompts, k, counting, n), clusters) for n in (0, SIBLINGS))
-    of_stories = Values(nearest_other([texts[i] for i in held_out], stories, k, counting), stories)
-    compared |= dict(other_prompt_f=(of_others, of_stories), any_other_f=(of_any, None))
+    other_prompt, any_other = (Values(nearest_other(words, prompts, k, counting, n), clusters) for n in (0, SIBLINGS))
+    baseline = Values(nearest_other([texts[i] for i in held_out], stories, k, counting), stories)
+    compared |= dict(other_prompt_f=(other_prompt, baseline), any_other_f=(any_other, None))
     columns = dict(training_f=found.f, training_precision=found.precision, span=spans)
     for name, values in (columns | {f"share_{j}": found.share(j) for j in range(1, 9)}).items():
         compared[name] = Values(values[:n], clusters), Values(values[held_out], stories)
     compared = {name: pair for name, pair in compared.items() if not np.isnan(pair[0].values).all()}
 
     facts = dict(run=str(run), split=rows[0].get("split", "val"), data=str(directory), training_stories=len(corpus))
-    facts |= dict(completions=n, prompts=len(set(prompts)), sampled={name: rows[0].get(name) for name in SAMPLED_ALIKE})
+    facts |= dict(completions=n, prompts=len(set(prompts)), sampled={name: rows[0].get(name) for name in SAMPLING})
     facts |= {name: getattr(args, name) for name in ("k", "counting", "tokens")}
     facts |= dict(copied_words=copied_words, held_out_pieces=len(held_out), duplicates=len(pieces) - len(held_out))
     facts["figures"] = {
@@ -193,8 +192,8 @@ def analyze(run: Path, rows: list[dict], corpus: Corpus, directory: Path, args: 
         if name in compared
     }
     facts["flagged"] = {
-        flag: dict(completions=int((flagged[:n] == flag).sum()), baseline=int((flagged[counted] == flag).sum()))
-        | dict(pieces=len(counted))
+        flag: dict(completions=int((flagged[:n] == flag).sum()), baseline=int((flagged[baseline_half] == flag).sum()))
+        | dict(pieces=len(baseline_half))
         for flag in flags.FLAGS
     }
     facts = json.loads(json.dumps(facts), parse_constant=lambda _: None)  # NaN -> null
@@ -226,7 +225,7 @@ def scores_text(facts: dict) -> str:
     if duplicates:
         share = duplicates / (duplicates + facts["held_out_pieces"])
         paragraphs.append(
-            f"WARNING {share:.1%} of the held-out pieces, left out here, are in the training set as they are"
+            f"WARNING {share:.1%} of the held-out pieces, left out here, occur verbatim in the training set"
         )
     return "\n\n".join(paragraphs)
 
@@ -251,7 +250,7 @@ def side_by_side(analyses: list[Analysis]) -> str:
         if both_splits:
             validation, training = (each.compared[name][0] for each in analyses)
             figures[name].append(compare(training, validation, largest=np.inf)["difference"])
-    head = ["", *map(label, facts), *["difference: memorized"] * both_splits]
+    head = ["", *map(label, facts), *["training minus validation (memorization)"] * both_splits]
     runs = dict.fromkeys(each["run"] for each in facts)
     text = f"## {' and '.join(runs)}\n\n{table_text(head, figure_rows(figures))}"
     sampled = [each["sampled"] | dict(data=each["data"], n=each["completions"] / each["prompts"]) for each in facts]
@@ -268,8 +267,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("runs", nargs="*", type=Path, help="directories with a samples.jsonl (default: the newest run)")
     parser.add_shared("data")
     parser.add_argument("--k", type=positive, default=2, help="length of the k-grams (default: 2)")
-    parser.add_argument("--counting", choices=("set", "clipped"), default="set", help="set (the paper's) or clipped")
-    parser.add_argument("--tokens", action="store_true", help="compare tokens instead of words, and mask none")
+    counting = "set: a repeated k-gram counts once, as in the paper"
+    parser.add_argument("--counting", choices=("set", "clipped"), default="set", help=counting)
+    parser.add_argument("--tokens", action="store_true", help="compare tokens, not words; names are not masked")
     return parser.parse_args()
 
 

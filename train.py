@@ -2,12 +2,12 @@
 Train a storyteller.
 
 $ python train.py                                   # the demo: two minutes on built-in stories, then it tells one
-$ python train.py configs/ts_8m.py                  # a size of the published models, on a corpus of prepare.py
-$ python train.py configs/ts_8m.py --keep_checkpoints=10      # keeps weights ten times: out/ts_8m/step-1000, ...
+$ python train.py configs/ts_8m.py                  # a published model size, on a corpus made by prepare.py
+$ python train.py configs/ts_8m.py --keep_checkpoints=10      # saves ten on the way: out/ts_8m/step-1000, ...
 $ python train.py configs/ts_8m.py --resume         # continue a run that was stopped
 $ python train.py configs/ts_33m.py --start_from=hf:roneneldan/TinyStories-33M --epochs=1     # from published weights
 $ torchrun --standalone --nproc_per_node=8 train.py configs/ts_8m.py             # the same run on eight GPUs
-$ python train.py --plot out/ts_8m out/ts_1m        # one figure: their losses, and scores of kept weights
+$ python train.py --plot out/ts_8m out/ts_1m        # one figure: their losses, and scores of kept checkpoints
 """
 
 import contextlib
@@ -45,7 +45,7 @@ from variants import MODELS
 from variants.contrastive import Contrastive, sentence_ends
 
 EVAL_BATCH_SIZE = 32  # windows
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of inputs and targets, (B, T) each: their mean, in nats
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # (inputs, targets), (B, T) each -> mean loss in nats
 
 
 def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> tuple[Path, bool]:
@@ -65,7 +65,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
             source, config = load_source(config)
         if ranks.local_rank == 0:  # every machine may have its own disk
             make_builtin(config)
-        ranks.max(0.0)  # the others wait for it
+        ranks.max(0.0)  # a barrier: the other ranks wait until the data is there
         corpus = load_corpus(config)
         if checkpoint and checkpoint["data_sha256"] != corpus.sha256:
             raise ConfigError(f"{run} was trained on other data than {config.data} holds now; use another --name")
@@ -89,8 +89,8 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         compiled = model if not_compiled else torch.compile(model, dynamic=False, fullgraph=True)
         loss_of = loss_function(compiled, config, end_of_text)
         if config.contrast != "none":
-            form = config.contrast, config.contrast_alpha, config.contrast_margin
-            loss_of = Contrastive(loss_of, sentence_ends(corpus.tokenizer).to(device), end_of_text, *form)
+            contrast_settings = config.contrast, config.contrast_alpha, config.contrast_margin
+            loss_of = Contrastive(loss_of, sentence_ends(corpus.tokenizer).to(device), end_of_text, *contrast_settings)
         optimizers = make_optimizers(model, config, dtype, compiled=not not_compiled)
 
         # Everything that a checkpoint holds
@@ -109,7 +109,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
             )
             before = checkpoint["numerics"] if checkpoint else numerics
             if changed := [f"{key} (was {before[key]})" for key in numerics if numerics[key] != before[key]]:
-                print(f"resumed with another {', '.join(changed)}: sums may be rounded differently than without a stop")
+                print(f"resumed with another {', '.join(changed)}: not bit for bit an uninterrupted run")
         # An evaluation is not compiled: for its few batches that would take longer than it saves.
         validate = partial(evaluate, loss_function(model, config, end_of_text), state, corpus, config.block_size)
         if source and ranks.rank == 0:
@@ -121,27 +121,27 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
 def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
     """Trains until the run is finished or told to stop; returns whether it is finished. The arguments are train()'s."""
     run, ranks = Path(config.out_dir, config.name), batches.ranks
-    peak = peak_flops(state.device, state.dtype) * ranks.size  # what MFU is measured against
+    peak = peak_flops(state.device, state.dtype) * ranks.size  # the denominator of MFU
     done, first_step, clock = progress(config, state), state.step + 1, time.perf_counter()
     layout = "{percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}{postfix}"
     # disable=None shows the bar only in a terminal
     bar = tqdm(total=1.0, initial=done, bar_format=layout, disable=None if ranks.rank == 0 else True)
     stream = micro_batches(batches, config, state)
-    row_step, row_seconds = state.step, state.seconds  # of the log's last row
+    row_step, row_seconds = state.step, state.seconds  # at the last row of the log
     state.model.train()
     while done < 1:
         lr = learning_rate(state.step, done, config)
         for group in itertools.chain.from_iterable(optimizer.param_groups for optimizer in state.optimizers):
             group["lr"] = lr * group.get("lr_factor", 1.0)
-        of_step = itertools.islice(stream, batches.n_micro_batches)
-        if not train_step(state, loss_of, of_step, config.grad_clip, ranks, should_stop):
+        step_batches = itertools.islice(stream, batches.n_micro_batches)
+        if not train_step(state, loss_of, step_batches, config.grad_clip, ranks, should_stop):
             break
 
         # The clock
         logging = state.step % config.log_interval == 0 or state.step % config.eval_interval == 0
         if logging:
             state.means()  # waits for the device, so that its work is counted
-        if state.step == first_step:  # it compiles
+        if state.step == first_step:  # it includes compiling, which does not count
             clock, row_step = time.perf_counter(), state.step
         now = time.perf_counter()
         state.seconds, clock = ranks.max(state.seconds + now - clock), now
@@ -170,7 +170,7 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
             losses = f"train {train_loss:.3f}  val {result['val_loss']:.3f}  bpb {result['bpb']:.3f}"
             bar.write(f"step {state.step:>6}  {row['tokens'] / 1e6:8.2f} M tokens  {losses}")
         if ranks.rank == 0:
-            append_row(run / "log.csv", row)  # before ckpt.pt: a resumed run repeats only what comes after that
+            append_row(run / "log.csv", row)  # before ckpt.pt, so that a resumed run cannot miss this row
         if ranks.rank == 0 and evaluating:
             save(run, config, state, row, keeping)
         clock = time.perf_counter()
@@ -186,14 +186,14 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
 
 @dataclass
 class TrainingState:
-    """What a step changes, as ckpt.pt holds it. (The data order and dropout need no state: data_order.py.)"""
+    """The mutable state of a run, as ckpt.pt holds it. (The data order and dropout need no state: data_order.py.)"""
 
     model: torch.nn.Module
     optimizers: list[torch.optim.Optimizer]
-    dtype: torch.dtype = torch.float32  # of the matrix products
-    constants: dict = field(default_factory=dict)  # what else a checkpoint holds: settings, vocabulary
+    dtype: torch.dtype = torch.float32  # dtype of matrix products
+    constants: dict = field(default_factory=dict)  # the rest of a checkpoint: settings, vocabulary
     step: int = 0
-    seconds: float = 0.0  # of training, without compiling, validation and saving
+    seconds: float = 0.0  # spent in training, without compiling, validation and saving
     best_val_loss: float = math.inf
 
     def __post_init__(self):
@@ -233,8 +233,8 @@ def train_step(
 ) -> bool:
     """One step of the optimizers. False if it was told to stop: then the state is as before.
 
-    micro_batches: inputs, targets and the weight of their loss in the step's. should_stop: by default never, as bool()
-    is False. On a GPU nothing waits for the device, except in float16: has a gradient overflowed?"""
+    micro_batches: (inputs, targets, weight), the weight being the share of the step's loss. should_stop: by default
+    never, as bool() is False. No host-device sync on a GPU, except for the overflow check in float16."""
     total = torch.zeros((), device=state.device)
     for inputs, targets, weight in micro_batches:
         if should_stop():
@@ -264,17 +264,17 @@ def train_step(
 def evaluate(loss_of: Loss, state: TrainingState, corpus: Corpus, block_size: int) -> dict:
     """val_loss (nats per token) and bpb (bits per UTF-8 byte) over windows that begin with a story wherever they can.
 
-    Each token counts once: where windows overlap, in the later one, which reads its story from the beginning. Headers
-    never count, so that runs can be compared."""
+    Each token counts once: where windows overlap, in the later one, which starts at a story's beginning. Headers never
+    count, so that runs can be compared."""
     target_mask = story_tokens(corpus.val, corpus.tokenizer) if corpus.has_headers else None
     stream = TokenStream(corpus.val, state.device, target_mask)
     windows = story_windows(corpus.val, block_size, corpus.tokenizer.end_of_text)
     first, end = np.zeros_like(windows), np.diff(windows, append=windows[-1] + block_size)
-    if len(windows) > 1:  # the last one may begin within a story: it counts what the one before does not reach
+    if len(windows) > 1:  # the last one may start in mid-story: it counts only tokens past the end of the one before
         first[-1], end[-2] = windows[-2] + block_size - windows[-1], block_size
     position, byte_lengths = np.arange(block_size), torch.from_numpy(corpus.tokenizer.byte_lengths()).to(state.device)
     counted = torch.from_numpy((first[:, None] <= position) & (position < end[:, None])).to(state.device)
-    sums = []  # of loss, tokens and bytes, of each batch. They stay on the device: reading them waits for it.
+    sums = []  # (loss, tokens, bytes) of each batch, on the device: reading them would wait for it
     state.model.eval()
     for i in range(0, len(windows), EVAL_BATCH_SIZE):
         batch = slice(i, i + EVAL_BATCH_SIZE)
@@ -286,15 +286,15 @@ def evaluate(loss_of: Loss, state: TrainingState, corpus: Corpus, block_size: in
         sums.append(torch.stack([loss, (targets >= 0).sum(), n_bytes]))
     state.model.train()
     losses, n_tokens, n_bytes = torch.stack(sums).cpu().double().T
-    nats, n_tokens, n_bytes = (losses @ n_tokens).item(), n_tokens.sum().item(), n_bytes.sum().item()
-    return dict(val_loss=nats / n_tokens, bpb=nats / math.log(2) / n_bytes)
+    nats = losses @ n_tokens
+    return dict(val_loss=(nats / n_tokens.sum()).item(), bpb=(nats / math.log(2) / n_bytes.sum()).item())
 
 
 # ---- How far a run is, and when it stops ----
 
 
 def progress(config: TrainConfig, state: TrainingState) -> float:
-    """How much of the run is done, 0 to 1, by its steps or its clock, which alone does not end it before min_steps."""
+    """The fraction of the run that is done, by steps or by the clock; the clock cannot end it before min_steps."""
     clock = state.seconds / (60 * config.max_minutes) if config.max_minutes else 0.0
     return min(1.0, max(state.step / config.max_steps, min(clock, state.step / max(1, config.min_steps))))
 
@@ -307,7 +307,7 @@ def keeps(config: TrainConfig, before: float, done: float) -> bool:
 @contextlib.contextmanager
 def stop_signal(ranks: Ranks):
     """Yields a function: has Ctrl-C or SIGTERM arrived at any rank? A second one ends the process at once, except under
-    torchrun, which passes on what the system may have sent to every process already."""
+    torchrun, which forwards signals, so that a process may get the same one twice."""
     received = []
 
     def receive(number, frame):
@@ -330,7 +330,7 @@ def micro_batches(batches: Batches, config: TrainConfig, state: TrainingState) -
         for micro_batch in batches.of_step(step):
             yield micro_batch
             n += 1
-            if n == 1:  # it compiles
+            if n == 1:  # it includes compiling
                 start = time.perf_counter()
             elif n >= 4 and time.perf_counter() > start + 5 and batches.ranks.rank == 0:
                 step_seconds = (time.perf_counter() - start) / (n - 1) * batches.n_micro_batches
@@ -341,7 +341,7 @@ def micro_batches(batches: Batches, config: TrainConfig, state: TrainingState) -
                 tqdm.write(f"{speed}: about {tqdm.format_interval(left)} (minutes:seconds) to go")
 
 
-# ---- Data, files, the end ----
+# ---- Data, files, the first story ----
 
 
 def make_builtin(config: TrainConfig) -> None:
@@ -357,9 +357,9 @@ def loss_function(model: torch.nn.Module, config: TrainConfig, end_of_text: int)
 
 
 def save(run: Path, config: TrainConfig, state: TrainingState, row: dict, keeping: bool) -> None:
-    """What an evaluation leaves on disk, after its row of the log."""
+    """Saves checkpoints and the loss plot after an evaluation."""
     if keeping:
-        keep_weights(run, state.for_sampling(), config, row)  # before ckpt.pt: a resumed run would skip them
+        keep_weights(run, state.for_sampling(), config, row)  # before ckpt.pt: a run killed in between repeats it
     if float(row["val_loss"]) < state.best_val_loss:
         state.best_val_loss = float(row["val_loss"])
         save_checkpoint(run / "best.pt", state.for_sampling())
@@ -384,8 +384,7 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
     prompt, flags = "", '--prompt "Once upon a time, there was a little fox"'
     if "headers" in load_meta(Path(config.data_dir, config.data)):
         prompt, flags = instruct_headers.write(dict(words="hide, fox, little")), '--words "jump, frog, red"'
-    backend = load_backend(str(run))
-    stream_story(backend, prompt, Sampling(temperature=0.6, seed=config.seed))
+    stream_story(load_backend(str(run)), prompt, Sampling(temperature=0.6, seed=config.seed))
     print(f"\nEverything is in {run}/ (loss curve: loss.png)")
     print(f"Next: python sample.py --model {run} --temperature 0.6 {flags}")
 
@@ -413,8 +412,8 @@ def main():
                 sys.exit(f"{name}: another process has failed, see its message; {again}")
             raise
         if not finished:
-            message = f"Stopped and saved. Run the same command with --resume to continue from {run / 'ckpt.pt'}"
-            sys.exit(message if ranks.rank == 0 else 1)
+            again = f"Run the same command with --resume to continue from {run / 'ckpt.pt'}"
+            sys.exit(f"Stopped and saved. {again}" if ranks.rank == 0 else 1)
         if ranks.rank == 0:
             tell_a_story(run, config)
 
