@@ -17,7 +17,6 @@ from pathlib import Path
 from common.cli import Parser, one_line_errors
 from common.figures import svg_bytes
 from common.files import read_json, write_bytes
-from pages.during_training import during_training
 from pages.html import image, sections_page
 from pages.markdown import to_html
 from pages.results import Results
@@ -69,7 +68,6 @@ SECTIONS = [  # title, function, the command whose results it shows
     ("Runs", runs, "train.py"),
     ("Scores", show("grades"), "grade.py {}"),
     ("Facts, reasoning, context", show("probe", "probe-prompts"), "probe.py {}"),
-    ("During training", during_training, "train.py --keep_checkpoints=8, then probe.py {} --checkpoint all"),
     ("Instructions", show("instruct"), "instruct.py RUN (trained on headers)"),
     ("Novelty and memorization", show("rouge", links=["rouge.csv"]), "rouge.py RUN"),
     ("Heads and neurons", show("interpret", "patching", links=["attention.html", "neurons.html"]), "interpret.py RUN"),

@@ -7,7 +7,6 @@ $ python train.py configs/ts_8m.py --keep_checkpoints=10      # saves ten on the
 $ python train.py configs/ts_8m.py --resume         # continue a run that was stopped
 $ python train.py configs/ts_33m.py --start_from=hf:roneneldan/TinyStories-33M --epochs=1     # from published weights
 $ torchrun --standalone --nproc_per_node=8 train.py configs/ts_8m.py             # the same run on eight GPUs
-$ python train.py --plot out/ts_8m out/ts_1m        # one figure: their losses, and scores of kept checkpoints
 """
 
 import contextlib
@@ -89,8 +88,8 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         compiled = model if not_compiled else torch.compile(model, dynamic=False, fullgraph=True)
         loss_of = loss_function(compiled, config, end_of_text)
         if config.contrast != "none":
-            contrast_settings = config.contrast, config.contrast_alpha, config.contrast_margin
-            loss_of = Contrastive(loss_of, sentence_ends(corpus.tokenizer).to(device), end_of_text, *contrast_settings)
+            ends = sentence_ends(corpus.tokenizer).to(device)
+            loss_of = Contrastive(loss_of, ends, end_of_text, config.contrast_alpha)
         optimizers = make_optimizers(model, config, dtype, compiled=not not_compiled)
 
         # Everything that a checkpoint holds
@@ -396,11 +395,6 @@ def main():
     name = "train.py" if ranks.size == 1 else f"train.py, process {ranks.rank}"
     again = "--resume continues from the last checkpoint"
     with one_line_errors(name, interrupted=again, remedy=f"free some space or fix that; {again}"):
-        if "--plot" in args:
-            from pages.during_training import plot_runs  # imported here because training does not need it
-
-            print(f"wrote {plot_runs([Path(arg) for arg in args if arg != '--plot'])}")
-            return
         config, resume = parse_command_line(args, __doc__)
         try:
             run, finished = train(config, resume, ranks)

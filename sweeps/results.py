@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from common.figures import save_figure
-from common.files import write_bytes
+from common.files import read_json, write_bytes
 from common.tables import publish, table_text, write_table
 from sweeps import neuron_kinds, scaling_law
 from sweeps.lists import Experiment
@@ -65,11 +65,12 @@ def show(name: str, experiment: Experiment, directory: Path, subjects: list[Subj
 
 def tabulate(subject: Subject) -> dict:
     """Its settings, and its cost and losses as far as it was trained here."""
-    row, run = dict(run=subject.name, label=subject.name), subject.run
+    row, run, config = dict(run=subject.name, label=subject.name), subject.run, Path(subject.model, "config.json")
+    settings = read_json(config) if config.exists() else {}
+    row |= {key: settings[key] for key in SETTINGS if key in settings}
     log = read_log(Path(subject.model, "log.csv")) if Path(subject.model, "log.csv").exists() else []
     if run:
-        settings = dataclasses.asdict(run.config)
-        row |= dict(seed=run.config.seed, parameters=run.parameters) | {key: settings[key] for key in SETTINGS}
+        row |= dict(seed=run.config.seed, parameters=run.parameters)
         row |= dict(label=subject.name.replace(f"_{run.config.seed}", ""), variant=run.variant)
         row |= {"budget": run.budget} if run.budget else {}
     if log:

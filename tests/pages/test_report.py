@@ -16,7 +16,6 @@ import report
 from checkpoints.checkpoint import CHECKPOINT_FORMAT
 from common.figures import save_figure, svg_bytes
 from common.tables import table_text, write_table
-from pages.during_training import plot_runs, read_kept
 from pages.html import image
 from pages.runs import read_log
 
@@ -50,20 +49,6 @@ def write_result(directory, name: str, text: str) -> None:
     save_figure(drawn, directory / f"{name}.png")
 
 
-def write_kept(run, step: int) -> None:
-    kept = run / f"step-{step}"
-    kept.mkdir()
-    (kept / "ckpt.pt").write_bytes(b"")
-    write_table(kept / "log.csv", [dict(step=step, tokens=step * 1000, val_loss=9 / step, tokens_per_s=9)], COLUMNS)
-
-
-def write_probes(path, models: list[str]) -> None:
-    """Two of four facts right."""
-    cells = dict(set="facts", prompt="A", right=" b", wrong=" c | d")
-    rows = [cells | {f"{model} verdict": v for model in models} for v in ("right", "wrong", "nearly", "right")]
-    write_table(path, rows)
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Two runs with every kind of result; tests change copies."""
@@ -78,12 +63,7 @@ def made(tmp_path_factory):
         write_samples(directory / name / "samples.jsonl", [(f"{i} {MARKUP}", f"{name} {MARKUP}") for i in range(3)])
         (directory / name / "story.html").write_text("")
     write_samples(directory / "b" / "samples-train.jsonl", [("In training", "It was.")])
-    write_kept(directory / "a", 2)
-    write_kept(directory / "a", 4)
-    write_probes(directory / "a" / "probe.csv", ["out/a/step-2", "out/a/step-4", "out/b/step-4"])
-    means = [("a/step-2", "grammar", 4), ("a/step-4", "grammar", 6), ("a/step-4", "loss", 1)]
-    means = [dict(subject=subject, figure=name, value=x, low=x - 1, high=x + 1) for subject, name, x in means]
-    write_table(directory / "grades.csv", [dict(kind="mean", judge="j", prompts=9) | row for row in means])
+    write_log(directory / "a" / "step-2", 2)
     table = table_text(["run", "grammar"], [["a", "4.0 [3.5, 4.5]"], ["b", "12.0 [1.0, 2.0]"], ["c", ""]])
     write_result(directory, "grades", f"## By a judge\n{MARKUP}\n\n{table}\n\nWARNING: the judge wrote what it grades")
     for name in ("probe", "instruct", "a/rouge", "b/rouge", "a/interpret", "grid/experiment"):
@@ -140,24 +120,6 @@ def test_the_runs_are_those_of_their_logs(out):
     assert rows[-1]["minutes"] == pytest.approx(minutes) and rows[-1]["tokens"] == 0.04 and rows[0]["val_loss"] is None
 
 
-def test_kept_checkpoints_have_their_own_results(out):
-    kept = read_kept(out / "a")
-    assert [(each.tokens, each.val_loss) for each in kept] == [(0.002, 4.5), (0.004, 2.25)]
-    share, low, high = kept[0].measures["facts: right (chance 0.33)"]
-    assert share == 0.5 and 0 < low < 0.5 < high < 1
-    assert [each.measures["grammar\nj"] for each in kept] == [(4, 3, 5), (6, 5, 7)]
-    assert all(len(each.measures) == 2 for each in kept) and read_kept(out / "b") == []
-
-
-def test_curves_of_several_runs_in_one_picture(out):
-    assert plot_runs([out / "a", out / "b"]) == out / "plot.png"
-    svg = (out / "plot.svg").read_text()
-    assert (out / "plot.png").read_bytes()[:4] == b"\x89PNG" and "grammar" in svg and "validation loss" in svg
-    for runs in ([], [out / "nowhere"]):
-        with pytest.raises(ValueError, match="not found"):
-            plot_runs(runs)
-
-
 def test_a_page_of_one_run_or_of_some(out, report_py):
     assert report_py(out / "a")[0] == 0
     found = sections((out / "a" / "report.html").read_bytes())
@@ -188,7 +150,6 @@ DAMAGE = {
     "a/config.json": lambda content: content[:20],
     "a/samples.jsonl": lambda content: content[:-9],
     "b/samples-train.jsonl": lambda content: b'{"prompt": 3}\n',
-    "a/step-2/log.csv": lambda content: content.replace(b"2", b"x"),
 }
 
 
