@@ -65,9 +65,8 @@ class TrainConfig:
     beta2: float = 0.95
     grad_clip: float = 1.0  # largest norm of the gradient; 0: no clipping
     # objective
-    contrast: Literal["none", "published", "reciprocal", "margin"] = "none"  # variants/contrastive.py
+    contrast: Literal["none", "published"] = "none"  # variants/contrastive.py
     contrast_alpha: float = 5.0  # weight of the contrastive part of the loss
-    contrast_margin: float = 0.3  # for contrast=margin, in nats per token
     # logging and checkpoints
     log_interval: int = 10  # steps
     eval_interval: int = 250  # steps; the checkpoint is saved then, too
