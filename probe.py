@@ -6,7 +6,6 @@ $ python probe.py out/demo --model hf:roneneldan/TinyStories-8M     # a run next
 $ python probe.py out/demo --prompts mine.txt                       # prompts without answers: greedy continuations
 $ python probe.py out/demo --checkpoint all                         # every step that train.py --keep_checkpoints kept
 $ python probe.py out/demo --mark                                   # mark them yourself: right, nearly, or wrong
-$ python probe.py out/ --sentence_order                             # are true stories likelier than shuffled ones?
 
 The paper shows what its models write after prompts for facts, reasoning and context tracking; here we count right
 answers. A model is right if the right answer has a higher log-likelihood per byte than every wrong one (per byte, so
@@ -24,7 +23,7 @@ from tqdm import tqdm
 from common.cli import Parser, one_line_errors, positive
 from common.files import write_bytes
 from common.tables import publish, read_table, write_table
-from grading.probes import SETS, Probe, apply_marks, order_probes, read_probes, shares_text
+from grading.probes import SETS, Probe, apply_marks, read_probes, shares_text
 
 PLAIN = "probe-prompts.csv"
 NEARLY = 0.1  # nats per byte: a verdict is "nearly" if the best wrong answer leads by no more than this
@@ -40,13 +39,9 @@ def parse_arguments() -> argparse.Namespace:
     prompts = "instead of our three sets: plain prompts, as for sample.py, which are only continued, or prompts"
     prompts += " with answers, as in prompts/facts.jsonl; writes probe-prompts.csv"
     either.add_argument("--prompts", nargs="+", type=Path, metavar="FILE", help=prompts)
-    order = "instead, how often a validation story (of the first run's corpus) is likelier than with its sentences"
-    order += " shuffled or two of them swapped; writes probe-order.csv"
-    either.add_argument("--sentence_order", action="store_true", help=order)
     mark = "instead, mark the completions in probe-prompts.csv as right, nearly or wrong; kept in marks.csv"
     either.add_argument("--mark", action="store_true", help=mark)
     parser.add_argument("--max_new_tokens", type=positive, default=16, help="length of the greedy continuations")
-    parser.add_shared("data")
     parser.add_shared("out", help="directory to write to (default: the first one given)")
     return parser.parse_args()
 
@@ -76,8 +71,8 @@ def answer(name: str, probes: Sequence[Probe], max_new_tokens: int, bar: tqdm) -
     if texts and not isinstance(backend, LocalBackend):
         raise ValueError(f"{name}: an endpoint gives no log-likelihoods of answers; give it plain --prompts")
     nats = read_texts(name, backend, texts, ends=False, bar=bar) if texts else {}
-    prompts = list(dict.fromkeys(probe.prompt for probe in probes if probe.prompt))
-    sampling, greedy = Sampling(temperature=0, max_new_tokens=max_new_tokens), {"": ""}
+    prompts = list(dict.fromkeys(probe.prompt for probe in probes))
+    sampling, greedy = Sampling(temperature=0, max_new_tokens=max_new_tokens), {}
     for i, text, _ in backend.complete(prompts, [(i, 0) for i in range(len(prompts))], sampling):
         greedy[prompts[i]] = text
         bar.update()
@@ -94,23 +89,16 @@ def answer(name: str, probes: Sequence[Probe], max_new_tokens: int, bar: tqdm) -
 
 def probe_all(args: argparse.Namespace) -> tuple[Path, list[dict]]:
     """The table to write, and its rows."""
-    from checkpoints.checkpoint import corpus_of
-
     names = find_models(args)
-    if args.sentence_order:
-        file, probes = "probe-order.csv", list(order_probes(args.data or corpus_of(names[0])))
-    elif args.prompts:
+    if args.prompts:
         file, probes = PLAIN, [probe for path in args.prompts for probe in read_probes(path, str(path))]
     else:
         file, probes = "probe.csv", [probe for path in SETS for probe in read_probes(path, path.stem)]
     path, rows = args.out / file, [probe.row() for probe in probes]
-    n_texts = sum(bool(probe.prompt) + len(probe.answers) for probe in probes)
+    n_texts = sum(1 + len(probe.answers) for probe in probes)
     with tqdm(desc="probing", total=len(names) * n_texts, unit="text", disable=None, delay=1) as bar:
         for model in names:
-            columns = answer(model, probes, args.max_new_tokens, bar)
-            if args.checkpoint == "all" and Path(model).is_dir():  # also there, where train.py --plot finds it
-                write_table(Path(model) / path.name, [probe.row() | own for probe, own in zip(probes, columns)])
-            rows = [row | own for row, own in zip(rows, columns)]
+            rows = [row | own for row, own in zip(rows, answer(model, probes, args.max_new_tokens, bar))]
     return path, rows
 
 
@@ -121,7 +109,7 @@ def write_results(path: Path, rows: list[dict], ask: bool = False) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     unmarked = apply_marks(path.with_name("marks.csv"), rows, ask) if path.name == PLAIN else 0
     write_table(path, rows)
-    write_bytes(path.with_suffix(".html"), answers_page(rows if rows[0]["prompt"] else rows[:100]))  # stories are long
+    write_bytes(path.with_suffix(".html"), answers_page(rows))
     if text := shares_text(rows):
         publish(path.with_suffix(".md"), text)
     next_step = f"mark {unmarked} completions: python probe.py {path.parent} --mark"

@@ -8,18 +8,14 @@ Probe(set='facts', prompt='The elephant is big, but the mouse is', answers=(' sm
 
 import contextlib
 import json
-import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from common.statistics import wilson
 from common.tables import read_table, table_text, write_table
-from corpus.token_files import load_stories
 from generation.prompts import read_prompts
-from grading.controls import in_order, later_sentences, shuffle
-from grading.stories import Story
 
 SETS = [Path(__file__).parent.parent / "prompts" / f"{name}.jsonl" for name in ("facts", "reasoning", "context")]
 MARKS = ("right", "nearly", "wrong")
@@ -59,28 +55,6 @@ def read_probe(line: bytes, name: str, where: str) -> Probe:
                 return Probe(name, prompt, answers)
     example = '{"prompt": "The sky is", "right": " blue", "wrong": [" green"]}'
     raise ValueError(f"{where}: must be like {example}: one space before each answer, none after a text")
-
-
-# ---- Sentence order: is a true story likelier than itself in another order? ----
-
-
-def order_probes(corpus: Path) -> Iterator[Probe]:
-    """Each validation story against itself with all its sentences but the first shuffled, which has so many cues that
-    even a model of a million parameters soon notices; and with two neighbors swapped, which is harder."""
-    stories = [Story("", text) for text in load_stories(corpus, "val")[1]]
-    for name, change in (("shuffled", shuffle), ("swapped", swap)):
-        yield from (Probe(name, "", (story.completion, other)) for story in stories if (other := change(story)))
-
-
-def swap(story: Story) -> str | None:
-    """The story with two neighboring sentences after the first swapped; None if it has too few that differ."""
-    texts = later_sentences(story)
-    neighbors = [i for i in range(len(texts) - 1) if texts[i] != texts[i + 1]]
-    if not neighbors:
-        return None
-    i = random.Random(story.completion).choice(neighbors)
-    texts[i], texts[i + 1] = texts[i + 1], texts[i]
-    return in_order(story, texts)
 
 
 # ---- Results: rows of probe.csv ----

@@ -101,9 +101,6 @@ SMALL_EIGHT = shapes("32-4-4 32-6-4 64-4-2 64-4-4 64-4-8 64-6-4 128-4-4 128-6-4"
 WIDE = " ".join(f"{width}-{depth}-16" for width in (64, 128, 256, 512, 768, 1024, 2048) for depth in (2, 4, 8, 12))
 THREE = Runs(shapes("32-4-4 64-4-4 128-4-4"), 250)
 TWO_SMALL, TWO = shapes("64-4-4 128-4-4"), shapes("256-8-8 512-8-8", architecture="gpt2")
-CONTRASTS = {"plain": {}, "reciprocal": dict(contrast="reciprocal")}
-CONTRASTS |= {f"margin-{m}": dict(contrast="margin", contrast_margin=m) for m in (0.1, 0.3, 1.0)}
-CONTRASTS |= {f"margin-0.1-alpha-{a}": CONTRASTS["margin-0.1"] | dict(contrast_alpha=a) for a in (1.0, 0.2)}
 INSTRUCT_SHAPES = "64-1-4 64-2-4 64-4-4"
 OOD = {"any": dict(data="instruct"), "never-both": {}}
 
@@ -164,14 +161,8 @@ EXPERIMENTS = {
         "B: plain and contrastive models of two widths",
         small=Runs(TWO_SMALL | named("contrast-", TWO_SMALL, contrast="published"), 250),
         published=Runs(TWO | named("contrast-", TWO, contrast="published"), 2880),
-        measures=("order", "scores"),
+        measures=("scores",),
         curves=True,
-    ),
-    "contrast_variants": Experiment(
-        "ours: bounded forms of the contrastive loss",
-        small=Runs({name: own | dict(n_embd=64) for name, own in CONTRASTS.items()}, 200),
-        published=Runs(CONTRASTS, 2880),
-        measures=("order",),
     ),
     "memory": Experiment(
         "B: MB of a training step by width and batch size, of GPT-2 and two compressors",
@@ -214,11 +205,11 @@ EXPERIMENTS = {
         sample_flags=("--ask", "words", "summary", "words,summary"),
     ),
     "over_training": Experiment(
-        "P, figure 3: scores over training steps and over the validation loss",
+        "P, figure 3: scores over training and over the validation loss",
         small=Runs(shapes("32-4-4 128-4-4", keep_checkpoints="5"), 300),
         published=Runs(shapes("64-8-16 256-8-16 768-8-16", keep_checkpoints="10"), 7200),
         measures=("probes", "scores"),
-        axes=("step", "val_loss"),
+        axes=("tokens", "val_loss"),
         checkpoints=True,
     ),
     "attention": Experiment(

@@ -102,12 +102,7 @@ def read_grades(subject: Subject, directory: Path) -> dict[str, Value]:
 def probe(subjects: Sequence[Subject], directory: Path, args: Namespace, *how: str) -> Commands:
     models = [subject.model for subject in subjects if not subject.model.startswith("api:")]
     each = itertools.chain.from_iterable(("--model", model) for model in models)
-    data = str(subjects[0].data)
-    yield ["probe.py", *each, "--out", str(directory), "--data", data, *how], models
-
-
-def probe_order(subjects: Sequence[Subject], directory: Path, args: Namespace) -> Commands:
-    yield from probe(subjects, directory, args, "--sentence_order")
+    yield ["probe.py", *each, "--out", str(directory), *how], models
 
 
 def continue_prompts(subjects: Sequence[Subject], directory: Path, args: Namespace) -> Commands:
@@ -116,9 +111,9 @@ def continue_prompts(subjects: Sequence[Subject], directory: Path, args: Namespa
         yield from probe(subjects, directory, args, "--prompts", *map(str, args.prompts))
 
 
-def read_probes(subject: Subject, directory: Path, file: str = "probe.csv") -> dict[str, Value]:
+def read_probes(subject: Subject, directory: Path) -> dict[str, Value]:
     verdicts = {}
-    for row in read_table(directory / file):
+    for row in read_table(directory / "probe.csv"):
         if row["right"] and row.get(f"{subject.model} verdict"):
             verdicts.setdefault(row["set"], []).append(row[f"{subject.model} verdict"] == "right")
     shares = {name: (sum(own) / len(own), len(own)) for name, own in verdicts.items()}
@@ -175,17 +170,9 @@ def read_rouge(subject: Subject, directory: Path) -> dict[str, Value]:
 
 def interpret(subjects: Sequence[Subject], directory: Path, args: Namespace) -> Commands:
     for subject in subjects:
-        flags = (
-            "--data",
-            subject.data,
-            "--out",
-            subject.directory,
-            "--stories",
-            STORIES_READ,
-            "--ablate",
-            STORIES_ABLATED,
-        )
-        yield ["interpret.py", subject.model, *map(str, flags)], [subject.model]
+        places = ["--data", str(subject.data), "--out", str(subject.directory)]
+        counts = [f"--stories={STORIES_READ}", f"--ablate={STORIES_ABLATED}"]
+        yield ["interpret.py", subject.model, *places, *counts], [subject.model]
 
 
 def read_heads(subject: Subject, directory: Path) -> dict[str, Value]:
@@ -223,7 +210,6 @@ MEASURES = {  # name: its commands, and the function that reads what they wrote
     "beginnings": (grade_beginnings, read_grades),
     "scores": (grade, read_grades),
     "probes": (continue_prompts, read_probes),
-    "order": (probe_order, functools.partial(read_probes, file="probe-order.csv")),
     "instruct": (instruct, read_instruct),
     "unseen": (functools.partial(instruct, unseen=True), read_instruct),
     "memorization": (compare_with_training, read_rouge),

@@ -14,11 +14,9 @@ from tqdm import tqdm
 
 import probe
 from checkpoints.huggingface import save_hf
-from corpus import builtin_stories
 from corpus.tokenizer import Tokenizer, gpt2
 from generation.backends import LocalBackend
-from grading.controls import sentences
-from grading.probes import SETS, Probe, order_probes, read_probes, shares
+from grading.probes import SETS, Probe, read_probes, shares
 
 SEEDS = ROOT.parent / "shared" / "data" / "seed-prompts"
 OURS = {path.stem: read_probes(path, path.stem) for path in SETS}
@@ -257,31 +255,3 @@ def test_each_completion_is_marked_once(continued, probe_py):
         for model in ("out/fixed", "out/twin", "out/deeper/random"):
             assert row[f"{model} verdict"] == verdicts[row["prompt"], row[f"{model} greedy"]]
     assert shares(rows)["mine.txt"]["out/twin"] == shares(rows)["mine.txt"]["out/deeper/random"]
-
-
-# Sentence order
-
-
-@pytest.fixture
-def validation(monkeypatch):
-    """The validation stories of any corpus."""
-    told = [story.text for story in builtin_stories.stories(20)]
-    monkeypatch.setattr("grading.probes.load_stories", lambda corpus, split: ({}, iter([*told, "Too short. To swap."])))
-    return told
-
-
-def test_orders_change_the_order_alone(validation):
-    probes = order_probes("corpus")
-    assert [one.set for one in probes] == ["shuffled"] * 20 + ["swapped"] * 20
-    for one in probes:
-        true, other = ([piece.strip() for piece in sentences(text)] for text in one.answers)
-        assert true != other and sorted(true) == sorted(other) and true[0] == other[0] and one.prompt == ""
-        if one.set == "swapped":
-            assert sum(a != b for a, b in zip(true, other)) == 2
-
-
-def test_sentence_order_by_models_with_a_context_shorter_than_the_stories(out, probe_py, validation):
-    code, printed = probe_py("out", "--sentence_order", "--data", "corpus")
-    found = shares(table_of(out / "probe-order.csv"))
-    assert code == 0 and len(found["swapped"]["out/fixed"]) == 20 and sum(found["shuffled"]["chance"]) == 10
-    assert "shuffled (n = 20)" in printed.out

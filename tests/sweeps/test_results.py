@@ -82,17 +82,15 @@ def test_the_table_has_logs_probes_and_judges(tmp_path, capsys):
     verdicts = [{f"{run.directory} verdict": verdict for run in runs} for _, verdict in answers]
     rows = [dict(set=name, prompt="-", right=" a", wrong=" b") | own for (name, _), own in zip(answers, verdicts)]
     write_table(tmp_path / "probe.csv", rows)
-    orders = [dict(set="shuffled", prompt="-", right="a", wrong="b") | verdicts[0], rows[-1] | dict(set="shuffled")]
-    write_table(tmp_path / "probe-order.csv", orders)
     graded = dict(kind="mean", judge="qwen", figure="grammar", value=6.5, low=6.0, high=7.0, prompts=9)
     grades = [graded | dict(subject=runs[5].config.name), graded | dict(subject="(true ending)")]
     grades += [graded | dict(subject=f"{runs[5].config.name}/beginning-2", value=3), graded | dict(kind="difference")]
     write_table(tmp_path / "grades.csv", [dict(subject="-") | row for row in grades])
 
-    show("contrast", tmp_path, runs, measures=("probes", "order", "scores"))
+    show("contrast", tmp_path, runs, measures=("probes", "scores"))
     run, row = runs[5], read_table(tmp_path / "experiment.csv")[5]
     assert (row["run"], row["label"], row["seed"], row["val_loss"]) == ("128-4-4_1", "128-4-4", "1", "3.5")
-    assert (row["shuffled right (%)"], row["context right (%)"], row["facts right (%)"]) == ("50", "75", "100")
+    assert (row["context right (%)"], row["facts right (%)"]) == ("75", "100")
     assert float(row["context right (%)_low"]) < 75 < float(row["context right (%)_high"])
     assert [row[f"grammar by qwen{end}"] for end in ("", "_low", "_high")] == ["6.5", "6", "7"]
     assert row["grammar (beginning 2) by qwen"] == "3"
