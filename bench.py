@@ -1,7 +1,7 @@
 """
 Measures all speeds in the docs: medians of ours and a peer's, alternating in one run. Each bench is a file of benches/.
 
-$ python bench.py --help                    # what each bench compares with what
+$ python bench.py --help                    # the contestants of each bench
 $ python bench.py train --save              # run it, and append the result to bench/results.jsonl
 $ python bench.py train --saved             # its newest saved results, a column for each machine: docs/performance.md
 $ python bench.py --saved                   # the newest saved results of all benches

@@ -24,8 +24,8 @@ from sweeps.lists import EXPERIMENTS, SCALES, Experiment, Runs, Scale
 
 PROMPTS = 50  # validation stories that every run continues
 A100 = 0.4 * 312e12  # FLOP/s: a guess that training reaches 40%
-UTILIZATION = 0.5  # of the speed of matrix products alone, that a training step reaches on this machine
-REQUEST_TOKENS, REPLY_TOKENS = 570, 100  # of a judge or an api: model, with a story of 220; both assumed
+UTILIZATION = 0.5  # share of the speed of matrix products alone that a training step reaches on this machine
+REQUEST_TOKENS, REPLY_TOKENS = 570, 100  # assumed for a judge or an api: model, with a story of 220
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -40,14 +40,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_shared("data", help="a corpus made by prepare.py, such as data/real (default: the list's own)")
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="parent of corpora that are only named")
     parser.add_argument("--out_dir", type=Path, default=Path("out"), help="results go to OUT_DIR/<experiment>/")
-    parser.add_argument("--memory_limit", type=positive, default=12_000, metavar="MB", help="of `memory`: more is oom")
+    parser.add_argument("--memory_limit", type=positive, default=12_000, metavar="MB", help="for `memory`: more is oom")
     prompts = dict(nargs="+", type=existing_file, default=[], metavar="FILE")
-    parser.add_argument("--prompts", **prompts, help="of `prompts`: also continue these, as probe.py --prompts")
+    parser.add_argument("--prompts", **prompts, help="for `prompts`: also continue these, as probe.py --prompts")
     grading = parser.add_argument_group("passed on to sample.py and grade.py")
     judge = "a judge of the stories (default: the best run judges the others); may be repeated"
     grading.add_argument("--grade", action="append", default=[], metavar="JUDGE", help=judge)
     grading.add_argument("--controls", action="store_true", help="also grade spoiled endings, to test the judge")
-    grading.add_argument("--protocol", nargs="+", default=[], help="how the judge is asked")
+    grading.add_argument("--protocol", nargs="+", default=[], help="as in grade.py")
     grading.add_argument("--question", type=existing_file, metavar="FILE", help="a question of your own")
     grading.add_argument("--n", type=positive, help="completions of each story (default: 1; published: 10)")
     parser.add_api("the API of judges and api: models")
@@ -130,7 +130,7 @@ def find_corpus(name: str, given: Path | None, scale: Scale, args: argparse.Name
 
 
 def find_subjects(models, runs: list, experiment: Experiment, directory: Path, data: Path) -> list:
-    """What is compared: the finished runs, or the checkpoints that they kept, or existing models."""
+    """The models to compare: the finished runs, or the checkpoints that they kept, or existing models."""
     from checkpoints.checkpoint import directory_of, kept_checkpoints
     from sweeps.measures import Subject
 
@@ -147,7 +147,7 @@ def find_subjects(models, runs: list, experiment: Experiment, directory: Path, d
 
 
 def show_costs(runs: list, listed: Runs, experiment: Experiment, args: argparse.Namespace) -> None:
-    """Prints the command of each run, a table of what they cost, and what APIs would cost."""
+    """Prints the command of each run, a table of their costs, and the cost of APIs."""
     import torch
 
     from common.tables import table_text
@@ -157,7 +157,7 @@ def show_costs(runs: list, listed: Runs, experiment: Experiment, args: argparse.
     if args.scale == "small" or torch.cuda.is_available():
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         speed = UTILIZATION * peak_flops(device, choose_dtype("auto", device))
-        machine = f"{UTILIZATION:.0%} of what matrix products reach on this machine now"
+        machine = f"{UTILIZATION:.0%} of the speed of matrix products on this machine now"
     rows = []
     for run in runs if listed.steps or listed.budgets else ():
         print("python train.py", shlex.join([f"configs/{Path(run.args[0]).name}", *run.args[1:]]))

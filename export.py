@@ -10,7 +10,7 @@ The page holds weights, tokenizer and an engine in JavaScript; it needs no netwo
 
 from pathlib import Path
 
-from checkpoints.checkpoint import at_checkpoint, corpus_of, directory_of, load_checkpoint, newest_run
+from checkpoints.checkpoint import checkpoint_path, corpus_of, directory_of, load_checkpoint, newest_run
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes
 from corpus.sources import BUILTIN
@@ -70,7 +70,7 @@ def main():
         from generation.backends import load_backend
         from pages.story_page import check_exportable
 
-        name = at_checkpoint(args.model or str(newest_run()), args.checkpoint)
+        name = checkpoint_path(args.model or str(newest_run()), args.checkpoint)
         if name.startswith("api:"):
             raise ValueError(f"{name}: a model behind an API has no weights to export; use a run or hf:ID-or-directory")
         backend = load_backend(name)

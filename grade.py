@@ -14,16 +14,14 @@ Every reply is saved as it comes, to grades.jsonl: the same command continues, a
 """
 
 import argparse
-import contextlib
 import itertools
-import json
 import random
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from common.cli import Parser, existing_file, non_negative_float, one_line_errors, positive
-from common.files import lock
+from common.files import append_json, lock, read_json_lines
 from common.tables import publish, write_table
 from grading.chat_judge import PROTOCOLS, ChatJudge, read_question, show_requests
 from grading.controls import make_controls
@@ -72,15 +70,10 @@ class Cache(dict):
     def __init__(self, directory: Path):
         self.path = directory / "grades.jsonl"
         for path in sorted({directory.resolve().parent / self.path.name, *directory.rglob(self.path.name)}):
-            for line in path.read_bytes().splitlines() if path.exists() else []:
-                with contextlib.suppress(ValueError, KeyError):  # cut by a kill, or of an earlier version
-                    entry = json.loads(line)
-                    self[entry["key"]] = entry
+            self |= {entry["key"]: entry for entry in read_json_lines(path)}
 
     def add(self, key: str, entry: dict) -> None:
-        line = json.dumps(dict(key=key) | entry, ensure_ascii=False).encode(errors="replace")
-        with self.path.open("ab") as file:
-            file.write(b"\n" * bool(file.tell()) + line)  # the line above may have been cut
+        append_json(self.path, dict(key=key) | entry)
         self[key] = entry
 
 

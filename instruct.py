@@ -1,5 +1,5 @@
 """
-Do models follow instructions? Checks each story for what its header asked for, without a judge.
+Do models follow instructions? Checks each story against its header, without a judge.
 
 $ python sample.py --model out/a --eval 200 --n 1                              # the headers of validation stories
 $ python sample.py --model out/a --eval 200 --n 1 --ask words summary words,summary        # or parts of them
@@ -53,8 +53,8 @@ def found_in(story: str, row: dict, summaries: Collection[str]) -> dict[str, flo
 
 
 def measure(path: Path) -> list[dict]:
-    """Rows of instruct.csv for a run, or a file that sample.py wrote: the share of what was asked for that is there, as
-    means over prompts, in its stories, in the true ones, and in its stories for other prompts."""
+    """Rows of instruct.csv for a run, or a file that sample.py wrote: the share of the requests that are met, as means
+    over prompts, in its stories, in the true ones, and in its stories for other prompts."""
     file = path / "samples.jsonl" if path.is_dir() else path
     rows = [row for _, row in sorted(read_rows(file).items()) if row.get("instruction")]
     if not rows:
@@ -62,21 +62,21 @@ def measure(path: Path) -> list[dict]:
             f"{file}: no stories under headers; sample.py --eval 200 writes some, on a corpus with headers"
         )
     summaries = {row["instruction"]["summary"] for row in rows if "summary" in row["instruction"]}
-    values = {}  # (measure, whose stories) -> prompt -> values
+    values = {}  # (measure, source of the stories) -> prompt -> values
     for row, other in zip(rows, rows[len(rows) // 2 :] + rows):  # the other prompt is half the file away
         stories = dict(own=row["completion"], true=row["reference"], other=other["completion"])
         if (other["reference"] or other["prompt"]) == (row["reference"] or row["prompt"]):
             del stories["other"]  # it asks for the same story
-        for whose, story in stories.items():
+        for source, story in stories.items():
             for name, value in found_in(story, row, summaries).items() if story is not None else ():
-                values.setdefault((name, whose), {}).setdefault(row["prompt_index"], []).append(value)
+                values.setdefault((name, source), {}).setdefault(row["prompt_index"], []).append(value)
     shares, measured = {key: fmean(map(fmean, prompts.values())) for key, prompts in values.items()}, []
-    for name in (name for name, whose in values if whose == "own"):
+    for name in (name for name, source in values if source == "own"):
         if (name.removesuffix(", not asked for"), "own") in values:  # else never asked for
             share, n = shares[name, "own"], len(values[name, "own"])
             low, high = wilson(share, n)
             line = dict(measure=name, run=str(path), prompts=n, share=share, low=low, high=high)
-            measured.append(line | {f"{whose}_stories": shares.get((name, whose)) for whose in ("true", "other")})
+            measured.append(line | {f"{source}_stories": shares.get((name, source)) for source in ("true", "other")})
     return measured
 
 

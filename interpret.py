@@ -54,7 +54,7 @@ if __name__ == "__main__":
 import numpy as np
 import torch
 
-from checkpoints.checkpoint import at_checkpoint, corpus_of, directory_of, newest_run
+from checkpoints.checkpoint import checkpoint_path, corpus_of, directory_of, newest_run
 from common.figures import save_figure
 from common.files import write_bytes, write_json
 from common.tables import publish, write_table
@@ -64,7 +64,7 @@ from interpretation.ablation import losses_without, rises
 from interpretation.activation_patching import answers_given, check_prompts, patch
 from interpretation.heads import HeadSums, head_rows, key_sets, repeated_corpus
 from interpretation.hooks import run, run_with_cache
-from interpretation.logit_attribution import lens_table, what_heads_write
+from interpretation.logit_attribution import head_outputs, lens_table
 from interpretation.neurons import NeuronSums, clearest, contexts, neuron_rows, untrained_copy
 from interpretation.summary import answers_text, heads_text, neurons_text, patching_text, removal_text
 from interpretation.word_classes import TaggedCorpus, pieces_of
@@ -86,7 +86,7 @@ def interpret(out: Path, name: str, backend: LocalBackend, texts: Sequence[str],
 
     repeated, _, _ = read(model, repeated_corpus(corpus, backend.prefix, model.config.block_size))
     heads = head_rows(sums, repeated)
-    heads = [row | written for row, written in zip(heads, what_heads_write(model, corpus, tokenizer))]
+    heads = [row | written for row, written in zip(heads, head_outputs(model, corpus, tokenizer))]
     _, untrained, _ = read(untrained_copy(model), corpus, with_heads=False)
     neurons = neuron_rows(neuron_sums, untrained, contexts(model, corpus, tokenizer, neuron_sums))
     sections = [f"## Heads of {name}", f"{len(texts)} validation stories were read.", *heads_text(heads)]
@@ -224,7 +224,7 @@ def main(args: argparse.Namespace | None = None):
     args = args or parse_arguments()
     compile_cpp.keep_freed_memory()
     with one_line_errors("interpret.py", interrupted="the old files are unchanged"):
-        name = at_checkpoint(args.model or str(newest_run()), args.checkpoint)
+        name = checkpoint_path(args.model or str(newest_run()), args.checkpoint)
         backend = load_model(name, args)
         out = args.out or directory_of(name)
         out.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@ Prepare a corpus: clean, deduplicate, split and tokenize stories into data/<name
 
 $ python prepare.py builtin                                        # 20,000 stories of our own, nothing to download
 $ python prepare.py tinystories-v2                                 # the GPT-4 stories of TinyStories (2 GB)
-$ python prepare.py instruct                                       # stories with headers that say what is in them
+$ python prepare.py instruct                                       # stories under headers (words, features, summary)
 $ python prepare.py --input mine.txt more.jsonl.gz --name mine     # your own: <|endoftext|> stands between stories
 
 Two passes over the stories, which stream through: 2 GB of them take well under 1 GB of memory.
@@ -34,7 +34,7 @@ from corpus.token_files import FORMAT, load_meta
 from corpus.tokenizer import END_OF_TEXT, GPT2_VOCAB_SIZE, cut
 
 SPLITS = ("train", "val")
-SAMPLE_BYTES = 100_000_000  # of training text, from which the vocabulary is learned
+SAMPLE_BYTES = 100_000_000  # training text from which the vocabulary is learned
 
 
 def parse_args() -> argparse.Namespace:
@@ -44,14 +44,14 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--input", **files, help="your stories: .txt or .jsonl, or gzipped (.gz)")
     parser.add_argument("--val", **files, help="validation stories (default: a share of the input)")
     parser.add_argument("--headers", action="store_true", help="with --input: add headers made from the stories")
-    parser.add_argument("--name", help="of the new directory in data_dir (default: that of the corpus)")
+    parser.add_argument("--name", help="name of the new directory in data_dir (default: the corpus's)")
     size = number(int, lambda n: 257 <= n <= GPT2_VOCAB_SIZE, f"257 (bytes and end of text) to {GPT2_VOCAB_SIZE}")
     parser.add_argument("--vocab_size", type=size, help="default: 10000, or 4096 for builtin")
     parser.add_argument("--vocabulary_of", metavar="MODEL", help="the one of a run, or of hf:ID-or-directory, instead")
     raw = "keep every story that is not empty as it is, duplicates too, in the order of the file"
     parser.add_argument("--raw", action="store_true", help=raw)
     parser.add_argument("--val_share", type=share, help="share held out without --val (default: 0.01)")
-    parser.add_argument("--stories", type=positive, default=20_000, help="of a builtin corpus (default: 20000)")
+    parser.add_argument("--stories", type=positive, default=20_000, help="stories in a builtin corpus (default: 20000)")
     parser.add_shared("seed")
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="default: data")
     args = parser.parse_args()

@@ -1,5 +1,5 @@
 """
-What a model knows, can infer and can keep track of: prompts with known answers, so no judge is needed.
+Facts, reasoning, context: prompts with known answers, so no judge is needed.
 
 $ python probe.py out/                                              # every run below it: out/probe.csv, out/probe.html
 $ python probe.py out/demo --model hf:roneneldan/TinyStories-8M     # a run next to a published model
@@ -47,7 +47,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def find_models(args: argparse.Namespace) -> list[str]:
-    from checkpoints.checkpoint import at_checkpoints, kept_checkpoints, runs_below  # here, as torch takes seconds
+    from checkpoints.checkpoint import checkpoint_paths, kept_checkpoints, runs_below  # here, as torch takes seconds
 
     names = []
     for directory in args.runs:
@@ -57,7 +57,7 @@ def find_models(args: argparse.Namespace) -> list[str]:
         if not runs:
             raise ValueError(f"{directory}: no run below it; train one with `python train.py`, or name a --model")
         names += runs
-    return list(dict.fromkeys(found for name in names + args.model for found in at_checkpoints(name, args.checkpoint)))
+    return list(dict.fromkeys(path for name in names + args.model for path in checkpoint_paths(name, args.checkpoint)))
 
 
 def answer(name: str, probes: Sequence[Probe], max_new_tokens: int, bar: tqdm) -> list[dict]:

@@ -4,7 +4,7 @@ One page with all results of your runs: loss curves, scores, answers, novelty, h
 $ python report.py              # every run and every experiment below out/ -> out/report.html
 $ python report.py out/demo     # one run -> out/demo/report.html (or several runs)
 
-The page is one file that needs no network. It shows what the other commands have written: the text of NAME.md, the
+The page is one file that needs no network. It shows the results of the other commands: the text of NAME.md, the
 picture NAME.svg beside it, and links to other pages. Where a section has nothing, it names the command that fills it.
 """
 

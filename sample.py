@@ -5,7 +5,7 @@ $ python sample.py                                                # three storie
 $ python sample.py --prompt "Once upon a time, there was a cat" --stream     # watch one being written
 $ python sample.py --model out/demo --n 5 --temperature 0.8 --top_k 50 --seed 7
 $ python sample.py --eval 50 --n 10                     # continue validation stories: out/<run>/samples.jsonl
-$ python sample.py --eval 100 --n 1 --split train --draw random --cut 0.4     # is the rest known by heart?
+$ python sample.py --eval 100 --n 1 --split train --draw random --cut 0.4     # is the rest memorized?
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
 $ python sample.py --eval 50 --model api:gpt-3.5-turbo --data data/tinystories     # OPENAI_API_KEY, OPENAI_BASE_URL
 
@@ -26,25 +26,25 @@ from common.cli import Parser, non_negative_float, one_line_errors, positive, sh
 from common.files import lock, read_json, set_aside
 from corpus import instruct_headers
 from generation.prompts import Prompt, Sampling, evaluation_prompts, read_prompts, unseen_word_prompts
-from generation.samples_file import SAMPLES, UNSEEN, at_temperature, line_of, read_rows, write_rows
+from generation.samples_file import SAMPLES, UNSEEN, line_of, read_rows, samples_directory, write_rows
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_shared("model")
-    parser.add_shared("checkpoint", metavar="best|last|STEP|all", help="of a run; all: every step that it kept")
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--prompt", default="", help="how the stories begin (default: left to the model)")
-    what.add_argument("--prompts", type=Path, help="file of prompts, one per line")
-    what.add_argument("--eval", type=positive, metavar="N", help="continue N stories of --split")
+    parser.add_shared("checkpoint", metavar="best|last|STEP|all", help="weights of a run; all: every step that it kept")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--prompt", default="", help="how the stories begin (default: left to the model)")
+    source.add_argument("--prompts", type=Path, help="file of prompts, one per line")
+    source.add_argument("--eval", type=positive, metavar="N", help="continue N stories of --split")
     header = parser.add_argument_group("a header as the prompt, for models trained on headers")
     header.add_argument("--words", help='words that the story should use, such as "jump, frog, red"')
     header.add_argument("--features", help=f"any of {', '.join(instruct_headers.FEATURES)}")
     header.add_argument("--summary", help="what happens in the story")
     header.add_argument("--sentence", help="a sentence that the story should contain")
     evaluation = parser.add_argument_group("prompts of --eval N")
-    evaluation.add_argument("--split", choices=("val", "train"), default="val", help="whose stories are continued")
-    draw = "stories 2 to N + 1 (the default), or N by --seed"
+    evaluation.add_argument("--split", choices=("val", "train"), default="val", help="split of the stories to continue")
+    draw = "stories 2 to N + 1 (the default), or N random ones, by --seed"
     evaluation.add_argument("--draw", choices=("first", "random"), default="first", help=draw)
     evaluation.add_argument("--cut", type=share, default=0.5, help="share of each story's words that is shown")
     ask = "header fields that are shown, such as words summary words,summary: three prompts per story (default: all)"
@@ -56,7 +56,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--temperature", type=non_negative_float, nargs="+", metavar="T", help="0: greedy (default: 1)")
     parser.add_argument("--top_k", type=positive, help="sample from the k most likely tokens")
     parser.add_argument("--beams", type=positive, default=1, help="beam search of this width, instead of sampling")
-    parser.add_argument("--max_new_tokens", type=positive, help="longest completion (default: what the context takes)")
+    parser.add_argument("--max_new_tokens", type=positive, help="longest completion (default: to the context's end)")
     parser.add_shared("seed")
     parser.add_argument("--batch_size", type=positive, default=64, help="stories at a time")
     parser.add_shared("out", help="directory to write to (default with --prompts and --eval: out/MODEL)")
@@ -139,13 +139,13 @@ def print_stories(backend, prompt: str, n: int, sampling: Sampling) -> None:
 def write_samples(name: str, backend, prompts: dict[int, Prompt], n: int, sampling: Sampling, args) -> None:
     """Writes n completions of every prompt to samples.jsonl, one JSON object per line, in the order of prompts.
 
-    Until all are there, each is appended to samples.jsonl.part as it ends, so that a kill loses none of them. What an
-    earlier call with the same settings left in either file is kept and not generated again.
+    Until all are there, each is appended to samples.jsonl.part as it ends, so that a kill loses none of them.
+    Completions that an earlier call with the same settings left in either file are kept and not generated again.
     """
     from checkpoints.checkpoint import directory_of
 
     directory = args.out or directory_of(name)
-    path = at_temperature(directory, 1 if args.beams > 1 else sampling.temperature) / SAMPLES.get(args.split, UNSEEN)
+    path = samples_directory(directory, 1 if args.beams > 1 else sampling.temperature) / SAMPLES.get(args.split, UNSEEN)
     evaluation = dict(split=args.split, draw=args.draw, cut=args.cut) if args.eval else {}
     settings = dict(model=name) | evaluation | backend.identity() | asdict(sampling)
     part = path.with_name(path.name + ".part")
@@ -167,7 +167,7 @@ def write_samples(name: str, backend, prompts: dict[int, Prompt], n: int, sampli
                 bar.update()
         write_rows(path, (rows[key] for key in sorted(rows)))
         part.unlink()
-    print(f"wrote {path}: {len(missing)} completions by {name}" + f", beside {n_old} that were there" * bool(n_old))
+    print(f"wrote {path}: {len(missing)} completions by {name}" + f", and {n_old} that were there before" * bool(n_old))
     following = dict(val=f"grade.py {directory}", train=f"rouge.py {directory}", unseen=f"instruct.py {path}")
     print(f"next: python {following[args.split]}")
 
@@ -189,13 +189,13 @@ def main():
     args = parse_arguments()
     sys.stdout.reconfigure(errors="replace")  # some terminals cannot show every character
     again = "run the same command to continue"
-    with one_line_errors("sample.py", f"what was written is kept; {again}", f"make room or fix that, then {again}"):
+    with one_line_errors("sample.py", f"finished stories are kept; {again}", f"make room or fix that, then {again}"):
         complete_arguments(args)
-        from checkpoints.checkpoint import at_checkpoints, newest_run  # here, so that --help need not wait for torch
+        from checkpoints.checkpoint import checkpoint_paths, newest_run  # here, so that --help need not wait for torch
 
         model = args.model or str(newest_run())
         is_run = not model.startswith(("hf:", "api:"))
-        for name in at_checkpoints(str(Path(model)), args.checkpoint) if is_run else [model]:
+        for name in checkpoint_paths(str(Path(model)), args.checkpoint) if is_run else [model]:
             sample(name, args)
 
 

@@ -3,12 +3,12 @@ Write a data set: an LLM tells each story with three words and some features tha
 (section 2). The words bring a diversity that a high temperature alone does not.
 
 $ python synthesize.py --model gpt-4o-mini --stories 1000 --name mine --price_in 0.15 --price_out 0.6 --max_cost 2
-$ python synthesize.py --model gpt-4o-mini --dry_run                     # one request, and what all of them cost
+$ python synthesize.py --model gpt-4o-mini --dry_run                     # one request, and the cost of all
 $ python synthesize.py --model gpt-4o-mini --name plain --plain          # the control: no words, no features
 $ python synthesize.py --model qwen3 --base_url http://localhost:8000/v1 --language Hindi --words hindi.csv --name hindi
 $ python synthesize.py --name mine --compare plain                       # only the table and the picture
 
-Each reply is saved as it comes: to data/NAME/stories.jsonl or, if it is not what was asked for, to rejected.jsonl. The
+Each reply is saved as it comes: to data/NAME/stories.jsonl or, if it does not meet the request, to rejected.jsonl. The
 same command continues where it stopped. A story that was rejected is asked for again, up to three times in all.
 """
 
@@ -30,7 +30,7 @@ from corpus.word_forms import uses_word
 
 PROMPTS = Path(__file__).parent / "prompts"
 KINDS = ("noun", "verb", "adjective")
-P_FEATURE = 1 / 3  # of each feature
+P_FEATURE = 1 / 3  # probability of each feature
 ATTEMPTS = 3  # at one story
 FEWEST_WORDS = 40  # or as many characters, in scripts without spaces; a refusal has fewer
 SUMMARY = "Summary:"  # as in the published Instruct texts
@@ -38,7 +38,7 @@ SUMMARY = "Summary:"  # as in the published Instruct texts
 
 def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
-    models = "names of models; several take turns. None: only show what there is"
+    models = "names of models; several take turns. None: only describe the data set"
     parser.add_argument("--model", nargs="+", default=[], metavar="NAME", help=models)
     parser.add_argument("--stories", type=positive, default=1000, metavar="N", help="in all (default: 1000)")
     parser.add_argument("--name", default="stories", help="writes to data_dir/NAME (default: stories)")
@@ -51,7 +51,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--template", **files, default=PROMPTS / "synthesize.txt", help=template)
     parser.add_argument("--plain", action="store_true", help="ask for stories without words and features: the control")
     parser.add_argument("--summaries", action="store_true", help="ask for a summary, too, to train on instructions")
-    parser.add_argument("--language", default="English", help="of the stories (default: English)")
+    parser.add_argument("--language", default="English", help="language of the stories (default: English)")
     parser.add_argument("--temperature", type=non_negative_float, default=1.0, help="default: 1")
     parser.add_argument("--max_new_tokens", type=positive, default=700, help="in a reply (default: 700)")
     parser.add_argument("--compare", nargs="+", default=[], metavar="NAME", help="other data sets, for the table")
@@ -65,7 +65,7 @@ def parse_arguments() -> argparse.Namespace:
     return args
 
 
-# ---- What is asked for ----
+# ---- Requests ----
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def fields_of(line: str, template: Path) -> list[str]:
     return fields
 
 
-# ---- What comes back ----
+# ---- Replies ----
 
 
 def read_story(reply: str, finish_reason: str, request: Request, args: argparse.Namespace) -> tuple[dict, str]:
@@ -189,7 +189,7 @@ def ask(data: DataSet, requests: Sequence[Request], args: argparse.Namespace) ->
                 failures += [result] * isinstance(result, Exception)
                 bar.update(result is True)
                 bar.set_postfix_str(f"{len(data.rejected)} rejected, ${client.spent:.4f}", refresh=False)
-            if args.api["max_cost"]:  # what is left of it for the next model, or the next attempt
+            if args.api["max_cost"]:  # the rest of it is for the next model, or the next attempt
                 args.api["max_cost"] = max(args.api["max_cost"] - client.spent, 1e-9)
     bar.close()
     if failures:
@@ -208,7 +208,7 @@ def show_request(requests: Sequence[Request], args: argparse.Namespace) -> None:
     print(f"\n{len(requests):,} requests: about {tokens_in:,} tokens in, {tokens_out:,} out; {cost}")
 
 
-# ---- The data set, beside others ----
+# ---- The data set, compared with others ----
 
 
 def show(args: argparse.Namespace) -> None:
@@ -245,7 +245,7 @@ def main() -> None:
                     return show_request(data.missing(requests), args)
                 try:
                     ask(data, requests, args)
-                except ValueError as error:  # the budget or the endpoint; what is there is shown first
+                except ValueError as error:  # the budget or the endpoint; the stories so far are shown first
                     stopped = error
         if not stopped or data.stories:
             show(args)

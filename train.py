@@ -326,7 +326,7 @@ def micro_batches(batches: Batches, config: TrainConfig, state: TrainingState) -
     """All micro-batches from here on. Says once, after three of them and a few seconds, how long the run will take."""
     n, start = 0, math.inf
     for step in itertools.count(state.step):
-        for micro_batch in batches.of_step(step):
+        for micro_batch in batches.step_batches(step):
             yield micro_batch
             n += 1
             if n == 1:  # it includes compiling

@@ -17,7 +17,7 @@ from model import GPTNeo
 from training.device_and_dtype import set_up_device
 
 PROMPT_TOKENS, NEW_TOKENS, TOP_K = 40, 200, 50
-PLAIN_NEW_TOKENS = 10  # of the plain GPT, halfway through a text: without a cache, all of it would take minutes
+PLAIN_NEW_TOKENS = 10  # by the plain GPT, halfway through a text: without a cache, all of it would take minutes
 
 
 def ours(model: GPTNeo, prompts: torch.Tensor, batch_size: int = 64, top_k: int | None = TOP_K, **settings):

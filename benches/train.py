@@ -23,7 +23,7 @@ from training.device_and_dtype import choose_dtype, peak_flops
 from training.optimizers import make_optimizers
 
 BATCH_SIZE, STEPS = (32, 20) if DEVICE == "cuda" else (8, 1)  # steps in a turn: on a GPU one takes milliseconds
-DTYPE = choose_dtype("auto", torch.device(DEVICE))  # of our matrix products
+DTYPE = choose_dtype("auto", torch.device(DEVICE))  # for our matrix products
 MFU = {"ours": {}} | ({"ours, 33M": dict(n_layer=4, n_embd=768)} if DEVICE == "cuda" else {})
 
 Model = tuple[torch.nn.Module, Callable]  # and a function of inputs and targets -> loss

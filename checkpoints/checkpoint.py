@@ -32,7 +32,7 @@ def load_torch(path: Path) -> dict:
 
 
 def load_checkpoint(path: str | Path) -> dict:
-    """A checkpoint of train.py. path: the file, or a run's directory (its best.pt). ValueError names what is wrong."""
+    """A checkpoint of train.py. path: the file, or a run's directory (its best.pt). ValueError names the fault."""
     path = Path(path)
     if path.is_dir():
         path = path / ("best.pt" if (path / "best.pt").exists() else "ckpt.pt")
@@ -83,7 +83,7 @@ def runs_below(directory: str | Path) -> list[Path]:
     return [run for run in runs if run == Path(directory) or not run.match("step-[0-9]*")]
 
 
-def at_checkpoints(model: str, which: str) -> list[str]:
+def checkpoint_paths(model: str, which: str) -> list[str]:
     """The paths that --model and --checkpoint (best, last, all or a step) name: out/demo, whose best.pt will be read,
     out/demo/ckpt.pt, and kept weights such as out/demo/step-1000. A model that is not a run is returned as is."""
     if which == "best" or not Path(model).is_dir():
@@ -97,11 +97,11 @@ def at_checkpoints(model: str, which: str) -> list[str]:
     raise ValueError(f"{model}: --checkpoint {which} is not best, last or one of the kept steps ({steps})")
 
 
-def at_checkpoint(model: str, which: str) -> str:
-    """The one path of at_checkpoints."""
+def checkpoint_path(model: str, which: str) -> str:
+    """The one path of checkpoint_paths."""
     if which == "all":
         raise ValueError("--checkpoint all: this command takes one checkpoint")
-    return at_checkpoints(model, which)[0]
+    return checkpoint_paths(model, which)[0]
 
 
 def directory_of(model: str) -> Path:

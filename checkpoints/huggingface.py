@@ -54,7 +54,7 @@ HF_MASKS = re.compile(r"h\.\d+\.attn\.(attention\.)?(masked_)?bias")
 
 
 def fixed_settings(model_type: str, n_embd: int) -> dict:
-    """What config.json must say, or leave out, as transformers' defaults are the same: model.py has nothing else."""
+    """Settings that config.json must have, or leave out for equal defaults of transformers: model.py has no others."""
     settings = dict(activation_function="gelu_new", layer_norm_epsilon=1e-5, tie_word_embeddings=True)
     if model_type == "gpt_neo":
         return settings | dict(architectures=["GPTNeoForCausalLM"], intermediate_size=4 * n_embd)
@@ -140,7 +140,7 @@ def read_weights(directory: Path, expected: dict[str, torch.Tensor]) -> dict[str
 def load_hf(path_or_id: str | Path) -> GPTNeo:
     """GPT-Neo or GPT-2 in fp32, from a directory that transformers wrote or from the hub. In eval mode.
 
-    ValueError names the file and what is wrong with it.
+    ValueError names the file and its fault.
     """
     directory = model_directory(path_or_id)
     config, model_type = config_from_hf(directory / "config.json")
@@ -240,7 +240,7 @@ def load_hf_tokenizer(path_or_id: str | Path) -> Tokenizer:
             return gpt2()
         raise ValueError(f"{path}: missing, and the vocab_size in config.json is not GPT-2's")
     facts, ids = read_json(path), {spelled(token): gpt2_id for token, gpt2_id in gpt2_ranks().items()}
-    with contextlib.suppress(KeyError, TypeError, AttributeError):  # of any other tokenizer's layout
+    with contextlib.suppress(KeyError, TypeError, AttributeError):  # another tokenizer's layout
         vocab = facts["model"]["vocab"]
         gpt2_ids = [ids[token] for token in sorted(vocab.keys() - {END_OF_TEXT}, key=vocab.get)]
         if gpt2_ids == sorted({*range(256), *gpt2_ids}):

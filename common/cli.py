@@ -49,7 +49,7 @@ def api_address(text: str) -> str:
 # ---- Flags ----
 SHARED = {  # the same name, default and help text in every command
     "model": dict(help="a run (or checkpoint), hf:ID-or-directory, or api:MODEL (default: the newest run in out/)"),
-    "checkpoint": dict(default="best", help="of a run: best (lowest validation loss), last, or the step of a kept one"),
+    "checkpoint": dict(default="best", help="weights of a run: best (lowest validation loss), last, or a kept step"),
     "data": dict(type=Path, help="a corpus made by prepare.py, such as data/tinystories (default: the run's own)"),
     "out": dict(type=Path, help="where to write (default: the run's directory)"),
     "seed": dict(type=non_negative, default=0, help="seed for everything that is drawn at random"),
@@ -70,7 +70,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def add_shared(self, *names: str, **changes) -> None:
-        """Adds these flags of SHARED; changes: what this command overrides, such as default=3."""
+        """Adds these flags of SHARED; changes: overrides by this command, such as default=3."""
         for name in names:
             self.add_argument(f"--{name}", **SHARED[name] | changes)
 
@@ -93,7 +93,7 @@ class Parser(argparse.ArgumentParser):
 def one_line_errors(program: str, interrupted: str, remedy: str = "free some space or fix that, then run it again"):
     """Exits with a one-line message for bad input (ValueError), a full disk (OSError), Ctrl-C.
 
-    interrupted: what remains after Ctrl-C; remedy: what to do when a file cannot be read or written.
+    interrupted: the state after Ctrl-C; remedy: advice for when a file cannot be read or written.
     """
     try:
         yield

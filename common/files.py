@@ -100,5 +100,5 @@ def sha256_of(path: Path) -> str:
 
 
 def cache_directory() -> Path:
-    """For what can be made again, such as compiled kernels."""
+    """For files that can be made again, such as compiled kernels."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "nanostories"

@@ -1,17 +1,17 @@
 """
-Statistics of scores: means, shares and rank correlations, each with a 95% interval.
+Statistics of scores: means and shares, each with a 95% interval.
 
 Completions of one prompt are alike, since an easy beginning makes all of them good. So the bootstrap resamples whole
 prompts, each with all its completions; an interval narrows more with more prompts than with more completions of each.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 DRAWS = 2000  # the ends of an interval then move by a few percent of its width from seed to seed
-SHARES = (0.025, 0.975)  # of the draws that lie below the two ends of an interval
+SHARES = (0.025, 0.975)  # quantiles of the draws that are the two ends of an interval
 
 
 class Estimate(NamedTuple):
@@ -65,19 +65,6 @@ def bootstrap_ratio(numerators: np.ndarray, denominators: np.ndarray, draws: int
     return np.concatenate(ratios, axis=-1)
 
 
-def bootstrap(statistic: Callable[[np.ndarray, np.ndarray], float], pairs: np.ndarray, draws: int = 500) -> Estimate:
-    """Estimate of statistic(x, y), such as a rank correlation; draws in which it is NaN are left out.
-
-    pairs (prompts, completions, 2): those of a prompt are drawn together; NaN where it has fewer completions.
-    """
-    n, present = len(pairs), ~np.isnan(pairs[..., 0])
-    values, prompts = pairs[present], present.nonzero()[0]
-    counts = (each for times in draw_prompts(n, draws) for each in times[prompts].T)
-    value, *drawn = (statistic(*np.repeat(values, each, axis=0).T) for each in counts)
-    known = [each for each in drawn if not np.isnan(each)]
-    return Estimate(value, *(np.quantile(known, SHARES) if known and n > 1 else (np.nan, np.nan)))
-
-
 def wilson(share: float, n: int) -> tuple[float, float]:
     """The 95% interval of a share of n independent trials, from Wilson's score test: right for small n and 0 of n, too.
 
@@ -87,11 +74,3 @@ def wilson(share: float, n: int) -> tuple[float, float]:
     middle, margin = share + z2 / (2 * n), (z2 * (share * (1 - share) / n + z2 / (4 * n * n))) ** 0.5
     low, high = ((middle + sign * margin) / (1 + z2 / n) for sign in (-1, 1))
     return max(0.0, min(share, low)), min(1.0, max(share, high))  # whatever the rounding
-
-
-def spearman(x: np.ndarray, y: np.ndarray) -> float:
-    """Rank correlation; NaN where x or y is constant."""
-    from scipy.stats import rankdata
-
-    x, y = rankdata(x), rankdata(y)  # spearmanr would take four times as long, for a p-value
-    return float(np.corrcoef(x, y)[0, 1]) if np.ptp(x) and np.ptp(y) else np.nan

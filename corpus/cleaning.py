@@ -9,7 +9,7 @@ import re
 
 import regex
 
-CLEANING = (  # what meta.json counts, in this order
+CLEANING = (  # counts in meta.json, in this order
     "stories read",
     "mojibake repaired",
     "empty dropped",
@@ -22,7 +22,7 @@ CLEANING = (  # what meta.json counts, in this order
 # control characters, or were lost (â€ alone was ”). Genuine text such as “CAFÉ” or “MANHÃ” is left alone.
 CP1252 = bytes(range(0x80, 0xA0)).decode("cp1252", errors="ignore")
 TO_LATIN1 = {ord(character): character.encode("cp1252")[0] for character in CP1252}
-LOW, HIGH = f"[{CP1252}\x80-\x9f]", "[\xa0-\xbf]"  # what the bytes 80–9F and A0–BF were read as
+LOW, HIGH = f"[{CP1252}\x80-\x9f]", "[\xa0-\xbf]"  # characters as which bytes 80–9F and A0–BF were read
 MOJIBAKE = re.compile(
     rf"(?<![^\W\d_])Ã{LOW}"  # À to ß: capitals, so only where a word begins
     rf"|(?<![A-ZÀ-Þ][A-ZÀ-Þ])[ÂÃ]{HIGH}"  # à to ÿ, ½, °, ¡: not in a word of capitals

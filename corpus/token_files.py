@@ -20,7 +20,7 @@ BLOCK = 1_000_000  # tokens
 
 
 def load_meta_and_tokens(directory: str | Path, *splits: str) -> tuple:
-    """(meta.json, tokens of a split, …). ValueError: what is missing or damaged, and the command that makes it again.
+    """(meta.json, tokens of a split, …). ValueError names the missing or damaged file, and the command that makes it.
 
     Tokens are (tokens,) uint16, memory-mapped: the stories one after another, each followed by <|endoftext|>. The size
     of every .bin is checked, and the checksum of those that are read.

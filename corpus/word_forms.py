@@ -40,7 +40,7 @@ BASE_FORMS = {form: word for word in KNOWN for form in inflections(word)} | {wor
 
 @functools.cache
 def content_words(text: str) -> frozenset[str]:
-    """The words that say what a text is about, in their base forms."""
+    """The words of a text that are not stop words, in their base forms."""
     words = re.findall(r"[a-z]+", text.lower().replace("'s", ""))
     bases = (BASE_FORMS.get(word) or re.sub(r"(?<=...)(ing|ed|e?s)$", "", word) for word in words)
     return frozenset(base for base in bases if base not in STOP_WORDS and len(base) > 1)

@@ -19,7 +19,7 @@ import httpx2  # the client below openai's
 import openai
 
 OPENAI_URL = "https://api.openai.com/v1"
-RETRIES = 16  # of an error status (429, 5xx), by the openai package: over a minute, or as Retry-After says
+RETRIES = 16  # after an error status (429, 5xx), by the openai package: over a minute, or as Retry-After says
 CONNECTIONS = 3  # attempts if no reply arrives; each may have cost money
 FAILURES_IN_A_ROW = 5  # requests that failed for good, without a reply between them, until asking stops
 REMEDIES = {401: "check OPENAI_API_KEY", 404: "check the model's name and --base_url"}
@@ -30,14 +30,14 @@ class RequestFailed(Exception):
 
 
 class StopAsking(ValueError):
-    """No more requests can be made. The message is one line: why, and what to do."""
+    """No more requests can be made. The message is one line: the reason, and a remedy."""
 
 
 @dataclass(frozen=True)
 class Reply:
     text: str
     finish_reason: str  # the API's, such as "stop" or "length"
-    model: str  # the one that answered, by the endpoint's name for it
+    model: str  # the model that answered, as the endpoint names it
 
 
 class ApiClient:
@@ -64,7 +64,7 @@ class ApiClient:
 
     def map(self, work: Callable[[Any], Awaitable], items: Iterable) -> Iterator[tuple[Any, Any]]:
         """Yields (item, result of `await work(item)` or its RequestFailed) as they finish, `concurrency` at a time.
-        If asking must stop, what is in flight is finished and yielded; then StopAsking is raised."""
+        If asking must stop, requests in flight are finished and yielded; then StopAsking is raised."""
         loop, items, running = asyncio.new_event_loop(), iter(items), {}
         settings = dict(timeout=self.timeout, max_retries=RETRIES, http_client=Http(timeout=self.timeout))
         self.api = openai.AsyncOpenAI(api_key=self.key or "none", base_url=self.base_url, **settings)
@@ -135,7 +135,7 @@ class ApiClient:
             answer = json.loads(content)
             choice, usage = answer["choices"][0], answer.get("usage") or {}
             said = choice["message"].get("content") or ""
-            if isinstance(said, list):  # of parts, some of which may be reasoning or images
+            if isinstance(said, list):  # content parts, some of which may be reasoning or images
                 said = "".join(part["text"] for part in said if part.get("type") == "text")
             text = re.sub("[\ud800-\udfff]", "\ufffd", said)  # lone surrogates, which UTF-8 cannot encode
             counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
@@ -160,7 +160,7 @@ class ApiClient:
 
 class Http(openai.DefaultAsyncHttpxClient):
     """Limits the time of a whole reply (httpx limits silence only, and a byte a second may come for hours), and keeps
-    openai, which passes its own errors on, from repeating what may have cost money."""
+    openai, which passes its own errors on, from repeating requests that may have cost money."""
 
     async def send(self, request, **settings):
         try:

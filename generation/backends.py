@@ -1,5 +1,5 @@
 """
-What writes: a model on this machine (LocalBackend), or one behind an API (ApiBackend), with the same interface.
+Models that write, with one interface: on this machine (LocalBackend), or behind an API (ApiBackend).
 
 >>> backend = load_backend("out/demo")  # or hf:roneneldan/TinyStories-33M, or api:gpt-4o-mini
 >>> for i, text, finished in backend.complete(["Once upon a time"], [(0, 0)], Sampling(temperature=0.8, seed=7)):
@@ -28,8 +28,8 @@ CONTINUE = (
     "alone: do not repeat the beginning, and add no title and no remark."
 )
 FOLLOW_HEADER = (
-    "Write a story for small children, in words that a child of three knows. You are told what it must have: "
-    "words, features, a summary that it follows, a sentence that stands in it. Answer with the story alone."
+    "Write a story for small children, in words that a child of three knows. The header lists its "
+    "requirements: words to use, features, a summary to follow, a sentence to include. Answer with the story alone."
 )
 
 
@@ -53,7 +53,7 @@ class LocalBackend:
     def complete(
         self, prompts: Sequence[str], keys: Sequence[Key], sampling: Sampling, on_token=None
     ) -> Iterator[Continuation]:
-        """Yields continuations as they end. What is drawn for prompt i depends only on (sampling.seed, keys[i])."""
+        """Yields continuations as they end. The draws for prompt i depend only on (sampling.seed, keys[i])."""
         ids, stop = [self.encode(prompt) for prompt in prompts], self.tokenizer.end_of_text
         settings = asdict(sampling)
         if settings.pop("beams") > 1:

@@ -59,7 +59,7 @@ class TorchDecoder:
         self.lengths[slots] += 1
         if not self.graph:
             self.logits = self.forward(*self.inputs, slice(None))
-        if self.inputs.is_cuda and not self.graph:  # that first step set up what must not be set up while recording
+        if self.inputs.is_cuda and not self.graph:  # the step above did the set-up, which must not be recorded
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):  # computes nothing
                 self.logits = self.forward(*self.inputs, slice(None))
@@ -114,7 +114,7 @@ class CppDecoder:
         self.caches: list[torch.Tensor] = []  # keys and values of each layer
         layers = []
         for i, block in enumerate(model.blocks):
-            # Enough that a chunk of a prompt never overwrites what its own first token still attends to.
+            # Enough that a chunk of a prompt never overwrites keys that its own first token still attends to.
             blocks = -(-min(config.window(i) + CHUNK - 1, context) // self.lanes)
             shape = (n_slots, config.n_head, blocks, config.n_embd // config.n_head, self.lanes)
             self.caches += torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=dtype)

@@ -19,7 +19,7 @@ from model import GPTNeo
 
 @dataclass
 class Completion:
-    index: int  # of the prompt that this continues
+    index: int  # index of the prompt that this continues
     tokens: list[int] = field(default_factory=list)  # without the prompt and without the stop token
     finished: bool = False  # ended with the stop token; False: cut at max_new_tokens or at the end of the context
 
@@ -40,7 +40,7 @@ def generate(
     """Continues every prompt (a list of ids), `batch_size` at a time, and yields each completion when it ends: at the
     token `stop`, after `max_new_tokens`, or where the context is full. ValueError if a prompt does not fit the model.
 
-    What is drawn for prompt i depends only on (seed, keys[i]), not on the rest of the batch (TorchDecoder's logits
+    The draws for prompt i depend only on (seed, keys[i]), not on the rest of the batch (TorchDecoder's logits
     depend on it by rounding); keys are (0,), (1,), … unless given. on_token: called for every token as it is drawn.
     """
     longest, context = lengths(prompts, model, max_new_tokens)
@@ -49,7 +49,7 @@ def generate(
     waiting, free = iter(enumerate(prompts)), list(range(n_slots))
     growing: dict[int, Completion] = {}  # slot -> its completion so far
     uniforms = np.zeros((n_slots, longest), dtype=np.float32)  # the random numbers for each slot's draws
-    logits: list[torch.Tensor] = []  # of the next token of each growing completion, in their order
+    logits: list[torch.Tensor] = []  # next-token logits of each growing completion, in their order
     was_read, first_logits = None, None
 
     while True:
@@ -105,8 +105,8 @@ def draw(logits: torch.Tensor, uniform: torch.Tensor, temperature: float, top_k:
     if top_k:
         values, ids = values.topk(min(top_k, values.size(-1)), dim=-1)
     cumulative = torch.softmax(values / max(temperature, 1e-37), dim=-1).cumsum(-1)  # smaller ones are 0 in float32
-    at = uniform.to(cumulative.device)[:, None] * cumulative[:, -1:]
-    choice = torch.searchsorted(cumulative, at, right=True).clamp(max=values.size(-1) - 1)
+    target = uniform.to(cumulative.device)[:, None] * cumulative[:, -1:]
+    choice = torch.searchsorted(cumulative, target, right=True).clamp(max=values.size(-1) - 1)
     return (choice if ids is None else ids.gather(-1, choice))[:, 0]
 
 

@@ -1,5 +1,5 @@
 """
-What a model is asked to write (prompts from a file, beginnings of a corpus's stories, or headers), and how it samples.
+Prompts (lines of a file, beginnings of a corpus's stories, or headers), and the settings of sampling.
 
 >>> evaluation_prompts(Path("data/tinystories"), 50, cut=0.5)[0].text
 'Once upon a time, there was'

@@ -1,5 +1,5 @@
 """
-samples.jsonl: what sample.py writes and grade.py, rouge.py and instruct.py read, one completion per line. Samples at
+samples.jsonl: written by sample.py, read by grade.py, rouge.py and instruct.py, one completion per line. Samples at
 temperature 1 lie in the run's directory, those at any other temperature in a directory of their own below it.
 
 >>> read_rows(Path("out/demo/samples.jsonl"))[0, 2]["completion"]  # the third completion of the first prompt
@@ -13,12 +13,12 @@ from pathlib import Path
 from common.files import write_bytes
 from generation.prompts import Key
 
-SAMPLES = dict(val="samples.jsonl", train="samples-train.jsonl")  # by the split whose stories are continued
+SAMPLES = dict(val="samples.jsonl", train="samples-train.jsonl")  # by split
 UNSEEN = "samples-unseen.jsonl"  # by sample.py --unseen_words, for instruct.py
 TYPES = dict(prompt_index=int, sample_index=int, prompt=str, completion=str, reference=str | None)
 
 
-def at_temperature(run: Path, temperature: float) -> Path:
+def samples_directory(run: Path, temperature: float) -> Path:
     """out/demo -> out/demo/temperature-0.3; out/demo itself at temperature 1"""
     return run if temperature == 1 else run / f"temperature-{temperature:g}"
 
@@ -26,12 +26,6 @@ def at_temperature(run: Path, temperature: float) -> Path:
 def run_of(directory: Path) -> Path:
     """out/demo for out/demo/temperature-0.3, and for out/demo itself"""
     return directory.parent if directory.name.startswith("temperature-") else directory
-
-
-def temperatures_of(run: Path) -> list[Path]:
-    """The run's directories of samples at other temperatures than 1, ascending."""
-    found = {path.parent for name in SAMPLES.values() for path in run.glob(f"temperature-*/{name}")}
-    return sorted(found, key=lambda directory: float(directory.name.removeprefix("temperature-")))
 
 
 def read_rows(path: Path) -> dict[Key, dict]:

@@ -1,8 +1,8 @@
 """
 How likely a model finds each token of a text, given everything before it.
 
->>> before, text = backend.encode("Once upon a"), backend.tokenizer.encode(" time")
->>> (nats,) = log_likelihoods(backend, [(before, text)])  # (1,): the text has one token
+>>> prompt, text = backend.encode("Once upon a"), backend.tokenizer.encode(" time")
+>>> (nats,) = log_likelihoods(backend, [(prompt, text)])  # (1,): the text has one token
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ def log_likelihoods(
     of the text. If both together exceed the model's context, they are read in windows."""
     model, device, context = backend.model, backend.model.wte.weight.device, backend.model.config.block_size
     nats = [torch.zeros(len(text)) for _, text in pairs]
-    spans = [windows(len(before), len(before) + len(text), context) for before, text in pairs]
+    spans = [windows(len(prompt), len(prompt) + len(text), context) for prompt, text in pairs]
     readings = [(i, *window) for i, span in enumerate(spans) for window in span]
     readings.sort(key=lambda reading: reading[3] - reading[1])
     while readings:

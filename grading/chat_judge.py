@@ -46,7 +46,7 @@ class Question(NamedTuple):
         return [name for name in self.scores if name != "instructions" or story.instruction]
 
     def texts(self, story: Story) -> list[str]:
-        """What the judge sees, turn by turn. It never says who wrote the completion."""
+        """The messages to the judge, turn by turn. They never say who wrote the completion."""
         names, shows_instruction = self.names(story), any("{instruction}" in turn for turn in self.turns)
         values = dict(
             beginning=story.prompt if shows_instruction else story.beginning,
@@ -126,7 +126,7 @@ REPLY_TOKENS = 60  # a guess, for --dry_run
 
 @dataclass(frozen=True)
 class ChatJudge:
-    """A model that is asked in one way. `cache` is grade.py's: {key of a question: the last reply to it}."""
+    """A model, its question and settings. `cache` is grade.py's: {key of a question: the last reply to it}."""
 
     model: str
     url: str  # public: without a password
@@ -178,7 +178,7 @@ class ChatJudge:
 
 
 def show_requests(judge: ChatJudge, stories: Sequence[Story], price_in: float | None, price_out: float | None) -> str:
-    """For --dry_run: the questions about the first story, the number of requests, and about what they cost."""
+    """For --dry_run: the questions about the first story, the number of requests, and their approximate cost."""
     if not stories:
         return "nothing to ask: everything has been graded"
     asked, encode = [judge.question.texts(story) for story in stories], gpt2().encode

@@ -1,5 +1,5 @@
 """
-Controls: endings of known quality that test what a judge can see. One is the true ending, the others are spoiled.
+Controls: endings of known quality, which test a judge. One is the true ending, the others are spoiled.
 
 Each is spoiled in one way. The first piece of the true ending completes the sentence that the prompt broke off, so it
 stays in place: otherwise every control would have bad grammar at the joint.
@@ -19,14 +19,14 @@ from grading.stories import Story
 SENTENCE_END = re.compile(r"""(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bDr)[.!?…]+["'”’)]*(?=\s+["'“‘(]?[A-Z]|\s*$)""")
 
 
-def sentences(text: str, before: str = "") -> list[str]:
+def sentences(text: str, preceding: str = "") -> list[str]:
     """Splits the text into sentences, each with the whitespace before it. Speech in double quotes is never split.
 
-    before: the text that precedes it, which may break off within quotes.
+    preceding: the text that precedes it, which may break off within quotes.
     """
     pieces, start = [], 0
     for end in SENTENCE_END.finditer(text):
-        quotes = (before + text[: end.end()]).translate({ord("“"): '"', ord("”"): '"'}).count('"')
+        quotes = (preceding + text[: end.end()]).translate({ord("“"): '"', ord("”"): '"'}).count('"')
         if quotes % 2 == 0:
             pieces.append(text[start : end.end()])
             start = end.end()
@@ -34,11 +34,11 @@ def sentences(text: str, before: str = "") -> list[str]:
 
 
 def later_sentences(story: Story) -> list[str]:
-    """Those after the first, without whitespace."""
+    """The sentences after the first, without whitespace."""
     return [piece.strip() for piece in sentences(story.completion, story.prompt)[1:]]
 
 
-def in_order(story: Story, order: Sequence[str]) -> str:
+def join_sentences(story: Story, order: Sequence[str]) -> str:
     """The completion with `order` as the sentences after its first, between the same spaces and paragraphs."""
     first, *others = sentences(story.completion, story.prompt) or [""]
     spaces = [piece[: len(piece) - len(piece.lstrip())] for piece in others]
@@ -54,11 +54,11 @@ def shuffle(story: Story, other: Story | None = None) -> str | None:
     rng, order = random.Random(story.beginning or story.completion), list(texts)
     while order == texts and len(set(texts)) > 1:
         rng.shuffle(order)
-    return None if order == texts else in_order(story, order)
+    return None if order == texts else join_sentences(story, order)
 
 
-def end_as(story: Story, other: Story) -> str | None:
-    """Completes the sentence that the prompt broke off; what follows is from the other story."""
+def end_like_other(story: Story, other: Story) -> str | None:
+    """Completes the sentence that the prompt broke off; the rest is from the other story."""
     rest = sentences(other.completion, other.prompt)[1:]
     return "".join([*sentences(story.completion, story.prompt)[:1], *rest]) if rest and other is not story else None
 
@@ -74,7 +74,7 @@ def cut_off(story: Story, other: Story | None = None) -> str | None:
     return "".join(pieces[:i]) + pieces[i][: words[i][rng.randrange(1, len(words[i]) - 1)].end()]
 
 
-SPOILED = {SHUFFLED: shuffle, OTHER: end_as, CUT: cut_off}
+SPOILED = {SHUFFLED: shuffle, OTHER: end_like_other, CUT: cut_off}
 
 
 def make_controls(true_endings: Iterable[Story]) -> dict[str, list[Story]]:
@@ -105,4 +105,4 @@ def any_order(story: Story, seed: int) -> str:
     last = [texts.pop()] if texts and not re.search(r"""[.!?…]["'”’)]*$""", texts[-1]) else []
     order = sorted(texts)
     random.Random(seed).shuffle(order)
-    return in_order(story, order + last)
+    return join_sentences(story, order + last)

@@ -16,14 +16,14 @@ import numpy as np
 
 from common import statistics
 from common.tables import table_text
-from grading.scores import CONTROLS, IMPORTED, SPOILED, TRUE, is_likelihood_judge, score_of
+from grading.scores import IMPORTED, SPOILED, TRUE, is_likelihood_judge, score_of
 from grading.stories import Row, Run
 
 
 class Finding(NamedTuple):
-    kind: str  # mean, difference (of two models, on the same prompts), paired_wins, spearman
+    kind: str  # mean, difference (of two models, on the same prompts), paired_wins
     judge: str  # "": needs no judge
-    subject: str  # a model, a kind of control, two models ("a - b") or two judges ("a, b")
+    subject: str  # a model, a kind of control, or two models ("a - b")
     figure: str  # a score or metric (scores.py)
     value: float
     low: float = math.nan  # the 95% interval
@@ -52,7 +52,7 @@ def pivot(rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, dict[str, floa
 
 
 def compare(rows: Sequence[Row], runs: Sequence[Run]) -> list[Finding]:
-    """Means of every subject and score, differences of runs, wins of true endings over spoiled ones, agreement."""
+    """Means of every subject and score, differences of runs, wins of true endings over spoiled ones."""
     findings, table = [], pivot(rows)
     pairs = [pair for pair in itertools.combinations(runs, 2) if comparable(*pair)]
     for (judge, score), means in table.items():
@@ -69,7 +69,7 @@ def compare(rows: Sequence[Row], runs: Sequence[Run]) -> list[Finding]:
             if len(better):
                 wins = paired_wins(better, worse)
                 findings.append(Finding("paired_wins", judge, kind, score, *wins, len(better)))
-    return findings + agreement(table)
+    return findings
 
 
 def comparable(a: Run, b: Run) -> bool:
@@ -106,21 +106,6 @@ def mean_of(score: str, scale: tuple[float, float], values: Mapping[str, float])
     if score == "ended" and len(values) > 1:
         return statistics.Estimate(value, *statistics.wilson(value, len(values)))
     return statistics.Estimate(value, *np.clip((low, high), *scale))
-
-
-def agreement(table: Mapping[tuple[str, str], Mapping]) -> list[Finding]:
-    """Rank correlation of every pair of judges, over the prompts and runs that both graded."""
-    findings, missing = [], (np.nan, np.nan)
-    for (a, score), (b, other) in itertools.combinations([key for key in table if key[0]], 2):
-        if score != other:
-            continue
-        both = [(ours, table[b, other].get(run, {})) for run, ours in table[a, score].items() if run not in CONTROLS]
-        tasks = dict.fromkeys(task for ours, theirs in both for task in ours if task and task in theirs)
-        if tasks:
-            grades = [[(x[task], y[task]) if task in x and task in y else missing for x, y in both] for task in tasks]
-            estimate = statistics.bootstrap(statistics.spearman, np.array(grades))  # (prompts, runs, 2)
-            findings.append(Finding("spearman", "", f"{a}, {b}", score, *estimate, len(tasks)))
-    return findings
 
 
 # ---- Which conclusions hold ----
@@ -184,7 +169,7 @@ FEWEST_PROMPTS = 12
 
 
 def warnings_of(findings: Sequence[Finding], judge: str) -> list[str]:
-    """What may not be concluded from this judge's scores."""
+    """Reasons to distrust this judge's scores, or a difference between models."""
     lines, missed = [], blind(findings, judge)
     if not find(findings, "paired_wins", judge):
         how = "its controls need true endings, which `python sample.py --eval 50` keeps"
@@ -192,7 +177,7 @@ def warnings_of(findings: Sequence[Finding], judge: str) -> list[str]:
         how = "no controls came with its grades" if judge.endswith(IMPORTED) else how
         lines.append(f"{judge} is unvalidated; {how}")
     if (n := min((f.prompts for f in missed), default=FEWEST_PROMPTS)) < FEWEST_PROMPTS:
-        lines.append(f"too few prompts ({n}) to say what {judge} sees: below {FEWEST_PROMPTS}, any may seem blind")
+        lines.append(f"too few prompts ({n}) to test {judge}: below {FEWEST_PROMPTS}, any judge may seem blind")
     for figure in dict.fromkeys(f.figure for f in missed):
         own = [f for f in checks_of(findings, judge) if f.figure == figure]
         wins = " nor ".join(f"{f.subject} (paired wins {cell(f, '.2f')})" for f in own if f in missed)
@@ -233,8 +218,6 @@ def report(findings: Sequence[Finding], counts: Mapping[str, str]) -> str:
             marks = {(f.subject, f.figure): "!" for f in blind(findings, judge)}
             parts.append(table(wins, marks, form=".2f"))
         parts.append("\n".join(f"WARNING {line}" for line in warnings_of(findings, judge)))
-    if figures := find(findings, "spearman", ""):
-        parts += ["## Agreement of the judges: rank correlation", table(figures, form=".2f")]
     known = dict.fromkeys((f.figure, score_of(f.judge, f.figure)) for f in findings if f.kind == "mean")
     meaning = table_text(["", "unit", "better"], [[f"{name}: {s.about}", s.unit, s.better] for name, s in known])
     return "\n\n".join(filter(None, [*parts, "## Meaning", meaning]))

@@ -1,5 +1,5 @@
 """
-A likelihood judge: a language model on this machine reads what others wrote. It needs no key, and costs nothing.
+A likelihood judge: a language model on this machine, which reads the stories of others. It needs no key and is free.
 
 >>> judge = LikelihoodJudge("lm:out/ts_33m")
 >>> judge.read([(story, others)], cache)[story, others]  # others: beginnings of other stories
@@ -30,17 +30,17 @@ from generation.backends import LocalBackend, load_backend
 from generation.prompts import cut_story
 from generation.token_likelihoods import log_likelihoods
 from grading.controls import any_order
-from grading.metrics import held_out
+from grading.metrics import held_out_loss
 from grading.scores import LIKELIHOOD_PREFIX
 from grading.stories import Run, Story
 
-# Other beginnings show what does not belong to the story, other orders what does not follow. With beginnings alone (a
+# Other beginnings test whether an ending belongs to its story, other orders its order. With beginnings alone (a
 # pointwise mutual information), shuffled sentences went unnoticed; with orders alone, another story's ending: LOG.md.
 N_OTHERS = 4
 POOL, CUT = 64, 0.5  # validation stories whose beginnings are the others; the share of a story that is its beginning
 AT_ONCE = 96  # scores that are read and saved together
 
-VERSIONS = {"fluency": 1, "consistency": 1, "ending": 1}  # after a change of that score, which is then read again
+VERSIONS = {"fluency": 1, "consistency": 1, "ending": 1}  # a score that changes gets a new one, to be computed again
 
 Texts = tuple[str, str]  # a beginning and a completion
 Job = tuple[str, Story, tuple[str, ...]]  # a run, or a kind of control; its story; beginnings of other stories
@@ -52,7 +52,7 @@ def read_texts(name: str, backend: LocalBackend, texts: Iterable[Texts], ends: b
     Beginning and completion are encoded apart: when a model wrote the completion, it began with a new token.
     """
     texts, end = sorted(set(texts)), [backend.tokenizer.end_of_text] * ends
-    ids = [(backend.encode(before), backend.tokenizer.encode(text) + end) for before, text in texts]
+    ids = [(backend.encode(prompt), backend.tokenizer.encode(text) + end) for prompt, text in texts]
     nats = [each.double() for each in log_likelihoods(backend, ids, bar)]
     if not all(each.isfinite().all() for each in nats):
         raise ValueError(f"{name}: its likelihoods are not finite; did its training diverge?")
@@ -116,7 +116,7 @@ def jobs_of(runs: Sequence[Run], controls: Mapping[str, Sequence[Story]], data: 
 def best_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """{judge: the runs that it reads}: of each corpus's runs (bits per byte compare on one corpus only), the one with
     the lowest bits per byte reads them all, and those of models that were not trained here."""
-    trained = {run: bpb for run in runs if run.corpus and (bpb := held_out(run.model).get("bpb"))}
+    trained = {run: bpb for run in runs if run.corpus and (bpb := held_out_loss(run.model).get("bpb"))}
     best = {run.corpus: run for run in sorted(trained, key=trained.get, reverse=True)}
     return {
         f"{LIKELIHOOD_PREFIX}{os.path.relpath(judge.model)}": [run for run in runs if run.corpus in (corpus, None)]
@@ -128,7 +128,7 @@ class LikelihoodJudge:
     """`cache` is grade.py's: {key of a score: dict(value=...)}. The same text always gets the same scores."""
 
     def __init__(self, name: str):
-        """name: lm: and what sample.py's --model takes, except api:."""
+        """name: lm: and a model as in sample.py --model, except api:."""
         model = name.removeprefix(LIKELIHOOD_PREFIX)
         if model.startswith("api:"):
             raise ValueError(f"{name}: an endpoint gives no likelihoods; name it as --judge {model.partition(':')[2]}")

@@ -1,7 +1,7 @@
 """
 Metrics without a judge: held-out loss; whether stories end, how much they repeat themselves, how long they are.
 
->>> rows = metric_rows(runs, true_endings)  # what each metric is: scores.py
+>>> rows = metric_rows(runs, true_endings)  # the metrics are defined in scores.py
 """
 
 import re
@@ -25,15 +25,15 @@ def ngrams(words: Sequence[str], n: int) -> list[tuple[str, ...]]:
 
 def repeated(story: Story) -> float | None:
     """The share of the completion's n-grams of words that came earlier in the story; None if it has none."""
-    before, words = words_of(story.prompt), words_of(story.completion)
-    seen, grams, again = set(ngrams(before, NGRAM)), ngrams(before[1 - NGRAM :] + words, NGRAM), 0
+    prompt, words = words_of(story.prompt), words_of(story.completion)
+    seen, grams, again = set(ngrams(prompt, NGRAM)), ngrams(prompt[1 - NGRAM :] + words, NGRAM), 0
     for gram in grams:
         again += gram in seen
         seen.add(gram)
     return again / len(grams) if words and grams else None
 
 
-def held_out(run: Path, last: bool = False) -> dict[str, float]:
+def held_out_loss(run: Path, last: bool = False) -> dict[str, float]:
     """Validation loss and bpb of the weights that wrote the samples: the best in log.csv, or the last."""
     path = run / "log.csv"
     rows = [row for row in read_log(path) if row["val_loss"]] if path.exists() else []
@@ -44,7 +44,7 @@ def held_out(run: Path, last: bool = False) -> dict[str, float]:
 def metric_rows(runs: Sequence[Run], true_endings: Sequence[Story]) -> Iterator[Row]:
     for run in runs:
         last = str(run.rows[0].get("model", "")).endswith("ckpt.pt")  # sample.py --checkpoint last
-        for metric, value in held_out(run.model, last).items():
+        for metric, value in held_out_loss(run.model, last).items():
             yield Row("", run.name, None, metric, value)
         for row, story in zip(run.rows, run.stories):
             if row.get("finished") is not None:

@@ -13,7 +13,7 @@ from matplotlib.ticker import PercentFormatter
 from grading.findings import Finding, find, judge_sees
 from grading.scores import CONTROLS, TRUE, score_of
 
-COLORS = dict(seen="#5b8db8", blind="#b8b8b8", untested="white")  # by what the controls say about the judge
+COLORS = dict(seen="#5b8db8", blind="#b8b8b8", untested="white")  # by the judge's results on the controls
 NOTES = dict(seen="", blind="\n(controls failed)", untested="\n(untested)")
 
 
@@ -66,7 +66,9 @@ def draw_normalized(axis, means: Mapping, models: Sequence[str], names: Sequence
     models = [model for model in models if all((model, name) in means for name in names)]
     if len(models) < 2:
         return
-    values = normalized(np.array([[means[model, name].value for name in names] for model in models]))
+    values = np.array([[means[model, name].value for name in names] for model in models])
+    low, high = values.min(0), values.max(0)
+    values = (values - low) / np.where(high > low, high - low, np.nan)  # NaN where all scores are the same
     axis.set_axis_on()
     axis.imshow(np.ma.masked_invalid(values), cmap="Blues", vmin=0, vmax=1.7, aspect="auto")
     for (y, x), value in np.ndenumerate(values):
@@ -74,9 +76,3 @@ def draw_normalized(axis, means: Mapping, models: Sequence[str], names: Sequence
     axis.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize=8)
     axis.set_yticks(range(len(models)), models, fontsize=8)
     axis.set_title("(s - min) / (max - min)", fontsize=8)
-
-
-def normalized(values: np.ndarray) -> np.ndarray:
-    """(s - min) / (max - min) over the models, axis 0; NaN where all scores are the same."""
-    low, high = values.min(0), values.max(0)
-    return (values - low) / np.where(high > low, high - low, np.nan)

@@ -77,16 +77,16 @@ def shares(rows: Sequence[dict]) -> dict[str, dict[str, list[float]]]:
 
 
 def shares_text(rows: Sequence[dict]) -> str:
-    """Models x sets, with Wilson's intervals; the last row is what guessing would score. Empty without verdicts."""
+    """Models x sets, with Wilson's intervals; the last row is the score of guessing. Empty without verdicts."""
     sets, lines = shares(rows), []
-    for model in dict.fromkeys(model for of_set in sets.values() for model in of_set):
+    for model in dict.fromkeys(model for by_model in sets.values() for model in by_model):
         cells = []
-        for right in (of_set.get(model, []) for of_set in sets.values()):
+        for right in (by_model.get(model, []) for by_model in sets.values()):
             share = sum(right) / max(1, len(right))
             interval = " [{:.1%}, {:.1%}]".format(*wilson(share, len(right))) if right and model != "chance" else ""
             cells.append(f"{share:.1%}{interval}" if right else "–")
         lines.append([model, *cells])
-    head = [f"{Path(name).stem} (n = {max(map(len, of_set.values()))})" for name, of_set in sets.items()]
+    head = [f"{Path(name).stem} (n = {max(map(len, by_model.values()))})" for name, by_model in sets.items()]
     return table_text(["answered right", *head], lines) if sets else ""
 
 

@@ -25,7 +25,7 @@ class Score(NamedTuple):
     unit: str = ""
     scale: tuple[float, float] = (0.0, 10.0)
     better: str = "higher"  # or "lower", or "" if neither
-    form: str = ".2f"  # of its mean
+    form: str = ".2f"  # format of its mean
     tested_by: tuple[str, ...] = ()  # the controls that must score lower than true endings, or the judge is blind
 
 

@@ -56,14 +56,9 @@ class Run:
         self.beginnings = {story.beginning for story in self.stories}
         pairs = zip(self.stories, rows)
         self.true_endings = [replace(story, completion=row["reference"]) for story, row in pairs if row["reference"]]
-        self.corpus = corpus_of(self.model)
-
-
-def corpus_of(run: Path) -> Path | None:
-    """None if train.py did not train it: a published model, or one behind an API."""
-    path = run / "config.json"
-    settings = read_json(path) if path.exists() else {}
-    return Path(settings["data_dir"], settings["data"]) if "data" in settings else None
+        config = self.model / "config.json"
+        settings = read_json(config) if config.exists() else {}  # {}: a published model, or one behind an API
+        self.corpus = Path(settings["data_dir"], settings["data"]) if settings else None
 
 
 def story_of(row: dict) -> Story:

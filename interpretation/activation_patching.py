@@ -24,13 +24,13 @@ WRITTEN = 3  # tokens per head
 AT_ONCE = 8192  # tokens in a batch of patched runs
 
 
-def check_prompts(tokens: Sequence[int], others: Sequence[int], of_text: Sequence[Sequence[str]]) -> None:
-    """ValueError if these prompts, with their answers, cannot be patched. of_text: the pieces of both."""
+def check_prompts(tokens: Sequence[int], others: Sequence[int], pieces: Sequence[Sequence[str]]) -> None:
+    """ValueError if these prompts, with their answers, cannot be patched. pieces: the pieces of both."""
     if len(tokens) != len(others):
-        longer = " and ".join(f"{len(ids)} ({'|'.join(pieces)})" for ids, pieces in zip((tokens, others), of_text))
+        longer = " and ".join(f"{len(ids)} ({'|'.join(pieces)})" for ids, pieces in zip((tokens, others), pieces))
         raise ValueError(f"--patch needs prompts with equally many tokens, but these have {longer}; choose other words")
     if tokens[-1] == others[-1]:
-        raise ValueError(f"--patch: the prompts must end in different answers, but both end in {of_text[0][-1]!r}")
+        raise ValueError(f"--patch: the prompts must end in different answers, but both end in {pieces[0][-1]!r}")
     if list(tokens[:-1]) == list(others[:-1]):
         raise ValueError("--patch: the prompts differ only in their answers, so there is nothing to patch")
 
@@ -53,7 +53,7 @@ def patch(
     """tokens, others (T + 1,): the prompts, each with its answer at the end. ValueError if they make no difference.
 
     -> for each head: brought_back by its output at all positions; lost_without, if, conversely, its output on the
-    second prompt is put into the first; and on the first prompt, at the last token: direct, what it adds to the
+    second prompt is put into the first; and on the first prompt, at the last token: direct, its addition to the
     difference, looks_at, the position with most of its `attention`, and the tokens that it writes, likeliest first;
     (L + 1, T), brought back by the residual stream before each layer, and after the last, at each position;
     the differences on both prompts: the logit of the first answer minus that of the second, after the last token.

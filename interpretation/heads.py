@@ -1,6 +1,6 @@
 """
-What attention heads look at, measured over many stories: how far, how sharply, and how much of their attention goes to
-the previous token, to names, to what followed the same token before …; and what uniform attention would give to each.
+Attention heads, measured over many stories: how far they look, how sharply, and the share of their attention that goes
+to the previous token, to names, to tokens after an earlier same one …; and the same for uniform attention.
 """
 
 from collections.abc import Sequence
@@ -34,8 +34,8 @@ def key_sets(batch: Batch, corpus: TaggedCorpus) -> torch.Tensor:
     distance = (places[:, None] - places).expand_as(same)
     by_place = [*(distance == n for n in range(BACK)), (places == 0).expand_as(same)]
     flags = F.pad(torch.stack([corpus.is_kind(kind) for kind in KINDS]), (0, 1)).to(same.device)  # last: no word
-    of_kind = flags[:, batch.words].transpose(0, 1)[:, :, None].expand(-1, -1, same.size(1), -1)
-    return torch.cat([torch.stack([*by_place, same, after], 1), of_kind], 1)
+    is_kind = flags[:, batch.words].transpose(0, 1)[:, :, None].expand(-1, -1, same.size(1), -1)
+    return torch.cat([torch.stack([*by_place, same, after], 1), is_kind], 1)
 
 
 class HeadSums:
@@ -131,7 +131,7 @@ def head_rows(layers: Sequence[HeadSums], repeated: Sequence[HeadSums]) -> list[
 
 
 def name_role(row: dict) -> dict:
-    """What its measures mean in words: the head's role, if it clearly has one; and its kind.
+    """Its measures in words: the head's role, if it clearly has one; and its kind.
 
     Positional: position explains most of how its attention differs from uniform. Semantic: it does not, and the role
     says which content does. Unclear: neither.
@@ -150,8 +150,8 @@ def name_role(row: dict) -> dict:
 
 
 def repeated_corpus(corpus: TaggedCorpus, prefix: Sequence[int], block_size: int, seed: int = 0) -> TaggedCorpus:
-    """16 stories of random tokens that the corpus has, each repeated once. Attention to what followed the same token
-    before is induction, as nothing else leads there (Olsson et al., 2022)."""
+    """16 stories of random tokens that the corpus has, each repeated once. Attention to the successor of the same
+    token before is induction, as nothing else leads there (Olsson et al., 2022)."""
     known, start = (
         torch.cat([story.tokens for story in corpus.stories]).unique(),
         torch.tensor(prefix, dtype=torch.long),

@@ -10,12 +10,12 @@ The names are TransformerLens's short names, in the order in which a block compu
 resid_pre    (B, T, C)     the residual stream before the block
 q, k, v      (B, T, H, D)  queries (scaled, where the model scales attention), keys and values
 pattern      (B, H, T, T)  attention; only with_pattern, as the fused attention of model.py never materializes it
-z            (B, T, H, D)  what each head read: its values, weighted by its attention
-result       (B, T, H, C)  what each head writes to the residual stream; only in run_with_cache
-attn_out     (B, T, C)     what all heads write together, with the bias
+z            (B, T, H, D)  each head's values, weighted by its attention
+result       (B, T, H, C)  each head's write to the residual stream; only in run_with_cache
+attn_out     (B, T, C)     the sum of all heads' writes, with the bias
 resid_mid    (B, T, C)     the residual stream between attention and MLP
 post         (B, T, 4C)    the neurons, after their GELU
-mlp_out      (B, T, C)     what the MLP writes, with the bias
+mlp_out      (B, T, C)     the MLP's write, with the bias
 resid_post   (B, T, C)     the residual stream after the block
 """
 
@@ -27,7 +27,7 @@ import torch
 from model import Block, GPTNeo
 
 Read = Callable[[str, torch.Tensor], object]  # called with a name such as "blocks.2.z" and the activations
-Patch = Callable[[torch.Tensor], torch.Tensor]  # the activations -> what replaces them
+Patch = Callable[[torch.Tensor], torch.Tensor]  # the activations -> their replacement
 READ_ONLY = ("resid_mid", "result")  # they follow from attn_out and z: patch those instead
 
 
@@ -37,8 +37,8 @@ def visible_keys(T: int, window: int, device: torch.device | str = "cpu") -> tor
 
 
 @contextlib.contextmanager
-def hooked(model: GPTNeo, at: Callable[[str, torch.Tensor], torch.Tensor]):
-    """All activations but those of attention go through `at`, which returns what the model continues with."""
+def hooked(model: GPTNeo, hook: Callable[[str, torch.Tensor], torch.Tensor]):
+    """All activations but those of attention go through `hook`, which returns those to continue with."""
     inputs, outputs = [], []
     for i, block in enumerate(model.blocks):
         name = f"blocks.{i}."
@@ -46,10 +46,10 @@ def hooked(model: GPTNeo, at: Callable[[str, torch.Tensor], torch.Tensor]):
         outputs += [(name + "attn_out", block.attention_out), (name + "mlp_out", block.mlp_out)]
         outputs += [(name + "resid_post", block)]
     handles = [
-        part.register_forward_pre_hook(lambda _, args, name=name: (at(name, args[0]), *args[1:]))
+        part.register_forward_pre_hook(lambda _, args, name=name: (hook(name, args[0]), *args[1:]))
         for name, part in inputs
     ]
-    handles += [part.register_forward_hook(lambda *call, name=name: at(name, call[-1])) for name, part in outputs]
+    handles += [part.register_forward_hook(lambda *call, name=name: hook(name, call[-1])) for name, part in outputs]
     try:
         yield
     finally:
@@ -73,7 +73,7 @@ def run(
     if fixed := [name for name in waiting if name.endswith(READ_ONLY)]:
         raise ValueError(f"{fixed[0]} can only be read; patch {'z' if 'result' in fixed[0] else 'attn_out'} instead")
 
-    def at(name: str, x: torch.Tensor) -> torch.Tensor:
+    def hook(name: str, x: torch.Tensor) -> torch.Tensor:
         if name in waiting:
             x = waiting.pop(name)(x)
         if read:
@@ -81,16 +81,16 @@ def run(
         return x
 
     def attend(layer, q, k, v):
-        q, k, v = (at(f"blocks.{layer}.{name}", x) for name, x in zip("qkv", (q, k, v)))
+        q, k, v = (hook(f"blocks.{layer}.{name}", x) for name, x in zip("qkv", (q, k, v)))
         if not with_pattern:
-            return at(f"blocks.{layer}.z", model.attend(layer, q, k, v))
+            return hook(f"blocks.{layer}.z", model.attend(layer, q, k, v))
         with torch.autocast(tokens.device.type, enabled=False):
             q, k, v = (x.float().transpose(1, 2) for x in (q, k, v))  # (B, T, H, D) -> (B, H, T, D)
             visible = visible_keys(T, model.config.window(layer), tokens.device)
             pattern = (q @ k.transpose(2, 3)).masked_fill_(~visible, -torch.inf).softmax(-1)
-            return at(f"blocks.{layer}.z", (at(f"blocks.{layer}.pattern", pattern) @ v).transpose(1, 2))
+            return hook(f"blocks.{layer}.z", (hook(f"blocks.{layer}.pattern", pattern) @ v).transpose(1, 2))
 
-    with hooked(model, at):
+    with hooked(model, hook):
         hidden = model.hidden(tokens, torch.arange(T, device=tokens.device), attend)
     if waiting:
         raise ValueError(f"there are no activations {', '.join(waiting)} (pattern: only if with_pattern=True)")

@@ -1,14 +1,14 @@
 """
-What the parts of a model write, in tokens: the residual stream after each layer as if it were the last (logit lens,
-nostalgebraist, 2020), and what each head, MLP and embedding adds to a logit (direct logit attribution, Elhage et al.,
-2021).
+The writes of a model's parts, in tokens: the residual stream after each layer as if it were the last (logit lens,
+nostalgebraist, 2020), and the part of a logit that each head, MLP and embedding adds (direct logit attribution, Elhage
+et al., 2021).
 
 >>> logits, cache = run_with_cache(model, tokens)
 >>> logit_lens(model, cache["blocks.2.resid_post"])             # (B, T, vocab_size)
 >>> cache["blocks.1.result"][0, -1] @ unembedding(model, model.head.weight[17], final)  # (H,): parts of its logit
 
-The residual stream is a sum of what all parts write, but a LayerNorm stands between it and the logits. Its scale is
-taken from the intact run, so that what is left is linear, and the contributions add up to the logit.
+The residual stream is the sum of all writes, but a LayerNorm stands between it and the logits. Its scale is taken from
+the intact run, so that the rest is linear, and the contributions add up to the logit.
 """
 
 from collections.abc import Iterator
@@ -53,11 +53,11 @@ def unembedding(model: GPTNeo, directions: torch.Tensor, resid_post: torch.Tenso
     return scaled - scaled.mean(-1, keepdim=True)
 
 
-# ---- What heads write, over stories ----
+# ---- The writes of heads, over stories ----
 
 
 @torch.no_grad()
-def what_heads_write(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) -> list[dict]:
+def head_outputs(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) -> list[dict]:
     """Columns of heads.csv, by direct logit attribution over all tokens of the vocabulary, on the first WRITE_STORIES.
 
     copies: of the queries that look at a single token, the share for which the head makes that token likelier than
@@ -68,7 +68,7 @@ def what_heads_write(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) 
     n_stories = min(WRITE_STORIES, len(corpus.stories))
     copied, n_queries = torch.zeros(n_heads), torch.zeros(n_heads)
     values, tokens = torch.zeros(n_heads, n_stories), torch.zeros(n_heads, n_stories, dtype=torch.long)
-    for batch in corpus.batches(n_stories, device, tokens=1024, label="what heads write"):
+    for batch in corpus.batches(n_stories, device, tokens=1024, label="outputs of heads"):
         for i, (logits, attention, looked_at) in enumerate(head_logits(model, batch)):
             top = (logits - logits.mean(-1, keepdim=True)).topk(LIKELIEST)
             queries = batch.real & (attention >= SHARP) & (looked_at > 0)
@@ -79,7 +79,7 @@ def what_heads_write(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) 
             values[i, batch.index] = best.cpu()
             tokens[i, batch.index] = top.indices[..., 0].gather(1, where[:, None])[:, 0].cpu()
     strongest = tokens.gather(1, values.argsort(1, descending=True)).tolist()
-    texts = [list(dict.fromkeys(repr(tokenizer.decode([i]))[1:-1] for i in of_head)) for of_head in strongest]
+    texts = [list(dict.fromkeys(repr(tokenizer.decode([i]))[1:-1] for i in ids)) for ids in strongest]
     shares = (copied / n_queries.clamp(min=FEWEST_QUERIES)).tolist()
     return [dict(copies=share, writes=" | ".join(some[:WRITTEN])) for share, some in zip(shares, texts)]
 

@@ -1,5 +1,5 @@
 """
-What neurons fire on: the tokens on which each fires most, and whether it prefers a kind of word.
+The tokens on which each neuron fires most, and whether it prefers a kind of word.
 
 Preference is measured over distinct words, not tokens: a neuron reacts to a word similarly wherever it occurs, so a
 thousand "was" are one observation. Words are compared, by ranks, with others that are about as frequent; the null
@@ -70,11 +70,11 @@ def preferences(means: torch.Tensor, counts: torch.Tensor, kinds: torch.Tensor) 
         ranks[stratum == each] = means[stratum == each].argsort(0).argsort(0).float() + 1
     in_stratum = torch.nn.functional.one_hot(stratum).double()  # (words, strata)
     kinds = kinds.to(ranks)
-    of_kind, everything = kinds.double() @ in_stratum, in_stratum.sum(0)  # numbers of words: (K, strata), (strata,)
-    others = everything - of_kind
-    pairs = (of_kind * others).sum(1)[:, None].clamp(min=1)
-    wins = (kinds @ ranks).double() - (of_kind * (of_kind + 1) / 2).sum(1)[:, None]
-    deviation = ((of_kind * others * (everything + 1)).sum(1)[:, None] / 12).sqrt().clamp(min=1e-9)
+    n_of_kind, everything = kinds.double() @ in_stratum, in_stratum.sum(0)  # numbers of words: (K, strata), (strata,)
+    others = everything - n_of_kind
+    pairs = (n_of_kind * others).sum(1)[:, None].clamp(min=1)
+    wins = (kinds @ ranks).double() - (n_of_kind * (n_of_kind + 1) / 2).sum(1)[:, None]
+    deviation = ((n_of_kind * others * (everything + 1)).sum(1)[:, None] / 12).sqrt().clamp(min=1e-9)
     return wins / pairs, torch.special.ndtr((pairs / 2 - wins) / deviation)
 
 
@@ -129,19 +129,19 @@ def contexts(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer, neurons:
         def record(name, activations, batch=batch):
             layer, _, part = name.removeprefix("blocks.").partition(".")
             if part == "post":
-                for story, of_story in zip(batch.index, activations):  # (T, 4C)
+                for story, story_activations in zip(batch.index, activations):  # (T, 4C)
                     i, neuron = (stories[int(layer)] == story).nonzero(as_tuple=True)
-                    at = (places[int(layer), i, neuron, None] + window).clamp(0, len(of_story) - 1)
-                    around[int(layer), i, neuron] = of_story[at, neuron[:, None]]
+                    shown = (places[int(layer), i, neuron, None] + window).clamp(0, len(story_activations) - 1)
+                    around[int(layer), i, neuron] = story_activations[shown, neuron[:, None]]
 
         run(model, batch.tokens, record)
     digits = (9 * around / values[:, :1, :, None].clamp(min=1e-6)).round().clamp(0, 9).int()
     texts = [[piece.replace("\n", "↵") for piece in pieces_of(tokenizer, s.tokens.tolist())] for s in corpus.stories]
     rows = []
     for layer in zip(*(x.transpose(1, 2).tolist() for x in (values, stories, places)), digits.transpose(1, 2).tolist()):
-        for of_neuron in zip(*layer):
+        for peaks in zip(*layer):
             row = {}
-            for i, (value, story, place, shades) in enumerate(zip(*of_neuron), 1):
+            for i, (value, story, place, shades) in enumerate(zip(*peaks), 1):
                 start = max(0, place - BEFORE)
                 pieces, shades = texts[story][start : place + AFTER + 1], shades[start - place + BEFORE :]
                 marks = ["P" if start + j == place else str(shade) for j, shade in enumerate(shades[: len(pieces)])]

@@ -1,5 +1,5 @@
 """
-What interpret.py prints and writes to interpret.md: tables and sentences made of the rows of heads.csv and neurons.csv.
+The text of interpret.md, which interpret.py prints: tables and sentences from the rows of heads.csv and neurons.csv.
 """
 
 from collections import Counter
@@ -12,6 +12,7 @@ from interpretation.logit_attribution import COPYING, LIKELIEST
 from interpretation.neurons import CONTEXTS, FDR, LARGEST, STRONG, clearest
 
 SHOWN_HEADS, PATCHED_HEADS = 10, 5  # at most, in tables
+PATCHING_HEAD = ["head", "share brought back", "share lost without it", "adds (logits)", "looks at", "writes tokens"]
 
 
 def heads_text(rows: list[dict]) -> list[str]:
@@ -28,7 +29,7 @@ def heads_text(rows: list[dict]) -> list[str]:
     by_correlation = sum(row["distance_correlation"] > 0.5 for row in rows)
     copying = sum(row["copies"] >= COPYING for row in rows)
     return [
-        table_text(["role", "heads", "clearest", "share", "if uniform", "writes"], cells),
+        table_text(["role", "heads", "clearest head", "its share", "if uniform", "writes tokens"], cells),
         f"Positional: {kinds['positional']} of {len(rows)} (position explains most of how the attention differs from "
         f"uniform; if a correlation of attention and distance above 0.5 decided, {by_correlation}). Semantic: "
         f"{kinds['semantic']} (a kind of content clearly gets the attention). Copying: {copying} (where they look at a "
@@ -51,7 +52,7 @@ def removal_text(rows: list[dict], loss: float, n_stories: int) -> str:
     return (
         f"{matter} of {len(rows)} heads matter: without any one of them the loss ({loss:.3f} on {n_stories} stories) "
         f"rises by {MIN_RISE} nats per token or more, with a 95% interval above 0. The largest rises:\n\n"
-        + table_text(["head", "role", "copies", "writes", "rise in loss without it"], cells)
+        + table_text(["head", "role", "copies", "writes tokens", "rise in loss without it"], cells)
     )
 
 
@@ -73,7 +74,8 @@ def neurons_text(rows: list[dict]) -> list[str]:
         cells.append([kind, *(["", ""] if kind == LARGEST else counts), f"{row['layer']}.{row['neuron']}", tokens])
         cells[-1] += [f"{row['activation_1']:.1f}", rise_text(row)]
     rises = [row["rise"] for row in rows if "rise" in row]
-    head = "strongly prefers", "neurons", "at random init", "clearest", "fires most on", "highest", "rise if removed"
+    head = ["strongly prefers", "neurons", "at random init", "clearest neuron", "fires most on"]
+    head += ["largest activation", "rise in loss without it"]
     return [
         table_text(head, cells),
         f"{sum(row['prefers'] != '' for row in rows):,} of {len(rows):,} neurons strongly prefer a kind of word: they "
@@ -87,7 +89,7 @@ def neurons_text(rows: list[dict]) -> list[str]:
 
 
 def answers_text(name: str, given: list[dict], text_of: Callable[[int], str]) -> list[str]:
-    """Whether the model knows the answers, and how sure it is: before what carries them."""
+    """Whether the model knows the answers, and how sure it is."""
     cells = [
         [which, *(f"{text_of(token)} {p:.3f}" for token, p in answers.values())]
         for which, answers in zip(("first", "second"), given)
@@ -95,7 +97,7 @@ def answers_text(name: str, given: list[dict], text_of: Callable[[int], str]) ->
     wrong = " and ".join(row[0] for row, each in zip(cells, given) if each["own"][1] <= each["other"][1])
     warning = f"WARNING the model does not know: after the {wrong} text, the other text's answer is likelier."
     table = table_text(["text", "its answer", "the other's answer", "likeliest"], cells)
-    return [f"## What carries the answer in {name}", table, *([warning] if wrong else [])]
+    return [f"## Activations that carry the answer in {name}", table, *([warning] if wrong else [])]
 
 
 def patching_text(rows: list[dict], differences: tuple[float, float]) -> list[str]:
@@ -108,5 +110,5 @@ def patching_text(rows: list[dict], differences: tuple[float, float]) -> list[st
     return [
         "The logit of the first answer is {:+.2f} above that of the second after the first text, {:+.2f} after the "
         "second. Shares are of the distance between the two.".format(*differences),
-        table_text(["head", "brought back", "lost without it", "adds (logits)", "looks at", "writes"], cells),
+        table_text(PATCHING_HEAD, cells),
     ]

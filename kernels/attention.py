@@ -6,7 +6,7 @@ own packed story, or both.
 >>> y = causal_attention(q, k, v, first_keys(T, 256, tokens.device, starts))
 
 On a CPU this is cpu_attention.cpp, as PyTorch is slow for the 16 narrow heads of the published models; on an NVIDIA GPU
-flex_attention. What neither can do, scaled_dot_product_attention does, with a mask.
+flex_attention. In all other cases it is scaled_dot_product_attention with a mask.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from kernels import compile_cpp
 
-MAX_HEAD_WIDTH = 128  # of the C++ kernel; beyond, PyTorch is faster with AMX in bfloat16 (LOG.md has the figures)
+MAX_HEAD_WIDTH = 128  # in the C++ kernel; for wider heads PyTorch is faster with AMX in bfloat16 (figures: LOG.md)
 
 
 def story_starts(tokens: torch.Tensor, end_of_text: int) -> torch.Tensor:
@@ -37,7 +37,7 @@ def first_keys(T: int, window: int, device, story_starts: torch.Tensor | None = 
 
 
 def implementation(device_type: str, dtype: torch.dtype, head_width: int, dropout: float, compiled: bool = True) -> str:
-    """What causal_attention uses: "C++", "flex_attention" or "scaled_dot_product_attention".
+    """The implementation that causal_attention uses: "C++", "flex_attention" or "scaled_dot_product_attention".
 
     compiled: inside torch.compile; outside it, flex_attention would hold all T x T weights. A GPU's layers without a
     window or stories always use scaled_dot_product_attention, which needs no mask for them.

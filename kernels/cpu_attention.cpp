@@ -1,7 +1,7 @@
 // Causal attention for narrow heads on a CPU, forward and backward; attention.py compiles and calls it.
 //
 // PyTorch's kernel multiplies small matrices, which is slow for heads of 4 to 64 numbers: the published models have 16
-// of them. Here attention is seven small products of one form, product() below, on tiles that stay in the first-level
+// such heads. Here attention is seven small products of one form, product() below, on tiles that stay in the first-level
 // cache. D, the width of a head, is a compile-time constant (-DHEAD_WIDTH=16), so that the compiler unrolls them.
 //
 // E, float or bf16, is the type of the tensors; everything is computed in float32. lse (B, H, T) is the logarithm of each
@@ -15,7 +15,7 @@
 #include "simd.h"
 
 constexpr int D = HEAD_WIDTH;
-constexpr int ROWS = REGISTERS / 4, VECS = 2;  // of a product: the sums that stay in registers, next to its operands
+constexpr int ROWS = REGISTERS / 4, VECS = 2;  // sums of a product that stay in registers, next to its operands
 constexpr int TILE = 32;                       // keys
 constexpr int BLOCK = 16;                      // queries that share a tile, backward
 constexpr int WIDE = VECS * W;                 // queries (forward) or keys (backward) side by side

@@ -31,7 +31,7 @@ static void cross_entropy(E *logits, const int64_t *targets, float *losses, long
             const float target = to_float(row[targets[r]]);
             vec largest = splat(-INFINITY), total = {};
             each_vec(row, n, [&](long, vec x) { largest = larger(largest, x); });
-            const float top = largest_of(largest);
+            const float top = horizontal_max(largest);
             each_vec(row, n, [&](long j, vec x) {
                 vec e = exp_vec(x - top);
                 store(weights + j, e);

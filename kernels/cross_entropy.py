@@ -41,8 +41,8 @@ class HeadLoss(torch.autograd.Function):
 
 
 def operator_for(device_type: str):
-    """On a GPU torch.compile traces the chunks and fuses what is between their matrix products into a few kernels. On a
-    CPU they are one operator that it does not look into."""
+    """On a GPU torch.compile traces the chunks, and fuses all between matrix products into a few kernels. On a CPU they
+    are one operator that it does not look into."""
     return chunked_loss if device_type == "cuda" else torch.ops.nanostories.head_loss
 
 

@@ -143,7 +143,7 @@ static void attend(X *out, const float *q, const E *k, const E *v, long D, long 
         weights[i] = visible ? logits : splat(-INFINITY);
         largest = larger(largest, weights[i]);
     });
-    const float top = largest_of(largest);
+    const float top = horizontal_max(largest);
     for (long i = 0; i < seen.n_blocks; i++) {
         weights[i] = weights[i] == -INFINITY ? vec{} : exp_vec(weights[i] - top);
         total += weights[i];
@@ -168,7 +168,7 @@ static void forward(const Model &m, const Row *rows, long n_rows, float *logits,
     for (long i = 0; i < m.n_layer; i++) most_blocks = std::max(most_blocks, m.layers[i].blocks + 1);
 #pragma omp parallel
     {
-        vec weights[most_blocks];  // of one head, on each thread's stack
+        vec weights[most_blocks];  // attention weights of one head, on each thread's stack
         const auto add = [&](long row, long column, vec y) {
             float *to = x + row * stride + column;
             store(to, load(to) + y);

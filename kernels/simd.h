@@ -48,7 +48,7 @@ static inline ivec lanes() {  // 0, 1, 2, …
     return v;
 }
 
-struct Buffer {  // of zeros, aligned to a vec
+struct Buffer {  // floats, zero at first, aligned to a vec
     float *data;
     Buffer(size_t n) : data((float *)aligned_alloc(64, (n * 4 + 63) / 64 * 64)) { memset(data, 0, n * 4); }
     ~Buffer() { free(data); }
@@ -109,7 +109,7 @@ static inline float sum(vec x) {  // by halves: in a chain of W additions, each 
 }
 
 static inline vec larger(vec x, vec y) { return x > y ? x : y; }
-static inline float largest_of(vec x) {
+static inline float horizontal_max(vec x) {
     float top = x[0];
     for (int l = 1; l < W; l++) top = x[l] > top ? x[l] : top;
     return top;

@@ -1,5 +1,5 @@
 """
-How diverse the stories of a data set are, and whether they have what was asked for (stories.jsonl of synthesize.py).
+How diverse the stories of a data set are, and whether they meet the requests (stories.jsonl of synthesize.py).
 
 >>> rows, text = describe({"mine": [dict(text="A cat sat. A dog ran to it.", words=["cat"], features=[])] * 2})
 >>> rows[0]["distinct words"], rows[0]["duplicates"]
@@ -16,7 +16,7 @@ from common.tables import table_text
 from corpus.word_forms import uses_word
 from novelty.search import Stream, search
 
-WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")  # of any script
+WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")  # in any script
 QUOTE = regex.compile('["“”«»„「」]')
 PASSAGE = 4  # words
 NEAR = 0.5  # share of a story's passages that are in one other story, from which on it is a near-duplicate

@@ -26,8 +26,8 @@ def histograms(titles: dict[str, str], runs: list[tuple[str, dict, dict]]) -> Fi
             for values, style in zip(both, STYLES):
                 axes.hist(values, bins, weights=np.full(len(values), 100 / max(len(values), 1)), **style)
             axes.set_xlabel(title, fontsize=8)
-    for axes, first, (label, _, of_run) in zip(last, columns[0] if columns else last, runs):
-        shares = {int(name.removeprefix("share_")): of_run[name] for name in of_run if name.startswith("share_")}
+    for axes, first, (label, _, figures) in zip(last, columns[0] if columns else last, runs):
+        shares = {int(name.removeprefix("share_")): figures[name] for name in figures if name.startswith("share_")}
         for column, color in (("completions", "C0"), ("baseline", "C1")):
             means = {k: 100 * share[column]["mean"] for k, share in shares.items() if column in share}
             axes.plot(means.keys(), means.values(), color=color, marker="o")

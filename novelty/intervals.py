@@ -22,12 +22,12 @@ def compare(ours: Values, theirs: Values | None, paired: bool = False, largest: 
     paired: both have the same clusters. largest: possible value; the smallest is 0, and intervals end there.
     """
 
-    def means(of: Values, seed: int) -> tuple[np.ndarray, int]:
+    def means(texts: Values, seed: int) -> tuple[np.ndarray, int]:
         """(1 + draws,) the mean, and means of bootstrap samples; how many clusters there are."""
-        known = ~np.isnan(of.values)
-        cluster = np.unique(of.clusters[known], return_inverse=True)[1]
+        known = ~np.isnan(texts.values)
+        cluster = np.unique(texts.clusters[known], return_inverse=True)[1]
         n = int(cluster.max(initial=-1)) + 1
-        return bootstrap_ratio(np.bincount(cluster, of.values[known]), np.bincount(cluster), seed=seed), n
+        return bootstrap_ratio(np.bincount(cluster, texts.values[known]), np.bincount(cluster), seed=seed), n
 
     def entry(means: np.ndarray, n: int, smallest: float = 0.0) -> dict[str, float]:
         value, low, high = interval(means, n)

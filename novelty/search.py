@@ -18,7 +18,7 @@ import numpy as np
 from tqdm import tqdm
 
 STORIES_AT_ONCE = 4000  # for each call of compiled code; several run in parallel
-SEED = 3  # words of a match that is then followed word by word; does not change what is found, only the time
+SEED = 3  # words of a match that is then followed word by word; does not change the results, only the time
 MIX = -7046029254386353131  # odd, its bits as if at random: spreads the keys of the hash table
 
 
@@ -31,7 +31,7 @@ class Stream(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a search finds for each of n texts."""
+    """The results of a search, for each of n texts."""
 
     f: np.ndarray  # (n,) the largest ROUGE-k F with any story
     nearest: np.ndarray  # (n,) the first story with that F; -1 if no story shares a k-gram
@@ -72,8 +72,8 @@ def search(
 
     def read(first: int) -> tuple:
         bounds = (column[first : first + STORIES_AT_ONCE] for column in (stories.starts, stories.ends))
-        of_texts = index.table, index.grams, index.seeds, index.sizes, index.nodes[0]
-        return read_stories(*of_texts, numbers, classes, stories.ids, *bounds, first, k, counting == "set")
+        text_index = index.table, index.grams, index.seeds, index.sizes, index.nodes[0]
+        return read_stories(*text_index, numbers, classes, stories.ids, *bounds, first, k, counting == "set")
 
     f, nearest = np.zeros(len(texts)), np.full(len(texts), -1)
     shared, container = np.zeros(len(texts), np.int64), np.full(len(texts), -1)

@@ -41,7 +41,7 @@ function caption({ role, weight }) {
   return lines;
 }
 
-// Logit lens: what the model would predict next after each layer, if it were the last. The last layer is on top.
+// Logit lens: the next token as predicted after each layer, if it were the last. The last layer is on top.
 function lens(at) {
   const line = (top, i) => element("tr", {}, element("td", {}, i ? `layer ${i - 1}` : "embedding"),
     ...top[at].map(([piece, p]) => bar(p, undefined, `${p.toFixed(2)} ${piece.replaceAll("\n", "↵") || "·"}`)));
@@ -90,7 +90,7 @@ heads.forEach((each, i) => {
   maps.append(each.tile);
 });
 
-// ---- The table of what each head does ----
+// ---- The table of heads ----
 
 function bar(share, uniform, text) {
   const cell = element("td", { class: "bar", title: text }, text), end = `${(100 * Math.min(1, share)).toFixed(1)}%`;

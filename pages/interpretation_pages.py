@@ -1,6 +1,6 @@
 """
 The pages of interpret.py, made of its files alone: attention.html of attention.json and heads.csv, neurons.html of
-neurons.csv; and its pictures: the maps of all heads, and what activation patching brings back.
+neurons.csv; and its pictures: the maps of all heads, and the shares that activation patching brings back.
 """
 
 import html
@@ -44,8 +44,8 @@ def neurons_page(name: str, directory: Path, layer: int | None = None) -> bytes:
     chosen = [row for row in rows if int(row["layer"]) == layer]
     if layer is None:
         for kind in kinds:
-            of_kind = [row for row in rows if row["prefers"] == kind]
-            chosen += sorted(of_kind, key=lambda row: -float(row[f"auc_{kind}"]))[:SHOWN_OF_KIND]
+            preferring = [row for row in rows if row["prefers"] == kind]
+            chosen += sorted(preferring, key=lambda row: -float(row[f"auc_{kind}"]))[:SHOWN_OF_KIND]
         chosen += [row for row in rows if row.get("rise")] + rows[:: max(1, len(rows) // SHOWN)]
         chosen.append(max(rows, key=lambda row: float(row["activation_1"])))
     neurons = list({(row["layer"], row["neuron"]): row for row in chosen}.values())
@@ -71,8 +71,8 @@ def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], 
     labeled = len(heads) <= LABELED_MAPS
     in_a_row, cell = (4, min(0.35, max(0.1, 3.2 / T))) if labeled else (16, 0.85 / T)  # maps; inches
     corners, row = [], -1
-    for _, of_layer in itertools.groupby(heads, key=lambda head: head["layer"]):
-        for i, _ in enumerate(of_layer):
+    for _, maps in itertools.groupby(heads, key=lambda head: head["layer"]):
+        for i, _ in enumerate(maps):
             row += i % in_a_row == 0
             corners.append(((T + gap) * (i % in_a_row), (T + gap) * row))
     xs, ys = (sorted(set(each)) for each in zip(*corners))
@@ -120,7 +120,7 @@ def patching_picture(name: str, rows: Sequence[dict], residual: np.ndarray, piec
     figure = Figure(figsize=(width + 2 * side + 1.6, max(3.6, 0.34 * n_layer + 2.4)), layout="constrained")
     axes = figure.subplots(1, 3, width_ratios=(width, side, side))
     answer, other = (repr(side[-1].strip()) for side in pieces)
-    figure.suptitle(f"{name}: what brings back {answer} in place of {other}", fontsize=12)
+    figure.suptitle(f"{name}: activations that bring back {answer} in place of {other}", fontsize=12)
     titles = "residual stream", "head", "lost without head"
     for axis, title, values in zip(axes, titles, (residual, heads, without)):
         image = axis.imshow(values, cmap=AROUND_ZERO, vmin=-1, vmax=1, aspect="auto")

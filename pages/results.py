@@ -1,5 +1,5 @@
 """
-The files that commands left below some directories; what cannot be read is named and left out.
+The files that commands left below some directories; unreadable ones are named and left out.
 
 >>> results = Results([Path("out")])
 >>> results.each("log.csv", read_log)  # {directory: rows}; then results.damaged has a line for each damaged file
@@ -16,7 +16,7 @@ from pages.html import image
 from pages.markdown import to_html
 
 PICTURES = 3_000_000  # bytes of HTML: keeps the page of forty runs below 5 MB
-# What reading a file raises if it was cut short, or written by another version.
+# Errors from reading a file that was cut short, or written by another version.
 DAMAGED = (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError, csv.Error)
 
 

@@ -8,7 +8,7 @@ const contextLength = data.engine.config.block_size;
 // ---- The engine, in its worker ----
 
 let worker, calls = 0;
-const waiting = new Map();  // number of a call -> what to do with its answer
+const waiting = new Map();  // number of a call -> the resolve and reject of its promise
 
 function ask(call, ...args) {
   return new Promise((resolve, reject) => {

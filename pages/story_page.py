@@ -19,7 +19,7 @@ from model import GPTNeo
 from pages.html import TEMPLATES, page
 
 CONFIG = {"vocab_size", "block_size", "n_layer", "n_head", "n_embd", "window_size", "dropout", "scale_attention"}
-CONFIG |= {"qkv_bias"}  # engine.js knows what these mean
+CONFIG |= {"qkv_bias"}  # the settings that engine.js supports
 LARGEST = 100_000_000  # parameters, a byte each
 
 

@@ -11,34 +11,34 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Runs:
-    """What a list compares at one scale: runs that differ in a few settings and train on the same number of tokens
+    """The runs or models of a list at one scale: runs that differ in a few settings and train on equally many tokens
     (with `budgets`, each trains once for each budget of FLOPs that suits its size); or existing models."""
 
     variants: Mapping[str, dict]  # {name: settings of train.py that differ from the scale's}
-    steps: int = 0  # of each run; 0: nothing is trained
+    steps: int = 0  # length of each run; 0: nothing is trained
     budgets: tuple[float, ...] = ()  # training FLOPs
     models: tuple[str, ...] = ()  # as in sample.py --model
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """The runs or models of a table or figure of the documents, and what is measured of them."""
+    """The runs or models of a table or figure of the documents, and its measures."""
 
     shows: str  # which table or figure
     small: Runs
     published: Runs
     measures: tuple[str, ...] = ()  # names in sweeps/measures.py
-    axes: tuple[str, ...] = ()  # of its picture: settings or columns; none: a line for each run
+    axes: tuple[str, ...] = ()  # x-axes of its picture: settings or columns; none: a line for each run
     picture: str = "panels"  # or law, neurons, or the file name of a picture that a measure draws
     curves: bool = False  # also draw the validation loss over tokens
     data: str = "tinystories"
-    sample_flags: tuple[str, ...] = ()  # of sample.py
+    sample_flags: tuple[str, ...] = ()  # for sample.py
     checkpoints: bool = False  # compare the kept checkpoints of runs, and not only the last
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What the runs of all lists have in common."""
+    """The settings that the runs of all lists share."""
 
     config: str
     corpora: Mapping[str, str]  # {name in the lists: the corpus that stands for it at this scale}
@@ -95,20 +95,20 @@ def compressors(widths: tuple[int, ...], **settings) -> dict[str, dict]:
 
 PUBLISHED = tuple(f"hf:roneneldan/TinyStories-{size}" for size in "1M 3M 8M 28M 33M 1Layer-21M 2Layers-33M".split())
 GPT2 = tuple(f"hf:{name}" for name in ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"))
-EIGHT = "128-8-4 128-12-4 256-8-2 256-8-4 256-8-8 256-12-4 512-8-4 512-12-4"  # those of B
+EIGHT_SHAPES = "128-8-4 128-12-4 256-8-2 256-8-4 256-8-8 256-12-4 512-8-4 512-12-4"  # those of B
 # B's at a quarter of the width and half of the layers
-SMALL_EIGHT = shapes("32-4-4 32-6-4 64-4-2 64-4-4 64-4-8 64-6-4 128-4-4 128-6-4", architecture="gpt2")
-WIDE = " ".join(f"{width}-{depth}-16" for width in (64, 128, 256, 512, 768, 1024, 2048) for depth in (2, 4, 8, 12))
-THREE = Runs(shapes("32-4-4 64-4-4 128-4-4"), 250)
-TWO_SMALL, TWO = shapes("64-4-4 128-4-4"), shapes("256-8-8 512-8-8", architecture="gpt2")
+EIGHT_SMALL_SHAPES = shapes("32-4-4 32-6-4 64-4-2 64-4-4 64-4-8 64-6-4 128-4-4 128-6-4", architecture="gpt2")
+SCALING_SHAPES = " ".join(f"{w}-{depth}-16" for w in (64, 128, 256, 512, 768, 1024, 2048) for depth in (2, 4, 8, 12))
+THREE_SMALL_RUNS = Runs(shapes("32-4-4 64-4-4 128-4-4"), 250)
+TWO_SMALL_SHAPES, TWO_SHAPES = shapes("64-4-4 128-4-4"), shapes("256-8-8 512-8-8", architecture="gpt2")
 INSTRUCT_SHAPES = "64-1-4 64-2-4 64-4-4"
-OOD = {"any": dict(data="instruct"), "never-both": {}}
+OOD_VARIANTS = {"any": dict(data="instruct"), "never-both": {}}
 
 EXPERIMENTS = {
     "shapes": Experiment(
         "B: loss and scores of eight GPT-2 shapes (width-layers-heads), over width, layers and heads",
-        small=Runs(SMALL_EIGHT, 250),
-        published=Runs(shapes(EIGHT, architecture="gpt2"), 720),
+        small=Runs(EIGHT_SMALL_SHAPES, 250),
+        published=Runs(shapes(EIGHT_SHAPES, architecture="gpt2"), 720),
         measures=("scores",),
         axes=("n_embd", "n_layer", "n_head"),
     ),
@@ -125,7 +125,7 @@ EXPERIMENTS = {
         small=Runs(
             shapes("16-2-2 32-2-2 32-4-4 64-2-4 64-4-4 128-2-8 128-4-8"), budgets=(2e11, 4e11, 8e11, 1.6e12, 3.2e12)
         ),
-        published=Runs(shapes(WIDE), budgets=(1e16, 3e16, 1e17, 3e17, 1e18)),
+        published=Runs(shapes(SCALING_SHAPES), budgets=(1e16, 3e16, 1e17, 3e17, 1e18)),
         picture="law",
     ),
     "heads": Experiment(
@@ -138,7 +138,7 @@ EXPERIMENTS = {
     "baselines": Experiment(
         "A, figures 1 and 2: scores of models, also normalized, (score - lowest) / (highest - lowest); bits per byte "
         "of the same stories; seconds a story",
-        small=THREE,
+        small=THREE_SMALL_RUNS,
         published=Runs({}, models=PUBLISHED + GPT2),
         measures=("ruler", "scores"),
         picture="grades.png",
@@ -146,7 +146,7 @@ EXPERIMENTS = {
     "prompts": Experiment(
         "P, A, B: facts, reasoning and context by model (prompts with known answers in place of theirs); scores of the "
         "completions of three beginnings",
-        small=THREE,
+        small=THREE_SMALL_RUNS,
         published=Runs({}, models=PUBLISHED + GPT2[:1]),
         measures=("beginnings", "probes"),
     ),
@@ -159,8 +159,8 @@ EXPERIMENTS = {
     ),
     "contrast": Experiment(
         "B: plain and contrastive models of two widths",
-        small=Runs(TWO_SMALL | named("contrast-", TWO_SMALL, contrast="published"), 250),
-        published=Runs(TWO | named("contrast-", TWO, contrast="published"), 2880),
+        small=Runs(TWO_SMALL_SHAPES | named("contrast-", TWO_SMALL_SHAPES, contrast="published"), 250),
+        published=Runs(TWO_SHAPES | named("contrast-", TWO_SHAPES, contrast="published"), 2880),
         measures=("scores",),
         curves=True,
     ),
@@ -172,7 +172,7 @@ EXPERIMENTS = {
         axes=("n_embd",),
     ),
     "compressor": Experiment(
-        "B: scores and loss curves of GPT-2, of the compressor written of there, and of our own (pair_compressor)",
+        "B: scores and loss curves of GPT-2, of the compressor described there, and of our own (pair_compressor)",
         small=Runs(compressors((64, 128), n_layer=4, n_head=4), 200),
         published=Runs(compressors((128, 256, 512)), 720),
         measures=("scores",),
@@ -182,7 +182,7 @@ EXPERIMENTS = {
     "memorization": Experiment(
         "P and B: completions of random training stories, 40 and 50 % shown, beside the true rest, other completions "
         "and the training set",
-        small=THREE,
+        small=THREE_SMALL_RUNS,
         published=Runs({}, models=PUBLISHED),
         measures=("memorization",),
         picture="rouge.png",
@@ -197,8 +197,8 @@ EXPERIMENTS = {
     ),
     "instruct_ood": Experiment(
         "P: words and summary asked for together, in training never together (never-both) or in any combination (any)",
-        small=Runs(OOD, 300),
-        published=Runs(OOD, 7200),
+        small=Runs(OOD_VARIANTS, 300),
+        published=Runs(OOD_VARIANTS, 7200),
         measures=("instruct",),
         picture="instruct.png",
         data="instruct-ood",

@@ -1,5 +1,5 @@
 """
-What is measured of the runs or models of a list: the commands, and the figures read from the files that they write.
+The measures of the runs or models of a list: commands, and figures read from the files that they write.
 
 >>> run_missing(commands_of(["scores", "probes"], subjects, directory, args), directory)
 >>> figures_of(["scores", "probes"], subjects, directory)["128-8-4_0"]["facts right (%)"]
@@ -44,8 +44,8 @@ class Subject(NamedTuple):
 
     name: str  # in tables, and of its directory below the list's
     model: str  # as in sample.py --model
-    directory: Path  # of what is measured
-    data: Path  # whose validation stories it continues
+    directory: Path  # for the files of its measures
+    data: Path  # corpus whose validation stories it continues
     run: Run | None = None
 
 
@@ -191,7 +191,7 @@ def read_neurons(subject: Subject, directory: Path) -> dict[str, Value]:
     return {f"{kind} neurons (%)": 100 * kinds[kind] / len(rows) for kind in names}
 
 
-def rule(subjects: Sequence[Subject], directory: Path, args: Namespace) -> Commands:
+def run_ruler(subjects: Sequence[Subject], directory: Path, args: Namespace) -> Commands:
     for s in subjects:
         yield ["sweeps.ruler", s.model, "--data", str(s.data), "--out", str(s.directory / "ruler.json")], [s.model]
 
@@ -206,7 +206,7 @@ def read_figures(subject: Subject, directory: Path, file: str) -> dict[str, Valu
     return read_json(subject.directory / file)
 
 
-MEASURES = {  # name: its commands, and the function that reads what they wrote
+MEASURES = {  # name: its commands, and the function that reads their files
     "beginnings": (grade_beginnings, read_grades),
     "scores": (grade, read_grades),
     "probes": (continue_prompts, read_probes),
@@ -215,7 +215,7 @@ MEASURES = {  # name: its commands, and the function that reads what they wrote
     "memorization": (compare_with_training, read_rouge),
     "heads": (interpret, read_heads),
     "neurons": (interpret, read_neurons),
-    "ruler": (rule, functools.partial(read_figures, file="ruler.json")),
+    "ruler": (run_ruler, functools.partial(read_figures, file="ruler.json")),
     "memory": (measure_memory, functools.partial(read_figures, file="memory.json")),
 }
 

@@ -3,7 +3,7 @@ The memory of a training step by batch size: of the GPU as PyTorch allocates it,
 
 $ python -m sweeps.memory memory.json 10000 12000 configs/ts_8m.py --n_embd=128       # vocab_size, limit in MB
 
-Two steps of AdamW on random tokens, not compiled. Above the limit, or what there is, it is "oom".
+Two steps of AdamW on random tokens, not compiled. Above the limit, or the memory of the machine, it is "oom".
 """
 
 import re

@@ -22,8 +22,8 @@ def draw(models: Sequence[tuple[str, Path]]) -> Figure:
         rows = read_table(directory / "neurons.csv")
         layers = sorted({int(row["layer"]) for row in rows})
         for kind in (column.removeprefix("auc_") for column in rows[0] if column.startswith("auc_")):
-            of_layer = [[row["prefers"] == kind for row in rows if int(row["layer"]) == layer] for layer in layers]
-            axes.plot(layers, [100 * sum(own) / len(own) for own in of_layer], ".-", label=kind)
+            in_layer = [[row["prefers"] == kind for row in rows if int(row["layer"]) == layer] for layer in layers]
+            axes.plot(layers, [100 * sum(own) / len(own) for own in in_layer], ".-", label=kind)
         axes.set(title=name, xlabel="layer", xticks=layers)
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("neurons that prefer the kind (%)")

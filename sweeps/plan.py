@@ -1,5 +1,5 @@
 """
-The runs of a list: how long each trains, and what that costs in FLOPs, counted.
+The runs of a list: how long each trains, and how many FLOPs that takes, counted.
 
 >>> plan_runs(EXPERIMENTS["heads"].small, SCALES["small"], 1, Path("out/heads"), corpora)
 """
@@ -22,16 +22,16 @@ from variants import MODELS
 from variants.contrastive import n_shuffled
 
 ROOT = Path(__file__).parent.parent
-EVAL_INTERVALS = (50, 250)  # steps, fewest and most: an evaluation takes time, and a kill loses what came after it
+EVAL_INTERVALS = (50, 250)  # steps, fewest and most: an evaluation takes time, and a kill loses the steps since
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
     variant: str
-    args: list[str]  # of train.py
+    args: list[str]  # for train.py
     config: TrainConfig
     parameters: int
-    flops: int  # of the whole training
+    flops: int  # for the whole training
     budget: float | None  # FLOPs that the training is cut to
 
     @property

@@ -23,8 +23,8 @@ from sweeps.measures import Subject, Value
 from training.config import TrainConfig
 from training.run_directory import read_log, training_seconds
 
-OF_SCHEDULE = {"name", "seed", "max_steps", "warmup_steps", "eval_interval", "learning_rate", "compile"}
-SETTINGS = [field.name for field in dataclasses.fields(TrainConfig) if field.name not in OF_SCHEDULE]
+SCHEDULE = {"name", "seed", "max_steps", "warmup_steps", "eval_interval", "learning_rate", "compile"}
+SETTINGS = [field.name for field in dataclasses.fields(TrainConfig) if field.name not in SCHEDULE]
 FACTS = dict(step="step", parameters="parameters", tokens="tokens", flops="training FLOPs", seconds="seconds")
 FACTS |= dict(val_loss="validation loss", bpb="bits per byte")  # columns of the table: their titles
 LABELS = dict(val_loss="validation loss", n_embd="width", n_layer="layers", n_head="heads", label="")
@@ -76,7 +76,6 @@ def tabulate(subject: Subject) -> dict:
     if log:
         row |= {key: int(log[-1][key]) for key in ("step", "tokens")}
         row |= {key: float(log[-1][key]) for key in ("train_loss", "val_loss", "bpb")}
-        row |= dict(best_val_loss=min(float(r["val_loss"]) for r in log if r["val_loss"]))
     if run and log and str(run.directory) == subject.model:
         row |= dict(flops=run.flops, seconds=round(training_seconds(log)[-1], 1))
     return row

@@ -34,8 +34,8 @@ def measure(name: str, data: Path, n_stories: int) -> dict:
         config, tokenizer = backend.model.config, backend.tokenizer
         facts |= dict(n_embd=config.n_embd, n_layer=config.n_layer, n_head=config.n_head)
         facts |= dict(parameters=backend.model.num_params())
-        before = backend.prefix or [tokenizer.end_of_text]
-        pairs = [(before, [*tokenizer.encode(story), tokenizer.end_of_text]) for story in stories]
+        prefix = backend.prefix or [tokenizer.end_of_text]
+        pairs = [(prefix, [*tokenizer.encode(story), tokenizer.end_of_text]) for story in stories]
         nats = np.array([nats.double().sum().item() for nats in log_likelihoods(backend, pairs)])
         n_bytes = np.array([len(story.encode()) for story in stories])
         bits = interval(bootstrap_ratio(-nats / math.log(2), n_bytes), len(stories))

@@ -1,6 +1,6 @@
 """
-Trains the runs of a list one by one, each as a process of train.py, and runs the commands that measure them. What is
-done is in done.json of the list's directory, by command line.
+Trains the runs of a list one by one, each as a process of train.py, and runs the commands that measure them.
+done.json in the list's directory has the finished ones, by command line.
 
 >>> failed, finished = train_all(runs, planned, corpora, directory)
 """
@@ -43,7 +43,7 @@ def train_all(runs: Sequence[Run], planned: Sequence[Run], sha256: dict[Path, st
 
 
 def read_done(directory: Path) -> dict:
-    """{command line: what it depends on: the data of a training, or when the models of a measure were trained}"""
+    """{command line: the checksum of a training's data, or when the models of a measure were trained}"""
     path = directory / "done.json"
     return read_json(path) if path.exists() else {}
 

@@ -1,7 +1,7 @@
 """
 Scaling laws: the lowest loss that a number of training FLOPs can buy, and the size that buys it, both as a * C^b.
 
->>> law = fit_power_law(flops, losses)  # of the best model at every budget
+>>> law = fit_power_law(flops, losses)  # for the best model at every budget
 >>> law.b, law.low, law.high            # the exponent and its 95% interval
 """
 
@@ -42,8 +42,8 @@ def fit_power_law(flops: Sequence[float], values: Sequence[float]) -> PowerLaw:
     from scipy import stats  # here, because it takes a second to import
 
     line = stats.linregress(np.log(flops), np.log(values))
-    reach = stats.t.ppf(0.975, len(flops) - 2) * line.stderr
-    return PowerLaw(*map(float, (np.exp(line.intercept), line.slope, line.slope - reach, line.slope + reach)))
+    margin = stats.t.ppf(0.975, len(flops) - 2) * line.stderr
+    return PowerLaw(*map(float, (np.exp(line.intercept), line.slope, line.slope - margin, line.slope + margin)))
 
 
 def best_of_budgets(rows: Sequence[dict]) -> list[Best]:

@@ -1,2 +1,2 @@
-"""What train.py's loop is made of. In: a TrainConfig and data/<name>/. Out: the files of out/<run>/.
+"""The parts of train.py's loop. In: a TrainConfig and data/<name>/. Out: the files of out/<run>/.
 Read config.py first, then data_order.py."""

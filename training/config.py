@@ -14,7 +14,7 @@ from typing import Literal, get_args
 from model import GPTNeoConfig
 
 ROOT = Path(__file__).parent.parent
-# What a recipe sets, unless the config file or the command line sets it otherwise. LOG.md has the measurements.
+# The settings of a recipe, unless the config file or the command line sets it otherwise. LOG.md has the measurements.
 # The defaults of TrainConfig, which are the recipe adamw, are from https://huggingface.co/roneneldan/TinyStories-33M:
 # block_size, batch_size, grad_accum_steps, a constant learning_rate, weight_decay and betas. The length (an author
 # speaks of about 20 epochs in its discussion 8, which is 9.4 billion tokens) and grad_clip are ours.
@@ -29,7 +29,7 @@ RECIPES = {
 class TrainConfig:
     name: str = "run"  # default: that of the config file
     out_dir: str = "out"  # the run is written to out_dir/name
-    seed: int = 0  # of the initial weights, the data order and dropout
+    seed: int = 0  # for the initial weights, the data order and dropout
     recipe: Literal["adamw", "fast"] = "adamw"  # fast: other defaults for the optimizer and align_stories (RECIPES)
     start_from: str = ""  # weights and shape: a run, a checkpoint, or hf:ID-or-directory of GPT-Neo or GPT-2
     # data
@@ -52,7 +52,7 @@ class TrainConfig:
     grad_accum_steps: int = 16
     max_steps: int = 10_000
     epochs: float = 0.0  # if above 0, max_steps is computed: this many times the training tokens
-    max_minutes: float = 0.0  # of training, not compiling or validation; if above 0, the schedule follows the clock
+    max_minutes: float = 0.0  # training time, without compiling and validation; above 0, the schedule follows the clock
     min_steps: int = 0  # take at least this many, even after max_minutes, so that a slow machine gets a good model too
     # optimizer
     optimizer: Literal["adamw", "muon"] = "adamw"  # muon: for the matrices of the blocks, AdamW for everything else
@@ -61,7 +61,7 @@ class TrainConfig:
     warmup_steps: int = 0
     warmdown: float = 0.0  # the last fraction of the run, where the learning rate falls linearly to zero; 0: constant
     weight_decay: float = 0.1  # on matrices and embeddings, not on biases and LayerNorms
-    beta1: float = 0.9  # of AdamW; the momentum of Muon
+    beta1: float = 0.9  # AdamW's; for Muon, its momentum
     beta2: float = 0.95
     grad_clip: float = 1.0  # largest norm of the gradient; 0: no clipping
     # objective
@@ -74,7 +74,7 @@ class TrainConfig:
     eval_tokens: int = 500_000  # from the start of the validation split: the same for every run
     # machine
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
-    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"  # of the matrix products
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"  # for matrix products
     compile: bool = True  # if a compiler is found
 
     def __post_init__(self):
@@ -117,7 +117,7 @@ BOUNDS |= dict.fromkeys(("batch_size", "grad_accum_steps", "max_steps", "log_int
 
 
 class ConfigError(ValueError):
-    """An invalid setting; the message says which, where and what to do."""
+    """An invalid setting; the message names it, its place and a remedy."""
 
 
 def recipe_line(config: TrainConfig) -> str:
@@ -170,9 +170,9 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
     if others or not path.is_file():
         raise ConfigError(f"{[path, *others][-1]}: expected one config file, such as configs/ts_8m.py")
     lines = [line.partition("#")[0] for line in path.read_text(encoding="utf-8").splitlines()]
-    of_file = parse_settings({f"{path}:{number}": line for number, line in enumerate(lines, 1) if line.strip()})
+    from_file = parse_settings({f"{path}:{number}": line for number, line in enumerate(lines, 1) if line.strip()})
     given = parse_settings({flag: flag.removeprefix("--") for flag in flags if flag != "--resume"})
-    settings = {"name": path.stem} | of_file | given
+    settings = {"name": path.stem} | from_file | given
     config = TrainConfig(**RECIPES.get(settings.get("recipe"), {}) | settings)
     if config.epochs and "max_steps" in given:
         raise ConfigError(f"max_steps={config.max_steps} and epochs={config.epochs} both set the length; give one")

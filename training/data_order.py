@@ -19,8 +19,8 @@ from training.distributed import Ranks
 @dataclass
 class Corpus:
     tokenizer: Tokenizer
-    has_headers: bool  # stories have headers that say what is in them
-    sha256: str  # of the training tokens
+    has_headers: bool  # stories are under headers, as in TinyStories-Instruct
+    sha256: str  # checksum of the training tokens
     train: np.ndarray  # (tokens,) uint16
     val: np.ndarray  # (tokens,), the first eval_tokens of the validation split
 
@@ -112,7 +112,7 @@ class Batches:
             self.windows = story_windows(corpus.train, config.block_size, corpus.tokenizer.end_of_text)
             self.shift = 1
 
-    def of_step(self, step: int) -> Iterator[tuple[torch.Tensor, torch.Tensor, float]]:
+    def step_batches(self, step: int) -> Iterator[tuple[torch.Tensor, torch.Tensor, float]]:
         """inputs, targets, and the weight of their loss in the step's mean. Seeds PyTorch for each, so that dropout and
         contrast need no random state. (Where processes split micro-batches, each part has a seed of its own.)"""
         config, n = self.config, self.n_micro_batches

@@ -40,7 +40,7 @@ def set_up_device(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
-    """bfloat16 on a GPU that has it, else float16 (with a loss scaler); on a CPU what cpu_features.py says."""
+    """bfloat16 on a GPU that has it, else float16 (with a loss scaler); on a CPU as cpu_features.py decides."""
     if name != "auto":
         return getattr(torch, name)
     if device.type == "cuda":
@@ -49,7 +49,7 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def no_compile_reason(device: torch.device) -> str | None:
-    """What torch.compile lacks on this machine; None if it works."""
+    """Why torch.compile does not work on this machine; None if it works."""
     if device.type == "mps":
         return "torch.compile does not support mps well yet"
     try:  # it needs triton on a GPU; on a CPU a compiler, OpenMP (which Apple's compiler lacks) and Python's headers
@@ -61,7 +61,7 @@ def no_compile_reason(device: torch.device) -> str | None:
 
 
 def describe(config: TrainConfig, device: torch.device, dtype: torch.dtype, size: int, no_compile: str | None) -> dict:
-    """What decides how sums are rounded: where all of it is the same, a resumed run continues bit for bit on a CPU."""
+    """The facts that decide how sums are rounded: with all equal, a resumed run is the same bit for bit on a CPU."""
     names = dict(cpu=f"cpu ({cpu_features.isa()})", cuda=device.type == "cuda" and torch.cuda.get_device_name(device))
     width = config.n_embd // config.n_head
     facts = dict(device=names.get(device.type, device.type), dtype=dtype_name(dtype))
@@ -71,7 +71,7 @@ def describe(config: TrainConfig, device: torch.device, dtype: torch.dtype, size
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s that MFU is measured against: the data sheet's for a known GPU, else what a matrix product reaches."""
+    """FLOP/s that MFU is measured against: the data sheet's for a known GPU, else measured with a matrix product."""
     if device.type == "cuda":
         own_name = re.sub("NVIDIA |Tesla |GeForce ", "", torch.cuda.get_device_name(device))
         if known := [peak for name, peak in GPU_PEAK_FLOPS.items() if re.fullmatch(name, own_name)]:

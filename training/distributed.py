@@ -25,7 +25,7 @@ class Ranks:
     def connected(self, device: torch.device):
         """If a rank dies, whatever the others are waiting for raises an error."""
         if self.size > 1:
-            # What the host decides goes through gloo even with GPUs, so that it need not wait for the device.
+            # Decisions of the host go through gloo even with GPUs, so that they need not wait for the device.
             dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
         yield
         if self.size > 1:

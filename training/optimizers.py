@@ -52,7 +52,7 @@ class Muon(torch.optim.Optimizer):
             gradients = torch.stack([p.grad for p in matrices])  # (N, rows, columns)
             state = self.state[matrices[0]]
             if not state:
-                state["momentum_buffer"] = torch.zeros_like(gradients)  # of the whole group
+                state["momentum_buffer"] = torch.zeros_like(gradients)  # for the whole group
             state["momentum_buffer"].lerp_(gradients, 1 - group["momentum"])
             updates = gradients.lerp_(state["momentum_buffer"], group["momentum"])  # Nesterov's
             # Scaled to the size of AdamW's updates (Liu et al. 2025), so that one learning rate serves both.
@@ -61,7 +61,7 @@ class Muon(torch.optim.Optimizer):
             torch._foreach_add_(matrices, list(self.orthogonalized(updates.to(self.dtype)).float()), alpha=-lr * scale)
 
     def flops_per_step(self) -> int:
-        """Of the matrix products. In steps of few tokens they exceed the model's."""
+        """FLOPs of the matrix products, which in steps of few tokens exceed the model's."""
         shapes = [sorted(matrix.shape) for group in self.param_groups for matrix in group["params"]]
         return NEWTON_SCHULZ_STEPS * sum(4 * short**2 * long + 2 * short**3 for short, long in shapes)
 

@@ -16,15 +16,15 @@ from training.start_from import with_shape
 
 LOG_COLUMNS = ["step", "tokens", "train_loss", "val_loss", "bpb", "learning_rate", "grad_norm", "tokens_per_s", "mfu"]
 PREVIOUS = "ckpt-previous.pt"  # the checkpoint before ckpt.pt
-# What may change when a run is resumed; everything else would make it another run.
+# Settings that may change when a run is resumed; any other would make it another run.
 RESUME_MAY_CHANGE = set("recipe out_dir data_dir max_steps epochs min_steps max_minutes device compile".split())
 RESUME_MAY_CHANGE |= {"log_interval", "eval_interval", "keep_checkpoints"}
 
 
 @contextlib.contextmanager
 def claim(run: Path, config: TrainConfig, last_step: int, resume: bool):
-    """Locks the run's directory, with any older run renamed, or what was written after `last_step` removed: these steps
-    will be repeated."""
+    """Locks the run's directory, with any older run renamed, or the rows of its log after `last_step` removed: these
+    steps will be repeated."""
     busy = "another train.py is running there; choose another --name, or wait"
     if not resume and any((run / name).exists() for name in ("ckpt.pt", PREVIOUS, "best.pt")):
         with lock(run, busy=busy):
@@ -79,12 +79,12 @@ def load_resumable(run: Path, config: TrainConfig) -> tuple[dict, TrainConfig]:
     if not path.exists():
         raise ConfigError(f"{run}: no checkpoint to resume; leave out --resume to start the run")
     checkpoint = load_checkpoint(path)
-    before = checkpoint["train_config"]
+    trained = checkpoint["train_config"]
     if config.start_from:
-        config = with_shape(config, before)
-    same_step = before["batch_size"] * before["grad_accum_steps"] == config.sequences_per_step  # if divided differently
+        config = with_shape(config, trained)
+    same_step = trained["batch_size"] * trained["grad_accum_steps"] == config.sequences_per_step  # divided otherwise
     may_change = RESUME_MAY_CHANGE | ({"batch_size", "grad_accum_steps"} if same_step else set())
     for key, value in vars(config).items():
-        if value != before[key] and key not in may_change:
-            raise ConfigError(f"{path}: trained with {key}={before[key]!r}; it cannot be resumed with {key}={value!r}")
+        if value != trained[key] and key not in may_change:
+            raise ConfigError(f"{path}: trained with {key}={trained[key]!r}; it cannot be resumed with {key}={value!r}")
     return checkpoint, config

@@ -1,4 +1,4 @@
-"""Beyond plain GPT-Neo: compressors (two tokens become one vector), contrastive losses. In: tokens. Out: logits or a
+"""Beyond plain GPT-Neo: compressors (two tokens become one vector), the contrastive loss. In: tokens. Out: logits or a
 loss, with the interface of model.py. Read compressor.py first."""
 
 from model import GPTNeo

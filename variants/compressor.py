@@ -8,11 +8,11 @@ tokens. (pair_compressor.py is our own design.)
               of a pair are decoded from all pairs before it, the second one from the first one, too
 
 So every token is predicted from all before it, as in model.py, and loss and bpb can be compared. The blocks are
-GPT-2's, as all of that reproduction's are. It gives widths and batch sizes only; what it leaves open is decided so:
+GPT-2's, as all of that reproduction's are. It gives widths and batch sizes only; the rest is decided so:
 
 - n_layer counts all blocks: half are the encoder's (one fewer if odd), half the decoder's. Their parameters are those
   of a GPT-2 of the same shape; the linear map and the vectors around it add 2 C² + 4 C.
-- Pairs see earlier pairs in the encoder. The decoder has no self-attention: what came before is in the source, and
+- Pairs see earlier pairs in the encoder. The decoder has no self-attention: earlier tokens are in the source, and
   attention over all T tokens would take back the memory that pairs save.
 
 >>> logits, loss = Compressor(GPTNeoConfig(n_embd=256, n_layer=8, n_head=16))(tokens, targets)

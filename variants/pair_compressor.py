@@ -52,7 +52,7 @@ class PairCompressor(GPTNeo):
     def flops_per_token(self, T: int) -> int:
         """As model.py counts: a pair has three slots in the encoder, one in the trunk and two in the decoder."""
         C, pairs, layers = self.config.n_embd, -(-T // 2), range(1, len(self.blocks) - 1)
-        steps = pairs + 1  # of the trunk and the decoder, which begin with the start vector
+        steps = pairs + 1  # positions of the trunk and the decoder, which begin with the start vector
         block = sum(m.weight.numel() for m in self.blocks[0].modules() if isinstance(m, nn.Linear))
         linear = (3 * pairs + len(layers) * steps + 2 * steps) * block / T + self.head.weight.numel()
         attention = 2 * C * (3 * 3 * pairs + 2 * 2 * steps) / T  # computed in full, masked or not

@@ -7,7 +7,7 @@ import pytest
 import torch
 from models_to_probe import random_model, save_run
 
-from checkpoints.checkpoint import at_checkpoint, at_checkpoints, load_checkpoint, newest_run, runs_below
+from checkpoints.checkpoint import checkpoint_path, checkpoint_paths, load_checkpoint, newest_run, runs_below
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +72,13 @@ def test_instead_of_a_run_that_does_not_exist_those_that_do_are_named(tmp_path, 
 
 
 def test_checkpoints_by_name(run):
-    assert at_checkpoints(str(run), "best") == [str(run)] and at_checkpoint(str(run), "last") == str(run / "ckpt.pt")
-    assert at_checkpoints(str(run), "all") == [str(run / "step-5"), str(run / "step-10")]
-    assert at_checkpoint(str(run), "5") == str(run / "step-5") and at_checkpoint("hf:gpt2", "5") == "hf:gpt2"
+    assert checkpoint_paths(str(run), "best") == [str(run)] and checkpoint_path(str(run), "last") == str(
+        run / "ckpt.pt"
+    )
+    assert checkpoint_paths(str(run), "all") == [str(run / "step-5"), str(run / "step-10")]
+    assert checkpoint_path(str(run), "5") == str(run / "step-5") and checkpoint_path("hf:gpt2", "5") == "hf:gpt2"
     for which in ("6", "all"):
         with pytest.raises(ValueError, match="--checkpoint"):
-            at_checkpoint(str(run), which)
+            checkpoint_path(str(run), which)
     assert newest_run(run.parent) == run
     assert runs_below(run.parent) == [run] and runs_below(run / "step-5") == [run / "step-5"]

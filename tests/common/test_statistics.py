@@ -77,27 +77,6 @@ def test_holm():
     assert findings.holm(np.array([0.6, 0.7])).tolist() == [1, 1] and findings.holm(np.array([])).size == 0
 
 
-def test_spearman_is_scipys():
-    rng = np.random.default_rng(4)
-    for _ in range(20):
-        x, y = rng.integers(0, 5, (2, 12))  # with ties
-        assert statistics.spearman(x, y) == pytest.approx(scipy.stats.spearmanr(x, y).statistic)
-    assert np.isnan(statistics.spearman(x, np.ones(12)))
-
-
-def test_a_bootstrap_draws_whole_prompts():
-    """Two prompts, of two completions and of one: a draw has both, or one of them twice."""
-    pairs = np.array([[[1.0, 2.0], [3.0, 8.0]], [[5.0, 5.0], [np.nan, np.nan]]])
-    seen = set()
-
-    def count(x, y):
-        seen.add((*x, *y))
-        return float(len(x))
-
-    assert statistics.bootstrap(count, pairs) == (3, 2, 4)
-    assert seen == {(1, 3, 5, 2, 8, 5), (1, 1, 3, 3, 2, 2, 8, 8), (5, 5, 5, 5)}
-
-
 @pytest.mark.parametrize("n", [1, 10, 29, 263])
 def test_wilson_is_scipys(n):
     for k in {0, 1, n // 3, n - 1, n}:

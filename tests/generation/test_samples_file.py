@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from generation.samples_file import at_temperature, read_rows, run_of, temperatures_of, write_rows
+from generation.samples_file import read_rows, run_of, samples_directory, write_rows
 
 ROW = dict(prompt_index=1, sample_index=0, prompt="Words: dog\n", reference=" A dog.", completion=" Thé\u2028dog.")
 LINE = json.dumps(ROW).encode()
@@ -37,7 +37,6 @@ def test_rows_come_back(tmp_path):
 def test_one_place_for_each_temperature(tmp_path):
     run = tmp_path / "run"
     for temperature in (1, 0, 2.5, 0.3, 1e-05):
-        place = at_temperature(run, temperature)
+        place = samples_directory(run, temperature)
         assert run_of(place) == run and (place == run) == (temperature == 1)
         write_rows(place / "samples.jsonl", [ROW])
-    assert [path.name for path in temperatures_of(run)] == [f"temperature-{t}" for t in ("0", "1e-05", "0.3", "2.5")]

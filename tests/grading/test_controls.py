@@ -13,7 +13,7 @@ def test_sentences_keep_speech_together():
     text = ' ran. "Stop! I am slow," said Tom. Mr. Fox did not.\n\n"Oh!" He sat… Then'
     pieces = [" ran.", ' "Stop! I am slow," said Tom.', " Mr. Fox did not.", '\n\n"Oh!"', " He sat…", " Then"]
     assert sentences(text) == pieces and "".join(pieces) == text
-    assert sentences('am sad. I go." He went.', before='She said, "I') == ['am sad. I go."', " He went."]
+    assert sentences('am sad. I go." He went.', preceding='She said, "I') == ['am sad. I go."', " He went."]
     assert sentences("“Go. Now.” She went.") == ["“Go. Now.”", " She went."]
     assert sentences("") == []
 

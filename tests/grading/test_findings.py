@@ -174,16 +174,6 @@ def test_one_prompt_and_a_figure_of_the_whole_have_no_interval():
     assert plot.prompts == 1 and math.isnan(plot.low) and loss.prompts == 0 and math.isnan(loss.low)
 
 
-def test_agreement_of_judges():
-    rows, runs = models(12, a=5, b=6)
-    rng, rows = np.random.default_rng(0), [row for row in rows if row.score == "plot"]
-    rows += [row._replace(judge="strict", value=2 * row.value - 3) for row in rows if row.run == "a"]
-    rows += [row._replace(judge="coin", value=rng.normal()) for row in rows if row.judge == "j"]
-    found = find(compare(rows, runs), "spearman", "")
-    assert found["j, strict", "plot"].value == pytest.approx(1) and found["j, strict", "plot"].prompts == 12
-    assert found["j, coin", "plot"].low < 0 < found["j, coin", "plot"].high
-
-
 # The pictures
 
 

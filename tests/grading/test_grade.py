@@ -67,13 +67,11 @@ def test_what_changed_is_graded_again_and_no_more(grade_py, api, tmp_path):
     assert api.requests[-1]["temperature"] == 0 and "temperature" not in api.requests[0]
 
 
-def test_the_mean_is_that_of_the_replies_and_judges_agree(grade_py, api, tmp_path):
+def test_the_mean_is_that_of_the_replies(grade_py, api, tmp_path):
     code, printed = grade_py("out/a", "--judge", "first", judge="second")
-    assert code == 0 and len(api.requests) == 20 and "## Agreement of the judges" in printed.out
+    assert code == 0 and len(api.requests) == 20
     by_hand = [json.loads(r["text"])["grammar"] for r in records(tmp_path / "out" / "a") if r["judge"] == "first"]
     assert means(tmp_path / "out" / "a")["first", "a", "grammar"] == pytest.approx(sum(by_hand) / 10)
-    agreement = means(tmp_path / "out" / "a", "spearman")
-    assert agreement["", "first, second", "plot"] == pytest.approx(1)
 
 
 def test_how_instructions_were_followed_is_graded(grade_py, tmp_path):

@@ -195,8 +195,7 @@ def test_who_judges_itself_is_told_so(out, grade_py):
 def test_both_kinds_of_judges_in_one_call(out, grade_py, api):
     code, printed = grade_py("--judge", "lm:out/judge", judge="rules")
     assert code == 0 and len(api.requests) == 20  # no controls, which cost money, unless they are asked for
-    agreement = {(subject, figure) for _, subject, figure in means(out, "spearman")}
-    assert agreement == {("lm:out/judge, rules", "consistency")}  # the score that they have in common
+    assert {"lm:out/judge", "rules"} < {judge for judge, *_ in means(out)}
     assert "rules is unvalidated; run grade.py with --controls" in printed.out
 
 

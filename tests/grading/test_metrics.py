@@ -4,7 +4,7 @@ from grade_fixtures import means, write_samples
 
 from grading.chat_judge import read_question
 from grading.likelihood_judge import VERSIONS
-from grading.metrics import held_out, repeated, words_of
+from grading.metrics import held_out_loss, repeated, words_of
 from grading.scores import CHAT, LIKELIHOOD, METRICS
 from grading.stories import Story
 
@@ -37,6 +37,8 @@ def test_repetition_within_a_story():
 
 
 def test_held_out_loss_is_that_of_the_weights_that_are_sampled(tmp_path):
-    assert held_out(tmp_path) == {}
+    assert held_out_loss(tmp_path) == {}
     (tmp_path / "log.csv").write_text("step,val_loss,bpb\n10,,\n20,2.5,0.9\n30,2.25,0.8\n40,2.75,0.95\n50,2.0")
-    assert held_out(tmp_path) == dict(loss=2.25, bpb=0.8) and held_out(tmp_path, last=True) == dict(loss=2.75, bpb=0.95)
+    assert held_out_loss(tmp_path) == dict(loss=2.25, bpb=0.8) and held_out_loss(tmp_path, last=True) == dict(
+        loss=2.75, bpb=0.95
+    )

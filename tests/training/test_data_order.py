@@ -66,7 +66,7 @@ def test_every_micro_batch_has_its_own_dropout():
     drawn = set()
     for seed, rank, step in itertools.product(range(3), range(2), range(5)):
         config = TrainConfig(dropout=0.1, block_size=8, batch_size=2, grad_accum_steps=4, seed=seed)
-        for _ in Batches(corpus, config, Ranks(rank, 2), CPU).of_step(step):
+        for _ in Batches(corpus, config, Ranks(rank, 2), CPU).step_batches(step):
             drawn.add(torch.rand(1).item())
     assert len(drawn) == 3 * 5 * 4
 
@@ -87,7 +87,7 @@ def test_however_a_step_is_divided_its_loss_is_the_mean_over_its_targets(headed)
             config = TrainConfig(loss_on=loss_on, **shape)
             total = count = weighted = 0.0
             for rank in range(size):
-                for _, targets, weight in Batches(headed, config, Ranks(rank, size), CPU).of_step(3):
+                for _, targets, weight in Batches(headed, config, Ranks(rank, size), CPU).step_batches(3):
                     taken = losses[targets[targets >= 0]]
                     total, count = total + taken.sum().item(), count + len(taken)
                     weighted += weight * (taken.mean().item() if len(taken) else 0.0)

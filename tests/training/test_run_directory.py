@@ -51,7 +51,7 @@ def test_a_run_killed_at_any_moment_goes_on_exactly(config, reference, tmp_path,
 @pytest.mark.parametrize("micro_batch", [0, 1])
 def test_a_stopped_run_saves_first_and_goes_on_exactly(config, reference, monkeypatch, micro_batch):
     """Stopped in step 8, also between its two micro-batches."""
-    calls, read = [], train_module.Batches.of_step
+    calls, read = [], train_module.Batches.step_batches
 
     def read_and_stop(self, step):
         for i, batch in enumerate(read(self, step)):
@@ -60,7 +60,7 @@ def test_a_stopped_run_saves_first_and_goes_on_exactly(config, reference, monkey
             calls.append(step)
             yield batch
 
-    monkeypatch.setattr(train_module.Batches, "of_step", read_and_stop)
+    monkeypatch.setattr(train_module.Batches, "step_batches", read_and_stop)
     run, ended = train(TrainConfig(**config | LONGER), resume=False)
     assert not ended and len(calls) == 15 + micro_batch
     assert load_checkpoint(run / "ckpt.pt")["step"] == 7
