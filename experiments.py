@@ -31,7 +31,7 @@ REQUEST_TOKENS, REPLY_TOKENS = 570, 100  # assumed for a judge or an api: model,
 def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("experiment", choices=EXPERIMENTS)
-    parser.add_argument("--scale", choices=SCALES, default="small", help="minutes, or a GPU and hours")
+    parser.add_argument("--scale", choices=SCALES, default="small", help="minutes on two cores, or hours on a GPU")
     parser.add_argument("--only", nargs="+", metavar="RUN", default=["*"], help="names or patterns, such as '512-*'")
     parser.add_argument("--seeds", type=positive, metavar="N", default=1, help="runs of each variant")
     parser.add_argument("--steps", type=positive, metavar="N", help="length of each run (default: the list's own)")

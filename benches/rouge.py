@@ -1,5 +1,5 @@
 """
-ROUGE-2 of 500 texts (second halves of held-out stories) with every one of 100,000 built-in training stories, beside
+ROUGE-2 of 500 texts (second halves of held-out stories) with every one of 100,000 built-in training stories, against
 rouge-score-rs: pairs per second.
 
 $ python bench.py rouge            # needs rouge-score-rs: pip install -r requirements-dev.txt

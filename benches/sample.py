@@ -1,6 +1,6 @@
 """
-Our generate() beside transformers.generate and a plain GPT without a cache, as nanoGPT samples: tokens per second with
-1, 16 and 64 prompts at a time. Types that this processor only emulates are skipped. All share a process.
+Our generate() against transformers.generate and a plain GPT without a cache, as nanoGPT samples: tokens per second with
+1, 16 and 64 prompts at a time. Dtypes that this processor only emulates are skipped. All share a process.
 
 $ python bench.py sample           # needs transformers: pip install -r requirements-dev.txt
 """

@@ -1,6 +1,6 @@
 """
-A training step of 8 x 512 tokens (on a GPU 32 x 512, and the 33M shape of ours as well) beside a nanoGPT-style GPT and
-transformers' GPTNeo, each eager and compiled, in every type that the hardware multiplies, and beside the matrix
+A training step of 8 x 512 tokens (on a GPU 32 x 512, and the 33M shape of ours as well) against a nanoGPT-style GPT and
+transformers' GPTNeo, each eager and compiled, in every dtype that the hardware multiplies, and against the matrix
 products alone (the limit: a step that does nothing else). All take train.py's own step, keep freed memory, and have a
 process each. The nanoGPT-style model attends to all 512 tokens in each layer; the others to 256 in every second one.
 

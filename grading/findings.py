@@ -220,7 +220,7 @@ def report(findings: Sequence[Finding], counts: Mapping[str, str]) -> str:
         parts.append("\n".join(f"WARNING {line}" for line in warnings_of(findings, judge)))
     known = dict.fromkeys((f.figure, score_of(f.judge, f.figure)) for f in findings if f.kind == "mean")
     meaning = table_text(["", "unit", "better"], [[f"{name}: {s.about}", s.unit, s.better] for name, s in known])
-    return "\n\n".join(filter(None, [*parts, "## Meaning", meaning]))
+    return "\n\n".join(filter(None, [*parts, "## Definitions", meaning]))
 
 
 def table(figures: Mapping[tuple[str, str], Finding], marks: Mapping | None = None, form: str = "") -> str:

@@ -84,7 +84,7 @@ def laws_text(rows: Sequence[dict]) -> str:
         [f"{b.budget:.2g}", b.variant, f"{b.parameters:,}", f"{b.loss:.3f}", f"{b.bound} {b.size:,.0f}".strip()]
         for b in best
     ]
-    text = table_text(["training FLOPs", "best tried", "its parameters", "its loss", "best size"], lines)
+    text = table_text(["training FLOPs", "best model tried", "its parameters", "its loss", "fitted best size"], lines)
     laws = fit_laws(best)
     for name, law in laws.items():
         interval = f"95% interval of the exponent [{law.low:.4f}, {law.high:.4f}]"
