@@ -127,7 +127,7 @@ def sample(name: str, args: argparse.Namespace) -> None:
             print_stories(backend, prompts[0].text, n, sampling)
             print(f"\n{n} by {name}, seed {args.seed}, temperature {temperature:g}.", file=sys.stderr)
     if name.startswith("api:") and args.price_in is not None:
-        print(f"this call: ${backend.client.spent:.4f}", file=sys.stderr)
+        print(f"this command spent ${backend.client.spent:.4f}", file=sys.stderr)
 
 
 def print_stories(backend, prompt: str, n: int, sampling: Sampling) -> None:
