@@ -66,7 +66,7 @@ def show(name: str, experiment: Experiment, directory: Path, subjects: list[Subj
 def tabulate(subject: Subject) -> dict:
     """Its settings, and its cost and losses as far as it was trained here."""
     row, run, config = dict(run=subject.name, label=subject.name), subject.run, Path(subject.model, "config.json")
-    settings = read_json(config) if config.exists() else {}
+    settings = vars(run.config) if run else read_json(config) if config.exists() else {}
     row |= {key: settings[key] for key in SETTINGS if key in settings}
     log = read_log(Path(subject.model, "log.csv")) if Path(subject.model, "log.csv").exists() else []
     if run:
