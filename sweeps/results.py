@@ -138,14 +138,16 @@ def draw(rows: Sequence[dict], columns: Sequence[str], axes_names: Sequence[str]
 
 
 def draw_over(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[str]) -> None:
-    """A color for each judge and each combination of the other settings in which the runs differ; a dot for a seed."""
+    """A color for each judge, and for each combination of the other settings in which the runs differ, or existing run;
+    a dot for a seed."""
     keys = [key for key in SETTINGS if axis not in (key, "label") and len({row.get(key) for row in rows}) > 1]
     lines = {}
     for row, column in itertools.product(rows, columns):
         if isinstance(row.get(column), (int, float)) and row.get(axis) is not None:
             own = [f"{LABELS.get(key, key)} {row[key]}" for key in keys if row.get(key) not in (None, "")]
+            own = own if "variant" in row else [row["run"].rpartition("/")[0]]  # checkpoints of an existing run
             own += [column.partition(" by ")[2]] * (len(columns) > 1)
-            lines.setdefault((", ".join(own), column), {}).setdefault(row[axis], []).append(row)
+            lines.setdefault((", ".join(filter(None, own)), column), {}).setdefault(row[axis], []).append(row)
     for i, ((own, column), points) in enumerate(lines.items()):
         xs = list(points) if axis == "label" else sorted(points)
         means = [statistics.mean(row[column] for row in points[x]) for x in xs]
@@ -159,7 +161,7 @@ def draw_over(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[str
         axes.tick_params(axis="x", rotation=90, labelsize=7)
     if axis in ("n_embd", "n_head", "n_layer"):
         axes.set_xscale("log", base=2)
-        axes.set_xticks(sorted({row[axis] for row in rows}), minor=False)
+        axes.set_xticks(sorted({row[axis] for row in rows if axis in row}), minor=False)
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
     if axis == "val_loss":
         axes.invert_xaxis()  # training goes to the right
