@@ -210,7 +210,7 @@ def load_model(name: str, args: argparse.Namespace) -> LocalBackend:
     backend = load_backend(name)
     config = backend.model.config
     if type(backend.model) is not GPTNeo:
-        raise ValueError(f"{name} is a compressor of token pairs (variants/); interpret.py needs a GPTNeo")
+        raise ValueError(f"{name} is neither GPT-Neo nor GPT-2; interpret.py reads no other architecture")
     for flag, value, n in (("layer", args.layer, config.n_layer), ("head", args.head, config.n_head)):
         if value is not None and not 0 <= value < n:
             raise ValueError(f"--{flag} must be 0 to {n - 1} for {name}, not {value}")

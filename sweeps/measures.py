@@ -141,10 +141,14 @@ def instruct(subjects: Sequence[Subject], directory: Path, args: Namespace, unse
 
 
 def read_instruct(subject: Subject, directory: Path) -> dict[str, Value]:
-    """Without partly fulfilled ones and features, which instruct.csv has, too."""
+    """Only shares of fulfilled instructions; instruct.csv has more."""
     own = str(subject.directory), str(subject.directory / UNSEEN)
     rows = [row for row in read_table(directory / "instruct.csv") if row["run"] in own]
-    rows = [row for row in rows if re.search(": (all|nearest)|sentence", row["measure"])]
+    rows = [
+        row
+        for row in rows
+        if re.search("^(unseen )?words: each|^summary: nearest|and nearest|sentence", row["measure"])
+    ]
     return {f"{row['measure']} (%)": with_interval(row, "share", 100) for row in rows}
 
 

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -27,8 +28,8 @@ OF_SCHEDULE = {"name", "seed", "max_steps", "warmup_steps", "eval_interval", "le
 SETTINGS = [field.name for field in dataclasses.fields(TrainConfig) if field.name not in OF_SCHEDULE]
 FACTS = dict(step="step", parameters="parameters", tokens="tokens", flops="training FLOPs", seconds="seconds")
 FACTS |= dict(val_loss="validation loss", bpb="bits per byte")  # columns of the table: their titles
-LABELS = dict(val_loss="validation loss", n_embd="width", n_layer="layers", n_head="heads", label="")
-PANELS_ACROSS = 4
+LABELS = FACTS | dict(n_embd="width", n_layer="layers", n_head="heads", label="")
+PANELS_ACROSS = 6
 
 
 def show(name: str, experiment: Experiment, directory: Path, subjects: list[Subject], measured: Mapping) -> None:
@@ -67,6 +68,7 @@ def tabulate(subject: Subject) -> dict:
     """Its settings, and its cost and losses as far as it was trained here."""
     row, run = dict(run=subject.name, label=subject.name), subject.run
     log = read_log(Path(subject.model, "log.csv")) if Path(subject.model, "log.csv").exists() else []
+    log = [line for line in log if line["val_loss"]]  # the last line of a stopped run has none
     if run:
         settings = dataclasses.asdict(run.config)
         row |= dict(seed=run.config.seed, parameters=run.parameters) | {key: settings[key] for key in SETTINGS}
@@ -75,7 +77,7 @@ def tabulate(subject: Subject) -> dict:
     if log:
         row |= {key: int(log[-1][key]) for key in ("step", "tokens")}
         row |= {key: float(log[-1][key]) for key in ("train_loss", "val_loss", "bpb")}
-        row |= dict(best_val_loss=min(float(r["val_loss"]) for r in log if r["val_loss"]))
+        row |= dict(best_val_loss=min(float(line["val_loss"]) for line in log))
     if run and log and str(run.directory) == subject.model:
         row |= dict(flops=run.flops, seconds=round(training_seconds(log)[-1], 1))
     return row
@@ -122,23 +124,24 @@ def draw(rows: Sequence[dict], columns: Sequence[str], axes_names: Sequence[str]
     panels, axes_names = {}, axes_names or ("label",)
     for column in (["val_loss"] if any("val_loss" in row for row in rows) else []) + list(columns):
         panels.setdefault(column.partition(" by ")[0], []).append(column)
-    places = list(itertools.product(axes_names, panels))
-    across = len(panels) if len(axes_names) > 1 else min(len(panels) + bool(curves), PANELS_ACROSS)
-    down = math.ceil((len(places) + bool(curves)) / across)
-    figure = Figure(figsize=(3.6 * across, 3 * down), layout="constrained")
-    grid = figure.subplots(down, across, squeeze=False).flat
-    for axes in grid[len(places) + bool(curves) :]:
+    across = min(len(panels) + bool(curves), PANELS_ACROSS)
+    down = math.ceil((len(panels) + bool(curves)) / across)  # for each axis
+    figure = Figure(figsize=(3.6 * across, 3 * down * len(axes_names)), layout="constrained")
+    grid = figure.subplots(down * len(axes_names), across, squeeze=False)
+    for axes in grid.flat:
         axes.set_axis_off()
-    for (axis, panel), axes in zip(places, grid):
-        draw_over(axes, rows, axis, panels[panel])
-        axes.set(xlabel=LABELS.get(axis, axis), ylabel=LABELS.get(panel, panel))
+    for axis, own in zip(axes_names, np.split(grid, len(axes_names))):
+        for panel, axes in zip(panels, own.flat):
+            draw_over(axes, rows, axis, panels[panel])
+            axes.set(xlabel=LABELS.get(axis, axis), ylabel=LABELS.get(panel, panel))
     if curves:
-        draw_curves(grid[len(places)], curves)
+        draw_curves(grid.flat[len(panels)], curves)
     return figure
 
 
 def draw_over(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[str]) -> None:
     """A color for each judge and each combination of the other settings in which the runs differ; a dot for a seed."""
+    axes.set_axis_on()
     keys = [key for key in SETTINGS if axis not in (key, "label") and len({row.get(key) for row in rows}) > 1]
     lines = {}
     for row, column in itertools.product(rows, columns):
@@ -157,6 +160,8 @@ def draw_over(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[str
         axes.legend(fontsize=6)
     if axis == "label":
         axes.tick_params(axis="x", rotation=90, labelsize=7)
+    if axis in ("parameters", "flops"):
+        axes.set_xscale("log")
     if axis in ("n_embd", "n_head", "n_layer"):
         axes.set_xscale("log", base=2)
         axes.set_xticks(sorted({row[axis] for row in rows}), minor=False)
@@ -167,6 +172,7 @@ def draw_over(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[str
 
 
 def draw_curves(axes: Axes, subjects: Sequence[Subject]) -> None:
+    axes.set_axis_on()
     for subject in subjects:
         rows = [row for row in read_log(subject.run.directory / "log.csv") if row["val_loss"]]
         tokens, losses = ([float(row[key]) for row in rows] for key in ("tokens", "val_loss"))
