@@ -12,7 +12,7 @@ from generation.prompts import Sampling
 from sweeps.ruler import bits_per_byte
 
 STORIES = ["A cat sat. It was happy.", "Tom had a big red ball!", "One day, Sue saw a café. " * 6, "The end."]
-SHAPE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=48, vocab_size=257)
+SHAPE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=48, vocab_size=258)
 BYTES = Tokenizer(range(256))
 
 
@@ -42,7 +42,7 @@ def other(tmp_path_factory):
     import tokenizers
 
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    vocab = {piece: i for i, piece in enumerate([*alphabet, "<s>"])}
+    vocab = {piece: i for i, piece in enumerate([*alphabet, "<s>", "</s>"])}
     bpe = tokenizers.Tokenizer(tokenizers.models.BPE(vocab, []))
     bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = tokenizers.decoders.ByteLevel()
@@ -52,7 +52,7 @@ def other(tmp_path_factory):
     config = transformers.LlamaConfig(**SHAPE, intermediate_size=64, initializer_range=0.3)
     model = transformers.LlamaForCausalLM(config).eval()
     model.save_pretrained(directory)
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<s>", eos_token="<s>")
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<s>", eos_token="</s>")
     fast.save_pretrained(directory)
     return directory, model
 
@@ -74,8 +74,8 @@ def test_bits_per_byte_equal_a_naive_scorer_over_transformers(other):
     directory, model = other
     backend, n_bytes = load_backend(f"hf:{directory}"), sum(len(story.encode()) for story in STORIES)
     encode = backend.tokenizer.tokenizer.encode  # with <s> before
-    bits = [naive(model, [*encode(story), 256], 1, 48) for story in STORIES]
-    stream = [256, *(i for story in STORIES for i in [*encode(story)[1:], 256])]
+    bits = [naive(model, [*encode(story), 257], 1, 48) for story in STORIES]
+    stream = [257, *(i for story in STORIES for i in [*encode(story)[1:], 257])]
     assert len(stream) < 257  # one window for the other protocol
     measured = bits_per_byte(backend, STORIES)
     assert measured["bits per byte by stories"][0] == pytest.approx(sum(bits) / n_bytes, abs=1e-4)
@@ -86,8 +86,8 @@ def test_another_architecture_writes_as_transformers_does(other):
     directory, model = other
     backend, prompt = load_backend(f"hf:{directory}"), "Tom had"
     ids = torch.tensor([backend.encode(prompt)])
-    greedy = dict(max_new_tokens=12, do_sample=False, attention_mask=torch.ones_like(ids), eos_token_id=256)
+    greedy = dict(max_new_tokens=12, do_sample=False, attention_mask=torch.ones_like(ids), eos_token_id=257)
     theirs = model.generate(ids, **greedy)[0, ids.size(1) :]
     ((_, text, _),) = backend.complete([prompt], [(0, 0)], Sampling(temperature=0, max_new_tokens=12))
-    assert text == backend.tokenizer.decode(theirs[theirs != 256].tolist()) and text
+    assert text == backend.tokenizer.decode(theirs[theirs != 257].tolist()) and text
     assert backend.tokenizer.decode(backend.tokenizer.encode(" a ball")) == " a ball"
