@@ -167,7 +167,7 @@ def compare_with_training(subjects: Sequence[Subject], directory: Path, args: Na
 def read_rouge(subject: Subject, directory: Path) -> dict[str, Value]:
     found = {}
     for (name, title), cut in itertools.product(ROUGE.items(), CUTS):
-        figures = read_json(directory / f"cut-{cut}" / subject.name / "rouge-train.json")["figures"]
+        figures = read_json(directory / f"cut-{cut}" / subject.name / "rouge-train.json")["metrics"]
         if name in figures:
             mean = figures[name]["completions"].values()
             found[f"{title} ({float(cut):.0%} shown)"] = [float("nan") if x is None else x for x in mean]
