@@ -18,7 +18,7 @@ from scipy.stats import ttest_rel
 from benches.measure import ROOT
 from training.run_directory import read_log
 
-MINUTES, THREADS = 0.1, 2
+MINUTES, THREADS = 10, 2
 SETTINGS = dict(data="real", max_minutes=MINUTES, max_steps=1_000_000, eval_interval=1_000_000, log_interval=50)
 
 

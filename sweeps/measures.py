@@ -78,7 +78,7 @@ def grade_beginnings(subjects: Sequence[Subject], directory: Path, args: Namespa
     """Each beginning in a directory of its own, so that grade.py scores it by itself."""
     for subject, (i, prompt) in itertools.product(subjects, enumerate(read_prompts(BEGINNINGS), 1)):
         yield sample(subject, args, subject.directory / f"beginning-{i}", "--prompt", prompt.text, "--n", 10)
-    judge = args.judge_flags
+    judge = [flag for flag in args.judge_flags if flag != "--controls"]  # these stories have no true endings
     if not args.grade and subjects[0].run:  # grade.py would not know whose directories these are
         best = min(subjects, key=lambda subject: float(read_log(Path(subject.model, "log.csv"))[-1]["bpb"]))
         judge = [*judge, f"--judge=lm:{best.model}"]

@@ -121,7 +121,7 @@ class ConfigError(ValueError):
     """An invalid setting; the message says which, where and what to do."""
 
 
-def recipe_line(config: TrainConfig) -> str:
+def settings_line(config: TrainConfig) -> str:
     """The recipe, and which of its values the run does not use: 'recipe=fast, but learning_rate=0.006'."""
     names = dict.fromkeys(name for recipe in RECIPES.values() for name in recipe)
     expected = vars(TrainConfig()) | RECIPES[config.recipe]
