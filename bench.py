@@ -18,7 +18,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from common.cli import Parser, one_line_errors
+from common.cli import Parser, existing_file, one_line_errors
 from common.tables import table_text
 
 ROOT = Path(__file__).parent
@@ -28,11 +28,11 @@ SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted((ROOT 
 BENCHES = {name: ast.get_docstring(ast.parse(text)) for name, text in SOURCES.items() if "\ndef bench(" in text}
 
 
-def run_bench(name: str, rounds: int | None) -> dict:
+def run_bench(name: str, **settings) -> dict:
     """Runs the bench and prints its table -> the result to save."""
     from kernels.cpu_features import hardware  # torch takes a while to import
 
-    ratios, figures = import_module(f"benches.{name}").bench(*[rounds] if rounds else [])
+    ratios, figures = import_module(f"benches.{name}").bench(**settings)
     print(figures_table({"median": figures}))
     libraries = [name for name in ("torch", "transformers", "rouge-score-rs") if find_spec(name.replace("-", "_"))]
     versions = {"python": platform.python_version()} | {name: version(name) for name in libraries}
@@ -64,12 +64,16 @@ def number(value: float) -> str:
 def parse_arguments() -> argparse.Namespace:
     parser = Parser("\n\n".join([__doc__.strip(), *(f"== {name} ==\n{text}" for name, text in BENCHES.items())]))
     parser.add_argument("name", nargs="?", choices=BENCHES, help="which bench")
-    parser.add_argument("--rounds", type=int, help="runs of each contestant (default: 3; loss: 1)")
+    parser.add_argument("--rounds", type=int, help="runs of each contestant, or seeds (default: 3; loss: 1)")
+    config = dict(nargs="+", type=existing_file, dest="configs", metavar="FILE")
+    parser.add_argument("--config", **config, help="for track: the config of the record, and those to compare with it")
     parser.add_argument("--save", action="store_true", help="append the result to bench/results.jsonl")
     parser.add_argument("--saved", action="store_true", help="run nothing: print the results in bench/results.jsonl")
     args = parser.parse_args()
     if not args.name and not args.saved:
         parser.error(f"name a bench: {', '.join(BENCHES)}; or use --saved for all saved results")
+    if args.configs and args.name != "track":
+        parser.error("--config is for track")
     return args
 
 
@@ -83,7 +87,8 @@ def main() -> None:
                 else:
                     print(f"{name}: no result in {RESULTS}; make one: python bench.py {name} --save\n")
             return
-        result = run_bench(args.name, args.rounds)
+        settings = {key: getattr(args, key) for key in ("rounds", "configs") if getattr(args, key)}
+        result = run_bench(args.name, **settings)
         if args.save:
             with RESULTS.open("a") as file:
                 file.write(json.dumps(result) + "\n")

@@ -1,11 +1,11 @@
 """
 Grade completions, by likelihood or with a chat model (GPT-Eval), and test how far the judge can be trusted.
 
-$ python grade.py out/                                              # the best run is the judge: free
-$ python grade.py out/ --judge lm:out/ts_33m                        # how likely this model finds what they wrote
-$ python grade.py out/ --no_judge                                   # loss, endings, repetition, length
-$ python grade.py out/ --judge gpt-4o-mini --controls --dry_run     # one request, their number, their cost
-$ python grade.py out/ --judge gpt-4o-mini --controls --price_in 0.15 --price_out 0.6 --max_cost 1   # OPENAI_API_KEY
+$ python grade.py out/                                              # by likelihood under the best of these runs
+$ python grade.py out/ --judge lm:out/ts_33m                        # by likelihood under this model
+$ python grade.py out/ --no_judge                                   # only metrics: loss, repetition, length, …
+$ python grade.py out/ --judge gpt-4o-mini --controls --dry_run     # shows a request, how many, and the cost
+$ python grade.py out/ --judge gpt-4o-mini --price_in 0.15 --price_out 0.6 --max_cost 1   # needs OPENAI_API_KEY
 $ python grade.py out/ --judge qwen --base_url http://localhost:8080/v1 --repeats 3                  # llama.cpp, vLLM
 $ python grade.py out/ --judge gpt-4o-mini --question mine.txt        # your own question: docs/grading.md
 $ python grade.py out/ --import teacher.csv                          # grades made elsewhere, next to the metrics
@@ -26,10 +26,10 @@ from common.tables import publish, write_table
 from grading.chat_judge import PROTOCOLS, ChatJudge, read_question, show_requests
 from grading.controls import make_controls
 from grading.findings import compare, report
-from grading.scores import IMPORTED, TRUE, is_likelihood_judge
+from grading.scores import IMPORTED, TRUE_ENDING, is_likelihood_judge
 from grading.stories import Row, Run, Story, imported_rows, read_runs
 
-Sources = Mapping[str, Sequence[Story]]  # {run, or controls such as "(true ending)": stories}
+Sources = Mapping[str, Sequence[Story]]  # {a run's name, or a control's, such as "(true ending)": stories}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -41,8 +41,12 @@ def parse_arguments() -> argparse.Namespace:
     either.add_argument("--no_judge", action="store_true", help="compute only the metrics that need no judge")
     imports = dict(nargs="+", type=Path, default=[], dest="imports", metavar="FILE")
     parser.add_argument("--import", **imports, help="grades made elsewhere: a CSV (docs/grading.md)")
-    parser.add_argument("--controls", action="store_true", help="also grade spoiled endings (lm: judges always do)")
-    protocol = "question to chat judges: ours; paper: two turns, as in the paper; scores: an array of three numbers"
+    controls = "test the judge: also grade true endings and damaged ones (lm: judges always do)"
+    parser.add_argument("--controls", action="store_true", help=controls)
+    protocol = (
+        "how to ask chat judges: ours (default): our question; paper: the paper's, in two turns; scores: for three"
+    )
+    protocol += " numbers, as a reproduction did"
     parser.add_argument("--protocol", nargs="+", choices=PROTOCOLS, default=[], help=protocol)
     question = "your own question: a text file with {beginning} and {completion} in it (docs/grading.md)"
     parser.add_argument("--question", nargs="+", type=existing_file, default=[], metavar="FILE", help=question)
@@ -65,7 +69,7 @@ def parse_arguments() -> argparse.Namespace:
 class Cache(dict):
     """{key: a judge's reply}, kept in grades.jsonl: one JSON object a line, appended as it comes.
 
-    The files of runs below the directory, and of the directory above, are read, too: no reply is paid for twice."""
+    Also reads every grades.jsonl in subdirectories and in the parent directory: no reply is paid for twice."""
 
     def __init__(self, directory: Path):
         self.path = directory / "grades.jsonl"
@@ -85,12 +89,12 @@ def grade_by_chat(
 ) -> tuple[list[Row], str, list[Exception]]:
     """Rows of scores, a line on how many gradings succeeded, and the errors that ended the requests early."""
     jobs = list(itertools.product(dict.fromkeys(itertools.chain(*sources.values())), range(args.repeats)))
-    missing = [job for job in jobs if not judge.look_up(*job, cache)[0]]
+    missing = [job for job in jobs if not judge.look_up(*job, cache).grades]
     random.Random(0).shuffle(missing)  # so that a budget that runs out does not favor a run
     if args.dry_run:
         return [], show_requests(judge, [story for story, _ in missing], args.price_in, args.price_out), []
-    failures, stops = ask(judge, missing, cache, args) if missing else ({}, [])
-    grades = {job: judge.look_up(*job, cache)[0] or {} for job in jobs}
+    failures, fatal = ask(judge, missing, cache, args) if missing else ({}, [])
+    grades = {job: judge.look_up(*job, cache).grades or {} for job in jobs}
     rows = [
         Row(judge.name, source, story, score, value)
         for source, stories in sources.items()
@@ -100,7 +104,7 @@ def grade_by_chat(
     count = f"{sum(map(bool, grades.values())):,} of {len(jobs):,} gradings"
     if failures:
         count += f"; {len(failures):,} failed and are not counted: {next(iter(failures.values()))}"
-    return rows, count, stops
+    return rows, count, fatal
 
 
 def ask(judge: ChatJudge, jobs: Sequence[tuple[Story, int]], cache: Cache, args: argparse.Namespace):
@@ -109,22 +113,22 @@ def ask(judge: ChatJudge, jobs: Sequence[tuple[Story, int]], cache: Cache, args:
 
     from generation.api_client import ApiClient, StopAsking  # here, as `import openai` takes over a second
 
-    client, failures, stops = ApiClient(judge.model, **args.api), {}, []
+    client, failures, fatal = ApiClient(judge.model, **args.api), {}, []
     with tqdm(desc=f"{judge.name} grades", total=len(jobs), unit="grade", disable=None, delay=1) as bar:
         try:
             for job, failed in client.map(lambda job: judge.grade(*job, client, cache), jobs):
-                if why := failed or judge.look_up(*job, cache)[2]:
+                if why := failed or judge.look_up(*job, cache).problem:
                     failures[job] = why
                 bar.set_postfix_str(f"${client.spent:.4f}", refresh=False)
                 bar.update()
         except StopAsking as error:
             hint = "; if the endpoint cannot take a JSON schema: --no_schema"
-            stops.append(ValueError(f"{error}{hint}" if judge.schema and " 400 " in str(error) else str(error)))
+            fatal.append(ValueError(f"{error}{hint}" if judge.schema and " 400 " in str(error) else str(error)))
     if args.api["max_cost"]:  # the rest of the budget is for the next judge
-        args.api["max_cost"] = max(args.api["max_cost"] - client.spent, 1e-9)
+        args.api["max_cost"] = max(args.api["max_cost"] - client.spent, 1e-9)  # 0 would be no limit
     if args.api["price_in"] is not None:
         print(f"{judge.name}: this command spent ${client.spent:.4f}", file=sys.stderr)
-    return failures, stops
+    return failures, fatal
 
 
 def grade_by_likelihood(
@@ -135,12 +139,12 @@ def grade_by_likelihood(
 
     judge, jobs = LikelihoodJudge(name), jobs_of(runs, controls, args.data)
     if args.dry_run:
-        return [], f"{len(jobs):,} endings to score, each after several beginnings; on this machine, free"
+        return [], f"{len(jobs):,} endings to score after their own and other beginnings; on this machine, free"
     scores = judge.read([job[1:] for job in jobs], cache)
     rows = [
         Row(judge.name, source, story, score, value)
-        for source, story, others in jobs
-        for score, value in scores[story, others].items()
+        for source, story, other_beginnings in jobs
+        for score, value in scores[story, other_beginnings].items()
     ]
     count = f"{len(jobs):,} stories read"
     if own := [run.name for run in runs if run.rows[0].get("weights") == judge.weights]:
@@ -161,37 +165,37 @@ def grade_runs(args: argparse.Namespace) -> None:
     runs, directory = read_runs(args.directories)
     by_likelihood = {name: runs for name in args.judge if is_likelihood_judge(name)}
     if not args.judge and not args.no_judge and not args.imports:
-        from grading.likelihood_judge import best_runs
+        from grading.likelihood_judge import default_judges
 
-        if not (by_likelihood := best_runs(runs)):
+        if not (by_likelihood := default_judges(runs)):
             print("no run of train.py here that could judge by likelihood; name one: --judge lm:RUN")
     chat_judges, controls = make_chat_judges(args), make_controls(story for run in runs for story in run.true_endings)
-    if args.controls and not controls[TRUE]:
+    if args.controls and not controls[TRUE_ENDING]:
         raise ValueError("--controls needs true endings, which `python sample.py --eval N` keeps; there are none")
     sources = {run.name: run.stories for run in runs} | (controls if args.controls else {})
-    rows, counts, stops = [], {}, []
+    rows, counts, fatal = [], {}, []
     with lock(directory, ".grade.lock", "another grade.py is running there; let it finish"):
         cache = Cache(directory)
         if not args.dry_run:  # first, so that an error here costs nothing
-            rows += [*metric_rows(runs, controls[TRUE]), *imported_rows(args.imports, runs)]
+            rows += [*metric_rows(runs, controls[TRUE_ENDING]), *imported_rows(args.imports, runs)]
         for name, graded in by_likelihood.items():
             new, counts[name] = grade_by_likelihood(name, graded, controls, cache, args)
             rows += new
         for judge in chat_judges:
-            new, counts[judge.name], stopped = grade_by_chat(judge, sources, cache, args)
-            rows, stops = rows + new, stops + stopped
+            new, counts[judge.name], errors = grade_by_chat(judge, sources, cache, args)
+            rows, fatal = rows + new, fatal + errors
     if args.dry_run:
         return print("\n\n".join(f"{name}: {count}" for name, count in counts.items()))
     counts |= {row.judge: "imported" for row in rows if row.judge.endswith(IMPORTED)}
     text = report(findings := compare(rows, runs), counts)
     if not set.intersection(*(run.beginnings for run in runs)):
-        text += f"\n\nWARNING not all runs continue the same prompts: {TRUE} is averaged over the prompts of all runs"
+        text += f"\n\nWARNING not all runs continue the same prompts: {TRUE_ENDING} is the mean over all their prompts"
     publish(directory / "grades.md", text)
     write_table(directory / "grades.csv", [finding._asdict() for finding in findings])
     save_figure(scores_figure(findings, counts), directory / "grades.png")
     print(f"\nwrote grades.md, grades.csv, grades.png to {directory}; next: python report.py {directory}")
-    if stops:
-        raise stops[0]
+    if fatal:
+        raise fatal[0]
 
 
 def make_chat_judges(args: argparse.Namespace) -> list[ChatJudge]:
@@ -211,7 +215,9 @@ def main() -> None:
     args = parse_arguments()
     sys.stdout.reconfigure(errors="replace")
     again = "run the same command to continue"
-    with one_line_errors("grade.py", f"every reply so far is kept; {again}", f"free space or fix that, then {again}"):
+    with one_line_errors(
+        "grade.py", f"every reply so far is kept; {again}", f"free disk space or fix the problem, then {again}"
+    ):
         grade_runs(args)
 
 

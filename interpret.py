@@ -3,7 +3,7 @@ Look inside a model: what its heads attend to, what its neurons fire on, and whe
 
 $ python interpret.py                                     # the newest run -> out/<run>/interpret.md and pages
 $ python interpret.py out/demo --text "Lily saw a cat. Lily was happy." --layer 2 --head 3
-$ python interpret.py out/demo --patch "Mia had a red ball. It was red" "Mia had a blue ball. It was blue"
+$ python interpret.py out/demo --patch "Mia had a ball. Then Mia" "Anna had a ball. Then Anna"
 $ python interpret.py hf:roneneldan/TinyStories-33M --data data/tinystories
 
 Writes heads.csv and neurons.csv (all measures), attention.json (the maps and predictions for one text), attention.html
@@ -25,7 +25,7 @@ from pathlib import Path
 
 from common.cli import Parser, one_line_errors, positive
 
-FEWEST_STORIES = 10  # with fewer, an interval means nothing
+FEWEST_STORIES = 10  # with fewer, the interval of a rise in loss means nothing
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -36,12 +36,17 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_shared("checkpoint", "data", "out")
     parser.add_argument("--text", help="text to draw attention for (default: the beginning of the first story)")
     parser.add_argument(
-        "--patch", nargs=2, metavar="TEXT", help="two texts that end in different answers: what carries the answer?"
+        "--patch",
+        nargs=2,
+        metavar="TEXT",
+        help="two texts whose last words differ: which activations predict the last word?",
     )
     parser.add_argument("--layer", type=int, help="draw only this layer, and show all of its neurons")
     parser.add_argument("--head", type=int, help="draw only this head (in each layer, or in --layer)")
     parser.add_argument("--stories", type=positive, default=200, help="validation stories to read (default: 200)")
-    parser.add_argument("--ablate", type=positive, default=40, help="stories on which each part is ablated")
+    parser.add_argument(
+        "--ablate", type=positive, default=40, help="stories on which heads and neurons are ablated (default: 40)"
+    )
     args = parser.parse_args()
     if args.stories < 2 * FEWEST_STORIES or args.ablate < FEWEST_STORIES:
         parser.error(f"at least {FEWEST_STORIES} stories to --ablate, and twice as many --stories, are needed")
@@ -90,7 +95,7 @@ def interpret(out: Path, name: str, backend: LocalBackend, texts: Sequence[str],
     _, untrained, _ = read(untrained_copy(model), corpus, with_heads=False)
     neurons = neuron_rows(neuron_sums, untrained, contexts(model, corpus, tokenizer, neuron_sums))
     sections = [f"## Heads of {name}", f"{len(texts)} validation stories were read.", *heads_text(heads)]
-    loss = remove(model, corpus, n_ablation, means, heads, neurons)
+    loss = ablate(model, corpus, n_ablation, means, heads, neurons)
     sections.append(removal_text(heads, loss, n_ablation))
     sections += [f"## Neurons of {name}", *neurons_text(neurons)]
 
@@ -109,9 +114,9 @@ def interpret(out: Path, name: str, backend: LocalBackend, texts: Sequence[str],
 def read(
     model: GPTNeo, corpus: TaggedCorpus, n_ablation: int = 0, with_heads: bool = True
 ) -> tuple[list[HeadSums], NeuronSums, dict[str, torch.Tensor]]:
-    """Attention sums of each layer's heads, activation sums of all neurons, and the means {"blocks.2.z": (H, D),
-    "blocks.2.post": (4C,)} over the stories after the first n_ablation,
-    on which each mean will replace the output of its part.
+    """Reads all stories. Returns, for each layer, its heads' attention summed by kind of key (heads.py); the neurons'
+    activation sums; and the mean outputs {"blocks.2.z": (H, D), before the output projection, "blocks.2.post": (4C,)}
+    of heads and neurons. Stories to ablate on, the first n_ablation, have no part in these means.
 
     with_heads=False skips the heads, and with them the slow path that materializes attention.
     """
@@ -137,12 +142,12 @@ def read(
     return heads, neurons, {name: total / n for name, total in sums.items()}
 
 
-# ---- Remove ----
+# ---- Ablate ----
 
 
-def remove(model: GPTNeo, corpus: TaggedCorpus, n_stories: int, means: dict, heads: list, neurons: list) -> float:
-    """For each head, the most selective neurons and some random ones, adds the rise in loss when it is ablated to its
-    row. Returns the loss of the intact model on these stories, in nats per token."""
+def ablate(model: GPTNeo, corpus: TaggedCorpus, n_stories: int, means: dict, heads: list, neurons: list) -> float:
+    """Adds to the rows of all heads, the most selective neurons and some random ones how much the loss rises when each
+    is ablated. Returns the loss of the intact model on these stories, in nats per token."""
     some = [*clearest(neurons).values(), *random.Random(0).sample(neurons, N_RANDOM)]
     some = list({(row["layer"], row["neuron"]): row for row in some}.values())
     for name, part, rows in (("head", "z", heads), ("neuron", "post", some)):
@@ -210,7 +215,7 @@ def load_model(name: str, args: argparse.Namespace) -> LocalBackend:
     backend = load_backend(name)
     config = backend.model.config
     if type(backend.model) is not GPTNeo:
-        raise ValueError(f"{name} is a compressor of token pairs (variants/); interpret.py needs a GPTNeo")
+        raise ValueError(f"{name} is neither GPT-Neo nor GPT-2; interpret.py reads no other architecture")
     for flag, value, n in (("layer", args.layer, config.n_layer), ("head", args.head, config.n_head)):
         if value is not None and not 0 <= value < n:
             raise ValueError(f"--{flag} must be 0 to {n - 1} for {name}, not {value}")

@@ -37,21 +37,21 @@ from novelty.intervals import Values, compare
 from novelty.search import search
 from novelty.words import Corpus, open_corpus, words_of
 
-OTHERS, SIBLINGS = 20, 4  # completions to compare with, of other prompts and of the same; a maximum grows with them
-PIECES = 400  # held-out excerpts, at least; half of them set the threshold for copied spans
+OTHERS, SIBLINGS = 20, 4  # each completion is compared with so many of other prompts, and of its own prompt
+MIN_EXCERPTS = 400  # of held-out stories; half of them decide how long a copied passage must be to be flagged
 TITLES = {
     "ending_f": "F with the true ending",
     "ending_precision": "precision against the true ending",
-    "other_prompt_f": f"largest F with {OTHERS} completions of other prompts",
-    "any_other_f": f"largest F with those {OTHERS} and {SIBLINGS} of the same prompt",
+    "other_prompt_f": f"highest F with any of {OTHERS} completions of other prompts",
+    "any_other_f": f"highest F with any of these or {SIBLINGS} of the same prompt",
     "training_f": "F with the nearest training story",
     "training_precision": "precision against the nearest training story",
     **{f"share_{k}": f"share of {k}-grams in the training set" for k in range(1, 9)},
-    "span": "longest span in the training set, words",
+    "span": "longest passage shared with a training story, words",
 }
 IN_TABLE = [name for name in TITLES if name not in ("share_3", "share_5", "share_6", "share_7")]
 IN_PICTURE = ("ending_f", "other_prompt_f", "training_f", "span")
-SAMPLING = ("split", "weights", "cut", "temperature", "top_k", "beams", "max_new_tokens")
+SAMPLING_SETTINGS = ("split", "weights", "cut", "temperature", "top_k", "beams", "max_new_tokens")
 
 
 # ---- The metric ----
@@ -66,7 +66,7 @@ class Score(NamedTuple):
 def rouge_k(a: str | Sequence, b: str | Sequence, k: int = 2, counting: str = "set") -> Score:
     """Shared k-grams of two texts, or of two sequences of words or ids.
 
-    counting: "set" is the paper's (section 4): each k-gram counts once per text, however often it occurs there.
+    counting: "set" is the TinyStories paper's (section 4): each k-gram counts once per text, however often it occurs.
     "clipped" is Lin's (2004), and rouge-score's: a k-gram that a has m times and b n times is shared min(m, n) times.
     """
     return overlap(kgrams(a, k, counting), kgrams(b, k, counting))
@@ -88,7 +88,7 @@ def overlap(a: Counter, b: Counter) -> Score:
 # ---- The comparisons ----
 
 
-def with_endings(rows: list[dict], corpus: Corpus, k: int, counting: str) -> dict[str, tuple[Values, Values]]:
+def compare_with_endings(rows: list[dict], corpus: Corpus, k: int, counting: str) -> dict[str, tuple[Values, Values]]:
     """Completions against the true ending of their story. Baseline: ten other stories' endings against that ending."""
     rows = [row for row in rows if (row.get("reference") or "").strip()]
     prompts = [row["prompt_index"] for row in rows]
@@ -102,34 +102,34 @@ def with_endings(rows: list[dict], corpus: Corpus, k: int, counting: str) -> dic
     columns = []
     for pairs in (own, others):
         scores = np.array([overlap(text, ending[prompt]) for prompt, text in pairs])
-        clusters = np.array([prompt for prompt, _ in pairs])
-        columns.append((Values(scores[:, 2], clusters), Values(scores[:, 0], clusters)))
+        of_prompt = np.array([prompt for prompt, _ in pairs])
+        columns.append((Values(scores[:, 2], of_prompt), Values(scores[:, 0], of_prompt)))
     return dict(zip(("ending_f", "ending_precision"), zip(*columns)))
 
 
-def nearest_other(texts: list, clusters: np.ndarray, k: int, counting: str, siblings: int = 0) -> np.ndarray:
-    """(n,) the largest F of each text with OTHERS texts of as many other clusters and `siblings` of its own, all drawn
-    at random; NaN if there are too few."""
-    grams, members, draw = [kgrams(text, k, counting) for text in texts], {}, random.Random(0)
-    for i, cluster in enumerate(clusters.tolist()):
-        members.setdefault(cluster, []).append(i)
+def nearest_other(texts: list, groups: np.ndarray, k: int, counting: str, siblings: int = 0) -> np.ndarray:
+    """(n,) each text's highest F with OTHERS texts, each of another group (another prompt), and with `siblings` texts
+    of its own group, all drawn at random; NaN if there are too few."""
+    grams, members, rng = [kgrams(text, k, counting) for text in texts], {}, random.Random(0)
+    for i, group in enumerate(groups.tolist()):
+        members.setdefault(group, []).append(i)
     names, f = list(members), np.full(len(texts), np.nan)
-    for i, cluster in enumerate(tqdm(clusters.tolist(), "comparing completions", leave=False, disable=None, delay=1)):
-        own = [j for j in members[cluster] if j != i]
+    for i, group in enumerate(tqdm(groups.tolist(), "comparing completions", leave=False, disable=None, delay=1)):
+        own = [j for j in members[group] if j != i]
         if len(names) > OTHERS and len(own) >= siblings:
-            others = [name for name in draw.sample(names, OTHERS + 1) if name != cluster][:OTHERS]
-            drawn = [draw.choice(members[name]) for name in others] + draw.sample(own, siblings)
+            others = [name for name in rng.sample(names, OTHERS + 1) if name != group][:OTHERS]
+            drawn = [rng.choice(members[name]) for name in others] + rng.sample(own, siblings)
             f[i] = max(overlap(grams[i], grams[j]).f for j in drawn)
     return f
 
 
-def held_out_pieces(corpus: Corpus, words: list[np.ndarray], begins: list[int]) -> tuple[list[np.ndarray], np.ndarray]:
-    """For each completion, repeated until there are PIECES, an excerpt of a validation story of the same length and, as
-    far as the story allows, at the same offset. Returns the excerpts and the indices of their stories."""
-    n = max(len(words), PIECES)
+def draw_excerpts(corpus: Corpus, words: list[np.ndarray], begins: list[int]) -> tuple[list[np.ndarray], np.ndarray]:
+    """An excerpt of a validation story for each completion, as long as it and, if the story is long enough, from the
+    same offset; several for each if there are fewer than MIN_EXCERPTS. Also returns the indices of their stories."""
+    n = max(len(words), MIN_EXCERPTS)
     held_out = corpus.encode(list(itertools.islice(stories_of(corpus.held_out, corpus.tokenizer), max(n, 1000))))
     held_out = list({story.tobytes(): story for story in held_out}.values())  # each once
-    longest, story, pieces, stories = max(map(len, held_out)), -1, [], []
+    longest, story, excerpts, stories = max(map(len, held_out)), -1, [], []
     for text, begin in itertools.islice(itertools.cycle(zip(words, begins)), n):
         length, story = min(len(text), longest), story + 1
         while len(held_out[story % len(held_out)]) < length:
@@ -137,8 +137,8 @@ def held_out_pieces(corpus: Corpus, words: list[np.ndarray], begins: list[int]) 
         stories.append(story % len(held_out))
         whole = held_out[stories[-1]]
         begin = min(begin, len(whole) - length)
-        pieces.append(whole[begin : begin + length])
-    return pieces, np.array(stories)
+        excerpts.append(whole[begin : begin + length])
+    return excerpts, np.array(stories)
 
 
 class Analysis(NamedTuple):
@@ -150,52 +150,54 @@ class Analysis(NamedTuple):
     text: str  # rouge.md
 
 
-def analyze(run: Path, rows: list[dict], corpus: Corpus, directory: Path, args: argparse.Namespace) -> Analysis:
+def analyze(run: Path, rows: list[dict], corpus: Corpus, data: Path, args: argparse.Namespace) -> Analysis:
     """rows: samples of a single split."""
     k, counting, n = args.k, args.counting, len(rows)
     words, prompt_words = (corpus.encode([row[name] for row in rows]) for name in ("completion", "prompt"))
     if not any(map(len, words)):
         raise ValueError(f"{run}: no completion has a word in it")
     prompts, samples = (np.array([row[name] for row in rows]) for name in ("prompt_index", "sample_index"))
-    clusters = prompts if len(set(prompts)) > 1 else samples  # with one prompt, each completion is its own cluster
-    pieces, stories = held_out_pieces(corpus, words, list(map(len, prompt_words)))
-    texts = words + pieces
+    groups = prompts if len(set(prompts)) > 1 else samples  # intervals are over prompts, or over completions of one
+    excerpts, stories = draw_excerpts(corpus, words, list(map(len, prompt_words)))
+    texts = words + excerpts
     found = search(texts, corpus.stream, k, counting, label="training stories")
-    classes = flags.mask_names_and_nouns(corpus, texts)
-    masked = search(texts, corpus.stream, k, counting, classes, label="templates (names and nouns masked)")
+    # A template is a training story that a completion follows with other names and nouns: these get one id each.
+    masked_ids = flags.mask_names_and_nouns(corpus, texts)
+    masked = search(texts, corpus.stream, k, counting, masked_ids, label="training stories, names and nouns masked")
 
-    # Held-out excerpts that are in the training set verbatim are no baseline. Half of the others set the threshold for
-    # copied spans; the other half show how many honest texts are flagged (false positives).
+    # Held-out excerpts that are in the training set verbatim are no baseline. Half of the others set how long a copied
+    # passage must be to be flagged as a copy; how many of the other half are flagged, are false positives.
     spans, lengths = found.longest(), np.array(list(map(len, texts)))
     held_out = n + np.flatnonzero((spans < lengths)[n:] | (lengths[n:] < flags.MIN_WORDS))
     stories = stories[held_out - n]
-    copied_words = flags.copied_length(spans[held_out[stories % 2 == 0]])
-    flagged = flags.flag_texts(texts, found, masked, classes, k, copied_words)
+    min_copied_words = flags.copied_length(spans[held_out[stories % 2 == 0]])
+    flagged = flags.flag_texts(texts, found, masked, masked_ids, k, min_copied_words)
     baseline_half = held_out[stories % 2 == 1]
 
-    compared = with_endings(rows, corpus, k, counting)
-    other_prompt, any_other = (Values(nearest_other(words, prompts, k, counting, n), clusters) for n in (0, SIBLINGS))
+    compared = compare_with_endings(rows, corpus, k, counting)
+    other_prompt, any_other = (Values(nearest_other(words, prompts, k, counting, m), groups) for m in (0, SIBLINGS))
     baseline = Values(nearest_other([texts[i] for i in held_out], stories, k, counting), stories)
     compared |= dict(other_prompt_f=(other_prompt, baseline), any_other_f=(any_other, None))
     columns = dict(training_f=found.f, training_precision=found.precision, span=spans)
     for name, values in (columns | {f"share_{j}": found.share(j) for j in range(1, 9)}).items():
-        compared[name] = Values(values[:n], clusters), Values(values[held_out], stories)
-    compared = {name: pair for name, pair in compared.items() if not np.isnan(pair[0].values).all()}
+        compared[name] = Values(values[:n], groups), Values(values[held_out], stories)
 
-    facts = dict(run=str(run), split=rows[0].get("split", "val"), data=str(directory), training_stories=len(corpus))
-    facts |= dict(completions=n, prompts=len(set(prompts)), sampled={name: rows[0].get(name) for name in SAMPLING})
+    facts = dict(run=str(run), split=rows[0].get("split", "val"), data=str(data), training_stories=len(corpus))
+    facts |= dict(
+        completions=n, prompts=len(set(prompts)), sampled={name: rows[0].get(name) for name in SAMPLING_SETTINGS}
+    )
     facts |= {name: getattr(args, name) for name in ("k", "counting", "tokens")}
-    facts |= dict(copied_words=copied_words, held_out_pieces=len(held_out), duplicates=len(pieces) - len(held_out))
-    facts["figures"] = {
-        name: compare(*compared[name], name.startswith("ending"), np.inf if name == "span" else 1.0)
-        for name in TITLES
-        if name in compared
+    facts |= dict(
+        copied_words=min_copied_words, held_out_excerpts=len(held_out), duplicates=len(excerpts) - len(held_out)
+    )
+    known = [name for name in TITLES if name in compared and not np.isnan(compared[name][0].values).all()]
+    compared = {name: compared[name] for name in known}
+    facts["metrics"] = {
+        name: compare(*values, paired=name.startswith("ending"), largest=np.inf if name == "span" else 1.0)
+        for name, values in compared.items()
     }
-    facts["flagged"] = {
-        flag: dict(completions=int((flagged[:n] == flag).sum()), baseline=int((flagged[baseline_half] == flag).sum()))
-        | dict(pieces=len(baseline_half))
-        for flag in flags.FLAGS
-    }
+    facts["flag_baseline"], counted = len(baseline_half), dict(completions=flagged[:n], baseline=flagged[baseline_half])
+    facts["flagged"] = {f: {name: int((own == f).sum()) for name, own in counted.items()} for f in flags.FLAGS}
     facts = json.loads(json.dumps(facts), parse_constant=lambda _: None)  # NaN -> null
     described = flags.describe_completions(rows, corpus, found, masked, flagged)
     return Analysis(facts, compared, described, scores_text(facts) + flags.worst_text(described))
@@ -210,49 +212,47 @@ def label(facts: dict) -> str:
 
 def scores_text(facts: dict) -> str:
     unit, n, duplicates = "tokens" if facts["tokens"] else "words", facts["completions"], facts["duplicates"]
-    rows = figure_rows({name: list(figure.values()) for name, figure in facts["figures"].items()})
+    rows = metric_rows({name: list(metric.values()) for name, metric in facts["metrics"].items()})
     for flag, counts in facts["flagged"].items():
         passage = f" ({facts['copied_words']} {unit} or more in a row)" if flag == "copy" else ""
-        counts = f"{counts['completions']:,} of {n:,}", f"{counts['baseline']:,} of {counts['pieces']:,}"
+        counts = f"{counts['completions']:,} of {n:,}", f"{counts['baseline']:,} of {facts['flag_baseline']:,}"
         rows.append([f"flagged: {flag}{passage}", *counts, ""])
     paragraphs = [
         f"## {label(facts)}",
         f"{n:,} completions of {facts['prompts']:,} prompts, {facts['training_stories']:,} training stories of "
         f"{facts['data']}. ROUGE-{facts['k']} of {unit}, {facts['counting']}; means, 95% intervals. Baseline: "
-        f"{facts['held_out_pieces']:,} pieces of held-out stories; for the true ending, other stories' endings.",
+        f"{facts['held_out_excerpts']:,} excerpts of held-out stories; for the true ending, other stories' endings.",
         table_text(["", "completions", "baseline", "difference"], rows),
     ]
     if duplicates:
-        share = duplicates / (duplicates + facts["held_out_pieces"])
-        paragraphs.append(
-            f"WARNING {share:.1%} of the held-out pieces, left out here, occur verbatim in the training set"
-        )
+        share = duplicates / (duplicates + facts["held_out_excerpts"])
+        paragraphs.append(f"WARNING {share:.1%} of the held-out excerpts, left out, are in the training set verbatim")
     return "\n\n".join(paragraphs)
 
 
-def figure_rows(figures: dict[str, list[dict]]) -> list[list[str]]:
+def metric_rows(metrics: dict[str, list[dict]]) -> list[list[str]]:
     """Rows of a table, from {metric: its entry in each column}."""
     rows = []
-    for name in (name for name in IN_TABLE if name in figures):
+    for name in (name for name in IN_TABLE if name in metrics):
         digits, cells = 1 if name == "span" else 3, []
-        for mean, low, high in (entry.values() for entry in figures[name]):
+        for mean, low, high in (entry.values() for entry in metrics[name]):
             cells.append(f"{mean:.{digits}f}" + ("" if low is None else f" [{low:.{digits}f}, {high:.{digits}f}]"))
         rows.append([TITLES[name], *cells, *[""] * (3 - len(cells))])
     return rows
 
 
 def side_by_side(analyses: list[Analysis]) -> str:
-    """The completions of several runs, or of both splits of one: then with the difference, training - validation."""
-    facts, figures = [each.facts for each in analyses], {}
+    """A table of several runs' completions, or of those of one run's two splits and their difference."""
+    facts, metrics = [each.facts for each in analyses], {}
     both_splits = len(facts) == 2 and facts[0]["run"] == facts[1]["run"]
-    for name in (name for name in TITLES if all(name in each["figures"] for each in facts)):
-        figures[name] = [each["figures"][name]["completions"] for each in facts]
+    for name in (name for name in TITLES if all(name in each["metrics"] for each in facts)):
+        metrics[name] = [each["metrics"][name]["completions"] for each in facts]
         if both_splits:
             validation, training = (each.compared[name][0] for each in analyses)
-            figures[name].append(compare(training, validation, largest=np.inf)["difference"])
+            metrics[name].append(compare(training, validation, largest=np.inf)["difference"])
     head = ["", *map(label, facts), *["training minus validation (memorization)"] * both_splits]
     runs = dict.fromkeys(each["run"] for each in facts)
-    text = f"## {' and '.join(runs)}\n\n{table_text(head, figure_rows(figures))}"
+    text = f"## {' and '.join(runs)}\n\n{table_text(head, metric_rows(metrics))}"
     sampled = [each["sampled"] | dict(data=each["data"], n=each["completions"] / each["prompts"]) for each in facts]
     names = [name for name in sampled[0] if name != "split" or not both_splits]
     differ = [name for name in names if any(each[name] != sampled[0][name] for each in sampled)]
@@ -269,7 +269,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--k", type=positive, default=2, help="length of the k-grams (default: 2)")
     counting = "set: a repeated k-gram counts once, as in the paper"
     parser.add_argument("--counting", choices=("set", "clipped"), default="set", help=counting)
-    parser.add_argument("--tokens", action="store_true", help="compare tokens, not words; names are not masked")
+    parser.add_argument("--tokens", action="store_true", help="compare tokens, not words (no names are masked then)")
     return parser.parse_args()
 
 
@@ -280,10 +280,10 @@ def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:
         raise ValueError(f"{run / SAMPLES['val']}: no completions there; write some with `python sample.py --eval 50`")
     if args.data is None and not (run_of(run) / "ckpt.pt").exists():
         raise ValueError(f"{run}: not a run of train.py; name the training set, as in --data data/tinystories")
-    directory = args.data or corpus_of(str(run_of(run)))
-    corpus = open_corpus(directory, args.tokens)
+    data = args.data or corpus_of(str(run_of(run)))
+    corpus = open_corpus(data, args.tokens)
     splits = [[row for row in rows if row.get("split", "val") == split] for split in SAMPLES]
-    analyses = [analyze(run, some, corpus, directory, args) for some in splits if some]
+    analyses = [analyze(run, some, corpus, data, args) for some in splits if some]
     for each in analyses:
         ending = "-train" * (each.facts["split"] == "train")
         write_json(run / f"rouge{ending}.json", each.facts)
@@ -298,7 +298,7 @@ def publish_all(directory: Path, text: str, analyses: list[Analysis]) -> None:
     from novelty.histograms import histograms
 
     publish(directory / "rouge.md", text)
-    of_runs = [(label(each.facts), each.compared, each.facts["figures"]) for each in analyses]
+    of_runs = [(label(each.facts), each.compared, each.facts["metrics"]) for each in analyses]
     save_figure(histograms({name: TITLES[name] for name in IN_PICTURE}, of_runs), directory / "rouge.png")
 
 

@@ -33,12 +33,12 @@ from corpus.sources import BUILTIN
 from corpus.token_files import load_meta
 from kernels.attention import story_starts
 from model import GPTNeoConfig
-from training.config import ConfigError, TrainConfig, parse_command_line, recipe_line
+from training.config import ConfigError, TrainConfig, parse_command_line, settings_line
 from training.data_order import Batches, Corpus, TokenStream, load_corpus, story_windows
 from training.device_and_dtype import choose_dtype, describe, no_compile_reason, peak_flops, set_up_device
 from training.distributed import SINGLE_PROCESS, Ranks
 from training.optimizers import learning_rate, make_optimizers
-from training.run_directory import PREVIOUS, append_row, claim, keep_weights, load_resumable, save_checkpoint
+from training.run_directory import PREVIOUS, append_row, keep_weights, load_resumable, lock_and_clean, save_checkpoint
 from training.start_from import copy_weights, load_source
 from variants import MODELS
 from variants.contrastive import Contrastive, sentence_ends
@@ -78,16 +78,16 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         shape = GPTNeoConfig(vocab_size=corpus.tokenizer.vocab_size, **config.model_shape())
         model = MODELS[config.architecture](shape)
         if config.copy_init:
-            model.init_copying(config.copy_init)
+            model.init_copying(config.copy_init)  # each head predicts the tokens it attends to
         if source:
             copy_weights(model, source, corpus.tokenizer, config)
         model.to(device)
         if ranks.rank == 0:
-            cleanup.enter_context(claim(run, config, checkpoint["step"] if checkpoint else 0, resume))
+            cleanup.enter_context(lock_and_clean(run, config, checkpoint["step"] if checkpoint else 0, resume))
         not_compiled = no_compile_reason(device) if config.compile else "compile=False"
         compiled = model if not_compiled else torch.compile(model, dynamic=False, fullgraph=True)
         loss_of = loss_function(compiled, config, end_of_text)
-        if config.contrast != "none":
+        if config.contrast != "none":  # raise the loss of stories whose sentences are shuffled
             ends = sentence_ends(corpus.tokenizer).to(device)
             loss_of = Contrastive(loss_of, ends, end_of_text, config.contrast_alpha)
         optimizers = make_optimizers(model, config, dtype, compiled=not not_compiled)
@@ -103,12 +103,12 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         if ranks.rank == 0:
             print(
                 f"{run}: {model.num_params():,} parameters, {len(corpus.train):,} training tokens of {config.data}, "
-                f"{config.tokens_per_step:,} tokens per step; {recipe_line(config)}\n"
+                f"{config.tokens_per_step:,} tokens per step; {settings_line(config)}\n"
                 + ", ".join(f"{key}: {value}" for key, value in numerics.items())
             )
             before = checkpoint["numerics"] if checkpoint else numerics
             if changed := [f"{key} (was {before[key]})" for key in numerics if numerics[key] != before[key]]:
-                print(f"resumed with another {', '.join(changed)}: not bit for bit an uninterrupted run")
+                print(f"changed since then: {', '.join(changed)}; so not bit for bit an uninterrupted run")
         # An evaluation is not compiled: for its few batches that would take longer than it saves.
         validate = partial(evaluate, loss_function(model, config, end_of_text), state, corpus, config.block_size)
         if source and ranks.rank == 0:
@@ -158,7 +158,7 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
         if state.step > row_step:
             tokens_per_s = (state.step - row_step) * config.tokens_per_step / (state.seconds - row_seconds)
             flops_per_s = tokens_per_s * state.model.flops_per_token(config.block_size)
-            peak = max(peak, flops_per_s)  # a measured peak is too low if the machine was busy
+            peak = max(peak, flops_per_s)  # the peak, measured at the start, is too low if the machine was busy
             row |= dict(tokens_per_s=f"{tokens_per_s:.0f}", mfu=f"{flops_per_s / peak:.4f}")
             bar.set_postfix_str(f" step {state.step}, loss {train_loss:.3f}, {tokens_per_s:,.0f} tok/s", refresh=False)
         row_step, row_seconds = state.step, state.seconds
@@ -175,7 +175,7 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
         clock = time.perf_counter()
     bar.close()
     if done < 1 and ranks.rank == 0:
-        state.means()
+        state.means()  # raises if the loss is NaN, so that nothing is saved
         save_checkpoint(run / "ckpt.pt", state.for_resuming(), previous=run / PREVIOUS)
     return done >= 1
 
@@ -232,7 +232,7 @@ def train_step(
 ) -> bool:
     """One step of the optimizers. False if it was told to stop: then the state is as before.
 
-    micro_batches: (inputs, targets, weight), the weight being the share of the step's loss. should_stop: by default
+    micro_batches: (inputs, targets, weight); the weight is its share of the step's mean loss. should_stop: by default
     never, as bool() is False. No host-device sync on a GPU, except for the overflow check in float16."""
     total = torch.zeros((), device=state.device)
     for inputs, targets, weight in micro_batches:
@@ -261,15 +261,15 @@ def train_step(
 
 @torch.no_grad()
 def evaluate(loss_of: Loss, state: TrainingState, corpus: Corpus, block_size: int) -> dict:
-    """val_loss (nats per token) and bpb (bits per UTF-8 byte) over windows that begin with a story wherever they can.
+    """val_loss (nats per token) and bpb (bits per UTF-8 byte) over windows that begin with a story.
 
-    Each token counts once: where windows overlap, in the later one, which starts at a story's beginning. Headers never
-    count, so that runs can be compared."""
+    Where windows overlap, a token counts in the later one; only the last window may begin in mid-story, and it counts
+    only what the one before did not reach. Instructions before stories (headers) never count, so that runs compare."""
     target_mask = story_tokens(corpus.val, corpus.tokenizer) if corpus.has_headers else None
     stream = TokenStream(corpus.val, state.device, target_mask)
     windows = story_windows(corpus.val, block_size, corpus.tokenizer.end_of_text)
     first, end = np.zeros_like(windows), np.diff(windows, append=windows[-1] + block_size)
-    if len(windows) > 1:  # the last one may start in mid-story: it counts only tokens past the end of the one before
+    if len(windows) > 1:  # each window counts its positions from `first` to before `end`
         first[-1], end[-2] = windows[-2] + block_size - windows[-1], block_size
     position, byte_lengths = np.arange(block_size), torch.from_numpy(corpus.tokenizer.byte_lengths()).to(state.device)
     counted = torch.from_numpy((first[:, None] <= position) & (position < end[:, None])).to(state.device)
@@ -358,7 +358,7 @@ def loss_function(model: torch.nn.Module, config: TrainConfig, end_of_text: int)
 def save(run: Path, config: TrainConfig, state: TrainingState, row: dict, keeping: bool) -> None:
     """Saves checkpoints and the loss plot after an evaluation."""
     if keeping:
-        keep_weights(run, state.for_sampling(), config, row)  # before ckpt.pt: a run killed in between repeats it
+        keep_weights(run, state.for_sampling(), config, row)  # before ckpt.pt: if killed now, resuming saves them again
     if float(row["val_loss"]) < state.best_val_loss:
         state.best_val_loss = float(row["val_loss"])
         save_checkpoint(run / "best.pt", state.for_sampling())
@@ -379,10 +379,10 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
     from generation.backends import load_backend, stream_story
     from generation.prompts import Sampling
 
-    print()
     prompt, flags = "", '--prompt "Once upon a time, there was a little fox"'
     if "headers" in load_meta(Path(config.data_dir, config.data)):
         prompt, flags = instruct_headers.write(dict(words="hide, fox, little")), '--words "jump, frog, red"'
+    print()
     stream_story(load_backend(str(run)), prompt, Sampling(temperature=0.6, seed=config.seed))
     print(f"\nEverything is in {run}/ (loss curve: loss.png)")
     print(f"Next: python sample.py --model {run} --temperature 0.6 {flags}")
@@ -394,7 +394,7 @@ def main():
     ranks, args = Ranks.from_environment(), sys.argv[1:]
     name = "train.py" if ranks.size == 1 else f"train.py, process {ranks.rank}"
     again = "--resume continues from the last checkpoint"
-    with one_line_errors(name, interrupted=again, remedy=f"free some space or fix that; {again}"):
+    with one_line_errors(name, interrupted=again, remedy=f"free disk space or fix the problem; {again}"):
         config, resume = parse_command_line(args, __doc__)
         try:
             run, finished = train(config, resume, ranks)

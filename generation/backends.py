@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from checkpoints.checkpoint import load_run
-from checkpoints.huggingface import load_model, model_directory
+from checkpoints.huggingface import HF_KEYS, load_model, model_directory
+from checkpoints.other_architectures import load_other
 from common.files import read_json
 from corpus import instruct_headers
 from corpus.tokenizer import END_OF_TEXT, Tokenizer
@@ -109,13 +110,19 @@ def load_backend(name: str, batch_size: int = 64, **api):
         return ApiBackend(rest, **api)
     if kind == "hf":
         directory = model_directory(rest)
-        model, tokenizer = load_model(f"hf:{directory}")
-        # We train with an end-of-text token before every story, so our models need it before prompts; others do not.
-        follows_end_of_text = read_json(directory / "config.json").get("prompt_prefix") == END_OF_TEXT
+        settings = read_json(directory / "config.json")
+        if settings.get("model_type") in HF_KEYS:
+            model, tokenizer = load_model(f"hf:{directory}")
+            # We train with an end of text before every story, so our models need it before prompts; others do not.
+            prefix = [tokenizer.end_of_text] * (settings.get("prompt_prefix") == END_OF_TEXT)
+        else:
+            (model, tokenizer), batch_size = load_other(rest), 4  # large vocabularies: their logits fill the memory
+            prefix = tokenizer.prefix
     else:
-        (model, tokenizer), follows_end_of_text = load_run(name), True
+        model, tokenizer = load_run(name)
+        prefix = [tokenizer.end_of_text]
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    return LocalBackend(model.to(device), tokenizer, [tokenizer.end_of_text] * follows_end_of_text, batch_size)
+    return LocalBackend(model.to(device), tokenizer, prefix, batch_size)
 
 
 def stream_story(backend: LocalBackend, prompt: str, sampling: Sampling) -> None:

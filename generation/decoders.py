@@ -14,6 +14,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+from checkpoints.other_architectures import OtherDecoder, OtherModel
 from kernels import compile_cpp
 from model import GPTNeo
 
@@ -23,6 +24,8 @@ CHUNK = 64  # tokens of a prompt that CppDecoder reads at once
 def make_decoder(model: GPTNeo, n_slots: int, context: int, exact: bool):
     """The decoder for this model on its device. exact: for greedy and beam search, which compare close calls, in
     float32. Otherwise CppDecoder keeps weights and cache in bfloat16: half as much to read (docs/sampling.md)."""
+    if isinstance(model, OtherModel):
+        return OtherDecoder(model)
     if type(model) is not GPTNeo:
         return RereadingDecoder(model)
     if model.wte.weight.device.type == "cpu" and compile_cpp.library("decode_step"):

@@ -124,6 +124,14 @@ TRIES = 3  # unusable replies to a question, before a grading counts as failed
 REPLY_TOKENS = 60  # a guess, for --dry_run
 
 
+class Cached(NamedTuple):
+    """What the cache has of a grading."""
+
+    grades: dict | None
+    messages: list[dict]  # if there are no grades: to send next
+    problem: str  # why the last reply to these is unusable
+
+
 @dataclass(frozen=True)
 class ChatJudge:
     """A model, its question and settings. `cache` is grade.py's: {key of a question: the last reply to it}."""
@@ -145,23 +153,22 @@ class ChatJudge:
         asked = json.dumps([self.model, self.url, self.temperature, messages, repeat])
         return hashlib.sha256(asked.encode()).hexdigest()
 
-    def look_up(self, story: Story, repeat: int, cache: Mapping[str, dict]) -> tuple[dict | None, list[dict], str]:
-        """(grades, ...) if the cache has usable replies to every question; else (None, the messages to send next, why
-        the last reply to them is unusable)."""
+    def look_up(self, story: Story, repeat: int, cache: Mapping[str, dict]) -> Cached:
+        """The grades, if the cache has usable replies to every question."""
         messages = []
         for question in self.question.texts(story):
             messages += [dict(role="user", content=question)]
             reply = cache.get(self.key(messages, repeat))
             if reply is None:
-                return None, messages, "not asked yet"
+                return Cached(None, messages, "not asked yet")
             text = without_reasoning(reply["text"])
             if reply["finish_reason"] == "length" or not text:
-                return None, messages, "cut off: raise --max_tokens" if text else "an empty reply"
+                return Cached(None, messages, "cut off: raise --max_tokens" if text else "an empty reply")
             messages += [dict(role="assistant", content=text)]
         try:
-            return read_reply(text, self.question.names(story)), messages, ""
+            return Cached(read_reply(text, self.question.names(story)), messages, "")
         except ValueError as problem:
-            return None, messages[:-1], str(problem)
+            return Cached(None, messages[:-1], str(problem))
 
     async def grade(self, story: Story, repeat: int, client, cache) -> None:
         """Asks an ApiClient until the cache has usable replies, or too many were unusable; each goes to the cache at

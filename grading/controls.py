@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from grading.scores import CUT, OTHER, SHUFFLED, TRUE
+from grading.scores import CUT, OTHER, SHUFFLED, TRUE_ENDING
 from grading.stories import Story
 
 # Final punctuation, perhaps with a quote, before whitespace and a capital; but not the period of Mr., Mrs. and so on.
@@ -85,7 +85,7 @@ def make_controls(true_endings: Iterable[Story]) -> dict[str, list[Story]]:
     """
     unique = {hashlib.sha256(story.beginning.encode()).hexdigest(): story for story in true_endings}
     ordered = [unique[key] for key in sorted(unique)]
-    controls = {TRUE: ordered} | {kind: [] for kind in SPOILED}
+    controls = {TRUE_ENDING: ordered} | {kind: [] for kind in SPOILED}
     for i, story in enumerate(ordered):
         following = itertools.chain(ordered[i + 1 :], ordered[:i])  # the same story may have several instructions
         other = next((other for other in following if other.completion != story.completion), story)

@@ -16,7 +16,7 @@ import numpy as np
 
 from common import statistics
 from common.tables import table_text
-from grading.scores import IMPORTED, SPOILED, TRUE, is_likelihood_judge, score_of
+from grading.scores import IMPORTED, SPOILED, TRUE_ENDING, is_likelihood_judge, score_of
 from grading.stories import Row, Run
 
 
@@ -65,7 +65,7 @@ def compare(rows: Sequence[Row], runs: Sequence[Run]) -> list[Finding]:
                 difference = statistics.mean(ours - theirs)
                 findings.append(Finding("difference", judge, f"{a.name} - {b.name}", score, *difference, len(ours)))
         for kind in SPOILED if judge else ():
-            better, worse = paired(means, TRUE, kind)
+            better, worse = paired(means, TRUE_ENDING, kind)
             if len(better):
                 wins = paired_wins(better, worse)
                 findings.append(Finding("paired_wins", judge, kind, score, *wins, len(better)))

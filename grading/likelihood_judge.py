@@ -113,8 +113,8 @@ def jobs_of(runs: Sequence[Run], controls: Mapping[str, Sequence[Story]], data: 
 # ---- The judge ----
 
 
-def best_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """{judge: the runs that it reads}: of each corpus's runs (bits per byte compare on one corpus only), the one with
+def default_judges(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """{judge: the runs that it grades}: of each corpus's runs (bits per byte compare on one corpus only), the one with
     the lowest bits per byte reads them all, and those of models that were not trained here."""
     trained = {run: bpb for run in runs if run.corpus and (bpb := held_out_loss(run.model).get("bpb"))}
     best = {run.corpus: run for run in sorted(trained, key=trained.get, reverse=True)}

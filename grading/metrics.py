@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from grading.scores import TRUE
+from grading.scores import TRUE_ENDING
 from grading.stories import Row, Run, Story
 from training.run_directory import read_log
 
@@ -49,7 +49,7 @@ def metric_rows(runs: Sequence[Run], true_endings: Sequence[Story]) -> Iterator[
         for row, story in zip(run.rows, run.stories):
             if row.get("finished") is not None:
                 yield Row("", run.name, story, "ended", float(row["finished"]))
-    for name, stories in [(run.name, run.stories) for run in runs] + [(TRUE, true_endings)]:
+    for name, stories in [(run.name, run.stories) for run in runs] + [(TRUE_ENDING, true_endings)]:
         for story in stories:
             if (share := repeated(story)) is not None:
                 yield Row("", name, story, "repeated", share)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from grading.findings import Finding, find, judge_sees
-from grading.scores import CONTROLS, TRUE, score_of
+from grading.scores import CONTROLS, TRUE_ENDING, score_of
 
 COLORS = dict(seen="#5b8db8", blind="#b8b8b8", untested="white")  # by the judge's results on the controls
 NOTES = dict(seen="", blind="\n(controls failed)", untested="\n(untested)")
@@ -50,7 +50,7 @@ def draw_score(axis, means: Mapping, models: Sequence[str], judge: str, name: st
         if f := means.get((model, name)):
             axis.plot([f.low, f.high], [i, i], color="black", linewidth=1.3)
             axis.scatter(f.value, i, s=49, linewidth=1, facecolor=COLORS[sees], edgecolor="#777777", zorder=2)
-    if f := means.get((TRUE, name)):
+    if f := means.get((TRUE_ENDING, name)):
         axis.axvline(f.value, color="black", linewidth=1, linestyle=(0, (3, 3)))
     if score.form.endswith("%"):
         axis.xaxis.set_major_formatter(PercentFormatter(1))

@@ -12,9 +12,9 @@ import math
 from typing import NamedTuple
 
 # Endings of known quality, which test a judge; controls.py makes them.
-TRUE, SHUFFLED, OTHER, CUT = "(true ending)", "(shuffled)", "(another ending)", "(cut off)"
+TRUE_ENDING, SHUFFLED, OTHER, CUT = "(true ending)", "(shuffled)", "(another ending)", "(cut off)"
 SPOILED = (SHUFFLED, OTHER, CUT)
-CONTROLS = (TRUE, *SPOILED)
+CONTROLS = (TRUE_ENDING, *SPOILED)
 LIKELIHOOD_PREFIX, IMPORTED = "lm:", " (imported)"  # how names of such judges begin, and end
 
 AGES = {"A": 3.0, "B": 4.5, "C": 6.5, "D": 8.5, "E": 11.0, "F": 14.5}  # the paper's groups, the middle of each in years

@@ -14,7 +14,7 @@ from novelty.words import Corpus
 
 FLAGS = ("copy", "template")
 MIN_WORDS = 20  # in a flagged text or copied passage, not counting repetition: all stories share short phrases
-FALSE_ALARMS = 0.01  # the share of held-out pieces in which a passage may be as long as a copied one
+FALSE_ALARMS = 0.01  # the share of held-out excerpts in which a passage may be as long as a copied one
 TEMPLATE = 0.75  # the share of a text's k-grams, names and nouns masked, that occurs in the story it was made from
 N_SHOWN, LONGEST = 5, 100  # flagged completions in rouge.md, and characters of each
 
@@ -33,8 +33,8 @@ def mask_names_and_nouns(corpus: Corpus, texts: Sequence[np.ndarray]) -> np.ndar
 
 
 def copied_length(longest: np.ndarray) -> int:
-    """How many words in a row make a passage a copy: more than held-out pieces share with a training story by chance,
-    which grows with the number of stories. longest: (pieces,) their longest spans."""
+    """How many words in a row make a passage a copy: more than held-out excerpts share with a training story by chance,
+    which grows with the number of stories. longest: (excerpts,) their longest spans."""
     quantile = np.quantile(longest, 1 - FALSE_ALARMS, method="inverted_cdf") if len(longest) else 0
     return max(MIN_WORDS, int(quantile) + 1)
 

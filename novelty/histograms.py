@@ -12,7 +12,7 @@ def histograms(titles: dict[str, str], runs: list[tuple[str, dict, dict]]) -> Fi
     """A row for each run, with a panel for each metric: lines are completions, areas their baseline. The last panel
     shows which shares of k-grams occur in the training set.
 
-    titles: {metric: title} of the panels. runs: (name, compared, figures) as in rouge.Analysis.
+    titles: {metric: title} of the panels. runs: (name, compared, metrics) as in rouge.Analysis.
     """
     titles = {name: title for name, title in titles.items() if any(name in compared for _, compared, _ in runs)}
     figure = Figure(figsize=(3.4 * (len(titles) + 1), 1 + 2.4 * len(runs)), layout="constrained")

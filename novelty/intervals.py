@@ -1,5 +1,5 @@
 """
-Means over texts that come in clusters (completions of one prompt, pieces of one story), with 95% intervals.
+Means over texts that come in clusters (completions of one prompt, excerpts of one story), with 95% intervals.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ class Values(NamedTuple):
     """One number for each of n texts."""
 
     values: np.ndarray  # (n,) float; NaN where it is undefined
-    clusters: np.ndarray  # (n,) the prompt of a completion, the story of a held-out piece
+    clusters: np.ndarray  # (n,) the prompt of a completion, the story of a held-out excerpt
 
 
 def compare(ours: Values, theirs: Values | None, paired: bool = False, largest: float = 1.0) -> dict[str, dict]:

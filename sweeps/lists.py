@@ -143,6 +143,13 @@ EXPERIMENTS = {
         measures=("ruler", "scores"),
         picture="grades.png",
     ),
+    "ruler": Experiment(
+        "ours: bits per byte of any models on the same text, over parameters and training FLOPs",
+        small=THREE,
+        published=Runs({}, models=PUBLISHED + GPT2),
+        measures=("ruler",),
+        axes=("parameters", "flops"),
+    ),
     "prompts": Experiment(
         "P, A, B: facts, reasoning and context by model (prompts with known answers in place of theirs); scores of the "
         "completions of three beginnings",

@@ -78,7 +78,7 @@ def grade_beginnings(subjects: Sequence[Subject], directory: Path, args: Namespa
     """Each beginning in a directory of its own, so that grade.py scores it by itself."""
     for subject, (i, prompt) in itertools.product(subjects, enumerate(read_prompts(BEGINNINGS), 1)):
         yield sample(subject, args, subject.directory / f"beginning-{i}", "--prompt", prompt.text, "--n", 10)
-    judge = args.judge_flags
+    judge = [flag for flag in args.judge_flags if flag != "--controls"]  # these stories have no true endings
     if not args.grade and subjects[0].run:  # grade.py would not know whose directories these are
         best = min(subjects, key=lambda subject: float(read_log(Path(subject.model, "log.csv"))[-1]["bpb"]))
         judge = [*judge, f"--judge=lm:{best.model}"]
@@ -136,10 +136,14 @@ def instruct(subjects: Sequence[Subject], directory: Path, args: Namespace, unse
 
 
 def read_instruct(subject: Subject, directory: Path) -> dict[str, Value]:
-    """Without partly fulfilled ones and features, which instruct.csv has, too."""
+    """Only shares of fulfilled instructions; instruct.csv has more."""
     own = str(subject.directory), str(subject.directory / UNSEEN)
     rows = [row for row in read_table(directory / "instruct.csv") if row["run"] in own]
-    rows = [row for row in rows if re.search(": (all|nearest)|sentence", row["measure"])]
+    rows = [
+        row
+        for row in rows
+        if re.search("^(unseen )?words: each|^summary: nearest|and nearest|sentence", row["measure"])
+    ]
     return {f"{row['measure']} (%)": with_interval(row, "share", 100) for row in rows}
 
 
@@ -158,7 +162,7 @@ def compare_with_training(subjects: Sequence[Subject], directory: Path, args: Na
 def read_rouge(subject: Subject, directory: Path) -> dict[str, Value]:
     found = {}
     for (name, title), cut in itertools.product(ROUGE.items(), CUTS):
-        figures = read_json(directory / f"cut-{cut}" / subject.name / "rouge-train.json")["figures"]
+        figures = read_json(directory / f"cut-{cut}" / subject.name / "rouge-train.json")["metrics"]
         if name in figures:
             mean = figures[name]["completions"].values()
             found[f"{title} ({float(cut):.0%} shown)"] = [float("nan") if x is None else x for x in mean]

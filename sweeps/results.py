@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -27,8 +28,8 @@ SCHEDULE = {"name", "seed", "max_steps", "warmup_steps", "eval_interval", "learn
 SETTINGS = [field.name for field in dataclasses.fields(TrainConfig) if field.name not in SCHEDULE]
 FACTS = dict(step="step", parameters="parameters", tokens="tokens", flops="training FLOPs", seconds="seconds")
 FACTS |= dict(val_loss="validation loss", bpb="bits per byte")  # columns of the table: their titles
-LABELS = dict(val_loss="validation loss", n_embd="width", n_layer="layers", n_head="heads", label="")
-PANELS_ACROSS = 4
+LABELS = FACTS | dict(n_embd="width", n_layer="layers", n_head="heads", label="")
+PANELS_ACROSS = 6
 
 
 def show(name: str, experiment: Experiment, directory: Path, subjects: list[Subject], measured: Mapping) -> None:
@@ -69,6 +70,7 @@ def tabulate(subject: Subject) -> dict:
     settings = vars(run.config) if run else read_json(config) if config.exists() else {}
     row |= {key: settings[key] for key in SETTINGS if key in settings}
     log = read_log(Path(subject.model, "log.csv")) if Path(subject.model, "log.csv").exists() else []
+    log = [line for line in log if line["val_loss"]]  # the last line of a stopped run has none
     if run:
         row |= dict(seed=run.config.seed, parameters=run.parameters)
         row |= dict(label=subject.name.replace(f"_{run.config.seed}", ""), variant=run.variant)
@@ -122,24 +124,25 @@ def draw(rows: Sequence[dict], columns: Sequence[str], axes_names: Sequence[str]
     panels, axes_names = {}, axes_names or ("label",)
     for column in (["val_loss"] if any("val_loss" in row for row in rows) else []) + list(columns):
         panels.setdefault(column.partition(" by ")[0], []).append(column)
-    places = list(itertools.product(axes_names, panels))
-    across = len(panels) if len(axes_names) > 1 else min(len(panels) + bool(curves), PANELS_ACROSS)
-    down = math.ceil((len(places) + bool(curves)) / across)
-    figure = Figure(figsize=(3.6 * across, 3 * down), layout="constrained")
-    grid = figure.subplots(down, across, squeeze=False).flat
-    for axes in grid[len(places) + bool(curves) :]:
+    across = min(len(panels) + bool(curves), PANELS_ACROSS)
+    down = math.ceil((len(panels) + bool(curves)) / across)  # for each axis
+    figure = Figure(figsize=(3.6 * across, 3 * down * len(axes_names)), layout="constrained")
+    grid = figure.subplots(down * len(axes_names), across, squeeze=False)
+    for axes in grid.flat:
         axes.set_axis_off()
-    for (axis, panel), axes in zip(places, grid):
-        draw_over(axes, rows, axis, panels[panel])
-        axes.set(xlabel=LABELS.get(axis, axis), ylabel=LABELS.get(panel, panel))
+    for axis, own in zip(axes_names, np.split(grid, len(axes_names))):
+        for panel, axes in zip(panels, own.flat):
+            draw_over(axes, rows, axis, panels[panel])
+            axes.set(xlabel=LABELS.get(axis, axis), ylabel=LABELS.get(panel, panel))
     if curves:
-        draw_curves(grid[len(places)], curves)
+        draw_curves(grid.flat[len(panels)], curves)
     return figure
 
 
 def draw_over(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[str]) -> None:
     """A color for each judge, and for each combination of the other settings in which the runs differ, or existing run;
     a dot for a seed."""
+    axes.set_axis_on()
     keys = [key for key in SETTINGS if axis not in (key, "label") and len({row.get(key) for row in rows}) > 1]
     lines = {}
     for row, column in itertools.product(rows, columns):
@@ -159,6 +162,8 @@ def draw_over(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[str
         axes.legend(fontsize=6)
     if axis == "label":
         axes.tick_params(axis="x", rotation=90, labelsize=7)
+    if axis in ("parameters", "flops"):
+        axes.set_xscale("log")
     if axis in ("n_embd", "n_head", "n_layer"):
         axes.set_xscale("log", base=2)
         axes.set_xticks(sorted({row[axis] for row in rows if axis in row}), minor=False)
@@ -169,6 +174,7 @@ def draw_over(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[str
 
 
 def draw_curves(axes: Axes, subjects: Sequence[Subject]) -> None:
+    axes.set_axis_on()
     for subject in subjects:
         rows = [row for row in read_log(subject.run.directory / "log.csv") if row["val_loss"]]
         tokens, losses = ([float(row[key]) for row in rows] for key in ("tokens", "val_loss"))

@@ -120,7 +120,7 @@ class ConfigError(ValueError):
     """An invalid setting; the message names it, its place and a remedy."""
 
 
-def recipe_line(config: TrainConfig) -> str:
+def settings_line(config: TrainConfig) -> str:
     """The recipe, and which of its values the run does not use: 'recipe=fast, but learning_rate=0.006'."""
     names = dict.fromkeys(name for recipe in RECIPES.values() for name in recipe)
     expected = vars(TrainConfig()) | RECIPES[config.recipe]

@@ -22,7 +22,7 @@ RESUME_MAY_CHANGE |= {"log_interval", "eval_interval", "keep_checkpoints"}
 
 
 @contextlib.contextmanager
-def claim(run: Path, config: TrainConfig, last_step: int, resume: bool):
+def lock_and_clean(run: Path, config: TrainConfig, last_step: int, resume: bool):
     """Locks the run's directory, with any older run renamed, or the rows of its log after `last_step` removed: these
     steps will be repeated."""
     busy = "another train.py is running there; choose another --name, or wait"

@@ -7,7 +7,7 @@ import pytest
 from grade_fixtures import means, write_samples
 from models_to_probe import random_model, save_run
 
-from grading.likelihood_judge import best_runs
+from grading.likelihood_judge import default_judges
 from grading.scores import CONTROLS
 from grading.stories import read_runs
 
@@ -42,7 +42,7 @@ def test_the_best_run_of_each_corpus_reads_the_others_of_that_corpus(out, train,
         train(name, bpb, data)
     write_samples(out / "b" / "temperature-0", 3, 1, seed=1)
     write_samples(out / "published", 2, 1)
-    chosen = best_runs(read_runs([out])[0])
+    chosen = default_judges(read_runs([out])[0])
     assert {judge: {run.name for run in graded} for judge, graded in chosen.items()} == {
         "lm:out/b": {"a", "b", "b/temperature-0", "c", "published"},
         "lm:out/d": {"d", "published"},

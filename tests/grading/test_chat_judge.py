@@ -75,7 +75,7 @@ def test_the_schema_is_of_the_object_that_the_question_shows():
 def test_the_key_is_the_whole_question():
     def keys(judge: ChatJudge) -> list[str]:
         story_and_repeat = ((STORY, 0), (STORY, 1), (TOLD, 0))
-        return [judge.key(judge.look_up(story, repeat, {})[1], repeat) for story, repeat in story_and_repeat]
+        return [judge.key(judge.look_up(story, repeat, {}).messages, repeat) for story, repeat in story_and_repeat]
 
     facts = (("j", "u", OURS), ("k", "u", OURS), ("j", "v", OURS), ("j", "u", OURS, 0.0))
     judges = [ChatJudge(*each) for each in facts]
@@ -93,9 +93,9 @@ def test_a_conversation_is_looked_up_turn_by_turn():
     grades, messages, _ = judge.look_up(STORY, 0, cache)
     assert grades is None and [m["content"] for m in messages] == [first, "Good.", second]
     cache[judge.key(messages, 0)] = dict(text=json.dumps(GOOD), finish_reason="length")
-    assert "--max_tokens" in judge.look_up(STORY, 0, cache)[2]
+    assert "--max_tokens" in judge.look_up(STORY, 0, cache).problem
     cache[judge.key(messages, 0)] = dict(text=json.dumps(GOOD), finish_reason="stop")
-    assert judge.look_up(STORY, 0, cache)[0] == READ
+    assert judge.look_up(STORY, 0, cache).grades == READ
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import random
 from grade_fixtures import true_endings
 
 from grading.controls import any_order, make_controls, sentences
-from grading.scores import CUT, OTHER, SHUFFLED, TRUE
+from grading.scores import CUT, OTHER, SHUFFLED, TRUE_ENDING
 from grading.stories import Story
 
 
@@ -21,7 +21,7 @@ def test_sentences_keep_speech_together():
 def test_each_is_spoiled_in_one_way():
     endings = true_endings(60)
     kinds = make_controls(endings)
-    true = {story.prompt: story.completion for story in kinds[TRUE]}
+    true = {story.prompt: story.completion for story in kinds[TRUE_ENDING]}
     assert {story.prompt: story.completion for story in endings} == true
     assert all(len(kinds[kind]) > 55 for kind in (SHUFFLED, OTHER, CUT))
     for kind in (SHUFFLED, OTHER, CUT):
@@ -43,7 +43,7 @@ def test_each_is_spoiled_in_one_way():
 
 def test_another_order_depends_on_the_sentences_alone():
     kinds = make_controls(true_endings(30))
-    true = {story.prompt: story for story in kinds[TRUE]}
+    true = {story.prompt: story for story in kinds[TRUE_ENDING]}
     moved = 0
     for story in kinds[SHUFFLED]:
         for seed in (1, 3):
@@ -61,13 +61,13 @@ def test_more_stories_leave_them_as_they_were():
     """So what was paid for stays of use."""
     endings = true_endings(60)
     few, many = make_controls(endings[:50]), make_controls(random.Random(0).sample(endings, 60))
-    for kind in (TRUE, SHUFFLED, CUT):
+    for kind in (TRUE_ENDING, SHUFFLED, CUT):
         assert set(few[kind]) <= set(many[kind])
     assert len(set(few[OTHER]) & set(many[OTHER])) >= 40
 
 
 def test_what_cannot_be_spoiled_is_left_out():
     kinds = make_controls([Story("A cat", " sat."), Story("A dog", "")])
-    assert [len(kinds[kind]) for kind in (TRUE, SHUFFLED, OTHER, CUT)] == [2, 0, 0, 0]
+    assert [len(kinds[kind]) for kind in (TRUE_ENDING, SHUFFLED, OTHER, CUT)] == [2, 0, 0, 0]
     assert len(make_controls([Story("A cat", " sat. It ran. It ran. It slept a lot.")])[OTHER]) == 0
-    assert make_controls([]) == {TRUE: [], SHUFFLED: [], OTHER: [], CUT: []}
+    assert make_controls([]) == {TRUE_ENDING: [], SHUFFLED: [], OTHER: [], CUT: []}

@@ -21,7 +21,7 @@ from grading.findings import (
     warnings_of,
 )
 from grading.metrics import words_of
-from grading.scores import CHAT, CUT, SHUFFLED, TRUE
+from grading.scores import CHAT, CUT, SHUFFLED, TRUE_ENDING
 from grading.stories import Row, Story
 
 SCORES = tuple(name for name in CHAT if name != "instructions")
@@ -42,7 +42,7 @@ def of_controls(kinds: dict, judge: str, score) -> list[Finding]:
     """Of a judge who gives score(kind, story) to everything."""
     rows = [Row(judge, kind, story, name, score(kind, story))
             for kind in kinds for story in kinds[kind] for name in SCORES]  # fmt: skip
-    return compare(rows, [run("m", kinds[TRUE])])
+    return compare(rows, [run("m", kinds[TRUE_ENDING])])
 
 
 def blind(found: list[Finding], judge: str) -> set[tuple[str, str]]:
@@ -50,7 +50,7 @@ def blind(found: list[Finding], judge: str) -> set[tuple[str, str]]:
 
 
 def test_a_perfect_judge(kinds):
-    found = of_controls(kinds, "perfect", lambda kind, story: 10 if kind == TRUE else 3 + len(story.prompt) % 3)
+    found = of_controls(kinds, "perfect", lambda kind, story: 10 if kind == TRUE_ENDING else 3 + len(story.prompt) % 3)
     wins = find(found, "paired_wins", "perfect")
     assert len(wins) == 15 and all(f.value == f.high == 1 and 0.9 < f.low < 1 for f in wins.values())
     assert not blind(found, "perfect") and warnings_of(found, "perfect") == []
@@ -65,7 +65,7 @@ def test_a_coin_and_one_that_prefers_what_is_spoiled_are_blind(kinds):
     found = of_controls(kinds, "coin", lambda kind, story: rng.integers(11))
     assert len(blind(found, "coin")) >= 5  # of 6: one in forty coins is taken for a judge
     assert any("consistency: coin cannot tell" in line for line in warnings_of(found, "coin"))
-    assert len(blind(of_controls(kinds, "odd", lambda kind, story: 5 if kind == TRUE else 6), "odd")) == 6
+    assert len(blind(of_controls(kinds, "odd", lambda kind, story: 5 if kind == TRUE_ENDING else 6), "odd")) == 6
 
 
 def test_one_that_only_counts_words(kinds):
@@ -84,14 +84,14 @@ def test_few_prompts_do_not_show_a_judge_to_be_blind(n, few):
     kinds = make_controls(true_endings(n))
     lines = warnings_of(of_controls(kinds, "j", lambda kind, story: 5), "j")
     assert any("too few prompts" in line for line in lines) == few
-    sees = of_controls(kinds, "j", lambda kind, story: 10 if kind == TRUE else 3)
+    sees = of_controls(kinds, "j", lambda kind, story: 10 if kind == TRUE_ENDING else 3)
     assert not blind(sees, "j") and not any("too few" in line for line in warnings_of(sees, "j"))
 
 
 def test_wins_are_counted_within_each_prompt():
     """One point above its own spoiled ending, always, though prompts differ by more: all against all gives 0.53."""
-    kinds = {kind: [Story(f"p{i}", kind) for i in range(30)] for kind in (TRUE, SHUFFLED)}
-    found = of_controls(kinds, "j", lambda kind, story: int(story.prompt[1:]) / 3 + (kind == TRUE) / 3)
+    kinds = {kind: [Story(f"p{i}", kind) for i in range(30)] for kind in (TRUE_ENDING, SHUFFLED)}
+    found = of_controls(kinds, "j", lambda kind, story: int(story.prompt[1:]) / 3 + (kind == TRUE_ENDING) / 3)
     wins = find(found, "paired_wins", "j")[SHUFFLED, "plot"]
     assert wins.value == 1 and wins.prompts == 30
 

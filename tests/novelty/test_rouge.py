@@ -19,7 +19,7 @@ from generation.samples_file import read_rows, write_rows
 from novelty import flags, histograms
 from novelty.intervals import Values, compare
 from novelty.words import open_corpus
-from rouge import OTHERS, SIBLINGS, held_out_pieces, nearest_other, rouge_k
+from rouge import OTHERS, SIBLINGS, draw_excerpts, nearest_other, rouge_k
 
 
 def words(text: str) -> list[str]:
@@ -112,19 +112,19 @@ def test_the_nearest_other_does_not_grow_with_the_number_of_completions():
     ]
 
 
-def test_a_passage_counts_as_copied_if_few_held_out_pieces_have_one_as_long():
+def test_a_passage_counts_as_copied_if_few_held_out_excerpts_have_one_as_long():
     short, long = np.full(990, 13), np.full(10, 40)
     assert flags.copied_length(short) == flags.copied_length(np.append(short, long)) == flags.MIN_WORDS
     assert flags.copied_length(np.append(short, [40] * 11)) == 41 and flags.copied_length(short[:0]) == flags.MIN_WORDS
 
 
-def test_held_out_pieces_are_as_long_and_from_the_same_place(corpus):
+def test_held_out_excerpts_are_as_long_and_from_the_same_place(corpus):
     data, training, validation = corpus
     opened = open_corpus(data)
     completions, begins = opened.encode(endings(validation[20:40])), list(range(20))
-    pieces, stories = held_out_pieces(opened, completions, begins)
+    pieces, stories = draw_excerpts(opened, completions, begins)
     held_out = opened.encode(validation)
-    assert len(pieces) == rouge.PIECES
+    assert len(pieces) == rouge.MIN_EXCERPTS
     for i, (piece, story) in enumerate(zip(pieces, stories)):
         assert len(piece) == len(completions[i % 20])
         begin = min(begins[i % 20], len(held_out[story]) - len(piece))
@@ -170,7 +170,7 @@ def test_a_report_says_what_is_so(run, corpus, command_line, tmp_path):
     data, training, validation = corpus
     code, printed = command_line(rouge, tmp_path)(run, "--data", data)
     assert code == 0
-    rows, found, figures = read_rows(run / "samples.jsonl"), described(run), facts_of(run)["figures"]
+    rows, found, figures = read_rows(run / "samples.jsonl"), described(run), facts_of(run)["metrics"]
     by_hand = {key: max(rouge_k(row["completion"], story).f for story in training) for key, row in rows.items()}
     assert figures["training_f"]["completions"]["mean"] == pytest.approx(np.mean([*by_hand.values()]))
     for key, row in found.items():
@@ -223,11 +223,11 @@ def test_validation_stories_in_the_training_set_do_not_hide_copies(corpus, rouge
     copy = " ".join([*"Zorb gnarl fip dop lum wex".split(), *source[20:50], *"Vip mon kel dur sot bax".split()])
     write_rows(tmp_path / "out" / "one" / "samples.jsonl", rows_of([copy, *endings(validation[60:84])], validation, 1))
     code, printed = rouge_py("out/one", "--data", data)
-    assert code == 0 and "WARNING 10.0% of the held-out pieces" in printed.out
+    assert code == 0 and "WARNING 10.0% of the held-out excerpts" in printed.out
     assert described(tmp_path / "out" / "one")[0, 0]["flag"] == "copy"
     facts = facts_of(tmp_path / "out" / "one")
-    assert facts["duplicates"] == 40 and facts["held_out_pieces"] == 360
-    assert facts["flagged"]["copy"]["pieces"] in range(160, 200)  # the half that did not set the length of a copy
+    assert facts["duplicates"] == 40 and facts["held_out_excerpts"] == 360
+    assert facts["flag_baseline"] in range(160, 200)  # the half that did not set the length of a copy
 
 
 def test_the_stories_that_set_the_length_of_a_copy_are_not_those_that_are_counted(corpus, rouge_py, tmp_path):
@@ -249,11 +249,11 @@ def test_both_splits_are_shown_side_by_side(run, corpus, rouge_py):
     code, printed = rouge_py(run, "--data", data)
     held_out, trained = facts_of(run), facts_of(run, "-train")
     assert code == 0 and held_out["completions"] == 60 and trained["completions"] == 25
-    assert trained["figures"]["ending_f"]["completions"]["mean"] == 1
+    assert trained["metrics"]["ending_f"]["completions"]["mean"] == 1
     assert trained["flagged"]["copy"]["completions"] == 25
     section = (run / "rouge.md").read_text().split("\n## ")[2]  # after those of both splits
     row = next(line for line in section.splitlines() if line.startswith("| F with the true ending"))
-    memorized = 1 - held_out["figures"]["ending_f"]["completions"]["mean"]
+    memorized = 1 - held_out["metrics"]["ending_f"]["completions"]["mean"]
     assert float(row.split("|")[4].split()[0]) == pytest.approx(memorized, abs=1e-3)
     assert "WARNING not sampled alike: cut, n" in printed.out
 
@@ -267,7 +267,7 @@ def test_all_settings_and_several_runs(run, corpus, rouge_py, tmp_path):
     assert code == 0 and (tmp_path / "out" / "rouge.svg").exists()
     assert (tmp_path / "out" / "rouge.md").read_text().startswith(f"## {run} and {second}")
     facts = facts_of(second)
-    assert "ending_f" not in facts["figures"] and facts["flagged"]["template"]["completions"] == 0
+    assert "ending_f" not in facts["metrics"] and facts["flagged"]["template"]["completions"] == 0
     tokenizer = open_corpus(data, by_tokens=True).tokenizer
     ids = [tokenizer.encode(story) for story in training]
     for row in rows:
@@ -281,7 +281,7 @@ def test_one_completion_alone(corpus, rouge_py, tmp_path):
     code, printed = rouge_py("out/one", "--data", data)
     assert code == 0 and "F with the nearest training story" in printed.out and "nan" not in printed.out
     text = (tmp_path / "out" / "one" / "rouge.json").read_text()
-    assert "NaN" not in text and json.loads(text)["figures"]["training_f"]["difference"]["low"] is None
+    assert "NaN" not in text and json.loads(text)["metrics"]["training_f"]["difference"]["low"] is None
 
 
 NO_WORD = '{"prompt_index": 0, "sample_index": 0, "completion": "…"}\n'

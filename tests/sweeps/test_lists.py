@@ -83,8 +83,8 @@ def test_a_list_ends_with_its_table_and_picture(name, in_process, quick, instruc
         assert (directory / f"experiment{ending}").read_bytes().startswith(begins)
     expected = {
         "scores": "fluency by ", "beginnings": "fluency (beginning 3) by ", "probes": "context right (%)",
-        "instruct": ": all (%)", "unseen": "unseen words", "memorization": "(40% shown)",
-        "heads": "semantic", "neurons": "noun neurons (%)", "ruler": "bits per byte of", "memory": "MB, batch 2",
+        "instruct": "words: each (%)", "unseen": "unseen words", "memorization": "(40% shown)",
+        "heads": "semantic", "neurons": "noun neurons (%)", "ruler": "byte by windows", "memory": "MB, batch 2",
     }  # fmt: skip
     assert expected.keys() == MEASURES.keys()
     for measure in experiment.measures:

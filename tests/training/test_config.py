@@ -3,7 +3,7 @@
 import pytest
 from conftest import ROOT
 
-from training.config import TrainConfig, parse_command_line, recipe_line
+from training.config import TrainConfig, parse_command_line, settings_line
 
 
 def test_settings_come_from_the_file_then_from_the_command_line(tmp_path):
@@ -25,11 +25,11 @@ def test_a_recipe_sets_what_nothing_else_sets_and_says_so(tmp_path):
     path.write_text('recipe = "fast"\nbeta2 = 0.9\n')
     config = parse_command_line([str(path), "--warmup_steps=7"])[0]
     assert (config.optimizer, config.align_stories, config.beta2, config.warmup_steps) == ("muon", True, 0.9, 7)
-    assert recipe_line(config) == "recipe=fast, but beta2=0.9, warmup_steps=7"
+    assert settings_line(config) == "recipe=fast, but beta2=0.9, warmup_steps=7"
     adamw = parse_command_line([str(path), "--recipe=adamw"])[0]
-    assert adamw == TrainConfig(name="mine", beta2=0.9) and recipe_line(adamw) == "recipe=adamw, but beta2=0.9"
-    assert recipe_line(TrainConfig()) == "recipe=adamw"
-    assert "learning_rate" in recipe_line(parse_command_line(["--recipe=adamw"])[0])  # the demo's stays
+    assert adamw == TrainConfig(name="mine", beta2=0.9) and settings_line(adamw) == "recipe=adamw, but beta2=0.9"
+    assert settings_line(TrainConfig()) == "recipe=adamw"
+    assert "learning_rate" in settings_line(parse_command_line(["--recipe=adamw"])[0])  # the demo's stays
 
 
 def test_every_config_that_comes_with_us_is_good():
