@@ -145,7 +145,7 @@ EXPERIMENTS = {
     ),
     "ruler": Experiment(
         "ours: bits per byte of any models on the same text, over parameters and training FLOPs",
-        small=THREE,
+        small=THREE_SMALL_RUNS,
         published=Runs({}, models=PUBLISHED + GPT2),
         measures=("ruler",),
         axes=("parameters", "flops"),
