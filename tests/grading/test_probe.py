@@ -9,7 +9,7 @@ import re
 import pytest
 import torch
 from conftest import ROOT
-from models_to_probe import TOKENIZER, random_model, save_run
+from random_models import TOKENIZER, model_to_probe, save_run
 from tqdm import tqdm
 
 import probe
@@ -116,7 +116,7 @@ def answers_of(backend, probes: list[Probe], monkeypatch) -> list[dict]:
 @pytest.mark.parametrize("prefix", ["<|endoftext|>", ""])
 def test_leads_are_those_of_transformers_whatever_the_batch(tmp_path, prefix, monkeypatch):
     transformers = pytest.importorskip("transformers")
-    model = random_model()
+    model = model_to_probe()
     save_hf(model, tmp_path, TOKENIZER, prompt_prefix=prefix)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval().double()
     tokenizer, probes = transformers.AutoTokenizer.from_pretrained(tmp_path), OURS["reasoning"][:12]
@@ -154,10 +154,10 @@ def probe_py(command_line, tmp_path, monkeypatch):
 @pytest.fixture
 def out(tmp_path):
     """out/ with a run that has a fixed preference for some words over others, whatever the prompt, and a random one."""
-    fixed = random_model()
+    fixed = model_to_probe()
     torch.nn.init.zeros_(fixed.ln_f.weight)  # its bias alone meets the head
     save_run(tmp_path / "out" / "fixed", fixed)
-    save_run(tmp_path / "out" / "deeper" / "random", random_model())
+    save_run(tmp_path / "out" / "deeper" / "random", model_to_probe())
     return tmp_path / "out"
 
 
@@ -237,7 +237,7 @@ def test_an_endpoint_continues_plain_prompts_only(endpoint, probe_py, tmp_path):
 @pytest.fixture
 def continued(out, probe_py, tmp_path):
     """Three plain prompts that two models have continued, one of which is there twice."""
-    save_run(tmp_path / "out" / "twin", random_model())
+    save_run(tmp_path / "out" / "twin", model_to_probe())
     (tmp_path / "mine.txt").write_text('Once upon\n"Can cows, or pigs, fly?"\nThere was\n')
     code, printed = probe_py("out", "--prompts", "mine.txt", "--max_new_tokens", "4")
     assert code == 0 and "mark 6 completions" in printed.out

@@ -1,17 +1,16 @@
 """export.py, on the command line."""
 
-import dataclasses
 import json
 import shutil
 
 import pytest
 import torch
 from conftest import page_data
-from random_models import random_model
+from random_models import random_model, save_run
 
 import export
-from checkpoints.checkpoint import CHECKPOINT_FORMAT
 from corpus.token_files import load_meta
+from corpus.tokenizer import Tokenizer
 
 
 @pytest.fixture
@@ -19,12 +18,10 @@ def run(data_dir, tmp_path):
     """A run on a copy of data/tiny."""
     shutil.copytree(data_dir / "tiny", tmp_path / "data" / "tiny")
     meta = load_meta(tmp_path / "data" / "tiny")
-    model = random_model(vocab_size=meta["vocab_size"])
-    state = dict(format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(model.config), model=model.state_dict())
-    state |= dict(gpt2_ids=meta["gpt2_ids"], step=20, best_val_loss=1.5, data_sha256=meta["splits"]["train"]["sha256"])
-    state |= dict(train_config=dict(data="tiny", data_dir=str(tmp_path / "data")))
-    (tmp_path / "out" / "run").mkdir(parents=True)
-    torch.save(state, tmp_path / "out" / "run" / "best.pt")
+    facts = dict(step=20, best_val_loss=1.5, data_sha256=meta["splits"]["train"]["sha256"])
+    facts |= dict(train_config=dict(data="tiny", data_dir=str(tmp_path / "data")))
+    model, tokenizer = random_model(vocab_size=meta["vocab_size"]), Tokenizer(meta["gpt2_ids"])
+    save_run(tmp_path / "out" / "run", model, tokenizer, "best.pt", **facts)
     return tmp_path / "out" / "run"
 
 

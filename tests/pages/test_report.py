@@ -1,19 +1,16 @@
 """report.py: one page of what the other commands left, no matter how much of it there is, or how damaged."""
 
-import dataclasses
 import json
 import re
 import shutil
 
 import numpy as np
 import pytest
-import torch
 from matplotlib.figure import Figure
-from random_models import random_model
+from random_models import random_model, save_run
 from test_markdown import Reader
 
 import report
-from checkpoints.checkpoint import CHECKPOINT_FORMAT
 from common.figures import save_figure, svg_bytes
 from common.tables import table_text, write_table
 from pages.during_training import plot_runs, read_kept
@@ -72,9 +69,7 @@ def made(tmp_path_factory):
         write_log(directory / name, steps)
         config = dict(data="tiny", optimizer="adamw", n_embd=32, n_layer=3, n_head=4)
         (directory / name / "config.json").write_text(json.dumps(config))
-        model = random_model()
-        state = dict(format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(model.config), model=model.state_dict())
-        torch.save(state, directory / name / "best.pt")
+        save_run(directory / name, random_model(), name="best.pt")
         write_samples(directory / name / "samples.jsonl", [(f"{i} {MARKUP}", f"{name} {MARKUP}") for i in range(3)])
         (directory / name / "story.html").write_text("")
     write_samples(directory / "b" / "samples-train.jsonl", [("In training", "It was.")])
