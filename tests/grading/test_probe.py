@@ -8,7 +8,6 @@ import re
 
 import pytest
 import torch
-from conftest import ROOT
 from random_models import TOKENIZER, model_to_probe, save_run
 from tqdm import tqdm
 
@@ -20,7 +19,6 @@ from generation.backends import LocalBackend
 from grading.controls import sentences
 from grading.probes import SETS, Probe, order_probes, read_probes, shares
 
-SEEDS = ROOT.parent / "shared" / "data" / "seed-prompts"
 OURS = {path.stem: read_probes(path, path.stem) for path in SETS}
 SILENT = tqdm(disable=True)
 
@@ -63,12 +61,6 @@ def test_prompt_and_answer_have_the_same_ids_apart_and_together(tokenizer):
         for answer in one.answers:
             together = tokenizer.encode(one.prompt + answer)
             assert tokenizer.encode(one.prompt) + tokenizer.encode(answer) == together
-
-
-def test_the_prompts_are_our_own(real_stories):
-    theirs = "".join(path.read_text() for path in SEEDS.glob("*.json"))
-    for one in sum(OURS.values(), []):
-        assert one.prompt not in theirs and not any(one.prompt in story for story in real_stories)
 
 
 GOOD = '{"prompt": "A", "right": " b", "wrong": [" c"]}\n'

@@ -96,10 +96,3 @@ def test_bad_input_is_one_line(run, export_py, tmp_path):
     assert not (run / "story.html").exists()
     code, printed = export_py(run, "--hf", "x", "--html", "y")
     assert code == 2 and "--html" in printed.err.splitlines()[-1] and not (tmp_path / "x").exists()
-
-
-def test_a_model_of_another_kind_is_refused(run, export_py, monkeypatch):
-    monkeypatch.setattr("pages.story_page.CONFIG", {"vocab_size"})  # as if model.py had new settings
-    for args in ([run], [run, "--hf", "mine"]):
-        code, _ = export_py(*args)
-        assert "n_layer" in code and "\n" not in code

@@ -11,7 +11,7 @@ from random_models import random_model, save_run
 from test_markdown import Reader
 
 import report
-from common.figures import save_figure, svg_bytes
+from common.figures import save_figure
 from common.tables import table_text, write_table
 from pages.during_training import plot_runs, read_kept
 from pages.html import image
@@ -201,22 +201,6 @@ def test_mistakes_get_one_line(report_py, tmp_path):
     for args in (["nowhere"], [tmp_path]):
         code, _ = report_py(*args)
         assert str(args[0]) in code and "\n" not in code
-
-
-@pytest.mark.slow
-def test_many_large_runs_stay_below_5_mb(out, tmp_path):
-    drawn = Figure()
-    drawn.subplots().plot(np.random.default_rng(0).normal(size=(3000, 2)))
-    many = tmp_path / "many"
-    for i in range(40):
-        run = many / f"run{i}"
-        write_log(run, 2000)
-        write_samples(run / "samples.jsonl", [("p " * 200 + str(p), "a " * 999) for p in range(50)])
-        write_result(run, "rouge", table_text(["x"] * 9, [["0.31 [0.29, 0.33]"] * 9] * 30))
-        (run / "interpret.svg").write_bytes(svg_bytes(drawn))
-    page, results = report.make_report([many])
-    assert results.damaged == [] and 2e6 < len(page) < 5e6
-    assert "interpret.png" in Reader(sections(page)["Heads and neurons"]).text or "run39/interpret.png" in page.decode()
 
 
 # ---- In a browser ----
