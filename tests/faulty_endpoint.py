@@ -39,10 +39,6 @@ class FaultyJudge(heuristic_judge.Handler):
     def status_fault(self, status: int, headers: dict | None = None, message: str = "busy", code: str | None = None):
         self.send(status, json.dumps(dict(error=dict(message=message, code=code))).encode(), headers=headers)
 
-    def hang_fault(self, seconds: float):
-        self.server.over.wait(seconds)
-        self.drop_fault()
-
     def drop_fault(self):
         self.close_connection = True
         self.connection.shutdown(socket.SHUT_RDWR)

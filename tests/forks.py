@@ -87,15 +87,9 @@ def write_half_of_ckpt(write, path, data):
         die()
 
 
-def die_before_the_rename(replace, path, target):
-    return die() if path.name == ".ckpt.pt.tmp" else replace(path, target)
-
-
 KILLED = {  # where: (holder of the function, its name, what happens instead)
     "within a row of the log": (train, "append_row", lose_half_a_row),
     "within ckpt.pt": (Path, "write_bytes", write_half_of_ckpt),
-    "before the rename": (Path, "replace", die_before_the_rename),
-    "before the plot": (train, "plot_run", die),
 }
 ACCIDENTS = KILLED | {
     "in the evaluation": (train, "evaluate", die),

@@ -1,18 +1,41 @@
-"""Models with random weights, ours and as transformers has them."""
+"""Models with random weights, ours and as transformers has them, and runs of them."""
+
+import dataclasses
 
 import torch
 
+from checkpoints.checkpoint import CHECKPOINT_FORMAT
+from corpus.tokenizer import Tokenizer
 from model import GPTNeo, GPTNeoConfig
 
+TOKENIZER = Tokenizer(range(2999))  # and the end of text: 3,000 ids
 
-def random_model(seed: int = 0, **shape) -> GPTNeo:
-    """Weights far from their initialization, so that every one of them shows in the logits."""
-    torch.manual_seed(seed)
-    shape = dict(vocab_size=97, block_size=40, n_layer=3, n_head=4, n_embd=32, window_size=7) | shape
-    model = GPTNeo(GPTNeoConfig(**shape)).eval()
+
+@torch.no_grad()
+def randomize(model: torch.nn.Module, std: float = 0.15):
+    """The model with weights far from their initialization, so that every one of them shows in the logits."""
+    torch.manual_seed(0)
     for name, parameter in model.named_parameters():
-        torch.nn.init.normal_(parameter, mean=1.0 if "ln" in name and "weight" in name else 0.0, std=0.15)
-    return model
+        torch.nn.init.normal_(parameter, mean=1.0 if "ln" in name and "weight" in name else 0.0, std=std)
+    return model.eval()
+
+
+def random_model(**shape) -> GPTNeo:
+    shape = dict(vocab_size=97, block_size=40, n_layer=3, n_head=4, n_embd=32, window_size=7) | shape
+    return randomize(GPTNeo(GPTNeoConfig(**shape)))
+
+
+def model_to_probe(**shape) -> GPTNeo:
+    """With the vocabulary of TOKENIZER."""
+    shape = dict(vocab_size=3000, block_size=128, n_layer=2, n_head=2, n_embd=8, window_size=8) | shape
+    return randomize(GPTNeo(GPTNeoConfig(**shape)), std=0.5)
+
+
+def save_run(directory, model: GPTNeo, tokenizer: Tokenizer = TOKENIZER, name: str = "ckpt.pt", **facts):
+    """As much of a checkpoint as sampling needs. facts: others, such as its train_config."""
+    directory.mkdir(parents=True, exist_ok=True)
+    own = dict(format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(model.config), gpt2_ids=tokenizer.gpt2_ids)
+    torch.save(own | dict(model=model.state_dict()) | facts, directory / name)
 
 
 def as_transformers(model: GPTNeo):

@@ -1,11 +1,8 @@
 """Shared by tests of sample.py: the command, a small corpus, an API that writes what a test tells it to."""
 
 import json
-import subprocess
-import sys
 
 import pytest
-from conftest import ROOT
 from faulty_endpoint import serve
 
 import sample
@@ -34,20 +31,6 @@ def endpoint(monkeypatch):
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         monkeypatch.setenv("OPENAI_API_KEY", "secret")
         yield server
-
-
-def heavy_imports(cwd, command: str, *args: str) -> set[str]:
-    """Which packages that take long to import a command loads."""
-    code = f"""import runpy, sys
-sys.argv = {[command, *args]!r}
-sys.path.insert(0, {str(ROOT)!r})
-try:
-    runpy.run_path({str(ROOT / command)!r}, run_name="__main__")
-finally:
-    print("loaded:", *{{"torch", "openai"}} & set(sys.modules))"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return set(done.stdout.splitlines()[-1].split()[1:])
 
 
 def rows_of(path) -> list[dict]:

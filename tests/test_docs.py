@@ -21,7 +21,7 @@ SCRIPTS = sorted([*ROOT.glob("*.py"), *ROOT.glob("benches/*.py"), *ROOT.glob("co
 FENCE = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-# ---- Links, images, length ----
+# ---- Links ----
 
 
 def anchors(page: Path) -> set[str]:
@@ -45,15 +45,6 @@ def test_files_that_are_named_are_there():
         named = re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]+\.(?:py|cpp|h|js|jsonl|txt|md))`", text)
         ours = [name for name in named if not name.startswith(("data/", "out/"))]
         assert [name for name in ours if not (ROOT / name).exists()] == [], page
-
-
-def test_every_image_is_shown():
-    text = "".join(page.read_text() for page in PAGES)
-    assert [path.name for path in ROOT.glob("assets/*") if f"assets/{path.name})" not in text] == []
-
-
-def test_readme_is_read_to_its_end():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 250
 
 
 # ---- Commands ----
@@ -137,7 +128,6 @@ def complaint(script: str, arguments: tuple[str, ...], monkeypatch) -> str:
 
 def test_every_command_line_is_understood(monkeypatch):
     monkeypatch.chdir(ROOT)
-    assert len(COMMANDS) > 80
     wrong = []
     for command, page in COMMANDS.items():
         said = "" if "--help" in command else complaint(command[0], command[1:], monkeypatch)

@@ -1,8 +1,6 @@
 """Every bench runs, at a size that takes a second or two, and its last line tells all that is kept."""
 
 import json
-import platform
-import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -90,27 +88,3 @@ def test_saved_results_have_every_row(tmp_path, monkeypatch, command_line):
     head, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
     assert head[1:] == ["A", "B"] and rows == [["ratio: peer", "5.000", "3.000"], ["memory", "", "7.000"]]
     assert "rouge --save" in printed.out  # how to make those that are missing
-
-
-def resident_mib() -> float:
-    return int(re.search(r"VmRSS:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) / 2**10
-
-
-def make_contestant():
-    """Dies where its process gives freed memory back: then a peer would lack what train.py sets for itself."""
-    before = resident_mib()
-
-    def turn(size: int):
-        assert len(b"x" * size) == size  # freed at once
-        assert resident_mib() > before + 0.9 * size / 2**20
-
-    return turn
-
-
-@pytest.mark.skipif(platform.system() != "Linux", reason="glibc's malloc alone is told to keep freed memory")
-def test_contestants_in_processes_of_their_own_keep_freed_memory():
-    assert measure.alternating_processes(dict(a=make_contestant), 2**27, 1)["a"] > 0
-
-
-def test_every_bench_is_found_by_its_file():
-    assert bench.BENCHES.keys() == RATIOS.keys()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from models_to_probe import random_model, save_run
+from random_models import model_to_probe, save_run
 
 from checkpoints.checkpoint import checkpoint_path, checkpoint_paths, load_checkpoint, newest_run, runs_below
 
@@ -13,9 +13,9 @@ from checkpoints.checkpoint import checkpoint_path, checkpoint_paths, load_check
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     run = tmp_path_factory.mktemp("out") / "demo"
-    save_run(run, random_model())
+    save_run(run, model_to_probe())
     for step in (5, 10):
-        save_run(run / f"step-{step}", random_model())
+        save_run(run / f"step-{step}", model_to_probe())
     return run
 
 
@@ -66,7 +66,7 @@ def test_code_in_weights_is_never_run(zipped, tmp_path):
 
 def test_instead_of_a_run_that_does_not_exist_those_that_do_are_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    save_run(Path("out", "demo"), random_model())
+    save_run(Path("out", "demo"), model_to_probe())
     with pytest.raises(ValueError, match="out/demos: no such.*out/demo$"):
         load_checkpoint("out/demos")
 

@@ -11,15 +11,17 @@ import safetensors
 import safetensors.torch
 import torch
 from conftest import ROOT
+from random_models import random_model, randomize
 from tokenizer_texts import TEXT, count_tokens
 
 from checkpoints.huggingface import config_from_hf, config_to_hf, load_hf, save_hf
 from corpus.tokenizer import END_OF_TEXT, Tokenizer, cut, gpt2
-from model import GPTNeo, GPTNeoConfig
+from model import GPTNeoConfig
 
 transformers = pytest.importorskip("transformers")
 
 VOCAB_SIZE, BLOCK_SIZE = 300, 40
+SIZES = dict(vocab_size=VOCAB_SIZE, block_size=BLOCK_SIZE)
 GPT2 = dict(scale_attention=True, qkv_bias=True, window_size=BLOCK_SIZE)
 SHAPES = {
     "window shorter than the sequence": dict(n_layer=4, n_head=4, n_embd=32, window_size=7),
@@ -39,20 +41,6 @@ def tokenizer() -> Tokenizer:
 @pytest.fixture(scope="module")
 def tokens() -> torch.Tensor:
     return torch.randint(VOCAB_SIZE, (3, BLOCK_SIZE), generator=torch.Generator().manual_seed(0))
-
-
-@torch.no_grad()
-def randomize(model: torch.nn.Module):
-    """Weights far from their initialization, so that every one of them shows in the logits."""
-    generator = torch.Generator().manual_seed(0)
-    for name, parameter in model.named_parameters():
-        mean = 1.0 if "ln" in name and "weight" in name else 0.0
-        parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.15 + mean)
-    return model.eval()
-
-
-def random_model(shape: dict) -> GPTNeo:
-    return randomize(GPTNeo(GPTNeoConfig(**dict(vocab_size=VOCAB_SIZE, block_size=BLOCK_SIZE) | shape)))
 
 
 def in_transformers(directory: Path) -> torch.nn.Module:
@@ -78,7 +66,7 @@ def save(directory: Path, config: dict, weights: dict | bytes, name: str = "mode
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 @torch.no_grad()
 def test_ours_goes_out_and_comes_back(shape, tokenizer, tokens, tmp_path):
-    ours = random_model(shape | dict(dropout=0.1))
+    ours = random_model(**SIZES | shape, dropout=0.1)
     save_hf(ours, tmp_path / "out", tokenizer)
     theirs = in_transformers(tmp_path / "out")
     torch.testing.assert_close(theirs(tokens).logits, ours(tokens)[0], atol=1e-4, rtol=0)
@@ -157,7 +145,7 @@ def test_published_configs(text, expected, tmp_path):
 @pytest.mark.parametrize("shape", [dict(scale_attention=True), dict(GPT2, window_size=8)])
 def test_a_model_that_neither_format_holds_is_not_written(shape, tokenizer, tmp_path):
     with pytest.raises(ValueError, match="neither GPT-Neo nor GPT-2 can hold this model"):
-        save_hf(random_model(dict(n_layer=2, n_head=2, n_embd=8) | shape), tmp_path / "out", tokenizer)
+        save_hf(random_model(**SIZES | dict(n_layer=2, n_head=2, n_embd=8) | shape), tmp_path / "out", tokenizer)
     assert not (tmp_path / "out").exists()
 
 
@@ -172,7 +160,7 @@ def test_a_setting_that_the_export_does_not_know_is_refused():
 @pytest.fixture
 def parts(tokenizer, tmp_path) -> tuple[dict, dict]:
     """config.json and the weights of a good model, to be damaged."""
-    save_hf(random_model(SHAPES["one layer"]), tmp_path / "good", tokenizer)
+    save_hf(random_model(**SIZES | SHAPES["one layer"]), tmp_path / "good", tokenizer)
     config = json.loads((tmp_path / "good" / "config.json").read_text())
     return config, safetensors.torch.load_file(tmp_path / "good" / "model.safetensors")
 
@@ -228,7 +216,7 @@ def test_weights_that_do_not_fit(parts, tmp_path):
 @torch.no_grad()
 def test_a_model_of_the_hub_by_its_id(hub, tmp_path):
     """As the first TinyStories models are published: a pickle, no tokenizer."""
-    model = random_model(SHAPES["one layer"] | dict(vocab_size=50257))
+    model = random_model(**SIZES | SHAPES["one layer"] | dict(vocab_size=50257))
     save_hf(model, tmp_path, gpt2())
     torch.save(safetensors.torch.load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
     names = ("config.json", "pytorch_model.bin")

@@ -4,15 +4,10 @@ import gzip
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
-from story_files import END, STORIES, run_prepare, snapshot, write_stories
+from story_files import END, STORIES, run_prepare, snapshot
 
 from corpus.token_files import load_meta, load_meta_and_tokens
 
@@ -97,20 +92,6 @@ def test_another_directory_is_never_touched(folder, tmp_path):
     with pytest.raises(SystemExit, match="tests: not written by prepare.py"):
         run_prepare("--input", folder / "good.txt", "--name", "tests", "--data_dir", tmp_path)
     assert list(snapshot(tmp_path)) == ["tests/precious.py"]
-
-
-def test_kill_in_the_middle_leaves_the_old_data(folder, tmp_path):
-    shutil.copytree(folder / "data", tmp_path, dirs_exist_ok=True)
-    before = snapshot(tmp_path / "x")
-    big = write_stories(tmp_path / "big.txt", [f"{i}. {story}" for i in range(100) for story in STORIES])
-    command = [sys.executable, ROOT / "prepare.py", "--input", big, "--name", "x", "--data_dir", tmp_path]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not any(tmp_path.glob(".x.tmp-*/new")) and time.monotonic() < deadline:  # until tokens are being written
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    assert snapshot(tmp_path / "x") == before and load_meta(tmp_path / "x")
 
 
 def rewrite(path: Path, change) -> None:

@@ -155,19 +155,6 @@ def test_what_is_in_flight_when_asking_stops_is_kept(ask):
     assert why and {0, 1, 3} <= {*replies} and asked - {*replies} == {2} and len(asked) < 1000
 
 
-def test_several_requests_in_one_piece_of_work(monkeypatch):
-    with serve(lambda number, request: ("say", str(number))) as server:
-        client = ApiClient("m", server.url, concurrency=1)
-
-        async def work(item):
-            first = await client.chat([dict(role="user", content=item)], None)
-            return (await client.chat([dict(role="user", content=item + first.text)], 5)).text
-
-        assert list(client.map(work, ["a"])) == [("a", "2")]
-        assert list(client.map(work, ["b"])) == [("b", "4")]  # a client may be used again
-    assert [request["messages"][0]["content"] for request in server.requests] == ["a", "a1", "b", "b3"]
-
-
 def test_keys_and_urls(monkeypatch):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from random_models import random_model
 
 from generation.decoders import CHUNK, CppDecoder, RereadingDecoder, TorchDecoder
 from kernels import compile_cpp
-from model import GPTNeo, GPTNeoConfig
 
 T = 150  # longer than two chunks of a prompt
 needs_compiler = pytest.mark.skipif(
@@ -36,15 +36,6 @@ DECODERS = [
 ]
 
 
-def random_model(**shape) -> GPTNeo:
-    """Weights far from their initialization, so that every one of them shows in the logits."""
-    torch.manual_seed(0)
-    model = GPTNeo(GPTNeoConfig(vocab_size=97, block_size=T, **shape)).eval()
-    for name, parameter in model.named_parameters():
-        torch.nn.init.normal_(parameter, mean=1.0 if "ln" in name and "weight" in name else 0.0, std=0.15)
-    return model
-
-
 def read_and_step(decoder, text: list[int], n_prompt: int, slot: int) -> torch.Tensor:
     """Logits (len(text) - n_prompt + 1, vocab_size), from the prompt's last token on."""
     logits = [decoder.read(slot, text[:n_prompt]).cpu()]
@@ -58,7 +49,7 @@ def read_and_step(decoder, text: list[int], n_prompt: int, slot: int) -> torch.T
 @torch.inference_mode()
 def test_logits_are_those_of_the_whole_text(decoder, shape):
     """Prompts of different length, two slots side by side, one of them copied."""
-    model = random_model(**shape)
+    model = random_model(block_size=T, **shape)
     text = torch.randint(97, (2, T))
     plain = model(text)[0]
     close = lambda logits, expected: torch.testing.assert_close(logits.cpu(), expected, atol=1e-4, rtol=0)  # noqa: E731
@@ -76,7 +67,7 @@ def test_logits_are_those_of_the_whole_text(decoder, shape):
 @torch.inference_mode()
 def test_a_slot_forgets_the_text_before(decoder):
     """Also if it stood idle at the end of the context while another went on."""
-    model = random_model(**SHAPES["window shorter than the text"])
+    model = random_model(block_size=T, **SHAPES["window shorter than the text"])
     texts = torch.randint(97, (2, 40)).tolist()
     plain = model(torch.tensor(texts))[0]
     decoder = decoder(model, n_slots=2)
@@ -92,7 +83,7 @@ def test_a_slot_forgets_the_text_before(decoder):
 @torch.inference_mode()
 def test_the_batch_does_not_change_one_bit(shape, dtype):
     """The same text alone and among others, in another slot, in a batch of every size up to 9."""
-    model = random_model(**shape)
+    model = random_model(block_size=T, **shape)
     texts = torch.randint(97, (9, 30)).tolist()
     alone = read_and_step(cpp(model, 1, dtype), texts[0], n_prompt=10, slot=0)
     for n in range(2, 10):
@@ -107,7 +98,7 @@ def test_the_batch_does_not_change_one_bit(shape, dtype):
 @needs_compiler
 @torch.inference_mode()
 def test_threads_change_nothing(two_threads):
-    model, text = random_model(**SHAPES["sixteen narrow heads"]), torch.randint(97, (30,)).tolist()
+    model, text = random_model(block_size=T, **SHAPES["sixteen narrow heads"]), torch.randint(97, (30,)).tolist()
     shared = read_and_step(cpp(model, 5), text, n_prompt=10, slot=3)
     torch.set_num_threads(1)
     assert torch.equal(read_and_step(cpp(model, 5), text, n_prompt=10, slot=3), shared)
@@ -117,7 +108,7 @@ def test_threads_change_nothing(two_threads):
 @torch.inference_mode()
 def test_bfloat16_is_close():
     """As close as PyTorch's own bfloat16 is to float32, on the same weights."""
-    model = random_model(**SHAPES["sixteen narrow heads"])
+    model = random_model(block_size=T, **SHAPES["sixteen narrow heads"])
     text = torch.randint(97, (100,)).tolist()
     exact = model(torch.tensor([text]))[0][0, 49:].log_softmax(-1)
     ours = read_and_step(cpp(model, 1, torch.bfloat16), text, 50, slot=0).log_softmax(-1)

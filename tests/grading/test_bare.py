@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from grade_fixtures import means, write_samples
-from models_to_probe import random_model, save_run
+from random_models import model_to_probe, save_run
 
 from grading.likelihood_judge import default_judges
 from grading.scores import CONTROLS
@@ -26,7 +26,7 @@ def train(out, data_dir):
 
     def train(name: str, bpb: float, data: str = "tiny", **samples):
         where = dict(data_dir=str(data_dir), data=data)
-        save_run(out / name, random_model(block_size=400), train_config=where)
+        save_run(out / name, model_to_probe(block_size=400), train_config=where)
         (out / name / "config.json").write_text(json.dumps(where))
         rows = [f"10,{3 * bpb},{bpb},9,9", f"20,{9 * bpb},{3 * bpb},18,9"]
         (out / name / "log.csv").write_text("\n".join(["step,val_loss,bpb,tokens,tokens_per_s", *rows, ""]))

@@ -4,7 +4,6 @@ import json
 
 import pytest
 from grade_fixtures import means, records, table, true_endings, write_samples
-from sample_fixtures import heavy_imports
 
 from grading.chat_judge import read_question
 from grading.controls import make_controls
@@ -215,7 +214,3 @@ def test_without_a_judge(grade_py, api, tmp_path):
     assert code == 0 and api.requests == [] and "(true ending)" in printed.out
     assert {judge for judge, *_ in found} == {""} and found["", "a", "loss"] == 2.5 and found["", "b", "words"] == 0
     assert ("", "a", "repeated") in found and ("", "b", "repeated") not in found
-
-
-def test_help_waits_for_no_import(tmp_path):
-    assert heavy_imports(tmp_path, "grade.py", "--help") == set()

@@ -6,8 +6,7 @@ import math
 import pytest
 import torch
 from grade_fixtures import means, records, write_samples
-from models_to_probe import TOKENIZER, random_model, save_run
-from random_models import as_transformers
+from random_models import TOKENIZER, as_transformers, model_to_probe, random_model, save_run
 
 from checkpoints.huggingface import save_hf
 from corpus.token_files import load_stories
@@ -52,7 +51,7 @@ def scored(judge: LikelihoodJudge, corpus, stories=STORIES) -> dict[Story, dict[
 @pytest.mark.parametrize("prefix", ["<|endoftext|>", ""])
 def test_scores_are_those_of_transformers(tmp_path, prefix, corpus, monkeypatch):
     transformers = pytest.importorskip("transformers")
-    save_hf(random_model(), tmp_path / "hf", TOKENIZER, prompt_prefix=prefix)
+    save_hf(model_to_probe(), tmp_path / "hf", TOKENIZER, prompt_prefix=prefix)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf").eval().double()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
 
@@ -78,14 +77,14 @@ def test_scores_are_those_of_transformers(tmp_path, prefix, corpus, monkeypatch)
 
 
 def test_what_has_no_text_or_no_corpus_has_no_such_score(tmp_path, corpus):
-    save_run(tmp_path / "run", random_model())
+    save_run(tmp_path / "run", model_to_probe())
     judge, silent, alone = LikelihoodJudge(f"lm:{tmp_path / 'run'}"), Story("Tom had a", ""), Story("A", " ball.")
     assert set(scored(judge, corpus, [silent])[silent]) == {"ending"}
     assert set(scored(judge, None, [alone])[alone]) == {"fluency", "ending"}
 
 
 def test_a_score_with_another_definition_is_read_again_and_no_other(tmp_path, corpus, monkeypatch):
-    save_run(tmp_path / "run", random_model())
+    save_run(tmp_path / "run", model_to_probe())
     judge, cache = LikelihoodJudge(f"lm:{tmp_path / 'run'}"), Cache()
     jobs = [(story, other_beginnings(story, corpus)) for story in STORIES]
     judge.read(jobs, cache)
@@ -108,9 +107,7 @@ def test_a_score_with_another_definition_is_read_again_and_no_other(tmp_path, co
 def test_long_texts_are_read_in_windows():
     """Against reading each token's window by itself, in float64, in transformers."""
     pytest.importorskip("transformers")
-    from random_models import random_model as other_shape
-
-    model, context = other_shape(), 40
+    model, context = random_model(), 40
     theirs = as_transformers(model).double()
     backend = LocalBackend(model, None, [], batch_size=4)
     for n_before, n_text in [(1, 70), (10, 41), (100, 30), (39, 2), (20, 20), (41, 120)]:
@@ -135,7 +132,7 @@ def out(tmp_path, data_dir, grade_py):
     for name in "ab":
         config = dict(data_dir=str(data_dir), data="tiny")
         (tmp_path / "out" / name / "config.json").write_text(json.dumps(config))
-    save_run(tmp_path / "out" / "judge", random_model(block_size=400))
+    save_run(tmp_path / "out" / "judge", model_to_probe(block_size=400))
     return tmp_path / "out"
 
 
@@ -159,7 +156,7 @@ def test_nothing_is_read_twice_and_it_is_known_by_its_weights(out, grade_py):
     assert len(records(out)) == n and means(out) == pytest.approx(before, nan_ok=True)
     (out / "judge").rename(out / "moved")
     assert grade_py("--judge", "lm:out/moved", judge=None)[0] == 0 and len(records(out)) == n
-    save_run(out / "judge", random_model(block_size=400, n_layer=1))  # trained anew
+    save_run(out / "judge", model_to_probe(block_size=400, n_layer=1))  # trained anew
     assert grade_py("--judge", "lm:out/judge", judge=None)[0] == 0 and len(records(out)) > 1.9 * n
 
 
@@ -200,7 +197,7 @@ def test_both_kinds_of_judges_in_one_call(out, grade_py, api):
 
 
 def test_one_whose_weights_are_broken(out, grade_py):
-    model = random_model(block_size=400)
+    model = model_to_probe(block_size=400)
     with torch.no_grad():
         model.ln_f.bias[0] = float("nan")
     save_run(out / "broken", model)

@@ -8,8 +8,7 @@ import re
 
 import pytest
 import torch
-from conftest import ROOT
-from models_to_probe import TOKENIZER, random_model, save_run
+from random_models import TOKENIZER, model_to_probe, save_run
 from tqdm import tqdm
 
 import probe
@@ -18,7 +17,6 @@ from corpus.tokenizer import Tokenizer, gpt2
 from generation.backends import LocalBackend
 from grading.probes import SETS, Probe, read_probes, shares
 
-SEEDS = ROOT.parent / "shared" / "data" / "seed-prompts"
 OURS = {path.stem: read_probes(path, path.stem) for path in SETS}
 SILENT = tqdm(disable=True)
 
@@ -55,27 +53,12 @@ def test_neither_what_is_mentioned_first_nor_what_is_mentioned_last_is_right(whi
     assert len(reasoning) > 30 and 0.4 < sum(reasoning) / len(reasoning) < 0.6
 
 
-def test_context_prompts_go_in_both_directions():
-    """The other answer is right once where the two have changed places, and once where the question is another."""
-    for one in OURS["context"]:
-        others = [other for other in OURS["context"] if other.answers == one.answers[::-1]]
-        words = [sorted(re.findall(r"\w+", each.prompt)) for each in (one, *others)]
-        assert sorted(each == words[0] for each in words[1:]) == [False, True], one.prompt
-        assert all(len(one.prompt.split()) == len(other.prompt.split()) for other in others)
-
-
 @pytest.mark.parametrize("tokenizer", [gpt2(), TOKENIZER, Tokenizer(range(256))], ids=["GPT-2", "3,000", "bytes"])
 def test_prompt_and_answer_have_the_same_ids_apart_and_together(tokenizer):
     for one in sum(OURS.values(), []):
         for answer in one.answers:
             together = tokenizer.encode(one.prompt + answer)
             assert tokenizer.encode(one.prompt) + tokenizer.encode(answer) == together
-
-
-def test_the_prompts_are_our_own(real_stories):
-    theirs = "".join(path.read_text() for path in SEEDS.glob("*.json"))
-    for one in sum(OURS.values(), []):
-        assert one.prompt not in theirs and not any(one.prompt in story for story in real_stories)
 
 
 GOOD = '{"prompt": "A", "right": " b", "wrong": [" c"]}\n'
@@ -114,7 +97,7 @@ def answers_of(backend, probes: list[Probe], monkeypatch) -> list[dict]:
 @pytest.mark.parametrize("prefix", ["<|endoftext|>", ""])
 def test_leads_are_those_of_transformers_whatever_the_batch(tmp_path, prefix, monkeypatch):
     transformers = pytest.importorskip("transformers")
-    model = random_model()
+    model = model_to_probe()
     save_hf(model, tmp_path, TOKENIZER, prompt_prefix=prefix)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval().double()
     tokenizer, probes = transformers.AutoTokenizer.from_pretrained(tmp_path), OURS["reasoning"][:12]
@@ -152,10 +135,10 @@ def probe_py(command_line, tmp_path, monkeypatch):
 @pytest.fixture
 def out(tmp_path):
     """out/ with a run that has a fixed preference for some words over others, whatever the prompt, and a random one."""
-    fixed = random_model()
+    fixed = model_to_probe()
     torch.nn.init.zeros_(fixed.ln_f.weight)  # its bias alone meets the head
     save_run(tmp_path / "out" / "fixed", fixed)
-    save_run(tmp_path / "out" / "deeper" / "random", random_model())
+    save_run(tmp_path / "out" / "deeper" / "random", model_to_probe())
     return tmp_path / "out"
 
 
@@ -235,7 +218,7 @@ def test_an_endpoint_continues_plain_prompts_only(endpoint, probe_py, tmp_path):
 @pytest.fixture
 def continued(out, probe_py, tmp_path):
     """Three plain prompts that two models have continued, one of which is there twice."""
-    save_run(tmp_path / "out" / "twin", random_model())
+    save_run(tmp_path / "out" / "twin", model_to_probe())
     (tmp_path / "mine.txt").write_text('Once upon\n"Can cows, or pigs, fly?"\nThere was\n')
     code, printed = probe_py("out", "--prompts", "mine.txt", "--max_new_tokens", "4")
     assert code == 0 and "mark 6 completions" in printed.out

@@ -2,12 +2,10 @@
 
 import base64
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT, arguments, page_data
+from conftest import page_data, settings
 
 import interpret
 from checkpoints.checkpoint import load_run
@@ -16,6 +14,9 @@ from common.tables import read_table, write_table
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut
 from model import GPTNeo, GPTNeoConfig
 from pages import interpretation_pages as pages
+from prepare import prepare
+from train import train
+from training.config import TrainConfig
 
 MARKUP = "<script>document.title = 'broken'</script> Tom & <b>Mia</b>."
 
@@ -30,16 +31,9 @@ def trained(tmp_path_factory):
         for i in range(150)
     ]
     texts[1] = f"{texts[1]} {MARKUP}"
-    for name, some in dict(train=texts[40:], val=texts[:40]).items():
-        (directory / f"{name}.txt").write_text("\n<|endoftext|>\n".join(some))
-    config = dict(
-        name="run", out_dir=str(directory / "out"), data="tiny", data_dir=str(directory / "data"), device="cpu",
-        dtype="float32", compile=False, block_size=64, n_layer=2, n_head=2, n_embd=16, batch_size=4, max_steps=2,
-        eval_tokens=400, eval_interval=2,
-    )  # fmt: skip
-    prepare = ["--input", "train.txt", "--val", "val.txt", "--name", "tiny", "--vocab_size", "300"]
-    for command in (["prepare.py", *prepare], ["train.py", *arguments(config)]):
-        subprocess.run([sys.executable, ROOT / command[0], *command[1:]], cwd=directory, check=True)
+    prepare(directory / "data" / "tiny", ["made for the tests"], texts[40:], texts[:40], vocab_size=300)
+    changes = dict(block_size=64, batch_size=4, grad_accum_steps=1, max_steps=2, eval_interval=2)
+    train(TrainConfig(**settings(directory / "data", directory) | changes), resume=False)
     return directory
 
 

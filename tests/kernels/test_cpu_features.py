@@ -22,17 +22,15 @@ print(json.dumps(facts), file=sys.stderr)
 """
 
 
-@pytest.mark.parametrize("isa", ["avx2", "avx512"])
-def test_a_processor_passes_for_a_lesser_one_everywhere(isa):
+def test_a_processor_passes_for_a_lesser_one_everywhere():
     """In our kernels, PyTorch, torch.compile, MKL and oneDNN. (On AMD MKL does not say which instructions it takes.)"""
     names = [known.name for known in cpu_features.X86]
-    if not (here := cpu_features.detected()) or names.index(here.name) < names.index(isa):
-        pytest.skip(f"this processor has no {isa}")
-    environment = os.environ | dict(NANOSTORIES_ISA=isa, MKL_VERBOSE="1", ONEDNN_VERBOSE="1")
+    if not (here := cpu_features.detected()) or names.index(here.name) < names.index("avx2"):
+        pytest.skip("this processor has no AVX2")
+    environment = os.environ | dict(NANOSTORIES_ISA="avx2", MKL_VERBOSE="1", ONEDNN_VERBOSE="1")
     done = subprocess.run([sys.executable, "-c", REPORT], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stderr.splitlines()[-1])
-    assert (*facts[:2], facts[2].split()[0], facts[3]) == (isa, isa.upper(), isa, "torch.float32")
-    too_new = {"avx2": ("avx-512", "avx512"), "avx512": ("amx", "avx512_core_bf16", "bfloat16 instruction")}[isa]
+    assert (*facts[:2], facts[2].split()[0], facts[3]) == ("avx2", "AVX2", "avx2", "torch.float32")
     said = [line for line in done.stdout.lower().splitlines() if line.startswith(("mkl_verbose onemkl", "onednn"))]
-    assert said and not [line for line in said for name in too_new if name in line]
+    assert said and not [line for line in said for name in ("avx-512", "avx512") if name in line]

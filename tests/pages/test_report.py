@@ -1,20 +1,17 @@
 """report.py: one page of what the other commands left, no matter how much of it there is, or how damaged."""
 
-import dataclasses
 import json
 import re
 import shutil
 
 import numpy as np
 import pytest
-import torch
 from matplotlib.figure import Figure
-from random_models import random_model
+from random_models import random_model, save_run
 from test_markdown import Reader
 
 import report
-from checkpoints.checkpoint import CHECKPOINT_FORMAT
-from common.figures import save_figure, svg_bytes
+from common.figures import save_figure
 from common.tables import table_text, write_table
 from pages.html import image
 from pages.runs import read_log
@@ -57,9 +54,7 @@ def made(tmp_path_factory):
         write_log(directory / name, steps)
         config = dict(data="tiny", optimizer="adamw", n_embd=32, n_layer=3, n_head=4)
         (directory / name / "config.json").write_text(json.dumps(config))
-        model = random_model()
-        state = dict(format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(model.config), model=model.state_dict())
-        torch.save(state, directory / name / "best.pt")
+        save_run(directory / name, random_model(), name="best.pt")
         write_samples(directory / name / "samples.jsonl", [(f"{i} {MARKUP}", f"{name} {MARKUP}") for i in range(3)])
         (directory / name / "story.html").write_text("")
     write_samples(directory / "b" / "samples-train.jsonl", [("In training", "It was.")])
@@ -167,22 +162,6 @@ def test_mistakes_get_one_line(report_py, tmp_path):
     for args in (["nowhere"], [tmp_path]):
         code, _ = report_py(*args)
         assert str(args[0]) in code and "\n" not in code
-
-
-@pytest.mark.slow
-def test_many_large_runs_stay_below_5_mb(out, tmp_path):
-    drawn = Figure()
-    drawn.subplots().plot(np.random.default_rng(0).normal(size=(3000, 2)))
-    many = tmp_path / "many"
-    for i in range(40):
-        run = many / f"run{i}"
-        write_log(run, 2000)
-        write_samples(run / "samples.jsonl", [("p " * 200 + str(p), "a " * 999) for p in range(50)])
-        write_result(run, "rouge", table_text(["x"] * 9, [["0.31 [0.29, 0.33]"] * 9] * 30))
-        (run / "interpret.svg").write_bytes(svg_bytes(drawn))
-    page, results = report.make_report([many])
-    assert results.damaged == [] and 2e6 < len(page) < 5e6
-    assert "interpret.png" in Reader(sections(page)["Heads and neurons"]).text or "run39/interpret.png" in page.decode()
 
 
 # ---- In a browser ----

@@ -1,7 +1,6 @@
-"""experiments.py: nothing is lost or done twice when it is killed; mistakes are named."""
+"""experiments.py: nothing is lost or done twice when it is stopped; mistakes are named."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,49 +14,36 @@ from common.tables import read_table
 from sweeps import runner
 from training.config import ConfigError
 
+STEPS = 60
 DRIVER = """
 import sys
 sys.path.insert(0, {root!r})
 import experiments
 from sweeps import lists, plan
 plan.EVAL_INTERVALS = (10, 10)
-runs = lists.Runs(dict(a={{}}, b={b!r}), steps={steps})
+runs = lists.Runs(dict(a={{}}, b=dict(n_layer=1)), steps={steps})
 lists.EXPERIMENTS["heads"] = lists.Experiment("two runs", runs, runs)
 lists.SCALES["small"] = lists.Scale({config!r}, dict(tinystories="tiny"), 0.0, None, 1, 1)
-sys.argv = ["experiments.py", "heads", {data_dir!r}, *sys.argv[1:]]
+sys.argv = ["experiments.py", "heads", {data_dir!r}]
 experiments.main()
 """
 
 
 @pytest.fixture
 def start(config, data_dir, tmp_path):
-    """start(steps, *flags, **settings of b): experiments.py on a list of two runs of seconds, a and b, as a process."""
+    """start(): experiments.py on a list of two runs of seconds, a and b, as a process."""
     of_the_list = ("name", "out_dir", "data_dir", "max_steps", "eval_interval")
     path, script = tmp_path / "tiny.py", tmp_path / "driver.py"
     path.write_text("".join(f"{key} = {value!r}\n" for key, value in config.items() if key not in of_the_list))
-
-    def call(steps: int, *flags: str, **b) -> subprocess.Popen:
-        facts = dict(root=str(ROOT), config=str(path), data_dir=f"--data_dir={data_dir}", steps=steps, b=b)
-        script.write_text(DRIVER.format(**facts))
-        pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        return subprocess.Popen([sys.executable, script, *flags], cwd=tmp_path, **pipes)
-
-    return call
+    facts = dict(root=str(ROOT), config=str(path), data_dir=f"--data_dir={data_dir}", steps=STEPS)
+    script.write_text(DRIVER.format(**facts))
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return lambda: subprocess.Popen([sys.executable, script], cwd=tmp_path, **pipes)
 
 
 def ended(process: subprocess.Popen) -> tuple[int, str, str]:
     out, err = process.communicate(timeout=300)
     return process.returncode, out, err
-
-
-def wait_for(condition, process):
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-
-
-def child_of(process) -> int:
-    return int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
 
 
 def last_step(run: Path) -> int:
@@ -70,40 +56,27 @@ def times_written(directory: Path) -> dict:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path(f"/proc/self/task/{os.getpid()}/children").exists(), reason="needs Linux's /proc")
-def test_stopped_and_killed_nothing_is_lost_or_done_twice(start, tmp_path):
-    directory = tmp_path / "out" / "heads"
-    process = start(100, n_layer=1)
-    wait_for(lambda: last_step(directory / "a_0") >= 10, process)
+def test_stopped_nothing_is_lost_or_done_twice(start, tmp_path):
+    directory, process = tmp_path / "out" / "heads", start()
+    while last_step(directory / "a_0") < 10:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
     process.terminate()
     code, _, err = ended(process)
     assert code == 1 and "run the same command to resume" in err
-    stopped_at = last_step(directory / "a_0")
 
-    process = start(100, n_layer=1)
-    wait_for(lambda: last_step(directory / "a_0") >= min(stopped_at + 20, 90), process)
-    child = child_of(process)
-    process.kill()
-    os.kill(child, signal.SIGKILL)  # as when the machine fails
-    ended(process)
-
-    code, out, err = ended(start(100, n_layer=1))
+    code, out, err = ended(start())
     assert code == 0 and "2/2  b_0: validation loss" in out, err
     commands = [line for line in (directory / "experiment.log").read_text().splitlines() if line.startswith("$ ")]
     started = [("--name=a_0" in command, "--name=b_0" in command, "--resume" in command) for command in commands]
-    assert started == [(True, False, False), (True, False, True), (True, False, True), (False, True, False)]
+    assert started == [(True, False, False), (True, False, True), (False, True, False)]
     for run in ("a_0", "b_0"):
-        assert [int(row["step"]) for row in log_of(directory / run)] == list(range(5, 101, 5))
+        assert [int(row["step"]) for row in log_of(directory / run)] == list(range(5, STEPS + 1, 5))
     assert [row["run"] for row in read_table(directory / "experiment.csv")] == ["a_0", "b_0"]
     assert (directory / "experiment.md").read_text().strip() in out
 
-    # what is finished is not trained again, and what would be another run now is not touched
-    before = times_written(directory)
-    code, out, _ = ended(start(100, n_layer=2))
-    message = "2/2  b_0: train.py: out/heads/b_0/ckpt.pt: trained with n_layer=1; it cannot be resumed with n_layer=2"
-    assert code == 1 and message in out
-    code, out, _ = ended(start(100, n_layer=1))
-    assert code == 0 and times_written(directory) == before
+    before = times_written(directory)  # what is finished is not trained again
+    assert ended(start())[0] == 0 and times_written(directory) == before
 
 
 def test_what_is_measured_is_not_measured_again(tmp_path, monkeypatch):

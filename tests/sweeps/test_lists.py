@@ -15,7 +15,8 @@ from common.tables import read_table
 from sweeps import lists, runner
 from sweeps.measures import MEASURES
 
-TOY = dict(device="cpu", dtype="float32", n_embd=16, n_layer=2, n_head=2, learning_rate=1e-2, eval_tokens=1000)
+TOY = dict(device="cpu", dtype="float32", block_size=200, n_embd=16, n_layer=2, n_head=2, learning_rate=1e-2)
+TOY |= dict(eval_tokens=1000)
 LARGEST = dict(n_embd=16, n_layer=2, n_head=2)
 
 
@@ -36,6 +37,11 @@ def toy(listed: lists.Runs) -> lists.Runs:
     return replace(
         listed, variants=dict(kinds.values()), steps=min(listed.steps, 2), budgets=listed.budgets and (1e7, 2e7)
     )
+
+
+def draw_nothing(figure, path: Path) -> None:
+    path.write_bytes(b"\x89PNG")
+    path.with_suffix(".svg").write_text("<?xml")
 
 
 @pytest.fixture
@@ -59,6 +65,8 @@ def in_process(quick, tmp_path):
     quick.setattr(runner, "train_one", train)
     call = runner.call
     quick.setattr(runner, "call", lambda command: call(command) if command[0] == "sweeps.memory" else run(*command))
+    for module in ("common.figures", "instruct", "interpret"):  # the list's own picture is drawn
+        quick.setattr(f"{module}.save_figure", draw_nothing)
     quick.setattr(experiments, "PROMPTS", 6)
     quick.setattr("sweeps.measures.STORIES_READ", 20)
     scale = replace(lists.SCALES["small"], config=str(config), learning_rate=None, fewest_steps=1)

@@ -27,11 +27,11 @@ def test_a_power_law_is_found_again():
 
 @pytest.mark.parametrize("n", [4, 9])
 def test_its_interval_holds_the_exponent_95_times_in_100(n):
-    rng, flops, trials = np.random.default_rng(n), np.geomspace(1e12, 1e14, n), 4000
+    rng, flops, trials = np.random.default_rng(n), np.geomspace(1e12, 1e14, n), 1500
     losses = 40 * flops**-0.08 * np.exp(rng.normal(0, 0.02, (trials, n)))
     laws = [fit_power_law(flops, row) for row in losses]
     covered = np.mean([law.low <= -0.08 <= law.high for law in laws])
-    assert covered == pytest.approx(0.95, abs=0.012)  # 3.5 standard errors of 4,000 trials
+    assert covered == pytest.approx(0.95, abs=0.02)  # 3.5 standard errors of 1,500 trials
 
 
 def test_the_best_of_every_budget_and_its_size():

@@ -22,11 +22,9 @@ def test_a_compiler_without_openmp_is_named_and_done_without(tmp_path):
     compiler.chmod(0o755)
     code = "import torch\nfrom training.device_and_dtype import no_compile_reason\n"
     code += "print(no_compile_reason(torch.device('cpu')))"
-    reasons = {str(compiler): "error: unsupported option -fopenmp", "no-such-compiler": "no-such-compiler"}
-    for name, reason in reasons.items():
-        environment = os.environ | dict(CXX=name, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"))
-        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
-        assert done.stdout.count("\n") == 1 and reason in done.stdout
+    environment = os.environ | dict(CXX=str(compiler), TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"))
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.stdout.count("\n") == 1 and "error: unsupported option -fopenmp" in done.stdout
 
 
 def test_the_dtype_is_the_fast_one(monkeypatch):
