@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from common.files import read_json
+from checkpoints.checkpoint import corpus_of
 from common.tables import read_user_table
 from corpus import instruct_headers
 from corpus.instruct_headers import MARKER
@@ -56,14 +56,7 @@ class Run:
         self.beginnings = {story.beginning for story in self.stories}
         pairs = zip(self.stories, rows)
         self.true_endings = [replace(story, completion=row["reference"]) for story, row in pairs if row["reference"]]
-        self.corpus = corpus_of(self.model)
-
-
-def corpus_of(run: Path) -> Path | None:
-    """None if train.py did not train it: a published model, or one behind an API."""
-    path = run / "config.json"
-    settings = read_json(path) if path.exists() else {}
-    return Path(settings["data_dir"], settings["data"]) if "data" in settings else None
+        self.corpus = corpus_of(str(self.model)) if (self.model / "ckpt.pt").exists() else None  # of train.py's runs
 
 
 def story_of(row: dict) -> Story:

@@ -1,6 +1,7 @@
 """Models with random weights, and runs of them, for tests that ask a model questions."""
 
 import dataclasses
+import json
 
 import torch
 
@@ -21,9 +22,16 @@ def random_model(**shape) -> GPTNeo:
     return model
 
 
+def trained_on(data_dir, name: str) -> dict:
+    """What a checkpoint says about the corpus of its run, which need not exist."""
+    meta = data_dir / name / "meta.json"
+    sha256 = json.loads(meta.read_text())["splits"]["train"]["sha256"] if meta.exists() else ""
+    return dict(train_config=dict(data_dir=str(data_dir), data=name), data_sha256=sha256)
+
+
 def save_run(directory, model: GPTNeo, **facts):
     """facts: others of the checkpoint, such as its train_config."""
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)
     checkpoint = dict(
         format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(model.config), gpt2_ids=TOKENIZER.gpt2_ids
     )

@@ -1,13 +1,21 @@
 """Damaged checkpoints are refused in one line, code in them is never run, and runs are found by their directories."""
 
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from models_to_probe import random_model, save_run
+from models_to_probe import random_model, save_run, trained_on
+from planted import endings, rows_of, write_corpus
 
-from checkpoints.checkpoint import at_checkpoint, at_checkpoints, load_checkpoint, newest_run, runs_below
+import grade
+import interpret
+import probe
+import rouge
+import sample
+from checkpoints.checkpoint import at_checkpoint, at_checkpoints, corpus_of, load_checkpoint, newest_run, runs_below
+from generation.samples_file import write_rows
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +88,21 @@ def test_checkpoints_by_name(run):
             at_checkpoint(str(run), which)
     assert newest_run(run.parent) == run
     assert runs_below(run.parent) == [run] and runs_below(run / "step-5") == [run / "step-5"]
+
+
+def test_a_run_finds_its_own_corpus_and_takes_no_other(tmp_path, command_line):
+    """For its validation stories, that is: among those of another one may be some that it has learned."""
+    stories = [f"Story {i} is about a very small dog. It ran. The end." for i in range(30)]
+    write_corpus(data := tmp_path / "data" / "x", stories[10:], stories[:10])
+    save_run(run := tmp_path / "out" / "a", random_model(), **trained_on(data.parent, "x"))
+    assert corpus_of(str(run)) == data
+    data.rename(own := data.with_name("x-1"))  # as prepare.py does
+    write_corpus(data, stories[:20], stories[20:])
+    assert corpus_of(str(run)) == own
+    shutil.rmtree(own)
+    write_rows(run / "samples.jsonl", rows_of(endings(stories[:4]), stories, 1))
+    for command, *args in ((sample, "--model", run, "--eval", 3), (rouge, run), (grade, run, "--no_judge"),
+                           (probe, run, "--sentence_order"), (interpret, run)):  # fmt: skip
+        assert "was trained on other stories than" in command_line(command, tmp_path)(*args)[0], command
+    shutil.rmtree(data)
+    assert corpus_of(str(run)) == data

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import ROOT
+from models_to_probe import trained_on
 from planted import write_corpus
 from sample_fixtures import heavy_imports, rows_of
 
@@ -22,7 +23,7 @@ from model import GPTNeo, GPTNeoConfig
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, corpus):
     """out/tiny with an untrained model, as train.py would leave it."""
     tokenizer = cut(np.zeros(GPT2_VOCAB_SIZE), 300)
     config = GPTNeoConfig(vocab_size=300, block_size=64, n_layer=1, n_head=2, n_embd=8)
@@ -30,7 +31,7 @@ def run(tmp_path):
     run = tmp_path / "out" / "tiny"
     run.mkdir(parents=True)
     state = dict(format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(config), gpt2_ids=tokenizer.gpt2_ids)
-    state |= dict(train_config=dict(data_dir="data", data="tiny"))
+    state |= trained_on(tmp_path / "data", "tiny")
     torch.save(state | dict(model=GPTNeo(config).state_dict()), run / "ckpt.pt")
     return run
 

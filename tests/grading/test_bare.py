@@ -1,11 +1,10 @@
 """python grade.py out/, without a judge: the best run of each corpus reads all of it, and no API is asked."""
 
-import json
 import shutil
 
 import pytest
 from grade_fixtures import means, write_samples
-from models_to_probe import random_model, save_run
+from models_to_probe import random_model, save_run, trained_on
 
 from grading.likelihood_judge import best_runs
 from grading.scores import CONTROLS
@@ -25,9 +24,7 @@ def train(out, data_dir):
     """What train.py leaves of a run, and its samples."""
 
     def train(name: str, bpb: float, data: str = "tiny", **samples):
-        where = dict(data_dir=str(data_dir), data=data)
-        save_run(out / name, random_model(block_size=400), train_config=where)
-        (out / name / "config.json").write_text(json.dumps(where))
+        save_run(out / name, random_model(block_size=400), **trained_on(data_dir, data))
         rows = [f"10,{3 * bpb},{bpb},9,9", f"20,{9 * bpb},{3 * bpb},18,9"]
         (out / name / "log.csv").write_text("\n".join(["step,val_loss,bpb,tokens,tokens_per_s", *rows, ""]))
         write_samples(out / name, 3, 1, **samples)

@@ -18,7 +18,7 @@ def test_runs_are_graded_and_compared(grade_py, api, tmp_path, monkeypatch):
     assert code == 0 and drawn == ["grades.png"]
     assert len(api.requests) == 2 * 5 * 2 + 4 * 5  # completions of both runs, and of each prompt four controls
     assert "40 of 40 gradings" in printed.out and "WARNING consistency: rules cannot tell" in printed.out
-    assert "cost $0.0" in printed.err
+    assert "spent $0.0" in printed.err
     rows = {(row["kind"], row["judge"], row["subject"], row["figure"]): row for row in table(out)}
     mean = rows["mean", "rules", "a", "grammar"]
     assert float(mean["low"]) <= float(mean["value"]) <= float(mean["high"]) and mean["prompts"] == "5"

@@ -32,7 +32,7 @@ def usable(out) -> collections.Counter:
 
 
 def spent(printed) -> float:
-    return float(printed.err.split("this call cost $")[1].split()[0])
+    return float(printed.err.split("this command spent $")[1].split()[0])
 
 
 def test_faults_that_pass(grade_py, api, tmp_path):
@@ -105,7 +105,7 @@ def test_it_stops_before_it_costs_too_much(grade_py, api):
 
 def test_a_budget_is_for_all_judges_of_a_call(grade_py, api):
     code, printed = grade_py("out/a", "--judge", "other", *PAID, "--max_cost", "1.5")
-    costs = [float(line.split("$")[1]) for line in printed.err.splitlines() if "this call cost" in line]
+    costs = [float(line.split("$")[1]) for line in printed.err.splitlines() if "this command spent" in line]
     assert "--max_cost" in code and len(costs) == 2 and 0 < sum(costs) <= 1.5
 
 
