@@ -133,6 +133,6 @@ def corpus_of(model: str) -> Path:
     named = Path(checkpoint["train_config"]["data_dir"], checkpoint["train_config"]["data"])
     found = own_corpus(checkpoint)
     if not found and (named / "meta.json").exists():
-        leak = "the run may have learned what is a validation story there"
+        leak = "the run may have learned some of its validation stories"
         raise ValueError(f"{model} was trained on other stories than {named} holds now: {leak}; train it again")
     return found or named

@@ -92,6 +92,7 @@ def test_what_takes_long_to_import_is_imported_only_where_it_is_used(run, tmp_pa
 
 def test_a_header_from_the_command_line(run, sample_py):
     asked = ("--words", "a, b", "--summary", "It\nran.", "--out", "x", "--n", "1", "--max_new_tokens", "1")
+    (run.parent.parent / "data").rename(run.parent.parent / "gone")  # it has no headers
     assert sample_py(*asked)[0] == 0
     (row,) = rows_of(run.parent.parent / "x" / "samples.jsonl")
     assert row["prompt"] == "Words: a, b\nSummary: It ran.\nStory:"
