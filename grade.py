@@ -191,11 +191,9 @@ def grade_runs(args: argparse.Namespace) -> None:
         return print("\n\n".join(f"{name}: {count}" for name, count in counts.items()))
     counts |= {row.judge: "imported" for row in rows if row.judge.endswith(IMPORTED)}
     text = report(findings := compare(rows, runs), counts)
-    if not set.intersection(*(run.beginnings for run in runs)):
-        text += f"\n\nWARNING not all runs continue the same prompts: {TRUE} is averaged over the prompts of all runs"
     publish(directory / "grades.md", text)
     write_table(directory / "grades.csv", [finding._asdict() for finding in findings])
-    save_figure(scores_figure(findings, counts), directory / "grades.png")
+    save_figure(scores_figure(findings, counts, runs), directory / "grades.png")
     print(f"\nwrote grades.md, grades.csv, grades.png to {directory}; next: python report.py {directory}")
     if stops:
         raise stops[0]

@@ -51,8 +51,7 @@ def test_a_judge_reads_the_controls_of_its_own_corpus_alone(out, train, grade_py
     train("b", 1.0, data="other", before="Now ")
     assert grade_py(judge=None)[0] == 0
     found = means(out)
-    assert {run for judge, run, _ in found if judge == "lm:out/a"} == {"a", *CONTROLS}
-    assert found["lm:out/a", "(true ending)", "fluency"] != found["lm:out/b", "(true ending)", "fluency"]
+    assert {run for judge, run, _ in found if judge == "lm:out/a"} == {"a", *(f"{kind} for a" for kind in CONTROLS)}
 
 
 def test_where_nothing_was_trained_no_api_is_asked(out, grade_py, api, monkeypatch):
