@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from common.cli import Parser, one_line_errors, positive
+from common.cli import Parser, existing_path, one_line_errors, positive
 from common.files import write_bytes
 from common.tables import publish, read_table, write_table
 from grading.probes import SETS, Probe, apply_marks, order_probes, read_probes, shares_text
@@ -32,7 +32,7 @@ NEARLY = 0.1  # nats per byte: a verdict is "nearly" if the best wrong answer le
 
 def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
-    parser.add_argument("runs", nargs="*", type=Path, help="directories; every run below them is probed")
+    parser.add_argument("runs", nargs="*", type=existing_path, help="directories; every run below them is probed")
     parser.add_shared("model", action="append", default=[])
     every = "weights of a run: best, last, a step that train.py --keep_checkpoints kept, or all of these"
     parser.add_shared("checkpoint", metavar="best|last|STEP|all", help=every)

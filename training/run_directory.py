@@ -62,7 +62,7 @@ def progress(config: TrainConfig | SimpleNamespace, step: int, seconds: float) -
 
 
 def partly_trained(run: Path) -> str:
-    """" (12% trained)", a note on a run that was stopped, or still goes on; "" if it is finished, or not ours."""
+    """ " (12% trained)", a note on a run that was stopped, or still goes on; "" if it is finished, or not ours."""
     rows = read_log(run / "log.csv") if (run / "log.csv").exists() and (run / "config.json").exists() else []
     if not rows:
         return ""
