@@ -15,6 +15,7 @@ equally often, so a model that has favorite answers and ignores the prompt score
 """
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -66,7 +67,8 @@ def find_models(args: argparse.Namespace) -> list[str]:
 
 
 def answer(name: str, probes: Sequence[Probe], max_new_tokens: int, bar: tqdm) -> list[dict]:
-    """For each probe, this model's columns of probe.csv: its verdict, the right answer's lead, its own continuation."""
+    """For each probe, this model's columns of probe.csv: its verdict; rank, probability and lead of the right answer;
+    its own continuation."""
     from generation.backends import LocalBackend, load_backend
     from generation.prompts import Sampling
     from grading.likelihood_judge import read_texts
@@ -83,12 +85,14 @@ def answer(name: str, probes: Sequence[Probe], max_new_tokens: int, bar: tqdm) -
         bar.update()
     columns = []
     for probe in probes:
-        verdict = lead = ""
+        verdict = rank = p = lead = ""
         if probe.answers:
-            right, *wrong = (nats[probe.prompt, text].sum().item() / len(text.encode()) for text in probe.answers)
+            sums = [nats[probe.prompt, text].sum().item() for text in probe.answers]
+            right, *wrong = (total / len(text.encode()) for total, text in zip(sums, probe.answers))
             verdict = "right" if right > max(wrong) else "nearly" if right >= max(wrong) - NEARLY else "wrong"
-            lead = f"{right - max(wrong):.4f}"
-        columns.append({f"{name} verdict": verdict, f"{name} lead": lead, f"{name} greedy": greedy[probe.prompt]})
+            rank, p, lead = 1 + sum(right <= each for each in wrong), math.exp(sums[0]), f"{right - max(wrong):.4f}"
+        cells = dict(verdict=verdict, rank=rank, p=p, lead=lead, greedy=greedy[probe.prompt])
+        columns.append({f"{name} {column}": value for column, value in cells.items()})
     return columns
 
 
