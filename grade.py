@@ -193,7 +193,7 @@ def grade_runs(args: argparse.Namespace) -> None:
     counts |= {row.judge: "imported" for row in rows if row.judge.endswith(IMPORTED)}
     text = report(findings := compare(rows, runs), counts)
     notes = [run.name + note for run in runs if (note := partly_trained(run.model))]
-    text += f"\n\nWARNING stopped, or still being trained: {', '.join(notes)}" * bool(notes)
+    text = f"WARNING stopped, or still being trained: {', '.join(notes)}\n\n" * bool(notes) + text
     publish(directory / "grades.md", text)
     write_table(directory / "grades.csv", [finding._asdict() for finding in findings])
     save_figure(scores_figure(findings, counts, runs), directory / "grades.png")
