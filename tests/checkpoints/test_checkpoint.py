@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,6 @@ import torch
 from models_to_probe import random_model, save_run, trained_on
 from planted import endings, rows_of, write_corpus
 
-import grade
-import interpret
-import probe
-import rouge
-import sample
 from checkpoints.checkpoint import at_checkpoint, at_checkpoints, corpus_of, load_checkpoint, newest_run, runs_below
 from generation.samples_file import write_rows
 
@@ -101,8 +97,8 @@ def test_a_run_finds_its_own_corpus_and_takes_no_other(tmp_path, command_line):
     assert corpus_of(str(run)) == own
     shutil.rmtree(own)
     write_rows(run / "samples.jsonl", rows_of(endings(stories[:4]), stories, 1))
-    for command, *args in ((sample, "--model", run, "--eval", 3), (rouge, run), (grade, run, "--no_judge"),
-                           (probe, run, "--sentence_order"), (interpret, run)):  # fmt: skip
-        assert "was trained on other stories than" in command_line(command, tmp_path)(*args)[0], command
+    flags = dict(sample=["--eval", 3, "--model"], rouge=[], grade=["--no_judge"], probe=["--sentence_order"])
+    for name, args in (flags | dict(interpret=[])).items():
+        assert "was trained on other stories than" in command_line(import_module(name), tmp_path)(*args, run)[0], name
     shutil.rmtree(data)
     assert corpus_of(str(run)) == data
