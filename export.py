@@ -10,7 +10,7 @@ The page holds weights, tokenizer and an engine in JavaScript; it needs no netwo
 
 from pathlib import Path
 
-from checkpoints.checkpoint import checkpoint_path, corpus_of, directory_of, load_checkpoint, newest_run
+from checkpoints.checkpoint import checkpoint_path, directory_of, load_checkpoint, newest_run, own_corpus
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes
 from corpus.sources import BUILTIN
@@ -18,14 +18,6 @@ from corpus.token_files import load_meta
 from corpus.tokenizer import END_OF_TEXT
 
 UNKNOWN_LICENSE = "page: MIT; weights: ask whoever trained them"
-
-
-def own_corpus(name: str) -> Path | None:
-    """The corpus that a run was trained on; None where that is gone, or was made anew since."""
-    if name.startswith("hf:") or not (corpus_of(name) / "meta.json").exists():
-        return None
-    is_same = load_meta(corpus_of(name))["splits"]["train"]["sha256"] == load_checkpoint(name).get("data_sha256")
-    return corpus_of(name) if is_same else None
 
 
 def license_of(name: str, sources: list[str]) -> str:
@@ -41,14 +33,14 @@ def export_page(name: str, backend, path: Path) -> None:
     """backend: a LocalBackend"""
     from pages.story_page import story_page  # imports torch
 
-    config, own = backend.model.config, own_corpus(name)
+    config, meta = backend.model.config, {}
     shape = f"{config.n_layer} layers, {config.n_head} heads, width {config.n_embd}"
     about = [("parameters", f"{backend.model.num_params():,}: {shape}"), ("context", f"{config.block_size:,} tokens")]
     if not name.startswith("hf:"):
         training = load_checkpoint(name)
+        meta = load_meta(own) if (own := own_corpus(training)) else {}
         about.append(("trained on", f"{training['train_config']['data']}, {training['step']:,} steps"))
         about.append(("validation loss", f"{training['best_val_loss']:.3f} nats per token, before rounding to 8 bits"))
-    meta = load_meta(own) if own else {}
     about.append(("license", license_of(name, meta.get("source", []))))
     content = story_page(directory_of(name).resolve().name.replace("--", "/"), backend, about, "headers" in meta)
     path.parent.mkdir(parents=True, exist_ok=True)

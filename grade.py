@@ -161,6 +161,7 @@ def grade_runs(args: argparse.Namespace) -> None:
     from common.figures import save_figure  # here, as Matplotlib and torch take seconds
     from grading.metrics import metric_rows
     from grading.pictures import scores_figure
+    from training.run_directory import partly_trained
 
     runs, directory = read_runs(args.directories)
     by_likelihood = {name: runs for name in args.judge if is_likelihood_judge(name)}
@@ -188,11 +189,11 @@ def grade_runs(args: argparse.Namespace) -> None:
         return print("\n\n".join(f"{name}: {count}" for name, count in counts.items()))
     counts |= {row.judge: "imported" for row in rows if row.judge.endswith(IMPORTED)}
     text = report(findings := compare(rows, runs), counts)
-    if not set.intersection(*(run.beginnings for run in runs)):
-        text += f"\n\nWARNING not all runs continue the same prompts: {TRUE_ENDING} is the mean over all their prompts"
+    notes = [run.name + note for run in runs if (note := partly_trained(run.model))]
+    text = f"WARNING stopped, or still being trained: {', '.join(notes)}\n\n" * bool(notes) + text
     publish(directory / "grades.md", text)
     write_table(directory / "grades.csv", [finding._asdict() for finding in findings])
-    save_figure(scores_figure(findings, counts), directory / "grades.png")
+    save_figure(scores_figure(findings, counts, runs), directory / "grades.png")
     print(f"\nwrote grades.md, grades.csv, grades.png to {directory}; next: python report.py {directory}")
     if fatal:
         raise fatal[0]

@@ -17,7 +17,7 @@ from statistics import fmean
 
 from matplotlib.figure import Figure
 
-from common.cli import Parser, one_line_errors
+from common.cli import Parser, existing_path, one_line_errors
 from common.figures import save_figure
 from common.statistics import wilson
 from common.tables import publish, table_text, write_table
@@ -103,7 +103,7 @@ def draw(measured: Sequence[dict]) -> Figure:
 def main() -> None:
     parser = Parser(__doc__)
     runs = "runs, or files that sample.py wrote (default: the newest run in out/)"
-    parser.add_argument("runs", nargs="*", type=Path, help=runs)
+    parser.add_argument("runs", nargs="*", type=existing_path, help=runs)
     args = parser.parse_args()
     with one_line_errors("instruct.py", interrupted="nothing was written"):
         from checkpoints.checkpoint import newest_run  # here, so that --help need not wait for torch

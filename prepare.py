@@ -11,11 +11,13 @@ Two passes over the stories, which stream through: 2 GB of them take well under 
 
 import argparse
 import filecmp
+import functools
 import hashlib
 import itertools
 import json
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from common.cli import Parser, existing_file, number, one_line_errors, positive, share
+from common.cli import Parser, existing_file, number, one_line_errors, pattern, positive, share
 from common.files import set_aside, sha256_of
 from common.tables import table_text
 from corpus import builtin_stories, instruct_headers
@@ -43,6 +45,8 @@ def parse_args() -> argparse.Namespace:
     files = dict(nargs="+", action="extend", type=existing_file, default=[], metavar="FILE")  # extend: may be repeated
     parser.add_argument("--input", **files, help="your stories: .txt or .jsonl, or gzipped (.gz)")
     parser.add_argument("--val", **files, help="validation stories (default: a share of the input)")
+    between = r"with --input: what stands between stories in a .txt, beside <|endoftext|>: '\n\s*\n' is a blank line"
+    parser.add_argument("--split_on", type=pattern, metavar="PATTERN", help=between)
     parser.add_argument("--headers", action="store_true", help="with --input: add headers made from the stories")
     parser.add_argument("--name", help="name of the new directory in data_dir (default: the corpus's)")
     size = number(int, lambda n: 257 <= n <= GPT2_VOCAB_SIZE, f"257 (bytes and end of text) to {GPT2_VOCAB_SIZE}")
@@ -55,8 +59,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_shared("seed")
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="default: data")
     args = parser.parse_args()
-    if bool(args.corpus) == bool(args.input) or ((args.val or args.headers) and not args.input):
-        parser.error(f"give one of {', '.join(CORPORA)}, or --input FILE (optional: --val, --headers)")
+    if bool(args.corpus) == bool(args.input) or ((args.val or args.headers or args.split_on) and not args.input):
+        parser.error(f"give one of {', '.join(CORPORA)}, or --input FILE (optional: --val, --headers, --split_on)")
     if args.raw and (args.headers or args.corpus in HEADERS):
         parser.error("--raw is for stories without headers")
     args.name = args.name or args.corpus or ""
@@ -82,7 +86,8 @@ def read(args: argparse.Namespace) -> tuple[list[str], Iterable[str], Iterable[s
     if args.corpus:
         addresses, paths = download(args.corpus)
         return addresses, *(read_stories(path, errors="replace") for path in paths)  # a few bytes are broken
-    train, val = (itertools.chain.from_iterable(map(read_stories, paths)) for paths in (args.input, args.val))
+    read_file = functools.partial(read_stories, split_on=args.split_on)
+    train, val = (itertools.chain.from_iterable(map(read_file, paths)) for paths in (args.input, args.val))
     return list(map(str, [*args.input, *args.val])), train, val if args.val else None
 
 
@@ -169,7 +174,8 @@ def prepare(
         for split, spool in spools.items():
             if not spool.stories:
                 counts = ", ".join(f"{n:,} {step}" for step, n in cleaning.items())
-                remedy = f"give more, each ending with a whole sentence and, in a .txt, with {END_OF_TEXT}"
+                remedy = "give more, or some with --val; each must end with a whole sentence, "
+                remedy += f"and in a .txt {END_OF_TEXT} or --split_on must separate them"
                 raise ValueError(f"{', '.join(sources)}: no stories left for {split} ({counts}); {remedy}")
         gpt2_ids = gpt2_ids or learn_vocabulary(spools["train"], vocab_size, threads)
         (new := Path(temporary, "new")).mkdir()
@@ -201,7 +207,10 @@ def print_summary(directory: Path) -> None:
     rows = [[name, *(f"{split[key]:,}" for key in columns)] for name, split in meta["splits"].items()]
     print(table_text(["split", *columns], rows))
     print(", ".join(f"{n:,} {step}" for step, n in meta["cleaning"].items() if n))
-    is_small = meta["splits"]["train"]["tokens"] < 20e6  # a config for a CPU
+    mean = meta["splits"]["train"]["tokens"] / meta["splits"]["train"]["stories"]
+    if not 60 < mean < 1500:
+        print(f"WARNING a story has {mean:.0f} tokens on average: is each one a story? See --split_on")
+    is_small = meta["splits"]["train"]["tokens"] < 20e6 or not shutil.which("nvidia-smi")  # a config for a CPU
     config = "demo" if meta["source"] == ["builtin"] else "cpu_1m" if is_small else "ts_8m"
     if "headers" in meta:
         config = "builtin_instruct" if is_small else "instruct"

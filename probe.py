@@ -14,13 +14,14 @@ equally often, so a model that has favorite answers and ignores the prompt score
 """
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from tqdm import tqdm
 
-from common.cli import Parser, one_line_errors, positive
+from common.cli import Parser, existing_path, one_line_errors, positive
 from common.files import write_bytes
 from common.tables import publish, read_table, write_table
 from grading.probes import SETS, Probe, apply_marks, read_probes, shares_text
@@ -31,7 +32,7 @@ NEARLY = 0.1  # nats per byte: a verdict is "nearly" if the best wrong answer le
 
 def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
-    parser.add_argument("runs", nargs="*", type=Path, help="directories; every run below them is probed")
+    parser.add_argument("runs", nargs="*", type=existing_path, help="directories; every run below them is probed")
     parser.add_shared("model", action="append", default=[])
     every = "weights of a run: best, last, a step that train.py --keep_checkpoints kept, or all of these"
     parser.add_shared("checkpoint", metavar="best|last|STEP|all", help=every)
@@ -61,7 +62,8 @@ def find_models(args: argparse.Namespace) -> list[str]:
 
 
 def answer(name: str, probes: Sequence[Probe], max_new_tokens: int, bar: tqdm) -> list[dict]:
-    """For each probe, this model's columns of probe.csv: its verdict, the right answer's lead, its own continuation."""
+    """For each probe, this model's columns of probe.csv: its verdict; rank, probability and lead of the right answer;
+    its own continuation."""
     from generation.backends import LocalBackend, load_backend
     from generation.prompts import Sampling
     from grading.likelihood_judge import read_texts
@@ -78,12 +80,14 @@ def answer(name: str, probes: Sequence[Probe], max_new_tokens: int, bar: tqdm) -
         bar.update()
     columns = []
     for probe in probes:
-        verdict = lead = ""
+        verdict = rank = p = lead = ""
         if probe.answers:
-            right, *wrong = (nats[probe.prompt, text].sum().item() / len(text.encode()) for text in probe.answers)
+            sums = [nats[probe.prompt, text].sum().item() for text in probe.answers]
+            right, *wrong = (total / len(text.encode()) for total, text in zip(sums, probe.answers))
             verdict = "right" if right > max(wrong) else "nearly" if right >= max(wrong) - NEARLY else "wrong"
-            lead = f"{right - max(wrong):.4f}"
-        columns.append({f"{name} verdict": verdict, f"{name} lead": lead, f"{name} greedy": greedy[probe.prompt]})
+            rank, p, lead = 1 + sum(right <= each for each in wrong), math.exp(sums[0]), f"{right - max(wrong):.4f}"
+        cells = dict(verdict=verdict, rank=rank, p=p, lead=lead, greedy=greedy[probe.prompt])
+        columns.append({f"{name} {column}": value for column, value in cells.items()})
     return columns
 
 

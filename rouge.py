@@ -26,7 +26,7 @@ import numpy as np
 from tqdm import tqdm
 
 from checkpoints.checkpoint import corpus_of, newest_run
-from common.cli import Parser, one_line_errors, positive
+from common.cli import Parser, existing_path, one_line_errors, positive
 from common.files import write_json
 from common.tables import publish, table_text, write_table
 from corpus.token_files import stories_of
@@ -264,7 +264,8 @@ def side_by_side(analyses: list[Analysis]) -> str:
 
 def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
-    parser.add_argument("runs", nargs="*", type=Path, help="directories with a samples.jsonl (default: the newest run)")
+    runs = "directories with a samples.jsonl (default: the newest run)"
+    parser.add_argument("runs", nargs="*", type=existing_path, help=runs)
     parser.add_shared("data")
     parser.add_argument("--k", type=positive, default=2, help="length of the k-grams (default: 2)")
     counting = "set: a repeated k-gram counts once, as in the paper"

@@ -23,8 +23,9 @@ from pathlib import Path
 from tqdm import tqdm
 
 from common.cli import Parser, non_negative_float, one_line_errors, positive, share
-from common.files import lock, read_json, set_aside
+from common.files import lock, set_aside
 from corpus import instruct_headers
+from corpus.token_files import load_meta
 from generation.prompts import Prompt, Sampling, evaluation_prompts, read_prompts, unseen_word_prompts
 from generation.samples_file import SAMPLES, UNSEEN, line_of, read_rows, samples_directory, write_rows
 
@@ -89,7 +90,7 @@ def complete_arguments(args: argparse.Namespace) -> None:
 
 
 def prompts_for(name: str, args: argparse.Namespace) -> list[Prompt]:
-    from checkpoints.checkpoint import corpus_of
+    from checkpoints.checkpoint import corpus_of, load_checkpoint, own_corpus
 
     if args.split == "unseen":
         prompts = unseen_word_prompts(args.data or corpus_of(name), args.eval, args.seed)
@@ -99,9 +100,9 @@ def prompts_for(name: str, args: argparse.Namespace) -> list[Prompt]:
     else:
         prompts = read_prompts(args.prompts) if args.prompts else [Prompt(args.prompt.rstrip())]
     if not name.startswith(("hf:", "api:")) and any(instruct_headers.read(prompt.text) for prompt in prompts):
-        facts = corpus_of(name) / "meta.json"
-        if facts.exists() and "headers" not in read_json(facts):
-            raise ValueError(f"{name} was trained on {facts.parent}, without headers: it cannot follow these prompts")
+        corpus = own_corpus(load_checkpoint(name))
+        if corpus and "headers" not in load_meta(corpus):
+            raise ValueError(f"{name} was trained on {corpus}, without headers: it cannot follow these prompts")
     return prompts
 
 

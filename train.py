@@ -38,7 +38,15 @@ from training.data_order import Batches, Corpus, TokenStream, load_corpus, story
 from training.device_and_dtype import choose_dtype, describe, no_compile_reason, peak_flops, set_up_device
 from training.distributed import SINGLE_PROCESS, Ranks
 from training.optimizers import learning_rate, make_optimizers
-from training.run_directory import PREVIOUS, append_row, keep_weights, load_resumable, lock_and_clean, save_checkpoint
+from training.run_directory import (
+    PREVIOUS,
+    append_row,
+    keep_weights,
+    load_resumable,
+    lock_and_clean,
+    progress,
+    save_checkpoint,
+)
 from training.start_from import copy_weights, load_source
 from variants import MODELS
 from variants.contrastive import Contrastive, sentence_ends
@@ -121,7 +129,7 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
     """Trains until the run is finished or told to stop; returns whether it is finished. The arguments are train()'s."""
     run, ranks = Path(config.out_dir, config.name), batches.ranks
     peak = peak_flops(state.device, state.dtype) * ranks.size  # the denominator of MFU
-    done, first_step, clock = progress(config, state), state.step + 1, time.perf_counter()
+    done, first_step, clock = progress(config, state.step, state.seconds), state.step + 1, time.perf_counter()
     layout = "{percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}{postfix}"
     # disable=None shows the bar only in a terminal
     bar = tqdm(total=1.0, initial=done, bar_format=layout, disable=None if ranks.rank == 0 else True)
@@ -144,7 +152,7 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
             clock, row_step = time.perf_counter(), state.step
         now = time.perf_counter()
         state.seconds, clock = ranks.max(state.seconds + now - clock), now
-        before, done = done, progress(config, state)
+        before, done = done, progress(config, state.step, state.seconds)
         bar.update(done - before)
         keeping = keeps(config, before, done)
         evaluating = keeping or done >= 1 or state.step % config.eval_interval == 0
@@ -292,12 +300,6 @@ def evaluate(loss_of: Loss, state: TrainingState, corpus: Corpus, block_size: in
 # ---- How far a run is, and when it stops ----
 
 
-def progress(config: TrainConfig, state: TrainingState) -> float:
-    """The fraction of the run that is done, by steps or by the clock; the clock cannot end it before min_steps."""
-    clock = state.seconds / (60 * config.max_minutes) if config.max_minutes else 0.0
-    return min(1.0, max(state.step / config.max_steps, min(clock, state.step / max(1, config.min_steps))))
-
-
 def keeps(config: TrainConfig, before: float, done: float) -> bool:
     """Whether to keep the weights after a step from `before` to `done`: has it passed 1/N, 2/N, … of the run?"""
     return int(config.keep_checkpoints * done + 1e-9) > int(config.keep_checkpoints * before + 1e-9)
@@ -323,7 +325,7 @@ def stop_signal(ranks: Ranks):
 
 
 def micro_batches(batches: Batches, config: TrainConfig, state: TrainingState) -> Iterator[tuple]:
-    """All micro-batches from here on. Says once, after three of them and a few seconds, how long the run will take."""
+    """All micro-batches from here on. Says once, after three of them and five seconds, how long the run will take."""
     n, start = 0, math.inf
     for step in itertools.count(state.step):
         for micro_batch in batches.step_batches(step):
@@ -331,7 +333,7 @@ def micro_batches(batches: Batches, config: TrainConfig, state: TrainingState) -
             n += 1
             if n == 1:  # it includes compiling
                 start = time.perf_counter()
-            elif n >= 4 and time.perf_counter() > start + 5 and batches.ranks.rank == 0:
+            elif n >= 3 and time.perf_counter() > start + 5 and batches.ranks.rank == 0:
                 step_seconds = (time.perf_counter() - start) / (n - 1) * batches.n_micro_batches
                 left, start = (config.max_steps - step) * step_seconds, math.inf
                 if config.max_minutes:

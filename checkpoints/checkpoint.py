@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from common.files import read_json
 from corpus.tokenizer import Tokenizer
 
 if TYPE_CHECKING:  # just listing runs should not import torch
@@ -114,9 +115,24 @@ def directory_of(model: str) -> Path:
     return Path(model) if Path(model).is_dir() else Path(model).parent
 
 
+def own_corpus(checkpoint: dict) -> Path | None:
+    """The corpus that a run was trained on, told by the checksum of its training stories: when another one takes its
+    name, prepare.py renames it. None if it is gone."""
+    named = Path(checkpoint["train_config"]["data_dir"], checkpoint["train_config"]["data"])
+    for path in (named / "meta.json", *named.parent.glob(f"{named.name}-*/meta.json")):
+        if path.exists() and read_json(path)["splits"]["train"]["sha256"] == checkpoint["data_sha256"]:
+            return path.parent
+    return None
+
+
 def corpus_of(model: str) -> Path:
-    """The data directory that a run was trained on."""
+    """That of a run, or where it was. ValueError if another one is there now: no command pairs that with the run."""
     if model.startswith(("hf:", "api:")):
         raise ValueError(f"--eval with {model} needs --data, a corpus that prepare.py made, such as data/tinystories")
-    config = load_checkpoint(model)["train_config"]
-    return Path(config["data_dir"], config["data"])
+    checkpoint = load_checkpoint(model)
+    named = Path(checkpoint["train_config"]["data_dir"], checkpoint["train_config"]["data"])
+    found = own_corpus(checkpoint)
+    if not found and (named / "meta.json").exists():
+        leak = "the run may have learned some of its validation stories"
+        raise ValueError(f"{model} was trained on other stories than {named} holds now: {leak}; train it again")
+    return found or named

@@ -9,8 +9,10 @@ Flags and one-line error messages, shared by all commands.
 
 import argparse
 import contextlib
+import difflib
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 
@@ -38,6 +40,20 @@ def existing_file(text: str) -> Path:
     if Path(text).is_file():
         return Path(text)
     raise argparse.ArgumentTypeError(f"{text}: {'a directory' if Path(text).is_dir() else 'no such file'}")
+
+
+def pattern(text: str) -> re.Pattern:
+    try:
+        return re.compile(text, re.MULTILINE)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"not a regular expression: {error}") from None
+
+
+def existing_path(text: str) -> Path:
+    if (path := Path(text)).exists():
+        return path
+    others = ", ".join(sorted(map(str, path.parent.glob("*/")))) or "nothing"
+    raise argparse.ArgumentTypeError(f"{text}: no such file or directory; there are: {others}")
 
 
 def api_address(text: str) -> str:
@@ -68,6 +84,14 @@ API = {  # the settings of generation.api_client.ApiClient
 class Parser(argparse.ArgumentParser):
     def __init__(self, description: str):
         super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace=None) -> argparse.Namespace:
+        """An unknown flag is named before its value is taken for something else."""
+        for flag in (text.partition("=")[0] for text in (sys.argv[1:] if args is None else args)):
+            if flag.startswith("--") and not any(known.startswith(flag) for known in self._option_string_actions):
+                similar = difflib.get_close_matches(flag, self._option_string_actions, 1)
+                self.error(f"unknown flag {flag}" + "".join(f"; did you mean {known}?" for known in similar))
+        return super().parse_args(args, namespace)
 
     def add_shared(self, *names: str, **changes) -> None:
         """Adds these flags of SHARED; changes: overrides by this command, such as default=3."""

@@ -8,6 +8,7 @@ The known corpora, and the stories of a file in any format that we read, one at 
 import gzip
 import io
 import json
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,15 +41,21 @@ def download(corpus: str) -> tuple[list[str], list[Path]]:
     return addresses, [directory / name for name in names]
 
 
-def read_stories(path: Path, errors: str = "strict") -> Iterator[str]:
+def read_stories(path: Path, errors: str = "strict", split_on: re.Pattern | None = None) -> Iterator[str]:
     """The text of every story in a .txt or .jsonl file, which may be compressed (.gz).
 
+    split_on: in a .txt, what stands between stories, beside <|endoftext|>.
     errors: bytes of a .txt that are not UTF-8 are a ValueError ("strict"), or become U+FFFD ("replace").
     """
     ending = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if ending not in (".txt", ".jsonl"):
         raise ValueError(f"{path}: unknown format; its name must end in .txt, .jsonl, .txt.gz or .jsonl.gz")
-    return split_file(path, END_OF_TEXT, errors) if ending == ".txt" else json_stories(path)
+    if ending == ".jsonl":
+        return json_stories(path)
+    texts = split_file(path, END_OF_TEXT, errors)
+    if not split_on:
+        return texts
+    return (story for text in texts for story in split_on.split(text)[:: split_on.groups + 1])  # without its groups
 
 
 def split_file(path: Path, separator: str, errors: str = "strict") -> Iterator[str]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from common import statistics
 from common.tables import table_text
-from grading.scores import IMPORTED, SPOILED, TRUE_ENDING, is_likelihood_judge, score_of
+from grading.scores import CONTROLS, IMPORTED, SPOILED, TRUE_ENDING, is_likelihood_judge, score_of
 from grading.stories import Row, Run
 
 
@@ -53,12 +53,15 @@ def pivot(rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, dict[str, floa
 
 def compare(rows: Sequence[Row], runs: Sequence[Run]) -> list[Finding]:
     """Means of every subject and score, differences of runs, wins of true endings over spoiled ones."""
-    findings, table = [], pivot(rows)
+    findings, table, groups = [], pivot(rows), same_prompts(runs)
     pairs = [pair for pair in itertools.combinations(runs, 2) if comparable(*pair)]
     for (judge, score), means in table.items():
         for subject, values in means.items():
-            estimate = mean_of(score, score_of(judge, score).scale, values)
-            findings.append(Finding("mean", judge, subject, score, *estimate, len(values.keys() - {""})))
+            parts = groups if subject in CONTROLS else {"": values.keys()}
+            for note, prompts in parts.items():
+                if some := {prompt: values[prompt] for prompt in values if prompt in prompts}:
+                    estimate = mean_of(score, score_of(judge, score).scale, some)
+                    findings.append(Finding("mean", judge, subject + note, score, *estimate, len(some.keys() - {""})))
         for a, b in pairs:
             ours, theirs = paired(means, a.name, b.name)
             if len(ours) > 1:
@@ -70,6 +73,20 @@ def compare(rows: Sequence[Row], runs: Sequence[Run]) -> list[Finding]:
                 wins = paired_wins(better, worse)
                 findings.append(Finding("paired_wins", judge, kind, score, *wins, len(better)))
     return findings
+
+
+def same_prompts(runs: Sequence[Run]) -> dict[str, frozenset[str]]:
+    """{note: prompts} for each group of runs that continue the same prompts. The note follows the names of controls:
+    which runs their figures stand beside; "" if all runs are one group."""
+    groups = {}
+    for run in runs:
+        groups.setdefault(frozenset(run.beginnings), []).append(run.name)
+    if len(groups) == 1:
+        return {"": next(iter(groups))}
+    notes = (
+        f" for {', '.join(names[:2])}" + f", {len(names) - 2} more" * (len(names) > 2) for names in groups.values()
+    )
+    return dict(zip(notes, groups))
 
 
 def comparable(a: Run, b: Run) -> bool:

@@ -10,19 +10,22 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from grading.findings import Finding, find, judge_sees
-from grading.scores import CONTROLS, TRUE_ENDING, score_of
+from grading.findings import Finding, find, judge_sees, same_prompts
+from grading.scores import TRUE_ENDING, score_of
+from grading.stories import Run
 
 COLORS = dict(seen="#5b8db8", blind="#b8b8b8", untested="white")  # by the judge's results on the controls
 NOTES = dict(seen="", blind="\n(controls failed)", untested="\n(untested)")
 
 
-def scores_figure(findings: Sequence[Finding], judges: Iterable[str]) -> Figure:
+def scores_figure(findings: Sequence[Finding], judges: Iterable[str], runs: Sequence[Run]) -> Figure:
     """A row for each judge (without one, for the metrics): a panel for each score, and the scores normalized."""
+    groups = same_prompts(runs)
+    truth = {run.name: TRUE_ENDING + note for run in runs for note in groups if groups[note] == run.beginnings}
     judges = [judge for judge in judges if find(findings, "mean", judge)] or [""]
     means = {judge: find(findings, "mean", judge) for judge in judges}
     names = {judge: list(dict.fromkeys(name for _, name in means[judge])) for judge in judges}
-    models = {j: list(dict.fromkeys(run for run, _ in means[j] if run not in CONTROLS)) for j in judges}
+    models = {j: list(dict.fromkeys(run for run, _ in means[j] if run in truth)) for j in judges}
     columns = max(map(len, names.values()))
     size = 1 + 1.65 * (columns + 0.36 * columns), 0.8 + sum(1.3 + 0.28 * len(models[judge]) for judge in judges)
     figure = Figure(figsize=size, layout="constrained")
@@ -33,7 +36,7 @@ def scores_figure(findings: Sequence[Finding], judges: Iterable[str]) -> Figure:
         for axis in row[len(names[judge]) :]:
             axis.set_axis_off()
         for axis, name in zip(row, names[judge]):
-            draw_score(axis, means[judge], models[judge], judge, name, judge_sees(findings, judge, name))
+            draw_score(axis, means[judge], models[judge], truth, judge, name, judge_sees(findings, judge, name))
             axis.set_yticks(range(len(models[judge])), models[judge] if axis is row[0] else [""] * len(models[judge]))
         if judge:
             draw_normalized(row[-1], means[judge], models[judge], names[judge])
@@ -41,8 +44,8 @@ def scores_figure(findings: Sequence[Finding], judges: Iterable[str]) -> Figure:
     return figure
 
 
-def draw_score(axis, means: Mapping, models: Sequence[str], judge: str, name: str, sees: str) -> None:
-    """A dot and its interval for each model, a dashed line for the true endings."""
+def draw_score(axis, means: Mapping, models: Sequence[str], truth: Mapping, judge: str, name: str, sees: str) -> None:
+    """A dot and its interval for each model, a dashed line for the true endings of its prompts, truth[model]."""
     score = score_of(judge, name)
     unit = f"\n({score.unit})" if score.unit not in ("", "%") else ""
     axis.set_title(f"{name}{unit}{NOTES[sees]}", fontsize=8)
@@ -50,8 +53,8 @@ def draw_score(axis, means: Mapping, models: Sequence[str], judge: str, name: st
         if f := means.get((model, name)):
             axis.plot([f.low, f.high], [i, i], color="black", linewidth=1.3)
             axis.scatter(f.value, i, s=49, linewidth=1, facecolor=COLORS[sees], edgecolor="#777777", zorder=2)
-    if f := means.get((TRUE_ENDING, name)):
-        axis.axvline(f.value, color="black", linewidth=1, linestyle=(0, (3, 3)))
+        if f := means.get((truth[model], name)):
+            axis.plot([f.value, f.value], [i - 0.5, i + 0.5], color="black", linewidth=1, linestyle=(0, (3, 3)))
     if score.form.endswith("%"):
         axis.xaxis.set_major_formatter(PercentFormatter(1))
     axis.set_ylim(len(models) - 0.5, -0.5)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from common.files import read_json
+from checkpoints.checkpoint import corpus_of
 from common.tables import read_user_table
 from corpus import instruct_headers
 from corpus.instruct_headers import MARKER
@@ -56,9 +56,7 @@ class Run:
         self.beginnings = {story.beginning for story in self.stories}
         pairs = zip(self.stories, rows)
         self.true_endings = [replace(story, completion=row["reference"]) for story, row in pairs if row["reference"]]
-        config = self.model / "config.json"
-        settings = read_json(config) if config.exists() else {}  # {}: a published model, or one behind an API
-        self.corpus = Path(settings["data_dir"], settings["data"]) if settings else None
+        self.corpus = corpus_of(str(self.model)) if (self.model / "ckpt.pt").exists() else None  # of train.py's runs
 
 
 def story_of(row: dict) -> Story:

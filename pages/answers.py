@@ -10,7 +10,8 @@ from collections import Counter
 from pages.html import sections_page
 
 MARKS = {"right": "✓", "nearly": "≈", "wrong": "✗"}
-LEGEND = """<p class="quiet">Whether the right answer is likelier than every wrong one, and its lead, nats per byte:
+LEGEND = """<p class="quiet">The right answer's rank among the answers, by likelihood per byte, its probability p as the
+continuation, and its lead over the best wrong one, nats per byte:
 <span class="right">✓ right</span>, <span class="nearly">≈ the best wrong answer leads by little</span>,
 <span class="wrong">✗ wrong</span>. In quotes, the model's own greedy continuation, which is not scored. Prompts without
 answers are colored by a reader's marks, if there are any.</p>"""
@@ -18,7 +19,7 @@ answers are colored by a reader's marks, if there are any.</p>"""
 
 def answers_page(rows: list[dict]) -> bytes:
     """rows: probe.csv, with the columns set, prompt, right, wrong, and for each model MODEL verdict, MODEL lead and
-    MODEL greedy."""
+    MODEL rank, p and greedy."""
     models = [column.removesuffix(" verdict") for column in rows[0] if column.endswith(" verdict")]
     sets = list(dict.fromkeys(row["set"] for row in rows))
     tables = {name: set_table([row for row in rows if row["set"] == name], models) for name in sets}
@@ -48,6 +49,9 @@ def prompt_cell(row: dict) -> str:
 
 
 def model_cell(row: dict, model: str) -> str:
-    verdict, lead, own = (html.escape(row[f"{model} {column}"]) for column in ("verdict", "lead", "greedy"))
-    shown = f"{MARKS.get(verdict, '')} {float(lead):+.2f}" if lead else MARKS.get(verdict, "")
-    return f'<td class="{verdict}" data-model="{html.escape(model)}"><b>{shown}</b> <small>“{own.strip()}”</small></td>'
+    columns = ("verdict", "rank", "p", "lead", "greedy")
+    verdict, rank, p, lead, own = (html.escape(str(row[f"{model} {column}"])) for column in columns)
+    n, mark = 2 + row["wrong"].count(" |"), MARKS.get(verdict, "")
+    shown = f"{mark} {rank} of {n}, p {float(p):.2g}" if lead else mark
+    own = f"lead {float(lead):+.2f}; “{own.strip()}”" if lead else f"“{own.strip()}”"
+    return f'<td class="{verdict}" data-model="{html.escape(model)}"><b>{shown}</b> <small>{own}</small></td>'

@@ -17,6 +17,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from checkpoints.checkpoint import load_checkpoint
 from common.tables import table_text
 from pages.results import Results
+from training.run_directory import partly_trained
 
 POINTS = 8000  # in a figure, of all curves together: keeps the page of forty runs small
 DASHES = ("-", "--", ":", "-.")
@@ -55,7 +56,9 @@ def runs_text(results: Results, logs: dict[Path, list[dict]], configs: dict[Path
         bpb, speeds = ([row[column] for row in log if row[column]] for column in ("bpb", "tokens_per_s"))
         shape = "-".join(str(config[key]) for key in ("n_embd", "n_layer", "n_head") if key in config)
         size = results.read(run / "best.pt", count_parameters)
-        rows.append([results.label(run), shape, shown(size, ","), config.get("data", ""), config.get("optimizer", "")])
+        note = results.read(run / "config.json", lambda path: partly_trained(path.parent)) or ""
+        rows.append([results.label(run) + note, shape, shown(size, ",")])
+        rows[-1] += [config.get("data", ""), config.get("optimizer", "")]
         rows[-1] += [f"{1e6 * log[-1]['tokens']:,.0f}", f"{log[-1]['minutes']:.1f}"]
         rows[-1] += [shown(statistics.median(speeds) if speeds else None, ",.0f"), shown(last(losses), ".3f")]
         rows[-1] += [shown(min(losses, default=None), ".3f"), shown(last(bpb), ".3f")]

@@ -1,6 +1,7 @@
 """Models with random weights, ours and as transformers has them, and runs of them."""
 
 import dataclasses
+import json
 
 import torch
 
@@ -36,6 +37,13 @@ def save_run(directory, model: GPTNeo, tokenizer: Tokenizer = TOKENIZER, name: s
     directory.mkdir(parents=True, exist_ok=True)
     own = dict(format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(model.config), gpt2_ids=tokenizer.gpt2_ids)
     torch.save(own | dict(model=model.state_dict()) | facts, directory / name)
+
+
+def trained_on(data_dir, name: str) -> dict:
+    """The facts of a checkpoint about the corpus of its run, which need not exist."""
+    meta = data_dir / name / "meta.json"
+    sha256 = json.loads(meta.read_text())["splits"]["train"]["sha256"] if meta.exists() else ""
+    return dict(train_config=dict(data_dir=str(data_dir), data=name), data_sha256=sha256)
 
 
 def as_transformers(model: GPTNeo):

@@ -5,11 +5,12 @@ import csv
 import io
 import itertools
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 
 from checkpoints.checkpoint import load_checkpoint
-from common.files import lock, set_aside, write_atomically, write_json
+from common.files import lock, read_json, set_aside, write_atomically, write_json
 from common.tables import write_table
 from training.config import ConfigError, TrainConfig
 from training.start_from import with_shape
@@ -52,6 +53,22 @@ def training_seconds(rows: list[dict]) -> list[float]:
     tokens = [0, *(int(row["tokens"]) for row in rows)]
     speeds = [float(row["tokens_per_s"] or "inf") for row in rows]  # a row with the step that compiles has none
     return list(itertools.accumulate((end - begin) / speed for begin, end, speed in zip(tokens, tokens[1:], speeds)))
+
+
+def progress(config: TrainConfig | SimpleNamespace, step: int, seconds: float) -> float:
+    """The fraction of the run that is done, by steps or by the clock; the clock cannot end it before min_steps."""
+    clock = seconds / (60 * config.max_minutes) if config.max_minutes else 0.0
+    return min(1.0, max(step / config.max_steps, min(clock, step / max(1, config.min_steps))))
+
+
+def partly_trained(run: Path) -> str:
+    """ " (12% trained)", a note on a run that was stopped, or still goes on; "" if it is finished, or not ours."""
+    rows = read_log(run / "log.csv") if (run / "log.csv").exists() and (run / "config.json").exists() else []
+    if not rows:
+        return ""
+    config = SimpleNamespace(**read_json(run / "config.json"))
+    done = progress(config, int(rows[-1]["step"]), training_seconds(rows)[-1])
+    return f" ({done:.0%} trained)" if done < 0.99 else ""  # 0.99: the log's seconds are rounded
 
 
 def save_checkpoint(path: Path, state: dict, previous: Path | None = None) -> None:

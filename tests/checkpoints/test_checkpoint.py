@@ -1,13 +1,24 @@
 """Damaged checkpoints are refused in one line, code in them is never run, and runs are found by their directories."""
 
 import random
+import shutil
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
-from random_models import model_to_probe, save_run
+from planted import endings, rows_of, write_corpus
+from random_models import model_to_probe, save_run, trained_on
 
-from checkpoints.checkpoint import checkpoint_path, checkpoint_paths, load_checkpoint, newest_run, runs_below
+from checkpoints.checkpoint import (
+    checkpoint_path,
+    checkpoint_paths,
+    corpus_of,
+    load_checkpoint,
+    newest_run,
+    runs_below,
+)
+from generation.samples_file import write_rows
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +93,21 @@ def test_checkpoints_by_name(run):
             checkpoint_path(str(run), which)
     assert newest_run(run.parent) == run
     assert runs_below(run.parent) == [run] and runs_below(run / "step-5") == [run / "step-5"]
+
+
+def test_a_run_finds_its_own_corpus_and_takes_no_other(tmp_path, command_line):
+    """For its validation stories, that is: among those of another one may be some that it has learned."""
+    stories = [f"Story {i} is about a very small dog. It ran. The end." for i in range(30)]
+    write_corpus(data := tmp_path / "data" / "x", stories[10:], stories[:10])
+    save_run(run := tmp_path / "out" / "a", model_to_probe(), **trained_on(data.parent, "x"))
+    assert corpus_of(str(run)) == data
+    data.rename(own := data.with_name("x-1"))  # as prepare.py does
+    write_corpus(data, stories[:20], stories[20:])
+    assert corpus_of(str(run)) == own
+    shutil.rmtree(own)
+    write_rows(run / "samples.jsonl", rows_of(endings(stories[:4]), stories, 1))
+    flags = dict(sample=["--eval", 3, "--model"], rouge=[], grade=["--no_judge"])
+    for name, args in (flags | dict(interpret=[])).items():
+        assert "was trained on other stories than" in command_line(import_module(name), tmp_path)(*args, run)[0], name
+    shutil.rmtree(data)
+    assert corpus_of(str(run)) == data

@@ -68,6 +68,17 @@ def test_text_is_cut_rightly_wherever_a_block_ends(tmp_path):
     assert [piece.strip() for piece in sources.read_stories(path)] == stories
 
 
+def test_stories_between_any_separator(tmp_path, capsys):
+    """Also in several of them at once, and with groups in the pattern; short ones are doubted."""
+    stories = [f"Story {i} is short. The end." for i in range(200)]
+    (tmp_path / "a.txt").write_text(f"\n{END}\n".join(stories))
+    (tmp_path / "b.txt").write_bytes("".join(f"Chapter {i}\r\n{story}\r\n" for i, story in enumerate(stories)).encode())
+    for name, *more in (("a",), ("b", "--split_on", r"^(Chapter|Part) \d+\s*$")):
+        run_prepare("--input", tmp_path / f"{name}.txt", "--name", name, "--data_dir", tmp_path, *more)
+        assert "tokens on average" in capsys.readouterr().out
+    assert (tmp_path / "a" / "train.bin").read_bytes() == (tmp_path / "b" / "train.bin").read_bytes()
+
+
 def test_same_bytes_whatever_the_threads(tmp_path, monkeypatch):
     monkeypatch.setattr(spool, "STORIES_PER_CHUNK", 3)  # many chunks, which could overtake each other
     for threads in (1, 3):

@@ -64,6 +64,9 @@ def test_bad_files_are_named_and_change_nothing(folder, name):
         ("--input good.txt --name x --val good.txt --val_share 0.1", "--val_share"),
         ("--input good.txt --name x --vocab_size 256", "--vocab_size"),
         ("", "give one of"),
+        ("builtin --split_on x", "give one of"),
+        ("--input good.txt --name x --split_on (", "not a regular expression"),
+        ("--inptu good.txt --name x", "did you mean --input?"),
     ],
 )
 def test_flags_that_do_not_apply_are_refused(folder, args, word, monkeypatch, capsys):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import ROOT
 from planted import write_corpus
-from random_models import save_run
+from random_models import save_run, trained_on
 from sample_fixtures import rows_of
 
 from common.files import lock
@@ -20,11 +20,11 @@ from model import GPTNeo, GPTNeoConfig
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(tmp_path, corpus):
     """out/tiny with an untrained model, as train.py would leave it."""
     torch.manual_seed(0)
     model = GPTNeo(GPTNeoConfig(vocab_size=300, block_size=64, n_layer=1, n_head=2, n_embd=8))
-    facts = dict(train_config=dict(data_dir="data", data="tiny"))
+    facts = trained_on(tmp_path / "data", "tiny")
     save_run(tmp_path / "out" / "tiny", model, cut(np.zeros(GPT2_VOCAB_SIZE), 300), **facts)
     return tmp_path / "out" / "tiny"
 
@@ -86,6 +86,7 @@ def test_help_does_not_wait_for_torch(tmp_path):
 
 def test_a_header_from_the_command_line(run, sample_py):
     asked = ("--words", "a, b", "--summary", "It\nran.", "--out", "x", "--n", "1", "--max_new_tokens", "1")
+    (run.parent.parent / "data").rename(run.parent.parent / "gone")  # it has no headers
     assert sample_py(*asked)[0] == 0
     (row,) = rows_of(run.parent.parent / "x" / "samples.jsonl")
     assert row["prompt"] == "Words: a, b\nSummary: It ran.\nStory:"

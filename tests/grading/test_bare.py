@@ -1,11 +1,10 @@
 """python grade.py out/, without a judge: the best run of each corpus reads all of it, and no API is asked."""
 
-import json
 import shutil
 
 import pytest
 from grade_fixtures import means, write_samples
-from random_models import model_to_probe, save_run
+from random_models import model_to_probe, save_run, trained_on
 
 from grading.likelihood_judge import default_judges
 from grading.scores import CONTROLS
@@ -25,9 +24,7 @@ def train(out, data_dir):
     """What train.py leaves of a run, and its samples."""
 
     def train(name: str, bpb: float, data: str = "tiny", **samples):
-        where = dict(data_dir=str(data_dir), data=data)
-        save_run(out / name, model_to_probe(block_size=400), train_config=where)
-        (out / name / "config.json").write_text(json.dumps(where))
+        save_run(out / name, model_to_probe(block_size=400), **trained_on(data_dir, data))
         rows = [f"10,{3 * bpb},{bpb},9,9", f"20,{9 * bpb},{3 * bpb},18,9"]
         (out / name / "log.csv").write_text("\n".join(["step,val_loss,bpb,tokens,tokens_per_s", *rows, ""]))
         write_samples(out / name, 3, 1, **samples)
@@ -54,8 +51,7 @@ def test_a_judge_reads_the_controls_of_its_own_corpus_alone(out, train, grade_py
     train("b", 1.0, data="other", before="Now ")
     assert grade_py(judge=None)[0] == 0
     found = means(out)
-    assert {run for judge, run, _ in found if judge == "lm:out/a"} == {"a", *CONTROLS}
-    assert found["lm:out/a", "(true ending)", "fluency"] != found["lm:out/b", "(true ending)", "fluency"]
+    assert {run for judge, run, _ in found if judge == "lm:out/a"} == {"a", *(f"{kind} for a" for kind in CONTROLS)}
 
 
 def test_where_nothing_was_trained_no_api_is_asked(out, grade_py, api, monkeypatch):

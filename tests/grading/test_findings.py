@@ -174,6 +174,20 @@ def test_one_prompt_and_a_figure_of_the_whole_have_no_interval():
     assert plot.prompts == 1 and math.isnan(plot.low) and loss.prompts == 0 and math.isnan(loss.low)
 
 
+# Runs of several corpora
+
+
+def test_true_endings_stand_beside_the_runs_of_their_prompts():
+    stories = [Story(f"p{i}", "x") for i in range(6)]
+    runs = [run("a", stories[:4]), run("b", stories[:4]), run("c", stories[2:])]
+    rows = [Row("j", TRUE_ENDING, story, "plot", i) for i, story in enumerate(stories)]
+    rows += [Row("j", name, story, "plot", 5) for name, story in itertools.product("abc", stories[2:4])]
+    means = find(compare(rows, runs), "mean", "j")
+    assert means[f"{TRUE_ENDING} for a, b", "plot"].value == 1.5 and means[f"{TRUE_ENDING} for c", "plot"].value == 3.5
+    ticks = pictures.scores_figure(compare(rows, runs), ["j"], runs).axes[0].lines[1::2]
+    assert [tick.get_xdata()[0] for tick in ticks] == [1.5, 1.5, 3.5]
+
+
 # The pictures
 
 
@@ -182,7 +196,7 @@ def test_pictures():
         rows, runs = models(12, a=5, b=6)
         rows += [Row("lm:k", r.run, r.story, "fluency", -r.value) for r in rows if r.score == "plot"]
         rows += [Row("", r.run, r.story, "repeated", 0.1) for r in rows if r.score == "plot"]
-        figure = pictures.scores_figure(compare(rows, runs), judges)
+        figure = pictures.scores_figure(compare(rows, runs), judges, runs)
         figure.canvas.draw()  # lays it out
         titles = [axis.title for axis in figure.axes if axis.axison]
         expected = {"grammar", "plot"} if "j" in judges else {"repeated"} if not judges else set()

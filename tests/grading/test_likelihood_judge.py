@@ -1,12 +1,11 @@
 """likelihood_judge.py: scores as transformers gives them, each read once, by the run's own corpus alone."""
 
-import json
 import math
 
 import pytest
 import torch
 from grade_fixtures import means, records, write_samples
-from random_models import TOKENIZER, as_transformers, model_to_probe, random_model, save_run
+from random_models import TOKENIZER, as_transformers, model_to_probe, random_model, save_run, trained_on
 
 from checkpoints.huggingface import save_hf
 from corpus.token_files import load_stories
@@ -130,8 +129,7 @@ def test_long_texts_are_read_in_windows():
 def out(tmp_path, data_dir, grade_py):
     """out/a and out/b, trained on the same corpus, and out/judge, which wrote neither."""
     for name in "ab":
-        config = dict(data_dir=str(data_dir), data="tiny")
-        (tmp_path / "out" / name / "config.json").write_text(json.dumps(config))
+        save_run(tmp_path / "out" / name, model_to_probe(block_size=400), **trained_on(data_dir, "tiny"))
     save_run(tmp_path / "out" / "judge", model_to_probe(block_size=400))
     return tmp_path / "out"
 
@@ -176,7 +174,7 @@ def test_a_runs_scores_do_not_depend_on_other_runs(out, grade_py, data_dir):
     before = means(out)
     write_samples(out / "b", 7, 1, seed=3)
     write_samples(out / "0", 3, 1)
-    (out / "0" / "config.json").write_text(json.dumps(dict(data_dir=str(data_dir), data="nowhere")))
+    save_run(out / "0", model_to_probe(block_size=400), **trained_on(data_dir, "nowhere"))
     assert grade_py("--judge", "lm:out/judge", judge=None)[0] == 0
     after = means(out)
     for score in LIKELIHOOD:

@@ -4,6 +4,7 @@ import collections
 import csv
 import io
 import json
+import math
 import re
 
 import pytest
@@ -113,6 +114,8 @@ def test_leads_are_those_of_transformers_whatever_the_batch(tmp_path, prefix, mo
         for one, found in zip(probes, answers_of(backend, probes, monkeypatch)):
             right, *wrong = (per_byte(one.prompt, answer) for answer in one.answers)
             assert float(found["lead"]) == pytest.approx(right - max(wrong), abs=2e-4)
+            assert found["p"] == pytest.approx(math.exp(right * len(one.answers[0].encode())), rel=1e-3)
+            assert found["rank"] == sorted([right, *wrong], reverse=True).index(right) + 1
             lead = float(found["lead"])
             assert found["verdict"] == ("right" if lead > 0 else "nearly" if lead >= -probe.NEARLY else "wrong")
 

@@ -12,13 +12,16 @@ HOSTILE = "<script>document.title = 1</script><b>"
 def row(verdict: str, prompt: str = "The sky is", name: str = "facts") -> dict:
     lead = {"right": "0.5", "nearly": "-0.05", "wrong": "-1.25"}.get(verdict, "")
     cells = {"a verdict": verdict, "a lead": lead, "a greedy": " blue.", "b verdict": "wrong", "b lead": "-2"}
+    cells |= {"a rank": "1", "a p": "0.0123", "b rank": "3", "b p": "1e-9"}
     return dict(set=name, prompt=prompt, right=" blue", wrong=" red | green") | cells | {"b greedy": HOSTILE}
 
 
 def test_each_cell_has_its_verdict_and_lead():
     html = answers_page([row("right"), row("right"), row("nearly"), row("wrong"), row("", name="mine.txt")]).decode()
+    expected = [("right", "✓"), ("right", "✓"), ("nearly", "≈"), ("wrong", "✗")]
+    assert "lead -1.25; “blue.”" in html
     found = re.findall(r'<td class="(\w*)" data-model="a"><b>(.*?)</b>', html)
-    assert found == [("right", "✓ +0.50")] * 2 + [("nearly", "≈ -0.05"), ("wrong", "✗ -1.25"), ("", "")]
+    assert found == [(verdict, f"{mark} 1 of 3, p 0.012") for verdict, mark in expected] + [("", "")]
     assert "2 of 4 right" in html and "0 of 4 right" in html and "not red, green" in html
 
 

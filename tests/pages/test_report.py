@@ -53,6 +53,7 @@ def made(tmp_path_factory):
     for name, steps in (("a", 40), ("b", 20)):
         write_log(directory / name, steps)
         config = dict(data="tiny", optimizer="adamw", n_embd=32, n_layer=3, n_head=4)
+        config |= dict(max_steps=40, max_minutes=0.0, min_steps=0)
         (directory / name / "config.json").write_text(json.dumps(config))
         save_run(directory / name, random_model(), name="best.pt")
         write_samples(directory / name / "samples.jsonl", [(f"{i} {MARKUP}", f"{name} {MARKUP}") for i in range(3)])
@@ -102,7 +103,7 @@ def test_every_section_is_there(out, report_py):
 def test_the_runs_are_those_of_their_logs(out):
     found = sections(report.make_report([out])[0])["Runs"]
     head, a, b = Reader(found).cells
-    assert len(a) == len(head) and a[0] == "a" and b[0] == "b"  # neither grid/x nor a/step-2
+    assert len(a) == len(head) and a[0] == "a" and b[0] == "b (50% trained)"  # neither grid/x nor a/step-2
     a = dict(zip(head, a))
     assert a["width-layers-heads"] == "32-3-4" and a["parameters"] == f"{random_model().num_params():,}"
     assert a["tokens"] == "40,000" and a["data"] == "tiny"

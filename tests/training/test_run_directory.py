@@ -15,6 +15,7 @@ from common.files import lock
 from kernels import cpu_features
 from train import train
 from training.config import ConfigError, TrainConfig
+from training.run_directory import partly_trained
 
 pytestmark = pytest.mark.usefixtures("quick")
 LONGER = STATEFUL | dict(max_steps=30, keep_checkpoints=3)
@@ -63,9 +64,9 @@ def test_a_stopped_run_saves_first_and_goes_on_exactly(config, reference, monkey
     monkeypatch.setattr(train_module.Batches, "step_batches", read_and_stop)
     run, ended = train(TrainConfig(**config | LONGER), resume=False)
     assert not ended and len(calls) == 15 + micro_batch
-    assert load_checkpoint(run / "ckpt.pt")["step"] == 7
+    assert load_checkpoint(run / "ckpt.pt")["step"] == 7 and partly_trained(run) == " (17% trained)"  # 5 of 30 logged
     monkeypatch.undo()
-    assert train(TrainConfig(**config | LONGER), resume=True) == (run, True)
+    assert train(TrainConfig(**config | LONGER), resume=True) == (run, True) and partly_trained(run) == ""
     assert_same_run(run, reference)
 
 
