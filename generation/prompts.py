@@ -67,7 +67,7 @@ def evaluation_prompts(
     only the words, and one with both. ValueError if the split has too few stories.
     """
     meta, tokens = load_meta_and_tokens(directory, split)
-    tokenizer = Tokenizer(meta["gpt2_ids"])
+    tokenizer = Tokenizer(**meta["vocabulary"])
     ends = np.flatnonzero(tokens == tokenizer.end_of_text)
     places = np.arange(1, len(ends))
     if seed is not None:

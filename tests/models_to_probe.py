@@ -5,10 +5,10 @@ import dataclasses
 import torch
 
 from checkpoints.checkpoint import CHECKPOINT_FORMAT
-from corpus.tokenizer import Tokenizer
+from corpus.tokenizer import Tokenizer, gpt2
 from model import GPTNeo, GPTNeoConfig
 
-TOKENIZER = Tokenizer(range(2999))  # and the end of text: 3,000 ids
+TOKENIZER = Tokenizer(gpt2().vocabulary["tokens"][:2999])  # and the end of text: 3,000 ids
 
 
 def random_model(**shape) -> GPTNeo:
@@ -25,6 +25,6 @@ def save_run(directory, model: GPTNeo, **facts):
     """facts: others of the checkpoint, such as its train_config."""
     directory.mkdir(parents=True)
     checkpoint = dict(
-        format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(model.config), gpt2_ids=TOKENIZER.gpt2_ids
+        format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(model.config), vocabulary=TOKENIZER.vocabulary
     )
     torch.save(checkpoint | facts | dict(model=model.state_dict()), directory / "ckpt.pt")

@@ -29,9 +29,9 @@ def test_round_trip_and_meta(tmp_path):
     assert sorted(path.name for path in directory.iterdir()) == ["meta.json", "train.bin", "val.bin"]
     meta, tokens = load_meta_and_tokens(directory, "val")
     assert (meta["name"], meta["source"], meta["seed"]) == ("x", list(map(str, paths)), 0)
-    assert meta["vocab_size"] == 700 and len(meta["gpt2_ids"]) == 699 and isinstance(tokens, np.memmap)
+    assert meta["vocab_size"] == 700 and len(meta["vocabulary"]["tokens"]) == 699 and isinstance(tokens, np.memmap)
     data = (directory / "val.bin").read_bytes()
-    assert Tokenizer(meta["gpt2_ids"]).encode_stories(val).tobytes() == data
+    assert Tokenizer(**meta["vocabulary"]).encode_stories(val).tobytes() == data
     counts = dict(stories=len(val), tokens=len(data) // 2, bytes=len("".join(val).encode()))
     assert meta["splits"]["val"] == counts | dict(sha256=hashlib.sha256(data).hexdigest())
 
@@ -42,7 +42,7 @@ def test_vocabulary_is_learned_from_train_alone(tmp_path):
     prepare.prepare(tmp_path / "x", [], train, val, vocab_size=280)
     whole = gpt2()
     counts = sum(np.bincount(whole.encode(story), minlength=GPT2_VOCAB_SIZE) for story in train)
-    assert load_meta(tmp_path / "x")["gpt2_ids"] == cut(counts, 280).gpt2_ids
+    assert load_meta(tmp_path / "x")["vocabulary"] == cut(counts, 280).vocabulary
 
 
 @pytest.mark.parametrize("ending", [".txt.gz", ".jsonl", ".jsonl.gz"])
@@ -107,7 +107,7 @@ def test_a_corpus_with_the_vocabulary_of_a_model(tmp_path):
     save_hf(GPTNeo(GPTNeoConfig(500, 8, n_layer=1, n_head=1, n_embd=4)), tmp_path / "model", tokenizer)
     model = f"hf:{tmp_path / 'model'}"
     run_prepare("builtin", "--stories", 300, "--name", "x", "--vocabulary_of", model, "--data_dir", tmp_path)
-    assert load_meta(tmp_path / "x")["gpt2_ids"] == tokenizer.gpt2_ids
+    assert load_meta(tmp_path / "x")["vocabulary"] == tokenizer.vocabulary
 
 
 @pytest.mark.slow

@@ -120,7 +120,7 @@ def rewrite(path: Path, change) -> None:
 DAMAGES = {  # how to damage a corpus, and a word of the message
     "no directory": (shutil.rmtree, "other"),  # the corpora that are there are named
     "meta cut off": (lambda x: rewrite(x / "meta.json", lambda data: data[:-50]), "meta.json"),
-    "another format": (lambda x: rewrite(x / "meta.json", lambda d: d.replace(b'format": 1', b'format": 2')), "format"),
+    "another format": (lambda x: rewrite(x / "meta.json", lambda d: d.replace(b'format": 2', b'format": 1')), "format"),
     "no val.bin": (lambda x: (x / "val.bin").unlink(), "val.bin"),
     "cut off": (lambda x: os.truncate(x / "train.bin", 100), "train.bin"),
     "a bit flipped": (lambda x: rewrite(x / "train.bin", lambda d: d[:9] + bytes([d[9] ^ 1]) + d[10:]), "checksum"),

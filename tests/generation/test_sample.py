@@ -29,7 +29,7 @@ def run(tmp_path):
     torch.manual_seed(0)
     run = tmp_path / "out" / "tiny"
     run.mkdir(parents=True)
-    state = dict(format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(config), gpt2_ids=tokenizer.gpt2_ids)
+    state = dict(format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(config), vocabulary=tokenizer.vocabulary)
     state |= dict(train_config=dict(data_dir="data", data="tiny"))
     torch.save(state | dict(model=GPTNeo(config).state_dict()), run / "ckpt.pt")
     return run

@@ -21,7 +21,9 @@ def run(data_dir, tmp_path):
     meta = load_meta(tmp_path / "data" / "tiny")
     model = random_model(vocab_size=meta["vocab_size"])
     state = dict(format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(model.config), model=model.state_dict())
-    state |= dict(gpt2_ids=meta["gpt2_ids"], step=20, best_val_loss=1.5, data_sha256=meta["splits"]["train"]["sha256"])
+    state |= dict(
+        vocabulary=meta["vocabulary"], step=20, best_val_loss=1.5, data_sha256=meta["splits"]["train"]["sha256"]
+    )
     state |= dict(train_config=dict(data="tiny", data_dir=str(tmp_path / "data")))
     (tmp_path / "out" / "run").mkdir(parents=True)
     torch.save(state, tmp_path / "out" / "run" / "best.pt")
