@@ -163,7 +163,7 @@ def prepare(
 
     sources: where the stories are from, for meta.json. val: validation stories; None to hold out a share of `train`.
     headers: ANY or OOD if the stories have headers (corpus/instruct_headers.py), or are given some (add_headers).
-    raw: drop nothing but empty stories, and clean nothing. vocabulary: the kind to learn, of vocab_size, or a known one.
+    raw: drop nothing but empty stories, and clean nothing. vocabulary: a kind to learn, of vocab_size, or a known one.
     """
     if os.path.lexists(directory) and not (directory / "meta.json").exists():
         raise ValueError(f"{directory}: not written by prepare.py; choose another --name, or move it away")

@@ -215,13 +215,8 @@ def essentials(facts: dict) -> tuple:
     model, splits = facts["model"], facts["pre_tokenizer"].get("pretokenizers", [facts["pre_tokenizer"]])
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
     vocab = model["vocab"] | {token["content"]: token["id"] for token in facts["added_tokens"]}
-    defaults = dict(type=None, add_prefix_space=True, use_regex=True, pattern=None, behavior=None, invert=False)
-    return (
-        vocab,
-        merges,
-        facts["normalizer"],
-        [[split.get(*default) for default in defaults.items()] for split in splits],
-    )
+    splits = [dict(add_prefix_space=True, use_regex=True) | split | dict(trim_offsets=None) for split in splits]
+    return vocab, merges, facts["normalizer"], splits
 
 
 def load_model(name: str) -> tuple[GPTNeo, Tokenizer]:

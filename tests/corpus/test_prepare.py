@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from conftest import ROOT
 from story_files import END, ODD_STORIES, STORIES, run_prepare, stories_in, write_jsonl, write_stories
+from tokenizer_texts import SCRIPTS
 
 import prepare
 from checkpoints.huggingface import save_hf
 from corpus import sources, spool
 from corpus.token_files import load_meta, load_meta_and_tokens, load_stories
-from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut, gpt2
+from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut, gpt2, learn_bpe
 from model import GPTNeo, GPTNeoConfig
 
 
@@ -36,13 +37,16 @@ def test_round_trip_and_meta(tmp_path):
     assert meta["splits"]["val"] == counts | dict(sha256=hashlib.sha256(data).hexdigest())
 
 
-def test_vocabulary_is_learned_from_train_alone(tmp_path):
-    """The cut that counts of the training stories give, however much the validation stories would change it."""
+@pytest.mark.parametrize("kind", ["cut", "bpe"])
+def test_vocabulary_is_learned_from_train_alone(tmp_path, kind):
+    """What the training stories give, however much the validation stories would change it."""
     train, val = STORIES[:200], [f"Zebra zoo {i} wizard jazz quiz!" for i in range(400)]
-    prepare.prepare(tmp_path / "x", [], train, val, vocab_size=280)
+    prepare.prepare(tmp_path / "x", [], train, val, vocab_size=280, vocabulary=kind)
     whole = gpt2()
     counts = sum(np.bincount(whole.encode(story), minlength=GPT2_VOCAB_SIZE) for story in train)
-    assert load_meta(tmp_path / "x")["vocabulary"] == cut(counts, 280).vocabulary
+    expected = cut(counts, 280) if kind == "cut" else learn_bpe(train, 280)
+    assert load_meta(tmp_path / "x")["vocabulary"] == expected.vocabulary
+    assert stories_in(tmp_path / "x", "val") == val
 
 
 @pytest.mark.parametrize("ending", [".txt.gz", ".jsonl", ".jsonl.gz"])
@@ -102,9 +106,11 @@ def test_raw_keeps_every_story_in_the_order_of_the_file(tmp_path):
         "stories read": 2 * len(train) + 1, "empty dropped": 1}  # fmt: skip
 
 
-def test_a_corpus_with_the_vocabulary_of_a_model(tmp_path):
-    tokenizer = cut(np.arange(GPT2_VOCAB_SIZE), 500)
-    save_hf(GPTNeo(GPTNeoConfig(500, 8, n_layer=1, n_head=1, n_embd=4)), tmp_path / "model", tokenizer)
+@pytest.mark.parametrize(
+    "tokenizer", [cut(np.arange(GPT2_VOCAB_SIZE), 500), learn_bpe(SCRIPTS, 400)], ids=["cut", "bpe"]
+)
+def test_a_corpus_with_the_vocabulary_of_a_model(tmp_path, tokenizer):
+    save_hf(GPTNeo(GPTNeoConfig(tokenizer.vocab_size, 8, n_layer=1, n_head=1, n_embd=4)), tmp_path / "model", tokenizer)
     model = f"hf:{tmp_path / 'model'}"
     run_prepare("builtin", "--stories", 300, "--name", "x", "--vocabulary_of", model, "--data_dir", tmp_path)
     assert load_meta(tmp_path / "x")["vocabulary"] == tokenizer.vocabulary
