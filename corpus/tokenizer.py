@@ -142,6 +142,7 @@ def learn_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     words = pre_tokenizers.Split(Regex(BPE_PATTERN), "isolated")
     learner.pre_tokenizer = pre_tokenizers.Sequence([words, byte_level])
     settings = dict(vocab_size=vocab_size - 1, min_frequency=2, initial_alphabet=byte_level.alphabet())
+    settings |= dict(show_progress=False)  # it prints empty lines where there is no terminal
     learner.train_from_iterator(texts, trainers.BpeTrainer(**settings))
     ids = learner.get_vocab()
     return Tokenizer(sorted(ids, key=ids.get), BPE_PATTERN)

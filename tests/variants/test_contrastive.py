@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tokenizer_texts import SCRIPTS
 
-from corpus.tokenizer import GPT2_VOCAB_SIZE, cut
+from corpus.tokenizer import GPT2_VOCAB_SIZE, cut, learn_bpe
 from model import GPTNeo, GPTNeoConfig
 from variants.contrastive import Contrastive, sentence_ends, shuffle_sentences
 
@@ -49,6 +50,13 @@ def test_sentences_change_places_within_their_story(first_too, tokenizer, tokens
     sentences = ["It ran.", " A dog sat.", " The cat hid!", " No one came."]
     fixed = 0 if first_too else 1
     assert orders == {"".join(sentences[:fixed] + [*rest]) for rest in itertools.permutations(sentences[fixed:])}
+
+
+def test_sentences_end_in_other_scripts():
+    tokenizer = learn_bpe(SCRIPTS, 500)
+    for text, mark in zip(SCRIPTS[::2], "।."):
+        ids = tokenizer.encode(text)
+        assert sentence_ends(tokenizer)[ids].sum() == text.count(mark)
 
 
 @pytest.fixture
