@@ -3,6 +3,7 @@ Prepare a corpus: clean, deduplicate, split and tokenize stories into data/<name
 
 $ python prepare.py builtin                                        # 20,000 stories of our own, nothing to download
 $ python prepare.py tinystories-v2                                 # the GPT-4 stories of TinyStories (2 GB)
+$ python prepare.py simplestories                                  # 2 million stories by GPT-4o mini (1.7 GB)
 $ python prepare.py instruct                                       # stories with headers that say what is in them
 $ python prepare.py --input mine.txt more.jsonl.gz --name mine     # your own: <|endoftext|> stands between stories
 
@@ -41,7 +42,7 @@ def parse_args() -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("corpus", nargs="?", choices=CORPORA, help="or give --input and --name")
     files = dict(nargs="+", action="extend", type=existing_file, default=[], metavar="FILE")  # extend: may be repeated
-    parser.add_argument("--input", **files, help="your stories: .txt or .jsonl, or gzipped (.gz)")
+    parser.add_argument("--input", **files, help="your stories: .txt or .jsonl, or gzipped (.gz), or .parquet")
     parser.add_argument("--val", **files, help="validation stories (default: a share of the input)")
     parser.add_argument("--headers", action="store_true", help="with --input: add headers made from the stories")
     parser.add_argument("--name", help="of the new directory in data_dir (default: that of the corpus)")
@@ -82,8 +83,8 @@ def read(args: argparse.Namespace) -> tuple[list[str], Iterable[str], Iterable[s
     if args.corpus in BUILTIN:
         return [args.corpus], builtin_texts(args.corpus, args.stories, args.seed), None
     if args.corpus:
-        addresses, paths = download(args.corpus)
-        return addresses, *(read_stories(path, errors="replace") for path in paths)  # a few bytes are broken
+        addresses, splits = download(args.corpus)
+        return addresses, *splits
     train, val = (itertools.chain.from_iterable(map(read_stories, paths)) for paths in (args.input, args.val))
     return list(map(str, [*args.input, *args.val])), train, val if args.val else None
 

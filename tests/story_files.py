@@ -31,6 +31,14 @@ def write_jsonl(path: Path, stories: list[str], field: str = "text") -> Path:
     return path
 
 
+def write_parquet(path: Path, stories: list[str | None], field: str = "text") -> Path:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    from pyarrow import table
+
+    parquet.write_table(table({"topic": ["x"] * len(stories), field: stories}), path)
+    return path
+
+
 def misread(text: str, undefined: str) -> str:
     """UTF-8 read as cp1252, by Python's own tables; what cp1252 leaves undefined kept, lost, or made U+FFFD."""
     read = ""

@@ -29,7 +29,8 @@ BAD = {  # name of a file -> its content, and a word of the message
     "line\nbreak.txt": (b"", "no stories left"),
     "cutoff.txt": (f"One and\n{END}\nTwo and\n{END}\n".encode(), "2 truncated dropped"),
     "blanks.jsonl": ("\n".join([*ROWS, BLANKS]).encode(), "regex"),
-    "stories.parquet": (b"PAR1", ".jsonl"),
+    "stories.parquet": (b"PAR1", "parquet"),
+    "stories.csv": (b"text", ".jsonl"),
 }  # fmt: skip
 
 
@@ -74,6 +75,11 @@ def test_bad_files_are_named_and_change_nothing(folder, name):
 def test_flags_that_do_not_apply_are_refused(folder, args, word, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     assert refused(folder, *args.split()) == "2" and word in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_without_pyarrow_nothing_is_downloaded(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert "pip install pyarrow" in refused(folder, "simplestories")
 
 
 def test_another_corpus_of_the_name_is_kept_under_a_new_one(folder, tmp_path, capsys):
