@@ -3,6 +3,7 @@ Prepare a corpus: clean, deduplicate, split and tokenize stories into data/<name
 
 $ python prepare.py builtin                                        # 20,000 stories of our own, nothing to download
 $ python prepare.py tinystories-v2                                 # the GPT-4 stories of TinyStories (2 GB)
+$ python prepare.py simplestories                                  # 2 million stories by GPT-4o mini (1.7 GB)
 $ python prepare.py instruct                                       # stories under headers (words, features, summary)
 $ python prepare.py --input mine.txt more.jsonl.gz --name mine     # your own: <|endoftext|> stands between stories
 
@@ -33,7 +34,7 @@ from corpus.cleaning import CLEANING, COMPLETE, clean
 from corpus.sources import ANY, BUILTIN, CORPORA, DOWNLOADS, HEADERS, OOD, download, read_stories
 from corpus.spool import Spool
 from corpus.token_files import FORMAT, load_meta
-from corpus.tokenizer import END_OF_TEXT, GPT2_VOCAB_SIZE, cut
+from corpus.tokenizer import END_OF_TEXT, GPT2_VOCAB_SIZE, cut, gpt2, learn_bpe
 
 SPLITS = ("train", "val")
 SAMPLE_BYTES = 100_000_000  # training text from which the vocabulary is learned
@@ -43,7 +44,7 @@ def parse_args() -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_argument("corpus", nargs="?", choices=CORPORA, help="or give --input and --name")
     files = dict(nargs="+", action="extend", type=existing_file, default=[], metavar="FILE")  # extend: may be repeated
-    parser.add_argument("--input", **files, help="your stories: .txt or .jsonl, or gzipped (.gz)")
+    parser.add_argument("--input", **files, help="your stories: .txt or .jsonl, or gzipped (.gz), or .parquet")
     parser.add_argument("--val", **files, help="validation stories (default: a share of the input)")
     between = r"with --input: what stands between stories in a .txt, beside <|endoftext|>: '\n\s*\n' is a blank line"
     parser.add_argument("--split_on", type=pattern, metavar="PATTERN", help=between)
@@ -51,6 +52,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--name", help="name of the new directory in data_dir (default: the corpus's)")
     size = number(int, lambda n: 257 <= n <= GPT2_VOCAB_SIZE, f"257 (bytes and end of text) to {GPT2_VOCAB_SIZE}")
     parser.add_argument("--vocab_size", type=size, help="default: 10000, or 4096 for builtin")
+    kinds = "the most frequent tokens of GPT-2's (default, for English), or a BPE learned from the stories"
+    parser.add_argument("--vocabulary", choices=("cut", "bpe"), default="cut", help=kinds)
     parser.add_argument("--vocabulary_of", metavar="MODEL", help="the one of a run, or of hf:ID-or-directory, instead")
     raw = "keep every story that is not empty as it is, duplicates too, in the order of the file"
     parser.add_argument("--raw", action="store_true", help=raw)
@@ -84,8 +87,8 @@ def read(args: argparse.Namespace) -> tuple[list[str], Iterable[str], Iterable[s
     if args.corpus in BUILTIN:
         return [args.corpus], builtin_texts(args.corpus, args.stories, args.seed), None
     if args.corpus:
-        addresses, paths = download(args.corpus)
-        return addresses, *(read_stories(path, errors="replace") for path in paths)  # a few bytes are broken
+        addresses, splits = download(args.corpus)
+        return addresses, *splits
     read_file = functools.partial(read_stories, split_on=args.split_on)
     train, val = (itertools.chain.from_iterable(map(read_file, paths)) for paths in (args.input, args.val))
     return list(map(str, [*args.input, *args.val])), train, val if args.val else None
@@ -128,18 +131,21 @@ def clean_and_split(spools, train, val, val_share, seed, headers, add_headers, r
 
 
 # ---- Learn the vocabulary, tokenize ----
-def learn_vocabulary(spool: Spool, vocab_size: int, threads: int) -> list[int]:
-    """The GPT-2 ids that are kept: those that a uniform sample of the stories needs most."""
-    every = -(-spool.bytes // SAMPLE_BYTES)
-    sample = spool.encode(range(GPT2_VOCAB_SIZE - 1), threads, "learning the vocabulary", every)
-    return cut(sum(np.bincount(ids, minlength=GPT2_VOCAB_SIZE) for ids in sample), vocab_size).gpt2_ids
+def learn_vocabulary(spool: Spool, kind: str, vocab_size: int, threads: int) -> dict:
+    """Those of GPT-2's tokens that a uniform sample of the stories needs most ("cut"), or a BPE of its own ("bpe")."""
+    every, doing = -(-spool.bytes // SAMPLE_BYTES), "learning the vocabulary"
+    if kind == "bpe":
+        chunks = tqdm(itertools.islice(spool.chunks(), 0, None, every), doing, unit=" chunks", disable=None)
+        return learn_bpe(itertools.chain.from_iterable(chunks), vocab_size).vocabulary
+    sample = spool.encode(gpt2().vocabulary, threads, doing, every)
+    return cut(sum(np.bincount(ids, minlength=GPT2_VOCAB_SIZE) for ids in sample), vocab_size).vocabulary
 
 
-def write_tokens(spool: Spool, directory: Path, gpt2_ids: list[int], threads: int) -> dict:
+def write_tokens(spool: Spool, directory: Path, vocabulary: dict, threads: int) -> dict:
     """Tokenizes a split into a flat file of uint16; returns its entry in meta.json."""
     path = directory / f"{spool.path.name}.bin"
     with path.open("wb") as file:
-        for ids in spool.encode(gpt2_ids, threads, f"tokenizing {spool.path.name}"):
+        for ids in spool.encode(vocabulary, threads, f"tokenizing {spool.path.name}"):
             file.write(ids.astype("<u2", copy=False).tobytes())
     return dict(stories=spool.stories, tokens=path.stat().st_size // 2, bytes=spool.bytes, sha256=sha256_of(path))
 
@@ -156,14 +162,14 @@ def prepare(
     headers: str | None = None,
     add_headers: bool = False,
     raw: bool = False,
-    gpt2_ids: list[int] | None = None,
+    vocabulary: str | dict = "cut",
     threads: int = os.cpu_count() or 1,
 ) -> None:
     """Makes `directory`; if anything fails, nothing has changed, and ValueError says why in one line.
 
     sources: where the stories are from, for meta.json. val: validation stories; None to hold out a share of `train`.
     headers: ANY or OOD if the stories have headers (corpus/instruct_headers.py), or are given some (add_headers).
-    raw: drop nothing but empty stories, and clean nothing. gpt2_ids: a vocabulary instead of a new one of vocab_size.
+    raw: drop nothing but empty stories, and clean nothing. vocabulary: a kind to learn, of vocab_size, or a known one.
     """
     if os.path.lexists(directory) and not (directory / "meta.json").exists():
         raise ValueError(f"{directory}: not written by prepare.py; choose another --name, or move it away")
@@ -177,13 +183,15 @@ def prepare(
                 remedy = "give more, or some with --val; each must end with a whole sentence, "
                 remedy += f"and in a .txt {END_OF_TEXT} or --split_on must separate them"
                 raise ValueError(f"{', '.join(sources)}: no stories left for {split} ({counts}); {remedy}")
-        gpt2_ids = gpt2_ids or learn_vocabulary(spools["train"], vocab_size, threads)
+        if isinstance(vocabulary, str):
+            vocabulary = learn_vocabulary(spools["train"], vocabulary, vocab_size, threads)
         (new := Path(temporary, "new")).mkdir()
         meta = dict(format=FORMAT, name=directory.name, source=sources, seed=seed)
-        meta |= dict(vocab_size=len(gpt2_ids) + 1, gpt2_ids="", raw=raw)
-        meta["splits"] = {split: write_tokens(spool, new, gpt2_ids, threads) for split, spool in spools.items()}
+        meta |= dict(vocab_size=len(vocabulary["tokens"]) + 1, vocabulary="", raw=raw)
+        meta["splits"] = {split: write_tokens(spool, new, vocabulary, threads) for split, spool in spools.items()}
         meta |= dict(cleaning=cleaning) | (dict(headers=headers) if headers else {})
-        text = json.dumps(meta, indent=2).replace('"gpt2_ids": ""', f'"gpt2_ids": {json.dumps(gpt2_ids)}')  # one line
+        one_line = json.dumps(vocabulary, ensure_ascii=False)
+        text = json.dumps(meta, indent=2).replace('"vocabulary": ""', f'"vocabulary": {one_line}')
         (new / "meta.json").write_text(text + "\n", encoding="utf-8")
         install(new, directory)
 
@@ -226,12 +234,12 @@ def main() -> None:
     headers = ANY if args.headers else HEADERS.get(args.corpus)
     settings = (args.vocab_size or vocab_size, val_share, args.seed, headers, args.headers, args.raw)
     with one_line_errors("prepare.py", interrupted=f"{directory} is unchanged; downloads will resume"):
-        gpt2_ids = None
+        vocabulary = args.vocabulary
         if args.vocabulary_of:
             from checkpoints.huggingface import load_model  # here, as it imports torch
 
-            gpt2_ids = load_model(args.vocabulary_of)[1].gpt2_ids
-        prepare(directory, *read(args), *settings, gpt2_ids)
+            vocabulary = load_model(args.vocabulary_of)[1].vocabulary
+        prepare(directory, *read(args), *settings, vocabulary)
         print_summary(directory)
 
 

@@ -102,7 +102,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
 
         # Everything that a checkpoint holds
         numerics = describe(config, device, dtype, ranks.size, not_compiled)
-        constants = dict(format=CHECKPOINT_FORMAT, data_sha256=corpus.sha256, gpt2_ids=corpus.tokenizer.gpt2_ids)
+        constants = dict(format=CHECKPOINT_FORMAT, data_sha256=corpus.sha256, vocabulary=corpus.tokenizer.vocabulary)
         constants |= dict(architecture=config.architecture, model_config=asdict(shape), train_config=asdict(config))
         state = TrainingState(model, optimizers, dtype, constants | dict(numerics=numerics))
         if checkpoint:

@@ -15,7 +15,7 @@ from corpus.tokenizer import Tokenizer
 if TYPE_CHECKING:  # just listing runs should not import torch
     from model import GPTNeo
 
-CHECKPOINT_FORMAT = 1
+CHECKPOINT_FORMAT = 2
 
 
 def load_torch(path: Path) -> dict:
@@ -61,7 +61,7 @@ def from_checkpoint(checkpoint: dict) -> "GPTNeo":
 
 def load_run(run: str | Path) -> tuple["GPTNeo", Tokenizer]:
     checkpoint = load_checkpoint(run)
-    return from_checkpoint(checkpoint), Tokenizer(checkpoint["gpt2_ids"])
+    return from_checkpoint(checkpoint), Tokenizer(**checkpoint["vocabulary"])
 
 
 # ---- Runs, by their directories ----

@@ -20,7 +20,7 @@ import torch.nn as nn
 from checkpoints.checkpoint import load_run, load_torch
 from common.files import read_json, write_bytes, write_json
 from common.hub import from_hub
-from corpus.tokenizer import END_OF_TEXT, GPT2_VOCAB_SIZE, Tokenizer, gpt2, gpt2_ranks, merged_from, spelled
+from corpus.tokenizer import BPE_PATTERN, BYTES, END_OF_TEXT, GPT2_PATTERN, Tokenizer, gpt2
 from model import GPTNeo, GPTNeoConfig
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # in the order of preference
@@ -199,22 +199,24 @@ def hf_tensors(model: GPTNeo, model_type: str) -> dict[str, torch.Tensor]:
 def tokenizer_json(tokenizer: Tokenizer) -> dict:
     special = dict(single_word=False, lstrip=False, rstrip=False, normalized=False, special=True)
     special |= dict(id=tokenizer.end_of_text, content=END_OF_TEXT)
-    # Its regular expression is the original of SPLIT_PATTERN.
-    byte_level = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True)
-    vocab = {spelled(token): i for token, i in tokenizer.ranks.items()} | {END_OF_TEXT: tokenizer.end_of_text}
-    merges = (merged_from(token, tokenizer.ranks) for token in tokenizer.ranks if len(token) > 1)
-    merges = [f"{spelled(left)} {spelled(right)}" for left, right in merges]
+    tokens, pattern = tokenizer.vocabulary["tokens"], tokenizer.vocabulary["pattern"]
+    byte_level = dict(type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True)  # GPT-2's pattern
+    words = dict(type="Split", pattern=dict(Regex=pattern), behavior="Isolated", invert=False)
+    by_pattern = dict(type="Sequence", pretokenizers=[words, byte_level | dict(use_regex=False)])
+    vocab = {token: i for i, token in enumerate([*tokens, END_OF_TEXT])}
     facts = dict(version="1.0", truncation=None, padding=None, added_tokens=[special], normalizer=None)
-    facts |= dict(pre_tokenizer=byte_level, post_processor=None, decoder=byte_level)
-    return facts | dict(model=dict(type="BPE", vocab=vocab, merges=merges))
+    facts |= dict(pre_tokenizer=byte_level if pattern == GPT2_PATTERN else by_pattern)
+    facts |= dict(post_processor=None, decoder=byte_level)
+    return facts | dict(model=dict(type="BPE", vocab=vocab, merges=tokenizer.merges()))
 
 
 def essentials(facts: dict) -> tuple:
     """The parts of a tokenizer.json on which the ids depend."""
-    model, split = facts["model"], facts["pre_tokenizer"]
+    model, splits = facts["model"], facts["pre_tokenizer"].get("pretokenizers", [facts["pre_tokenizer"]])
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
     vocab = model["vocab"] | {token["content"]: token["id"] for token in facts["added_tokens"]}
-    return vocab, merges, facts["normalizer"], split["type"], split["add_prefix_space"], split.get("use_regex", True)
+    splits = [dict(add_prefix_space=True, use_regex=True) | split | dict(trim_offsets=None) for split in splits]
+    return vocab, merges, facts["normalizer"], splits
 
 
 def load_model(name: str) -> tuple[GPTNeo, Tokenizer]:
@@ -229,25 +231,25 @@ def load_model(name: str) -> tuple[GPTNeo, Tokenizer]:
 
 
 def load_hf_tokenizer(path_or_id: str | Path) -> Tokenizer:
-    """The tokenizer of a model in a directory or on the hub. ValueError if it is not GPT-2's or a cut of it.
+    """The tokenizer of a model in a directory or on the hub. ValueError if no vocabulary of ours would give its ids.
 
     The published TinyStories models use GPT-2's own, with or without a tokenizer.json beside them.
     """
     directory = model_directory(path_or_id)
     path = directory / "tokenizer.json"
     if not path.exists():
-        if read_json(directory / "config.json").get("vocab_size") == GPT2_VOCAB_SIZE:
+        if read_json(directory / "config.json").get("vocab_size") == gpt2().vocab_size:
             return gpt2()
         raise ValueError(f"{path}: missing, and the vocab_size in config.json is not GPT-2's")
-    facts, ids = read_json(path), {spelled(token): gpt2_id for token, gpt2_id in gpt2_ranks().items()}
+    facts = read_json(path)
     with contextlib.suppress(KeyError, TypeError, AttributeError):  # another tokenizer's layout
         vocab = facts["model"]["vocab"]
-        gpt2_ids = [ids[token] for token in sorted(vocab.keys() - {END_OF_TEXT}, key=vocab.get)]
-        if gpt2_ids == sorted({*range(256), *gpt2_ids}):
-            tokenizer = Tokenizer(gpt2_ids)
+        tokens = sorted(vocab.keys() - {END_OF_TEXT}, key=vocab.get)
+        for pattern in (GPT2_PATTERN, BPE_PATTERN) if BYTES.keys() <= vocab.keys() else ():
+            tokenizer = Tokenizer(tokens, pattern)
             if essentials(facts) == essentials(tokenizer_json(tokenizer)):
                 return tokenizer
-    raise ValueError(f"{path}: neither GPT-2's byte-level BPE nor a cut of it; no other can be read")
+    raise ValueError(f"{path}: not byte-level BPE as GPT-2's, or as prepare.py learns it; no other can be read")
 
 
 def save_hf_tokenizer(tokenizer: Tokenizer, directory: str | Path) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import regex
+
 FEATURES = ("Dialogue", "Twist", "BadEnding", "MoralValue", "Foreshadowing", "Conflict")
 
 
@@ -177,11 +179,18 @@ class Story:
     sentence: str  # a random sentence of the text, verbatim
 
 
+# Chinese and Japanese have no space between sentences.
+BETWEEN_SENTENCES = regex.compile(
+    r"""(?<=\p{Sentence_Terminal})[ ]|(?<=\p{Sentence_Terminal}["”])[ ](?=[A-Z"“])|(?<=[。！？])(?![。！？」』])|\n"""
+)
+
+
 def split_sentences(text: str) -> list[str]:
-    """The text cut after each sentence, without the pieces that cut through somebody's speech."""
-    pieces = re.split(r'(?<=[.!?]) |(?<=[.!?]["”]) (?=[A-Z"“])|\n', text)
-    pieces = [piece for piece in pieces if piece.strip()]
-    return [piece for piece in pieces if piece.count('"') % 2 == 0 and piece.count("“") == piece.count("”")]
+    """The text cut after each sentence, in any script, without the pieces that cut through somebody's speech."""
+    pieces = [piece for piece in BETWEEN_SENTENCES.split(text) if piece.strip()]
+    quotes = ("“”", "「」", "『』")
+    pieces = [piece for piece in pieces if all(piece.count(left) == piece.count(right) for left, right in quotes)]
+    return [piece for piece in pieces if piece.count('"') % 2 == 0]
 
 
 def draw_words(text: str, rng: random.Random) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ The known corpora, and the stories of a file in any format that we read, one at 
 
 import gzip
 import io
+import itertools
 import json
 import re
 import zlib
@@ -19,12 +20,17 @@ from common.hub import from_hub
 from corpus.tokenizer import END_OF_TEXT
 
 STORIES, INSTRUCT = "roneneldan/TinyStories", "roneneldan/TinyStoriesInstruct"  # by an author of arXiv:2305.07759
-DOWNLOADS = {  # corpus -> its data set on the hub, and its files there without the ending -train.txt or -valid.txt
-    "tinystories": (STORIES, "TinyStories"),
-    "tinystories-v2": (STORIES, "TinyStoriesV2-GPT4"),
-    "instruct": (INSTRUCT, "TinyStories-Instruct"),
-    "instruct-ood": (INSTRUCT, "TinyStories-Instruct"),
+INSTRUCT_FILES = (INSTRUCT, "TinyStories-Instruct-train.txt", "TinyStories-Instruct-valid.txt")
+DOWNLOADS = {  # corpus -> its data set on the hub, and there the files of its training and of its validation stories
+    "tinystories": (STORIES, "TinyStories-train.txt", "TinyStories-valid.txt"),
+    "tinystories-v2": (STORIES, "TinyStoriesV2-GPT4-train.txt", "TinyStoriesV2-GPT4-valid.txt"),
+    "tinystories-clean": ("karpathy/tinystories-gpt4-clean", "*.parquet", "*.parquet"),
+    "simplestories": ("SimpleStories/SimpleStories", "data/train-*.parquet", "data/test-*.parquet"),  # arXiv:2504.09184
+    "instruct": INSTRUCT_FILES,
+    "instruct-ood": INSTRUCT_FILES,
 }
+# The rows for training and for validation where the data set's card says so; it leaves the first 10,000 for a test.
+ROWS = {"tinystories-clean": ((20_000, None), (10_000, 20_000))}
 BUILTIN = ("builtin", "builtin-instruct", "builtin-instruct-ood")
 CORPORA = (*DOWNLOADS, *BUILTIN)
 # What meta.json says about the headers above the stories (corpus/instruct_headers.py), and for which corpora.
@@ -32,24 +38,35 @@ ANY, OOD = "any fields together", "in train never words and summary together"
 HEADERS = {"instruct": ANY, "instruct-ood": OOD, "builtin-instruct": ANY, "builtin-instruct-ood": OOD}
 
 
-def download(corpus: str) -> tuple[list[str], list[Path]]:
-    """The addresses and the local copies of the training and the validation file of a corpus of DOWNLOADS."""
-    repository, stem = DOWNLOADS[corpus]
-    names = [f"{stem}-{split}.txt" for split in ("train", "valid")]
-    directory = from_hub(repository, names, kind="dataset")
-    addresses = [f"https://huggingface.co/datasets/{repository}/resolve/main/{name}" for name in names]
-    return addresses, [directory / name for name in names]
+def download(corpus: str) -> tuple[list[str], list[Iterator[str]]]:
+    """The addresses of a corpus of DOWNLOADS, and its training and its validation stories."""
+    repository, *patterns = DOWNLOADS[corpus]
+    if ".parquet" in patterns[0]:
+        pyarrow_parquet()  # before the download, which is large
+    directory = from_hub(repository, patterns, kind="dataset")
+    files = [sorted(directory.glob(pattern)) for pattern in patterns]
+    for pattern, paths in zip(patterns, files):
+        # Without a network the cache may hold only some of them: -of-00007 is how many there are.
+        if not paths or ("-of-" in paths[0].name and f"-of-{len(paths):05}" not in paths[0].name):
+            raise ValueError(f"{repository!r} from the hub: not all files {pattern} are here; run again to resume")
+    splits = [itertools.chain.from_iterable(read_stories(path, errors="replace") for path in paths) for paths in files]
+    if corpus in ROWS:
+        splits = [itertools.islice(stories, *rows) for stories, rows in zip(splits, ROWS[corpus])]
+    names = [path.relative_to(directory).as_posix() for path in dict.fromkeys(itertools.chain(*files))]
+    return [f"https://huggingface.co/datasets/{repository}/resolve/main/{name}" for name in names], splits
 
 
 def read_stories(path: Path, errors: str = "strict", split_on: re.Pattern | None = None) -> Iterator[str]:
-    """The text of every story in a .txt or .jsonl file, which may be compressed (.gz).
+    """The text of every story in a .txt, .jsonl or .parquet file; the first two may be compressed (.gz).
 
     split_on: in a .txt, what stands between stories, beside <|endoftext|>.
     errors: bytes of a .txt that are not UTF-8 are a ValueError ("strict"), or become U+FFFD ("replace").
     """
     ending = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    if path.suffix == ".parquet":
+        return parquet_stories(path)
     if ending not in (".txt", ".jsonl"):
-        raise ValueError(f"{path}: unknown format; its name must end in .txt, .jsonl, .txt.gz or .jsonl.gz")
+        raise ValueError(f"{path}: unknown format; its name must end in .txt, .jsonl, .txt.gz, .jsonl.gz or .parquet")
     if ending == ".jsonl":
         return json_stories(path)
     texts = split_file(path, END_OF_TEXT, errors)
@@ -90,3 +107,27 @@ def json_stories(path: Path) -> Iterator[str]:
                 hint = 'a line must be an object such as {"text": "Once upon a time…"}, or with "story"'
                 raise ValueError(f"{path}: no story in line {number}; {hint}") from None
             yield story
+
+
+def pyarrow_parquet():
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise ValueError("reading .parquet files needs pyarrow: pip install pyarrow") from None
+    return parquet
+
+
+def parquet_stories(path: Path) -> Iterator[str]:
+    """Stories from the column text or story."""
+    parquet = pyarrow_parquet()
+    try:
+        file = parquet.ParquetFile(path)
+    except ValueError:  # pyarrow's
+        raise ValueError(f"{path}: broken parquet; download it again") from None
+    columns = [name for name in ("text", "story") if name in file.schema_arrow.names]
+    if not columns:
+        raise ValueError(f"{path}: no column text or story, only {', '.join(file.schema_arrow.names)}")
+    with tqdm(desc=f"reading {path.name}", total=file.metadata.num_rows, unit=" stories", disable=None) as bar:
+        for batch in file.iter_batches(columns=columns[:1]):
+            yield from (story or "" for story in batch.column(0).to_pylist())
+            bar.update(len(batch))

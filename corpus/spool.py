@@ -1,14 +1,14 @@
 """
 The stories of a split on disk until the vocabulary is known, and their tokens, encoded by several threads.
 
->>> for ids in spool.encode(gpt2().gpt2_ids, threads=2, doing="tokenizing train"): ...
+>>> for ids in spool.encode(gpt2().vocabulary, threads=2, doing="tokenizing train"): ...
 """
 
 import collections
 import itertools
 import pickle
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -40,12 +40,14 @@ class Spool:
                 yield pickle.load(file)
         yield self.chunk
 
-    def encode(self, gpt2_ids: Sequence[int], threads: int, doing: str, every: int = 1) -> Iterator[np.ndarray]:
+    def encode(self, vocabulary: dict, threads: int, doing: str, every: int = 1) -> Iterator[np.ndarray]:
         """The ids of every `every`-th chunk, in order; threads work only a few chunks ahead."""
         chunks = itertools.islice(self.chunks(), 0, None, every)
         n_chunks = self.stories // STORIES_PER_CHUNK // every + 1
         own = threading.local()  # a tokenizer for each thread: threads that share one wait for its regex
-        with ThreadPoolExecutor(threads, initializer=lambda: setattr(own, "tokenizer", Tokenizer(gpt2_ids))) as pool:
+        with ThreadPoolExecutor(
+            threads, initializer=lambda: setattr(own, "tokenizer", Tokenizer(**vocabulary))
+        ) as pool:
             futures = collections.deque()
             for chunk in tqdm(chunks, doing, n_chunks, unit="stories", unit_scale=STORIES_PER_CHUNK, disable=None):
                 futures.append(pool.submit(lambda chunk: own.tokenizer.encode_stories(chunk), chunk))

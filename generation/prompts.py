@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import regex
 from tqdm import tqdm
 
 from corpus import instruct_headers
@@ -21,6 +22,9 @@ from corpus.tokenizer import Tokenizer
 
 UNSEEN_WORDS = Path(__file__).parent.parent / "prompts" / "unseen_words.txt"
 SPLITS = dict(val="validation", train="training")
+
+# Chinese and Japanese have no space between words: there, each character.
+WORD = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}]|[^\s\p{Han}\p{Hiragana}\p{Katakana}]+")
 
 Key = tuple[int, int]  # number of the prompt, number of the completion
 Continuation = tuple[int, str, bool]  # index of the prompt, the text, whether it ended by itself
@@ -67,7 +71,7 @@ def evaluation_prompts(
     only the words, and one with both. ValueError if the split has too few stories.
     """
     meta, tokens = load_meta_and_tokens(directory, split)
-    tokenizer = Tokenizer(meta["gpt2_ids"])
+    tokenizer = Tokenizer(**meta["vocabulary"])
     ends = np.flatnonzero(tokens == tokenizer.end_of_text)
     places = np.arange(1, len(ends))
     if seed is not None:
@@ -90,7 +94,7 @@ def evaluation_prompts(
 
 
 def cut_story(story: str, share: float) -> Prompt:
-    words = list(re.finditer(r"\S+", story))
+    words = list(WORD.finditer(story))
     end = words[max(1, int(share * len(words))) - 1].end()
     return Prompt(story[:end], story[end:])
 

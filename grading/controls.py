@@ -8,15 +8,22 @@ stays in place: otherwise every control would have bad grammar at the joint.
 import hashlib
 import itertools
 import random
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import regex
+
+from corpus.cleaning import COMPLETE
 from grading.scores import CUT, OTHER, SHUFFLED, TRUE_ENDING
 from grading.stories import Story
 
 # Final punctuation, perhaps with a quote, before whitespace and a capital; but not the period of Mr., Mrs. and so on.
-SENTENCE_END = re.compile(r"""(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bDr)[.!?…]+["'”’)]*(?=\s+["'“‘(]?[A-Z]|\s*$)""")
+# Where letters have no case, a quote ends no sentence: "he said" may follow. Chinese and Japanese need no space.
+SENTENCE_END = regex.compile(
+    r"""(?<!\b(?:Mr|Mrs|Ms|Dr))[\p{Sentence_Terminal}…]+(?:["'”’)」』]*(?=\s+["'“‘(]?\p{Lu}|\s*$)|(?=\s+["'“‘(]?\p{Lo}))"""
+    r"""|[。！？…]+(?![」』])"""
+)
+QUOTES = str.maketrans("“”「」", '""""')
 
 
 def sentences(text: str, preceding: str = "") -> list[str]:
@@ -26,7 +33,7 @@ def sentences(text: str, preceding: str = "") -> list[str]:
     """
     pieces, start = [], 0
     for end in SENTENCE_END.finditer(text):
-        quotes = (preceding + text[: end.end()]).translate({ord("“"): '"', ord("”"): '"'}).count('"')
+        quotes = (preceding + text[: end.end()]).translate(QUOTES).count('"')
         if quotes % 2 == 0:
             pieces.append(text[start : end.end()])
             start = end.end()
@@ -66,7 +73,7 @@ def end_like_other(story: Story, other: Story) -> str | None:
 def cut_off(story: Story, other: Story | None = None) -> str | None:
     """Cut within a sentence of the second half, before its last word."""
     pieces, rng = sentences(story.completion, story.prompt), random.Random(story.beginning)
-    words = [list(re.finditer(r"\w[\w'’-]*", piece)) for piece in pieces]
+    words = [list(regex.finditer(r"\w[\w'’-]*", piece)) for piece in pieces]
     long_enough = [i for i in range(len(pieces) // 2, len(pieces)) if len(words[i]) >= 3]
     if not long_enough:
         return None
@@ -102,7 +109,7 @@ def any_order(story: Story, seed: int) -> str:
     A last sentence that breaks off stays last: nothing can follow it.
     """
     texts = later_sentences(story)
-    last = [texts.pop()] if texts and not re.search(r"""[.!?…]["'”’)]*$""", texts[-1]) else []
+    last = [texts.pop()] if texts and not COMPLETE.search(texts[-1]) else []
     order = sorted(texts)
     random.Random(seed).shuffle(order)
     return join_sentences(story, order + last)

@@ -4,9 +4,10 @@ Metrics without a judge: held-out loss; whether stories end, how much they repea
 >>> rows = metric_rows(runs, true_endings)  # the metrics are defined in scores.py
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import regex
 
 from grading.scores import TRUE_ENDING
 from grading.stories import Row, Run, Story
@@ -16,7 +17,7 @@ NGRAM = 4  # words; a repeated one counts as a repetition
 
 
 def words_of(text: str) -> list[str]:
-    return re.findall(r"[^\W\d_]+(?:'[^\W\d_]+)*", text.lower().replace("’", "'"))
+    return regex.findall(r"[\p{L}\p{M}]+(?:'[\p{L}\p{M}]+)*", text.lower().replace("’", "'"))
 
 
 def ngrams(words: Sequence[str], n: int) -> list[tuple[str, ...]]:

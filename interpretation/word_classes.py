@@ -10,6 +10,7 @@ names also come from the stories themselves (corpus/character_names.py).
 """
 
 import codecs
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -58,9 +59,11 @@ def kind_of(word: str, names: frozenset[str]) -> str | None:
 
 
 def letters(text: bytes) -> list[bool]:
-    """For each byte, whether it is part of a letter. A token may end within a character of several bytes."""
+    """For each byte, whether it is part of a letter or of a mark, such as Indic vowel signs. A token may end within a
+    character of several bytes."""
     characters = text.decode("utf-8", "surrogateescape")
-    return [char.isalpha() for char in characters for _ in char.encode("utf-8", "surrogateescape")]
+    is_letter = {char: char.isalpha() or unicodedata.category(char).startswith("M") for char in set(characters)}
+    return [is_letter[char] for char in characters for _ in char.encode("utf-8", "surrogateescape")]
 
 
 def split_words(pieces: Sequence[bytes]) -> list[list[int]]:

@@ -72,7 +72,7 @@ class Corpus:
 def open_corpus(directory: str | Path, by_tokens: bool = False) -> Corpus:
     """The training set of data/<name>/. by_tokens: its tokens take the place of words."""
     meta, tokens, held_out = load_meta_and_tokens(directory, "train", "val")
-    tokenizer = Tokenizer(meta["gpt2_ids"])
+    tokenizer = Tokenizer(**meta["vocabulary"])
     token_ends = np.flatnonzero(tokens == tokenizer.end_of_text)
     if by_tokens:
         stream = Stream(tokens, np.append(0, token_ends[:-1] + 1), token_ends)

@@ -6,20 +6,14 @@
 
 // ---- Text <-> ids: byte-level BPE (corpus/tokenizer.py) ----
 
-// GPT-2's split into words. \s is spelled out, as JavaScript's own \s has other characters than tiktoken's.
-const SPLIT = new RegExp(
-  String.raw`'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+` +
-  String.raw`|\p{White_Space}+(?!\P{White_Space})|\p{White_Space}+`, "gu");
-
 class Tokenizer {
-  // vocabulary: as spell() of pages/story_page.py writes it. Here a token is a string of its bytes, each as the
-  // character of that number.
-  constructor(vocabulary) {
+  // The vocabulary of corpus/tokenizer.py. Here a token is a string of its bytes, each as the character of that number.
+  constructor({ tokens, pattern }) {
     const byteOf = {}, printable = (byte) => (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
     for (let byte = 0, others = 256; byte < 256; byte++) byteOf[String.fromCharCode(printable(byte) ? byte : others++)] = byte;
-    byteOf[" "] = 32;
     const unspelled = (token) => String.fromCharCode(...Array.from(token, (character) => byteOf[character]));
-    this.tokens = vocabulary.split("\x7f").map(unspelled);
+    this.pattern = new RegExp(pattern, "gu");
+    this.tokens = tokens.map(unspelled);
     this.ids = new Map(this.tokens.map((token, id) => [token, id]));
   }
 
@@ -28,7 +22,7 @@ class Tokenizer {
   }
 
   encode(text) {
-    const words = text.match(SPLIT) || [], utf8 = new TextEncoder();
+    const words = text.match(this.pattern) || [], utf8 = new TextEncoder();
     return words.flatMap((word) => this.merge(Array.from(utf8.encode(word), (byte) => String.fromCharCode(byte))));
   }
 

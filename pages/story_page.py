@@ -13,7 +13,6 @@ from dataclasses import asdict
 import torch
 
 from corpus.instruct_headers import FIELDS
-from corpus.tokenizer import Tokenizer, spelled
 from generation.backends import LocalBackend
 from model import GPTNeo
 from pages.html import TEMPLATES, page
@@ -75,20 +74,11 @@ def story_page(
     check_exportable(title, backend.model)
     check_page(title, backend.model)
     shapes, weights = pack(backend.model)
-    data = dict(
-        engine=dict(config=asdict(backend.model.config), shapes=shapes, vocabulary=spell(backend.tokenizer)),
-        prefix=backend.prefix,
-        end_of_text=backend.tokenizer.end_of_text,
-    )
-    data["engine"]["kernel"] = base64.b64encode((TEMPLATES / "multiply.wasm").read_bytes()).decode()
+    engine = dict(config=asdict(backend.model.config), shapes=shapes, vocabulary=backend.tokenizer.vocabulary)
+    engine["kernel"] = base64.b64encode((TEMPLATES / "multiply.wasm").read_bytes()).decode()
+    data = dict(engine=engine, prefix=backend.prefix, end_of_text=backend.tokenizer.end_of_text)
     rows = "".join(f"<tr><td>{html.escape(name)}</td><td>{html.escape(value)}</td></tr>" for name, value in about)
     fields = "".join(f'<label>{each} <input type="text" data-field="{each}"></label>' for each in FIELDS.values())
     texts = dict(name=html.escape(title), about=rows, fields=fields if headers else "")
     texts |= dict(engine=(TEMPLATES / "engine.js").read_text("utf-8"), weights=base64.b64encode(weights).decode())
     return page(f"{title} tells stories", "story", data, **texts)
-
-
-def spell(tokenizer: Tokenizer) -> str:
-    """The tokens in the order of their ids, as in GPT-2's files, but with plain spaces, which are shorter than their Ġ,
-    and separated by a character that no token has."""
-    return "\x7f".join(spelled(token).replace("Ġ", " ") for token in tokenizer.ranks)

@@ -30,14 +30,14 @@ def real_stories() -> list[str]:
     return [story.strip() for story in (SAMPLE / "valid.txt").read_text().split("<|endoftext|>") if story.strip()]
 
 
-@pytest.fixture(scope="module", params=[257, 300, 1000, 10_000, 50257])
+@pytest.fixture(scope="module", params=[257, 300, 1000, 10_000, 50257, "learned"])
 def any_tokenizer(request):
-    """GPT-2's vocabulary, whole and cut."""
-    from tokenizer_texts import TEXT, count_tokens
+    """GPT-2's vocabulary, whole and cut; and one that is learned from text in several scripts."""
+    from tokenizer_texts import SCRIPTS, TEXT, count_tokens
 
-    from corpus.tokenizer import cut
+    from corpus.tokenizer import cut, learn_bpe
 
-    return cut(count_tokens(TEXT), request.param)
+    return learn_bpe([TEXT, *SCRIPTS], 500) if request.param == "learned" else cut(count_tokens(TEXT), request.param)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ import rouge
 from checkpoints.checkpoint import corpus_of
 from common.tables import read_table, table_text
 from corpus.builtin_stories import NAMES, NOUNS
+from corpus.token_files import FORMAT
 from corpus.tokenizer import gpt2
 from generation.prompts import cut_story
 from generation.samples_file import read_rows, write_rows
@@ -36,7 +37,8 @@ def write_corpus(directory: Path, training: list[str], validation: list[str]) ->
         (directory / f"{split}.bin").write_bytes(data)
         splits[split] = dict(stories=len(stories), tokens=len(data) // 2, bytes=len("".join(stories).encode()))
         splits[split]["sha256"] = hashlib.sha256(data).hexdigest()
-    meta = dict(format=1, source=["tests"], splits=splits, vocab_size=tokenizer.vocab_size, gpt2_ids=tokenizer.gpt2_ids)
+    meta = dict(format=FORMAT, source=["tests"], splits=splits)
+    meta |= dict(vocab_size=tokenizer.vocab_size, vocabulary=tokenizer.vocabulary)
     (directory / "meta.json").write_text(json.dumps(meta))
     return directory
 

@@ -6,10 +6,10 @@ import json
 import torch
 
 from checkpoints.checkpoint import CHECKPOINT_FORMAT
-from corpus.tokenizer import Tokenizer
+from corpus.tokenizer import Tokenizer, gpt2
 from model import GPTNeo, GPTNeoConfig
 
-TOKENIZER = Tokenizer(range(2999))  # and the end of text: 3,000 ids
+TOKENIZER = Tokenizer(gpt2().vocabulary["tokens"][:2999])  # and the end of text: 3,000 ids
 
 
 @torch.no_grad()
@@ -35,7 +35,8 @@ def model_to_probe(**shape) -> GPTNeo:
 def save_run(directory, model: GPTNeo, tokenizer: Tokenizer = TOKENIZER, name: str = "ckpt.pt", **facts):
     """As much of a checkpoint as sampling needs. facts: others, such as its train_config."""
     directory.mkdir(parents=True, exist_ok=True)
-    own = dict(format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(model.config), gpt2_ids=tokenizer.gpt2_ids)
+    own = dict(format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(model.config))
+    own |= dict(vocabulary=tokenizer.vocabulary)
     torch.save(own | dict(model=model.state_dict()) | facts, directory / name)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
 
 import prepare
-from corpus.tokenizer import GPT2_VOCAB_SIZE, gpt2
 
 END = "<|endoftext|>"
 STORIES = [f"Once there were {i} dragons.\nThey said, “Good night, number {i * i}!”" for i in range(600)]
@@ -31,6 +31,14 @@ def write_jsonl(path: Path, stories: list[str], field: str = "text") -> Path:
     return path
 
 
+def write_parquet(path: Path, stories: list[str | None], field: str = "text") -> Path:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    from pyarrow import table
+
+    parquet.write_table(table({"topic": ["x"] * len(stories), field: stories}), path)
+    return path
+
+
 def misread(text: str, undefined: str) -> str:
     """UTF-8 read as cp1252, by Python's own tables; what cp1252 leaves undefined kept, lost, or made U+FFFD."""
     read = ""
@@ -50,15 +58,14 @@ def run_prepare(*args) -> None:
 
 
 def stories_in(directory: Path, split: str) -> list[str]:
-    """The stories in a .bin, by tiktoken and numpy alone."""
+    """The stories in a .bin, by tokenizers and numpy alone."""
     meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
     ids = np.fromfile(directory / f"{split}.bin", dtype="<u2")
     assert ids[-1] == meta["vocab_size"] - 1  # every story ends
     ends = np.flatnonzero(ids == meta["vocab_size"] - 1)
-    gpt2_ids = np.array([*meta["gpt2_ids"], GPT2_VOCAB_SIZE - 1])
-    encoding = gpt2().encoding
+    tokens, decoder = meta["vocabulary"]["tokens"], tokenizers.decoders.ByteLevel()
     bounds = zip([0, *(ends[:-1] + 1)], ends, strict=True)
-    return [encoding.decode(gpt2_ids[ids[start:end]].tolist()) for start, end in bounds]
+    return [decoder.decode([tokens[i] for i in ids[start:end]]) for start, end in bounds]
 
 
 def snapshot(folder: Path) -> dict:

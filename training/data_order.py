@@ -34,7 +34,7 @@ def load_corpus(config: TrainConfig) -> Corpus:
     if min(len(train), len(val)) < least:
         counts = f"{len(train):,} tokens of train, {len(val):,} of val"
         raise ConfigError(f"{directory}: {counts}: too few; block_size={config.block_size} needs {least:,} of each")
-    return Corpus(Tokenizer(meta["gpt2_ids"]), "headers" in meta, meta["splits"]["train"]["sha256"], train, val)
+    return Corpus(Tokenizer(**meta["vocabulary"]), "headers" in meta, meta["splits"]["train"]["sha256"], train, val)
 
 
 class TokenStream:

@@ -30,7 +30,7 @@ def with_shape(config: TrainConfig, shape: Mapping) -> TrainConfig:
 
 def copy_weights(model: GPTNeo, source: tuple[GPTNeo, Tokenizer], tokenizer: Tokenizer, config: TrainConfig) -> None:
     """ConfigError if the corpus, whose tokenizer is given, has another vocabulary."""
-    if source[1].gpt2_ids != tokenizer.gpt2_ids:
+    if source[1].vocabulary != tokenizer.vocabulary:
         remedy = f"prepare it under another name with --vocabulary_of {config.start_from}"
         raise ConfigError(f"data={config.data} has another vocabulary than {config.start_from}; {remedy}")
     weights = source[0].state_dict()

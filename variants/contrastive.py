@@ -20,19 +20,20 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import regex
 import torch
 import torch.nn.functional as F
 
 from corpus.tokenizer import Tokenizer
 
-SENTENCE_END = tuple(mark + quote for mark in ".!?" for quote in ("", '"', "'"))
+SENTENCE_END = regex.compile(r"""\p{Sentence_Terminal}["'”」』]?\s*\Z""")
 SHARE = 0.33  # share of the batch that is shuffled
 
 
 def sentence_ends(tokenizer: Tokenizer) -> torch.Tensor:
     """Which ids end a sentence, (vocab_size,) bool."""
-    texts = (tokenizer.decode([i]).rstrip() for i in range(tokenizer.vocab_size))
-    return torch.tensor([text.endswith(SENTENCE_END) for text in texts])
+    texts = (tokenizer.decode([i]) for i in range(tokenizer.vocab_size))
+    return torch.tensor([SENTENCE_END.search(text) is not None for text in texts])
 
 
 def shuffle_sentences(tokens: torch.Tensor, ends: torch.Tensor, end_of_text: int, keys: torch.Tensor) -> torch.Tensor:

@@ -4,17 +4,19 @@ import gzip
 import hashlib
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import ROOT
-from story_files import END, ODD_STORIES, STORIES, run_prepare, stories_in, write_jsonl, write_stories
+from story_files import END, ODD_STORIES, STORIES, run_prepare, stories_in, write_jsonl, write_parquet, write_stories
+from tokenizer_texts import SCRIPTS
 
 import prepare
 from checkpoints.huggingface import save_hf
 from corpus import sources, spool
 from corpus.token_files import load_meta, load_meta_and_tokens, load_stories
-from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut, gpt2
+from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut, gpt2, learn_bpe
 from model import GPTNeo, GPTNeoConfig
 
 
@@ -29,29 +31,34 @@ def test_round_trip_and_meta(tmp_path):
     assert sorted(path.name for path in directory.iterdir()) == ["meta.json", "train.bin", "val.bin"]
     meta, tokens = load_meta_and_tokens(directory, "val")
     assert (meta["name"], meta["source"], meta["seed"]) == ("x", list(map(str, paths)), 0)
-    assert meta["vocab_size"] == 700 and len(meta["gpt2_ids"]) == 699 and isinstance(tokens, np.memmap)
+    assert meta["vocab_size"] == 700 and len(meta["vocabulary"]["tokens"]) == 699 and isinstance(tokens, np.memmap)
     data = (directory / "val.bin").read_bytes()
-    assert Tokenizer(meta["gpt2_ids"]).encode_stories(val).tobytes() == data
+    assert Tokenizer(**meta["vocabulary"]).encode_stories(val).tobytes() == data
     counts = dict(stories=len(val), tokens=len(data) // 2, bytes=len("".join(val).encode()))
     assert meta["splits"]["val"] == counts | dict(sha256=hashlib.sha256(data).hexdigest())
 
 
-def test_vocabulary_is_learned_from_train_alone(tmp_path):
-    """The cut that counts of the training stories give, however much the validation stories would change it."""
+@pytest.mark.parametrize("kind", ["cut", "bpe"])
+def test_vocabulary_is_learned_from_train_alone(tmp_path, kind):
+    """What the training stories give, however much the validation stories would change it."""
     train, val = STORIES[:200], [f"Zebra zoo {i} wizard jazz quiz!" for i in range(400)]
-    prepare.prepare(tmp_path / "x", [], train, val, vocab_size=280)
+    prepare.prepare(tmp_path / "x", [], train, val, vocab_size=280, vocabulary=kind)
     whole = gpt2()
     counts = sum(np.bincount(whole.encode(story), minlength=GPT2_VOCAB_SIZE) for story in train)
-    assert load_meta(tmp_path / "x")["gpt2_ids"] == cut(counts, 280).gpt2_ids
+    expected = cut(counts, 280) if kind == "cut" else learn_bpe(train, 280)
+    assert load_meta(tmp_path / "x")["vocabulary"] == expected.vocabulary
+    assert stories_in(tmp_path / "x", "val") == val
 
 
-@pytest.mark.parametrize("ending", [".txt.gz", ".jsonl", ".jsonl.gz"])
+@pytest.mark.parametrize("ending", [".txt.gz", ".jsonl", ".jsonl.gz", ".parquet"])
 def test_every_kind_of_file_gives_the_same_data(tmp_path, ending):
     stories = [story for story in STORIES + ODD_STORIES if END not in story]
     plain = write_stories(tmp_path / "plain.txt", stories)
     text = plain.read_bytes()
     if "jsonl" in ending:
         text = write_jsonl(tmp_path / "a.jsonl", stories).read_bytes()
+    if ending == ".parquet":
+        text = write_parquet(tmp_path / "a.parquet", [*stories, None]).read_bytes()
     (path := tmp_path / f"stories{ending}").write_bytes(gzip.compress(text) if ending.endswith(".gz") else text)
     for name, source in (("one", path), ("two", plain)):
         run_prepare("--input", source, "--name", name, "--vocab_size", 400, "--data_dir", tmp_path, "--val_share", 0.1)
@@ -113,12 +120,51 @@ def test_raw_keeps_every_story_in_the_order_of_the_file(tmp_path):
         "stories read": 2 * len(train) + 1, "empty dropped": 1}  # fmt: skip
 
 
-def test_a_corpus_with_the_vocabulary_of_a_model(tmp_path):
-    tokenizer = cut(np.arange(GPT2_VOCAB_SIZE), 500)
-    save_hf(GPTNeo(GPTNeoConfig(500, 8, n_layer=1, n_head=1, n_embd=4)), tmp_path / "model", tokenizer)
+@pytest.mark.parametrize(
+    "tokenizer", [cut(np.arange(GPT2_VOCAB_SIZE), 500), learn_bpe(SCRIPTS, 400)], ids=["cut", "bpe"]
+)
+def test_a_corpus_with_the_vocabulary_of_a_model(tmp_path, tokenizer):
+    save_hf(GPTNeo(GPTNeoConfig(tokenizer.vocab_size, 8, n_layer=1, n_head=1, n_embd=4)), tmp_path / "model", tokenizer)
     model = f"hf:{tmp_path / 'model'}"
     run_prepare("builtin", "--stories", 300, "--name", "x", "--vocabulary_of", model, "--data_dir", tmp_path)
-    assert load_meta(tmp_path / "x")["gpt2_ids"] == tokenizer.gpt2_ids
+    assert load_meta(tmp_path / "x")["vocabulary"] == tokenizer.vocabulary
+
+
+def prepare_from_hub(hub, folder, corpus) -> Path:
+    command = [sys.executable, ROOT / "prepare.py", corpus, "--vocab_size", "300"]
+    subprocess.run(command, cwd=folder, env=hub.environment(folder / "cache"), check=True, capture_output=True)
+    return folder / "data" / corpus
+
+
+def test_parquet_corpora_of_the_hub(hub, tmp_path):
+    """The published files' names and columns; what is not asked for is not downloaded."""
+    shards = {"data/train-00000-of-00002": STORIES[:200], "data/train-00001-of-00002": STORIES[200:400]}
+    shards |= {"data/test-00000-of-00001": STORIES[400:450], "processed": STORIES[450:]}
+    for name, stories in shards.items():
+        shards[name] = write_parquet(tmp_path / "x.parquet", stories, "story").read_bytes()
+    hub.repositories["datasets/SimpleStories/SimpleStories"] = {f"{name}.parquet": x for name, x in shards.items()}
+    directory = prepare_from_hub(hub, tmp_path, "simplestories")
+    assert stories_in(directory, "train") == STORIES[:400] and stories_in(directory, "val") == STORIES[400:450]
+    assert len(load_meta(directory)["source"]) == 3 and load_meta(directory)["source"][0].endswith(
+        "00000-of-00002.parquet"
+    )
+    assert not [request for request in hub.requests if "processed" in request["path"]]
+
+    rows = [f"Story {i}." for i in range(20_100)]
+    files = {"tinystories_gpt4_clean.parquet": write_parquet(tmp_path / "x.parquet", rows).read_bytes()}
+    hub.repositories["datasets/karpathy/tinystories-gpt4-clean"] = files
+    directory = prepare_from_hub(hub, tmp_path, "tinystories-clean")
+    assert stories_in(directory, "train") == rows[20_000:] and stories_in(directory, "val") == rows[10_000:20_000]
+    assert len(load_meta(directory)["source"]) == 1
+
+
+def test_shards_that_are_missing_are_noticed(tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    monkeypatch.setattr(sources, "from_hub", lambda *args, **others: tmp_path)
+    (tmp_path / "data").mkdir()
+    write_parquet(tmp_path / "data" / "train-00000-of-00002.parquet", STORIES, "story")
+    with pytest.raises(ValueError, match="not all files data/train-"):
+        sources.download("simplestories")
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -24,7 +25,8 @@ BAD = {  # name of a file -> its content, and a word of the message
     "line\nbreak.txt": (b"", "no stories left"),
     "cutoff.txt": (f"One and\n{END}\nTwo and\n{END}\n".encode(), "2 truncated dropped"),
     "blanks.jsonl": ("\n".join([*ROWS, BLANKS]).encode(), "regex"),
-    "stories.parquet": (b"PAR1", ".jsonl"),
+    "stories.parquet": (b"PAR1", "parquet"),
+    "stories.csv": (b"text", ".jsonl"),
 }  # fmt: skip
 
 
@@ -52,7 +54,7 @@ def refused(folder: Path, *args) -> str:
 @pytest.mark.parametrize("name", BAD, ids=repr)
 def test_bad_files_are_named_and_change_nothing(folder, name):
     said = refused(folder, "--input", folder / name, "--name", "x")
-    assert BAD[name][1] in said and ("regex" in said or name.replace("\n", "\\n") in said)
+    assert BAD[name][1] in said and (re.search("regex|needs pyarrow", said) or name.replace("\n", "\\n") in said)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +74,11 @@ def test_bad_files_are_named_and_change_nothing(folder, name):
 def test_flags_that_do_not_apply_are_refused(folder, args, word, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     assert refused(folder, *args.split()) == "2" and word in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_without_pyarrow_nothing_is_downloaded(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert "pip install pyarrow" in refused(folder, "simplestories")
 
 
 def test_another_corpus_of_the_name_is_kept_under_a_new_one(folder, tmp_path, capsys):
@@ -104,7 +111,7 @@ def rewrite(path: Path, change) -> None:
 DAMAGES = {  # how to damage a corpus, and a word of the message
     "no directory": (shutil.rmtree, "other"),  # the corpora that are there are named
     "meta cut off": (lambda x: rewrite(x / "meta.json", lambda data: data[:-50]), "meta.json"),
-    "another format": (lambda x: rewrite(x / "meta.json", lambda d: d.replace(b'format": 1', b'format": 2')), "format"),
+    "another format": (lambda x: rewrite(x / "meta.json", lambda d: d.replace(b'format": 2', b'format": 1')), "format"),
     "no val.bin": (lambda x: (x / "val.bin").unlink(), "val.bin"),
     "cut off": (lambda x: os.truncate(x / "train.bin", 100), "train.bin"),
     "a bit flipped": (lambda x: rewrite(x / "train.bin", lambda d: d[:9] + bytes([d[9] ^ 1]) + d[10:]), "checksum"),

@@ -3,9 +3,10 @@
 import random
 
 import numpy as np
-from tokenizer_texts import TEXT, count_tokens, random_text
+import tokenizers
+from tokenizer_texts import SCRIPTS, TEXT, count_tokens, random_text
 
-from corpus.tokenizer import GPT2_VOCAB_SIZE, cut, gpt2, gpt2_ranks, merged_from
+from corpus.tokenizer import BPE_PATTERN, GPT2_VOCAB_SIZE, cut, gpt2, learn_bpe, merged_from
 
 
 def test_every_text_comes_back_to_the_byte(any_tokenizer):
@@ -31,16 +32,34 @@ def test_stories_in_one_call_are_the_same_as_one_by_one(any_tokenizer):
 
 def test_a_cut_is_closed_under_merges(any_tokenizer):
     """Each token but a byte is merged from two that are kept, so the cut is a shorter BPE merge list."""
-    pairs = [merged_from(token, gpt2_ranks()) for token in any_tokenizer.ranks if len(token) > 1]
+    reference = any_tokenizer.ranks if any_tokenizer.vocabulary["pattern"] == BPE_PATTERN else gpt2().ranks
+    pairs = [merged_from(token, reference) for token in any_tokenizer.ranks if len(token) > 1]
     assert all(len(pair) == 2 and {*pair} <= any_tokenizer.ranks.keys() for pair in pairs)
 
 
 def test_without_a_cut_ids_are_gpt2s():
-    # Known ids, from the published GPT-2 encoder; and the whole table, which tiktoken checks by its hash.
+    # Known ids, from the published GPT-2 encoder; tests/checkpoints/ compares the whole table.
     assert gpt2().encode("Hello world") == [15496, 995]
     assert gpt2().end_of_text == 50256
-    assert list(gpt2().ranks.values()) == sorted(gpt2_ranks().values())
-    assert cut(count_tokens(TEXT), GPT2_VOCAB_SIZE).gpt2_ids == list(range(GPT2_VOCAB_SIZE - 1))
+    assert cut(count_tokens(TEXT), GPT2_VOCAB_SIZE).vocabulary == gpt2().vocabulary
+
+
+def test_learning_gives_the_tokens_and_ids_of_tokenizers():
+    """Its own byte-level BPE, which splits words as GPT-2 does: the same where no marks are."""
+    reference = tokenizers.ByteLevelBPETokenizer()
+    texts = [TEXT, SCRIPTS[1], SCRIPTS[3]]
+    reference.train_from_iterator(texts, vocab_size=449, min_frequency=2)
+    ours = learn_bpe(texts, 450)
+    assert {token: i for i, token in enumerate(ours.vocabulary["tokens"])} == reference.get_vocab()
+    rng = random.Random(3)
+    for text in [*texts, *(" ".join(rng.choices(" ".join(texts).split(), k=9)) for _ in range(300))]:
+        assert ours.encode(text) == reference.encode(text).ids
+    assert learn_bpe(["A cat."], 1000).vocab_size == 257  # no pair is there twice
+
+
+def test_marks_stay_within_their_words():
+    tokenizer = learn_bpe(SCRIPTS, 500)
+    assert [tokenizer.decode([i]) for i in tokenizer.encode("एक लड़की थी।")] == ["एक", " लड़की", " थी", "।"]
 
 
 def test_byte_lengths_add_up(any_tokenizer):

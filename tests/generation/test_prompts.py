@@ -11,6 +11,7 @@ def test_a_story_is_cut_between_two_words():
     story = "One two  three\n\nfour, five."
     assert cut_story(story, 0.5) == Prompt("One two", "  three\n\nfour, five.")
     assert cut_story("Alone.", 0.4) == Prompt("Alone.", "")
+    assert cut_story("狐が森へ行った。", 0.5) == Prompt("狐が森へ", "行った。")
 
 
 def test_prompts_are_read_from_lines(tmp_path):

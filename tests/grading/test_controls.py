@@ -4,6 +4,7 @@ import random
 
 from grade_fixtures import true_endings
 
+from corpus.builtin_stories import split_sentences
 from grading.controls import any_order, make_controls, sentences
 from grading.scores import CUT, OTHER, SHUFFLED, TRUE_ENDING
 from grading.stories import Story
@@ -16,6 +17,18 @@ def test_sentences_keep_speech_together():
     assert sentences('am sad. I go." He went.', preceding='She said, "I') == ['am sad. I go."', " He went."]
     assert sentences("“Go. Now.” She went.") == ["“Go. Now.”", " She went."]
     assert sentences("") == []
+
+
+def test_sentences_of_other_scripts():
+    texts = {
+        'वह घर गया।| "चलो। जल्दी!" राम ने कहा।| क्या हुआ?': ["वह घर गया।", "क्या हुआ?"],
+        "狐がいました。|「はい。いいえ！」と言いました。|なぜ？！|終わり。": ["狐がいました。", "なぜ？！", "終わり。"],
+        "ذهب إلى البيت.| هل عاد؟| نعم.": ["ذهب إلى البيت.", "هل عاد؟", "نعم."],
+        "Où est-il ?| Ému, il part.": ["Où est-il ?", "Ému, il part."],
+    }
+    for text, whole in texts.items():
+        assert sentences(text.replace("|", "")) == text.split("|")
+        assert split_sentences(text.replace("|", "")) == whole  # without pieces of speech
 
 
 def test_each_is_spoiled_in_one_way():

@@ -27,6 +27,7 @@ def test_every_score_and_metric_stands_in_the_table_and_no_other(tmp_path, grade
 
 def test_words():
     assert words_of("Tom's DOG—didn’t “bark”, 3 times. Né!") == ["tom's", "dog", "didn't", "bark", "times", "né"]
+    assert words_of("एक लड़की थी।") == ["एक", "लड़की", "थी"]
 
 
 def test_repetition_within_a_story():

@@ -8,11 +8,12 @@ from interpretation.word_classes import TaggedCorpus, kind_of, names_in, split_w
 def test_tokens_are_put_together_to_words():
     tokenizer = gpt2()
     text = "Zorblax said, \"It's café  o'clock!\"\n\nThe end. He said, “Hello Tom.” Tom was “happy” too. Tom—Ben ran."
+    text += " लड़की थी।"
     pieces = [tokenizer.decode_bytes([i]) for i in tokenizer.encode(text)]
     words = [b"".join(pieces[i] for i in members).decode().strip() for members in split_words(pieces)]
     expected = ["Zorblax", "said", ",", '"', "It", "'s", "café", "o", "'", "clock", '!"', "The", "end", "."]
     assert words[: len(expected)] == expected
-    assert {"Hello", "Tom", "happy", "Ben"} <= set(words) and words.count("Tom") == 3
+    assert {"Hello", "Tom", "happy", "Ben", "लड़की", "थी"} <= set(words) and words.count("Tom") == 3
 
 
 def test_kinds_of_words():

@@ -11,9 +11,9 @@ import pytest
 import torch
 from conftest import ROOT
 from random_models import random_model
-from tokenizer_texts import TEXT, count_tokens, random_text
+from tokenizer_texts import SCRIPTS, TEXT, count_tokens, random_text
 
-from corpus.tokenizer import Tokenizer, cut, gpt2
+from corpus.tokenizer import Tokenizer, cut, gpt2, learn_bpe
 from generation.backends import LocalBackend
 from pages.story_page import int8_rows, story_page
 
@@ -70,10 +70,10 @@ Il était une fois l’été|ⅷ ½ ³ ٣ ௧|don't I'll we've IT'S 's|a\u00a0b\
 
 
 def test_text_of_any_language_has_the_ids_of_python(storyteller, chromium):
-    """With GPT-2's vocabulary, and with a cut one."""
+    """With GPT-2's vocabulary, a cut one and a learned one."""
     rng = random.Random(0)
     texts = [*re.split(r"[|\n]", LANGUAGES), LANGUAGES, TEXT, *(random_text(rng) for _ in range(300))]
-    for tokenizer in (gpt2(), cut(count_tokens(TEXT), 300)):
+    for tokenizer in (gpt2(), cut(count_tokens(TEXT), 300), learn_bpe([*LANGUAGES.split("\n"), *SCRIPTS], 700)):
         shape = dict(vocab_size=tokenizer.vocab_size, n_embd=16, n_head=1, n_layer=1, block_size=4)
         call = storyteller(random_model(**shape), tokenizer)
         found = chromium.run(f"Promise.all({json.dumps(texts)}.map((text) => ask('encode', text)))")

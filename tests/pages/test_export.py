@@ -20,7 +20,7 @@ def run(data_dir, tmp_path):
     meta = load_meta(tmp_path / "data" / "tiny")
     facts = dict(step=20, best_val_loss=1.5, data_sha256=meta["splits"]["train"]["sha256"])
     facts |= dict(train_config=dict(data="tiny", data_dir=str(tmp_path / "data")))
-    model, tokenizer = random_model(vocab_size=meta["vocab_size"]), Tokenizer(meta["gpt2_ids"])
+    model, tokenizer = random_model(vocab_size=meta["vocab_size"]), Tokenizer(**meta["vocabulary"])
     save_run(tmp_path / "out" / "run", model, tokenizer, "best.pt", **facts)
     return tmp_path / "out" / "run"
 

@@ -8,7 +8,7 @@ from random_models import random_model
 from test_engine_js import READY, write_page
 from tokenizer_texts import TEXT, count_tokens
 
-from corpus.tokenizer import Tokenizer, cut, gpt2_ranks, merged_from
+from corpus.tokenizer import cut, learn_bpe
 
 HOSTILE = '<img src=x onerror="document.title = 1"></script><script>document.title = 2</script>'
 STATUS, WORD = (f"document.getElementById('{name}').textContent" for name in ("status", "word"))
@@ -16,15 +16,8 @@ STATUS, WORD = (f"document.getElementById('{name}').textContent" for name in ("s
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    """A cut that spells "</script>" with tokens of its own, as a vocabulary learned from web pages would."""
-    ranks = gpt2_ranks()
-    kept = {bytes([byte]) for byte in range(256)} | {b"</", b"script", b"<!--", b"--", b"![", b"!--"} & ranks.keys()
-    frontier = list(kept)
-    while frontier:
-        parts = merged_from(frontier.pop(), ranks)
-        frontier += set(parts) - kept
-        kept |= set(parts)
-    return Tokenizer(sorted(ranks[token] for token in kept))
+    """One that spells "</script>" and "<!--" with tokens of its own, as learned from web pages."""
+    return learn_bpe(["</script", "<!-- -->"] * 2, 300)
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from corpus.tokenizer import Tokenizer
+from corpus.tokenizer import Tokenizer, gpt2
 from generation.backends import LocalBackend, load_backend
 from generation.prompts import Sampling
 from sweeps.ruler import bits_per_byte
 
 STORIES = ["A cat sat. It was happy.", "Tom had a big red ball!", "One day, Sue saw a café. " * 6, "The end."]
 SHAPE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=48, vocab_size=258)
-BYTES = Tokenizer(range(256))
+BYTES = Tokenizer(gpt2().vocabulary["tokens"][:256])
 
 
 class UniformBytes:

@@ -74,7 +74,7 @@ def test_every_micro_batch_has_its_own_dropout():
 @pytest.fixture(scope="module")
 def headed(instruct_data_dir) -> Corpus:
     meta, train = load_meta_and_tokens(instruct_data_dir / "builtin-instruct", "train")
-    return Corpus(Tokenizer(meta["gpt2_ids"]), True, "", train, None)
+    return Corpus(Tokenizer(**meta["vocabulary"]), True, "", train, None)
 
 
 def test_however_a_step_is_divided_its_loss_is_the_mean_over_its_targets(headed):

@@ -37,7 +37,7 @@ def source(architecture: str, directory: Path, data: Path):
     torch.manual_seed(0)
     model = SOURCES[architecture]().eval()
     model.save_pretrained(directory)
-    save_hf_tokenizer(Tokenizer(load_meta_and_tokens(data)[0]["gpt2_ids"]), directory)
+    save_hf_tokenizer(Tokenizer(**load_meta_and_tokens(data)[0]["vocabulary"]), directory)
     return model, f"hf:{directory}"
 
 

@@ -66,7 +66,7 @@ def test_a_run_of_one_step_ends_without_a_warning(config, quick, recwarn):
 def expected_validation(run: Path, tokens: np.ndarray, block_size: int, within: bool) -> tuple[float, float]:
     """Loss and bpb of a run's last weights, window by window, from plain logits. Every token of a story counts once."""
     checkpoint = load_checkpoint(run / "ckpt.pt")
-    model, tokenizer = from_checkpoint(checkpoint), Tokenizer(checkpoint["gpt2_ids"])
+    model, tokenizer = from_checkpoint(checkpoint), Tokenizer(**checkpoint["vocabulary"])
     windows, losses = story_windows(tokens, block_size, tokenizer.end_of_text), np.full(len(tokens), np.nan)
     for start in windows:
         text = torch.from_numpy(tokens[start : start + block_size + 1].astype(np.int64))

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tokenizer_texts import SCRIPTS
 
-from corpus.tokenizer import GPT2_VOCAB_SIZE, cut
+from corpus.tokenizer import GPT2_VOCAB_SIZE, cut, learn_bpe
 from model import GPTNeo, GPTNeoConfig
 from variants.contrastive import Contrastive, sentence_ends, shuffle_sentences
 
@@ -47,6 +48,13 @@ def test_sentences_change_places_within_their_story(tokenizer, tokens):
             assert sentence in after[2]  # a closing quote belongs to its sentence
     sentences = ["It ran.", " A dog sat.", " The cat hid!", " No one came."]
     assert orders == {"".join(order) for order in itertools.permutations(sentences)}
+
+
+def test_sentences_end_in_other_scripts():
+    tokenizer = learn_bpe(SCRIPTS, 500)
+    for text, mark in zip(SCRIPTS[::2], "।."):
+        ids = tokenizer.encode(text)
+        assert sentence_ends(tokenizer)[ids].sum() == text.count(mark)
 
 
 @pytest.fixture
