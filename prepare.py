@@ -43,7 +43,7 @@ def parse_args() -> argparse.Namespace:
     files = dict(nargs="+", action="extend", type=existing_file, default=[], metavar="FILE")  # extend: may be repeated
     parser.add_argument("--input", **files, help="your stories: .txt or .jsonl, or gzipped (.gz)")
     parser.add_argument("--val", **files, help="validation stories (default: a share of the input)")
-    parser.add_argument("--headers", action="store_true", help="with --input: add headers made from the stories")
+    parser.add_argument("--headers", action="store_true", help="with --input: add headers (of the rows, if any)")
     parser.add_argument("--name", help="of the new directory in data_dir (default: that of the corpus)")
     size = number(int, lambda n: 257 <= n <= GPT2_VOCAB_SIZE, f"257 (bytes and end of text) to {GPT2_VOCAB_SIZE}")
     parser.add_argument("--vocab_size", type=size, help="default: 10000, or 4096 for builtin")
@@ -82,7 +82,8 @@ def read(args: argparse.Namespace) -> tuple[list[str], Iterable[str], Iterable[s
     if args.corpus:
         addresses, paths = download(args.corpus)
         return addresses, *(read_stories(path, errors="replace") for path in paths)  # a few bytes are broken
-    train, val = (itertools.chain.from_iterable(map(read_stories, paths)) for paths in (args.input, args.val))
+    files = [[read_stories(path, headers=args.headers) for path in paths] for paths in (args.input, args.val)]
+    train, val = map(itertools.chain.from_iterable, files)
     return list(map(str, [*args.input, *args.val])), train, val if args.val else None
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from common.hub import from_hub
+from corpus.instruct_headers import add_own_header
 from corpus.tokenizer import END_OF_TEXT
 
 STORIES, INSTRUCT = "roneneldan/TinyStories", "roneneldan/TinyStoriesInstruct"  # by an author of arXiv:2305.07759
@@ -40,15 +41,16 @@ def download(corpus: str) -> tuple[list[str], list[Path]]:
     return addresses, [directory / name for name in names]
 
 
-def read_stories(path: Path, errors: str = "strict") -> Iterator[str]:
+def read_stories(path: Path, errors: str = "strict", headers: bool = False) -> Iterator[str]:
     """The text of every story in a .txt or .jsonl file, which may be compressed (.gz).
 
     errors: bytes of a .txt that are not UTF-8 are a ValueError ("strict"), or become U+FFFD ("replace").
+    headers: with the words, features, summary and sentence of a .jsonl's row as a header, if it has some.
     """
     ending = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if ending not in (".txt", ".jsonl"):
         raise ValueError(f"{path}: unknown format; its name must end in .txt, .jsonl, .txt.gz or .jsonl.gz")
-    return split_file(path, END_OF_TEXT, errors) if ending == ".txt" else json_stories(path)
+    return split_file(path, END_OF_TEXT, errors) if ending == ".txt" else json_stories(path, headers)
 
 
 def split_file(path: Path, separator: str, errors: str = "strict") -> Iterator[str]:
@@ -71,15 +73,16 @@ def split_file(path: Path, separator: str, errors: str = "strict") -> Iterator[s
         yield rest
 
 
-def json_stories(path: Path) -> Iterator[str]:
+def json_stories(path: Path, headers: bool) -> Iterator[str]:
     """Stories from one JSON object per line."""
     for number, line in enumerate(split_file(path, "\n"), 1):
         if line.strip():
             try:
                 row = json.loads(line)
                 story = row["text"] if "text" in row else row["story"]
+                story = add_own_header(story, row) if headers else story
                 story.encode()  # half a character cannot be
             except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-                hint = 'a line must be an object such as {"text": "Once upon a time…"}, or with "story"'
+                hint = 'a line must be an object such as {"text": "A fox ran…", "words": ["fox"]}, or with "story"'
                 raise ValueError(f"{path}: no story in line {number}; {hint}") from None
             yield story
