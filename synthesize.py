@@ -38,8 +38,7 @@ SUMMARY = "Summary:"  # as in the published Instruct texts
 
 def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
-    models = "several share the stories; without a model, only the table and the picture are made"
-    parser.add_argument("--model", nargs="+", default=[], metavar="NAME", help=models)
+    parser.add_argument("--model", nargs="+", default=[], metavar="NAME", help="several share the stories")
     parser.add_argument("--stories", type=positive, default=1000, metavar="N", help="total number (default: 1000)")
     parser.add_argument("--name", default="stories", help="the data set, in data_dir/NAME (default: stories)")
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="default: data")
@@ -242,8 +241,9 @@ def main() -> None:
             show(args)
         if stopped:
             raise stopped
-    file, headers = directory / "stories.jsonl", "" if args.plain else "--headers "
-    print(f"wrote {file}; next: python prepare.py --input {file} {headers}--name {args.name}-tokens")
+    flags = "--headers " * (not args.plain) + "--vocabulary=bpe " * (args.language != "English")
+    file = directory / "stories.jsonl"
+    print(f"wrote {file}; next: python prepare.py --input {file} {flags}--name {args.name}-tokens")
 
 
 if __name__ == "__main__":

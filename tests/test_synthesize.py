@@ -93,6 +93,43 @@ def test_the_budget_ends_it_in_the_middle_and_a_larger_one_continues(write):
     assert len(write.stories()) == 8 == len(server.requests)
 
 
+def test_several_models_share_one_budget(write):
+    """A reply costs $0.11, and $0.7 is reserved for each: enough for the first model's stories, not for all."""
+    prices = ("--price_in", "1000", "--price_out", "1000", "--max_new_tokens", "100", "--concurrency", "1")
+    with serve(tell) as server:
+        assert "--max_cost 1.3" in write(server, "--model", "a", "b", *prices, "--max_cost", "1.3")
+    models = [request["model"] for request in server.requests]
+    assert models.count("a") == 4 and 0 < models.count("b") < 4 and len(write.stories()) == len(models)
+
+
+def test_a_quota_by_the_minute_is_waited_for(write):
+    def limit(number, request):
+        return ("status", 429, {"retry-after-ms": "100"}) if number % 3 else tell(number, request)
+
+    with serve(limit) as server:
+        assert "python prepare.py" in write(server)
+    assert len(write.stories()) == 8 and len(server.requests) == 24
+
+
+def test_a_full_disk_is_one_line_and_loses_one_reply_at_most(write, monkeypatch):
+    append = synthesize.append_json
+
+    def full(path, row):
+        if len(write.stories()) == 3:
+            with path.open("ab") as file:
+                file.write(b'\n{"index": 9')  # as a full disk would leave it
+            raise OSError(28, "No space left on device", str(path))
+        append(path, row)
+
+    with serve(tell) as server:
+        with monkeypatch.context() as patch:
+            patch.setattr(synthesize, "append_json", full)
+            message = write(server, "--concurrency", "1")
+        assert "stories.jsonl: No space left" in message and "\n" not in message and len(write.stories()) == 3
+        write(server)
+    assert len(write.stories()) == 8 and len(server.requests) == 9
+
+
 def test_nothing_is_lost_or_paid_twice_when_killed(write, tmp_path):
     def slowly(number, request):
         time.sleep(0.1)
@@ -101,7 +138,7 @@ def test_nothing_is_lost_or_paid_twice_when_killed(write, tmp_path):
     own = ["--base_url", "", "--data_dir", str(tmp_path), "--name", "mine", "--stories", "30", "--concurrency", "1"]
     with serve(slowly) as server:
         own[1] = server.url
-        for n in (5, 10):
+        for n in (5, 10, 15):
             process = subprocess.Popen([sys.executable, ROOT / "synthesize.py", "--model", "m", *own], env=os.environ)
             while len(write.stories()) < n:
                 assert process.poll() is None
@@ -111,7 +148,7 @@ def test_nothing_is_lost_or_paid_twice_when_killed(write, tmp_path):
         write(server, "--stories", "30")
     assert len(write.stories()) == 30
     asked = [request["messages"][-1]["content"] for request in server.requests]
-    assert len(asked) - len(set(asked)) <= 2  # those in flight when it was killed
+    assert len(asked) - len(set(asked)) <= 3  # those in flight when it was killed
 
 
 def test_other_words_under_the_same_name_are_refused(write):
@@ -133,7 +170,8 @@ def test_bad_input_is_one_line_and_asks_nothing(write, tmp_path):
 def test_another_language_takes_its_own_words_and_plain_takes_none(write, tmp_path):
     (tmp_path / "words.csv").write_text("word,kind\nबिल्ली,noun\nखाना,verb\nलाल,adjective\n", encoding="utf-8")
     with serve(lambda number, request: ("say", "एक बिल्ली थी। " * 20)) as server:
-        write(server, "--words", str(tmp_path / "words.csv"), "--language", "Hindi")
+        printed = write(server, "--words", str(tmp_path / "words.csv"), "--language", "Hindi")
+        assert "--headers --vocabulary=bpe --name mine-tokens" in printed
         assert "बिल्ली" in server.requests[0]["messages"][-1]["content"]
         write(server, "--plain", "--name", "plain", "--compare", "mine")
     assert write.stories()[0]["words"] == ["बिल्ली", "खाना", "लाल"] and write.stories("plain")[0]["words"] == []
