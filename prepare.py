@@ -48,7 +48,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--val", **files, help="validation stories (default: a share of the input)")
     between = r"with --input: what stands between stories in a .txt, beside <|endoftext|>: '\n\s*\n' is a blank line"
     parser.add_argument("--split_on", type=pattern, metavar="PATTERN", help=between)
-    parser.add_argument("--headers", action="store_true", help="with --input: add headers made from the stories")
+    parser.add_argument("--headers", action="store_true", help="with --input: add headers (of the rows, if any)")
     parser.add_argument("--name", help="name of the new directory in data_dir (default: the corpus's)")
     size = number(int, lambda n: 257 <= n <= GPT2_VOCAB_SIZE, f"257 (bytes and end of text) to {GPT2_VOCAB_SIZE}")
     parser.add_argument("--vocab_size", type=size, help="default: 10000, or 4096 for builtin")
@@ -89,7 +89,7 @@ def read(args: argparse.Namespace) -> tuple[list[str], Iterable[str], Iterable[s
     if args.corpus:
         addresses, splits = download(args.corpus)
         return addresses, *splits
-    read_file = functools.partial(read_stories, split_on=args.split_on)
+    read_file = functools.partial(read_stories, split_on=args.split_on, headers=args.headers)
     train, val = (itertools.chain.from_iterable(map(read_file, paths)) for paths in (args.input, args.val))
     return list(map(str, [*args.input, *args.val])), train, val if args.val else None
 

@@ -1,15 +1,15 @@
 """
-Write a data set: an LLM tells each story with three words and some features that were drawn for it, as in the paper
-(section 2). The words bring a diversity that a high temperature alone does not.
+Write a data set: an LLM writes each story around a verb, a noun, an adjective and some features, drawn at random as in
+the paper (section 2), so that the stories differ more than a high temperature alone would make them.
 
 $ python synthesize.py --model gpt-4o-mini --stories 1000 --name mine --price_in 0.15 --price_out 0.6 --max_cost 2
-$ python synthesize.py --model gpt-4o-mini --dry_run                     # one request, and the cost of all
+$ python synthesize.py --model gpt-4o-mini --dry_run                     # shows one request and the cost of all
 $ python synthesize.py --model gpt-4o-mini --name plain --plain          # the control: no words, no features
 $ python synthesize.py --model qwen3 --base_url http://localhost:8000/v1 --language Hindi --words hindi.csv --name hindi
 $ python synthesize.py --name mine --compare plain                       # only the table and the picture
 
-Each reply is saved as it comes: to data/NAME/stories.jsonl or, if it does not meet the request, to rejected.jsonl. The
-same command continues where it stopped. A story that was rejected is asked for again, up to three times in all.
+Each reply is saved as it arrives: to data/NAME/stories.jsonl or, if it lacks what was requested, to rejected.jsonl. A
+rejected story is requested again, up to three times in all. After a stop, the same command continues.
 """
 
 import argparse
@@ -31,31 +31,29 @@ from corpus.word_forms import uses_word
 PROMPTS = Path(__file__).parent / "prompts"
 KINDS = ("noun", "verb", "adjective")
 P_FEATURE = 1 / 3  # probability of each feature
-ATTEMPTS = 3  # at one story
-FEWEST_WORDS = 40  # or as many characters, in scripts without spaces; a refusal has fewer
+ATTEMPTS = 3  # requests for one story, until it is given up
+FEWEST_WORDS = 40  # refusals are shorter; four characters count as a word, for scripts without spaces
 SUMMARY = "Summary:"  # as in the published Instruct texts
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
-    models = "names of models; several take turns. None: only describe the data set"
-    parser.add_argument("--model", nargs="+", default=[], metavar="NAME", help=models)
-    parser.add_argument("--stories", type=positive, default=1000, metavar="N", help="in all (default: 1000)")
-    parser.add_argument("--name", default="stories", help="writes to data_dir/NAME (default: stories)")
+    parser.add_argument("--model", nargs="+", default=[], metavar="NAME", help="several share the stories")
+    parser.add_argument("--stories", type=positive, default=1000, metavar="N", help="total number (default: 1000)")
+    parser.add_argument("--name", default="stories", help="the data set, in data_dir/NAME (default: stories)")
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="default: data")
     files = dict(type=existing_file, metavar="FILE")
-    parser.add_argument("--words", **files, default=PROMPTS / "words.csv", help="a CSV with the columns word, kind")
-    features = "a CSV with the columns feature, request"
-    parser.add_argument("--features", **files, default=PROMPTS / "features.csv", help=features)
-    template = "the request; a line with a {field} that has no value is left out"
+    parser.add_argument("--words", **files, default=PROMPTS / "words.csv", help="CSV: word, kind")
+    parser.add_argument("--features", **files, default=PROMPTS / "features.csv", help="CSV: feature, request")
+    template = "text of the request; a line with an unused {field} is dropped"
     parser.add_argument("--template", **files, default=PROMPTS / "synthesize.txt", help=template)
-    parser.add_argument("--plain", action="store_true", help="ask for stories without words and features: the control")
-    parser.add_argument("--summaries", action="store_true", help="ask for a summary, too, to train on instructions")
-    parser.add_argument("--language", default="English", help="language of the stories (default: English)")
+    parser.add_argument("--plain", action="store_true", help="request neither words nor features: the control")
+    parser.add_argument("--summaries", action="store_true", help="also request a summary, to train on instructions")
+    parser.add_argument("--language", default="English", help="default: English")
     parser.add_argument("--temperature", type=non_negative_float, default=1.0, help="default: 1")
-    parser.add_argument("--max_new_tokens", type=positive, default=700, help="in a reply (default: 700)")
-    parser.add_argument("--compare", nargs="+", default=[], metavar="NAME", help="other data sets, for the table")
-    parser.add_argument("--dry_run", action="store_true", help="show one request and the cost; ask nothing")
+    parser.add_argument("--max_new_tokens", type=positive, default=700, help="limit of a reply (default: 700)")
+    parser.add_argument("--compare", nargs="+", default=[], metavar="NAME", help="more data sets in table and picture")
+    parser.add_argument("--dry_run", action="store_true", help="show one request and the total cost; send nothing")
     parser.add_shared("seed")
     parser.add_api("the API")
     args = parser.parse_args()
@@ -66,74 +64,68 @@ def parse_arguments() -> argparse.Namespace:
 
 
 # ---- Requests ----
-
-
 @dataclass(frozen=True)
 class Request:
-    """Story number `index`: everything drawn for it depends on the seed and its number alone."""
+    """Story number `index`: its words and features depend on the seed and this number alone."""
 
     index: int
-    words: dict[str, str]  # kind -> word
-    features: tuple[str, ...]
+    words: list[str]  # a noun, a verb, an adjective; none if plain
+    features: list[str]
     text: str
 
 
 def draw_requests(args: argparse.Namespace) -> list[Request]:
-    words = [(row["word"], row["kind"]) for _, row in read_user_table(args.words, ("word", "kind"))]
-    by_kind = {kind: [word for word, of_kind in words if of_kind == kind] for kind in KINDS}
-    if empty := [kind for kind in KINDS if not by_kind[kind]]:
-        raise ValueError(f"{args.words}: no word of the kind {empty[0]}; the kinds are {', '.join(KINDS)}")
+    rows = [row for _, row in read_user_table(args.words, ("word", "kind"))]
+    words = {kind: [row["word"] for row in rows if row["kind"] == kind] for kind in KINDS}
+    if empty := [kind for kind in KINDS if not words[kind]]:
+        raise ValueError(f"{args.words}: no words with the kind {empty[0]}; the kinds are {', '.join(KINDS)}")
     features = {row["feature"]: row["request"] for _, row in read_user_table(args.features, ("feature", "request"))}
     lines = args.template.read_text(encoding="utf-8").splitlines()
     requests = []
     for index in range(args.stories):
         rng = random.Random(f"{args.seed}/{index}")
-        drawn = {kind: rng.choice(by_kind[kind]) for kind in KINDS}
-        chosen = tuple(feature for feature in features if rng.random() < P_FEATURE)
+        drawn = {kind: rng.choice(words[kind]) for kind in KINDS}
+        chosen = [feature for feature in features if rng.random() < P_FEATURE]
         if args.plain:
-            drawn, chosen = {}, ()
+            drawn, chosen = {}, []
         values = drawn | dict(language=args.language, features="; ".join(features[name] for name in chosen))
         values["summary"] = SUMMARY * args.summaries
         kept = [line for line in lines if all(values.get(field) for field in fields_of(line, args.template))]
-        requests.append(Request(index, drawn, chosen, "\n".join(line.format(**values) for line in kept)))
+        requests.append(Request(index, list(drawn.values()), chosen, "\n".join(line.format(**values) for line in kept)))
     return requests
 
 
 def fields_of(line: str, template: Path) -> list[str]:
-    """ValueError: a field that has no meaning here."""
+    """The names in {braces}; ValueError for an unknown one."""
     fields, known = re.findall(r"\{(.*?)\}", line), (*KINDS, "features", "language", "summary")
     if unknown := set(fields) - set(known):
-        raise ValueError(f"{template}: {{{unknown.pop()}}} is no field; the fields are {', '.join(known)}")
+        raise ValueError(f"{template}: unknown field {{{unknown.pop()}}}; the fields are {', '.join(known)}")
     return fields
 
 
 # ---- Replies ----
-
-
 def read_story(reply: str, finish_reason: str, request: Request, args: argparse.Namespace) -> tuple[dict, str]:
-    """A row of stories.jsonl; why it is rejected, or ""."""
+    """The row for stories.jsonl; why it is rejected, or ""."""
     text, summary = re.sub(r"\n{2,}", "\n\n", reply.strip()), ""
     if args.summaries:
         text, _, summary = (part.strip() for part in text.rpartition(SUMMARY))
         text, summary = (text, summary) if text else (summary, "")
-    sentences = split_sentences(text)
-    row = dict(index=request.index, text=text, words=list(request.words.values()), features=list(request.features))
-    row |= dict(summary=summary) if args.summaries else {}
-    row |= dict(sentence=random.Random(text).choice(sentences).strip()) if sentences else {}
-    missing = [word for word in request.words.values() if not uses_word(text, word)]
+    row = dict(index=request.index, text=text, words=request.words, features=request.features)
+    if args.summaries:
+        row |= dict(summary=summary, sentence=random.Random(text).choice(split_sentences(text) or [text]).strip())
     if finish_reason == "length":
         return row, "cut off at --max_new_tokens"
-    if max(len(text.split()), len(text) // 4) < FEWEST_WORDS:
-        return row, "too short"
-    if missing and args.language == "English":  # elsewhere words have forms that are not known here
-        return row, f"without {', '.join(missing)}"
+    if finish_reason == "content_filter" or max(len(text.split()), len(text) // 4) < FEWEST_WORDS:
+        return row, "refused or too short"
+    if args.language == "English" and not all(uses_word(text, word) for word in request.words):
+        return row, "without all of its words"  # other languages' inflections are not known here
     if args.summaries and not summary:
-        return row, "no summary"
+        return row, "without a summary"
     return row, ""
 
 
 class DataSet:
-    """stories.jsonl and rejected.jsonl of a data set, a line for each reply, appended as it comes."""
+    """stories.jsonl and rejected.jsonl of a data set, to which each reply is appended as it arrives."""
 
     def __init__(self, directory: Path):
         self.directory = directory
@@ -142,16 +134,17 @@ class DataSet:
         self.attempts = Counter(row["index"] for row in self.rejected)
 
     def check(self, requests: Sequence[Request]) -> None:
-        """ValueError if stories were asked for otherwise than now: two data sets must not get mixed."""
-        for request in requests:
-            row = self.stories.get(request.index)
-            if row and (row["words"], row["features"]) != (list(request.words.values()), list(request.features)):
-                remedy = "choose another --name, or repeat the --seed, --words, --features and --plain of then"
-                raise ValueError(f"{self.directory}: story {request.index} was asked for with other words; {remedy}")
+        """ValueError if other words or features were requested before: two data sets must not get mixed."""
+        by_index = {request.index: request for request in requests}
+        for row in (*self.stories.values(), *self.rejected):
+            request = by_index.get(row["index"])
+            if request and (row["words"], row["features"]) != (request.words, request.features):
+                remedy = "choose another --name, or the same --seed, --words, --features and --plain as before"
+                raise ValueError(f"{self.directory}: story {request.index} was requested with other words; {remedy}")
 
     def missing(self, requests: Sequence[Request]) -> list[Request]:
-        open_ = [request for request in requests if request.index not in self.stories]
-        return [request for request in open_ if self.attempts[request.index] < ATTEMPTS]
+        missing = [request for request in requests if request.index not in self.stories]
+        return [request for request in missing if self.attempts[request.index] < ATTEMPTS]
 
     def add(self, row: dict, reason: str) -> None:
         if reason:
@@ -162,36 +155,38 @@ class DataSet:
             self.stories[row["index"]] = row
         append_json(self.directory / ("rejected.jsonl" if reason else "stories.jsonl"), row)
 
+    def rejections(self) -> str:
+        reasons = Counter(row["rejected"] for row in self.rejected).most_common()
+        n = sum(n >= ATTEMPTS for index, n in self.attempts.items() if index not in self.stories)
+        given_up = f"; {n:,} stories given up after {ATTEMPTS} attempts (delete rejected.jsonl to request them again)"
+        return "rejected: " + (", ".join(f"{n:,} {reason}" for reason, n in reasons) or "none") + given_up * bool(n)
+
 
 # ---- Asking ----
-
-
 def ask(data: DataSet, requests: Sequence[Request], args: argparse.Namespace) -> None:
-    """Asks until every story is there or was rejected too often; StopAsking if the budget or the endpoint ends it."""
+    """Requests each story until it is there or given up; StopAsking if the budget or the endpoint ends it."""
     from generation.api_client import ApiClient  # here, as `import openai` takes over a second
 
-    bar = tqdm(initial=len(requests) - len(data.missing(requests)), total=len(requests), unit="story", disable=None)
-    for _ in range(ATTEMPTS):
-        failures, missing = [], data.missing(requests)
-        for i, model in enumerate(args.model):
-            client = ApiClient(model, **args.api)
+    async def write(request: Request) -> bool:
+        seed = random.Random(f"{args.seed}/{request.index}/{data.attempts[request.index]}").getrandbits(31)
+        messages, settings = [dict(role="user", content=request.text)], dict(temperature=args.temperature, seed=seed)
+        reply = await client.chat(messages, args.max_new_tokens, **settings)
+        row, reason = read_story(reply.text, reply.finish_reason, request, args)
+        data.add(row | dict(model=reply.model), reason)
+        return not reason
 
-            async def write(request: Request, client: ApiClient = client) -> bool:
-                seed = random.Random(f"{args.seed}/{request.index}/{data.attempts[request.index]}").getrandbits(31)
-                settings = dict(temperature=args.temperature, seed=seed)
-                messages = [dict(role="user", content=request.text)]
-                reply = await client.chat(messages, args.max_new_tokens, **settings)
-                row, reason = read_story(reply.text, reply.finish_reason, request, args)
-                data.add(row | dict(model=reply.model), reason)
-                return not reason
-
-            for _, result in client.map(write, missing[i :: len(args.model)]):
-                failures += [result] * isinstance(result, Exception)
-                bar.update(result is True)
-                bar.set_postfix_str(f"{len(data.rejected)} rejected, ${client.spent:.4f}", refresh=False)
-            if args.api["max_cost"]:  # the rest of it is for the next model, or the next attempt
-                args.api["max_cost"] = max(args.api["max_cost"] - client.spent, 1e-9)
-    bar.close()
+    done, spent = len(requests) - len(data.missing(requests)), 0.0
+    with tqdm(initial=done, total=len(requests), unit="story", disable=None) as bar:
+        for _ in range(ATTEMPTS):
+            failures, missing = [], data.missing(requests)
+            for i, model in enumerate(args.model):
+                client = ApiClient(model, **args.api)
+                client.spent = spent  # one budget for all models
+                for _, result in client.map(write, missing[i :: len(args.model)]):
+                    failures += [result] * isinstance(result, Exception)
+                    bar.update(result is True)
+                    bar.set_postfix_str(f"{len(data.rejected)} rejected, ${client.spent:.4f}", refresh=False)
+                spent = client.spent
     if failures:
         n = f"{len(failures):,} of {len(requests):,} requests failed; run it again to retry them"
         raise ValueError(f"{n}: {failures[0]}")
@@ -204,13 +199,11 @@ def show_request(requests: Sequence[Request], args: argparse.Namespace) -> None:
     cost = "give --price_in and --price_out to see the cost"
     if args.price_in is not None:
         cost = f"about ${(tokens_in * args.price_in + tokens_out * args.price_out) / 1e6:.4f}"
-    print(requests[0].text if requests else "nothing to ask: every story is there")
+    print(requests[0].text if requests else "nothing to request: each story is there or given up")
     print(f"\n{len(requests):,} requests: about {tokens_in:,} tokens in, {tokens_out:,} out; {cost}")
 
 
-# ---- The data set, compared with others ----
-
-
+# ---- The data set beside others ----
 def show(args: argparse.Namespace) -> None:
     """Prints the table; writes diversity.md, .csv, .png and .svg next to the stories."""
     from common.figures import save_figure
@@ -219,14 +212,11 @@ def show(args: argparse.Namespace) -> None:
     sets = {name: DataSet(args.data_dir / name) for name in (args.name, *args.compare)}
     for data in sets.values():
         if not data.stories:
-            n = f"{len(data.rejected):,} in rejected.jsonl, which says why"
-            raise ValueError(f"{data.directory}: no stories there, {n}; write some with --model")
+            raise ValueError(f"{data.directory}: no stories there ({data.rejections()}); write some with --model")
     stories = {name: list(data.stories.values()) for name, data in sets.items()}
     rows, text = describe(stories)
-    reasons = Counter(re.sub(" .*", "", row["rejected"]) for row in sets[args.name].rejected)
-    text += "".join(f"\n\nrejected: {n:,} {reason} …" for reason, n in reasons.most_common())
     directory = sets[args.name].directory
-    publish(directory / "diversity.md", text)
+    publish(directory / "diversity.md", f"{text}\n\n{sets[args.name].rejections()}")
     write_table(directory / "diversity.csv", rows)
     save_figure(draw(stories), directory / "diversity.png")
 
@@ -235,7 +225,7 @@ def main() -> None:
     args = parse_arguments()
     directory = args.data_dir / args.name
     kept = f"every story so far is in {directory}; run the same command to continue"
-    with one_line_errors("synthesize.py", kept, f"free space or fix that, then {kept}"):
+    with one_line_errors("synthesize.py", kept, f"free space or fix that; {kept}"):
         stopped = None
         if args.model:
             with lock(directory, ".synthesize.lock", "another synthesize.py is writing there; let it finish"):
@@ -251,8 +241,9 @@ def main() -> None:
             show(args)
         if stopped:
             raise stopped
-    file, headers = directory / "stories.jsonl", "" if args.plain else "--headers "
-    print(f"wrote {file}; next: python prepare.py --input {file} {headers}--name {args.name}-tokens")
+    flags = "--headers " * (not args.plain) + "--vocabulary=bpe " * (args.language != "English")
+    file = directory / "stories.jsonl"
+    print(f"wrote {file}; next: python prepare.py --input {file} {flags}--name {args.name}-tokens")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from common.hub import from_hub
+from corpus.instruct_headers import add_own_header
 from corpus.tokenizer import END_OF_TEXT
 
 STORIES, INSTRUCT = "roneneldan/TinyStories", "roneneldan/TinyStoriesInstruct"  # by an author of arXiv:2305.07759
@@ -56,11 +57,14 @@ def download(corpus: str) -> tuple[list[str], list[Iterator[str]]]:
     return [f"https://huggingface.co/datasets/{repository}/resolve/main/{name}" for name in names], splits
 
 
-def read_stories(path: Path, errors: str = "strict", split_on: re.Pattern | None = None) -> Iterator[str]:
+def read_stories(
+    path: Path, errors: str = "strict", split_on: re.Pattern | None = None, headers: bool = False
+) -> Iterator[str]:
     """The text of every story in a .txt, .jsonl or .parquet file; the first two may be compressed (.gz).
 
     split_on: in a .txt, what stands between stories, beside <|endoftext|>.
     errors: bytes of a .txt that are not UTF-8 are a ValueError ("strict"), or become U+FFFD ("replace").
+    headers: with the words, features, summary and sentence of a .jsonl's row as a header, if it has some.
     """
     ending = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if path.suffix == ".parquet":
@@ -68,7 +72,7 @@ def read_stories(path: Path, errors: str = "strict", split_on: re.Pattern | None
     if ending not in (".txt", ".jsonl"):
         raise ValueError(f"{path}: unknown format; its name must end in .txt, .jsonl, .txt.gz, .jsonl.gz or .parquet")
     if ending == ".jsonl":
-        return json_stories(path)
+        return json_stories(path, headers)
     texts = split_file(path, END_OF_TEXT, errors)
     if not split_on:
         return texts
@@ -95,16 +99,17 @@ def split_file(path: Path, separator: str, errors: str = "strict") -> Iterator[s
         yield rest
 
 
-def json_stories(path: Path) -> Iterator[str]:
+def json_stories(path: Path, headers: bool) -> Iterator[str]:
     """Stories from one JSON object per line."""
     for number, line in enumerate(split_file(path, "\n"), 1):
         if line.strip():
             try:
                 row = json.loads(line)
                 story = row["text"] if "text" in row else row["story"]
+                story = add_own_header(story, row) if headers else story
                 story.encode()  # half a character cannot be
             except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-                hint = 'a line must be an object such as {"text": "Once upon a time…"}, or with "story"'
+                hint = 'a line must be an object such as {"text": "A fox ran…", "words": ["fox"]}, or with "story"'
                 raise ValueError(f"{path}: no story in line {number}; {hint}") from None
             yield story
 

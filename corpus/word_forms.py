@@ -30,7 +30,9 @@ def inflections(word: str) -> frozenset[str]:
 
 
 def uses_word(text: str, word: str) -> bool:
-    """Whether any form of the word is in the text."""
+    """Whether any form of the word is in the text; for words of other scripts, whose forms are not known: it alone."""
+    if not word.isascii():  # nor do all scripts put spaces between words
+        return word.lower() in text.lower()
     return re.search(rf"\b({'|'.join(map(re.escape, inflections(word.lower())))})\b", text, re.I) is not None
 
 

@@ -1,5 +1,5 @@
 """
-How diverse the stories of a data set are, and whether they meet the requests (stories.jsonl of synthesize.py).
+How diverse the stories of a data set are, and whether they have what was requested (stories.jsonl of synthesize.py).
 
 >>> rows, text = describe({"mine": [dict(text="A cat sat. A dog ran to it.", words=["cat"], features=[])] * 2})
 >>> rows[0]["distinct words"], rows[0]["duplicates"]
@@ -17,25 +17,28 @@ from corpus.word_forms import uses_word
 from novelty.search import Stream, search
 
 WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")  # in any script
-QUOTE = regex.compile('["“”«»„「」]')
+SPEECH = regex.compile('(?m)["“”«»„「」]|^ *[—–]')  # quotation marks of many languages, or a dash before a line
 PASSAGE = 4  # words
-NEAR = 0.5  # share of a story's passages that are in one other story, from which on it is a near-duplicate
-SEARCHED = 1000  # stories at most, each compared with those before
+NEAR = 0.5  # a near-duplicate has more than this share of its passages in one other story
+SEARCHED = 1000  # stories at most, each compared with all before them
 
 
 def describe(sets: Mapping[str, Sequence[dict]]) -> tuple[list[dict], str]:
-    """A row for each data set, shares from 0 to 1 as floats; the same as a table to print."""
+    """A row for each data set, shares from 0 to 1 as floats; the same as a table to print.
+
+    Dialogue is the one feature that rules can check. In other languages than English, words must be used uninflected.
+    """
     n, rows = min(map(len, sets.values())), []
     for name, stories in sets.items():
         row = dict(data=name, stories=len(stories))
         row["words used"] = share(uses_word(story["text"], word) for story in stories for word in story["words"])
-        for label, asked in (("dialogue, asked", True), ("not asked", False)):
-            own = (story["text"] for story in stories if ("Dialogue" in story["features"]) == asked)
-            row[label] = share(QUOTE.search(text) is not None for text in own)
+        for label, requested in (("dialogue if requested", True), ("dialogue otherwise", False)):
+            own = (story["text"] for story in stories if ("Dialogue" in story["features"]) == requested)
+            row[label] = share(SPEECH.search(text) is not None for text in own)
         rows.append(row | repetition([story["text"] for story in stories[:n]]))
     cells = [[cell(value) for value in row.values()] for row in rows]
-    note = f"\n\nThe last five columns are of the first {n:,} stories of each."
-    return rows, table_text(list(rows[0]), cells) + note
+    note = f"The last five columns are for the first {n:,} stories of each. Of the features, only Dialogue is checked."
+    return rows, f"{table_text(list(rows[0]), cells)}\n\n{note}"
 
 
 def cell(value: str | int | float | None) -> str:
@@ -72,16 +75,23 @@ def near_duplicates(stories: Sequence[np.ndarray]) -> float | None:
 
 
 def draw(sets: Mapping[str, Sequence[dict]]) -> Figure:
-    """The number of distinct words over the number of stories, a curve for each data set."""
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
+    """Distinct words, and distinct pairs of words as a share of all, over the number of stories of each data set."""
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
     for name, stories in sets.items():
-        seen, sizes = set(), []
+        words, pairs, n_pairs, vocabulary, distinct = set(), set(), 0, [], []
         for story in stories:
-            seen.update(WORD.findall(story["text"].lower()))
-            sizes.append(len(seen))
-        axes.plot(range(1, len(sizes) + 1), sizes, label=name)
-    axes.set(xlabel="stories", ylabel="distinct words")
-    axes.legend()
-    axes.grid(alpha=0.3)
+            told = WORD.findall(story["text"].lower())
+            words.update(told)
+            pairs.update(zip(told, told[1:]))
+            n_pairs += max(len(told) - 1, 0)
+            vocabulary.append(len(words))
+            distinct.append(len(pairs) / max(n_pairs, 1))
+        left.plot(range(1, len(stories) + 1), vocabulary, label=name)
+        right.plot(range(1, len(stories) + 1), distinct, label=name)
+    left.set(xlabel="stories", ylabel="distinct words")
+    right.set(xlabel="stories", ylabel="distinct pairs of words / all pairs", xscale="log")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+    left.legend()
     return figure

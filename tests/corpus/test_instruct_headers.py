@@ -1,5 +1,6 @@
 """Headers over stories: read, written, drawn, derived; and corpora of stories under headers."""
 
+import json
 import re
 import subprocess
 import sys
@@ -101,6 +102,26 @@ def test_builtin_under_headers(instruct_data_dir):
             assert [one.story for one in with_headers] == stories_in(instruct_data_dir / "builtin", split)
             both = sum({"words", "summary"} <= one.fields.keys() for one in with_headers) / len(with_headers)
             assert 0.18 < both < 0.36 if corpus == "builtin-instruct" else both == (split == "val")  # 4 of 15
+
+
+def test_a_row_of_synthesize_keeps_its_own_fields_as_its_header(tmp_path):
+    """Some of them, as in the published texts; another row gets a header made from its story."""
+    own = dict(words=["win", "frog", "red"], features=["Twist"], summary="A frog\nwins.", sentence="It won.")
+    rows = [own | dict(text=f"A frog, number {i}, is here.\n\nIt won.") for i in range(150)]
+    rows += [dict(text=f"Tom {i} ate.", words=[], features=[]) for i in range(50)]
+    (tmp_path / "stories.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    to = ("--data_dir", tmp_path, "--val_share", 0.2)
+    run_prepare("--input", tmp_path / "stories.jsonl", "--headers", "--name", "x", *to)
+    found = [instruct_headers.read(text) for split in ("train", "val") for text in stories_in(tmp_path / "x", split)]
+    assert sorted(story.story for story in found) == sorted(row["text"] for row in rows)
+    own |= dict(words="win, frog, red", features="Twist", summary="A frog wins.")
+    headers = {tuple(story.fields.items()) for story in found if "frog" in story.story}
+    assert all(own[name] == text for header in headers for name, text in header) and len(headers) > 30
+    made = [story for story in found if "Tom" in story.story]
+    assert all(story.fields.items() <= dict(words="eat", sentence=story.story).items() for story in made)
+    (tmp_path / "bad.jsonl").write_text('{"text": "It ran.", "words": 3}\n')
+    with pytest.raises(SystemExit, match="bad.jsonl: no story in line 1"):
+        run_prepare("--input", tmp_path / "bad.jsonl", "--headers", "--name", "y", *to)
 
 
 def test_your_own_stories_get_headers_of_the_cleaned_text(tmp_path):
