@@ -1,8 +1,12 @@
 """synthesize.py against a local endpoint that writes stories, refuses, fails, or costs money."""
 
 import json
+import os
 import re
+import signal
+import subprocess
 import sys
+import time
 
 import pytest
 from faulty_endpoint import serve
