@@ -33,6 +33,7 @@ def histograms(titles: dict[str, str], runs: list[tuple[str, dict, dict]]) -> Fi
             axes.plot(means.keys(), means.values(), color=color, marker="o")
         axes.set_ylim(0, 103)
         axes.set_xlabel("% of k-grams in the training set, over k", fontsize=8)
-        first.set_ylabel(f"{label}\ntexts (%)", fontsize=8)
+        first.set_title(label, loc="left", fontsize=9)
+        first.set_ylabel("texts (%)", fontsize=8)
     figure.suptitle("Blue: completions. Orange: held-out stories (for true endings: those of others)", fontsize=10)
     return figure

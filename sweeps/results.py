@@ -177,8 +177,8 @@ def draw_curves(axes: Axes, subjects: Sequence[Subject]) -> None:
     axes.set_axis_on()
     for subject in subjects:
         rows = [row for row in read_log(subject.run.directory / "log.csv") if row["val_loss"]]
-        tokens, losses = ([float(row[key]) for row in rows] for key in ("tokens", "val_loss"))
-        axes.plot(tokens, losses, ".-", label=subject.name, linewidth=1)
-    axes.set(xlabel="tokens", ylabel=LABELS["val_loss"])
+        millions, losses = [float(row["tokens"]) / 1e6 for row in rows], [float(row["val_loss"]) for row in rows]
+        axes.plot(millions, losses, ".-", label=subject.name, linewidth=1)
+    axes.set(xlabel="million tokens", ylabel=LABELS["val_loss"])
     axes.legend(fontsize=6)
     axes.grid(alpha=0.3)
