@@ -134,12 +134,13 @@ def ask(judge: ChatJudge, jobs: Sequence[tuple[Story, int]], cache: Cache, args:
 def grade_by_likelihood(
     name: str, runs: Sequence[Run], controls: Sources, cache: Cache, args: argparse.Namespace
 ) -> tuple[list[Row], str]:
-    """Rows of scores of all stories, and a line on how many were read, with warnings."""
+    """Rows of scores of all stories, and a line on how many were read, with warnings. Each ending is scored after its
+    own beginning and after beginnings of other stories: a consistent one is likelier after its own."""
     from grading.likelihood_judge import LikelihoodJudge, jobs_of  # here, as torch takes seconds
 
     judge, jobs = LikelihoodJudge(name), jobs_of(runs, controls, args.data)
     if args.dry_run:
-        return [], f"{len(jobs):,} endings to score after their own and other beginnings; on this machine, free"
+        return [], f"{len(jobs):,} endings to score, after their own and other beginnings; on this machine, free"
     scores = judge.read([job[1:] for job in jobs], cache)
     rows = [
         Row(judge.name, source, story, score, value)

@@ -114,7 +114,8 @@ def interpret(out: Path, name: str, backend: LocalBackend, texts: Sequence[str],
 def read(
     model: GPTNeo, corpus: TaggedCorpus, n_ablation: int = 0, with_heads: bool = True
 ) -> tuple[list[HeadSums], NeuronSums, dict[str, torch.Tensor]]:
-    """Reads all stories. Returns, for each layer, its heads' attention summed by kind of key (heads.py); the neurons'
+    """Reads all stories. Returns, for each layer, its heads' attention summed by kind of key (the previous token,
+    the first one, an earlier copy of the query, …); the neurons'
     activation sums; and the mean outputs {"blocks.2.z": (H, D), before the output projection, "blocks.2.post": (4C,)}
     of heads and neurons. Stories to ablate on, the first n_ablation, have no part in these means.
 
@@ -195,6 +196,8 @@ def draw_patching(out: Path, name: str, backend: LocalBackend, texts: Sequence[s
         return repr(pieces_of(backend.tokenizer, [token])[0])
 
     sections = answers_text(name, answers_given(backend.model, tokens, others), text_of)
+    # A row for each head: its effect, the token that it attends to most, the tokens that it makes likelier. Also the
+    # effect of the residual stream by layer and position, and both texts' logit differences of the answers.
     rows, residual, differences = patch(backend.model, tokens, others)
     for row in rows:
         row |= dict(looks_at=pieces[0][row["looks_at"]], writes=", ".join(map(text_of, row["writes"])))

@@ -37,13 +37,13 @@ from novelty.intervals import Values, compare
 from novelty.search import search
 from novelty.words import Corpus, open_corpus, words_of
 
-OTHERS, SIBLINGS = 20, 4  # each completion is compared with so many of other prompts, and of its own prompt
+OTHERS, SIBLINGS = 20, 4  # completions of other prompts, and of its own, that each is compared with
 MIN_EXCERPTS = 400  # of held-out stories; half of them decide how long a copied passage must be to be flagged
 TITLES = {
     "ending_f": "F with the true ending",
     "ending_precision": "precision against the true ending",
     "other_prompt_f": f"highest F with any of {OTHERS} completions of other prompts",
-    "any_other_f": f"highest F with any of these or {SIBLINGS} of the same prompt",
+    "any_other_f": f"highest F with any of {OTHERS} of other prompts or {SIBLINGS} of the same",
     "training_f": "F with the nearest training story",
     "training_precision": "precision against the nearest training story",
     **{f"share_{k}": f"share of {k}-grams in the training set" for k in range(1, 9)},
@@ -51,7 +51,7 @@ TITLES = {
 }
 IN_TABLE = [name for name in TITLES if name not in ("share_3", "share_5", "share_6", "share_7")]
 IN_PICTURE = ("ending_f", "other_prompt_f", "training_f", "span")
-SAMPLING_SETTINGS = ("split", "weights", "cut", "temperature", "top_k", "beams", "max_new_tokens")
+SAMPLING_SETTINGS = ("split", "weights", "cut", "temperature", "top_k", "beams", "max_new_tokens")  # cut: share shown
 
 
 # ---- The metric ----
@@ -161,10 +161,9 @@ def analyze(run: Path, rows: list[dict], corpus: Corpus, data: Path, args: argpa
     excerpts, stories = draw_excerpts(corpus, words, list(map(len, prompt_words)))
     texts = words + excerpts
     found = search(texts, corpus.stream, k, counting, label="training stories")
-    # A template is a training story that a completion follows with other names and nouns: these get one id each.
+    # To find retold stories ("templates"), search again with all names replaced by one id, and all nouns by another.
     masked_ids = flags.mask_names_and_nouns(corpus, texts)
     masked = search(texts, corpus.stream, k, counting, masked_ids, label="training stories, names and nouns masked")
-
     # Held-out excerpts that are in the training set verbatim are no baseline. Half of the others set how long a copied
     # passage must be to be flagged as a copy; how many of the other half are flagged, are false positives.
     spans, lengths = found.longest(), np.array(list(map(len, texts)))

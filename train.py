@@ -59,7 +59,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
     """Train as the config says. Returns the run's directory and whether the run finished.
 
     All ranks have the same weights at every step: each takes its share of the sequences, and gradients are added up.
-    Without dropout or contrast, another number of ranks changes only the order in which floats are added."""
+    Without dropout or the contrastive loss, another number of ranks only changes the order of floating-point sums."""
     device, run = set_up_device(config.device, ranks), Path(config.out_dir, config.name)
     with contextlib.ExitStack() as cleanup:
         cleanup.enter_context(ranks.connected(device))
@@ -116,7 +116,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
             )
             before = checkpoint["numerics"] if checkpoint else numerics
             if changed := [f"{key} (was {before[key]})" for key in numerics if numerics[key] != before[key]]:
-                print(f"changed since then: {', '.join(changed)}; so not bit for bit an uninterrupted run")
+                print(f"changed since the checkpoint: {', '.join(changed)}; so not bit for bit an uninterrupted run")
         # An evaluation is not compiled: for its few batches that would take longer than it saves.
         validate = partial(evaluate, loss_function(model, config, end_of_text), state, corpus, config.block_size)
         if source and ranks.rank == 0:

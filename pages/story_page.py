@@ -25,7 +25,7 @@ LARGEST = 100_000_000  # parameters, a byte each
 def check_exportable(name: str, model: torch.nn.Module) -> None:
     """ValueError if engine.js cannot compute this model."""
     if type(model) is not GPTNeo:
-        raise ValueError(f"{name} is neither GPT-Neo nor GPT-2; no other architecture can be exported")
+        raise ValueError(f"{name}: neither GPT-Neo nor GPT-2; no other architecture can be exported")
     if unknown := asdict(model.config).keys() - CONFIG:
         raise ValueError(f"{name}: the exports do not know the model's settings {', '.join(sorted(unknown))}")
 

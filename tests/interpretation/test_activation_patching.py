@@ -40,9 +40,8 @@ def test_the_answer_comes_back_from_where_it_was_planted():
 
 def test_shares_equal_runs_that_are_patched_one_by_one():
     model, (tokens, others) = random_model(vocab_size=V), two_prompts()
-    with pytest.raises(ValueError, match="does not tell these prompts apart"):
-        patch(model, tokens, others)
-    tokens[-1], others[-1] = others[-1].clone(), tokens[-1].clone()  # as this one has it
+    with pytest.raises(ValueError, match="does not tell these prompts apart"):  # with the answers exchanged
+        patch(model, torch.cat([tokens[:-1], others[-1:]]), torch.cat([others[:-1], tokens[-1:]]))
     rows, residual, (first, second) = patch(model, tokens, others)
     (_, cache), (_, other) = (run_with_cache(model, each[None, :-1]) for each in (tokens, others))
 

@@ -122,7 +122,8 @@ def test_a_page_of_one_run_or_of_some(out, report_py):
     assert Reader(found["Runs"]).cells[1][0] == "a" and "Scores" not in found  # they are in grades.md of all runs
     assert f"python grade.py {out / 'a'}" in found["Sections without results yet"]
     assert report_py(out / "a", out / "b", out / "a")[0] == 0
-    assert [row[0] for row in Reader(sections((out / "report.html").read_bytes())["Runs"]).cells[1:]] == ["a", "b"]
+    rows = Reader(sections((out / "report.html").read_bytes())["Runs"]).cells[1:]
+    assert [row[0] for row in rows] == ["a", "b (50% trained)"]
 
 
 @pytest.mark.parametrize(
