@@ -29,13 +29,6 @@ def test_an_api_model_continues_stories(endpoint, sample_py, run):
     assert len({request["seed"] for request in endpoint.requests}) == 4
 
 
-def test_a_model_behind_an_endpoint_is_told_what_a_header_is(endpoint, sample_py):
-    endpoint.fault = lambda number, request: ("say", "A frog.")
-    assert sample_py("--model", "api:m", "--words", "frog", "--n", "1")[0] == 0
-    system, user = endpoint.requests[0]["messages"]
-    assert user["content"] == "Words: frog\nStory:" and "breaks off" not in system["content"]
-
-
 def test_what_was_paid_for_is_kept_when_the_endpoint_gives_up(endpoint, sample_py, run):
     endpoint.fault = lambda number, request: ("say", "a time.") if number <= 3 else ("status", 401)
     code, printed = sample_py(*API, "--concurrency", "1")

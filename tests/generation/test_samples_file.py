@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from generation.samples_file import read_rows, run_of, samples_directory, write_rows
+from generation.samples_file import read_rows, write_rows
 
 ROW = dict(prompt_index=1, sample_index=0, prompt="Words: dog\n", reference=" A dog.", completion=" Thé\u2028dog.")
 LINE = json.dumps(ROW).encode()
@@ -32,11 +32,3 @@ def test_rows_come_back(tmp_path):
     write_rows(path, [ROW, dict(prompt_index=0, sample_index=2, completion="")])
     bare = dict(prompt_index=0, sample_index=2, prompt="", completion="", reference=None)
     assert read_rows(path) == {(1, 0): ROW, (0, 2): bare}
-
-
-def test_one_place_for_each_temperature(tmp_path):
-    run = tmp_path / "run"
-    for temperature in (1, 0, 2.5, 0.3, 1e-05):
-        place = samples_directory(run, temperature)
-        assert run_of(place) == run and (place == run) == (temperature == 1)
-        write_rows(place / "samples.jsonl", [ROW])

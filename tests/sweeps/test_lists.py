@@ -1,7 +1,6 @@
 """Every list of experiments.py, end to end at toy size: it trains, measures, and ends with its table and picture."""
 
 import importlib
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -105,19 +104,6 @@ def test_a_list_ends_with_its_table_and_picture(name, in_process, quick, instruc
         assert all(row["n_embd"] == "16" and row["context right (%)"] for row in again)
     if name == "memory":
         assert {row["MB, batch 32"] for row in rows} == {"oom"} and float(rows[0]["MB, batch 2"]) > 50
-
-
-def test_built_in_stories_are_made_where_they_are_missing(in_process, quick, instruct_data_dir, tmp_path):
-    def prepare(command):
-        assert command[0] == "prepare.py"
-        shutil.copytree(instruct_data_dir / command[1], Path(command[-1], command[1]))
-
-    listed = replace(lists.EXPERIMENTS["attention"], measures=(), picture="panels")
-    quick.setitem(lists.EXPERIMENTS, "attention", replace(listed, small=toy(listed.small)))
-    quick.setattr(runner, "call", prepare)
-    quick.chdir(tmp_path)
-    in_process("experiments.py", "attention")
-    assert (tmp_path / "out/attention/experiment.png").exists()
 
 
 def test_the_table_has_all_that_is_finished_and_a_failure_is_named(in_process, quick, instruct_data_dir, tmp_path):

@@ -78,9 +78,3 @@ def test_scaling_takes_what_fits_the_budget(scale):
         assert run.config.max_steps >= own.fewest_steps and run.tokens <= own.most_epochs * 470e6
     for budget in EXPERIMENTS["scaling"].small.budgets if scale == "small" else ():
         assert len({run.variant for run in runs if run.budget == budget}) >= 3
-
-
-def test_wide_models_learn_more_slowly():
-    rates = {run.variant: run.config.learning_rate for run in planned("shapes")}
-    assert rates["32-4-4"] == 8e-3 and rates["128-4-4"] == 1 / 128
-    assert len({run.config.learning_rate for run in planned("shapes", "published")}) == 1
