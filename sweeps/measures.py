@@ -86,13 +86,13 @@ def grade_beginnings(subjects: Sequence[Subject], directory: Path, args: Namespa
 
 
 def read_grades(subject: Subject, directory: Path) -> dict[str, Value]:
-    """{"grammar by gpt-4o-mini": …, "grammar (beginning 2) by gpt-4o-mini": …}"""
+    """{"grammar by gpt-4o-mini": …, "grammar by gpt-4o-mini, beginning 2": …}"""
     found = {}
     for row in read_table(directory / "grades.csv"):
         name, _, part = row["subject"].partition("/beginning-")
         if row["kind"] == "mean" and name == subject.name and row["judge"] and row["value"]:
-            score = row["figure"] + (f" (beginning {part})" if part else "")
-            found[f"{score} by {row['judge']}"] = with_interval(row, "value")
+            place = f", beginning {part}" if part else ""
+            found[f"{row['figure']} by {row['judge']}{place}"] = with_interval(row, "value")
     return found
 
 

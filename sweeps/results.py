@@ -34,7 +34,7 @@ PANELS_ACROSS = 6
 
 def show(name: str, experiment: Experiment, directory: Path, subjects: list[Subject], measured: Mapping) -> None:
     """Prints the table; writes experiment.csv, .md, .png and .svg. measured: {subject: {column: value}}."""
-    rows = [tabulate(subject) | flat(measured[subject.name]) for subject in subjects]
+    rows = [flat(measured[subject.name]) | tabulate(subject) for subject in subjects]
     for row in rows:
         if "n_embd" in row and "seed" not in row:  # an existing model, whose name does not say it
             row["label"] += f" ({row['n_embd']} wide, {row['n_layer']} layers)"

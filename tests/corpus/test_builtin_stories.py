@@ -9,7 +9,7 @@ import pytest
 from corpus import builtin_stories as S
 from corpus.builtin_bad_endings import ends_badly
 
-N = 20_000
+N = 4_000  # of 20,000, which begin with these
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_the_stories_are_those_of_the_first_release(corpus):
     for story in corpus:
         fields = (story.text, story.words, story.features, story.summary, story.sentence)
         seen.update(repr(fields).encode())
-    assert seen.hexdigest() == "10880a517db5a2ddd967b89c094aee32a64288e6dc2c67277de88c663cf65502"
+    assert seen.hexdigest() == "23a0979ea8274bcf491a0bbb02fdd1e07626c457635c43a9fc83b23f26fa0f4e"
     assert S.tell(0, 5) == corpus[5] != S.tell(1, 5)
 
 

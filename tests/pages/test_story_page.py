@@ -50,7 +50,7 @@ def test_a_story_is_told_looked_into_and_told_otherwise(page):
 
 
 def test_the_keyboard_is_enough(page):
-    page.run("$('beginning').value = 'Once upon'; $('tell').focus()")
+    page.run("$('beginning').value = 'Once upon a time'; $('temperature').value = 0; $('tell').focus()")
     page.press("Enter")
     page.wait_for("story.ids.length === 48 && $('stop').disabled")
     page.run("$('story').children[0].focus()")
@@ -74,7 +74,7 @@ def test_stopped_in_the_middle_and_while_it_is_read(page):
     page.run(
         "append = ((append) => (...args) => { append(...args); if (story.ids.length > 10) $('stop').click(); })(append)"
     )
-    page.run("$('beginning').value = ''; tell()")
+    page.run("$('beginning').value = 'Once upon a time'; $('temperature').value = 0; tell()")
     length = page.run("story.ids.length")
     assert 10 < length < 48 and page.run(STATUS).startswith("Stopped.")
     page.run("$('beginning').value = 'frog '.repeat(9); { const telling = tell(); $('stop').click(); telling }")

@@ -1,49 +1,41 @@
 """experiments.py: nothing is lost or done twice when it is stopped; mistakes are named."""
 
+import _thread
 import os
-import subprocess
-import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, log_of
+from conftest import log_of
 
 import experiments
 from common.tables import read_table
-from sweeps import runner
+from sweeps import lists, plan, runner
 from training.config import ConfigError
 
 STEPS = 60
-DRIVER = """
-import sys
-sys.path.insert(0, {root!r})
-import experiments
-from sweeps import lists, plan
-plan.EVAL_INTERVALS = (10, 10)
-runs = lists.Runs(dict(a={{}}, b=dict(n_layer=1)), steps={steps})
-lists.EXPERIMENTS["heads"] = lists.Experiment("two runs", runs, runs)
-lists.SCALES["small"] = lists.Scale({config!r}, dict(tinystories="tiny"), 0.0, None, 1, 1)
-sys.argv = ["experiments.py", "heads", {data_dir!r}]
-experiments.main()
-"""
 
 
 @pytest.fixture
-def start(config, data_dir, tmp_path):
-    """start(): experiments.py on a list of two runs of seconds, a and b, as a process."""
-    of_the_list = ("name", "out_dir", "data_dir", "max_steps", "eval_interval")
-    path, script = tmp_path / "tiny.py", tmp_path / "driver.py"
-    path.write_text("".join(f"{key} = {value!r}\n" for key, value in config.items() if key not in of_the_list))
-    facts = dict(root=str(ROOT), config=str(path), data_dir=f"--data_dir={data_dir}", steps=STEPS)
-    script.write_text(DRIVER.format(**facts))
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    return lambda: subprocess.Popen([sys.executable, script], cwd=tmp_path, **pipes)
+def start(config, data_dir, tmp_path, command_line, monkeypatch):
+    """start(): experiments.py on a list of two runs of seconds, a and b, trained by processes of train.py."""
+    named = ("name", "out_dir", "data_dir", "max_steps", "eval_interval")
+    path = tmp_path / "tiny.py"
+    path.write_text("".join(f"{key} = {value!r}\n" for key, value in config.items() if key not in named))
+    runs = lists.Runs(dict(a={}, b=dict(n_layer=1)), steps=STEPS)
+    monkeypatch.setitem(lists.EXPERIMENTS, "heads", lists.Experiment("two runs", runs, runs))
+    monkeypatch.setitem(lists.SCALES, "small", lists.Scale(str(path), dict(tinystories="tiny"), 0.0, None, 1, 1))
+    monkeypatch.setattr(plan, "EVAL_INTERVALS", (10, 10))
+    call = command_line(experiments, tmp_path)
+    return lambda: call("heads", f"--data_dir={data_dir}")
 
 
-def ended(process: subprocess.Popen) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=300)
-    return process.returncode, out, err
+def interrupt_after(run: Path, step: int) -> None:
+    """As Ctrl-C would, in another thread."""
+    while last_step(run) < step:
+        time.sleep(0.01)
+    _thread.interrupt_main()
 
 
 def last_step(run: Path) -> int:
@@ -57,26 +49,23 @@ def times_written(directory: Path) -> dict:
 
 @pytest.mark.slow
 def test_stopped_nothing_is_lost_or_done_twice(start, tmp_path):
-    directory, process = tmp_path / "out" / "heads", start()
-    while last_step(directory / "a_0") < 10:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-    process.terminate()
-    code, _, err = ended(process)
-    assert code == 1 and "run the same command to resume" in err
+    directory = tmp_path / "out" / "heads"
+    threading.Thread(target=interrupt_after, args=(directory / "a_0", 10)).start()
+    code, said = start()
+    assert "run the same command to resume" in f"{code} {said.err}"
 
-    code, out, err = ended(start())
-    assert code == 0 and "2/2  b_0: validation loss" in out, err
+    code, said = start()
+    assert code == 0 and "2/2  b_0: validation loss" in said.out, said.err
     commands = [line for line in (directory / "experiment.log").read_text().splitlines() if line.startswith("$ ")]
     started = [("--name=a_0" in command, "--name=b_0" in command, "--resume" in command) for command in commands]
     assert started == [(True, False, False), (True, False, True), (False, True, False)]
     for run in ("a_0", "b_0"):
         assert [int(row["step"]) for row in log_of(directory / run)] == list(range(5, STEPS + 1, 5))
     assert [row["run"] for row in read_table(directory / "experiment.csv")] == ["a_0", "b_0"]
-    assert (directory / "experiment.md").read_text().strip() in out
+    assert (directory / "experiment.md").read_text().strip() in said.out
 
     before = times_written(directory)  # what is finished is not trained again
-    assert ended(start())[0] == 0 and times_written(directory) == before
+    assert start()[0] == 0 and times_written(directory) == before
 
 
 def test_what_is_measured_is_not_measured_again(tmp_path, monkeypatch):

@@ -89,7 +89,7 @@ def test_a_list_ends_with_its_table_and_picture(name, in_process, quick, instruc
     for ending, begins in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
         assert (directory / f"experiment{ending}").read_bytes().startswith(begins)
     expected = {
-        "scores": "fluency by ", "beginnings": "fluency (beginning 3) by ", "probes": "context right (%)",
+        "scores": "fluency by ", "beginnings": "beginning 3", "probes": "context right (%)",
         "instruct": "words: each (%)", "unseen": "unseen words", "memorization": "(40% shown)",
         "heads": "semantic", "neurons": "noun neurons (%)", "ruler": "byte by windows", "memory": "MB, batch 2",
     }  # fmt: skip
