@@ -164,6 +164,8 @@ def draw_over(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[str
         axes.tick_params(axis="x", rotation=90, labelsize=7)
     if axis in ("parameters", "flops"):
         axes.set_xscale("log")
+    if axis == "tokens":
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:g} M")
     if axis in ("n_embd", "n_head", "n_layer"):
         axes.set_xscale("log", base=2)
         axes.set_xticks(sorted({row[axis] for row in rows if axis in row}), minor=False)
