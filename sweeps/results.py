@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from common.figures import save_figure
 from common.files import read_json, write_bytes
@@ -29,6 +30,7 @@ SETTINGS = [field.name for field in dataclasses.fields(TrainConfig) if field.nam
 FACTS = dict(step="step", parameters="parameters", tokens="tokens", flops="training FLOPs", seconds="seconds")
 FACTS |= dict(val_loss="validation loss", bpb="bits per byte")  # columns of the table: their titles
 LABELS = FACTS | dict(n_embd="width", n_layer="layers", n_head="heads", label="")
+SIZES = ("parameters", "flops")
 PANELS_ACROSS = 6
 
 
@@ -144,6 +146,7 @@ def draw_over(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[str
     a dot for a seed."""
     axes.set_axis_on()
     keys = [key for key in SETTINGS if axis not in (key, "label") and len({row.get(key) for row in rows}) > 1]
+    keys = keys if axis not in SIZES else []  # one line over all models
     lines = {}
     for row, column in itertools.product(rows, columns):
         if isinstance(row.get(column), (int, float)) and row.get(axis) is not None:
@@ -158,12 +161,15 @@ def draw_over(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[str
         for x, row in ((place, row) for place in xs for row in points[place]):
             ends = [row.get(f"{column}{end}", row[column]) for end in ("_low", "_high")]
             axes.plot((x, x), ends, color=f"C{i % 10}", alpha=0.35, marker="." if len(points[x]) > 1 else "")
-    if len(lines) > 1 and axes.get_subplotspec().is_first_col():
+        for x in points if axis in SIZES and not i else ():
+            axes.annotate(points[x][0]["label"], (x, means[xs.index(x)]), fontsize=6)
+    if len(lines) > 1 and (axes.get_subplotspec().is_first_col() or axis in SIZES):
         axes.legend(fontsize=6)
     if axis == "label":
         axes.tick_params(axis="x", rotation=90, labelsize=7)
-    if axis in ("parameters", "flops"):
+    if axis in SIZES:
         axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
     if axis == "tokens":
         axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:g} M")
     if axis in ("n_embd", "n_head", "n_layer"):
