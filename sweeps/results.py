@@ -163,7 +163,7 @@ def draw_over(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[str
             axes.plot((x, x), ends, color=f"C{i % 10}", alpha=0.35, marker="." if len(points[x]) > 1 else "")
         for x in points if axis in SIZES and not i else ():
             axes.annotate(points[x][0]["label"], (x, means[xs.index(x)]), fontsize=6)
-    if len(lines) > 1 and (axes.get_subplotspec().is_first_col() or axis in SIZES):
+    if len(lines) > 1 and (axes.get_subplotspec().is_first_col() or axis in (*SIZES, "label")):
         axes.legend(fontsize=6)
     if axis == "label":
         axes.tick_params(axis="x", rotation=90, labelsize=7)
