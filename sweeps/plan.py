@@ -9,7 +9,7 @@ import itertools
 import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -69,7 +69,8 @@ def plan_runs(listed: Runs, scale: Scale, n_seeds: int, out: Path, data: str, co
         config = parse_command_line(args)[0]
         if start:  # it brings the shape, which was needed to count
             args = [arg for arg in args if not arg.startswith(tuple(f"--{key}=" for key in SHAPE))]
-            args.append(f"--start_from={out / f'{start}_{seed}' if start in listed.variants else start}")
+            config = replace(config, start_from=str(out / f"{start}_{seed}") if start in listed.variants else start)
+            args.append(f"--start_from={config.start_from}")
         run = Run(variant, args, config, parameters, steps * flops_per_step, budget)
         most_tokens = scale.most_epochs * meta["splits"]["train"]["tokens"]
         if not budget or steps >= scale.fewest_steps and run.tokens <= most_tokens:
