@@ -93,7 +93,7 @@ def test_the_table_has_logs_probes_and_judges(tmp_path, capsys):
     assert (row["context right (%)"], row["facts right (%)"]) == ("75", "100")
     assert float(row["context right (%)_low"]) < 75 < float(row["context right (%)_high"])
     assert [row[f"grammar by qwen{end}"] for end in ("", "_low", "_high")] == ["6.5", "6", "7"]
-    assert row["grammar (beginning 2) by qwen"] == "3"
+    assert row["grammar by qwen, beginning 2"] == "3"
     first, whole = (int(log["tokens"]) for log in read_table(run.directory / "log.csv"))
     assert float(row["seconds"]) == pytest.approx(first / 100 + (whole - first) / 50, abs=0.1)
     assert int(float(row["flops"])) == pytest.approx(run.flops, rel=1e-5)
