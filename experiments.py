@@ -20,12 +20,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from common.cli import Parser, existing_file, one_line_errors, positive
+from grading.chat_judge import PROTOCOLS
 from sweeps.lists import EXPERIMENTS, SCALES, Experiment, Runs, Scale
 
 PROMPTS = 50  # validation stories that every run continues
 A100 = 0.4 * 312e12  # FLOP/s: a guess that training reaches 40%
 UTILIZATION = 0.5  # share of the speed of matrix products alone that a training step reaches on this machine
-REQUEST_TOKENS, REPLY_TOKENS = 570, 100  # assumed for a judge or an api: model, with a story of 220
+REQUEST_TOKENS, STORY_TOKENS = 570, 400  # assumed of a judge's question about a story, and limit for api: models
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -40,20 +41,23 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_shared("data", help="a corpus made by prepare.py, such as data/real (default: the list's own)")
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="parent of corpora that are only named")
     parser.add_argument("--out_dir", type=Path, default=Path("out"), help="results go to OUT_DIR/<experiment>/")
-    parser.add_argument("--memory_limit", type=positive, default=12_000, metavar="MB", help="for `memory`: more is oom")
+    parser.add_argument(
+        "--memory_limit", type=positive, default=12_000, metavar="MB", help="for `memory`: above, out of memory"
+    )
     prompts = dict(nargs="+", type=existing_file, default=[], metavar="FILE")
     parser.add_argument("--prompts", **prompts, help="for `prompts`: also continue these, as probe.py --prompts")
-    grading = parser.add_argument_group("passed on to sample.py and grade.py")
-    judge = "a judge of the stories (default: the best run judges the others); may be repeated"
+    grading = parser.add_argument_group("passed on to each sample.py and grade.py")
+    judge = "a judge of the stories (default: the best run, by likelihood; none with --models); may be repeated"
     grading.add_argument("--grade", action="append", default=[], metavar="JUDGE", help=judge)
     grading.add_argument("--controls", action="store_true", help="also grade spoiled endings, to test the judge")
-    grading.add_argument("--protocol", nargs="+", default=[], help="as in grade.py")
+    grading.add_argument("--protocol", nargs="+", choices=PROTOCOLS, default=[], help="as in grade.py")
     grading.add_argument("--question", type=existing_file, metavar="FILE", help="a question of your own")
     grading.add_argument("--n", type=positive, help="completions of each story (default: 1; published: 10)")
-    parser.add_api("the API of judges and api: models")
+    parser.add_api("the API of judges and api: models (--max_cost: of each command that asks it)")
     args = parser.parse_args()
     api = parser.require_api(args)
     args.api_flags = [f"--{name}={value}" for name, value in api.items() if value != parser.get_default(name)]
+    args.story_flags = [*args.api_flags, f"--max_new_tokens={STORY_TOKENS}"]
     args.judge_flags = [*(f"--judge={judge}" for judge in args.grade), *args.api_flags, *["--controls"] * args.controls]
     args.judge_flags += ["--protocol", *args.protocol] if args.protocol else []
     args.judge_flags += [f"--question={args.question}"] if args.question else []
@@ -75,10 +79,12 @@ def run_experiment(args: argparse.Namespace) -> None:
 
     scale, experiment = SCALES[args.scale], EXPERIMENTS[args.experiment]
     listed = getattr(experiment, args.scale)
-    if args.models:
-        listed = Runs({}, models=tuple(args.models))
-    elif args.steps and listed.steps:
-        listed = replace(listed, steps=args.steps)
+    if args.models and (experiment.picture == "law" or "memory" in experiment.measures):
+        raise ConfigError(f"{args.experiment} needs runs of its own: leave out --models")
+    listed = Runs({}, models=tuple(args.models)) if args.models else listed
+    if args.steps and not listed.steps:
+        raise ConfigError(f"--steps: nothing is trained here, or to budgets of FLOPs ({args.experiment})")
+    listed = replace(listed, steps=args.steps or listed.steps)
     directory = args.out_dir / (args.experiment + "-published" * (args.scale == "published"))
     names = {experiment.data, *(settings.get("data", experiment.data) for settings in listed.variants.values())}
     corpora = {name: find_corpus(name, args.data if name == experiment.data else None, scale, args) for name in names}
@@ -105,6 +111,8 @@ def run_experiment(args: argparse.Namespace) -> None:
         measured = measures.figures_of(experiment.measures, subjects, directory)
         results.show(args.experiment, experiment, directory, subjects, measured)
         print(f"\nwrote {directory}/experiment.csv, .md and .png; next: python report.py {args.out_dir}")
+    elif not failed:
+        raise ConfigError(f"{args.experiment} compares kept checkpoints: train with --keep_checkpoints=10")
     if failed:
         raise ConfigError(
             f"{len(failed)} of {len(runs)} runs failed ({', '.join(failed)}), see {directory / 'experiment.log'}; "
@@ -151,6 +159,7 @@ def show_costs(runs: list, listed: Runs, experiment: Experiment, args: argparse.
     import torch
 
     from common.tables import table_text
+    from grading.chat_judge import REPLY_TOKENS, read_question
     from training.device_and_dtype import choose_dtype, peak_flops
 
     speed, machine = A100, "an A100, a guess"
@@ -169,15 +178,20 @@ def show_costs(runs: list, listed: Runs, experiment: Experiment, args: argparse.
         print(
             f"{len(rows)} runs, {flops:.2e} FLOPs: {flops / speed / 3600:.2f} hours at {speed:.2g} FLOP/s ({machine})"
         )
-    n_models = len(runs) + len(listed.models)
+    n_models = sum(max(1, run.config.keep_checkpoints * experiment.checkpoints) for run in runs) + len(listed.models)
     print(f"then {', '.join(experiment.measures) or 'no measures'} of {n_models} models, not counted in the hours")
-    judged = n_models * len([judge for judge in args.grade if not judge.startswith("lm:")]) * max(1, len(args.protocol))
-    requests = PROMPTS * args.n * (judged + len([model for model in listed.models if model.startswith("api:")]))
-    if requests:
+    n_judges = len([judge for judge in args.grade if not judge.startswith("lm:")])
+    questions = [*args.protocol, *([str(args.question)] if args.question else [])] or ["ours"]
+    scores, beginnings = (name in experiment.measures for name in ("scores", "beginnings"))
+    graded = n_models * (PROMPTS * args.n * scores + 30 * beginnings) + 4 * PROMPTS * (args.controls and scores)
+    judged = n_judges * graded * sum(len(read_question(name).turns) for name in questions)
+    written = PROMPTS * args.n * len([model for model in listed.models if model.startswith("api:")])
+    if judged or written:
         cost = "give --price_in and --price_out to see the cost"
         if args.price_in is not None:
-            cost = f"about ${requests * (REQUEST_TOKENS * args.price_in + REPLY_TOKENS * args.price_out) / 1e6:.2f}"
-        print(f"APIs: {requests:,} requests of {REQUEST_TOKENS} tokens, {REPLY_TOKENS} in reply; {cost}")
+            tokens_out = judged * REPLY_TOKENS + written * STORY_TOKENS
+            cost = f"about ${(judged * REQUEST_TOKENS * args.price_in + tokens_out * args.price_out) / 1e6:.2f}"
+        print(f"APIs: {judged:,} questions to judges, {written:,} stories; {cost}")
 
 
 if __name__ == "__main__":

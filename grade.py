@@ -21,11 +21,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from common.cli import Parser, existing_file, non_negative_float, one_line_errors, positive
-from common.files import append_json, lock, read_json_lines
-from common.tables import publish, write_table
+from common.files import append_json, lock, read_json_lines, write_bytes
+from common.tables import write_table
 from grading.chat_judge import PROTOCOLS, ChatJudge, read_question, show_requests
 from grading.controls import make_controls
-from grading.findings import compare, report
+from grading.findings import compare, report, summary
 from grading.scores import IMPORTED, TRUE_ENDING, is_likelihood_judge
 from grading.stories import Row, Run, Story, imported_rows, read_runs
 
@@ -69,11 +69,13 @@ def parse_arguments() -> argparse.Namespace:
 class Cache(dict):
     """{key: a judge's reply}, kept in grades.jsonl: one JSON object a line, appended as it comes.
 
-    Also reads every grades.jsonl in subdirectories and in the parent directory: no reply is paid for twice."""
+    Also reads those of subdirectories, parents, and the other runs in the parent: no reply is paid for twice."""
 
     def __init__(self, directory: Path):
-        self.path = directory / "grades.jsonl"
-        for path in sorted({directory.resolve().parent / self.path.name, *directory.rglob(self.path.name)}):
+        self.path, above = directory / "grades.jsonl", directory.resolve().parents
+        paths = {path.resolve() for path in (*directory.rglob("grades.jsonl"), *above[0].glob("*/grades.jsonl"))}
+        paths |= {path / "grades.jsonl" for path in above if (path / "grades.jsonl").exists()}
+        for path in sorted(paths, key=lambda path: path.stat().st_mtime):  # the newest reply counts
             self |= {entry["key"]: entry for entry in read_json_lines(path)}
 
     def add(self, key: str, entry: dict) -> None:
@@ -189,13 +191,14 @@ def grade_runs(args: argparse.Namespace) -> None:
     if args.dry_run:
         return print("\n\n".join(f"{name}: {count}" for name, count in counts.items()))
     counts |= {row.judge: "imported" for row in rows if row.judge.endswith(IMPORTED)}
-    text = report(findings := compare(rows, runs), counts)
+    short = summary(findings := compare(rows, runs), counts, runs)
     notes = [run.name + note for run in runs if (note := partly_trained(run.model))]
-    text = f"WARNING stopped, or still being trained: {', '.join(notes)}\n\n" * bool(notes) + text
-    publish(directory / "grades.md", text)
+    short = f"WARNING stopped, or still being trained: {', '.join(notes)}\n\n" * bool(notes) + short
+    write_bytes(directory / "grades.md", f"{short}\n\n{report(findings, counts)}\n".encode())
+    print(short)
     write_table(directory / "grades.csv", [finding._asdict() for finding in findings])
     save_figure(scores_figure(findings, counts, runs), directory / "grades.png")
-    print(f"\nwrote grades.md, grades.csv, grades.png to {directory}; next: python report.py {directory}")
+    print(f"\nwrote grades.md (all tables), grades.csv, grades.png to {directory}; next: python report.py {directory}")
     if fatal:
         raise fatal[0]
 

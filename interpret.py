@@ -71,7 +71,7 @@ from interpretation.heads import HeadSums, head_rows, key_sets, repeated_corpus
 from interpretation.hooks import run, run_with_cache
 from interpretation.logit_attribution import head_outputs, lens_table
 from interpretation.neurons import NeuronSums, clearest, contexts, neuron_rows, untrained_copy
-from interpretation.summary import answers_text, heads_text, neurons_text, patching_text, removal_text
+from interpretation.summary import ablation_text, answers_text, heads_text, neurons_text, patching_text
 from interpretation.word_classes import TaggedCorpus, pieces_of
 from kernels import compile_cpp
 from model import GPTNeo
@@ -96,7 +96,7 @@ def interpret(out: Path, name: str, backend: LocalBackend, texts: Sequence[str],
     neurons = neuron_rows(neuron_sums, untrained, contexts(model, corpus, tokenizer, neuron_sums))
     sections = [f"## Heads of {name}", f"{len(texts)} validation stories were read.", *heads_text(heads)]
     loss = ablate(model, corpus, n_ablation, means, heads, neurons)
-    sections.append(removal_text(heads, loss, n_ablation))
+    sections.append(ablation_text(heads, loss, n_ablation))
     sections += [f"## Neurons of {name}", *neurons_text(neurons)]
 
     write_table(out / "heads.csv", heads)

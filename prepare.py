@@ -53,17 +53,23 @@ def parse_args() -> argparse.Namespace:
     size = number(int, lambda n: 257 <= n <= GPT2_VOCAB_SIZE, f"257 (bytes and end of text) to {GPT2_VOCAB_SIZE}")
     parser.add_argument("--vocab_size", type=size, help="default: 10000, or 4096 for builtin")
     kinds = "the most frequent tokens of GPT-2's (default, for English), or a BPE learned from the stories"
-    parser.add_argument("--vocabulary", choices=("cut", "bpe"), default="cut", help=kinds)
+    parser.add_argument("--vocabulary", choices=("cut", "bpe"), help=kinds)
     parser.add_argument("--vocabulary_of", metavar="MODEL", help="the one of a run, or of hf:ID-or-directory, instead")
     raw = "keep every story that is not empty as it is, duplicates too, in the order of the file"
     parser.add_argument("--raw", action="store_true", help=raw)
     parser.add_argument("--val_share", type=share, help="share held out without --val (default: 0.01)")
-    parser.add_argument("--stories", type=positive, default=20_000, help="stories in a builtin corpus (default: 20000)")
+    parser.add_argument("--stories", type=positive, help="stories in a builtin corpus (default: 20000)")
     parser.add_shared("seed")
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="default: data")
     args = parser.parse_args()
     if bool(args.corpus) == bool(args.input) or ((args.val or args.headers or args.split_on) and not args.input):
         parser.error(f"give one of {', '.join(CORPORA)}, or --input FILE (optional: --val, --headers, --split_on)")
+    if args.vocabulary_of and (args.vocab_size or args.vocabulary):
+        parser.error("--vocabulary_of brings a whole vocabulary: leave out --vocabulary and --vocab_size")
+    if args.stories and args.corpus not in BUILTIN:
+        parser.error(f"--stories is for {', '.join(BUILTIN)}")
+    if args.split_on and not any(".txt" in path.suffixes for path in args.input):
+        parser.error("--split_on is for .txt files")
     if args.raw and (args.headers or args.corpus in HEADERS):
         parser.error("--raw is for stories without headers")
     args.name = args.name or args.corpus or ""
@@ -71,6 +77,7 @@ def parse_args() -> argparse.Namespace:
         parser.error("--name must consist of letters, digits, - _ and . only (with --input it is required)")
     if args.val_share and (args.val or args.corpus in DOWNLOADS):
         parser.error("--val_share is for corpora that do not have validation stories already")
+    args.stories = args.stories or 20_000
     return args
 
 
@@ -234,7 +241,7 @@ def main() -> None:
     headers = ANY if args.headers else HEADERS.get(args.corpus)
     settings = (args.vocab_size or vocab_size, val_share, args.seed, headers, args.headers, args.raw)
     with one_line_errors("prepare.py", interrupted=f"{directory} is unchanged; downloads will resume"):
-        vocabulary = args.vocabulary
+        vocabulary = args.vocabulary or "cut"
         if args.vocabulary_of:
             from checkpoints.huggingface import load_model  # here, as it imports torch
 

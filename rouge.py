@@ -45,9 +45,9 @@ TITLES = {
     "other_prompt_f": f"highest F with any of {OTHERS} completions of other prompts",
     "any_other_f": f"highest F with any of {OTHERS} of other prompts or {SIBLINGS} of the same",
     "training_f": "F with the nearest training story",
-    "training_precision": "precision against the nearest training story",
+    "training_precision": "largest share of a completion's k-grams in one training story",
     **{f"share_{k}": f"share of {k}-grams in the training set" for k in range(1, 9)},
-    "span": "longest passage shared with a training story, words",
+    "span": "longest passage shared with a training story",
 }
 IN_TABLE = [name for name in TITLES if name not in ("share_3", "share_5", "share_6", "share_7")]
 IN_PICTURE = ("ending_f", "other_prompt_f", "training_f", "span")
@@ -162,8 +162,8 @@ def analyze(run: Path, rows: list[dict], corpus: Corpus, data: Path, args: argpa
     texts = words + excerpts
     found = search(texts, corpus.stream, k, counting, label="training stories")
     # To find retold stories ("templates"), search again with all names replaced by one id, and all nouns by another.
-    masked_ids = flags.mask_names_and_nouns(corpus, texts)
-    masked = search(texts, corpus.stream, k, counting, masked_ids, label="training stories, names and nouns masked")
+    masked_ids, doing = flags.mask_names_and_nouns(corpus, texts), "training stories, names and nouns masked"
+    masked = found if args.tokens else search(texts, corpus.stream, k, counting, masked_ids, label=doing)
     # Held-out excerpts that are in the training set verbatim are no baseline. Half of the others set how long a copied
     # passage must be to be flagged as a copy; how many of the other half are flagged, are false positives.
     spans, lengths = found.longest(), np.array(list(map(len, texts)))
@@ -219,8 +219,8 @@ def scores_text(facts: dict) -> str:
     paragraphs = [
         f"## {label(facts)}",
         f"{n:,} completions of {facts['prompts']:,} prompts, {facts['training_stories']:,} training stories of "
-        f"{facts['data']}. ROUGE-{facts['k']} of {unit}, {facts['counting']}; means, 95% intervals. Baseline: "
-        f"{facts['held_out_excerpts']:,} excerpts of held-out stories; for the true ending, other stories' endings.",
+        f"{facts['data']}. ROUGE-{facts['k']} of {unit}, {facts['counting']}; passages in {unit}; means, 95% "
+        f"intervals. Baseline: {facts['held_out_excerpts']:,} held-out excerpts; for the true ending, other endings.",
         table_text(["", "completions", "baseline", "difference"], rows),
     ]
     if duplicates:

@@ -111,6 +111,7 @@ def read_story(reply: str, finish_reason: str, request: Request, args: argparse.
         text, _, summary = (part.strip() for part in text.rpartition(SUMMARY))
         text, summary = (text, summary) if text else (summary, "")
     row = dict(index=request.index, text=text, words=request.words, features=request.features)
+    row |= dict(language=args.language, request=request.text)
     if args.summaries:
         row |= dict(summary=summary, sentence=random.Random(text).choice(split_sentences(text) or [text]).strip())
     if finish_reason == "length":
@@ -134,13 +135,12 @@ class DataSet:
         self.attempts = Counter(row["index"] for row in self.rejected)
 
     def check(self, requests: Sequence[Request]) -> None:
-        """ValueError if other words or features were requested before: two data sets must not get mixed."""
-        by_index = {request.index: request for request in requests}
+        """ValueError if something else was requested before: two data sets must not get mixed."""
+        texts = {request.index: request.text for request in requests}
         for row in (*self.stories.values(), *self.rejected):
-            request = by_index.get(row["index"])
-            if request and (row["words"], row["features"]) != (request.words, request.features):
-                remedy = "choose another --name, or the same --seed, --words, --features and --plain as before"
-                raise ValueError(f"{self.directory}: story {request.index} was requested with other words; {remedy}")
+            if row["request"] != texts.get(row["index"], row["request"]):
+                remedy = "choose another --name, or the same --seed, words, features, template and language as before"
+                raise ValueError(f"{self.directory}: story {row['index']} was requested in other words; {remedy}")
 
     def missing(self, requests: Sequence[Request]) -> list[Request]:
         missing = [request for request in requests if request.index not in self.stories]
@@ -241,8 +241,9 @@ def main() -> None:
             show(args)
         if stopped:
             raise stopped
-    flags = "--headers " * (not args.plain) + "--vocabulary=bpe " * (args.language != "English")
     file = directory / "stories.jsonl"
+    row = next(read_json_lines(file))
+    flags = "--headers " * bool(row["words"]) + "--vocabulary=bpe " * (row["language"] != "English")
     print(f"wrote {file}; next: python prepare.py --input {file} {flags}--name {args.name}-tokens")
 
 

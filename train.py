@@ -162,7 +162,7 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
         # The log
         train_loss, grad_norm = state.means()
         row = dict(step=state.step, tokens=state.step * config.tokens_per_step, train_loss=f"{train_loss:.5f}")
-        row |= dict(learning_rate=f"{lr:.3g}", grad_norm=f"{grad_norm:.4g}")
+        row |= dict(learning_rate=f"{lr:.3g}", grad_norm=f"{grad_norm:.4g}", seconds=f"{state.seconds:.2f}")
         if state.step > row_step:
             tokens_per_s = (state.step - row_step) * config.tokens_per_step / (state.seconds - row_seconds)
             flops_per_s = tokens_per_s * state.model.flops_per_token(config.block_size)
@@ -213,10 +213,13 @@ class TrainingState:
     def means(self) -> tuple[float, float]:
         """Loss and gradient norm since the log's last row. ValueError if they are not finite: nothing is saved then."""
         loss, norm, steps = self.sums.tolist()
-        if not math.isfinite(loss + norm):
-            remedy = "the checkpoints are from before that; try a lower learning_rate or dtype=float32"
-            raise ValueError(f"loss or gradient became infinite or NaN by step {self.step}; {remedy}")
+        self.require_finite("loss or gradient", loss + norm)
         return loss / max(steps, 1), norm / max(steps, 1)
+
+    def require_finite(self, name: str, value: float) -> None:
+        if not math.isfinite(value):
+            remedy = "the checkpoints are from before that; try a lower learning_rate or dtype=float32"
+            raise ValueError(f"{name} became infinite or NaN by step {self.step}; {remedy}")
 
     def for_sampling(self) -> dict:
         return self.constants | dict(model=self.model.state_dict(), step=self.step, best_val_loss=self.best_val_loss)
@@ -358,7 +361,8 @@ def loss_function(model: torch.nn.Module, config: TrainConfig, end_of_text: int)
 
 
 def save(run: Path, config: TrainConfig, state: TrainingState, row: dict, keeping: bool) -> None:
-    """Saves checkpoints and the loss plot after an evaluation."""
+    """Saves checkpoints and the loss plot after an evaluation. ValueError if its loss is not finite."""
+    state.require_finite("validation loss", float(row["val_loss"]))
     if keeping:
         keep_weights(run, state.for_sampling(), config, row)  # before ckpt.pt: if killed now, resuming saves them again
     if float(row["val_loss"]) < state.best_val_loss:

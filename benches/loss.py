@@ -6,13 +6,8 @@ $ python bench.py loss --rounds 3  # needs data/sample (docs/data.md)
 
 import math
 import statistics
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 
-from benches.measure import ROOT
-from training.run_directory import read_log, training_seconds
+from benches import measure
 
 STEPS = 1600
 RUNS = {  # the peer, adamw, has the best batch size, learning rate and schedule in LOG.md
@@ -24,13 +19,8 @@ RUNS = {  # the peer, adamw, has the best batch size, learning rate and schedule
 def curve(settings: dict, seed: int) -> list[tuple[float, float, int]]:
     """(seconds of training, validation loss, tokens) at every evaluation"""
     settings = dict(max_minutes=0, batch_size=4, max_steps=STEPS, log_interval=50, seed=seed) | settings
-    with tempfile.TemporaryDirectory() as directory:
-        flags = (f"--{key}={value}" for key, value in (settings | dict(name="run", out_dir=directory)).items())
-        command = [sys.executable, ROOT / "train.py", ROOT / "configs" / "cpu_1m.py", *flags]
-        subprocess.run(command, check=True, stdout=2)
-        rows = read_log(Path(directory, "run", "log.csv"))
-    points = zip(training_seconds(rows), rows)
-    return [(seconds, float(row["val_loss"]), int(row["tokens"])) for seconds, row in points if row["val_loss"]]
+    rows = measure.train(measure.ROOT / "configs" / "cpu_1m.py", settings)
+    return [(float(row["seconds"]), float(row["val_loss"]), int(row["tokens"])) for row in rows if row["val_loss"]]
 
 
 def bench(rounds: int = 1) -> tuple[dict, dict]:
@@ -40,8 +30,8 @@ def bench(rounds: int = 1) -> tuple[dict, dict]:
         goal = curves["adamw"][-1]
         reached = next((point for point in curves["fast"] if point[1] <= goal[1]), (math.inf, 0.0, math.inf))
         for name, points in curves.items():
-            for measure, value in zip(("seconds", "validation loss at the end", "tokens"), points[-1]):
-                figures[f"{name}, seed {seed}: {measure}"] = value
+            for figure, value in zip(("seconds", "validation loss at the end", "tokens"), points[-1]):
+                figures[f"{name}, seed {seed}: {figure}"] = value
         figures[f"fast, seed {seed}: seconds to the loss of adamw"] = reached[0]
         figures[f"fast, seed {seed}: tokens to the loss of adamw"] = reached[2]
         ratios.append(goal[0] / reached[0])

@@ -4,7 +4,9 @@ import contextlib
 import gc
 import multiprocessing
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,9 +17,18 @@ from tqdm import tqdm
 
 from kernels import cpu_features
 from training.device_and_dtype import set_up_device
+from training.run_directory import read_log
 
 ROOT = Path(__file__).parent.parent
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def train(config: Path, settings: dict) -> list[dict]:
+    """The log of a training by train.py, in a process of its own."""
+    with tempfile.TemporaryDirectory() as directory:
+        flags = (f"--{key}={value}" for key, value in (settings | dict(name="run", out_dir=directory)).items())
+        subprocess.run([sys.executable, ROOT / "train.py", config, *flags], check=True, stdout=2)
+        return read_log(Path(directory, "run", "log.csv"))
 
 
 def peer_dtypes() -> list[torch.dtype]:

@@ -120,7 +120,8 @@ def own_corpus(checkpoint: dict) -> Path | None:
     name, prepare.py renames it. None if it is gone."""
     named = Path(checkpoint["train_config"]["data_dir"], checkpoint["train_config"]["data"])
     for path in (named / "meta.json", *named.parent.glob(f"{named.name}-*/meta.json")):
-        if path.exists() and read_json(path)["splits"]["train"]["sha256"] == checkpoint["data_sha256"]:
+        splits = read_json(path).get("splits", {}) if path.exists() else {}
+        if splits.get("train", {}).get("sha256") == checkpoint["data_sha256"]:
             return path.parent
     return None
 

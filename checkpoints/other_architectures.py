@@ -85,8 +85,7 @@ def load_other(path_or_id: str) -> tuple[OtherModel, OtherTokenizer]:
         raise ValueError(f"{path_or_id}: neither GPT-Neo nor GPT-2; to run it: pip install transformers") from None
     try:
         logging.disable_progress_bar()
-        model = AutoModelForCausalLM.from_pretrained(path_or_id, dtype=torch.float32)
-        tokenizer = OtherTokenizer(AutoTokenizer.from_pretrained(path_or_id))
-    except (OSError, ValueError) as error:
+        model = OtherModel(AutoModelForCausalLM.from_pretrained(path_or_id, dtype=torch.float32))
+        return model.eval(), OtherTokenizer(AutoTokenizer.from_pretrained(path_or_id))
+    except (OSError, ValueError, AttributeError, ImportError) as error:  # of a config with other names, of a package
         raise ValueError(f"{path_or_id}: transformers cannot load it: {str(error).splitlines()[0]}") from None
-    return OtherModel(model).eval(), tokenizer

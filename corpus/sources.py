@@ -17,7 +17,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from common.hub import from_hub
-from corpus.instruct_headers import add_own_header
+from corpus.instruct_headers import FIELDS, add_own_header
 from corpus.tokenizer import END_OF_TEXT
 
 STORIES, INSTRUCT = "roneneldan/TinyStories", "roneneldan/TinyStoriesInstruct"  # by an author of arXiv:2305.07759
@@ -64,11 +64,11 @@ def read_stories(
 
     split_on: in a .txt, what stands between stories, beside <|endoftext|>.
     errors: bytes of a .txt that are not UTF-8 are a ValueError ("strict"), or become U+FFFD ("replace").
-    headers: with the words, features, summary and sentence of a .jsonl's row as a header, if it has some.
+    headers: with the words, features, summary and sentence of a row as a header, if it has some.
     """
     ending = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if path.suffix == ".parquet":
-        return parquet_stories(path)
+        return parquet_stories(path, headers)
     if ending not in (".txt", ".jsonl"):
         raise ValueError(f"{path}: unknown format; its name must end in .txt, .jsonl, .txt.gz, .jsonl.gz or .parquet")
     if ending == ".jsonl":
@@ -122,17 +122,20 @@ def pyarrow_parquet():
     return parquet
 
 
-def parquet_stories(path: Path) -> Iterator[str]:
+def parquet_stories(path: Path, headers: bool) -> Iterator[str]:
     """Stories from the column text or story."""
     parquet = pyarrow_parquet()
     try:
         file = parquet.ParquetFile(path)
     except ValueError:  # pyarrow's
         raise ValueError(f"{path}: broken parquet; download it again") from None
-    columns = [name for name in ("text", "story") if name in file.schema_arrow.names]
+    names = set(file.schema_arrow.names)
+    columns = [name for name in ("text", "story") if name in names]
     if not columns:
         raise ValueError(f"{path}: no column text or story, only {', '.join(file.schema_arrow.names)}")
     with tqdm(desc=f"reading {path.name}", total=file.metadata.num_rows, unit=" stories", disable=None) as bar:
-        for batch in file.iter_batches(columns=columns[:1]):
-            yield from (story or "" for story in batch.column(0).to_pylist())
+        for batch in file.iter_batches(columns=[columns[0], *(names & FIELDS.keys() if headers else ())]):
+            for row in batch.to_pylist():
+                story = row[columns[0]] or ""
+                yield add_own_header(story, row) if headers else story
             bar.update(len(batch))

@@ -20,10 +20,11 @@ GPT2_VOCAB_SIZE = 50257
 
 def split_pattern(letters: str) -> str:
     """GPT-2's split into words, which no token crosses, with these as the letters. tiktoken, tokenizers and JavaScript
-    all read it alike: therefore White_Space, as JavaScript's \\s has other characters."""
+    all read it alike: therefore White_Space, as JavaScript's \\s has other characters. Longer runs of white space than
+    999 are cut, as a million would overflow tiktoken's stack."""
     space = r"\p{White_Space}"
     marks = rf" ?[^{space}{letters}\p{{N}}]+"
-    return rf"'(?:[sdmt]|ll|ve|re)| ?[{letters}]+| ?\p{{N}}+|{marks}|{space}+(?!\P{{White_Space}})|{space}+"
+    return rf"'(?:[sdmt]|ll|ve|re)| ?[{letters}]+| ?\p{{N}}+|{marks}|{space}{{1,999}}(?!\P{{White_Space}})|{space}+"
 
 
 GPT2_PATTERN = split_pattern(r"\p{L}")

@@ -12,10 +12,14 @@ import math
 import re
 from collections.abc import Collection
 
+import regex
+
 from corpus.builtin_stories import ADJECTIVES, NOUNS, PRONOUNS, VERBS, ing, participle, past, plural, read_sections
 
 LISTS = read_sections("word_forms.txt")
 IRREGULAR = {forms.split()[0]: forms.split() for forms in LISTS["irregular forms"].split(",")}
+# Scripts that put no spaces between words
+WITHOUT_SPACES = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]")
 STOP_WORDS = {*LISTS["stop words"].split(), *PRONOUNS}
 
 
@@ -30,10 +34,11 @@ def inflections(word: str) -> frozenset[str]:
 
 
 def uses_word(text: str, word: str) -> bool:
-    """Whether any form of the word is in the text; for words of other scripts, whose forms are not known: it alone."""
-    if not word.isascii():  # nor do all scripts put spaces between words
-        return word.lower() in text.lower()
-    return re.search(rf"\b({'|'.join(map(re.escape, inflections(word.lower())))})\b", text, re.I) is not None
+    """Whether any form of the word is in the text. Forms are known for words of ASCII alone."""
+    if WITHOUT_SPACES.search(word):
+        return word in text
+    forms = "|".join(map(regex.escape, inflections(word.lower()) if word.isascii() else [word]))
+    return regex.search(rf"(?<![\w\p{{M}}])({forms})(?![\w\p{{M}}])", text, regex.I) is not None
 
 
 KNOWN = (*VERBS, *ADJECTIVES, *NOUNS)

@@ -89,6 +89,12 @@ def same_prompts(runs: Sequence[Run]) -> dict[str, frozenset[str]]:
     return dict(zip(notes, groups))
 
 
+def control_notes(runs: Sequence[Run]) -> dict[str, str]:
+    """{name of a run: the note on the controls of its prompts}"""
+    groups = same_prompts(runs)
+    return {run.name: note for run in runs for note in groups if groups[note] == run.beginnings}
+
+
 def comparable(a: Run, b: Run) -> bool:
     """Two models at the same temperature, or one model at two."""
     return a.model == b.model or a.rows[0].get("temperature") == b.rows[0].get("temperature")
@@ -186,7 +192,7 @@ FEWEST_PROMPTS = 12
 
 
 def warnings_of(findings: Sequence[Finding], judge: str) -> list[str]:
-    """Reasons to distrust this judge's scores, or a difference between models."""
+    """Reasons to distrust this judge's scores."""
     lines, missed = [], blind(findings, judge)
     if not find(findings, "paired_wins", judge):
         how = "its controls need true endings, which `python sample.py --eval 50` keeps"
@@ -201,7 +207,12 @@ def warnings_of(findings: Sequence[Finding], judge: str) -> list[str]:
         seen = " and ".join(f.subject for f in own if f not in missed)
         so = f"it only notices {seen}" if seen else f"its scores of the models' {figure} mean nothing"
         lines.append(f"{figure}: {judge} cannot tell the true ending from {wins}; {so}")
-    shown = shown_differences(findings, judge)
+    return lines
+
+
+def close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
+    """The differences between models that this judge does not settle."""
+    lines, shown = [], shown_differences(findings, judge)
     close = [f for key, f in find(findings, "difference", judge).items() if key not in shown]
     for figure in dict.fromkeys(f.figure for f in close):
         calls = [f for f in close if f.figure == figure]
@@ -211,6 +222,37 @@ def warnings_of(findings: Sequence[Finding], judge: str) -> list[str]:
 
 
 # ---- Tables ----
+
+
+def summary(findings: Sequence[Finding], counts: Mapping[str, str], runs: Sequence[Run]) -> str:
+    """For the terminal, as Markdown: all means, what each run's scores resemble, reasons to distrust a judge."""
+    notes, means, marks, verdicts = control_notes(runs), {}, {}, {name: [] for name in control_notes(runs)}
+    subjects = [*notes, *(TRUE_ENDING + note for note in dict.fromkeys(notes.values()))]
+    shown = [f for f in findings if f.kind == "mean" and f.subject in subjects]
+    several = len({(f.subject, f.figure) for f in shown}) < len(shown)  # judges of one subject
+    for f in shown:
+        figure = f.figure + f" by {f.judge}" * (several and bool(f.judge))
+        means[f.subject, figure], sees = f, judge_sees(findings, f.judge, f.figure)
+        marks[f.subject, figure] = dict(seen="", blind="!", untested="?")[sees]
+        if f.judge and f.subject in notes and sees == "seen":
+            verdicts[f.subject].append(f"{figure} {resemblance(f, find(findings, 'mean', f.judge), notes)}")
+    means = {key: means[key] for key in sorted(means, key=lambda key: subjects.index(key[0]))}
+    parts = ["## Summary", table(means, marks)]
+    if set(marks.values()) - {""}:
+        parts.append("!: the judge does not notice what this score should; ?: no control tests it")
+    parts.append("\n".join(f"{run}: {'; '.join(own)}" for run, own in verdicts.items() if own))
+    parts += [f"{judge}: {count}" for judge, count in counts.items()]
+    parts += [f"WARNING {line}" for judge in counts for line in warnings_of(findings, judge)]
+    return "\n\n".join(filter(None, parts))
+
+
+def resemblance(f: Finding, means: Mapping[tuple[str, str], Finding], notes: Mapping[str, str]) -> str:
+    """Which endings of its prompts a run's endings score like: a score that is tested, higher is better."""
+    truth = means[TRUE_ENDING + notes[f.subject], f.figure]
+    spoiled = max(means[name + notes[f.subject], f.figure].value for name in score_of(f.judge, f.figure).tested_by)
+    if f.high >= truth.low:
+        return "like true endings"
+    return "between true and spoiled endings" if f.low > spoiled else "like spoiled endings"
 
 
 def report(findings: Sequence[Finding], counts: Mapping[str, str]) -> str:
@@ -234,7 +276,8 @@ def report(findings: Sequence[Finding], counts: Mapping[str, str]) -> str:
             parts.append(f"{about}, 0.5 is chance (!: no preference shown; untested: {', '.join(untested) or 'none'})")
             marks = {(f.subject, f.figure): "!" for f in blind(findings, judge)}
             parts.append(table(wins, marks, form=".2f"))
-        parts.append("\n".join(f"WARNING {line}" for line in warnings_of(findings, judge)))
+        lines = warnings_of(findings, judge) + close_calls(findings, judge)
+        parts.append("\n".join(f"WARNING {line}" for line in lines))
     known = dict.fromkeys((f.figure, score_of(f.judge, f.figure)) for f in findings if f.kind == "mean")
     meaning = table_text(["", "unit", "better"], [[f"{name}: {s.about}", s.unit, s.better] for name, s in known])
     return "\n\n".join(filter(None, [*parts, "## Definitions", meaning]))

@@ -1,7 +1,7 @@
 """
 grades.png: each score of each judge with its intervals, and normalized over the models.
 
->>> save_figure(scores_figure(findings, ["gpt-4o-mini"]), Path("out/grades.png"))
+>>> save_figure(scores_figure(findings, ["gpt-4o-mini"], runs), Path("out/grades.png"))
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from grading.findings import Finding, find, judge_sees, same_prompts
+from grading.findings import Finding, control_notes, find, judge_sees
 from grading.scores import TRUE_ENDING, score_of
 from grading.stories import Run
 
@@ -20,8 +20,7 @@ NOTES = dict(seen="", blind="\n(controls failed)", untested="\n(untested)")
 
 def scores_figure(findings: Sequence[Finding], judges: Iterable[str], runs: Sequence[Run]) -> Figure:
     """A row for each judge (without one, for the metrics): a panel for each score, and the scores normalized."""
-    groups = same_prompts(runs)
-    truth = {run.name: TRUE_ENDING + note for run in runs for note in groups if groups[note] == run.beginnings}
+    truth = {run: TRUE_ENDING + note for run, note in control_notes(runs).items()}
     judges = [judge for judge in judges if find(findings, "mean", judge)] or [""]
     means = {judge: find(findings, "mean", judge) for judge in judges}
     names = {judge: list(dict.fromkeys(name for _, name in means[judge])) for judge in judges}

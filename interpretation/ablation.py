@@ -46,7 +46,7 @@ def losses_without(
     """
     device = model.wte.weight.device
     intact, without = torch.empty(n_stories), torch.empty(len(parts), n_stories)
-    bar = tqdm(desc=f"removing {label}", total=len(parts) * n_stories, unit="story", disable=None, delay=1)
+    bar = tqdm(desc=f"ablating {label}", total=len(parts) * n_stories, unit="story", disable=None, delay=1)
     for batch in corpus.batches(n_stories, device, BATCH_TOKENS):
         intact[batch.index] = story_losses(model, batch).cpu()
         for i, (name, part) in enumerate(parts):

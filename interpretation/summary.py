@@ -37,7 +37,7 @@ def heads_text(rows: list[dict]) -> list[str]:
     ]
 
 
-def removal_text(rows: list[dict], loss: float, n_stories: int) -> str:
+def ablation_text(rows: list[dict], loss: float, n_stories: int) -> str:
     matter = sum(row["rise"] >= MIN_RISE and row["rise_low"] > 0 for row in rows)
     cells = [
         [

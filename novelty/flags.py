@@ -2,7 +2,6 @@
 Which completions look memorized: a long passage word for word, or nearly all of it but its names and nouns.
 """
 
-import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -70,20 +69,26 @@ def describe_completions(
         story = int((found.source if flag == "copy" else masked.container)[i]) if flag else -1
         described.append(
             dict(prompt_index=row["prompt_index"], sample_index=row["sample_index"], flag=flag, story=story)
-            | dict(words=len(spans), f=float(found.f[i]), nearest_story=int(found.nearest[i]))
-            | dict(span_words=length, span=corpus.excerpt(row["completion"], start, length))
+            | dict(length=len(spans), f=float(found.f[i]), nearest_story=int(found.nearest[i]))
+            | dict(span_length=length, span=corpus.excerpt(row["completion"], start, length))
             | dict(completion=row["completion"], training_story=corpus.text(story) if flag else "")
         )
-    return sorted(described, key=lambda row: ((*FLAGS, "").index(row["flag"]), -row["span_words"]))
+    return sorted(described, key=lambda row: ((*FLAGS, "").index(row["flag"]), -row["span_length"]))
+
+
+def shorten(text: str) -> str:
+    """On one line; also where no spaces are between words."""
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST else text[:LONGEST] + " …"
 
 
 def worst_text(described: list[dict]) -> str:
     """For rouge.md: a table of the first flagged ones. "" if none is flagged."""
     cells = [
-        [f"{row['flag']} of story {row['story']}", f"{row['prompt_index']}.{row['sample_index']}", str(row["words"])]
-        + [str(row["span_words"]), textwrap.shorten(row["span"], LONGEST, placeholder=" …").replace("|", "¦")]
+        [f"{row['flag']} of story {row['story']}", f"{row['prompt_index']}.{row['sample_index']}", str(row["length"])]
+        + [str(row["span_length"]), shorten(row["span"]).replace("|", "¦")]
         for row in described[:N_SHOWN]
         if row["flag"]
     ]
-    head = ["flagged", "prompt.sample", "words", "longest span", "which occurs in the training set"]
+    head = ["flagged", "prompt.sample", "length", "longest span", "which occurs in the training set"]
     return "\n\n" + table_text(head, cells) if cells else ""

@@ -37,7 +37,7 @@ def attention_page(name: str, directory: Path) -> bytes:
 
 
 def neurons_page(name: str, directory: Path, layer: int | None = None) -> bytes:
-    """All neurons of a layer; or of all layers those of the clearest preferences, those that were removed, that with
+    """All neurons of a layer; or of all layers those of the clearest preferences, those that were ablated, that with
     the largest activation, and others."""
     rows = read_table(directory / "neurons.csv")
     kinds = [column.removeprefix("auc_") for column in rows[0] if column.startswith("auc_")]

@@ -8,7 +8,7 @@ for (const neuron of neurons) {  // rows of neurons.csv, all cells as text
 }
 const orders = {
   "strongest preference": (neuron) => (neuron.prefers ? Math.max(...neuron.auc) : 0),
-  "largest rise in loss if removed": (neuron) => (neuron.rise ? Number(neuron.rise) : -Infinity),
+  "largest rise in loss if ablated": (neuron) => (neuron.rise ? Number(neuron.rise) : -Infinity),
   "highest activation": (neuron) => Number(neuron.activation_1),
 };
 
@@ -39,7 +39,7 @@ function card(neuron) {
     element("div", { class: "description" }, element("b", {}, `layer ${neuron.layer}, neuron ${neuron.neuron}`),
       ...kinds.map((_, i) => preference(neuron, i)),
       element("div", { class: "quiet" }, neuron.prefers ? `prefers: ${neuron.prefers}` : "no strong preference"),
-      element("div", { class: "quiet" }, neuron.rise ? `loss ${rise} [${low}, ${high}] · 10⁻³ if removed` : "")),
+      element("div", { class: "quiet" }, neuron.rise ? `loss ${rise} [${low}, ${high}] · 10⁻³ if ablated` : "")),
     element("div", {}, ...neuron.contexts.map((i) => context(neuron, i))));
 }
 

@@ -5,7 +5,6 @@ Runs side by side: a table of their training, and their loss curves, from log.cs
 >>> loss_figure(logs, {"demo": "builtin"})  # Figure: over tokens, over minutes
 """
 
-import csv
 import math
 import statistics
 from pathlib import Path
@@ -17,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from checkpoints.checkpoint import load_checkpoint
 from common.tables import table_text
 from pages.results import Results
-from training.run_directory import partly_trained
+from training import run_directory
 
 POINTS = 8000  # in a figure, of all curves together: keeps the page of forty runs small
 DASHES = ("-", "--", ":", "-.")
@@ -29,15 +28,8 @@ ABOUT += "within a vocabulary. Bits per byte: of windows of the validation split
 
 def read_log(path: Path) -> list[dict]:
     """The complete rows of log.csv, numbers or None where a cell is empty; tokens in millions, minutes of training."""
-    rows, minutes, before = [], 0.0, 0.0
-    with path.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(line for line in file if line.endswith("\n")):
-            numbers = {name: float(cell) if cell else None for name, cell in row.items()}
-            if numbers["tokens_per_s"]:  # a row that ends with the step that compiles has no speed
-                minutes += (numbers["tokens"] - before) / numbers["tokens_per_s"] / 60
-            before = numbers["tokens"]
-            rows.append(numbers | dict(minutes=minutes, tokens=numbers["tokens"] / 1e6))
-    return rows
+    rows = [{name: float(cell) if cell else None for name, cell in row.items()} for row in run_directory.read_log(path)]
+    return [row | dict(minutes=row["seconds"] / 60, tokens=row["tokens"] / 1e6) for row in rows]
 
 
 def count_parameters(checkpoint: Path) -> int:
@@ -56,7 +48,7 @@ def runs_text(results: Results, logs: dict[Path, list[dict]], configs: dict[Path
         bpb, speeds = ([row[column] for row in log if row[column]] for column in ("bpb", "tokens_per_s"))
         shape = "-".join(str(config[key]) for key in ("n_embd", "n_layer", "n_head") if key in config)
         size = results.read(run / "best.pt", count_parameters)
-        note = results.read(run / "config.json", lambda path: partly_trained(path.parent)) or ""
+        note = results.read(run / "config.json", lambda path: run_directory.partly_trained(path.parent)) or ""
         rows.append([results.label(run) + note, shape, shown(size, ",")])
         rows[-1] += [config.get("data", ""), config.get("optimizer", "")]
         rows[-1] += [f"{1e6 * log[-1]['tokens']:,.0f}", f"{log[-1]['minutes']:.1f}"]

@@ -2,7 +2,8 @@
 The lists of experiments.py: one for each table or figure of the paper (P: Eldan and Li, arXiv:2305.07759) and of two
 reproductions (A: McGill, with the published models; B: IIIT, GPT-2 models trained from scratch).
 
-At the small scale a list is a small model of its figure: smaller shapes, built-in stories, minutes on two cores.
+At the small scale a list is a scaled-down version of its figure: smaller shapes, built-in stories, minutes on two
+cores.
 """
 
 from collections.abc import Mapping
@@ -44,9 +45,9 @@ class Scale:
     corpora: Mapping[str, str]  # {name in the lists: the corpus that stands for it at this scale}
     warmup: float  # share of the steps
     learning_rate: float | None  # upper limit: wide models get 1 / width (LOG.md); None: the config's
-    fewest_steps: int  # within a budget; with fewer, the batch size matters more than the model size
+    min_steps: int  # within a budget; with fewer, the batch size matters more than the model size
     n: int  # completions of each prompt
-    most_epochs: float = 4  # within a budget; more would measure repetition
+    max_epochs: float = 4  # within a budget; more would measure repetition
 
 
 SCALES = {
@@ -55,11 +56,11 @@ SCALES = {
         corpora={"tinystories": "builtin", "instruct": "builtin-instruct", "instruct-ood": "builtin-instruct-ood"},
         warmup=0.05,
         learning_rate=8e-3,
-        fewest_steps=20,
+        min_steps=20,
         n=1,
     ),
     "published": Scale(  # a step has 655,360 tokens, so 720 steps are one epoch of TinyStories
-        config="experiment_published.py", corpora={}, warmup=0.0, learning_rate=None, fewest_steps=60, n=10
+        config="experiment_published.py", corpora={}, warmup=0.0, learning_rate=None, min_steps=60, n=10
     ),
 }
 

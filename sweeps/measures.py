@@ -50,7 +50,7 @@ class Subject(NamedTuple):
 
 
 def sample(subject: Subject, args: Namespace, out: Path, *how) -> tuple[list[str], list[str]]:
-    own = args.api_flags if subject.model.startswith("api:") else ()
+    own = args.story_flags if subject.model.startswith("api:") else ()
     command = ["sample.py", "--model", subject.model, "--data", subject.data, "--out", out, *how, *own]
     return list(map(str, command)), [subject.model]
 
@@ -59,6 +59,10 @@ def continue_stories(subject: Subject, args: Namespace, n: int) -> tuple[list[st
     held_out = read_json(subject.data / "meta.json")["splits"]["val"]["stories"] - 1
     count = min(args.prompt_count, held_out)
     return sample(subject, args, subject.directory, "--eval", count, "--n", n, *args.sample_flags)
+
+
+def rows_of(path: Path) -> list[dict]:
+    return read_table(path) if path.exists() else []
 
 
 def with_interval(row: dict, column: str, factor: float = 1) -> tuple[float, ...]:
@@ -102,7 +106,8 @@ def read_grades(subject: Subject, directory: Path) -> dict[str, Value]:
 def probe(subjects: Sequence[Subject], directory: Path, args: Namespace, *how: str) -> Commands:
     models = [subject.model for subject in subjects if not subject.model.startswith("api:")]
     each = itertools.chain.from_iterable(("--model", model) for model in models)
-    yield ["probe.py", *each, "--out", str(directory), *how], models
+    if models:
+        yield ["probe.py", *each, "--out", str(directory), *how], models
 
 
 def continue_prompts(subjects: Sequence[Subject], directory: Path, args: Namespace) -> Commands:
@@ -113,7 +118,7 @@ def continue_prompts(subjects: Sequence[Subject], directory: Path, args: Namespa
 
 def read_probes(subject: Subject, directory: Path) -> dict[str, Value]:
     verdicts = {}
-    for row in read_table(directory / "probe.csv"):
+    for row in rows_of(directory / "probe.csv"):
         if row["right"] and row.get(f"{subject.model} verdict"):
             verdicts.setdefault(row["set"], []).append(row[f"{subject.model} verdict"] == "right")
     shares = {name: (sum(own) / len(own), len(own)) for name, own in verdicts.items()}
@@ -132,13 +137,14 @@ def instruct(subjects: Sequence[Subject], directory: Path, args: Namespace, unse
         if unseen:
             yield sample(subject, args, subject.directory, "--eval", UNSEEN_PROMPTS, "--unseen_words")
             places.append(str(subject.directory / UNSEEN))
-    yield ["instruct.py", *places], [subject.model for subject in headed]
+    if headed:
+        yield ["instruct.py", *places], [subject.model for subject in headed]
 
 
 def read_instruct(subject: Subject, directory: Path) -> dict[str, Value]:
     """Only shares of fulfilled instructions; instruct.csv has more."""
     own = str(subject.directory), str(subject.directory / UNSEEN)
-    rows = [row for row in read_table(directory / "instruct.csv") if row["run"] in own]
+    rows = [row for row in rows_of(directory / "instruct.csv") if row["run"] in own]
     rows = [
         row
         for row in rows
@@ -196,7 +202,7 @@ def read_neurons(subject: Subject, directory: Path) -> dict[str, Value]:
 
 
 def run_ruler(subjects: Sequence[Subject], directory: Path, args: Namespace) -> Commands:
-    for s in subjects:
+    for s in [s for s in subjects if not s.model.startswith("api:")]:
         yield ["sweeps.ruler", s.model, "--data", str(s.data), "--out", str(s.directory / "ruler.json")], [s.model]
 
 
@@ -207,7 +213,7 @@ def measure_memory(subjects: Sequence[Subject], directory: Path, args: Namespace
 
 
 def read_figures(subject: Subject, directory: Path, file: str) -> dict[str, Value]:
-    return read_json(subject.directory / file)
+    return read_json(subject.directory / file) if (subject.directory / file).exists() else {}
 
 
 MEASURES = {  # name: its commands, and the function that reads their files

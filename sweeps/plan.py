@@ -72,8 +72,8 @@ def plan_runs(listed: Runs, scale: Scale, n_seeds: int, out: Path, data: str, co
             config = replace(config, start_from=str(out / f"{start}_{seed}") if start in listed.variants else start)
             args.append(f"--start_from={config.start_from}")
         run = Run(variant, args, config, parameters, steps * flops_per_step, budget)
-        most_tokens = scale.most_epochs * meta["splits"]["train"]["tokens"]
-        if not budget or steps >= scale.fewest_steps and run.tokens <= most_tokens:
+        most_tokens = scale.max_epochs * meta["splits"]["train"]["tokens"]
+        if not budget or steps >= scale.min_steps and run.tokens <= most_tokens:
             runs.append(run)
     return runs
 

@@ -23,7 +23,7 @@ from sweeps import neuron_kinds, scaling_law
 from sweeps.lists import Experiment
 from sweeps.measures import Subject, Value
 from training.config import TrainConfig
-from training.run_directory import read_log, training_seconds
+from training.run_directory import read_log
 
 SCHEDULE = {"name", "seed", "max_steps", "warmup_steps", "eval_interval", "learning_rate", "compile"}
 SETTINGS = [field.name for field in dataclasses.fields(TrainConfig) if field.name not in SCHEDULE]
@@ -76,12 +76,13 @@ def tabulate(subject: Subject) -> dict:
     if run:
         row |= dict(seed=run.config.seed, parameters=run.parameters)
         row |= dict(label=subject.name.replace(f"_{run.config.seed}", ""), variant=run.variant)
+        row |= dict(start_from=run.config.start_from.removesuffix(f"_{run.config.seed}"))
         row |= {"budget": run.budget} if run.budget else {}
     if log:
         row |= {key: int(log[-1][key]) for key in ("step", "tokens")}
         row |= {key: float(log[-1][key]) for key in ("train_loss", "val_loss", "bpb")}
     if run and log and str(run.directory) == subject.model:
-        row |= dict(flops=run.flops, seconds=round(training_seconds(log)[-1], 1))
+        row |= dict(flops=run.flops, seconds=round(float(log[-1]["seconds"]), 1))
     return row
 
 
@@ -111,8 +112,10 @@ def table(rows: Sequence[dict], columns: Sequence[str]) -> str:
 
 def mean(rows: Sequence[dict], key: str) -> str:
     values = [row[key] for row in rows if row.get(key) is not None]
-    if not values or isinstance(values[0], str):
-        return values[0] if values else "–"
+    if texts := [value for value in values if isinstance(value, str)]:  # such as "oom", if only for one seed
+        return texts[0]
+    if not values:
+        return "–"
     value = statistics.mean(values)
     large = ".2e" if value > 1e9 else ",.0f"
     return f"{value:{large if isinstance(value, int) or value >= 1000 else '.1f' if abs(value) >= 10 else '.3f'}}"

@@ -32,15 +32,13 @@ def measure(name: str, data: Path, n_stories: int) -> dict:
     from generation.backends import load_backend
     from generation.prompts import Sampling
 
-    backend, facts = load_backend(name), {}
-    stories = list(itertools.islice(load_stories(data, "val")[1], n_stories))
-    if not name.startswith("api:"):
-        config = backend.model.config
-        facts |= dict(n_embd=config.n_embd, n_layer=config.n_layer, n_head=config.n_head)
-        facts |= dict(parameters=backend.model.num_params())
-        if (log := Path(name, "log.csv")).exists():
-            facts |= dict(flops=int(read_log(log)[-1]["tokens"]) * backend.model.flops_per_token(config.block_size))
-        facts |= bits_per_byte(backend, stories)
+    backend, stories = load_backend(name), list(itertools.islice(load_stories(data, "val")[1], n_stories))
+    config = backend.model.config
+    facts = dict(n_embd=config.n_embd, n_layer=config.n_layer, n_head=config.n_head)
+    facts |= dict(parameters=backend.model.num_params())
+    if (log := Path(name, "log.csv")).exists():
+        facts |= dict(flops=int(read_log(log)[-1]["tokens"]) * backend.model.flops_per_token(config.block_size))
+    facts |= bits_per_byte(backend, stories)
     start, beginning = time.perf_counter(), " ".join(stories[0].split()[:10])
     for j in range(TIMED):
         list(backend.complete([beginning], [(0, j)], Sampling(max_new_tokens=200)))

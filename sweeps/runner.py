@@ -25,7 +25,7 @@ def train_all(runs: Sequence[Run], planned: Sequence[Run], sha256: dict[Path, st
     """Trains those of the runs that are not finished. sha256: {corpus: checksum of its training split}. Returns the
     names of those that failed, and which of the planned runs are finished, also by earlier calls."""
     failed, done = [], read_done(directory)
-    unfinished = [run for run in runs if done.get(run.command) != sha256[run.data]]
+    unfinished = [run for run in runs if not is_finished(run, done, sha256)]
     n_finished = len(runs) - len(unfinished)
     with tqdm(initial=n_finished, total=len(runs), unit="run", disable=None) as bar:
         for i, run in enumerate(unfinished, n_finished + 1):
@@ -39,7 +39,12 @@ def train_all(runs: Sequence[Run], planned: Sequence[Run], sha256: dict[Path, st
             bar.write(
                 f"{i}/{len(runs)}  {run.config.name}: {error or 'validation loss ' + log_of(run)[-1]['val_loss']}"
             )
-    return failed, [run for run in planned if done.get(run.command) == sha256[run.data]]
+    return failed, [run for run in planned if is_finished(run, done, sha256)]
+
+
+def is_finished(run: Run, done: dict, sha256: dict[Path, str]) -> bool:
+    """And still there."""
+    return done.get(run.command) == sha256[run.data] and last_step(run) >= run.config.max_steps
 
 
 def read_done(directory: Path) -> dict:
@@ -66,7 +71,7 @@ def train_one(run: Run, log: Path, bar: tqdm) -> str:
         while process.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.5)
-            bar.set_postfix_str(f"step {max((int(row['step']) for row in log_of(run)), default=0)}")
+            bar.set_postfix_str(f"step {last_step(run)}")
     finally:
         if process.poll() is None:
             process.terminate()
@@ -79,6 +84,10 @@ def train_one(run: Run, log: Path, bar: tqdm) -> str:
 def log_of(run: Run) -> list[dict]:
     path = run.directory / "log.csv"
     return read_log(path) if path.exists() else []
+
+
+def last_step(run: Run) -> int:
+    return max((int(row["step"]) for row in log_of(run)), default=0)
 
 
 # ---- More than the loss ----

@@ -114,7 +114,7 @@ def log_of(run: Path) -> list[dict]:
 
 
 def without_speed(rows: list[dict]) -> list[dict]:
-    return [{key: value for key, value in row.items() if key not in ("tokens_per_s", "mfu")} for row in rows]
+    return [{key: value for key, value in row.items() if key not in ("tokens_per_s", "mfu", "seconds")} for row in rows]
 
 
 def weights(run: Path, name: str = "ckpt.pt") -> dict:

@@ -137,7 +137,8 @@ def test_nothing_is_lost_or_paid_twice_when_killed(write, tmp_path):
 def test_other_words_under_the_same_name_are_refused(write):
     with serve(tell) as server:
         write(server)
-        assert "--name" in write(server, "--seed", "1") and "--name" in write(server, "--plain")
+        for flags in (("--seed", "1"), ("--plain",), ("--language", "French")):
+            assert "choose another --name" in write(server, *flags)
     assert len(server.requests) == 8
 
 

@@ -110,7 +110,7 @@ class TrainConfig:
         return shape | dict.fromkeys(("scale_attention", "qkv_bias"), self.architecture == "gpt2")
 
 
-SHAPE = {"architecture", "n_layer", "n_head", "n_embd", "window_size"}  # that start_from brings
+SHAPE = ("architecture", "n_layer", "n_head", "n_embd", "window_size")  # that start_from brings
 # Least and largest values; those of other numbers are 0 and infinity.
 BOUNDS = {"seed": (0, 2**63 - 1)} | dict.fromkeys(("warmdown", "beta1", "beta2"), (0, 1))
 BOUNDS |= dict.fromkeys(("batch_size", "grad_accum_steps", "max_steps", "log_interval", "eval_interval"), (1, math.inf))
@@ -176,7 +176,7 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
     config = TrainConfig(**RECIPES.get(settings.get("recipe"), {}) | settings)
     if config.epochs and "max_steps" in given:
         raise ConfigError(f"max_steps={config.max_steps} and epochs={config.epochs} both set the length; give one")
-    if config.start_from and (shape := given.keys() & SHAPE):
+    if config.start_from and (shape := given.keys() & {*SHAPE, "copy_init"}):
         raise ConfigError(f"{', '.join(shape)}: leave it out, as start_from={config.start_from} brings its own")
     if config.architecture in ("gpt2", "compressor") and "window_size" in settings:
         raise ConfigError(f"window_size={settings['window_size']}: architecture={config.architecture} has no windows")

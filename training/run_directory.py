@@ -3,7 +3,6 @@
 import contextlib
 import csv
 import io
-import itertools
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +14,8 @@ from common.tables import write_table
 from training.config import ConfigError, TrainConfig
 from training.start_from import with_shape
 
-LOG_COLUMNS = ["step", "tokens", "train_loss", "val_loss", "bpb", "learning_rate", "grad_norm", "tokens_per_s", "mfu"]
+# seconds: of training alone, without compiling, validation and saving
+LOG_COLUMNS = "step tokens train_loss val_loss bpb learning_rate grad_norm tokens_per_s mfu seconds".split()
 PREVIOUS = "ckpt-previous.pt"  # the checkpoint before ckpt.pt
 # Settings that may change when a run is resumed; any other would make it another run.
 RESUME_MAY_CHANGE = set("recipe out_dir data_dir max_steps epochs min_steps max_minutes device compile".split())
@@ -48,13 +48,6 @@ def read_log(path: Path) -> list[dict]:
         return list(csv.DictReader(line for line in file if line.endswith("\n")))
 
 
-def training_seconds(rows: list[dict]) -> list[float]:
-    """Seconds of training up to each row, without compiling, validation and saving."""
-    tokens = [0, *(int(row["tokens"]) for row in rows)]
-    speeds = [float(row["tokens_per_s"] or "inf") for row in rows]  # a row with the step that compiles has none
-    return list(itertools.accumulate((end - begin) / speed for begin, end, speed in zip(tokens, tokens[1:], speeds)))
-
-
 def progress(config: TrainConfig | SimpleNamespace, step: int, seconds: float) -> float:
     """The fraction of the run that is done, by steps or by the clock; the clock cannot end it before min_steps."""
     clock = seconds / (60 * config.max_minutes) if config.max_minutes else 0.0
@@ -67,7 +60,7 @@ def partly_trained(run: Path) -> str:
     if not rows:
         return ""
     config = SimpleNamespace(**read_json(run / "config.json"))
-    done = progress(config, int(rows[-1]["step"]), training_seconds(rows)[-1])
+    done = progress(config, int(rows[-1]["step"]), float(rows[-1]["seconds"]))
     return f" ({done:.0%} trained)" if done < 0.99 else ""  # 0.99: the log's seconds are rounded
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from checkpoints.huggingface import load_model
 from corpus.tokenizer import Tokenizer
 from model import GPTNeo
-from training.config import ConfigError, TrainConfig
+from training.config import SHAPE, ConfigError, TrainConfig
 from variants import MODELS
 
 
@@ -18,14 +18,15 @@ def load_source(config: TrainConfig) -> tuple[tuple[GPTNeo, Tokenizer], TrainCon
         architecture = "gpt2"
     if model.config.scale_attention != model.config.qkv_bias:
         raise ConfigError(f"{config.start_from}: train.py has no architecture with biases and without scaled attention")
+    if config.block_size > model.config.block_size:
+        print(f"block_size is {model.config.block_size}: {config.start_from} has no more positions")
     return (model, tokenizer), with_shape(config, vars(model.config) | dict(architecture=architecture))
 
 
 def with_shape(config: TrainConfig, shape: Mapping) -> TrainConfig:
     """The config with the shape of its source. A smaller block_size stays: later positions are cut off."""
-    names = ("architecture", "n_layer", "n_head", "n_embd", "window_size")
     block_size = min(config.block_size, shape["block_size"])
-    return replace(config, **{name: shape[name] for name in names}, block_size=block_size)
+    return replace(config, **{name: shape[name] for name in SHAPE}, block_size=block_size, copy_init=0.0)
 
 
 def copy_weights(model: GPTNeo, source: tuple[GPTNeo, Tokenizer], tokenizer: Tokenizer, config: TrainConfig) -> None:

@@ -55,7 +55,7 @@ def toys(monkeypatch, tmp_path):
         for name, value in constants.items():
             monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(train_bench, "alternating_processes", in_this_process)
-    monkeypatch.setattr(loss, "subprocess", SimpleNamespace(run=train_here))
+    monkeypatch.setattr(measure, "subprocess", SimpleNamespace(run=train_here))
     monkeypatch.setattr(measure.gc, "collect", lambda: None)  # tenths of a second before each measurement
     monkeypatch.setattr(torch, "compile", lambda model, **_: model)
     monkeypatch.setattr(bench, "RESULTS", tmp_path / "results.jsonl")

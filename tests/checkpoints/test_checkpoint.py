@@ -102,6 +102,8 @@ def test_a_run_finds_its_own_corpus_and_takes_no_other(tmp_path, command_line):
     save_run(run := tmp_path / "out" / "a", model_to_probe(), **trained_on(data.parent, "x"))
     assert corpus_of(str(run)) == data
     data.rename(own := data.with_name("x-1"))  # as prepare.py does
+    (other := data.with_name("x-0")).mkdir()
+    (other / "meta.json").write_text("{}")  # a stranger's
     write_corpus(data, stories[:20], stories[20:])
     assert corpus_of(str(run)) == own
     shutil.rmtree(own)

@@ -1,5 +1,6 @@
 """Headers over stories: read, written, drawn, derived; and corpora of stories under headers."""
 
+import importlib
 import json
 import re
 import subprocess
@@ -119,9 +120,13 @@ def test_a_row_of_synthesize_keeps_its_own_fields_as_its_header(tmp_path):
     assert all(own[name] == text for header in headers for name, text in header) and len(headers) > 30
     made = [story for story in found if "Tom" in story.story]
     assert all(story.fields.items() <= dict(words="eat", sentence=story.story).items() for story in made)
-    (tmp_path / "bad.jsonl").write_text('{"text": "It ran.", "words": 3}\n')
+    (tmp_path / "bad.jsonl").write_text('{"text": 3, "words": ["ran"]}\n')
     with pytest.raises(SystemExit, match="bad.jsonl: no story in line 1"):
         run_prepare("--input", tmp_path / "bad.jsonl", "--headers", "--name", "y", *to)
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(importlib.import_module("pyarrow").Table.from_pylist(rows), tmp_path / "stories.parquet")
+    jsonl, again = (list(sources.read_stories(tmp_path / f"stories.{x}", headers=True)) for x in ("jsonl", "parquet"))
+    assert again == jsonl
 
 
 def test_your_own_stories_get_headers_of_the_cleaned_text(tmp_path):

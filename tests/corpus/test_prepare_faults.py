@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -14,7 +13,6 @@ from story_files import END, STORIES, run_prepare, snapshot
 from corpus.token_files import load_meta, load_meta_and_tokens
 
 GOOD = "".join(f"{story}\n{END}\n" for story in STORIES).encode()
-BLANKS = json.dumps({"text": "Two" + " " * 2_000_000 + "dragons."})  # too many for tiktoken
 ROWS = [json.dumps({"text": story}) for story in STORIES]
 BAD = {  # name of a file -> its content, and a word of the message
     "latin1.txt": (GOOD.decode().encode("cp1252"), "UTF-8"),
@@ -25,7 +23,6 @@ BAD = {  # name of a file -> its content, and a word of the message
     "cut.txt.gz": (gzip.compress(GOOD)[:-1000], "gzip"),
     "line\nbreak.txt": (b"", "no stories left"),
     "cutoff.txt": (f"One and\n{END}\nTwo and\n{END}\n".encode(), "2 truncated dropped"),
-    "blanks.jsonl": ("\n".join([*ROWS, BLANKS]).encode(), "regex"),
     "stories.parquet": (b"PAR1", "parquet"),
     "stories.csv": (b"text", ".jsonl"),
 }  # fmt: skip
@@ -55,7 +52,7 @@ def refused(folder: Path, *args) -> str:
 @pytest.mark.parametrize("name", BAD, ids=repr)
 def test_bad_files_are_named_and_change_nothing(folder, name):
     said = refused(folder, "--input", folder / name, "--name", "x")
-    assert BAD[name][1] in said and (re.search("regex|needs pyarrow", said) or name.replace("\n", "\\n") in said)
+    assert BAD[name][1] in said and ("needs pyarrow" in said or name.replace("\n", "\\n") in said)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +65,9 @@ def test_bad_files_are_named_and_change_nothing(folder, name):
         ("--input good.txt --name x --vocab_size 256", "--vocab_size"),
         ("", "give one of"),
         ("builtin --split_on x", "give one of"),
+        ("builtin --vocabulary_of out/x --vocab_size 300", "--vocabulary_of"),
+        ("--input good.txt --name x --stories 9", "--stories"),
+        ("--input good.jsonl --name x --split_on x", "--split_on"),
         ("--input good.txt --name x --split_on (", "not a regular expression"),
         ("--inptu good.txt --name x", "did you mean --input?"),
     ],

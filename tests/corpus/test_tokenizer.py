@@ -20,6 +20,11 @@ def test_every_text_comes_back_to_the_byte(any_tokenizer):
         assert all(0 <= i < any_tokenizer.vocab_size for i in ids)
 
 
+def test_a_million_spaces_come_back(any_tokenizer):
+    text = f"a{' ' * 1_000_000}b{chr(10) * 1_000_000}c"
+    assert any_tokenizer.decode(any_tokenizer.encode(text)) == text
+
+
 def test_stories_in_one_call_are_the_same_as_one_by_one(any_tokenizer):
     rng = random.Random(1)
     for _ in range(50):

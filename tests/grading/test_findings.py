@@ -13,6 +13,7 @@ from grading.controls import make_controls
 from grading.findings import (
     Finding,
     checks_of,
+    close_calls,
     compare,
     find,
     judge_sees,
@@ -119,7 +120,7 @@ def test_models_are_compared_on_the_same_prompts():
     difference = differences["a - b", "grammar"]
     assert difference.high < 0
     assert difference.value == pytest.approx(means["a", "grammar"].value - means["b", "grammar"].value)
-    lines = [line for line in warnings_of(found, "j") if "too close to call" in line]
+    lines = [line for line in close_calls(found, "j") if "too close to call" in line]
     assert len(lines) == 2 and all(line.endswith("40 prompts: b - c") for line in lines)
 
 

@@ -23,7 +23,7 @@ def test_runs_are_graded_and_compared(grade_py, api, tmp_path, monkeypatch):
     assert float(mean["low"]) <= float(mean["value"]) <= float(mean["high"]) and mean["prompts"] == "5"
     assert ("difference", "rules", "a - b", "plot") in rows and ("paired_wins", "rules", "(cut off)", "grammar") in rows
     assert rows["mean", "", "a", "ended"]["value"] == "0.5"
-    assert printed.out.startswith((out / "grades.md").read_text())
+    assert (out / "grades.md").read_text().startswith(printed.out.partition("\nwrote")[0])
 
 
 def test_the_judge_is_blind(grade_py, api):
@@ -48,6 +48,8 @@ def test_nothing_is_asked_twice(grade_py, api, tmp_path):
     assert code == 0 and len(api.requests) == asked and "40 of 40" in printed.out
     assert table(tmp_path / "out") == before
     assert grade_py("out/b", "--controls")[0] == 0 and len(api.requests) == asked  # nor with one run alone
+    (tmp_path / "out" / "grades.jsonl").replace(tmp_path / "out" / "a" / "grades.jsonl")
+    assert grade_py("out/b", "--controls")[0] == 0 and len(api.requests) == asked  # nor where another has it
     write_samples(tmp_path / "out" / "c", 5, 2)
     assert grade_py("out/c", "--controls")[0] == 0 and len(api.requests) == asked + 10
     assert grade_py("--controls")[0] == 0 and len(api.requests) == asked + 10
@@ -206,7 +208,7 @@ def test_mistakes_are_named_in_one_line(grade_py, tmp_path, monkeypatch, argumen
 
 def test_without_a_judge(grade_py, api, tmp_path):
     """An empty completion has no repetition, and leaves the others their figures."""
-    (tmp_path / "out" / "a" / "log.csv").write_text("step,val_loss,bpb,tokens,tokens_per_s\n10,2.5,0.9,9,9\n")
+    (tmp_path / "out" / "a" / "log.csv").write_text("step,val_loss,bpb,tokens,seconds\n10,2.5,0.9,9,9\n")
     write_samples(tmp_path / "out" / "b", 5, 2, completion="")
     code, printed = grade_py("--no_judge", judge=None)
     found = means(tmp_path / "out")

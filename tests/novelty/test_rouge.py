@@ -178,7 +178,7 @@ def test_a_report_says_what_is_so(run, corpus, command_line, tmp_path):
         assert row["completion"] == text and float(row["f"]) == pytest.approx(by_hand[key], abs=1e-5)
         nearest = int(row["nearest_story"])
         assert nearest < 0 or rouge_k(text, training[nearest]).f == pytest.approx(by_hand[key])
-        assert row["span"] in text and len(words(row["span"])) == int(row["span_words"])
+        assert row["span"] in text and len(words(row["span"])) == int(row["span_length"])
     ending_f = [rouge_k(row["completion"], row["reference"]).f for row in rows.values()]
     assert figures["ending_f"]["completions"]["mean"] == pytest.approx(np.mean(ending_f))
     together = " | ".join(" ".join(words(story)) for story in training)  # no span goes on in the next story

@@ -57,7 +57,7 @@ def test_published_lists_need_no_data_to_be_counted(tmp_path, command_line, monk
     (row,) = [line.split("|") for line in said.out.splitlines() if line.startswith("| 512-12-4_0 ")]
     run = next(run for run in planned("shapes", "published") if run.variant == "512-12-4")
     assert code == 0 and float(row[5]) == pytest.approx(run.flops / experiments.A100 / 3600, abs=0.0006)
-    assert "4,000 requests" in said.out  # 8 models, 50 stories, 10 times
+    assert "4,000 questions" in said.out  # 8 models, 50 stories, 10 times
     dollars = float(said.out.rpartition("$")[2])
     assert dollars == pytest.approx(4000 * experiments.REQUEST_TOKENS / 1e6, abs=0.01)
     # without a corpus, built-in stories are assumed; another one must be there
@@ -66,7 +66,11 @@ def test_published_lists_need_no_data_to_be_counted(tmp_path, command_line, monk
     assert code == 0 and len(commands) == 8
     for command in commands:
         parse_command_line([str(Path(experiments.__file__).parent / command[2]), *command[3:]])
+    said = call("prompts", "--dry_run", "--grade=gpt", "--protocol", "ours", "paper")[1]
+    assert "270 questions" in said.out  # 3 models, 3 beginnings, 10 times, in one turn and in two
     assert "no corpus" in call("heads", "--dry_run", "--data=real")[0]
+    for flags in (("memory", "--models=out/x"), ("scaling", "--steps=5"), ("heads", "--models=out/x", "--steps=5")):
+        assert flags[1].partition("=")[0] in call(*flags)[0] or "--steps" in call(*flags)[0], flags
     assert not (tmp_path / "out").exists()
 
 
@@ -74,7 +78,7 @@ def test_published_lists_need_no_data_to_be_counted(tmp_path, command_line, monk
 def test_scaling_takes_what_fits_the_budget(scale):
     runs, own = planned("scaling", scale), SCALES[scale]
     for run in runs:
-        assert run.flops == pytest.approx(run.budget, rel=0.5 / own.fewest_steps)
-        assert run.config.max_steps >= own.fewest_steps and run.tokens <= own.most_epochs * 470e6
+        assert run.flops == pytest.approx(run.budget, rel=0.5 / own.min_steps)
+        assert run.config.max_steps >= own.min_steps and run.tokens <= own.max_epochs * 470e6
     for budget in EXPERIMENTS["scaling"].small.budgets if scale == "small" else ():
         assert len({run.variant for run in runs if run.budget == budget}) >= 3

@@ -82,6 +82,15 @@ def test_bits_per_byte_equal_a_naive_scorer_over_transformers(other):
     assert measured["bits per byte by windows of 256"] == pytest.approx(naive(model, stream, 1, 48) / n_bytes, abs=1e-4)
 
 
+def test_what_is_no_such_model_is_one_line(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.MambaConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1)  # no heads, no context
+    transformers.MambaForCausalLM(config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="transformers cannot load it") as error:
+        load_backend(f"hf:{tmp_path}")
+    assert "\n" not in str(error.value)
+
+
 def test_another_architecture_writes_as_transformers_does(other):
     directory, model = other
     backend, prompt = load_backend(f"hf:{directory}"), "Tom had"

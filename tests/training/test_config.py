@@ -52,6 +52,7 @@ def test_every_config_that_comes_with_us_is_good():
         (["--name=../x"], "name must be a plain directory name"),
         (["--architecture=gpt2", "--window_size=64"], "window_size=64"),
         (["--start_from=out/x", "--n_embd=64"], "n_embd: leave it out"),
+        (["--start_from=out/x", "--copy_init=0.1"], "copy_init: leave it out"),
         ("n_layer = 3\nn_heads = 4\n", ":2: unknown setting 'n_heads'; did you mean 'n_head'?"),
         ("n_layer = 3\nimport os\n", ":2: expected a setting"),
     ],

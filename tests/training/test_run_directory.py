@@ -137,6 +137,10 @@ def test_a_run_that_diverges_ends_and_spares_its_checkpoints(config, monkeypatch
     for name in ("ckpt.pt", "best.pt"):
         assert load_checkpoint(run / name)["step"] == 10
     assert [row["step"] for row in log_of(run)] == ["5", "10"]
+    monkeypatch.setattr(train_module, "evaluate", lambda *_: dict(val_loss=torch.nan, bpb=torch.nan))
+    with pytest.raises(ValueError, match="validation loss became"):
+        train(TrainConfig(**config | dict(name="other")), resume=False)
+    assert not (run.parent / "other" / "ckpt.pt").exists()
 
 
 def test_a_full_disk_ends_the_run_and_spares_the_checkpoint(config):
