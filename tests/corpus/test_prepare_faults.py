@@ -67,7 +67,7 @@ def test_bad_files_are_named_and_change_nothing(folder, name):
         ("builtin --split_on x", "give one of"),
         ("builtin --vocabulary_of out/x --vocab_size 300", "--vocabulary_of"),
         ("--input good.txt --name x --stories 9", "--stories"),
-        ("--input good.jsonl --name x --split_on x", "--split_on"),
+        ("--input stories.parquet --name x --split_on x", "--split_on"),
         ("--input good.txt --name x --split_on (", "not a regular expression"),
         ("--inptu good.txt --name x", "did you mean --input?"),
     ],
