@@ -18,7 +18,7 @@ from generation import backends
 from training import data_order
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["train"])
+CONTEXT.set_forkserver_preload(["train", "torch._dynamo", "generation.backends"])  # the second: for any optimizer
 
 
 def fork(args: list[str], output: Path, accident: str = "", step: int = 0, **environment) -> multiprocessing.Process:

@@ -146,7 +146,8 @@ def test_three_kills_lose_nothing_that_was_paid_for(api, tmp_path, monkeypatch):
         write_samples(tmp_path / "out" / name, 12, 3)
     context = multiprocessing.get_context("forkserver")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # for the fork server
-    context.set_forkserver_preload(["test_grade_faults", "openai", "grading.metrics", "grading.pictures"])
+    preload = ["test_grade_faults", "openai", "grading.metrics", "grading.pictures", "training.run_directory"]
+    context.set_forkserver_preload(preload)
     api.fault = lambda number, request: time.sleep(0.05) or ("say", GOOD)
     for kill in (True, True, True, False):
         start = len(api.requests)

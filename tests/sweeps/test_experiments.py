@@ -10,7 +10,6 @@ import pytest
 from conftest import log_of
 
 import experiments
-from common.tables import read_table
 from sweeps import lists, plan, runner
 from training.config import ConfigError
 
@@ -19,12 +18,12 @@ STEPS = 60
 
 @pytest.fixture
 def start(config, data_dir, tmp_path, command_line, monkeypatch):
-    """start(): experiments.py on a list of two runs of seconds, a and b, trained by processes of train.py."""
+    """start(): experiments.py on a list of one run of seconds, trained by processes of train.py."""
     named = ("name", "out_dir", "data_dir", "max_steps", "eval_interval")
     path = tmp_path / "tiny.py"
     path.write_text("".join(f"{key} = {value!r}\n" for key, value in config.items() if key not in named))
-    runs = lists.Runs(dict(a={}, b=dict(n_layer=1)), steps=STEPS)
-    monkeypatch.setitem(lists.EXPERIMENTS, "heads", lists.Experiment("two runs", runs, runs))
+    runs = lists.Runs(dict(a={}), steps=STEPS)
+    monkeypatch.setitem(lists.EXPERIMENTS, "heads", lists.Experiment("a run", runs, runs))
     monkeypatch.setitem(lists.SCALES, "small", lists.Scale(str(path), dict(tinystories="tiny"), 0.0, None, 1, 1))
     monkeypatch.setattr(plan, "EVAL_INTERVALS", (10, 10))
     call = command_line(experiments, tmp_path)
@@ -55,13 +54,10 @@ def test_stopped_nothing_is_lost_or_done_twice(start, tmp_path):
     assert "run the same command to resume" in f"{code} {said.err}"
 
     code, said = start()
-    assert code == 0 and "2/2  b_0: validation loss" in said.out, said.err
+    assert code == 0 and "1/1  a_0: validation loss" in said.out, said.err
     commands = [line for line in (directory / "experiment.log").read_text().splitlines() if line.startswith("$ ")]
-    started = [("--name=a_0" in command, "--name=b_0" in command, "--resume" in command) for command in commands]
-    assert started == [(True, False, False), (True, False, True), (False, True, False)]
-    for run in ("a_0", "b_0"):
-        assert [int(row["step"]) for row in log_of(directory / run)] == list(range(5, STEPS + 1, 5))
-    assert [row["run"] for row in read_table(directory / "experiment.csv")] == ["a_0", "b_0"]
+    assert ["--resume" in command for command in commands] == [False, True]
+    assert [int(row["step"]) for row in log_of(directory / "a_0")] == list(range(5, STEPS + 1, 5))
     assert (directory / "experiment.md").read_text().strip() in said.out
 
     before = times_written(directory)  # what is finished is not trained again

@@ -1,18 +1,14 @@
 """What this machine can do, and what a run does without a compiler or on another processor."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
-from conftest import ROOT
+from torch._inductor import config as inductor_config
 
 from kernels import cpu_features
 from training.device_and_dtype import choose_dtype, no_compile_reason
 
 
-def test_a_compiler_without_openmp_is_named_and_done_without(tmp_path):
+def test_a_compiler_without_openmp_is_named_and_done_without(tmp_path, monkeypatch):
     """As Apple's: inductor finds it, and fails at the first step."""
     if no_compile_reason(torch.device("cpu")):
         pytest.skip("needs a compiler that can, to take from it what it can")
@@ -20,11 +16,12 @@ def test_a_compiler_without_openmp_is_named_and_done_without(tmp_path):
     refuse = 'case "$*" in *fopenmp*) echo "error: unsupported option -fopenmp" >&2; exit 1;; esac'
     compiler.write_text(f'#!/bin/sh\n{refuse}\nexec g++ "$@"\n')
     compiler.chmod(0o755)
-    code = "import torch\nfrom training.device_and_dtype import no_compile_reason\n"
-    code += "print(no_compile_reason(torch.device('cpu')))"
-    environment = os.environ | dict(CXX=str(compiler), TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"))
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.stdout.count("\n") == 1 and "error: unsupported option -fopenmp" in done.stdout
+    torch.compiler.reset()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    with inductor_config.patch({"cpp.cxx": (str(compiler),)}):
+        reason = no_compile_reason(torch.device("cpu"))
+    assert reason and "\n" not in reason and "error: unsupported option -fopenmp" in reason
+    torch.compiler.reset()
 
 
 def test_the_dtype_is_the_fast_one(monkeypatch):
