@@ -44,7 +44,7 @@ def one_thread():
 def test_the_same_run_on_more_processes(config, instruct_data_dir, tmp_path, size, changes):
     if "data" in changes:
         config = settings(instruct_data_dir, tmp_path)
-    config |= changes
+    config |= dict(max_steps=10, eval_interval=5) | changes
     reference, _ = train(TrainConfig(**config | dict(name="reference")), resume=False)
     said = fork_ranks(size, arguments(config), tmp_path / "said")
     assert [text.split()[-1] for text in said] == ["0"] * size, said
