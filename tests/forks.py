@@ -1,6 +1,6 @@
 """
-Processes that run train.py, forked from one that has imported everything: a tenth of a second instead of four. They can
-be ranks, as torchrun starts them, and can meet with an accident at a chosen step.
+Processes that run train.py or grade.py, forked from one that has imported everything: a tenth of a second instead of
+four. Trainings can be ranks, as torchrun starts them, and can meet with an accident at a chosen step.
 """
 
 import multiprocessing
@@ -13,20 +13,34 @@ from pathlib import Path
 import torch
 from conftest import ROOT
 
+import grade
 import train
 from generation import backends
 from training import data_order
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["train", "torch._dynamo", "generation.backends"])  # the second: for any optimizer
+# Optimizers import torch._dynamo. There is one server for each worker of pytest: what forks is one group of xdist.
+CONTEXT.set_forkserver_preload(["forks", "torch._dynamo", "openai", "grading.metrics", "grading.pictures"])
 
 
 def fork(args: list[str], output: Path, accident: str = "", step: int = 0, **environment) -> multiprocessing.Process:
     """python train.py ARGS as a process; what it says goes to the file `output`."""
-    os.environ["PYTHONPATH"] = str(ROOT)  # for the fork server, which starts with the first process
-    process = CONTEXT.Process(target=run, args=(args, output, accident, step, environment), daemon=True)
+    return start(run, args, output, accident, step, environment)
+
+
+def start(function, *arguments) -> multiprocessing.Process:
+    os.environ["PYTHONPATH"] = f"{ROOT}{os.pathsep}{ROOT / 'tests'}"  # for the server, which starts with the first
+    process = CONTEXT.Process(target=function, args=arguments, daemon=True)
     process.start()
     return process
+
+
+def grade_in(directory: Path, url: str):
+    """python grade.py out --judge j"""
+    os.chdir(directory)
+    os.environ["OPENAI_API_KEY"] = "secret-key"
+    sys.argv = ["grade.py", "out", "--judge", "j", "--base_url", url, "--concurrency", "4"]
+    grade.main()
 
 
 def fork_ranks(size: int, args: list[str], output: Path, accident: str = "", step: int = 0, victim: int = 1):

@@ -2,12 +2,10 @@
 
 import collections
 import json
-import multiprocessing
-import os
-import sys
 import time
 
 import pytest
+from forks import grade_in, start
 from grade_fixtures import KEY, records, write_samples
 
 import grade
@@ -132,28 +130,16 @@ def test_a_full_disk_is_one_line_and_loses_one_reply_at_most(grade_py, api, tmp_
     assert len(usable(tmp_path / "out")) == 20
 
 
-def grade_in(directory, url: str):
-    """python grade.py out --judge j, in a process forked from one that has imported what it needs."""
-    os.chdir(directory)
-    os.environ["OPENAI_API_KEY"] = "secret-key"
-    sys.argv = ["grade.py", "out", "--judge", "j", "--base_url", url, "--concurrency", "4"]
-    grade.main()
-
-
 @pytest.mark.slow
-def test_three_kills_lose_nothing_that_was_paid_for(api, tmp_path, monkeypatch):
+@pytest.mark.xdist_group("several processes")
+def test_three_kills_lose_nothing_that_was_paid_for(api, tmp_path):
     for name in "ab":
         write_samples(tmp_path / "out" / name, 12, 3)
-    context = multiprocessing.get_context("forkserver")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))  # for the fork server
-    preload = ["test_grade_faults", "openai", "grading.metrics", "grading.pictures", "training.run_directory"]
-    context.set_forkserver_preload(preload)
     api.fault = lambda number, request: time.sleep(0.05) or ("say", GOOD)
     for kill in (True, True, True, False):
-        start = len(api.requests)
-        process = context.Process(target=grade_in, args=(tmp_path, api.url))
-        process.start()
-        while kill and len(api.requests) < start + 12 and process.is_alive():
+        before = len(api.requests)
+        process = start(grade_in, tmp_path, api.url)
+        while kill and len(api.requests) < before + 12 and process.is_alive():
             time.sleep(0.01)
         if kill:
             process.kill()
