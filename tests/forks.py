@@ -43,6 +43,14 @@ def grade_in(directory: Path, url: str):
     grade.main()
 
 
+def measure_memory(arguments: tuple[str, ...]):
+    """python -m sweeps.memory"""
+    from sweeps import memory
+
+    sys.argv = list(arguments)
+    memory.main()
+
+
 def fork_ranks(size: int, args: list[str], output: Path, accident: str = "", step: int = 0, victim: int = 1):
     """torchrun --nproc_per_node=SIZE train.py ARGS, to its end: what each rank said, the exit code as the last word."""
     with socket.socket() as free:

@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import forks
 import pytest
 from conftest import ROOT
 
@@ -17,6 +18,7 @@ from sweeps.measures import MEASURES
 
 TOY = dict(device="cpu", dtype="float32", block_size=200, n_embd=16, n_layer=2, n_head=2, learning_rate=1e-2)
 TOY |= dict(eval_tokens=1000)
+FORKS = pytest.mark.xdist_group("several processes")
 LARGEST = dict(n_embd=16, n_layer=2, n_head=2)
 
 
@@ -59,12 +61,16 @@ def in_process(quick, tmp_path):
         run("train.py", *run_of_list.args)
         return ""
 
+    def measure(*arguments: str) -> None:  # in a process of its own, whose peak is measured
+        process = forks.start(forks.measure_memory, arguments)
+        process.join()
+        assert process.exitcode == 0
+
     config = tmp_path / "toy.py"
     small = (ROOT / "configs" / "experiment.py").read_text()
     config.write_text(small + "".join(f"{key} = {value!r}\n" for key, value in TOY.items()))
     quick.setattr(runner, "train_one", train)
-    call = runner.call
-    quick.setattr(runner, "call", lambda command: call(command) if command[0] == "sweeps.memory" else run(*command))
+    quick.setattr(runner, "call", lambda command: measure(*command) if command[0] == "sweeps.memory" else run(*command))
     importlib.import_module("sweeps.results")  # it keeps the real function: the list's own picture is drawn
     for module in ("common.figures", "instruct", "interpret"):
         quick.setattr(f"{module}.save_figure", draw_nothing)
@@ -75,7 +81,9 @@ def in_process(quick, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("name", lists.EXPERIMENTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=FORKS) if name == "memory" else name for name in lists.EXPERIMENTS]
+)
 def test_a_list_ends_with_its_table_and_picture(name, in_process, quick, instruct_data_dir, tmp_path, capsys):
     experiment = lists.EXPERIMENTS[name]
     quick.setitem(lists.EXPERIMENTS, name, replace(experiment, small=toy(experiment.small)))
