@@ -32,6 +32,7 @@ from corpus.instruct_headers import story_tokens
 from corpus.sources import BUILTIN
 from corpus.token_files import load_meta
 from kernels.attention import story_starts
+from kernels.cpu_features import free_cores
 from model import GPTNeoConfig
 from training.config import ConfigError, TrainConfig, parse_command_line, settings_line
 from training.data_order import Batches, Corpus, TokenStream, load_corpus, story_windows
@@ -114,6 +115,8 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
                 f"{config.tokens_per_step:,} tokens per step; {settings_line(config)}\n"
                 + ", ".join(f"{key}: {value}" for key, value in numerics.items())
             )
+            if device.type == "cpu" and (free := free_cores()) < torch.get_num_threads():
+                print(f"Other programs are using the processor: OMP_NUM_THREADS={free} may be twice as fast")
             before = checkpoint["numerics"] if checkpoint else numerics
             if changed := [f"{key} (was {before[key]})" for key in numerics if numerics[key] != before[key]]:
                 print(f"changed since the checkpoint: {', '.join(changed)}; so not bit for bit an uninterrupted run")

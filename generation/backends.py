@@ -21,6 +21,7 @@ from corpus import instruct_headers
 from corpus.tokenizer import END_OF_TEXT, Tokenizer
 from generation.generation_loop import beam_search, generate
 from generation.prompts import Continuation, Key, Sampling
+from kernels import cpu_features
 from model import GPTNeo
 
 CONTINUE = (
@@ -122,6 +123,7 @@ def load_backend(name: str, batch_size: int = 64, **api):
         model, tokenizer = load_run(name)
         prefix = [tokenizer.end_of_text]
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.set_num_threads(cpu_features.free_cores())
     return LocalBackend(model.to(device), tokenizer, prefix, batch_size)
 
 

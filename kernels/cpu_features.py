@@ -9,6 +9,7 @@ tested and measured on one machine, and a user's bug reproduced on another.
 
 import os
 import platform
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,6 +99,23 @@ def fast_dtype() -> torch.dtype:
 def multiplies_bfloat16() -> bool:
     """Whether there are instructions for it, fast or not; otherwise it is emulated, many times slower."""
     return isa() in ("avx512_bf16", "amx")
+
+
+def free_cores() -> int:
+    """How many cores nothing else uses now, for Linux; at least 1, at most as many as PyTorch has threads. Threads that
+    share a core with other programs wait for one another: on a busy machine, fewer are faster (LOG.md)."""
+    n = torch.get_num_threads()
+    if n == 1 or not (before := _ticks()):
+        return n
+    time.sleep(0.1)
+    used = [after - ticks for after, ticks in zip(_ticks(), before)]
+    return max(1, min(n, round(os.cpu_count() * sum(used[3:5]) / max(1, sum(used)))))
+
+
+def _ticks() -> list[int]:
+    """Of all cores since the machine started; the fourth and fifth are of idle ones. Empty where that is not known."""
+    stat = Path("/proc/stat")
+    return [int(ticks) for ticks in stat.read_text().splitlines()[0].split()[1:]] if stat.exists() else []
 
 
 def hardware() -> str:
