@@ -237,7 +237,7 @@ def summary(findings: Sequence[Finding], counts: Mapping[str, str], runs: Sequen
         if f.judge and f.subject in notes and sees == "seen":
             verdicts[f.subject].append(f"{figure} {resemblance(f, find(findings, 'mean', f.judge), notes)}")
     means = {key: means[key] for key in sorted(means, key=lambda key: subjects.index(key[0]))}
-    parts = ["## Summary", table(means, marks)]
+    parts = ["## Summary", "Means over prompts, ± half of the 95% interval", table(means, marks)]
     if set(marks.values()) - {""}:
         parts.append("!: the judge does not notice what this score should; ?: no control tests it")
     parts.append("\n".join(f"{run}: {'; '.join(own)}" for run, own in verdicts.items() if own))
@@ -256,9 +256,8 @@ def resemblance(f: Finding, means: Mapping[tuple[str, str], Finding], notes: Map
 
 
 def report(findings: Sequence[Finding], counts: Mapping[str, str]) -> str:
-    """All tables and warnings, as Markdown. counts: {judge: how many gradings succeeded}, in order."""
-    about_means = "Means over prompts, ± half of the 95% interval"
-    parts = ["## Metrics", about_means, table(find(findings, "mean", ""))]
+    """After the summary: tables and warnings of each judge, as Markdown. counts: {judge: what it has graded}."""
+    about_means, parts = "Means over prompts, ± half of the 95% interval", []
     for judge, count in counts.items():
         means, differences, wins = (find(findings, kind, judge) for kind in ("mean", "difference", "paired_wins"))
         parts += [f"## {judge}", count]
