@@ -110,11 +110,9 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
             state.restore(checkpoint)
 
         if ranks.rank == 0:
-            print(
-                f"{run}: {model.num_params():,} parameters, {len(corpus.train):,} training tokens of {config.data}, "
-                f"{config.tokens_per_step:,} tokens per step; {settings_line(config)}\n"
-                + ", ".join(f"{key}: {value}" for key, value in numerics.items())
-            )
+            size = f"{model.num_params():,} parameters, {len(corpus.train):,} training tokens of {config.data}"
+            print(f"{run}: {size}, {config.tokens_per_step:,} tokens per step; {settings_line(config)}")
+            print(", ".join(f"{key}: {value}" for key, value in numerics.items()))
             if device.type == "cpu" and (free := free_cores()) < torch.get_num_threads():
                 print(f"Other programs are using the processor: OMP_NUM_THREADS={free} may be twice as fast")
             before = checkpoint["numerics"] if checkpoint else numerics

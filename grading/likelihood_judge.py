@@ -31,7 +31,7 @@ from generation.prompts import cut_story
 from generation.token_likelihoods import log_likelihoods
 from grading.controls import any_order
 from grading.metrics import held_out_loss
-from grading.scores import LIKELIHOOD_PREFIX
+from grading.scores import LIKELIHOOD, LIKELIHOOD_PREFIX
 from grading.stories import Run, Story
 
 # Other beginnings test whether an ending belongs to its story, other orders its order. With beginnings alone (a
@@ -39,8 +39,6 @@ from grading.stories import Run, Story
 N_OTHERS = 4
 POOL, CUT = 64, 0.5  # validation stories whose beginnings are the others; the share of a story that is its beginning
 AT_ONCE = 96  # scores that are read and saved together
-
-VERSIONS = {"fluency": 1, "consistency": 1, "ending": 1}  # a score that changes gets a new one, to be computed again
 
 Texts = tuple[str, str]  # a beginning and a completion
 Job = tuple[str, Story, tuple[str, ...]]  # a run, or a kind of control; its story; beginnings of other stories
@@ -142,9 +140,9 @@ class LikelihoodJudge:
     def read(self, jobs: Iterable[tuple[Story, tuple[str, ...]]], cache) -> dict[tuple, dict[str, float]]:
         """{(story, beginnings of others): its scores}; those that the cache lacks are read, and added to it."""
         keys, missing, found = {}, {}, {}
-        for job, (score, version) in itertools.product(jobs, VERSIONS.items()):
+        for job, score in itertools.product(jobs, LIKELIHOOD):
             texts = texts_of(score, *job)
-            keys[job, score] = key = self.key(score, version, texts)
+            keys[job, score] = key = self.key(score, texts)
             if key not in cache:
                 missing[key] = (score, texts)
         missing = sorted(missing.items(), key=lambda each: len("".join(each[1][1][0])))

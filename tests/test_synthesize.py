@@ -94,25 +94,6 @@ def test_one_budget_for_two_models_ends_it_in_the_middle_and_a_larger_one_contin
     assert len(write.stories()) == 8 == len(server.requests)
 
 
-def test_a_full_disk_is_one_line_and_loses_one_reply_at_most(write, monkeypatch):
-    append = synthesize.append_json
-
-    def full(path, row):
-        if len(write.stories()) == 3:
-            with path.open("ab") as file:
-                file.write(b'\n{"index": 9')  # as a full disk would leave it
-            raise OSError(28, "No space left on device", str(path))
-        append(path, row)
-
-    with serve(tell) as server:
-        with monkeypatch.context() as patch:
-            patch.setattr(synthesize, "append_json", full)
-            message = write(server, "--concurrency", "1")
-        assert "stories.jsonl: No space left" in message and "\n" not in message and len(write.stories()) == 3
-        write(server)
-    assert len(write.stories()) == 8 and len(server.requests) == 9
-
-
 def test_nothing_is_lost_or_paid_twice_when_killed(write, tmp_path):
     def slowly(number, request):
         time.sleep(0.1)

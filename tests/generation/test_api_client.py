@@ -1,6 +1,5 @@
 """ApiClient against a server that fails in every way: what is asked, what it costs, when it stops."""
 
-import asyncio
 import json
 import threading
 
@@ -87,24 +86,6 @@ def test_a_reply_that_trickles_in_ends(ask, monkeypatch):
     client, server, replies, _ = ask(lambda *_: ("drip", 0.05), timeout=0.5, **PRICES)
     assert isinstance(replies[0], RequestFailed) and "--timeout" in str(replies[0])
     assert client.spent > 0
-
-
-def test_a_timeout_in_python_3_10(ask, monkeypatch):
-    """asyncio.TimeoutError is no TimeoutError there, and openai must not repeat, unpaid, what it does not know."""
-    timeouts = []
-
-    class Timeout(Exception):
-        pass
-
-    async def wait_for(reply, seconds):
-        timeouts.append(reply.close())
-        raise Timeout
-
-    monkeypatch.setattr(asyncio, "TimeoutError", Timeout)
-    monkeypatch.setattr(asyncio, "wait_for", wait_for)
-    monkeypatch.setattr(api_client, "CONNECTIONS", 1)
-    client, _, replies, _ = ask(lambda *_: None, **PRICES)
-    assert "--timeout" in str(replies[0]) and len(timeouts) == 1 and client.spent == pytest.approx(worst(client))
 
 
 @pytest.mark.parametrize(

@@ -82,27 +82,6 @@ def test_what_has_no_text_or_no_corpus_has_no_such_score(tmp_path, corpus):
     assert set(scored(judge, None, [alone])[alone]) == {"fluency", "ending"}
 
 
-def test_a_score_with_another_definition_is_read_again_and_no_other(tmp_path, corpus, monkeypatch):
-    save_run(tmp_path / "run", model_to_probe())
-    judge, cache = LikelihoodJudge(f"lm:{tmp_path / 'run'}"), Cache()
-    jobs = [(story, other_beginnings(story, corpus)) for story in STORIES]
-    judge.read(jobs, cache)
-    assert len(cache) == len(STORIES) * len(LIKELIHOOD)
-    read, log_likelihoods = [], likelihood_judge.log_likelihoods
-
-    def spy(backend, ids, bar):
-        read.extend(ids)
-        return log_likelihoods(backend, ids, bar)
-
-    monkeypatch.setattr(likelihood_judge, "log_likelihoods", spy)
-    judge.read(jobs, cache)
-    assert read == []
-    monkeypatch.setitem(likelihood_judge.VERSIONS, "ending", 2)
-    judge.read(jobs, cache)
-    assert len(cache) == len(STORIES) * (len(LIKELIHOOD) + 1)
-    assert len(read) == len(STORIES)
-
-
 def test_long_texts_are_read_in_windows():
     """Against reading each token's window by itself, in float64, in transformers."""
     pytest.importorskip("transformers")

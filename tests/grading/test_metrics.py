@@ -3,7 +3,6 @@
 from grade_fixtures import means, write_samples
 
 from grading.chat_judge import read_question
-from grading.likelihood_judge import VERSIONS
 from grading.metrics import held_out_loss, repeated, words_of
 from grading.scores import CHAT, LIKELIHOOD, METRICS
 from grading.stories import Story
@@ -18,7 +17,6 @@ def test_every_score_and_metric_stands_in_the_table_and_no_other(tmp_path, grade
     printed = (tmp_path / "out" / "grades.md").read_text()
     assert {figure for _, _, figure in means(tmp_path / "out")} == METRICS.keys()
     assert all(f"{name}: {score.about}" in printed for name, score in METRICS.items())
-    assert VERSIONS.keys() == LIKELIHOOD.keys()
     assert {*read_question("ours").scores, "age"} == CHAT.keys()
     for score in [*METRICS.values(), *CHAT.values(), *LIKELIHOOD.values()]:
         assert score.about and score.better in ("higher", "lower", "") and format(0.5, score.form)
