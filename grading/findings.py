@@ -235,7 +235,8 @@ def summary(findings: Sequence[Finding], counts: Mapping[str, str], runs: Sequen
         means[f.subject, figure], sees = f, judge_sees(findings, f.judge, f.figure)
         marks[f.subject, figure] = dict(seen="", blind="!", untested="?")[sees]
         if f.judge and f.subject in notes and sees == "seen":
-            verdicts[f.subject].append(f"{figure} {resemblance(f, find(findings, 'mean', f.judge), notes)}")
+            verdict = resemblance(f, find(findings, "mean", f.judge), notes[f.subject])
+            verdicts[f.subject] += [f"{figure} {verdict}"] if verdict else []
     means = {key: means[key] for key in sorted(means, key=lambda key: subjects.index(key[0]))}
     parts = ["## Summary", "Means over prompts, ± half of the 95% interval", table(means, marks)]
     if set(marks.values()) - {""}:
@@ -246,12 +247,15 @@ def summary(findings: Sequence[Finding], counts: Mapping[str, str], runs: Sequen
     return "\n\n".join(filter(None, parts))
 
 
-def resemblance(f: Finding, means: Mapping[tuple[str, str], Finding], notes: Mapping[str, str]) -> str:
-    """Which endings of its prompts a run's endings score like: a score that is tested, higher is better."""
-    truth = means[TRUE_ENDING + notes[f.subject], f.figure]
-    spoiled = max(means[name + notes[f.subject], f.figure].value for name in score_of(f.judge, f.figure).tested_by)
+def resemblance(f: Finding, means: Mapping[tuple[str, str], Finding], note: str) -> str:
+    """Which endings of the same prompts a run's endings score like, where higher is better; "" without any."""
+    truth = means.get((TRUE_ENDING + note, f.figure))
+    controls = [means.get((name + note, f.figure)) for name in score_of(f.judge, f.figure).tested_by]
+    if not truth or not any(controls):
+        return ""
     if f.high >= truth.low:
         return "like true endings"
+    spoiled = max(control.value for control in controls if control)
     return "between true and spoiled endings" if f.low > spoiled else "like spoiled endings"
 
 

@@ -18,6 +18,7 @@ from grading.findings import (
     find,
     judge_sees,
     report,
+    resemblance,
     shown_differences,
     warnings_of,
 )
@@ -152,6 +153,14 @@ def test_differences_are_marked_when_corrected():
     assert shown_differences(found, "j") == {("a - z", "plot")}
     text = report(found, dict(j="all"))
     assert "for all 10)" in text and "1.00 ±0.90? |" in text and " 3.00 ±0.90 |" in text
+
+
+def test_a_run_is_said_to_be_like_the_endings_that_score_so():
+    truth, spoiled = Finding("mean", "j", "(true ending)", "grammar", 9.0, 8.5, 9.5), "(cut off)"
+    means = {("(true ending)", "grammar"): truth, (spoiled, "grammar"): truth._replace(subject=spoiled, value=4.0)}
+    for ends, said in (((8, 9), "like true"), ((5, 6), "between true and"), ((3, 5), "like spoiled")):
+        assert resemblance(Finding("mean", "j", "a", "grammar", 6, *ends), means, "").startswith(said)
+    assert resemblance(truth._replace(subject="a"), {}, "") == ""
 
 
 @pytest.mark.parametrize("n, shown", [(5, False), (6, True)])
