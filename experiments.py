@@ -26,7 +26,7 @@ from sweeps.lists import EXPERIMENTS, SCALES, Experiment, Runs, Scale
 PROMPTS = 50  # validation stories that every run continues
 A100 = 0.4 * 312e12  # FLOP/s: a guess that training reaches 40%
 UTILIZATION = 0.5  # share of the speed of matrix products alone that a training step reaches on this machine
-REQUEST_TOKENS, STORY_TOKENS = 570, 400  # assumed of a judge's question about a story, and limit for api: models
+REQUEST_TOKENS, STORY_TOKENS = 570, 400  # guesses: of a question to a judge; also the limit of an API model's story
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -42,7 +42,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="parent of corpora that are only named")
     parser.add_argument("--out_dir", type=Path, default=Path("out"), help="results go to OUT_DIR/<experiment>/")
     parser.add_argument(
-        "--memory_limit", type=positive, default=12_000, metavar="MB", help="for `memory`: above, out of memory"
+        "--memory_limit", type=positive, default=12_000, metavar="MB", help="in `memory`: more is reported as oom"
     )
     prompts = dict(nargs="+", type=existing_file, default=[], metavar="FILE")
     parser.add_argument("--prompts", **prompts, help="for `prompts`: also continue these, as probe.py --prompts")
@@ -83,7 +83,7 @@ def run_experiment(args: argparse.Namespace) -> None:
         raise ConfigError(f"{args.experiment} needs runs of its own: leave out --models")
     listed = Runs({}, models=tuple(args.models)) if args.models else listed
     if args.steps and not listed.steps:
-        raise ConfigError(f"--steps: nothing is trained here, or to budgets of FLOPs ({args.experiment})")
+        raise ConfigError(f"--steps: {args.experiment} trains nothing, or to budgets of FLOPs")
     listed = replace(listed, steps=args.steps or listed.steps)
     directory = args.out_dir / (args.experiment + "-published" * (args.scale == "published"))
     names = {experiment.data, *(settings.get("data", experiment.data) for settings in listed.variants.values())}
@@ -111,7 +111,7 @@ def run_experiment(args: argparse.Namespace) -> None:
         measured = measures.figures_of(experiment.measures, subjects, directory)
         results.show(args.experiment, experiment, directory, subjects, measured)
         print(f"\nwrote {directory}/experiment.csv, .md and .png; next: python report.py {args.out_dir}")
-    elif not failed:
+    elif experiment.checkpoints and not failed:
         raise ConfigError(f"{args.experiment} compares kept checkpoints: train with --keep_checkpoints=10")
     if failed:
         raise ConfigError(
@@ -183,9 +183,10 @@ def show_costs(runs: list, listed: Runs, experiment: Experiment, args: argparse.
     n_judges = len([judge for judge in args.grade if not judge.startswith("lm:")])
     questions = [*args.protocol, *([str(args.question)] if args.question else [])] or ["ours"]
     scores, beginnings = (name in experiment.measures for name in ("scores", "beginnings"))
-    graded = n_models * (PROMPTS * args.n * scores + 30 * beginnings) + 4 * PROMPTS * (args.controls and scores)
+    stories = PROMPTS * args.n * scores + 30 * beginnings  # of a model
+    graded = n_models * stories + 4 * PROMPTS * (args.controls and scores)
     judged = n_judges * graded * sum(len(read_question(name).turns) for name in questions)
-    written = PROMPTS * args.n * len([model for model in listed.models if model.startswith("api:")])
+    written = stories * len([model for model in listed.models if model.startswith("api:")])
     if judged or written:
         cost = "give --price_in and --price_out to see the cost"
         if args.price_in is not None:

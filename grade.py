@@ -73,10 +73,10 @@ class Cache(dict):
 
     def __init__(self, directory: Path):
         self.path, above = directory / "grades.jsonl", directory.resolve().parents
-        paths = {path.resolve() for path in (*directory.rglob("grades.jsonl"), *above[0].glob("*/grades.jsonl"))}
-        paths |= {path / "grades.jsonl" for path in above if (path / "grades.jsonl").exists()}
-        for path in sorted(paths, key=lambda path: path.stat().st_mtime):  # the newest reply counts
-            self |= {entry["key"]: entry for entry in read_json_lines(path)}
+        paths = [*(each / "grades.jsonl" for each in above), *directory.resolve().rglob("grades.jsonl")]
+        paths += [path for each in above[:1] for path in each.glob("*/grades.jsonl")]
+        for path in sorted(filter(Path.is_file, dict.fromkeys(paths)), key=lambda path: path.stat().st_mtime):
+            self |= {entry["key"]: entry for entry in read_json_lines(path) if "key" in entry}
 
     def add(self, key: str, entry: dict) -> None:
         append_json(self.path, dict(key=key) | entry)

@@ -68,7 +68,7 @@ def parse_args() -> argparse.Namespace:
         parser.error("--vocabulary_of brings a whole vocabulary: leave out --vocabulary and --vocab_size")
     if args.stories and args.corpus not in BUILTIN:
         parser.error(f"--stories is for {', '.join(BUILTIN)}")
-    if args.split_on and not any(".txt" in path.suffixes for path in args.input):
+    if args.split_on and not any(".txt" in path.suffixes for path in (*args.input, *args.val)):
         parser.error("--split_on is for .txt files")
     if args.raw and (args.headers or args.corpus in HEADERS):
         parser.error("--raw is for stories without headers")

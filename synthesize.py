@@ -138,9 +138,9 @@ class DataSet:
         """ValueError if something else was requested before: two data sets must not get mixed."""
         texts = {request.index: request.text for request in requests}
         for row in (*self.stories.values(), *self.rejected):
-            if row["request"] != texts.get(row["index"], row["request"]):
-                remedy = "choose another --name, or the same --seed, words, features, template and language as before"
-                raise ValueError(f"{self.directory}: story {row['index']} was requested in other words; {remedy}")
+            if row.get("request") != texts.get(row["index"], row.get("request")):
+                remedy = "choose another --name, or all flags as before"
+                raise ValueError(f"{self.directory}: story {row['index']} had another request; {remedy}")
 
     def missing(self, requests: Sequence[Request]) -> list[Request]:
         missing = [request for request in requests if request.index not in self.stories]
@@ -243,7 +243,7 @@ def main() -> None:
             raise stopped
     file = directory / "stories.jsonl"
     row = next(read_json_lines(file))
-    flags = "--headers " * bool(row["words"]) + "--vocabulary=bpe " * (row["language"] != "English")
+    flags = "--headers " * bool(row["words"]) + "--vocabulary=bpe " * (row.get("language", "English") != "English")
     print(f"wrote {file}; next: python prepare.py --input {file} {flags}--name {args.name}-tokens")
 
 

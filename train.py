@@ -121,7 +121,8 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         # An evaluation is not compiled: for its few batches that would take longer than it saves.
         validate = partial(evaluate, loss_function(model, config, end_of_text), state, corpus, config.block_size)
         if source and ranks.rank == 0:
-            print(f"starts from {config.start_from}: validation loss {validate()['val_loss']:.5f}")
+            start = f"starts from {config.start_from}, block_size {config.block_size}"
+            print(f"{start}: validation loss {validate()['val_loss']:.5f}")
         should_stop = cleanup.enter_context(stop_signal(ranks))
         return run, train_loop(config, state, loss_of, batches, validate, should_stop)
 

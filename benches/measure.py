@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import multiprocessing
+import os
 import statistics
 import subprocess
 import sys
@@ -23,11 +24,13 @@ ROOT = Path(__file__).parent.parent
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def train(config: Path, settings: dict) -> list[dict]:
+def train(config: Path, settings: dict, **environment: str) -> list[dict]:
     """The log of a training by train.py, in a process of its own."""
     with tempfile.TemporaryDirectory() as directory:
         flags = (f"--{key}={value}" for key, value in (settings | dict(name="run", out_dir=directory)).items())
-        subprocess.run([sys.executable, ROOT / "train.py", config, *flags], check=True, stdout=2)
+        subprocess.run(
+            [sys.executable, ROOT / "train.py", config, *flags], check=True, stdout=2, env=os.environ | environment
+        )
         return read_log(Path(directory, "run", "log.csv"))
 
 

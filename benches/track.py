@@ -6,7 +6,6 @@ $ python bench.py track --config configs/cpu_1m.py mine.py     # needs data/real
 The first config is the record to beat. Another one beats it if p of a paired t-test over the seeds is below 0.01.
 """
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,11 +17,10 @@ SETTINGS = dict(data="real", max_minutes=10, max_steps=1_000_000, eval_interval=
 
 
 def bench(rounds: int = 3, configs: Sequence[Path] = (measure.ROOT / "configs" / "cpu_1m.py",)) -> tuple[dict, dict]:
-    os.environ["OMP_NUM_THREADS"] = "2"
     reached, figures, ratios = {config.stem: [] for config in configs}, {}, {}
     for seed in range(rounds):
         for config in configs:
-            row = measure.train(config, SETTINGS | dict(seed=seed))[-1]
+            row = measure.train(config, SETTINGS | dict(seed=seed), OMP_NUM_THREADS="2")[-1]
             reached[config.stem].append(float(row["bpb"]))
             figures[f"{config.stem}, seed {seed}: bits per byte"] = float(row["bpb"])
             figures[f"{config.stem}, seed {seed}: tokens"] = int(row["tokens"])

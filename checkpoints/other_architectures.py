@@ -88,4 +88,4 @@ def load_other(path_or_id: str) -> tuple[OtherModel, OtherTokenizer]:
         model = OtherModel(AutoModelForCausalLM.from_pretrained(path_or_id, dtype=torch.float32))
         return model.eval(), OtherTokenizer(AutoTokenizer.from_pretrained(path_or_id))
     except (OSError, ValueError, AttributeError, ImportError) as error:  # of a config with other names, of a package
-        raise ValueError(f"{path_or_id}: transformers cannot load it: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"{path_or_id}: transformers cannot load it: {str(error).partition(chr(10))[0]}") from None

@@ -114,7 +114,7 @@ def add_builtin_header(story: Story, always: Collection[str] = ()) -> str:
 def add_own_header(text: str, row: Mapping) -> str:
     """A story under a header with some of the fields of its row, as synthesize.py writes them: lists or texts."""
     given = {name: row.get(name) or "" for name in FIELDS}
-    fields = {name: ", ".join(map(str, x)) if isinstance(x, list) else str(x) for name, x in given.items()}
+    fields = {name: ", ".join(str(y) for y in x if y) if isinstance(x, list) else str(x) for name, x in given.items()}
     fields = draw_fields({name: " ".join(text.split()) for name, text in fields.items()}, random.Random(text))
     return str(StoryWithHeader(fields, text.strip())) if fields else text
 

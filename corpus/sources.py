@@ -137,5 +137,7 @@ def parquet_stories(path: Path, headers: bool) -> Iterator[str]:
         for batch in file.iter_batches(columns=[columns[0], *(names & FIELDS.keys() if headers else ())]):
             for row in batch.to_pylist():
                 story = row[columns[0]] or ""
+                if not isinstance(story, str):
+                    raise ValueError(f"{path}: the column {columns[0]} is not text")
                 yield add_own_header(story, row) if headers else story
             bar.update(len(batch))

@@ -18,8 +18,8 @@ from corpus.builtin_stories import ADJECTIVES, NOUNS, PRONOUNS, VERBS, ing, part
 
 LISTS = read_sections("word_forms.txt")
 IRREGULAR = {forms.split()[0]: forms.split() for forms in LISTS["irregular forms"].split(",")}
-# Scripts that put no spaces between words
-WITHOUT_SPACES = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]")
+SCRIPTS = "Han Hiragana Katakana Thai Lao Khmer Myanmar Hangul Arabic Hebrew"
+WITHIN_WORDS = regex.compile("[" + "".join(rf"\p{{{name}}}" for name in SCRIPTS.split()) + "]")
 STOP_WORDS = {*LISTS["stop words"].split(), *PRONOUNS}
 
 
@@ -34,9 +34,10 @@ def inflections(word: str) -> frozenset[str]:
 
 
 def uses_word(text: str, word: str) -> bool:
-    """Whether any form of the word is in the text. Forms are known for words of ASCII alone."""
-    if WITHOUT_SPACES.search(word):
-        return word in text
+    """Whether any form of the word is in the text. Forms are known for words of ASCII alone; scripts that put no spaces
+    between words, or join particles to them, have it anywhere."""
+    if WITHIN_WORDS.search(word):
+        return word.lower() in text.lower()
     forms = "|".join(map(regex.escape, inflections(word.lower()) if word.isascii() else [word]))
     return regex.search(rf"(?<![\w\p{{M}}])({forms})(?![\w\p{{M}}])", text, regex.I) is not None
 

@@ -98,7 +98,7 @@ def read_reply(text: str, names: Sequence[str] = ()) -> dict[str, float]:
     reasoning (before `</think>`) may surround it. ValueError if a score is missing, out of range or in words. An age
     that is missing or unclear is left out: the scores are paid for, and good without it."""
     text, age = without_reasoning(text), None
-    arrays = set(re.findall(r"\[[-\d\s.,]*\]", text))
+    arrays = set(re.findall(r"\[\s*-?[\d.]+(?:\s*,\s*-?[\d.]+)*\s*\]", text))
     try:
         if "{" in text:
             found = from_json(text[text.index("{") : text.rfind("}") + 1])

@@ -9,7 +9,7 @@ Every figure is a Finding, with its 95% interval if it has one; tables, grades.c
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from grading.stories import Row, Run
 
 
 class Finding(NamedTuple):
-    kind: str  # mean, difference (of two models, on the same prompts), paired_wins
+    kind: str  # mean, difference (of two models, on the same prompts), true_ending (difference from those), paired_wins
     judge: str  # "": needs no judge
     subject: str  # a model, a kind of control, or two models ("a - b")
     figure: str  # a score or metric (scores.py)
@@ -67,6 +67,11 @@ def compare(rows: Sequence[Row], runs: Sequence[Run]) -> list[Finding]:
             if len(ours) > 1:
                 difference = statistics.mean(ours - theirs)
                 findings.append(Finding("difference", judge, f"{a.name} - {b.name}", score, *difference, len(ours)))
+        for run in runs if judge else ():
+            ours, theirs = paired(means, run.name, TRUE_ENDING)
+            if len(ours) >= FEWEST_PROMPTS:
+                difference = statistics.mean(ours - theirs)
+                findings.append(Finding("true_ending", judge, run.name, score, *difference, len(ours)))
         for kind in SPOILED if judge else ():
             better, worse = paired(means, TRUE_ENDING, kind)
             if len(better):
@@ -225,46 +230,36 @@ def close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
 
 
 def summary(findings: Sequence[Finding], counts: Mapping[str, str], runs: Sequence[Run]) -> str:
-    """For the terminal, as Markdown: all means, what each run's scores resemble, reasons to distrust a judge."""
-    notes, means, marks, verdicts = control_notes(runs), {}, {}, {name: [] for name in control_notes(runs)}
+    """For the terminal, as Markdown: all means, each run beside true endings, reasons to distrust a judge."""
+    notes, means, marks, verdicts = control_notes(runs), {}, {}, {}
     subjects = [*notes, *(TRUE_ENDING + note for note in dict.fromkeys(notes.values()))]
-    shown = [f for f in findings if f.kind == "mean" and f.subject in subjects]
-    several = len({(f.subject, f.figure) for f in shown}) < len(shown)  # judges of one subject
-    for f in shown:
-        figure = f.figure + f" by {f.judge}" * (several and bool(f.judge))
-        means[f.subject, figure], sees = f, judge_sees(findings, f.judge, f.figure)
-        marks[f.subject, figure] = dict(seen="", blind="!", untested="?")[sees]
-        if f.judge and f.subject in notes and sees == "seen":
-            verdict = resemblance(f, find(findings, "mean", f.judge), notes[f.subject])
-            verdicts[f.subject] += [f"{figure} {verdict}"] if verdict else []
-    means = {key: means[key] for key in sorted(means, key=lambda key: subjects.index(key[0]))}
+    shown = [f for f in findings if f.kind in ("mean", "true_ending") and f.subject in subjects]
+    several = len({(f.judge, f.figure) for f in shown}) > len({f.figure for f in shown})  # judges of one score
+    for f in sorted(shown, key=lambda f: subjects.index(f.subject)):
+        figure, sees = (
+            f.figure + f" by {f.judge}" * (several and bool(f.judge)),
+            judge_sees(findings, f.judge, f.figure),
+        )
+        if f.kind == "mean":
+            means[f.subject, figure], marks[f.subject, figure] = f, dict(seen="", blind="!", untested="?")[sees]
+        elif sees == "seen":
+            place = "above" if f.low > 0 else "below" if f.high < 0 else "like"
+            verdicts.setdefault(f.subject, []).append(f"{figure} {place} true endings")
     parts = ["## Summary", "Means over prompts, ± half of the 95% interval", table(means, marks)]
     if set(marks.values()) - {""}:
-        parts.append("!: the judge does not notice what this score should; ?: no control tests it")
-    parts.append("\n".join(f"{run}: {'; '.join(own)}" for run, own in verdicts.items() if own))
+        parts.append("!: the judge cannot tell true endings from ones spoiled in this respect; ?: no control tests it")
+    parts += [f"{run}: {'; '.join(own)}" for run, own in verdicts.items()]
     parts += [f"{judge}: {count}" for judge, count in counts.items()]
     parts += [f"WARNING {line}" for judge in counts for line in warnings_of(findings, judge)]
     return "\n\n".join(filter(None, parts))
 
 
-def resemblance(f: Finding, means: Mapping[tuple[str, str], Finding], note: str) -> str:
-    """Which endings of the same prompts a run's endings score like, where higher is better; "" without any."""
-    truth = means.get((TRUE_ENDING + note, f.figure))
-    controls = [means.get((name + note, f.figure)) for name in score_of(f.judge, f.figure).tested_by]
-    if not truth or not any(controls):
-        return ""
-    if f.high >= truth.low:
-        return "like true endings"
-    spoiled = max(control.value for control in controls if control)
-    return "between true and spoiled endings" if f.low > spoiled else "like spoiled endings"
-
-
-def report(findings: Sequence[Finding], counts: Mapping[str, str]) -> str:
-    """After the summary: tables and warnings of each judge, as Markdown. counts: {judge: what it has graded}."""
+def report(findings: Sequence[Finding], judges: Iterable[str]) -> str:
+    """After the summary: the tables of each judge, as Markdown."""
     about_means, parts = "Means over prompts, ± half of the 95% interval", []
-    for judge, count in counts.items():
+    for judge in judges:
         means, differences, wins = (find(findings, kind, judge) for kind in ("mean", "difference", "paired_wins"))
-        parts += [f"## {judge}", count]
+        parts.append(f"## {judge}")
         if means:
             parts += [about_means, table(means)]
         if differences:
@@ -279,8 +274,7 @@ def report(findings: Sequence[Finding], counts: Mapping[str, str]) -> str:
             parts.append(f"{about}, 0.5 is chance (!: no preference shown; untested: {', '.join(untested) or 'none'})")
             marks = {(f.subject, f.figure): "!" for f in blind(findings, judge)}
             parts.append(table(wins, marks, form=".2f"))
-        lines = warnings_of(findings, judge) + close_calls(findings, judge)
-        parts.append("\n".join(f"WARNING {line}" for line in lines))
+        parts.append("\n".join(f"WARNING {line}" for line in close_calls(findings, judge)))
     known = dict.fromkeys((f.figure, score_of(f.judge, f.figure)) for f in findings if f.kind == "mean")
     meaning = table_text(["", "unit", "better"], [[f"{name}: {s.about}", s.unit, s.better] for name, s in known])
     return "\n\n".join(filter(None, [*parts, "## Definitions", meaning]))

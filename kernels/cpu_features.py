@@ -101,21 +101,25 @@ def multiplies_bfloat16() -> bool:
     return isa() in ("avx512_bf16", "amx")
 
 
+THREADS = torch.get_num_threads()
+
+
 def free_cores() -> int:
-    """How many cores nothing else uses now, for Linux; at least 1, at most as many as PyTorch has threads. Threads that
-    share a core with other programs wait for one another: on a busy machine, fewer are faster (LOG.md)."""
-    n = torch.get_num_threads()
-    if n == 1 or not (before := _ticks()):
-        return n
+    """How many cores nothing else uses now, from 1 to PyTorch's first number of threads; on Linux, and unless
+    OMP_NUM_THREADS says. Threads that share a core with other programs wait for one another: on a busy machine, fewer
+    are faster (LOG.md)."""
+    if "OMP_NUM_THREADS" in os.environ or not (before := _ticks()):
+        return torch.get_num_threads()
     time.sleep(0.1)
     used = [after - ticks for after, ticks in zip(_ticks(), before)]
-    return max(1, min(n, round(os.cpu_count() * sum(used[3:5]) / max(1, sum(used)))))
+    free = (os.cpu_count() or 1) * sum(used[3:5]) / sum(used) if any(used) else THREADS
+    return max(1, min(THREADS, round(free)))
 
 
 def _ticks() -> list[int]:
     """Of all cores since the machine started; the fourth and fifth are of idle ones. Empty where that is not known."""
     stat = Path("/proc/stat")
-    return [int(ticks) for ticks in stat.read_text().splitlines()[0].split()[1:]] if stat.exists() else []
+    return [int(ticks) for ticks in stat.read_text().splitlines()[0].split()[1:9]] if stat.exists() else []
 
 
 def hardware() -> str:

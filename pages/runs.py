@@ -29,7 +29,7 @@ ABOUT += "within a vocabulary. Bits per byte: of windows of the validation split
 def read_log(path: Path) -> list[dict]:
     """The complete rows of log.csv, numbers or None where a cell is empty; tokens in millions, minutes of training."""
     rows = [{name: float(cell) if cell else None for name, cell in row.items()} for row in run_directory.read_log(path)]
-    return [row | dict(minutes=row["seconds"] / 60, tokens=row["tokens"] / 1e6) for row in rows]
+    return [row | dict(minutes=(row.get("seconds") or 0) / 60, tokens=row["tokens"] / 1e6) for row in rows]
 
 
 def count_parameters(checkpoint: Path) -> int:

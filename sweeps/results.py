@@ -82,7 +82,7 @@ def tabulate(subject: Subject) -> dict:
         row |= {key: int(log[-1][key]) for key in ("step", "tokens")}
         row |= {key: float(log[-1][key]) for key in ("train_loss", "val_loss", "bpb")}
     if run and log and str(run.directory) == subject.model:
-        row |= dict(flops=run.flops, seconds=round(float(log[-1]["seconds"]), 1))
+        row |= dict(flops=run.flops, seconds=round(float(log[-1].get("seconds") or 0), 1))
     return row
 
 

@@ -43,8 +43,8 @@ def train_all(runs: Sequence[Run], planned: Sequence[Run], sha256: dict[Path, st
 
 
 def is_finished(run: Run, done: dict, sha256: dict[Path, str]) -> bool:
-    """And still there."""
-    return done.get(run.command) == sha256[run.data] and last_step(run) >= run.config.max_steps
+    """Whether it was trained to its end, and is still there."""
+    return done.get(run.command) == sha256[run.data] and (run.directory / "ckpt.pt").exists()
 
 
 def read_done(directory: Path) -> dict:
@@ -71,7 +71,7 @@ def train_one(run: Run, log: Path, bar: tqdm) -> str:
         while process.poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.5)
-            bar.set_postfix_str(f"step {last_step(run)}")
+            bar.set_postfix_str(f"step {max((int(row['step']) for row in log_of(run)), default=0)}")
     finally:
         if process.poll() is None:
             process.terminate()
@@ -84,10 +84,6 @@ def train_one(run: Run, log: Path, bar: tqdm) -> str:
 def log_of(run: Run) -> list[dict]:
     path = run.directory / "log.csv"
     return read_log(path) if path.exists() else []
-
-
-def last_step(run: Run) -> int:
-    return max((int(row["step"]) for row in log_of(run)), default=0)
 
 
 # ---- More than the loss ----

@@ -14,7 +14,7 @@ from generation.samples_file import write_rows
 THERE = """run: He RAN.|run: They are running|child: children|happy: the happiest of all|red: redder|nice: nicer
 carry: carried|teach: he taught|admit: She admitted it|leaf: leaves|x-ray: an X-ray!|ice cream: two ice creams
 hat: that hats|be: she was|good: the best|knife: knives|box: boxes"""
-THERE += "\nété: L'Été vint|дом: Вот дом.|घर: वह घर|狐: 小狐狸"
+THERE += "\nété: L'Été vint|дом: Вот дом.|घर: वह घर|狐: 小狐狸|고양이: 고양이가 있다"
 NOT_THERE = "run: a runt|hat: that|be: bee|art: party|ice cream: ice cold cream|кот: который|घर: घरा|fée: fées"
 
 

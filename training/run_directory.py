@@ -57,7 +57,7 @@ def progress(config: TrainConfig | SimpleNamespace, step: int, seconds: float) -
 def partly_trained(run: Path) -> str:
     """ " (12% trained)", a note on a run that was stopped, or still goes on; "" if it is finished, or not ours."""
     rows = read_log(run / "log.csv") if (run / "log.csv").exists() and (run / "config.json").exists() else []
-    if not rows:
+    if not rows or not rows[-1].get("seconds"):
         return ""
     config = SimpleNamespace(**read_json(run / "config.json"))
     done = progress(config, int(rows[-1]["step"]), float(rows[-1]["seconds"]))

@@ -18,8 +18,6 @@ def load_source(config: TrainConfig) -> tuple[tuple[GPTNeo, Tokenizer], TrainCon
         architecture = "gpt2"
     if model.config.scale_attention != model.config.qkv_bias:
         raise ConfigError(f"{config.start_from}: train.py has no architecture with biases and without scaled attention")
-    if config.block_size > model.config.block_size:
-        print(f"block_size is {model.config.block_size}: {config.start_from} has no more positions")
     return (model, tokenizer), with_shape(config, vars(model.config) | dict(architecture=architecture))
 
 

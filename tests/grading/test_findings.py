@@ -18,8 +18,8 @@ from grading.findings import (
     find,
     judge_sees,
     report,
-    resemblance,
     shown_differences,
+    summary,
     warnings_of,
 )
 from grading.metrics import words_of
@@ -155,12 +155,15 @@ def test_differences_are_marked_when_corrected():
     assert "for all 10)" in text and "1.00 ±0.90? |" in text and " 3.00 ±0.90 |" in text
 
 
-def test_a_run_is_said_to_be_like_the_endings_that_score_so():
-    truth, spoiled = Finding("mean", "j", "(true ending)", "grammar", 9.0, 8.5, 9.5), "(cut off)"
-    means = {("(true ending)", "grammar"): truth, (spoiled, "grammar"): truth._replace(subject=spoiled, value=4.0)}
-    for ends, said in (((8, 9), "like true"), ((5, 6), "between true and"), ((3, 5), "like spoiled")):
-        assert resemblance(Finding("mean", "j", "a", "grammar", 6, *ends), means, "").startswith(said)
-    assert resemblance(truth._replace(subject="a"), {}, "") == ""
+@pytest.mark.parametrize("change, place", [(0.0, "like"), (-1.0, "below"), (1.0, "above")])
+def test_a_run_is_compared_with_true_endings_by_judges_that_can_tell(change, place):
+    stories = [Story(f"p{i}", "x") for i in range(20)]
+    rows = [Row("j", "a", story, "grammar", 7 + change + (-1) ** i) for i, story in enumerate(stories)]
+    rows += [Row("j", "(true ending)", story, "grammar", 7.0) for story in stories]
+    for of_control, said in ((3.0, f"a: grammar {place} true endings"), (7.0, "WARNING grammar: j cannot tell")):
+        cut_off = [Row("j", "(cut off)", story, "grammar", of_control) for story in stories]
+        text = summary(compare(rows + cut_off, [run("a", stories)]), dict(j=""), [run("a", stories)])
+        assert said in text and ("a: grammar" in text) == (of_control == 3.0)
 
 
 @pytest.mark.parametrize("n, shown", [(5, False), (6, True)])

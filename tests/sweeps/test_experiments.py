@@ -20,10 +20,10 @@ import signal, sys
 from pathlib import Path
 settings = dict(flag[2:].split("=") for flag in sys.argv[1:] if "=" in flag)
 run, step = Path(settings["out_dir"], settings["name"]), 60 if "--resume" in sys.argv else 10
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("Stopped and saved"))
 run.mkdir(parents=True, exist_ok=True)
 (run / "ckpt.pt").touch()
 (run / "log.csv").write_text(f"step,tokens,train_loss,val_loss,bpb,seconds\\n{step},{step},3,3.5,1,1\\n")
-signal.signal(signal.SIGTERM, lambda *_: sys.exit("Stopped and saved"))
 while step == 10:
     signal.pause()
 """

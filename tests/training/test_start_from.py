@@ -54,7 +54,7 @@ def test_a_run_starts_where_the_source_is_and_learns_as_it_would(architecture, c
         own = -theirs(text[None, :-1]).logits[0].log_softmax(-1)[range(16), text[1:]].detach().numpy()
         new = slice(start + 1, start + 17)
         losses[new] = np.where(np.isnan(losses[new]), own, losses[new]) if start == windows[-1] else own
-    said = float(re.search(rf"starts from {name}: validation loss (\S+)", capsys.readouterr().out)[1])
+    said = float(re.search(rf"starts from {name}, block_size 16: validation loss (\S+)", capsys.readouterr().out)[1])
     assert said == pytest.approx(np.nanmean(losses), abs=1e-4)
 
     optimizer = torch.optim.AdamW(theirs.parameters(), 1e-2, (0.9, 0.95), weight_decay=0.0)
