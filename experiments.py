@@ -41,9 +41,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_shared("data", help="a corpus made by prepare.py, such as data/real (default: the list's own)")
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="parent of corpora that are only named")
     parser.add_argument("--out_dir", type=Path, default=Path("out"), help="results go to OUT_DIR/<experiment>/")
-    parser.add_argument(
-        "--memory_limit", type=positive, default=12_000, metavar="MB", help="in `memory`: more is reported as oom"
-    )
+    parser.add_argument("--memory_limit", type=positive, default=12_000, metavar="MB", help="`memory`: more is oom")
     prompts = dict(nargs="+", type=existing_file, default=[], metavar="FILE")
     parser.add_argument("--prompts", **prompts, help="for `prompts`: also continue these, as probe.py --prompts")
     grading = parser.add_argument_group("passed on to each sample.py and grade.py")

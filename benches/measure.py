@@ -28,9 +28,8 @@ def train(config: Path, settings: dict, **environment: str) -> list[dict]:
     """The log of a training by train.py, in a process of its own."""
     with tempfile.TemporaryDirectory() as directory:
         flags = (f"--{key}={value}" for key, value in (settings | dict(name="run", out_dir=directory)).items())
-        subprocess.run(
-            [sys.executable, ROOT / "train.py", config, *flags], check=True, stdout=2, env=os.environ | environment
-        )
+        command = [sys.executable, ROOT / "train.py", config, *flags]
+        subprocess.run(command, check=True, stdout=2, env=os.environ | environment)
         return read_log(Path(directory, "run", "log.csv"))
 
 

@@ -49,8 +49,6 @@ def hub():
         yield hub
 
 
-# ---- Runs that take a second ----
-
 STATEFUL = dict(dropout=0.1, optimizer="muon", embedding_lr_factor=2.0)  # what an exact resume could forget
 
 

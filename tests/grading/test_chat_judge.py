@@ -122,14 +122,7 @@ def test_arrays_are_read():
 def test_scores_that_the_question_does_not_name():
     assert read_reply("So: [8, 70]") == {"score 1": 8.0, "score 2": 70.0}
     assert read_reply('{"why": "x", "plot": 6, "fear": 70.5, "good": true}') == dict(plot=6.0, fear=70.5)
-    for text in (
-        '{"why": "x"}',
-        "[]",
-        "[8, -3, 9] then [1]",
-        "On a scale of [1-10]: none",
-        '{"plot": 11}',
-        '{"fear": 1e999}',
-    ):
+    for text in ('{"why": "x"}', "[]", "[8, -3, 9] then [1]", "Of [1-10]: none", '{"plot": 11}', '{"fear": 1e999}'):
         with pytest.raises(ValueError):
             read_reply(text)
 

@@ -23,9 +23,8 @@ def test_runs_are_graded_and_compared(grade_py, api, tmp_path, monkeypatch):
     assert float(mean["low"]) <= float(mean["value"]) <= float(mean["high"]) and mean["prompts"] == "5"
     assert ("difference", "rules", "a - b", "plot") in rows and ("paired_wins", "rules", "(cut off)", "grammar") in rows
     assert rows["mean", "", "a", "ended"]["value"] == "0.5"
-    assert (out / "grades.md").read_text().startswith(
-        printed.out.partition("\nwrote")[0]
-    ) and "## Summary" in printed.out
+    said = printed.out.partition("\nwrote")[0]
+    assert (out / "grades.md").read_text().startswith(said) and "## Summary" in said
 
 
 def test_the_judge_is_blind(grade_py, api):
