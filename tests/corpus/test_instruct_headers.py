@@ -16,7 +16,6 @@ from corpus.instruct_headers import StoryWithHeader, story_tokens
 from corpus.token_files import load_meta
 from corpus.tokenizer import GPT2_VOCAB_SIZE, cut, gpt2
 
-# ---- Headers ----
 BLOCK = """Features: Dialogue, Twist
 Words: jump, frog, red
 Story:
