@@ -135,14 +135,15 @@ def ask(judge: ChatJudge, jobs: Sequence[tuple[Story, int]], cache: Cache, args:
 
 def grade_by_likelihood(
     name: str, runs: Sequence[Run], controls: Sources, cache: Cache, args: argparse.Namespace
-) -> tuple[list[Row], str]:
-    """Rows of scores of all stories, and a line on how many were read, with warnings. Each ending is scored after its
-    own beginning and after beginnings of other stories: a consistent one is likelier after its own."""
+) -> tuple[list[Row], str, list[str]]:
+    """Rows of scores of all stories; a line on how many were read, with warnings; the runs that the judge wrote. Each
+    ending is scored after its own beginning and after those of other stories: a consistent one is likelier after its
+    own."""
     from grading.likelihood_judge import LikelihoodJudge, jobs_of  # here, as torch takes seconds
 
     judge, jobs = LikelihoodJudge(name), jobs_of(runs, controls, args.data)
     if args.dry_run:
-        return [], f"{len(jobs):,} endings to score, after their own and other beginnings; on this machine, free"
+        return [], f"{len(jobs):,} endings to score, after their own and other beginnings; on this machine, free", []
     scores = judge.read([job[1:] for job in jobs], cache)
     rows = [
         Row(judge.name, source, story, score, value)
@@ -152,9 +153,12 @@ def grade_by_likelihood(
     count = f"{len(jobs):,} stories read"
     if own := [run.name for run in runs if run.rows[0].get("weights") == judge.weights]:
         count += f"\n\nWARNING {name} wrote the stories of {', '.join(own)} itself, and a model likes its own words"
+    if others := [run.name for run in runs if judge.corpus and run.corpus and run.corpus != judge.corpus]:
+        learned = f"{judge.corpus}, and may have learned stories that {', '.join(others)} continue"
+        count += f"\n\nWARNING {name} was trained on {learned}"
     if len({run.rows[0].get("temperature") for run in runs}) > 1:
         count += f"\n\nWARNING {name} prefers likely text, and so a lower temperature: compare runs at one temperature"
-    return rows, count
+    return rows, count, own
 
 
 # ---- All judges, all tables ----
@@ -173,7 +177,10 @@ def grade_runs(args: argparse.Namespace) -> None:
 
         if not (by_likelihood := default_judges(runs)):
             print("no run of train.py here that could judge by likelihood; name one: --judge lm:RUN")
-    chat_judges, controls = make_chat_judges(args), make_controls(story for run in runs for story in run.true_endings)
+    chat_judges, corpora = make_chat_judges(args), {}
+    for run in sorted(runs, key=lambda run: (run.corpus is None, str(run.corpus))):
+        corpora[run.corpus] = corpora.get(run.corpus, []) + run.true_endings
+    controls, self_judged = make_controls(*corpora.values()), set()
     if args.controls and not controls[TRUE_ENDING]:
         raise ValueError("--controls needs true endings, which `python sample.py --eval N` keeps; there are none")
     sources = {run.name: run.stories for run in runs} | (controls if args.controls else {})
@@ -183,15 +190,16 @@ def grade_runs(args: argparse.Namespace) -> None:
         if not args.dry_run:  # first, so that an error here costs nothing
             rows += [*metric_rows(runs, controls[TRUE_ENDING]), *imported_rows(args.imports, runs)]
         for name, graded in by_likelihood.items():
-            new, counts[name] = grade_by_likelihood(name, graded, controls, cache, args)
-            rows += new
+            new, counts[name], own = grade_by_likelihood(name, graded, controls, cache, args)
+            rows, self_judged = rows + new, self_judged | {(name, run) for run in own}
         for judge in chat_judges:
             new, counts[judge.name], errors = grade_by_chat(judge, sources, cache, args)
             rows, fatal = rows + new, fatal + errors
     if args.dry_run:
         return print("\n\n".join(f"{name}: {count}" for name, count in counts.items()))
     counts |= {row.judge: "imported" for row in rows if row.judge.endswith(IMPORTED)}
-    short = summary(findings := compare(rows, runs), counts, runs)
+    findings = [f for f in compare(rows, runs) if f.kind != "true_ending" or (f.judge, f.subject) not in self_judged]
+    short = summary(findings, counts, runs)
     notes = [run.name + note for run in runs if (note := partly_trained(run.model))]
     short = f"WARNING stopped, or still being trained: {', '.join(notes)}\n\n" * bool(notes) + short
     write_bytes(directory / "grades.md", f"{short}\n\n{report(findings, counts)}\n".encode())

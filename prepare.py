@@ -33,8 +33,9 @@ from corpus import builtin_stories, instruct_headers
 from corpus.cleaning import CLEANING, COMPLETE, clean
 from corpus.sources import ANY, BUILTIN, CORPORA, DOWNLOADS, HEADERS, OOD, download, read_stories
 from corpus.spool import Spool
-from corpus.token_files import FORMAT, load_meta
+from corpus.token_files import FORMAT, load_meta, load_stories
 from corpus.tokenizer import END_OF_TEXT, GPT2_VOCAB_SIZE, cut, gpt2, learn_bpe
+from corpus.word_forms import english_only
 
 SPLITS = ("train", "val")
 SAMPLE_BYTES = 100_000_000  # training text from which the vocabulary is learned
@@ -248,6 +249,9 @@ def main() -> None:
             vocabulary = load_model(args.vocabulary_of)[1].vocabulary
         prepare(directory, *read(args), *settings, vocabulary)
         print_summary(directory)
+        what = "their headers have only the words that are in English lists; give rows with words of their own"
+        if args.headers and (warning := english_only(load_stories(directory, "val")[1], what)):
+            print(warning)
 
 
 if __name__ == "__main__":

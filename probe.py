@@ -24,6 +24,8 @@ from tqdm import tqdm
 from common.cli import Parser, existing_path, one_line_errors, positive
 from common.files import write_bytes
 from common.tables import publish, read_table, write_table
+from corpus.token_files import load_stories
+from corpus.word_forms import english_only
 from grading.probes import SETS, Probe, apply_marks, read_probes, shares_text
 
 PLAIN = "probe-prompts.csv"
@@ -91,8 +93,8 @@ def answer(name: str, probes: Sequence[Probe], max_new_tokens: int, bar: tqdm) -
     return columns
 
 
-def probe_all(args: argparse.Namespace) -> tuple[Path, list[dict]]:
-    """The table to write, and its rows."""
+def probe_all(args: argparse.Namespace) -> tuple[Path, list[dict], str]:
+    """The table to write, its rows, and a warning, or ""."""
     names = find_models(args)
     if args.prompts:
         file, probes = PLAIN, [probe for path in args.prompts for probe in read_probes(path, str(path))]
@@ -103,10 +105,19 @@ def probe_all(args: argparse.Namespace) -> tuple[Path, list[dict]]:
     with tqdm(desc="probing", total=len(names) * n_texts, unit="text", disable=None, delay=1) as bar:
         for model in names:
             rows = [row | own for row, own in zip(rows, answer(model, probes, args.max_new_tokens, bar))]
-    return path, rows
+    foreign = [model for model in names if not args.prompts and Path(model).exists() and not knows_english(model)]
+    return path, rows, f"WARNING not trained on English, as the prompts are: {', '.join(foreign)}" * bool(foreign)
 
 
-def write_results(path: Path, rows: list[dict], ask: bool = False) -> None:
+def knows_english(model: str) -> bool:
+    """Whether its training corpus is English, or gone."""
+    from checkpoints.checkpoint import load_checkpoint, own_corpus
+
+    corpus = own_corpus(load_checkpoint(model))
+    return not corpus or not english_only(load_stories(corpus, "val")[1], "")
+
+
+def write_results(path: Path, rows: list[dict], warning: str = "", ask: bool = False) -> None:
     """The rows, the table, and the page that shows the models' answers; ask: for the marks that are missing."""
     from pages.answers import answers_page
 
@@ -115,7 +126,7 @@ def write_results(path: Path, rows: list[dict], ask: bool = False) -> None:
     write_table(path, rows)
     write_bytes(path.with_suffix(".html"), answers_page(rows))
     if text := shares_text(rows):
-        publish(path.with_suffix(".md"), text)
+        publish(path.with_suffix(".md"), "\n\n".join(filter(None, [text, warning])))
     next_step = f"mark {unmarked} completions: python probe.py {path.parent} --mark"
     print(f"wrote {path} and {path.stem}.html; next: {next_step if unmarked else f'python report.py {path.parent}'}")
 

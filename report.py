@@ -20,7 +20,7 @@ from common.files import read_json, write_bytes
 from pages.html import image, sections_page
 from pages.markdown import to_html
 from pages.results import Results
-from pages.runs import loss_figure, read_log, runs_text
+from pages.runs import checkpoint_facts, loss_figure, read_log, runs_text
 from pages.stories import read_samples, side_by_side
 
 
@@ -29,6 +29,8 @@ def runs(results: Results) -> Iterator[str]:
     logs = results.each("log.csv", read_log)
     if logs:
         configs = {run: results.read(run / "config.json", lambda path: dict(read_json(path))) or {} for run in logs}
+        for run, config in configs.items():
+            config |= results.read(run / "best.pt", checkpoint_facts) or {}
         yield to_html(runs_text(results, logs, configs))
         data = {results.label(run): config.get("data", "") for run, config in configs.items()}
         yield image(svg_bytes(loss_figure(dict(zip(data, logs.values())), data)), "loss curves")

@@ -30,6 +30,7 @@ from common.cli import Parser, existing_path, one_line_errors, positive
 from common.files import write_json
 from common.tables import publish, table_text, write_table
 from corpus.token_files import stories_of
+from corpus.word_forms import english_only
 from generation.prompts import SPLITS
 from generation.samples_file import SAMPLES, read_rows, run_of
 from novelty import flags
@@ -51,7 +52,7 @@ TITLES = {
 }
 IN_TABLE = [name for name in TITLES if name not in ("share_3", "share_5", "share_6", "share_7")]
 IN_PICTURE = ("ending_f", "other_prompt_f", "training_f", "span")
-SAMPLING_SETTINGS = ("split", "weights", "cut", "temperature", "top_k", "beams", "max_new_tokens")  # cut: share shown
+SAMPLING_SETTINGS = ("cut", "temperature", "top_k", "beams", "max_new_tokens")  # cut: share shown
 
 
 # ---- The metric ----
@@ -253,8 +254,7 @@ def side_by_side(analyses: list[Analysis]) -> str:
     runs = dict.fromkeys(each["run"] for each in facts)
     text = f"## {' and '.join(runs)}\n\n{table_text(head, metric_rows(metrics))}"
     sampled = [each["sampled"] | dict(data=each["data"], n=each["completions"] / each["prompts"]) for each in facts]
-    names = [name for name in sampled[0] if name != "split" or not both_splits]
-    differ = [name for name in names if any(each[name] != sampled[0][name] for each in sampled)]
+    differ = [name for name in sampled[0] if any(each[name] != sampled[0][name] for each in sampled)]
     return text + (f"\n\nWARNING not sampled alike: {', '.join(differ)}" if differ else "")
 
 
@@ -289,7 +289,9 @@ def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:
         write_json(run / f"rouge{ending}.json", each.facts)
         write_table(run / f"rouge{ending}.csv", each.rows)
     texts = [each.text for each in analyses] + ([side_by_side(analyses)] if len(analyses) == 2 else [])
-    publish_all(run, "\n\n".join(texts), analyses)
+    what = "words end at every letter that is not a to z; compare tokens (--tokens)"
+    texts += [] if args.tokens else [english_only((row["completion"] for row in rows), what)]
+    publish_all(run, "\n\n".join(filter(None, texts)), analyses)
     return analyses
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from common.cli import Parser, non_negative_float, one_line_errors, positive, share
+from common.cli import Parser, existing_file, non_negative_float, one_line_errors, positive, share
 from common.files import lock, set_aside
 from corpus import instruct_headers
 from corpus.token_files import load_meta
@@ -36,7 +36,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_shared("checkpoint", metavar="best|last|STEP|all", help="weights of a run; all: every step that it kept")
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--prompt", default="", help="how the stories begin (default: left to the model)")
-    source.add_argument("--prompts", type=Path, help="file of prompts, one per line")
+    source.add_argument("--prompts", type=existing_file, help="file of prompts, one per line")
     source.add_argument("--eval", type=positive, metavar="N", help="continue N stories of --split")
     header = parser.add_argument_group("a header as the prompt, for models trained on headers")
     header.add_argument("--words", help='words that the story should use, such as "jump, frog, red"')
@@ -177,7 +177,7 @@ def keep_usable(path: Path, settings: dict, prompts: dict[int, Prompt]) -> dict:
     """The rows that were sampled in the same way. A file with any others is renamed: samples.jsonl-1."""
     usable, differing = {}, set()
     for (i, j), row in read_rows(path).items():
-        wanted = settings | (prompts[i].row() if i in prompts else {})
+        wanted = dict.fromkeys(("split", "draw", "cut")) | settings | (prompts[i].row() if i in prompts else {})
         others = {name for name, value in wanted.items() if row.get(name) != value}
         usable |= {} if others else {(i, j): row}
         differing |= others

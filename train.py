@@ -26,7 +26,7 @@ import torch
 import torch.distributed as dist
 from tqdm import tqdm
 
-from checkpoints.checkpoint import CHECKPOINT_FORMAT
+from checkpoints.checkpoint import CHECKPOINT_FORMAT, own_corpus
 from common.cli import one_line_errors
 from corpus.instruct_headers import story_tokens
 from corpus.sources import BUILTIN
@@ -76,7 +76,8 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         ranks.max(0.0)  # a barrier: the other ranks wait until the data is there
         corpus = load_corpus(config)
         if checkpoint and checkpoint["data_sha256"] != corpus.sha256:
-            raise ConfigError(f"{run} was trained on other data than {config.data} holds now; use another --name")
+            remedy = f"--data={moved.name}" if (moved := own_corpus(checkpoint)) else "another --name"
+            raise ConfigError(f"{run} was trained on other data than {config.data} holds now; use {remedy}")
         if config.epochs:
             config = replace(config, max_steps=math.ceil(config.epochs * len(corpus.train) / config.tokens_per_step))
         batches = Batches(corpus, config, ranks, device)
@@ -114,7 +115,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
             print(f"{run}: {size}, {config.tokens_per_step:,} tokens per step; {settings_line(config)}")
             print(", ".join(f"{key}: {value}" for key, value in numerics.items()))
             if device.type == "cpu" and (free := free_cores()) < torch.get_num_threads():
-                print(f"Other programs are using the processor: OMP_NUM_THREADS={free} may be twice as fast")
+                print(f"Other programs are using the processor: OMP_NUM_THREADS={free} may be several times as fast")
             before = checkpoint["numerics"] if checkpoint else numerics
             if changed := [f"{key} (was {before[key]})" for key in numerics if numerics[key] != before[key]]:
                 print(f"changed since the checkpoint: {', '.join(changed)}; so not bit for bit an uninterrupted run")

@@ -118,6 +118,8 @@ def directory_of(model: str) -> Path:
 def own_corpus(checkpoint: dict) -> Path | None:
     """The corpus that a run was trained on, told by the checksum of its training stories: when another one takes its
     name, prepare.py renames it. None if it is gone."""
+    if "train_config" not in checkpoint:  # not of train.py
+        return None
     named = Path(checkpoint["train_config"]["data_dir"], checkpoint["train_config"]["data"])
     for path in (named / "meta.json", *named.parent.glob(f"{named.name}-*/meta.json")):
         splits = read_json(path).get("splits", {}) if path.exists() else {}

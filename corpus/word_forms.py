@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import regex
 
@@ -40,6 +40,14 @@ def uses_word(text: str, word: str) -> bool:
         return word.lower() in text.lower()
     forms = "|".join(map(regex.escape, inflections(word.lower()) if word.isascii() else [word]))
     return regex.search(rf"(?<![\w\p{{M}}])({forms})(?![\w\p{{M}}])", text, regex.I) is not None
+
+
+def english_only(texts: Iterable[str], what: str) -> str:
+    """A warning about `what` where the texts are in another language: where less than a quarter of their words are
+    English function words (of English stories half, of German ones 3%)."""
+    words = re.findall(r"[^\W\d_]+", " ".join(itertools.islice(texts, 100)).lower())
+    is_english = sum(word in STOP_WORDS for word in words) >= len(words) / 4
+    return "" if is_english else f"WARNING these stories do not look English: {what}"
 
 
 KNOWN = (*VERBS, *ADJECTIVES, *NOUNS)

@@ -84,22 +84,25 @@ def cut_off(story: Story, other: Story | None = None) -> str | None:
 SPOILED = {SHUFFLED: shuffle, OTHER: end_like_other, CUT: cut_off}
 
 
-def make_controls(true_endings: Iterable[Story]) -> dict[str, list[Story]]:
+def make_controls(*corpora: Iterable[Story]) -> dict[str, list[Story]]:
     """{kind: stories}: the true endings, one for each task, and each of them spoiled in every way that is possible.
 
-    A story's controls depend only on it, except OTHER, which takes the next different story in the order of hashes. So
-    if stories are added, nearly all controls stay the same, and so do their grades.
+    A story's controls depend only on it, except OTHER, which takes the next different story of its corpus in the order
+    of hashes. So if stories are added, nearly all controls stay the same, and so do their grades.
     """
-    unique = {hashlib.sha256(story.beginning.encode()).hexdigest(): story for story in true_endings}
-    ordered = [unique[key] for key in sorted(unique)]
-    controls = {TRUE_ENDING: ordered} | {kind: [] for kind in SPOILED}
-    for i, story in enumerate(ordered):
-        following = itertools.chain(ordered[i + 1 :], ordered[:i])  # the same story may have several instructions
-        other = next((other for other in following if other.completion != story.completion), story)
-        for kind, spoil in SPOILED.items():
-            completion = spoil(story, other)
-            if completion and completion != story.completion:
-                controls[kind].append(replace(story, completion=completion))
+    controls, seen = {TRUE_ENDING: []} | {kind: [] for kind in SPOILED}, set()
+    for true_endings in corpora:
+        unique = {hashlib.sha256(story.beginning.encode()).hexdigest(): story for story in true_endings}
+        ordered = [unique[key] for key in sorted(unique.keys() - seen)]
+        seen |= unique.keys()
+        controls[TRUE_ENDING] += ordered
+        for i, story in enumerate(ordered):
+            following = itertools.chain(ordered[i + 1 :], ordered[:i])  # the same story may have several instructions
+            other = next((other for other in following if other.completion != story.completion), story)
+            for kind, spoil in SPOILED.items():
+                completion = spoil(story, other)
+                if completion and completion != story.completion:
+                    controls[kind].append(replace(story, completion=completion))
     return controls
 
 

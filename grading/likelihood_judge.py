@@ -24,6 +24,7 @@ from pathlib import Path
 from torch import Tensor
 from tqdm import tqdm
 
+from checkpoints.checkpoint import load_checkpoint, own_corpus
 from corpus import instruct_headers
 from corpus.token_files import load_stories
 from generation.backends import LocalBackend, load_backend
@@ -131,6 +132,7 @@ class LikelihoodJudge:
         if model.startswith("api:"):
             raise ValueError(f"{name}: an endpoint gives no likelihoods; name it as --judge {model.partition(':')[2]}")
         self.name, self.backend = name, load_backend(model)
+        self.corpus = own_corpus(load_checkpoint(model)) if Path(model).exists() else None  # of train.py's runs
         self.weights = self.backend.identity()["weights"]
 
     def key(self, *facts) -> str:

@@ -77,4 +77,4 @@ def draw_normalized(axis, means: Mapping, models: Sequence[str], names: Sequence
         axis.text(x, y, "–" if np.isnan(value) else f"{value:.2f}", ha="center", va="center", fontsize=8)
     axis.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize=8)
     axis.set_yticks(range(len(models)), models, fontsize=8)
-    axis.set_title("(s - min) / (max - min)", fontsize=8)
+    axis.set_title("normalized", fontsize=8)

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from checkpoints.checkpoint import load_checkpoint
+from checkpoints.checkpoint import load_checkpoint, own_corpus
 from common.tables import table_text
 from pages.results import Results
 from training import run_directory
@@ -32,9 +32,12 @@ def read_log(path: Path) -> list[dict]:
     return [row | dict(minutes=(row.get("seconds") or 0) / 60, tokens=row["tokens"] / 1e6) for row in rows]
 
 
-def count_parameters(checkpoint: Path) -> int:
-    """Tied ones once."""
-    return sum({tensor.data_ptr(): tensor.numel() for tensor in load_checkpoint(checkpoint)["model"].values()}.values())
+def checkpoint_facts(path: Path) -> dict:
+    """The number of parameters, tied ones once; the name that its corpus has now, if it is there."""
+    checkpoint = load_checkpoint(path)
+    sizes = {tensor.data_ptr(): tensor.numel() for tensor in checkpoint["model"].values()}
+    corpus = own_corpus(checkpoint)
+    return dict(parameters=sum(sizes.values())) | (dict(data=corpus.name) if corpus else {})
 
 
 # ---- The table ----
@@ -47,9 +50,8 @@ def runs_text(results: Results, logs: dict[Path, list[dict]], configs: dict[Path
         config, losses = configs[run], [row["val_loss"] for row in log if row["val_loss"]]
         bpb, speeds = ([row[column] for row in log if row[column]] for column in ("bpb", "tokens_per_s"))
         shape = "-".join(str(config[key]) for key in ("n_embd", "n_layer", "n_head") if key in config)
-        size = results.read(run / "best.pt", count_parameters)
         note = results.read(run / "config.json", lambda path: run_directory.partly_trained(path.parent)) or ""
-        rows.append([results.label(run) + note, shape, shown(size, ",")])
+        rows.append([results.label(run) + note, shape, shown(config.get("parameters"), ",")])
         rows[-1] += [config.get("data", ""), config.get("optimizer", "")]
         rows[-1] += [f"{1e6 * log[-1]['tokens']:,.0f}", f"{log[-1]['minutes']:.1f}"]
         rows[-1] += [shown(statistics.median(speeds) if speeds else None, ",.0f"), shown(last(losses), ".3f")]

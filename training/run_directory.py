@@ -18,8 +18,8 @@ from training.start_from import with_shape
 LOG_COLUMNS = "step tokens train_loss val_loss bpb learning_rate grad_norm tokens_per_s mfu seconds".split()
 PREVIOUS = "ckpt-previous.pt"  # the checkpoint before ckpt.pt
 # Settings that may change when a run is resumed; any other would make it another run.
-RESUME_MAY_CHANGE = set("recipe out_dir data_dir max_steps epochs min_steps max_minutes device compile".split())
-RESUME_MAY_CHANGE |= {"log_interval", "eval_interval", "keep_checkpoints"}
+RESUME_MAY_CHANGE = set("recipe name out_dir data data_dir max_steps epochs min_steps max_minutes".split())
+RESUME_MAY_CHANGE |= {"device", "compile", "log_interval", "eval_interval", "keep_checkpoints"}
 
 
 @contextlib.contextmanager
