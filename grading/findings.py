@@ -230,28 +230,28 @@ def close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
 
 
 def summary(findings: Sequence[Finding], counts: Mapping[str, str], runs: Sequence[Run]) -> str:
-    """For the terminal, as Markdown: all means, each run beside true endings, reasons to distrust a judge."""
-    notes, means, marks, verdicts = control_notes(runs), {}, {}, {}
-    subjects = [*notes, *(TRUE_ENDING + note for note in dict.fromkeys(notes.values()))]
-    shown = [f for f in findings if f.kind in ("mean", "true_ending") and f.subject in subjects]
-    several = len({(f.judge, f.figure) for f in shown}) > len({f.figure for f in shown})  # judges of one score
-    for f in sorted(shown, key=lambda f: subjects.index(f.subject)):
-        figure, sees = (
-            f.figure + f" by {f.judge}" * (several and bool(f.judge)),
-            judge_sees(findings, f.judge, f.figure),
-        )
-        if f.kind == "mean":
-            means[f.subject, figure], marks[f.subject, figure] = f, dict(seen="", blind="!", untested="?")[sees]
-        elif sees == "seen":
-            place = "above" if f.low > 0 else "below" if f.high < 0 else "like"
-            verdicts.setdefault(f.subject, []).append(f"{figure} {place} true endings")
-    parts = ["## Summary", "Means over prompts, ± half of the 95% interval", table(means, marks)]
-    if set(marks.values()) - {""}:
-        parts.append("!: the judge cannot tell true endings from ones spoiled in this respect; ?: no control tests it")
-    parts += [f"{run}: {'; '.join(own)}" for run, own in verdicts.items()]
-    parts += [f"{judge}: {count}" for judge, count in counts.items()]
-    parts += [f"WARNING {line}" for judge in counts for line in warnings_of(findings, judge)]
-    return "\n\n".join(filter(None, parts))
+    """For the terminal, as Markdown: for each judge the means of all that it graded, each run beside true endings,
+    reasons to distrust it. counts: {judge: how many gradings succeeded, in words}, in order."""
+    notes, parts = control_notes(runs), ["## Summary", "Means over prompts, ± half of the 95% interval"]
+    for judge in counts or [""]:
+        graded = [run for run in notes if any(run == subject for subject, _ in find(findings, "mean", judge))]
+        subjects = [*graded, *dict.fromkeys(TRUE_ENDING + notes[run] for run in graded)]
+        means = find(findings, "mean", "") | find(findings, "mean", judge)
+        means = {(s, figure): f for s in subjects for (subject, figure), f in means.items() if subject == s}
+        sees = {figure: judge_sees(findings, judge, figure) for _, figure in find(findings, "mean", judge)}
+        marks = {key: dict(seen="", blind="!", untested="?")[sees.get(key[1], "seen")] for key in means}
+        parts.append(table(means, marks))
+        if set(marks.values()) - {""}:
+            parts.append(
+                "!: the judge cannot tell true endings from ones spoiled in this respect; ?: no control tests it"
+            )
+        for (run, figure), f in find(findings, "true_ending", judge).items():
+            if sees[figure] == "seen":
+                place = "above" if f.low > 0 else "below" if f.high < 0 else "like"
+                parts.append(f"{run}: {figure} {place} true endings")
+        parts += [f"{judge}: {counts[judge]}"] if judge else []
+        parts += [f"WARNING {line}" for line in warnings_of(findings, judge)] if judge else []
+    return "\n\n".join(parts)
 
 
 def report(findings: Sequence[Finding], judges: Iterable[str]) -> str:
