@@ -61,7 +61,7 @@ def assert_as_written_out(attend, qkv, first_key, tolerance):
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
-@pytest.mark.parametrize("D", [1, 6, 16, 80, 128])
+@pytest.mark.parametrize("D", [1, 16, 80, 128])
 @pytest.mark.parametrize("attend", [pytest.param(kernel_attention, marks=needs_kernels), sdp_attention])
 def test_output_and_gradients_equal_the_formula(attend, D, dtype, tolerance):
     torch.manual_seed(0)
@@ -71,8 +71,7 @@ def test_output_and_gradients_equal_the_formula(attend, D, dtype, tolerance):
             assert_as_written_out(attend, random_qkv(B, T, H, D).to(dtype), first_key, tolerance)
 
 
-@pytest.mark.parametrize("B, T, H, D, window, length", [(2, 90, 2, 4, 17, 30), (1, 70, 2, 24, 64, None)])
-def test_flex_attention_equals_the_formula(B, T, H, D, window, length):
+def test_flex_attention_equals_the_formula(B=2, T=90, H=2, D=4, window=17, length=30):
     torch.manual_seed(0)
     first_key = first_keys(T, window, "cpu", length and random_starts(B, T, length))
     assert_as_written_out(traced_flex_attention, torch.randn(B, T, 3, H, D), first_key, 1e-5)
