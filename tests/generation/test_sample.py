@@ -189,6 +189,8 @@ def test_other_settings_prompts_or_weights_are_kept_apart(run, sample_py, asked,
     assert "another weights: kept as out/tiny/samples.jsonl-1" in moved() and len(asked) == 6
     (tmp_path / "prompts.txt").write_text("Once upon\nThere was\nOne night\n")
     assert "another prompt: kept as out/tiny/samples.jsonl-2" in moved() and len(asked) == 2
+    (path := run / "samples.jsonl").write_text(path.read_text().replace('"seed"', '"split": "val", "seed"'))
+    assert "another split: kept as out/tiny/samples.jsonl-3" in moved() and len(asked) == 6  # as --eval writes
 
 
 def test_one_temperature_lies_in_one_place(run, sample_py, asked):

@@ -48,10 +48,14 @@ def test_the_best_run_of_each_corpus_reads_the_others_of_that_corpus(out, train,
 
 def test_a_judge_reads_the_controls_of_its_own_corpus_alone(out, train, grade_py):
     train("a", 1.0)
-    train("b", 1.0, data="other", before="Now ")
+    train("b", 1.0, data="other")
+    write_samples(out / "b", 9, 1, before="Now ")
     assert grade_py(judge=None)[0] == 0
     found = means(out)
     assert {run for judge, run, _ in found if judge == "lm:out/a"} == {"a", *(f"{kind} for a" for kind in CONTROLS)}
+    assert grade_py("out/a", judge=None)[0] == 0  # foreign endings are of the same corpus, too
+    for kind in CONTROLS:
+        assert means(out / "a")["lm:out/a", kind, "fluency"] == found["lm:out/a", f"{kind} for a", "fluency"]
 
 
 def test_where_nothing_was_trained_no_api_is_asked(out, grade_py, api, monkeypatch):

@@ -64,9 +64,6 @@ def test_counts_by_set_are_the_papers():
     assert rouge_k([5, 7, 5, 7], np.array([7, 5, 7, 9]), 2, "set") == (1.0, 2 / 3, 0.8)  # ids of tokens
 
 
-# ---- Intervals ----
-
-
 def test_intervals_are_those_of_means_of_prompts():
     """However many completions each prompt has; their coverage is tested in tests/common/test_statistics.py."""
     prompts = np.random.default_rng(0).uniform(0.3, 0.7, size=8)

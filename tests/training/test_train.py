@@ -171,9 +171,6 @@ def test_built_in_stories_are_made_when_they_are_missing(config, tmp_path, monke
     assert calls == [[sys.executable, ROOT / "prepare.py", "builtin", "--data_dir", str(tmp_path / "data")]]
 
 
-# ---- Mistakes ----
-
-
 @pytest.mark.parametrize(
     "changes, resume, message",
     [
