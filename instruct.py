@@ -22,7 +22,7 @@ from common.figures import save_figure
 from common.statistics import wilson
 from common.tables import publish, table_text, write_table
 from corpus.builtin_bad_endings import ends_badly
-from corpus.word_forms import english_only, is_nearest, uses_word
+from corpus.word_forms import is_nearest, language_warning, uses_word
 from generation.samples_file import read_rows
 
 
@@ -114,7 +114,7 @@ def main() -> None:
         cells = [[f"{x:.1%}" if isinstance(x, float) else str(x or "") for x in row.values()] for row in measured]
         files = (path / "samples.jsonl" if path.is_dir() else path for path in paths)
         stories = (row["completion"] for file in files for row in read_rows(file).values())
-        note = english_only(stories, "words and summaries are found by English forms alone")
+        note = language_warning(stories, "words and summaries are found by English forms alone")
         publish(directory / "instruct.md", "\n\n".join(filter(None, [table_text(list(measured[0]), cells), note])))
         write_table(directory / "instruct.csv", measured)
         save_figure(draw(measured), directory / "instruct.png")

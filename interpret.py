@@ -64,7 +64,7 @@ from common.figures import save_figure
 from common.files import write_bytes, write_json
 from common.tables import publish, write_table
 from corpus.token_files import load_stories
-from corpus.word_forms import english_only
+from corpus.word_forms import language_warning
 from generation.backends import LocalBackend, load_backend
 from interpretation.ablation import losses_without, rises
 from interpretation.activation_patching import answers_given, check_prompts, patch
@@ -99,7 +99,8 @@ def interpret(out: Path, name: str, backend: LocalBackend, texts: Sequence[str],
     loss = ablate(model, corpus, n_ablation, means, heads, neurons)
     sections.append(ablation_text(heads, loss, n_ablation))
     sections += [f"## Neurons of {name}", *neurons_text(neurons)]
-    sections.append(english_only(texts, "kinds of words and names are found by English lists"))
+    if warning := language_warning(texts, "kinds of words and names are found by English lists"):
+        sections.append(warning)
 
     write_table(out / "heads.csv", heads)
     write_table(out / "neurons.csv", neurons)

@@ -35,7 +35,7 @@ from corpus.sources import ANY, BUILTIN, CORPORA, DOWNLOADS, HEADERS, OOD, downl
 from corpus.spool import Spool
 from corpus.token_files import FORMAT, load_meta, load_stories
 from corpus.tokenizer import END_OF_TEXT, GPT2_VOCAB_SIZE, cut, gpt2, learn_bpe
-from corpus.word_forms import english_only
+from corpus.word_forms import language_warning
 
 SPLITS = ("train", "val")
 SAMPLE_BYTES = 100_000_000  # training text from which the vocabulary is learned
@@ -250,7 +250,7 @@ def main() -> None:
         prepare(directory, *read(args), *settings, vocabulary)
         print_summary(directory)
         what = "their headers have only the words that are in English lists; give rows with words of their own"
-        if args.headers and (warning := english_only(load_stories(directory, "val")[1], what)):
+        if args.headers and (warning := language_warning(load_stories(directory, "val")[1], what)):
             print(warning)
 
 

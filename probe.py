@@ -25,7 +25,7 @@ from common.cli import Parser, existing_path, one_line_errors, positive
 from common.files import write_bytes
 from common.tables import publish, read_table, write_table
 from corpus.token_files import load_stories
-from corpus.word_forms import english_only
+from corpus.word_forms import looks_english
 from grading.probes import SETS, Probe, apply_marks, read_probes, shares_text
 
 PLAIN = "probe-prompts.csv"
@@ -114,7 +114,7 @@ def knows_english(model: str) -> bool:
     from checkpoints.checkpoint import load_checkpoint, own_corpus
 
     corpus = own_corpus(load_checkpoint(model))
-    return not corpus or not english_only(load_stories(corpus, "val")[1], "")
+    return not corpus or looks_english(load_stories(corpus, "val")[1])
 
 
 def write_results(path: Path, rows: list[dict], warning: str = "", ask: bool = False) -> None:

@@ -30,7 +30,7 @@ from common.cli import Parser, existing_path, one_line_errors, positive
 from common.files import write_json
 from common.tables import publish, table_text, write_table
 from corpus.token_files import stories_of
-from corpus.word_forms import english_only
+from corpus.word_forms import language_warning
 from generation.prompts import SPLITS
 from generation.samples_file import SAMPLES, read_rows, run_of
 from novelty import flags
@@ -290,7 +290,7 @@ def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:
         write_table(run / f"rouge{ending}.csv", each.rows)
     texts = [each.text for each in analyses] + ([side_by_side(analyses)] if len(analyses) == 2 else [])
     what = "words end at every letter that is not a to z; compare tokens (--tokens)"
-    texts += [] if args.tokens else [english_only((row["completion"] for row in rows), what)]
+    texts += [] if args.tokens else [language_warning((row["completion"] for row in rows), what)]
     publish_all(run, "\n\n".join(filter(None, texts)), analyses)
     return analyses
 

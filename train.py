@@ -43,6 +43,7 @@ from training.run_directory import (
     PREVIOUS,
     append_row,
     keep_weights,
+    keeps,
     load_resumable,
     lock_and_clean,
     progress,
@@ -303,12 +304,7 @@ def evaluate(loss_of: Loss, state: TrainingState, corpus: Corpus, block_size: in
     return dict(val_loss=(nats / n_tokens.sum()).item(), bpb=(nats / math.log(2) / n_bytes.sum()).item())
 
 
-# ---- How far a run is, and when it stops ----
-
-
-def keeps(config: TrainConfig, before: float, done: float) -> bool:
-    """Whether to keep the weights after a step from `before` to `done`: has it passed 1/N, 2/N, … of the run?"""
-    return int(config.keep_checkpoints * done + 1e-9) > int(config.keep_checkpoints * before + 1e-9)
+# ---- When it stops, and how long it takes ----
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from corpus.builtin_stories import ADJECTIVES, NOUNS, PRONOUNS, VERBS, ing, part
 
 LISTS = read_sections("word_forms.txt")
 IRREGULAR = {forms.split()[0]: forms.split() for forms in LISTS["irregular forms"].split(",")}
+# Scripts that put no spaces between words, or join particles to them
 SCRIPTS = "Han Hiragana Katakana Thai Lao Khmer Myanmar Hangul Arabic Hebrew"
 WITHIN_WORDS = regex.compile("[" + "".join(rf"\p{{{name}}}" for name in SCRIPTS.split()) + "]")
 STOP_WORDS = {*LISTS["stop words"].split(), *PRONOUNS}
@@ -34,20 +35,22 @@ def inflections(word: str) -> frozenset[str]:
 
 
 def uses_word(text: str, word: str) -> bool:
-    """Whether any form of the word is in the text. Forms are known for words of ASCII alone; scripts that put no spaces
-    between words, or join particles to them, have it anywhere."""
+    """Whether any form of the word is in the text. Forms are known for words of ASCII alone."""
     if WITHIN_WORDS.search(word):
         return word.lower() in text.lower()
     forms = "|".join(map(regex.escape, inflections(word.lower()) if word.isascii() else [word]))
     return regex.search(rf"(?<![\w\p{{M}}])({forms})(?![\w\p{{M}}])", text, regex.I) is not None
 
 
-def english_only(texts: Iterable[str], what: str) -> str:
-    """A warning about `what` where the texts are in another language: where less than a quarter of their words are
-    English function words (of English stories half, of German ones 3%)."""
+def looks_english(texts: Iterable[str]) -> bool:
+    """Whether a quarter of the words are English function words: of English stories half of them are, of German 3%."""
     words = re.findall(r"[^\W\d_]+", " ".join(itertools.islice(texts, 100)).lower())
-    is_english = sum(word in STOP_WORDS for word in words) >= len(words) / 4
-    return "" if is_english else f"WARNING these stories do not look English: {what}"
+    return sum(word in STOP_WORDS for word in words) >= len(words) / 4
+
+
+def language_warning(texts: Iterable[str], consequence: str) -> str:
+    """ "" for English texts."""
+    return "" if looks_english(texts) else f"WARNING these stories do not look English: {consequence}"
 
 
 KNOWN = (*VERBS, *ADJECTIVES, *NOUNS)

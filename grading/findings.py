@@ -160,13 +160,13 @@ def judge_sees(findings: Sequence[Finding], judge: str, figure: str) -> str:
 ALPHA = 0.05  # the chance that any of a judge's differences is shown although none exists
 
 
-def shown_differences(findings: Sequence[Finding], judge: str) -> set[tuple[str, str]]:
+def shown_differences(findings: Sequence[Finding], judge: str, kind: str = "difference") -> set[tuple[str, str]]:
     """(models, figure) of the differences that remain after Holm's correction over all models and figures.
 
     In 1,000 simulated experiments with 4 equal models, 5 scores and so 30 differences, any was shown in 4 to 6% (10 to
     100 prompts); without the correction, in 70%.
     """
-    differences = find(findings, "difference", judge)
+    differences = find(findings, kind, judge)
     corrected = holm(np.array([p_value(f) for f in differences.values()]))
     return {key for key, p in zip(differences, corrected) if p < ALPHA}
 
@@ -245,10 +245,12 @@ def summary(findings: Sequence[Finding], counts: Mapping[str, str], runs: Sequen
             parts.append(
                 "!: the judge cannot tell true endings from ones spoiled in this respect; ?: no control tests it"
             )
+        places, clear = {}, shown_differences(findings, judge, "true_ending")
         for (run, figure), f in find(findings, "true_ending", judge).items():
             if sees[figure] == "seen":
-                place = "above" if f.low > 0 else "below" if f.high < 0 else "like"
-                parts.append(f"{run}: {figure} {place} true endings")
+                place = "too close to call" if (run, figure) not in clear else "higher" if f.value > 0 else "lower"
+                places.setdefault(run, []).append(f"{figure} {place}")
+        parts += [f"{run} beside true endings: {', '.join(own)}" for run, own in places.items()]
         parts += [f"{judge}: {counts[judge]}"] if judge else []
         parts += [f"WARNING {line}" for line in warnings_of(findings, judge)] if judge else []
     return "\n\n".join(parts)

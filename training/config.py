@@ -177,7 +177,7 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
     if config.epochs and "max_steps" in given:
         raise ConfigError(f"max_steps={config.max_steps} and epochs={config.epochs} both set the length; give one")
     if config.start_from and (shape := given.keys() & {*SHAPE, "copy_init"}):
-        raise ConfigError(f"{', '.join(shape)}: leave it out, as start_from={config.start_from} brings it or weights")
+        raise ConfigError(f"{', '.join(shape)}: leave it out: start_from={config.start_from} brings shape and weights")
     if config.architecture in ("gpt2", "compressor") and "window_size" in settings:
         raise ConfigError(f"window_size={settings['window_size']}: architecture={config.architecture} has no windows")
     return config, "--resume" in flags

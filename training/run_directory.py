@@ -54,6 +54,11 @@ def progress(config: TrainConfig | SimpleNamespace, step: int, seconds: float) -
     return min(1.0, max(step / config.max_steps, min(clock, step / max(1, config.min_steps))))
 
 
+def keeps(config: TrainConfig, before: float, done: float) -> bool:
+    """Whether to keep the weights after a step from `before` to `done`: has it passed 1/N, 2/N, … of the run?"""
+    return int(config.keep_checkpoints * done + 1e-9) > int(config.keep_checkpoints * before + 1e-9)
+
+
 def partly_trained(run: Path) -> str:
     """ " (12% trained)", a note on a run that was stopped, or still goes on; "" if it is finished, or not ours."""
     rows = read_log(run / "log.csv") if (run / "log.csv").exists() and (run / "config.json").exists() else []

@@ -155,15 +155,15 @@ def test_differences_are_marked_when_corrected():
     assert "for all 10)" in text and "1.00 ±0.90? |" in text and " 3.00 ±0.90 |" in text
 
 
-@pytest.mark.parametrize("change, place", [(0.0, "like"), (-1.0, "below"), (1.0, "above")])
+@pytest.mark.parametrize("change, place", [(0.0, "too close to call"), (-1.0, "lower"), (1.0, "higher")])
 def test_a_run_is_compared_with_true_endings_by_judges_that_can_tell(change, place):
     stories = [Story(f"p{i}", "x") for i in range(20)]
     rows = [Row("j", "a", story, "grammar", 7 + change + (-1) ** i) for i, story in enumerate(stories)]
     rows += [Row("j", "(true ending)", story, "grammar", 7.0) for story in stories]
-    for of_control, said in ((3.0, f"a: grammar {place} true endings"), (7.0, "WARNING grammar: j cannot tell")):
+    for of_control, said in ((3.0, f"a beside true endings: grammar {place}"), (7.0, "WARNING grammar: j cannot tell")):
         cut_off = [Row("j", "(cut off)", story, "grammar", of_control) for story in stories]
         text = summary(compare(rows + cut_off, [run("a", stories)]), dict(j=""), [run("a", stories)])
-        assert said in text and ("a: grammar" in text) == (of_control == 3.0)
+        assert said in text and ("a beside" in text) == (of_control == 3.0)
 
 
 @pytest.mark.parametrize("n, shown", [(5, False), (6, True)])
