@@ -22,12 +22,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if "tests/novelty/" in item.nodeid or "[rouge]" in item.nodeid:  # one worker compiles the search
-            item.add_marker(pytest.mark.xdist_group("search"))
-
-
 @pytest.fixture(scope="session")
 def real_stories() -> list[str]:
     """358 real TinyStories, where the sample is at hand."""

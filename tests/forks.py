@@ -19,7 +19,7 @@ from generation import backends
 from training import data_order
 
 CONTEXT = multiprocessing.get_context("forkserver")
-# Optimizers import torch._dynamo. There is one server for each worker of pytest: what forks is one group of xdist.
+# Optimizers import torch._dynamo. There is one server for each worker of pytest.
 CONTEXT.set_forkserver_preload(["forks", "torch._dynamo", "openai", "grading.metrics", "grading.pictures"])
 
 

@@ -131,7 +131,6 @@ def test_a_full_disk_is_one_line_and_loses_one_reply_at_most(grade_py, api, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("several processes")
 def test_kills_lose_nothing_that_was_paid_for(api, tmp_path):
     for name in "ab":
         write_samples(tmp_path / "out" / name, 12, 3)

@@ -18,7 +18,6 @@ from sweeps.measures import MEASURES
 
 TOY = dict(device="cpu", dtype="float32", block_size=200, n_embd=16, n_layer=2, n_head=2, learning_rate=1e-2)
 TOY |= dict(eval_tokens=1000)
-FORKS = pytest.mark.xdist_group("several processes")
 LARGEST = dict(n_embd=16, n_layer=2, n_head=2)
 
 
@@ -81,9 +80,7 @@ def in_process(quick, tmp_path):
     return run
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=FORKS) if name == "memory" else name for name in lists.EXPERIMENTS]
-)
+@pytest.mark.parametrize("name", lists.EXPERIMENTS)
 def test_a_list_ends_with_its_table_and_picture(name, in_process, quick, instruct_data_dir, tmp_path, capsys):
     experiment = lists.EXPERIMENTS[name]
     quick.setitem(lists.EXPERIMENTS, name, replace(experiment, small=toy(experiment.small)))

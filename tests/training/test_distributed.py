@@ -18,7 +18,7 @@ from training.device_and_dtype import set_up_device
 from training.distributed import Ranks
 
 # together they are too many for two cores
-pytestmark = [pytest.mark.xdist_group("several processes"), pytest.mark.usefixtures("quick", "one_thread")]
+pytestmark = pytest.mark.usefixtures("quick", "one_thread")
 
 
 @pytest.fixture

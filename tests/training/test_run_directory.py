@@ -17,7 +17,7 @@ from train import train
 from training.config import ConfigError, TrainConfig
 from training.run_directory import partly_trained
 
-pytestmark = [pytest.mark.xdist_group("several processes"), pytest.mark.usefixtures("quick")]
+pytestmark = pytest.mark.usefixtures("quick")
 LONGER = STATEFUL | dict(max_steps=30, keep_checkpoints=3)
 
 
