@@ -16,6 +16,7 @@ from common.files import write_bytes
 from corpus.sources import BUILTIN
 from corpus.token_files import load_meta
 from corpus.tokenizer import END_OF_TEXT
+from generation.prompts import openings
 
 UNKNOWN_LICENSE = "page: MIT; weights: ask whoever trained them"
 
@@ -31,18 +32,20 @@ def license_of(name: str, sources: list[str]) -> str:
 
 def export_page(name: str, backend, path: Path) -> None:
     """backend: a LocalBackend"""
-    from pages.story_page import story_page  # imports torch
+    from pages.story_page import OPENINGS, story_page  # imports torch
 
-    config, meta = backend.model.config, {}
+    config, meta, examples = backend.model.config, {}, OPENINGS
     shape = f"{config.n_layer} layers, {config.n_head} heads, width {config.n_embd}"
     about = [("parameters", f"{backend.model.num_params():,}: {shape}"), ("context", f"{config.block_size:,} tokens")]
     if not name.startswith("hf:"):
         training = load_checkpoint(name)
-        meta = load_meta(own) if (own := own_corpus(training)) else {}
+        if own := own_corpus(training):
+            meta, examples = load_meta(own), openings(own, 4)
         about.append(("trained on", f"{training['train_config']['data']}, {training['step']:,} steps"))
         about.append(("validation loss", f"{training['best_val_loss']:.3f} nats per token, before rounding to 8 bits"))
     about.append(("license", license_of(name, meta.get("source", []))))
-    content = story_page(directory_of(name).resolve().name.replace("--", "/"), backend, about, "headers" in meta)
+    title = directory_of(name).resolve().name.replace("--", "/")
+    content = story_page(title, backend, about, "headers" in meta, examples)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, content)
     print(f"wrote {path} ({len(content) / 1e6:.1f} MB); next: open it in a browser, or email it to someone")

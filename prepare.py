@@ -226,6 +226,9 @@ def print_summary(directory: Path) -> None:
     mean = meta["splits"]["train"]["tokens"] / meta["splits"]["train"]["stories"]
     if not 60 < mean < 1500:
         print(f"WARNING a story has {mean:.0f} tokens on average: is each one a story? See --split_on")
+    bytes_per_token = meta["splits"]["train"]["bytes"] / meta["splits"]["train"]["tokens"]
+    if bytes_per_token < 3 and meta["vocab_size"] >= 4096:
+        print(f"WARNING a token holds {bytes_per_token:.1f} bytes on average (English: 4); try --vocabulary bpe")
     is_small = meta["splits"]["train"]["tokens"] < 20e6 or not shutil.which("nvidia-smi")  # a config for a CPU
     config = "demo" if meta["source"] == ["builtin"] else "cpu_1m" if is_small else "ts_8m"
     if "headers" in meta:

@@ -29,10 +29,10 @@ from checkpoints.checkpoint import corpus_of, newest_run
 from common.cli import Parser, existing_path, one_line_errors, positive
 from common.files import write_json
 from common.tables import publish, table_text, write_table
-from corpus.token_files import stories_of
+from corpus.token_files import load_meta, stories_of
 from corpus.word_forms import language_warning
 from generation.prompts import SPLITS
-from generation.samples_file import SAMPLES, read_rows, run_of
+from generation.samples_file import SAMPLES, other_samples, read_rows, run_of
 from novelty import flags
 from novelty.intervals import Values, compare
 from novelty.search import search
@@ -183,6 +183,7 @@ def analyze(run: Path, rows: list[dict], corpus: Corpus, data: Path, args: argpa
         compared[name] = Values(values[:n], groups), Values(values[held_out], stories)
 
     facts = dict(run=str(run), split=rows[0].get("split", "val"), data=str(data), training_stories=len(corpus))
+    facts["data_sha256"] = load_meta(data)["splits"]["train"]["sha256"]
     facts |= dict(
         completions=n, prompts=len(set(prompts)), sampled={name: rows[0].get(name) for name in SAMPLING_SETTINGS}
     )
@@ -253,7 +254,9 @@ def side_by_side(analyses: list[Analysis]) -> str:
     head = ["", *map(label, facts), *["training minus validation (memorization)"] * both_splits]
     runs = dict.fromkeys(each["run"] for each in facts)
     text = f"## {' and '.join(runs)}\n\n{table_text(head, metric_rows(metrics))}"
-    sampled = [each["sampled"] | dict(data=each["data"], n=each["completions"] / each["prompts"]) for each in facts]
+    sampled = [
+        each["sampled"] | dict(data=each["data_sha256"], n=each["completions"] / each["prompts"]) for each in facts
+    ]
     differ = [name for name in sampled[0] if any(each[name] != sampled[0][name] for each in sampled)]
     return text + (f"\n\nWARNING not sampled alike: {', '.join(differ)}" if differ else "")
 
@@ -277,7 +280,8 @@ def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:
     """Analyzes the completions of validation stories, then of training stories, where there are any."""
     rows = [row for name in SAMPLES.values() for _, row in sorted(read_rows(run / name).items())]
     if not rows:
-        raise ValueError(f"{run / SAMPLES['val']}: no completions there; write some with `python sample.py --eval 50`")
+        remedy = "; write some with `python sample.py --eval 50`"
+        raise ValueError(f"{run / SAMPLES['val']}: no completions there{other_samples(run) or remedy}")
     if args.data is None and not (run_of(run) / "ckpt.pt").exists():
         raise ValueError(f"{run}: not a run of train.py; name the training set, as in --data data/tinystories")
     data = args.data or corpus_of(str(run_of(run)))

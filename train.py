@@ -12,6 +12,7 @@ $ torchrun --standalone --nproc_per_node=8 train.py configs/ts_8m.py            
 import contextlib
 import itertools
 import math
+import shlex
 import signal
 import subprocess
 import sys
@@ -48,6 +49,7 @@ from training.run_directory import (
     lock_and_clean,
     progress,
     save_checkpoint,
+    slowdown,
 )
 from training.start_from import copy_weights, load_source
 from variants import MODELS
@@ -382,14 +384,15 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
     """Shows what the model has learned, and what to do next."""
     from corpus import instruct_headers  # imported here because generation takes a second to import
     from generation.backends import load_backend, stream_story
-    from generation.prompts import Sampling
+    from generation.prompts import Sampling, openings
 
-    prompt, flags = "", '--prompt "Once upon a time, there was a little fox"'
-    if "headers" in load_meta(Path(config.data_dir, config.data)):
+    data = Path(config.data_dir, config.data)
+    prompt, flags = "", "".join(f"--prompt {shlex.quote(opening)}" for opening in openings(data, 1))
+    if "headers" in load_meta(data):
         prompt, flags = instruct_headers.write(dict(words="hide, fox, little")), '--words "jump, frog, red"'
     print()
     stream_story(load_backend(str(run)), prompt, Sampling(temperature=0.6, seed=config.seed))
-    print(f"\nEverything is in {run}/ (loss curve: loss.png)")
+    print(f"\n{slowdown(run)}Everything is in {run}/ (loss curve: loss.png)")
     print(f"Next: python sample.py --model {run} --temperature 0.6 {flags}")
 
 

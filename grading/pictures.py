@@ -26,8 +26,9 @@ def scores_figure(findings: Sequence[Finding], judges: Iterable[str], runs: Sequ
     names = {judge: list(dict.fromkeys(name for _, name in means[judge])) for judge in judges}
     models = {j: list(dict.fromkeys(run for run, _ in means[j] if run in truth)) for j in judges}
     columns = max(map(len, names.values()))
-    size = 1 + 1.65 * (columns + 0.36 * columns), 0.8 + sum(1.3 + 0.28 * len(models[judge]) for judge in judges)
-    figure = Figure(figsize=size, layout="constrained")
+    width = 1 + 1.65 * 1.36 * columns + 0.13 * max(map(len, truth))  # the models' names stand twice
+    height = 0.8 + sum(1.3 + 0.28 * len(models[judge]) for judge in judges)
+    figure = Figure(figsize=(width, height), layout="constrained")
     widths = [1] * columns + [0.36 * columns]
     grid = figure.subplots(len(judges), columns + 1, squeeze=False, width_ratios=widths)
     for judge, row in zip(judges, grid):

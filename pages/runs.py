@@ -13,10 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from checkpoints.checkpoint import load_checkpoint, own_corpus
 from common.tables import table_text
 from pages.results import Results
-from training import run_directory
 
 POINTS = 8000  # in a figure, of all curves together: keeps the page of forty runs small
 DASHES = ("-", "--", ":", "-.")
@@ -28,12 +26,16 @@ ABOUT += "within a vocabulary. Bits per byte: of windows of the validation split
 
 def read_log(path: Path) -> list[dict]:
     """The complete rows of log.csv, numbers or None where a cell is empty; tokens in millions, minutes of training."""
+    from training import run_directory  # here, as in the functions below, because it imports torch
+
     rows = [{name: float(cell) if cell else None for name, cell in row.items()} for row in run_directory.read_log(path)]
     return [row | dict(minutes=(row.get("seconds") or 0) / 60, tokens=row["tokens"] / 1e6) for row in rows]
 
 
 def checkpoint_facts(path: Path) -> dict:
     """The number of parameters, tied ones once; the name that its corpus has now, if it is there."""
+    from checkpoints.checkpoint import load_checkpoint, own_corpus
+
     checkpoint = load_checkpoint(path)
     sizes = {tensor.data_ptr(): tensor.numel() for tensor in checkpoint["model"].values()}
     corpus = own_corpus(checkpoint)
@@ -45,6 +47,8 @@ def checkpoint_facts(path: Path) -> dict:
 
 def runs_text(results: Results, logs: dict[Path, list[dict]], configs: dict[Path, dict]) -> str:
     """Markdown. logs: rows of log.csv; configs: config.json, {} if there is none; both by directory."""
+    from training import run_directory
+
     rows = []
     for run, log in logs.items():
         config, losses = configs[run], [row["val_loss"] for row in log if row["val_loss"]]

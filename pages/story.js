@@ -1,6 +1,4 @@
 // The page around the engine (pages/engine.js): asks it for one token at a time, and shows the story.
-const BEGINNINGS = ["Once upon a time, there was a little fox", "One day, a girl named Lily found a", "Tom was sad because",
-                    "It was raining, and the dog"];
 const HINT = "Click a word of the story to see which words were likely there, and to continue with another one.";
 const $ = (id) => document.getElementById(id);
 const contextLength = data.engine.config.block_size;
@@ -166,7 +164,7 @@ function connect() {
   };
 }
 
-$("beginnings").append(...BEGINNINGS.map((text) =>
+$("beginnings").append(...data.openings.map((text) =>
   element("button", { type: "button", onclick: () => { $("beginning").value = text; } }, `${text} …`)));
 start().then(() => {
   connect();

@@ -19,6 +19,7 @@ from pages.html import TEMPLATES, page
 
 CONFIG = {"vocab_size", "block_size", "n_layer", "n_head", "n_embd", "window_size", "dropout", "scale_attention"}
 CONFIG |= {"qkv_bias"}  # the settings that engine.js supports
+OPENINGS = ("Once upon a time, there was a little fox", "One day, a girl named Lily found a", "Tom was sad because")
 LARGEST = 100_000_000  # parameters, a byte each
 
 
@@ -65,9 +66,14 @@ def pack(model: GPTNeo) -> tuple[list[tuple], bytes]:
 
 
 def story_page(
-    title: str, backend: LocalBackend, about: Sequence[tuple[str, str]] = (), headers: bool = False
+    title: str,
+    backend: LocalBackend,
+    about: Sequence[tuple[str, str]] = (),
+    headers: bool = False,
+    openings: Sequence[str] = OPENINGS,
 ) -> bytes:
-    """about: rows of a table about the model; headers: whether it was trained on stories below headers.
+    """about: rows of a table about the model; headers: whether it was trained on stories below headers; openings: first
+    words of stories, to choose from.
 
     ValueError if the model cannot be on a page.
     """
@@ -76,7 +82,7 @@ def story_page(
     shapes, weights = pack(backend.model)
     engine = dict(config=asdict(backend.model.config), shapes=shapes, vocabulary=backend.tokenizer.vocabulary)
     engine["kernel"] = base64.b64encode((TEMPLATES / "multiply.wasm").read_bytes()).decode()
-    data = dict(engine=engine, prefix=backend.prefix, end_of_text=backend.tokenizer.end_of_text)
+    data = dict(engine=engine, prefix=backend.prefix, openings=openings, end_of_text=backend.tokenizer.end_of_text)
     rows = "".join(f"<tr><td>{html.escape(name)}</td><td>{html.escape(value)}</td></tr>" for name, value in about)
     fields = "".join(f'<label>{each} <input type="text" data-field="{each}"></label>' for each in FIELDS.values())
     texts = dict(name=html.escape(title), about=rows, fields=fields if headers else "")

@@ -69,6 +69,17 @@ def partly_trained(run: Path) -> str:
     return f" ({done:.0%} trained)" if done < 0.99 else ""  # 0.99: the log's seconds are rounded
 
 
+def slowdown(run: Path) -> str:
+    """A line of warning, if the machine became slower while the clock ran: then the run has seen fewer tokens."""
+    rows = [row for row in read_log(run / "log.csv") if row["tokens_per_s"]]
+    if not rows or not read_json(run / "config.json")["max_minutes"]:
+        return ""
+    best = sorted(float(row["tokens_per_s"]) for row in rows)[-1 - len(rows) // 10]  # one row may be off
+    mean = float(rows[-1]["tokens"]) / max(float(rows[-1]["seconds"]), 0.01)
+    warning = f"WARNING {mean:,.0f} tokens/s on average, {best:,.0f} at best: other programs slowed this run,"
+    return f"{warning} so it saw fewer tokens than max_minutes can buy\n" if mean < 0.7 * best else ""
+
+
 def save_checkpoint(path: Path, state: dict, previous: Path | None = None) -> None:
     """previous: the name under which the checkpoint before this one is kept."""
     buffer = io.BytesIO()  # on a full disk, writing bytes fails with a clear error; torch.save does not

@@ -4,7 +4,7 @@ import pytest
 from story_files import stories_in
 
 from corpus import instruct_headers
-from generation.prompts import Prompt, cut_story, evaluation_prompts, read_prompts
+from generation.prompts import Prompt, cut_story, evaluation_prompts, openings, read_prompts
 
 
 def test_a_story_is_cut_between_two_words():
@@ -28,6 +28,7 @@ def test_the_evaluation_set_is_stories_2_and_on(corpus, tmp_path):
     prompts = evaluation_prompts(tiny, 11, 0.5)
     assert [prompt.text + prompt.reference for prompt in prompts] == corpus[1:12]
     assert prompts[0].text == "Story 1 is about a very"
+    assert openings(tiny, 4) == ["Story 0 is about a very small"]
     with pytest.raises(ValueError, match=f"{tiny}: .* train split has 27 stories"):
         evaluation_prompts(tiny, 28, 0.5, split="train")
 
@@ -45,6 +46,7 @@ def test_stories_drawn_at_random(corpus, tmp_path):
 def test_headers_of_validation_stories_are_prompts(instruct_data_dir):
     corpus = instruct_data_dir / "builtin-instruct-ood"
     stories = [instruct_headers.read(text) for text in stories_in(corpus, "val")]
+    assert len(set(examples := openings(corpus, 2))) == 2 and examples[0] in stories[0].story
     prompts = evaluation_prompts(corpus, 5, 0.5)
     assert [prompt.text + prompt.reference for prompt in prompts] == [str(story) for story in stories[1:6]]
     assert all(prompt.text.endswith("\nStory:") for prompt in prompts)

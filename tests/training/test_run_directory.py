@@ -1,5 +1,6 @@
 """A run that was stopped or killed at any moment, and resumed, ends as one that was never stopped."""
 
+import itertools
 import resource
 import signal
 from pathlib import Path
@@ -11,11 +12,12 @@ from forks import KILLED, fork
 
 import train as train_module
 from checkpoints.checkpoint import kept_checkpoints, load_checkpoint
-from common.files import lock
+from common.files import lock, write_json
+from common.tables import write_table
 from kernels import cpu_features
 from train import train
 from training.config import ConfigError, TrainConfig
-from training.run_directory import partly_trained
+from training.run_directory import partly_trained, slowdown
 
 pytestmark = pytest.mark.usefixtures("quick")
 LONGER = STATEFUL | dict(max_steps=30, keep_checkpoints=3)
@@ -165,3 +167,14 @@ def test_two_runs_do_not_share_a_directory(config):
             with pytest.raises(ValueError, match="another train.py"):
                 train(TrainConfig(**config | dict(max_steps=30)), resume)
     assert {path: path.read_bytes() for path in run.iterdir()} == before and list(run.parent.iterdir()) == [run]
+
+
+@pytest.mark.parametrize(
+    "speeds, minutes, warned", [((9, 10, 8), 1, False), ((10, 10, 3), 1, True), ((10, 10, 3), 0, False)]
+)
+def test_a_machine_that_becomes_busy_is_noted(tmp_path, speeds, minutes, warned):
+    write_json(tmp_path / "config.json", dict(max_minutes=minutes))
+    seconds = itertools.accumulate(10 / speed for speed in speeds)
+    rows = [dict(tokens=10 * i, tokens_per_s=speed, seconds=s) for i, (speed, s) in enumerate(zip(speeds, seconds), 1)]
+    write_table(tmp_path / "log.csv", rows)
+    assert bool(slowdown(tmp_path)) == warned
