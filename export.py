@@ -10,7 +10,7 @@ The page holds weights, tokenizer and an engine in JavaScript; it needs no netwo
 
 from pathlib import Path
 
-from checkpoints.checkpoint import checkpoint_path, directory_of, load_checkpoint, newest_run, own_corpus
+from checkpoints.checkpoint import checkpoint_path, directory_of, find_training_corpus, load_checkpoint, newest_run
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes
 from corpus.sources import BUILTIN
@@ -39,7 +39,7 @@ def export_page(name: str, backend, path: Path) -> None:
     about = [("parameters", f"{backend.model.num_params():,}: {shape}"), ("context", f"{config.block_size:,} tokens")]
     if not name.startswith("hf:"):
         training = load_checkpoint(name)
-        if own := own_corpus(training):
+        if own := find_training_corpus(training):
             meta, examples = load_meta(own), openings(own, 4)
         about.append(("trained on", f"{training['train_config']['data']}, {training['step']:,} steps"))
         about.append(("validation loss", f"{training['best_val_loss']:.3f} nats per token, before rounding to 8 bits"))

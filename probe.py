@@ -111,9 +111,9 @@ def probe_all(args: argparse.Namespace) -> tuple[Path, list[dict], str]:
 
 def knows_english(model: str) -> bool:
     """Whether its training corpus is English, or gone."""
-    from checkpoints.checkpoint import load_checkpoint, own_corpus
+    from checkpoints.checkpoint import find_training_corpus, load_checkpoint
 
-    corpus = own_corpus(load_checkpoint(model))
+    corpus = find_training_corpus(load_checkpoint(model))
     return not corpus or looks_english(load_stories(corpus, "val")[1])
 
 

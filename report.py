@@ -20,13 +20,13 @@ from common.files import read_json, write_bytes
 from pages.html import image, sections_page
 from pages.markdown import to_html
 from pages.results import Results
-from pages.runs import checkpoint_facts, loss_figure, read_log, runs_text
+from pages.runs import checkpoint_facts, loss_figure, read_curve, runs_text
 from pages.stories import read_samples, side_by_side
 
 
 def runs(results: Results) -> Iterator[str]:
     """Pieces of HTML, as all sections: none if there is nothing to show."""
-    logs = results.each("log.csv", read_log)
+    logs = results.each("log.csv", read_curve)
     if logs:
         configs = {run: results.read(run / "config.json", lambda path: dict(read_json(path))) or {} for run in logs}
         for run, config in configs.items():

@@ -90,7 +90,7 @@ def complete_arguments(args: argparse.Namespace) -> None:
 
 
 def prompts_for(name: str, args: argparse.Namespace) -> list[Prompt]:
-    from checkpoints.checkpoint import corpus_of, load_checkpoint, own_corpus
+    from checkpoints.checkpoint import corpus_of, find_training_corpus, load_checkpoint
 
     if args.split == "unseen":
         prompts = unseen_word_prompts(args.data or corpus_of(name), args.eval, args.seed)
@@ -100,7 +100,7 @@ def prompts_for(name: str, args: argparse.Namespace) -> list[Prompt]:
     else:
         prompts = read_prompts(args.prompts) if args.prompts else [Prompt(args.prompt.rstrip())]
     if not name.startswith(("hf:", "api:")) and any(instruct_headers.read(prompt.text) for prompt in prompts):
-        corpus = own_corpus(load_checkpoint(name))
+        corpus = find_training_corpus(load_checkpoint(name))
         if corpus and "headers" not in load_meta(corpus):
             raise ValueError(f"{name} was trained on {corpus}, without headers: it cannot follow these prompts")
     return prompts

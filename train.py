@@ -13,7 +13,6 @@ import contextlib
 import itertools
 import math
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -27,26 +26,28 @@ import torch
 import torch.distributed as dist
 from tqdm import tqdm
 
-from checkpoints.checkpoint import CHECKPOINT_FORMAT, own_corpus
+from checkpoints.checkpoint import CHECKPOINT_FORMAT, find_training_corpus
 from common.cli import one_line_errors
-from corpus.instruct_headers import story_tokens
+from corpus import instruct_headers
 from corpus.sources import BUILTIN
 from corpus.token_files import load_meta
+from generation.backends import load_backend, stream_story
+from generation.prompts import Sampling, openings
 from kernels.attention import story_starts
 from kernels.cpu_features import free_cores
 from model import GPTNeoConfig
 from training.config import ConfigError, TrainConfig, parse_command_line, settings_line
 from training.data_order import Batches, Corpus, TokenStream, load_corpus, story_windows
 from training.device_and_dtype import choose_dtype, describe, no_compile_reason, peak_flops, set_up_device
-from training.distributed import SINGLE_PROCESS, Ranks
+from training.distributed import SINGLE_PROCESS, Ranks, stop_signal
 from training.optimizers import learning_rate, make_optimizers
 from training.run_directory import (
     PREVIOUS,
     append_row,
+    checkpoint_due,
     keep_weights,
-    keeps,
     load_resumable,
-    lock_and_clean,
+    lock_and_prepare,
     progress,
     save_checkpoint,
     slowdown,
@@ -76,10 +77,11 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
             source, config = load_source(config)
         if ranks.local_rank == 0:  # every machine may have its own disk
             make_builtin(config)
-        ranks.max(0.0)  # a barrier: the other ranks wait until the data is there
+        ranks.barrier()  # the other ranks wait until the data is there
         corpus = load_corpus(config)
         if checkpoint and checkpoint["data_sha256"] != corpus.sha256:
-            remedy = f"--data={moved.name}" if (moved := own_corpus(checkpoint)) else "another --name"
+            current_path = find_training_corpus(checkpoint)
+            remedy = f"--data={current_path.name}" if current_path else "another --name"
             raise ConfigError(f"{run} was trained on other data than {config.data} holds now; use {remedy}")
         if config.epochs:
             config = replace(config, max_steps=math.ceil(config.epochs * len(corpus.train) / config.tokens_per_step))
@@ -96,32 +98,33 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
             copy_weights(model, source, corpus.tokenizer, config)
         model.to(device)
         if ranks.rank == 0:
-            cleanup.enter_context(lock_and_clean(run, config, checkpoint["step"] if checkpoint else 0, resume))
-        not_compiled = no_compile_reason(device) if config.compile else "compile=False"
-        compiled = model if not_compiled else torch.compile(model, dynamic=False, fullgraph=True)
+            cleanup.enter_context(lock_and_prepare(run, config, checkpoint["step"] if checkpoint else 0, resume))
+        no_compile = no_compile_reason(device) if config.compile else "compile=False"
+        compiled = model if no_compile else torch.compile(model, dynamic=False, fullgraph=True)
         loss_of = loss_function(compiled, config, end_of_text)
         if config.contrast != "none":  # raise the loss of stories whose sentences are shuffled
             ends = sentence_ends(corpus.tokenizer).to(device)
             loss_of = Contrastive(loss_of, ends, end_of_text, config.contrast_alpha)
-        optimizers = make_optimizers(model, config, dtype, compiled=not not_compiled)
+        optimizers = make_optimizers(model, config, dtype, compiled=not no_compile)
 
         # Everything that a checkpoint holds
-        numerics = describe(config, device, dtype, ranks.size, not_compiled)
+        environment = describe(config, device, dtype, ranks.size, no_compile)
         constants = dict(format=CHECKPOINT_FORMAT, data_sha256=corpus.sha256, vocabulary=corpus.tokenizer.vocabulary)
         constants |= dict(architecture=config.architecture, model_config=asdict(shape), train_config=asdict(config))
-        state = TrainingState(model, optimizers, dtype, constants | dict(numerics=numerics))
+        state = TrainingState(model, optimizers, dtype, constants | dict(environment=environment))
         if checkpoint:
             state.restore(checkpoint)
 
         if ranks.rank == 0:
             size = f"{model.num_params():,} parameters, {len(corpus.train):,} training tokens of {config.data}"
             print(f"{run}: {size}, {config.tokens_per_step:,} tokens per step; {settings_line(config)}")
-            print(", ".join(f"{key}: {value}" for key, value in numerics.items()))
+            print(", ".join(f"{key}: {value}" for key, value in environment.items()))
             if device.type == "cpu" and (free := free_cores()) < torch.get_num_threads():
                 print(f"Other programs are using the processor: OMP_NUM_THREADS={free} may be several times as fast")
-            before = checkpoint["numerics"] if checkpoint else numerics
-            if changed := [f"{key} (was {before[key]})" for key in numerics if numerics[key] != before[key]]:
-                print(f"changed since the checkpoint: {', '.join(changed)}; so not bit for bit an uninterrupted run")
+            before = checkpoint["environment"] if checkpoint else environment
+            if changed := [f"{key} (was {before[key]})" for key in environment if environment[key] != before[key]]:
+                effect = "results may differ in rounding from an uninterrupted run"
+                print(f"changed since the checkpoint: {', '.join(changed)}; {effect}")
         # An evaluation is not compiled: for its few batches that would take longer than it saves.
         validate = partial(evaluate, loss_function(model, config, end_of_text), state, corpus, config.block_size)
         if source and ranks.rank == 0:
@@ -132,18 +135,19 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
 
 
 def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
-    """Trains until the run is finished or told to stop; returns whether it is finished. The arguments are train()'s."""
+    """Trains until the run is finished or told to stop; returns whether it is finished. train() makes the arguments."""
     run, ranks = Path(config.out_dir, config.name), batches.ranks
     peak = peak_flops(state.device, state.dtype) * ranks.size  # the denominator of MFU
-    done, first_step, clock = progress(config, state.step, state.seconds), state.step + 1, time.perf_counter()
+    fraction_done = progress(config, state.step, state.seconds)
+    first_step, clock = state.step + 1, time.perf_counter()
     layout = "{percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}{postfix}"
     # disable=None shows the bar only in a terminal
-    bar = tqdm(total=1.0, initial=done, bar_format=layout, disable=None if ranks.rank == 0 else True)
-    stream = micro_batches(batches, config, state)
+    bar = tqdm(total=1.0, initial=fraction_done, bar_format=layout, disable=None if ranks.rank == 0 else True)
+    stream = remaining_micro_batches(batches, config, state)
     row_step, row_seconds = state.step, state.seconds  # at the last row of the log
     state.model.train()
-    while done < 1:
-        lr = learning_rate(state.step, done, config)
+    while fraction_done < 1:
+        lr = learning_rate(state.step, fraction_done, config)
         for group in itertools.chain.from_iterable(optimizer.param_groups for optimizer in state.optimizers):
             group["lr"] = lr * group.get("lr_factor", 1.0)
         step_batches = itertools.islice(stream, batches.n_micro_batches)
@@ -158,15 +162,18 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
             clock, row_step = time.perf_counter(), state.step
         now = time.perf_counter()
         state.seconds, clock = ranks.max(state.seconds + now - clock), now
-        before, done = done, progress(config, state.step, state.seconds)
-        bar.update(done - before)
-        keeping = keeps(config, before, done)
-        evaluating = keeping or done >= 1 or state.step % config.eval_interval == 0
+        before, fraction_done = fraction_done, progress(config, state.step, state.seconds)
+        bar.update(fraction_done - before)
+        is_checkpoint_due = checkpoint_due(config, before, fraction_done)
+        evaluating = is_checkpoint_due or fraction_done >= 1 or state.step % config.eval_interval == 0
         if not logging and not evaluating:
             continue
 
         # The log
         train_loss, grad_norm = state.means()
+        if not logging:  # the clock was read before the device had finished
+            now = time.perf_counter()
+            state.seconds, clock = ranks.max(state.seconds + now - clock), now
         row = dict(step=state.step, tokens=state.step * config.tokens_per_step, train_loss=f"{train_loss:.5f}")
         row |= dict(learning_rate=f"{lr:.3g}", grad_norm=f"{grad_norm:.4g}", seconds=f"{state.seconds:.2f}")
         if state.step > row_step:
@@ -177,21 +184,20 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
             bar.set_postfix_str(f" step {state.step}, loss {train_loss:.3f}, {tokens_per_s:,.0f} tok/s", refresh=False)
         row_step, row_seconds = state.step, state.seconds
         state.sums.zero_()
-        if ranks.rank == 0 and evaluating:
-            result = validate()
-            row |= {name: f"{value:.5f}" for name, value in result.items()}
-            losses = f"train {train_loss:.3f}  val {result['val_loss']:.3f}  bpb {result['bpb']:.3f}"
-            bar.write(f"step {state.step:>6}  {row['tokens'] / 1e6:8.2f} M tokens  {losses}")
         if ranks.rank == 0:
+            result = validate() if evaluating else {}
+            row |= {name: f"{value:.5f}" for name, value in result.items()}
             append_row(run / "log.csv", row)  # before ckpt.pt, so that a resumed run cannot miss this row
-        if ranks.rank == 0 and evaluating:
-            save(run, config, state, row, keeping)
+            if evaluating:
+                losses = f"train {train_loss:.3f}  val {result['val_loss']:.3f}  bpb {result['bpb']:.3f}"
+                bar.write(f"step {state.step:>6}  {row['tokens'] / 1e6:8.2f} M tokens  {losses}")
+                save(run, config, state, row, result["val_loss"], is_checkpoint_due)
         clock = time.perf_counter()
     bar.close()
-    if done < 1 and ranks.rank == 0:
+    if fraction_done < 1 and ranks.rank == 0:
         state.means()  # raises if the loss is NaN, so that nothing is saved
         save_checkpoint(run / "ckpt.pt", state.for_resuming(), previous=run / PREVIOUS)
-    return done >= 1
+    return fraction_done >= 1
 
 
 # ---- The state, a step, an evaluation ----
@@ -199,7 +205,7 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
 
 @dataclass
 class TrainingState:
-    """The mutable state of a run, as ckpt.pt holds it. (The data order and dropout need no state: data_order.py.)"""
+    """A run, as ckpt.pt holds it: what steps change, and constants. (The data order and dropout need no state.)"""
 
     model: torch.nn.Module
     optimizers: list[torch.optim.Optimizer]
@@ -231,8 +237,8 @@ class TrainingState:
         return self.constants | dict(model=self.model.state_dict(), step=self.step, best_val_loss=self.best_val_loss)
 
     def for_resuming(self) -> dict:
-        own = dict(scaler=self.scaler.state_dict(), since_log=self.sums.tolist(), seconds=self.seconds)
-        return self.for_sampling() | own | dict(optimizers=[optimizer.state_dict() for optimizer in self.optimizers])
+        more = dict(scaler=self.scaler.state_dict(), since_log=self.sums.tolist(), seconds=self.seconds)
+        return self.for_sampling() | more | dict(optimizers=[optimizer.state_dict() for optimizer in self.optimizers])
 
     def restore(self, checkpoint: dict) -> None:
         self.model.load_state_dict(checkpoint["model"])
@@ -245,12 +251,17 @@ class TrainingState:
 
 
 def train_step(
-    state: TrainingState, loss_of: Loss, micro_batches: Iterable, grad_clip=1.0, ranks=SINGLE_PROCESS, should_stop=bool
+    state: TrainingState,
+    loss_of: Loss,
+    micro_batches: Iterable,
+    grad_clip: float = 1.0,
+    ranks: Ranks = SINGLE_PROCESS,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """One step of the optimizers. False if it was told to stop: then the state is as before.
+    """One step of the optimizers. False if it was told to stop: then weights and optimizers are as before.
 
-    micro_batches: (inputs, targets, weight); the weight is its share of the step's mean loss. should_stop: by default
-    never, as bool() is False. No host-device sync on a GPU, except for the overflow check in float16."""
+    micro_batches: (inputs, targets, weight); the weight is its share of the step's mean loss. No host-device sync on a
+    GPU, except for the overflow check in float16."""
     total = torch.zeros((), device=state.device)
     for inputs, targets, weight in micro_batches:
         if should_stop():
@@ -278,11 +289,11 @@ def train_step(
 
 @torch.no_grad()
 def evaluate(loss_of: Loss, state: TrainingState, corpus: Corpus, block_size: int) -> dict:
-    """val_loss (nats per token) and bpb (bits per UTF-8 byte) over windows that begin with a story.
+    """val_loss (nats per token) and bpb (bits per UTF-8 byte) over the windows of story_windows().
 
-    Where windows overlap, a token counts in the later one; only the last window may begin in mid-story, and it counts
-    only what the one before did not reach. Instructions before stories (headers) never count, so that runs compare."""
-    target_mask = story_tokens(corpus.val, corpus.tokenizer) if corpus.has_headers else None
+    Where windows overlap, a token counts in the later one; but the last window, which ends with the text, counts only
+    what the one before did not reach. Instructions before stories (headers) never count, so that runs compare."""
+    target_mask = instruct_headers.story_tokens(corpus.val, corpus.tokenizer) if corpus.has_headers else None
     stream = TokenStream(corpus.val, state.device, target_mask)
     windows = story_windows(corpus.val, block_size, corpus.tokenizer.end_of_text)
     first, end = np.zeros_like(windows), np.diff(windows, append=windows[-1] + block_size)
@@ -290,7 +301,7 @@ def evaluate(loss_of: Loss, state: TrainingState, corpus: Corpus, block_size: in
         first[-1], end[-2] = windows[-2] + block_size - windows[-1], block_size
     position, byte_lengths = np.arange(block_size), torch.from_numpy(corpus.tokenizer.byte_lengths()).to(state.device)
     counted = torch.from_numpy((first[:, None] <= position) & (position < end[:, None])).to(state.device)
-    sums = []  # (loss, tokens, bytes) of each batch, on the device: reading them would wait for it
+    per_batch = []  # (loss, tokens, bytes) of each batch, on the device: reading them would wait for it
     state.model.eval()
     for i in range(0, len(windows), EVAL_BATCH_SIZE):
         batch = slice(i, i + EVAL_BATCH_SIZE)
@@ -299,36 +310,14 @@ def evaluate(loss_of: Loss, state: TrainingState, corpus: Corpus, block_size: in
         with state.autocast:
             loss = loss_of(inputs, targets)
         n_bytes = byte_lengths[targets.clamp(min=0)].where(targets >= 0, 0).sum()
-        sums.append(torch.stack([loss, (targets >= 0).sum(), n_bytes]))
+        per_batch.append(torch.stack([loss, (targets >= 0).sum(), n_bytes]))
     state.model.train()
-    losses, n_tokens, n_bytes = torch.stack(sums).cpu().double().T
+    losses, n_tokens, n_bytes = torch.stack(per_batch).cpu().double().T
     nats = losses @ n_tokens
     return dict(val_loss=(nats / n_tokens.sum()).item(), bpb=(nats / math.log(2) / n_bytes.sum()).item())
 
 
-# ---- When it stops, and how long it takes ----
-
-
-@contextlib.contextmanager
-def stop_signal(ranks: Ranks):
-    """Yields a function: has Ctrl-C or SIGTERM arrived at any rank? A second one ends the process at once, except under
-    torchrun, which forwards signals, so that a process may get the same one twice."""
-    received = []
-
-    def receive(number, frame):
-        if received and ranks.size == 1:
-            raise KeyboardInterrupt
-        received.append(number)
-
-    handlers = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: ranks.max(len(received)) > 0
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-
-def micro_batches(batches: Batches, config: TrainConfig, state: TrainingState) -> Iterator[tuple]:
+def remaining_micro_batches(batches: Batches, config: TrainConfig, state: TrainingState) -> Iterator[tuple]:
     """All micro-batches from here on. Says once, after three of them and five seconds, how long the run will take."""
     n, start = 0, math.inf
     for step in itertools.count(state.step):
@@ -357,17 +346,17 @@ def make_builtin(config: TrainConfig) -> None:
 
 
 def loss_function(model: torch.nn.Module, config: TrainConfig, end_of_text: int) -> Loss:
-    starts = story_starts if config.attend_within_story else lambda *_: None
-    return lambda inputs, targets: model(inputs, targets, starts(inputs, end_of_text))[1]
+    starts_of = story_starts if config.attend_within_story else lambda *_: None
+    return lambda inputs, targets: model(inputs, targets, starts_of(inputs, end_of_text))[1]
 
 
-def save(run: Path, config: TrainConfig, state: TrainingState, row: dict, keeping: bool) -> None:
+def save(run: Path, config: TrainConfig, state: TrainingState, row: dict, val_loss: float, keep: bool) -> None:
     """Saves checkpoints and the loss plot after an evaluation. ValueError if its loss is not finite."""
-    state.require_finite("validation loss", float(row["val_loss"]))
-    if keeping:
+    state.require_finite("validation loss", val_loss)
+    if keep:
         keep_weights(run, state.for_sampling(), config, row)  # before ckpt.pt: if killed now, resuming saves them again
-    if float(row["val_loss"]) < state.best_val_loss:
-        state.best_val_loss = float(row["val_loss"])
+    if val_loss < state.best_val_loss:
+        state.best_val_loss = val_loss
         save_checkpoint(run / "best.pt", state.for_sampling())
     save_checkpoint(run / "ckpt.pt", state.for_resuming(), previous=run / PREVIOUS)
     plot_run(run, config)
@@ -375,17 +364,13 @@ def save(run: Path, config: TrainConfig, state: TrainingState, row: dict, keepin
 
 def plot_run(run: Path, config: TrainConfig) -> None:
     from common.figures import save_figure  # imported here because matplotlib takes a while to import
-    from pages.runs import loss_figure, read_log
+    from pages.runs import loss_figure, read_curve
 
-    save_figure(loss_figure({run.name: read_log(run / "log.csv")}, {run.name: config.data}), run / "loss.png")
+    save_figure(loss_figure({run.name: read_curve(run / "log.csv")}, {run.name: config.data}), run / "loss.png")
 
 
 def tell_a_story(run: Path, config: TrainConfig) -> None:
     """Shows what the model has learned, and what to do next."""
-    from corpus import instruct_headers  # imported here because generation takes a second to import
-    from generation.backends import load_backend, stream_story
-    from generation.prompts import Sampling, openings
-
     data = Path(config.data_dir, config.data)
     prompt, flags = "", "".join(f"--prompt {shlex.quote(opening)}" for opening in openings(data, 1))
     if "headers" in load_meta(data):
@@ -401,8 +386,8 @@ def main():
     sys.stdout.reconfigure(line_buffering=True, errors="replace")
     ranks, args = Ranks.from_environment(), sys.argv[1:]
     name = "train.py" if ranks.size == 1 else f"train.py, process {ranks.rank}"
-    again = "--resume continues from the last checkpoint"
-    with one_line_errors(name, interrupted=again, remedy=f"free disk space or fix the problem; {again}"):
+    resume_hint = "--resume continues from the last checkpoint"
+    with one_line_errors(name, interrupted=resume_hint, remedy=f"free disk space or fix the problem; {resume_hint}"):
         config, resume = parse_command_line(args, __doc__)
         try:
             run, finished = train(config, resume, ranks)
@@ -411,11 +396,11 @@ def main():
             if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error):
                 sys.exit(f"{name}: out of memory; halve batch_size and double grad_accum_steps")
             if ranks.size > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error)):
-                sys.exit(f"{name}: another process has failed, see its message; {again}")
+                sys.exit(f"{name}: another process has failed, see its message; {resume_hint}")
             raise
         if not finished:
-            again = f"Run the same command with --resume to continue from {run / 'ckpt.pt'}"
-            sys.exit(f"Stopped and saved. {again}" if ranks.rank == 0 else 1)
+            remedy = f"Run the same command with --resume to continue from {run / 'ckpt.pt'}"
+            sys.exit(f"Stopped and saved. {remedy}" if ranks.rank == 0 else 1)
         if ranks.rank == 0:
             tell_a_story(run, config)
 

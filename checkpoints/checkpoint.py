@@ -15,7 +15,7 @@ from corpus.tokenizer import Tokenizer
 if TYPE_CHECKING:  # just listing runs should not import torch
     from model import GPTNeo
 
-CHECKPOINT_FORMAT = 2
+CHECKPOINT_FORMAT = 3
 
 
 def load_torch(path: Path) -> dict:
@@ -115,7 +115,7 @@ def directory_of(model: str) -> Path:
     return Path(model) if Path(model).is_dir() else Path(model).parent
 
 
-def own_corpus(checkpoint: dict) -> Path | None:
+def find_training_corpus(checkpoint: dict) -> Path | None:
     """The corpus that a run was trained on, told by the checksum of its training stories: when another one takes its
     name, prepare.py renames it. None if it is gone."""
     if "train_config" not in checkpoint:  # not of train.py
@@ -134,7 +134,7 @@ def corpus_of(model: str) -> Path:
         raise ValueError(f"--eval with {model} needs --data, a corpus that prepare.py made, such as data/tinystories")
     checkpoint = load_checkpoint(model)
     named = Path(checkpoint["train_config"]["data_dir"], checkpoint["train_config"]["data"])
-    found = own_corpus(checkpoint)
+    found = find_training_corpus(checkpoint)
     if not found and (named / "meta.json").exists():
         leak = "the run may have learned some of its validation stories"
         raise ValueError(f"{model} was trained on other stories than {named} holds now: {leak}; train it again")

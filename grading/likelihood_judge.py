@@ -24,7 +24,7 @@ from pathlib import Path
 from torch import Tensor
 from tqdm import tqdm
 
-from checkpoints.checkpoint import load_checkpoint, own_corpus
+from checkpoints.checkpoint import find_training_corpus, load_checkpoint
 from corpus import instruct_headers
 from corpus.token_files import load_stories
 from generation.backends import LocalBackend, load_backend
@@ -132,7 +132,8 @@ class LikelihoodJudge:
         if model.startswith("api:"):
             raise ValueError(f"{name}: an endpoint gives no likelihoods; name it as --judge {model.partition(':')[2]}")
         self.name, self.backend = name, load_backend(model)
-        self.corpus = own_corpus(load_checkpoint(model)) if Path(model).exists() else None  # of train.py's runs
+        # None if it is no run of train.py
+        self.corpus = find_training_corpus(load_checkpoint(model)) if Path(model).exists() else None
         self.weights = self.backend.identity()["weights"]
 
     def key(self, *facts) -> str:

@@ -2,7 +2,7 @@
 The files that commands left below some directories; unreadable ones are named and left out.
 
 >>> results = Results([Path("out")])
->>> results.each("log.csv", read_log)  # {directory: rows}; then results.damaged has a line for each damaged file
+>>> results.each("log.csv", read_curve)  # {directory: rows}; then results.damaged has a line for each damaged file
 """
 
 import csv

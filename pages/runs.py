@@ -1,7 +1,7 @@
 """
 Runs side by side: a table of their training, and their loss curves, from log.csv, config.json and best.pt.
 
->>> logs = {"demo": read_log(Path("out/demo/log.csv"))}
+>>> logs = {"demo": read_curve(Path("out/demo/log.csv"))}
 >>> loss_figure(logs, {"demo": "builtin"})  # Figure: over tokens, over minutes
 """
 
@@ -24,7 +24,7 @@ ABOUT = "Minutes of training alone, without compiling, validation and saving. Lo
 ABOUT += "within a vocabulary. Bits per byte: of windows of the validation split."
 
 
-def read_log(path: Path) -> list[dict]:
+def read_curve(path: Path) -> list[dict]:
     """The complete rows of log.csv, numbers or None where a cell is empty; tokens in millions, minutes of training."""
     from training import run_directory  # here, as in the functions below, because it imports torch
 
@@ -34,11 +34,11 @@ def read_log(path: Path) -> list[dict]:
 
 def checkpoint_facts(path: Path) -> dict:
     """The number of parameters, tied ones once; the name that its corpus has now, if it is there."""
-    from checkpoints.checkpoint import load_checkpoint, own_corpus
+    from checkpoints.checkpoint import find_training_corpus, load_checkpoint
 
     checkpoint = load_checkpoint(path)
     sizes = {tensor.data_ptr(): tensor.numel() for tensor in checkpoint["model"].values()}
-    corpus = own_corpus(checkpoint)
+    corpus = find_training_corpus(checkpoint)
     return dict(parameters=sum(sizes.values())) | (dict(data=corpus.name) if corpus else {})
 
 

@@ -15,7 +15,6 @@ from conftest import ROOT
 
 import grade
 import train
-from generation import backends
 from training import data_order
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -76,7 +75,7 @@ def run(args: list[str], output: Path, accident: str, step: int, environment: di
     if "OMP_NUM_THREADS" in environment:
         torch.set_num_threads(environment["OMP_NUM_THREADS"])
     train.plot_run = lambda *args: None  # it and the story take most of the time
-    backends.stream_story = lambda *args: None
+    train.stream_story = lambda *args: None
     train.peak_flops = lambda *args: 1e12
     if accident:
         arrange(accident, step)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 from dataclasses import dataclass
 
 import torch
@@ -29,7 +30,7 @@ class Ranks:
             dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
         yield
         if self.size > 1:
-            self.max(0.0)  # torchrun kills all ranks as soon as one fails: none may leave before the first has saved
+            self.barrier()  # torchrun kills all ranks as soon as one fails: none may leave before the first has saved
             dist.destroy_process_group()
 
     def sum(self, tensors: list[torch.Tensor]) -> None:
@@ -48,5 +49,28 @@ class Ranks:
         dist.all_reduce(tensor, dist.ReduceOp.MAX)
         return tensor.item()
 
+    def barrier(self) -> None:
+        """Waits until all ranks are here."""
+        self.max(0.0)
+
 
 SINGLE_PROCESS = Ranks()
+
+
+@contextlib.contextmanager
+def stop_signal(ranks: Ranks):
+    """Yields a function: has Ctrl-C or SIGTERM arrived at any rank? A second one ends a single process at once, but not
+    one of several: torchrun forwards signals, so they may get the same one twice."""
+    received = []
+
+    def receive(number, frame):
+        if received and ranks.size == 1:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    handlers = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: ranks.max(len(received)) > 0
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

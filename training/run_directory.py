@@ -23,7 +23,7 @@ RESUME_MAY_CHANGE |= {"device", "compile", "log_interval", "eval_interval", "kee
 
 
 @contextlib.contextmanager
-def lock_and_clean(run: Path, config: TrainConfig, last_step: int, resume: bool):
+def lock_and_prepare(run: Path, config: TrainConfig, last_step: int, resume: bool):
     """Locks the run's directory, with any older run renamed, or the rows of its log after `last_step` removed: these
     steps will be repeated."""
     busy = "another train.py is running there; choose another --name, or wait"
@@ -54,9 +54,9 @@ def progress(config: TrainConfig | SimpleNamespace, step: int, seconds: float) -
     return min(1.0, max(step / config.max_steps, min(clock, step / max(1, config.min_steps))))
 
 
-def keeps(config: TrainConfig, before: float, done: float) -> bool:
-    """Whether to keep the weights after a step from `before` to `done`: has it passed 1/N, 2/N, … of the run?"""
-    return int(config.keep_checkpoints * done + 1e-9) > int(config.keep_checkpoints * before + 1e-9)
+def checkpoint_due(config: TrainConfig, before: float, after: float) -> bool:
+    """Whether to keep the weights after a step: has it passed 1/N, 2/N, … of the run? before, after: of progress()."""
+    return int(config.keep_checkpoints * after + 1e-9) > int(config.keep_checkpoints * before + 1e-9)
 
 
 def partly_trained(run: Path) -> str:
@@ -65,8 +65,8 @@ def partly_trained(run: Path) -> str:
     if not rows or not rows[-1].get("seconds"):
         return ""
     config = SimpleNamespace(**read_json(run / "config.json"))
-    done = progress(config, int(rows[-1]["step"]), float(rows[-1]["seconds"]))
-    return f" ({done:.0%} trained)" if done < 0.99 else ""  # 0.99: the log's seconds are rounded
+    fraction_done = progress(config, int(rows[-1]["step"]), float(rows[-1]["seconds"]))
+    return f" ({fraction_done:.0%} trained)" if fraction_done < 0.99 else ""  # 0.99: the log's seconds are rounded
 
 
 def slowdown(run: Path) -> str:

@@ -14,7 +14,7 @@ import report
 from common.figures import save_figure
 from common.tables import table_text, write_table
 from pages.html import image
-from pages.runs import read_log
+from pages.runs import read_curve
 from training.run_directory import LOG_COLUMNS
 
 MARKUP = "<script>document.title = 'broken'</script> <b>Bold</b> & </body>"
@@ -111,7 +111,7 @@ def test_the_runs_are_those_of_their_logs(out):
     assert float(a["tokens/s (median)"].replace(",", "")) == round(np.median(np.arange(101, 141)))
     assert float(a["minutes"]) == 4
     assert "WARNING: the runs on tiny saw 0.02 to 0.04 million tokens" in found
-    rows = read_log(out / "a" / "log.csv")
+    rows = read_curve(out / "a" / "log.csv")
     assert rows[-1]["minutes"] == 4 and rows[-1]["tokens"] == 0.04 and rows[0]["val_loss"] is None
 
 
