@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from common.cli import Parser, existing_path, one_line_errors
 from common.figures import save_figure
 from common.statistics import wilson
-from common.tables import publish, table_text, write_table
+from common.tables import print_and_save, table_text, write_table
 from corpus.builtin_bad_endings import ends_badly
 from corpus.word_forms import is_nearest, language_warning, uses_word
 from generation.samples_file import other_samples, read_rows
@@ -114,7 +114,9 @@ def main() -> None:
         files = (path / "samples.jsonl" if path.is_dir() else path for path in paths)
         stories = (row["completion"] for file in files for row in read_rows(file).values())
         note = language_warning(stories, "words and summaries are found by English forms alone")
-        publish(directory / "instruct.md", "\n\n".join(filter(None, [table_text(list(measured[0]), cells), note])))
+        print_and_save(
+            directory / "instruct.md", "\n\n".join(filter(None, [table_text(list(measured[0]), cells), note]))
+        )
         write_table(directory / "instruct.csv", measured)
         save_figure(draw(measured), directory / "instruct.png")
     print(f"wrote {directory / 'instruct.csv'} and instruct.png; next, for a judge's view: python grade.py {directory}")

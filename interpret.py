@@ -62,7 +62,7 @@ import torch
 from checkpoints.checkpoint import checkpoint_path, corpus_of, directory_of, newest_run
 from common.figures import save_figure
 from common.files import write_bytes, write_json
-from common.tables import publish, write_table
+from common.tables import print_and_save, write_table
 from corpus.token_files import load_stories
 from corpus.word_forms import language_warning
 from generation.backends import LocalBackend, load_backend
@@ -107,7 +107,7 @@ def interpret(out: Path, name: str, backend: LocalBackend, texts: Sequence[str],
     write_bytes(out / "neurons.html", neurons_page(name, out, args.layer))
     ids = backend.encode(args.text) if args.text else corpus.stories[0].tokens[:DEFAULT_TOKENS].tolist()
     draw_attention(out, name, backend, ids, heads, args)
-    publish(out / "interpret.md", "\n\n".join(sections))
+    print_and_save(out / "interpret.md", "\n\n".join(sections))
 
 
 # ---- Read: one pass over all stories ----
@@ -206,7 +206,7 @@ def draw_patching(out: Path, name: str, backend: LocalBackend, texts: Sequence[s
         row |= dict(looks_at=pieces[0][row["looks_at"]], writes=", ".join(map(text_of, row["writes"])))
     write_table(out / "patching.csv", rows)
     save_figure(patching_picture(name, rows, residual.numpy(), pieces), out / "patching.png")
-    publish(out / "patching.md", "\n\n".join([*sections, *patching_text(rows, differences)]))
+    print_and_save(out / "patching.md", "\n\n".join([*sections, *patching_text(rows, differences)]))
 
 
 # ---- Loading ----

@@ -141,11 +141,11 @@ def clean_and_split(spools, train, val, val_share, seed, headers, add_headers, r
 # ---- Learn the vocabulary, tokenize ----
 def learn_vocabulary(spool: Spool, kind: str, vocab_size: int, threads: int) -> dict:
     """Those of GPT-2's tokens that a uniform sample of the stories needs most ("cut"), or a BPE of its own ("bpe")."""
-    every, doing = -(-spool.bytes // SAMPLE_BYTES), "learning the vocabulary"
+    every, progress_label = -(-spool.bytes // SAMPLE_BYTES), "learning the vocabulary"
     if kind == "bpe":
-        chunks = tqdm(itertools.islice(spool.chunks(), 0, None, every), doing, unit=" chunks", disable=None)
+        chunks = tqdm(itertools.islice(spool.chunks(), 0, None, every), progress_label, unit=" chunks", disable=None)
         return learn_bpe(itertools.chain.from_iterable(chunks), vocab_size).vocabulary
-    sample = spool.encode(gpt2().vocabulary, threads, doing, every)
+    sample = spool.encode(gpt2().vocabulary, threads, progress_label, every)
     return cut(sum(np.bincount(ids, minlength=GPT2_VOCAB_SIZE) for ids in sample), vocab_size).vocabulary
 
 

@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from common.cli import Parser, existing_path, one_line_errors, positive
 from common.files import write_bytes
-from common.tables import publish, read_table, write_table
+from common.tables import print_and_save, read_table, write_table
 from corpus.token_files import load_stories
 from corpus.word_forms import looks_english
 from grading.probes import SETS, Probe, apply_marks, read_probes, shares_text
@@ -126,7 +126,7 @@ def write_results(path: Path, rows: list[dict], warning: str = "", ask: bool = F
     write_table(path, rows)
     write_bytes(path.with_suffix(".html"), answers_page(rows))
     if text := shares_text(rows):
-        publish(path.with_suffix(".md"), "\n\n".join(filter(None, [text, warning])))
+        print_and_save(path.with_suffix(".md"), "\n\n".join(filter(None, [text, warning])))
     next_step = f"mark {unmarked} completions: python probe.py {path.parent} --mark"
     print(f"wrote {path} and {path.stem}.html; next: {next_step if unmarked else f'python report.py {path.parent}'}")
 

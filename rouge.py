@@ -1,6 +1,6 @@
 """
 Is a model's writing novel and diverse, or memorized? Compares a run's completions by ROUGE-k with their true endings,
-with each other, and with every training story. As a baseline, held-out stories go through the same comparisons.
+with each other, and with every training story. Baselines: excerpts of held-out stories; other stories' endings.
 
 $ python rouge.py out/cpu_8m                    # its samples.jsonl -> rouge.md, rouge.png, rouge.json, rouge.csv
 $ python sample.py --eval 50 --split train      # then rerun rouge.py to see both splits side by side
@@ -12,7 +12,6 @@ Score(precision=0.2, recall=0.3333333333333333, f=0.25)
 """
 
 import argparse
-import itertools
 import json
 import os
 import random
@@ -28,23 +27,23 @@ from tqdm import tqdm
 from checkpoints.checkpoint import corpus_of, newest_run
 from common.cli import Parser, existing_path, one_line_errors, positive
 from common.files import write_json
-from common.tables import publish, table_text, write_table
-from corpus.token_files import load_meta, stories_of
+from common.tables import print_and_save, table_text, write_table
+from corpus.token_files import load_meta
 from corpus.word_forms import language_warning
 from generation.prompts import SPLITS
 from generation.samples_file import SAMPLES, other_samples, read_rows, run_of
 from novelty import flags
 from novelty.intervals import Values, compare
 from novelty.search import search
-from novelty.words import Corpus, open_corpus, words_of
+from novelty.words import WordCorpus, draw_excerpts, open_corpus, words_of
 
-OTHERS, SIBLINGS = 20, 4  # completions of other prompts, and of its own, that each is compared with
+N_OTHER_PROMPTS, N_SAME_PROMPT = 20, 4  # a completion is compared with so many of other prompts, of the same prompt
 MIN_EXCERPTS = 400  # of held-out stories; half of them decide how long a copied passage must be to be flagged
 TITLES = {
     "ending_f": "F with the true ending",
     "ending_precision": "precision against the true ending",
-    "other_prompt_f": f"highest F with any of {OTHERS} completions of other prompts",
-    "any_other_f": f"highest F with any of {OTHERS} of other prompts or {SIBLINGS} of the same",
+    "other_prompt_f": f"highest F with {N_OTHER_PROMPTS} completions of other prompts",
+    "any_completion_f": f"highest F with {N_OTHER_PROMPTS} of other prompts and {N_SAME_PROMPT} of the same prompt",
     "training_f": "F with the nearest training story",
     "training_precision": "largest share of a completion's k-grams in one training story",
     **{f"share_{k}": f"share of {k}-grams in the training set" for k in range(1, 9)},
@@ -52,12 +51,16 @@ TITLES = {
 }
 IN_TABLE = [name for name in TITLES if name not in ("share_3", "share_5", "share_6", "share_7")]
 IN_PICTURE = ("ending_f", "other_prompt_f", "training_f", "span")
-SAMPLING_SETTINGS = ("cut", "temperature", "top_k", "beams", "max_new_tokens")  # cut: share shown
+SAMPLING_SETTINGS = (
+    "cut",
+    "temperature",
+    "top_k",
+    "beams",
+    "max_new_tokens",
+)  # cut: share of the story that is the prompt
 
 
 # ---- The metric ----
-
-
 class Score(NamedTuple):
     precision: float  # share of a's k-grams that also occur in b
     recall: float  # share of b's that also occur in a
@@ -68,8 +71,7 @@ def rouge_k(a: str | Sequence, b: str | Sequence, k: int = 2, counting: str = "s
     """Shared k-grams of two texts, or of two sequences of words or ids.
 
     counting: "set" is the TinyStories paper's (section 4): each k-gram counts once per text, however often it occurs.
-    "clipped" is Lin's (2004), and rouge-score's: a k-gram that a has m times and b n times is shared min(m, n) times.
-    """
+    "clipped" is Lin's (2004), and rouge-score's: a k-gram that a has m times and b n is shared min(m, n) times."""
     return overlap(kgrams(a, k, counting), kgrams(b, k, counting))
 
 
@@ -87,59 +89,40 @@ def overlap(a: Counter, b: Counter) -> Score:
 
 
 # ---- The comparisons ----
-
-
-def compare_with_endings(rows: list[dict], corpus: Corpus, k: int, counting: str) -> dict[str, tuple[Values, Values]]:
-    """Completions against the true ending of their story. Baseline: ten other stories' endings against that ending."""
-    rows = [row for row in rows if (row.get("reference") or "").strip()]
-    prompts = [row["prompt_index"] for row in rows]
-    completions, references = (corpus.encode([row[name] for row in rows]) for name in ("completion", "reference"))
-    ending = {prompt: kgrams(text, k, counting) for prompt, text in zip(prompts, references)}
-    own = [(prompt, kgrams(text, k, counting)) for prompt, text in zip(prompts, completions)]
+def compare_with_endings(
+    samples: list[dict], grams: list[Counter], corpus: WordCorpus, k: int, counting: str
+) -> dict[str, tuple[Values, Values]]:
+    """Completions, given as k-grams, against their story's true ending. Baseline: up to ten other stories' endings."""
+    pairs = [(row, completion) for row, completion in zip(samples, grams) if (row.get("reference") or "").strip()]
+    references = corpus.encode([row["reference"] for row, _ in pairs])
+    ending = {row["prompt_index"]: kgrams(text, k, counting) for (row, _), text in zip(pairs, references)}
+    candidates = [(row["prompt_index"], completion) for row, completion in pairs]
     names, n = list(ending), len(ending)
-    others = [(names[i], ending[names[(i + j) % n]]) for i in range(n) for j in range(1, min(11, n))]
-    if not others:
+    baseline_pairs = [(names[i], ending[names[(i + j) % n]]) for i in range(n) for j in range(1, min(11, n))]
+    if not baseline_pairs:
         return {}
     columns = []
-    for pairs in (own, others):
+    for pairs in (candidates, baseline_pairs):
         scores = np.array([overlap(text, ending[prompt]) for prompt, text in pairs])
         of_prompt = np.array([prompt for prompt, _ in pairs])
         columns.append((Values(scores[:, 2], of_prompt), Values(scores[:, 0], of_prompt)))
     return dict(zip(("ending_f", "ending_precision"), zip(*columns)))
 
 
-def nearest_other(texts: list, groups: np.ndarray, k: int, counting: str, siblings: int = 0) -> np.ndarray:
-    """(n,) each text's highest F with OTHERS texts, each of another group (another prompt), and with `siblings` texts
-    of its own group, all drawn at random; NaN if there are too few."""
-    grams, members, rng = [kgrams(text, k, counting) for text in texts], {}, random.Random(0)
+def nearest_other(grams: list[Counter], groups: np.ndarray, n_same: int = 0) -> np.ndarray:
+    """(n,) the highest F of each text's k-grams with those of N_OTHER_PROMPTS texts, each of another group (another
+    prompt), and of `n_same` texts of its own group, all drawn at random; NaN if there are too few."""
+    members, rng = {}, random.Random(0)
     for i, group in enumerate(groups.tolist()):
         members.setdefault(group, []).append(i)
-    names, f = list(members), np.full(len(texts), np.nan)
+    names, f = list(members), np.full(len(grams), np.nan)
     for i, group in enumerate(tqdm(groups.tolist(), "comparing completions", leave=False, disable=None, delay=1)):
-        own = [j for j in members[group] if j != i]
-        if len(names) > OTHERS and len(own) >= siblings:
-            others = [name for name in rng.sample(names, OTHERS + 1) if name != group][:OTHERS]
-            drawn = [rng.choice(members[name]) for name in others] + rng.sample(own, siblings)
+        same_prompt = [j for j in members[group] if j != i]
+        if len(names) > N_OTHER_PROMPTS and len(same_prompt) >= n_same:
+            other_groups = [x for x in rng.sample(names, N_OTHER_PROMPTS + 1) if x != group][:N_OTHER_PROMPTS]
+            drawn = [rng.choice(members[name]) for name in other_groups] + rng.sample(same_prompt, n_same)
             f[i] = max(overlap(grams[i], grams[j]).f for j in drawn)
     return f
-
-
-def draw_excerpts(corpus: Corpus, words: list[np.ndarray], begins: list[int]) -> tuple[list[np.ndarray], np.ndarray]:
-    """An excerpt of a validation story for each completion, as long as it and, if the story is long enough, from the
-    same offset; several for each if there are fewer than MIN_EXCERPTS. Also returns the indices of their stories."""
-    n = max(len(words), MIN_EXCERPTS)
-    held_out = corpus.encode(list(itertools.islice(stories_of(corpus.held_out, corpus.tokenizer), max(n, 1000))))
-    held_out = list({story.tobytes(): story for story in held_out}.values())  # each once
-    longest, story, excerpts, stories = max(map(len, held_out)), -1, [], []
-    for text, begin in itertools.islice(itertools.cycle(zip(words, begins)), n):
-        length, story = min(len(text), longest), story + 1
-        while len(held_out[story % len(held_out)]) < length:
-            story += 1
-        stories.append(story % len(held_out))
-        whole = held_out[stories[-1]]
-        begin = min(begin, len(whole) - length)
-        excerpts.append(whole[begin : begin + length])
-    return excerpts, np.array(stories)
 
 
 class Analysis(NamedTuple):
@@ -147,86 +130,87 @@ class Analysis(NamedTuple):
 
     facts: dict  # rouge.json
     compared: dict[str, tuple]  # by metric: intervals.Values of the completions, and of their baseline or None
-    rows: list[dict]  # rouge.csv
+    csv_rows: list[dict]  # rouge.csv
     text: str  # rouge.md
 
 
-def analyze(run: Path, rows: list[dict], corpus: Corpus, data: Path, args: argparse.Namespace) -> Analysis:
-    """rows: samples of a single split."""
-    k, counting, n = args.k, args.counting, len(rows)
-    words, prompt_words = (corpus.encode([row[name] for row in rows]) for name in ("completion", "prompt"))
-    if not any(map(len, words)):
+def analyze(run: Path, samples: list[dict], corpus: WordCorpus, data: Path, args: argparse.Namespace) -> Analysis:
+    """samples: of a single split."""
+    k, counting, n = args.k, args.counting, len(samples)
+    completion_ids, prompt_ids = (corpus.encode([row[name] for row in samples]) for name in ("completion", "prompt"))
+    if not any(map(len, completion_ids)):
         raise ValueError(f"{run}: no completion has a word in it")
-    prompts, samples = (np.array([row[name] for row in rows]) for name in ("prompt_index", "sample_index"))
-    groups = prompts if len(set(prompts)) > 1 else samples  # intervals are over prompts, or over completions of one
-    excerpts, stories = draw_excerpts(corpus, words, list(map(len, prompt_words)))
-    texts = words + excerpts
+    prompts, numbers = (np.array([row[name] for row in samples]) for name in ("prompt_index", "sample_index"))
+    groups = prompts if len(set(prompts)) > 1 else numbers  # intervals are over prompts, or over completions of one
+    excerpts, excerpt_story = draw_excerpts(corpus, completion_ids, list(map(len, prompt_ids)), MIN_EXCERPTS)
+    texts = completion_ids + excerpts
     found = search(texts, corpus.stream, k, counting, label="training stories")
-    # To find retold stories ("templates"), search again with all names replaced by one id, and all nouns by another.
-    masked_ids, doing = flags.mask_names_and_nouns(corpus, texts), "training stories, names and nouns masked"
-    masked = found if args.tokens else search(texts, corpus.stream, k, counting, masked_ids, label=doing)
-    # Held-out excerpts that are in the training set verbatim are no baseline. Half of the others set how long a copied
-    # passage must be to be flagged as a copy; how many of the other half are flagged, are false positives.
-    spans, lengths = found.longest(), np.array(list(map(len, texts)))
-    held_out = n + np.flatnonzero((spans < lengths)[n:] | (lengths[n:] < flags.MIN_WORDS))
-    stories = stories[held_out - n]
-    min_copied_words = flags.copied_length(spans[held_out[stories % 2 == 0]])
-    flagged = flags.flag_texts(texts, found, masked, masked_ids, k, min_copied_words)
-    baseline_half = held_out[stories % 2 == 1]
+    # To find retold stories ("templates"), search again with one id for all names and for words that the training set
+    # lacks, and another one for the nouns of the built-in stories' word lists.
+    word_class, progress_label = flags.mask_names_and_nouns(corpus, texts), "training stories, names and nouns masked"
+    found_masked = found if args.tokens else search(texts, corpus.stream, k, counting, word_class, progress_label)
+    # Excerpts that are in the training set verbatim are left out, unless they are too short to be flagged. Half of the
+    # others set how long a copied passage must be to be flagged; flagged ones of the other half are false positives.
+    longest_spans, lengths = found.longest(), np.array(list(map(len, texts)))
+    kept_excerpts = n + np.flatnonzero((longest_spans < lengths)[n:] | (lengths[n:] < flags.MIN_WORDS))
+    excerpt_story = excerpt_story[kept_excerpts - n]
+    min_copied_words = flags.copied_length(longest_spans[kept_excerpts[excerpt_story % 2 == 0]])
+    flagged = flags.flag_texts(texts, found, found_masked, word_class, k, min_copied_words)
+    counted_excerpts = kept_excerpts[excerpt_story % 2 == 1]
+    flags_by_column = dict(completions=flagged[:n].tolist(), baseline=flagged[counted_excerpts].tolist())
 
-    compared = compare_with_endings(rows, corpus, k, counting)
-    other_prompt, any_other = (Values(nearest_other(words, prompts, k, counting, m), groups) for m in (0, SIBLINGS))
-    baseline = Values(nearest_other([texts[i] for i in held_out], stories, k, counting), stories)
-    compared |= dict(other_prompt_f=(other_prompt, baseline), any_other_f=(any_other, None))
-    columns = dict(training_f=found.f, training_precision=found.precision, span=spans)
+    grams, baseline_grams = ([kgrams(texts[i], k, counting) for i in some] for some in (range(n), kept_excerpts))
+    compared = compare_with_endings(samples, grams, corpus, k, counting)
+    baseline = Values(nearest_other(baseline_grams, excerpt_story), excerpt_story)
+    compared["other_prompt_f"] = Values(nearest_other(grams, prompts), groups), baseline
+    compared["any_completion_f"] = Values(nearest_other(grams, prompts, N_SAME_PROMPT), groups), None
+    columns = dict(training_f=found.f, training_precision=found.precision, span=longest_spans)
     for name, values in (columns | {f"share_{j}": found.share(j) for j in range(1, 9)}).items():
-        compared[name] = Values(values[:n], groups), Values(values[held_out], stories)
+        compared[name] = Values(values[:n], groups), Values(values[kept_excerpts], excerpt_story)
+    defined = [name for name in TITLES if name in compared and not np.isnan(compared[name][0].values).all()]
+    compared = {name: compared[name] for name in defined}
 
-    facts = dict(run=str(run), split=rows[0].get("split", "val"), data=str(data), training_stories=len(corpus))
+    facts = dict(run=str(run), split=samples[0].get("split", "val"), data=str(data), training_stories=len(corpus))
     facts["data_sha256"] = load_meta(data)["splits"]["train"]["sha256"]
-    facts |= dict(
-        completions=n, prompts=len(set(prompts)), sampled={name: rows[0].get(name) for name in SAMPLING_SETTINGS}
-    )
+    facts |= dict(n_completions=n, prompts=len(set(prompts)), min_copied_words=min_copied_words)
+    facts["sampling"] = {name: samples[0].get(name) for name in SAMPLING_SETTINGS}
     facts |= {name: getattr(args, name) for name in ("k", "counting", "tokens")}
-    facts |= dict(
-        copied_words=min_copied_words, held_out_excerpts=len(held_out), duplicates=len(excerpts) - len(held_out)
-    )
-    known = [name for name in TITLES if name in compared and not np.isnan(compared[name][0].values).all()]
-    compared = {name: compared[name] for name in known}
+    facts |= dict(held_out_excerpts=len(kept_excerpts), excerpts_in_training=len(excerpts) - len(kept_excerpts))
     facts["metrics"] = {
         name: compare(*values, paired=name.startswith("ending"), largest=np.inf if name == "span" else 1.0)
         for name, values in compared.items()
     }
-    facts["flag_baseline"], counted = len(baseline_half), dict(completions=flagged[:n], baseline=flagged[baseline_half])
-    facts["flagged"] = {f: {name: int((own == f).sum()) for name, own in counted.items()} for f in flags.FLAGS}
+    facts["n_flag_baseline"] = len(counted_excerpts)
+    facts["flagged"] = {f: {name: some.count(f) for name, some in flags_by_column.items()} for f in flags.FLAGS}
     facts = json.loads(json.dumps(facts), parse_constant=lambda _: None)  # NaN -> null
-    described = flags.describe_completions(rows, corpus, found, masked, flagged)
-    return Analysis(facts, compared, described, scores_text(facts) + flags.worst_text(described))
+    csv_rows = flags.describe_completions(samples, corpus, found, found_masked, flagged)
+    return Analysis(facts, compared, csv_rows, scores_text(facts) + flags.worst_text(csv_rows))
 
 
 # ---- The tables ----
-
-
 def label(facts: dict) -> str:
     return f"{facts['run']}, {SPLITS[facts['split']]} stories"
 
 
 def scores_text(facts: dict) -> str:
-    unit, n, duplicates = "tokens" if facts["tokens"] else "words", facts["completions"], facts["duplicates"]
+    unit, n, k = "tokens" if facts["tokens"] else "words", facts["n_completions"], facts["k"]
     rows = metric_rows({name: list(metric.values()) for name, metric in facts["metrics"].items()})
+    rules = dict(copy=f"{facts['min_copied_words']} {unit} or more in a row")
+    masked = "" if facts["tokens"] else ", names and nouns masked"
+    rules["template"] = f"{flags.TEMPLATE:.0%} or more of its {k}-grams in one story{masked}"
     for flag, counts in facts["flagged"].items():
-        passage = f" ({facts['copied_words']} {unit} or more in a row)" if flag == "copy" else ""
-        counts = f"{counts['completions']:,} of {n:,}", f"{counts['baseline']:,} of {facts['flag_baseline']:,}"
-        rows.append([f"flagged: {flag}{passage}", *counts, ""])
+        counts = f"{counts['completions']:,} of {n:,}", f"{counts['baseline']:,} of {facts['n_flag_baseline']:,}"
+        rows.append([f"flagged: {flag} ({rules[flag]})", *counts, ""])
+    counted = "once per text" if facts["counting"] == "set" else "as often as it occurs"
     paragraphs = [
         f"## {label(facts)}",
         f"{n:,} completions of {facts['prompts']:,} prompts, {facts['training_stories']:,} training stories of "
-        f"{facts['data']}. ROUGE-{facts['k']} of {unit}, {facts['counting']}; passages in {unit}; means, 95% "
-        f"intervals. Baseline: {facts['held_out_excerpts']:,} held-out excerpts; for the true ending, other endings.",
+        f"{facts['data']}. ROUGE-{k}: each {k}-gram of {unit} counts {counted}; spans in {unit}; means, 95% intervals. "
+        f"Baseline: {facts['held_out_excerpts']:,} held-out excerpts; for the true ending, other stories' endings.",
         table_text(["", "completions", "baseline", "difference"], rows),
     ]
-    if duplicates:
-        share = duplicates / (duplicates + facts["held_out_excerpts"])
+    if n_left_out := facts["excerpts_in_training"]:
+        share = n_left_out / (n_left_out + facts["held_out_excerpts"])
         paragraphs.append(f"WARNING {share:.1%} of the held-out excerpts, left out, are in the training set verbatim")
     return "\n\n".join(paragraphs)
 
@@ -254,16 +238,13 @@ def side_by_side(analyses: list[Analysis]) -> str:
     head = ["", *map(label, facts), *["training minus validation (memorization)"] * both_splits]
     runs = dict.fromkeys(each["run"] for each in facts)
     text = f"## {' and '.join(runs)}\n\n{table_text(head, metric_rows(metrics))}"
-    sampled = [
-        each["sampled"] | dict(data=each["data_sha256"], n=each["completions"] / each["prompts"]) for each in facts
-    ]
-    differ = [name for name in sampled[0] if any(each[name] != sampled[0][name] for each in sampled)]
+    settings = [each["sampling"] | dict(data=each["data_sha256"]) for each in facts]
+    settings = [some | dict(n=each["n_completions"] / each["prompts"]) for some, each in zip(settings, facts)]
+    differ = [name for name in settings[0] if any(some[name] != settings[0][name] for some in settings)]
     return text + (f"\n\nWARNING not sampled alike: {', '.join(differ)}" if differ else "")
 
 
 # ---- The command ----
-
-
 def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
     runs = "directories with a samples.jsonl (default: the newest run)"
@@ -278,32 +259,32 @@ def parse_arguments() -> argparse.Namespace:
 
 def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:
     """Analyzes the completions of validation stories, then of training stories, where there are any."""
-    rows = [row for name in SAMPLES.values() for _, row in sorted(read_rows(run / name).items())]
-    if not rows:
+    samples = [row for name in SAMPLES.values() for _, row in sorted(read_rows(run / name).items())]
+    if not samples:
         remedy = "; write some with `python sample.py --eval 50`"
         raise ValueError(f"{run / SAMPLES['val']}: no completions there{other_samples(run) or remedy}")
     if args.data is None and not (run_of(run) / "ckpt.pt").exists():
         raise ValueError(f"{run}: not a run of train.py; name the training set, as in --data data/tinystories")
     data = args.data or corpus_of(str(run_of(run)))
     corpus = open_corpus(data, args.tokens)
-    splits = [[row for row in rows if row.get("split", "val") == split] for split in SAMPLES]
+    splits = [[row for row in samples if row.get("split", "val") == split] for split in SAMPLES]
     analyses = [analyze(run, some, corpus, data, args) for some in splits if some]
     for each in analyses:
         ending = "-train" * (each.facts["split"] == "train")
         write_json(run / f"rouge{ending}.json", each.facts)
-        write_table(run / f"rouge{ending}.csv", each.rows)
+        write_table(run / f"rouge{ending}.csv", each.csv_rows)
     texts = [each.text for each in analyses] + ([side_by_side(analyses)] if len(analyses) == 2 else [])
     what = "words end at every letter that is not a to z; compare tokens (--tokens)"
-    texts += [] if args.tokens else [language_warning((row["completion"] for row in rows), what)]
-    publish_all(run, "\n\n".join(filter(None, texts)), analyses)
+    texts += [] if args.tokens else [language_warning((row["completion"] for row in samples), what)]
+    print_and_save_all(run, "\n\n".join(filter(None, texts)), analyses)
     return analyses
 
 
-def publish_all(directory: Path, text: str, analyses: list[Analysis]) -> None:
+def print_and_save_all(directory: Path, text: str, analyses: list[Analysis]) -> None:
     from common.figures import save_figure  # matplotlib takes a while to import
     from novelty.histograms import histograms
 
-    publish(directory / "rouge.md", text)
+    print_and_save(directory / "rouge.md", text)
     of_runs = [(label(each.facts), each.compared, each.facts["metrics"]) for each in analyses]
     save_figure(histograms({name: TITLES[name] for name in IN_PICTURE}, of_runs), directory / "rouge.png")
 
@@ -311,15 +292,20 @@ def publish_all(directory: Path, text: str, analyses: list[Analysis]) -> None:
 def main() -> None:
     args = parse_arguments()
     sys.stdout.reconfigure(errors="replace")
-    with one_line_errors("rouge.py", interrupted="the old files are unchanged"):
+    with one_line_errors(
+        "rouge.py", interrupted="the files of the runs that were finished are written, all others unchanged"
+    ):
         runs = args.runs or [newest_run()]
         analyses = [analyze_run(run, args) for run in runs]
         where, analyses = runs[-1], sum(analyses, [])
         if len(runs) > 1:
-            where = Path(os.path.commonpath([run.parent for run in runs]))
-            publish_all(where, side_by_side(analyses), analyses)
-        n = sum(bool(row["flag"]) for each in analyses for row in each.rows)
-        print(f"wrote rouge.md, .png, .json, .csv; next: look at {where}/rouge.png, read rouge.csv ({n} flagged)")
+            common = os.path.commonpath([os.path.abspath(run.parent) for run in runs])
+            where = Path(common if any(run.is_absolute() for run in runs) else os.path.relpath(common))
+            print_and_save_all(where, side_by_side(analyses), analyses)
+        n = sum(bool(row["flag"]) for each in analyses for row in each.csv_rows)
+        print(
+            f"wrote rouge.md and .png, in each run rouge*.json and .csv ({n} flagged); next: look at {where}/rouge.png"
+        )
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from common.cli import Parser, existing_file, non_negative_float, one_line_errors, positive
 from common.files import append_json, lock, read_json_lines
-from common.tables import publish, read_user_table, write_table
+from common.tables import print_and_save, read_user_table, write_table
 from corpus.builtin_stories import split_sentences
 from corpus.word_forms import uses_word
 
@@ -216,7 +216,7 @@ def show(args: argparse.Namespace) -> None:
     stories = {name: list(data.stories.values()) for name, data in sets.items()}
     rows, text = describe(stories)
     directory = sets[args.name].directory
-    publish(directory / "diversity.md", f"{text}\n\n{sets[args.name].rejections()}")
+    print_and_save(directory / "diversity.md", f"{text}\n\n{sets[args.name].rejections()}")
     write_table(directory / "diversity.csv", rows)
     save_figure(draw(stories), directory / "diversity.png")
 

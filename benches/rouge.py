@@ -18,7 +18,7 @@ import numpy as np
 from benches.measure import ROOT, alternating_medians
 from generation.prompts import evaluation_prompts
 from novelty.search import search
-from novelty.words import Corpus, open_corpus
+from novelty.words import WordCorpus, open_corpus
 
 N_TEXTS, N_STORIES = 500, 100_000
 
@@ -30,13 +30,13 @@ def make_stories(directory: Path, n: int) -> None:
     subprocess.run([*command, *flags], check=True, stdout=2)
 
 
-def nearest_f(corpus: Corpus, texts: list[str], n_stories: int | None = None) -> np.ndarray:
+def nearest_f(corpus: WordCorpus, texts: list[str], n_stories: int | None = None) -> np.ndarray:
     first = slice(0, n_stories)
     stories = corpus.stream._replace(starts=corpus.stream.starts[first], ends=corpus.stream.ends[first])
     return search(corpus.encode(texts), stories, k=2, counting="clipped").f
 
 
-def build_words(directory: Path) -> Corpus:
+def build_words(directory: Path) -> WordCorpus:
     """From train.bin, with an empty cache."""
     with tempfile.TemporaryDirectory() as cache:
         os.environ["XDG_CACHE_HOME"] = cache

@@ -69,7 +69,7 @@ def table_text(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def publish(path: Path, text: str) -> None:
+def print_and_save(path: Path, text: str) -> None:
     """Prints the results of a command, and keeps the same text at `path` (.md), where report.py finds it."""
     print(text, flush=True)
     write_bytes(path, (text + "\n").encode())

@@ -1,7 +1,7 @@
 """
 The stories of a split on disk until the vocabulary is known, and their tokens, encoded by several threads.
 
->>> for ids in spool.encode(gpt2().vocabulary, threads=2, doing="tokenizing train"): ...
+>>> for ids in spool.encode(gpt2().vocabulary, threads=2, progress_label="tokenizing train"): ...
 """
 
 import collections
@@ -40,7 +40,7 @@ class Spool:
                 yield pickle.load(file)
         yield self.chunk
 
-    def encode(self, vocabulary: dict, threads: int, doing: str, every: int = 1) -> Iterator[np.ndarray]:
+    def encode(self, vocabulary: dict, threads: int, progress_label: str, every: int = 1) -> Iterator[np.ndarray]:
         """The ids of every `every`-th chunk, in order; threads work only a few chunks ahead."""
         chunks = itertools.islice(self.chunks(), 0, None, every)
         n_chunks = self.stories // STORIES_PER_CHUNK // every + 1
@@ -49,7 +49,8 @@ class Spool:
             threads, initializer=lambda: setattr(own, "tokenizer", Tokenizer(**vocabulary))
         ) as pool:
             futures = collections.deque()
-            for chunk in tqdm(chunks, doing, n_chunks, unit="stories", unit_scale=STORIES_PER_CHUNK, disable=None):
+            unit = dict(unit="stories", unit_scale=STORIES_PER_CHUNK)
+            for chunk in tqdm(chunks, progress_label, n_chunks, **unit, disable=None):
                 futures.append(pool.submit(lambda chunk: own.tokenizer.encode_stories(chunk), chunk))
                 if len(futures) > 4 * threads:
                     yield futures.popleft().result()

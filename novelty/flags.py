@@ -9,7 +9,7 @@ import numpy as np
 from common.tables import table_text
 from corpus.builtin_stories import NOUNS, plural
 from novelty.search import Found
-from novelty.words import Corpus
+from novelty.words import WordCorpus
 
 FLAGS = ("copy", "template")
 MIN_WORDS = 20  # in a flagged text or copied passage, not counting repetition: all stories share short phrases
@@ -18,7 +18,7 @@ TEMPLATE = 0.75  # the share of a text's k-grams, names and nouns masked, that o
 N_SHOWN, LONGEST = 5, 100  # flagged completions in rouge.md, and characters of each
 
 
-def mask_names_and_nouns(corpus: Corpus, texts: Sequence[np.ndarray]) -> np.ndarray:
+def mask_names_and_nouns(corpus: WordCorpus, texts: Sequence[np.ndarray]) -> np.ndarray:
     """(ids,) a class for each word id: all names are one class, all nouns of corpus/builtin_stories.py another, every
     other word is its own. Words missing from the training set count as names: most words that a model makes up are.
     Tokens are not masked."""
@@ -39,16 +39,16 @@ def copied_length(longest: np.ndarray) -> int:
 
 
 def flag_texts(
-    texts: Sequence[np.ndarray], found: Found, masked: Found, classes: np.ndarray, k: int, copied_words: int
+    texts: list[np.ndarray], found: Found, found_masked: Found, word_class: np.ndarray, k: int, min_copied_words: int
 ) -> np.ndarray:
     """(texts,) one of FLAGS, or "".
 
-    A copy has `copied_words` or more in a row in common with one training story. A template has nearly all of its
+    A copy has `min_copied_words` or more in a row in common with one training story. A template has nearly all of its
     k-grams in one, once names and nouns are masked. Texts that only repeat themselves are not flagged.
     """
     flags = np.full(len(texts), "", dtype="<U8")
-    flags[(masked.precision >= TEMPLATE) & [has_variety(classes[text], k) for text in texts]] = "template"
-    flags[(found.longest() >= copied_words) & [has_variety(text, k) for text in texts]] = "copy"
+    flags[(found_masked.precision >= TEMPLATE) & [has_variety(word_class[text], k) for text in texts]] = "template"
+    flags[(found.longest() >= min_copied_words) & [has_variety(text, k) for text in texts]] = "copy"
     return flags
 
 
@@ -58,22 +58,22 @@ def has_variety(text: np.ndarray, k: int) -> bool:
 
 
 def describe_completions(
-    rows: list[dict], corpus: Corpus, found: Found, masked: Found, flags: np.ndarray
+    samples: list[dict], corpus: WordCorpus, found: Found, found_masked: Found, flags: np.ndarray
 ) -> list[dict]:
     """rouge.csv: each completion with its nearest training story, its longest span in any, and the story that it is
     flagged for; copies first, then templates, those with the longest spans first."""
-    described = []
-    for i, row in enumerate(rows):
+    csv_rows = []
+    for i, row in enumerate(samples):
         flag, spans = str(flags[i]), found.spans[i]
         start, length = (int(spans.argmax()), int(spans.max())) if len(spans) else (0, 0)
-        story = int((found.source if flag == "copy" else masked.container)[i]) if flag else -1
-        described.append(
+        story = int((found.source if flag == "copy" else found_masked.container)[i]) if flag else -1
+        csv_rows.append(
             dict(prompt_index=row["prompt_index"], sample_index=row["sample_index"], flag=flag, story=story)
             | dict(length=len(spans), f=float(found.f[i]), nearest_story=int(found.nearest[i]))
             | dict(span_length=length, span=corpus.excerpt(row["completion"], start, length))
             | dict(completion=row["completion"], training_story=corpus.text(story) if flag else "")
         )
-    return sorted(described, key=lambda row: ((*FLAGS, "").index(row["flag"]), -row["span_length"]))
+    return sorted(csv_rows, key=lambda row: ((*FLAGS, "").index(row["flag"]), -row["span_length"]))
 
 
 def shorten(text: str) -> str:
@@ -82,12 +82,12 @@ def shorten(text: str) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + " …"
 
 
-def worst_text(described: list[dict]) -> str:
+def worst_text(csv_rows: list[dict]) -> str:
     """For rouge.md: a table of the first flagged ones. "" if none is flagged."""
     cells = [
         [f"{row['flag']} of story {row['story']}", f"{row['prompt_index']}.{row['sample_index']}", str(row["length"])]
         + [str(row["span_length"]), shorten(row["span"]).replace("|", "¦")]
-        for row in described[:N_SHOWN]
+        for row in csv_rows[:N_SHOWN]
         if row["flag"]
     ]
     head = ["flagged", "prompt.sample", "length", "longest span", "which occurs in the training set"]

@@ -9,6 +9,7 @@ Words are those of rouge-score: runs of letters a to z and digits, lowercased.
 (6756, ['once', 'upon', 'a', 'time'])
 """
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from tqdm import tqdm
 
 from common.files import cache_directory, write_atomically
 from corpus.character_names import IN_MID_SENTENCE, Counts, names_among
-from corpus.token_files import load_meta_and_tokens
+from corpus.token_files import load_meta_and_tokens, stories_of
 from corpus.tokenizer import Tokenizer
 from novelty.search import Stream
 
@@ -35,7 +36,7 @@ def words_of(text: str) -> list[str]:
 
 
 @dataclass
-class Corpus:
+class WordCorpus:
     """The stories of a training set, as words or as tokens."""
 
     stream: Stream
@@ -69,14 +70,14 @@ class Corpus:
         return text[words[0].start() : words[-1].end()] if words else ""
 
 
-def open_corpus(directory: str | Path, by_tokens: bool = False) -> Corpus:
+def open_corpus(directory: str | Path, by_tokens: bool = False) -> WordCorpus:
     """The training set of data/<name>/. by_tokens: its tokens take the place of words."""
     meta, tokens, held_out = load_meta_and_tokens(directory, "train", "val")
     tokenizer = Tokenizer(**meta["vocabulary"])
     token_ends = np.flatnonzero(tokens == tokenizer.end_of_text)
     if by_tokens:
         stream = Stream(tokens, np.append(0, token_ends[:-1] + 1), token_ends)
-        return Corpus(stream, tokens, token_ends, held_out, tokenizer, tokenizer.vocab_size)
+        return WordCorpus(stream, tokens, token_ends, held_out, tokenizer, tokenizer.vocab_size)
     path = cache_directory() / "words" / f"{meta['splits']['train']['sha256'][:32]}-{RULES}.npz"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +89,27 @@ def open_corpus(directory: str | Path, by_tokens: bool = False) -> Corpus:
     if not vocabulary:
         raise ValueError(f"{directory}: it has no words of letters a to z or digits; use --tokens")
     stream, numbers = Stream(ids, np.append(0, ends[:-1]), ends), {word: i for i, word in enumerate(vocabulary)}
-    return Corpus(stream, tokens, token_ends, held_out, tokenizer, len(numbers), numbers, frozenset(names))
+    return WordCorpus(stream, tokens, token_ends, held_out, tokenizer, len(numbers), numbers, frozenset(names))
+
+
+def draw_excerpts(
+    corpus: WordCorpus, texts: list[np.ndarray], begins: list[int], at_least: int
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """An excerpt of a validation story for each text, as long as it and, if the story is long enough, from the same
+    offset; several for each if there are fewer than `at_least`. Also returns the indices of their stories."""
+    n = max(len(texts), at_least)
+    held_out = corpus.encode(list(itertools.islice(stories_of(corpus.held_out, corpus.tokenizer), max(n, 1000))))
+    held_out = list({story.tobytes(): story for story in held_out}.values())  # each once
+    longest, story, excerpts, excerpt_story = max(map(len, held_out)), -1, [], []
+    for text, begin in itertools.islice(itertools.cycle(zip(texts, begins)), n):
+        length, story = min(len(text), longest), story + 1
+        while len(held_out[story % len(held_out)]) < length:
+            story += 1
+        excerpt_story.append(story % len(held_out))
+        whole = held_out[excerpt_story[-1]]
+        begin = min(begin, len(whole) - length)
+        excerpts.append(whole[begin : begin + length])
+    return excerpts, np.array(excerpt_story)
 
 
 def read_words(tokens: np.ndarray, token_ends: np.ndarray, tokenizer: Tokenizer, label: str) -> dict[str, np.ndarray]:

@@ -1,5 +1,5 @@
 """
-The Markdown that commands write into NAME.md (common.tables.publish), as HTML; everything else in it is shown as text.
+The Markdown that commands write into NAME.md (common.tables), as HTML; everything else in it is shown as text.
 
 >>> to_html("## Scores\\nWARNING: few prompts\\n| run | loss |\\n| --- | ---: |\\n| demo | 1.5 |")
 '<h3>Scores</h3>\\n<p class="warning">WARNING: few prompts</p>\\n<div class="scroll"><table>...'

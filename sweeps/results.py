@@ -18,7 +18,7 @@ from matplotlib.ticker import NullFormatter
 
 from common.figures import save_figure
 from common.files import read_json, write_bytes
-from common.tables import publish, table_text, write_table
+from common.tables import print_and_save, table_text, write_table
 from sweeps import neuron_kinds, scaling_law
 from sweeps.lists import Experiment
 from sweeps.measures import Subject, Value
@@ -60,7 +60,7 @@ def show(name: str, experiment: Experiment, directory: Path, subjects: list[Subj
             write_bytes(directory / f"experiment{ending}", first.with_suffix(ending).read_bytes())
     pages = sorted(str(path.relative_to(directory)) for path in directory.rglob("*.html"))
     parts += ["Pages: " + ", ".join(f"[{page}]({page})" for page in pages)] if pages else []
-    publish(directory / "experiment.md", "\n\n".join(parts))
+    print_and_save(directory / "experiment.md", "\n\n".join(parts))
 
 
 # ---- Rows ----

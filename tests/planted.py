@@ -24,7 +24,7 @@ from corpus.token_files import FORMAT
 from corpus.tokenizer import gpt2
 from generation.prompts import cut_story
 from generation.samples_file import read_rows, write_rows
-from novelty.words import Corpus, open_corpus
+from novelty.words import WordCorpus, open_corpus
 
 EACH = 100  # planted of each kind
 
@@ -71,7 +71,7 @@ def replace_words(text: str, words: set[str], others: list[str], rng: random.Ran
     return re.sub("[A-Za-z]+", other, text)
 
 
-def ways_to_copy(corpus: Corpus, honest: list[str], rng: random.Random) -> dict:
+def ways_to_copy(corpus: WordCorpus, honest: list[str], rng: random.Random) -> dict:
     """How the second half of a training story is changed before it is planted. honest: other completions."""
     names, nouns, words = set(corpus.names), set(NOUNS), sorted(corpus.vocabulary)
 
@@ -108,7 +108,7 @@ def ways_to_copy(corpus: Corpus, honest: list[str], rng: random.Random) -> dict:
     }
 
 
-def plant(rows: list[dict], corpus: Corpus, each: int = EACH, seed: int = 0) -> list[dict]:
+def plant(rows: list[dict], corpus: WordCorpus, each: int = EACH, seed: int = 0) -> list[dict]:
     """The rows, followed by `each` copies of every kind, from stories drawn at random, each a prompt of its own."""
     rng, planted = random.Random(seed), []
     first = max(row["prompt_index"] for row in rows) + 1

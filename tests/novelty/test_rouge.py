@@ -18,8 +18,8 @@ from corpus import builtin_stories
 from generation.samples_file import read_rows, write_rows
 from novelty import flags, histograms
 from novelty.intervals import Values, compare
-from novelty.words import open_corpus
-from rouge import OTHERS, SIBLINGS, draw_excerpts, nearest_other, rouge_k
+from novelty.words import draw_excerpts, open_corpus
+from rouge import N_OTHER_PROMPTS, N_SAME_PROMPT, kgrams, nearest_other, rouge_k
 
 
 def words(text: str) -> list[str]:
@@ -93,20 +93,21 @@ def test_the_nearest_other_does_not_grow_with_the_number_of_completions():
     """500 completions beside 50; ten completions of each prompt beside five, of 50 prompts beside 25: the same mean."""
     rng = np.random.default_rng(0)
     texts = [rng.integers(0, 40, size=60) for _ in range(500)]
-    few, many = (nearest_other(texts[:n], np.arange(n), 2, "set").mean() for n in (50, 500))
+    grams = [kgrams(text, 2, "set") for text in texts]
+    few, many = (nearest_other(grams[:n], np.arange(n)).mean() for n in (50, 500))
     assert few == pytest.approx(many, abs=0.01)
     alike = [np.append(texts[i // 10][:30], texts[i][30:]) for i in range(500)]  # ten of each prompt, half in common
+    alike = [kgrams(text, 2, "set") for text in alike]
     prompts = np.arange(500) // 10
     several = [alike, prompts], [alike[:250], prompts[:250]], [alike[::2], prompts[::2]]
-    means = [[nearest_other(*some, 2, "set", siblings).mean() for siblings in (0, SIBLINGS)] for some in several]
+    means = [[nearest_other(*some, n_same).mean() for n_same in (0, N_SAME_PROMPT)] for some in several]
     assert means[1] == pytest.approx(means[0], abs=0.01) and means[2] == pytest.approx(means[0], abs=0.01)
     assert means[0][1] > means[0][0] + 0.2  # completions of one prompt are alike
-    assert np.isnan(nearest_other(texts[:OTHERS], np.arange(OTHERS), 2, "set")).all()
-    assert np.isnan(nearest_other(alike[::5], prompts[::5], 2, "set", SIBLINGS)).all()
-    every = nearest_other(texts[: OTHERS + 1], np.arange(OTHERS + 1), 2, "set")
-    assert every.tolist() == [
-        max(rouge_k(a, b).f for b in texts[: OTHERS + 1] if b is not a) for a in texts[: OTHERS + 1]
-    ]
+    few = N_OTHER_PROMPTS + 1
+    assert np.isnan(nearest_other(grams[: few - 1], np.arange(few - 1))).all()
+    assert np.isnan(nearest_other(alike[::5], prompts[::5], N_SAME_PROMPT)).all()
+    every = [max(rouge_k(a, b).f for b in texts[:few] if b is not a) for a in texts[:few]]
+    assert nearest_other(grams[:few], np.arange(few)).tolist() == every
 
 
 def test_a_passage_counts_as_copied_if_few_held_out_excerpts_have_one_as_long():
@@ -119,7 +120,7 @@ def test_held_out_excerpts_are_as_long_and_from_the_same_place(corpus):
     data, training, validation = corpus
     opened = open_corpus(data)
     completions, begins = opened.encode(endings(validation[20:40])), list(range(20))
-    pieces, stories = draw_excerpts(opened, completions, begins)
+    pieces, stories = draw_excerpts(opened, completions, begins, rouge.MIN_EXCERPTS)
     held_out = opened.encode(validation)
     assert len(pieces) == rouge.MIN_EXCERPTS
     for i, (piece, story) in enumerate(zip(pieces, stories)):
@@ -223,8 +224,8 @@ def test_validation_stories_in_the_training_set_do_not_hide_copies(corpus, rouge
     assert code == 0 and "WARNING 10.0% of the held-out excerpts" in printed.out
     assert described(tmp_path / "out" / "one")[0, 0]["flag"] == "copy"
     facts = facts_of(tmp_path / "out" / "one")
-    assert facts["duplicates"] == 40 and facts["held_out_excerpts"] == 360
-    assert facts["flag_baseline"] in range(160, 200)  # the half that did not set the length of a copy
+    assert facts["excerpts_in_training"] == 40 and facts["held_out_excerpts"] == 360
+    assert facts["n_flag_baseline"] in range(160, 200)  # the half that did not set the length of a copy
 
 
 def test_the_stories_that_set_the_length_of_a_copy_are_not_those_that_are_counted(corpus, rouge_py, tmp_path):
@@ -235,7 +236,7 @@ def test_the_stories_that_set_the_length_of_a_copy_are_not_those_that_are_counte
     write_rows(tmp_path / "out" / "run" / "samples.jsonl", rows_of(endings(validation[20:45]), validation, 1))
     assert rouge_py("out/run", "--data", data)[0] == 0
     facts = facts_of(tmp_path / "out" / "run")
-    assert facts["copied_words"] < 40 and facts["flagged"]["copy"]["baseline"] > 100
+    assert facts["min_copied_words"] < 40 and facts["flagged"]["copy"]["baseline"] > 100
 
 
 def test_both_splits_are_shown_side_by_side(run, corpus, rouge_py):
@@ -245,7 +246,7 @@ def test_both_splits_are_shown_side_by_side(run, corpus, rouge_py):
     write_rows(run / "samples-train.jsonl", [row | dict(split="train", cut=0.4) for row in rows])
     code, printed = rouge_py(run, "--data", data)
     held_out, trained = facts_of(run), facts_of(run, "-train")
-    assert code == 0 and held_out["completions"] == 60 and trained["completions"] == 25
+    assert code == 0 and held_out["n_completions"] == 60 and trained["n_completions"] == 25
     assert trained["metrics"]["ending_f"]["completions"]["mean"] == 1
     assert trained["flagged"]["copy"]["completions"] == 25
     section = (run / "rouge.md").read_text().split("\n## ")[2]  # after those of both splits
@@ -260,9 +261,9 @@ def test_all_settings_and_several_runs(run, corpus, rouge_py, tmp_path):
     second = tmp_path / "out" / "second"
     rows = rows_of(endings(validation[50:60]), validation, 1)
     write_rows(second / "samples.jsonl", [row | dict(reference=None) for row in rows])  # as of --prompts
-    code, printed = rouge_py(run, second, "--data", data, "--k", 4, "--counting", "clipped", "--tokens")
+    code, printed = rouge_py(run, "out/second", "--data", data, "--k", 4, "--counting", "clipped", "--tokens")
     assert code == 0 and (tmp_path / "out" / "rouge.svg").exists()
-    assert (tmp_path / "out" / "rouge.md").read_text().startswith(f"## {run} and {second}")
+    assert (tmp_path / "out" / "rouge.md").read_text().startswith(f"## {run} and out/second")
     facts = facts_of(second)
     assert "ending_f" not in facts["metrics"] and facts["flagged"]["template"]["completions"] == 0
     tokenizer = open_corpus(data, by_tokens=True).tokenizer
