@@ -1,7 +1,7 @@
 """
 Grade completions, by likelihood or with a chat model (GPT-Eval), and test how far the judge can be trusted.
 
-$ python grade.py out/                                              # by likelihood under the best of these runs
+$ python grade.py out/                                              # by likelihood under the best run of each corpus
 $ python grade.py out/ --judge lm:out/ts_33m                        # by likelihood under this model
 $ python grade.py out/ --no_judge                                   # only metrics: loss, repetition, length, …
 $ python grade.py out/ --judge gpt-4o-mini --controls --dry_run     # shows a request, how many, and the cost
@@ -43,10 +43,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--import", **imports, help="grades made elsewhere: a CSV (docs/grading.md)")
     controls = "test the judge: also grade true endings and damaged ones (lm: judges always do)"
     parser.add_argument("--controls", action="store_true", help=controls)
-    protocol = (
-        "how to ask chat judges: ours (default): our question; paper: the paper's, in two turns; scores: for three"
-    )
-    protocol += " numbers, as a reproduction did"
+    protocol = "how to ask chat judges. ours (default): our question; paper: the paper's, in two turns; "
+    protocol += "scores: ask for three numbers only"
     parser.add_argument("--protocol", nargs="+", choices=PROTOCOLS, default=[], help=protocol)
     question = "your own question: a text file with {beginning} and {completion} in it (docs/grading.md)"
     parser.add_argument("--question", nargs="+", type=existing_file, default=[], metavar="FILE", help=question)
@@ -61,7 +59,7 @@ def parse_arguments() -> argparse.Namespace:
     args = parser.parse_args()
     args.api = parser.require_api(args)
     for name in filter(lambda name: Path(name).exists(), args.judge):
-        parser.error(f"{name} is a directory here: to judge by its likelihoods, --judge lm:{name}")
+        parser.error(f"{name} is a file or directory here: to judge by its likelihoods, --judge lm:{name}")
     args.judge = list(dict.fromkeys(name.rstrip("/") for name in args.judge))
     return args
 
@@ -69,7 +67,8 @@ def parse_arguments() -> argparse.Namespace:
 class Cache(dict):
     """{key: a judge's reply}, kept in grades.jsonl: one JSON object a line, appended as it comes.
 
-    Also reads those of subdirectories, parents, and the other runs in the parent: no reply is paid for twice."""
+    Also reads those of subdirectories, of all directories above, and of the other runs in the one above: no reply is
+    paid for twice."""
 
     def __init__(self, directory: Path):
         self.path, above = directory / "grades.jsonl", directory.resolve().parents
@@ -83,19 +82,18 @@ class Cache(dict):
         self[key] = entry
 
 
-# ---- A grade: this story, by this judge ----
-
-
+# ---- Grading by a chat judge or a likelihood judge ----
 def grade_by_chat(
     judge: ChatJudge, sources: Sources, cache: Cache, args: argparse.Namespace
-) -> tuple[list[Row], str, list[Exception]]:
-    """Rows of scores, a line on how many gradings succeeded, and the errors that ended the requests early."""
+) -> tuple[list[Row], str, Exception | None]:
+    """Rows of scores; how many gradings succeeded, in words (under --dry_run: what would be asked, at what cost); the
+    error that ended the requests early, if any."""
     jobs = list(itertools.product(dict.fromkeys(itertools.chain(*sources.values())), range(args.repeats)))
     missing = [job for job in jobs if not judge.look_up(*job, cache).grades]
     random.Random(0).shuffle(missing)  # so that a budget that runs out does not favor a run
     if args.dry_run:
-        return [], show_requests(judge, [story for story, _ in missing], args.price_in, args.price_out), []
-    failures, fatal = ask(judge, missing, cache, args) if missing else ({}, [])
+        return [], show_requests(judge, [story for story, _ in missing], args.price_in, args.price_out), None
+    failures, fatal = ask(judge, missing, cache, args) if missing else ({}, None)
     grades = {job: judge.look_up(*job, cache).grades or {} for job in jobs}
     rows = [
         Row(judge.name, source, story, score, value)
@@ -103,29 +101,29 @@ def grade_by_chat(
         for story, repeat in itertools.product(stories, range(args.repeats))
         for score, value in grades[story, repeat].items()
     ]
-    count = f"{sum(map(bool, grades.values())):,} of {len(jobs):,} gradings"
+    status = f"{sum(map(bool, grades.values())):,} of {len(jobs):,} gradings"
     if failures:
-        count += f"; {len(failures):,} failed and are not counted: {next(iter(failures.values()))}"
-    return rows, count, fatal
+        status += f"; {len(failures):,} failed and are not counted: {next(iter(failures.values()))}"
+    return rows, status, fatal
 
 
 def ask(judge: ChatJudge, jobs: Sequence[tuple[Story, int]], cache: Cache, args: argparse.Namespace):
-    """Requests gradings, many at a time. Returns {grading: why it failed} and the errors that ended the requests."""
+    """Requests gradings, many at a time. Returns {grading: why it failed} and the error that ended them all, if any."""
     from tqdm import tqdm
 
     from generation.api_client import ApiClient, StopAsking  # here, as `import openai` takes over a second
 
-    client, failures, fatal = ApiClient(judge.model, **args.api), {}, []
+    client, failures, fatal = ApiClient(judge.model, **args.api), {}, None
     with tqdm(desc=f"{judge.name} grades", total=len(jobs), unit="grade", disable=None, delay=1) as bar:
         try:
-            for job, failed in client.map(lambda job: judge.grade(*job, client, cache), jobs):
-                if why := failed or judge.look_up(*job, cache).problem:
+            for job, error in client.map(lambda job: judge.grade(*job, client, cache), jobs):
+                if why := error or judge.look_up(*job, cache).problem:
                     failures[job] = why
                 bar.set_postfix_str(f"${client.spent:.4f}", refresh=False)
                 bar.update()
         except StopAsking as error:
             hint = "; if the endpoint cannot take a JSON schema: --no_schema"
-            fatal.append(ValueError(f"{error}{hint}" if judge.schema and " 400 " in str(error) else str(error)))
+            fatal = ValueError(f"{error}{hint}" if judge.schema and " 400 " in str(error) else str(error))
     if args.api["max_cost"]:  # the rest of the budget is for the next judge
         args.api["max_cost"] = max(args.api["max_cost"] - client.spent, 1e-9)  # 0 would be no limit
     if args.api["price_in"] is not None:
@@ -136,9 +134,9 @@ def ask(judge: ChatJudge, jobs: Sequence[tuple[Story, int]], cache: Cache, args:
 def grade_by_likelihood(
     name: str, runs: Sequence[Run], controls: Sources, cache: Cache, args: argparse.Namespace
 ) -> tuple[list[Row], str, list[str]]:
-    """Rows of scores of all stories; a line on how many were read, with warnings; the runs that the judge wrote. Each
-    ending is scored after its own beginning and after those of other stories: a consistent one is likelier after its
-    own."""
+    """Rows of scores of all stories; how many were scored, with warnings (under --dry_run: how many would be); the runs
+    generated by the judge itself. Each ending is scored after its own beginning and after those of other stories: a
+    consistent one is likelier after its own."""
     from grading.likelihood_judge import LikelihoodJudge, jobs_of  # here, as torch takes seconds
 
     judge, jobs = LikelihoodJudge(name), jobs_of(runs, controls, args.data)
@@ -150,20 +148,19 @@ def grade_by_likelihood(
         for source, story, other_beginnings in jobs
         for score, value in scores[story, other_beginnings].items()
     ]
-    count = f"{len(jobs):,} stories read"
-    if own := [run.name for run in runs if run.rows[0].get("weights") == judge.weights]:
-        count += f"\n\nWARNING {name} wrote the stories of {', '.join(own)} itself, and a model likes its own words"
+    status = f"{len(jobs):,} stories scored"
+    if self_judged := [run.name for run in runs if run.rows[0].get("weights") == judge.weights]:
+        written = f"wrote the stories of {', '.join(self_judged)} itself"
+        status += f"\n\nWARNING {name} {written}, and a model likes its own words"
     if others := [run.name for run in runs if judge.corpus and run.corpus and run.corpus != judge.corpus]:
         learned = f"{judge.corpus}, and may have learned stories that {', '.join(others)} continue"
-        count += f"\n\nWARNING {name} was trained on {learned}"
+        status += f"\n\nWARNING {name} was trained on {learned}"
     if len({run.rows[0].get("temperature") for run in runs}) > 1:
-        count += f"\n\nWARNING {name} prefers likely text, and so a lower temperature: compare runs at one temperature"
-    return rows, count, own
+        status += f"\n\nWARNING {name} prefers likely text, and so a lower temperature: compare runs at one temperature"
+    return rows, status, self_judged
 
 
 # ---- All judges, all tables ----
-
-
 def grade_runs(args: argparse.Namespace) -> None:
     from common.figures import save_figure  # here, as Matplotlib and torch take seconds
     from grading.metrics import metric_rows
@@ -177,38 +174,41 @@ def grade_runs(args: argparse.Namespace) -> None:
 
         if not (by_likelihood := default_judges(runs)):
             print("no run of train.py here that could judge by likelihood; name one: --judge lm:RUN")
-    chat_judges, corpora = make_chat_judges(args), {}
+    chat_judges, endings_by_corpus = make_chat_judges(args), {}
     for run in sorted(runs, key=lambda run: (run.corpus is None, str(run.corpus))):
-        corpora[run.corpus] = corpora.get(run.corpus, []) + run.true_endings
-    controls, self_judged = make_controls(*corpora.values()), set()
+        endings_by_corpus[run.corpus] = endings_by_corpus.get(run.corpus, []) + run.true_endings
+    controls, self_judged = make_controls(*endings_by_corpus.values()), set()
     if args.controls and not controls[TRUE_ENDING]:
         raise ValueError("--controls needs true endings, which `python sample.py --eval N` keeps; there are none")
     sources = {run.name: run.stories for run in runs} | (controls if args.controls else {})
-    rows, counts, fatal = [], {}, []
+    rows, statuses, fatal = [], {}, None
     with lock(directory, ".grade.lock", "another grade.py is running there; let it finish"):
         cache = Cache(directory)
         if not args.dry_run:  # first, so that an error here costs nothing
             rows += [*metric_rows(runs, controls[TRUE_ENDING]), *imported_rows(args.imports, runs)]
-        for name, graded in by_likelihood.items():
-            new, counts[name], own = grade_by_likelihood(name, graded, controls, cache, args)
-            rows, self_judged = rows + new, self_judged | {(name, run) for run in own}
+        for name, runs_to_grade in by_likelihood.items():
+            new_rows, statuses[name], by_itself = grade_by_likelihood(name, runs_to_grade, controls, cache, args)
+            rows, self_judged = rows + new_rows, self_judged | {(name, run) for run in by_itself}
         for judge in chat_judges:
-            new, counts[judge.name], errors = grade_by_chat(judge, sources, cache, args)
-            rows, fatal = rows + new, fatal + errors
+            new_rows, statuses[judge.name], error = grade_by_chat(judge, sources, cache, args)
+            rows, fatal = rows + new_rows, fatal or error
     if args.dry_run:
-        return print("\n\n".join(f"{name}: {count}" for name, count in counts.items()))
-    counts |= {row.judge: "imported" for row in rows if row.judge.endswith(IMPORTED)}
-    findings = [f for f in compare(rows, runs) if f.kind != "true_ending" or (f.judge, f.subject) not in self_judged]
-    short = summary(findings, counts, runs)
-    notes = [run.name + note for run in runs if (note := partly_trained(run.model))]
-    short = f"WARNING stopped, or still being trained: {', '.join(notes)}\n\n" * bool(notes) + short
-    write_bytes(directory / "grades.md", f"{short}\n\n{report(findings, counts)}\n".encode())
-    print(short)
+        print("\n\n".join(f"{name}: {status}" for name, status in statuses.items()))
+        return
+    statuses |= {row.judge: "imported" for row in rows if row.judge.endswith(IMPORTED)}
+    # Whether a judge's own stories score above true endings says nothing of them: it likes its own words.
+    biased = {("difference_from_true_ending", judge, run) for judge, run in self_judged}
+    findings = [f for f in compare(rows, runs) if (f.kind, f.judge, f.subject) not in biased]
+    text = summary(findings, statuses, runs)
+    if notes := [run.name + note for run in runs if (note := partly_trained(run.model))]:
+        text = f"WARNING stopped, or still being trained: {', '.join(notes)}\n\n{text}"
+    write_bytes(directory / "grades.md", f"{text}\n\n{report(findings, statuses)}\n".encode())
+    print(text)
     write_table(directory / "grades.csv", [finding._asdict() for finding in findings])
-    save_figure(scores_figure(findings, counts, runs), directory / "grades.png")
+    save_figure(scores_figure(findings, statuses, runs), directory / "grades.png")
     print(f"\nwrote grades.md (all tables), grades.csv, grades.png to {directory}; next: python report.py {directory}")
     if fatal:
-        raise fatal[0]
+        raise fatal
 
 
 def make_chat_judges(args: argparse.Namespace) -> list[ChatJudge]:
@@ -218,8 +218,9 @@ def make_chat_judges(args: argparse.Namespace) -> list[ChatJudge]:
         return []
     from generation.api_client import endpoint_url, public_url  # here, as `import openai` takes over a second
 
-    url, asked = public_url(endpoint_url(args.base_url)), args.protocol + [str(path) for path in args.question]
-    questions = [read_question(name) for name in dict.fromkeys(asked or ["ours"])]
+    url = public_url(endpoint_url(args.base_url))
+    question_names = args.protocol + [str(path) for path in args.question]
+    questions = [read_question(name) for name in dict.fromkeys(question_names or ["ours"])]
     settings = (args.temperature, args.max_tokens, not args.no_schema)
     return [ChatJudge(name, url, question, *settings) for name in names for question in questions]
 

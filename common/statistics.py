@@ -74,3 +74,10 @@ def wilson(share: float, n: int) -> tuple[float, float]:
     middle, margin = share + z2 / (2 * n), (z2 * (share * (1 - share) / n + z2 / (4 * n * n))) ** 0.5
     low, high = ((middle + sign * margin) / (1 + z2 / n) for sign in (-1, 1))
     return max(0.0, min(share, low)), min(1.0, max(share, high))  # whatever the rounding
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+    """Corrects p-values for multiple tests (Holm, 1979): among those below x, P(any false positive) is at most x."""
+    order, corrected = p.argsort(), np.empty(len(p))
+    corrected[order] = np.minimum(1, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
+    return corrected

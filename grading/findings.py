@@ -21,7 +21,7 @@ from grading.stories import Row, Run
 
 
 class Finding(NamedTuple):
-    kind: str  # mean, difference (of two models, on the same prompts), true_ending (difference from those), paired_wins
+    kind: str  # mean, difference (of two models, on the same prompts), difference_from_true_ending, paired_wins
     judge: str  # "": needs no judge
     subject: str  # a model, a kind of control, or two models ("a - b")
     figure: str  # a score or metric (scores.py)
@@ -37,8 +37,6 @@ def find(findings: Sequence[Finding], kind: str, judge: str) -> dict[tuple[str, 
 
 
 # ---- Means, differences, wins over the controls ----
-
-
 def pivot(rows: Sequence[Row]) -> dict[tuple[str, str], dict[str, dict[str, float]]]:
     """{(judge, score): {subject: {prompt: mean over its completions}}}; the prompt "": a figure of a run as a whole."""
     values = {}
@@ -71,7 +69,8 @@ def compare(rows: Sequence[Row], runs: Sequence[Run]) -> list[Finding]:
             ours, theirs = paired(means, run.name, TRUE_ENDING)
             if len(ours) >= FEWEST_PROMPTS:
                 difference = statistics.mean(ours - theirs)
-                findings.append(Finding("true_ending", judge, run.name, score, *difference, len(ours)))
+                kind = "difference_from_true_ending"
+                findings.append(Finding(kind, judge, run.name, score, *difference, len(ours)))
         for kind in SPOILED if judge else ():
             better, worse = paired(means, TRUE_ENDING, kind)
             if len(better):
@@ -137,8 +136,6 @@ def mean_of(score: str, scale: tuple[float, float], values: Mapping[str, float])
 
 
 # ---- Which conclusions hold ----
-
-
 def checks_of(findings: Sequence[Finding], judge: str) -> list[Finding]:
     """The paired wins that should be above 0.5, because the control is spoiled in exactly that respect."""
     wins = find(findings, "paired_wins", judge).values()
@@ -167,15 +164,8 @@ def shown_differences(findings: Sequence[Finding], judge: str, kind: str = "diff
     100 prompts); without the correction, in 70%.
     """
     differences = find(findings, kind, judge)
-    corrected = holm(np.array([p_value(f) for f in differences.values()]))
+    corrected = statistics.holm(np.array([p_value(f) for f in differences.values()]))
     return {key for key, p in zip(differences, corrected) if p < ALPHA}
-
-
-def holm(p: np.ndarray) -> np.ndarray:
-    """Corrects p-values for multiple tests (Holm, 1979): among those below x, P(any false positive) is at most x."""
-    order, corrected = p.argsort(), np.empty(len(p))
-    corrected[order] = np.minimum(1, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
-    return corrected
 
 
 def p_value(difference: Finding) -> float:
@@ -227,13 +217,11 @@ def close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
 
 
 # ---- Tables ----
-
-
-def summary(findings: Sequence[Finding], counts: Mapping[str, str], runs: Sequence[Run]) -> str:
+def summary(findings: Sequence[Finding], statuses: Mapping[str, str], runs: Sequence[Run]) -> str:
     """For the terminal, as Markdown: for each judge the means of all that it graded, each run beside true endings,
-    reasons to distrust it. counts: {judge: how many gradings succeeded, in words}, in order."""
+    reasons to distrust it. statuses: {judge: how many gradings succeeded, in words}, in order."""
     notes, parts = control_notes(runs), ["## Summary", "Means over prompts, ± half of the 95% interval"]
-    for judge in counts or [""]:
+    for judge in statuses or [""]:
         graded = [run for run in notes if any(run == subject for subject, _ in find(findings, "mean", judge))]
         subjects = [*graded, *dict.fromkeys(TRUE_ENDING + notes[run] for run in graded)]
         means = find(findings, "mean", "") | find(findings, "mean", judge)
@@ -245,13 +233,14 @@ def summary(findings: Sequence[Finding], counts: Mapping[str, str], runs: Sequen
             parts.append(
                 "!: the judge cannot tell true endings from ones spoiled in this respect; ?: no control tests it"
             )
-        places, clear = {}, shown_differences(findings, judge, "true_ending")
-        for (run, figure), f in find(findings, "true_ending", judge).items():
+        kind, places = "difference_from_true_ending", {}
+        clear = shown_differences(findings, judge, kind)
+        for (run, figure), f in find(findings, kind, judge).items():
             if sees[figure] == "seen":
                 place = "too close to call" if (run, figure) not in clear else "higher" if f.value > 0 else "lower"
                 places.setdefault(run, []).append(f"{figure} {place}")
         parts += [f"{run} beside true endings: {', '.join(own)}" for run, own in places.items()]
-        parts += [f"{judge}: {counts[judge]}"] if judge else []
+        parts += [f"{judge}: {statuses[judge]}"] if judge else []
         parts += [f"WARNING {line}" for line in warnings_of(findings, judge)] if judge else []
     return "\n\n".join(parts)
 

@@ -73,8 +73,8 @@ def test_the_interval_of_paired_wins_counted_out(n):
 
 def test_holm():
     """0.005 × 4, 0.01 × 3, 0.03 × 2, then never below the one before."""
-    assert findings.holm(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert findings.holm(np.array([0.6, 0.7])).tolist() == [1, 1] and findings.holm(np.array([])).size == 0
+    assert statistics.holm(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert statistics.holm(np.array([0.6, 0.7])).tolist() == [1, 1] and statistics.holm(np.array([])).size == 0
 
 
 @pytest.mark.parametrize("n", [1, 10, 29, 263])

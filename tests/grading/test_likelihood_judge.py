@@ -115,7 +115,7 @@ def out(tmp_path, data_dir, grade_py):
 
 def test_from_samples_to_the_table(out, grade_py, api):
     code, printed = grade_py("--judge", "lm:out/judge/", judge=None)
-    assert code == 0 and api.requests == [] and "40 stories read" in printed.out  # 20 completions, 4 controls a prompt
+    assert code == 0 and api.requests == [] and "40 stories scored" in printed.out  # 20 completions, 4 controls each
     found = means(out)
     values = [r["value"] for r in records(out) if r.get("score") == "ending"]
     assert len(values) == 40 and {f for judge, _, f in found if judge} == LIKELIHOOD.keys()
