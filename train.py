@@ -201,8 +201,6 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
 
 
 # ---- The state, a step, an evaluation ----
-
-
 @dataclass
 class TrainingState:
     """A run, as ckpt.pt holds it: what steps change, and constants. (The data order and dropout need no state.)"""
@@ -336,8 +334,6 @@ def remaining_micro_batches(batches: Batches, config: TrainConfig, state: Traini
 
 
 # ---- Data, files, the first story ----
-
-
 def make_builtin(config: TrainConfig) -> None:
     if config.data in BUILTIN and not Path(config.data_dir, config.data).exists():
         command = [sys.executable, Path(__file__).with_name("prepare.py"), config.data, "--data_dir", config.data_dir]

@@ -68,7 +68,7 @@ def load_run(run: str | Path) -> tuple["GPTNeo", Tokenizer]:
 def newest_run(out_dir: str | Path = "out") -> Path:
     checkpoints = sorted(Path(out_dir).glob("*/ckpt.pt"), key=lambda path: path.stat().st_mtime)
     if not checkpoints:
-        raise ValueError(f"no run under {out_dir}/ yet: train one with `python train.py`, or name one with --model")
+        raise ValueError(f"no run under {out_dir}/ yet: train one with `python train.py`, or name one")
     return checkpoints[-1].parent
 
 

@@ -1,10 +1,10 @@
 """
-Does a part of the model matter? The rise in loss when its output is replaced by its mean over other stories.
+Does a part of the model matter? The increase in loss when its output is replaced by its mean over other stories.
 
 The model is run again without each part. In float32: most neurons matter less than the rounding of bfloat16.
 
-An interval says how much the rise depends on the stories, not whether the part does anything useful: without a head of
-random weights the loss may rise, too. So a head matters if its interval is above 0 and the rise at least MIN_RISE.
+An interval says how much the increase depends on the stories, not whether the part does anything useful: without a head
+of random weights the loss may increase, too. So a head matters if its interval is above 0, the increase MIN_INCREASE.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from interpretation.word_classes import Batch, TaggedCorpus
 from kernels.cross_entropy import head_loss
 from model import GPTNeo
 
-MIN_RISE = 0.01  # nats per token, one percent of perplexity
+MIN_INCREASE = 0.01  # nats per token, one percent of perplexity
 BATCH_TOKENS = 2048
 
 
@@ -37,28 +37,28 @@ def replaced(x: torch.Tensor, part: int, mean: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def losses_without(
-    model: GPTNeo, corpus: TaggedCorpus, n_stories: int, parts: Sequence[tuple[str, int]], means: dict, label: str
+def ablated_losses(
+    model: GPTNeo, corpus: TaggedCorpus, n_stories: int, parts: Sequence[tuple[str, int]], means: dict
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The losses of the first stories, in nats: with the intact model, (S,), and without each part, (parts, S).
 
     parts: ("blocks.2.z", head) or ("blocks.2.post", neuron); means: {"blocks.2.z": (H, D), …}, over other stories.
     """
     device = model.wte.weight.device
-    intact, without = torch.empty(n_stories), torch.empty(len(parts), n_stories)
-    bar = tqdm(desc=f"ablating {label}", total=len(parts) * n_stories, unit="story", disable=None, delay=1)
+    intact, ablated = torch.empty(n_stories), torch.empty(len(parts), n_stories)
+    bar = tqdm(desc="ablating heads and neurons", total=len(parts) * n_stories, unit="story", disable=None, delay=1)
     for batch in corpus.batches(n_stories, device, BATCH_TOKENS):
         intact[batch.index] = story_losses(model, batch).cpu()
         for i, (name, part) in enumerate(parts):
             patch = partial(replaced, part=part, mean=means[name])
-            without[i, batch.index] = story_losses(model, batch, {name: patch}).cpu()
+            ablated[i, batch.index] = story_losses(model, batch, {name: patch}).cpu()
             bar.update(len(batch.index))
     bar.close()
-    return intact, without
+    return intact, ablated
 
 
-def rises(intact: torch.Tensor, without: torch.Tensor, corpus: TaggedCorpus) -> Estimate:
-    """intact (S,), without (parts, S) -> the rise in loss without each part, in nats per token, and the ends of its 95%
-    interval (bootstrap over stories), (parts,) each."""
+def loss_increases(intact: torch.Tensor, ablated: torch.Tensor, corpus: TaggedCorpus) -> Estimate:
+    """intact (S,), ablated (parts, S) -> the loss increase without each part, in nats per token, and the ends of its
+    95% interval (bootstrap over stories), (parts,) each."""
     tokens = torch.tensor([len(story.tokens) for story in corpus.stories[: len(intact)]])
-    return interval(bootstrap_ratio((without - intact).double().numpy(), tokens.double().numpy()), len(tokens))
+    return interval(bootstrap_ratio((ablated - intact).double().numpy(), tokens.double().numpy()), len(tokens))

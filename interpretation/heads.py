@@ -53,23 +53,23 @@ class HeadSums:
         self.cells = torch.zeros(H + 1, P, P, device=device)  # attention by (query, key), summed over stories
         self.row_squares, self.n_rows = torch.zeros(H + 1, P, device=device), 0
 
-    def add(self, attention: torch.Tensor, sets: torch.Tensor, window: int, real: torch.Tensor) -> None:
-        """attention (B, H, T, T), key sets (B, KEY_SETS, T, T), real (B, T): not padding."""
+    def add(self, attention: torch.Tensor, key_masks: torch.Tensor, window: int, not_padding: torch.Tensor) -> None:
+        """attention (B, H, T, T), key_masks (B, KEY_SETS, T, T) of key_sets, not_padding (B, T)."""
         T, P = attention.size(2), self.cells.size(1)
         visible = visible_keys(T, window, attention.device)
-        queries = real.clone()
+        queries = not_padding.clone()
         queries[:, 0] = False
         uniform = (visible / visible.sum(1, keepdim=True)).expand(len(attention), 1, T, T)
         attention = torch.cat([attention, uniform], 1) * queries[:, None, :, None]
-        sets = sets & visible & queries[:, None, :, None]
+        key_masks = key_masks & visible & queries[:, None, :, None]
         positions = torch.arange(T, device=visible.device)
         distance = (positions[:, None] - positions) * visible  # (T, T), from query to key
 
-        weights = torch.cat([distance.expand(len(sets), 1, T, T), sets], 1).float()  # (B, 1 + KEY_SETS, T, T)
+        weights = torch.cat([distance.expand(len(key_masks), 1, T, T), key_masks], 1).float()  # (B, 1 + KEY_SETS, T, T)
         sums = (attention.flatten(2) @ weights.flatten(2).transpose(1, 2)).sum(0)  # (H + 1, 1 + KEY_SETS)
         self.attended_distance += sums[:, 0]
         self.shares += sums[:, 1:]
-        self.n_share_queries += sets.any(-1).sum((0, 2))
+        self.n_share_queries += key_masks.any(-1).sum((0, 2))
         self.n_queries += queries.sum().item()
         n_queries_at = queries.sum(0)  # (T,)
         self.n_pairs += (n_queries_at * visible.sum(1)).sum().item()

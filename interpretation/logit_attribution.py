@@ -54,8 +54,6 @@ def unembedding(model: GPTNeo, directions: torch.Tensor, resid_post: torch.Tenso
 
 
 # ---- The writes of heads, over stories ----
-
-
 @torch.no_grad()
 def head_outputs(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) -> list[dict]:
     """Columns of heads.csv, by direct logit attribution over all tokens of the vocabulary, on the first WRITE_STORIES.
@@ -71,11 +69,11 @@ def head_outputs(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) -> l
     for batch in corpus.batches(n_stories, device, tokens=1024, label="outputs of heads"):
         for i, (logits, attention, looked_at) in enumerate(head_logits(model, batch)):
             top = (logits - logits.mean(-1, keepdim=True)).topk(LIKELIEST)
-            queries = batch.real & (attention >= SHARP) & (looked_at > 0)
+            queries = batch.not_padding & (attention >= SHARP) & (looked_at > 0)
             copies = (top.indices == batch.tokens.gather(1, looked_at)[..., None]).any(-1) & queries
             copied[i] += copies.sum().item()
             n_queries[i] += queries.sum().item()
-            best, where = top.values[..., 0].masked_fill(~batch.real, -torch.inf).max(1)
+            best, where = top.values[..., 0].masked_fill(~batch.not_padding, -torch.inf).max(1)
             values[i, batch.index] = best.cpu()
             tokens[i, batch.index] = top.indices[..., 0].gather(1, where[:, None])[:, 0].cpu()
     strongest = tokens.gather(1, values.argsort(1, descending=True)).tolist()

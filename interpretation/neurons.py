@@ -43,7 +43,7 @@ class NeuronSums:
         places = self.place[batch.words].where(batch.ends, -1)
         known = places >= 0
         self.word_sums[layer].index_add_(0, places[known], activations[known])
-        highest, where = activations.masked_fill(~batch.real[..., None], -torch.inf).max(1)
+        highest, where = activations.masked_fill(~batch.not_padding[..., None], -torch.inf).max(1)
         self.highest[layer, batch.index] = highest
         self.where[layer, batch.index] = where.int()
 
@@ -104,15 +104,13 @@ def neuron_rows(neurons: NeuronSums, untrained: NeuronSums, places: list[dict]) 
     return rows
 
 
-def clearest(rows: list[dict]) -> dict[str, dict]:
+def most_selective(rows: list[dict]) -> dict[str, dict]:
     """The neuron that prefers each kind of word most, strongly if any does; and that of the largest activation."""
     best = {kind: max(rows, key=lambda row: (row["prefers"] == kind, row[f"auc_{kind}"])) for kind in KINDS}
     return best | {LARGEST: max(rows, key=lambda row: row["activation_1"])}
 
 
 # ---- The contexts in which neurons fire most ----
-
-
 @torch.no_grad()
 def contexts(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer, neurons: NeuronSums) -> list[dict]:
     """For each neuron, columns of neurons.csv: token_1, activation_1, context_1 and shades_1 to CONTEXTS, one a story.

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from common.tables import table_text
-from interpretation.ablation import MIN_RISE
+from interpretation.ablation import MIN_INCREASE
 from interpretation.heads import ROLE_MEASURES
 from interpretation.logit_attribution import COPYING, LIKELIEST
-from interpretation.neurons import CONTEXTS, FDR, LARGEST, STRONG, clearest
+from interpretation.neurons import CONTEXTS, FDR, LARGEST, STRONG, most_selective
 
 SHOWN_HEADS, PATCHED_HEADS = 10, 5  # at most, in tables
 PATCHING_HEAD = ["head", "share brought back", "share lost without it", "adds (logits)", "looks at", "writes tokens"]
@@ -38,21 +38,21 @@ def heads_text(rows: list[dict]) -> list[str]:
 
 
 def ablation_text(rows: list[dict], loss: float, n_stories: int) -> str:
-    matter = sum(row["rise"] >= MIN_RISE and row["rise_low"] > 0 for row in rows)
+    matter = sum(row["loss_increase"] >= MIN_INCREASE and row["loss_increase_low"] > 0 for row in rows)
     cells = [
         [
             f"{row['layer']}.{row['head']}",
             row["role"],
             f"{row['copies']:.2f}",
             listed(row["writes"].split(" | ")),
-            rise_text(row),
+            increase_text(row),
         ]
-        for row in sorted(rows, key=lambda row: -row["rise"])[:SHOWN_HEADS]
+        for row in sorted(rows, key=lambda row: -row["loss_increase"])[:SHOWN_HEADS]
     ]
     return (
         f"{matter} of {len(rows)} heads matter: without any one of them the loss ({loss:.3f} on {n_stories} stories) "
-        f"rises by {MIN_RISE} nats per token or more, with a 95% interval above 0. The largest rises:\n\n"
-        + table_text(["head", "role", "copies", "writes tokens", "rise in loss without it"], cells)
+        f"increases by {MIN_INCREASE} nats per token or more, with a 95% interval above 0. The largest increases:\n\n"
+        + table_text(["head", "role", "copies", "writes tokens", "loss increase without it"], cells)
     )
 
 
@@ -61,33 +61,31 @@ def listed(tokens: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(map(str.strip, tokens))).replace("|", "¦")
 
 
-def rise_text(row: dict) -> str:
-    return f"{row['rise']:+.4f} [{row['rise_low']:.4f}, {row['rise_high']:.4f}]"
+def increase_text(row: dict) -> str:
+    return f"{row['loss_increase']:+.4f} [{row['loss_increase_low']:.4f}, {row['loss_increase_high']:.4f}]"
 
 
 def neurons_text(rows: list[dict]) -> list[str]:
-    """Preferences counted, and the clearest neuron of each kind."""
+    """Preferences counted, and the most selective neuron for each kind."""
     cells = []
-    for kind, row in clearest(rows).items():
+    for kind, row in most_selective(rows).items():
         counts = [f"{sum(row[key] == kind for row in rows):,}" for key in ("prefers", "prefers_at_random_init")]
         tokens = listed(row[f"token_{i}"] for i in range(1, CONTEXTS + 1))
         cells.append([kind, *(["", ""] if kind == LARGEST else counts), f"{row['layer']}.{row['neuron']}", tokens])
-        cells[-1] += [f"{row['activation_1']:.1f}", rise_text(row)]
-    rises = [row["rise"] for row in rows if "rise" in row]
-    head = ["strongly prefers", "neurons", "at random init", "clearest neuron", "fires most on"]
-    head += ["largest activation", "rise in loss without it"]
+        cells[-1] += [f"{row['activation_1']:.1f}", increase_text(row)]
+    increases = [row["loss_increase"] for row in rows if "loss_increase" in row]
+    head = ["strongly prefers", "neurons", "at random init", "most selective neuron", "fires most on"]
+    head += ["largest activation", "loss increase without it"]
     return [
         table_text(head, cells),
         f"{sum(row['prefers'] != '' for row in rows):,} of {len(rows):,} neurons strongly prefer a kind of word: they "
         f"fire more on a word of that kind in at least {STRONG:.0%} of its pairs with other words that are about as "
-        f"frequent (false discovery rate {FDR:.0%}). Without any of {len(rises)}, these and random ones, the loss "
-        f"rises by {max(rises):.4f} at most.",
+        f"frequent (false discovery rate {FDR:.0%}). Without any of {len(increases)}, these and random ones, the loss "
+        f"increases by {max(increases):.4f} at most.",
     ]
 
 
 # ---- Activation patching ----
-
-
 def answers_text(name: str, given: list[dict], text_of: Callable[[int], str]) -> list[str]:
     """Whether the model knows the answers, and how sure it is."""
     cells = [

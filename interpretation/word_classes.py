@@ -104,8 +104,8 @@ class Batch(Story):
     index: list[int]  # (B,) their indices in the corpus
 
     @property
-    def real(self) -> torch.Tensor:
-        """(B, T) bool: not padding"""
+    def not_padding(self) -> torch.Tensor:
+        """(B, T) bool"""
         return self.targets >= 0
 
 

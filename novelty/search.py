@@ -97,8 +97,6 @@ def search(
 
 
 # ---- The index of the texts ----
-
-
 class Index(NamedTuple):
     """The texts one after another, a separator after each, and a trie of their passages: nodes[d][p] stands for the
     d + 1 words from place p on. Nodes are numbered by depth; those of one word are the words."""
@@ -159,8 +157,6 @@ def slot_of(table, key):
 
 
 # ---- The search ----
-
-
 @numba.njit(nogil=True, cache=True)
 def read_stories(table, grams, seeds, sizes, words, numbers, classes, ids, starts, ends, first, k, by_set):
     """Reads some stories, whose numbers begin at `first` -> for each text: the largest F and its story, the largest

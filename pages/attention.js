@@ -101,7 +101,9 @@ function bar(share, uniform, text) {
 function cellOf(row, name) {  // cells of heads.csv are text
   const value = row[name] ?? "", number = (text) => Number(text).toFixed(4);
   if (["layer", "head", "role", "writes"].includes(name)) return element("td", { class: name }, value);
-  if (name === "rise") return element("td", {}, `${number(value)} [${number(row.rise_low)}, ${number(row.rise_high)}]`);
+  if (name === "loss_increase") {
+    return element("td", {}, `${number(value)} [${number(row.loss_increase_low)}, ${number(row.loss_increase_high)}]`);
+  }
   return bar(Number(value), row[`${name}_uniform`], Number(value).toFixed(2));
 }
 for (const row of rows) {
@@ -111,7 +113,7 @@ for (const row of rows) {
 }
 byId("heads").append(
   element("thead", {}, element("tr", {}, ...columns.map((name) =>
-    element("th", { class: name === "rise" ? "number" : "" }, name.replaceAll("_", " "))))),
+    element("th", { class: name === "loss_increase" ? "number" : "" }, name.replaceAll("_", " "))))),
   element("tbody", {}, ...rows.map(({ line }) => line)));
 sortable(byId("heads"));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => point(token));

@@ -12,7 +12,7 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-// Bytes from base64, such as the levels that pages/html.py makes of shares.
+// Bytes from base64, such as pages/html.py makes of shares.
 const fromBase64 = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
 
 // Lets a table be sorted by a click on a column's title: by its numbers ("1,250", "0.31 [0.20, 0.42]"), else as text.

@@ -73,6 +73,6 @@ def image(svg: bytes, alt: str) -> str:
     return f'<div class="scroll"><img alt="{html.escape(alt)}" src="data:image/svg+xml;base64,{data}"></div>'
 
 
-def as_levels(shares: np.ndarray) -> str:
+def to_base64_bytes(shares: np.ndarray) -> str:
     """Shares, 0 to 1, as a byte each, in base64; `fromBase64` of pages/common.js reads it."""
     return base64.b64encode((shares * 255).round().astype(np.uint8).tobytes()).decode()

@@ -19,7 +19,18 @@ from pages.html import page
 # ---- Pages ----
 
 # The table of heads; a column NAME_uniform of heads.csv becomes the thin line in the bars of NAME
-COLUMNS = ["layer", "head", "role", "rise", "copies", "position", "itself", "previous", "offset_share", "same_token"]
+COLUMNS = [
+    "layer",
+    "head",
+    "role",
+    "loss_increase",
+    "copies",
+    "position",
+    "itself",
+    "previous",
+    "offset_share",
+    "same_token",
+]
 COLUMNS += ["induction", *"names pronouns nouns verbs adjectives punctuation beginning writes".split()]
 MAP_BYTES = 900_000  # attention on the page, which stays under 2 MB
 SHOWN, SHOWN_OF_KIND = 96, 48  # neurons on the page: evenly from all, and at most this many for each kind of word
@@ -46,7 +57,7 @@ def neurons_page(name: str, directory: Path, layer: int | None = None) -> bytes:
         for kind in kinds:
             preferring = [row for row in rows if row["prefers"] == kind]
             chosen += sorted(preferring, key=lambda row: -float(row[f"auc_{kind}"]))[:SHOWN_OF_KIND]
-        chosen += [row for row in rows if row.get("rise")] + rows[:: max(1, len(rows) // SHOWN)]
+        chosen += [row for row in rows if row.get("loss_increase")] + rows[:: max(1, len(rows) // SHOWN)]
         chosen.append(max(rows, key=lambda row: float(row["activation_1"])))
     neurons = list({(row["layer"], row["neuron"]): row for row in chosen}.values())
     data = dict(kinds=kinds, neurons=neurons)

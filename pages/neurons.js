@@ -8,7 +8,7 @@ for (const neuron of neurons) {  // rows of neurons.csv, all cells as text
 }
 const orders = {
   "strongest preference": (neuron) => (neuron.prefers ? Math.max(...neuron.auc) : 0),
-  "largest rise in loss if ablated": (neuron) => (neuron.rise ? Number(neuron.rise) : -Infinity),
+  "largest loss increase if ablated": (neuron) => Number(neuron.loss_increase || -Infinity),
   "highest activation": (neuron) => Number(neuron.activation_1),
 };
 
@@ -34,12 +34,12 @@ function preference({ auc, prefers }, i) {
 
 function card(neuron) {
   const thousandths = (nats) => (nats < 0 ? "−" : "+") + Math.abs(1000 * nats).toFixed(2);
-  const [rise, low, high] = [neuron.rise, neuron.rise_low, neuron.rise_high].map(thousandths);
+  const [increase, low, high] = ["", "_low", "_high"].map((end) => thousandths(neuron[`loss_increase${end}`]));
   return element("div", { class: "card", id: `neuron-${neuron.layer}-${neuron.neuron}` },
     element("div", { class: "description" }, element("b", {}, `layer ${neuron.layer}, neuron ${neuron.neuron}`),
       ...kinds.map((_, i) => preference(neuron, i)),
       element("div", { class: "quiet" }, neuron.prefers ? `prefers: ${neuron.prefers}` : "no strong preference"),
-      element("div", { class: "quiet" }, neuron.rise ? `loss ${rise} [${low}, ${high}] · 10⁻³ if ablated` : "")),
+      element("div", { class: "quiet" }, neuron.loss_increase ? `loss ${increase} [${low}, ${high}] · 10⁻³ if ablated` : "")),
     element("div", {}, ...neuron.contexts.map((i) => context(neuron, i))));
 }
 

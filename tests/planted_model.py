@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from corpus.builtin_stories import ROLES
-from interpret import read
+from interpret import collect_activations
 from interpretation.word_classes import Story, TaggedCorpus, kind_of
 from model import GPTNeo, GPTNeoConfig
 
@@ -77,8 +77,8 @@ def planted_induction() -> GPTNeo:
 
 @functools.cache
 def planted_reading() -> tuple:
-    """What interpret.read returns of the planted model: sums of heads, of neurons, means."""
-    return read(planted_model(), planted_corpus())
+    """What interpret.collect_activations returns of the planted model: sums of heads, of neurons, means."""
+    return collect_activations(planted_model(), planted_corpus())
 
 
 class Alphabet:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from planted_model import V, planted_corpus, planted_induction, planted_reading
 from random_models import random_model
 
-from interpretation.ablation import losses_without, rises
+from interpretation.ablation import ablated_losses, loss_increases
 from interpretation.word_classes import TaggedCorpus
 from model import GPTNeo
 
@@ -42,7 +42,7 @@ def test_ablations_equal_models_with_other_weights(ablated):
     model, corpus, means = ablated
     parts = [(f"blocks.{layer}.z", head) for layer in range(3) for head in range(4)]
     parts += [("blocks.0.post", 3), ("blocks.0.post", 100), ("blocks.2.post", 64)]
-    intact, changed = losses_without(model, corpus, 5, parts, means, "parts")
+    intact, changed = ablated_losses(model, corpus, 5, parts, means)
     torch.testing.assert_close(intact, losses_of(model, corpus, 5), atol=1e-3, rtol=1e-5)
     for (name, part), losses in zip(parts, changed):
         heads = name.endswith("z")
@@ -56,8 +56,7 @@ def test_a_head_that_does_nothing_costs_nothing_and_one_that_is_all_costs_much()
     """The heads that look at the first token and everywhere write nothing; the head that copies feeds induction."""
     parts = [(f"blocks.{layer}.z", head) for layer in range(2) for head in range(2)]
     _, _, means = planted_reading()
-    rise, low, high = rises(
-        *losses_without(planted_induction(), planted_corpus(), 30, parts, means, "heads"), planted_corpus()
-    )
+    losses = ablated_losses(planted_induction(), planted_corpus(), 30, parts, means)
+    increase, low, high = loss_increases(*losses, planted_corpus())
     assert low[0] > 0.1 and low[2] > 0.1
-    assert abs(rise[1]) < 1e-6 and abs(rise[3]) < 1e-6
+    assert abs(increase[1]) < 1e-6 and abs(increase[3]) < 1e-6

@@ -6,7 +6,7 @@ import torch
 from planted_model import NAMES, WORDS, T, V, planted_corpus, planted_model
 from random_models import random_model
 
-from interpret import read
+from interpret import collect_activations
 from interpretation.heads import (
     BACK,
     KEY_SETS,
@@ -19,7 +19,7 @@ from interpretation.hooks import run_with_cache, visible_keys
 
 
 def rows_of(model, corpus) -> list[dict]:
-    return head_rows(read(model, corpus)[0], read(model, repeated_corpus(corpus, [], T))[0])
+    return head_rows(*(collect_activations(model, each)[0] for each in (corpus, repeated_corpus(corpus, [], T))))
 
 
 def test_planted_heads_get_the_right_role_and_score():
@@ -47,8 +47,8 @@ def test_measures_equal_loops_over_pairs():
     for batch in corpus.batches(4, torch.device("cpu"), tokens=100):  # in several batches, with padding
         _, cache = run_with_cache(model, batch.tokens)
         for layer in range(2):
-            sets = key_sets(batch, corpus)
-            heads[layer].add(cache[f"blocks.{layer}.pattern"], sets, model.config.window(layer), batch.real)
+            masks = key_sets(batch, corpus)
+            heads[layer].add(cache[f"blocks.{layer}.pattern"], masks, model.config.window(layer), batch.not_padding)
     is_name = [word in NAMES for word in WORDS]
     for layer, head in ((0, 0), (1, 2)):
         pairs, entropies, shares = [], [], dict(same_token=[], after_same=[], names=[], beginning=[])
@@ -108,9 +108,9 @@ def test_position_and_content_are_separated(positions, monkeypatch):
     fixed, own = pattern(1, 1), pattern(B, 1)
     attention = torch.cat([fixed.expand(B, 1, -1, -1), own, (fixed + own) / 2], 1)
     sums = HeadSums(3, 30, torch.device("cpu"))
-    sets, real = torch.zeros(B, len(KEY_SETS), 30, 30, dtype=torch.bool), torch.ones(B, 30, dtype=torch.bool)
+    masks, not_padding = torch.zeros(B, len(KEY_SETS), 30, 30, dtype=torch.bool), torch.ones(B, 30, dtype=torch.bool)
     for i in range(0, B, 5):
-        sums.add(attention[i : i + 5], sets[i : i + 5], 30, real[i : i + 5])
+        sums.add(attention[i : i + 5], masks[i : i + 5], 30, not_padding[i : i + 5])
     by_position, by_content = ((x - alike)[:, :, queries].square().sum((2, 3)).mean().item() for x in (fixed, own))
     mixed = by_position / (by_position + by_content)
     assert sums.measures()["position"].tolist() == pytest.approx([1.0, 0.0, mixed, 0.0], abs=0.03)

@@ -50,9 +50,9 @@ def test_everything_is_written_beside_the_run(interpret_py, trained):
     heads, neurons = read_table(out / "heads.csv"), read_table(out / "neurons.csv")
     assert [(row["layer"], row["head"]) for row in heads] == [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")]
     for row in heads:
-        assert float(row["rise_low"]) <= float(row["rise"]) <= float(row["rise_high"])
+        assert float(row["loss_increase_low"]) <= float(row["loss_increase"]) <= float(row["loss_increase_high"])
         assert 0 <= float(row["copies"]) <= 1 and row["writes"]
-    assert len(neurons) == 128 and 20 <= sum(row["rise"] != "" for row in neurons) <= 27
+    assert len(neurons) == 128 and 20 <= sum(row["loss_increase"] != "" for row in neurons) <= 27
     assert all(row["token_5"] in row["context_5"] for row in neurons)
     text = json.loads((out / "attention.json").read_text())
     assert len(text["heads"]) == 4 and len(text["lens"]) == 3 and text["tokens"][0] == "‹start›"
@@ -140,7 +140,7 @@ POINT = """(() => {
     captions, averaged, background: spans[3].style.background,
     text: byId("text").textContent, whose: byId("whose").textContent,
     lens: [...document.querySelectorAll("#lens tr")].map((row) => row.textContent), title: document.title,
-    rises: [...document.querySelectorAll("#heads tbody tr")].map((row) => parseFloat(row.cells[3].textContent)),
+    increases: [...document.querySelectorAll("#heads tbody tr")].map((row) => parseFloat(row.cells[3].textContent)),
   };
 })()"""
 
@@ -155,7 +155,7 @@ def test_pointing_at_a_token_shows_where_each_head_looks(chromium, visited):
     assert MARKUP in seen["text"] and seen["title"] == "Attention in out/run"
     likeliest = [layer[6][0][0].replace("\n", "↵") for layer in data["lens"]]
     assert all(token in line for token, line in zip(likeliest[::-1], seen["lens"], strict=True))
-    assert seen["rises"] == sorted(seen["rises"], reverse=True) and len(seen["rises"]) == 4
+    assert seen["increases"] == sorted(seen["increases"], reverse=True) and len(seen["increases"]) == 4
 
 
 BROWSE = """(() => {

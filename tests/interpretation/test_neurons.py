@@ -5,14 +5,14 @@ import pytest
 import torch
 from planted_model import WORDS, Alphabet, planted_corpus, planted_model, planted_reading
 
-from interpret import read
+from interpret import collect_activations
 from interpretation.neurons import CONTEXTS, contexts, neuron_rows, preferences, untrained_copy
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict]:
     model, corpus, (_, neurons, _) = planted_model(), planted_corpus(), planted_reading()
-    _, untrained, _ = read(untrained_copy(model), corpus, with_heads=False)
+    _, untrained, _ = collect_activations(untrained_copy(model), corpus, with_heads=False)
     return neuron_rows(neurons, untrained, contexts(model, corpus, Alphabet(), neurons))
 
 

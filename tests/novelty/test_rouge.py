@@ -35,8 +35,6 @@ def corpus(tmp_path_factory):
 
 
 # ---- The metric ----
-
-
 def pairs() -> list[tuple[str, str]]:
     rng = random.Random(0)
     made = [" ".join(rng.choices(["a", "b", "The", "cat,", "3rd", "é"], k=rng.randrange(25))) for _ in range(200)]
@@ -87,8 +85,6 @@ def test_differences_on_the_same_prompts_are_paired():
 
 
 # ---- The nearest of others, and chance ----
-
-
 def test_the_nearest_other_does_not_grow_with_the_number_of_completions():
     """500 completions beside 50; ten completions of each prompt beside five, of 50 prompts beside 25: the same mean."""
     rng = np.random.default_rng(0)
@@ -130,8 +126,6 @@ def test_held_out_excerpts_are_as_long_and_from_the_same_place(corpus):
 
 
 # ---- A run ----
-
-
 @pytest.fixture
 def rouge_py(command_line, tmp_path, monkeypatch):
     """rouge.py, with an empty picture, as drawing takes seconds."""

@@ -71,7 +71,7 @@ def in_process(quick, tmp_path):
     quick.setattr(runner, "train_one", train)
     quick.setattr(runner, "call", lambda command: measure(*command) if command[0] == "sweeps.memory" else run(*command))
     importlib.import_module("sweeps.results")  # it keeps the real function: the list's own picture is drawn
-    for module in ("common.figures", "instruct", "interpret"):
+    for module in ("common.figures", "instruct"):
         quick.setattr(f"{module}.save_figure", draw_nothing)
     quick.setattr(experiments, "PROMPTS", 6)
     quick.setattr("sweeps.measures.STORIES_READ", 20)
