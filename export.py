@@ -39,8 +39,8 @@ def export_page(name: str, backend, path: Path) -> None:
     about = [("parameters", f"{backend.model.num_params():,}: {shape}"), ("context", f"{config.block_size:,} tokens")]
     if not name.startswith("hf:"):
         training = load_checkpoint(name)
-        if own := find_training_corpus(training):
-            meta, examples = load_meta(own), openings(own, 4)
+        if corpus := find_training_corpus(training):
+            meta, examples = load_meta(corpus), openings(corpus, 4)
         about.append(("trained on", f"{training['train_config']['data']}, {training['step']:,} steps"))
         about.append(("validation loss", f"{training['best_val_loss']:.3f} nats per token, before rounding to 8 bits"))
     about.append(("license", license_of(name, meta.get("source", []))))

@@ -61,9 +61,9 @@ def read_user_table(path: Path, needed: Sequence[str]) -> list[tuple[str, dict]]
 def table_text(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table, padded to read well in a terminal: the first column aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(head, *rows)]
-    ruler = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    separator = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
     lines = []
-    for first, *others in [head, ruler, *rows]:
+    for first, *others in [head, separator, *rows]:
         cells = [f"{first:{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(others, widths[1:]))]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

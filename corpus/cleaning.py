@@ -1,5 +1,6 @@
 """
 Clean a story of mojibake, stray white space and odd line ends, and tell complete stories from those that were cut off.
+Nothing is dropped here: prepare.py drops and counts those that were cut off, empty ones and duplicates.
 
 >>> clean("â€œDonâ€™t,â€ he said. \\r\\n")
 ('“Don’t,” he said.', True)

@@ -141,14 +141,14 @@ EXPERIMENTS = {
         "of the same stories; seconds a story",
         small=THREE_SMALL_RUNS,
         published=Runs({}, models=PUBLISHED + GPT2),
-        measures=("ruler", "scores"),
+        measures=("bits_per_byte", "scores"),
         picture="grades.png",
     ),
-    "ruler": Experiment(
+    "bits_per_byte": Experiment(
         "ours: bits per byte of any models on the same text, over parameters and training FLOPs",
         small=THREE_SMALL_RUNS,
         published=Runs({}, models=PUBLISHED + GPT2),
-        measures=("ruler",),
+        measures=("bits_per_byte",),
         axes=("parameters", "flops"),
     ),
     "prompts": Experiment(

@@ -201,9 +201,10 @@ def read_neurons(subject: Subject, directory: Path) -> dict[str, Value]:
     return {f"{kind} neurons (%)": 100 * kinds[kind] / len(rows) for kind in names}
 
 
-def run_ruler(subjects: Sequence[Subject], directory: Path, args: Namespace) -> Commands:
+def measure_bits_per_byte(subjects: Sequence[Subject], directory: Path, args: Namespace) -> Commands:
     for s in [s for s in subjects if not s.model.startswith("api:")]:
-        yield ["sweeps.ruler", s.model, "--data", str(s.data), "--out", str(s.directory / "ruler.json")], [s.model]
+        flags = "--data", str(s.data), "--out", str(s.directory / "bits_per_byte.json")
+        yield ["sweeps.bits_per_byte", s.model, *flags], [s.model]
 
 
 def measure_memory(subjects: Sequence[Subject], directory: Path, args: Namespace) -> Commands:
@@ -225,7 +226,7 @@ MEASURES = {  # name: its commands, and the function that reads their files
     "memorization": (compare_with_training, read_rouge),
     "heads": (interpret, read_heads),
     "neurons": (interpret, read_neurons),
-    "ruler": (run_ruler, functools.partial(read_figures, file="ruler.json")),
+    "bits_per_byte": (measure_bits_per_byte, functools.partial(read_figures, file="bits_per_byte.json")),
     "memory": (measure_memory, functools.partial(read_figures, file="memory.json")),
 }
 

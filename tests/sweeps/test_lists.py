@@ -101,7 +101,7 @@ def test_a_list_ends_with_its_table_and_picture(name, in_process, quick, instruc
     expected = {
         "scores": "fluency by ", "beginnings": "beginning 3", "probes": "context right (%)",
         "instruct": "words: each (%)", "unseen": "unseen words", "memorization": "(40% shown)",
-        "heads": "semantic", "neurons": "noun neurons (%)", "ruler": "byte by windows", "memory": "MB, batch 2",
+        "heads": "semantic", "neurons": "noun neurons (%)", "bits_per_byte": "byte by windows", "memory": "MB, batch 2",
     }  # fmt: skip
     assert expected.keys() == MEASURES.keys()
     for measure in experiment.measures:

@@ -1,7 +1,7 @@
 """
 A model's size, its bits per byte on validation stories, and its seconds a story: for any model, on the same text.
 
-$ python -m sweeps.ruler hf:roneneldan/TinyStories-8M --data data/tinystories --out ruler.json
+$ python -m sweeps.bits_per_byte hf:roneneldan/TinyStories-8M --data data/tinystories --out bits.json
 
 Bits per byte by stories: each story is read alone, after an end of text if the model expects one; every byte of it and
 its end count once. Stories longer than the context are read in windows that overlap by half. By windows of 256 tokens:
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--stories", type=positive, default=500, help="validation stories to read (default: 500)")
     parser.add_shared("out", required=True, help="the JSON file to write")
     args = parser.parse_args()
-    with one_line_errors("sweeps.ruler", interrupted="nothing was written"):
+    with one_line_errors("sweeps.bits_per_byte", interrupted="nothing was written"):
         args.out.parent.mkdir(parents=True, exist_ok=True)
         write_json(args.out, measure(args.model, args.data, args.stories))
 

@@ -1,4 +1,4 @@
-"""The ruler beside a naive scorer, and other architectures beside transformers."""
+"""Bits per byte beside a naive scorer, and other architectures beside transformers."""
 
 import math
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ import torch
 from corpus.tokenizer import Tokenizer, gpt2
 from generation.backends import LocalBackend, load_backend
 from generation.prompts import Sampling
-from sweeps.ruler import bits_per_byte
+from sweeps.bits_per_byte import bits_per_byte
 
 STORIES = ["A cat sat. It was happy.", "Tom had a big red ball!", "One day, Sue saw a café. " * 6, "The end."]
 SHAPE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=48, vocab_size=258)
