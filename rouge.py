@@ -292,9 +292,7 @@ def print_and_save_all(directory: Path, text: str, analyses: list[Analysis]) -> 
 def main() -> None:
     args = parse_arguments()
     sys.stdout.reconfigure(errors="replace")
-    with one_line_errors(
-        "rouge.py", interrupted="the files of the runs that were finished are written, all others unchanged"
-    ):
+    with one_line_errors("rouge.py", interrupted="files of runs that were finished are written, others unchanged"):
         runs = args.runs or [newest_run()]
         analyses = [analyze_run(run, args) for run in runs]
         where, analyses = runs[-1], sum(analyses, [])
@@ -303,9 +301,8 @@ def main() -> None:
             where = Path(common if any(run.is_absolute() for run in runs) else os.path.relpath(common))
             print_and_save_all(where, side_by_side(analyses), analyses)
         n = sum(bool(row["flag"]) for each in analyses for row in each.csv_rows)
-        print(
-            f"wrote rouge.md and .png, in each run rouge*.json and .csv ({n} flagged); next: look at {where}/rouge.png"
-        )
+        files = "rouge.md and .png, in each run rouge*.json and .csv"
+        print(f"wrote {files} ({n} flagged); next: look at {where}/rouge.png")
 
 
 if __name__ == "__main__":

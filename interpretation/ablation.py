@@ -4,7 +4,8 @@ Does a part of the model matter? The increase in loss when its output is replace
 The model is run again without each part. In float32: most neurons matter less than the rounding of bfloat16.
 
 An interval says how much the increase depends on the stories, not whether the part does anything useful: without a head
-of random weights the loss may increase, too. So a head matters if its interval is above 0, the increase MIN_INCREASE.
+of random weights the loss may increase, too. So a head matters if its interval is above 0 and the increase at least
+MIN_INCREASE.
 """
 
 from collections.abc import Mapping, Sequence

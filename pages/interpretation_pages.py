@@ -19,19 +19,8 @@ from pages.html import page
 # ---- Pages ----
 
 # The table of heads; a column NAME_uniform of heads.csv becomes the thin line in the bars of NAME
-COLUMNS = [
-    "layer",
-    "head",
-    "role",
-    "loss_increase",
-    "copies",
-    "position",
-    "itself",
-    "previous",
-    "offset_share",
-    "same_token",
-]
-COLUMNS += ["induction", *"names pronouns nouns verbs adjectives punctuation beginning writes".split()]
+COLUMNS = "layer head role loss_increase copies position itself previous offset_share same_token induction".split()
+COLUMNS += "names pronouns nouns verbs adjectives punctuation beginning writes".split()
 MAP_BYTES = 900_000  # attention on the page, which stays under 2 MB
 SHOWN, SHOWN_OF_KIND = 96, 48  # neurons on the page: evenly from all, and at most this many for each kind of word
 
