@@ -82,8 +82,8 @@ def test_however_a_step_is_divided_its_loss_is_the_mean_over_its_targets(headed)
     losses = torch.rand(100_000)
     for loss_on in ("story", "all"):
         means = []
-        for size, batch_size in ((1, 24), (1, 1), (4, 6), (2, 4), (24, 1)):
-            shape = dict(block_size=8, batch_size=batch_size, grad_accum_steps=24 // batch_size)
+        for size, batch_size in ((1, 240), (1, 4), (4, 60), (2, 40), (24, 10)):
+            shape = dict(block_size=8, batch_size=batch_size, grad_accum_steps=240 // batch_size)
             config = TrainConfig(loss_on=loss_on, **shape)
             total = count = weighted = 0.0
             for rank in range(size):

@@ -51,7 +51,8 @@ def small_model() -> GPTNeo:
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_every_weight_has_one_optimizer_and_vectors_do_not_decay(name):
     model = small_model()
-    optimizers = make_optimizers(model, TrainConfig(optimizer=name))
+    optimizers = make_optimizers(model, TrainConfig(optimizer=name, beta1=0.8, beta2=0.99))
+    assert optimizers[-1].defaults["betas"] == (0.8, 0.99)
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     parameters = [p for group in groups for p in group["params"]]
     assert sorted(map(id, parameters)) == sorted(map(id, model.parameters()))
