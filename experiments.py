@@ -114,7 +114,7 @@ def run_experiment(args: argparse.Namespace) -> None:
     if failed:
         raise ConfigError(
             f"{len(failed)} of {len(runs)} runs failed ({', '.join(failed)}), see {directory / 'experiment.log'}; "
-            "run the same command to retry them"
+            "run the same command to retry them, or other settings with another --out_dir"
         )
 
 

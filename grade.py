@@ -27,7 +27,7 @@ from grading.chat_judge import PROTOCOLS, ChatJudge, read_question, show_request
 from grading.controls import make_controls
 from grading.findings import compare, report, summary
 from grading.scores import IMPORTED, TRUE_ENDING, is_likelihood_judge
-from grading.stories import Row, Run, Story, imported_rows, read_runs
+from grading.stories import Row, Run, Story, endings_by_corpus, imported_rows, read_runs
 
 Sources = Mapping[str, Sequence[Story]]  # {a run's name, or a control's, such as "(true ending)": stories}
 
@@ -174,10 +174,8 @@ def grade_runs(args: argparse.Namespace) -> None:
 
         if not (by_likelihood := default_judges(runs)):
             print("no run of train.py here that could judge by likelihood; name one: --judge lm:RUN")
-    chat_judges, endings_by_corpus = make_chat_judges(args), {}
-    for run in sorted(runs, key=lambda run: (run.corpus is None, str(run.corpus))):
-        endings_by_corpus[run.corpus] = endings_by_corpus.get(run.corpus, []) + run.true_endings
-    controls, self_judged = make_controls(*endings_by_corpus.values()), set()
+    chat_judges, self_judged = make_chat_judges(args), set()
+    controls = make_controls(*endings_by_corpus(runs).values())
     if args.controls and not controls[TRUE_ENDING]:
         raise ValueError("--controls needs true endings, which `python sample.py --eval N` keeps; there are none")
     sources = {run.name: run.stories for run in runs} | (controls if args.controls else {})

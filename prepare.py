@@ -226,6 +226,8 @@ def print_summary(directory: Path) -> None:
     mean = meta["splits"]["train"]["tokens"] / meta["splits"]["train"]["stories"]
     if not 60 < mean < 1500:
         print(f"WARNING a story has {mean:.0f} tokens on average: is each one a story? See --split_on")
+    if meta["splits"]["val"]["stories"] < 20:
+        print(f"WARNING only {meta['splits']['val']['stories']} validation stories: hold out more by --val_share 0.1")
     bytes_per_token = meta["splits"]["train"]["bytes"] / meta["splits"]["train"]["tokens"]
     if bytes_per_token < 3 and meta["vocab_size"] >= 4096:
         print(f"WARNING a token holds {bytes_per_token:.1f} bytes on average (English: 4); try --vocabulary bpe")

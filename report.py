@@ -43,6 +43,7 @@ def written(results: Results, names: Sequence[str], links: Sequence[str] = ()) -
     found = results.named(*(name + ending for name in names for ending in (".md", ".svg")))
     for i, directory in enumerate(dict.fromkeys(path.parent for path in found)):
         texts = [results.read(directory / f"{name}.md", lambda path: path.read_text("utf-8")) for name in names]
+        texts += [results.trained_since(path) for name in names if (path := directory / f"{name}.md").exists()]
         pages = [
             path for path in results.named(*(f"{name}.html" for name in names), *links) if path.parent == directory
         ]

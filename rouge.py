@@ -261,7 +261,7 @@ def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:
     """Analyzes the completions of validation stories, then of training stories, where there are any."""
     samples = [row for name in SAMPLES.values() for _, row in sorted(read_rows(run / name).items())]
     if not samples:
-        remedy = "; write some with `python sample.py --eval 50`"
+        remedy = f"; write some with `python sample.py --model {run_of(run)} --eval 50`"
         raise ValueError(f"{run / SAMPLES['val']}: no completions there{other_samples(run) or remedy}")
     if args.data is None and not (run_of(run) / "ckpt.pt").exists():
         raise ValueError(f"{run}: not a run of train.py; name the training set, as in --data data/tinystories")

@@ -45,8 +45,8 @@ def parse_arguments() -> argparse.Namespace:
     header.add_argument("--sentence", help="a sentence that the story should contain")
     evaluation = parser.add_argument_group("prompts of --eval N")
     evaluation.add_argument("--split", choices=("val", "train"), default="val", help="split of the stories to continue")
-    draw = "stories 2 to N + 1 (the default), or N random ones, by --seed"
-    evaluation.add_argument("--draw", choices=("first", "random"), default="first", help=draw)
+    draw = "stories 2 to N + 1 (default), or N random ones, by --seed (default with --split train)"
+    evaluation.add_argument("--draw", choices=("first", "random"), help=draw)
     evaluation.add_argument("--cut", type=share, default=0.5, help="share of each story's words that is shown")
     ask = "header fields that are shown, such as words summary words,summary: three prompts per story (default: all)"
     evaluation.add_argument("--ask", nargs="+", default=[], metavar="FIELDS", help=ask)
@@ -75,7 +75,7 @@ def complete_arguments(args: argparse.Namespace) -> None:
         if args.prompt or args.prompts or args.eval:
             raise ValueError(f"--{' --'.join(fields)} make a prompt: leave out --prompt, --prompts and --eval")
         args.prompt = instruct_headers.write(fields)
-    if (args.split, args.draw, args.ask) != ("val", "first", []) and not args.eval:
+    if (args.split, args.draw, args.ask) != ("val", None, []) and not args.eval:
         raise ValueError("--split, --draw, --ask and --unseen_words go with --eval")
     if args.max_cost and not args.max_new_tokens:
         raise ValueError("--max_cost needs --max_new_tokens, which limits the cost of a story")
@@ -85,6 +85,7 @@ def complete_arguments(args: argparse.Namespace) -> None:
         raise ValueError("an api: model takes no --top_k, --beams or --stream")
     if args.stream and (args.to_file or args.n or args.beams > 1):
         raise ValueError("--stream prints one sampled story: leave out --prompts, --eval, --n, --out and --beams")
+    args.draw = args.draw or ("random" if args.split == "train" else "first")  # neighbors in a file may be alike
     args.temperature = list(dict.fromkeys(args.temperature or [0.0 if args.beams > 1 else 1.0]))
     args.n = args.n or (10 if args.prompts or args.eval else 3)
 
@@ -114,6 +115,7 @@ def sample(name: str, args: argparse.Namespace) -> None:
     prompts = {i: prompt for i, prompt in numbered.items() if backend.fits(prompt.text)}
     if len(prompts) < len(numbered):
         left_out = f"{len(numbered) - len(prompts)} of {len(numbered)} prompts do not fit in the context of {name}"
+        left_out += " (--cut 0.1 shortens them, a larger block_size makes room)" * bool(args.eval)
         if not prompts:
             raise ValueError(left_out)
         print(f"{left_out}, and are left out")

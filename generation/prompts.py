@@ -60,14 +60,17 @@ def read_prompts(path: Path) -> list[Prompt]:
     return prompts
 
 
+def first_words(text: str, n: int) -> str:
+    return text[: max((word.end() for word in itertools.islice(WORD.finditer(text), n)), default=0)]
+
+
 def openings(directory: Path, n: int) -> list[str]:
     """The first seven words of n validation stories whose first words differ: examples of prompts in any language."""
     found = {}
     for text in itertools.islice(load_stories(directory, "val")[1], 200):
         headed = instruct_headers.read(text)
-        story = headed.story if headed else text
-        words = list(itertools.islice(WORD.finditer(story), 7))
-        found.setdefault(words[0][0] if words else "", story[: words[-1].end()] if words else "")
+        opening = first_words(headed.story if headed else text, 7)
+        found.setdefault(first_words(opening, 1), opening)
     return [text for text in found.values() if text][:n]
 
 

@@ -34,9 +34,8 @@ from grading.stories import Story
 PROTOCOLS = {path.stem.removeprefix("question_"): path for path in
              sorted((Path(__file__).parent.parent / "prompts").glob("question_*.txt"))}  # fmt: skip
 
+
 # ---- Questions ----
-
-
 class Question(NamedTuple):
     name: str  # in tables
     scores: tuple[str, ...]  # (): the reply names them, or they are "score 1", "score 2", ...

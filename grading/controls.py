@@ -53,8 +53,6 @@ def join_sentences(story: Story, order: Sequence[str]) -> str:
 
 
 # ---- Kinds of controls: (story, another story) -> a completion, or None where the story cannot be spoiled so ----
-
-
 def shuffle(story: Story, other: Story | None = None) -> str | None:
     """The sentences after the first in another order."""
     texts = later_sentences(story)

@@ -77,8 +77,6 @@ def value_of(score: str, texts: Sequence[Texts], nats: Mapping[Texts, Tensor]) -
 
 
 # ---- Other beginnings ----
-
-
 @functools.cache
 def beginnings(corpus: Path) -> tuple[str, ...]:
     """Those of the last POOL validation stories, hardly ever of one that is graded: --eval takes the first ones."""
@@ -110,8 +108,6 @@ def jobs_of(runs: Sequence[Run], controls: Mapping[str, Sequence[Story]], data: 
 
 
 # ---- The judge ----
-
-
 def default_judges(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """{judge: the runs that it grades}: of each corpus's runs (bits per byte compare on one corpus only), the one with
     the lowest bits per byte reads them all, and those of models that were not trained here."""

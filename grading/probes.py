@@ -58,8 +58,6 @@ def read_probe(line: bytes, name: str, where: str) -> Probe:
 
 
 # ---- Results: rows of probe.csv ----
-
-
 def models_in(rows: Sequence[dict]) -> list[str]:
     return [column.removesuffix(" verdict") for column in rows[0] if column.endswith(" verdict")]
 
@@ -91,8 +89,6 @@ def shares_text(rows: Sequence[dict]) -> str:
 
 
 # ---- A reader's marks, for completions of prompts without answers: the paper's green, yellow and red ----
-
-
 def apply_marks(path: Path, rows: Sequence[dict], ask: bool) -> int:
     """Fills in the verdicts of prompts without answers from `path`, a CSV of prompt, completion and mark, whichever
     model wrote it. If `ask`, the reader is shown each completion without a mark first, and not its model. Returns how

@@ -16,6 +16,7 @@ from checkpoints.checkpoint import corpus_of
 from common.tables import read_user_table
 from corpus import instruct_headers
 from corpus.instruct_headers import MARKER
+from generation.prompts import WORD, first_words
 from generation.samples_file import read_rows, run_of
 from grading.scores import AGES, CHAT, IMPORTED, checked
 
@@ -67,6 +68,19 @@ def story_of(row: dict) -> Story:
         instruction, _, beginning = row["prompt"].partition(f"\n{MARKER}")
         return Story(beginning, row["completion"], instruction.rstrip())
     return Story(row["prompt"], row["completion"])
+
+
+def endings_by_corpus(runs: Sequence[Run]) -> dict[Path | None, list[Story]]:
+    """The true endings of the runs' prompts. Where completions were cut, at the end of a context, a longer true ending
+    than any completion is cut there, too, as most scores depend on the length."""
+    found = {}
+    for corpus in sorted({run.corpus for run in runs}, key=lambda path: (path is None, str(path))):
+        own = [run for run in runs if run.corpus == corpus]
+        found[corpus] = [ending for run in own for ending in run.true_endings]
+        if not all(row.get("finished", True) for run in own for row in run.rows):
+            longest = max(len(WORD.findall(story.completion)) for run in own for story in run.stories)
+            found[corpus] = [replace(e, completion=first_words(e.completion, longest)) for e in found[corpus]]
+    return found
 
 
 def read_runs(directories: Sequence[Path]) -> tuple[list[Run], Path]:

@@ -72,8 +72,6 @@ def causal_attention(
 
 
 # ---- PyTorch's ----
-
-
 def padded(*tensors: torch.Tensor) -> list[torch.Tensor]:
     """Each (…, D) -> (…, 16 or more), in steps of 8, as fused GPU kernels need it. Zeros change nothing in q times k,
     and only append zeros to the output."""
@@ -116,8 +114,6 @@ def sdp_attention(
 
 
 # ---- cpu_attention.cpp, as an operator of PyTorch ----
-
-
 def kernels(head_width: int) -> ctypes.CDLL | None:
     """cpu_attention.cpp, compiled for heads of this width; None where it cannot be, or beyond MAX_HEAD_WIDTH."""
     return compile_cpp.library("cpu_attention", HEAD_WIDTH=head_width) if head_width <= MAX_HEAD_WIDTH else None

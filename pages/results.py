@@ -62,6 +62,12 @@ class Results:
         contents = {path.parent: self.read(path, parse) for path in self.named(name)}
         return {directory: content for directory, content in contents.items() if content}
 
+    def trained_since(self, path: Path) -> str:
+        """A warning, if runs at or below the place of these results were trained after they were written."""
+        runs = [config for config in self.named("config.json") if config.is_relative_to(path.parent)]
+        newer = [self.label(run.parent) for run in runs if run.stat().st_mtime > path.stat().st_mtime]
+        return f"WARNING older than the training of {', '.join(newer)}: run the command again" if newer else ""
+
     def picture(self, path: Path) -> str:
         """HTML of an SVG; a link to the PNG beside it when the page has enough pictures; "" if there is none."""
         alt = f"{path.stem} of {self.label(path.parent)}"

@@ -43,8 +43,6 @@ def checkpoint_facts(path: Path) -> dict:
 
 
 # ---- The table ----
-
-
 def runs_text(results: Results, logs: dict[Path, list[dict]], configs: dict[Path, dict]) -> str:
     """Markdown. logs: rows of log.csv; configs: config.json, {} if there is none; both by directory."""
     from training import run_directory
@@ -84,8 +82,6 @@ def unequal_tokens(logs: dict[Path, list[dict]], configs: dict[Path, dict]) -> l
 
 
 # ---- The curves ----
-
-
 def loss_figure(logs: dict[str, list[dict]], data: dict[str, str]) -> Figure:
     """A row of two panels for each corpus (data: by run), over tokens and over minutes of training."""
     corpora = list(dict.fromkeys(data.values()))

@@ -41,8 +41,6 @@ def check_page(name: str, model: GPTNeo) -> None:
 
 
 # ---- Weights: int8 with a float32 scale for each row of a matrix; vectors stay float32 ----
-
-
 def int8_rows(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """(rows, columns) -> int8 of that shape, and the scale of each row, whose largest entry becomes ±127."""
     scale = weight.abs().amax(1).clamp(min=1e-30) / 127
@@ -63,8 +61,6 @@ def pack(model: GPTNeo) -> tuple[list[tuple], bytes]:
 
 
 # ---- The page ----
-
-
 def story_page(
     title: str,
     backend: LocalBackend,

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from checkpoints.checkpoint import find_training_corpus, load_checkpoint
 from common.cli import Parser, one_line_errors, positive
 from common.files import write_json
 from common.statistics import bootstrap_ratio, interval
@@ -37,6 +38,8 @@ def measure(name: str, data: Path, n_stories: int) -> dict:
     facts = dict(n_embd=config.n_embd, n_layer=config.n_layer, n_head=config.n_head)
     facts |= dict(parameters=backend.model.num_params())
     if (log := Path(name, "log.csv")).exists():
+        corpus = find_training_corpus(load_checkpoint(name))
+        facts |= {"training corpus": corpus.name if corpus else "gone"}  # its stories may be among those read here
         facts |= dict(flops=int(read_log(log)[-1]["tokens"]) * backend.model.flops_per_token(config.block_size))
     facts |= bits_per_byte(backend, stories)
     start, beginning = time.perf_counter(), " ".join(stories[0].split()[:10])

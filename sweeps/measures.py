@@ -11,6 +11,7 @@ args: the command line of experiments.py.
 import collections
 import functools
 import itertools
+import math
 import re
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from common.statistics import wilson
 from common.tables import read_table
 from generation.prompts import read_prompts
 from generation.samples_file import UNSEEN
+from grading.findings import Finding, judge_sees
 from sweeps.plan import ROOT, Run
 from training.run_directory import read_log
 
@@ -37,6 +39,10 @@ ROUGE = {
     "training_f": "with the nearest training story",
     "share_4": "share of 4-grams in the training set",
 }
+
+
+ENDS = ("value", "low", "high")
+CONTROL_NOTES = dict(seen="", blind=" (controls failed)", untested=" (untested)")
 
 
 class Subject(NamedTuple):
@@ -70,8 +76,6 @@ def with_interval(row: dict, column: str, factor: float = 1) -> tuple[float, ...
 
 
 # ---- Scores by judges ----
-
-
 def grade(subjects: Sequence[Subject], directory: Path, args: Namespace) -> Commands:
     for subject in subjects:
         yield continue_stories(subject, args, args.n)
@@ -91,18 +95,19 @@ def grade_beginnings(subjects: Sequence[Subject], directory: Path, args: Namespa
 
 def read_grades(subject: Subject, directory: Path) -> dict[str, Value]:
     """{"grammar by gpt-4o-mini": …, "grammar by gpt-4o-mini, beginning 2": …}"""
-    found = {}
+    found, findings = {}, []
     for row in read_table(directory / "grades.csv"):
-        name, _, part = row["subject"].partition("/beginning-")
-        if row["kind"] == "mean" and name == subject.name and row["judge"] and row["value"]:
-            place = f", beginning {part}" if part else ""
-            found[f"{row['figure']} by {row['judge']}{place}"] = with_interval(row, "value")
+        texts, numbers = (row[key] for key in Finding._fields[:4]), (float(row[key] or "nan") for key in ENDS)
+        findings.append(Finding(*texts, *numbers, int(row["prompts"])))
+    for f in findings:
+        name, _, part = f.subject.partition("/beginning-")
+        if f.kind == "mean" and name == subject.name and f.judge and not math.isnan(f.value):
+            note = CONTROL_NOTES[judge_sees(findings, f.judge, f.figure)] + (f", beginning {part}" if part else "")
+            found[f"{f.figure} by {f.judge}{note}"] = f.value, f.low, f.high
     return found
 
 
 # ---- Probes ----
-
-
 def probe(subjects: Sequence[Subject], directory: Path, args: Namespace, *how: str) -> Commands:
     models = [subject.model for subject in subjects if not subject.model.startswith("api:")]
     each = itertools.chain.from_iterable(("--model", model) for model in models)
@@ -126,8 +131,6 @@ def read_probes(subject: Subject, directory: Path) -> dict[str, Value]:
 
 
 # ---- Instructions ----
-
-
 def instruct(subjects: Sequence[Subject], directory: Path, args: Namespace, unseen: bool = False) -> Commands:
     """unseen: also with words that the training stories do not have."""
     headed = [subject for subject in subjects if "headers" in read_json(subject.data / "meta.json")]
@@ -154,8 +157,6 @@ def read_instruct(subject: Subject, directory: Path) -> dict[str, Value]:
 
 
 # ---- Memorization ----
-
-
 def compare_with_training(subjects: Sequence[Subject], directory: Path, args: Namespace) -> Commands:
     places = []
     for cut, subject in itertools.product(CUTS, subjects):
@@ -176,8 +177,6 @@ def read_rouge(subject: Subject, directory: Path) -> dict[str, Value]:
 
 
 # ---- Heads and neurons; size, bits per byte, seconds; memory ----
-
-
 def interpret(subjects: Sequence[Subject], directory: Path, args: Namespace) -> Commands:
     for subject in subjects:
         places = ["--data", str(subject.data), "--out", str(subject.directory)]

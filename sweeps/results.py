@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
 from common.figures import save_figure
 from common.files import read_json, write_bytes
@@ -43,7 +43,11 @@ def show(name: str, experiment: Experiment, directory: Path, subjects: list[Subj
     write_table(directory / "experiment.csv", rows)
     columns = dict.fromkeys(column for own in measured.values() for column in own)
     columns = [column for column in columns if column not in (*SETTINGS, *FACTS)]
+    if "bits_per_byte" in experiment.measures:  # each run's own losses are of its own vocabulary and validation stories
+        rows = [{key: value for key, value in row.items() if key not in ("val_loss", "bpb")} for row in rows]
     parts = [f"## {name}", f"{experiment.shows}.", table(rows, columns)]
+    if (grades := directory / "grades.md").exists():
+        parts += dict.fromkeys(line for line in grades.read_text("utf-8").splitlines() if line.startswith("WARNING"))
     places = [(subject.name, subject.directory) for subject in subjects]
     if experiment.picture == "law":
         parts.append(scaling_law.laws_text(rows))
@@ -64,8 +68,6 @@ def show(name: str, experiment: Experiment, directory: Path, subjects: list[Subj
 
 
 # ---- Rows ----
-
-
 def tabulate(subject: Subject) -> dict:
     """Its settings, and its cost and losses as far as it was trained here."""
     row, run, config = dict(run=subject.name, label=subject.name), subject.run, Path(subject.model, "config.json")
@@ -122,13 +124,12 @@ def mean(rows: Sequence[dict], key: str) -> str:
 
 
 # ---- The picture ----
-
-
 def draw(rows: Sequence[dict], columns: Sequence[str], axes_names: Sequence[str], curves: Sequence[Subject]) -> Figure:
     """A panel for each score, a row of them for each axis; without axes, over the runs. The last one: loss curves."""
     panels, axes_names = {}, axes_names or ("label",)
     for column in (["val_loss"] if any("val_loss" in row for row in rows) else []) + list(columns):
-        panels.setdefault(column.partition(" by ")[0], []).append(column)
+        if any(isinstance(row.get(column), (int, float)) for row in rows):
+            panels.setdefault(column.partition(" by ")[0], []).append(column)
     across = min(len(panels) + bool(curves), PANELS_ACROSS)
     down = math.ceil((len(panels) + bool(curves)) / across)  # for each axis
     figure = Figure(figsize=(3.6 * across, 3 * down * len(axes_names)), layout="constrained")
@@ -172,6 +173,8 @@ def draw_over(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[str
         axes.tick_params(axis="x", rotation=90, labelsize=7)
     if axis in SIZES:
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+        axes.xaxis.set_major_formatter(EngFormatter())
         axes.xaxis.set_minor_formatter(NullFormatter())
     if axis == "tokens":
         axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:g} M")

@@ -87,8 +87,6 @@ def log_of(run: Run) -> list[dict]:
 
 
 # ---- More than the loss ----
-
-
 def run_missing(commands: Iterable[tuple[list[str], Sequence[str]]], directory: Path) -> None:
     """Runs the commands that have not run since their models were trained, and from the first of them on all that
     summarize several models. commands: (script or module and arguments, models)."""

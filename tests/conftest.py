@@ -175,8 +175,6 @@ def two_threads():
 
 
 # ---- Pages, in a browser ----
-
-
 @pytest.fixture(scope="session")
 def chromium():
     """A browser that stays open, offline, and keeps all that its console says (tests/browser_driver.py)."""

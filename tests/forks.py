@@ -84,8 +84,6 @@ def run(args: list[str], output: Path, accident: str, step: int, environment: di
 
 
 # ---- Accidents, each instead of a call of a function ----
-
-
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -22,8 +22,6 @@ FENCE = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 # ---- Links ----
-
-
 def anchors(page: Path) -> set[str]:
     """What GitHub makes of a page's headings."""
     headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
@@ -48,8 +46,6 @@ def test_files_that_are_named_are_there():
 
 
 # ---- Commands ----
-
-
 def shell_lines(path: Path) -> Iterator[str]:
     """The lines of code blocks and inline code in a page; in a script, the lines of its docstring that begin with $."""
     if path.suffix == ".py":

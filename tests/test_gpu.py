@@ -33,8 +33,6 @@ def no_tf32():
 
 
 # ---- Kernels and model ----
-
-
 def compiled_if(compiled: bool, function):
     return torch.compile(function, dynamic=False, fullgraph=True) if compiled else function
 
@@ -96,8 +94,6 @@ def test_loss_and_gradients_of_the_model_are_those_of_a_cpu_and_never_wait_for_t
 
 
 # ---- Training ----
-
-
 def test_a_step_never_waits_for_the_device():
     config = TrainConfig(n_embd=64, optimizer="muon", learning_rate=1e-3)
     model = GPTNeo(GPTNeoConfig(vocab_size=300, block_size=512, n_embd=64)).to("cuda")
@@ -129,8 +125,6 @@ def test_a_resumed_run(device, limit, config, tmp_path):
 
 
 # ---- Sampling ----
-
-
 @pytest.fixture(scope="module")
 def story_model() -> GPTNeo:
     """Weights that make some continuations much likelier than others, as training does."""

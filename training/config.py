@@ -168,7 +168,10 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
     flags = [arg for arg in args if arg.startswith("-")]
     path, *others = [Path(arg) for arg in args if arg not in flags] or [ROOT / "configs" / "demo.py"]
     if others or not path.is_file():
-        raise ConfigError(f"{[path, *others][-1]}: expected one config file, such as configs/ts_8m.py")
+        unknown = [path, *others][-1] if path.is_file() else path
+        raise ConfigError(
+            f"{unknown}: expected one config file, such as configs/ts_8m.py; settings take =: --data=real"
+        )
     lines = [line.partition("#")[0] for line in path.read_text(encoding="utf-8").splitlines()]
     from_file = parse_settings({f"{path}:{number}": line for number, line in enumerate(lines, 1) if line.strip()})
     given = parse_settings({flag: flag.removeprefix("--") for flag in flags if flag != "--resume"})

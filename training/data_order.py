@@ -57,8 +57,6 @@ class TokenStream:
 
 
 # ---- Windows, and the order in which they are read ----
-
-
 def flat_windows(tokens: np.ndarray, block_size: int) -> np.ndarray:
     """Where adjacent windows start, with up to block_size tokens left by which to shift them all."""
     return np.arange(len(tokens) // block_size - 1) * block_size

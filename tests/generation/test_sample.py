@@ -119,7 +119,7 @@ def test_samples_of_the_evaluation_set(run, corpus, sample_py):
 def test_random_training_stories_by_the_last_checkpoint(run, corpus, sample_py):
     change_weights(run / "ckpt.pt", run / "best.pt")
     assert sample_py(*EVAL, "--n", "1")[0] == 0
-    memorization = ("--split", "train", "--cut", "0.4", "--checkpoint", "last", "--draw", "random")
+    memorization = ("--split", "train", "--cut", "0.4", "--checkpoint", "last")
     assert sample_py(*EVAL, "--n", "1", *memorization)[0] == 0
     held_out, drawn = rows_of(run / "samples.jsonl"), rows_of(run / "samples-train.jsonl")
     stories = [row["prompt"] + row["reference"] for row in drawn]

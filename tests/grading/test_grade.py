@@ -3,10 +3,11 @@
 import json
 
 import pytest
-from grade_fixtures import means, records, table, true_endings, write_samples
+from grade_fixtures import means, records, table, write_samples
 
 from grading.chat_judge import read_question
 from grading.controls import make_controls
+from grading.stories import endings_by_corpus, read_runs
 
 
 def test_runs_are_graded_and_compared(grade_py, api, tmp_path, monkeypatch):
@@ -27,7 +28,7 @@ def test_runs_are_graded_and_compared(grade_py, api, tmp_path, monkeypatch):
     assert (out / "grades.md").read_text().startswith(said) and "## Summary" in said
 
 
-def test_the_judge_is_blind(grade_py, api):
+def test_the_judge_is_blind(grade_py, api, tmp_path):
     """No request says who wrote the completion, or whether it is a control; their order says nothing either."""
     grade_py("--controls", "--concurrency", "1")
     texts = [request["messages"][0]["content"] for request in api.requests]
@@ -36,10 +37,22 @@ def test_the_judge_is_blind(grade_py, api):
     assert not any(word in text for text in texts for word in telling)
     others = ("messages", "at")
     assert len({json.dumps({k: v for k, v in r.items() if k not in others}) for r in api.requests}) == 1
-    stories = [story for kind in make_controls(true_endings(5)).values() for story in kind]
+    endings = endings_by_corpus(read_runs([tmp_path / "out"])[0])
+    stories = [story for kind in make_controls(*endings.values()).values() for story in kind]
     spoiled = {read_question("ours").texts(story)[0] for story in stories}
     is_control = [text in spoiled for text in texts]
     assert sum(is_control) == 20 and sum(a != b for a, b in zip(is_control, is_control[1:])) > 10
+
+
+@pytest.mark.parametrize("finished, words", [(True, 8), (False, 3)])
+def test_where_completions_were_cut_long_true_endings_are_too(tmp_path, finished, words):
+    write_samples(tmp_path / "out" / "a", 3, 1)
+    rows = [json.loads(line) for line in (tmp_path / "out/a/samples.jsonl").read_text().splitlines()]
+    rows = [row | dict(completion=" x y z"[: 4 + 2 * i], finished=finished or i > 0) for i, row in enumerate(rows)]
+    rows = [row | dict(reference=" one two three four five six seven eight") for row in rows]
+    (tmp_path / "out/a/samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (endings,) = endings_by_corpus(read_runs([tmp_path / "out"])[0]).values()
+    assert [len(ending.completion.split()) for ending in endings] == [words] * 3
 
 
 def test_nothing_is_asked_twice(grade_py, api, tmp_path):

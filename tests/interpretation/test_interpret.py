@@ -118,8 +118,6 @@ def test_mistakes_get_one_line(interpret_py, args, named):
 
 
 # ---- The pages, in a browser ----
-
-
 @pytest.fixture
 def visited(interpret_py, trained):
     """A directory with both pages, attention on a text that holds markup."""

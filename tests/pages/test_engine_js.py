@@ -51,8 +51,6 @@ def storyteller(chromium, tmp_path):
 
 
 # ---- Weights ----
-
-
 def test_int8_is_wrong_by_half_a_step_at_most():
     weight = torch.randn(50, 64) * torch.logspace(-12, 3, 50)[:, None]
     weight[7] = 0
@@ -147,8 +145,6 @@ def test_draws_follow_the_distribution(storyteller, chromium, temperature):
 
 
 # ---- What the page refuses ----
-
-
 @pytest.mark.parametrize("fault", ["width", "nan", "size", "class", "setting"])
 def test_models_that_the_page_cannot_hold_are_refused(fault, monkeypatch):
     model = random_model(n_embd=36 if fault == "width" else 32)

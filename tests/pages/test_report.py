@@ -1,6 +1,7 @@
 """report.py: one page of what the other commands left, no matter how much of it there is, or how damaged."""
 
 import json
+import os
 import re
 import shutil
 
@@ -147,6 +148,14 @@ DAMAGE = {
     "a/samples.jsonl": lambda content: content[:-9],
     "b/samples-train.jsonl": lambda content: b'{"prompt": 3}\n',
 }
+
+
+def test_results_older_than_a_training_say_so(out):
+    """Scores of all runs, and of the run itself; not another run's."""
+    os.utime(out / "b" / "config.json", (4e9, 4e9))
+    found, older = sections(report.make_report([out])[0]), "older than the training of b:"
+    assert older in found["Scores"] and found["Novelty and memorization"].count(older) == 1
+    assert older not in found["Heads and neurons"]
 
 
 @pytest.mark.parametrize("name", DAMAGE)

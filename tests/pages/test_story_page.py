@@ -83,8 +83,6 @@ def test_stopped_in_the_middle_and_while_it_is_read(page):
 
 
 # ---- Untrusted text, and the policy ----
-
-
 def test_names_tokens_and_prompts_are_never_markup(chromium, tmp_path, tokenizer):
     assert {"</", "script"} <= {token.decode(errors="replace") for token in tokenizer.ranks}
     model = random_model(vocab_size=tokenizer.vocab_size, block_size=48)
@@ -130,8 +128,6 @@ def test_the_policy_lets_nothing_in_and_nothing_out(page):
 
 
 # ---- Models trained under headers; screens ----
-
-
 def test_a_header_is_asked_for_as_python_writes_it(chromium, tmp_path):
     path = write_page(tmp_path / "a.html", random_model(vocab_size=300), cut(count_tokens(TEXT), 300), headers=True)
     chromium.open(path)

@@ -16,9 +16,8 @@ from sweeps.plan import Run
 from sweeps.scaling_law import best_of_budgets, fit_laws, fit_power_law
 from training.run_directory import LOG_COLUMNS
 
+
 # ---- The law ----
-
-
 def test_a_power_law_is_found_again():
     flops = np.array([1e12, 3e12, 1e13, 1e14])
     law = fit_power_law(flops, 40 * flops**-0.08)
@@ -50,8 +49,6 @@ def test_the_best_of_every_budget_and_its_size():
 
 
 # ---- The table ----
-
-
 def fake(run: Run, val_loss: float):
     """What a run leaves, as far as the table reads it."""
     run.directory.mkdir(parents=True)
@@ -85,15 +82,18 @@ def test_the_table_has_logs_probes_and_judges(tmp_path, capsys):
     graded = dict(kind="mean", judge="qwen", figure="grammar", value=6.5, low=6.0, high=7.0, prompts=9)
     grades = [graded | dict(subject=runs[5].config.name), graded | dict(subject="(true ending)")]
     grades += [graded | dict(subject=f"{runs[5].config.name}/beginning-2", value=3), graded | dict(kind="difference")]
+    grades += [graded | dict(kind="paired_wins", subject="(cut off)", value=0.5, low=0.4, high=0.6)]
     write_table(tmp_path / "grades.csv", [dict(subject="-") | row for row in grades])
+    (tmp_path / "grades.md").write_text("Means\n\nWARNING qwen guesses\n")
 
     show("contrast", tmp_path, runs, measures=("probes", "scores"))
     run, row = runs[5], read_table(tmp_path / "experiment.csv")[5]
+    assert "WARNING qwen guesses" in (tmp_path / "experiment.md").read_text()
     assert (row["run"], row["label"], row["seed"], row["val_loss"]) == ("128-4-4_1", "128-4-4", "1", "3.5")
     assert (row["context right (%)"], row["facts right (%)"]) == ("75", "100")
     assert float(row["context right (%)_low"]) < 75 < float(row["context right (%)_high"])
-    assert [row[f"grammar by qwen{end}"] for end in ("", "_low", "_high")] == ["6.5", "6", "7"]
-    assert row["grammar by qwen, beginning 2"] == "3"
+    assert [row[f"grammar by qwen (controls failed){end}"] for end in ("", "_low", "_high")] == ["6.5", "6", "7"]
+    assert row["grammar by qwen (controls failed), beginning 2"] == "3"
     assert float(row["seconds"]) == 30
     assert int(float(row["flops"])) == pytest.approx(run.flops, rel=1e-5)
     printed = capsys.readouterr().out

@@ -40,8 +40,6 @@ def ticking(monkeypatch):
 
 
 # ---- What it computes ----
-
-
 def test_a_run_learns_and_leaves_what_the_design_says(config, quick):
     quick.undo()
     run = run_of(config, warmup_steps=2, warmdown=0.5)
@@ -133,8 +131,6 @@ def test_the_compiled_step_comes_to_the_same_and_twice_to_the_same_bits(config, 
 
 
 # ---- When it ends, what it keeps ----
-
-
 @pytest.mark.parametrize("least", [0, 60])  # the clock alone would end the run earlier
 def test_the_clock_can_end_a_run_and_spreads_what_it_keeps(config, ticking, least):
     changes = dict(max_steps=10**6, max_minutes=0.5, min_steps=least, warmdown=1.0, keep_checkpoints=3)
