@@ -5,7 +5,7 @@ $ python sample.py                                                # three storie
 $ python sample.py --prompt "Once upon a time, there was a cat" --stream     # watch one being written
 $ python sample.py --model out/demo --n 5 --temperature 0.8 --top_k 50 --seed 7
 $ python sample.py --eval 50 --n 10                     # continue validation stories: out/<run>/samples.jsonl
-$ python sample.py --eval 100 --n 1 --split train --draw random --cut 0.4     # is the rest memorized?
+$ python sample.py --eval 100 --n 1 --split train --cut 0.4     # is the rest memorized?
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
 $ python sample.py --eval 50 --model api:gpt-3.5-turbo --data data/tinystories     # OPENAI_API_KEY, OPENAI_BASE_URL
 
