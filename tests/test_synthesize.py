@@ -149,6 +149,6 @@ def test_near_duplicates_and_duplicates_are_counted():
 
     texts = [f"word{i} " * 3 + f"other{i} thing{i} more{i} last{i}" for i in range(6)]
     copies = [dict(text=text, words=[], features=[]) for text in (*texts, texts[0], texts[1] + " end")]
-    (row,), _ = describe({"x": copies})
-    assert row["duplicates"] == 1 / 8 and row["near-duplicates"] == 2 / 4
+    (row, longer), _ = describe({"x": copies, "longer": copies * 2})
+    assert row["duplicates"] == longer["duplicates"] == 1 / 8 and row["near-duplicates"] == 2 / 4
     assert json.dumps(row["words used"]) == "null"

@@ -72,8 +72,9 @@ def test_the_interval_of_paired_wins_counted_out(n):
 
 
 def test_holm():
-    """0.005 × 4, 0.01 × 3, 0.03 × 2, then never below the one before."""
+    """0.005 × 4, 0.01 × 3, 0.03 × 2, then never below the one before; an interval that ends at 0 has p = 0.05."""
     assert statistics.holm(np.array([0.01, 0.04, 0.03, 0.005])) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert findings.p_value(findings.Finding("", "", "", "", 1.0, 0.0, 2.0, 10)) == pytest.approx(0.05)
     assert statistics.holm(np.array([0.6, 0.7])).tolist() == [1, 1] and statistics.holm(np.array([])).size == 0
 
 
