@@ -1,7 +1,7 @@
 """
 Grade completions, by likelihood or with a chat model (GPT-Eval), and test how far the judge can be trusted.
 
-$ python grade.py out/                                              # by likelihood under the best run of each corpus
+$ python grade.py out/                                              # judge: the run with the lowest bits per byte
 $ python grade.py out/ --judge lm:out/ts_33m                        # by likelihood under this model
 $ python grade.py out/ --no_judge                                   # only metrics: loss, repetition, length, …
 $ python grade.py out/ --judge gpt-4o-mini --controls --dry_run     # shows a request, how many, and the cost
@@ -44,7 +44,7 @@ def parse_arguments() -> argparse.Namespace:
     controls = "test the judge: also grade true endings and damaged ones (lm: judges always do)"
     parser.add_argument("--controls", action="store_true", help=controls)
     protocol = "how to ask chat judges. ours (default): our question; paper: the paper's, in two turns; "
-    protocol += "scores: ask for three numbers only"
+    protocol += "scores: ask for numbers only"
     parser.add_argument("--protocol", nargs="+", choices=PROTOCOLS, default=[], help=protocol)
     question = "your own question: a text file with {beginning} and {completion} in it (docs/grading.md)"
     parser.add_argument("--question", nargs="+", type=existing_file, default=[], metavar="FILE", help=question)
@@ -67,8 +67,7 @@ def parse_arguments() -> argparse.Namespace:
 class Cache(dict):
     """{key: a judge's reply}, kept in grades.jsonl: one JSON object a line, appended as it comes.
 
-    Also reads those of subdirectories, of all directories above, and of the other runs in the one above: no reply is
-    paid for twice."""
+    Also reads those of its subdirectories, its ancestors and its siblings: no reply is paid for twice."""
 
     def __init__(self, directory: Path):
         self.path, above = directory / "grades.jsonl", directory.resolve().parents
@@ -142,7 +141,7 @@ def grade_by_likelihood(
     judge, jobs = LikelihoodJudge(name), jobs_of(runs, controls, args.data)
     if args.dry_run:
         return [], f"{len(jobs):,} endings to score, after their own and other beginnings; on this machine, free", []
-    scores = judge.read([job[1:] for job in jobs], cache)
+    scores = judge.score([job[1:] for job in jobs], cache)
     rows = [
         Row(judge.name, source, story, score, value)
         for source, story, other_beginnings in jobs
@@ -185,8 +184,8 @@ def grade_runs(args: argparse.Namespace) -> None:
         if not args.dry_run:  # first, so that an error here costs nothing
             rows += [*metric_rows(runs, controls[TRUE_ENDING]), *imported_rows(args.imports, runs)]
         for name, runs_to_grade in by_likelihood.items():
-            new_rows, statuses[name], by_itself = grade_by_likelihood(name, runs_to_grade, controls, cache, args)
-            rows, self_judged = rows + new_rows, self_judged | {(name, run) for run in by_itself}
+            new_rows, statuses[name], own_runs = grade_by_likelihood(name, runs_to_grade, controls, cache, args)
+            rows, self_judged = rows + new_rows, self_judged | {(name, run) for run in own_runs}
         for judge in chat_judges:
             new_rows, statuses[judge.name], error = grade_by_chat(judge, sources, cache, args)
             rows, fatal = rows + new_rows, fatal or error

@@ -28,8 +28,8 @@ from common.tables import print_and_save, write_table
 from corpus.token_files import load_stories
 from corpus.word_forms import language_warning
 
-# torch takes seconds to import, so the functions below do: --help and typos are answered at once. Their arguments are
-# backend: a LocalBackend, model: its GPTNeo, corpus: a TaggedCorpus.
+# torch takes seconds to import, so the functions below import it: --help and typos are answered at once. Their
+# arguments are backend: a LocalBackend, model: its GPTNeo, corpus: a TaggedCorpus.
 
 FEWEST_STORIES = 10  # with fewer, the interval of an increase in loss means nothing
 N_RANDOM = 20  # neurons drawn at random that are ablated, too, beside the most selective ones
@@ -95,8 +95,8 @@ def interpret(out: Path, name: str, backend, texts: Sequence[str], args) -> None
 def collect_activations(model, corpus, n_ablation: int = 0, with_heads: bool = True, label: str = "reading"):
     """Reads all stories. Returns HeadSums for each layer, the attention summed by kind of key (the previous token, the
     first one, an earlier copy of the query, …); the NeuronSums; and the mean outputs of heads and neurons,
-    {"blocks.2.z": (H, D), before the output projection, "blocks.2.post": (4C,)}. Stories to ablate on, the first
-    n_ablation, have no part in these means.
+    {"blocks.2.z": (H, D), before the output projection, "blocks.2.post": (4C,), after the GELU}. Stories to ablate
+    on, the first n_ablation, have no part in these means.
 
     with_heads=False skips the heads, and the slow path that materializes attention. label: of the progress bar."""
     import torch
@@ -130,8 +130,8 @@ def collect_activations(model, corpus, n_ablation: int = 0, with_heads: bool = T
 # ---- Ablate ----
 def ablate(model, corpus, n_stories: int, means: dict, head_rows: list, neuron_rows: list) -> float:
     """Adds to rows how much the loss on the first stories increases if a part's output is replaced by its mean: for all
-    heads, the most selective neuron for each kind of word, that of the largest activation, and N_RANDOM random ones.
-    Returns the loss of the intact model on these stories, in nats per token."""
+    heads, the most selective neuron for each kind of word, the neuron with the largest activation, and N_RANDOM random
+    ones. Returns the loss of the intact model on these stories, in nats per token."""
     from interpretation.ablation import ablated_losses, loss_increases
     from interpretation.neurons import most_selective
 

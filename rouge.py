@@ -37,7 +37,7 @@ from novelty.intervals import Values, compare
 from novelty.search import search
 from novelty.words import WordCorpus, draw_excerpts, open_corpus, words_of
 
-N_OTHER_PROMPTS, N_SAME_PROMPT = 20, 4  # a completion is compared with so many of other prompts, of the same prompt
+N_OTHER_PROMPTS, N_SAME_PROMPT = 20, 4  # completions that each is compared with
 MIN_EXCERPTS = 400  # of held-out stories; half of them decide how long a copied passage must be to be flagged
 TITLES = {
     "ending_f": "F with the true ending",
@@ -97,8 +97,8 @@ def compare_with_endings(
     references = corpus.encode([row["reference"] for row, _ in pairs])
     ending = {row["prompt_index"]: kgrams(text, k, counting) for (row, _), text in zip(pairs, references)}
     candidates = [(row["prompt_index"], completion) for row, completion in pairs]
-    names, n = list(ending), len(ending)
-    baseline_pairs = [(names[i], ending[names[(i + j) % n]]) for i in range(n) for j in range(1, min(11, n))]
+    prompts, n = list(ending), len(ending)
+    baseline_pairs = [(prompts[i], ending[prompts[(i + j) % n]]) for i in range(n) for j in range(1, min(11, n))]
     if not baseline_pairs:
         return {}
     columns = []
@@ -115,12 +115,12 @@ def nearest_other(grams: list[Counter], groups: np.ndarray, n_same: int = 0) -> 
     members, rng = {}, random.Random(0)
     for i, group in enumerate(groups.tolist()):
         members.setdefault(group, []).append(i)
-    names, f = list(members), np.full(len(grams), np.nan)
-    for i, group in enumerate(tqdm(groups.tolist(), "comparing completions", leave=False, disable=None, delay=1)):
+    group_ids, f = list(members), np.full(len(grams), np.nan)
+    for i, group in enumerate(tqdm(groups.tolist(), "comparing texts", leave=False, disable=None, delay=1)):
         same_prompt = [j for j in members[group] if j != i]
-        if len(names) > N_OTHER_PROMPTS and len(same_prompt) >= n_same:
-            other_groups = [x for x in rng.sample(names, N_OTHER_PROMPTS + 1) if x != group][:N_OTHER_PROMPTS]
-            drawn = [rng.choice(members[name]) for name in other_groups] + rng.sample(same_prompt, n_same)
+        if len(group_ids) > N_OTHER_PROMPTS and len(same_prompt) >= n_same:
+            other_groups = [x for x in rng.sample(group_ids, N_OTHER_PROMPTS + 1) if x != group][:N_OTHER_PROMPTS]
+            drawn = [rng.choice(members[x]) for x in other_groups] + rng.sample(same_prompt, n_same)
             f[i] = max(overlap(grams[i], grams[j]).f for j in drawn)
     return f
 
@@ -140,13 +140,13 @@ def analyze(run: Path, samples: list[dict], corpus: WordCorpus, data: Path, args
     completion_ids, prompt_ids = (corpus.encode([row[name] for row in samples]) for name in ("completion", "prompt"))
     if not any(map(len, completion_ids)):
         raise ValueError(f"{run}: no completion has a word in it")
-    prompts, numbers = (np.array([row[name] for row in samples]) for name in ("prompt_index", "sample_index"))
-    groups = prompts if len(set(prompts)) > 1 else numbers  # intervals are over prompts, or over completions of one
+    prompts, sample_indices = (np.array([row[name] for row in samples]) for name in ("prompt_index", "sample_index"))
+    groups = prompts if len(set(prompts)) > 1 else sample_indices  # of a single prompt
     excerpts, excerpt_story = draw_excerpts(corpus, completion_ids, list(map(len, prompt_ids)), MIN_EXCERPTS)
     texts = completion_ids + excerpts
     found = search(texts, corpus.stream, k, counting, label="training stories")
     # To find retold stories ("templates"), search again with one id for all names and for words that the training set
-    # lacks, and another one for the nouns of the built-in stories' word lists.
+    # lacks, and another one for the nouns of the built-in stories' word lists. word_class: those ids, by word id.
     word_class, progress_label = flags.mask_names_and_nouns(corpus, texts), "training stories, names and nouns masked"
     found_masked = found if args.tokens else search(texts, corpus.stream, k, counting, word_class, progress_label)
     # Excerpts that are in the training set verbatim are left out, unless they are too short to be flagged. Half of the
@@ -177,14 +177,14 @@ def analyze(run: Path, samples: list[dict], corpus: WordCorpus, data: Path, args
     facts |= {name: getattr(args, name) for name in ("k", "counting", "tokens")}
     facts |= dict(held_out_excerpts=len(kept_excerpts), excerpts_in_training=len(excerpts) - len(kept_excerpts))
     facts["metrics"] = {
-        name: compare(*values, paired=name.startswith("ending"), largest=np.inf if name == "span" else 1.0)
+        name: compare(*values, paired=name.startswith("ending"), upper_bound=np.inf if name == "span" else 1.0)
         for name, values in compared.items()
     }
     facts["n_flag_baseline"] = len(counted_excerpts)
     facts["flagged"] = {f: {name: some.count(f) for name, some in flags_by_column.items()} for f in flags.FLAGS}
     facts = json.loads(json.dumps(facts), parse_constant=lambda _: None)  # NaN -> null
     csv_rows = flags.describe_completions(samples, corpus, found, found_masked, flagged)
-    return Analysis(facts, compared, csv_rows, scores_text(facts) + flags.worst_text(csv_rows))
+    return Analysis(facts, compared, csv_rows, scores_text(facts) + flags.flagged_table(csv_rows))
 
 
 # ---- The tables ----
@@ -234,12 +234,15 @@ def side_by_side(analyses: list[Analysis]) -> str:
         metrics[name] = [each["metrics"][name]["completions"] for each in facts]
         if both_splits:
             validation, training = (each.compared[name][0] for each in analyses)
-            metrics[name].append(compare(training, validation, largest=np.inf)["difference"])
+            metrics[name].append(compare(training, validation, upper_bound=np.inf)["difference"])
     head = ["", *map(label, facts), *["training minus validation (memorization)"] * both_splits]
     runs = dict.fromkeys(each["run"] for each in facts)
     text = f"## {' and '.join(runs)}\n\n{table_text(head, metric_rows(metrics))}"
     settings = [each["sampling"] | dict(data=each["data_sha256"]) for each in facts]
-    settings = [some | dict(n=each["n_completions"] / each["prompts"]) for some, each in zip(settings, facts)]
+    settings = [
+        some | dict(completions_per_prompt=each["n_completions"] / each["prompts"])
+        for some, each in zip(settings, facts)
+    ]
     differ = [name for name in settings[0] if any(some[name] != settings[0][name] for some in settings)]
     return text + (f"\n\nWARNING not sampled alike: {', '.join(differ)}" if differ else "")
 

@@ -74,7 +74,7 @@ def complete_arguments(args: argparse.Namespace) -> None:
     if fields := {name: getattr(args, name) for name in instruct_headers.FIELDS if getattr(args, name)}:
         if args.prompt or args.prompts or args.eval:
             raise ValueError(f"--{' --'.join(fields)} make a prompt: leave out --prompt, --prompts and --eval")
-        args.prompt = instruct_headers.write(fields)
+        args.prompt = instruct_headers.format_header(fields)
     if (args.split, args.draw, args.ask) != ("val", None, []) and not args.eval:
         raise ValueError("--split, --draw, --ask and --unseen_words go with --eval")
     if args.max_cost and not args.max_new_tokens:

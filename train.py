@@ -50,7 +50,7 @@ from training.run_directory import (
     lock_and_prepare,
     progress,
     save_checkpoint,
-    slowdown,
+    slowdown_warning,
 )
 from training.start_from import copy_weights, load_source
 from variants import MODELS
@@ -289,7 +289,7 @@ def train_step(
 def evaluate(loss_of: Loss, state: TrainingState, corpus: Corpus, block_size: int) -> dict:
     """val_loss (nats per token) and bpb (bits per UTF-8 byte) over the windows of story_windows().
 
-    Where windows overlap, a token counts in the later one; but the last window, which ends with the text, counts only
+    Where windows overlap, a token counts in the later one; but the last window, which ends with the split, counts only
     what the one before did not reach. Instructions before stories (headers) never count, so that runs compare."""
     target_mask = instruct_headers.story_tokens(corpus.val, corpus.tokenizer) if corpus.has_headers else None
     stream = TokenStream(corpus.val, state.device, target_mask)
@@ -330,7 +330,7 @@ def remaining_micro_batches(batches: Batches, config: TrainConfig, state: Traini
                 if config.max_minutes:
                     left = min(left, max(60 * config.max_minutes, config.min_steps * step_seconds) - state.seconds)
                 speed = f"{config.tokens_per_step / step_seconds:,.0f} tokens/s on this machine"
-                tqdm.write(f"{speed}: about {tqdm.format_interval(left)} (minutes:seconds) to go")
+                tqdm.write(f"{speed}: about {tqdm.format_interval(left)} to go")
 
 
 # ---- Data, files, the first story ----
@@ -370,10 +370,10 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
     data = Path(config.data_dir, config.data)
     prompt, flags = "", "".join(f"--prompt {shlex.quote(opening)}" for opening in openings(data, 1))
     if "headers" in load_meta(data):
-        prompt, flags = instruct_headers.write(dict(words="hide, fox, little")), '--words "jump, frog, red"'
+        prompt, flags = instruct_headers.format_header(dict(words="hide, fox, little")), '--words "jump, frog, red"'
     print()
     stream_story(load_backend(str(run)), prompt, Sampling(temperature=0.6, seed=config.seed))
-    print(f"\n{slowdown(run)}Everything is in {run}/ (loss curve: loss.png)")
+    print(f"\n{slowdown_warning(run)}Everything is in {run}/ (loss curve: loss.png)")
     print(f"Next: python sample.py --model {run} --temperature 0.6 {flags}")
 
 

@@ -85,7 +85,7 @@ def split_list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def write(fields: Mapping[str, str]) -> str:
+def format_header(fields: Mapping[str, str]) -> str:
     """A header with these fields. ValueError for an unknown feature."""
     fields = {name: " ".join(text.split()) for name, text in fields.items()}
     fields |= {name: ", ".join(split_list(fields[name])) for name in LISTS if name in fields}

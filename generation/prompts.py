@@ -133,4 +133,7 @@ def unseen_word_prompts(directory: Path, n: int, seed: int) -> list[Prompt]:
         if len(unseen[-1]) < n:
             few = f"its training stories lack {len(unseen[-1])} of the {kind[:-1]} in {UNSEEN_WORDS.name}, not {n}"
             raise ValueError(f"{directory}: {few}; add rarer ones, or ask for fewer prompts")
-    return [Prompt(instruct_headers.write(dict(words=", ".join(words)))) for words in itertools.islice(zip(*unseen), n)]
+    return [
+        Prompt(instruct_headers.format_header(dict(words=", ".join(words))))
+        for words in itertools.islice(zip(*unseen), n)
+    ]

@@ -2,7 +2,7 @@
 A likelihood judge: a language model on this machine, which reads the stories of others. It needs no key and is free.
 
 >>> judge = LikelihoodJudge("lm:out/ts_33m")
->>> judge.read([(story, others)], cache)[story, others]  # others: beginnings of other stories
+>>> judge.score([(story, others)], cache)[story, others]  # others: beginnings of other stories
 {'fluency': -0.81, 'consistency': 0.33, 'ending': 0.62}
 
 fluency      log-likelihood of the completion after its beginning, in bits per byte
@@ -136,7 +136,7 @@ class LikelihoodJudge:
         """Equal for the same score of the same texts by the same weights, wherever they are stored."""
         return hashlib.sha256(json.dumps([self.weights, *facts]).encode()).hexdigest()
 
-    def read(self, jobs: Iterable[tuple[Story, tuple[str, ...]]], cache) -> dict[tuple, dict[str, float]]:
+    def score(self, jobs: Iterable[tuple[Story, tuple[str, ...]]], cache) -> dict[tuple, dict[str, float]]:
         """{(story, beginnings of others): its scores}; those that the cache lacks are read, and added to it."""
         keys, missing, found = {}, {}, {}
         for job, score in itertools.product(jobs, LIKELIHOOD):

@@ -82,7 +82,7 @@ def shorten(text: str) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + " …"
 
 
-def worst_text(csv_rows: list[dict]) -> str:
+def flagged_table(csv_rows: list[dict]) -> str:
     """For rouge.md: a table of the first flagged ones. "" if none is flagged."""
     cells = [
         [f"{row['flag']} of story {row['story']}", f"{row['prompt_index']}.{row['sample_index']}", str(row["length"])]

@@ -16,10 +16,10 @@ class Values(NamedTuple):
     clusters: np.ndarray  # (n,) the prompt of a completion, the story of a held-out excerpt
 
 
-def compare(ours: Values, theirs: Values | None, paired: bool = False, largest: float = 1.0) -> dict[str, dict]:
+def compare(ours: Values, theirs: Values | None, paired: bool = False, upper_bound: float = 1.0) -> dict[str, dict]:
     """{"completions", "baseline", "difference": {mean, low, high}}, by bootstrap over clusters; NaN with only one.
 
-    paired: both have the same clusters. largest: possible value; the smallest is 0, and intervals end there.
+    paired: both have the same clusters. upper_bound: possible value; the smallest is 0, and intervals end there.
     """
 
     def means(texts: Values, seed: int) -> tuple[np.ndarray, int]:
@@ -31,11 +31,11 @@ def compare(ours: Values, theirs: Values | None, paired: bool = False, largest: 
 
     def entry(means: np.ndarray, n: int, smallest: float = 0.0) -> dict[str, float]:
         value, low, high = interval(means, n)
-        return dict(mean=float(value), low=float(max(low, smallest)), high=float(min(high, largest)))
+        return dict(mean=float(value), low=float(max(low, smallest)), high=float(min(high, upper_bound)))
 
     a, n = means(ours, seed=0)
     found = dict(completions=entry(a, n))
     if theirs is not None and not np.isnan(theirs.values).all():
         b, m = means(theirs, seed=0 if paired else 1)
-        found |= dict(baseline=entry(b, m), difference=entry(a - b, min(n, m), -largest))
+        found |= dict(baseline=entry(b, m), difference=entry(a - b, min(n, m), -upper_bound))
     return found

@@ -47,6 +47,7 @@ def test_without_a_cut_ids_are_gpt2s():
     assert gpt2().encode("Hello world") == [15496, 995]
     assert gpt2().end_of_text == 50256
     assert cut(count_tokens(TEXT), GPT2_VOCAB_SIZE).vocabulary == gpt2().vocabulary
+    assert cut(np.zeros(GPT2_VOCAB_SIZE), 400).vocabulary["tokens"] == gpt2().vocabulary["tokens"][:399]  # ties
 
 
 def test_learning_gives_the_tokens_and_ids_of_tokenizers():

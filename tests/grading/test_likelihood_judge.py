@@ -44,7 +44,7 @@ def corpus(tmp_path, monkeypatch):
 
 def scored(judge: LikelihoodJudge, corpus, stories=STORIES) -> dict[Story, dict[str, float]]:
     jobs = [(story, other_beginnings(story, corpus)) for story in stories]
-    return {story: scores for (story, _), scores in judge.read(jobs, Cache()).items()}
+    return {story: scores for (story, _), scores in judge.score(jobs, Cache()).items()}
 
 
 @pytest.mark.parametrize("prefix", ["<|endoftext|>", ""])
