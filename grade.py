@@ -148,7 +148,7 @@ def grade_by_likelihood(
         for score, value in scores[story, other_beginnings].items()
     ]
     status = f"{len(jobs):,} stories scored"
-    if self_judged := [run.name for run in runs if run.rows[0].get("weights") == judge.weights]:
+    if self_judged := [run.name for run in runs if run.rows[0].get("weights") == judge.weights]:  # their checksums
         written = f"wrote the stories of {', '.join(self_judged)} itself"
         status += f"\n\nWARNING {name} {written}, and a model likes its own words"
     if others := [run.name for run in runs if judge.corpus and run.corpus and run.corpus != judge.corpus]:

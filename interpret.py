@@ -180,7 +180,7 @@ def draw_attention(out: Path, name: str, backend, ids: list[int], rows: list[dic
 
 
 def draw_patching(out: Path, name: str, backend, texts: Sequence[str]) -> None:
-    """Writes patching.csv, .md, .png and .svg: which activations make the difference between the two answers."""
+    """Writes patching.csv, .md, .png and .svg: which activations make the two texts' last words differ."""
     import torch
 
     from common.figures import save_figure

@@ -99,16 +99,16 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         model.to(device)
         if ranks.rank == 0:
             cleanup.enter_context(lock_and_prepare(run, config, checkpoint["step"] if checkpoint else 0, resume))
-        no_compile = no_compile_reason(device) if config.compile else "compile=False"
-        compiled = model if no_compile else torch.compile(model, dynamic=False, fullgraph=True)
+        not_compiled_because = no_compile_reason(device) if config.compile else "compile=False"
+        compiled = model if not_compiled_because else torch.compile(model, dynamic=False, fullgraph=True)
         loss_of = loss_function(compiled, config, end_of_text)
         if config.contrast != "none":  # raise the loss of stories whose sentences are shuffled
             ends = sentence_ends(corpus.tokenizer).to(device)
             loss_of = Contrastive(loss_of, ends, end_of_text, config.contrast_alpha)
-        optimizers = make_optimizers(model, config, dtype, compiled=not no_compile)
+        optimizers = make_optimizers(model, config, dtype, compiled=not not_compiled_because)
 
         # Everything that a checkpoint holds
-        environment = describe(config, device, dtype, ranks.size, no_compile)
+        environment = describe(config, device, dtype, ranks.size, not_compiled_because)
         constants = dict(format=CHECKPOINT_FORMAT, data_sha256=corpus.sha256, vocabulary=corpus.tokenizer.vocabulary)
         constants |= dict(architecture=config.architecture, model_config=asdict(shape), train_config=asdict(config))
         state = TrainingState(model, optimizers, dtype, constants | dict(environment=environment))
