@@ -43,7 +43,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--import", **imports, help="grades made elsewhere: a CSV (docs/grading.md)")
     controls = "test the judge: also grade true endings and damaged ones (lm: judges always do)"
     parser.add_argument("--controls", action="store_true", help=controls)
-    protocol = "how to ask chat judges. ours (default): our question; paper: the paper's, in two turns; "
+    protocol = (
+        "how to ask chat judges. ours (default): our question; paper: that of the TinyStories paper, in two turns; "
+    )
     protocol += "scores: ask for numbers only"
     parser.add_argument("--protocol", nargs="+", choices=PROTOCOLS, default=[], help=protocol)
     question = "your own question: a text file with {beginning} and {completion} in it (docs/grading.md)"

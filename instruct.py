@@ -23,7 +23,7 @@ from common.statistics import wilson
 from common.tables import print_and_save, table_text, write_table
 from corpus.builtin_bad_endings import ends_badly
 from corpus.word_forms import is_nearest, language_warning, uses_word
-from generation.samples_file import other_samples, read_rows
+from generation.samples_file import hint_at_samples, read_rows
 
 
 def plain(text: str) -> str:
@@ -58,7 +58,7 @@ def measure(path: Path) -> list[dict]:
     file = path / "samples.jsonl" if path.is_dir() else path
     rows = [row for _, row in sorted(read_rows(file).items()) if row.get("instruction")]
     if not rows:
-        remedy = other_samples(path) or "; sample.py --eval 200 writes some, on a corpus with headers"
+        remedy = hint_at_samples(path) or "; sample.py --eval 200 writes some, on a corpus with headers"
         raise ValueError(f"{file}: no stories under headers{remedy}")
     summaries = {row["instruction"]["summary"] for row in rows if "summary" in row["instruction"]}
     values = {}  # (measure, source of the stories) -> prompt -> values

@@ -29,7 +29,7 @@ from corpus.token_files import load_stories
 from corpus.word_forms import language_warning
 
 # torch takes seconds to import, so the functions below import it: --help and typos are answered at once. Their
-# arguments are backend: a LocalBackend, model: its GPTNeo, corpus: a TaggedCorpus.
+# arguments are backend: a LocalBackend, model: its GPTNeo, corpus: a TaggedCorpus, of tokens with their kinds of words.
 
 FEWEST_STORIES = 10  # with fewer, the interval of an increase in loss means nothing
 N_RANDOM = 20  # neurons drawn at random that are ablated, too, beside the most selective ones

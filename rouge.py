@@ -31,7 +31,7 @@ from common.tables import print_and_save, table_text, write_table
 from corpus.token_files import load_meta
 from corpus.word_forms import language_warning
 from generation.prompts import SPLITS
-from generation.samples_file import SAMPLES, other_samples, read_rows, run_of
+from generation.samples_file import SAMPLES, hint_at_samples, read_rows, run_of
 from novelty import flags
 from novelty.intervals import Values, compare
 from novelty.search import search
@@ -141,12 +141,12 @@ def analyze(run: Path, samples: list[dict], corpus: WordCorpus, data: Path, args
     if not any(map(len, completion_ids)):
         raise ValueError(f"{run}: no completion has a word in it")
     prompts, sample_indices = (np.array([row[name] for row in samples]) for name in ("prompt_index", "sample_index"))
-    groups = prompts if len(set(prompts)) > 1 else sample_indices  # of a single prompt
+    groups = prompts if len(set(prompts)) > 1 else sample_indices  # each its own group
     excerpts, excerpt_story = draw_excerpts(corpus, completion_ids, list(map(len, prompt_ids)), MIN_EXCERPTS)
     texts = completion_ids + excerpts
     found = search(texts, corpus.stream, k, counting, label="training stories")
     # To find retold stories ("templates"), search again with one id for all names and for words that the training set
-    # lacks, and another one for the nouns of the built-in stories' word lists. word_class: those ids, by word id.
+    # lacks, and another one for the nouns that the built-in corpus is made of. word_class: those ids, by word id.
     word_class, progress_label = flags.mask_names_and_nouns(corpus, texts), "training stories, names and nouns masked"
     found_masked = found if args.tokens else search(texts, corpus.stream, k, counting, word_class, progress_label)
     # Excerpts that are in the training set verbatim are left out, unless they are too short to be flagged. Half of the
@@ -265,7 +265,7 @@ def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:
     samples = [row for name in SAMPLES.values() for _, row in sorted(read_rows(run / name).items())]
     if not samples:
         remedy = f"; write some with `python sample.py --model {run_of(run)} --eval 50`"
-        raise ValueError(f"{run / SAMPLES['val']}: no completions there{other_samples(run) or remedy}")
+        raise ValueError(f"{run / SAMPLES['val']}: no completions there{hint_at_samples(run) or remedy}")
     if args.data is None and not (run_of(run) / "ckpt.pt").exists():
         raise ValueError(f"{run}: not a run of train.py; name the training set, as in --data data/tinystories")
     data = args.data or corpus_of(str(run_of(run)))

@@ -28,7 +28,7 @@ def run_of(directory: Path) -> Path:
     return directory.parent if directory.name.startswith("temperature-") else directory
 
 
-def other_samples(run: Path) -> str:
+def hint_at_samples(run: Path) -> str:
     """ "; there are some in out/demo/temperature-0.3": for messages about a run without samples at temperature 1"""
     others = ", ".join(str(path.parent) for path in sorted(run.glob("temperature-*/samples.jsonl")))
     return f"; there are some in {others}" if others else ""
