@@ -19,7 +19,7 @@ class Values(NamedTuple):
 def compare(ours: Values, theirs: Values | None, paired: bool = False, upper_bound: float = 1.0) -> dict[str, dict]:
     """{"completions", "baseline", "difference": {mean, low, high}}, by bootstrap over clusters; NaN with only one.
 
-    paired: both have the same clusters. upper_bound: possible value; the smallest is 0, and intervals end there.
+    paired: both have the same clusters. upper_bound: of the values, which are 0 or more; intervals end at these bounds.
     """
 
     def means(texts: Values, seed: int) -> tuple[np.ndarray, int]:
