@@ -97,10 +97,10 @@ def grade_by_chat(
     failures, fatal = ask(judge, missing, cache, args) if missing else ({}, None)
     grades = {job: judge.look_up(*job, cache).grades or {} for job in jobs}
     rows = [
-        Row(judge.name, source, story, score, value)
+        Row(judge.name, source, story, score_name, score)
         for source, stories in sources.items()
         for story, repeat in itertools.product(stories, range(args.repeats))
-        for score, value in grades[story, repeat].items()
+        for score_name, score in grades[story, repeat].items()
     ]
     status = f"{sum(map(bool, grades.values())):,} of {len(jobs):,} gradings"
     if failures:
@@ -145,9 +145,9 @@ def grade_by_likelihood(
         return [], f"{len(jobs):,} endings to score, after their own and other beginnings; on this machine, free", []
     scores = judge.score([job[1:] for job in jobs], cache)
     rows = [
-        Row(judge.name, source, story, score, value)
+        Row(judge.name, source, story, score_name, score)
         for source, story, other_beginnings in jobs
-        for score, value in scores[story, other_beginnings].items()
+        for score_name, score in scores[story, other_beginnings].items()
     ]
     status = f"{len(jobs):,} stories scored"
     if self_judged := [run.name for run in runs if run.rows[0].get("weights") == judge.weights]:  # their checksums
@@ -205,7 +205,8 @@ def grade_runs(args: argparse.Namespace) -> None:
     print(text)
     write_table(directory / "grades.csv", [finding._asdict() for finding in findings])
     save_figure(scores_figure(findings, statuses, runs), directory / "grades.png")
-    print(f"\nwrote grades.md (all tables), grades.csv, grades.png to {directory}; next: python report.py {directory}")
+    files = f"grades.md (all tables), grades.csv and grades.png, of these {len(runs)} sets of stories, to {directory}"
+    print(f"\nwrote {files}; next: python report.py {directory}")
     if fatal:
         raise fatal
 

@@ -58,23 +58,23 @@ def parse_arguments() -> argparse.Namespace:
 def interpret(out: Path, name: str, backend, texts: Sequence[str], args) -> None:
     """Everything about a model, from validation stories, into `out`."""
     from interpretation import heads, neurons, summary
-    from interpretation.logit_attribution import head_outputs
+    from interpretation.logit_attribution import tokens_written
     from interpretation.word_classes import TaggedCorpus
     from pages.interpretation_pages import neurons_page
 
-    model, tokenizer = backend.model, backend.tokenizer
+    model, tokenizer = backend.model, backend.tokenizer  # backend.prefix: ids before every text, an end of text
     corpus = TaggedCorpus.from_texts(texts, tokenizer, backend.prefix, model.config.block_size)
     n_ablation = min(args.ablate, len(texts) // 2)
     head_sums, neuron_sums, means = collect_activations(model, corpus, n_ablation)
-    repeated = heads.repeated_corpus(corpus, backend.prefix, model.config.block_size)
-    repeated_sums, _, _ = collect_activations(model, repeated, label="reading repeated tokens")
+    repeated = heads.repeated_random_tokens(corpus, backend.prefix, model.config.block_size)
+    repeated_sums, _, _ = collect_activations(model, repeated, label="reading repeated random tokens")
     untrained, label = neurons.untrained_copy(model), "reading, at random initialization"
     _, untrained_sums, _ = collect_activations(untrained, corpus, with_heads=False, label=label)
 
     head_rows = heads.head_rows(head_sums, repeated_sums)
-    outputs = head_outputs(model, corpus, tokenizer)
-    head_rows = [row | output_columns for row, output_columns in zip(head_rows, outputs)]
-    contexts = neurons.contexts(model, corpus, tokenizer, neuron_sums)
+    written = tokens_written(model, corpus, tokenizer)  # columns: the tokens that each head makes likelier
+    head_rows = [row | columns for row, columns in zip(head_rows, written)]
+    contexts = neurons.peak_contexts(model, corpus, tokenizer, neuron_sums)
     neuron_rows = neurons.neuron_rows(neuron_sums, untrained_sums, contexts)
     loss = ablate(model, corpus, n_ablation, means, head_rows, neuron_rows)
 
@@ -180,12 +180,12 @@ def draw_attention(out: Path, name: str, backend, ids: list[int], rows: list[dic
 
 
 def draw_patching(out: Path, name: str, backend, texts: Sequence[str]) -> None:
-    """Writes patching.csv, .md, .png and .svg: which activations make the two texts' last words differ."""
+    """Writes patching.csv, .md, .png and .svg: which activations lead to each text's last word, called its answer."""
     import torch
 
     from common.figures import save_figure
-    from interpretation.activation_patching import answers_given, check_prompts, patch
-    from interpretation.summary import answers_text, patching_text
+    from interpretation.activation_patching import check_prompts, patch, predict_answers
+    from interpretation.summary import patching_text, predictions_text
     from interpretation.word_classes import pieces_of
     from pages.interpretation_pages import patching_picture
 
@@ -197,7 +197,7 @@ def draw_patching(out: Path, name: str, backend, texts: Sequence[str]) -> None:
     def text_of(token: int) -> str:
         return repr(pieces_of(backend.tokenizer, [token])[0])
 
-    sections = answers_text(name, answers_given(backend.model, tokens, others), text_of)
+    sections = predictions_text(name, predict_answers(backend.model, tokens, others), text_of)
     # A row for each head: its effect, the token that it attends to most, the tokens that it makes likelier. Also the
     # effect of the residual stream by layer and position, and both texts' logit differences of the answers.
     rows, residual, differences = patch(backend.model, tokens, others)

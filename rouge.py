@@ -31,9 +31,9 @@ from common.tables import print_and_save, table_text, write_table
 from corpus.token_files import load_meta
 from corpus.word_forms import language_warning
 from generation.prompts import SPLITS
-from generation.samples_file import SAMPLES, hint_at_samples, read_rows, run_of
+from generation.samples_file import SAMPLES, hint_at_samples, model_directory, read_rows
 from novelty import flags
-from novelty.intervals import Values, compare
+from novelty.intervals import ClusteredValues, compare
 from novelty.search import search
 from novelty.words import WordCorpus, draw_excerpts, open_corpus, words_of
 
@@ -51,13 +51,7 @@ TITLES = {
 }
 IN_TABLE = [name for name in TITLES if name not in ("share_3", "share_5", "share_6", "share_7")]
 IN_PICTURE = ("ending_f", "other_prompt_f", "training_f", "span")
-SAMPLING_SETTINGS = (
-    "cut",
-    "temperature",
-    "top_k",
-    "beams",
-    "max_new_tokens",
-)  # cut: share of the story that is the prompt
+SAMPLING_SETTINGS = ("cut", "temperature", "top_k", "beams", "max_new_tokens")  # cut: the prompt's share of a story
 
 
 # ---- The metric ----
@@ -91,7 +85,7 @@ def overlap(a: Counter, b: Counter) -> Score:
 # ---- The comparisons ----
 def compare_with_endings(
     samples: list[dict], grams: list[Counter], corpus: WordCorpus, k: int, counting: str
-) -> dict[str, tuple[Values, Values]]:
+) -> dict[str, tuple[ClusteredValues, ClusteredValues]]:
     """Completions, given as k-grams, against their story's true ending. Baseline: up to ten other stories' endings."""
     pairs = [(row, completion) for row, completion in zip(samples, grams) if (row.get("reference") or "").strip()]
     references = corpus.encode([row["reference"] for row, _ in pairs])
@@ -105,7 +99,7 @@ def compare_with_endings(
     for pairs in (candidates, baseline_pairs):
         scores = np.array([overlap(text, ending[prompt]) for prompt, text in pairs])
         of_prompt = np.array([prompt for prompt, _ in pairs])
-        columns.append((Values(scores[:, 2], of_prompt), Values(scores[:, 0], of_prompt)))
+        columns.append((ClusteredValues(scores[:, 2], of_prompt), ClusteredValues(scores[:, 0], of_prompt)))
     return dict(zip(("ending_f", "ending_precision"), zip(*columns)))
 
 
@@ -129,7 +123,7 @@ class Analysis(NamedTuple):
     """The results for a run's completions of one split."""
 
     facts: dict  # rouge.json
-    compared: dict[str, tuple]  # by metric: intervals.Values of the completions, and of their baseline or None
+    compared: dict[str, tuple]  # by metric: intervals.ClusteredValues of the completions, and of their baseline or None
     csv_rows: list[dict]  # rouge.csv
     text: str  # rouge.md
 
@@ -146,7 +140,7 @@ def analyze(run: Path, samples: list[dict], corpus: WordCorpus, data: Path, args
     texts = completion_ids + excerpts
     found = search(texts, corpus.stream, k, counting, label="training stories")
     # To find retold stories ("templates"), search again with one id for all names and for words that the training set
-    # lacks, and another one for the nouns that the built-in corpus is made of. word_class: those ids, by word id.
+    # lacks, and another one for the nouns of our built-in stories (data/builtin). word_class: those ids, by word id.
     word_class, progress_label = flags.mask_names_and_nouns(corpus, texts), "training stories, names and nouns masked"
     found_masked = found if args.tokens else search(texts, corpus.stream, k, counting, word_class, progress_label)
     # Excerpts that are in the training set verbatim are left out, unless they are too short to be flagged. Half of the
@@ -161,12 +155,12 @@ def analyze(run: Path, samples: list[dict], corpus: WordCorpus, data: Path, args
 
     grams, baseline_grams = ([kgrams(texts[i], k, counting) for i in some] for some in (range(n), kept_excerpts))
     compared = compare_with_endings(samples, grams, corpus, k, counting)
-    baseline = Values(nearest_other(baseline_grams, excerpt_story), excerpt_story)
-    compared["other_prompt_f"] = Values(nearest_other(grams, prompts), groups), baseline
-    compared["any_completion_f"] = Values(nearest_other(grams, prompts, N_SAME_PROMPT), groups), None
+    baseline = ClusteredValues(nearest_other(baseline_grams, excerpt_story), excerpt_story)
+    compared["other_prompt_f"] = ClusteredValues(nearest_other(grams, prompts), groups), baseline
+    compared["any_completion_f"] = ClusteredValues(nearest_other(grams, prompts, N_SAME_PROMPT), groups), None
     columns = dict(training_f=found.f, training_precision=found.precision, span=longest_spans)
     for name, values in (columns | {f"share_{j}": found.share(j) for j in range(1, 9)}).items():
-        compared[name] = Values(values[:n], groups), Values(values[kept_excerpts], excerpt_story)
+        compared[name] = ClusteredValues(values[:n], groups), ClusteredValues(values[kept_excerpts], excerpt_story)
     defined = [name for name in TITLES if name in compared and not np.isnan(compared[name][0].values).all()]
     compared = {name: compared[name] for name in defined}
 
@@ -177,7 +171,7 @@ def analyze(run: Path, samples: list[dict], corpus: WordCorpus, data: Path, args
     facts |= {name: getattr(args, name) for name in ("k", "counting", "tokens")}
     facts |= dict(held_out_excerpts=len(kept_excerpts), excerpts_in_training=len(excerpts) - len(kept_excerpts))
     facts["metrics"] = {
-        name: compare(*values, paired=name.startswith("ending"), upper_bound=np.inf if name == "span" else 1.0)
+        name: compare(*values, paired=name.startswith("ending"), max_value=np.inf if name == "span" else 1.0)
         for name, values in compared.items()
     }
     facts["n_flag_baseline"] = len(counted_excerpts)
@@ -234,7 +228,7 @@ def side_by_side(analyses: list[Analysis]) -> str:
         metrics[name] = [each["metrics"][name]["completions"] for each in facts]
         if both_splits:
             validation, training = (each.compared[name][0] for each in analyses)
-            metrics[name].append(compare(training, validation, upper_bound=np.inf)["difference"])
+            metrics[name].append(compare(training, validation, max_value=np.inf)["difference"])
     head = ["", *map(label, facts), *["training minus validation (memorization)"] * both_splits]
     runs = dict.fromkeys(each["run"] for each in facts)
     text = f"## {' and '.join(runs)}\n\n{table_text(head, metric_rows(metrics))}"
@@ -262,13 +256,14 @@ def parse_arguments() -> argparse.Namespace:
 
 def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:
     """Analyzes the completions of validation stories, then of training stories, where there are any."""
+    model = model_directory(run)  # out/demo for its samples in out/demo/temperature-0.3
     samples = [row for name in SAMPLES.values() for _, row in sorted(read_rows(run / name).items())]
     if not samples:
-        remedy = f"; write some with `python sample.py --model {run_of(run)} --eval 50`"
+        remedy = f"; write some with `python sample.py --model {model} --eval 50`"
         raise ValueError(f"{run / SAMPLES['val']}: no completions there{hint_at_samples(run) or remedy}")
-    if args.data is None and not (run_of(run) / "ckpt.pt").exists():
+    if args.data is None and not (model / "ckpt.pt").exists():
         raise ValueError(f"{run}: not a run of train.py; name the training set, as in --data data/tinystories")
-    data = args.data or corpus_of(str(run_of(run)))
+    data = args.data or corpus_of(str(model))
     corpus = open_corpus(data, args.tokens)
     splits = [[row for row in samples if row.get("split", "val") == split] for split in SAMPLES]
     analyses = [analyze(run, some, corpus, data, args) for some in splits if some]

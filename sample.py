@@ -172,7 +172,8 @@ def write_samples(name: str, backend, prompts: dict[int, Prompt], n: int, sampli
         part.unlink()
     print(f"wrote {path}: {len(missing)} completions by {name}" + f", and {n_old} that were there before" * bool(n_old))
     following = dict(val=f"grade.py {directory}", train=f"rouge.py {directory}", unseen=f"instruct.py {path}")
-    print(f"next: python {following[args.split]}")
+    data = f" --data {args.data}" if args.data and args.split != "unseen" else ""
+    print(f"next: python {following[args.split]}{data}")
 
 
 def keep_usable(path: Path, settings: dict, prompts: dict[int, Prompt]) -> dict:

@@ -44,13 +44,13 @@ from training.optimizers import learning_rate, make_optimizers
 from training.run_directory import (
     PREVIOUS,
     append_row,
+    busy_machine_warning,
     checkpoint_due,
     keep_weights,
     load_resumable,
     lock_and_prepare,
     progress,
     save_checkpoint,
-    slowdown_warning,
 )
 from training.start_from import copy_weights, load_source
 from variants import MODELS
@@ -287,10 +287,9 @@ def train_step(
 
 @torch.no_grad()
 def evaluate(loss_of: Loss, state: TrainingState, corpus: Corpus, block_size: int) -> dict:
-    """val_loss (nats per token) and bpb (bits per UTF-8 byte) over the windows of story_windows().
-
-    Where windows overlap, a token counts in the later one; but the last window, which ends with the split, counts only
-    what the one before did not reach. Instructions before stories (headers) never count, so that runs compare."""
+    """val_loss (nats per token) and bpb (bits per UTF-8 byte) over the validation tokens, in windows that each begin
+    with a story. Where they overlap, a token counts in the later one; but the last window, which ends with the split,
+    counts only what the one before did not reach. Headers (instructions) never count, so that runs compare."""
     target_mask = instruct_headers.story_tokens(corpus.val, corpus.tokenizer) if corpus.has_headers else None
     stream = TokenStream(corpus.val, state.device, target_mask)
     windows = story_windows(corpus.val, block_size, corpus.tokenizer.end_of_text)
@@ -373,7 +372,7 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
         prompt, flags = instruct_headers.format_header(dict(words="hide, fox, little")), '--words "jump, frog, red"'
     print()
     stream_story(load_backend(str(run)), prompt, Sampling(temperature=0.6, seed=config.seed))
-    print(f"\n{slowdown_warning(run)}Everything is in {run}/ (loss curve: loss.png)")
+    print(f"\n{busy_machine_warning(run)}Everything is in {run}/ (loss curve: loss.png)")
     print(f"Next: python sample.py --model {run} --temperature 0.6 {flags}")
 
 

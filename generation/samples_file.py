@@ -23,7 +23,7 @@ def samples_directory(run: Path, temperature: float) -> Path:
     return run if temperature == 1 else run / f"temperature-{temperature:g}"
 
 
-def run_of(directory: Path) -> Path:
+def model_directory(directory: Path) -> Path:
     """out/demo for out/demo/temperature-0.3, and for out/demo itself"""
     return directory.parent if directory.name.startswith("temperature-") else directory
 

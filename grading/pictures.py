@@ -35,11 +35,12 @@ def scores_figure(findings: Sequence[Finding], judges: Iterable[str], runs: Sequ
         row[0].set_ylabel("\n(".join(judge.split(" (", 1)), fontsize=9)
         for axis in row[len(names[judge]) :]:
             axis.set_axis_off()
+        seen = {name: judge_sees(findings, judge, name) for name in names[judge]}
         for axis, name in zip(row, names[judge]):
-            draw_score(axis, means[judge], models[judge], truth, judge, name, judge_sees(findings, judge, name))
+            draw_score(axis, means[judge], models[judge], truth, judge, name, seen[name])
             axis.set_yticks(range(len(models[judge])), models[judge] if axis is row[0] else [""] * len(models[judge]))
         if judge:
-            draw_normalized(row[-1], means[judge], models[judge], names[judge])
+            draw_normalized(row[-1], means[judge], models[judge], seen)
     figure.supxlabel("lines: 95% intervals; dashed: the true endings of the same prompts", fontsize=8)
     return figure
 
@@ -64,8 +65,9 @@ def draw_score(axis, means: Mapping, models: Sequence[str], truth: Mapping, judg
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def draw_normalized(axis, means: Mapping, models: Sequence[str], names: Sequence[str]) -> None:
-    """(models, scores): (s - min) / (max - min) over the models that have all scores."""
+def draw_normalized(axis, means: Mapping, models: Sequence[str], seen: Mapping[str, str]) -> None:
+    """(models, scores): (s - min) / (max - min) over the models that have all scores; colored where seen[score]."""
+    names = list(seen)
     models = [model for model in models if all((model, name) in means for name in names)]
     if len(models) < 2:
         return
@@ -73,7 +75,8 @@ def draw_normalized(axis, means: Mapping, models: Sequence[str], names: Sequence
     low, high = values.min(0), values.max(0)
     values = (values - low) / np.where(high > low, high - low, np.nan)  # NaN where all scores are the same
     axis.set_axis_on()
-    axis.imshow(np.ma.masked_invalid(values), cmap="Blues", vmin=0, vmax=1.7, aspect="auto")
+    colored = np.where([sees == "seen" for sees in seen.values()], values, np.nan)
+    axis.imshow(np.ma.masked_invalid(colored), cmap="Blues", vmin=0, vmax=1.7, aspect="auto")
     for (y, x), value in np.ndenumerate(values):
         axis.text(x, y, "–" if np.isnan(value) else f"{value:.2f}", ha="center", va="center", fontsize=8)
     axis.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize=8)

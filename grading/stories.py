@@ -17,7 +17,7 @@ from common.tables import read_user_table
 from corpus import instruct_headers
 from corpus.instruct_headers import MARKER
 from generation.prompts import WORD, first_words
-from generation.samples_file import read_rows, run_of
+from generation.samples_file import model_directory, read_rows
 from grading.scores import AGES, CHAT, IMPORTED, checked
 
 
@@ -52,7 +52,7 @@ class Run:
     def __init__(self, name: str, directory: Path, rows: Sequence[dict]):
         self.name = name
         self.rows = rows  # the first completion of each prompt, then the second ones, ...
-        self.model = run_of(directory)  # its directory: out/demo for out/demo/temperature-0.3
+        self.model = model_directory(directory)  # its directory: out/demo for out/demo/temperature-0.3
         self.stories = [story_of(row) for row in rows]
         self.beginnings = {story.beginning for story in self.stories}
         pairs = zip(self.stories, rows)

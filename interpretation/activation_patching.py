@@ -36,7 +36,7 @@ def check_prompts(tokens: Sequence[int], others: Sequence[int], pieces: Sequence
 
 
 @torch.no_grad()
-def answers_given(model: GPTNeo, tokens: torch.Tensor, others: torch.Tensor) -> list[dict[str, tuple[int, float]]]:
+def predict_answers(model: GPTNeo, tokens: torch.Tensor, others: torch.Tensor) -> list[dict[str, tuple[int, float]]]:
     """After each of the two prompts: its own answer, the other's and the likeliest token, each with its probability."""
     given, answers = [], (tokens[-1].item(), others[-1].item())
     for prompt, (own, other) in ((tokens, answers), (others, answers[::-1])):

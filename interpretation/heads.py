@@ -111,7 +111,7 @@ class HeadSums:
 def head_rows(layers: Sequence[HeadSums], repeated: Sequence[HeadSums]) -> list[dict]:
     """heads.csv: a row for each head, with its measures and, as NAME_uniform, those of uniform attention.
 
-    repeated: sums over `repeated_corpus`. offset: the distance, 2 to 8 tokens back, that gets most.
+    repeated: sums over `repeated_random_tokens`. offset: the distance, 2 to 8 tokens back, that gets most.
     """
     rows = []
     for layer, sums in enumerate(layers):
@@ -149,7 +149,7 @@ def name_role(row: dict) -> dict:
     )
 
 
-def repeated_corpus(corpus: TaggedCorpus, prefix: Sequence[int], block_size: int, seed: int = 0) -> TaggedCorpus:
+def repeated_random_tokens(corpus: TaggedCorpus, prefix: Sequence[int], block_size: int, seed: int = 0) -> TaggedCorpus:
     """16 stories of random tokens that the corpus has, each repeated once. Attention to the successor of the same
     token before is induction, as nothing else leads there (Olsson et al., 2022)."""
     known, start = (

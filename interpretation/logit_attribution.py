@@ -55,7 +55,7 @@ def unembedding(model: GPTNeo, directions: torch.Tensor, resid_post: torch.Tenso
 
 # ---- The writes of heads, over stories ----
 @torch.no_grad()
-def head_outputs(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) -> list[dict]:
+def tokens_written(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) -> list[dict]:
     """Columns of heads.csv, by direct logit attribution over all tokens of the vocabulary, on the first WRITE_STORIES.
 
     copies: of the queries that look at a single token, the share for which the head makes that token likelier than

@@ -112,7 +112,7 @@ def most_selective(rows: list[dict]) -> dict[str, dict]:
 
 # ---- The contexts in which neurons fire most ----
 @torch.no_grad()
-def contexts(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer, neurons: NeuronSums) -> list[dict]:
+def peak_contexts(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer, neurons: NeuronSums) -> list[dict]:
     """For each neuron, columns of neurons.csv: token_1, activation_1, context_1 and shades_1 to CONTEXTS, one a story.
 
     Shades have a digit for each character of the context, the activation there, 9 being the neuron's highest; or P, the

@@ -80,13 +80,13 @@ def neurons_text(rows: list[dict]) -> list[str]:
         table_text(head, cells),
         f"{sum(row['prefers'] != '' for row in rows):,} of {len(rows):,} neurons strongly prefer a kind of word: they "
         f"fire more on a word of that kind in at least {STRONG:.0%} of its pairs with other words that are about as "
-        f"frequent (false discovery rate {FDR:.0%}). Without any of {len(increases)}, these and random ones, the loss "
-        f"increases by {max(increases):.4f} at most.",
+        f"frequent (false discovery rate {FDR:.0%}); the very largest activations may be on others. Without any of "
+        f"{len(increases)}, these and random ones, the loss increases by {max(increases):.4f} at most.",
     ]
 
 
 # ---- Activation patching ----
-def answers_text(name: str, given: list[dict], text_of: Callable[[int], str]) -> list[str]:
+def predictions_text(name: str, given: list[dict], text_of: Callable[[int], str]) -> list[str]:
     """Whether the model knows the answers, and how sure it is."""
     cells = [
         [which, *(f"{text_of(token)} {p:.3f}" for token, p in answers.values())]

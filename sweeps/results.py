@@ -157,16 +157,19 @@ def draw_over(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[str
             own = [f"{LABELS.get(key, key)} {row[key]}" for key in keys if row.get(key) not in (None, "")]
             own = own if "variant" in row else [row["run"].rpartition("/")[0]]  # checkpoints of an existing run
             own += [column.partition(" by ")[2]] * (len(columns) > 1)
-            lines.setdefault((", ".join(filter(None, own)), column), {}).setdefault(row[axis], []).append(row)
+            points = lines.setdefault((", ".join(filter(None, own)), column), {})
+            points.setdefault((row[axis], row["label"]), []).append(row)  # only seeds of one variant share a point
     for i, ((own, column), points) in enumerate(lines.items()):
-        xs = list(points) if axis == "label" else sorted(points)
-        means = [statistics.mean(row[column] for row in points[x]) for x in xs]
+        points = points if axis == "label" else dict(sorted(points.items()))
+        xs, means = [x for x, _ in points], [statistics.mean(row[column] for row in seeds) for seeds in points.values()]
         axes.plot(xs, means, ".", color=f"C{i % 10}", linestyle="" if axis == "label" else "-", label=own)
-        for x, row in ((place, row) for place in xs for row in points[place]):
-            ends = [row.get(f"{column}{end}", row[column]) for end in ("_low", "_high")]
-            axes.plot((x, x), ends, color=f"C{i % 10}", alpha=0.35, marker="." if len(points[x]) > 1 else "")
-        for x in points if axis in SIZES and not i else ():
-            axes.annotate(points[x][0]["label"], (x, means[xs.index(x)]), fontsize=6)
+        for ((x, label), seeds), y in zip(points.items(), means):
+            for row in seeds:
+                ends = [row.get(f"{column}{end}", row[column]) for end in ("_low", "_high")]
+                axes.plot((x, x), ends, color=f"C{i % 10}", alpha=0.35, marker="." if len(seeds) > 1 else "")
+            if axis in SIZES and not i:
+                inwards = "left" if x * x <= xs[0] * xs[-1] else "right"
+                axes.annotate(label, (x, y), fontsize=6, ha=inwards)
     if len(lines) > 1 and (axes.get_subplotspec().is_first_col() or axis in (*SIZES, "label")):
         axes.legend(fontsize=6)
     if axis == "label":

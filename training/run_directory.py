@@ -69,7 +69,7 @@ def partly_trained(run: Path) -> str:
     return f" ({fraction_done:.0%} trained)" if fraction_done < 0.99 else ""  # 0.99: the log's seconds are rounded
 
 
-def slowdown_warning(run: Path) -> str:
+def busy_machine_warning(run: Path) -> str:
     """A line of warning, if the machine became slower while the clock ran: then the run has seen fewer tokens."""
     rows = [row for row in read_log(run / "log.csv") if row["tokens_per_s"]]
     if not rows or not read_json(run / "config.json")["max_minutes"]:

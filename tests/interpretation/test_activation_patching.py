@@ -6,9 +6,9 @@ from planted_model import V, planted_induction
 from random_models import random_model
 from test_logit_attribution import repeated
 
-from interpretation.activation_patching import answers_given, check_prompts, patch
+from interpretation.activation_patching import check_prompts, patch, predict_answers
 from interpretation.hooks import run_with_cache
-from interpretation.summary import answers_text
+from interpretation.summary import predictions_text
 
 
 def two_prompts() -> tuple[torch.Tensor, torch.Tensor]:
@@ -60,13 +60,14 @@ def test_shares_equal_runs_that_are_patched_one_by_one():
 
 def test_what_the_model_answers_is_said_first():
     prompts = two_prompts()
-    for given, prompt, other in zip(answers_given(planted_induction(), *prompts), prompts, prompts[::-1]):
+    for given, prompt, other in zip(predict_answers(planted_induction(), *prompts), prompts, prompts[::-1]):
         assert (given["own"][0], given["other"][0]) == (prompt[-1], other[-1])
         assert given["likeliest"] == given["own"] and given["own"][1] > 0.5 > given["other"][1]
-    assert not any("WARNING" in line for line in answers_text("m", answers_given(planted_induction(), *prompts), str))
-    given = answers_given(random_model(vocab_size=V), *prompts)
+    text = predictions_text("m", predict_answers(planted_induction(), *prompts), str)
+    assert not any("WARNING" in line for line in text)
+    given = predict_answers(random_model(vocab_size=V), *prompts)
     p = torch.tensor([[each["own"][1], each["other"][1]] for each in given])
-    assert (p[:, 0] <= p[:, 1]).any() and any("WARNING" in line for line in answers_text("m", given, str))
+    assert (p[:, 0] <= p[:, 1]).any() and any("WARNING" in line for line in predictions_text("m", given, str))
 
 
 @pytest.mark.parametrize(

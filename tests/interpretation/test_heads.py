@@ -13,13 +13,13 @@ from interpretation.heads import (
     HeadSums,
     head_rows,
     key_sets,
-    repeated_corpus,
+    repeated_random_tokens,
 )
 from interpretation.hooks import run_with_cache, visible_keys
 
 
 def rows_of(model, corpus) -> list[dict]:
-    return head_rows(*(collect_activations(model, each)[0] for each in (corpus, repeated_corpus(corpus, [], T))))
+    return head_rows(*(collect_activations(model, each)[0] for each in (corpus, repeated_random_tokens(corpus, [], T))))
 
 
 def test_planted_heads_get_the_right_role_and_score():

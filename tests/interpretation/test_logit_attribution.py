@@ -6,7 +6,7 @@ from planted_model import WORDS, Alphabet, V, planted_corpus, planted_induction
 from random_models import random_model
 
 from interpretation.hooks import run_with_cache
-from interpretation.logit_attribution import head_outputs, lens_table, logit_lens, unembedding
+from interpretation.logit_attribution import lens_table, logit_lens, tokens_written, unembedding
 
 
 def repeated(n: int = 20, seed: int = 0) -> torch.Tensor:
@@ -44,7 +44,7 @@ def test_the_lens_sees_when_the_answer_appears():
 
 
 def test_what_planted_heads_write():
-    writes = head_outputs(planted_induction(), planted_corpus(), Alphabet())
+    writes = tokens_written(planted_induction(), planted_corpus(), Alphabet())
     previous, _, inducing, uniform = (row["copies"] for row in writes)
     assert inducing > 0.85 and max(previous, uniform) < 0.5
     tokens = writes[2]["writes"].split(" | ")

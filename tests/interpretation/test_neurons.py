@@ -6,14 +6,14 @@ import torch
 from planted_model import WORDS, Alphabet, planted_corpus, planted_model, planted_reading
 
 from interpret import collect_activations
-from interpretation.neurons import CONTEXTS, contexts, neuron_rows, preferences, untrained_copy
+from interpretation.neurons import CONTEXTS, neuron_rows, peak_contexts, preferences, untrained_copy
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict]:
     model, corpus, (_, neurons, _) = planted_model(), planted_corpus(), planted_reading()
     _, untrained, _ = collect_activations(untrained_copy(model), corpus, with_heads=False)
-    return neuron_rows(neurons, untrained, contexts(model, corpus, Alphabet(), neurons))
+    return neuron_rows(neurons, untrained, peak_contexts(model, corpus, Alphabet(), neurons))
 
 
 def test_planted_neurons_are_found(rows):

@@ -17,7 +17,7 @@ from common.tables import read_table
 from corpus import builtin_stories
 from generation.samples_file import read_rows, write_rows
 from novelty import flags, histograms
-from novelty.intervals import Values, compare
+from novelty.intervals import ClusteredValues, compare
 from novelty.words import draw_excerpts, open_corpus
 from rouge import N_OTHER_PROMPTS, N_SAME_PROMPT, kgrams, nearest_other, rouge_k
 
@@ -65,21 +65,22 @@ def test_counts_by_set_are_the_papers():
 def test_intervals_are_those_of_means_of_prompts():
     """However many completions each prompt has; their coverage is tested in tests/common/test_statistics.py."""
     prompts = np.random.default_rng(0).uniform(0.3, 0.7, size=8)
-    found = compare(Values(np.repeat(prompts, 10), np.repeat(np.arange(8), 10)), None)["completions"]
+    found = compare(ClusteredValues(np.repeat(prompts, 10), np.repeat(np.arange(8), 10)), None)["completions"]
     assert [*found.values()] == pytest.approx(statistics.mean(prompts))
-    missing = compare(Values(np.array([1.0, np.nan, 0.5, np.nan]), np.array([0, 0, 1, 2])), None)["completions"]
+    values = np.array([1.0, np.nan, 0.5, np.nan])
+    missing = compare(ClusteredValues(values, np.array([0, 0, 1, 2])), None)["completions"]
     assert missing["mean"] == 0.75
-    shares = compare(Values(np.array([1.0] * 6 + [0.9, 0.8]), np.arange(8)), None)["completions"]
+    shares = compare(ClusteredValues(np.array([1.0] * 6 + [0.9, 0.8]), np.arange(8)), None)["completions"]
     assert shares["high"] == 1 and shares["low"] < shares["mean"]
-    one = compare(Values(np.array([0.2, 0.4]), np.array([3, 3])), None)["completions"]
+    one = compare(ClusteredValues(np.array([0.2, 0.4]), np.array([3, 3])), None)["completions"]
     assert one["mean"] == pytest.approx(0.3) and np.isnan(one["low"]) and np.isnan(one["high"])
 
 
 def test_differences_on_the_same_prompts_are_paired():
     """Prompts differ, but the baseline is always lower by the same amount: the paired interval has no width."""
     prompts = np.random.default_rng(0).uniform(0.2, 0.9, size=20)
-    ours = Values(np.repeat(prompts, 3), np.repeat(np.arange(20), 3))
-    theirs = Values(np.repeat(prompts - 0.1, 10), np.repeat(np.arange(20), 10))
+    ours = ClusteredValues(np.repeat(prompts, 3), np.repeat(np.arange(20), 3))
+    theirs = ClusteredValues(np.repeat(prompts - 0.1, 10), np.repeat(np.arange(20), 10))
     assert [*compare(ours, theirs, paired=True)["difference"].values()] == pytest.approx([0.1] * 3)
     assert compare(ours, theirs)["difference"]["low"] < 0.05
 

@@ -17,7 +17,7 @@ from common.tables import write_table
 from kernels import cpu_features
 from train import train
 from training.config import ConfigError, TrainConfig
-from training.run_directory import partly_trained, slowdown_warning
+from training.run_directory import busy_machine_warning, partly_trained
 
 pytestmark = pytest.mark.usefixtures("quick")
 LONGER = STATEFUL | dict(max_steps=30, keep_checkpoints=3)
@@ -177,4 +177,4 @@ def test_a_machine_that_becomes_busy_is_noted(tmp_path, speeds, minutes, warned)
     seconds = itertools.accumulate(10 / speed for speed in speeds)
     rows = [dict(tokens=10 * i, tokens_per_s=speed, seconds=s) for i, (speed, s) in enumerate(zip(speeds, seconds), 1)]
     write_table(tmp_path / "log.csv", rows)
-    assert bool(slowdown_warning(tmp_path)) == warned
+    assert bool(busy_machine_warning(tmp_path)) == warned
