@@ -90,7 +90,7 @@ def dropouts(start: str = "", **settings) -> dict[str, dict]:
 
 
 def compressors(widths: tuple[int, ...], **settings) -> dict[str, dict]:
-    kinds = ("gpt2", "compressor", "pair_compressor")
+    kinds = ("gpt2", "compressor")
     return {f"{kind}-{w}": dict(settings, architecture=kind, n_embd=w) for w in widths for kind in kinds}
 
 
@@ -173,14 +173,14 @@ EXPERIMENTS = {
         curves=True,
     ),
     "memory": Experiment(
-        "B: MB of a training step by width and batch size, of GPT-2 and two compressors",
+        "B: MB of a training step by width and batch size, of GPT-2 and the compressor",
         small=Runs(compressors((64, 128, 256))),
         published=Runs(compressors((128, 256, 512))),
         measures=("memory",),
         axes=("n_embd",),
     ),
     "compressor": Experiment(
-        "B: scores and loss curves of GPT-2, of the compressor described there, and of our own (pair_compressor)",
+        "B: scores and loss curves of GPT-2 and of the compressor described there",
         small=Runs(compressors((64, 128), n_layer=4, n_head=4), 200),
         published=Runs(compressors((128, 256, 512)), 720),
         measures=("scores",),

@@ -39,7 +39,7 @@ class TrainConfig:
     attend_within_story: bool = False  # tokens attend only within their own story; positions restart at 0
     loss_on: Literal["all", "story"] = "all"  # story: a header is read, but its tokens are not targets
     # model
-    architecture: Literal["gptneo", "gpt2", "compressor", "pair_compressor"] = "gptneo"  # compressors: variants/
+    architecture: Literal["gptneo", "gpt2", "compressor"] = "gptneo"  # variants/compressor.py
     block_size: int = 512  # context, in tokens
     n_layer: int = 8
     n_head: int = 16

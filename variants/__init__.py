@@ -1,8 +1,6 @@
-"""Beyond plain GPT-Neo: compressors (two tokens become one vector), the contrastive loss. In: tokens. Out: logits or a
-loss, with the interface of model.py. Read compressor.py first."""
+"""Beyond plain GPT-Neo, with its interface: the compressor (two tokens become one vector), the contrastive loss."""
 
 from model import GPTNeo
 from variants.compressor import Compressor
-from variants.pair_compressor import PairCompressor
 
-MODELS = {"gptneo": GPTNeo, "gpt2": GPTNeo, "compressor": Compressor, "pair_compressor": PairCompressor}
+MODELS = {"gptneo": GPTNeo, "gpt2": GPTNeo, "compressor": Compressor}

@@ -1,7 +1,7 @@
 """
 The compressor as one reproduction of the paper describes it: an encoder takes the tokens two at a time and gives one
 vector for each pair. These are the source of a decoder, whose target is the sequence, and which decodes the next two
-tokens. (pair_compressor.py is our own design.)
+tokens.
 
     encoder   the two embeddings of a pair, joined, through a linear map; then blocks, causal over pairs
     decoder   blocks whose queries come from the tokens and whose keys and values come from the source: the two tokens

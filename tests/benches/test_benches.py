@@ -2,6 +2,7 @@
 
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,18 +39,18 @@ def toys(monkeypatch, tmp_path):
     """Toy sizes for all benches, in this process, nothing compiled."""
 
     def train_here(command: list, **_):
-        if not (tmp_path / "builtin").exists():
-            make_stories(tmp_path / "builtin", 100)
         toy = (f"--{key}={value}" for key, value in (TOY_RUN | dict(data_dir=tmp_path)).items())
         monkeypatch.setattr(sys, "argv", [*map(str, command[1:]), *toy])
         train.main()
 
+    make_stories(tmp_path / "builtin", 100)
+    loss_run = TOY_RUN | dict(max_minutes=0.002, data_dir=tmp_path, batch_size=2, grad_accum_steps=1)
     settings = {
         models: dict(SHAPE=SHAPE),
         sample: dict(SHAPE=SHAPE, NEW_TOKENS=8, PLAIN_NEW_TOKENS=2),
         train_bench: dict(SHAPE=SHAPE),
         rouge: dict(N_TEXTS=5, N_STORIES=420, make_stories=make_stories),
-        loss: dict(RUNS={name: run | dict(eval_interval=10) for name, run in loss.RUNS.items()}),
+        loss: dict(SETTINGS=loss_run, LEARNING_RATES=[1e-3], SHARES=[0.5, 1], ProcessPoolExecutor=ThreadPoolExecutor),
     }
     for module, constants in settings.items():
         for name, value in constants.items():

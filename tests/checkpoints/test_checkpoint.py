@@ -10,14 +10,7 @@ import torch
 from planted import endings, rows_of, write_corpus
 from random_models import model_to_probe, save_run, trained_on
 
-from checkpoints.checkpoint import (
-    checkpoint_path,
-    checkpoint_paths,
-    corpus_of,
-    load_checkpoint,
-    newest_run,
-    runs_below,
-)
+from checkpoints.checkpoint import checkpoint_path, checkpoint_paths, corpus_of, load_checkpoint, newest_run, runs_below
 from generation.samples_file import write_rows
 
 

@@ -7,14 +7,7 @@ from planted_model import NAMES, WORDS, T, V, planted_corpus, planted_model
 from random_models import random_model
 
 from interpret import collect_activations
-from interpretation.heads import (
-    BACK,
-    KEY_SETS,
-    HeadSums,
-    head_rows,
-    key_sets,
-    repeated_random_tokens,
-)
+from interpretation.heads import BACK, KEY_SETS, HeadSums, head_rows, key_sets, repeated_random_tokens
 from interpretation.hooks import run_with_cache, visible_keys
 
 

@@ -47,7 +47,7 @@ def test_every_config_that_comes_with_us_is_good():
         (["--seed=99999999999999999999"], "seed must be between"),
         (["--n_layer", "3"], "3: expected one config file"),
         (["--loss_on=story", "--contrast=published"], "needs loss_on=all"),
-        (["--architecture=pair_compressor", "--attend_within_story=True"], "attend_within_story"),
+        (["--architecture=compressor", "--attend_within_story=True"], "attend_within_story"),
         (["--epochs=2", "--max_steps=10"], "give one"),
         (["--name=../x"], "name must be a plain directory name"),
         (["--architecture=gpt2", "--window_size=64"], "window_size=64"),

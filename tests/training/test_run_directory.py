@@ -75,7 +75,7 @@ def test_a_stopped_run_saves_first_and_goes_on_exactly(config, reference, monkey
 @pytest.mark.parametrize(
     "changes",
     [dict(contrast="published"), STATEFUL | dict(batch_size=2, grad_accum_steps=4, attend_within_story=True)]
-    + [STATEFUL | dict(architecture=name, n_layer=3) for name in ("gpt2", "compressor", "pair_compressor")],
+    + [STATEFUL | dict(architecture=name, n_layer=3) for name in ("gpt2", "compressor")],
     ids=str,
 )
 def test_a_run_that_is_made_longer_equals_one_in_a_piece(config, changes):

@@ -174,7 +174,6 @@ def test_built_in_stories_are_made_when_they_are_missing(config, tmp_path, monke
         (dict(n_head=3), False, "n_head"),
         (dict(loss_on="story"), False, "loss_on=all"),
         (dict(block_size=100_000, eval_tokens=200_000), False, "too few; block_size=100000"),
-        (dict(architecture="pair_compressor", n_layer=2), False, "n_layer must be at least 3"),
         (dict(name="never"), True, "no checkpoint to resume"),
         (dict(n_layer=3), True, "n_layer=2; it cannot be resumed with n_layer=3"),
     ],

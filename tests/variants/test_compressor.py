@@ -1,4 +1,4 @@
-"""Both compressors: causal to the token, with model.py's interface."""
+"""The compressor: causal to the token, with model.py's interface."""
 
 import numpy as np
 import pytest
@@ -10,27 +10,21 @@ from torch.utils.flop_counter import FlopCounterMode
 import sample
 from corpus.token_files import load_meta_and_tokens
 from generation.backends import load_backend
-from model import GPTNeo, GPTNeoConfig
+from model import GPTNeoConfig
 from train import train
 from training.config import TrainConfig
 from training.optimizers import make_optimizers
-from variants import MODELS, PairCompressor
-
-KINDS = ["compressor", "pair_compressor"]
+from variants.compressor import Compressor
 
 
-def random_model(kind: str) -> GPTNeo:
+@pytest.fixture
+def model() -> Compressor:
     torch.manual_seed(0)
     shape = dict(vocab_size=97, block_size=40, n_layer=4, n_head=4, n_embd=32, window_size=8)
-    model = MODELS[kind](GPTNeoConfig(**shape))
+    model = Compressor(GPTNeoConfig(**shape))
     for p in model.parameters():  # far from uniform, so that nothing is equal by being small
         torch.nn.init.normal_(p, std=0.3)
     return model.eval()
-
-
-@pytest.fixture(params=KINDS)
-def model(request) -> GPTNeo:
-    return random_model(request.param)
 
 
 @pytest.mark.parametrize("T", [1, 2, 3, 16, 17, 40])
@@ -48,8 +42,7 @@ def test_a_token_reaches_what_follows_and_nothing_before(model, T):
         assert gradient[: i + 1].any(1).all() and not gradient[i + 1 :].any()
 
 
-def test_a_decoder_block_attends_to_the_pairs_before_the_one_it_decodes():
-    model = random_model("compressor")
+def test_a_decoder_block_attends_to_the_pairs_before_the_one_it_decodes(model):
     block, source, x = model.blocks[-1], torch.randn(5, 32), torch.randn(10, 32)
     q, k, v = (
         block.qkv(y).view(-1, 3, 4, 8)[:, i].transpose(0, 1)  # (H, T, D)
@@ -69,7 +62,6 @@ def test_flops_are_those_of_the_matrix_products(model, T, monkeypatch):
     def attend(layer, q, k, v):
         nonlocal visible
         (_, P, H, D), window = q.shape, model.config.window(layer)
-        window = window // 2 if type(model) is PairCompressor else window
         visible += sum(min(i + 1, window) for i in range(P)) * H * D
         return v.clone()
 
@@ -86,9 +78,8 @@ def test_every_parameter_is_trained_once(model):
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("kind", KINDS)
-def test_learns_is_saved_and_writes(kind, config, instruct_data_dir, command_line, tmp_path):
-    settings = dict(data="builtin", data_dir=str(instruct_data_dir), architecture=kind, n_embd=32, n_layer=3)
+def test_learns_is_saved_and_writes(config, instruct_data_dir, command_line, tmp_path):
+    settings = dict(data="builtin", data_dir=str(instruct_data_dir), architecture="compressor", n_embd=32, n_layer=3)
     settings |= dict(block_size=64, optimizer="muon", align_stories=True, embedding_lr_factor=2.0, warmdown=0.5)
     run, _ = train(TrainConfig(**config | settings | dict(max_steps=60, eval_tokens=4000)), resume=False)
     _, val = load_meta_and_tokens(instruct_data_dir / "builtin", "val")
@@ -96,7 +87,7 @@ def test_learns_is_saved_and_writes(kind, config, instruct_data_dir, command_lin
     unigram = -(shares @ np.log(np.where(shares > 0, shares, 1)))  # nats per token, of the best that ignores the past
     assert float(log_of(run)[-1]["val_loss"]) < unigram - 0.2
     backend = load_backend(str(run))
-    assert type(backend.model) is MODELS[kind]
+    assert type(backend.model) is Compressor
     text = backend.encode("Once upon a time")
     for _ in range(9):
         text.append(backend.model(torch.tensor([text]))[0][0, -1].argmax().item())
