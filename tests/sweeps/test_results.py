@@ -114,3 +114,10 @@ def test_scaling_ends_with_the_law(tmp_path, capsys):
     assert low < -0.08 < high and high - low < 0.08
     assert intervals["size"] == pytest.approx([0.5, 0.5], abs=0.01)
     assert "svg" in (tmp_path / "experiment.svg").read_text()[:300]
+
+
+def test_seeds_of_a_variant_share_a_point_and_models_of_one_size_do_not():
+    rows = [dict(run=f"a_{seed}", label="a", variant="a", parameters=100, bpb=1 + seed) for seed in (0, 1)]
+    rows += [dict(run=name, label=name, parameters=200, bpb=bpb) for name, bpb in (("b", 3), ("c", 5))]
+    axes = results.draw(rows, ["bpb"], ["parameters"], []).axes[0]
+    assert {text.get_text(): text.xy for text in axes.texts} == {"a": (100, 1.5), "b": (200, 3), "c": (200, 5)}
