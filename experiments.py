@@ -19,7 +19,7 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
-from common.cli import Parser, existing_file, one_line_errors, positive
+from common.cli import Parser, existing_file, existing_model, one_line_errors, positive
 from grading.chat_judge import PROTOCOLS
 from sweeps.lists import EXPERIMENTS, SCALES, Experiment, Runs, Scale
 
@@ -36,7 +36,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", metavar="RUN", default=["*"], help="names or patterns, such as '512-*'")
     parser.add_argument("--seeds", type=positive, metavar="N", default=1, help="runs of each variant")
     parser.add_argument("--steps", type=positive, metavar="N", help="length of each run (default: the list's own)")
-    parser.add_argument("--models", nargs="+", metavar="MODEL", help="compare these instead: runs, hf:ID or api:MODEL")
+    models = "compare these instead: runs, hf:ID or api:MODEL"
+    parser.add_argument("--models", nargs="+", type=existing_model, metavar="MODEL", help=models)
     parser.add_argument("--dry_run", action="store_true", help="print commands, hours and dollars; run nothing")
     parser.add_shared("data", help="a corpus made by prepare.py, such as data/real (default: the list's own)")
     parser.add_argument("--data_dir", type=Path, default=Path("data"), help="parent of corpora that are only named")
@@ -145,10 +146,10 @@ def find_subjects(models, runs: list, experiment: Experiment, directory: Path, d
     subjects += [Subject(name, model, directory / name, data) for name, model in names.items()]
     if not experiment.checkpoints:
         return subjects
+    kept = [(each, path) for each in subjects for path in kept_checkpoints(each.model).values()]
     return [
         each._replace(name=f"{each.name}/{path.name}", model=str(path), directory=each.directory / path.name)
-        for each in subjects
-        for path in kept_checkpoints(each.model).values()
+        for each, path in kept
     ]
 
 
@@ -173,9 +174,8 @@ def show_costs(runs: list, listed: Runs, experiment: Experiment, args: argparse.
     if rows:
         print(f"\n{table_text(['run', 'parameters', 'tokens', 'training FLOPs', 'hours'], rows)}\n")
         flops = sum(run.flops for run in runs)
-        print(
-            f"{len(rows)} runs, {flops:.2e} FLOPs: {flops / speed / 3600:.2f} hours at {speed:.2g} FLOP/s ({machine})"
-        )
+        hours = f"{flops / speed / 3600:.2f} hours at {speed:.2g} FLOP/s ({machine})"
+        print(f"{len(rows)} runs, {flops:.2e} FLOPs: {hours}")
     n_models = sum(max(1, run.config.keep_checkpoints * experiment.checkpoints) for run in runs) + len(listed.models)
     print(f"then {', '.join(experiment.measures) or 'no measures'} of {n_models} models, not counted in the hours")
     n_judges = len([judge for judge in args.grade if not judge.startswith("lm:")])

@@ -3,7 +3,7 @@ Grade completions, by likelihood or with a chat model (GPT-Eval), and test how f
 
 $ python grade.py out/                                              # judge: the run with the lowest bits per byte
 $ python grade.py out/ --judge lm:out/ts_33m                        # by likelihood under this model
-$ python grade.py out/ --no_judge                                   # only metrics: loss, repetition, length, …
+$ python grade.py out/ --no_judge                                   # only metrics: bits per byte, repetition, …
 $ python grade.py out/ --judge gpt-4o-mini --controls --dry_run     # shows a request, how many, and the cost
 $ python grade.py out/ --judge gpt-4o-mini --price_in 0.15 --price_out 0.6 --max_cost 1   # needs OPENAI_API_KEY
 $ python grade.py out/ --judge qwen --base_url http://localhost:8080/v1 --repeats 3                  # llama.cpp, vLLM
@@ -23,6 +23,7 @@ from pathlib import Path
 from common.cli import Parser, existing_file, non_negative_float, one_line_errors, positive
 from common.files import append_json, lock, read_json_lines, write_bytes
 from common.tables import write_table
+from corpus.token_files import text_identity
 from grading.chat_judge import PROTOCOLS, ChatJudge, read_question, show_requests
 from grading.controls import make_controls
 from grading.findings import compare, report, summary
@@ -153,7 +154,8 @@ def grade_by_likelihood(
     if self_judged := [run.name for run in runs if run.rows[0].get("weights") == judge.weights]:  # their checksums
         written = f"wrote the stories of {', '.join(self_judged)} itself"
         status += f"\n\nWARNING {name} {written}, and a model likes its own words"
-    if others := [run.name for run in runs if judge.corpus and run.corpus and run.corpus != judge.corpus]:
+    judge_text = text_identity(judge.corpus) if judge.corpus else None
+    if others := [run.name for run in runs if judge_text and run.text and run.text != judge_text]:
         learned = f"{judge.corpus}, and may have learned stories that {', '.join(others)} continue"
         status += f"\n\nWARNING {name} was trained on {learned}"
     if len({run.rows[0].get("temperature") for run in runs}) > 1:

@@ -21,8 +21,7 @@ from common.cli import Parser, existing_path, one_line_errors
 from common.figures import save_figure
 from common.statistics import wilson
 from common.tables import print_and_save, table_text, write_table
-from corpus.builtin_bad_endings import ends_badly
-from corpus.word_forms import is_nearest, language_warning, uses_word
+from corpus.word_forms import ends_badly, is_nearest, language_warning, uses_word
 from generation.samples_file import hint_at_samples, read_rows
 
 

@@ -3,7 +3,7 @@ Look inside a model: what its heads attend to, what its neurons fire on, and whe
 
 $ python interpret.py                                     # the newest run -> out/<run>/interpret.md and pages
 $ python interpret.py out/demo --text "Lily saw a cat. Lily was happy." --layer 2 --head 3
-$ python interpret.py out/demo --patch "Mia had a ball. Then Mia" "Anna had a ball. Then Anna"
+$ python interpret.py out/demo --patch "Tom had a ball. Then Tom" "Ben had a ball. Then Ben"
 $ python interpret.py hf:roneneldan/TinyStories-33M --data data/tinystories
 
 Writes heads.csv and neurons.csv (all measures), attention.json (the maps and predictions for one text), attention.html
@@ -198,6 +198,8 @@ def draw_patching(out: Path, name: str, backend, texts: Sequence[str]) -> None:
         return repr(pieces_of(backend.tokenizer, [token])[0])
 
     sections = predictions_text(name, predict_answers(backend.model, tokens, others), text_of)
+    if any(answer[:1].isalpha() and before[-1:].isalpha() for *_, before, answer in pieces):
+        sections.append("WARNING an answer is the rest of a word, whose beginning tells it: choose words of one token")
     # A row for each head: its effect, the token that it attends to most, the tokens that it makes likelier. Also the
     # effect of the residual stream by layer and position, and both texts' logit differences of the answers.
     rows, residual, differences = patch(backend.model, tokens, others)

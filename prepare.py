@@ -223,19 +223,20 @@ def print_summary(directory: Path) -> None:
     rows = [[name, *(f"{split[key]:,}" for key in columns)] for name, split in meta["splits"].items()]
     print(table_text(["split", *columns], rows))
     print(", ".join(f"{n:,} {step}" for step, n in meta["cleaning"].items() if n))
-    mean = meta["splits"]["train"]["tokens"] / meta["splits"]["train"]["stories"]
-    if not 60 < mean < 1500:
-        print(f"WARNING a story has {mean:.0f} tokens on average: is each one a story? See --split_on")
-    if meta["splits"]["val"]["stories"] < 20:
-        print(f"WARNING only {meta['splits']['val']['stories']} validation stories: hold out more by --val_share 0.1")
-    bytes_per_token = meta["splits"]["train"]["bytes"] / meta["splits"]["train"]["tokens"]
-    if bytes_per_token < 3 and meta["vocab_size"] >= 4096:
-        print(f"WARNING a token holds {bytes_per_token:.1f} bytes on average (English: 4); try --vocabulary bpe")
-    is_small = meta["splits"]["train"]["tokens"] < 20e6 or not shutil.which("nvidia-smi")  # a config for a CPU
+    train, val = meta["splits"].values()
+    if not 60 < (length := train["tokens"] / train["stories"]) < 1500:
+        print(f"WARNING a story has {length:.0f} tokens on average: is each one a story? See --split_on")
+    if val["stories"] < 20:
+        print(f"WARNING only {val['stories']} validation stories: hold out more by --val_share 0.1")
+    if train["bytes"] < 3 * train["tokens"] and meta["vocab_size"] >= 4096:
+        n_bytes = train["bytes"] / train["tokens"]
+        print(f"WARNING a token holds {n_bytes:.1f} bytes on average (English: 4); try --vocabulary bpe")
+    is_small = train["tokens"] < 20e6 or not shutil.which("nvidia-smi")  # a config for a CPU
     config = "demo" if meta["source"] == ["builtin"] else "cpu_1m" if is_small else "ts_8m"
     if "headers" in meta:
         config = "builtin_instruct" if is_small else "instruct"
-    print(f"wrote {directory}; next: python train.py configs/{config}.py --data={meta['name']}")
+    length = " --epochs=5 --eval_interval=50" if train["tokens"] < 1e6 and config != "demo" else ""  # more overfits
+    print(f"wrote {directory}; next: python train.py configs/{config}.py --data={meta['name']}{length}")
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ from checkpoints.checkpoint import corpus_of, newest_run
 from common.cli import Parser, existing_path, one_line_errors, positive
 from common.files import write_json
 from common.tables import print_and_save, table_text, write_table
-from corpus.token_files import load_meta
+from corpus.token_files import text_identity
 from corpus.word_forms import language_warning
 from generation.prompts import SPLITS
 from generation.samples_file import SAMPLES, hint_at_samples, model_directory, read_rows
@@ -165,7 +165,7 @@ def analyze(run: Path, samples: list[dict], corpus: WordCorpus, data: Path, args
     compared = {name: compared[name] for name in defined}
 
     facts = dict(run=str(run), split=samples[0].get("split", "val"), data=str(data), training_stories=len(corpus))
-    facts["data_sha256"] = load_meta(data)["splits"]["train"]["sha256"]
+    facts["text"] = text_identity(data)
     facts |= dict(n_completions=n, prompts=len(set(prompts)), min_copied_words=min_copied_words)
     facts["sampling"] = {name: samples[0].get(name) for name in SAMPLING_SETTINGS}
     facts |= {name: getattr(args, name) for name in ("k", "counting", "tokens")}
@@ -206,6 +206,9 @@ def scores_text(facts: dict) -> str:
     if n_left_out := facts["excerpts_in_training"]:
         share = n_left_out / (n_left_out + facts["held_out_excerpts"])
         paragraphs.append(f"WARNING {share:.1%} of the held-out excerpts, left out, are in the training set verbatim")
+    copies = facts["flagged"]["copy"]["baseline"]
+    if copies > 0.03 * facts["n_flag_baseline"]:  # about 1% are expected
+        paragraphs.append(f"WARNING {copies} held-out excerpts are copies: some validation stories have near-copies")
     return "\n\n".join(paragraphs)
 
 
@@ -232,11 +235,9 @@ def side_by_side(analyses: list[Analysis]) -> str:
     head = ["", *map(label, facts), *["training minus validation (memorization)"] * both_splits]
     runs = dict.fromkeys(each["run"] for each in facts)
     text = f"## {' and '.join(runs)}\n\n{table_text(head, metric_rows(metrics))}"
-    settings = [each["sampling"] | dict(data=each["data_sha256"]) for each in facts]
-    settings = [
-        some | dict(completions_per_prompt=each["n_completions"] / each["prompts"])
-        for some, each in zip(settings, facts)
-    ]
+    settings = [each["sampling"] | dict(stories=each["text"]) for each in facts]
+    for some, each in zip(settings, facts):
+        some["completions_per_prompt"] = each["n_completions"] / each["prompts"]
     differ = [name for name in settings[0] if any(some[name] != settings[0][name] for some in settings)]
     return text + (f"\n\nWARNING not sampled alike: {', '.join(differ)}" if differ else "")
 

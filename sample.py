@@ -83,7 +83,7 @@ def complete_arguments(args: argparse.Namespace) -> None:
         raise ValueError("--beams takes no --temperature and no --top_k")
     if str(args.model).startswith("api:") and (args.top_k or args.beams > 1 or args.stream):
         raise ValueError("an api: model takes no --top_k, --beams or --stream")
-    if args.stream and (args.to_file or args.n or args.beams > 1):
+    if args.stream and (args.to_file or args.n not in (None, 1) or args.beams > 1):
         raise ValueError("--stream prints one sampled story: leave out --prompts, --eval, --n, --out and --beams")
     args.draw = args.draw or ("random" if args.split == "train" else "first")  # neighbors in a file may be alike
     args.temperature = list(dict.fromkeys(args.temperature or [0.0 if args.beams > 1 else 1.0]))

@@ -49,10 +49,11 @@ from training.run_directory import (
     keep_weights,
     load_resumable,
     lock_and_prepare,
+    overfitting_warning,
     progress,
     save_checkpoint,
 )
-from training.start_from import copy_weights, load_source
+from training.start_from import bigram_embeddings, copy_weights, load_source
 from variants import MODELS
 from variants.contrastive import Contrastive, sentence_ends
 
@@ -96,6 +97,9 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
             model.init_copying(config.copy_init)  # each head predicts the tokens it attends to
         if source:
             copy_weights(model, source, corpus.tokenizer, config)
+        elif config.bigram_init and not checkpoint:
+            vectors = bigram_embeddings(corpus.train, corpus.tokenizer.vocab_size, config.n_embd)
+            model.wte.weight.data += config.bigram_init * vectors
         model.to(device)
         if ranks.rank == 0:
             cleanup.enter_context(lock_and_prepare(run, config, checkpoint["step"] if checkpoint else 0, resume))
@@ -125,6 +129,9 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
             if changed := [f"{key} (was {before[key]})" for key in environment if environment[key] != before[key]]:
                 effect = "results may differ in rounding from an uninterrupted run"
                 print(f"changed since the checkpoint: {', '.join(changed)}; {effect}")
+            for key, value in checkpoint["train_config"].items() if checkpoint else ():
+                if value != vars(config)[key]:
+                    print(f"changed since the checkpoint: {key}={vars(config)[key]!r} (was {value!r})")
         # An evaluation is not compiled: for its few batches that would take longer than it saves.
         validate = partial(evaluate, loss_function(model, config, end_of_text), state, corpus, config.block_size)
         if source and ranks.rank == 0:
@@ -149,7 +156,7 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
     while fraction_done < 1:
         lr = learning_rate(state.step, fraction_done, config)
         for group in itertools.chain.from_iterable(optimizer.param_groups for optimizer in state.optimizers):
-            group["lr"] = lr * group.get("lr_factor", 1.0)
+            group["lr"] = lr
         step_batches = itertools.islice(stream, batches.n_micro_batches)
         if not train_step(state, loss_of, step_batches, config.grad_clip, ranks, should_stop):
             break
@@ -372,7 +379,7 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
         prompt, flags = instruct_headers.format_header(dict(words="hide, fox, little")), '--words "jump, frog, red"'
     print()
     stream_story(load_backend(str(run)), prompt, Sampling(temperature=0.6, seed=config.seed))
-    print(f"\n{busy_machine_warning(run)}Everything is in {run}/ (loss curve: loss.png)")
+    print(f"\n{busy_machine_warning(run)}{overfitting_warning(run)}Everything is in {run}/ (loss curve: loss.png)")
     print(f"Next: python sample.py --model {run} --temperature 0.6 {flags}")
 
 
@@ -381,7 +388,7 @@ def main():
     sys.stdout.reconfigure(line_buffering=True, errors="replace")
     ranks, args = Ranks.from_environment(), sys.argv[1:]
     name = "train.py" if ranks.size == 1 else f"train.py, process {ranks.rank}"
-    resume_hint = "--resume continues from the last checkpoint"
+    resume_hint = "--resume continues from the last checkpoint, if there is one"
     with one_line_errors(name, interrupted=resume_hint, remedy=f"free disk space or fix the problem; {resume_hint}"):
         config, resume = parse_command_line(args, __doc__)
         try:
@@ -390,6 +397,8 @@ def main():
             # Out of memory is an OutOfMemoryError (a RuntimeError) on a GPU, and a plain RuntimeError on a CPU.
             if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error):
                 sys.exit(f"{name}: out of memory; halve batch_size and double grad_accum_steps")
+            if "CppCompileError" in repr(error):  # Ctrl-C reaches the compiler, too
+                sys.exit(f"{name}: compiling failed, or was stopped; try again, or --compile=False")
             if ranks.size > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error)):
                 sys.exit(f"{name}: another process has failed, see its message; {resume_hint}")
             raise

@@ -15,7 +15,7 @@ from corpus.tokenizer import Tokenizer
 if TYPE_CHECKING:  # just listing runs should not import torch
     from model import GPTNeo
 
-CHECKPOINT_FORMAT = 3
+CHECKPOINT_FORMAT = 4
 
 
 def load_torch(path: Path) -> dict:

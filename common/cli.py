@@ -57,6 +57,10 @@ def existing_path(text: str) -> Path:
     raise argparse.ArgumentTypeError(f"{text}: no such file or directory; there are: {others}")
 
 
+def existing_model(text: str) -> str:
+    return text if text.startswith(("hf:", "api:")) else str(existing_path(text))
+
+
 def api_address(text: str) -> str:
     if text.startswith(("http://", "https://")):
         return text

@@ -126,11 +126,8 @@ def add_header(text: str) -> str:
         return text
     rng = random.Random(text)
     sentences = split_sentences(text) or [text.partition("\n")[0]]
-    fields = dict(
-        words=", ".join(draw_words(text, rng)),
-        features="Dialogue" if re.search('["“]', text) else "",
-        sentence=rng.choice(sentences).strip(),
-    )
+    fields = dict(words=", ".join(draw_words(text, rng)), features="Dialogue" if re.search('["“]', text) else "")
+    fields["sentence"] = rng.choice(sentences).strip()
     return str(StoryWithHeader(draw_fields(fields, rng), text.strip()))
 
 

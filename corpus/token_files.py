@@ -68,3 +68,11 @@ def stories_of(tokens: np.ndarray, tokenizer: Tokenizer) -> Iterator[str]:
     ends = (start + i for start, block in blocks for i in np.flatnonzero(block == tokenizer.end_of_text))
     for before, end in itertools.pairwise(itertools.chain([-1], ends)):
         yield tokenizer.decode(tokens[before + 1 : end])
+
+
+def text_identity(directory: Path) -> tuple | Path:
+    """Equal for corpora of the same stories and splits, whatever their vocabularies. If there is none: the path."""
+    if not (directory / "meta.json").exists():
+        return directory
+    meta = load_meta(directory)
+    return (*meta["source"], *((split["stories"], split["bytes"]) for split in meta["splits"].values()))

@@ -75,3 +75,8 @@ def is_nearest(summary: str, story: str, summaries: Collection[str]) -> float:
         shares[other] = math.fsum(weights[word] for word in weights.keys() & words) / (math.fsum(weights.values()) or 1)
     most = max(shares.values())
     return (shares[summary] == most) / list(shares.values()).count(most)
+
+
+def ends_badly(text: str) -> bool:
+    """Whether it has one of the seven sentences by which built-in plots end badly (@BadEnding); it knows no others."""
+    return re.search("|".join(LISTS["bad endings"].splitlines()), text, re.I) is not None

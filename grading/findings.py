@@ -205,22 +205,14 @@ def warnings_of(findings: Sequence[Finding], judge: str) -> list[str]:
     return lines
 
 
-def close_calls(findings: Sequence[Finding], judge: str) -> list[str]:
-    """The differences between models that this judge does not settle."""
-    lines, shown = [], shown_differences(findings, judge)
-    close = [f for key, f in find(findings, "difference", judge).items() if key not in shown]
-    for figure in dict.fromkeys(f.figure for f in close):
-        calls = [f for f in close if f.figure == figure]
-        pairs = "; ".join(f.subject for f in calls[:4]) + f"; {len(calls) - 4} more" * (len(calls) > 4)
-        lines.append(f"{figure}: too close to call with {max(f.prompts for f in calls)} prompts: {pairs}")
-    return lines
-
-
 # ---- Tables ----
 def summary(findings: Sequence[Finding], statuses: Mapping[str, str], runs: Sequence[Run]) -> str:
     """For the terminal, as Markdown: for each judge the means of all that it graded, each run beside true endings,
     reasons to distrust it. statuses: {judge: how many gradings succeeded, in words}, in order."""
     notes, parts = control_notes(runs), ["## Summary", "Means over prompts, ± half of the 95% interval"]
+    if len(groups := dict.fromkeys(note.removeprefix(" for ") for note in notes.values())) > 1:
+        compare_with = "compare each with the true endings of its own; controls are pooled"
+        parts.append(f"WARNING not the same prompts ({'; '.join(groups)}): {compare_with}")
     for judge in statuses or [""]:
         graded = [run for run in notes if any(run == subject for subject, _ in find(findings, "mean", judge))]
         subjects = [*graded, *dict.fromkeys(TRUE_ENDING + notes[run] for run in graded)]
@@ -265,7 +257,6 @@ def report(findings: Sequence[Finding], judges: Iterable[str]) -> str:
             parts.append(f"{about}, 0.5 is chance (!: no preference shown; untested: {', '.join(untested) or 'none'})")
             marks = {(f.subject, f.figure): "!" for f in blind(findings, judge)}
             parts.append(table(wins, marks, form=".2f"))
-        parts.append("\n".join(f"WARNING {line}" for line in close_calls(findings, judge)))
     known = dict.fromkeys((f.figure, score_of(f.judge, f.figure)) for f in findings if f.kind == "mean")
     meaning = table_text(["", "unit", "better"], [[f"{name}: {s.about}", s.unit, s.better] for name, s in known])
     return "\n\n".join(filter(None, [*parts, "## Definitions", meaning]))

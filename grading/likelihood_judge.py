@@ -31,7 +31,7 @@ from generation.backends import LocalBackend, load_backend
 from generation.prompts import cut_story
 from generation.token_likelihoods import log_likelihoods
 from grading.controls import any_order
-from grading.metrics import held_out_loss
+from grading.metrics import bits_per_byte
 from grading.scores import LIKELIHOOD, LIKELIHOOD_PREFIX
 from grading.stories import Run, Story
 
@@ -109,13 +109,13 @@ def jobs_of(runs: Sequence[Run], controls: Mapping[str, Sequence[Story]], data: 
 
 # ---- The judge ----
 def default_judges(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """{judge: the runs that it grades}: of each corpus's runs (bits per byte compare on one corpus only), the one with
+    """{judge: the runs that it grades}: of the runs on one text (bits per byte compare on one only), the one with
     the lowest bits per byte reads them all, and those of models that were not trained here."""
-    trained = {run: bpb for run in runs if run.corpus and (bpb := held_out_loss(run.model).get("bpb"))}
-    best = {run.corpus: run for run in sorted(trained, key=trained.get, reverse=True)}
+    trained = {run: bpb for run in runs if run.corpus and (bpb := bits_per_byte(run.model))}
+    best = {run.text: run for run in sorted(trained, key=trained.get, reverse=True)}
     return {
-        f"{LIKELIHOOD_PREFIX}{os.path.relpath(judge.model)}": [run for run in runs if run.corpus in (corpus, None)]
-        for corpus, judge in best.items()
+        f"{LIKELIHOOD_PREFIX}{os.path.relpath(judge.model)}": [run for run in runs if run.text in (text, None)]
+        for text, judge in best.items()
     }
 
 

@@ -1,5 +1,5 @@
 """
-Metrics without a judge: held-out loss; whether stories end, how much they repeat themselves, how long they are.
+Metrics without a judge: bits per byte; whether stories end, how much they repeat themselves, how long they are.
 
 >>> rows = metric_rows(runs, true_endings)  # the metrics are defined in scores.py
 """
@@ -34,19 +34,19 @@ def repeated(story: Story) -> float | None:
     return again / len(grams) if words and grams else None
 
 
-def held_out_loss(run: Path, last: bool = False) -> dict[str, float]:
-    """Validation loss and bpb of the weights that wrote the samples: the best in log.csv, or the last."""
+def bits_per_byte(run: Path, last: bool = False) -> float | None:
+    """On the validation stories, of the weights that wrote the samples: the best in log.csv, or the last."""
     path = run / "log.csv"
     rows = [row for row in read_log(path) if row["val_loss"]] if path.exists() else []
     row = min(rows[-1:] if last else rows, key=lambda row: float(row["val_loss"]), default={})
-    return dict(loss=float(row["val_loss"]), bpb=float(row["bpb"])) if row else {}
+    return float(row["bpb"]) if row else None
 
 
 def metric_rows(runs: Sequence[Run], true_endings: Sequence[Story]) -> Iterator[Row]:
     for run in runs:
         last = str(run.rows[0].get("model", "")).endswith("ckpt.pt")  # sample.py --checkpoint last
-        for metric, value in held_out_loss(run.model, last).items():
-            yield Row("", run.name, None, metric, value)
+        if (bpb := bits_per_byte(run.model, last)) is not None:
+            yield Row("", run.name, None, "bpb", bpb)
         for row, story in zip(run.rows, run.stories):
             if row.get("finished") is not None:
                 yield Row("", run.name, story, "ended", float(row["finished"]))

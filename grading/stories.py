@@ -16,6 +16,7 @@ from checkpoints.checkpoint import corpus_of
 from common.tables import read_user_table
 from corpus import instruct_headers
 from corpus.instruct_headers import MARKER
+from corpus.token_files import text_identity
 from generation.prompts import WORD, first_words
 from generation.samples_file import model_directory, read_rows
 from grading.scores import AGES, CHAT, IMPORTED, checked
@@ -41,7 +42,7 @@ class Row(NamedTuple):
 
     judge: str  # "": a metric, which needs no judge
     run: str  # or controls, such as "(true ending)"
-    story: Story | None  # None: a figure of the run as a whole, such as its loss
+    story: Story | None  # None: a figure of the run as a whole, such as its bits per byte
     score: str
     value: float
 
@@ -58,6 +59,7 @@ class Run:
         pairs = zip(self.stories, rows)
         self.true_endings = [replace(story, completion=row["reference"]) for story, row in pairs if row["reference"]]
         self.corpus = corpus_of(str(self.model)) if (self.model / "ckpt.pt").exists() else None  # of train.py's runs
+        self.text = text_identity(self.corpus) if self.corpus else None
 
 
 def story_of(row: dict) -> Story:

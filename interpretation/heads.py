@@ -152,10 +152,8 @@ def name_role(row: dict) -> dict:
 def repeated_random_tokens(corpus: TaggedCorpus, prefix: Sequence[int], block_size: int, seed: int = 0) -> TaggedCorpus:
     """16 stories of random tokens that the corpus has, each repeated once. Attention to the successor of the same
     token before is induction, as nothing else leads there (Olsson et al., 2022)."""
-    known, start = (
-        torch.cat([story.tokens for story in corpus.stories]).unique(),
-        torch.tensor(prefix, dtype=torch.long),
-    )
+    start = torch.tensor(prefix, dtype=torch.long)
+    known = torch.cat([story.tokens for story in corpus.stories]).unique()
     known = known[~torch.isin(known, start)]
     n, generator = min(REPEATED, (block_size - len(start)) // 2), torch.Generator().manual_seed(seed)
     stories = []

@@ -39,16 +39,10 @@ def heads_text(rows: list[dict]) -> list[str]:
 
 def ablation_text(rows: list[dict], loss: float, n_stories: int) -> str:
     matter = sum(row["loss_increase"] >= MIN_INCREASE and row["loss_increase_low"] > 0 for row in rows)
-    cells = [
-        [
-            f"{row['layer']}.{row['head']}",
-            row["role"],
-            f"{row['copies']:.2f}",
-            listed(row["writes"].split(" | ")),
-            increase_text(row),
-        ]
-        for row in sorted(rows, key=lambda row: -row["loss_increase"])[:SHOWN_HEADS]
-    ]
+    cells = []
+    for row in sorted(rows, key=lambda row: -row["loss_increase"])[:SHOWN_HEADS]:
+        cells.append([f"{row['layer']}.{row['head']}", row["role"], f"{row['copies']:.2f}"])
+        cells[-1] += [listed(row["writes"].split(" | ")), increase_text(row)]
     return (
         f"{matter} of {len(rows)} heads matter: without any one of them the loss ({loss:.3f} on {n_stories} stories) "
         f"increases by {MIN_INCREASE} nats per token or more, with a 95% interval above 0. The largest increases:\n\n"

@@ -53,13 +53,8 @@ def table(lines: list[str]) -> Iterator[str]:
     styles = []
     for i in range(len(head)):
         cells = [row[i] for row in rows if i < len(row)]
-        kind = (
-            "number"
-            if i and all(map(NUMBER.fullmatch, cells))
-            else "text"
-            if max(map(len, cells), default=0) > LONG
-            else ""
-        )
+        kind = "text" if max(map(len, cells), default=0) > LONG else ""
+        kind = "number" if i and all(map(NUMBER.fullmatch, cells)) else kind
         styles.append(f' class="{kind}"' if kind else "")
 
     def row(tag: str, cells: list[str]) -> str:

@@ -63,9 +63,11 @@ class Results:
         return {directory: content for directory, content in contents.items() if content}
 
     def trained_since(self, path: Path) -> str:
-        """A warning, if runs at or below the place of these results were trained after they were written."""
+        """A warning, if runs in these results were trained after they were written."""
         runs = [config for config in self.named("config.json") if config.is_relative_to(path.parent)]
-        newer = [self.label(run.parent) for run in runs if run.stat().st_mtime > path.stat().st_mtime]
+        newer = [config.parent for config in runs if config.stat().st_mtime > path.stat().st_mtime]
+        text = self.read(path, lambda path: path.read_text("utf-8")) or ""
+        newer = [self.label(run) for run in newer if run == path.parent or run.name in text]
         return f"WARNING older than the training of {', '.join(newer)}: run the command again" if newer else ""
 
     def picture(self, path: Path) -> str:

@@ -19,9 +19,9 @@ from pages.results import Results
 POINTS = 8000  # in a figure, of all curves together: keeps the page of forty runs small
 DASHES = ("-", "--", ":", "-.")
 HEAD = ["run", "width-layers-heads", "parameters", "data", "optimizer", "tokens", "minutes", "tokens/s (median)"]
-HEAD += ["validation loss, last", "lowest", "bits per byte, last"]
+HEAD += ["validation loss, last", "lowest", "bits per byte at the lowest"]
 ABOUT = "Minutes of training alone, without compiling, validation and saving. Loss: nats per token, comparable only "
-ABOUT += "within a vocabulary. Bits per byte: of windows of the validation split."
+ABOUT += "within a vocabulary; its lowest is that of the weights that other commands use."
 
 
 def read_curve(path: Path) -> list[dict]:
@@ -50,23 +50,21 @@ def runs_text(results: Results, logs: dict[Path, list[dict]], configs: dict[Path
     rows = []
     for run, log in logs.items():
         config, losses = configs[run], [row["val_loss"] for row in log if row["val_loss"]]
-        bpb, speeds = ([row[column] for row in log if row[column]] for column in ("bpb", "tokens_per_s"))
+        best = min((row for row in log if row["val_loss"]), key=lambda row: row["val_loss"], default={})
+        speeds = [row["tokens_per_s"] for row in log if row["tokens_per_s"]]
         shape = "-".join(str(config[key]) for key in ("n_embd", "n_layer", "n_head") if key in config)
         note = results.read(run / "config.json", lambda path: run_directory.partly_trained(path.parent)) or ""
         rows.append([results.label(run) + note, shape, shown(config.get("parameters"), ",")])
         rows[-1] += [config.get("data", ""), config.get("optimizer", "")]
         rows[-1] += [f"{1e6 * log[-1]['tokens']:,.0f}", f"{log[-1]['minutes']:.1f}"]
-        rows[-1] += [shown(statistics.median(speeds) if speeds else None, ",.0f"), shown(last(losses), ".3f")]
-        rows[-1] += [shown(min(losses, default=None), ".3f"), shown(last(bpb), ".3f")]
+        rows[-1] += [shown(statistics.median(speeds) if speeds else None, ",.0f")]
+        losses = losses[-1] if losses else None, best.get("val_loss"), best.get("bpb")
+        rows[-1] += [shown(loss, ".3f") for loss in losses]
     return "\n\n".join([table_text(HEAD, rows), ABOUT, *unequal_tokens(logs, configs)])
 
 
 def shown(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
-
-
-def last(values: list[float]) -> float | None:
-    return values[-1] if values else None
 
 
 def unequal_tokens(logs: dict[Path, list[dict]], configs: dict[Path, dict]) -> list[str]:

@@ -38,9 +38,11 @@ def measure(name: str, data: Path, n_stories: int) -> dict:
     facts = dict(n_embd=config.n_embd, n_layer=config.n_layer, n_head=config.n_head)
     facts |= dict(parameters=backend.model.num_params())
     if (log := Path(name, "log.csv")).exists():
-        corpus = find_training_corpus(load_checkpoint(name))
+        checkpoint = load_checkpoint(name)
+        corpus = find_training_corpus(checkpoint)
+        tokens = next(int(row["tokens"]) for row in read_log(log) if int(row["step"]) == checkpoint["step"])
         facts |= {"training corpus": corpus.name if corpus else "gone"}  # its stories may be among those read here
-        facts |= dict(flops=int(read_log(log)[-1]["tokens"]) * backend.model.flops_per_token(config.block_size))
+        facts |= dict(flops=tokens * backend.model.flops_per_token(config.block_size))
     facts |= bits_per_byte(backend, stories)
     start, beginning = time.perf_counter(), " ".join(stories[0].split()[:10])
     for j in range(TIMED):
@@ -57,10 +59,8 @@ def bits_per_byte(backend, stories: Sequence[str]) -> dict:
     stream = [end, *itertools.chain.from_iterable(ids)]
     windows = [stream[i : i + WINDOW + 1] for i in range(0, len(stream) - 1, WINDOW)]
     by_windows = bits_of(backend, [(window[:1], window[1:]) for window in windows]).sum() / n_bytes.sum()
-    return {
-        "bits per byte by stories": [float(value) for value in by_stories],
-        f"bits per byte by windows of {WINDOW}": float(by_windows),
-    }
+    found = {"bits per byte by stories": [float(value) for value in by_stories]}
+    return found | {f"bits per byte by windows of {WINDOW}": float(by_windows)}
 
 
 def bits_of(backend, pairs: Sequence[tuple[list[int], list[int]]]) -> np.ndarray:

@@ -24,6 +24,7 @@ from common.tables import read_table
 from generation.prompts import read_prompts
 from generation.samples_file import UNSEEN
 from grading.findings import Finding, judge_sees
+from grading.pictures import NOTES
 from sweeps.plan import ROOT, Run
 from training.run_directory import read_log
 
@@ -39,10 +40,7 @@ ROUGE = {
     "training_f": "with the nearest training story",
     "share_4": "share of 4-grams in the training set",
 }
-
-
 ENDS = ("value", "low", "high")
-CONTROL_NOTES = dict(seen="", blind=" (controls failed)", untested=" (untested)")
 
 
 class Subject(NamedTuple):
@@ -69,10 +67,6 @@ def continue_stories(subject: Subject, args: Namespace, n: int) -> tuple[list[st
 
 def rows_of(path: Path) -> list[dict]:
     return read_table(path) if path.exists() else []
-
-
-def with_interval(row: dict, column: str, factor: float = 1) -> tuple[float, ...]:
-    return tuple(factor * float(row[end] or "nan") for end in (column, "low", "high"))
 
 
 # ---- Scores by judges ----
@@ -102,7 +96,9 @@ def read_grades(subject: Subject, directory: Path) -> dict[str, Value]:
     for f in findings:
         name, _, part = f.subject.partition("/beginning-")
         if f.kind == "mean" and name == subject.name and f.judge and not math.isnan(f.value):
-            note = CONTROL_NOTES[judge_sees(findings, f.judge, f.figure)] + (f", beginning {part}" if part else "")
+            note = NOTES[judge_sees(findings, f.judge, f.figure)].replace("\n", " ") + (
+                f", beginning {part}" if part else ""
+            )
             found[f"{f.figure} by {f.judge}{note}"] = f.value, f.low, f.high
     return found
 
@@ -148,12 +144,10 @@ def read_instruct(subject: Subject, directory: Path) -> dict[str, Value]:
     """Only shares of fulfilled instructions; instruct.csv has more."""
     own = str(subject.directory), str(subject.directory / UNSEEN)
     rows = [row for row in rows_of(directory / "instruct.csv") if row["run"] in own]
-    rows = [
-        row
-        for row in rows
-        if re.search("^(unseen )?words: each|^summary: nearest|and nearest|sentence", row["measure"])
-    ]
-    return {f"{row['measure']} (%)": with_interval(row, "share", 100) for row in rows}
+    shown = re.compile("^(unseen )?words: each|^summary: nearest|and nearest|sentence")
+    rows = [row for row in rows if shown.search(row["measure"])]
+    ends = ("share", "low", "high")
+    return {f"{row['measure']} (%)": [100 * float(row[end] or "nan") for end in ends] for row in rows}
 
 
 # ---- Memorization ----

@@ -55,9 +55,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         if not Path("/proc/self/status").exists():
             sys.exit("sweeps.memory: without a GPU, memory is measured on Linux alone")
-        resource.setrlimit(
-            resource.RLIMIT_DATA, (int(limit * 1e6), -1)
-        )  # rather an error here than a machine that swaps
+        resource.setrlimit(resource.RLIMIT_DATA, (int(limit * 1e6), -1))  # rather an error than a machine that swaps
     peaks = {}
     for batch in BATCHES:
         mb = peak(config, int(vocab_size), batch)

@@ -81,8 +81,9 @@ def tabulate(subject: Subject) -> dict:
         row |= dict(start_from=run.config.start_from.removesuffix(f"_{run.config.seed}"))
         row |= {"budget": run.budget} if run.budget else {}
     if log:
-        row |= {key: int(log[-1][key]) for key in ("step", "tokens")}
-        row |= {key: float(log[-1][key]) for key in ("train_loss", "val_loss", "bpb")}
+        line = log[-1] if run else min(log, key=lambda line: float(line["val_loss"]))  # whose weights are measured
+        row |= {key: int(line[key]) for key in ("step", "tokens")}
+        row |= {key: float(line[key]) for key in ("train_loss", "val_loss", "bpb")}
     if run and log and str(run.directory) == subject.model:
         row |= dict(flops=run.flops, seconds=round(float(log[-1].get("seconds") or 0), 1))
     return row
@@ -98,18 +99,23 @@ def flat(measured: Mapping[str, Value]) -> dict:
 
 
 def table(rows: Sequence[dict], columns: Sequence[str]) -> str:
-    """Means over the seeds of each variant; for the validation loss also the lowest and the highest seed."""
+    """Means over the seeds of each variant, for the validation loss with the lowest and the highest seed; of a single
+    model with its 95% interval."""
     facts = [key for key in FACTS if len({row.get(key) for row in rows}) > (key == "step") and key in rows[0]]
-    lines = []
-    for label in dict.fromkeys(row["label"] for row in rows):
+    labels, lines = dict.fromkeys(row["label"] for row in rows), []
+    for label in labels:
         own = [row for row in rows if row["label"] == label]
         cells = {key: mean(own, key) for key in (*facts, *columns)}
         losses = [row["val_loss"] for row in own if "val_loss" in row]
         if len(losses) > 1:
             cells["val_loss"] += f" [{min(losses):.3f}, {max(losses):.3f}]"
+        for key in columns if len(labels) == len(rows) else ():
+            if f"{key}_low" in own[0]:
+                cells[key] += " [{}, {}]".format(*(number(own[0][f"{key}{end}"]) for end in ("_low", "_high")))
         lines.append([label, *cells.values()])
     text = table_text(["run", *(FACTS[key] for key in facts), *columns], lines)
-    return text + "\n\nIn brackets: the lowest and the highest seed" * (len(lines) < len(rows))
+    brackets = "95% intervals" if len(labels) == len(rows) else "the lowest and the highest seed"
+    return f"{text}\n\nIn brackets: {brackets}"
 
 
 def mean(rows: Sequence[dict], key: str) -> str:
@@ -118,7 +124,10 @@ def mean(rows: Sequence[dict], key: str) -> str:
         return texts[0]
     if not values:
         return "–"
-    value = statistics.mean(values)
+    return number(statistics.mean(values))
+
+
+def number(value: float) -> str:
     large = ".2e" if value > 1e9 else ",.0f"
     return f"{value:{large if isinstance(value, int) or value >= 1000 else '.1f' if abs(value) >= 10 else '.3f'}}"
 

@@ -36,9 +36,8 @@ def train_all(runs: Sequence[Run], planned: Sequence[Run], sha256: dict[Path, st
             else:
                 done = mark_done(directory, run.command, sha256[run.data])
             bar.update(1)
-            bar.write(
-                f"{i}/{len(runs)}  {run.config.name}: {error or 'validation loss ' + log_of(run)[-1]['val_loss']}"
-            )
+            result = error or f"validation loss {log_of(run)[-1]['val_loss']}"
+            bar.write(f"{i}/{len(runs)}  {run.config.name}: {result}")
     return failed, [run for run in planned if is_finished(run, done, sha256)]
 
 

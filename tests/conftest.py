@@ -49,7 +49,7 @@ def hub():
         yield hub
 
 
-STATEFUL = dict(dropout=0.1, optimizer="muon", embedding_lr_factor=2.0)  # what an exact resume could forget
+STATEFUL = dict(dropout=0.1, optimizer="muon")  # what an exact resume could forget
 
 
 @pytest.fixture(scope="session")

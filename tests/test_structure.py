@@ -35,11 +35,8 @@ def test_imports_point_down():
     listed = listed[: listed.index("common") + 1]
     assert {"pages", "model", "kernels"} < set(listed)
     for i, package in enumerate(listed):
-        files = [
-            path
-            for path in FILES
-            if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in (package, f"{package}.py")
-        ]
+        own = [path for path in FILES if path.relative_to(ROOT).parts[0] in (package, f"{package}.py")]
+        files = [path for path in own if path.suffix == ".py"]
         assert files, package
         for path in files:
             assert modules(path).isdisjoint(COMMANDS | set(listed[:i])), path

@@ -20,9 +20,8 @@ ROOT = Path(__file__).parent.parent
 # speaks of about 20 epochs in its discussion 8, which is 9.4 billion tokens) and grad_clip are ours.
 RECIPES = {
     "adamw": {},
-    "fast": dict(optimizer="muon", learning_rate=8e-3, embedding_lr_factor=2.0, beta2=0.99, align_stories=True,
-                 warmup_steps=40, warmdown=0.6),
-}  # fmt: skip
+    "fast": dict(optimizer="muon", learning_rate=8e-3, beta2=0.99, align_stories=True, warmup_steps=10, warmdown=0.6),
+}
 
 
 @dataclass
@@ -46,6 +45,9 @@ class TrainConfig:
     n_embd: int = 256
     window_size: int = 256  # reach of the local layers, in tokens; gpt2 and compressor have none
     dropout: float = 0.0
+    bigram_init: float = (
+        0.0  # if above 0, embeddings of this size start from counts of adjacent tokens: bigram_embeddings
+    )
     copy_init: float = 0.0  # if above 0, heads start as copiers of this strength: GPTNeo.init_copying
     # one optimizer step sees batch_size * grad_accum_steps sequences of block_size tokens
     batch_size: int = 80  # sequences in one forward pass; lower it if memory runs out
@@ -57,7 +59,6 @@ class TrainConfig:
     # optimizer
     optimizer: Literal["adamw", "muon"] = "adamw"  # muon: for the matrices of the blocks, AdamW for everything else
     learning_rate: float = 5e-4
-    embedding_lr_factor: float = 1.0  # the embeddings learn at this multiple of learning_rate
     warmup_steps: int = 0
     warmdown: float = 0.0  # the last fraction of the run, where the learning rate falls linearly to zero; 0: constant
     weight_decay: float = 0.1  # on matrices and embeddings, not on biases and LayerNorms
@@ -170,7 +171,7 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
     if others or not path.is_file():
         unknown = [path, *others][-1] if path.is_file() else path
         raise ConfigError(
-            f"{unknown}: expected one config file, such as configs/ts_8m.py; settings take =: --data=real"
+            f"{unknown}: no such file, or a second one; give one config, and settings with =: --data=real"
         )
     lines = [line.partition("#")[0] for line in path.read_text(encoding="utf-8").splitlines()]
     from_file = parse_settings({f"{path}:{number}": line for number, line in enumerate(lines, 1) if line.strip()})

@@ -16,17 +16,15 @@ def learning_rate(step: int, progress: float, config: TrainConfig) -> float:
 
 
 def make_optimizers(model: GPTNeo, config: TrainConfig, dtype=torch.float32, compiled=False) -> list:
-    """AdamW for everything; or Muon for the matrices of the blocks, and AdamW for the rest. dtype, compiled: the run's.
-    A group's "lr_factor" multiplies its learning rate."""
-    kinds = [[getattr(b, name).weight for b in model.blocks] for name in ("qkv", "attention_out", "mlp_in", "mlp_out")]
-    embeddings = [p for name, p in model.named_parameters() if p.dim() == 2 and not name.startswith("blocks")]
-    vectors = [p for p in model.parameters() if p.dim() == 1]
-    lr, decay, none = config.learning_rate, dict(weight_decay=config.weight_decay), dict(weight_decay=0.0)
-    groups = [dict(params=vectors, **none), dict(params=embeddings, lr_factor=config.embedding_lr_factor, **decay)]
-    fused = model.wte.weight.device.type in ("cuda", "cpu")
+    """AdamW for everything; or Muon for the matrices of the blocks, AdamW for the rest. dtype, compiled: the run's."""
+    names = ("qkv", "attention_out", "mlp_in", "mlp_out") if config.optimizer == "muon" else ()
+    kinds = [[getattr(block, name).weight for block in model.blocks] for name in names]
+    others = {*model.parameters()} - {matrix for kind in kinds for matrix in kind}
+    vectors, matrices = ([p for p in model.parameters() if p in others and p.dim() == n] for n in (1, 2))
+    groups = [dict(params=vectors, weight_decay=0.0), dict(params=matrices, weight_decay=config.weight_decay)]
+    fused, lr = model.wte.weight.device.type in ("cuda", "cpu"), config.learning_rate
     adamw = torch.optim.AdamW(groups, lr=lr, betas=(config.beta1, config.beta2), fused=fused)
-    if config.optimizer == "adamw":
-        adamw.add_param_group(dict(params=sum(kinds, []), **decay))
+    if not kinds:
         return [adamw]
     dtype = torch.float32 if dtype == torch.float16 else dtype  # whose range is too small for gradients
     compiled = compiled and model.wte.weight.is_cuda  # on a CPU it takes longer than it saves

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from corpus import builtin_stories as S
-from corpus.builtin_bad_endings import ends_badly
+from corpus.word_forms import ends_badly
 
 N = 4_000  # of 20,000, which begin with these
 

@@ -71,10 +71,8 @@ def test_the_tokens_of_stories(vocab_size):
 def test_instruct_from_the_hub(hub, tmp_path):
     """The published files' layout and slips: a fragment first, a summary below, bytes cut from a quotation mark."""
     block = "Words: {0}, b, c\nRandom sentence: It is {0}.\nStory: \n\nIt is {0}.\nOh!\n"
-    train = [
-        *(block.format(i) for i in range(40)),
-        "Features: Twist\nStory: \n\nIt ran.\n\nSummary: It \xe2\x80runs.\n",
-    ]
+    train = [block.format(i) for i in range(40)]
+    train.append("Features: Twist\nStory: \n\nIt ran.\n\nSummary: It \xe2\x80runs.\n")
     val = ["ooks. He ran.\nSummary: He ran.\n", *(block.format(i).replace("Words", "Summary") for i in range(30, 50))]
     texts = {split: "<|endoftext|>\n".join([*stories, ""]) for split, stories in (("train", train), ("valid", val))}
     files = {f"TinyStories-Instruct-{split}.txt": text.encode("latin-1") for split, text in texts.items()}

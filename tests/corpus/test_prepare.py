@@ -15,7 +15,7 @@ from tokenizer_texts import SCRIPTS
 import prepare
 from checkpoints.huggingface import save_hf
 from corpus import sources, spool
-from corpus.token_files import load_meta, load_meta_and_tokens, load_stories
+from corpus.token_files import load_meta, load_meta_and_tokens, load_stories, text_identity
 from corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut, gpt2, learn_bpe
 from model import GPTNeo, GPTNeoConfig
 
@@ -65,6 +65,13 @@ def test_every_kind_of_file_gives_the_same_data(tmp_path, ending):
     assert sorted(stories_in(tmp_path / "one", "train") + stories_in(tmp_path / "one", "val")) == sorted(stories)
     for name in ("train.bin", "val.bin"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_the_same_stories_are_known_again_in_any_vocabulary(tmp_path):
+    for name, kind, seed in (("a", "cut", 0), ("b", "bpe", 0), ("c", "cut", 1)):
+        prepare.prepare(tmp_path / name, ["x.txt"], STORIES[:99], None, 280, 0.2, seed, vocabulary=kind)
+    a, b, c, gone = (text_identity(tmp_path / name) for name in "abcd")
+    assert a == b != c and gone == tmp_path / "d"
 
 
 def test_text_is_cut_rightly_wherever_a_block_ends(tmp_path):

@@ -13,7 +13,6 @@ from grading.controls import make_controls
 from grading.findings import (
     Finding,
     checks_of,
-    close_calls,
     compare,
     find,
     judge_sees,
@@ -59,7 +58,7 @@ def test_a_perfect_judge(kinds):
     assert {name: judge_sees(found, "perfect", name) for name in SCORES} == {
         "grammar": "seen", "creativity": "untested", "consistency": "seen", "plot": "seen", "age": "untested",
     }  # fmt: skip
-    assert judge_sees(found, "", "loss") == "seen"
+    assert judge_sees(found, "", "bpb") == "seen"
 
 
 def test_a_coin_and_one_that_prefers_what_is_spoiled_are_blind(kinds):
@@ -121,8 +120,7 @@ def test_models_are_compared_on_the_same_prompts():
     difference = differences["a - b", "grammar"]
     assert difference.high < 0
     assert difference.value == pytest.approx(means["a", "grammar"].value - means["b", "grammar"].value)
-    lines = [line for line in close_calls(found, "j") if "too close to call" in line]
-    assert len(lines) == 2 and all(line.endswith("40 prompts: b - c") for line in lines)
+    assert {pair for pair, _ in shown_differences(found, "j")} == {"a - b", "a - c"}
 
 
 def test_other_temperatures_are_compared_within_a_model_alone():
@@ -182,9 +180,9 @@ def test_intervals_end_where_the_scale_does_and_a_share_of_all_is_not_certain():
 
 def test_one_prompt_and_a_figure_of_the_whole_have_no_interval():
     stories = [Story("p", "x")]
-    rows = [Row("j", "a", stories[0], "plot", 5.0), Row("", "a", None, "loss", 2.5)]
-    plot, loss = compare(rows, [run("a", stories)])
-    assert plot.prompts == 1 and math.isnan(plot.low) and loss.prompts == 0 and math.isnan(loss.low)
+    rows = [Row("j", "a", stories[0], "plot", 5.0), Row("", "a", None, "bpb", 0.9)]
+    plot, bpb = compare(rows, [run("a", stories)])
+    assert plot.prompts == 1 and math.isnan(plot.low) and bpb.prompts == 0 and math.isnan(bpb.low)
 
 
 # Runs of several corpora

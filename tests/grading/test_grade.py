@@ -227,5 +227,5 @@ def test_without_a_judge(grade_py, api, tmp_path):
     code, printed = grade_py("--no_judge", judge=None)
     found = means(tmp_path / "out")
     assert code == 0 and api.requests == [] and "(true ending)" in printed.out
-    assert {judge for judge, *_ in found} == {""} and found["", "a", "loss"] == 2.5 and found["", "b", "words"] == 0
+    assert {judge for judge, *_ in found} == {""} and found["", "a", "bpb"] == 0.9 and found["", "b", "words"] == 0
     assert ("", "a", "repeated") in found and ("", "b", "repeated") not in found

@@ -3,7 +3,7 @@
 from grade_fixtures import means, write_samples
 
 from grading.chat_judge import read_question
-from grading.metrics import held_out_loss, repeated, words_of
+from grading.metrics import bits_per_byte, repeated, words_of
 from grading.scores import CHAT, LIKELIHOOD, METRICS
 from grading.stories import Story
 
@@ -35,9 +35,7 @@ def test_repetition_within_a_story():
     assert repeated(Story("The red dog ran", "")) is None
 
 
-def test_held_out_loss_is_that_of_the_weights_that_are_sampled(tmp_path):
-    assert held_out_loss(tmp_path) == {}
+def test_bits_per_byte_are_those_of_the_weights_that_are_sampled(tmp_path):
+    assert bits_per_byte(tmp_path) is None
     (tmp_path / "log.csv").write_text("step,val_loss,bpb\n10,,\n20,2.5,0.9\n30,2.25,0.8\n40,2.75,0.95\n50,2.0")
-    assert held_out_loss(tmp_path) == dict(loss=2.25, bpb=0.8) and held_out_loss(tmp_path, last=True) == dict(
-        loss=2.75, bpb=0.95
-    )
+    assert bits_per_byte(tmp_path) == 0.8 and bits_per_byte(tmp_path, last=True) == 0.95

@@ -181,10 +181,7 @@ def test_plain_prompts_are_continued_and_not_judged(out, probe_py, tmp_path):
 
 
 def test_prompts_of_ones_own_with_answers(out, probe_py, tmp_path):
-    rows = [
-        {"prompt": HOSTILE, "right": " <b>", "wrong": [" <i>", " a b"]},
-        {"prompt": "A", "right": " b", "wrong": [" c"]},
-    ]
+    rows = [dict(prompt=HOSTILE, right=" <b>", wrong=[" <i>", " a b"]), dict(prompt="A", right=" b", wrong=[" c"])]
     (tmp_path / "mine.jsonl").write_text("\n\n".join(map(json.dumps, rows)))
     code, printed = probe_py("out", "--prompts", "mine.jsonl", "--max_new_tokens", "2", "--out", "new/place")
     assert code == 0 and "41.7%" in printed.out  # chance is (1/3 + 1/2) / 2

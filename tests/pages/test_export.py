@@ -36,11 +36,8 @@ def test_a_run_becomes_a_page(run, export_py, tmp_path):
     data = page_data(run / "story.html")
     assert data["prefix"] == [data["end_of_text"]]
     html = (run / "story.html").read_text()
-    assert (
-        "tiny, 20 steps" in html
-        and "<title>run tells stories" in html
-        and "data-field" not in html.partition("<script")[0]
-    )
+    assert "tiny, 20 steps" in html and "<title>run tells stories" in html
+    assert "data-field" not in html.partition("<script")[0]
     assert export_py(run, "--html", tmp_path / "new" / "a.html")[0] == 0 and (tmp_path / "new" / "a.html").exists()
 
 

@@ -69,7 +69,7 @@ def test_published_lists_need_no_data_to_be_counted(tmp_path, command_line, monk
     said = call("prompts", "--dry_run", "--grade=gpt", "--protocol", "ours", "paper")[1]
     assert "270 questions" in said.out  # 3 models, 3 beginnings, 10 times, in one turn and in two
     assert "no corpus" in call("heads", "--dry_run", "--data=real")[0]
-    wrong = (("memory", "--models=out/x"), ("scaling", "--steps=5"), ("heads", "--models=out/x", "--steps=5"))
+    wrong = (("memory", "--models=hf:x"), ("scaling", "--steps=5"), ("heads", "--models=hf:x", "--steps=5"))
     assert all("--models" in said or "--steps" in said for said in (call(*flags)[0] for flags in wrong))
     assert not (tmp_path / "out").exists()
 

@@ -45,7 +45,7 @@ def test_every_config_that_comes_with_us_is_good():
         (["--compile=1"], "compile must be bool, not 1"),
         (["--block_size=0"], "block_size must be at least 1, not 0"),
         (["--seed=99999999999999999999"], "seed must be between"),
-        (["--n_layer", "3"], "3: expected one config file"),
+        (["--n_layer", "3"], "3: no such file"),
         (["--loss_on=story", "--contrast=published"], "needs loss_on=all"),
         (["--architecture=compressor", "--attend_within_story=True"], "attend_within_story"),
         (["--epochs=2", "--max_steps=10"], "give one"),

@@ -17,7 +17,7 @@ from common.tables import write_table
 from kernels import cpu_features
 from train import train
 from training.config import ConfigError, TrainConfig
-from training.run_directory import busy_machine_warning, partly_trained
+from training.run_directory import busy_machine_warning, overfitting_warning, partly_trained
 
 pytestmark = pytest.mark.usefixtures("quick")
 LONGER = STATEFUL | dict(max_steps=30, keep_checkpoints=3)
@@ -178,3 +178,9 @@ def test_a_machine_that_becomes_busy_is_noted(tmp_path, speeds, minutes, warned)
     rows = [dict(tokens=10 * i, tokens_per_s=speed, seconds=s) for i, (speed, s) in enumerate(zip(speeds, seconds), 1)]
     write_table(tmp_path / "log.csv", rows)
     assert bool(busy_machine_warning(tmp_path)) == warned
+
+
+@pytest.mark.parametrize("losses, warned", [((3, 2, 2.01), False), ((3, 2, 2.1), True)])
+def test_a_loss_that_rose_is_noted(tmp_path, losses, warned):
+    write_table(tmp_path / "log.csv", [dict(step=10 * i, val_loss=loss) for i, loss in enumerate(losses, 1)])
+    assert ("at step 20," in overfitting_warning(tmp_path)) == warned

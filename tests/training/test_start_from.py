@@ -1,4 +1,4 @@
-"""Training from weights that transformers wrote, which is the reference, and from those of runs."""
+"""Training from weights that transformers wrote, which is the reference, from those of runs, and from counts."""
 
 import json
 import math
@@ -18,6 +18,7 @@ from corpus.tokenizer import Tokenizer
 from train import train
 from training.config import TrainConfig
 from training.data_order import batch_starts, flat_windows, story_windows
+from training.start_from import bigram_embeddings
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.usefixtures("quick")
@@ -113,3 +114,20 @@ def test_epochs_are_passes_over_the_training_tokens(config, data_dir):
     run, _ = train(TrainConfig(**config | dict(epochs=0.5)), resume=False)
     steps = math.ceil(0.5 * len(load_meta_and_tokens(data_dir / "tiny", "train")[1]) / (8 * 16))
     assert int(log_of(run)[-1]["step"]) == steps == json.loads((run / "config.json").read_text())["max_steps"]
+
+
+def test_bigram_embeddings_are_singular_vectors_of_the_information_of_neighbors():
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(0, 12, 5000)
+    tokens[1::2] = (5 * tokens[::2] + rng.integers(0, 3, 2500)) % 12
+    joint, counts = np.zeros((13, 13)), np.bincount(tokens, minlength=13)
+    np.add.at(joint, (tokens[:-1], tokens[1:]), 1)
+    products = np.outer(counts, counts)
+    information = np.log(np.maximum(joint, 1e-9) / (products / 5000 + 1)).clip(0)
+    left, sizes, right = np.linalg.svd(information * np.sqrt(products))
+    expected = np.hstack([left[:, :4], right[:4].T]) * np.tile(np.sqrt(sizes[:4]), 2)
+    expected *= np.sqrt(8) / np.linalg.norm(expected, axis=1, keepdims=True).clip(1e-9)
+    vectors = bigram_embeddings(tokens, 13, 8).numpy()  # token 12 does not occur
+    np.testing.assert_allclose(vectors @ vectors.T, expected @ expected.T, atol=1e-4)
+    np.testing.assert_allclose((vectors**2).mean(1), [1] * 12 + [0], atol=1e-5)
+    assert bigram_embeddings(tokens, 13, 7).shape == (13, 7)

@@ -80,7 +80,7 @@ def test_every_parameter_is_trained_once(model):
 @pytest.mark.usefixtures("quick")
 def test_learns_is_saved_and_writes(config, instruct_data_dir, command_line, tmp_path):
     settings = dict(data="builtin", data_dir=str(instruct_data_dir), architecture="compressor", n_embd=32, n_layer=3)
-    settings |= dict(block_size=64, optimizer="muon", align_stories=True, embedding_lr_factor=2.0, warmdown=0.5)
+    settings |= dict(block_size=64, optimizer="muon", align_stories=True, warmdown=0.5)
     run, _ = train(TrainConfig(**config | settings | dict(max_steps=60, eval_tokens=4000)), resume=False)
     _, val = load_meta_and_tokens(instruct_data_dir / "builtin", "val")
     shares = np.bincount(val[:4000]) / 4000
