@@ -28,7 +28,7 @@ from grading.chat_judge import PROTOCOLS, ChatJudge, read_question, show_request
 from grading.controls import make_controls
 from grading.findings import compare, report, summary
 from grading.scores import IMPORTED, TRUE_ENDING, is_likelihood_judge
-from grading.stories import Row, Run, Story, endings_by_corpus, imported_rows, read_runs
+from grading.stories import Row, Run, Story, endings_by_text, imported_rows, read_runs
 
 Sources = Mapping[str, Sequence[Story]]  # {a run's name, or a control's, such as "(true ending)": stories}
 
@@ -44,10 +44,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--import", **imports, help="grades made elsewhere: a CSV (docs/grading.md)")
     controls = "test the judge: also grade true endings and damaged ones (lm: judges always do)"
     parser.add_argument("--controls", action="store_true", help=controls)
-    protocol = (
-        "how to ask chat judges. ours (default): our question; paper: that of the TinyStories paper, in two turns; "
-    )
-    protocol += "scores: ask for numbers only"
+    protocol = "how to ask chat judges. ours (default): our question; paper: the paper's, in two turns; scores: "
+    protocol += "ask for numbers only"
     parser.add_argument("--protocol", nargs="+", choices=PROTOCOLS, default=[], help=protocol)
     question = "your own question: a text file with {beginning} and {completion} in it (docs/grading.md)"
     parser.add_argument("--question", nargs="+", type=existing_file, default=[], metavar="FILE", help=question)
@@ -178,7 +176,7 @@ def grade_runs(args: argparse.Namespace) -> None:
         if not (by_likelihood := default_judges(runs)):
             print("no run of train.py here that could judge by likelihood; name one: --judge lm:RUN")
     chat_judges, self_judged = make_chat_judges(args), set()
-    controls = make_controls(*endings_by_corpus(runs).values())
+    controls = make_controls(*endings_by_text(runs))
     if args.controls and not controls[TRUE_ENDING]:
         raise ValueError("--controls needs true endings, which `python sample.py --eval N` keeps; there are none")
     sources = {run.name: run.stories for run in runs} | (controls if args.controls else {})
@@ -231,9 +229,7 @@ def main() -> None:
     args = parse_arguments()
     sys.stdout.reconfigure(errors="replace")
     again = "run the same command to continue"
-    with one_line_errors(
-        "grade.py", f"every reply so far is kept; {again}", f"free disk space or fix the problem, then {again}"
-    ):
+    with one_line_errors("grade.py", f"every reply so far is kept; {again}", f"free disk space, then {again}"):
         grade_runs(args)
 
 

@@ -113,9 +113,8 @@ def main() -> None:
         files = (path / "samples.jsonl" if path.is_dir() else path for path in paths)
         stories = (row["completion"] for file in files for row in read_rows(file).values())
         note = language_warning(stories, "words and summaries are found by English forms alone")
-        print_and_save(
-            directory / "instruct.md", "\n\n".join(filter(None, [table_text(list(measured[0]), cells), note]))
-        )
+        parts = filter(None, [table_text(list(measured[0]), cells), note])
+        print_and_save(directory / "instruct.md", "\n\n".join(parts))
         write_table(directory / "instruct.csv", measured)
         save_figure(draw(measured), directory / "instruct.png")
     print(f"wrote {directory / 'instruct.csv'} and instruct.png; next, for a judge's view: python grade.py {directory}")

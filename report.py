@@ -44,13 +44,11 @@ def written(results: Results, names: Sequence[str], links: Sequence[str] = ()) -
     for i, directory in enumerate(dict.fromkeys(path.parent for path in found)):
         texts = [results.read(directory / f"{name}.md", lambda path: path.read_text("utf-8")) for name in names]
         texts += [results.trained_since(path) for name in names if (path := directory / f"{name}.md").exists()]
-        pages = [
-            path for path in results.named(*(f"{name}.html" for name in names), *links) if path.parent == directory
-        ]
+        pages = results.named(*(f"{name}.html" for name in names), *links)
+        pages = [path for path in pages if path.parent == directory]
         texts += ["See also: " + ", ".join(results.link(path, path.name) for path in pages)] if pages else []
-        parts = [to_html(text) for text in texts if text] + [
-            results.picture(directory / f"{name}.svg") for name in names
-        ]
+        parts = [to_html(text) for text in texts if text]
+        parts += [results.picture(directory / f"{name}.svg") for name in names]
         summary = f"<summary>{html.escape(results.label(directory))}</summary>"
         yield f"<details{' open' * (i == 0)}>{summary}{''.join(parts)}</details>"
 

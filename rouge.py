@@ -165,7 +165,7 @@ def analyze(run: Path, samples: list[dict], corpus: WordCorpus, data: Path, args
     compared = {name: compared[name] for name in defined}
 
     facts = dict(run=str(run), split=samples[0].get("split", "val"), data=str(data), training_stories=len(corpus))
-    facts["text"] = text_identity(data)
+    facts["stories"] = text_identity(data)
     facts |= dict(n_completions=n, prompts=len(set(prompts)), min_copied_words=min_copied_words)
     facts["sampling"] = {name: samples[0].get(name) for name in SAMPLING_SETTINGS}
     facts |= {name: getattr(args, name) for name in ("k", "counting", "tokens")}
@@ -208,7 +208,7 @@ def scores_text(facts: dict) -> str:
         paragraphs.append(f"WARNING {share:.1%} of the held-out excerpts, left out, are in the training set verbatim")
     copies = facts["flagged"]["copy"]["baseline"]
     if copies > 0.03 * facts["n_flag_baseline"]:  # about 1% are expected
-        paragraphs.append(f"WARNING {copies} held-out excerpts are copies: some validation stories have near-copies")
+        paragraphs.append(f"WARNING {copies} held-out excerpts are flagged: the splits share near-copies of stories")
     return "\n\n".join(paragraphs)
 
 
@@ -235,7 +235,7 @@ def side_by_side(analyses: list[Analysis]) -> str:
     head = ["", *map(label, facts), *["training minus validation (memorization)"] * both_splits]
     runs = dict.fromkeys(each["run"] for each in facts)
     text = f"## {' and '.join(runs)}\n\n{table_text(head, metric_rows(metrics))}"
-    settings = [each["sampling"] | dict(stories=each["text"]) for each in facts]
+    settings = [each["sampling"] | dict(stories=each["stories"]) for each in facts]
     for some, each in zip(settings, facts):
         some["completions_per_prompt"] = each["n_completions"] / each["prompts"]
     differ = [name for name in settings[0] if any(some[name] != settings[0][name] for some in settings)]

@@ -53,7 +53,7 @@ from training.run_directory import (
     progress,
     save_checkpoint,
 )
-from training.start_from import bigram_embeddings, copy_weights, load_source
+from training.start_from import add_bigram_embeddings, copy_weights, load_source
 from variants import MODELS
 from variants.contrastive import Contrastive, sentence_ends
 
@@ -92,15 +92,14 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         dtype, end_of_text = choose_dtype(config.dtype, device), corpus.tokenizer.end_of_text
         torch.manual_seed(config.seed)
         shape = GPTNeoConfig(vocab_size=corpus.tokenizer.vocab_size, **config.model_shape())
-        model = MODELS[config.architecture](shape)
+        model, start = MODELS[config.architecture](shape).to(device), time.perf_counter()
         if config.copy_init:
             model.init_copying(config.copy_init)  # each head predicts the tokens it attends to
         if source:
             copy_weights(model, source, corpus.tokenizer, config)
         elif config.bigram_init and not checkpoint:
-            vectors = bigram_embeddings(corpus.train, corpus.tokenizer.vocab_size, config.n_embd)
-            model.wte.weight.data += config.bigram_init * vectors
-        model.to(device)
+            add_bigram_embeddings(model, corpus.train, config.bigram_init, ranks)
+        seconds = time.perf_counter() - start  # counts as training
         if ranks.rank == 0:
             cleanup.enter_context(lock_and_prepare(run, config, checkpoint["step"] if checkpoint else 0, resume))
         not_compiled_because = no_compile_reason(device) if config.compile else "compile=False"
@@ -115,7 +114,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         environment = describe(config, device, dtype, ranks.size, not_compiled_because)
         constants = dict(format=CHECKPOINT_FORMAT, data_sha256=corpus.sha256, vocabulary=corpus.tokenizer.vocabulary)
         constants |= dict(architecture=config.architecture, model_config=asdict(shape), train_config=asdict(config))
-        state = TrainingState(model, optimizers, dtype, constants | dict(environment=environment))
+        state = TrainingState(model, optimizers, dtype, constants | dict(environment=environment), seconds=seconds)
         if checkpoint:
             state.restore(checkpoint)
 
@@ -217,7 +216,7 @@ class TrainingState:
     dtype: torch.dtype = torch.float32  # dtype of matrix products
     constants: dict = field(default_factory=dict)  # the rest of a checkpoint: settings, vocabulary
     step: int = 0
-    seconds: float = 0.0  # spent in training, without compiling, validation and saving
+    seconds: float = 0.0  # spent in training, with bigram_init; without compiling, validation and saving
     best_val_loss: float = math.inf
 
     def __post_init__(self):
@@ -397,8 +396,9 @@ def main():
             # Out of memory is an OutOfMemoryError (a RuntimeError) on a GPU, and a plain RuntimeError on a CPU.
             if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error):
                 sys.exit(f"{name}: out of memory; halve batch_size and double grad_accum_steps")
-            if "CppCompileError" in repr(error):  # Ctrl-C reaches the compiler, too
-                sys.exit(f"{name}: compiling failed, or was stopped; try again, or --compile=False")
+            if "CppCompileError" in repr(error):
+                cause = next((line for line in str(error).splitlines() if "error:" in line), "it was stopped")
+                sys.exit(f"{name}: compiling failed: {cause.strip()}; try again, or --compile=False")
             if ranks.size > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error)):
                 sys.exit(f"{name}: another process has failed, see its message; {resume_hint}")
             raise

@@ -42,7 +42,7 @@ def load_checkpoint(path: str | Path) -> dict:
         raise ValueError(f"{path}: no such checkpoint (train.py writes it at its first evaluation); in out/: {runs}")
     checkpoint = load_torch(path)
     if checkpoint.get("format") != CHECKPOINT_FORMAT:
-        raise ValueError(f"{path}: not a checkpoint of format {CHECKPOINT_FORMAT}, which this version reads")
+        raise ValueError(f"{path}: not of format {CHECKPOINT_FORMAT}, which this version reads; train it again")
     return checkpoint
 
 

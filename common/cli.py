@@ -39,7 +39,7 @@ share_or_all = number(float, lambda x: 0 < x <= 1, "above 0 and at most 1")
 def existing_file(text: str) -> Path:
     if Path(text).is_file():
         return Path(text)
-    problem = f"a directory; name its files, as in {Path(text, '*.txt')}" if Path(text).is_dir() else "no such file"
+    problem = "a directory; name the files in it" if Path(text).is_dir() else "no such file"
     raise argparse.ArgumentTypeError(f"{text}: {problem}")
 
 

@@ -74,5 +74,5 @@ def text_identity(directory: Path) -> tuple | Path:
     """Equal for corpora of the same stories and splits, whatever their vocabularies. If there is none: the path."""
     if not (directory / "meta.json").exists():
         return directory
-    meta = load_meta(directory)
+    meta = read_json(directory / "meta.json")
     return (*meta["source"], *((split["stories"], split["bytes"]) for split in meta["splits"].values()))

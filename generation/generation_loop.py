@@ -128,9 +128,8 @@ def beam_search(
             scores = torch.log_softmax(logits, -1) + torch.tensor([[score] for score, _ in growing]).to(logits)
             best, flat = (x.tolist() for x in scores.flatten().topk(min(2 * beams, scores.numel())))
             candidates = [(score, *divmod(i, scores.size(1))) for score, i in zip(best, flat)]  # score, slot, token
-            ended += [
-                (score / length, growing[slot][1], True) for score, slot, token in candidates[:beams] if token == stop
-            ]
+            stopped = [(score, slot) for score, slot, token in candidates[:beams] if token == stop]
+            ended += [(score / length, growing[slot][1], True) for score, slot in stopped]
             continuing = [candidate for candidate in candidates if candidate[-1] != stop][:beams]
             growing = [(score, growing[slot][1] + [token]) for score, slot, token in continuing]
             if length == last:

@@ -87,10 +87,8 @@ def same_prompts(runs: Sequence[Run]) -> dict[str, frozenset[str]]:
         groups.setdefault(frozenset(run.beginnings), []).append(run.name)
     if len(groups) == 1:
         return {"": next(iter(groups))}
-    notes = (
-        f" for {', '.join(names[:2])}" + f", {len(names) - 2} more" * (len(names) > 2) for names in groups.values()
-    )
-    return dict(zip(notes, groups))
+    others = (f", {len(names) - 2} more" * (len(names) > 2) for names in groups.values())
+    return {f" for {', '.join(names[:2])}{more}": group for (group, names), more in zip(groups.items(), others)}
 
 
 def control_notes(runs: Sequence[Run]) -> dict[str, str]:
@@ -210,9 +208,10 @@ def summary(findings: Sequence[Finding], statuses: Mapping[str, str], runs: Sequ
     """For the terminal, as Markdown: for each judge the means of all that it graded, each run beside true endings,
     reasons to distrust it. statuses: {judge: how many gradings succeeded, in words}, in order."""
     notes, parts = control_notes(runs), ["## Summary", "Means over prompts, ± half of the 95% interval"]
-    if len(groups := dict.fromkeys(note.removeprefix(" for ") for note in notes.values())) > 1:
-        compare_with = "compare each with the true endings of its own; controls are pooled"
-        parts.append(f"WARNING not the same prompts ({'; '.join(groups)}): {compare_with}")
+    groups = dict.fromkeys(note.removeprefix(" for ") for note in notes.values())
+    if len(groups) > 1 and any(run.true_endings for run in runs):
+        compare_with = "compare each run only with the true endings of its own; judges are tested on all controls"
+        parts.append(f"WARNING different prompts ({'; '.join(groups)}): {compare_with}")
     for judge in statuses or [""]:
         graded = [run for run in notes if any(run == subject for subject, _ in find(findings, "mean", judge))]
         subjects = [*graded, *dict.fromkeys(TRUE_ENDING + notes[run] for run in graded)]
@@ -222,9 +221,7 @@ def summary(findings: Sequence[Finding], statuses: Mapping[str, str], runs: Sequ
         marks = {key: dict(seen="", blind="!", untested="?")[sees.get(key[1], "seen")] for key in means}
         parts.append(table(means, marks))
         if set(marks.values()) - {""}:
-            parts.append(
-                "!: the judge cannot tell true endings from ones spoiled in this respect; ?: no control tests it"
-            )
+            parts.append("!: the judge cannot tell true endings from ones spoiled so; ?: no control tests it")
         kind, places = "difference_from_true_ending", {}
         clear = shown_differences(findings, judge, kind)
         for (run, figure), f in find(findings, kind, judge).items():

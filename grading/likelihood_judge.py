@@ -109,8 +109,8 @@ def jobs_of(runs: Sequence[Run], controls: Mapping[str, Sequence[Story]], data: 
 
 # ---- The judge ----
 def default_judges(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """{judge: the runs that it grades}: of the runs on one text (bits per byte compare on one only), the one with
-    the lowest bits per byte reads them all, and those of models that were not trained here."""
+    """{judge: the runs that it grades}. Of the runs trained on the same text, the one with the lowest bits per byte
+    grades them all, and those of models that were not trained here."""
     trained = {run: bpb for run in runs if run.corpus and (bpb := bits_per_byte(run.model))}
     best = {run.text: run for run in sorted(trained, key=trained.get, reverse=True)}
     return {

@@ -39,7 +39,7 @@ def scores_figure(findings: Sequence[Finding], judges: Iterable[str], runs: Sequ
         for axis, name in zip(row, names[judge]):
             draw_score(axis, means[judge], models[judge], truth, judge, name, seen[name])
             axis.set_yticks(range(len(models[judge])), models[judge] if axis is row[0] else [""] * len(models[judge]))
-        if judge and len(set(truth.values())) == 1:  # the same prompts
+        if judge and len({truth[model] for model in models[judge]}) == 1:  # the same prompts
             draw_normalized(row[-1], means[judge], models[judge], seen)
     figure.supxlabel("lines: 95% intervals; dashed: the true endings of the same prompts", fontsize=8)
     return figure

@@ -59,7 +59,9 @@ LIKELIHOOD = {
 
 # metrics.py counts these without a judge.
 METRICS = {
-    "bpb": Score("validation loss of the run, for any vocabulary", "bits/byte", COUNT, "lower", ".3f"),
+    "bpb": Score(
+        "validation loss in bits per byte, comparable across vocabularies", "bits/byte", COUNT, "lower", ".3f"
+    ),
     "ended": Score("share of the stories that the model ended by itself", "%", SHARE, "higher", ".0%"),
     "repeated": Score("share of 4-grams of words that came earlier in the same story", "%", SHARE, "lower", ".1%"),
     "words": Score("words in a completion", "words", COUNT, "", ".0f"),

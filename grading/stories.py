@@ -72,16 +72,20 @@ def story_of(row: dict) -> Story:
     return Story(row["prompt"], row["completion"])
 
 
-def endings_by_corpus(runs: Sequence[Run]) -> dict[Path | None, list[Story]]:
-    """The true endings of the runs' prompts. Where completions were cut, at the end of a context, a longer true ending
-    than any completion is cut there, too, as most scores depend on the length."""
-    found = {}
-    for corpus in sorted({run.corpus for run in runs}, key=lambda path: (path is None, str(path))):
-        own = [run for run in runs if run.corpus == corpus]
-        found[corpus] = [ending for run in own for ending in run.true_endings]
+def endings_by_text(runs: Sequence[Run]) -> list[list[Story]]:
+    """The true endings of the runs' prompts, for each text that runs were trained on. Where completions were cut, at
+    the end of a context, a longer true ending than any completion is cut there, too, as most scores depend on the
+    length."""
+    groups = {}
+    for run in runs:
+        groups.setdefault(run.text, []).append(run)
+    found = []
+    for own in groups.values():
+        endings = [ending for run in own for ending in run.true_endings]
         if not all(row.get("finished", True) for run in own for row in run.rows):
             longest = max(len(WORD.findall(story.completion)) for run in own for story in run.stories)
-            found[corpus] = [replace(e, completion=first_words(e.completion, longest)) for e in found[corpus]]
+            endings = [replace(ending, completion=first_words(ending.completion, longest)) for ending in endings]
+        found.append(endings)
     return found
 
 

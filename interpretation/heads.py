@@ -144,9 +144,8 @@ def name_role(row: dict) -> dict:
         if share >= max(MIN_LIFT * uniform, uniform + MIN_EXCESS * (1 - uniform)):
             clear[role] = share
     role = max(clear, key=clear.get, default="mixed")
-    return dict(
-        role=role, kind="positional" if row["position"] > 0.5 else "semantic" if role in CONTENTS else "unclear"
-    )
+    kind = "positional" if row["position"] > 0.5 else "semantic" if role in CONTENTS else "unclear"
+    return dict(role=role, kind=kind)
 
 
 def repeated_random_tokens(corpus: TaggedCorpus, prefix: Sequence[int], block_size: int, seed: int = 0) -> TaggedCorpus:

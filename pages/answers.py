@@ -34,9 +34,8 @@ def set_table(rows: list[dict], models: list[str]) -> str:
         judged = len(rows) - counts[""]
         right = f"<small>{counts['right']} of {judged} right</small>" if judged else ""
         heads.append(f"<th>{html.escape(model)} {right}</th>")
-    body = "\n".join(
-        f"<tr>{prompt_cell(row)}{''.join(model_cell(row, model) for model in models)}</tr>" for row in rows
-    )
+    lines = (prompt_cell(row) + "".join(model_cell(row, model) for model in models) for row in rows)
+    body = "\n".join(f"<tr>{line}</tr>" for line in lines)
     head = f"<tr><th>prompt and right answer</th>{''.join(heads)}</tr>"
     table = f'<table class="answers"><thead>{head}</thead><tbody>{body}</tbody></table>'
     return f'<div class="scroll">{table}</div>'

@@ -60,9 +60,8 @@ TOKENS = 32  # more would not be legible
 LABELED_MAPS = 24  # at most, to label their tokens; more maps are small, with only their roles
 # From transparent, so that they suit light and dark pages
 BLUES = LinearSegmentedColormap.from_list("blues", ["#2359a800", "#2359a8"]).with_extremes(bad="#00000000")
-AROUND_ZERO = LinearSegmentedColormap.from_list(
-    "around zero", [(0, "#c96810"), (0.5, "#c9681000"), (0.5, "#265caa00"), (1, "#265caa")]
-)
+COLORS = [(0, "#c96810"), (0.5, "#c9681000"), (0.5, "#265caa00"), (1, "#265caa")]
+AROUND_ZERO = LinearSegmentedColormap.from_list("around zero", COLORS)
 
 
 def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], heads: Sequence[dict]) -> Figure:
@@ -97,9 +96,8 @@ def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], 
     axes.spines[:].set_visible(False)
     how = "row: query token, column: key token" + ("" if labeled else f" (the first {T}; attention.html names them)")
     axes.set_title(f"{title}\neach map: layer.head and role; {how}", fontsize=10, loc="left")
-    bar = figure.colorbar(
-        image, ax=axes, location="bottom", shrink=0.3, aspect=40, ticks=np.sqrt([0, 0.05, 0.25, 0.5, 1])
-    )
+    place = dict(ax=axes, location="bottom", shrink=0.3, aspect=40)
+    bar = figure.colorbar(image, **place, ticks=np.sqrt([0, 0.05, 0.25, 0.5, 1]))
     bar.ax.set_xticklabels(["0", "0.05", "0.25", "0.5", "1"], fontsize=7)
     bar.set_label("attention", fontsize=8)
     return figure
@@ -108,14 +106,11 @@ def attention_picture(title: str, attention: np.ndarray, pieces: Sequence[str], 
 def patching_picture(name: str, rows: Sequence[dict], residual: np.ndarray, pieces: Sequence[Sequence[str]]) -> Figure:
     """The share of the answer that comes back, (L + 1, T); and by head, with the share lost without it.
     rows: patching.csv; pieces: of both texts, with their answers."""
-    pairs = [
-        [piece.replace("\n", "↵").strip() or "·" for piece in pair] for pair in zip(*(side[:-1] for side in pieces))
-    ]
-    tokens = [" / ".join(dict.fromkeys(pair)) for pair in pairs]
+    shown = [[piece.replace("\n", "↵").strip() or "·" for piece in side[:-1]] for side in pieces]
+    tokens = [" / ".join(dict.fromkeys(pair)) for pair in zip(*shown)]
     n_layer, n_head = (rows[-1][key] + 1 for key in ("layer", "head"))
-    heads, without = (
-        np.reshape([row[key] for row in rows], (n_layer, n_head)) for key in ("brought_back", "lost_without")
-    )
+    keys = ("brought_back", "lost_without")
+    heads, without = (np.reshape([row[key] for row in rows], (n_layer, n_head)) for key in keys)
     width, side = max(6, 0.3 * len(tokens) + 1.5), max(1.6, 0.3 * n_head + 0.6)
     figure = Figure(figsize=(width + 2 * side + 1.6, max(3.6, 0.34 * n_layer + 2.4)), layout="constrained")
     axes = figure.subplots(1, 3, width_ratios=(width, side, side))

@@ -67,7 +67,8 @@ class Results:
         runs = [config for config in self.named("config.json") if config.is_relative_to(path.parent)]
         newer = [config.parent for config in runs if config.stat().st_mtime > path.stat().st_mtime]
         text = self.read(path, lambda path: path.read_text("utf-8")) or ""
-        newer = [self.label(run) for run in newer if run == path.parent or run.name in text]
+        words = {word.strip(".") for word in re.findall(r"[\w.-]+", text)}
+        newer = [self.label(run) for run in newer if run == path.parent or run.name in words]
         return f"WARNING older than the training of {', '.join(newer)}: run the command again" if newer else ""
 
     def picture(self, path: Path) -> str:

@@ -96,6 +96,7 @@ def compressors(widths: tuple[int, ...], **settings) -> dict[str, dict]:
 
 PUBLISHED = tuple(f"hf:roneneldan/TinyStories-{size}" for size in "1M 3M 8M 28M 33M 1Layer-21M 2Layers-33M".split())
 GPT2 = tuple(f"hf:{name}" for name in ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"))
+SEVEN_SHAPES = "16-2-2 32-2-2 32-4-4 64-2-4 64-4-4 128-2-8 128-4-8"
 EIGHT_SHAPES = "128-8-4 128-12-4 256-8-2 256-8-4 256-8-8 256-12-4 512-8-4 512-12-4"  # those of B
 # B's at a quarter of the width and half of the layers
 EIGHT_SMALL_SHAPES = shapes("32-4-4 32-6-4 64-4-2 64-4-4 64-4-8 64-6-4 128-4-4 128-6-4", architecture="gpt2")
@@ -123,9 +124,7 @@ EXPERIMENTS = {
     ),
     "scaling": Experiment(
         "P, figures 6 and 23: the lowest loss, and the size that reaches it, by training FLOPs",
-        small=Runs(
-            shapes("16-2-2 32-2-2 32-4-4 64-2-4 64-4-4 128-2-8 128-4-8"), budgets=(2e11, 4e11, 8e11, 1.6e12, 3.2e12)
-        ),
+        small=Runs(shapes(SEVEN_SHAPES), budgets=(2e11, 4e11, 8e11, 1.6e12, 3.2e12)),
         published=Runs(shapes(SCALING_SHAPES), budgets=(1e16, 3e16, 1e17, 3e17, 1e18)),
         picture="law",
     ),

@@ -96,9 +96,8 @@ def read_grades(subject: Subject, directory: Path) -> dict[str, Value]:
     for f in findings:
         name, _, part = f.subject.partition("/beginning-")
         if f.kind == "mean" and name == subject.name and f.judge and not math.isnan(f.value):
-            note = NOTES[judge_sees(findings, f.judge, f.figure)].replace("\n", " ") + (
-                f", beginning {part}" if part else ""
-            )
+            note = NOTES[judge_sees(findings, f.judge, f.figure)].replace("\n", " ")
+            note += f", beginning {part}" * bool(part)
             found[f"{f.figure} by {f.judge}{note}"] = f.value, f.low, f.high
     return found
 

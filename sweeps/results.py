@@ -81,7 +81,7 @@ def tabulate(subject: Subject) -> dict:
         row |= dict(start_from=run.config.start_from.removesuffix(f"_{run.config.seed}"))
         row |= {"budget": run.budget} if run.budget else {}
     if log:
-        line = log[-1] if run else min(log, key=lambda line: float(line["val_loss"]))  # whose weights are measured
+        line = log[-1] if run else min(log, key=lambda line: float(line["val_loss"]))  # a plan compares whole budgets
         row |= {key: int(line[key]) for key in ("step", "tokens")}
         row |= {key: float(line[key]) for key in ("train_loss", "val_loss", "bpb")}
     if run and log and str(run.directory) == subject.model:
@@ -110,12 +110,12 @@ def table(rows: Sequence[dict], columns: Sequence[str]) -> str:
         if len(losses) > 1:
             cells["val_loss"] += f" [{min(losses):.3f}, {max(losses):.3f}]"
         for key in columns if len(labels) == len(rows) else ():
-            if f"{key}_low" in own[0]:
+            if not math.isnan(own[0].get(f"{key}_low", math.nan)):
                 cells[key] += " [{}, {}]".format(*(number(own[0][f"{key}{end}"]) for end in ("_low", "_high")))
         lines.append([label, *cells.values()])
     text = table_text(["run", *(FACTS[key] for key in facts), *columns], lines)
     brackets = "95% intervals" if len(labels) == len(rows) else "the lowest and the highest seed"
-    return f"{text}\n\nIn brackets: {brackets}"
+    return f"{text}\n\nIn brackets: {brackets}" if "[" in text else text
 
 
 def mean(rows: Sequence[dict], key: str) -> str:

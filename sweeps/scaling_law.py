@@ -71,9 +71,8 @@ def best_of_budgets(rows: Sequence[dict]) -> list[Best]:
 def fit_laws(best: Sequence[Best]) -> dict[str, PowerLaw]:
     """The law of the loss, and of the size: of four budgets or more, as fewer leave too little scatter for an interval;
     for the size, of those whose optimum is among the sizes tried."""
-    values = dict(
-        loss=[(own.flops, own.loss) for own in best], size=[(own.flops, own.size) for own in best if not own.bound]
-    )
+    sizes = [(own.flops, own.size) for own in best if not own.bound]
+    values = dict(loss=[(own.flops, own.loss) for own in best], size=sizes)
     return {name: fit_power_law(*zip(*pairs)) for name, pairs in values.items() if len(pairs) > 3}
 
 

@@ -49,7 +49,7 @@ def hub():
         yield hub
 
 
-STATEFUL = dict(dropout=0.1, optimizer="muon")  # what an exact resume could forget
+STATEFUL = dict(dropout=0.1, optimizer="muon", bigram_init=0.1)  # what an exact resume could forget
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,8 @@ from interpretation.word_classes import Story, TaggedCorpus, kind_of
 from model import GPTNeo, GPTNeoConfig
 
 T = 40
-WORDS = [
-    f"{word}" for kind in ("noun", "verb", "adjective") for word in sorted(w for w in ROLES if ROLES[w][0] == kind)[:30]
-]
+KINDS = [sorted(word for word in ROLES if ROLES[word][0] == kind) for kind in ("noun", "verb", "adjective")]
+WORDS = [f"{word}" for words in KINDS for word in words[:30]]
 WORDS += ["Tom", "Mia", "Ben", "Sue", "Max", "Leo", "Ivy", "Ann", "Sam", "Fay", "Zoe", "Ada"]
 WORDS += [".", ",", "!", "?", '"', ";", ":", "-", '!"', '."']
 NAMES = frozenset(WORDS[90:102])

@@ -28,9 +28,8 @@ def random_text(rng: random.Random) -> str:
         if kind == 0:
             pieces.append(chr(rng.choice([rng.randrange(0xD800), rng.randrange(0xE000, 0x110000)])))
         elif kind == 1:
-            pieces.append(
-                rng.choice("👩‍👧 🐉 é e\u0301 龍が लड़की \u093f 안녕 \x00 \x1f \ufeff \r\n \t \u2028 ’ …".split(" "))
-            )
+            odd = "👩‍👧 🐉 é e\u0301 龍が लड़की \u093f 안녕 \x00 \x1f \ufeff \r\n \t \u2028 ’ …"
+            pieces.append(rng.choice(odd.split(" ")))
         elif kind == 2:
             pieces.append(rng.choice(["<|endoftext|>", "<|endof", "text|>", "<|", "|>"]))
         elif kind == 3:

@@ -45,9 +45,7 @@ class TrainConfig:
     n_embd: int = 256
     window_size: int = 256  # reach of the local layers, in tokens; gpt2 and compressor have none
     dropout: float = 0.0
-    bigram_init: float = (
-        0.0  # if above 0, embeddings of this size start from counts of adjacent tokens: bigram_embeddings
-    )
+    bigram_init: float = 0.0  # if above 0, embeddings of this size start from counts of adjacent tokens
     copy_init: float = 0.0  # if above 0, heads start as copiers of this strength: GPTNeo.init_copying
     # one optimizer step sees batch_size * grad_accum_steps sequences of block_size tokens
     batch_size: int = 80  # sequences in one forward pass; lower it if memory runs out
@@ -168,11 +166,10 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
         sys.exit()
     flags = [arg for arg in args if arg.startswith("-")]
     path, *others = [Path(arg) for arg in args if arg not in flags] or [ROOT / "configs" / "demo.py"]
-    if others or not path.is_file():
-        unknown = [path, *others][-1] if path.is_file() else path
-        raise ConfigError(
-            f"{unknown}: no such file, or a second one; give one config, and settings with =: --data=real"
-        )
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such config file")
+    if others:
+        raise ConfigError(f"{others[0]}: a second config file; give one, and settings with =, as in --data=real")
     lines = [line.partition("#")[0] for line in path.read_text(encoding="utf-8").splitlines()]
     from_file = parse_settings({f"{path}:{number}": line for number, line in enumerate(lines, 1) if line.strip()})
     given = parse_settings({flag: flag.removeprefix("--") for flag in flags if flag != "--resume"})
@@ -180,7 +177,7 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
     config = TrainConfig(**RECIPES.get(settings.get("recipe"), {}) | settings)
     if config.epochs and "max_steps" in given:
         raise ConfigError(f"max_steps={config.max_steps} and epochs={config.epochs} both set the length; give one")
-    if config.start_from and (shape := given.keys() & {*SHAPE, "copy_init"}):
+    if config.start_from and (shape := given.keys() & {*SHAPE, "copy_init", "bigram_init"}):
         raise ConfigError(f"{', '.join(shape)}: leave it out: start_from={config.start_from} brings shape and weights")
     if config.architecture in ("gpt2", "compressor") and "window_size" in settings:
         raise ConfigError(f"window_size={settings['window_size']}: architecture={config.architecture} has no windows")

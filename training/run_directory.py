@@ -84,10 +84,8 @@ def overfitting_warning(run: Path) -> str:
     """A line of warning, if the validation loss rose by more than a percent after its minimum."""
     losses = {row["step"]: float(row["val_loss"]) for row in read_log(run / "log.csv") if row["val_loss"]}
     best, last = min(losses, key=losses.get), list(losses)[-1]
-    warning = (
-        f"WARNING the validation loss was lowest at step {best}, whose weights are used, and rose since: train for"
-    )
-    return f"{warning} fewer steps (max_steps, epochs)\n" if losses[last] > 1.01 * losses[best] else ""
+    warning = f"WARNING the validation loss was lowest at step {best}, whose weights are used, and rose since"
+    return f"{warning}: train for fewer steps (max_steps, epochs)\n" if losses[last] > 1.01 * losses[best] else ""
 
 
 def save_checkpoint(path: Path, state: dict, previous: Path | None = None) -> None:

@@ -11,6 +11,7 @@ from checkpoints.huggingface import load_model
 from corpus.tokenizer import Tokenizer
 from model import GPTNeo
 from training.config import SHAPE, ConfigError, TrainConfig
+from training.distributed import Ranks
 from variants import MODELS
 
 COUNTED_TOKENS = 20_000_000  # from the start of the training stories
@@ -30,9 +31,8 @@ def load_source(config: TrainConfig) -> tuple[tuple[GPTNeo, Tokenizer], TrainCon
 def with_shape(config: TrainConfig, shape: Mapping) -> TrainConfig:
     """The config with the shape of its source. A smaller block_size stays: later positions are cut off."""
     block_size = min(config.block_size, shape["block_size"])
-    return replace(
-        config, **{name: shape[name] for name in SHAPE}, block_size=block_size, copy_init=0.0, bigram_init=0.0
-    )
+    shape = {name: shape[name] for name in SHAPE} | dict(block_size=block_size, copy_init=0.0, bigram_init=0.0)
+    return replace(config, **shape)
 
 
 def copy_weights(model: GPTNeo, source: tuple[GPTNeo, Tokenizer], tokenizer: Tokenizer, config: TrainConfig) -> None:
@@ -43,6 +43,15 @@ def copy_weights(model: GPTNeo, source: tuple[GPTNeo, Tokenizer], tokenizer: Tok
     weights = source[0].state_dict()
     weights["wpe.weight"] = weights["wpe.weight"][: config.block_size]
     model.load_state_dict(weights)
+
+
+def add_bigram_embeddings(model: GPTNeo, tokens: np.ndarray, size: float, ranks: Ranks) -> None:
+    """To the embeddings of all ranks: the first one computes them."""
+    vectors = torch.zeros_like(model.wte.weight)
+    if ranks.rank == 0:
+        vectors += bigram_embeddings(tokens, *vectors.shape).to(vectors.device)
+    ranks.sum([vectors])
+    model.wte.weight.data += size * vectors
 
 
 def bigram_embeddings(tokens: np.ndarray, vocab_size: int, n_embd: int) -> torch.Tensor:

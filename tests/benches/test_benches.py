@@ -78,6 +78,12 @@ def test_every_bench_runs(name, toys, command_line, tmp_path):
     assert json.loads((tmp_path / "results.jsonl").read_text()) == result
 
 
+def test_the_time_to_the_loss_of_the_peer():
+    losses = [4.0, 3.0, 2.0, 1.5, 1.25]  # after 1/16, 1/12, ... of its time
+    ratios = [loss.speedup(losses, peer) for peer in (5.0, 3.0, 1.75, 1.25, 1.2)]
+    assert ratios == pytest.approx([16, 12, 54**0.5, 4, 0])
+
+
 def test_saved_results_have_every_row(tmp_path, monkeypatch, command_line):
     """Where the first machine lacks some, too; only the newest of a machine, none of an older version."""
     saved = [("A", "old", 1.0, {}), ("A", "peer", 4.0, {}), ("A", "peer", 5.0, {}), ("B", "peer", 3.0, dict(memory=7))]

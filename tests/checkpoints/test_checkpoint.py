@@ -76,9 +76,8 @@ def test_instead_of_a_run_that_does_not_exist_those_that_do_are_named(tmp_path, 
 
 
 def test_checkpoints_by_name(run):
-    assert checkpoint_paths(str(run), "best") == [str(run)] and checkpoint_path(str(run), "last") == str(
-        run / "ckpt.pt"
-    )
+    assert checkpoint_paths(str(run), "best") == [str(run)]
+    assert checkpoint_path(str(run), "last") == str(run / "ckpt.pt")
     assert checkpoint_paths(str(run), "all") == [str(run / "step-5"), str(run / "step-10")]
     assert checkpoint_path(str(run), "5") == str(run / "step-5") and checkpoint_path("hf:gpt2", "5") == "hf:gpt2"
     for which in ("6", "all"):

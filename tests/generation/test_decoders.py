@@ -8,9 +8,8 @@ from generation.decoders import CHUNK, CppDecoder, RereadingDecoder, TorchDecode
 from kernels import compile_cpp
 
 T = 150  # longer than two chunks of a prompt
-needs_compiler = pytest.mark.skipif(
-    compile_cpp.library("decode_step") is None, reason="no C++ compiler that builds decode_step.cpp"
-)
+is_missing = compile_cpp.library("decode_step") is None
+needs_compiler = pytest.mark.skipif(is_missing, reason="no C++ compiler that builds decode_step.cpp")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU that PyTorch can use")
 SHAPES = {
     "window shorter than the text": dict(n_layer=4, n_head=4, n_embd=32, window_size=7),

@@ -1,4 +1,4 @@
-"""python grade.py out/, without a judge: the best run of each corpus reads all of it, and no API is asked."""
+"""python grade.py out/, without a judge: the best run of each text grades all of its runs; no API is asked."""
 
 import shutil
 
@@ -39,18 +39,22 @@ def test_the_best_run_of_each_corpus_reads_the_others_of_that_corpus(out, train,
         train(name, bpb, data)
     write_samples(out / "b" / "temperature-0", 3, 1, seed=1)
     write_samples(out / "published", 2, 1)
-    chosen = default_judges(read_runs([out])[0])
+    chosen = default_judges(runs := read_runs([out])[0])
     assert {judge: {run.name for run in graded} for judge, graded in chosen.items()} == {
         "lm:out/b": {"a", "b", "b/temperature-0", "c", "published"},
         "lm:out/d": {"d", "published"},
     }
+    for run in runs:
+        run.text = run.text and "x and y hold the same stories in two vocabularies"
+    assert default_judges(runs) == {"lm:out/d": runs}
 
 
 def test_a_judge_reads_the_controls_of_its_own_corpus_alone(out, train, grade_py):
     train("a", 1.0)
     train("b", 1.0, data="other")
     write_samples(out / "b", 9, 1, before="Now ")
-    assert grade_py(judge=None)[0] == 0
+    code, printed = grade_py(judge=None)
+    assert code == 0 and "WARNING different prompts (a; b)" in printed.out
     found = means(out)
     assert {run for judge, run, _ in found if judge == "lm:out/a"} == {"a", *(f"{kind} for a" for kind in CONTROLS)}
     assert grade_py("out/a", judge=None)[0] == 0  # foreign endings are of the same corpus, too

@@ -47,9 +47,8 @@ def test_a_question_of_ones_own(tmp_path):
     question = asked("scores: plot, fear of dogs\n{beginning}|{completion} Reply {as you like}: [1, 2]")
     assert question.names(STORY) == ["plot", "fear of dogs"]
     assert question.texts(STORY) == ["Once upon a time, a cat| saw a dog. The end. Reply {as you like}: [1, 2]"]
-    assert question.texts(TOLD)[0].startswith(
-        "Words: cat, dog, sing\nFeatures: BadEnding\nStory:"
-    )  # told in no other way
+    text = question.texts(TOLD)[0]  # told in no other way
+    assert text.startswith("Words: cat, dog, sing\nFeatures: BadEnding\nStory:")
     assert asked("{beginning}{completion} [1, 2]").scores == ()
     named = asked('{beginning}{completion} {"fear": NUMBER, "age_group": LETTER}')
     schema = response_format(named.texts(STORY)[0])["response_format"]["json_schema"]["schema"]
@@ -65,9 +64,8 @@ def test_a_question_of_ones_own(tmp_path):
 def test_the_schema_is_of_the_object_that_the_question_shows():
     schema = response_format(OURS.texts(STORY)[0])["response_format"]["json_schema"]["schema"]
     assert schema["required"] == ["assessment", *NAMES, "age_group"] and not schema["additionalProperties"]
-    assert (
-        "instructions" in response_format(OURS.texts(TOLD)[0])["response_format"]["json_schema"]["schema"]["required"]
-    )
+    schema = response_format(OURS.texts(TOLD)[0])["response_format"]["json_schema"]["schema"]
+    assert "instructions" in schema["required"]
     assessment, grades = (response_format(text) for text in QUESTIONS["paper"].texts(STORY))
     assert assessment == {} and grades and response_format(QUESTIONS["scores"].texts(STORY)[0]) == {}
 

@@ -7,7 +7,7 @@ from grade_fixtures import means, records, table, write_samples
 
 from grading.chat_judge import read_question
 from grading.controls import make_controls
-from grading.stories import endings_by_corpus, read_runs
+from grading.stories import endings_by_text, read_runs
 
 
 def test_runs_are_graded_and_compared(grade_py, api, tmp_path, monkeypatch):
@@ -37,8 +37,8 @@ def test_the_judge_is_blind(grade_py, api, tmp_path):
     assert not any(word in text for text in texts for word in telling)
     others = ("messages", "at")
     assert len({json.dumps({k: v for k, v in r.items() if k not in others}) for r in api.requests}) == 1
-    endings = endings_by_corpus(read_runs([tmp_path / "out"])[0])
-    stories = [story for kind in make_controls(*endings.values()).values() for story in kind]
+    endings = endings_by_text(read_runs([tmp_path / "out"])[0])
+    stories = [story for kind in make_controls(*endings).values() for story in kind]
     spoiled = {read_question("ours").texts(story)[0] for story in stories}
     is_control = [text in spoiled for text in texts]
     assert sum(is_control) == 20 and sum(a != b for a, b in zip(is_control, is_control[1:])) > 10
@@ -51,7 +51,7 @@ def test_where_completions_were_cut_long_true_endings_are_too(tmp_path, finished
     rows = [row | dict(completion=" x y z"[: 4 + 2 * i], finished=finished or i > 0) for i, row in enumerate(rows)]
     rows = [row | dict(reference=" one two three four five six seven eight") for row in rows]
     (tmp_path / "out/a/samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (endings,) = endings_by_corpus(read_runs([tmp_path / "out"])[0]).values()
+    (endings,) = endings_by_text(read_runs([tmp_path / "out"])[0])
     assert [len(ending.completion.split()) for ending in endings] == [words] * 3
 
 
@@ -150,9 +150,8 @@ def test_imported_gradings_are_a_judge_of_their_own(grade_py, api, tmp_path):
     (tmp_path / "means.csv").write_text("run;judge;grammar\na;GPT-4;8.2\nb;GPT-4;6.2\n")
     code, printed = grade_py("--import", "teacher.csv", "means.csv", judge=None)
     assert code == 0 and api.requests == [] and "no controls came with its grades" in printed.out
-    rows = {
-        (row["judge"], row["subject"], row["figure"]): row for row in table(tmp_path / "out") if row["kind"] == "mean"
-    }
+    rows = [row for row in table(tmp_path / "out") if row["kind"] == "mean"]
+    rows = {(row["judge"], row["subject"], row["figure"]): row for row in rows}
     mean = rows["a teacher (imported)", "a", "grammar"]
     assert float(mean["value"]) == pytest.approx(sum(i + j for i in range(5) for j in range(2)) / 10)
     assert float(mean["low"]) < float(mean["value"]) < float(mean["high"]) and mean["prompts"] == "5"

@@ -25,9 +25,8 @@ def without(model: GPTNeo, layer: int, inputs: torch.Tensor, mean: torch.Tensor,
 
 def losses_of(model: GPTNeo, corpus: TaggedCorpus, n: int) -> torch.Tensor:
     with torch.no_grad():
-        return torch.stack(
-            [F.cross_entropy(model(s.tokens[None])[0][0], s.targets, reduction="sum") for s in corpus.stories[:n]]
-        )
+        logits = [model(story.tokens[None])[0][0] for story in corpus.stories[:n]]
+        return torch.stack([F.cross_entropy(x, s.targets, reduction="sum") for x, s in zip(logits, corpus.stories)])
 
 
 @pytest.fixture(scope="module")

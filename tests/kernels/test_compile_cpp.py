@@ -7,9 +7,8 @@ import pytest
 
 from kernels import compile_cpp
 
-needs_compiler = pytest.mark.skipif(
-    compile_cpp.library("cpu_cross_entropy") is None, reason="no C++ compiler that builds it"
-)
+is_missing = compile_cpp.library("cpu_cross_entropy") is None
+needs_compiler = pytest.mark.skipif(is_missing, reason="no C++ compiler that builds it")
 
 
 @pytest.fixture

@@ -11,9 +11,8 @@ from conftest import ROOT
 from kernels import compile_cpp, cross_entropy
 from kernels.cross_entropy import head_loss
 
-needs_compiler = pytest.mark.skipif(
-    compile_cpp.library("cpu_cross_entropy") is None, reason="no C++ compiler that builds cpu_cross_entropy.cpp"
-)
+is_missing = compile_cpp.library("cpu_cross_entropy") is None
+needs_compiler = pytest.mark.skipif(is_missing, reason="no C++ compiler that builds cpu_cross_entropy.cpp")
 
 
 @pytest.fixture(params=[pytest.param("C++", marks=needs_compiler), "PyTorch", "as on a GPU"])

@@ -223,6 +223,14 @@ def test_validation_stories_in_the_training_set_do_not_hide_copies(corpus, rouge
     assert facts["n_flag_baseline"] in range(160, 200)  # the half that did not set the length of a copy
 
 
+def test_near_copies_in_both_splits_are_warned_of(run, corpus, rouge_py, monkeypatch, tmp_path):
+    _, training, validation = corpus
+    near_copies = [" ".join([*story.split()[:-1], "indeed."]) for story in validation[:8]]
+    data = write_corpus(tmp_path / "near", training + near_copies, validation)
+    monkeypatch.setattr(rouge.flags, "copied_length", lambda longest: rouge.flags.MIN_WORDS)
+    assert "share near-copies" in rouge_py(run, "--data", data)[1].out
+
+
 def test_the_stories_that_set_the_length_of_a_copy_are_not_those_that_are_counted(corpus, rouge_py, tmp_path):
     _, training, validation = corpus
     words, passage = validation[1].split(), training[5].split()[20:60]

@@ -71,9 +71,8 @@ def test_a_beginning_that_is_too_long_is_named_and_stays(page):
 
 
 def test_stopped_in_the_middle_and_while_it_is_read(page):
-    page.run(
-        "append = ((append) => (...args) => { append(...args); if (story.ids.length > 10) $('stop').click(); })(append)"
-    )
+    stop = "if (story.ids.length > 10) $('stop').click()"
+    page.run(f"append = ((append) => (...args) => {{ append(...args); {stop}; }})(append)")
     page.run("$('beginning').value = 'Once upon a time'; $('temperature').value = 0; tell()")
     length = page.run("story.ids.length")
     assert 10 < length < 48 and page.run(STATUS).startswith("Stopped.")
@@ -135,9 +134,8 @@ def test_a_header_is_asked_for_as_python_writes_it(chromium, tmp_path):
     typed = {"Words": " jump,frog ,, red", "Features": "Dialogue,BadEnding", "Summary": "A frog  jumps.\\t"}
     for field, text in (typed | {"Random sentence": "It was cold."}).items():
         chromium.run(f"document.querySelector('[data-field=\"{field}\"]').value = '{text}'")
-    header = (
-        "Words: jump, frog, red\nFeatures: Dialogue, BadEnding\nSummary: A frog jumps.\nRandom sentence: It was cold.\n"
-    )
+    header = "Words: jump, frog, red\nFeatures: Dialogue, BadEnding\n"
+    header += "Summary: A frog jumps.\nRandom sentence: It was cold.\n"
     assert chromium.run("prompt()") == f"{header}Story:"
     assert chromium.run("$('beginning').value = 'One day '; prompt()") == f"{header}Story:\n\nOne day"
     assert chromium.messages == []

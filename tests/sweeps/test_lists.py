@@ -35,9 +35,8 @@ def toy(listed: lists.Runs) -> lists.Runs:
         kinds = {name: (name, settings | small | dict(n_embd=width)) for name, width in widths}
     if not listed.steps and not listed.budgets:  # memory
         kinds = dict(gpt2=("gpt2-64", dict(block_size=2048)))
-    return replace(
-        listed, variants=dict(kinds.values()), steps=min(listed.steps, 2), budgets=listed.budgets and (1e7, 2e7)
-    )
+    budgets = listed.budgets and (1e7, 2e7)
+    return replace(listed, variants=dict(kinds.values()), steps=min(listed.steps, 2), budgets=budgets)
 
 
 def draw_nothing(figure, path: Path) -> None:
@@ -95,9 +94,8 @@ def test_a_list_ends_with_its_table_and_picture(name, in_process, quick, instruc
     assert (directory / "experiment.md").read_text() in said and "| run" in said
     for ending, begins in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
         picture = (directory / f"experiment{ending}").read_bytes()
-        assert picture.startswith(begins) and (len(picture) > 5000) == (
-            experiment.picture in ("panels", "law", "neurons")
-        )
+        is_large = experiment.picture in ("panels", "law", "neurons")
+        assert picture.startswith(begins) and (len(picture) > 5000) == is_large
     expected = {
         "scores": "fluency by ", "beginnings": "beginning 3", "probes": "context right (%)",
         "instruct": "words: each (%)", "unseen": "unseen words", "memorization": "(40% shown)",

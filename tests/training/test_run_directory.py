@@ -145,7 +145,7 @@ def test_a_run_that_diverges_ends_and_spares_its_checkpoints(config, monkeypatch
     assert not (run.parent / "other" / "ckpt.pt").exists()
 
 
-def test_a_full_disk_ends_the_run_and_spares_the_checkpoint(config):
+def test_a_full_disk_ends_the_run_and_spares_the_checkpoint(config, capsys):
     run, _ = train(TrainConfig(**config | dict(max_steps=10)), resume=False)
     before = (run / "ckpt.pt").read_bytes()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -157,6 +157,7 @@ def test_a_full_disk_ends_the_run_and_spares_the_checkpoint(config):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert (run / "ckpt.pt").read_bytes() == before and not list(run.glob(".*.tmp"))
     assert train(TrainConfig(**config), resume=True) == (run, True)
+    assert "changed since the checkpoint: max_steps=20 (was 10)" in capsys.readouterr().out
 
 
 def test_two_runs_do_not_share_a_directory(config):
