@@ -113,10 +113,8 @@ def run_experiment(args: argparse.Namespace) -> None:
     elif experiment.checkpoints and not failed:
         raise ConfigError(f"{args.experiment} compares kept checkpoints: train with --keep_checkpoints=10")
     if failed:
-        raise ConfigError(
-            f"{len(failed)} of {len(runs)} runs failed ({', '.join(failed)}), see {directory / 'experiment.log'}; "
-            "run the same command to retry them, or other settings with another --out_dir"
-        )
+        which = f"{len(failed)} of {len(runs)} runs failed ({', '.join(failed)}), see {directory / 'experiment.log'}"
+        raise ConfigError(f"{which}; the same command retries them; for other settings take another --out_dir")
 
 
 def find_corpus(name: str, given: Path | None, scale: Scale, args: argparse.Namespace) -> tuple[Path, dict]:

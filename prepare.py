@@ -235,7 +235,7 @@ def print_summary(directory: Path) -> None:
     config = "demo" if meta["source"] == ["builtin"] else "cpu_1m" if is_small else "ts_8m"
     if "headers" in meta:
         config = "builtin_instruct" if is_small else "instruct"
-    length = " --epochs=5 --eval_interval=50" if train["tokens"] < 1e6 and config != "demo" else ""  # more overfits
+    length = " --epochs=5 --eval_interval=50" if train["tokens"] < 5e5 and config != "demo" else ""  # more overfits
     print(f"wrote {directory}; next: python train.py configs/{config}.py --data={meta['name']}{length}")
 
 

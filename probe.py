@@ -94,7 +94,9 @@ def answer(name: str, probes: Sequence[Probe], max_new_tokens: int, bar: tqdm) -
 
 
 def probe_all(args: argparse.Namespace) -> tuple[Path, list[dict], str]:
-    """The table to write, its rows, and a warning, or ""."""
+    """The table to write, its rows, and warnings, or ""."""
+    from training.run_directory import partly_trained
+
     names = find_models(args)
     if args.prompts:
         file, probes = PLAIN, [probe for path in args.prompts for probe in read_probes(path, str(path))]
@@ -106,7 +108,10 @@ def probe_all(args: argparse.Namespace) -> tuple[Path, list[dict], str]:
         for model in names:
             rows = [row | own for row, own in zip(rows, answer(model, probes, args.max_new_tokens, bar))]
     foreign = [model for model in names if not args.prompts and Path(model).exists() and not knows_english(model)]
-    return path, rows, f"WARNING not trained on English, as the prompts are: {', '.join(foreign)}" * bool(foreign)
+    warnings = [f"WARNING not trained on English, as the prompts are: {', '.join(foreign)}"] * bool(foreign)
+    if stopped := [name + note for name in names if (note := partly_trained(Path(name)))]:
+        warnings.append(f"WARNING stopped, or still being trained: {', '.join(stopped)}")
+    return path, rows, "\n\n".join(warnings)
 
 
 def knows_english(model: str) -> bool:

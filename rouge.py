@@ -168,6 +168,7 @@ def analyze(run: Path, samples: list[dict], corpus: WordCorpus, data: Path, args
     facts["stories"] = text_identity(data)
     facts |= dict(n_completions=n, prompts=len(set(prompts)), min_copied_words=min_copied_words)
     facts["sampling"] = {name: samples[0].get(name) for name in SAMPLING_SETTINGS}
+    facts["weights"] = samples[0].get("weights")  # their checksum
     facts |= {name: getattr(args, name) for name in ("k", "counting", "tokens")}
     facts |= dict(held_out_excerpts=len(kept_excerpts), excerpts_in_training=len(excerpts) - len(kept_excerpts))
     facts["metrics"] = {
@@ -237,7 +238,8 @@ def side_by_side(analyses: list[Analysis]) -> str:
     text = f"## {' and '.join(runs)}\n\n{table_text(head, metric_rows(metrics))}"
     settings = [each["sampling"] | dict(stories=each["stories"]) for each in facts]
     for some, each in zip(settings, facts):
-        some["completions_per_prompt"] = each["n_completions"] / each["prompts"]
+        per_prompt = each["n_completions"] / each["prompts"]
+        some |= {"completions per prompt": per_prompt, "checkpoint": both_splits and each["weights"]}
     differ = [name for name in settings[0] if any(some[name] != settings[0][name] for some in settings)]
     return text + (f"\n\nWARNING not sampled alike: {', '.join(differ)}" if differ else "")
 

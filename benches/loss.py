@@ -10,7 +10,6 @@ $ python bench.py loss --rounds 3      # seeds; half an hour each; needs data/re
 import math
 import multiprocessing
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -18,6 +17,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from benches import measure
 from benches.models import PlainGPT
@@ -29,8 +29,7 @@ from training.distributed import SINGLE_PROCESS
 
 LEARNING_RATES = (2e-3, 4e-3, 8e-3)  # of the peer
 SHARES = (1 / 16, 1 / 12, 1 / 9, 1 / 6, 1 / 4)  # of the minutes, for ours
-SETTINGS = dict(data="real", max_minutes=7.0, block_size=256, batch_size=8, grad_accum_steps=1)
-SETTINGS |= dict(n_layer=8, n_head=8, n_embd=128)
+SETTINGS = dict(data="real", max_minutes=7.0, block_size=256, batch_size=8, grad_accum_steps=1, n_head=8, n_embd=128)
 
 
 def train_peer(learning_rate: float, seed: int, settings: dict) -> tuple[float, int]:
@@ -65,9 +64,7 @@ def train_peer(learning_rate: float, seed: int, settings: dict) -> tuple[float, 
 def peer(learning_rate: float, seed: int) -> tuple[float, int]:
     """train_peer() in a process of its own"""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        loss, tokens = pool.submit(train_peer, learning_rate, seed, SETTINGS).result()
-    print(f"nanoGPT-style, {learning_rate:g}, seed {seed}: {loss:.4f} after {tokens:,} tokens", file=sys.stderr)
-    return loss, tokens
+        return pool.submit(train_peer, learning_rate, seed, SETTINGS).result()
 
 
 def ours(share: float, seed: int) -> float:
@@ -79,7 +76,7 @@ def ours(share: float, seed: int) -> float:
 def bench(rounds: int = 1) -> tuple[dict, dict]:
     rates, figures, ratios = list(LEARNING_RATES), {}, []
     for seed in range(rounds):
-        peers = {rate: peer(rate, seed) for rate in rates}
+        peers = {rate: peer(rate, seed) for rate in tqdm(rates, f"peer, seed {seed}", disable=None)}
         rates = [min(peers, key=peers.get)]
         for rate, (loss, tokens) in peers.items():
             figures |= {f"nanoGPT-style, {rate:g}, seed {seed}: loss": loss}

@@ -33,7 +33,6 @@ non_negative = number(int, lambda x: x >= 0, "a whole number, 0 or more")
 positive_float = number(float, lambda x: 0 < x < float("inf"), "a number above 0")
 non_negative_float = number(float, lambda x: 0 <= x < float("inf"), "a number, 0 or more")
 share = number(float, lambda x: 0 < x < 1, "above 0 and below 1")
-share_or_all = number(float, lambda x: 0 < x <= 1, "above 0 and at most 1")
 
 
 def existing_file(text: str) -> Path:

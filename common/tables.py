@@ -8,7 +8,6 @@ Tables: written and read as CSV, printed for people as Markdown.
 import csv
 import io
 import itertools
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,14 +20,8 @@ def write_table(path: Path, rows: Sequence[dict], columns: Sequence[str] | None 
     writer = csv.DictWriter(file, columns or list(dict.fromkeys(itertools.chain.from_iterable(rows))))
     writer.writeheader()
     for row in rows:
-        writer.writerow({key: cell(value) for key, value in row.items()})
+        writer.writerow({k: f"{v:.6g}".replace("nan", "") if isinstance(v, float) else v for k, v in row.items()})
     write_bytes(path, file.getvalue().encode())
-
-
-def cell(value):
-    if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.6g}"
-    return value
 
 
 def read_table(path: Path) -> list[dict]:

@@ -5,6 +5,7 @@ data = "sample"
 block_size = 256
 n_embd = 64
 bigram_init = 0.2
+attend_within_story = True
 batch_size = 8
 grad_accum_steps = 1
 max_steps = 20_000

@@ -29,8 +29,8 @@ def model_directory(directory: Path) -> Path:
 
 
 def hint_at_samples(run: Path) -> str:
-    """ "; there are some in out/demo/temperature-0.3": for messages about a run without samples at temperature 1"""
-    others = ", ".join(str(path.parent) for path in sorted(run.glob("temperature-*/samples.jsonl")))
+    """ "; there are some in out/demo/temperature-0.3": for messages about a directory without samples of its own"""
+    others = " ".join(str(path.parent) for path in sorted(run.glob("*/samples.jsonl")))
     return f"; there are some in {others}" if others else ""
 
 

@@ -221,7 +221,7 @@ def summary(findings: Sequence[Finding], statuses: Mapping[str, str], runs: Sequ
         marks = {key: dict(seen="", blind="!", untested="?")[sees.get(key[1], "seen")] for key in means}
         parts.append(table(means, marks))
         if set(marks.values()) - {""}:
-            parts.append("!: the judge cannot tell true endings from ones spoiled so; ?: no control tests it")
+            parts.append("!: the judge fails the controls of this score; ?: no control tests it")
         kind, places = "difference_from_true_ending", {}
         clear = shown_differences(findings, judge, kind)
         for (run, figure), f in find(findings, kind, judge).items():

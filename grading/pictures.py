@@ -29,8 +29,9 @@ def scores_figure(findings: Sequence[Finding], judges: Iterable[str], runs: Sequ
     width = 1 + 1.65 * 1.36 * columns + 0.13 * max(map(len, truth))  # the models' names stand twice
     height = 0.8 + sum(1.3 + 0.28 * len(models[judge]) for judge in judges)
     figure = Figure(figsize=(width, height), layout="constrained")
-    widths = [1] * columns + [0.36 * columns]
-    grid = figure.subplots(len(judges), columns + 1, squeeze=False, width_ratios=widths)
+    alike = [judge for judge in judges if judge and len({truth[model] for model in models[judge]}) == 1]  # prompts
+    widths = [1] * columns + [0.36 * columns] * bool(alike)
+    grid = figure.subplots(len(judges), len(widths), squeeze=False, width_ratios=widths)
     for judge, row in zip(judges, grid):
         row[0].set_ylabel("\n(".join(judge.split(" (", 1)), fontsize=9)
         for axis in row[len(names[judge]) :]:
@@ -39,7 +40,7 @@ def scores_figure(findings: Sequence[Finding], judges: Iterable[str], runs: Sequ
         for axis, name in zip(row, names[judge]):
             draw_score(axis, means[judge], models[judge], truth, judge, name, seen[name])
             axis.set_yticks(range(len(models[judge])), models[judge] if axis is row[0] else [""] * len(models[judge]))
-        if judge and len({truth[model] for model in models[judge]}) == 1:  # the same prompts
+        if judge in alike:
             draw_normalized(row[-1], means[judge], models[judge], seen)
     figure.supxlabel("lines: 95% intervals; dashed: the true endings of the same prompts", fontsize=8)
     return figure

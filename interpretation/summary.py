@@ -12,6 +12,7 @@ from interpretation.logit_attribution import COPYING, LIKELIEST
 from interpretation.neurons import CONTEXTS, FDR, LARGEST, STRONG, most_selective
 
 SHOWN_HEADS, PATCHED_HEADS = 10, 5  # at most, in tables
+UNLIKELY = 0.05  # a probability
 PATCHING_HEAD = ["head", "share brought back", "share lost without it", "adds (logits)", "looks at", "writes tokens"]
 
 
@@ -64,6 +65,8 @@ def neurons_text(rows: list[dict]) -> list[str]:
     cells = []
     for kind, row in most_selective(rows).items():
         counts = [f"{sum(row[key] == kind for row in rows):,}" for key in ("prefers", "prefers_at_random_init")]
+        if counts[0] == "0" and kind != LARGEST and any(row[f"auc_{kind}"] >= STRONG for row in rows):
+            counts[0] = "too few words to tell"
         tokens = listed(row[f"token_{i}"] for i in range(1, CONTEXTS + 1))
         cells.append([kind, *(["", ""] if kind == LARGEST else counts), f"{row['layer']}.{row['neuron']}", tokens])
         cells[-1] += [f"{row['activation_1']:.1f}", increase_text(row)]
@@ -86,8 +89,8 @@ def predictions_text(name: str, given: list[dict], text_of: Callable[[int], str]
         [which, *(f"{text_of(token)} {p:.3f}" for token, p in answers.values())]
         for which, answers in zip(("first", "second"), given)
     ]
-    wrong = " and ".join(row[0] for row, each in zip(cells, given) if each["own"][1] <= each["other"][1])
-    warning = f"WARNING the model does not know: after the {wrong} text, the other text's answer is likelier."
+    wrong = " and ".join(row[0] for row, each in zip(cells, given) if each["own"][1] <= max(each["other"][1], UNLIKELY))
+    warning = f"WARNING the model does not know: after the {wrong} text, its answer is unlikely or not the likelier"
     table = table_text(["text", "its answer", "the other's answer", "likeliest"], cells)
     return [f"## Activations that carry the answer in {name}", table, *([warning] if wrong else [])]
 

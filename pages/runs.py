@@ -54,9 +54,10 @@ def runs_text(results: Results, logs: dict[Path, list[dict]], configs: dict[Path
         speeds = [row["tokens_per_s"] for row in log if row["tokens_per_s"]]
         shape = "-".join(str(config[key]) for key in ("n_embd", "n_layer", "n_head") if key in config)
         note = results.read(run / "config.json", lambda path: run_directory.partly_trained(path.parent)) or ""
+        note += f", from {config['start_from']}" if config.get("start_from") else ""
         rows.append([results.label(run) + note, shape, shown(config.get("parameters"), ",")])
-        rows[-1] += [config.get("data", ""), config.get("optimizer", "")]
-        rows[-1] += [f"{1e6 * log[-1]['tokens']:,.0f}", f"{log[-1]['minutes']:.1f}"]
+        cost = f"{1e6 * log[-1]['tokens']:,.0f}", f"{log[-1]['minutes']:.1f}"
+        rows[-1] += [config.get("data", ""), config.get("optimizer", ""), *cost]
         rows[-1] += [shown(statistics.median(speeds) if speeds else None, ",.0f")]
         losses = losses[-1] if losses else None, best.get("val_loss"), best.get("bpb")
         rows[-1] += [shown(loss, ".3f") for loss in losses]

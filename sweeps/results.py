@@ -115,7 +115,7 @@ def table(rows: Sequence[dict], columns: Sequence[str]) -> str:
         lines.append([label, *cells.values()])
     text = table_text(["run", *(FACTS[key] for key in facts), *columns], lines)
     brackets = "95% intervals" if len(labels) == len(rows) else "the lowest and the highest seed"
-    return f"{text}\n\nIn brackets: {brackets}" if "[" in text else text
+    return text + f"\n\nIn brackets: {brackets}" * ("[" in text)
 
 
 def mean(rows: Sequence[dict], key: str) -> str:
@@ -148,7 +148,8 @@ def draw(rows: Sequence[dict], columns: Sequence[str], axes_names: Sequence[str]
     for axis, own in zip(axes_names, np.split(grid, len(axes_names))):
         for panel, axes in zip(panels, own.flat):
             draw_over(axes, rows, axis, panels[panel])
-            axes.set(xlabel=LABELS.get(axis, axis), ylabel=LABELS.get(panel, panel))
+            note = "\n(controls failed)" * all("(controls failed)" in column for column in panels[panel])
+            axes.set(xlabel=LABELS.get(axis, axis), ylabel=LABELS.get(panel, panel) + note)
     if curves:
         draw_curves(grid.flat[len(panels)], curves)
     return figure

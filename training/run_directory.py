@@ -31,7 +31,8 @@ def lock_and_prepare(run: Path, config: TrainConfig, last_step: int, resume: boo
         with lock(run, busy=busy):
             print(f"{run} existed: renamed to {set_aside(run)} (--resume would have continued it)")
     with lock(run, busy=busy):
-        write_json(run / "config.json", vars(config))
+        if not resume or read_json(run / "config.json") != vars(config):  # else results would seem older than the run
+            write_json(run / "config.json", vars(config))
         rows = read_log(run / "log.csv") if (run / "log.csv").exists() else []
         write_table(run / "log.csv", [row for row in rows if int(row["step"]) <= last_step], LOG_COLUMNS)
         yield
@@ -60,9 +61,9 @@ def checkpoint_due(config: TrainConfig, before: float, after: float) -> bool:
 
 
 def partly_trained(run: Path) -> str:
-    """ " (12% trained)", a note on a run that was stopped, or still goes on; "" if it is finished, or not ours."""
+    """ " (12% trained)", a note on a run that was stopped or goes on; "" for a finished one, or a kept checkpoint."""
     rows = read_log(run / "log.csv") if (run / "log.csv").exists() and (run / "config.json").exists() else []
-    if not rows or not rows[-1].get("seconds"):
+    if not rows or not rows[-1].get("seconds") or run.match("step-[0-9]*"):
         return ""
     config = SimpleNamespace(**read_json(run / "config.json"))
     fraction_done = progress(config, int(rows[-1]["step"]), float(rows[-1]["seconds"]))
@@ -72,7 +73,9 @@ def partly_trained(run: Path) -> str:
 def busy_machine_warning(run: Path) -> str:
     """A line of warning, if the machine became slower while the clock ran: then the run has seen fewer tokens."""
     rows = [row for row in read_log(run / "log.csv") if row["tokens_per_s"]]
-    if not rows or not read_json(run / "config.json")["max_minutes"]:
+    config = SimpleNamespace(**read_json(run / "config.json"))
+    seconds, step = (float(rows[-1][name]) for name in ("seconds", "step")) if rows else (0, 0)
+    if not 0 < 59 * config.max_minutes < seconds or step <= config.min_steps:  # steps ended it, not the clock
         return ""
     best = sorted(float(row["tokens_per_s"]) for row in rows)[-1 - len(rows) // 10]  # one row may be off
     mean = float(rows[-1]["tokens"]) / max(float(rows[-1]["seconds"]), 0.01)

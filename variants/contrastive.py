@@ -5,8 +5,7 @@ sentences shuffled.
     loss = L_n + alpha / (L_c + 0.01)
 
 L_n is the next-word loss of the whole batch, L_c that of shuffled stories alone; the reproduction's alpha is 5. The
-loss spikes wherever L_c becomes small, as less likely nonsense is rewarded without end. (Bounded forms were tried, and
-did not beat the plain loss either: docs/experiments.md.)
+loss spikes wherever L_c becomes small, as less likely nonsense is rewarded without end.
 
 The document leaves open whether L_n includes the stories that are shuffled (here it does), and how a batch is made
 (here of windows; a story is the part of it in its window). 33 % of a micro-batch's stories are drawn, all their

@@ -171,12 +171,12 @@ def test_two_runs_do_not_share_a_directory(config):
 
 
 @pytest.mark.parametrize(
-    "speeds, minutes, warned", [((9, 10, 8), 1, False), ((10, 10, 3), 1, True), ((10, 10, 3), 0, False)]
+    "speeds, minutes, warned", [((9, 10, 8), 0.05, False), ((10, 10, 3), 0.05, True), ((10, 10, 3), 1, False)]
 )
 def test_a_machine_that_becomes_busy_is_noted(tmp_path, speeds, minutes, warned):
-    write_json(tmp_path / "config.json", dict(max_minutes=minutes))
+    write_json(tmp_path / "config.json", dict(max_minutes=minutes, min_steps=2))
     seconds = itertools.accumulate(10 / speed for speed in speeds)
-    rows = [dict(tokens=10 * i, tokens_per_s=speed, seconds=s) for i, (speed, s) in enumerate(zip(speeds, seconds), 1)]
+    rows = [dict(step=i, tokens=10 * i, tokens_per_s=x, seconds=s) for i, (x, s) in enumerate(zip(speeds, seconds), 1)]
     write_table(tmp_path / "log.csv", rows)
     assert bool(busy_machine_warning(tmp_path)) == warned
 
