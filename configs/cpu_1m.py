@@ -10,4 +10,4 @@ batch_size = 8
 grad_accum_steps = 1
 max_steps = 20_000
 max_minutes = 8.5
-log_interval = 20
+beta1 = 0.85
