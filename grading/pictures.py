@@ -26,11 +26,11 @@ def scores_figure(findings: Sequence[Finding], judges: Iterable[str], runs: Sequ
     names = {judge: list(dict.fromkeys(name for _, name in means[judge])) for judge in judges}
     models = {j: list(dict.fromkeys(run for run, _ in means[j] if run in truth)) for j in judges}
     columns = max(map(len, names.values()))
-    width = 1 + 1.65 * 1.36 * columns + 0.13 * max(map(len, truth))  # the models' names stand twice
+    alike = [j for j in judges if j and len(models[j]) > 1 == len({truth[model] for model in models[j]})]  # prompts
+    widths = [1] * columns + [0.36 * columns] * bool(alike)
+    width = 1 + 1.65 * sum(widths) + 0.13 * max(map(len, truth))  # the models' names may stand twice
     height = 0.8 + sum(1.3 + 0.28 * len(models[judge]) for judge in judges)
     figure = Figure(figsize=(width, height), layout="constrained")
-    alike = [judge for judge in judges if judge and len({truth[model] for model in models[judge]}) == 1]  # prompts
-    widths = [1] * columns + [0.36 * columns] * bool(alike)
     grid = figure.subplots(len(judges), len(widths), squeeze=False, width_ratios=widths)
     for judge, row in zip(judges, grid):
         row[0].set_ylabel("\n(".join(judge.split(" (", 1)), fontsize=9)

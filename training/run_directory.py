@@ -62,11 +62,11 @@ def checkpoint_due(config: TrainConfig, before: float, after: float) -> bool:
 
 def partly_trained(run: Path) -> str:
     """ " (12% trained)", a note on a run that was stopped or goes on; "" for a finished one, or a kept checkpoint."""
-    rows = read_log(run / "log.csv") if (run / "log.csv").exists() and (run / "config.json").exists() else []
-    if not rows or not rows[-1].get("seconds") or run.match("step-[0-9]*"):
+    if run.match("step-[0-9]*") or not all((run / name).exists() for name in ("log.csv", "config.json")):
         return ""
-    config = SimpleNamespace(**read_json(run / "config.json"))
-    fraction_done = progress(config, int(rows[-1]["step"]), float(rows[-1]["seconds"]))
+    last, config = dict(step=0, seconds=0), SimpleNamespace(**read_json(run / "config.json"))
+    last |= next(reversed(read_log(run / "log.csv")), {})
+    fraction_done = progress(config, int(last["step"]), float(last["seconds"] or 0))
     return f" ({fraction_done:.0%} trained)" if fraction_done < 0.99 else ""  # 0.99: the log's seconds are rounded
 
 
