@@ -246,7 +246,7 @@ def test_both_splits_are_shown_side_by_side(run, corpus, rouge_py):
     """This model knows the endings of training stories: no completion of a validation story says so."""
     data, training, _ = corpus
     rows = rows_of(endings(training[:25]), training, 1)
-    write_rows(run / "samples-train.jsonl", [row | dict(split="train", cut=0.4) for row in rows])
+    write_rows(run / "samples-train.jsonl", [row | dict(split="train", cut=0.4, weights="others") for row in rows])
     code, printed = rouge_py(run, "--data", data)
     held_out, trained = facts_of(run), facts_of(run, "-train")
     assert code == 0 and held_out["n_completions"] == 60 and trained["n_completions"] == 25
@@ -256,7 +256,7 @@ def test_both_splits_are_shown_side_by_side(run, corpus, rouge_py):
     row = next(line for line in section.splitlines() if line.startswith("| F with the true ending"))
     memorized = 1 - held_out["metrics"]["ending_f"]["completions"]["mean"]
     assert float(row.split("|")[4].split()[0]) == pytest.approx(memorized, abs=1e-3)
-    assert "WARNING not sampled alike: cut, completions per prompt" in printed.out
+    assert "WARNING not sampled alike: cut, completions per prompt, checkpoint" in printed.out
 
 
 def test_all_settings_and_several_runs(run, corpus, rouge_py, tmp_path):

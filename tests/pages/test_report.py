@@ -54,7 +54,7 @@ def made(tmp_path_factory):
     for name, steps in (("a", 40), ("b", 20)):
         write_log(directory / name, steps)
         config = dict(data="tiny", optimizer="adamw", n_embd=32, n_layer=3, n_head=4)
-        config |= dict(max_steps=40, max_minutes=0.0, min_steps=0)
+        config |= dict(max_steps=40, max_minutes=0.0, min_steps=0, start_from="out/old" * (name == "b"))
         (directory / name / "config.json").write_text(json.dumps(config))
         save_run(directory / name, random_model(), name="best.pt")
         write_samples(directory / name / "samples.jsonl", [(f"{i} {MARKUP}", f"{name} {MARKUP}") for i in range(3)])
@@ -104,7 +104,8 @@ def test_every_section_is_there(out, report_py):
 def test_the_runs_are_those_of_their_logs(out):
     found = sections(report.make_report([out])[0])["Runs"]
     head, a, b = Reader(found).cells
-    assert len(a) == len(head) and a[0] == "a" and b[0] == "b (50% trained)"  # neither grid/x nor a/step-2
+    assert len(a) == len(head) and a[0] == "a"  # neither grid/x nor a/step-2
+    assert b[0] == "b (50% trained), from out/old"
     a = dict(zip(head, a))
     assert a["width-layers-heads"] == "32-3-4" and a["parameters"] == f"{random_model().num_params():,}"
     assert a["tokens"] == "40,000" and a["data"] == "tiny"
@@ -123,7 +124,7 @@ def test_a_page_of_one_run_or_of_some(out, report_py):
     assert f"python grade.py {out / 'a'}" in found["Sections without results yet"]
     assert report_py(out / "a", out / "b", out / "a")[0] == 0
     rows = Reader(sections((out / "report.html").read_bytes())["Runs"]).cells[1:]
-    assert [row[0] for row in rows] == ["a", "b (50% trained)"]
+    assert [row[0] for row in rows] == ["a", "b (50% trained), from out/old"]
 
 
 @pytest.mark.parametrize(
