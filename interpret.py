@@ -199,7 +199,7 @@ def draw_patching(out: Path, name: str, backend, texts: Sequence[str]) -> None:
 
     sections = predictions_text(name, predict_answers(backend.model, tokens, others), text_of)
     if any(answer[:1].islower() and before[-1:].isalpha() for *_, before, answer in pieces):
-        print("WARNING an answer is only the end of a word, which its beginning predicts: choose words of one token")
+        sections.append("WARNING an answer is the end of a word, which its beginning predicts: choose whole words")
     # A row for each head: its effect, the token that it attends to most, the tokens that it makes likelier. Also the
     # effect of the residual stream by layer and position, and both texts' logit differences of the answers.
     rows, residual, differences = patch(backend.model, tokens, others)

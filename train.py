@@ -99,7 +99,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
             copy_weights(model, source, corpus.tokenizer, config)
         elif config.bigram_init and not checkpoint:
             add_bigram_embeddings(model, corpus.train, config.bigram_init, ranks)
-        seconds = time.perf_counter() - start  # counts as training
+        seconds = ranks.max(time.perf_counter() - start)  # counts as training
         if ranks.rank == 0:
             cleanup.enter_context(lock_and_prepare(run, config, checkpoint["step"] if checkpoint else 0, resume))
         not_compiled_because = no_compile_reason(device) if config.compile else "compile=False"

@@ -64,8 +64,8 @@ class Results:
 
     def trained_since(self, path: Path) -> str:
         """A warning, if runs in these results were trained after they were written."""
-        runs = [config for config in self.named("config.json") if config.is_relative_to(path.parent)]
-        newer = [config.parent for config in runs if config.stat().st_mtime > path.stat().st_mtime]
+        weights = [best for best in self.named("best.pt") if best.is_relative_to(path.parent)]
+        newer = [best.parent for best in weights if best.stat().st_mtime > path.stat().st_mtime]
         text = self.read(path, lambda path: path.read_text("utf-8")) or ""
         words = {word.strip(".") for word in re.findall(r"[\w.-]+", text)}
         newer = [self.label(run) for run in newer if run == path.parent or run.name in words]

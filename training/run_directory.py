@@ -31,8 +31,7 @@ def lock_and_prepare(run: Path, config: TrainConfig, last_step: int, resume: boo
         with lock(run, busy=busy):
             print(f"{run} existed: renamed to {set_aside(run)} (--resume would have continued it)")
     with lock(run, busy=busy):
-        if not resume or read_json(run / "config.json") != vars(config):  # else results would seem older than the run
-            write_json(run / "config.json", vars(config))
+        write_json(run / "config.json", vars(config))
         rows = read_log(run / "log.csv") if (run / "log.csv").exists() else []
         write_table(run / "log.csv", [row for row in rows if int(row["step"]) <= last_step], LOG_COLUMNS)
         yield

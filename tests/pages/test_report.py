@@ -153,7 +153,7 @@ DAMAGE = {
 
 def test_results_older_than_a_training_say_so(out):
     """Scores of all runs, and of the run itself; not another run's."""
-    os.utime(out / "b" / "config.json", (4e9, 4e9))
+    os.utime(out / "b" / "best.pt", (4e9, 4e9))
     found, older = sections(report.make_report([out])[0]), "older than the training of b:"
     assert older in found["Scores"] and found["Novelty and memorization"].count(older) == 1
     assert older not in found["Heads and neurons"]
