@@ -92,8 +92,8 @@ def loss_figure(logs: dict[str, list[dict]], data: dict[str, str]) -> Figure:
             if not any(len(line.get_xdata()) for line in axes.lines):  # after a single step, no speed is known
                 continue
             axes.set(xscale="log", yscale="log")
-            for axis in (axes.xaxis, axes.yaxis):
-                axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            for axis, ticks in ((axes.xaxis, (1, 2, 5)), (axes.yaxis, (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8))):
+                axis.set_major_locator(LogLocator(subs=ticks))
                 axis.set_minor_locator(NullLocator())
                 axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     handles = [line for line in figure.axes[0].lines if not line.get_label().startswith("_")]

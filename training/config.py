@@ -167,7 +167,8 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
     flags = [arg for arg in args if arg.startswith("-")]
     path, *others = [Path(arg) for arg in args if arg not in flags] or [ROOT / "configs" / "demo.py"]
     if not path.is_file():
-        raise ConfigError(f"{path}: no such config file")
+        known = ", ".join(sorted(file.name for file in (ROOT / "configs").glob("*.py")))
+        raise ConfigError(f"{path}: no such config file; configs/ has {known}")
     if others:
         raise ConfigError(f"{others[0]}: a second config file; give one, and settings with =, as in --data=real")
     lines = [line.partition("#")[0] for line in path.read_text(encoding="utf-8").splitlines()]
