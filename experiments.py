@@ -19,7 +19,7 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
-from common.cli import Parser, existing_file, existing_model, one_line_errors, positive
+from common.cli import Parser, existing_file, existing_model, one_line_errors, positive, positive_float
 from grading.chat_judge import PROTOCOLS
 from sweeps.lists import EXPERIMENTS, SCALES, Experiment, Runs, Scale
 
@@ -36,6 +36,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", metavar="RUN", default=["*"], help="names or patterns, such as '512-*'")
     parser.add_argument("--seeds", type=positive, metavar="N", default=1, help="runs of each variant")
     parser.add_argument("--steps", type=positive, metavar="N", help="length of each run (default: the list's own)")
+    parser.add_argument("--budgets", type=positive_float, nargs="+", metavar="FLOPS", help="of `scaling`: training FLOPs")
     models = "compare these instead: runs, hf:ID or api:MODEL"
     parser.add_argument("--models", nargs="+", type=existing_model, metavar="MODEL", help=models)
     parser.add_argument("--dry_run", action="store_true", help="print commands, hours and dollars; run nothing")
@@ -81,9 +82,9 @@ def run_experiment(args: argparse.Namespace) -> None:
     if args.models and (experiment.picture == "law" or "memory" in experiment.measures):
         raise ConfigError(f"{args.experiment} needs runs of its own: leave out --models")
     listed = Runs({}, models=tuple(args.models)) if args.models else listed
-    if args.steps and not listed.steps:
-        raise ConfigError(f"--steps: {args.experiment} trains nothing, or to budgets of FLOPs")
-    listed = replace(listed, steps=args.steps or listed.steps)
+    if (args.steps and not listed.steps) or (args.budgets and not listed.budgets):
+        raise ConfigError(f"{args.experiment}: --budgets is for `scaling`, --steps for other lists that train")
+    listed = replace(listed, steps=args.steps or listed.steps, budgets=tuple(args.budgets or listed.budgets))
     directory = args.out_dir / (args.experiment + "-published" * (args.scale == "published"))
     names = {experiment.data, *(settings.get("data", experiment.data) for settings in listed.variants.values())}
     corpora = {name: find_corpus(name, args.data if name == experiment.data else None, scale, args) for name in names}

@@ -205,8 +205,8 @@ def grade_runs(args: argparse.Namespace) -> None:
     print(text)
     write_table(directory / "grades.csv", [finding._asdict() for finding in findings])
     save_figure(scores_figure(findings, statuses, runs), directory / "grades.png")
-    files = f"grades.md (all tables), grades.csv and grades.png, of these {len(runs)} sets of stories, to {directory}"
-    print(f"\nwrote {files}; next: python report.py {directory}")
+    files = f"grades.md (also differences between runs), .csv and .png, of these {len(runs)} sets of stories"
+    print(f"\nwrote {files}, to {directory}; next: python report.py {directory}")
     if fatal:
         raise fatal
 

@@ -232,7 +232,7 @@ def print_summary(directory: Path) -> None:
         n_bytes = train["bytes"] / train["tokens"]
         print(f"WARNING a token holds {n_bytes:.1f} bytes on average (English: 4); try --vocabulary bpe")
     is_small = train["tokens"] < 20e6 or not shutil.which("nvidia-smi")  # a config for a CPU
-    config = "demo" if meta["source"] == ["builtin"] else "cpu_1m" if is_small else "ts_8m"
+    config = "demo" if meta["source"] == ["builtin"] else "cpu" if is_small else "ts_8m"
     if "headers" in meta:
         config = "builtin_instruct" if is_small else "instruct"
     length = " --epochs=5 --eval_interval=50" if train["tokens"] < 5e5 and config != "demo" else ""  # more overfits

@@ -107,19 +107,22 @@ def probe_all(args: argparse.Namespace) -> tuple[Path, list[dict], str]:
     with tqdm(desc="probing", total=len(names) * n_texts, unit="text", disable=None, delay=1) as bar:
         for model in names:
             rows = [row | own for row, own in zip(rows, answer(model, probes, args.max_new_tokens, bar))]
-    foreign = [model for model in names if not args.prompts and Path(model).exists() and not knows_english(model)]
-    warnings = [f"WARNING not trained on English, as the prompts are: {', '.join(foreign)}"] * bool(foreign)
+    runs = [] if args.prompts else [name for name in names if Path(name).exists()]
+    unlike = [f"{run} ({trait})" for run in runs if (trait := unlike_prompts(run))]
+    warnings = [f"WARNING trained on other text than these prompts: {', '.join(unlike)}"] * bool(unlike)
     if stopped := [name + note for name in names if (note := partly_trained(Path(name)))]:
         warnings.append(f"WARNING stopped, or still being trained: {', '.join(stopped)}")
     return path, rows, "\n\n".join(warnings)
 
 
-def knows_english(model: str) -> bool:
-    """Whether its training corpus is English, or gone."""
+def unlike_prompts(run: str) -> str:
+    """How its training stories differ from our prompts; "" if they do not, or are gone."""
     from checkpoints.checkpoint import find_training_corpus, load_checkpoint
 
-    corpus = find_training_corpus(load_checkpoint(model))
-    return not corpus or looks_english(load_stories(corpus, "val")[1])
+    if not (corpus := find_training_corpus(load_checkpoint(run))):
+        return ""
+    meta, stories = load_stories(corpus, "val")
+    return "under headers" if "headers" in meta else "" if looks_english(stories) else "not English"
 
 
 def write_results(path: Path, rows: list[dict], warning: str = "", ask: bool = False) -> None:

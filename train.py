@@ -161,10 +161,8 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
             break
 
         # The clock
-        logging = state.step % config.log_interval == 0 or state.step % config.eval_interval == 0
-        if logging:
-            state.means()  # waits for the device, so that its work is counted
         if state.step == first_step:  # it includes compiling, which does not count
+            state.means()  # waits for the device
             clock, row_step = time.perf_counter(), state.step
         now = time.perf_counter()
         state.seconds, clock = ranks.max(state.seconds + now - clock), now
@@ -172,14 +170,13 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
         bar.update(fraction_done - before)
         is_checkpoint_due = checkpoint_due(config, before, fraction_done)
         evaluating = is_checkpoint_due or fraction_done >= 1 or state.step % config.eval_interval == 0
-        if not logging and not evaluating:
+        if state.step % config.log_interval and not evaluating:
             continue
 
         # The log
-        train_loss, grad_norm = state.means()
-        if not logging:  # the clock was read before the device had finished
-            now = time.perf_counter()
-            state.seconds, clock = ranks.max(state.seconds + now - clock), now
+        train_loss, grad_norm = state.means()  # waits for the device, whose work has not been counted yet
+        now = time.perf_counter()
+        state.seconds, clock = ranks.max(state.seconds + now - clock), now
         row = dict(step=state.step, tokens=state.step * config.tokens_per_step, train_loss=f"{train_loss:.5f}")
         row |= dict(learning_rate=f"{lr:.3g}", grad_norm=f"{grad_norm:.4g}", seconds=f"{state.seconds:.2f}")
         if state.step > row_step:

@@ -1,7 +1,7 @@
 """
 Time to a loss on real stories: a nanoGPT-style GPT (128 wide, 8 layers, 8 heads; AdamW, compiled if that is faster,
 freed memory kept, the best of three learning rates at seed 0) learns for seven minutes from batches of 8 windows of 256
-tokens. How soon does configs/cpu_1m.py, at this shape, reach its last loss? It is trained for shares of these minutes,
+tokens. How soon does configs/cpu.py, at this shape, reach its last loss? It is trained for shares of these minutes,
 each with its whole schedule. (Its bigram_init was chosen on this text, with seed 0.)
 
 $ python bench.py loss --rounds 3      # seeds; half an hour each; needs data/real (docs/data.md)
@@ -29,7 +29,8 @@ from training.distributed import SINGLE_PROCESS
 
 LEARNING_RATES = (2e-3, 4e-3, 8e-3)  # of the peer
 SHARES = (1 / 16, 1 / 12, 1 / 9, 1 / 6, 1 / 4)  # of the minutes, for ours
-SETTINGS = dict(data="real", max_minutes=7.0, block_size=256, batch_size=8, grad_accum_steps=1, n_head=8, n_embd=128)
+SETTINGS = dict(data="real", max_minutes=7.0, block_size=256, batch_size=8, grad_accum_steps=1)
+SETTINGS |= dict(n_layer=8, n_head=8, n_embd=128)
 
 
 def train_peer(learning_rate: float, seed: int, settings: dict) -> tuple[float, int]:
@@ -70,7 +71,7 @@ def peer(learning_rate: float, seed: int) -> tuple[float, int]:
 def ours(share: float, seed: int) -> float:
     minutes = share * SETTINGS["max_minutes"]
     settings = SETTINGS | dict(max_minutes=minutes, max_steps=10**6, eval_interval=10**6, seed=seed)
-    return float(measure.train(measure.ROOT / "configs" / "cpu_1m.py", settings)[-1]["val_loss"])
+    return float(measure.train(measure.ROOT / "configs" / "cpu.py", settings)[-1]["val_loss"])
 
 
 def bench(rounds: int = 1) -> tuple[dict, dict]:

@@ -16,7 +16,7 @@ GPT-2's, as all of that reproduction's are. It gives widths and batch sizes only
   attention over all T tokens would take back the memory that pairs save.
 
 >>> logits, loss = Compressor(GPTNeoConfig(n_embd=256, n_layer=8, n_head=16))(tokens, targets)
-$ python train.py configs/compressor_256.py
+$ python train.py configs/ts_8m.py --architecture=compressor
 """
 
 from dataclasses import replace

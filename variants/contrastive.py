@@ -12,7 +12,7 @@ The document leaves open whether L_n includes the stories that are shuffled (her
 sentences shuffled, and these stories read one after the other in windows of their own, 33 % as many, rounded up; in the
 rare case that they are longer together, the last one is cut.
 
-$ python train.py configs/contrast_256.py
+$ python train.py configs/ts_8m.py --contrast=published
 """
 
 import math

@@ -9,7 +9,7 @@ import re
 
 import pytest
 import torch
-from random_models import TOKENIZER, model_to_probe, save_run
+from random_models import TOKENIZER, model_to_probe, save_run, trained_on
 from tqdm import tqdm
 
 import probe
@@ -203,6 +203,12 @@ def test_mistakes_get_one_line(out, probe_py, tmp_path):
         assert str(code).startswith("probe.py: ") and word in code and "\n" not in code and printed.out == ""
     assert probe_py("--max_new_tokens", "0")[0] == 2
     assert not list(tmp_path.rglob("probe*.*"))
+
+
+def test_runs_that_learned_other_text_are_known(instruct_data_dir, tmp_path):
+    for corpus, trait in (("builtin", ""), ("builtin-instruct", "under headers"), ("gone", "")):
+        save_run(tmp_path / corpus, model_to_probe(), **trained_on(instruct_data_dir, corpus))
+        assert probe.unlike_prompts(str(tmp_path / corpus)) == trait
 
 
 def test_an_endpoint_continues_plain_prompts_only(endpoint, probe_py, tmp_path):

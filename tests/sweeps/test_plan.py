@@ -70,7 +70,10 @@ def test_published_lists_need_no_data_to_be_counted(tmp_path, command_line, monk
     assert "270 questions" in said.out  # 3 models, 3 beginnings, 10 times, in one turn and in two
     assert "no corpus" in call("heads", "--dry_run", "--data=real")[0]
     wrong = (("memory", "--models=hf:x"), ("scaling", "--steps=5"), ("heads", "--models=hf:x", "--steps=5"))
+    wrong += (("heads", "--budgets=1e12"),)
     assert all("--models" in said or "--steps" in said for said in (call(*flags)[0] for flags in wrong))
+    said = call("scaling", "--budgets", "1e12", "2e12", "--only=64-2-4", "--dry_run")[1].out
+    assert "5.0e11" not in said and "| 1.0e12-64-2-4_0 " in said and "| 2.0e12-64-2-4_0 " in said
     assert not (tmp_path / "out").exists()
 
 
