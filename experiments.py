@@ -36,7 +36,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", metavar="RUN", default=["*"], help="names or patterns, such as '512-*'")
     parser.add_argument("--seeds", type=positive, metavar="N", default=1, help="runs of each variant")
     parser.add_argument("--steps", type=positive, metavar="N", help="length of each run (default: the list's own)")
-    parser.add_argument("--budgets", type=positive_float, nargs="+", metavar="FLOPS", help="of `scaling`: training FLOPs")
+    parser.add_argument("--budgets", type=positive_float, nargs="+", metavar="FLOPS", help="training FLOPs (`scaling`)")
     models = "compare these instead: runs, hf:ID or api:MODEL"
     parser.add_argument("--models", nargs="+", type=existing_model, metavar="MODEL", help=models)
     parser.add_argument("--dry_run", action="store_true", help="print commands, hours and dollars; run nothing")
