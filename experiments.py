@@ -105,8 +105,8 @@ def run_experiment(args: argparse.Namespace) -> None:
     subjects = find_subjects(listed.models, finished, experiment, directory, corpora[experiment.data][0])
     if subjects:
         args.prompt_count, args.sample_flags = PROMPTS, experiment.sample_flags
-        if listed.models and not args.grade:
-            args.judge_flags.append("--no_judge")
+        if listed.models:  # their samples lie apart from them, and do not say which corpus they continue
+            args.judge_flags += [f"--data={corpora[experiment.data][0]}", *["--no_judge"] * (not args.grade)]
         runner.run_missing(measures.commands_of(experiment.measures, subjects, directory, args), directory)
         measured = measures.figures_of(experiment.measures, subjects, directory)
         results.show(args.experiment, experiment, directory, subjects, measured)
