@@ -106,10 +106,11 @@ def test_a_list_ends_with_its_table_and_picture(name, in_process, quick, instruc
         assert any(expected[measure] in column and row[column] for row in rows for column in row), measure
     if name == "over_training":  # the same of runs that are there: a color for each
         places = f"--data_dir={instruct_data_dir}", f"--out_dir={out}/again"
-        in_process("experiments.py", name, *places, "--models", *trained)
+        in_process("experiments.py", name, *places, "--models", *trained, f"--grade=lm:{trained[0]}")
         again = read_table(out / "again" / name / "experiment.csv")
         assert [row["run"] for row in again] == [row["run"] for row in rows]
         assert all(row["n_embd"] == "16" and row["context right (%)"] for row in again)
+        assert any("consistency" in column and again[0][column] for column in again[0])
     if name == "memory":
         assert {row["MB, batch 32"] for row in rows} == {"oom"} and float(rows[0]["MB, batch 2"]) > 50
 
