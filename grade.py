@@ -149,9 +149,12 @@ def grade_by_likelihood(
         for score_name, score in scores[story, other_beginnings].items()
     ]
     status = f"{len(jobs):,} stories scored"
-    if self_judged := [run.name for run in runs if run.rows[0].get("weights") == judge.weights]:  # their checksums
-        written = f"wrote the stories of {', '.join(self_judged)} itself"
-        status += f"\n\nWARNING {name} {written}, and a model likes its own words"
+    path, places = Path(name.partition(":")[2]).resolve(), {run.name: run.model.resolve() for run in runs}
+    self_judged = [run for run, place in places.items() if place.is_relative_to(path) or path.is_relative_to(place)]
+    self_judged += [run.name for run in runs if run.rows[0].get("weights") == judge.weights]  # their checksums
+    if self_judged := list(dict.fromkeys(self_judged)):
+        written = f"{', '.join(self_judged)}: stories by its own run, perhaps at another step"
+        status += f"\n\nWARNING {name} judges {written}; a model likes its own words"
     judge_text = text_identity(judge.corpus) if judge.corpus else None
     if others := [run.name for run in runs if judge_text and run.text and run.text != judge_text]:
         learned = f"{judge.corpus}, and may have learned stories that {', '.join(others)} continue"

@@ -226,6 +226,8 @@ def print_summary(directory: Path) -> None:
     train, val = meta["splits"].values()
     if not 60 < (length := train["tokens"] / train["stories"]) < 1500:
         print(f"WARNING a story has {length:.0f} tokens on average: is each one a story? See --split_on")
+    if (dropped := meta["cleaning"]["truncated dropped"]) > 0.03 * meta["cleaning"]["stories read"]:
+        print(f"WARNING {dropped:,} stories were dropped, as they do not end with a whole sentence; --raw keeps all")
     if val["stories"] < 20:
         print(f"WARNING only {val['stories']} validation stories: hold out more by --val_share 0.1")
     if train["bytes"] < 3 * train["tokens"] and meta["vocab_size"] >= 4096:
@@ -235,8 +237,10 @@ def print_summary(directory: Path) -> None:
     config = "demo" if meta["source"] == ["builtin"] else "cpu" if is_small else "ts_8m"
     if "headers" in meta:
         config = "builtin_instruct" if is_small else "instruct"
-    length = " --epochs=5 --eval_interval=50" if train["tokens"] < 5e5 and config != "demo" else ""  # more overfits
-    print(f"wrote {directory}; next: python train.py configs/{config}.py --data={meta['name']}{length}")
+    flags = " --epochs=5 --eval_interval=50" if train["tokens"] < 5e5 and config != "demo" else ""  # more overfits
+    if config == "cpu" and length > 256:
+        flags += f" --block_size={512 if length < 400 else 1024}"  # else few stories fit in the context
+    print(f"wrote {directory}; next: python train.py configs/{config}.py --data={meta['name']}{flags}")
 
 
 def main() -> None:

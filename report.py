@@ -17,6 +17,7 @@ from pathlib import Path
 from common.cli import Parser, one_line_errors
 from common.figures import svg_bytes
 from common.files import read_json, write_bytes
+from generation.samples_file import SAMPLES
 from pages.html import image, sections_page
 from pages.markdown import to_html
 from pages.results import Results
@@ -38,12 +39,13 @@ def runs(results: Results) -> Iterator[str]:
         yield to_html("Pages that tell stories: " + ", ".join(links))
 
 
-def written(results: Results, names: Sequence[str], links: Sequence[str] = ()) -> Iterator[str]:
-    """NAME.md, NAME.svg and links to NAME.html and `links`, of each directory that has them; the first is unfolded."""
+def written(results: Results, names: Sequence[str], links: Sequence[str] = (), sources=()) -> Iterator[str]:
+    """NAME.md, NAME.svg and links to NAME.html and `links`, of each directory that has them; the first is unfolded.
+    sources: files that the results are of, beside weights."""
     found = results.named(*(name + ending for name in names for ending in (".md", ".svg")))
     for i, directory in enumerate(dict.fromkeys(path.parent for path in found)):
         texts = [results.read(directory / f"{name}.md", lambda path: path.read_text("utf-8")) for name in names]
-        texts += [results.trained_since(path) for name in names if (path := directory / f"{name}.md").exists()]
+        texts += [results.changed_since(path, sources) for name in names if (path := directory / f"{name}.md").exists()]
         pages = results.named(*(f"{name}.html" for name in names), *links)
         pages = [path for path in pages if path.parent == directory]
         texts += ["See also: " + ", ".join(results.link(path, path.name) for path in pages)] if pages else []
@@ -67,10 +69,10 @@ def show(*names: str, **others) -> Callable:
 
 SECTIONS = [  # title, function, the command whose results it shows
     ("Runs", runs, "train.py"),
-    ("Scores", show("grades"), "grade.py {}"),
+    ("Scores", show("grades", sources=SAMPLES.values()), "grade.py {}"),
     ("Facts, reasoning, context", show("probe", "probe-prompts"), "probe.py {}"),
-    ("Instructions", show("instruct"), "instruct.py RUN (trained on headers)"),
-    ("Novelty and memorization", show("rouge", links=["rouge.csv"]), "rouge.py RUN"),
+    ("Instructions", show("instruct", sources=SAMPLES.values()), "instruct.py RUN (trained on headers)"),
+    ("Novelty and memorization", show("rouge", links=["rouge.csv"], sources=SAMPLES.values()), "rouge.py RUN"),
     ("Heads and neurons", show("interpret", "patching", links=["attention.html", "neurons.html"]), "interpret.py RUN"),
     ("Stories side by side", stories, "sample.py --model RUN --eval 50 --n 10"),
     ("Experiments", show("experiment"), "experiments.py --help"),

@@ -236,10 +236,16 @@ def side_by_side(analyses: list[Analysis]) -> str:
     head = ["", *map(label, facts), *["training minus validation (memorization)"] * both_splits]
     runs = dict.fromkeys(each["run"] for each in facts)
     text = f"## {' and '.join(runs)}\n\n{table_text(head, metric_rows(metrics))}"
+    if not both_splits:  # texts of different length
+        beside = [name for name in metrics if all("difference" in each["metrics"][name] for each in facts)]
+        beside = {name: [each["metrics"][name]["difference"] for each in facts] for name in beside}
+        text += "\n\nDifferences from the baselines, which are as long as each run's completions: compare these\n\n"
+        text += table_text(head, metric_rows(beside))
     settings = [each["sampling"] | dict(stories=each["stories"]) for each in facts]
     for some, each in zip(settings, facts):
         per_prompt = each["n_completions"] / each["prompts"]
-        some |= {"completions per prompt": per_prompt, "checkpoint": both_splits and each["weights"]}
+        some |= {"completions per prompt": per_prompt, "prompts": each["prompts"]}
+        some["checkpoint"] = both_splits and each["weights"]
     differ = [name for name in settings[0] if any(some[name] != settings[0][name] for some in settings)]
     return text + (f"\n\nWARNING not sampled alike: {', '.join(differ)}" if differ else "")
 

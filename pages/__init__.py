@@ -1,3 +1,2 @@
 """HTML: the report, the pages of interpret.py and probe.py, and the page that tells stories.
-In: files below out/, data from commands, or a model. Out: pages, each one file that needs no network.
 Read html.py first (how a page is made), then results.py and runs.py (the report) or story_page.py and engine.js."""

@@ -62,14 +62,14 @@ class Results:
         contents = {path.parent: self.read(path, parse) for path in self.named(name)}
         return {directory: content for directory, content in contents.items() if content}
 
-    def trained_since(self, path: Path) -> str:
-        """A warning, if runs in these results were trained after they were written."""
-        weights = [best for best in self.named("best.pt") if best.is_relative_to(path.parent)]
+    def changed_since(self, path: Path, sources: Sequence[str]) -> str:
+        """A warning, if runs in these results were trained, or their sources written, after they were."""
+        weights = [best for best in self.named("best.pt", *sources) if best.is_relative_to(path.parent)]
         newer = [best.parent for best in weights if best.stat().st_mtime > path.stat().st_mtime]
         text = self.read(path, lambda path: path.read_text("utf-8")) or ""
         words = {word.strip(".") for word in re.findall(r"[\w.-]+", text)}
-        newer = [self.label(run) for run in newer if run == path.parent or run.name in words]
-        return f"WARNING older than the training of {', '.join(newer)}: run the command again" if newer else ""
+        newer = dict.fromkeys(self.label(run) for run in newer if run == path.parent or run.name in words)
+        return f"WARNING older than the weights or stories of {', '.join(newer)}: run it again" if newer else ""
 
     def picture(self, path: Path) -> str:
         """HTML of an SVG; a link to the PNG beside it when the page has enough pictures; "" if there is none."""

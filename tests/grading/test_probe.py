@@ -21,8 +21,6 @@ from grading.probes import SETS, Probe, read_probes, shares
 OURS = {path.stem: read_probes(path, path.stem) for path in SETS}
 SILENT = tqdm(disable=True)
 
-# The sets
-
 
 @pytest.mark.parametrize("name", OURS)
 def test_every_answer_is_right_as_often_as_each_of_its_rivals(name):

@@ -256,7 +256,7 @@ def test_both_splits_are_shown_side_by_side(run, corpus, rouge_py):
     row = next(line for line in section.splitlines() if line.startswith("| F with the true ending"))
     memorized = 1 - held_out["metrics"]["ending_f"]["completions"]["mean"]
     assert float(row.split("|")[4].split()[0]) == pytest.approx(memorized, abs=1e-3)
-    assert "WARNING not sampled alike: cut, completions per prompt, checkpoint" in printed.out
+    assert "WARNING not sampled alike: cut, completions per prompt, prompts, checkpoint" in printed.out
 
 
 def test_all_settings_and_several_runs(run, corpus, rouge_py, tmp_path):
