@@ -69,7 +69,7 @@ class Results:
         text = self.read(path, lambda path: path.read_text("utf-8")) or ""
         words = {word.strip(".") for word in re.findall(r"[\w.-]+", text)}
         newer = dict.fromkeys(self.label(run) for run in newer if run == path.parent or run.name in words)
-        return f"WARNING older than the weights or stories of {', '.join(newer)}: run it again" if newer else ""
+        return f"WARNING older than weights or stories of {', '.join(newer)}: run the command again" if newer else ""
 
     def picture(self, path: Path) -> str:
         """HTML of an SVG; a link to the PNG beside it when the page has enough pictures; "" if there is none."""

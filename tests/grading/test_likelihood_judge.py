@@ -164,7 +164,7 @@ def test_a_runs_scores_do_not_depend_on_other_runs(out, grade_py, data_dir):
 def test_who_judges_itself_is_told_so(out, grade_py):
     write_samples(out / "a", 5, 2, weights=load_backend(str(out / "judge")).identity()["weights"])
     write_samples(out / "judge" / "step-9", 5, 2, weights="others")
-    assert "judges judge/step-9, a: stories by" in grade_py("--judge", "lm:out/judge", judge=None)[1].out
+    assert "also wrote the stories of judge/step-9, a (" in grade_py("--judge", "lm:out/judge", judge=None)[1].out
 
 
 def test_both_kinds_of_judges_in_one_call(out, grade_py, api):

@@ -85,9 +85,6 @@ def test_a_wrong_line_is_named(tmp_path, line):
     assert "\n" not in str(caught.value)
 
 
-# How an answer is scored
-
-
 def answers_of(backend, probes: list[Probe], monkeypatch) -> list[dict]:
     """[{verdict, lead, greedy}]"""
     monkeypatch.setattr("generation.backends.load_backend", lambda name: backend)
@@ -118,9 +115,6 @@ def test_leads_are_those_of_transformers_whatever_the_batch(tmp_path, prefix, mo
             assert found["rank"] == sorted([right, *wrong], reverse=True).index(right) + 1
             lead = float(found["lead"])
             assert found["verdict"] == ("right" if lead > 0 else "nearly" if lead >= -probe.NEARLY else "wrong")
-
-
-# The command
 
 
 @pytest.fixture
@@ -216,9 +210,6 @@ def test_an_endpoint_continues_plain_prompts_only(endpoint, probe_py, tmp_path):
     assert probe_py("--model", "api:teacher", "--prompts", "mine.txt")[0] == 0
     rows = table_of(tmp_path / "out" / "api--teacher" / "probe-prompts.csv")
     assert [row["api:teacher greedy"] for row in rows] == [" after Once upon", " after One day"]
-
-
-# Marks of a reader
 
 
 @pytest.fixture

@@ -267,6 +267,7 @@ def test_all_settings_and_several_runs(run, corpus, rouge_py, tmp_path):
     code, printed = rouge_py(run, "out/second", "--data", data, "--k", 4, "--counting", "clipped", "--tokens")
     assert code == 0 and (tmp_path / "out" / "rouge.svg").exists()
     assert (tmp_path / "out" / "rouge.md").read_text().startswith(f"## {run} and out/second")
+    assert "Differences from the baselines" in printed.out and "completions per prompt, prompts" in printed.out
     facts = facts_of(second)
     assert "ending_f" not in facts["metrics"] and facts["flagged"]["template"]["completions"] == 0
     tokenizer = open_corpus(data, by_tokens=True).tokenizer

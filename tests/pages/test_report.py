@@ -155,7 +155,7 @@ DAMAGE = {
 def test_results_older_than_weights_or_stories_say_so(out, name):
     """Scores of all runs, and of the run itself; not another run's."""
     os.utime(out / "b" / name, (4e9, 4e9))
-    found, older = sections(report.make_report([out])[0]), "older than the weights or stories of b:"
+    found, older = sections(report.make_report([out])[0]), "older than weights or stories of b:"
     assert older in found["Scores"] and found["Novelty and memorization"].count(older) == 1
     assert older not in found["Heads and neurons"]
 
