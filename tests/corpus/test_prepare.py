@@ -83,7 +83,7 @@ def test_text_is_cut_rightly_wherever_a_block_ends(tmp_path):
 
 
 def test_stories_between_any_separator(tmp_path, capsys):
-    """Also in several of them at once, and with groups in the pattern; short ones are doubted."""
+    """Also in several of them at once, and with groups in the pattern; short ones are doubted, long ones need room."""
     stories = [f"Story {i} is short. The end." for i in range(200)]
     (tmp_path / "a.txt").write_text(f"\n{END}\n".join(stories))
     (tmp_path / "b.txt").write_bytes("".join(f"Chapter {i}\r\n{story}\r\n" for i, story in enumerate(stories)).encode())
@@ -91,6 +91,9 @@ def test_stories_between_any_separator(tmp_path, capsys):
         run_prepare("--input", tmp_path / f"{name}.txt", "--name", name, "--data_dir", tmp_path, *more)
         assert "tokens on average" in capsys.readouterr().out
     assert (tmp_path / "a" / "train.bin").read_bytes() == (tmp_path / "b" / "train.bin").read_bytes()
+    long = [f"{i} went on{' and on' * 150}." for i in range(50)] + [f"{i} broke" for i in range(5)]
+    run_prepare("--input", write_stories(tmp_path / "c.txt", long), "--name=c", "--data_dir", tmp_path, "--val_share=.3")
+    assert "WARNING 5 stories" in (said := capsys.readouterr().out) and "--block_size=512" in said
 
 
 def test_same_bytes_whatever_the_threads(tmp_path, monkeypatch):
