@@ -91,8 +91,8 @@ def test_stories_between_any_separator(tmp_path, capsys):
         run_prepare("--input", tmp_path / f"{name}.txt", "--name", name, "--data_dir", tmp_path, *more)
         assert "tokens on average" in capsys.readouterr().out
     assert (tmp_path / "a" / "train.bin").read_bytes() == (tmp_path / "b" / "train.bin").read_bytes()
-    long = [f"{i} went on{' and on' * 150}." for i in range(50)] + [f"{i} broke" for i in range(5)]
-    run_prepare("--input", write_stories(tmp_path / "c.txt", long), "--name=c", "--data_dir", tmp_path, "--val_share=.3")
+    odd = [f"{i} went on{' and on' * 150}." for i in range(50)] + [f"{i} broke" for i in range(5)]
+    run_prepare("--input", write_stories(tmp_path / "c.txt", odd), "--name=c", "--data_dir", tmp_path, "--val_share=.3")
     assert "WARNING 5 stories" in (said := capsys.readouterr().out) and "--block_size=512" in said
 
 
