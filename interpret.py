@@ -81,7 +81,7 @@ def interpret(out: Path, name: str, backend, texts: Sequence[str], args) -> None
     sections = [f"## Heads of {name}", f"{len(texts)} validation stories were read.", *summary.heads_text(head_rows)]
     sections.append(summary.ablation_text(head_rows, loss, n_ablation))
     sections += [f"## Neurons of {name}", *summary.neurons_text(neuron_rows)]
-    if warning := language_warning(texts, "kinds of words and names are found by English lists"):
+    if warning := language_warning(texts, "kinds of words, but for punctuation, are found by English lists"):
         sections.append(warning)
     write_table(out / "heads.csv", head_rows)
     write_table(out / "neurons.csv", neuron_rows)

@@ -259,7 +259,7 @@ def main() -> None:
             vocabulary = load_model(args.vocabulary_of)[1].vocabulary
         prepare(directory, *read(args), *settings, vocabulary)
         print_summary(directory)
-        what = "their headers have only the words that are in English lists; give rows with words of their own"
+        what = 'rows without "words" of their own get only those that are in English lists'
         if args.headers and (warning := language_warning(load_stories(directory, "val")[1], what)):
             print(warning)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from common.cli import Parser, existing_path, one_line_errors, positive
+from common.cli import Parser, existing_file, existing_path, one_line_errors, positive
 from common.files import write_bytes
 from common.tables import print_and_save, read_table, write_table
 from corpus.token_files import load_stories
@@ -41,7 +41,7 @@ def parse_arguments() -> argparse.Namespace:
     either = parser.add_mutually_exclusive_group()
     prompts = "instead of our three sets: plain prompts, as for sample.py, which are only continued, or prompts"
     prompts += " with answers, as in prompts/facts.jsonl; writes probe-prompts.csv"
-    either.add_argument("--prompts", nargs="+", type=Path, metavar="FILE", help=prompts)
+    either.add_argument("--prompts", nargs="+", type=existing_file, metavar="FILE", help=prompts)
     mark = "instead, mark the completions in probe-prompts.csv as right, nearly or wrong; kept in marks.csv"
     either.add_argument("--mark", action="store_true", help=mark)
     parser.add_argument("--max_new_tokens", type=positive, default=16, help="length of the greedy continuations")

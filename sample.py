@@ -25,7 +25,7 @@ from tqdm import tqdm
 from common.cli import Parser, existing_file, non_negative_float, one_line_errors, positive, share
 from common.files import lock, set_aside
 from corpus import instruct_headers
-from corpus.token_files import load_meta
+from corpus.token_files import load_meta, load_stories
 from generation.prompts import Prompt, Sampling, evaluation_prompts, read_prompts, unseen_word_prompts
 from generation.samples_file import SAMPLES, UNSEEN, line_of, read_rows, samples_directory, write_rows
 
@@ -40,7 +40,7 @@ def parse_arguments() -> argparse.Namespace:
     source.add_argument("--eval", type=positive, metavar="N", help="continue N stories of --split")
     header = parser.add_argument_group("a header as the prompt, for models trained on headers")
     header.add_argument("--words", help='words that the story should use, such as "jump, frog, red"')
-    header.add_argument("--features", help=f"any of {', '.join(instruct_headers.FEATURES)}")
+    header.add_argument("--features", help="features of the training stories, such as Dialogue, BadEnding")
     header.add_argument("--summary", help="what happens in the story")
     header.add_argument("--sentence", help="a sentence that the story should contain")
     evaluation = parser.add_argument_group("prompts of --eval N")
@@ -101,9 +101,14 @@ def prompts_for(name: str, args: argparse.Namespace) -> list[Prompt]:
     else:
         prompts = read_prompts(args.prompts) if args.prompts else [Prompt(args.prompt.rstrip())]
     if not name.startswith(("hf:", "api:")) and any(instruct_headers.read(prompt.text) for prompt in prompts):
-        corpus = find_training_corpus(load_checkpoint(name))
-        if corpus and "headers" not in load_meta(corpus):
+        if (corpus := find_training_corpus(load_checkpoint(name))) and "headers" not in load_meta(corpus):
             raise ValueError(f"{name} was trained on {corpus}, without headers: it cannot follow these prompts")
+        if corpus and args.features:
+            headed = filter(None, map(instruct_headers.read, load_stories(corpus, "val")[1]))
+            known = {feature for story in headed for feature in story.instruction.get("features", ())}
+            if unknown := set(instruct_headers.split_list(args.features)) - known:
+                there_are = f"those of {corpus}'s validation stories are {', '.join(sorted(known)) or 'none'}"
+                raise ValueError(f"no such feature: {', '.join(sorted(unknown))}; {there_are}")
     return prompts
 
 

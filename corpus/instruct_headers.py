@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import regex
 
-from corpus.builtin_stories import FEATURES, Story, draw_words, split_sentences
+from corpus.builtin_stories import Story, draw_words, split_sentences
 from corpus.tokenizer import Tokenizer
 
 FIELDS = {"words": "Words", "features": "Features", "summary": "Summary", "sentence": "Random sentence"}
@@ -86,11 +86,9 @@ def split_list(text: str) -> list[str]:
 
 
 def format_header(fields: Mapping[str, str]) -> str:
-    """A header with these fields. ValueError for an unknown feature."""
+    """A header with these fields."""
     fields = {name: " ".join(text.split()) for name, text in fields.items()}
     fields |= {name: ", ".join(split_list(fields[name])) for name in LISTS if name in fields}
-    if unknown := set(split_list(fields.get("features", ""))) - set(FEATURES):
-        raise ValueError(f"no such feature: {', '.join(unknown)}; the features are {', '.join(FEATURES)}")
     return StoryWithHeader(fields, "").header
 
 

@@ -61,8 +61,8 @@ def preferences(means: torch.Tensor, counts: torch.Tensor, kinds: torch.Tensor) 
     """Does a neuron fire more on words of a kind than on others that are about as frequent?
 
     means (words, neurons): the mean activation on each word; counts (words,); kinds (K, words) bool. -> (K, neurons):
-    AUC, the share of pairs of a word of the kind and another word in which it fires more on the first (0.5 is chance);
-    and the one-sided p-value against permuted kinds: Mann-Whitney's U, summed over the strata of frequency.
+    AUC, the share of pairs of a word of the kind and another word in which it fires more on the first (0.5 is chance,
+    nan is none); and the one-sided p-value against permuted kinds: Mann-Whitney's U, summed over the strata.
     """
     stratum = counts.log2().floor().clamp(max=6).long()  # words that occur 2 and 3 times, 4 to 7, …, 64 and more
     ranks = torch.empty_like(means)
@@ -72,7 +72,7 @@ def preferences(means: torch.Tensor, counts: torch.Tensor, kinds: torch.Tensor) 
     kinds = kinds.to(ranks)
     n_of_kind, everything = kinds.double() @ in_stratum, in_stratum.sum(0)  # numbers of words: (K, strata), (strata,)
     others = everything - n_of_kind
-    pairs = (n_of_kind * others).sum(1)[:, None].clamp(min=1)
+    pairs = (n_of_kind * others).sum(1)[:, None]
     wins = (kinds @ ranks).double() - (n_of_kind * (n_of_kind + 1) / 2).sum(1)[:, None]
     deviation = ((n_of_kind * others * (everything + 1)).sum(1)[:, None] / 12).sqrt().clamp(min=1e-9)
     return wins / pairs, torch.special.ndtr((pairs / 2 - wins) / deviation)
@@ -93,20 +93,21 @@ def untrained_copy(model: GPTNeo) -> GPTNeo:
 
 def neuron_rows(neurons: NeuronSums, untrained: NeuronSums, places: list[dict]) -> list[dict]:
     """neurons.csv: the kind of word that each neuron prefers, trained and at random initialization; AUC and q of
-    each kind; and the `places` where it fires most."""
+    each kind that the stories have; and the `places` where it fires most."""
     auc, q = neurons.preferences()
     rows, width = [], neurons.highest.size(2)
     for i, prefers in enumerate(zip(strongest_kinds(auc, q), strongest_kinds(*untrained.preferences()))):
         row = dict(layer=i // width, neuron=i % width) | dict(zip(("prefers", "prefers_at_random_init"), prefers))
-        row |= {f"auc_{kind}": value for kind, value in zip(KINDS, auc[:, i].tolist())}
-        row |= {f"q_{kind}": value for kind, value in zip(KINDS, q[:, i].tolist())}
+        row |= {f"auc_{kind}": value for kind, value in zip(KINDS, auc[:, i].tolist()) if value == value}  # not nan
+        row |= {f"q_{kind}": value for kind, value in zip(KINDS, q[:, i].tolist()) if f"auc_{kind}" in row}
         rows.append(row | places[i])
     return rows
 
 
 def most_selective(rows: list[dict]) -> dict[str, dict]:
     """The neuron that prefers each kind of word most, strongly if any does; and that of the largest activation."""
-    best = {kind: max(rows, key=lambda row: (row["prefers"] == kind, row[f"auc_{kind}"])) for kind in KINDS}
+    kinds = [kind for kind in KINDS if f"auc_{kind}" in rows[0]]
+    best = {kind: max(rows, key=lambda row: (row["prefers"] == kind, row[f"auc_{kind}"])) for kind in kinds}
     return best | {LARGEST: max(rows, key=lambda row: row["activation_1"])}
 
 

@@ -22,6 +22,7 @@ from tqdm import tqdm
 from corpus.builtin_stories import NAMES, NOUNS, PRONOUNS, ROLES, plural
 from corpus.character_names import Counts, count_capitals, names_among
 from corpus.tokenizer import Tokenizer
+from corpus.word_forms import looks_english
 
 KINDS = ("noun", "verb", "adjective", "pronoun", "name", "punctuation")
 # Words that builtin_stories.py does not list, but that are frequent in real stories.
@@ -137,7 +138,10 @@ class TaggedCorpus:
             n = min(len(ids) - 1, block_size)
             tokens = torch.tensor(ids)
             stories.append(Story(tokens[:n], tokens[1 : n + 1], words[:n], ends[:n]))
-        return cls(stories, list(numbers), [kind_of(word, names) for word in numbers])
+        kinds = [kind_of(word, names) for word in numbers]
+        if not looks_english(texts):  # the lists are English
+            kinds = [kind if kind == "punctuation" else "other" for kind in kinds]
+        return cls(stories, list(numbers), kinds)
 
     def is_kind(self, kind: str) -> torch.Tensor:
         """(words,) bool: which words are of this kind."""

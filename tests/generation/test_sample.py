@@ -64,7 +64,6 @@ MISTAKES = {
     "--beams 3 --temperature 1": "--temperature",
     "--stream --n 2": "--stream",
     "--price_in 1": "--price_out",
-    "--features Dialog": "Dialog",
     "--words a --eval 3": "--words",
     "--model api:x --top_k 5": "--top_k",
     "--model api:x --eval 3": "--data",
@@ -98,6 +97,14 @@ def test_a_model_trained_without_headers_is_given_none(run, corpus, instruct_dat
         code, printed = sample_py(*args, "--out", "x")
         assert "headers" in code and "data/tiny" in code and "\n" not in code and printed.out == ""
     assert not (run.parent.parent / "x").exists()
+
+
+def test_features_are_those_of_the_training_stories(run, instruct_data_dir, sample_py, monkeypatch):
+    corpus = instruct_data_dir / "builtin-instruct"
+    monkeypatch.setattr("checkpoints.checkpoint.find_training_corpus", lambda checkpoint: corpus)
+    assert sample_py("--features", "BadEnding", "--n", "1", "--max_new_tokens", "1")[0] == 0
+    code, printed = sample_py("--features", "BadEnding, Dialog")
+    assert "no such feature: Dialog;" in code and "BadEnding" in code and printed.out == ""
 
 
 # ---- samples.jsonl ----
