@@ -106,9 +106,8 @@ def prompts_for(name: str, args: argparse.Namespace) -> list[Prompt]:
         if corpus and args.features:
             headed = filter(None, map(instruct_headers.read, load_stories(corpus, "val")[1]))
             known = {feature for story in headed for feature in story.instruction.get("features", ())}
-            if unknown := set(instruct_headers.split_list(args.features)) - known:
-                there_are = f"those of {corpus}'s validation stories are {', '.join(sorted(known)) or 'none'}"
-                raise ValueError(f"no such feature: {', '.join(sorted(unknown))}; {there_are}")
+            if unknown := ", ".join(sorted({*instruct_headers.split_list(args.features)} - known)):
+                raise ValueError(f"no such feature: {unknown}; {corpus} has {', '.join(sorted(known)) or 'none'}")
     return prompts
 
 

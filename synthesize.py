@@ -120,9 +120,7 @@ def read_story(reply: str, finish_reason: str, request: Request, args: argparse.
         return row, "refused or too short"
     if args.language == "English" and not all(uses_word(text, word) for word in request.words):
         return row, "without all of its words"  # other languages' inflections are not known here
-    if args.summaries and not summary:
-        return row, "without a summary"
-    return row, ""
+    return row, "without a summary" if args.summaries and not summary else ""
 
 
 class DataSet:

@@ -54,9 +54,7 @@ def kind_of(word: str, names: frozenset[str]) -> str | None:
     if word in MORE_VERBS:
         return "verb"
     noun = NOUN_OF.get(word, word)  # "rocks" is treated like "rock", which may be a verb
-    if noun in MORE_NOUNS:
-        return "noun"
-    return ROLES[noun][0] if noun in ROLES else None
+    return "noun" if noun in MORE_NOUNS else ROLES.get(noun, [None])[0]
 
 
 def letters(text: bytes) -> list[bool]:

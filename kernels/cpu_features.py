@@ -7,6 +7,7 @@ That variable makes a processor act like a lesser one: for our kernels, PyTorch,
 tested and measured on one machine, and a user's bug reproduced on another.
 """
 
+import itertools
 import os
 import platform
 import time
@@ -41,12 +42,9 @@ ISA_VARIABLE = "NANOSTORIES_ISA"
 
 def detected() -> ISA | None:
     """The highest class whose instructions, and those of all classes below it, this processor has."""
-    capabilities, found = torch.cpu.get_capabilities(), None
-    for isa in X86:
-        if not all(capabilities.get(need) for need in isa.needs.split()):
-            break
-        found = isa
-    return found
+    has = torch.cpu.get_capabilities()
+    found = [*itertools.takewhile(lambda isa: all(map(has.get, isa.needs.split())), X86)]
+    return found[-1] if found else None
 
 
 def _chosen(wanted: str) -> ISA | None:

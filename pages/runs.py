@@ -75,8 +75,7 @@ def unequal_tokens(logs: dict[Path, list[dict]], configs: dict[Path, dict]) -> l
         tokens = [logs[run][-1]["tokens"] for run, config in configs.items() if config.get("data", "") == data]
         if max(tokens) > 1.05 * min(tokens):
             seen = f"{min(tokens):.2f} to {max(tokens):.2f} million tokens"
-            warnings.append(f"WARNING: the runs on {data or 'an unknown corpus'} saw {seen}: compare their last losses "
-                            "with that in mind, or the curves at equal tokens.")  # fmt: skip
+            warnings.append(f"WARNING the runs on {data or 'an unknown corpus'} saw {seen}: compare at equal tokens")
     return warnings
 
 

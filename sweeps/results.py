@@ -120,11 +120,8 @@ def table(rows: Sequence[dict], columns: Sequence[str]) -> str:
 
 def mean(rows: Sequence[dict], key: str) -> str:
     values = [row[key] for row in rows if row.get(key) is not None]
-    if texts := [value for value in values if isinstance(value, str)]:  # such as "oom", if only for one seed
-        return texts[0]
-    if not values:
-        return "–"
-    return number(statistics.mean(values))
+    texts = [value for value in values if isinstance(value, str)]  # such as "oom", if only for one seed
+    return texts[0] if texts else number(statistics.mean(values)) if values else "–"
 
 
 def number(value: float) -> str:

@@ -100,16 +100,10 @@ def test_published_models_read_any_corpus(interpret_py, trained):
 
 @pytest.mark.parametrize(
     "args, named",
-    [
-        (["out/none"], "out/none"),
-        (["api:gpt"], "api:gpt"),
-        (["hf:exported"], "--data"),
-        (["out/run", "--data", "data/none"], "data/none"),
-        (["out/run", "--layer", "2"], "--layer"),
-        (["out/run", "--stories", "12"], "--stories"),
-        (["out/run", "--text", "cat " * 100], "102 tokens"),
-        (["out/run", "--out", "data/tiny/meta.json"], "data/tiny/meta.json"),
-    ],
+    [(["out/none"], "out/none"), (["api:gpt"], "api:gpt"), (["hf:exported"], "--data")]
+    + [(["out/run", "--data", "data/none"], "data/none"), (["out/run", "--layer", "2"], "--layer")]
+    + [(["out/run", "--stories", "12"], "--stories"), (["out/run", "--text", "cat " * 100], "102 tokens")]
+    + [(["out/run", "--out", "data/tiny/meta.json"], "data/tiny/meta.json")],
 )
 def test_mistakes_get_one_line(interpret_py, args, named):
     code, printed = interpret_py(*args)

@@ -6,7 +6,7 @@ import torch
 from planted_model import WORDS, Alphabet, planted_corpus, planted_model, planted_reading
 
 from interpret import collect_activations
-from interpretation.neurons import CONTEXTS, neuron_rows, peak_contexts, preferences, untrained_copy
+from interpretation.neurons import CONTEXTS, most_selective, neuron_rows, peak_contexts, preferences, untrained_copy
 
 
 @pytest.fixture(scope="module")
@@ -18,6 +18,7 @@ def rows() -> list[dict]:
 
 def test_planted_neurons_are_found(rows):
     assert rows[5]["prefers"] == "name" and rows[5]["auc_name"] == 1 and rows[5]["q_name"] < 1e-3
+    assert "auc_pronoun" not in rows[5] and "pronoun" not in most_selective(rows)  # there is none
     assert sum(row["prefers"] != "" for row in rows) <= 3
     assert sum(row["prefers_at_random_init"] != "" for row in rows) <= 2
     neurons, tests = planted_reading()[1], []

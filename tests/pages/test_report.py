@@ -112,7 +112,7 @@ def test_the_runs_are_those_of_their_logs(out):
     assert float(a["validation loss, last"]) == float(a["lowest"]) == 5 / 40 + 0.5
     assert float(a["tokens/s (median)"].replace(",", "")) == round(np.median(np.arange(101, 141)))
     assert float(a["minutes"]) == 4
-    assert "WARNING: the runs on tiny saw 0.02 to 0.04 million tokens" in found
+    assert "WARNING the runs on tiny saw 0.02 to 0.04 million tokens" in found
     rows = read_curve(out / "a" / "log.csv")
     assert rows[-1]["minutes"] == 4 and rows[-1]["tokens"] == 0.04 and rows[0]["val_loss"] is None
 
