@@ -136,8 +136,9 @@ def draw(rows: Sequence[dict], columns: Sequence[str], axes_names: Sequence[str]
     for column in (["val_loss"] if any("val_loss" in row for row in rows) else []) + list(columns):
         if any(isinstance(row.get(column), (int, float)) for row in rows):
             panels.setdefault(column.partition(" by ")[0], []).append(column)
-    across = min(len(panels) + bool(curves), PANELS_ACROSS)
-    down = math.ceil((len(panels) + bool(curves)) / across)  # for each axis
+    n = len(panels) + bool(curves)
+    down = math.ceil(n / PANELS_ACROSS)  # for each axis
+    across = math.ceil(n / down)
     figure = Figure(figsize=(3.6 * across, 3 * down * len(axes_names)), layout="constrained")
     grid = figure.subplots(down * len(axes_names), across, squeeze=False)
     for axes in grid.flat:
