@@ -132,7 +132,7 @@ def write_results(path: Path, rows: list[dict], warning: str = "", ask: bool = F
     path.parent.mkdir(parents=True, exist_ok=True)
     unmarked = apply_marks(path.with_name("marks.csv"), rows, ask) if path.name == PLAIN else 0
     write_table(path, rows)
-    write_bytes(path.with_suffix(".html"), answers_page(rows))
+    write_bytes(path.with_suffix(".html"), answers_page(rows, warning))
     if text := shares_text(rows):
         print_and_save(path.with_suffix(".md"), "\n\n".join(filter(None, [text, warning])))
     next_step = f"mark {unmarked} completions: python probe.py {path.parent} --mark"

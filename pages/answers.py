@@ -17,14 +17,15 @@ continuation, and its lead over the best wrong one, nats per byte:
 answers are colored by a reader's marks, if there are any.</p>"""
 
 
-def answers_page(rows: list[dict]) -> bytes:
+def answers_page(rows: list[dict], warning: str = "") -> bytes:
     """rows: probe.csv, with the columns set, prompt, right, wrong, and for each model MODEL verdict, MODEL lead and
     MODEL rank, p and greedy."""
     models = [column.removesuffix(" verdict") for column in rows[0] if column.endswith(" verdict")]
     sets = list(dict.fromkeys(row["set"] for row in rows))
     tables = {name: set_table([row for row in rows if row["set"] == name], models) for name in sets}
     count = f"{len(rows):,} prompts, {len(models)} model{'s' * (len(models) != 1)}"
-    return sections_page("Answers to prompts", f'<p class="quiet">{count}</p>{LEGEND}', tables)
+    warning = f'<p class="warning">{html.escape(warning)}</p>' * bool(warning)
+    return sections_page("Answers to prompts", f'{warning}<p class="quiet">{count}</p>{LEGEND}', tables)
 
 
 def set_table(rows: list[dict], models: list[str]) -> str:
