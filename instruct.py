@@ -21,7 +21,7 @@ from common.cli import Parser, existing_path, one_line_errors
 from common.figures import save_figure
 from common.statistics import wilson
 from common.tables import print_and_save, table_text, write_table
-from corpus.word_forms import ends_badly, is_nearest, language_warning, uses_word
+from corpus.word_forms import SPEECH, ends_badly, is_nearest, language_warning, uses_word
 from generation.samples_file import hint_at_samples, read_rows
 
 
@@ -44,7 +44,7 @@ def found_in(story: str, row: dict, summaries: Collection[str]) -> dict[str, flo
     if "sentence" in asked:
         found["sentence, verbatim"] = float(plain(asked["sentence"]) in plain(story))
     features = asked.get("features", ())
-    found["dialogue" if "Dialogue" in features else "dialogue, not asked for"] = float('"' in plain(story))
+    found["dialogue" if "Dialogue" in features else "dialogue, not asked for"] = float(bool(SPEECH.search(story)))
     # Only the bad endings of the built-in plots are recognized; the one asked for may be of another kind.
     if "BadEnding" not in features or ends_badly(row["reference"] or ""):
         found["bad ending" if "BadEnding" in features else "bad ending, not asked for"] = float(ends_badly(story))

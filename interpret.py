@@ -2,7 +2,7 @@
 Look inside a model: what its heads attend to, what its neurons fire on, and whether it matters.
 
 $ python interpret.py                                     # the newest run -> out/<run>/interpret.md and pages
-$ python interpret.py out/demo --text "Lily saw a cat. Lily was happy." --layer 2 --head 3
+$ python interpret.py out/demo --text "Lily saw a cat. Lily was happy." --layer 2
 $ python interpret.py out/demo --patch "Tom had a ball. Then Tom" "Ben had a ball. Then Ben"
 $ python interpret.py hf:roneneldan/TinyStories-33M --data data/tinystories
 
@@ -45,7 +45,6 @@ def parse_arguments() -> argparse.Namespace:
     patch = "two texts whose last words differ: which activations predict the last word?"
     parser.add_argument("--patch", nargs=2, metavar="TEXT", help=patch)
     parser.add_argument("--layer", type=int, help="draw only this layer, and show all of its neurons")
-    parser.add_argument("--head", type=int, help="draw only this head (in each layer, or in --layer)")
     parser.add_argument("--stories", type=positive, default=200, help="validation stories to read (default: 200)")
     ablate = "stories on which heads and neurons are ablated (default: 40; at most half of those that are read)"
     parser.add_argument("--ablate", type=positive, default=40, help=ablate)
@@ -81,7 +80,7 @@ def interpret(out: Path, name: str, backend, texts: Sequence[str], args) -> None
     sections = [f"## Heads of {name}", f"{len(texts)} validation stories were read.", *summary.heads_text(head_rows)]
     sections.append(summary.ablation_text(head_rows, loss, n_ablation))
     sections += [f"## Neurons of {name}", *summary.neurons_text(neuron_rows)]
-    if warning := language_warning(texts, "kinds of words, but for punctuation, are found by English lists"):
+    if warning := language_warning(texts, "the lists of kinds of words are English, so only punctuation is told apart"):
         sections.append(warning)
     write_table(out / "heads.csv", head_rows)
     write_table(out / "neurons.csv", neuron_rows)
@@ -164,11 +163,8 @@ def draw_attention(out: Path, name: str, backend, ids: list[int], rows: list[dic
 
     model, pieces = backend.model, pieces_of(backend.tokenizer, ids)
     _, cache = run_with_cache(model, torch.tensor([ids], device=model.wte.weight.device))
-    heads = [
-        {name: row[name] for name in ("layer", "head", "role")}
-        for row in rows
-        if args.layer in (None, row["layer"]) and args.head in (None, row["head"])
-    ]
+    rows = [row for row in rows if args.layer in (None, row["layer"])]
+    heads = [{name: row[name] for name in ("layer", "head", "role")} for row in rows]
     maps = np.stack([cache[f"blocks.{each['layer']}.pattern"][0, each["head"]].cpu().numpy() for each in heads])
     lens = [
         [[(pieces_of(backend.tokenizer, [i])[0], round(p, 3)) for i, p in top] for top in layer]
@@ -212,7 +208,7 @@ def draw_patching(out: Path, name: str, backend, texts: Sequence[str]) -> None:
 
 # ---- Loading ----
 def load_inspectable(name: str, args: argparse.Namespace):
-    """The model and its tokenizer. ValueError if it cannot be inspected, or lacks the layer or head of the flags."""
+    """The model and its tokenizer. ValueError if it cannot be inspected, or lacks the --layer."""
     from generation.backends import load_backend
     from kernels.compile_cpp import keep_freed_memory
     from model import GPTNeo
@@ -226,9 +222,8 @@ def load_inspectable(name: str, args: argparse.Namespace):
     config = backend.model.config
     if type(backend.model) is not GPTNeo:
         raise ValueError(f"{name} is neither GPT-Neo nor GPT-2; interpret.py reads no other architecture")
-    for flag, value, n in (("layer", args.layer, config.n_layer), ("head", args.head, config.n_head)):
-        if value is not None and not 0 <= value < n:
-            raise ValueError(f"--{flag} must be 0 to {n - 1} for {name}, not {value}")
+    if args.layer is not None and not 0 <= args.layer < config.n_layer:
+        raise ValueError(f"--layer must be 0 to {config.n_layer - 1} for {name}, not {args.layer}")
     for text in filter(None, [args.text, *(args.patch or [])]):
         if (n_tokens := len(backend.encode(text))) > config.block_size:
             raise ValueError(f"the text has {n_tokens} tokens, but {name} reads only {config.block_size}; shorten it")

@@ -228,8 +228,9 @@ def print_summary(directory: Path) -> None:
         print(f"WARNING a story has {length:.0f} tokens on average: is each one a story? See --split_on")
     if (dropped := meta["cleaning"]["truncated dropped"]) > 0.03 * meta["cleaning"]["stories read"]:
         print(f"WARNING {dropped:,} stories were dropped, as they do not end with a whole sentence; --raw keeps all")
-    if val["stories"] < 20:
-        print(f"WARNING only {val['stories']} validation stories: hold out more by --val_share 0.1")
+    if val["stories"] < 60:  # sample.py --eval 50
+        larger = min(0.5, 100 / (train["stories"] + val["stories"]))
+        print(f"WARNING only {val['stories']} validation stories: hold out more, by --val_share {larger:.2g} or --val")
     if train["bytes"] < 3 * train["tokens"] and meta["vocab_size"] >= 4096:
         n_bytes = train["bytes"] / train["tokens"]
         print(f"WARNING a token holds {n_bytes:.1f} bytes on average (English: 4); try --vocabulary bpe")
@@ -259,6 +260,8 @@ def main() -> None:
             vocabulary = load_model(args.vocabulary_of)[1].vocabulary
         prepare(directory, *read(args), *settings, vocabulary)
         print_summary(directory)
+        if args.split_on and not args.val:
+            print("Pieces of one text may be in both splits; for the loss on unseen texts, give whole ones by --val")
         what = 'rows without "words" of their own get only those that are in English lists'
         if args.headers and (warning := language_warning(load_stories(directory, "val")[1], what)):
             print(warning)

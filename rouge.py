@@ -133,7 +133,7 @@ def analyze(run: Path, samples: list[dict], corpus: WordCorpus, data: Path, args
     k, counting, n = args.k, args.counting, len(samples)
     completion_ids, prompt_ids = (corpus.encode([row[name] for row in samples]) for name in ("completion", "prompt"))
     if not any(map(len, completion_ids)):
-        raise ValueError(f"{run}: no completion has a word of a to z; for other scripts: --tokens")
+        raise ValueError(f"{run}: no completion has a word" + " of a to z; otherwise: --tokens" * (not args.tokens))
     prompts, sample_indices = (np.array([row[name] for row in samples]) for name in ("prompt_index", "sample_index"))
     groups = prompts if len(set(prompts)) > 1 else sample_indices  # each its own group
     excerpts, excerpt_story = draw_excerpts(corpus, completion_ids, list(map(len, prompt_ids)), MIN_EXCERPTS)

@@ -185,6 +185,8 @@ def keep_usable(path: Path, settings: dict, prompts: dict[int, Prompt]) -> dict:
     usable, differing = {}, set()
     for (i, j), row in read_rows(path).items():
         wanted = dict.fromkeys(("split", "draw", "cut")) | settings | (prompts[i].row() if i in prompts else {})
+        if row.get("weights") == wanted.get("weights", ""):
+            row["model"] = wanted["model"]  # the same weights under another name, such as the best and the last
         others = {name for name, value in wanted.items() if row.get(name) != value}
         usable |= {} if others else {(i, j): row}
         differing |= others

@@ -36,23 +36,12 @@ from generation.prompts import Sampling, openings
 from kernels.attention import story_starts
 from kernels.cpu_features import free_cores
 from model import GPTNeoConfig
+from training import run_directory
 from training.config import ConfigError, TrainConfig, parse_command_line, settings_line
 from training.data_order import Batches, Corpus, TokenStream, load_corpus, story_windows
 from training.device_and_dtype import choose_dtype, describe, no_compile_reason, peak_flops, set_up_device
 from training.distributed import SINGLE_PROCESS, Ranks, stop_signal
 from training.optimizers import learning_rate, make_optimizers
-from training.run_directory import (
-    PREVIOUS,
-    append_row,
-    busy_machine_warning,
-    checkpoint_due,
-    keep_weights,
-    load_resumable,
-    lock_and_prepare,
-    overfitting_warning,
-    progress,
-    save_checkpoint,
-)
 from training.start_from import add_bigram_embeddings, copy_weights, load_source
 from variants import MODELS
 from variants.contrastive import Contrastive, sentence_ends
@@ -73,7 +62,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         # Data
         checkpoint, source = None, None
         if resume:
-            checkpoint, config = load_resumable(run, config)
+            checkpoint, config = run_directory.load_resumable(run, config)
         elif config.start_from:
             source, config = load_source(config)
         if ranks.local_rank == 0:  # every machine may have its own disk
@@ -101,7 +90,8 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
             add_bigram_embeddings(model, corpus.train, config.bigram_init, ranks)
         seconds = ranks.max(time.perf_counter() - start)  # counts as training
         if ranks.rank == 0:
-            cleanup.enter_context(lock_and_prepare(run, config, checkpoint["step"] if checkpoint else 0, resume))
+            step = checkpoint["step"] if checkpoint else 0
+            cleanup.enter_context(run_directory.lock_and_prepare(run, config, step, resume))
         not_compiled_because = no_compile_reason(device) if config.compile else "compile=False"
         compiled = model if not_compiled_because else torch.compile(model, dynamic=False, fullgraph=True)
         loss_of = loss_function(compiled, config, end_of_text)
@@ -144,7 +134,7 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
     """Trains until the run is finished or told to stop; returns whether it is finished. train() makes the arguments."""
     run, ranks = Path(config.out_dir, config.name), batches.ranks
     peak = peak_flops(state.device, state.dtype) * ranks.size  # the denominator of MFU
-    fraction_done = progress(config, state.step, state.seconds)
+    fraction_done = run_directory.progress(config, state.step, state.seconds)
     first_step, clock = state.step + 1, time.perf_counter()
     layout = "{percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}{postfix}"
     # disable=None shows the bar only in a terminal
@@ -166,9 +156,9 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
             clock, row_step = time.perf_counter(), state.step
         now = time.perf_counter()
         state.seconds, clock = ranks.max(state.seconds + now - clock), now
-        before, fraction_done = fraction_done, progress(config, state.step, state.seconds)
+        before, fraction_done = fraction_done, run_directory.progress(config, state.step, state.seconds)
         bar.update(fraction_done - before)
-        is_checkpoint_due = checkpoint_due(config, before, fraction_done)
+        is_checkpoint_due = run_directory.checkpoint_due(config, before, fraction_done)
         evaluating = is_checkpoint_due or fraction_done >= 1 or state.step % config.eval_interval == 0
         if state.step % config.log_interval and not evaluating:
             continue
@@ -190,7 +180,7 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
         if ranks.rank == 0:
             result = validate() if evaluating else {}
             row |= {name: f"{value:.5f}" for name, value in result.items()}
-            append_row(run / "log.csv", row)  # before ckpt.pt, so that a resumed run cannot miss this row
+            run_directory.append_row(run / "log.csv", row)  # before ckpt.pt, so that a resumed run cannot miss this row
             if evaluating:
                 losses = f"train {train_loss:.3f}  val {result['val_loss']:.3f}  bpb {result['bpb']:.3f}"
                 bar.write(f"step {state.step:>6}  {row['tokens'] / 1e6:8.2f} M tokens  {losses}")
@@ -199,7 +189,7 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
     bar.close()
     if fraction_done < 1 and ranks.rank == 0:
         state.means()  # raises if the loss is NaN, so that nothing is saved
-        save_checkpoint(run / "ckpt.pt", state.for_resuming(), previous=run / PREVIOUS)
+        run_directory.save_checkpoint(run / "ckpt.pt", state.for_resuming(), previous=run / run_directory.PREVIOUS)
     return fraction_done >= 1
 
 
@@ -352,11 +342,11 @@ def save(run: Path, config: TrainConfig, state: TrainingState, row: dict, val_lo
     """Saves checkpoints and the loss plot after an evaluation. ValueError if its loss is not finite."""
     state.require_finite("validation loss", val_loss)
     if keep:
-        keep_weights(run, state.for_sampling(), config, row)  # before ckpt.pt: if killed now, resuming saves them again
+        run_directory.keep_weights(run, state.for_sampling(), config, row)  # first: if killed now, it is done again
     if val_loss < state.best_val_loss:
         state.best_val_loss = val_loss
-        save_checkpoint(run / "best.pt", state.for_sampling())
-    save_checkpoint(run / "ckpt.pt", state.for_resuming(), previous=run / PREVIOUS)
+        run_directory.save_checkpoint(run / "best.pt", state.for_sampling())
+    run_directory.save_checkpoint(run / "ckpt.pt", state.for_resuming(), previous=run / run_directory.PREVIOUS)
     plot_run(run, config)
 
 
@@ -375,7 +365,8 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
         prompt, flags = instruct_headers.format_header(dict(words="hide, fox, little")), '--words "jump, frog, red"'
     print()
     stream_story(load_backend(str(run)), prompt, Sampling(temperature=0.6, seed=config.seed))
-    print(f"\n{busy_machine_warning(run)}{overfitting_warning(run)}Everything is in {run}/ (loss curve: loss.png)")
+    warnings = run_directory.busy_machine_warning(run) + run_directory.overfitting_warning(run)
+    print(f"\n{warnings}Everything is in {run}/ (loss curve: loss.png)")
     print(f"Next: python sample.py --model {run} --temperature 0.6 {flags}")
 
 

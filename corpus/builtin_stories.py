@@ -181,8 +181,10 @@ class Story:
 
 # Chinese and Japanese have no space between sentences.
 BETWEEN_SENTENCES = regex.compile(
-    r"""(?<=\p{Sentence_Terminal})[ ]|(?<=\p{Sentence_Terminal}["”])[ ](?=[A-Z"“])|(?<=[。！？])(?![。！？」』])|\n"""
+    r"""(?<=\p{Sentence_Terminal})[ ]|(?<=\p{Sentence_Terminal}["”'’])[ ](?=[A-Z"“'‘])"""
+    r"""|(?<=[。！？])(?![。！？」』])|\n"""
 )
+SINGLE_QUOTES = regex.compile(r"(?<![\p{L}\d])['‘]"), regex.compile(r"(?<=[,.!?])['’]")  # they open, they close
 
 
 def split_sentences(text: str) -> list[str]:
@@ -190,6 +192,7 @@ def split_sentences(text: str) -> list[str]:
     pieces = [piece for piece in BETWEEN_SENTENCES.split(text) if piece.strip()]
     quotes = ("“”", "「」", "『』")
     pieces = [piece for piece in pieces if all(piece.count(left) == piece.count(right) for left, right in quotes)]
+    pieces = [piece for piece in pieces if len({len(marks.findall(piece)) for marks in SINGLE_QUOTES}) == 1]
     return [piece for piece in pieces if piece.count('"') % 2 == 0]
 
 

@@ -23,6 +23,7 @@ import regex
 
 from corpus.builtin_stories import Story, draw_words, split_sentences
 from corpus.tokenizer import Tokenizer
+from corpus.word_forms import SPEECH
 
 FIELDS = {"words": "Words", "features": "Features", "summary": "Summary", "sentence": "Random sentence"}
 LISTS = ("words", "features")
@@ -124,7 +125,7 @@ def add_header(text: str) -> str:
         return text
     rng = random.Random(text)
     sentences = split_sentences(text) or [text.partition("\n")[0]]
-    fields = dict(words=", ".join(draw_words(text, rng)), features="Dialogue" if re.search('["“]', text) else "")
+    fields = dict(words=", ".join(draw_words(text, rng)), features="Dialogue" * bool(SPEECH.search(text)))
     fields["sentence"] = rng.choice(sentences).strip()
     return str(StoryWithHeader(draw_fields(fields, rng), text.strip()))
 

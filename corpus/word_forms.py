@@ -22,6 +22,8 @@ IRREGULAR = {forms.split()[0]: forms.split() for forms in LISTS["irregular forms
 SCRIPTS = "Han Hiragana Katakana Thai Lao Khmer Myanmar Hangul Arabic Hebrew"
 WITHIN_WORDS = regex.compile("[" + "".join(rf"\p{{{name}}}" for name in SCRIPTS.split()) + "]")
 STOP_WORDS = {*LISTS["stop words"].split(), *PRONOUNS}
+# Quotation marks of many languages, a dash before a line, or single marks around what ends like a sentence or a phrase
+SPEECH = regex.compile(r"""(?m)["“”«»„「」]|^[ ]*[—–]|(?<![\p{L}\d])['‘][^\n]{1,300}?[,.!?]['’]""")
 
 
 @functools.cache

@@ -229,8 +229,8 @@ def summary(findings: Sequence[Finding], statuses: Mapping[str, str], runs: Sequ
                 place = "too close to call" if (run, figure) not in clear else "higher" if f.value > 0 else "lower"
                 places.setdefault(run, []).append(f"{figure} {place}")
         parts += [f"{run} beside true endings: {', '.join(own)}" for run, own in places.items()]
-        if likely := ", ".join(run for run, own in places.items() if any(place.endswith(" higher") for place in own)):
-            parts.append(f"WARNING {judge} likes likely text: scores above true endings are no merit of {likely}")
+        if above := ", ".join(run for run, own in places.items() if any(place.endswith(" higher") for place in own)):
+            parts.append(f"WARNING {judge} scores {above} above true endings: no merit, as judges like likely text")
         parts += [f"{judge}: {statuses[judge]}"] if judge else []
         parts += [f"WARNING {line}" for line in warnings_of(findings, judge)] if judge else []
     return "\n\n".join(parts)

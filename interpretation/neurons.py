@@ -6,6 +6,8 @@ thousand "was" are one observation. Words are compared, by ranks, with others th
 distribution (kinds permuted among words) is then known exactly.
 """
 
+import math
+
 import torch
 from scipy.stats import false_discovery_control
 
@@ -54,7 +56,9 @@ class NeuronSums:
         """
         tests = [preferences(sums / self.counts[:, None], self.counts, self.kinds) for sums in self.word_sums]
         auc, p = (torch.cat(each, 1).cpu() for each in zip(*tests))
-        return auc.float(), torch.from_numpy(false_discovery_control(p.numpy().ravel())).view_as(p)
+        measured = ~auc.isnan()  # kinds of which there are words to compare
+        p[measured] = torch.from_numpy(false_discovery_control(p[measured].numpy()))
+        return auc.float(), p
 
 
 def preferences(means: torch.Tensor, counts: torch.Tensor, kinds: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -98,7 +102,7 @@ def neuron_rows(neurons: NeuronSums, untrained: NeuronSums, places: list[dict]) 
     rows, width = [], neurons.highest.size(2)
     for i, prefers in enumerate(zip(strongest_kinds(auc, q), strongest_kinds(*untrained.preferences()))):
         row = dict(layer=i // width, neuron=i % width) | dict(zip(("prefers", "prefers_at_random_init"), prefers))
-        row |= {f"auc_{kind}": value for kind, value in zip(KINDS, auc[:, i].tolist()) if value == value}  # not nan
+        row |= {f"auc_{kind}": value for kind, value in zip(KINDS, auc[:, i].tolist()) if not math.isnan(value)}
         row |= {f"q_{kind}": value for kind, value in zip(KINDS, q[:, i].tolist()) if f"auc_{kind}" in row}
         rows.append(row | places[i])
     return rows

@@ -13,11 +13,10 @@ import regex
 from matplotlib.figure import Figure
 
 from common.tables import table_text
-from corpus.word_forms import uses_word
+from corpus.word_forms import SPEECH, uses_word
 from novelty.search import Stream, search
 
 WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+")  # in any script
-SPEECH = regex.compile('(?m)["“”«»„「」]|^ *[—–]')  # quotation marks of many languages, or a dash before a line
 PASSAGE = 4  # words
 NEAR = 0.5  # a near-duplicate has more than this share of its passages in one other story
 SEARCHED = 1000  # stories at most, each compared with all before them

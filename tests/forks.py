@@ -107,7 +107,7 @@ def write_half_of_ckpt(write, path, data):
 
 
 KILLED = {  # where: (holder of the function, its name, what happens instead)
-    "within a row of the log": (train, "append_row", lose_half_a_row),
+    "within a row of the log": (train.run_directory, "append_row", lose_half_a_row),
     "within ckpt.pt": (Path, "write_bytes", write_half_of_ckpt),
 }
 ACCIDENTS = KILLED | {

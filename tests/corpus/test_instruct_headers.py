@@ -126,7 +126,7 @@ def test_a_row_of_synthesize_keeps_its_own_fields_as_its_header(tmp_path):
 
 def test_your_own_stories_get_headers_of_the_cleaned_text(tmp_path):
     """Quotes behind mojibake are seen, ’ is an apostrophe, and no sentence is blank or cut out of speech."""
-    texts = [f"He said, “I won’t run. I can’t.” Then Tom {i} ate.\n\n\n\n\nBye." for i in range(200)]
+    texts = [f"{a}I won’t run. I can’t.{b} Then Tom {i} ate.\n\n\nBye." for i in range(100) for a, b in ("“”", "‘’")]
     given = "Summary: A given one.\nStory:\n\nIt ran."
     path = write_stories(tmp_path / "t.txt", [*(misread(text, "kept") for text in texts), given])
     run_prepare("--input", path, "--headers", "--name", "x", "--data_dir", tmp_path, "--val_share", 0.2)

@@ -89,11 +89,11 @@ def test_stories_between_any_separator(tmp_path, capsys):
     (tmp_path / "b.txt").write_bytes("".join(f"Chapter {i}\r\n{story}\r\n" for i, story in enumerate(stories)).encode())
     for name, *more in (("a",), ("b", "--split_on", r"^(Chapter|Part) \d+\s*$")):
         run_prepare("--input", tmp_path / f"{name}.txt", "--name", name, "--data_dir", tmp_path, *more)
-        assert "tokens on average" in capsys.readouterr().out
+        assert "tokens on average" in (said := capsys.readouterr().out) and ("unseen texts" in said) == bool(more)
     assert (tmp_path / "a" / "train.bin").read_bytes() == (tmp_path / "b" / "train.bin").read_bytes()
     odd = [f"{i} went on{' and on' * 150}." for i in range(50)] + [f"{i} broke" for i in range(5)]
     run_prepare("--input", write_stories(tmp_path / "c.txt", odd), "--name=c", "--data_dir", tmp_path, "--val_share=.3")
-    assert "WARNING 5 stories" in (said := capsys.readouterr().out) and "--block_size=512" in said
+    assert "WARNING 5 stories" in (said := capsys.readouterr().out) and "=512" in said and "share 0.5" in said
 
 
 def test_same_bytes_whatever_the_threads(tmp_path, monkeypatch):

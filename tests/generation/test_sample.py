@@ -165,6 +165,7 @@ def test_more_completions_are_added_and_fewer_change_nothing(run, sample_py, ask
     asked.clear()
     assert sample_py(*ARGS, "1")[0] == 0 and not asked  # fewer prompts, too
     assert (run / "samples.jsonl").read_bytes() == many
+    assert sample_py(*ARGS, "4", "--checkpoint", "last")[0] == 0 and not asked  # the same weights by another name
 
 
 def test_an_interrupted_call_goes_on_where_it_was(run, sample_py, asked):

@@ -171,9 +171,8 @@ def test_a_damaged_file_is_named_and_left_out(out, report_py, name):
 
 
 def test_mistakes_get_one_line(report_py, tmp_path):
-    for args in (["nowhere"], [tmp_path]):
-        code, _ = report_py(*args)
-        assert str(args[0]) in code and "\n" not in code
+    for name in ("nowhere", tmp_path):
+        assert str(name) in (code := report_py(name)[0]) and "\n" not in code
 
 
 # ---- In a browser ----
