@@ -65,8 +65,8 @@ def preferences(means: torch.Tensor, counts: torch.Tensor, kinds: torch.Tensor) 
     """Does a neuron fire more on words of a kind than on others that are about as frequent?
 
     means (words, neurons): the mean activation on each word; counts (words,); kinds (K, words) bool. -> (K, neurons):
-    AUC, the share of pairs of a word of the kind and another word in which it fires more on the first (0.5 is chance,
-    nan is none); and the one-sided p-value against permuted kinds: Mann-Whitney's U, summed over the strata.
+    AUC, the share of pairs of a word of the kind and another word in which it fires more on the first (0.5 is chance;
+    nan: no such pairs); and the one-sided p-value against permuted kinds: Mann-Whitney's U, summed over strata.
     """
     stratum = counts.log2().floor().clamp(max=6).long()  # words that occur 2 and 3 times, 4 to 7, …, 64 and more
     ranks = torch.empty_like(means)

@@ -68,7 +68,7 @@ def neurons_text(rows: list[dict]) -> list[str]:
         if counts[0] == "0" and kind != LARGEST and any(row[f"auc_{kind}"] >= STRONG for row in rows):
             counts[0] = "too few words to tell"
         tokens = listed(row[f"token_{i}"] for i in range(1, CONTEXTS + 1))
-        name = f"{row['layer']}.{row['neuron']}" + " (weakly)" * (kind != LARGEST and row[f"auc_{kind}"] < STRONG)
+        name = f"{row['layer']}.{row['neuron']}" + " (not strongly)" * (kind != LARGEST and row[f"auc_{kind}"] < STRONG)
         cells.append([kind, *(["", ""] if kind == LARGEST else counts), name, tokens])
         cells[-1] += [f"{row['activation_1']:.1f}", increase_text(row)]
     increases = [row["loss_increase"] for row in rows if "loss_increase" in row]
