@@ -1,14 +1,16 @@
 """
 A training step of 8 x 512 tokens (on a GPU 32 x 512, and the 33M shape of ours as well) against a nanoGPT-style GPT and
 transformers' GPTNeo, each eager and compiled, in every dtype that the hardware multiplies, and against the matrix
-products alone (the limit: a step that does nothing else). All take train.py's own step, keep freed memory, and have a
-process each. The nanoGPT-style model attends to all 512 tokens in each layer; the others to 256 in every second one.
+products alone (the limit: a step that does nothing else). All take train.py's own step, keep freed memory, and
+alternate with ours in processes of their own. Only the nanoGPT-style model attends to all 512 tokens in each layer.
 
 $ python bench.py train            # needs transformers: pip install -r requirements-dev.txt
 """
 
+import statistics
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 
 import torch
 
@@ -29,31 +31,28 @@ MFU = {"ours": {}} | ({"ours, 33M": dict(n_layer=4, n_embd=768)} if DEVICE == "c
 Model = tuple[torch.nn.Module, Callable]  # and a function of inputs and targets -> loss
 
 
-def ours(compiled: bool, **shape) -> Model:
+def ours(**shape) -> Model:
     model = our_model(**shape).train()
-    forward = torch.compile(model, dynamic=False) if compiled else model
-    return model, lambda x, y: forward(x, y)[1]
+    return model, lambda x, y: model(x, y)[1]
 
 
-def plain(compiled: bool) -> Model:
+def plain() -> Model:
     torch.manual_seed(0)
     model = PlainGPT(**SHAPE).to(DEVICE)
-    return model, torch.compile(model) if compiled else model
+    return model, model
 
 
-def theirs(compiled: bool) -> Model:
+def theirs() -> Model:
     model = their_model().train()
-    forward = torch.compile(model) if compiled else model
-    return model, lambda x, y: forward(x, labels=x).loss  # it shifts the labels itself
+    return model, lambda x, y: model(x, labels=x).loss  # it shifts the labels itself
 
 
-def steps_of(make: Callable[[], Model], dtype: torch.dtype) -> Callable[[torch.Tensor], None]:
+def steps_of(make: Callable[[], Model], compiled: bool, dtype: torch.dtype) -> Callable[[torch.Tensor], None]:
     """STEPS steps of train.py on tokens (B, T + 1)."""
     model, loss_of = make()
-    if isinstance(model, GPTNeo):
-        optimizers = make_optimizers(model, TrainConfig())
-    else:
-        optimizers = [torch.optim.AdamW(model.parameters(), lr=5e-4, fused=True)]
+    loss_of = torch.compile(loss_of, dynamic=False) if compiled else loss_of
+    adamw = torch.optim.AdamW(model.parameters(), lr=5e-4, fused=True)
+    optimizers = make_optimizers(model, TrainConfig()) if isinstance(model, GPTNeo) else [adamw]
     state = TrainingState(model, optimizers, dtype)
 
     def run(tokens: torch.Tensor) -> None:
@@ -82,19 +81,19 @@ def products_alone() -> Callable[[torch.Tensor], None]:
 
 
 def bench(rounds: int = 3) -> tuple[dict, dict]:
-    makes = {name: partial(steps_of, partial(ours, True, **shape), DTYPE) for name, shape in MFU.items()}
+    makes = {name: partial(steps_of, partial(ours, **shape), True, DTYPE) for name, shape in MFU.items()}
     makes["matrix products alone"] = products_alone
-    for dtype in peer_dtypes():
-        for compiled in (False, True):
-            for name, peer in (("nanoGPT-style", plain), ("transformers", theirs)):
-                label = f"{name}, {'compiled' if compiled else 'eager'}, {dtype_name(dtype)}"
-                makes[label] = partial(steps_of, partial(peer, compiled), dtype)
-    seconds = alternating_processes(makes, random_tokens(BATCH_SIZE, SHAPE["block_size"] + 1), rounds)
-    n_tokens = STEPS * BATCH_SIZE * SHAPE["block_size"]
-    figures = {f"{label}, tokens/s": n_tokens / value for label, value in seconds.items()}
+    peers = {"nanoGPT-style": plain, "transformers": theirs}
+    for (name, peer), compiled, dtype in product(peers.items(), (False, True), peer_dtypes()):
+        label = f"{name}, {'compiled' if compiled else 'eager'}, {dtype_name(dtype)}"
+        makes[label] = partial(steps_of, peer, compiled, dtype)
+    us, tokens = {"ours": makes.pop("ours")}, random_tokens(BATCH_SIZE, SHAPE["block_size"] + 1)
+    pairs = {name: alternating_processes(us | {name: make}, tokens, rounds) for name, make in makes.items()}
+    seconds = {"ours": statistics.median(pair["ours"] for pair in pairs.values())} | {x: pairs[x][x] for x in pairs}
+    figures = {f"{name}, tokens/s": STEPS * tokens[:, 1:].numel() / value for name, value in seconds.items()}
     for name, shape in MFU.items():
         flops = our_model(**shape).flops_per_token(SHAPE["block_size"]) * figures[f"{name}, tokens/s"]
         figures[f"{name}, MFU, percent"] = 100 * flops / peak_flops(torch.device(DEVICE), DTYPE)
-    peers = {"nanogpt": "nanoGPT-style", "transformers": "transformers", "limit": "matrix products alone"}
-    best = {name: min(value for label, value in seconds.items() if label.startswith(peers[name])) for name in peers}
-    return {name: value / seconds["ours"] for name, value in best.items()}, figures
+    starts = {"nanogpt": "nanoGPT-style", "transformers": "transformers", "limit": "matrix products alone"}
+    ratios = {name: pair[name] / pair["ours"] for name, pair in pairs.items()}
+    return {x: min(ratios[name] for name in ratios if name.startswith(start)) for x, start in starts.items()}, figures
