@@ -142,6 +142,7 @@ def grade_by_likelihood(
     judge, jobs = LikelihoodJudge(name), jobs_of(runs, controls, args.data)
     if args.dry_run:
         return [], f"{len(jobs):,} endings to score, after their own and other beginnings; on this machine, free", []
+    print(f"{name} reads {len(jobs):,} stories", file=sys.stderr)
     scores = judge.score([job[1:] for job in jobs], cache)
     rows = [
         Row(judge.name, source, story, score_name, score)

@@ -22,7 +22,7 @@ from common.figures import save_figure
 from common.statistics import wilson
 from common.tables import print_and_save, table_text, write_table
 from corpus.word_forms import SPEECH, ends_badly, is_nearest, language_warning, uses_word
-from generation.samples_file import hint_at_samples, read_rows
+from generation.samples_file import read_rows
 
 
 def plain(text: str) -> str:
@@ -57,8 +57,8 @@ def measure(path: Path) -> list[dict]:
     file = path / "samples.jsonl" if path.is_dir() else path
     rows = [row for _, row in sorted(read_rows(file).items()) if row.get("instruction")]
     if not rows:
-        remedy = hint_at_samples(path) or "; sample.py --eval 200 writes some, on a corpus with headers"
-        raise ValueError(f"{file}: no stories under headers{remedy}")
+        remedy = "sample.py --eval 200 writes some, on a corpus with headers"
+        raise ValueError(f"{file}: no stories under headers; {remedy}")
     summaries = {row["instruction"]["summary"] for row in rows if "summary" in row["instruction"]}
     values = {}  # (measure, source of the stories) -> prompt -> values
     for row, other in zip(rows, rows[len(rows) // 2 :] + rows):  # the other prompt is half the file away

@@ -126,6 +126,8 @@ def clean_and_split(spools, train, val, val_share, seed, headers, add_headers, r
                 spools[split].add(text)
             elif not COMPLETE.search(story[-16:]):
                 counts["truncated dropped"] += 1
+                if counts["truncated dropped"] <= 3:
+                    tqdm.write(f"dropped, as it does not end with a whole sentence: …{story[-50:]!r}")
             elif digest in seen[split]:
                 counts["duplicates dropped"] += 1
             elif split == "train" and digest in seen["val"]:
@@ -239,8 +241,8 @@ def print_summary(directory: Path) -> None:
     if "headers" in meta:
         config = "builtin_instruct" if is_small else "instruct"
     flags = " --epochs=5 --eval_interval=50" if train["tokens"] < 5e5 and config != "demo" else ""  # more overfits
-    if config == "cpu" and length > 256:
-        flags += f" --block_size={512 if length < 400 else 1024}"  # else few stories fit in the context
+    if is_small and length > 256:  # else few stories fit in the context; with as many tokens in a step
+        flags += " --block_size=512 --batch_size=4" if length < 400 else " --block_size=1024 --batch_size=2"
     print(f"wrote {directory}; next: python train.py configs/{config}.py --data={meta['name']}{flags}")
 
 

@@ -5,7 +5,7 @@ $ python probe.py out/                                              # every run 
 $ python probe.py out/demo --model hf:roneneldan/TinyStories-8M     # a run next to a published model
 $ python probe.py out/demo --prompts mine.txt                       # prompts without answers: greedy continuations
 $ python probe.py out/demo --checkpoint all                         # every step that train.py --keep_checkpoints kept
-$ python probe.py out/demo --mark                                   # mark them yourself: right, nearly, or wrong
+$ python probe.py out/demo --prompts mine.txt --mark                # mark them yourself: right, nearly, or wrong
 
 The paper shows what its models write after prompts for facts, reasoning and context tracking; here we count right
 answers. A model is right if the right answer has a higher log-likelihood per byte than every wrong one (per byte, so
@@ -23,12 +23,11 @@ from tqdm import tqdm
 
 from common.cli import Parser, existing_file, existing_path, one_line_errors, positive
 from common.files import write_bytes
-from common.tables import print_and_save, read_table, write_table
+from common.tables import print_and_save, write_table
 from corpus.token_files import load_stories
 from corpus.word_forms import looks_english
 from grading.probes import SETS, Probe, apply_marks, read_probes, shares_text
 
-PLAIN = "probe-prompts.csv"
 NEARLY = 0.1  # nats per byte: a verdict is "nearly" if the best wrong answer leads by no more than this
 
 
@@ -38,15 +37,17 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_shared("model", action="append", default=[])
     every = "weights of a run: best, last, a step that train.py --keep_checkpoints kept, or all of these"
     parser.add_shared("checkpoint", metavar="best|last|STEP|all", help=every)
-    either = parser.add_mutually_exclusive_group()
     prompts = "instead of our three sets: plain prompts, as for sample.py, which are only continued, or prompts"
-    prompts += " with answers, as in prompts/facts.jsonl; writes probe-prompts.csv"
-    either.add_argument("--prompts", nargs="+", type=existing_file, metavar="FILE", help=prompts)
-    mark = "instead, mark the completions in probe-prompts.csv as right, nearly or wrong; kept in marks.csv"
-    either.add_argument("--mark", action="store_true", help=mark)
+    prompts += " with answers, as in prompts/facts.jsonl; writes probe-FILE.csv"
+    parser.add_argument("--prompts", nargs="+", type=existing_file, default=[], metavar="FILE", help=prompts)
+    mark = "with plain --prompts: then mark the completions as right, nearly or wrong; kept in marks.csv"
+    parser.add_argument("--mark", action="store_true", help=mark)
     parser.add_argument("--max_new_tokens", type=positive, default=16, help="length of the greedy continuations")
     parser.add_shared("out", help="directory to write to (default: the first one given)")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.mark and not args.prompts:
+        parser.error("--mark is for plain --prompts; our three sets have known answers")
+    return args
 
 
 def find_models(args: argparse.Namespace) -> list[str]:
@@ -98,11 +99,10 @@ def probe_all(args: argparse.Namespace) -> tuple[Path, list[dict], str]:
     from training.run_directory import partly_trained
 
     names = find_models(args)
-    if args.prompts:
-        file, probes = PLAIN, [probe for path in args.prompts for probe in read_probes(path, str(path))]
-    else:
-        file, probes = "probe.csv", [probe for path in SETS for probe in read_probes(path, path.stem)]
-    path, rows = args.out / file, [probe.row() for probe in probes]
+    sets = {path: str(path) for path in args.prompts} or {path: path.stem for path in SETS}
+    probes = [probe for path, name in sets.items() for probe in read_probes(path, name)]
+    path = args.out / ("-".join(["probe", *(path.stem for path in args.prompts)]) + ".csv")
+    rows = [probe.row() for probe in probes]
     n_texts = sum(1 + len(probe.answers) for probe in probes)
     with tqdm(desc="probing", total=len(names) * n_texts, unit="text", disable=None, delay=1) as bar:
         for model in names:
@@ -125,17 +125,17 @@ def unlike_prompts(run: str) -> str:
     return "under headers" if "headers" in meta else "" if looks_english(stories) else "not English"
 
 
-def write_results(path: Path, rows: list[dict], warning: str = "", ask: bool = False) -> None:
+def write_results(path: Path, rows: list[dict], warning: str, ask: bool) -> None:
     """The rows, the table, and the page that shows the models' answers; ask: for the marks that are missing."""
     from pages.answers import answers_page
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    unmarked = apply_marks(path.with_name("marks.csv"), rows, ask) if path.name == PLAIN else 0
+    unmarked = apply_marks(path.with_name("marks.csv"), rows, ask)
     write_table(path, rows)
     write_bytes(path.with_suffix(".html"), answers_page(rows, warning))
     if text := shares_text(rows):
         print_and_save(path.with_suffix(".md"), "\n\n".join(filter(None, [text, warning])))
-    next_step = f"mark {unmarked} completions: python probe.py {path.parent} --mark"
+    next_step = f"mark {unmarked} completions: the same command with --mark"
     print(f"wrote {path} and {path.stem}.html; next: {next_step if unmarked else f'python report.py {path.parent}'}")
 
 
@@ -148,13 +148,7 @@ def main():
         if not args.runs and not args.model:
             args.runs = [newest_run()]
         args.out = args.out or (args.runs or [directory_of(args.model[0])])[0]
-        if args.mark:
-            path = args.out / PLAIN
-            if not path.exists():
-                raise ValueError(f"{path}: not found; first let models continue prompts: probe.py RUN --prompts FILE")
-            write_results(path, read_table(path), ask=True)
-        else:
-            write_results(*probe_all(args))
+        write_results(*probe_all(args), args.mark)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ def runs(results: Results) -> Iterator[str]:
 def written(results: Results, names: Sequence[str], links: Sequence[str] = (), sources=()) -> Iterator[str]:
     """NAME.md, NAME.svg and links to NAME.html and `links`, of each directory that has them; the first is unfolded.
     sources: files that the results are of, beside weights."""
+    names = list(dict.fromkeys(path.stem for name in names for path in results.files if path.match(f"{name}.*")))
     found = results.named(*(name + ending for name in names for ending in (".md", ".svg")))
     for i, directory in enumerate(dict.fromkeys(path.parent for path in found)):
         texts = [results.read(directory / f"{name}.md", lambda path: path.read_text("utf-8")) for name in names]
@@ -70,7 +71,7 @@ def show(*names: str, **others) -> Callable:
 SECTIONS = [  # title, function, the command whose results it shows
     ("Runs", runs, "train.py"),
     ("Scores", show("grades", sources=SAMPLES.values()), "grade.py {}"),
-    ("Facts, reasoning, context", show("probe", "probe-prompts"), "probe.py {}"),
+    ("Facts, reasoning, context", show("probe", "probe-*"), "probe.py {}"),
     ("Instructions", show("instruct", sources=SAMPLES.values()), "instruct.py RUN (trained on headers)"),
     ("Novelty and memorization", show("rouge", links=["rouge.csv"], sources=SAMPLES.values()), "rouge.py RUN"),
     ("Heads and neurons", show("interpret", "patching", links=["attention.html", "neurons.html"]), "interpret.py RUN"),

@@ -32,13 +32,14 @@ MOJIBAKE = re.compile(
     rf"|â€\ufffd?"  # ”, the last byte lost
 )
 # A complete story ends with a sentence mark (UAX #29's Sentence_Terminal, in any script, or one of … ‥ ⋯ and the Greek
-# and Tibetan marks), an emoji, or “The end”, perhaps followed by closing quotes, brackets, Markdown's * and _, and
-# zero-width characters. 0.5% of the published stories do not: they were cut off. Thai, Lao and related Tai scripts do
-# not mark the end of a sentence: a story that ends in one of their letters or digits counts as complete.
+# and Tibetan marks), an emoji, “The end”, or “Fin” and its like after such a mark, perhaps followed by closing quotes,
+# brackets, Markdown's * and _, and zero-width characters. 0.5% of the published stories do not: cut off. Thai,
+# Lao and related Tai scripts do not mark the end of a sentence: a story that ends in one of their letters is complete.
 EMOJI = r"\p{Extended_Pictographic}\p{Emoji_Modifier}\p{Regional_Indicator}\u20e3"  # \u20e3: a keycap, as in 1️⃣
 CLOSING = r"""\s"'*_`＂＇\p{Pe}\p{Pf}\p{Pi}\p{Cf}\p{Mn}"""
 UNMARKED = r"\p{Thai}\p{Lao}\p{Tai_Le}\p{New_Tai_Lue}\p{Tai_Viet}"
-COMPLETE = regex.compile(rf"(?:[\p{{Sentence_Terminal}}…‥⋯\u037e།{EMOJI}{UNMARKED}]|\b(?i:the end))[{CLOSING}]*\Z")
+THE_END = rf"\b(?i:the end)|\p{{Sentence_Terminal}}[{CLOSING}]*(?i:fin|fine|fim|ende|конец|koniec)"
+COMPLETE = regex.compile(rf"(?:[\p{{Sentence_Terminal}}…‥⋯\u037e།{EMOJI}{UNMARKED}]|{THE_END})[{CLOSING}]*\Z")
 
 
 def repair_mojibake(match: re.Match) -> str:

@@ -238,12 +238,12 @@ def summary(findings: Sequence[Finding], statuses: Mapping[str, str], runs: Sequ
 
 def report(findings: Sequence[Finding], judges: Iterable[str]) -> str:
     """After the summary: the tables of each judge, as Markdown."""
-    about_means, parts = "Means over prompts, ± half of the 95% interval", []
+    parts = []
     for judge in judges:
         means, differences, wins = (find(findings, kind, judge) for kind in ("mean", "difference", "paired_wins"))
         parts.append(f"## {judge}")
-        if means:
-            parts += [about_means, table(means)]
+        if means := {key: f for key, f in means.items() if not key[0].startswith(SPOILED)}:  # of fewer prompts
+            parts += ["Means over prompts, ± half of the 95% interval", table(means)]
         if differences:
             hidden = differences.keys() - shown_differences(findings, judge)
             about = "Differences on the same prompts, each ± half of its own 95% interval"

@@ -84,7 +84,8 @@ class HeadSums:
         self.n_rows += F.pad(n_queries_at, (0, max(P - T, 0)))[:P]
 
     def measures(self) -> dict[str, torch.Tensor]:
-        """(H + 1,) each: the share of KEY_SETS in the attention; distance in tokens; entropy in nats; and
+        """(H + 1,) each: the share of KEY_SETS in the attention, without kinds of words that no story has;
+        distance in tokens; entropy in nats; and
 
         distance_correlation: of attention and distance over all visible pairs.
         position: of the deviation from uniform attention, the share that is the same in all stories, and so due to the
@@ -100,7 +101,8 @@ class HeadSums:
         by_content = self.row_squares[:, enough] - (self.cells[:, enough] ** 2).sum(-1) / n_rows
         by_content = (by_content * n_rows / (n_rows - 1)).sum(1)  # unbiased: few stories are close to their mean
         not_uniform = (self.row_squares - self.row_squares[-1])[:, enough].sum(1)
-        return {name: shares[:, i] for i, name in enumerate(KEY_SETS)} | dict(
+        found = [name not in KIND_SHARES or n > 0 for name, n in zip(KEY_SETS, self.n_share_queries.tolist())]
+        return {name: shares[:, i] for i, name in enumerate(KEY_SETS) if found[i]} | dict(
             distance=self.attended_distance / self.n_queries,
             distance_correlation=covariance / (variance * distance_variance).sqrt().clamp(min=1e-12),
             position=(1 - by_content / not_uniform).clamp(0, 1).where(not_uniform > 1e-6 * self.n_queries, 0.0),
@@ -139,7 +141,7 @@ def name_role(row: dict) -> dict:
     if row["entropy"] >= UNIFORM_ENTROPY * row["entropy_uniform"]:
         return dict(role="uniform", kind="uniform")
     clear = {}
-    for role, name in ROLE_MEASURES.items():
+    for role, name in ((role, name) for role, name in ROLE_MEASURES.items() if name in row):
         share, uniform = row[name], row[f"{name}_uniform"]
         if share >= max(MIN_LIFT * uniform, uniform + MIN_EXCESS * (1 - uniform)):
             clear[role] = share

@@ -29,8 +29,8 @@ def attention_page(name: str, directory: Path) -> bytes:
     data = read_json(directory / "attention.json")
     n_heads, n_tokens = len(data["heads"]), len(data["tokens"])
     data["shown"] = T = min(n_tokens, int((MAP_BYTES / n_heads) ** 0.5))
-    data["columns"] = COLUMNS
     data["rows"] = read_table(directory / "heads.csv")
+    data["columns"] = [column for column in COLUMNS if column in data["rows"][0]]
     subtitle = f"layers: {len({head['layer'] for head in data['heads']})}, heads: {n_heads}, tokens: {T}"
     subtitle += f", the first of {n_tokens}" if T < n_tokens else ""
     return page(f"Attention in {name}", "attention", data, name=html.escape(name), subtitle=subtitle)

@@ -35,7 +35,7 @@ def test_white_space():
     assert clean("\r\n One.  \r\nTwo. \t \n\n  Three.\rFour. \n") == ("One.\nTwo.\n\n  Three.\nFour.", False)
 
 
-def test_cleaning_is_counted(tmp_path):
+def test_cleaning_is_counted(tmp_path, capsys):
     train = [
         "", "  \n ", "No end", "It said:", "Then she said, “Yes,", "and a \"", "From then on, the",  # 2 empty, 5 cut
         "One.", "Two!", "Three?”", "Four.\")", "Five.'", "Six…", "Seven.»", "Eight.\n\nThe End", "THE END", "Nine.\".",
@@ -49,6 +49,7 @@ def test_cleaning_is_counted(tmp_path):
     assert stories_in(tmp_path / "x", "val") == ["Val one.", "Val two!", "Ten."]
     # read, mojibake repaired, empty, truncated, duplicates, in val
     assert list(load_meta(tmp_path / "x")["cleaning"].values()) == [30, 1, 2, 6, 5, 3]
+    assert capsys.readouterr().out.count("dropped, as") == 3  # not of all six
 
 
 WHOLE = [
@@ -58,11 +59,11 @@ WHOLE = [
     "Good night 😊", "Bye 👋🏽", "Love ❤️", "Flag 🇫🇷", "Home 🏴󠁧󠁢󠁥󠁮󠁧󠁿", "Family 👨‍👩‍👧", "One 1️⃣",
     "She slept. 🌙✨",
     "แล้วแมวก็หลับไป", "“ราตรีสวัสดิ์”", "แมวมี ๙", "ແລ້ວແມວກໍນອນຫຼັບ", "နောက်တော့ ကြောင်လေး အိပ်ပျော်သွားတယ်။",
-    "**The end.**", "(The End)", "_Good night!_", "And then… ", "He asked ‽", "“‘Go!’ he said.”",
+    "**The end.**", "(The End)", "_Good night!_", "And then… ", "He asked ‽", "“‘Go!’ he said.”", "Era feliz.\n\nFIN",
 ]  # fmt: skip
 CUT = [
     "猫はいました、", "He ran and", "She said, “", "“Yes,”", "It said:", "वह घर", "and a 1", "a)", "the", "*", "”",
-    "He had 5 €", "a — b —", "เธอพูดว่า:", "ကြောင်လေး", "ឆ្មា",
+    "He had 5 €", "a — b —", "à la fin", "เธอพูดว่า:", "ကြောင်လေး", "ឆ្មា",
 ]  # fmt: skip
 
 

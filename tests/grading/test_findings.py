@@ -145,12 +145,12 @@ def test_of_many_differences_that_do_not_exist_none_is_shown():
 def test_differences_are_marked_when_corrected():
     """One that its own interval shows and the correction does not."""
     found = [Finding("difference", "j", f"a - {i}", "plot", 1.0, 0.1, 1.9, 20) for i in range(9)]
-    found += [Finding("mean", "j", "a", "plot", 5.0, 4.0, 6.0, 20)]
+    found += [Finding("mean", "j", subject, "plot", 5.0, 4.0, 6.0, 20) for subject in ("a", f"{SHUFFLED} for a")]
     assert shown_differences(found[:1], "j") == {("a - 0", "plot")} and shown_differences(found, "j") == set()
     found += [Finding("difference", "j", "a - z", "plot", 3.0, 2.1, 3.9, 20)]
     assert shown_differences(found, "j") == {("a - z", "plot")}
     text = report(found, dict(j="all"))
-    assert "for all 10)" in text and "1.00 ±0.90? |" in text and " 3.00 ±0.90 |" in text
+    assert SHUFFLED not in text and "for all 10)" in text and "1.00 ±0.90? |" in text and " 3.00 ±0.90 |" in text
 
 
 @pytest.mark.parametrize("change, place", [(0.0, "too close to call"), (-1.0, "lower"), (1.0, "higher")])

@@ -164,12 +164,12 @@ def test_plain_prompts_are_continued_and_not_judged(out, probe_py, tmp_path):
     (tmp_path / "more.txt").write_text("There was\n")
     code, printed = probe_py("--model", "out/fixed", "--prompts", "mine.txt", "more.txt", "--max_new_tokens", "4")
     assert code == 0 and "|" not in printed.out
-    rows = table_of(out / "fixed" / "probe-prompts.csv")
+    rows = table_of(out / "fixed" / "probe-mine-more.csv")
     assert [(row["set"], row["prompt"]) for row in rows] == [
         ("mine.txt", "Once upon"), ("mine.txt", HOSTILE), ("more.txt", "There was"),
     ]  # fmt: skip
     assert all(row["out/fixed greedy"] and not row["out/fixed verdict"] and not row["out/fixed lead"] for row in rows)
-    assert HOSTILE not in (out / "fixed" / "probe-prompts.html").read_text()
+    assert HOSTILE not in (out / "fixed" / "probe-mine-more.html").read_text()
 
 
 def test_prompts_of_ones_own_with_answers(out, probe_py, tmp_path):
@@ -177,7 +177,7 @@ def test_prompts_of_ones_own_with_answers(out, probe_py, tmp_path):
     (tmp_path / "mine.jsonl").write_text("\n\n".join(map(json.dumps, rows)))
     code, printed = probe_py("out", "--prompts", "mine.jsonl", "--max_new_tokens", "2", "--out", "new/place")
     assert code == 0 and "41.7%" in printed.out  # chance is (1/3 + 1/2) / 2
-    first, _ = table_of(tmp_path / "new" / "place" / "probe-prompts.csv")
+    first, _ = table_of(tmp_path / "new" / "place" / "probe-mine.csv")
     assert (first["right"], first["wrong"]) == (" <b>", " <i> | a b")
 
 
@@ -189,11 +189,10 @@ def test_mistakes_get_one_line(out, probe_py, tmp_path):
         (["empty"], "empty: no run"),
         (["--model", "api:gpt-3.5-turbo"], "OPENAI_API_KEY"),
         (["--model", "out/fixed", "--prompts", "long.jsonl"], "context"),
-        (["--model", "out/fixed", "--mark"], "probe-prompts.csv"),
     ):
         code, printed = probe_py(*args)
         assert str(code).startswith("probe.py: ") and word in code and "\n" not in code and printed.out == ""
-    assert probe_py("--max_new_tokens", "0")[0] == 2
+    assert probe_py("--max_new_tokens", "0")[0] == probe_py("--mark")[0] == 2
     assert not list(tmp_path.rglob("probe*.*"))
 
 
@@ -208,7 +207,7 @@ def test_an_endpoint_continues_plain_prompts_only(endpoint, probe_py, tmp_path):
     endpoint.fault = lambda number, request: ("say", f"after {request['messages'][-1]['content']}")
     assert "an endpoint gives no log-likelihoods" in probe_py("--model", "api:teacher")[0]
     assert probe_py("--model", "api:teacher", "--prompts", "mine.txt")[0] == 0
-    rows = table_of(tmp_path / "out" / "api--teacher" / "probe-prompts.csv")
+    rows = table_of(tmp_path / "out" / "api--teacher" / "probe-mine.csv")
     assert [row["api:teacher greedy"] for row in rows] == [" after Once upon", " after One day"]
 
 
@@ -223,14 +222,15 @@ def continued(out, probe_py, tmp_path):
 
 
 def test_each_completion_is_marked_once(continued, probe_py):
-    code, printed = probe_py("out", "--mark", answers="r\nx\nwrong\n\nn\nq\n")
+    command = ("out", "--prompts", "mine.txt", "--max_new_tokens", "4", "--mark")
+    code, printed = probe_py(*command, answers="r\nx\nwrong\n\nn\nq\n")
     assert code == 0 and "mark 3 completions" in printed.out
     assert "out/twin" not in printed.out.split("6 of 6")[0].split("answered right")[0]  # no model is named meanwhile
     assert [row["mark"] for row in table_of(continued / "marks.csv")] == ["right", "wrong", "nearly"]
-    code, again = probe_py("out", "--mark", answers="w\nw\nw\n")
+    code, again = probe_py(*command, answers="w\nw\nw\n")
     assert code == 0 and "mark" not in again.out.splitlines()[-1]
     verdicts = {(row["prompt"], row["completion"]): row["mark"] for row in table_of(continued / "marks.csv")}
-    rows = table_of(continued / "probe-prompts.csv")
+    rows = table_of(continued / "probe-mine.csv")
     for row in rows:
         for model in ("out/fixed", "out/twin", "out/deeper/random"):
             assert row[f"{model} verdict"] == verdicts[row["prompt"], row[f"{model} greedy"]]
