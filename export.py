@@ -13,39 +13,27 @@ from pathlib import Path
 from checkpoints.checkpoint import checkpoint_path, directory_of, find_training_corpus, load_checkpoint, newest_run
 from common.cli import Parser, one_line_errors
 from common.files import write_bytes
-from corpus.sources import BUILTIN
 from corpus.token_files import load_meta
 from corpus.tokenizer import END_OF_TEXT
 from generation.prompts import openings
-
-UNKNOWN_LICENSE = "page: MIT; weights: ask whoever trained them"
-
-
-def license_of(name: str, sources: list[str]) -> str:
-    """sources: where the stories are from that the weights were trained on, as meta.json says; [] if that is gone."""
-    if sources and all(source in BUILTIN for source in sources):
-        return "MIT: page, weights and the stories they learned from"
-    if sources and all("roneneldan/TinyStories" in source for source in sources) or name.startswith("hf:roneneldan/"):
-        return "page: MIT; weights: that of their data, TinyStories (CDLA-Sharing-1.0)"
-    return UNKNOWN_LICENSE
 
 
 def export_page(name: str, backend, path: Path) -> None:
     """backend: a LocalBackend"""
     from pages.story_page import OPENINGS, story_page  # imports torch
 
-    config, meta, examples = backend.model.config, {}, OPENINGS
+    config, has_headers, examples = backend.model.config, False, OPENINGS
     shape = f"{config.n_layer} layers, {config.n_head} heads, width {config.n_embd}"
     about = [("parameters", f"{backend.model.num_params():,}: {shape}"), ("context", f"{config.block_size:,} tokens")]
     if not name.startswith("hf:"):
         training = load_checkpoint(name)
         if corpus := find_training_corpus(training):
-            meta, examples = load_meta(corpus), openings(corpus, 4)
+            has_headers, examples = "headers" in load_meta(corpus), openings(corpus, 4)
         about.append(("trained on", f"{training['train_config']['data']}, {training['step']:,} steps"))
         about.append(("validation loss", f"{training['best_val_loss']:.3f} nats per token, before rounding to 8 bits"))
-    about.append(("license", license_of(name, meta.get("source", []))))
+    about.append(("license", "page: MIT; weights: as whoever trained them, and their stories, allow"))
     title = directory_of(name).resolve().name.replace("--", "/")
-    content = story_page(title, backend, about, "headers" in meta, examples)
+    content = story_page(title, backend, about, has_headers, examples)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, content)
     print(f"wrote {path} ({len(content) / 1e6:.1f} MB); next: open it in a browser, or email it to someone")

@@ -151,7 +151,7 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
             break
 
         # The clock
-        if state.step == first_step:  # it includes compiling, which does not count
+        if state.step in (first_step, config.short_window_steps + 1):  # with compiling, which does not count
             state.means()  # waits for the device
             clock, row_step = time.perf_counter(), state.step
         now = time.perf_counter()

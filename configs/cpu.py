@@ -8,6 +8,7 @@ n_head = 8
 n_embd = 128
 bigram_init = 0.2
 attend_within_story = True
+short_window_steps = 120
 batch_size = 8
 grad_accum_steps = 1
 max_steps = 20_000

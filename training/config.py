@@ -36,6 +36,7 @@ class TrainConfig:
     data_dir: str = "data"
     align_stories: bool = False  # start every window with a story; otherwise the text is cut every block_size tokens
     attend_within_story: bool = False  # tokens attend only within their own story; positions restart at 0
+    short_window_steps: int = 0  # the first steps read four times as many windows of a quarter of block_size
     loss_on: Literal["all", "story"] = "all"  # story: a header is read, but its tokens are not targets
     # model
     architecture: Literal["gptneo", "gpt2", "compressor"] = "gptneo"  # variants/compressor.py

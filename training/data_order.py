@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -109,11 +109,17 @@ class Batches:
         if config.align_stories:
             self.windows = story_windows(corpus.train, config.block_size, corpus.tokenizer.end_of_text)
             self.shift = 1
+        if config.short_window_steps:
+            quarter = dict(block_size=config.block_size // 4, batch_size=4 * config.batch_size, short_window_steps=0)
+            self.short = Batches(corpus, replace(config, **quarter), ranks, device)
 
     def step_batches(self, step: int) -> Iterator[tuple[torch.Tensor, torch.Tensor, float]]:
         """inputs, targets, and the weight of their loss in the step's mean. Seeds PyTorch for each, so that dropout and
         contrast need no random state. (Where processes split micro-batches, each part has a seed of its own.)"""
         config, n = self.config, self.n_micro_batches
+        if step < config.short_window_steps:
+            yield from self.short.step_batches(step)
+            return
         starts = batch_starts(self.windows, self.shift, config.sequences_per_step, config.seed, step)
         starts = starts.reshape(-1, self.micro_batch_size)
         counts = np.ones(len(starts))  # targets of each micro-batch, or proportional to them

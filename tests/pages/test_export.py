@@ -4,7 +4,6 @@ import json
 import shutil
 
 import pytest
-import torch
 from conftest import page_data
 from random_models import random_model, save_run
 
@@ -41,38 +40,10 @@ def test_a_run_becomes_a_page(run, export_py, tmp_path):
     assert export_py(run, "--html", tmp_path / "new" / "a.html")[0] == 0 and (tmp_path / "new" / "a.html").exists()
 
 
-@pytest.mark.parametrize("why", ["gone", "made anew"])
-def test_without_its_corpus_the_license_is_unknown(run, export_py, tmp_path, why):
-    if why == "gone":
-        shutil.rmtree(tmp_path / "data")
-    else:
-        state = torch.load(run / "best.pt", weights_only=True)
-        torch.save(state | dict(data_sha256="0" * 64), run / "best.pt")
-    assert export_py(run)[0] == 0
-    assert export.UNKNOWN_LICENSE in (run / "story.html").read_text()
-
-
 def test_transformers_files_come_back(run, export_py, tmp_path):
     assert export_py(run, "--hf", tmp_path / "mine")[0] == 0
     assert export_py(f"hf:{tmp_path / 'mine'}", "--html", "a.html")[0] == 0
     assert page_data(tmp_path / "a.html")["engine"]["config"]["n_embd"] == 32
-    assert export.UNKNOWN_LICENSE in (tmp_path / "a.html").read_text()
-
-
-@pytest.mark.parametrize(
-    "name, sources, known",
-    [
-        ("out/run", ["builtin"], "stories they learned from"),
-        ("out/builtin-private", ["mine.txt"], ""),
-        ("out/run", ["builtin", "mine.txt"], ""),
-        ("out/run", ["https://huggingface.co/datasets/roneneldan/TinyStories/resolve/main/a.txt"], "CDLA"),
-        ("out/run", [], ""),
-        ("hf:roneneldan/TinyStories-8M", [], "CDLA"),
-        ("hf:somebody/TinyStories-like", [], ""),
-    ],
-)
-def test_the_license_is_that_of_the_stories(name, sources, known):
-    assert (known or export.UNKNOWN_LICENSE) in export.license_of(name, sources)
 
 
 def test_a_models_headers_get_fields(run, export_py, tmp_path):

@@ -94,3 +94,14 @@ def test_however_a_step_is_divided_its_loss_is_the_mean_over_its_targets(headed)
             means.append(weighted)
             assert weighted == pytest.approx(total / count, rel=1e-5)
         assert means == pytest.approx([means[0]] * len(means), rel=1e-5)
+
+
+def test_the_first_steps_read_more_and_shorter_windows():
+    corpus, shape = Corpus(None, False, "", np.arange(2000, dtype=np.uint16), None), dict(block_size=16, batch_size=2)
+    early, plain = (TrainConfig(**shape, grad_accum_steps=3, short_window_steps=steps) for steps in (2, 0))
+    for step, size in ((0, (8, 4)), (1, (8, 4)), (2, (2, 16))):
+        batches = list(Batches(corpus, early, Ranks(0, 1), CPU).step_batches(step))
+        assert [(inputs.shape, weight) for inputs, _, weight in batches] == [(size, pytest.approx(1 / 3))] * 3
+        assert all((targets - inputs == 1).all() for inputs, targets, _ in batches)
+    for ours, theirs in zip(batches, Batches(corpus, plain, Ranks(0, 1), CPU).step_batches(2)):
+        assert torch.equal(ours[0], theirs[0])
