@@ -31,7 +31,7 @@ from common.tables import print_and_save, table_text, write_table
 from corpus.token_files import text_identity
 from corpus.word_forms import language_warning
 from generation.prompts import SPLITS
-from generation.samples_file import SAMPLES, hint_at_samples, model_directory, read_rows
+from generation.samples_file import SAMPLES, model_directory, read_rows
 from novelty import flags
 from novelty.intervals import ClusteredValues, compare
 from novelty.search import search
@@ -268,8 +268,9 @@ def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:
     model = model_directory(run)  # out/demo for its samples in out/demo/temperature-0.3
     samples = [row for name in SAMPLES.values() for _, row in sorted(read_rows(run / name).items())]
     if not samples:
-        remedy = f"; write some with `python sample.py --model {model} --eval 50`"
-        raise ValueError(f"{run / SAMPLES['val']}: no completions there{hint_at_samples(run) or remedy}")
+        others = " ".join(str(path.parent) for path in sorted(run.glob("*/samples.jsonl")))
+        remedy = f"there are some in {others}" if others else f"write some: python sample.py --model {model} --eval 50"
+        raise ValueError(f"{run / SAMPLES['val']}: no completions there; {remedy}")
     if args.data is None and not (model / "ckpt.pt").exists():
         raise ValueError(f"{run}: not a run of train.py; name the training set, as in --data data/tinystories")
     data = args.data or corpus_of(str(model))

@@ -28,12 +28,6 @@ def model_directory(directory: Path) -> Path:
     return directory.parent if directory.name.startswith("temperature-") else directory
 
 
-def hint_at_samples(run: Path) -> str:
-    """ "; there are some in out/demo/temperature-0.3": for messages about a directory without samples of its own"""
-    others = " ".join(str(path.parent) for path in sorted(run.glob("*/samples.jsonl")))
-    return f"; there are some in {others}" if others else ""
-
-
 def read_rows(path: Path) -> dict[Key, dict]:
     """{(prompt_index, sample_index): row}; {} if there is no file. ValueError names a line that is no completion."""
     rows = {}

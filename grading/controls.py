@@ -69,11 +69,11 @@ def end_like_other(story: Story, other: Story) -> str | None:
 
 
 def cut_off(story: Story, other: Story | None = None) -> str | None:
-    """Cut within a sentence of the second half, before its last word."""
+    """Cut within a sentence of the second half, before its last word; one that is cut already cannot be spoiled so."""
     pieces, rng = sentences(story.completion, story.prompt), random.Random(story.beginning)
     words = [list(regex.finditer(r"\w[\w'’-]*", piece)) for piece in pieces]
     long_enough = [i for i in range(len(pieces) // 2, len(pieces)) if len(words[i]) >= 3]
-    if not long_enough:
+    if not long_enough or not COMPLETE.search(story.completion):
         return None
     i = rng.choice(long_enough)
     return "".join(pieces[:i]) + pieces[i][: words[i][rng.randrange(1, len(words[i]) - 1)].end()]

@@ -17,7 +17,8 @@ from common.statistics import wilson
 from common.tables import read_table, table_text, write_table
 from generation.prompts import read_prompts
 
-SETS = [Path(__file__).parent.parent / "prompts" / f"{name}.jsonl" for name in ("facts", "reasoning", "context")]
+OURS = ("facts", "reasoning", "context")
+SETS = [Path(__file__).parent.parent / "prompts" / f"{name}.jsonl" for name in OURS]
 MARKS = ("right", "nearly", "wrong")
 
 
@@ -63,12 +64,13 @@ def models_in(rows: Sequence[dict]) -> list[str]:
 
 
 def shares(rows: Sequence[dict]) -> dict[str, dict[str, list[float]]]:
-    """Rows of probe.csv -> {set: {model: for each verdict, 1 if it is right}}; "chance" is one more model in sets with
-    answers, right in 1 / number of answers."""
+    """Rows of probe.csv -> {set: {model: for each verdict, 1 if it is right}}; "chance" is one more model in our
+    sets, where each answer is right equally often: right in 1 / number of answers."""
     models, found = models_in(rows), {}
     for row in rows:
         right = {model: float(row[f"{model} verdict"] == "right") for model in models if row[f"{model} verdict"]}
-        right |= {"chance": 1 / (2 + row["wrong"].count(" | "))} if row["right"] else {}
+        if row["set"] in OURS:
+            right["chance"] = 1 / (2 + row["wrong"].count(" | "))
         for model, share in right.items():
             found.setdefault(row["set"], {}).setdefault(model, []).append(share)
     return found

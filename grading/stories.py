@@ -6,6 +6,7 @@ The completions that are graded, in samples.jsonl of each run, and a row for one
 Story(prompt='Once upon a time, Mia had a', completion=' red ball.', instruction='')
 """
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -58,6 +59,9 @@ class Run:
         self.beginnings = {story.beginning for story in self.stories}
         pairs = zip(self.stories, rows)
         self.true_endings = [replace(story, completion=row["reference"]) for story, row in pairs if row["reference"]]
+        # The words of the longest, if completions were cut at the end of a context, else no limit
+        words = [len(WORD.findall(story.completion)) for story in self.stories]
+        self.longest = math.inf if all(row.get("finished", True) for row in rows) else max(words)
         self.corpus = corpus_of(str(self.model)) if (self.model / "ckpt.pt").exists() else None  # of train.py's runs
         self.text = text_identity(self.corpus) if self.corpus else None
 
@@ -81,9 +85,8 @@ def endings_by_text(runs: Sequence[Run]) -> list[list[Story]]:
         groups.setdefault(run.text, []).append(run)
     found = []
     for own in groups.values():
-        endings = [ending for run in own for ending in run.true_endings]
-        if not all(row.get("finished", True) for run in own for row in run.rows):
-            longest = max(len(WORD.findall(story.completion)) for run in own for story in run.stories)
+        endings, longest = [ending for run in own for ending in run.true_endings], max(run.longest for run in own)
+        if longest < math.inf:
             endings = [replace(ending, completion=first_words(ending.completion, longest)) for ending in endings]
         found.append(endings)
     return found

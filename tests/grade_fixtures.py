@@ -21,11 +21,11 @@ def true_endings(n: int) -> list[Story]:
 
 
 def write_samples(run, n_prompts: int, n: int, seed: int = 0, before: str = "", **facts):
-    """As sample.py --eval would, of a model that writes true endings with some words lost."""
+    """As sample.py --eval would, of a model that writes true endings with some words exchanged."""
     rng, rows = random.Random(f"{run.name}/{seed}"), []
     for i, story in enumerate(true_endings(n_prompts)):
         for j in range(n):
-            words = [word for word in story.completion.split(" ") if rng.random() < 0.9]
+            words = [word if rng.random() < 0.9 else "and" for word in story.completion.split(" ")]
             row = dict(prompt_index=i, sample_index=j, prompt=before + story.prompt, reference=story.completion)
             rows.append(row | dict(completion=" ".join(words), finished=j % 2 == 0, model=f"out/{run.name}") | facts)
     run.mkdir(parents=True, exist_ok=True)

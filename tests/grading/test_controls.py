@@ -48,6 +48,7 @@ def test_each_is_spoiled_in_one_way():
         rest = story.completion.removeprefix(first)
         assert story.completion.startswith(first)
         assert any(rest and other.endswith(rest) for prompt, other in true.items() if prompt != story.prompt)
+    assert not make_controls([Story("Once", " upon a time. There was a man who")])[CUT]  # it is cut already
     for story in kinds[CUT]:
         ending = true[story.prompt]
         assert ending.startswith(story.completion) and len(ending) / 4 < len(story.completion) < len(ending) - 1

@@ -176,7 +176,7 @@ def test_prompts_of_ones_own_with_answers(out, probe_py, tmp_path):
     rows = [dict(prompt=HOSTILE, right=" <b>", wrong=[" <i>", " a b"]), dict(prompt="A", right=" b", wrong=[" c"])]
     (tmp_path / "mine.jsonl").write_text("\n\n".join(map(json.dumps, rows)))
     code, printed = probe_py("out", "--prompts", "mine.jsonl", "--max_new_tokens", "2", "--out", "new/place")
-    assert code == 0 and "41.7%" in printed.out  # chance is (1/3 + 1/2) / 2
+    assert code == 0 and "mine (n = 2)" in printed.out and "chance" not in printed.out
     first, _ = table_of(tmp_path / "new" / "place" / "probe-mine.csv")
     assert (first["right"], first["wrong"]) == (" <b>", " <i> | a b")
 
