@@ -59,7 +59,7 @@ def test_a_run_with_a_shorter_context_is_named(grade_py, tmp_path):
     path = tmp_path / "out" / "a" / "samples.jsonl"
     rows = [json.loads(line) | dict(completion=" x", finished=False) for line in path.read_text().splitlines()]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert "stories of a (at most 1 words)" in grade_py("--no_judge")[1].out
+    assert "stories of a (at most 1 words)" in grade_py()[1].out
 
 
 def test_nothing_is_asked_twice(grade_py, api, tmp_path):
