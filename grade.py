@@ -207,7 +207,7 @@ def grade_runs(args: argparse.Namespace) -> None:
         text = f"WARNING stopped, or still being trained: {', '.join(notes)}\n\n{text}"
     longest = {run.text: max(each.longest for each in runs if each.text == run.text) for run in runs}
     if short := [f"{run.name} (at most {run.longest} words)" for run in runs if run.longest < longest[run.text]]:
-        why = "true endings beside it may be longer, and most scores depend on the length"
+        why = "what stands beside them may be longer, and most scores depend on the length: --max_new_tokens"
         text = f"WARNING the context ended stories of {', '.join(short)}; {why}\n\n{text}"
     write_bytes(directory / "grades.md", f"{text}\n\n{report(findings, statuses)}\n".encode())
     print(text)

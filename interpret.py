@@ -2,7 +2,7 @@
 Look inside a model: what its heads attend to, what its neurons fire on, and whether it matters.
 
 $ python interpret.py                                     # the newest run -> out/<run>/interpret.md and pages
-$ python interpret.py out/demo --text "Lily saw a cat. Lily was happy." --layer 2
+$ python interpret.py out/demo --text "Lily saw a cat. Lily was happy."
 $ python interpret.py out/demo --patch "Tom had a ball. Then Tom" "Ben had a ball. Then Ben"
 $ python interpret.py hf:roneneldan/TinyStories-33M --data data/tinystories
 
@@ -44,7 +44,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--text", help="text to draw attention for (default: the beginning of the first story)")
     patch = "two texts whose last words differ: which activations predict the last word?"
     parser.add_argument("--patch", nargs=2, metavar="TEXT", help=patch)
-    parser.add_argument("--layer", type=int, help="draw only this layer, and show all of its neurons")
     parser.add_argument("--stories", type=positive, default=200, help="validation stories to read (default: 200)")
     ablate = "stories on which heads and neurons are ablated (default: 40; at most half of those that are read)"
     parser.add_argument("--ablate", type=positive, default=40, help=ablate)
@@ -84,9 +83,9 @@ def interpret(out: Path, name: str, backend, texts: Sequence[str], args) -> None
         sections.append(warning)
     write_table(out / "heads.csv", head_rows)
     write_table(out / "neurons.csv", neuron_rows)
-    write_bytes(out / "neurons.html", neurons_page(name, out, args.layer))
+    write_bytes(out / "neurons.html", neurons_page(name, out))
     ids = backend.encode(args.text) if args.text else corpus.stories[0].tokens[:DEFAULT_TOKENS].tolist()
-    draw_attention(out, name, backend, ids, head_rows, args)
+    draw_attention(out, name, backend, ids, head_rows)
     print_and_save(out / "interpret.md", "\n\n".join(sections))
 
 
@@ -145,7 +144,7 @@ def ablate(model, corpus, n_stories: int, means: dict, head_rows: list, neuron_r
 
 
 # ---- Draw ----
-def draw_attention(out: Path, name: str, backend, ids: list[int], rows: list[dict], args) -> None:
+def draw_attention(out: Path, name: str, backend, ids: list[int], rows: list[dict]) -> None:
     """Writes attention.json, interpret.png and .svg, and attention.html for the tokens `ids`. rows: those of heads.csv.
 
     attention.json: the tokens; the layer and head of each map; the maps (heads, query, key), with weights
@@ -163,7 +162,6 @@ def draw_attention(out: Path, name: str, backend, ids: list[int], rows: list[dic
 
     model, pieces = backend.model, pieces_of(backend.tokenizer, ids)
     _, cache = run_with_cache(model, torch.tensor([ids], device=model.wte.weight.device))
-    rows = [row for row in rows if args.layer in (None, row["layer"])]
     heads = [{name: row[name] for name in ("layer", "head", "role")} for row in rows]
     maps = np.stack([cache[f"blocks.{each['layer']}.pattern"][0, each["head"]].cpu().numpy() for each in heads])
     lens = [
@@ -208,7 +206,7 @@ def draw_patching(out: Path, name: str, backend, texts: Sequence[str]) -> None:
 
 # ---- Loading ----
 def load_inspectable(name: str, args: argparse.Namespace):
-    """The model and its tokenizer. ValueError if it cannot be inspected, or lacks the --layer."""
+    """The model and its tokenizer. ValueError if it cannot be inspected."""
     from generation.backends import load_backend
     from kernels.compile_cpp import keep_freed_memory
     from model import GPTNeo
@@ -222,8 +220,6 @@ def load_inspectable(name: str, args: argparse.Namespace):
     config = backend.model.config
     if type(backend.model) is not GPTNeo:
         raise ValueError(f"{name} is neither GPT-Neo nor GPT-2; interpret.py reads no other architecture")
-    if args.layer is not None and not 0 <= args.layer < config.n_layer:
-        raise ValueError(f"--layer must be 0 to {config.n_layer - 1} for {name}, not {args.layer}")
     for text in filter(None, [args.text, *(args.patch or [])]):
         if (n_tokens := len(backend.encode(text))) > config.block_size:
             raise ValueError(f"the text has {n_tokens} tokens, but {name} reads only {config.block_size}; shorten it")

@@ -119,7 +119,7 @@ def sample(name: str, args: argparse.Namespace) -> None:
     prompts = {i: prompt for i, prompt in numbered.items() if backend.fits(prompt.text)}
     if len(prompts) < len(numbered):
         left_out = f"{len(numbered) - len(prompts)} of {len(numbered)} prompts do not fit in the context of {name}"
-        left_out += " (--cut 0.1 shortens them, a larger block_size makes room)" * bool(args.eval)
+        left_out += " (a smaller --cut shortens them, a larger block_size makes room)" * bool(args.eval)
         if not prompts:
             raise ValueError(left_out)
         print(f"{left_out}, and are left out")

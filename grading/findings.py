@@ -241,14 +241,17 @@ def report(findings: Sequence[Finding], judges: Iterable[str]) -> str:
     parts = []
     for judge in judges:
         means, differences, wins = (find(findings, kind, judge) for kind in ("mean", "difference", "paired_wins"))
-        parts.append(f"## {judge}")
+        missed = {f.figure for f in blind(findings, judge)}
+        parts.append(f"## {judge}" + " (!: it fails the controls of this score)" * bool(missed))
         if means := {key: f for key, f in means.items() if not key[0].startswith(SPOILED)}:  # of fewer prompts
-            parts += ["Means over prompts, ± half of the 95% interval", table(means)]
+            marks = {(subject, figure): "!" for subject, figure in means if figure in missed}
+            parts += ["Means over prompts, ± half of the 95% interval", table(means, marks)]
         if differences:
-            hidden = differences.keys() - shown_differences(findings, judge)
+            shown = shown_differences(findings, judge)
             about = "Differences on the same prompts, each ± half of its own 95% interval"
             parts.append(f"{about} (?: not significant, by Holm's correction for all {len(differences)})")
-            parts.append(table(differences, dict.fromkeys(hidden, "?")))
+            marks = {key: "!" * (key[1] in missed) + "?" * (key not in shown) for key in differences}
+            parts.append(table(differences, marks))
         if wins:
             names = dict.fromkeys(figure for _, figure in means)
             untested = [name for name in names if judge_sees(findings, judge, name) == "untested"]

@@ -54,7 +54,9 @@ class Run:
     def __init__(self, name: str, directory: Path, rows: Sequence[dict]):
         self.name = name
         self.rows = rows  # the first completion of each prompt, then the second ones, ...
-        self.model = model_directory(directory)  # its directory: out/demo for out/demo/temperature-0.3
+        # Its directory: out/demo for out/demo/temperature-0.3; samples may also lie apart from their run
+        places = model_directory(directory), Path(rows[0].get("model", ""))
+        self.model = next((path for path in places if (path / "ckpt.pt").exists()), places[0])
         self.stories = [story_of(row) for row in rows]
         self.beginnings = {story.beginning for story in self.stories}
         pairs = zip(self.stories, rows)

@@ -36,18 +36,16 @@ def attention_page(name: str, directory: Path) -> bytes:
     return page(f"Attention in {name}", "attention", data, name=html.escape(name), subtitle=subtitle)
 
 
-def neurons_page(name: str, directory: Path, layer: int | None = None) -> bytes:
-    """All neurons of a layer; or of all layers those of the clearest preferences, those that were ablated, that with
-    the largest activation, and others."""
+def neurons_page(name: str, directory: Path) -> bytes:
+    """Those of the clearest preferences, those that were ablated, that with the largest activation, and others."""
     rows = read_table(directory / "neurons.csv")
     kinds = [column.removeprefix("auc_") for column in rows[0] if column.startswith("auc_")]
-    chosen = [row for row in rows if int(row["layer"]) == layer]
-    if layer is None:
-        for kind in kinds:
-            preferring = [row for row in rows if row["prefers"] == kind]
-            chosen += sorted(preferring, key=lambda row: -float(row[f"auc_{kind}"]))[:SHOWN_OF_KIND]
-        chosen += [row for row in rows if row.get("loss_increase")] + rows[:: max(1, len(rows) // SHOWN)]
-        chosen.append(max(rows, key=lambda row: float(row["activation_1"])))
+    chosen = []
+    for kind in kinds:
+        preferring = [row for row in rows if row["prefers"] == kind]
+        chosen += sorted(preferring, key=lambda row: -float(row[f"auc_{kind}"]))[:SHOWN_OF_KIND]
+    chosen += [row for row in rows if row.get("loss_increase")] + rows[:: max(1, len(rows) // SHOWN)]
+    chosen.append(max(rows, key=lambda row: float(row["activation_1"])))
     neurons = list({(row["layer"], row["neuron"]): row for row in chosen}.values())
     data = dict(kinds=kinds, neurons=neurons)
     subtitle = f"{len(neurons)} of {len(rows):,} neurons; neurons.csv has all"
