@@ -50,7 +50,7 @@ def test_faults_that_pass(grade_py, api, tmp_path):
         ("say", GOOD, "stop", None, None),  # no token counts
     ]
     api.fault = lambda number, request: faults.pop() if number % 3 == 0 and faults else None
-    code, printed = grade_py("--controls", "--timeout", "3", *PAID, "--max_cost", "40")
+    code, printed = grade_py("--controls", "--timeout", "8", *PAID, "--max_cost", "40")
     assert code == 0 and not faults and "40 of 40 gradings" in printed.out and spent(printed) < 40
     assert len(usable(tmp_path / "out")) == 40 and set(usable(tmp_path / "out").values()) == {1}
 
