@@ -4,7 +4,7 @@ Do models follow instructions? Checks each story against its header, without a j
 $ python sample.py --model out/a --eval 200 --n 1                              # the headers of validation stories
 $ python sample.py --model out/a --eval 200 --n 1 --ask words summary words,summary        # or parts of them
 $ python instruct.py out/a out/b                # a table; instruct.csv and instruct.png next to the runs
-$ python sample.py --model out/a --eval 50 --n 4 --unseen_words && python instruct.py out/a/samples-unseen.jsonl
+$ python sample.py --model out/a --eval 50 --n 4 --unseen_words && python instruct.py out/a
 
 Each figure comes with two baselines: the true stories, the best that can be expected, and the model's stories for other
 prompts, which did not see this instruction. Twist, MoralValue, Foreshadowing and Conflict cannot be checked by rules:
@@ -22,7 +22,7 @@ from common.figures import save_figure
 from common.statistics import wilson
 from common.tables import print_and_save, table_text, write_table
 from corpus.word_forms import SPEECH, ends_badly, is_nearest, language_warning, uses_word
-from generation.samples_file import read_rows
+from generation.samples_file import UNSEEN, read_rows
 
 
 def plain(text: str) -> str:
@@ -51,14 +51,21 @@ def found_in(story: str, row: dict, summaries: Collection[str]) -> dict[str, flo
     return found
 
 
-def measure(path: Path) -> list[dict]:
-    """Rows of instruct.csv for a run, or a file that sample.py wrote: the share of the requests that are met, as means
-    over prompts, in its stories, in the true ones, and in its stories for other prompts."""
-    file = path / "samples.jsonl" if path.is_dir() else path
-    rows = [row for _, row in sorted(read_rows(file).items()) if row.get("instruction")]
-    if not rows:
-        remedy = "sample.py --eval 200 writes some, on a corpus with headers"
-        raise ValueError(f"{file}: no stories under headers; {remedy}")
+def stories_under_headers(path: Path) -> dict[str, list[dict]]:
+    """{name: rows} of a file that sample.py wrote, or of all those of a run, at any temperature."""
+    files = [path / "samples.jsonl", *sorted(path.glob("*/samples.jsonl")), path / UNSEEN] if path.is_dir() else [path]
+    found = {}
+    for file in files:
+        if rows := [row for _, row in sorted(read_rows(file).items()) if row.get("instruction")]:
+            found[str(file.parent if file.name == "samples.jsonl" else file)] = rows
+    if not found:
+        raise ValueError(f"{path}: no stories under headers; sample.py --eval 200 makes some of a corpus with headers")
+    return found
+
+
+def measure(run: str, rows: Sequence[dict]) -> list[dict]:
+    """Rows of instruct.csv: the share of the requests that are met, as means over prompts, in these stories, in the
+    true ones, and in these stories for other prompts."""
     summaries = {row["instruction"]["summary"] for row in rows if "summary" in row["instruction"]}
     values = {}  # (measure, source of the stories) -> prompt -> values
     for row, other in zip(rows, rows[len(rows) // 2 :] + rows):  # the other prompt is half the file away
@@ -73,7 +80,7 @@ def measure(path: Path) -> list[dict]:
         if (name.removesuffix(", not asked for"), "own") in values:  # else never asked for
             share, n = shares[name, "own"], len(values[name, "own"])
             low, high = wilson(share, n)
-            line = dict(measure=name, run=str(path), prompts=n, share=share, low=low, high=high)
+            line = dict(measure=name, run=run, prompts=n, share=share, low=low, high=high)
             measured.append(line | {f"{source}_stories": shares.get((name, source)) for source in ("true", "other")})
     return measured
 
@@ -107,11 +114,11 @@ def main() -> None:
         from checkpoints.checkpoint import newest_run  # here, so that --help need not wait for torch
 
         paths = args.runs or [newest_run()]
-        measured, directory = [line for path in paths for line in measure(path)], paths[0].parent
+        sets = {run: rows for path in paths for run, rows in stories_under_headers(path).items()}
+        measured, directory = [line for run, rows in sets.items() for line in measure(run, rows)], paths[0].parent
         measured.sort(key=lambda row: row["measure"], reverse=True)  # words first; the runs next to each other
         cells = [[f"{x:.1%}" if isinstance(x, float) else str(x or "") for x in row.values()] for row in measured]
-        files = (path / "samples.jsonl" if path.is_dir() else path for path in paths)
-        stories = (row["completion"] for file in files for row in read_rows(file).values())
+        stories = (row["completion"] for rows in sets.values() for row in rows)
         note = language_warning(stories, "words and summaries are found by English forms alone")
         parts = filter(None, [table_text(list(measured[0]), cells), note])
         print_and_save(directory / "instruct.md", "\n\n".join(parts))

@@ -97,19 +97,16 @@ def compressors(widths: tuple[int, ...], **settings) -> dict[str, dict]:
 PUBLISHED = tuple(f"hf:roneneldan/TinyStories-{size}" for size in "1M 3M 8M 28M 33M 1Layer-21M 2Layers-33M".split())
 GPT2 = tuple(f"hf:{name}" for name in ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"))
 SEVEN_SHAPES = "16-2-2 32-2-2 32-4-4 64-2-4 64-4-4 128-2-8 128-4-8"
-EIGHT_SHAPES = "128-8-4 128-12-4 256-8-2 256-8-4 256-8-8 256-12-4 512-8-4 512-12-4"  # those of B
-# B's at a quarter of the width and half of the layers
-EIGHT_SMALL_SHAPES = shapes("32-4-4 32-6-4 64-4-2 64-4-4 64-4-8 64-6-4 128-4-4 128-6-4", architecture="gpt2")
+EIGHT_SHAPES = "128-8-4 128-12-4 256-8-2 256-8-4 256-8-8 256-12-4 512-8-4 512-12-4"
 SCALING_SHAPES = " ".join(f"{w}-{depth}-16" for w in (64, 128, 256, 512, 768, 1024, 2048) for depth in (2, 4, 8, 12))
 THREE_SMALL_RUNS = Runs(shapes("32-4-4 64-4-4 128-4-4"), 250)
 TWO_SMALL_SHAPES, TWO_SHAPES = shapes("64-4-4 128-4-4"), shapes("256-8-8 512-8-8", architecture="gpt2")
-INSTRUCT_SHAPES = "64-1-4 64-2-4 64-4-4"
 OOD_VARIANTS = {"any": dict(data="instruct"), "never-both": {}}
 
 EXPERIMENTS = {
     "shapes": Experiment(
         "B: loss and scores of eight GPT-2 shapes (width-layers-heads), over width, layers and heads",
-        small=Runs(EIGHT_SMALL_SHAPES, 250),
+        small=Runs(shapes("32-4-4 32-6-4 64-4-2 64-4-4 64-4-8 64-6-4 128-4-4 128-6-4", architecture="gpt2"), 250),
         published=Runs(shapes(EIGHT_SHAPES, architecture="gpt2"), 720),
         measures=("scores",),
         axes=("n_embd", "n_layer", "n_head"),
@@ -196,7 +193,7 @@ EXPERIMENTS = {
     ),
     "instruct": Experiment(
         "P and B: how well models of different depth follow instructions, also with words that training did not have",
-        small=Runs(shapes(INSTRUCT_SHAPES, loss_on="story"), 300),
+        small=Runs(shapes("64-1-4 64-2-4 64-4-4", loss_on="story"), 300),
         published=Runs(shapes("256-1-16 256-2-16 256-4-16 256-8-16", loss_on="story"), 7200),
         measures=("unseen", "scores"),
         picture="instruct.png",

@@ -129,22 +129,19 @@ def read_probes(subject: Subject, directory: Path) -> dict[str, Value]:
 def instruct(subjects: Sequence[Subject], directory: Path, args: Namespace, unseen: bool = False) -> Commands:
     """unseen: also with words that the training stories do not have."""
     headed = [subject for subject in subjects if "headers" in read_json(subject.data / "meta.json")]
-    places = [str(subject.directory) for subject in headed]
     for subject in headed:
         yield continue_stories(subject, args, 1)
         if unseen:
             yield sample(subject, args, subject.directory, "--eval", UNSEEN_PROMPTS, "--unseen_words")
-            places.append(str(subject.directory / UNSEEN))
     if headed:
-        yield ["instruct.py", *places], [subject.model for subject in headed]
+        yield ["instruct.py", *(str(subject.directory) for subject in headed)], [subject.model for subject in headed]
 
 
 def read_instruct(subject: Subject, directory: Path) -> dict[str, Value]:
     """Only shares of fulfilled instructions; instruct.csv has more."""
     own = str(subject.directory), str(subject.directory / UNSEEN)
-    rows = [row for row in rows_of(directory / "instruct.csv") if row["run"] in own]
     shown = re.compile("^(unseen )?words: each|^summary: nearest|and nearest|sentence")
-    rows = [row for row in rows if shown.search(row["measure"])]
+    rows = [row for row in rows_of(directory / "instruct.csv") if row["run"] in own and shown.search(row["measure"])]
     ends = ("share", "low", "high")
     return {f"{row['measure']} (%)": [100 * float(row[end] or "nan") for end in ends] for row in rows}
 

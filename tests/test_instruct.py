@@ -39,7 +39,8 @@ def prompts(instruct_data_dir):
 
 
 def figures(path) -> dict:
-    return {row["measure"]: SimpleNamespace(**row) for row in instruct.measure(path)}
+    ((name, rows),) = instruct.stories_under_headers(path).items()
+    return {row["measure"]: SimpleNamespace(**row) for row in instruct.measure(name, rows)}
 
 
 def test_true_stories_follow_and_stories_for_others_do_not(prompts, tmp_path):
@@ -79,13 +80,13 @@ def test_what_no_rule_can_tell_is_left_out(tmp_path):
 
 def test_command_line(prompts, tmp_path, command_line):
     instruct_py = command_line(instruct, tmp_path)
-    for name in ("a", "b"):
+    for name in ("a", "b/warm"):
         samples(tmp_path / "out" / name / "samples.jsonl", prompts[:20], [[prompt.reference] for prompt in prompts])
     printed = instruct_py("out/a", "out/b")[1].out
-    assert printed.count("| out/a ") == printed.count("| out/b ") > 6 and "wrote out/instruct.csv" in printed
+    assert printed.count("| out/a ") == printed.count("| out/b/warm ") > 6 and "wrote out/instruct.csv" in printed
     assert printed.startswith((tmp_path / "out" / "instruct.md").read_text())
     rows = read_table(tmp_path / "out" / "instruct.csv")
-    assert {row["run"] for row in rows} == {"out/a", "out/b"}
+    assert {row["run"] for row in rows} == {"out/a", "out/b/warm"}
     assert all(0 <= float(row["low"]) <= float(row["high"]) for row in rows)
     assert (tmp_path / "out" / "instruct.png").stat().st_size > 10_000
     (tmp_path / "out" / "a" / "samples.jsonl").write_text('{"prompt_index": 0, "sample_index": 0, "completion": ""}\n')

@@ -115,7 +115,7 @@ def load_resumable(run: Path, config: TrainConfig) -> tuple[dict, TrainConfig]:
     if not path.exists():
         raise ConfigError(f"{run}: no checkpoint to resume; leave out --resume to start the run")
     checkpoint = load_checkpoint(path)
-    trained = checkpoint["train_config"]
+    trained = vars(TrainConfig()) | checkpoint["train_config"]  # which may lack settings that are new
     if config.start_from:
         config = with_shape(config, trained)
     same_step = trained["batch_size"] * trained["grad_accum_steps"] == config.sequences_per_step  # divided otherwise
