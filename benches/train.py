@@ -87,8 +87,8 @@ def bench(rounds: int = 3) -> tuple[dict, dict]:
     for (name, peer), compiled, dtype in product(peers.items(), (False, True), peer_dtypes()):
         label = f"{name}, {'compiled' if compiled else 'eager'}, {dtype_name(dtype)}"
         makes[label] = partial(steps_of, peer, compiled, dtype)
-    us, tokens = {"ours": makes.pop("ours")}, random_tokens(BATCH_SIZE, SHAPE["block_size"] + 1)
-    pairs = {name: alternating_processes(us | {name: make}, tokens, rounds) for name, make in makes.items()}
+    own, tokens = makes.pop("ours"), random_tokens(BATCH_SIZE, SHAPE["block_size"] + 1)
+    pairs = {name: alternating_processes({"ours": own, name: make}, tokens, rounds) for name, make in makes.items()}
     seconds = {"ours": statistics.median(pair["ours"] for pair in pairs.values())} | {x: pairs[x][x] for x in pairs}
     figures = {f"{name}, tokens/s": STEPS * tokens[:, 1:].numel() / value for name, value in seconds.items()}
     for name, shape in MFU.items():

@@ -33,7 +33,7 @@ MOJIBAKE = re.compile(
 )
 # A complete story ends with a sentence mark (UAX #29's Sentence_Terminal, in any script, or one of … ‥ ⋯ and the Greek
 # and Tibetan marks), an emoji, “The end”, or “Fin” and its like after such a mark, perhaps followed by closing quotes,
-# brackets, Markdown's * and _, and zero-width characters. 0.5% of the published stories do not: cut off. Thai,
+# brackets, Markdown's * and _, and zero-width characters. 0.5% of the published stories were cut off. Thai,
 # Lao and related Tai scripts do not mark the end of a sentence: a story that ends in one of their letters is complete.
 EMOJI = r"\p{Extended_Pictographic}\p{Emoji_Modifier}\p{Regional_Indicator}\u20e3"  # \u20e3: a keycap, as in 1️⃣
 CLOSING = r"""\s"'*_`＂＇\p{Pe}\p{Pf}\p{Pi}\p{Cf}\p{Mn}"""
