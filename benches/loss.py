@@ -34,19 +34,13 @@ SETTINGS |= dict(n_layer=8, n_head=8, n_embd=128)
 
 
 def train_peer(learning_rate: float, seed: int, settings: dict) -> tuple[float, int]:
-    """As nanoGPT: initialization, betas, decay, warm-up of 3% and a cosine to a tenth, by the clock. -> the validation
+    """As nanoGPT: betas, decay, warm-up of 3% and a cosine to a tenth, by the clock. -> the validation
     loss and the number of tokens"""
     device, config = set_up_device(measure.DEVICE), TrainConfig(**settings, seed=seed)
     corpus, dtype = load_corpus(config), choose_dtype("auto", device)
     torch.manual_seed(seed)
     shape = (config.block_size, config.n_layer, config.n_head, config.n_embd)
     model = PlainGPT(corpus.tokenizer.vocab_size, *shape).to(device)
-    for name, parameter in model.named_parameters():
-        if parameter.dim() == 2:
-            std = 0.02 / math.sqrt(2 * config.n_layer) if name.endswith("_out.weight") else 0.02
-            torch.nn.init.normal_(parameter, std=std)
-        elif name.endswith("bias"):
-            torch.nn.init.zeros_(parameter)
     vectors, matrices = ([p for p in model.parameters() if (p.dim() > 1) == is_matrix] for is_matrix in (False, True))
     groups = [dict(params=vectors, weight_decay=0.0), dict(params=matrices, weight_decay=0.1)]
     adamw = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.95), fused=True)
