@@ -83,7 +83,7 @@ def test_command_line(prompts, tmp_path, command_line):
     for name in ("a", "b/warm"):
         samples(tmp_path / "out" / name / "samples.jsonl", prompts[:20], [[prompt.reference] for prompt in prompts])
     printed = instruct_py("out/a", "out/b")[1].out
-    assert printed.count("| out/a ") == printed.count("| out/b/warm ") > 6 and "wrote out/instruct.csv" in printed
+    assert printed.count(" out/a |") == printed.count(" out/b/warm |") > 6 and "wrote out/instruct.csv" in printed
     assert printed.startswith((tmp_path / "out" / "instruct.md").read_text())
     rows = read_table(tmp_path / "out" / "instruct.csv")
     assert {row["run"] for row in rows} == {"out/a", "out/b/warm"}
