@@ -206,7 +206,7 @@ def grade_runs(args: argparse.Namespace) -> None:
     if notes := [run.name + note for run in runs if (note := partly_trained(run.model))]:
         text = f"WARNING stopped, or still being trained: {', '.join(notes)}\n\n{text}"
     longest = {run.text: max(each.longest for each in runs if each.text == run.text) for run in runs}
-    if short := [f"{run.name} (at most {run.longest} words)" for run in runs if run.longest < longest[run.text]]:
+    if short := [f"{run.name} (at most {run.longest} words)" for run in runs if run.longest < 0.8 * longest[run.text]]:
         why = "what stands beside them may be longer, and most scores depend on the length: --max_new_tokens"
         text = f"WARNING the context ended stories of {', '.join(short)}; {why}\n\n{text}"
     write_bytes(directory / "grades.md", f"{text}\n\n{report(findings, statuses)}\n".encode())
