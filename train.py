@@ -153,7 +153,7 @@ def train_loop(config, state, loss_of, batches, validate, should_stop) -> bool:
         # The clock
         if state.step in (first_step, config.short_window_steps + 1):  # with compiling, which does not count
             state.means()  # waits for the device
-            clock, row_step = time.perf_counter(), state.step
+            clock, row_step, row_seconds = time.perf_counter(), state.step, state.seconds
         now = time.perf_counter()
         state.seconds, clock = ranks.max(state.seconds + now - clock), now
         before, fraction_done = fraction_done, run_directory.progress(config, state.step, state.seconds)
