@@ -34,8 +34,8 @@ SETTINGS |= dict(n_layer=8, n_head=8, n_embd=128)
 
 
 def train_peer(learning_rate: float, seed: int, settings: dict) -> tuple[float, int]:
-    """As nanoGPT: betas, decay, warm-up of 3% and a cosine to a tenth, by the clock. -> the validation
-    loss and the number of tokens"""
+    """As nanoGPT: betas, decay, warm-up of 3% and a cosine to a tenth, by the clock. -> the validation loss and the
+    number of tokens"""
     device, config = set_up_device(measure.DEVICE), TrainConfig(**settings, seed=seed)
     corpus, dtype = load_corpus(config), choose_dtype("auto", device)
     torch.manual_seed(seed)

@@ -32,8 +32,8 @@ def their_model(dtype: torch.dtype = torch.float32):
 
 
 class PlainGPT(nn.Module):
-    """A nanoGPT-style GPT: PyTorch's own modules, biases everywhere, its first values, all logits at once, no cache.
-    Unlike ours, every layer attends to the whole context."""
+    """A nanoGPT-style GPT: nanoGPT's initialization, PyTorch's own modules, biases everywhere, all logits at once, no
+    cache. Unlike ours, every layer attends to the whole context."""
 
     def __init__(self, vocab_size: int, block_size: int, n_layer: int, n_head: int, n_embd: int):
         super().__init__()
@@ -42,7 +42,7 @@ class PlainGPT(nn.Module):
         self.ln_f = nn.LayerNorm(n_embd)
         self.head = nn.Linear(n_embd, vocab_size, bias=False)
         self.head.weight = self.wte.weight
-        for name, parameter in self.named_parameters():  # PyTorch's own make gradients that are denormal, and slow
+        for name, parameter in self.named_parameters():  # with PyTorch's defaults, gradients are denormal: slow
             if parameter.dim() == 2:
                 nn.init.normal_(parameter, std=0.02 / (2 * n_layer) ** 0.5 if name.endswith("_out.weight") else 0.02)
             elif name.endswith("bias"):
