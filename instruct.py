@@ -1,14 +1,15 @@
 """
 Do models follow instructions? Checks each story against its header, without a judge.
 
-$ python sample.py --model out/a --eval 200 --n 1                              # the headers of validation stories
-$ python sample.py --model out/a --eval 200 --n 1 --ask words summary words,summary        # or parts of them
-$ python instruct.py out/a out/b                # a table; instruct.csv and instruct.png next to the runs
+$ python sample.py --model out/a --eval 200 --n 1  # the headers of validation stories
+# or parts of them
+$ python sample.py --model out/a --eval 200 --n 1 --ask words summary words,summary
+$ python instruct.py out/a out/b  # a table; instruct.csv and instruct.png next to the runs
 $ python sample.py --model out/a --eval 50 --n 4 --unseen_words && python instruct.py out/a
 
-Each figure comes with two baselines: the true stories, the best that can be expected, and the model's stories for other
-prompts, which did not see this instruction. Twist, MoralValue, Foreshadowing and Conflict cannot be checked by rules:
-for these, grade.py asks a judge.
+Each figure comes with two baselines: the true stories, the best that can be expected, and the
+model's stories for other prompts, which did not see this instruction. Twist, MoralValue,
+Foreshadowing and Conflict cannot be checked by rules: for these, grade.py asks a judge.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,12 +18,18 @@ from statistics import fmean
 
 from matplotlib.figure import Figure
 
-from common.cli import Parser, existing_path, one_line_errors
-from common.figures import save_figure
-from common.statistics import wilson
-from common.tables import print_and_save, table_text, write_table
-from corpus.word_forms import SPEECH, ends_badly, is_nearest, language_warning, uses_word
-from generation.samples_file import UNSEEN, read_rows
+from nanostories.cli import Parser, existing_path, one_line_errors
+from nanostories.corpus.word_forms import (
+    SPEECH,
+    ends_badly,
+    is_nearest,
+    language_warning,
+    uses_word,
+)
+from nanostories.figures import save_figure
+from nanostories.generation.samples_file import UNSEEN, read_rows
+from nanostories.statistics import wilson
+from nanostories.tables import print_and_save, table_text, write_table
 
 
 def plain(text: str) -> str:
@@ -31,7 +38,8 @@ def plain(text: str) -> str:
 
 
 def found_in(story: str, row: dict, summaries: Collection[str]) -> dict[str, float]:
-    """{measure: how far the story fulfills it, 0 to 1} for everything that a row of samples.jsonl asks for."""
+    """{measure: how far the story fulfills it, 0 to 1} for everything that a row of samples.jsonl
+    asks for."""
     asked, found = row["instruction"], {}
     kind = " and ".join(name for name in ("words", "summary") if name in asked)
     kind = "unseen words" if row.get("split") == "unseen" else kind
@@ -44,44 +52,66 @@ def found_in(story: str, row: dict, summaries: Collection[str]) -> dict[str, flo
     if "sentence" in asked:
         found["sentence, verbatim"] = float(plain(asked["sentence"]) in plain(story))
     features = asked.get("features", ())
-    found["dialogue" if "Dialogue" in features else "dialogue, not asked for"] = float(bool(SPEECH.search(story)))
-    # Only the bad endings of the built-in plots are recognized; the one asked for may be of another kind.
+    found["dialogue" if "Dialogue" in features else "dialogue, not asked for"] = float(
+        bool(SPEECH.search(story))
+    )
+    # Only the bad endings of the built-in plots are recognized; the one asked for may be of another
+    # kind.
     if "BadEnding" not in features or ends_badly(row["reference"] or ""):
-        found["bad ending" if "BadEnding" in features else "bad ending, not asked for"] = float(ends_badly(story))
+        found["bad ending" if "BadEnding" in features else "bad ending, not asked for"] = float(
+            ends_badly(story)
+        )
     return found
 
 
 def stories_under_headers(path: Path) -> dict[str, list[dict]]:
     """{name: rows} of a file that sample.py wrote, or of all those of a run, at any temperature."""
-    files = [path / "samples.jsonl", *sorted(path.glob("*/samples.jsonl")), path / UNSEEN] if path.is_dir() else [path]
+    files = (
+        [path / "samples.jsonl", *sorted(path.glob("*/samples.jsonl")), path / UNSEEN]
+        if path.is_dir()
+        else [path]
+    )
     found = {}
     for file in files:
         if rows := [row for _, row in sorted(read_rows(file).items()) if row.get("instruction")]:
             found[str(file.parent if file.name == "samples.jsonl" else file)] = rows
     if not found:
-        raise ValueError(f"{path}: no stories under headers; sample.py --eval 200 makes some of a corpus with headers")
+        raise ValueError(
+            f"{path}: no stories under headers; sample.py --eval 200 makes some of a corpus with"
+            " headers"
+        )
     return found
 
 
 def measure(run: str, rows: Sequence[dict]) -> list[dict]:
-    """Rows of instruct.csv: the share of the requests that are met, as means over prompts, in these stories, in the
-    true ones, and in these stories for other prompts."""
+    """Rows of instruct.csv: the share of the requests that are met, as means over prompts, in these
+    stories, in the true ones, and in these stories for other prompts."""
     summaries = {row["instruction"]["summary"] for row in rows if "summary" in row["instruction"]}
     values = {}  # (measure, source of the stories) -> prompt -> values
-    for row, other in zip(rows, rows[len(rows) // 2 :] + rows):  # the other prompt is half the file away
+    for row, other in zip(
+        rows, rows[len(rows) // 2 :] + rows
+    ):  # the other prompt is half the file away
         stories = dict(own=row["completion"], true=row["reference"], other=other["completion"])
         if (other["reference"] or other["prompt"]) == (row["reference"] or row["prompt"]):
             del stories["other"]  # it asks for the same story
         for source, story in stories.items():
             for name, value in found_in(story, row, summaries).items() if story is not None else ():
-                values.setdefault((name, source), {}).setdefault(row["prompt_index"], []).append(value)
-    shares, measured = {key: fmean(map(fmean, prompts.values())) for key, prompts in values.items()}, []
+                values.setdefault((name, source), {}).setdefault(row["prompt_index"], []).append(
+                    value
+                )
+    shares, measured = (
+        {key: fmean(map(fmean, prompts.values())) for key, prompts in values.items()},
+        [],
+    )
     for name in (name for name, source in values if source == "own"):
         if (name.removesuffix(", not asked for"), "own") in values:  # else never asked for
             share, n = shares[name, "own"], len(values[name, "own"])
             low, high = wilson(share, n)
             line = dict(measure=name, run=run, prompts=n, share=share, low=low, high=high)
-            measured.append(line | {f"{source}_stories": shares.get((name, source)) for source in ("true", "other")})
+            measured.append(
+                line
+                | {f"{source}_stories": shares.get((name, source)) for source in ("true", "other")}
+            )
     return measured
 
 
@@ -95,11 +125,20 @@ def draw(measured: Sequence[dict]) -> Figure:
     axes.hlines(y, column["low"], column["high"], colors)
     axes.scatter(column["share"], y, s=16, c=colors)
     axes.plot(column["true_stories"], y, "|", markersize=9, color="black", label="true stories")
-    axes.plot(column["other_stories"], y, "|", markersize=9, color="0.6", label="stories for other prompts")
+    axes.plot(
+        column["other_stories"],
+        y,
+        "|",
+        markersize=9,
+        color="0.6",
+        label="stories for other prompts",
+    )
     for i, run in enumerate(runs):
         axes.plot([], [], "o", markersize=4, color=f"C{i}", label=run)
     axes.set_yticks(y, column["measure"])
-    axes.set(xlim=(-0.03, 1.03), ylim=(len(measured), -1), xlabel="share of the prompts, 95% intervals")
+    axes.set(
+        xlim=(-0.03, 1.03), ylim=(len(measured), -1), xlabel="share of the prompts, 95% intervals"
+    )
     axes.grid(axis="x", alpha=0.3)
     figure.legend(loc="outside upper center", ncols=2, frameon=False)
     return figure
@@ -111,20 +150,33 @@ def main() -> None:
     parser.add_argument("runs", nargs="*", type=existing_path, help=runs)
     args = parser.parse_args()
     with one_line_errors("instruct.py", interrupted="nothing was written"):
-        from checkpoints.checkpoint import newest_run  # here, so that --help need not wait for torch
+        from nanostories.checkpoints.checkpoint import (
+            newest_run,  # here, so that --help need not wait for torch
+        )
 
         paths = args.runs or [newest_run()]
         sets = {run: rows for path in paths for run, rows in stories_under_headers(path).items()}
-        measured, directory = [line for run, rows in sets.items() for line in measure(run, rows)], paths[0].parent
-        measured.sort(key=lambda row: row["measure"], reverse=True)  # words first; the runs next to each other
-        cells = [[f"{x:.1%}" if isinstance(x, float) else str(x or "") for x in row.values()] for row in measured]
+        measured, directory = (
+            [line for run, rows in sets.items() for line in measure(run, rows)],
+            paths[0].parent,
+        )
+        measured.sort(
+            key=lambda row: row["measure"], reverse=True
+        )  # words first; the runs next to each other
+        cells = [
+            [f"{x:.1%}" if isinstance(x, float) else str(x or "") for x in row.values()]
+            for row in measured
+        ]
         stories = (row["completion"] for rows in sets.values() for row in rows)
         note = language_warning(stories, "words and summaries are found by English forms alone")
         parts = filter(None, [table_text(list(measured[0]), cells), note])
         print_and_save(directory / "instruct.md", "\n\n".join(parts))
         write_table(directory / "instruct.csv", measured)
         save_figure(draw(measured), directory / "instruct.png")
-    print(f"wrote {directory / 'instruct.csv'} and instruct.png; next, for a judge's view: python grade.py {directory}")
+    print(
+        f"wrote {directory / 'instruct.csv'} and instruct.png; next, for a judge's view: python"
+        f" grade.py {directory}"
+    )
 
 
 if __name__ == "__main__":

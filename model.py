@@ -1,12 +1,14 @@
 """
 GPT-Neo, as in TinyStories: the whole model in one file.
 
-Pre-LayerNorm transformer with learned positions. Odd layers see only the last 256 tokens, attention logits are not
-scaled by 1/sqrt(d), q, k and v have no bias, and the head is tied to the embedding. The reference is
-transformers.GPTNeoForCausalLM; tests/test_model.py compares this file with it. GPT-2 is the same model with the scale,
-the bias and no window. Hugging Face weights of both are read and written by checkpoints/huggingface.py.
+Pre-LayerNorm transformer with learned positions. Odd layers see only the last 256 tokens, attention
+logits are not scaled by 1/sqrt(d), q, k and v have no bias, and the head is tied to the embedding.
+The reference is transformers.GPTNeoForCausalLM; tests/test_model.py compares this file with it.
+GPT-2 is the same model with the scale, the bias and no window. Hugging Face weights of both are
+read and written by nanostories/checkpoints/huggingface.py.
 
->>> model = GPTNeo(GPTNeoConfig(n_embd=256, n_layer=8, n_head=16))  # the published 8M; configs/ts_*.py have all sizes
+# the published 8M; configs/ts_*.py have all sizes
+>>> model = GPTNeo(GPTNeoConfig(n_embd=256, n_layer=8, n_head=16))
 >>> logits, loss = model(tokens, targets)
 """
 
@@ -19,9 +21,9 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from kernels.attention import causal_attention, first_keys
-from kernels.cross_entropy import head_loss
-from kernels.embedding import Embedding
+from nanostories.kernels.attention import causal_attention, first_keys
+from nanostories.kernels.cross_entropy import head_loss
+from nanostories.kernels.embedding import Embedding
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,9 @@ class GPTNeoConfig:
         return self.window_size if layer % 2 else self.block_size
 
 
-# Attention as an argument: (layer, q, k, v) -> output, all (B, T, H, D). Training, generation with a KV cache, and
-# code that reads attention weights each pass their own; the rest of the model is the same for all of them.
+# Attention as an argument: (layer, q, k, v) -> output, all (B, T, H, D). Training, generation with
+# a KV cache, and code that reads attention weights each pass their own; the rest of the model is
+# the same for all of them.
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -78,7 +81,9 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor, layer: int, attend: Attend) -> torch.Tensor:
         B, T, C = x.shape
-        q, k, v = self.qkv(self.ln_1(x)).view(B, T, 3, self.n_head, C // self.n_head).unbind(2)  # (B, T, H, D) each
+        q, k, v = (
+            self.qkv(self.ln_1(x)).view(B, T, 3, self.n_head, C // self.n_head).unbind(2)
+        )  # (B, T, H, D) each
         if self.scale:  # applied to q, so that no attention function needs to know about it
             q = q * self.scale
         y = attend(layer, q, k, v).flatten(2)  # (B, T, H, D) -> (B, T, C)
@@ -108,11 +113,13 @@ class GPTNeo(nn.Module):
 
     @torch.no_grad()
     def init_copying(self, gain: float):
-        """Start every head as a copier: whatever token it attends to becomes likelier as the next token.
+        """Start every head as a copier: whatever token it attends to becomes likelier as the next
+        token.
 
-        The product of a layer's value and output matrices becomes `gain` times the identity; since the output head is
-        tied to the embedding, tokens that are attended to are predicted. From a random start a small model takes
-        millions of tokens to learn to repeat its hero's name. Not in the paper.
+        The product of a layer's value and output matrices becomes `gain` times the identity; since
+        the output head is tied to the embedding, tokens that are attended to are predicted. From a
+        random start a small model takes millions of tokens to learn to repeat its hero's name. Not
+        in the paper.
         """
         C = self.config.n_embd
         for block in self.blocks:
@@ -123,21 +130,29 @@ class GPTNeo(nn.Module):
     def forward(self, tokens: torch.Tensor, targets: torch.Tensor | None = None, story_starts=None):
         """tokens (B, T) int64 -> logits (B, T, vocab_size), None; with targets (B, T): None, loss.
 
-        The loss is the mean, in nats, over targets that are not -100. The logits are then never all in memory at once.
-        With kernels.attention.story_starts (B, T), tokens attend only within their own story, and positions restart at
-        0 in each.
+        The loss is the mean, in nats, over targets that are not -100. The logits are then never all
+        in memory at once. With kernels.attention.story_starts (B, T), tokens attend only within
+        their own story, and positions restart at 0 in each.
         """
         positions = torch.arange(tokens.size(1), device=tokens.device)
         attend = self.attend
         if story_starts is not None:
-            positions, attend = positions - story_starts, functools.partial(attend, story_starts=story_starts)
+            positions, attend = (
+                positions - story_starts,
+                functools.partial(attend, story_starts=story_starts),
+            )
         x = self.hidden(tokens, positions, attend)
         if targets is None:
             return self.head(x), None
         return None, head_loss(x.flatten(0, 1), self.head.weight, targets.flatten())
 
     def attend(
-        self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, story_starts: torch.Tensor | None = None
+        self,
+        layer: int,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        story_starts: torch.Tensor | None = None,
     ) -> torch.Tensor:
         first_key = first_keys(q.size(1), self.config.window(layer), q.device, story_starts)
         return causal_attention(q, k, v, first_key, self.config.dropout if self.training else 0.0)
@@ -156,15 +171,18 @@ class GPTNeo(nn.Module):
     def flops_per_token(self, T: int) -> int:
         """Floating-point operations of the forward and backward pass, per token of a sequence of T.
 
-        Counted, not estimated: each matrix product of m x k by k x n is 2mkn, the backward pass does two for each
-        one of the forward pass, and attention counts the (query, key) pairs that the causal mask and the window allow
-        (as if one story filled the sequence: with story_starts there are fewer).
+        Counted, not estimated: each matrix product of m x k by k x n is 2mkn, the backward pass
+        does two for each one of the forward pass, and attention counts the (query, key) pairs that
+        the causal mask and the window allow (as if one story filled the sequence: with story_starts
+        there are fewer).
         """
         config = self.config
         linear = sum(m.weight.numel() for m in self.modules() if isinstance(m, nn.Linear))
         attention = 0.0
         for layer in range(config.n_layer):
             window = min(config.window(layer), T)
-            pairs = window * (T - window) + window * (window + 1) / 2  # (query, key) pairs that the mask allows
+            pairs = (
+                window * (T - window) + window * (window + 1) / 2
+            )  # (query, key) pairs that the mask allows
             attention += 2 * config.n_embd * pairs / T  # q times k, and the weights times v
         return round(3 * 2 * (linear + attention))

@@ -1,16 +1,19 @@
 """
-Write stories with a trained model, one to read or thousands to grade. generation/generation_loop.py draws the tokens.
+Write stories with a trained model, one to read or thousands to grade.
+nanostories/generation/generation_loop.py draws the tokens.
 
-$ python sample.py                                                # three stories from the newest run under out/
-$ python sample.py --prompt "Once upon a time, there was a cat" --stream     # watch one being written
+$ python sample.py  # three stories from the newest run under out/
+$ python sample.py --prompt "Once upon a time, there was a cat" --stream  # watch one being written
 $ python sample.py --model out/demo --n 5 --temperature 0.8 --top_k 50 --seed 7
-$ python sample.py --eval 50 --n 10                     # continue validation stories: out/<run>/samples.jsonl
+$ python sample.py --eval 50 --n 10  # continue validation stories: out/<run>/samples.jsonl
 $ python sample.py --eval 100 --n 1 --split train --cut 0.4     # is the rest memorized?
 $ python sample.py --prompts prompts/beginnings.txt --model hf:roneneldan/TinyStories-33M --beams 5
-$ python sample.py --eval 50 --model api:gpt-3.5-turbo --data data/tinystories     # OPENAI_API_KEY, OPENAI_BASE_URL
+# OPENAI_API_KEY, OPENAI_BASE_URL
+$ python sample.py --eval 50 --model api:gpt-3.5-turbo --data data/tinystories
 
-A local model's completion depends only on the seed, the prompt's number and its own number: a larger --n, an
-interruption or another --batch_size does not change it (on a GPU, rounding may: docs/sampling.md).
+A local model's completion depends only on the seed, the prompt's number and its own number: a
+larger --n, an interruption or another --batch_size does not change it (on a GPU, rounding may:
+docs/sampling.md).
 """
 
 import argparse
@@ -22,46 +25,101 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from common.cli import Parser, existing_file, non_negative_float, one_line_errors, positive, share
-from common.files import lock, set_aside
-from corpus import instruct_headers
-from corpus.token_files import load_meta, load_stories
-from generation.prompts import Prompt, Sampling, evaluation_prompts, read_prompts, unseen_word_prompts
-from generation.samples_file import SAMPLES, UNSEEN, line_of, read_rows, samples_directory, write_rows
+from nanostories.cli import (
+    Parser,
+    existing_file,
+    non_negative_float,
+    one_line_errors,
+    positive,
+    share,
+)
+from nanostories.corpus import instruct_headers
+from nanostories.corpus.token_files import load_meta, load_stories
+from nanostories.files import lock, set_aside
+from nanostories.generation.prompts import (
+    Prompt,
+    Sampling,
+    evaluation_prompts,
+    read_prompts,
+    unseen_word_prompts,
+)
+from nanostories.generation.samples_file import (
+    SAMPLES,
+    UNSEEN,
+    line_of,
+    read_rows,
+    samples_directory,
+    write_rows,
+)
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = Parser(__doc__)
     parser.add_shared("model")
-    parser.add_shared("checkpoint", metavar="best|last|STEP|all", help="weights of a run; all: every step that it kept")
+    parser.add_shared(
+        "checkpoint",
+        metavar="best|last|STEP|all",
+        help="weights of a run; all: every step that it kept",
+    )
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--prompt", default="", help="how the stories begin (default: left to the model)")
+    source.add_argument(
+        "--prompt", default="", help="how the stories begin (default: left to the model)"
+    )
     source.add_argument("--prompts", type=existing_file, help="file of prompts, one per line")
     source.add_argument("--eval", type=positive, metavar="N", help="continue N stories of --split")
     header = parser.add_argument_group("a header as the prompt, for models trained on headers")
-    header.add_argument("--words", help='words that the story should use, such as "jump, frog, red"')
-    header.add_argument("--features", help="features of the training stories, such as Dialogue, BadEnding")
+    header.add_argument(
+        "--words", help='words that the story should use, such as "jump, frog, red"'
+    )
+    header.add_argument(
+        "--features", help="features of the training stories, such as Dialogue, BadEnding"
+    )
     header.add_argument("--summary", help="what happens in the story")
     header.add_argument("--sentence", help="a sentence that the story should contain")
     evaluation = parser.add_argument_group("prompts of --eval N")
-    evaluation.add_argument("--split", choices=("val", "train"), default="val", help="split of the stories to continue")
+    evaluation.add_argument(
+        "--split", choices=("val", "train"), default="val", help="split of the stories to continue"
+    )
     draw = "stories 2 to N + 1 (default), or N random ones, by --seed (default with --split train)"
     evaluation.add_argument("--draw", choices=("first", "random"), help=draw)
-    evaluation.add_argument("--cut", type=share, default=0.5, help="share of each story's words that is shown")
-    ask = "header fields that are shown, such as words summary words,summary: three prompts per story (default: all)"
+    evaluation.add_argument(
+        "--cut", type=share, default=0.5, help="share of each story's words that is shown"
+    )
+    ask = (
+        "header fields that are shown, such as words summary words,summary: three prompts per story"
+        " (default: all)"
+    )
     evaluation.add_argument("--ask", nargs="+", default=[], metavar="FIELDS", help=ask)
     unseen = "instead, headers of words that the training stories lack (prompts/unseen_words.txt)"
-    evaluation.add_argument("--unseen_words", action="store_const", const="unseen", dest="split", help=unseen)
+    evaluation.add_argument(
+        "--unseen_words", action="store_const", const="unseen", dest="split", help=unseen
+    )
     parser.add_shared("data")
-    parser.add_shared("n", help="completions of each prompt (default: 3; 10 with --prompts and --eval); greedy: 1")
-    parser.add_argument("--temperature", type=non_negative_float, nargs="+", metavar="T", help="0: greedy (default: 1)")
+    parser.add_shared(
+        "n", help="completions of each prompt (default: 3; 10 with --prompts and --eval); greedy: 1"
+    )
+    parser.add_argument(
+        "--temperature",
+        type=non_negative_float,
+        nargs="+",
+        metavar="T",
+        help="0: greedy (default: 1)",
+    )
     parser.add_argument("--top_k", type=positive, help="sample from the k most likely tokens")
-    parser.add_argument("--beams", type=positive, default=1, help="beam search of this width, instead of sampling")
-    parser.add_argument("--max_new_tokens", type=positive, help="longest completion (default: to the context's end)")
+    parser.add_argument(
+        "--beams", type=positive, default=1, help="beam search of this width, instead of sampling"
+    )
+    parser.add_argument(
+        "--max_new_tokens", type=positive, help="longest completion (default: to the context's end)"
+    )
     parser.add_shared("seed")
     parser.add_argument("--batch_size", type=positive, default=64, help="stories at a time")
-    parser.add_shared("out", help="directory to write to (default with --prompts and --eval: out/MODEL)")
-    parser.add_argument("--stream", action="store_true", help="print one story while it is being written")
+    parser.add_shared(
+        "out", help="directory to write to (default with --prompts and --eval: out/MODEL)"
+    )
+    parser.add_argument(
+        "--stream", action="store_true", help="print one story while it is being written"
+    )
     parser.add_api("for api:MODEL")
     args = parser.parse_args()
     args.api = parser.require_api(args)
@@ -71,9 +129,13 @@ def parse_arguments() -> argparse.Namespace:
 def complete_arguments(args: argparse.Namespace) -> None:
     """Fills in defaults that depend on other flags. ValueError if flags contradict each other."""
     args.to_file = bool(args.prompts or args.eval or args.out)
-    if fields := {name: getattr(args, name) for name in instruct_headers.FIELDS if getattr(args, name)}:
+    if fields := {
+        name: getattr(args, name) for name in instruct_headers.FIELDS if getattr(args, name)
+    }:
         if args.prompt or args.prompts or args.eval:
-            raise ValueError(f"--{' --'.join(fields)} make a prompt: leave out --prompt, --prompts and --eval")
+            raise ValueError(
+                f"--{' --'.join(fields)} make a prompt: leave out --prompt, --prompts and --eval"
+            )
         args.prompt = instruct_headers.format_header(fields)
     if (args.split, args.draw, args.ask) != ("val", None, []) and not args.eval:
         raise ValueError("--split, --draw, --ask and --unseen_words go with --eval")
@@ -84,42 +146,65 @@ def complete_arguments(args: argparse.Namespace) -> None:
     if str(args.model).startswith("api:") and (args.top_k or args.beams > 1 or args.stream):
         raise ValueError("an api: model takes no --top_k, --beams or --stream")
     if args.stream and (args.to_file or args.n not in (None, 1) or args.beams > 1):
-        raise ValueError("--stream prints one sampled story: leave out --prompts, --eval, --n, --out and --beams")
-    args.draw = args.draw or ("random" if args.split == "train" else "first")  # neighbors in a file may be alike
+        raise ValueError(
+            "--stream prints one sampled story: leave out --prompts, --eval, --n, --out and --beams"
+        )
+    args.draw = args.draw or (
+        "random" if args.split == "train" else "first"
+    )  # neighbors in a file may be alike
     args.temperature = list(dict.fromkeys(args.temperature or [0.0 if args.beams > 1 else 1.0]))
     args.n = args.n or (10 if args.prompts or args.eval else 3)
 
 
 def prompts_for(name: str, args: argparse.Namespace) -> list[Prompt]:
-    from checkpoints.checkpoint import corpus_of, find_training_corpus, load_checkpoint
+    from nanostories.checkpoints.checkpoint import corpus_of, find_training_corpus, load_checkpoint
 
     if args.split == "unseen":
         prompts = unseen_word_prompts(args.data or corpus_of(name), args.eval, args.seed)
     elif args.eval:
         seed = args.seed if args.draw == "random" else None
-        prompts = evaluation_prompts(args.data or corpus_of(name), args.eval, args.cut, args.ask, args.split, seed)
+        prompts = evaluation_prompts(
+            args.data or corpus_of(name), args.eval, args.cut, args.ask, args.split, seed
+        )
     else:
         prompts = read_prompts(args.prompts) if args.prompts else [Prompt(args.prompt.rstrip())]
-    if not name.startswith(("hf:", "api:")) and any(instruct_headers.read(prompt.text) for prompt in prompts):
-        if (corpus := find_training_corpus(load_checkpoint(name))) and "headers" not in load_meta(corpus):
-            raise ValueError(f"{name} was trained on {corpus}, without headers: it cannot follow these prompts")
+    if not name.startswith(("hf:", "api:")) and any(
+        instruct_headers.read(prompt.text) for prompt in prompts
+    ):
+        if (corpus := find_training_corpus(load_checkpoint(name))) and "headers" not in load_meta(
+            corpus
+        ):
+            raise ValueError(
+                f"{name} was trained on {corpus}, without headers: it cannot follow these prompts"
+            )
         if corpus and args.features:
             headed = filter(None, map(instruct_headers.read, load_stories(corpus, "val")[1]))
-            known = {feature for story in headed for feature in story.instruction.get("features", ())}
+            known = {
+                feature for story in headed for feature in story.instruction.get("features", ())
+            }
             if unknown := ", ".join(sorted({*instruct_headers.split_list(args.features)} - known)):
-                raise ValueError(f"no such feature: {unknown}; {corpus} has {', '.join(sorted(known)) or 'none'}")
+                raise ValueError(
+                    f"no such feature: {unknown}; {corpus} has {', '.join(sorted(known)) or 'none'}"
+                )
     return prompts
 
 
 def sample(name: str, args: argparse.Namespace) -> None:
-    numbered = dict(enumerate(prompts_for(name, args)))  # first: a mistake is answered before torch is imported
-    from generation.backends import load_backend, stream_story
+    numbered = dict(
+        enumerate(prompts_for(name, args))
+    )  # first: a mistake is answered before torch is imported
+    from nanostories.generation.backends import load_backend, stream_story
 
     backend = load_backend(name, args.batch_size, **args.api)
     prompts = {i: prompt for i, prompt in numbered.items() if backend.fits(prompt.text)}
     if len(prompts) < len(numbered):
-        left_out = f"{len(numbered) - len(prompts)} of {len(numbered)} prompts do not fit in the context of {name}"
-        left_out += " (a smaller --cut shortens them, a larger block_size makes room)" * bool(args.eval)
+        left_out = (
+            f"{len(numbered) - len(prompts)} of {len(numbered)} prompts do not fit in the context"
+            f" of {name}"
+        )
+        left_out += " (a smaller --cut shortens them, a larger block_size makes room)" * bool(
+            args.eval
+        )
         if not prompts:
             raise ValueError(left_out)
         print(f"{left_out}, and are left out")
@@ -132,7 +217,9 @@ def sample(name: str, args: argparse.Namespace) -> None:
             write_samples(name, backend, prompts, n, sampling, args)
         else:
             print_stories(backend, prompts[0].text, n, sampling)
-            print(f"\n{n} by {name}, seed {args.seed}, temperature {temperature:g}.", file=sys.stderr)
+            print(
+                f"\n{n} by {name}, seed {args.seed}, temperature {temperature:g}.", file=sys.stderr
+            )
     if name.startswith("api:") and args.price_in is not None:
         print(f"this command spent ${backend.client.spent:.4f}", file=sys.stderr)
 
@@ -140,19 +227,29 @@ def sample(name: str, args: argparse.Namespace) -> None:
 def print_stories(backend, prompt: str, n: int, sampling: Sampling) -> None:
     completions = backend.complete([prompt] * n, [(0, j) for j in range(n)], sampling)
     bar = tqdm(completions, "writing", total=n, unit="story", disable=None, delay=1, leave=False)
-    print("\n\n".join(prompt + text + ("" if finished else " [cut here]") for _, text, finished in sorted(bar)))
+    print(
+        "\n\n".join(
+            prompt + text + ("" if finished else " [cut here]") for _, text, finished in sorted(bar)
+        )
+    )
 
 
-def write_samples(name: str, backend, prompts: dict[int, Prompt], n: int, sampling: Sampling, args) -> None:
-    """Writes n completions of every prompt to samples.jsonl, one JSON object per line, in the order of prompts.
+def write_samples(
+    name: str, backend, prompts: dict[int, Prompt], n: int, sampling: Sampling, args
+) -> None:
+    """Writes n completions of every prompt to samples.jsonl, one JSON object per line, in the order
+    of prompts.
 
-    Until all are there, each is appended to samples.jsonl.part as it ends, so that a kill loses none of them.
-    Completions that an earlier call with the same settings left in either file are kept and not generated again.
+    Until all are there, each is appended to samples.jsonl.part as it ends, so that a kill loses
+    none of them. Completions that an earlier call with the same settings left in either file are
+    kept and not generated again.
     """
-    from checkpoints.checkpoint import directory_of
+    from nanostories.checkpoints.checkpoint import directory_of
 
     directory = args.out or directory_of(name)
-    path = samples_directory(directory, 1 if args.beams > 1 else sampling.temperature) / SAMPLES.get(args.split, UNSEEN)
+    path = samples_directory(
+        directory, 1 if args.beams > 1 else sampling.temperature
+    ) / SAMPLES.get(args.split, UNSEEN)
     evaluation = dict(split=args.split, draw=args.draw, cut=args.cut) if args.eval else {}
     settings = dict(model=name) | evaluation | backend.identity() | asdict(sampling)
     part = path.with_name(path.name + ".part")
@@ -161,9 +258,19 @@ def write_samples(name: str, backend, prompts: dict[int, Prompt], n: int, sampli
             os.truncate(part, part.read_bytes().rfind(b"\n") + 1)
         rows = keep_usable(path, settings, prompts) | keep_usable(part, settings, prompts)
         write_rows(part, rows.values())
-        n_old, missing = len(rows), [(i, j) for i in prompts for j in range(n) if (i, j) not in rows]
+        n_old, missing = (
+            len(rows),
+            [(i, j) for i in prompts for j in range(n) if (i, j) not in rows],
+        )
         completions = backend.complete([prompts[i].text for i, _ in missing], missing, sampling)
-        bar = tqdm(desc="writing", total=n_old + len(missing), initial=n_old, unit="story", disable=None, delay=1)
+        bar = tqdm(
+            desc="writing",
+            total=n_old + len(missing),
+            initial=n_old,
+            unit="story",
+            disable=None,
+            delay=1,
+        )
         with part.open("a", encoding="utf-8") as file, bar, contextlib.closing(completions):
             for index, text, finished in completions:
                 i, j = missing[index]
@@ -174,24 +281,39 @@ def write_samples(name: str, backend, prompts: dict[int, Prompt], n: int, sampli
                 bar.update()
         write_rows(path, (rows[key] for key in sorted(rows)))
         part.unlink()
-    print(f"wrote {path}: {len(missing)} completions by {name}" + f", and {n_old} that were there before" * bool(n_old))
-    following = dict(val=f"grade.py {directory}", train=f"rouge.py {directory}", unseen=f"instruct.py {path}")
+    print(
+        f"wrote {path}: {len(missing)} completions by {name}"
+        + f", and {n_old} that were there before" * bool(n_old)
+    )
+    following = dict(
+        val=f"grade.py {directory}", train=f"rouge.py {directory}", unseen=f"instruct.py {path}"
+    )
     data = f" --data {args.data}" if args.data and args.split != "unseen" else ""
     print(f"next: python {following[args.split]}{data}")
 
 
 def keep_usable(path: Path, settings: dict, prompts: dict[int, Prompt]) -> dict:
-    """The rows that were sampled in the same way. A file with any others is renamed: samples.jsonl-1."""
+    """The rows that were sampled in the same way. A file with any others is renamed:
+    samples.jsonl-1."""
     usable, differing = {}, set()
     for (i, j), row in read_rows(path).items():
-        wanted = dict.fromkeys(("split", "draw", "cut")) | settings | (prompts[i].row() if i in prompts else {})
+        wanted = (
+            dict.fromkeys(("split", "draw", "cut"))
+            | settings
+            | (prompts[i].row() if i in prompts else {})
+        )
         if row.get("weights") == wanted.get("weights", ""):
-            row["model"] = wanted["model"]  # the same weights under another name, such as the best and the last
+            row["model"] = wanted[
+                "model"
+            ]  # the same weights under another name, such as the best and the last
         others = {name for name, value in wanted.items() if row.get(name) != value}
         usable |= {} if others else {(i, j): row}
         differing |= others
     if differing:
-        print(f"{path} has stories with another {', '.join(sorted(differing))}: kept as {set_aside(path)}")
+        print(
+            f"{path} has stories with another {', '.join(sorted(differing))}: kept as"
+            f" {set_aside(path)}"
+        )
     return usable
 
 
@@ -199,9 +321,15 @@ def main():
     args = parse_arguments()
     sys.stdout.reconfigure(errors="replace")  # some terminals cannot show every character
     again = "run the same command to continue"
-    with one_line_errors("sample.py", f"finished stories are kept; {again}", f"make room or fix that, then {again}"):
+    with one_line_errors(
+        "sample.py", f"finished stories are kept; {again}", f"make room or fix that, then {again}"
+    ):
         complete_arguments(args)
-        from checkpoints.checkpoint import checkpoint_paths, newest_run  # here, so that --help need not wait for torch
+        # here, so that --help need not wait for torch
+        from nanostories.checkpoints.checkpoint import (
+            checkpoint_paths,
+            newest_run,
+        )
 
         model = args.model or str(newest_run())
         is_run = not model.startswith(("hf:", "api:"))

@@ -1,5 +1,6 @@
 """
-The models that the benches measure, all of one shape with random weights: ours, transformers', a nanoGPT-style one.
+The models that the benches measure, all of one shape with random weights: ours, transformers', a
+nanoGPT-style one.
 """
 
 import tempfile
@@ -10,9 +11,9 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from benches.measure import DEVICE
-from checkpoints.huggingface import save_hf
-from corpus.tokenizer import GPT2_VOCAB_SIZE, cut
 from model import GPTNeo, GPTNeoConfig
+from nanostories.checkpoints.huggingface import save_hf
+from nanostories.corpus.tokenizer import GPT2_VOCAB_SIZE, cut
 
 SHAPE = dict(vocab_size=10_000, block_size=512, n_layer=8, n_head=16, n_embd=256)
 
@@ -32,8 +33,8 @@ def their_model(dtype: torch.dtype = torch.float32):
 
 
 class PlainGPT(nn.Module):
-    """A nanoGPT-style GPT: nanoGPT's initialization, PyTorch's own modules, biases everywhere, all logits at once, no
-    cache. Unlike ours, every layer attends to the whole context."""
+    """A nanoGPT-style GPT: nanoGPT's initialization, PyTorch's own modules, biases everywhere, all
+    logits at once, no cache. Unlike ours, every layer attends to the whole context."""
 
     def __init__(self, vocab_size: int, block_size: int, n_layer: int, n_head: int, n_embd: int):
         super().__init__()
@@ -42,9 +43,15 @@ class PlainGPT(nn.Module):
         self.ln_f = nn.LayerNorm(n_embd)
         self.head = nn.Linear(n_embd, vocab_size, bias=False)
         self.head.weight = self.wte.weight
-        for name, parameter in self.named_parameters():  # with PyTorch's defaults, gradients are denormal: slow
+        for (
+            name,
+            parameter,
+        ) in self.named_parameters():  # with PyTorch's defaults, gradients are denormal: slow
             if parameter.dim() == 2:
-                nn.init.normal_(parameter, std=0.02 / (2 * n_layer) ** 0.5 if name.endswith("_out.weight") else 0.02)
+                nn.init.normal_(
+                    parameter,
+                    std=0.02 / (2 * n_layer) ** 0.5 if name.endswith("_out.weight") else 0.02,
+                )
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
 
@@ -68,7 +75,10 @@ class PlainBlock(nn.Module):
         self.mlp_in, self.mlp_out = nn.Linear(n_embd, 4 * n_embd), nn.Linear(4 * n_embd, n_embd)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = (y.unflatten(2, (self.n_head, -1)).transpose(1, 2) for y in self.qkv(self.ln_1(x)).chunk(3, dim=2))
+        q, k, v = (
+            y.unflatten(2, (self.n_head, -1)).transpose(1, 2)
+            for y in self.qkv(self.ln_1(x)).chunk(3, dim=2)
+        )
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B, H, T, D)
         x = x + self.attention_out(y.transpose(1, 2).flatten(2))
         return x + self.mlp_out(F.gelu(self.mlp_in(self.ln_2(x))))
@@ -76,4 +86,6 @@ class PlainBlock(nn.Module):
 
 def random_tokens(n: int, length: int) -> torch.Tensor:
     """(n, length)"""
-    return torch.randint(SHAPE["vocab_size"] - 1, (n, length), generator=torch.Generator().manual_seed(0))
+    return torch.randint(
+        SHAPE["vocab_size"] - 1, (n, length), generator=torch.Generator().manual_seed(0)
+    )

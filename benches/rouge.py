@@ -1,6 +1,6 @@
 """
-ROUGE-2 of 500 texts (second halves of held-out stories) with every one of 100,000 built-in training stories, against
-rouge-score-rs: pairs per second.
+ROUGE-2 of 500 texts (second halves of held-out stories) with every one of 100,000 built-in training
+stories, against rouge-score-rs: pairs per second.
 
 $ python bench.py rouge            # needs rouge-score-rs: pip install -r requirements-dev.txt
 """
@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from benches.measure import ROOT, alternating_medians
-from generation.prompts import evaluation_prompts
-from novelty.search import search
-from novelty.words import WordCorpus, open_corpus
+from nanostories.generation.prompts import evaluation_prompts
+from nanostories.novelty.search import search
+from nanostories.novelty.words import WordCorpus, open_corpus
 
 N_TEXTS, N_STORIES = 500, 100_000
 
@@ -26,13 +26,23 @@ N_TEXTS, N_STORIES = 500, 100_000
 def make_stories(directory: Path, n: int) -> None:
     """About n training stories."""
     flags = ["--stories", str(n + 3 * N_TEXTS), "--val_share", str(3 * N_TEXTS / (n + 3 * N_TEXTS))]
-    command = [sys.executable, ROOT / "prepare.py", "builtin", "--data_dir", directory.parent, "--name", directory.name]
+    command = [
+        sys.executable,
+        ROOT / "prepare.py",
+        "builtin",
+        "--data_dir",
+        directory.parent,
+        "--name",
+        directory.name,
+    ]
     subprocess.run([*command, *flags], check=True, stdout=2)
 
 
 def nearest_f(corpus: WordCorpus, texts: list[str], n_stories: int | None = None) -> np.ndarray:
     first = slice(0, n_stories)
-    stories = corpus.stream._replace(starts=corpus.stream.starts[first], ends=corpus.stream.ends[first])
+    stories = corpus.stream._replace(
+        starts=corpus.stream.starts[first], ends=corpus.stream.ends[first]
+    )
     return search(corpus.encode(texts), stories, k=2, counting="clipped").f
 
 
@@ -58,10 +68,14 @@ def bench(rounds: int = 3) -> tuple[dict, dict]:
             "ours": lambda: nearest_f(corpus, texts),
             "building": lambda: build_words(directory),
             "rouge-score-rs, score_batch": lambda: scorer.score_batch(*pairs),
-            "rouge-score-rs, score_multi": lambda: list(pool.map(partial(scorer.score_multi, few), texts)),
+            "rouge-score-rs, score_multi": lambda: list(
+                pool.map(partial(scorer.score_multi, few), texts)
+            ),
         }
         seconds = alternating_medians(contestants, rounds)
-        theirs = [best["rouge2"].fmeasure for best in pool.map(partial(scorer.score_multi, few), texts)]
+        theirs = [
+            best["rouge2"].fmeasure for best in pool.map(partial(scorer.score_multi, few), texts)
+        ]
         assert np.allclose(nearest_f(corpus, texts, len(few)), theirs, rtol=0, atol=1e-12)
     seconds["ours, building included"] = seconds["ours"] + seconds.pop("building")
     n_stories = {name: len(corpus if name.startswith("ours") else few) for name in seconds}

@@ -1,6 +1,7 @@
 """
-Our generate() against transformers.generate and a plain GPT without a cache, as nanoGPT samples: tokens per second with
-1, 16 and 64 prompts at a time. Dtypes that this processor only emulates are skipped. All share a process.
+Our generate() against transformers.generate and a plain GPT without a cache, as nanoGPT samples:
+tokens per second with 1, 16 and 64 prompts at a time. Dtypes that this processor only emulates are
+skipped. All share a process.
 
 $ python bench.py sample           # needs transformers: pip install -r requirements-dev.txt
 """
@@ -11,24 +12,38 @@ import torch
 
 from benches.measure import DEVICE, alternating_medians, peer_dtypes, seconds_of
 from benches.models import SHAPE, PlainGPT, our_model, random_tokens, their_model
-from generation.generation_loop import draw, generate
-from kernels.compile_cpp import dtype_name
 from model import GPTNeo
-from training.device_and_dtype import set_up_device
+from nanostories.device import set_up_device
+from nanostories.generation.generation_loop import draw, generate
+from nanostories.kernels.compile_cpp import dtype_name
 
 PROMPT_TOKENS, NEW_TOKENS, TOP_K = 40, 200, 50
-PLAIN_NEW_TOKENS = 10  # by the plain GPT, halfway through a text: without a cache, all of it would take minutes
+PLAIN_NEW_TOKENS = (
+    10  # by the plain GPT, halfway through a text: without a cache, all of it would take minutes
+)
 
 
-def ours(model: GPTNeo, prompts: torch.Tensor, batch_size: int = 64, top_k: int | None = TOP_K, **settings):
-    completions = list(generate(model, prompts.tolist(), NEW_TOKENS, top_k=top_k, batch_size=batch_size, **settings))
+def ours(
+    model: GPTNeo,
+    prompts: torch.Tensor,
+    batch_size: int = 64,
+    top_k: int | None = TOP_K,
+    **settings,
+):
+    completions = list(
+        generate(
+            model, prompts.tolist(), NEW_TOKENS, top_k=top_k, batch_size=batch_size, **settings
+        )
+    )
     assert all(len(completion.tokens) == NEW_TOKENS for completion in completions)
 
 
 @torch.inference_mode()
 def transformers(model, prompts: torch.Tensor):
     prompts = prompts.to(model.device)
-    settings = dict(do_sample=True, top_k=TOP_K, max_new_tokens=NEW_TOKENS, eos_token_id=None, pad_token_id=0)
+    settings = dict(
+        do_sample=True, top_k=TOP_K, max_new_tokens=NEW_TOKENS, eos_token_id=None, pad_token_id=0
+    )
     texts = model.generate(prompts, attention_mask=torch.ones_like(prompts), **settings)
     assert texts.shape == (len(prompts), prompts.size(1) + NEW_TOKENS)
 
@@ -50,9 +65,14 @@ def bench(rounds: int = 3) -> tuple[dict, dict]:
         halfway = random_tokens(batch_size, PROMPT_TOKENS + NEW_TOKENS // 2).to(DEVICE)
         contestants = {
             "ours": partial(ours, model, prompts, batch_size),
-            "ours, greedy (float32)": partial(ours, model, prompts, batch_size, None, temperature=0),
+            "ours, greedy (float32)": partial(
+                ours, model, prompts, batch_size, None, temperature=0
+            ),
             "nanoGPT-style, float32": partial(nanogpt, plain, halfway),
-        } | {f"transformers, {name}": partial(transformers, peer, prompts) for name, peer in theirs.items()}
+        } | {
+            f"transformers, {name}": partial(transformers, peer, prompts)
+            for name, peer in theirs.items()
+        }
         seconds = alternating_medians(contestants, rounds)
         seconds["nanoGPT-style, float32"] *= NEW_TOKENS / PLAIN_NEW_TOKENS
         best_peer = min(value for name, value in seconds.items() if name.startswith("transformers"))

@@ -1,5 +1,6 @@
-# Stories to order, in three minutes of training on two CPU cores: the demo's model on built-in stories with headers.
-# $ python train.py configs/builtin_instruct.py && python sample.py --words "hide, fox, little" --temperature 0.6
+# Stories to order, in three minutes of training on two CPU cores: the demo's model on built-in
+# stories with headers. $ python train.py configs/builtin_instruct.py && python sample.py --words
+# "hide, fox, little" --temperature 0.6
 recipe = "fast"
 data = "builtin-instruct"
 loss_on = "story"

@@ -1,5 +1,6 @@
-# Ten minutes on two CPU cores, on real stories: 128 wide, 6 layers, 8 heads, with Muon; each story is read alone.
-# $ python prepare.py --input train.txt --val valid.txt --name real && python train.py configs/cpu.py
+# Ten minutes on two CPU cores, on real stories: 128 wide, 6 layers, 8 heads, with Muon; each story
+# is read alone. $ python prepare.py --input train.txt --val valid.txt --name real && python
+# train.py configs/cpu.py
 recipe = "fast"
 data = "real"
 block_size = 256

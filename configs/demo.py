@@ -1,4 +1,5 @@
-# The demo: trains a storyteller in two minutes on two CPU cores (six on slow ones); its stories need no download.
+# The demo: trains a storyteller in two minutes on two CPU cores (six on slow ones); its stories
+# need no download.
 recipe = "fast"
 data = "builtin"
 block_size = 256  # nearly every built-in story fits

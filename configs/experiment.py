@@ -1,4 +1,5 @@
-# Settings shared by the runs of experiments.py at the small scale: two CPU cores, built-in stories, a minute each.
+# Settings shared by the runs of experiments.py at the small scale: two CPU cores, built-in stories,
+# a minute each.
 recipe = "fast"
 data = "builtin"
 block_size = 256  # nearly every built-in story fits

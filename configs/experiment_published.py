@@ -1,1 +1,2 @@
-# Settings shared by the runs of experiments.py at the scale of the published models: train.py's defaults, for a GPU.
+# Settings shared by the runs of experiments.py at the scale of the published models: train.py's
+# defaults, for a GPU.

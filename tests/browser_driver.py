@@ -14,14 +14,17 @@ from playwright.sync_api import sync_playwright
 
 
 class Browser:
-    """messages: what console and scripts have said since the page was opened. All of playwright's calls are made in one
-    thread of their own: it keeps an event loop running there, which other tests could not share."""
+    """messages: what console and scripts have said since the page was opened. All of playwright's
+    calls are made in one thread of their own: it keeps an event loop running there, which other
+    tests could not share."""
 
     def __init__(self, program: str):
         self.messages, self.page, self.thread = [], None, ThreadPoolExecutor(1)
         self.playwright = self.thread.submit(lambda: sync_playwright().start()).result()
         settings = dict(executable_path=program, args=["--no-sandbox"])
-        self.browser = self.thread.submit(lambda: self.playwright.chromium.launch(**settings)).result()
+        self.browser = self.thread.submit(
+            lambda: self.playwright.chromium.launch(**settings)
+        ).result()
 
     def __enter__(self):
         return self
@@ -31,7 +34,9 @@ class Browser:
         self.thread.shutdown()
 
     def open(self, page: Path, width: int = 1400, height: int = 1000, dark: bool = False) -> None:
-        settings = dict(viewport=dict(width=width, height=height), color_scheme="dark" if dark else "light")
+        settings = dict(
+            viewport=dict(width=width, height=height), color_scheme="dark" if dark else "light"
+        )
         self.thread.submit(self._open, page.resolve().as_uri(), settings).result()
 
     def _open(self, address: str, settings: dict) -> None:
@@ -45,11 +50,16 @@ class Browser:
         self.page.goto(address)
 
     def run(self, script: str):
-        """The value of this JavaScript in the page; a promise is awaited. RuntimeError if it throws."""
+        """The value of this JavaScript in the page; a promise is awaited. RuntimeError if it
+        throws."""
         settings = dict(expression=script, awaitPromise=True, returnByValue=True)
         result = self.thread.submit(self.devtools.send, "Runtime.evaluate", settings).result()
         if "exceptionDetails" in result:
-            raise RuntimeError(result["exceptionDetails"].get("exception", {}).get("description", "the script failed"))
+            raise RuntimeError(
+                result["exceptionDetails"]
+                .get("exception", {})
+                .get("description", "the script failed")
+            )
         return result["result"].get("value")
 
     def wait_for(self, condition: str, seconds: float = 60) -> None:

@@ -17,8 +17,11 @@ SAMPLE = ROOT.parent / "shared" / "data" / "tinystories-sample"
 sys.path.insert(0, str(ROOT))
 # Where tests run side by side (pytest -n), the threads of one would wait for those of another.
 if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ |= dict(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")  # a thread that waits lets others run
-# What a shell runs in the background is deaf to Ctrl-C from the start, and so are the processes that it starts.
+    os.environ |= dict(
+        OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive"
+    )  # a thread that waits lets others run
+# What a shell runs in the background is deaf to Ctrl-C from the start, and so are the processes
+# that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -27,7 +30,11 @@ def real_stories() -> list[str]:
     """358 real TinyStories, where the sample is at hand."""
     if not SAMPLE.exists():
         pytest.skip("needs ../shared/data/tinystories-sample")
-    return [story.strip() for story in (SAMPLE / "valid.txt").read_text().split("<|endoftext|>") if story.strip()]
+    return [
+        story.strip()
+        for story in (SAMPLE / "valid.txt").read_text().split("<|endoftext|>")
+        if story.strip()
+    ]
 
 
 @pytest.fixture(scope="module", params=[257, 300, 1000, 10_000, 50257, "learned"])
@@ -35,9 +42,13 @@ def any_tokenizer(request):
     """GPT-2's vocabulary, whole and cut; and one that is learned from text in several scripts."""
     from tokenizer_texts import SCRIPTS, TEXT, count_tokens
 
-    from corpus.tokenizer import cut, learn_bpe
+    from nanostories.corpus.tokenizer import cut, learn_bpe
 
-    return learn_bpe([TEXT, *SCRIPTS], 500) if request.param == "learned" else cut(count_tokens(TEXT), request.param)
+    return (
+        learn_bpe([TEXT, *SCRIPTS], 500)
+        if request.param == "learned"
+        else cut(count_tokens(TEXT), request.param)
+    )
 
 
 @pytest.fixture
@@ -59,8 +70,19 @@ def data_dir(tmp_path_factory):
 
     directory = tmp_path_factory.mktemp("data")
     names, things = ["Tom", "Mia", "Ben", "Sue"], ["ball", "cat", "kite", "drum", "hat"]
-    texts = [f"{name} had a {thing}. It was number {i}." for i in range(25) for name in names for thing in things]
-    prepare(directory / "tiny", ["made for the tests"], texts, texts[::-10] + ["A new one."] * 1, vocab_size=300)
+    texts = [
+        f"{name} had a {thing}. It was number {i}."
+        for i in range(25)
+        for name in names
+        for thing in things
+    ]
+    prepare(
+        directory / "tiny",
+        ["made for the tests"],
+        texts,
+        texts[::-10] + ["A new one."] * 1,
+        vocab_size=300,
+    )
     return directory
 
 
@@ -71,17 +93,35 @@ def instruct_data_dir(tmp_path_factory):
 
     directory = tmp_path_factory.mktemp("data")
     for corpus in ("builtin", "builtin-instruct", "builtin-instruct-ood"):
-        run_prepare(corpus, "--stories", 700, "--vocab_size", 1000, "--seed", 2, "--data_dir", directory)
+        run_prepare(
+            corpus, "--stories", 700, "--vocab_size", 1000, "--seed", 2, "--data_dir", directory
+        )
     return directory
 
 
 def settings(data_dir: Path, directory: Path) -> dict:
     """Of a run that takes a second and is written to out/run in `directory`."""
     return dict(
-        name="run", out_dir=str(directory / "out"), data="tiny", data_dir=str(data_dir), device="cpu", dtype="float32",
-        compile=False, block_size=16, n_layer=2, n_head=2, n_embd=16, window_size=8, batch_size=4, grad_accum_steps=2,
-        max_steps=20, learning_rate=1e-2, log_interval=5, eval_interval=10, eval_tokens=400,
-    )  # fmt: skip
+        name="run",
+        out_dir=str(directory / "out"),
+        data="tiny",
+        data_dir=str(data_dir),
+        device="cpu",
+        dtype="float32",
+        compile=False,
+        block_size=16,
+        n_layer=2,
+        n_head=2,
+        n_embd=16,
+        window_size=8,
+        batch_size=4,
+        grad_accum_steps=2,
+        max_steps=20,
+        learning_rate=1e-2,
+        log_interval=5,
+        eval_interval=10,
+        eval_tokens=400,
+    )
 
 
 @pytest.fixture
@@ -91,7 +131,8 @@ def config(data_dir, tmp_path) -> dict:
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Runs of train() leave out what takes most of the time of so small ones, until quick.undo()."""
+    """Runs of train() leave out what takes most of the time of so small ones, until
+    quick.undo()."""
     import train  # not before OMP_NUM_THREADS is set
 
     monkeypatch.setattr(train, "plot_run", lambda *_: None)
@@ -112,11 +153,14 @@ def log_of(run: Path) -> list[dict]:
 
 
 def without_speed(rows: list[dict]) -> list[dict]:
-    return [{key: value for key, value in row.items() if key not in ("tokens_per_s", "mfu", "seconds")} for row in rows]
+    return [
+        {key: value for key, value in row.items() if key not in ("tokens_per_s", "mfu", "seconds")}
+        for row in rows
+    ]
 
 
 def weights(run: Path, name: str = "ckpt.pt") -> dict:
-    from checkpoints.checkpoint import load_checkpoint
+    from nanostories.checkpoints.checkpoint import load_checkpoint
 
     return load_checkpoint(run / name)["model"]
 
@@ -140,13 +184,15 @@ def assert_same_curve(run: Path, reference: Path):
             close = pytest.approx(float(value), rel=2e-3, abs=2e-5) if value else ""
             assert (float(row[key]) if row[key] else "") == close, key
     for key, weight in weights(reference).items():
-        # AdamW makes a step of learning_rate = 1e-2 of the smallest gradient: this is half of one, in twenty.
+        # AdamW makes a step of learning_rate = 1e-2 of the smallest gradient: this is half of one,
+        # in twenty.
         torch.testing.assert_close(weights(run)[key], weight, atol=5e-3, rtol=2e-3)
 
 
 @pytest.fixture
 def command_line(monkeypatch, capsys):
-    """command_line(script, directory) calls the script's main() there -> (exit code or message, what it printed)."""
+    """command_line(script, directory) calls the script's main() there -> (exit code or message,
+    what it printed)."""
 
     def of(script, directory: Path):
         def call(*args):
@@ -177,9 +223,12 @@ def two_threads():
 # ---- Pages, in a browser ----
 @pytest.fixture(scope="session")
 def chromium():
-    """A browser that stays open, offline, and keeps all that its console says (tests/browser_driver.py)."""
+    """A browser that stays open, offline, and keeps all that its console says
+    (tests/browser_driver.py)."""
     pytest.importorskip("playwright")
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    program = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
     if program is None:
         pytest.skip("no Chromium on this machine")
     from browser_driver import Browser
@@ -191,4 +240,6 @@ def chromium():
 def page_data(page: bytes | Path) -> dict:
     """What a page of pages/ gives its script."""
     text = (page.read_bytes() if isinstance(page, Path) else page).decode()
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])
+    return json.loads(
+        re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1]
+    )

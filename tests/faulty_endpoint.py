@@ -1,4 +1,5 @@
-"""An OpenAI-compatible server that grades as heuristic_judge.py does, unless it is told to fail or to say something."""
+"""An OpenAI-compatible server that grades as heuristic_judge.py does, unless it is told to fail or
+to say something."""
 
 import contextlib
 import http.server
@@ -10,7 +11,9 @@ from collections.abc import Callable
 
 import heuristic_judge
 
-Fault = tuple | None  # (what, ...): one of the methods of FaultyJudge that end in _fault, and its arguments
+Fault = (
+    tuple | None
+)  # (what, ...): one of the methods of FaultyJudge that end in _fault, and its arguments
 
 
 class FaultyJudge(heuristic_judge.Handler):
@@ -28,16 +31,31 @@ class FaultyJudge(heuristic_judge.Handler):
         else:
             self.answer(request)
 
-    def send(self, status: int, body: bytes, length: int | None = None, headers: dict | None = None):
+    def send(
+        self, status: int, body: bytes, length: int | None = None, headers: dict | None = None
+    ):
         self.send_response(status)
-        facts = {"Content-Type": "application/json", "Content-Length": len(body) if length is None else length}
+        facts = {
+            "Content-Type": "application/json",
+            "Content-Length": len(body) if length is None else length,
+        }
         for name, value in (facts | (headers or {})).items():
             self.send_header(name, str(value))
         self.end_headers()
         self.wfile.write(body)
 
-    def status_fault(self, status: int, headers: dict | None = None, message: str = "busy", code: str | None = None):
-        self.send(status, json.dumps(dict(error=dict(message=message, code=code))).encode(), headers=headers)
+    def status_fault(
+        self,
+        status: int,
+        headers: dict | None = None,
+        message: str = "busy",
+        code: str | None = None,
+    ):
+        self.send(
+            status,
+            json.dumps(dict(error=dict(message=message, code=code))).encode(),
+            headers=headers,
+        )
 
     def drop_fault(self):
         self.close_connection = True
@@ -61,12 +79,21 @@ class FaultyJudge(heuristic_judge.Handler):
         self.wfile.flush()
         self.drop_fault()
 
-    def say_fault(self, text: str | list | None, finish_reason="stop", refusal: str | None = None, usage=(100, 10)):
-        """text: the content, which may be a list of parts. usage: tokens in and out; None: no counts are given."""
+    def say_fault(
+        self,
+        text: str | list | None,
+        finish_reason="stop",
+        refusal: str | None = None,
+        usage=(100, 10),
+    ):
+        """text: the content, which may be a list of parts. usage: tokens in and out; None: no
+        counts are given."""
         message = dict(role="assistant", content=text, refusal=refusal)
         choice = dict(index=0, message=message, finish_reason=finish_reason)
         answer = dict(id="0", object="chat.completion", created=0, model="m", choices=[choice])
-        answer |= dict(usage=dict(zip(("prompt_tokens", "completion_tokens"), usage))) if usage else {}
+        answer |= (
+            dict(usage=dict(zip(("prompt_tokens", "completion_tokens"), usage))) if usage else {}
+        )
         self.send(200, json.dumps(answer).encode())
 
 
@@ -86,7 +113,12 @@ class Server(http.server.ThreadingHTTPServer):
 def serve(fault: Callable[[int, dict], Fault] = lambda number, request: None):
     """-> a server with .url, .requests so far, and .fault, which may be changed."""
     server = Server(("127.0.0.1", 0), FaultyJudge)
-    server.requests, server.lock, server.over, server.fault = [], threading.Lock(), threading.Event(), fault
+    server.requests, server.lock, server.over, server.fault = (
+        [],
+        threading.Lock(),
+        threading.Event(),
+        fault,
+    )
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:

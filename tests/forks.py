@@ -1,6 +1,7 @@
 """
-Processes that run train.py or grade.py, forked from one that has imported everything: a tenth of a second instead of
-four. Trainings can be ranks, as torchrun starts them, and can meet with an accident at a chosen step.
+Processes that run train.py or grade.py, forked from one that has imported everything: a tenth of a
+second instead of four. Trainings can be ranks, as torchrun starts them, and can meet with an
+accident at a chosen step.
 """
 
 import multiprocessing
@@ -15,20 +16,32 @@ from conftest import ROOT
 
 import grade
 import train
-from training import data_order
+from nanostories.training import data_order
 
 CONTEXT = multiprocessing.get_context("forkserver")
 # Optimizers import torch._dynamo. There is one server for each worker of pytest.
-CONTEXT.set_forkserver_preload(["forks", "torch._dynamo", "openai", "grading.metrics", "grading.pictures"])
+CONTEXT.set_forkserver_preload(
+    [
+        "forks",
+        "torch._dynamo",
+        "openai",
+        "nanostories.grading.metrics",
+        "nanostories.grading.pictures",
+    ]
+)
 
 
-def fork(args: list[str], output: Path, accident: str = "", step: int = 0, **environment) -> multiprocessing.Process:
+def fork(
+    args: list[str], output: Path, accident: str = "", step: int = 0, **environment
+) -> multiprocessing.Process:
     """python train.py ARGS as a process; what it says goes to the file `output`."""
     return start(run, args, output, accident, step, environment)
 
 
 def start(function, *arguments) -> multiprocessing.Process:
-    os.environ["PYTHONPATH"] = f"{ROOT}{os.pathsep}{ROOT / 'tests'}"  # for the server, which starts with the first
+    os.environ["PYTHONPATH"] = (
+        f"{ROOT}{os.pathsep}{ROOT / 'tests'}"  # for the server, which starts with the first
+    )
     process = CONTEXT.Process(target=function, args=arguments, daemon=True)
     process.start()
     return process
@@ -44,14 +57,17 @@ def grade_in(directory: Path, url: str):
 
 def measure_memory(arguments: tuple[str, ...]):
     """python -m sweeps.memory"""
-    from sweeps import memory
+    from nanostories.sweeps import memory
 
     sys.argv = list(arguments)
     memory.main()
 
 
-def fork_ranks(size: int, args: list[str], output: Path, accident: str = "", step: int = 0, victim: int = 1):
-    """torchrun --nproc_per_node=SIZE train.py ARGS, to its end: what each rank said, the exit code as the last word."""
+def fork_ranks(
+    size: int, args: list[str], output: Path, accident: str = "", step: int = 0, victim: int = 1
+):
+    """torchrun --nproc_per_node=SIZE train.py ARGS, to its end: what each rank said, the exit code
+    as the last word."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         place = dict(MASTER_ADDR="127.0.0.1", MASTER_PORT=free.getsockname()[1])
@@ -59,7 +75,9 @@ def fork_ranks(size: int, args: list[str], output: Path, accident: str = "", ste
     processes = []
     for rank in range(size):
         place |= dict(WORLD_SIZE=size, RANK=rank, LOCAL_RANK=rank, OMP_NUM_THREADS=1)
-        processes.append(fork(args, outputs[rank], accident if rank == victim else "", step, **place))
+        processes.append(
+            fork(args, outputs[rank], accident if rank == victim else "", step, **place)
+        )
     for process in processes:
         process.join(180)
         assert process.exitcode is not None, "a rank hangs"

@@ -1,4 +1,5 @@
-"""What tests of grade.py share: runs to grade, a judge of rules of thumb behind an API, what was kept and concluded."""
+"""What tests of grade.py share: runs to grade, a judge of rules of thumb behind an API, what was
+kept and concluded."""
 
 import csv
 import json
@@ -8,9 +9,9 @@ import pytest
 from faulty_endpoint import serve
 
 import grade
-from corpus import builtin_stories
-from generation.prompts import cut_story
-from grading.stories import Story
+from nanostories.corpus import builtin_stories
+from nanostories.generation.prompts import cut_story
+from nanostories.grading.stories import Story
 
 KEY = "sk-secret-0123456789"
 
@@ -26,8 +27,17 @@ def write_samples(run, n_prompts: int, n: int, seed: int = 0, before: str = "", 
     for i, story in enumerate(true_endings(n_prompts)):
         for j in range(n):
             words = [word if rng.random() < 0.9 else "and" for word in story.completion.split(" ")]
-            row = dict(prompt_index=i, sample_index=j, prompt=before + story.prompt, reference=story.completion)
-            rows.append(row | dict(completion=" ".join(words), finished=j % 2 == 0, model=f"out/{run.name}") | facts)
+            row = dict(
+                prompt_index=i,
+                sample_index=j,
+                prompt=before + story.prompt,
+                reference=story.completion,
+            )
+            rows.append(
+                row
+                | dict(completion=" ".join(words), finished=j % 2 == 0, model=f"out/{run.name}")
+                | facts
+            )
     run.mkdir(parents=True, exist_ok=True)
     (run / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -41,12 +51,13 @@ def api():
 @pytest.fixture
 def no_pictures(monkeypatch):
     """They take a second."""
-    monkeypatch.setattr("common.figures.save_figure", lambda *args: None)
+    monkeypatch.setattr("nanostories.figures.save_figure", lambda *args: None)
 
 
 @pytest.fixture
 def grade_py(tmp_path, monkeypatch, api, command_line, no_pictures):
-    """Runs grade.py in tmp_path, where out/a and out/b are: (exit code or message, what was printed)."""
+    """Runs grade.py in tmp_path, where out/a and out/b are: (exit code or message, what was
+    printed)."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
@@ -76,4 +87,6 @@ def table(out) -> list[dict]:
 def means(out, kind: str = "mean") -> dict[tuple[str, str, str], float]:
     """{(judge, subject, figure): value}"""
     rows = [row for row in table(out) if row["kind"] == kind]
-    return {(row["judge"], row["subject"], row["figure"]): float(row["value"] or "nan") for row in rows}
+    return {
+        (row["judge"], row["subject"], row["figure"]): float(row["value"] or "nan") for row in rows
+    }

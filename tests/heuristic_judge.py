@@ -1,8 +1,10 @@
 """
-A judge of simple rules behind an OpenAI-compatible API. It is not a language model; do not rely on its grades.
+A judge of simple rules behind an OpenAI-compatible API. It is not a language model; do not rely on
+its grades.
 
-It recognizes bad grammar, and grades consistency by the same signs, as a reader would who never looks back at the
-beginning. That makes it good for trying out grade.py, whose --controls must find out what it cannot see.
+It recognizes bad grammar, and grades consistency by the same signs, as a reader would who never
+looks back at the beginning. That makes it good for trying out grade.py, whose --controls must find
+out what it cannot see.
 
 $ python tests/heuristic_judge.py --port 8123
 $ python grade.py out/ --controls --judge rules-of-thumb --base_url http://127.0.0.1:8123/v1
@@ -17,9 +19,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from corpus.tokenizer import gpt2
-from grading.controls import sentences
-from grading.metrics import ngrams, words_of
+from nanostories.corpus.tokenizer import gpt2
+from nanostories.grading.controls import sentences
+from nanostories.grading.metrics import ngrams, words_of
 
 TOKENIZER = gpt2()
 
@@ -28,12 +30,21 @@ def grade(prompt: str, completion: str) -> dict:
     """The scores, from the text alone: the same text always gets the same grade."""
     words, pieces = words_of(completion), sentences(completion, prompt)
     if not words:
-        return dict(assessment="Nothing was written.", grammar=0, creativity=0, consistency=0, plot=0, age_group="A")
+        return dict(
+            assessment="Nothing was written.",
+            grammar=0,
+            creativity=0,
+            consistency=0,
+            plot=0,
+            age_group="A",
+        )
     faults = {
         "breaks off": 3 * (re.search(r"""[.!?…]["'”’)]*\s*$""", completion) is None),
         "words twice in a row": sum(a == b for a, b in zip(words, words[1:])),
         "no such words": sum(len(TOKENIZER.encode(" " + word)) > 3 for word in set(words)),
-        "small letters to begin with": sum(piece.lstrip(" \n\"“'")[:1].islower() for piece in pieces[1:]),
+        "small letters to begin with": sum(
+            piece.lstrip(" \n\"“'")[:1].islower() for piece in pieces[1:]
+        ),
         "quotes left open": 2 * ((prompt + completion).count('"') % 2),
         "too long a sentence": sum(len(piece.split()) > 35 for piece in pieces),
     }
@@ -52,12 +63,16 @@ def grade(prompt: str, completion: str) -> dict:
     scores = {name: round(min(10.0, max(0.0, score))) for name, score in scores.items()}
     age = "ABCDEF"[min(5, round(sum(map(len, words)) / len(words) + scores["grammar"] / 5 - 2.5))]
     assessment = ", ".join(name for name, n in faults.items() if n) or "no fault found"
-    return dict(assessment=f"{assessment}; {100 * repeated:.0f}% said again") | scores | dict(age_group=age)
+    return (
+        dict(assessment=f"{assessment}; {100 * repeated:.0f}% said again")
+        | scores
+        | dict(age_group=age)
+    )
 
 
 def follow(instruction: str, story: str) -> int:
-    """How many of the instruction's longer words, names of fields aside, are in the story; of words, the first four
-    letters, which most of their forms share."""
+    """How many of the instruction's longer words, names of fields aside, are in the story; of
+    words, the first four letters, which most of their forms share."""
     asked = {word[:4] for word in words_of(re.sub("(?m)^.*?:", "", instruction)) if len(word) > 3}
     told = {word[:4] for word in words_of(story)}
     return round(10 * len(asked & told) / max(1, len(asked)))
@@ -90,8 +105,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         content = in_form(grades, texts[-1])
         used = len(TOKENIZER.encode("\n".join(texts))), len(TOKENIZER.encode(content))
         usage = dict(prompt_tokens=used[0], completion_tokens=used[1], total_tokens=sum(used))
-        choice = dict(index=0, message=dict(role="assistant", content=content), finish_reason="stop")
-        answer = dict(id="0", object="chat.completion", created=0, model=request["model"], choices=[choice])
+        choice = dict(
+            index=0, message=dict(role="assistant", content=content), finish_reason="stop"
+        )
+        answer = dict(
+            id="0", object="chat.completion", created=0, model=request["model"], choices=[choice]
+        )
         body = json.dumps(answer | dict(usage=usage)).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -104,7 +123,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--port", type=int, default=8123)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", parser.parse_args().port), Handler)
     print(f"rules of thumb at http://127.0.0.1:{server.server_port}/v1; Ctrl-C ends it")

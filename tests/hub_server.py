@@ -13,8 +13,8 @@ COMMIT = "1" * 40
 
 
 class Hub(ThreadingHTTPServer):
-    """repositories: ID ("datasets/owner/name" for a dataset) -> name of a file -> bytes. status: that of every request,
-    if not 0."""
+    """repositories: ID ("datasets/owner/name" for a dataset) -> name of a file -> bytes. status:
+    that of every request, if not 0."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
@@ -23,7 +23,11 @@ class Hub(ThreadingHTTPServer):
 
     def environment(self, cache: Path, **others: str) -> dict[str, str]:
         """For a process that is to use this hub."""
-        return os.environ | dict(HF_ENDPOINT=self.url, HF_HOME=str(cache), HF_HUB_DISABLE_XET="1") | others
+        return (
+            os.environ
+            | dict(HF_ENDPOINT=self.url, HF_HOME=str(cache), HF_HUB_DISABLE_XET="1")
+            | others
+        )
 
     def handle_error(self, request, client_address):
         pass  # that clients hang up is part of the tests
@@ -65,9 +69,14 @@ class Handler(BaseHTTPRequestHandler):
         elif files is None:
             self.reply(401, X_Error_Code="RepoNotFound")
         elif api:
-            listed = [dict(type="file", path=name, size=len(data), oid="2" * 40) for name, data in files.items()]
+            listed = [
+                dict(type="file", path=name, size=len(data), oid="2" * 40)
+                for name, data in files.items()
+            ]
             info = dict(id=api[1].removeprefix("datasets/"), sha=COMMIT, siblings=[])
             self.reply(200, json.dumps(info if api[2] == "revision" else listed).encode())
         else:
             data = files[file[2]]
-            self.reply(200, data, ETag=f'"{hashlib.sha256(data).hexdigest()}"', X_Repo_Commit=COMMIT)
+            self.reply(
+                200, data, ETag=f'"{hashlib.sha256(data).hexdigest()}"', X_Repo_Commit=COMMIT
+            )

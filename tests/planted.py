@@ -1,8 +1,8 @@
 """
-Does rouge.py find copies? Plants some among the completions of a run, and counts recall and false alarms. And corpora
-of a few stories, written as prepare.py writes them, and lines of samples.jsonl.
+Does rouge.py find copies? Plants some among the completions of a run, and counts recall and false
+alarms. And corpora of a few stories, written as prepare.py writes them, and lines of samples.jsonl.
 
-$ python tests/planted.py out/cpu_8m                    # writes out/cpu_8m-planted/, as rouge.py does
+$ python tests/planted.py out/cpu_8m  # writes out/cpu_8m-planted/, as rouge.py does
 """
 
 import hashlib
@@ -17,14 +17,14 @@ from conftest import ROOT
 sys.path.insert(0, str(ROOT))
 
 import rouge
-from checkpoints.checkpoint import corpus_of
-from common.tables import read_table, table_text
-from corpus.builtin_stories import NAMES, NOUNS
-from corpus.token_files import FORMAT
-from corpus.tokenizer import gpt2
-from generation.prompts import cut_story
-from generation.samples_file import read_rows, write_rows
-from novelty.words import WordCorpus, open_corpus
+from nanostories.checkpoints.checkpoint import corpus_of
+from nanostories.corpus.builtin_stories import NAMES, NOUNS
+from nanostories.corpus.token_files import FORMAT
+from nanostories.corpus.tokenizer import gpt2
+from nanostories.generation.prompts import cut_story
+from nanostories.generation.samples_file import read_rows, write_rows
+from nanostories.novelty.words import WordCorpus, open_corpus
+from nanostories.tables import read_table, table_text
 
 EACH = 100  # planted of each kind
 
@@ -35,7 +35,9 @@ def write_corpus(directory: Path, training: list[str], validation: list[str]) ->
     for split, stories in dict(train=training, val=validation).items():
         data = tokenizer.encode_stories(stories).astype("<u2").tobytes()
         (directory / f"{split}.bin").write_bytes(data)
-        splits[split] = dict(stories=len(stories), tokens=len(data) // 2, bytes=len("".join(stories).encode()))
+        splits[split] = dict(
+            stories=len(stories), tokens=len(data) // 2, bytes=len("".join(stories).encode())
+        )
         splits[split]["sha256"] = hashlib.sha256(data).hexdigest()
     meta = dict(format=FORMAT, source=["tests"], splits=splits)
     meta |= dict(vocab_size=tokenizer.vocab_size, vocabulary=tokenizer.vocabulary)
@@ -72,7 +74,8 @@ def replace_words(text: str, words: set[str], others: list[str], rng: random.Ran
 
 
 def ways_to_copy(corpus: WordCorpus, honest: list[str], rng: random.Random) -> dict:
-    """How the second half of a training story is changed before it is planted. honest: other completions."""
+    """How the second half of a training story is changed before it is planted. honest: other
+    completions."""
     names, nouns, words = set(corpus.names), set(NOUNS), sorted(corpus.vocabulary)
 
     def shuffled(parts: list[str]) -> str:
@@ -85,51 +88,71 @@ def ways_to_copy(corpus: WordCorpus, honest: list[str], rng: random.Random) -> d
         """n words of it in the middle of an honest completion."""
         words, other = text.split(), rng.choice(honest).split()
         start = rng.randrange(max(1, len(words) - n))
-        return " ".join([*other[: len(other) // 2], *words[start : start + n], *other[len(other) // 2 :]])
+        return " ".join(
+            [*other[: len(other) // 2], *words[start : start + n], *other[len(other) // 2 :]]
+        )
 
     def made_up_word() -> str:
         return "".join(rng.choice("bdfgklmnprstvz") + rng.choice("aeiou") for _ in range(4))
 
     return {
         "verbatim": str,
-        "half of it, within an honest completion": lambda text: passage(text, len(text.split()) // 2),
+        "half of it, within an honest completion": lambda text: passage(
+            text, len(text.split()) // 2
+        ),
         "50 words of it, within an honest completion": lambda text: passage(text, 50),
         "25 words of it, within an honest completion": lambda text: passage(text, 25),
         "names replaced": rename,
-        "names replaced by unknown ones": lambda text: replace_words(text, names, [name + "o" for name in NAMES], rng),
-        "names and nouns replaced": lambda text: replace_words(rename(text), nouns, sorted(nouns), rng),
+        "names replaced by unknown ones": lambda text: replace_words(
+            text, names, [name + "o" for name in NAMES], rng
+        ),
+        "names and nouns replaced": lambda text: replace_words(
+            rename(text), nouns, sorted(nouns), rng
+        ),
         "sentences shuffled": lambda text: shuffled(re.split(r"(?<=[.!?])\s+", text.strip())),
         "every tenth word replaced": lambda text: re.sub(
             "[A-Za-z]+", lambda match: rng.choice(words) if rng.random() < 0.1 else match[0], text
         ),
-        "with 'very' as every fifth word": lambda text: re.sub(r"((?:\S+\s+){4})", r"\1very ", text),
+        "with 'very' as every fifth word": lambda text: re.sub(
+            r"((?:\S+\s+){4})", r"\1very ", text
+        ),
         "words shuffled": lambda text: shuffled(text.split()),
-        "nothing of it, but 100 made-up words": lambda text: " ".join(made_up_word() for _ in range(100)),
+        "nothing of it, but 100 made-up words": lambda text: " ".join(
+            made_up_word() for _ in range(100)
+        ),
     }
 
 
 def plant(rows: list[dict], corpus: WordCorpus, each: int = EACH, seed: int = 0) -> list[dict]:
-    """The rows, followed by `each` copies of every kind, from stories drawn at random, each a prompt of its own."""
+    """The rows, followed by `each` copies of every kind, from stories drawn at random, each a
+    prompt of its own."""
     rng, planted = random.Random(seed), []
     first = max(row["prompt_index"] for row in rows) + 1
     for kind, change in ways_to_copy(corpus, [row["completion"] for row in rows], rng).items():
         for story in rng.sample(range(len(corpus)), each):
             prompt = cut_story(corpus.text(story), 0.5)
             key = dict(prompt_index=first + len(planted), sample_index=0)
-            facts = dict(prompt=prompt.text, planted=kind, source=story, completion=change(prompt.reference))
+            facts = dict(
+                prompt=prompt.text, planted=kind, source=story, completion=change(prompt.reference)
+            )
             planted.append(key | facts)
     return rows + planted
 
 
 def count_flagged(rows: list[dict], run: Path) -> dict[str, list[int]]:
-    """From the run's rouge.csv, for each kind: how many are flagged, how many of those with the right story, of all."""
-    found = {(row["prompt_index"], row["sample_index"]): row for row in read_table(run / "rouge.csv")}
+    """From the run's rouge.csv, for each kind: how many are flagged, how many of those with the
+    right story, of all."""
+    found = {
+        (row["prompt_index"], row["sample_index"]): row for row in read_table(run / "rouge.csv")
+    }
     counts: dict[str, list[int]] = {}
     for row in rows:
         flagged = found[str(row["prompt_index"]), str(row["sample_index"])]
         right = bool(flagged["flag"]) and flagged["story"] == str(row.get("source"))
         count = counts.setdefault(row.get("planted", "honest"), [0, 0, 0])
-        counts[row.get("planted", "honest")] = [a + b for a, b in zip(count, (bool(flagged["flag"]), right, 1))]
+        counts[row.get("planted", "honest")] = [
+            a + b for a, b in zip(count, (bool(flagged["flag"]), right, 1))
+        ]
     return counts
 
 

@@ -1,17 +1,21 @@
-"""A model whose heads and neurons do what was planted in its weights, and the stories that it reads."""
+"""A model whose heads and neurons do what was planted in its weights, and the stories that it
+reads."""
 
 import functools
 
 import numpy as np
 import torch
 
-from corpus.builtin_stories import ROLES
 from interpret import collect_activations
-from interpretation.word_classes import Story, TaggedCorpus, kind_of
 from model import GPTNeo, GPTNeoConfig
+from nanostories.corpus.builtin_stories import ROLES
+from nanostories.interpretation.word_classes import Story, TaggedCorpus, kind_of
 
 T = 40
-KINDS = [sorted(word for word in ROLES if ROLES[word][0] == kind) for kind in ("noun", "verb", "adjective")]
+KINDS = [
+    sorted(word for word in ROLES if ROLES[word][0] == kind)
+    for kind in ("noun", "verb", "adjective")
+]
 WORDS = [f"{word}" for words in KINDS for word in words[:30]]
 WORDS += ["Tom", "Mia", "Ben", "Sue", "Max", "Leo", "Ivy", "Ann", "Sam", "Fay", "Zoe", "Ada"]
 WORDS += [".", ",", "!", "?", '"', ";", ":", "-", '!"', '."']
@@ -20,23 +24,28 @@ V = len(WORDS)
 
 
 def planted_corpus(n: int = 60, seed: int = 0) -> TaggedCorpus:
-    """Stories of words drawn at random, each a token; a quarter of each repeats what came before."""
+    """Stories of words drawn at random, each a token; a quarter of each repeats what came
+    before."""
     rng, stories = np.random.default_rng(seed), []
     for _ in range(n):
         ids = rng.integers(V, size=T + 1 - rng.integers(10))
         ids[-10:] = ids[5:15]
         ids = torch.from_numpy(ids)
-        stories.append(Story(ids[:-1], ids[1:], ids[:-1], torch.ones(len(ids) - 1, dtype=torch.bool)))
+        stories.append(
+            Story(ids[:-1], ids[1:], ids[:-1], torch.ones(len(ids) - 1, dtype=torch.bool))
+        )
     names = frozenset(map(str.lower, NAMES))
     return TaggedCorpus(stories, WORDS, [kind_of(word, names) for word in WORDS])
 
 
 @torch.no_grad()
 def planted_model() -> GPTNeo:
-    """Weights by hand. The residual stream holds the token, its position, and in layer 1 the token before it.
+    """Weights by hand. The residual stream holds the token, its position, and in layer 1 the token
+    before it.
 
-    Heads: 0.0 looks at the previous token and copies it, 0.1 at the first; 1.0 at what followed the token before, so
-    does induction; 1.1 attends uniformly. Neurons: 0.3 fires on token 7, 0.5 on names; others at random.
+    Heads: 0.0 looks at the previous token and copies it, 0.1 at the first; 1.0 at what followed the
+    token before, so does induction; 1.1 attends uniformly. Neurons: 0.3 fires on token 7, 0.5 on
+    names; others at random.
     """
     torch.manual_seed(0)
     C = 2 * V + T
@@ -67,7 +76,8 @@ def planted_model() -> GPTNeo:
 
 @torch.no_grad()
 def planted_induction() -> GPTNeo:
-    """The planted model, whose head 1.0 also writes what it reads: the token that came next the last time."""
+    """The planted model, whose head 1.0 also writes what it reads: the token that came next the
+    last time."""
     model = planted_model()
     model.blocks[1].qkv.weight.view(3, 2, -1, 2 * V + T)[2, 0, :V, :V] = torch.eye(V)
     model.blocks[1].attention_out.weight[:V, :V] = 5 * torch.eye(V)
@@ -76,7 +86,8 @@ def planted_induction() -> GPTNeo:
 
 @functools.cache
 def planted_reading() -> tuple:
-    """What interpret.collect_activations returns of the planted model: sums of heads, of neurons, means."""
+    """What interpret.collect_activations returns of the planted model: sums of heads, of neurons,
+    means."""
     return collect_activations(planted_model(), planted_corpus())
 
 

@@ -5,34 +5,43 @@ import json
 
 import torch
 
-from checkpoints.checkpoint import CHECKPOINT_FORMAT
-from corpus.tokenizer import Tokenizer, gpt2
 from model import GPTNeo, GPTNeoConfig
+from nanostories.checkpoints.checkpoint import CHECKPOINT_FORMAT
+from nanostories.corpus.tokenizer import Tokenizer, gpt2
 
 TOKENIZER = Tokenizer(gpt2().vocabulary["tokens"][:2999])  # and the end of text: 3,000 ids
 
 
 @torch.no_grad()
 def randomize(model: torch.nn.Module, std: float = 0.15):
-    """The model with weights far from their initialization, so that every one of them shows in the logits."""
+    """The model with weights far from their initialization, so that every one of them shows in the
+    logits."""
     torch.manual_seed(0)
     for name, parameter in model.named_parameters():
-        torch.nn.init.normal_(parameter, mean=1.0 if "ln" in name and "weight" in name else 0.0, std=std)
+        torch.nn.init.normal_(
+            parameter, mean=1.0 if "ln" in name and "weight" in name else 0.0, std=std
+        )
     return model.eval()
 
 
 def random_model(**shape) -> GPTNeo:
-    shape = dict(vocab_size=97, block_size=40, n_layer=3, n_head=4, n_embd=32, window_size=7) | shape
+    shape = (
+        dict(vocab_size=97, block_size=40, n_layer=3, n_head=4, n_embd=32, window_size=7) | shape
+    )
     return randomize(GPTNeo(GPTNeoConfig(**shape)))
 
 
 def model_to_probe(**shape) -> GPTNeo:
     """With the vocabulary of TOKENIZER."""
-    shape = dict(vocab_size=3000, block_size=128, n_layer=2, n_head=2, n_embd=8, window_size=8) | shape
+    shape = (
+        dict(vocab_size=3000, block_size=128, n_layer=2, n_head=2, n_embd=8, window_size=8) | shape
+    )
     return randomize(GPTNeo(GPTNeoConfig(**shape)), std=0.5)
 
 
-def save_run(directory, model: GPTNeo, tokenizer: Tokenizer = TOKENIZER, name: str = "ckpt.pt", **facts):
+def save_run(
+    directory, model: GPTNeo, tokenizer: Tokenizer = TOKENIZER, name: str = "ckpt.pt", **facts
+):
     """As much of a checkpoint as sampling needs. facts: others, such as its train_config."""
     directory.mkdir(parents=True, exist_ok=True)
     own = dict(format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(model.config))
@@ -68,7 +77,10 @@ def as_transformers(model: GPTNeo):
     )
     theirs = transformers.GPTNeoForCausalLM(config).eval()
     state = {"transformer.wte.weight": model.wte.weight, "transformer.wpe.weight": model.wpe.weight}
-    state |= {"transformer.ln_f.weight": model.ln_f.weight, "transformer.ln_f.bias": model.ln_f.bias}
+    state |= {
+        "transformer.ln_f.weight": model.ln_f.weight,
+        "transformer.ln_f.bias": model.ln_f.bias,
+    }
     state["lm_head.weight"] = model.wte.weight
     for i, block in enumerate(model.blocks):
         prefix = f"transformer.h.{i}."
@@ -81,6 +93,11 @@ def as_transformers(model: GPTNeo):
             "mlp.c_fc": block.mlp_in,
             "mlp.c_proj": block.mlp_out,
         }.items():
-            state[f"{prefix}{name}.weight"], state[f"{prefix}{name}.bias"] = module.weight, module.bias
-    theirs.load_state_dict({name: weight.detach().clone() for name, weight in state.items()}, strict=True)
+            state[f"{prefix}{name}.weight"], state[f"{prefix}{name}.bias"] = (
+                module.weight,
+                module.bias,
+            )
+    theirs.load_state_dict(
+        {name: weight.detach().clone() for name, weight in state.items()}, strict=True
+    )
     return theirs

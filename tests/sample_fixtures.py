@@ -1,4 +1,5 @@
-"""Shared by tests of sample.py: the command, a small corpus, an API that writes what a test tells it to."""
+"""Shared by tests of sample.py: the command, a small corpus, an API that writes what a test tells
+it to."""
 
 import json
 

@@ -11,7 +11,9 @@ import tokenizers
 import prepare
 
 END = "<|endoftext|>"
-STORIES = [f"Once there were {i} dragons.\nThey said, “Good night, number {i * i}!”" for i in range(600)]
+STORIES = [
+    f"Once there were {i} dragons.\nThey said, “Good night, number {i * i}!”" for i in range(600)
+]
 ODD_STORIES = [
     "Tab\tand  two spaces — stay. 🐉👩‍👧!",
     "猫はいました。「おやすみ。」",
@@ -40,7 +42,8 @@ def write_parquet(path: Path, stories: list[str | None], field: str = "text") ->
 
 
 def misread(text: str, undefined: str) -> str:
-    """UTF-8 read as cp1252, by Python's own tables; what cp1252 leaves undefined kept, lost, or made U+FFFD."""
+    """UTF-8 read as cp1252, by Python's own tables; what cp1252 leaves undefined kept, lost, or
+    made U+FFFD."""
     read = ""
     for byte in text.encode():
         try:
@@ -69,4 +72,8 @@ def stories_in(directory: Path, split: str) -> list[str]:
 
 
 def snapshot(folder: Path) -> dict:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }

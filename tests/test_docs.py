@@ -1,4 +1,5 @@
-"""README, docs/ and docstrings: links lead somewhere, and every command line in them is one that the command takes."""
+"""README, docs/ and docstrings: links lead somewhere, and every command line in them is one that
+the command takes."""
 
 import argparse
 import ast
@@ -13,11 +14,23 @@ from pathlib import Path
 
 import pytest
 
-from training.config import parse_command_line
+from nanostories.training.config import parse_command_line
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "LOG.md", *sorted(ROOT.glob("docs/*.md"))]
-SCRIPTS = sorted([*ROOT.glob("*.py"), *ROOT.glob("benches/*.py"), *ROOT.glob("configs/*.py"), *ROOT.glob("tests/*.py")])
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "LOG.md",
+    *sorted(ROOT.glob("docs/*.md")),
+]
+SCRIPTS = sorted(
+    [
+        *ROOT.glob("*.py"),
+        *ROOT.glob("benches/*.py"),
+        *ROOT.glob("configs/*.py"),
+        *ROOT.glob("tests/*.py"),
+    ]
+)
 FENCE = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -25,7 +38,9 @@ FENCE = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 def anchors(page: Path) -> set[str]:
     """What GitHub makes of a page's headings."""
     headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -39,7 +54,9 @@ def test_links_and_images_lead_to_something(page):
 
 def test_files_that_are_named_are_there():
     for page in PAGES:
-        text = FENCE.sub("", page.read_text()) if page.name != "LOG.md" else ""  # which names files of its time
+        text = (
+            FENCE.sub("", page.read_text()) if page.name != "LOG.md" else ""
+        )  # which names files of its time
         named = re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]+\.(?:py|cpp|h|js|jsonl|txt|md))`", text)
         ours = [name for name in named if not name.startswith(("data/", "out/"))]
         assert [name for name in ours if not (ROOT / name).exists()] == [], page
@@ -47,10 +64,15 @@ def test_files_that_are_named_are_there():
 
 # ---- Commands ----
 def shell_lines(path: Path) -> Iterator[str]:
-    """The lines of code blocks and inline code in a page; in a script, the lines of its docstring that begin with $."""
+    """The lines of code blocks and inline code in a page; in a script, the lines of its docstring
+    that begin with $."""
     if path.suffix == ".py":
         docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
-        yield from (line[2:] for line in docstring.replace("\\\n", " ").splitlines() if line.startswith("$ "))
+        yield from (
+            line[2:]
+            for line in docstring.replace("\\\n", " ").splitlines()
+            if line.startswith("$ ")
+        )
         return
     text = path.read_text()
     for block in FENCE.findall(text):
@@ -82,7 +104,10 @@ def commands(path: Path) -> Iterator[tuple[str, ...]]:
 
 
 COMMANDS = {  # LOG.md has those of its time
-    command: path.name for path in [*PAGES, *SCRIPTS] if path.name != "LOG.md" for command in commands(path)
+    command: path.name
+    for path in [*PAGES, *SCRIPTS]
+    if path.name != "LOG.md"
+    for command in commands(path)
 }
 
 
@@ -116,7 +141,9 @@ def complaint(script: str, arguments: tuple[str, ...], monkeypatch) -> str:
         try:
             runpy.run_path(str(ROOT / script), run_name="__main__")
         except (Parsed, SystemExit) as end:
-            if isinstance(end, Parsed) or "no such file" in errors.getvalue():  # it names a file of the user's
+            if (
+                isinstance(end, Parsed) or "no such file" in errors.getvalue()
+            ):  # it names a file of the user's
                 return ""
             return errors.getvalue().rstrip().rpartition("\n")[2] or str(end)
     return "it does not parse its arguments"

@@ -1,4 +1,5 @@
-"""On a GPU: attention and loss are the formulas', model, training and sampling a CPU's. Alone: pytest -m gpu -n 0"""
+"""On a GPU: attention and loss are the formulas', model, training and sampling a CPU's. Alone:
+pytest -m gpu -n 0"""
 
 import pytest
 import torch
@@ -8,18 +9,22 @@ from test_attention import assert_as_written_out
 from test_cross_entropy import plain
 
 import train
-from generation.generation_loop import beam_search, generate
-from kernels.attention import causal_attention, first_keys, story_starts
-from kernels.cross_entropy import head_loss
 from model import GPTNeo, GPTNeoConfig
-from training.config import TrainConfig, parse_command_line
-from training.optimizers import make_optimizers
+from nanostories.generation.generation_loop import beam_search, generate
+from nanostories.kernels.attention import causal_attention, first_keys, story_starts
+from nanostories.kernels.cross_entropy import head_loss
+from nanostories.training.config import TrainConfig, parse_command_line
+from nanostories.training.optimizers import make_optimizers
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU that PyTorch can use"),
 ]
-HALF = torch.bfloat16 if torch.cuda.is_available() and torch.cuda.is_bf16_supported(False) else torch.float16
+HALF = (
+    torch.bfloat16
+    if torch.cuda.is_available() and torch.cuda.is_bf16_supported(False)
+    else torch.float16
+)
 
 
 @pytest.fixture(autouse=True)
@@ -39,13 +44,22 @@ def compiled_if(compiled: bool, function):
 
 @pytest.mark.parametrize("dtype, tolerance", [(HALF, 0.02), (torch.float32, 1e-4)])
 @pytest.mark.parametrize("D", [4, 16, 24, 64])
-@pytest.mark.parametrize("T", [256, 320, 512])  # 320: there cuDNN's backward pass with a mask gives NaN
+@pytest.mark.parametrize(
+    "T", [256, 320, 512]
+)  # 320: there cuDNN's backward pass with a mask gives NaN
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_attention_equals_the_formula(compiled, packed, T, D, dtype, tolerance):
     torch.manual_seed(0)
-    starts = story_starts((torch.rand(4, T, device="cuda") < 1 / 60).long(), end_of_text=1) if packed else None
-    qkv, first_key = torch.randn(4, T, 3, 16, D).to("cuda", dtype), first_keys(T, 256, "cuda", starts)
+    starts = (
+        story_starts((torch.rand(4, T, device="cuda") < 1 / 60).long(), end_of_text=1)
+        if packed
+        else None
+    )
+    qkv, first_key = (
+        torch.randn(4, T, 3, 16, D).to("cuda", dtype),
+        first_keys(T, 256, "cuda", starts),
+    )
     assert_as_written_out(compiled_if(compiled, causal_attention), qkv, first_key, tolerance)
 
 
@@ -70,7 +84,9 @@ def test_the_loss_equals_plain_cross_entropy_and_never_holds_all_logits(compiled
 
 @pytest.mark.parametrize("width", [4, 16])  # of the heads: the published 1M and 8M
 @pytest.mark.parametrize("compiled, packed", [(False, False), (True, False), (True, True)])
-def test_loss_and_gradients_of_the_model_are_those_of_a_cpu_and_never_wait_for_the_gpu(width, compiled, packed):
+def test_loss_and_gradients_of_the_model_are_those_of_a_cpu_and_never_wait_for_the_gpu(
+    width, compiled, packed
+):
     torch.manual_seed(0)
     model = GPTNeo(GPTNeoConfig(vocab_size=2000, n_layer=4, n_head=16, n_embd=16 * width))
     tokens = torch.randint(1, 2000, (2, 513))
@@ -88,7 +104,9 @@ def test_loss_and_gradients_of_the_model_are_those_of_a_cpu_and_never_wait_for_t
                 _, loss = forward(tokens[:, :-1], tokens[:, 1:], starts)
             loss.backward()
         torch.cuda.set_sync_debug_mode("default")
-        results.append([loss.detach().cpu(), torch.cat([p.grad.flatten().cpu() for p in model.parameters()])])
+        results.append(
+            [loss.detach().cpu(), torch.cat([p.grad.flatten().cpu() for p in model.parameters()])]
+        )
     for reference, value in zip(*results):
         assert (value - reference).norm() < 0.03 * reference.norm()
 
@@ -111,11 +129,13 @@ def test_a_step_never_waits_for_the_device():
 
 @pytest.mark.parametrize("device, limit", [("cuda", 2e-3), ("cpu", 0.05)])
 def test_a_resumed_run(device, limit, config, tmp_path):
-    """Stopped and resumed, on the GPU or on the CPU: the last loss is that of an uninterrupted run, up to rounding, as
-    a GPU takes sums in another order each time."""
+    """Stopped and resumed, on the GPU or on the CPU: the last loss is that of an uninterrupted run,
+    up to rounding, as a GPU takes sums in another order each time."""
 
     def run(name: str, *flags: str) -> list[float]:
-        given, resume = parse_command_line(arguments(config | dict(name=name, dtype="auto"), *flags))
+        given, resume = parse_command_line(
+            arguments(config | dict(name=name, dtype="auto"), *flags)
+        )
         return [float(row["train_loss"]) for row in log_of(train.train(given, resume)[0])]
 
     whole = run("whole", "--device=cuda", "--max_steps=20")
@@ -128,20 +148,31 @@ def test_a_resumed_run(device, limit, config, tmp_path):
 @pytest.fixture(scope="module")
 def story_model() -> GPTNeo:
     """Weights that make some continuations much likelier than others, as training does."""
-    return random_model(vocab_size=300, block_size=96, n_layer=4, n_head=4, n_embd=64, window_size=32)
+    return random_model(
+        vocab_size=300, block_size=96, n_layer=4, n_head=4, n_embd=64, window_size=32
+    )
 
 
 def greedy(model: GPTNeo, prompts: list[list[int]]) -> list[list[int]]:
     completions = generate(model, prompts, temperature=0, stop=0, batch_size=5)
-    return [completion.tokens for completion in sorted(completions, key=lambda completion: completion.index)]
+    return [
+        completion.tokens
+        for completion in sorted(completions, key=lambda completion: completion.index)
+    ]
 
 
 def beams(model: GPTNeo, prompts: list[list[int]]) -> list[list[int]]:
-    return [completion.tokens for completion in beam_search(model, prompts[:4], beams=4, max_new_tokens=40, stop=0)]
+    return [
+        completion.tokens
+        for completion in beam_search(model, prompts[:4], beams=4, max_new_tokens=40, stop=0)
+    ]
 
 
 @pytest.mark.parametrize("write", [greedy, beams])
 def test_texts_are_those_of_the_cpu(write, story_model):
-    prompts = [torch.randint(1, 300, (3 + 5 * i,), generator=torch.manual_seed(i)).tolist() for i in range(12)]
+    prompts = [
+        torch.randint(1, 300, (3 + 5 * i,), generator=torch.manual_seed(i)).tolist()
+        for i in range(12)
+    ]
     expected = write(story_model.cpu(), prompts)
     assert write(story_model.to("cuda"), prompts) == expected

@@ -5,17 +5,20 @@ from types import SimpleNamespace
 import pytest
 
 import instruct
-from common.tables import read_table
-from corpus.word_forms import is_nearest, uses_word
-from generation import prompts as prompts_module
-from generation.prompts import Prompt, evaluation_prompts, unseen_word_prompts
-from generation.samples_file import write_rows
+from nanostories.corpus.word_forms import is_nearest, uses_word
+from nanostories.generation import prompts as prompts_module
+from nanostories.generation.prompts import Prompt, evaluation_prompts, unseen_word_prompts
+from nanostories.generation.samples_file import write_rows
+from nanostories.tables import read_table
 
 THERE = """run: He RAN.|run: They are running|child: children|happy: the happiest of all|red: redder|nice: nicer
 carry: carried|teach: he taught|admit: She admitted it|leaf: leaves|x-ray: an X-ray!|ice cream: two ice creams
-hat: that hats|be: she was|good: the best|knife: knives|box: boxes"""
+hat: that hats|be: she was|good: the best|knife: knives|box: boxes"""  # noqa: E501
 THERE += "\nété: L'Été vint|дом: Вот дом.|घर: वह घर|狐: 小狐狸|고양이: 고양이가 있다"
-NOT_THERE = "run: a runt|hat: that|be: bee|art: party|ice cream: ice cold cream|кот: который|घर: घरा|fée: fées"
+NOT_THERE = (
+    "run: a runt|hat: that|be: bee|art: party|ice cream: ice cold cream|кот: который|घर: घरा|fée:"
+    " fées"
+)
 
 
 @pytest.mark.parametrize("texts, there", [(THERE.replace("\n", "|"), True), (NOT_THERE, False)])
@@ -29,7 +32,9 @@ def samples(path, prompts, completions, **facts):
     rows = []
     for i, (prompt, texts) in enumerate(zip(prompts, completions)):
         for j, text in enumerate(texts):
-            rows.append(dict(prompt_index=i, sample_index=j, completion=text) | prompt.row() | facts)
+            rows.append(
+                dict(prompt_index=i, sample_index=j, completion=text) | prompt.row() | facts
+            )
     write_rows(path, rows)
 
 
@@ -55,7 +60,9 @@ def test_true_stories_follow_and_stories_for_others_do_not(prompts, tmp_path):
         assert line.share >= 0.95 or not asked
         if asked and "dialogue" not in name:
             assert max(line.other_stories, shifted[name].share) < 0.35
-    assert follows["sentence, verbatim"].prompts == sum("sentence" in prompt.row()["instruction"] for prompt in prompts)
+    assert follows["sentence, verbatim"].prompts == sum(
+        "sentence" in prompt.row()["instruction"] for prompt in prompts
+    )
 
 
 def test_a_prompt_counts_once_and_silence_fails(prompts, tmp_path):
@@ -72,7 +79,9 @@ def test_a_prompt_counts_once_and_silence_fails(prompts, tmp_path):
 def test_what_no_rule_can_tell_is_left_out(tmp_path):
     """A bad ending of another writer; a model's own answer to a prompt of the user's."""
     asked = Prompt("Features: BadEnding\nStory:", "\n\nThen the moon fell down.")
-    samples(tmp_path / "real.jsonl", [asked, Prompt("Words: a\nStory:")], [["It was sad."], ["A dog."]])
+    samples(
+        tmp_path / "real.jsonl", [asked, Prompt("Words: a\nStory:")], [["It was sad."], ["A dog."]]
+    )
     lines = figures(tmp_path / "real.jsonl")
     assert lines.keys() == {"words: all", "words: each"}
     assert lines["words: all"].true_stories is None
@@ -81,15 +90,24 @@ def test_what_no_rule_can_tell_is_left_out(tmp_path):
 def test_command_line(prompts, tmp_path, command_line):
     instruct_py = command_line(instruct, tmp_path)
     for name in ("a", "b/warm"):
-        samples(tmp_path / "out" / name / "samples.jsonl", prompts[:20], [[prompt.reference] for prompt in prompts])
+        samples(
+            tmp_path / "out" / name / "samples.jsonl",
+            prompts[:20],
+            [[prompt.reference] for prompt in prompts],
+        )
     printed = instruct_py("out/a", "out/b")[1].out
-    assert printed.count(" out/a |") == printed.count(" out/b/warm |") > 6 and "wrote out/instruct.csv" in printed
+    assert (
+        printed.count(" out/a |") == printed.count(" out/b/warm |") > 6
+        and "wrote out/instruct.csv" in printed
+    )
     assert printed.startswith((tmp_path / "out" / "instruct.md").read_text())
     rows = read_table(tmp_path / "out" / "instruct.csv")
     assert {row["run"] for row in rows} == {"out/a", "out/b/warm"}
     assert all(0 <= float(row["low"]) <= float(row["high"]) for row in rows)
     assert (tmp_path / "out" / "instruct.png").stat().st_size > 10_000
-    (tmp_path / "out" / "a" / "samples.jsonl").write_text('{"prompt_index": 0, "sample_index": 0, "completion": ""}\n')
+    (tmp_path / "out" / "a" / "samples.jsonl").write_text(
+        '{"prompt_index": 0, "sample_index": 0, "completion": ""}\n'
+    )
     code, _ = instruct_py("out/a")
     assert "out/a" in code and "\n" not in code
 
@@ -107,19 +125,30 @@ def test_the_nearest_summary():
 def word_list(tmp_path, monkeypatch):
     """Built-in stories tell of cakes, hiding and little animals."""
     path = tmp_path / "words.txt"
-    path.write_text("nouns: cake zeppelin\n  quokka\n\nverbs: hide yodel zap\n\nadjectives: little\n  zany zebraic")
+    path.write_text(
+        "nouns: cake zeppelin\n  quokka\n\nverbs: hide yodel zap\n\nadjectives: little\n  zany"
+        " zebraic"
+    )
     monkeypatch.setattr(prompts_module, "UNSEEN_WORDS", path)
 
 
 def test_headers_of_words_that_no_training_story_has(word_list, instruct_data_dir):
     directory = instruct_data_dir / "builtin-instruct"
-    asked = [prompt.row()["instruction"]["words"] for prompt in unseen_word_prompts(directory, 2, seed=0)]
-    assert [set(kind) for kind in zip(*asked)] == [{"zeppelin", "quokka"}, {"yodel", "zap"}, {"zany", "zebraic"}]
+    asked = [
+        prompt.row()["instruction"]["words"] for prompt in unseen_word_prompts(directory, 2, seed=0)
+    ]
+    assert [set(kind) for kind in zip(*asked)] == [
+        {"zeppelin", "quokka"},
+        {"yodel", "zap"},
+        {"zany", "zebraic"},
+    ]
     with pytest.raises(ValueError, match=f"{directory.name}: .* 2 of the nouns"):
         unseen_word_prompts(directory, 3, seed=0)
 
 
-def test_unseen_words_are_measured_against_stories_for_other_prompts(word_list, instruct_data_dir, tmp_path):
+def test_unseen_words_are_measured_against_stories_for_other_prompts(
+    word_list, instruct_data_dir, tmp_path
+):
     prompts = unseen_word_prompts(instruct_data_dir / "builtin-instruct", 2, seed=0)
     words = [prompt.row()["instruction"]["words"] for prompt in prompts]
     told = [[f"The {noun} {verb}s."] for noun, verb, _ in words]

@@ -1,4 +1,5 @@
-"""model.py against transformers.GPTNeoForCausalLM and GPT2LMHeadModel, and packed stories against each one alone."""
+"""model.py against transformers.GPTNeoForCausalLM and GPT2LMHeadModel, and packed stories against
+each one alone."""
 
 import pytest
 import torch
@@ -7,11 +8,11 @@ from conftest import ROOT
 from random_models import as_transformers, random_model
 from torch.utils.flop_counter import FlopCounterMode
 
-from checkpoints.huggingface import load_hf
-from kernels import attention
-from kernels.attention import story_starts
 from model import GPTNeo, GPTNeoConfig
-from training.config import parse_command_line
+from nanostories.checkpoints.huggingface import load_hf
+from nanostories.kernels import attention
+from nanostories.kernels.attention import story_starts
+from nanostories.training.config import parse_command_line
 
 transformers = pytest.importorskip("transformers")
 
@@ -40,19 +41,37 @@ def test_logits_loss_and_gradients_equal_the_reference(shape):
     loss.backward()
     reference.loss.backward()
     theirs_grad = {name: parameter.grad for name, parameter in theirs.named_parameters()}
-    torch.testing.assert_close(ours.wte.weight.grad, theirs_grad["transformer.wte.weight"], atol=1e-4, rtol=0)
-    torch.testing.assert_close(ours.wpe.weight.grad, theirs_grad["transformer.wpe.weight"], atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        ours.wte.weight.grad, theirs_grad["transformer.wte.weight"], atol=1e-4, rtol=0
+    )
+    torch.testing.assert_close(
+        ours.wpe.weight.grad, theirs_grad["transformer.wpe.weight"], atol=1e-4, rtol=0
+    )
     for i, block in enumerate(ours.blocks):
         prefix = f"transformer.h.{i}."
-        qkv = torch.cat([theirs_grad[f"{prefix}attn.attention.{name}_proj.weight"] for name in "qkv"])
+        qkv = torch.cat(
+            [theirs_grad[f"{prefix}attn.attention.{name}_proj.weight"] for name in "qkv"]
+        )
         torch.testing.assert_close(block.qkv.weight.grad, qkv, atol=1e-4, rtol=0)
-        torch.testing.assert_close(block.mlp_in.weight.grad, theirs_grad[f"{prefix}mlp.c_fc.weight"], atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            block.mlp_in.weight.grad, theirs_grad[f"{prefix}mlp.c_fc.weight"], atol=1e-4, rtol=0
+        )
 
 
 def test_gpt2_equals_the_reference_and_runs_our_kernel(tmp_path):
-    shape = dict(vocab_size=97, n_positions=40, n_embd=32, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0)
+    shape = dict(
+        vocab_size=97,
+        n_positions=40,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     torch.manual_seed(0)
-    theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(**shape, initializer_range=0.15)).eval()
+    theirs = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(**shape, initializer_range=0.15)
+    ).eval()
     theirs.save_pretrained(tmp_path)
     ours, tokens = load_hf(tmp_path), torch.randint(97, (3, 40))
     with torch.profiler.profile() as profile:
@@ -66,13 +85,18 @@ def test_gpt2_equals_the_reference_and_runs_our_kernel(tmp_path):
     gpt2 = theirs.transformer
     torch.testing.assert_close(ours.wte.weight.grad, gpt2.wte.weight.grad, atol=1e-4, rtol=0)
     for block, their_block in zip(ours.blocks, gpt2.h):
-        torch.testing.assert_close(block.qkv.weight.grad, their_block.attn.c_attn.weight.grad.T, atol=1e-4, rtol=0)
-        torch.testing.assert_close(block.qkv.bias.grad, their_block.attn.c_attn.bias.grad, atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            block.qkv.weight.grad, their_block.attn.c_attn.weight.grad.T, atol=1e-4, rtol=0
+        )
+        torch.testing.assert_close(
+            block.qkv.bias.grad, their_block.attn.c_attn.bias.grad, atol=1e-4, rtol=0
+        )
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_every_packed_story_is_read_as_if_it_stood_alone(compiled):
-    """Logits, loss and gradients. 0 comes before each story; all windows but the first begin inside one."""
+    """Logits, loss and gradients. 0 comes before each story; all windows but the first begin inside
+    one."""
     model = random_model(block_size=40, window_size=6).double()
     tokens = torch.randint(1, 97, (3, 40)) * (torch.rand(3, 40) > 1 / 8)
     tokens[0, 0], tokens[1:, 0] = 0, 5
@@ -80,13 +104,22 @@ def test_every_packed_story_is_read_as_if_it_stood_alone(compiled):
     read = torch.compile(model, fullgraph=True, backend="aot_eager") if compiled else model
     logits, _ = read(tokens, story_starts=starts)
 
-    stories = [window.tensor_split([i for i in range(1, 40) if window[i] == 0]) for window in tokens]
+    stories = [
+        window.tensor_split([i for i in range(1, 40) if window[i] == 0]) for window in tokens
+    ]
     assert len(stories[0]) > 3
-    alone = torch.stack([torch.cat([model(story[None])[0][0] for story in window]) for window in stories])
+    alone = torch.stack(
+        [torch.cat([model(story[None])[0][0] for story in window]) for window in stories]
+    )
     torch.testing.assert_close(logits, alone)
-    assert (logits - model(tokens)[0]).abs().max() > 1e-3  # where they see each other, they are read otherwise
+    assert (
+        logits - model(tokens)[0]
+    ).abs().max() > 1e-3  # where they see each other, they are read otherwise
     gradients = []
-    for loss in (read(tokens, targets, starts)[1], F.cross_entropy(alone.flatten(0, 1), targets.flatten())):
+    for loss in (
+        read(tokens, targets, starts)[1],
+        F.cross_entropy(alone.flatten(0, 1), targets.flatten()),
+    ):
         model.zero_grad()
         loss.backward()
         gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
@@ -94,7 +127,8 @@ def test_every_packed_story_is_read_as_if_it_stood_alone(compiled):
 
 
 def test_heads_that_start_as_copiers_copy():
-    """With one visible token, attention gives back `gain` times what it was given, in every layer."""
+    """With one visible token, attention gives back `gain` times what it was given, in every
+    layer."""
     model = GPTNeo(GPTNeoConfig(vocab_size=97, block_size=40, n_layer=2, n_head=4, n_embd=32))
     model.init_copying(0.3)
     x = torch.randn(5, 32)
@@ -105,18 +139,30 @@ def test_heads_that_start_as_copiers_copy():
 
 # Width and layers of the models at https://huggingface.co/roneneldan, which have 16 heads
 PUBLISHED = {
-    "1m": (64, 8), "3m": (128, 8), "8m": (256, 8), "28m": (512, 8), "33m": (768, 4),
-    "1l_21m": (1024, 1), "2l_33m": (1024, 2),
-}  # fmt: skip
+    "1m": (64, 8),
+    "3m": (128, 8),
+    "8m": (256, 8),
+    "28m": (512, 8),
+    "33m": (768, 4),
+    "1l_21m": (1024, 1),
+    "2l_33m": (1024, 2),
+}
 
 
 @pytest.mark.parametrize("name, shape", PUBLISHED.items())
 def test_published_sizes(name, shape):
     """Parameter counts from the published configurations: vocabulary 50257, 2048 positions."""
     config = parse_command_line([str(ROOT / "configs" / f"ts_{name}.py")])[0]
-    settings = dict(learning_rate=5e-4, weight_decay=0.1, beta1=0.9, beta2=0.95, block_size=512, n_head=16)
+    settings = dict(
+        learning_rate=5e-4, weight_decay=0.1, beta1=0.9, beta2=0.95, block_size=512, n_head=16
+    )
     assert (settings | dict(n_embd=shape[0], n_layer=shape[1])).items() <= vars(config).items()
-    published = dict(hidden_size=shape[0], num_layers=shape[1], attention_types=[[["global"], shape[1]]], num_heads=16)
+    published = dict(
+        hidden_size=shape[0],
+        num_layers=shape[1],
+        attention_types=[[["global"], shape[1]]],
+        num_heads=16,
+    )
     with torch.device("meta"):
         ours = GPTNeo(GPTNeoConfig(50257, 2048, n_embd=shape[0], n_layer=shape[1], n_head=16))
         theirs = transformers.GPTNeoForCausalLM(transformers.GPTNeoConfig(**published))
@@ -124,8 +170,11 @@ def test_published_sizes(name, shape):
 
 
 def test_flops_are_those_that_torch_counts():
-    """Matrix products of one forward pass, counted by hand against PyTorch's own counter, attention written out."""
-    config = GPTNeoConfig(vocab_size=50, block_size=16, n_layer=2, n_head=2, n_embd=8, window_size=4)
+    """Matrix products of one forward pass, counted by hand against PyTorch's own counter, attention
+    written out."""
+    config = GPTNeoConfig(
+        vocab_size=50, block_size=16, n_layer=2, n_head=2, n_embd=8, window_size=4
+    )
     model = GPTNeo(config)
     tokens = torch.randint(50, (1, 16))
     with FlopCounterMode(display=False) as counter:

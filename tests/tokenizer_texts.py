@@ -4,9 +4,12 @@ import random
 
 import numpy as np
 
-from corpus.tokenizer import GPT2_VOCAB_SIZE, gpt2
+from nanostories.corpus.tokenizer import GPT2_VOCAB_SIZE, gpt2
 
-TEXT = "Once upon a time, there was a dragon named Sue. She said, \"I'm happy!\" The dragon's 23 friends ran.\n\n" * 3
+TEXT = (
+    "Once upon a time, there was a dragon named Sue. She said, \"I'm happy!\" The dragon's 23"
+    " friends ran.\n\n" * 3
+)
 SCRIPTS = [  # each twice, as a pair of tokens must be there twice to be merged
     "एक छोटी लड़की थी। उसका नाम मीना था। वह नदी के किनारे खेलती थी।\n" * 2,
     "昔々、あるところに狐がいました。「おやすみ。」と狐は言いました。\n" * 2,
@@ -21,7 +24,8 @@ def count_tokens(text: str) -> np.ndarray:
 
 
 def random_text(rng: random.Random) -> str:
-    """Any Unicode but lone surrogates, which are no text; plain words often enough for merges to apply."""
+    """Any Unicode but lone surrogates, which are no text; plain words often enough for merges to
+    apply."""
     pieces = []
     for _ in range(rng.randrange(40)):
         kind = rng.randrange(7)

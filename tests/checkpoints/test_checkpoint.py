@@ -1,4 +1,5 @@
-"""Damaged checkpoints are refused in one line, code in them is never run, and runs are found by their directories."""
+"""Damaged checkpoints are refused in one line, code in them is never run, and runs are found by
+their directories."""
 
 import random
 import shutil
@@ -10,8 +11,15 @@ import torch
 from planted import endings, rows_of, write_corpus
 from random_models import model_to_probe, save_run, trained_on
 
-from checkpoints.checkpoint import checkpoint_path, checkpoint_paths, corpus_of, load_checkpoint, newest_run, runs_below
-from generation.samples_file import write_rows
+from nanostories.checkpoints.checkpoint import (
+    checkpoint_path,
+    checkpoint_paths,
+    corpus_of,
+    load_checkpoint,
+    newest_run,
+    runs_below,
+)
+from nanostories.generation.samples_file import write_rows
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +32,8 @@ def run(tmp_path_factory) -> Path:
 
 
 def test_damage_anywhere_is_found(run, tmp_path):
-    """Bytes lost, overwritten, flipped: torch.load alone would take a quarter of these files, with other weights."""
+    """Bytes lost, overwritten, flipped: torch.load alone would take a quarter of these files, with
+    other weights."""
     good, rng = (run / "ckpt.pt").read_bytes(), random.Random(0)
     expected = load_checkpoint(run)["model"]
     path, n_refused = tmp_path / "ckpt.pt", 0
@@ -39,7 +48,9 @@ def test_damage_anywhere_is_found(run, tmp_path):
         path.write_bytes(data)
         try:
             loaded = load_checkpoint(path)["model"]
-            assert all(weight.equal(expected[name]) for name, weight in loaded.items())  # only padding was hit
+            assert all(
+                weight.equal(expected[name]) for name, weight in loaded.items()
+            )  # only padding was hit
         except ValueError as error:
             assert str(path) in str(error) and "\n" not in str(error)
             n_refused += 1
@@ -59,7 +70,10 @@ class Bomb:
 @pytest.mark.parametrize("zipped", [True, False])
 def test_code_in_weights_is_never_run(zipped, tmp_path):
     path = tmp_path / "ckpt.pt"
-    for state in (Bomb(tmp_path / "boom"), dict(format=1, model={"wte.weight": Bomb(tmp_path / "boom")})):
+    for state in (
+        Bomb(tmp_path / "boom"),
+        dict(format=1, model={"wte.weight": Bomb(tmp_path / "boom")}),
+    ):
         torch.save(state, path, _use_new_zipfile_serialization=zipped)
         with pytest.raises(ValueError, match="ckpt.pt: not a readable"):
             load_checkpoint(path)
@@ -79,7 +93,10 @@ def test_checkpoints_by_name(run):
     assert checkpoint_paths(str(run), "best") == [str(run)]
     assert checkpoint_path(str(run), "last") == str(run / "ckpt.pt")
     assert checkpoint_paths(str(run), "all") == [str(run / "step-5"), str(run / "step-10")]
-    assert checkpoint_path(str(run), "5") == str(run / "step-5") and checkpoint_path("hf:gpt2", "5") == "hf:gpt2"
+    assert (
+        checkpoint_path(str(run), "5") == str(run / "step-5")
+        and checkpoint_path("hf:gpt2", "5") == "hf:gpt2"
+    )
     for which in ("6", "all"):
         with pytest.raises(ValueError, match="--checkpoint"):
             checkpoint_path(str(run), which)
@@ -88,7 +105,8 @@ def test_checkpoints_by_name(run):
 
 
 def test_a_run_finds_its_own_corpus_and_takes_no_other(tmp_path, command_line):
-    """For its validation stories, that is: among those of another one may be some that it has learned."""
+    """For its validation stories, that is: among those of another one may be some that it has
+    learned."""
     stories = [f"Story {i} is about a very small dog. It ran. The end." for i in range(30)]
     write_corpus(data := tmp_path / "data" / "x", stories[10:], stories[:10])
     save_run(run := tmp_path / "out" / "a", model_to_probe(), **trained_on(data.parent, "x"))
@@ -102,6 +120,9 @@ def test_a_run_finds_its_own_corpus_and_takes_no_other(tmp_path, command_line):
     write_rows(run / "samples.jsonl", rows_of(endings(stories[:4]), stories, 1))
     flags = dict(sample=["--eval", 3, "--model"], rouge=[], grade=["--no_judge"])
     for name, args in (flags | dict(interpret=[])).items():
-        assert "was trained on other stories than" in command_line(import_module(name), tmp_path)(*args, run)[0], name
+        assert (
+            "was trained on other stories than"
+            in command_line(import_module(name), tmp_path)(*args, run)[0]
+        ), name
     shutil.rmtree(data)
     assert corpus_of(str(run)) == data

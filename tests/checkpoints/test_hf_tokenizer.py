@@ -1,4 +1,5 @@
-"""Tokenizers to and from the files of transformers, which is the reference both ways; and broken files."""
+"""Tokenizers to and from the files of transformers, which is the reference both ways; and broken
+files."""
 
 import json
 import random
@@ -8,8 +9,8 @@ from pathlib import Path
 import pytest
 from tokenizer_texts import TEXT, count_tokens, random_text
 
-from checkpoints.huggingface import load_hf_tokenizer, save_hf_tokenizer
-from corpus.tokenizer import END_OF_TEXT, cut, gpt2
+from nanostories.checkpoints.huggingface import load_hf_tokenizer, save_hf_tokenizer
+from nanostories.corpus.tokenizer import END_OF_TEXT, cut, gpt2
 
 transformers = pytest.importorskip("transformers")
 
@@ -17,7 +18,8 @@ VOCAB_SIZE = 300
 
 
 def test_transformers_gives_the_same_ids(any_tokenizer, tmp_path):
-    """On any text but one with a literal <|endoftext|>, which transformers takes for the token; cut or not."""
+    """On any text but one with a literal <|endoftext|>, which transformers takes for the token; cut
+    or not."""
     save_hf_tokenizer(any_tokenizer, tmp_path)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     special = {theirs.bos_token_id, theirs.eos_token_id, theirs.convert_tokens_to_ids(END_OF_TEXT)}
@@ -34,12 +36,30 @@ def test_transformers_gives_the_same_ids(any_tokenizer, tmp_path):
         assert any_tokenizer.decode(ids) == theirs.decode(ids)
 
 
-ODD = [*" \t\n\r\x0b\x0c\x85\xa0\u1680\u2003\u2028\u3000\u200b\u180e", *"''sstmdlvre", "'ll", "'ve", "'re", "’s", "'S"]
-ODD += [*"0123½²٣४Ⅷ①", *"aZéßжλ한龍ªʰǅ", "e\u0301", "\u0301", "\u200d", "\ufe0f", "🐉", *'.,!?"-_$€\x00\x7f\ufffd']
+ODD = [
+    *" \t\n\r\x0b\x0c\x85\xa0\u1680\u2003\u2028\u3000\u200b\u180e",
+    *"''sstmdlvre",
+    "'ll",
+    "'ve",
+    "'re",
+    "’s",
+    "'S",
+]
+ODD += [
+    *"0123½²٣४Ⅷ①",
+    *"aZéßжλ한龍ªʰǅ",
+    "e\u0301",
+    "\u0301",
+    "\u200d",
+    "\ufe0f",
+    "🐉",
+    *'.,!?"-_$€\x00\x7f\ufffd',
+]
 
 
 def odd_text(rng: random.Random) -> str:
-    """What the split into words turns on: blanks of all kinds, apostrophes, digits, letters and marks of all planes."""
+    """What the split into words turns on: blanks of all kinds, apostrophes, digits, letters and
+    marks of all planes."""
     any_character = chr(rng.choice([rng.randrange(0xD800), rng.randrange(0xE000, 0x110000)]))
     return "".join(rng.choices([*ODD, any_character], k=rng.randrange(30)))
 
@@ -54,7 +74,9 @@ def test_whole_tokenizer_is_the_official_one(tmp_path):
 
 def test_a_tokenizer_comes_back(any_tokenizer, tmp_path):
     save_hf_tokenizer(any_tokenizer, tmp_path)
-    transformers.AutoTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path / "again")  # merges in pairs
+    transformers.AutoTokenizer.from_pretrained(tmp_path).save_pretrained(
+        tmp_path / "again"
+    )  # merges in pairs
     for directory in (tmp_path, tmp_path / "again"):
         assert load_hf_tokenizer(directory).vocabulary == any_tokenizer.vocabulary
 
@@ -70,7 +92,9 @@ def test_without_a_tokenizer_it_is_gpt2s_where_the_size_is(tmp_path):
 DAMAGES = {  # what to change in tokenizer.json
     "no model": lambda facts, vocab: facts.pop("model"),
     "another word": lambda facts, vocab: vocab.update({"Ġxyzzy": VOCAB_SIZE}),
-    "an added token": lambda facts, vocab: facts["added_tokens"].append({"id": VOCAB_SIZE, "content": "<pad>"}),
+    "an added token": lambda facts, vocab: facts["added_tokens"].append(
+        {"id": VOCAB_SIZE, "content": "<pad>"}
+    ),
     "no byte": lambda facts, vocab: vocab.pop("a"),
     "ids in another order": lambda facts, vocab: vocab.update(a=vocab["he"], he=vocab["a"]),
     "merges in another order": lambda facts, vocab: facts["model"]["merges"].reverse(),

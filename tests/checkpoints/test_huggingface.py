@@ -1,4 +1,5 @@
-"""Models to and from the files of transformers, which is the reference both ways; the hub; broken files."""
+"""Models to and from the files of transformers, which is the reference both ways; the hub; broken
+files."""
 
 import dataclasses
 import json
@@ -14,9 +15,9 @@ from conftest import ROOT
 from random_models import random_model, randomize
 from tokenizer_texts import TEXT, count_tokens
 
-from checkpoints.huggingface import config_from_hf, config_to_hf, load_hf, save_hf
-from corpus.tokenizer import END_OF_TEXT, Tokenizer, cut, gpt2
 from model import GPTNeoConfig
+from nanostories.checkpoints.huggingface import config_from_hf, config_to_hf, load_hf, save_hf
+from nanostories.corpus.tokenizer import END_OF_TEXT, Tokenizer, cut, gpt2
 
 transformers = pytest.importorskip("transformers")
 
@@ -44,14 +45,19 @@ def tokens() -> torch.Tensor:
 
 
 def in_transformers(directory: Path) -> torch.nn.Module:
-    """The directory as transformers loads it, which must find every tensor that it wants, and no other."""
-    theirs, info = transformers.AutoModelForCausalLM.from_pretrained(directory, output_loading_info=True)
+    """The directory as transformers loads it, which must find every tensor that it wants, and no
+    other."""
+    theirs, info = transformers.AutoModelForCausalLM.from_pretrained(
+        directory, output_loading_info=True
+    )
     assert not any(info.values()), info
     assert theirs.dtype == torch.float32
     return theirs.eval()
 
 
-def save(directory: Path, config: dict, weights: dict | bytes, name: str = "model.safetensors") -> Path:
+def save(
+    directory: Path, config: dict, weights: dict | bytes, name: str = "model.safetensors"
+) -> Path:
     directory.mkdir(exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config))
     if isinstance(weights, bytes):
@@ -74,8 +80,12 @@ def test_ours_goes_out_and_comes_back(shape, tokenizer, tokens, tmp_path):
     assert theirs.config.prompt_prefix == END_OF_TEXT
     assert {value for key, value in theirs.config.to_dict().items() if key in DROPOUTS} == {0.1}
     again = load_hf(tmp_path / "out")
-    assert again.config == ours.config and not again.training and again.head.weight is again.wte.weight
-    assert all(torch.equal(weight, again.state_dict()[name]) for name, weight in ours.state_dict().items())
+    assert (
+        again.config == ours.config and not again.training and again.head.weight is again.wte.weight
+    )
+    assert all(
+        torch.equal(weight, again.state_dict()[name]) for name, weight in ours.state_dict().items()
+    )
     with safetensors.safe_open(tmp_path / "out" / "model.safetensors", "pt") as file:
         assert file.metadata() == {"format": "pt"}
 
@@ -87,7 +97,9 @@ NEO_SHAPE |= dict(attention_types=[[["global", "local"], 2]], window_size=7)
 GPT2_SHAPE = dict(n_positions=BLOCK_SIZE, n_embd=48, n_layer=3, n_head=4)
 IDS = dict(vocab_size=VOCAB_SIZE, bos_token_id=0, eos_token_id=0)
 REFERENCES = {
-    "GPT-Neo": lambda: transformers.GPTNeoForCausalLM(transformers.GPTNeoConfig(**NEO_SHAPE, **IDS)),
+    "GPT-Neo": lambda: transformers.GPTNeoForCausalLM(
+        transformers.GPTNeoConfig(**NEO_SHAPE, **IDS)
+    ),
     "GPT-2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2_SHAPE, **IDS)),
 }
 
@@ -97,15 +109,22 @@ REFERENCES = {
 def test_theirs_comes_in_however_it_was_saved_and_goes_back(reference, tokenizer, tokens, tmp_path):
     theirs = randomize(reference())
     theirs.save_pretrained(tmp_path / "theirs")
-    logits, config, weights = theirs(tokens).logits, theirs.config.to_dict(), dict(theirs.state_dict())
+    logits, config, weights = (
+        theirs(tokens).logits,
+        theirs.config.to_dict(),
+        dict(theirs.state_dict()),
+    )
     save_hf(load_hf(tmp_path / "theirs"), tmp_path / "ours", tokenizer)
     torch.testing.assert_close(in_transformers(tmp_path / "ours")(tokens).logits, logits)
-    # Old versions saved the masks as well; see the published TinyStories models and the first files of gpt2.
+    # Old versions saved the masks as well; see the published TinyStories models and the first files
+    # of gpt2.
     attention, without_head = "attn.attention" if "num_heads" in config else "attn", weights.copy()
     without_head.pop("lm_head.weight")
     masks = {}
     for i in range(config.get("num_layers", config.get("n_layer"))):
-        masks[f"transformer.h.{i}.{attention}.bias"] = torch.ones(1, 1, BLOCK_SIZE, BLOCK_SIZE).tril().byte()
+        masks[f"transformer.h.{i}.{attention}.bias"] = (
+            torch.ones(1, 1, BLOCK_SIZE, BLOCK_SIZE).tril().byte()
+        )
         masks[f"transformer.h.{i}.{attention}.masked_bias"] = torch.tensor(-1e9)
     no_prefix = {name.removeprefix("transformer."): w for name, w in (without_head | masks).items()}
     for state, name in ((weights | masks, "pytorch_model.bin"), (no_prefix, "model.safetensors")):
@@ -124,14 +143,23 @@ PUBLISHED = {  # as they stand on the hub, but for keys that say nothing of the 
         """{"activation_function": "gelu_new", "architectures": ["GPTNeoForCausalLM"], "attention_dropout": 0,
         "attention_types": [[["global", "local"], 4]], "embed_dropout": 0, "hidden_size": 64, "intermediate_size": null,
         "layer_norm_epsilon": 1e-05, "max_position_embeddings": 2048, "model_type": "gpt_neo", "num_heads": 16,
-        "num_layers": 8, "resid_dropout": 0, "vocab_size": 50257, "window_size": 256}""",
+        "num_layers": 8, "resid_dropout": 0, "vocab_size": 50257, "window_size": 256}""",  # noqa: E501
         dict(vocab_size=50257, block_size=2048, n_layer=8, n_head=16, n_embd=64, window_size=256),
     ),
     "gpt2": (
         """{"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1,
         "embd_pdrop": 0.1, "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768,
-        "n_head": 12, "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1, "vocab_size": 50257}""",
-        dict(GPT2, vocab_size=50257, block_size=1024, n_layer=12, n_head=12, n_embd=768, window_size=1024, dropout=0.1),
+        "n_head": 12, "n_layer": 12, "n_positions": 1024, "resid_pdrop": 0.1, "vocab_size": 50257}""",  # noqa: E501
+        dict(
+            GPT2,
+            vocab_size=50257,
+            block_size=1024,
+            n_layer=12,
+            n_head=12,
+            n_embd=768,
+            window_size=1024,
+            dropout=0.1,
+        ),
     ),
 }
 
@@ -139,19 +167,29 @@ PUBLISHED = {  # as they stand on the hub, but for keys that say nothing of the 
 @pytest.mark.parametrize(("text", "expected"), PUBLISHED.values(), ids=PUBLISHED.keys())
 def test_published_configs(text, expected, tmp_path):
     (tmp_path / "config.json").write_text(text)
-    assert config_from_hf(tmp_path / "config.json") == (GPTNeoConfig(**expected), json.loads(text)["model_type"])
+    assert config_from_hf(tmp_path / "config.json") == (
+        GPTNeoConfig(**expected),
+        json.loads(text)["model_type"],
+    )
 
 
 @pytest.mark.parametrize("shape", [dict(scale_attention=True), dict(GPT2, window_size=8)])
 def test_a_model_that_neither_format_holds_is_not_written(shape, tokenizer, tmp_path):
     with pytest.raises(ValueError, match="neither GPT-Neo nor GPT-2 can hold this model"):
-        save_hf(random_model(**SIZES | dict(n_layer=2, n_head=2, n_embd=8) | shape), tmp_path / "out", tokenizer)
+        save_hf(
+            random_model(**SIZES | dict(n_layer=2, n_head=2, n_embd=8) | shape),
+            tmp_path / "out",
+            tokenizer,
+        )
     assert not (tmp_path / "out").exists()
 
 
 def test_a_setting_that_the_export_does_not_know_is_refused():
-    """The model's config may grow; what config_to_hf was never taught must not be left out in silence."""
-    newer = dataclasses.make_dataclass("Newer", [("rotary", bool, False)], bases=(GPTNeoConfig,), frozen=True)
+    """The model's config may grow; what config_to_hf was never taught must not be left out in
+    silence."""
+    newer = dataclasses.make_dataclass(
+        "Newer", [("rotary", bool, False)], bases=(GPTNeoConfig,), frozen=True
+    )
     assert config_to_hf(newer()) == config_to_hf(GPTNeoConfig())
     with pytest.raises(ValueError, match="rotary"):
         config_to_hf(newer(rotary=True))
@@ -176,19 +214,28 @@ def refusal(directory: Path) -> str:
 @pytest.mark.parametrize(
     ("changes", "wrong"),
     [
-        (dict(model_type="llama"), "model_type"), (dict(model_type=None), "model_type"),
+        (dict(model_type="llama"), "model_type"),
+        (dict(model_type=None), "model_type"),
         (dict(architectures=["GPTNeoForSequenceClassification"]), "architectures"),
-        (dict(activation_function="relu"), "activation"), (dict(layer_norm_epsilon=1e-6), "layer_norm_epsilon"),
-        (dict(intermediate_size=96), "intermediate_size"), (dict(tie_word_embeddings=False), "tie_word_embeddings"),
-        (dict(attention_types=[[["local"], 1]]), "attention_types"), (dict(attention_types=None), "attention_types"),
+        (dict(activation_function="relu"), "activation"),
+        (dict(layer_norm_epsilon=1e-6), "layer_norm_epsilon"),
+        (dict(intermediate_size=96), "intermediate_size"),
+        (dict(tie_word_embeddings=False), "tie_word_embeddings"),
+        (dict(attention_types=[[["local"], 1]]), "attention_types"),
+        (dict(attention_types=None), "attention_types"),
         (dict(num_layers=2, attention_types=[[["local", "global"], 1]]), "attention_types"),
-        (dict(num_layers="1"), "num_layers"), (dict(hidden_size=None), "hidden_size"), (dict(num_heads=3), "n_embd"),
-        (dict(vocab_size=10**12), "wte.weight"), (dict(hidden_size=32, intermediate_size=None), "k_proj.weight"),
+        (dict(num_layers="1"), "num_layers"),
+        (dict(hidden_size=None), "hidden_size"),
+        (dict(num_heads=3), "n_embd"),
+        (dict(vocab_size=10**12), "wte.weight"),
+        (dict(hidden_size=32, intermediate_size=None), "k_proj.weight"),
         (dict(num_layers=3, attention_types=[[["global"], 3]]), "h.1.attn.attention.k_proj.weight"),
     ],
     ids=str,
-)  # fmt: skip
-def test_a_setting_that_model_py_or_the_weights_do_not_have_is_named(changes, wrong, parts, tmp_path):
+)
+def test_a_setting_that_model_py_or_the_weights_do_not_have_is_named(
+    changes, wrong, parts, tmp_path
+):
     config, weights = parts
     assert wrong in refusal(save(tmp_path, config | changes, weights))
 
@@ -203,14 +250,18 @@ def test_weights_that_do_not_fit(parts, tmp_path):
         "lm_head.weight": [weights | {"lm_head.weight": weights["transformer.wte.weight"] + 1e-3}],
     }.items():
         for each in state:
-            assert refusal(save(tmp_path / "x", config, each)).startswith(f"model.safetensors: {wrong} ")
+            assert refusal(save(tmp_path / "x", config, each)).startswith(
+                f"model.safetensors: {wrong} "
+            )
     (tmp_path / "x" / "model.safetensors").unlink()
     assert "holds neither" in refusal(tmp_path / "x")
     for cut_short in (safetensors.torch.save(weights)[:-1], b"Once upon a time."):
         assert "not a readable weights file" in refusal(save(tmp_path / "x", config, cut_short))
     (tmp_path / "x" / "model.safetensors").unlink()
     for state in ([1, 2], {"transformer.wte.weight": 1}, {}):
-        assert refusal(save(tmp_path / "x", config, state, "pytorch_model.bin")).startswith("pytorch_model.bin: ")
+        assert refusal(save(tmp_path / "x", config, state, "pytorch_model.bin")).startswith(
+            "pytorch_model.bin: "
+        )
 
 
 @torch.no_grad()
@@ -218,14 +269,20 @@ def test_a_model_of_the_hub_by_its_id(hub, tmp_path):
     """As the first TinyStories models are published: a pickle, no tokenizer."""
     model = random_model(**SIZES | SHAPES["one layer"] | dict(vocab_size=50257))
     save_hf(model, tmp_path, gpt2())
-    torch.save(safetensors.torch.load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
+    torch.save(
+        safetensors.torch.load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin"
+    )
     names = ("config.json", "pytorch_model.bin")
     hub.repositories = {"someone/tiny": {name: (tmp_path / name).read_bytes() for name in names}}
     code = """import torch
-from checkpoints.huggingface import load_model
+from nanostories.checkpoints.huggingface import load_model
 model, tokenizer = load_model("hf:someone/tiny")
 print(tokenizer.vocab_size, model(torch.arange(40)[None])[0].std().item())"""
     environment = hub.environment(tmp_path / "cache")
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
     vocab_size, spread = map(float, done.stdout.split())
-    assert vocab_size == 50257 and spread == pytest.approx(model(torch.arange(40)[None])[0].std().item(), rel=1e-4)
+    assert vocab_size == 50257 and spread == pytest.approx(
+        model(torch.arange(40)[None])[0].std().item(), rel=1e-4
+    )

@@ -1,4 +1,5 @@
-"""The practice corpus: true to its headers, right in its grammar, varied, and the same on every machine."""
+"""The practice corpus: true to its headers, right in its grammar, varied, and the same on every
+machine."""
 
 import hashlib
 import re
@@ -6,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from corpus import builtin_stories as S
-from corpus.word_forms import ends_badly
+from nanostories.corpus import builtin_stories as S
+from nanostories.corpus.word_forms import ends_badly
 
 N = 4_000  # of 20,000, which begin with these
 
@@ -45,12 +46,17 @@ def test_headers_are_true(corpus):
         assert adjective in S.ADJECTIVES and adjective in words
         assert verb in S.VERBS and words & forms(verb)
         assert story.sentence in story.text and "\n" not in story.sentence
-        assert re.fullmatch(r'["A-Z].*[.!?]"?', story.sentence) and story.sentence.count('"') % 2 == 0
+        assert (
+            re.fullmatch(r'["A-Z].*[.!?]"?', story.sentence) and story.sentence.count('"') % 2 == 0
+        )
         assert re.fullmatch(r"[A-Z](?!.*(  | [.,]))[A-Za-z',\- ]+\.", story.summary), story.summary
         assert ("BadEnding" in story.features) == ends_badly(story.text)
         assert ("Dialogue" in story.features) == ('"' in story.text)
         assert all(paragraph.count('"') % 2 == 0 for paragraph in story.text.split("\n"))
         if "MoralValue" in story.features:  # the lesson is said at the end
-            assert re.search(r"learned|knew now|found out|never forgot|From then on|After that|From that day", end), end
+            assert re.search(
+                r"learned|knew now|found out|never forgot|From then on|After that|From that day",
+                end,
+            ), end
         if "BadEnding" in story.features:
             assert not re.search(r"joy|Hooray|laughed|giggled|hug\b|smiled|grinned", end), end

@@ -2,16 +2,25 @@
 
 from story_files import ODD_STORIES, misread, stories_in
 
-from corpus.cleaning import COMPLETE, clean
-from corpus.token_files import load_meta
+from nanostories.corpus.cleaning import COMPLETE, clean
+from nanostories.corpus.token_files import load_meta
 from prepare import prepare
 
-GOOD = "“Hi,” said Zoë’s naïve piñata — “it’s 5 € … ÉCLAIR à la ½ carte for São João!” ★ ♥ ❤ ✨ 🐉😊 Ñandú ‘Öl’."
+GOOD = (
+    "“Hi,” said Zoë’s naïve piñata — “it’s 5 € … ÉCLAIR à la ½ carte for São João!” ★ ♥ ❤ ✨ 🐉😊"
+    " Ñandú ‘Öl’."
+)
 
 
 def test_mojibake_is_mended():
-    assert clean("â€œDonâ€™t,â€ he said. â€œYes!â€") == ("“Don’t,” he said. “Yes!”", True)  # the last byte of ” lost
-    assert clean("wellâ€¦ aâ€”b â€“ cafÃ© PiÃ±ata, Â½ Â£5") == ("well… a—b – café Piñata, ½ £5", True)
+    assert clean("â€œDonâ€™t,â€ he said. â€œYes!â€") == (
+        "“Don’t,” he said. “Yes!”",
+        True,
+    )  # the last byte of ” lost
+    assert clean("wellâ€¦ aâ€”b â€“ cafÃ© PiÃ±ata, Â½ Â£5") == (
+        "well… a—b – café Piñata, ½ £5",
+        True,
+    )
     assert clean(misread(GOOD, "kept")) == clean(GOOD.encode().decode("latin-1")) == (GOOD, True)
     quotes = "“Yes,” he said. “No!”“Yes!”"
     assert clean(misread(quotes, "lost"))[0] == clean(misread(quotes, "replaced"))[0] == quotes
@@ -32,17 +41,41 @@ def test_legitimate_text_stays():
 
 
 def test_white_space():
-    assert clean("\r\n One.  \r\nTwo. \t \n\n  Three.\rFour. \n") == ("One.\nTwo.\n\n  Three.\nFour.", False)
+    assert clean("\r\n One.  \r\nTwo. \t \n\n  Three.\rFour. \n") == (
+        "One.\nTwo.\n\n  Three.\nFour.",
+        False,
+    )
 
 
 def test_cleaning_is_counted(tmp_path, capsys):
     train = [
-        "", "  \n ", "No end", "It said:", "Then she said, “Yes,", "and a \"", "From then on, the",  # 2 empty, 5 cut
-        "One.", "Two!", "Three?”", "Four.\")", "Five.'", "Six…", "Seven.»", "Eight.\n\nThe End", "THE END", "Nine.\".",
-        "One.", " One. \r\n", "Two!",  # 3 copies
-        "Donâ€™t.", "Don’t.",  # mended, then a copy
-        "Val one.", "Val two!", "Val two!",  # 3 that are in val
-    ]  # fmt: skip
+        # 2 empty, 5 cut
+        "",
+        "  \n ",
+        "No end",
+        "It said:",
+        "Then she said, “Yes,",
+        'and a "',
+        "From then on, the",
+        "One.",
+        "Two!",
+        "Three?”",
+        'Four.")',
+        "Five.'",
+        "Six…",
+        "Seven.»",
+        "Eight.\n\nThe End",
+        "THE END",
+        'Nine.".',
+        "One.",
+        " One. \r\n",
+        "Two!",  # 3 copies
+        "Donâ€™t.",
+        "Don’t.",  # mended, then a copy
+        "Val one.",
+        "Val two!",
+        "Val two!",  # 3 that are in val
+    ]
     val = ["Val one.", "Val two! ", "Val two!", "Three", "Ten."]  # a copy, a cut one
     prepare(tmp_path / "x", ["here"], train, val, vocab_size=257)
     assert stories_in(tmp_path / "x", "train") == [*train[7:17], "Don’t."]
@@ -53,18 +86,65 @@ def test_cleaning_is_counted(tmp_path, capsys):
 
 
 WHOLE = [
-    "猫はいました。", "「おやすみ。」", "什么？！", "ﾈｺ｡", "वह घर गया।", "समाप्त॥", "هل عدت؟", "وہ گھر گیا۔", "ቤት ሄደ።",
-    "Տուն գնաց։", "សូមអរគុណ។", "འགྲོ།", "Πού;".replace(";", "\u037e"), "Da war er.“", "»Ja.«", "« Viens ! »", 
-    "« Viens\u202f!\u202f»", "『はい。』）", "שלום.\u200f",
-    "Good night 😊", "Bye 👋🏽", "Love ❤️", "Flag 🇫🇷", "Home 🏴󠁧󠁢󠁥󠁮󠁧󠁿", "Family 👨‍👩‍👧", "One 1️⃣",
+    "猫はいました。",
+    "「おやすみ。」",
+    "什么？！",
+    "ﾈｺ｡",
+    "वह घर गया।",
+    "समाप्त॥",
+    "هل عدت؟",
+    "وہ گھر گیا۔",
+    "ቤት ሄደ።",
+    "Տուն գնաց։",
+    "សូមអរគុណ។",
+    "འགྲོ།",
+    "Πού;".replace(";", "\u037e"),
+    "Da war er.“",
+    "»Ja.«",
+    "« Viens ! »",
+    "« Viens\u202f!\u202f»",
+    "『はい。』）",
+    "שלום.\u200f",
+    "Good night 😊",
+    "Bye 👋🏽",
+    "Love ❤️",
+    "Flag 🇫🇷",
+    "Home 🏴󠁧󠁢󠁥󠁮󠁧󠁿",
+    "Family 👨‍👩‍👧",
+    "One 1️⃣",
     "She slept. 🌙✨",
-    "แล้วแมวก็หลับไป", "“ราตรีสวัสดิ์”", "แมวมี ๙", "ແລ້ວແມວກໍນອນຫຼັບ", "နောက်တော့ ကြောင်လေး အိပ်ပျော်သွားတယ်။",
-    "**The end.**", "(The End)", "_Good night!_", "And then… ", "He asked ‽", "“‘Go!’ he said.”", "Era feliz.\n\nFIN",
-]  # fmt: skip
+    "แล้วแมวก็หลับไป",
+    "“ราตรีสวัสดิ์”",
+    "แมวมี ๙",
+    "ແລ້ວແມວກໍນອນຫຼັບ",
+    "နောက်တော့ ကြောင်လေး အိပ်ပျော်သွားတယ်။",
+    "**The end.**",
+    "(The End)",
+    "_Good night!_",
+    "And then… ",
+    "He asked ‽",
+    "“‘Go!’ he said.”",
+    "Era feliz.\n\nFIN",
+]
 CUT = [
-    "猫はいました、", "He ran and", "She said, “", "“Yes,”", "It said:", "वह घर", "and a 1", "a)", "the", "*", "”",
-    "He had 5 €", "a — b —", "à la fin", "เธอพูดว่า:", "ကြောင်လေး", "ឆ្មា",
-]  # fmt: skip
+    "猫はいました、",
+    "He ran and",
+    "She said, “",
+    "“Yes,”",
+    "It said:",
+    "वह घर",
+    "and a 1",
+    "a)",
+    "the",
+    "*",
+    "”",
+    "He had 5 €",
+    "a — b —",
+    "à la fin",
+    "เธอพูดว่า:",
+    "ကြောင်လေး",
+    "ឆ្មា",
+]
 
 
 def test_any_scripts_sentence_end_is_an_end():

@@ -1,4 +1,5 @@
-"""Bad input is one line that names it; whatever goes wrong, the data that were there stay, and damage is found."""
+"""Bad input is one line that names it; whatever goes wrong, the data that were there stay, and
+damage is found."""
 
 import gzip
 import json
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from story_files import END, STORIES, run_prepare, snapshot
 
-from corpus.token_files import load_meta, load_meta_and_tokens
+from nanostories.corpus.token_files import load_meta, load_meta_and_tokens
 
 GOOD = "".join(f"{story}\n{END}\n" for story in STORIES).encode()
 ROWS = [json.dumps({"text": story}) for story in STORIES]
@@ -25,7 +26,7 @@ BAD = {  # name of a file -> its content, and a word of the message
     "cutoff.txt": (f"One and\n{END}\nTwo and\n{END}\n".encode(), "2 truncated dropped"),
     "stories.parquet": (b"PAR1", "parquet"),
     "stories.csv": (b"text", ".jsonl"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,16 @@ def folder(tmp_path_factory) -> Path:
     (folder / "good.txt").write_bytes(GOOD)
     for name, (data, _) in BAD.items():
         (folder / name).write_bytes(data)
-    run_prepare("--input", folder / "good.txt", "--name", "x", "--vocab_size", 300, "--data_dir", folder / "data")
+    run_prepare(
+        "--input",
+        folder / "good.txt",
+        "--name",
+        "x",
+        "--vocab_size",
+        300,
+        "--data_dir",
+        folder / "data",
+    )
     return folder
 
 
@@ -74,7 +84,9 @@ def test_bad_files_are_named_and_change_nothing(folder, name):
 )
 def test_flags_that_do_not_apply_are_refused(folder, args, word, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    assert refused(folder, *args.split()) == "2" and word in capsys.readouterr().err.splitlines()[-1]
+    assert (
+        refused(folder, *args.split()) == "2" and word in capsys.readouterr().err.splitlines()[-1]
+    )
 
 
 def test_without_pyarrow_nothing_is_downloaded(folder, monkeypatch):
@@ -83,18 +95,33 @@ def test_without_pyarrow_nothing_is_downloaded(folder, monkeypatch):
 
 
 def test_another_corpus_of_the_name_is_kept_under_a_new_one(folder, tmp_path, capsys):
-    """Runs trained on the old one must not find their training stories among the new validation stories."""
+    """Runs trained on the old one must not find their training stories among the new validation
+    stories."""
     shutil.copytree(folder / "data", tmp_path, dirs_exist_ok=True)
     (tmp_path / "x" / "words.bin").write_text("made by another command")
     shutil.copy(folder / "good.txt", folder / "copy.txt")
-    args = ("--input", folder / "copy.txt", "--name", "x", "--vocab_size", 300, "--data_dir", tmp_path)
+    args = (
+        "--input",
+        folder / "copy.txt",
+        "--name",
+        "x",
+        "--vocab_size",
+        300,
+        "--data_dir",
+        tmp_path,
+    )
     run_prepare(*args)  # the same stories, the same splits
     assert os.listdir(tmp_path) == ["x"] and "same tokens" in capsys.readouterr().out
-    assert (tmp_path / "x" / "words.bin").exists() and load_meta(tmp_path / "x")["source"] == [str(folder / "copy.txt")]
+    assert (tmp_path / "x" / "words.bin").exists() and load_meta(tmp_path / "x")["source"] == [
+        str(folder / "copy.txt")
+    ]
     old = snapshot(tmp_path / "x")
     run_prepare(*args, "--seed", 1)
     assert snapshot(tmp_path / "x-1") == old and sorted(os.listdir(tmp_path)) == ["x", "x-1"]
-    assert load_meta(tmp_path / "x")["seed"] == 1 and f"{tmp_path / 'x-1'}\n" in capsys.readouterr().out
+    assert (
+        load_meta(tmp_path / "x")["seed"] == 1
+        and f"{tmp_path / 'x-1'}\n" in capsys.readouterr().out
+    )
 
 
 def test_another_directory_is_never_touched(folder, tmp_path):
@@ -112,10 +139,16 @@ def rewrite(path: Path, change) -> None:
 DAMAGES = {  # how to damage a corpus, and a word of the message
     "no directory": (shutil.rmtree, "other"),  # the corpora that are there are named
     "meta cut off": (lambda x: rewrite(x / "meta.json", lambda data: data[:-50]), "meta.json"),
-    "another format": (lambda x: rewrite(x / "meta.json", lambda d: d.replace(b'format": 2', b'format": 1')), "format"),
+    "another format": (
+        lambda x: rewrite(x / "meta.json", lambda d: d.replace(b'format": 2', b'format": 1')),
+        "format",
+    ),
     "no val.bin": (lambda x: (x / "val.bin").unlink(), "val.bin"),
     "cut off": (lambda x: os.truncate(x / "train.bin", 100), "train.bin"),
-    "a bit flipped": (lambda x: rewrite(x / "train.bin", lambda d: d[:9] + bytes([d[9] ^ 1]) + d[10:]), "checksum"),
+    "a bit flipped": (
+        lambda x: rewrite(x / "train.bin", lambda d: d[:9] + bytes([d[9] ^ 1]) + d[10:]),
+        "checksum",
+    ),
 }
 
 

@@ -6,7 +6,14 @@ import numpy as np
 import tokenizers
 from tokenizer_texts import SCRIPTS, TEXT, count_tokens, random_text
 
-from corpus.tokenizer import BPE_PATTERN, GPT2_VOCAB_SIZE, cut, gpt2, learn_bpe, merged_from
+from nanostories.corpus.tokenizer import (
+    BPE_PATTERN,
+    GPT2_VOCAB_SIZE,
+    cut,
+    gpt2,
+    learn_bpe,
+    merged_from,
+)
 
 
 def test_every_text_comes_back_to_the_byte(any_tokenizer):
@@ -29,15 +36,22 @@ def test_stories_in_one_call_are_the_same_as_one_by_one(any_tokenizer):
     rng = random.Random(1)
     for _ in range(50):
         stories = [random_text(rng) for _ in range(rng.randrange(6))]
-        expected = [i for story in stories for i in any_tokenizer.encode(story) + [any_tokenizer.end_of_text]]
+        expected = [
+            i
+            for story in stories
+            for i in any_tokenizer.encode(story) + [any_tokenizer.end_of_text]
+        ]
         ids = any_tokenizer.encode_stories(stories)
         assert ids.dtype == np.uint16
         assert ids.tolist() == expected
 
 
 def test_a_cut_is_closed_under_merges(any_tokenizer):
-    """Each token but a byte is merged from two that are kept, so the cut is a shorter BPE merge list."""
-    reference = any_tokenizer.ranks if any_tokenizer.vocabulary["pattern"] == BPE_PATTERN else gpt2().ranks
+    """Each token but a byte is merged from two that are kept, so the cut is a shorter BPE merge
+    list."""
+    reference = (
+        any_tokenizer.ranks if any_tokenizer.vocabulary["pattern"] == BPE_PATTERN else gpt2().ranks
+    )
     pairs = [merged_from(token, reference) for token in any_tokenizer.ranks if len(token) > 1]
     assert all(len(pair) == 2 and {*pair} <= any_tokenizer.ranks.keys() for pair in pairs)
 
@@ -47,7 +61,10 @@ def test_without_a_cut_ids_are_gpt2s():
     assert gpt2().encode("Hello world") == [15496, 995]
     assert gpt2().end_of_text == 50256
     assert cut(count_tokens(TEXT), GPT2_VOCAB_SIZE).vocabulary == gpt2().vocabulary
-    assert cut(np.zeros(GPT2_VOCAB_SIZE), 400).vocabulary["tokens"] == gpt2().vocabulary["tokens"][:399]  # ties
+    assert (
+        cut(np.zeros(GPT2_VOCAB_SIZE), 400).vocabulary["tokens"]
+        == gpt2().vocabulary["tokens"][:399]
+    )  # ties
 
 
 def test_learning_gives_the_tokens_and_ids_of_tokenizers():
@@ -58,14 +75,22 @@ def test_learning_gives_the_tokens_and_ids_of_tokenizers():
     ours = learn_bpe(texts, 450)
     assert {token: i for i, token in enumerate(ours.vocabulary["tokens"])} == reference.get_vocab()
     rng = random.Random(3)
-    for text in [*texts, *(" ".join(rng.choices(" ".join(texts).split(), k=9)) for _ in range(300))]:
+    for text in [
+        *texts,
+        *(" ".join(rng.choices(" ".join(texts).split(), k=9)) for _ in range(300)),
+    ]:
         assert ours.encode(text) == reference.encode(text).ids
     assert learn_bpe(["A cat."], 1000).vocab_size == 257  # no pair is there twice
 
 
 def test_marks_stay_within_their_words():
     tokenizer = learn_bpe(SCRIPTS, 500)
-    assert [tokenizer.decode([i]) for i in tokenizer.encode("एक लड़की थी।")] == ["एक", " लड़की", " थी", "।"]
+    assert [tokenizer.decode([i]) for i in tokenizer.encode("एक लड़की थी।")] == [
+        "एक",
+        " लड़की",
+        " थी",
+        "।",
+    ]
 
 
 def test_byte_lengths_add_up(any_tokenizer):

@@ -1,23 +1,32 @@
-"""The decoders against the plain forward pass of the whole text, and against themselves in other batches."""
+"""The decoders against the plain forward pass of the whole text, and against themselves in other
+batches."""
 
 import pytest
 import torch
 from random_models import random_model
 
-from generation.decoders import CHUNK, CppDecoder, RereadingDecoder, TorchDecoder
-from kernels import compile_cpp
+from nanostories.generation.decoders import CHUNK, CppDecoder, RereadingDecoder, TorchDecoder
+from nanostories.kernels import compile_cpp
 
 T = 150  # longer than two chunks of a prompt
 is_missing = compile_cpp.library("decode_step") is None
-needs_compiler = pytest.mark.skipif(is_missing, reason="no C++ compiler that builds decode_step.cpp")
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU that PyTorch can use")
+needs_compiler = pytest.mark.skipif(
+    is_missing, reason="no C++ compiler that builds decode_step.cpp"
+)
+needs_gpu = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="no NVIDIA GPU that PyTorch can use"
+)
 SHAPES = {
     "window shorter than the text": dict(n_layer=4, n_head=4, n_embd=32, window_size=7),
     "window longer than a chunk": dict(n_layer=2, n_head=4, n_embd=32, window_size=CHUNK + 21),
-    "odd number of layers, one head, odd width": dict(n_layer=3, n_head=1, n_embd=21, window_size=16),
+    "odd number of layers, one head, odd width": dict(
+        n_layer=3, n_head=1, n_embd=21, window_size=16
+    ),
     "sixteen narrow heads": dict(n_layer=2, n_head=16, n_embd=48, window_size=16),
     "wide heads": dict(n_layer=2, n_head=1, n_embd=48, window_size=200),
-    "as GPT-2": dict(n_layer=2, n_head=2, n_embd=24, window_size=T, scale_attention=True, qkv_bias=True),
+    "as GPT-2": dict(
+        n_layer=2, n_head=2, n_embd=24, window_size=T, scale_attention=True, qkv_bias=True
+    ),
 }
 
 
@@ -29,7 +38,9 @@ DECODERS = [
     pytest.param(cpp, marks=needs_compiler),
     pytest.param(lambda model, n_slots: TorchDecoder(model, n_slots, T), id="pytorch"),
     pytest.param(
-        lambda model, n_slots: TorchDecoder(model.cuda(), n_slots, T), marks=[pytest.mark.gpu, needs_gpu], id="gpu"
+        lambda model, n_slots: TorchDecoder(model.cuda(), n_slots, T),
+        marks=[pytest.mark.gpu, needs_gpu],
+        id="gpu",
     ),
     pytest.param(lambda model, n_slots: RereadingDecoder(model), id="rereading"),
 ]
@@ -51,7 +62,10 @@ def test_logits_are_those_of_the_whole_text(decoder, shape):
     model = random_model(block_size=T, **shape)
     text = torch.randint(97, (2, T))
     plain = model(text)[0]
-    close = lambda logits, expected: torch.testing.assert_close(logits.cpu(), expected, atol=1e-4, rtol=0)  # noqa: E731
+
+    def close(logits, expected):
+        torch.testing.assert_close(logits.cpu(), expected, atol=1e-4, rtol=0)
+
     decoder = decoder(model, n_slots=3)
     close(decoder.read(1, text[0, :100].tolist()), plain[0, 99])
     decoder.copy([1], [2])
@@ -97,7 +111,10 @@ def test_the_batch_does_not_change_one_bit(shape, dtype):
 @needs_compiler
 @torch.inference_mode()
 def test_threads_change_nothing(two_threads):
-    model, text = random_model(block_size=T, **SHAPES["sixteen narrow heads"]), torch.randint(97, (30,)).tolist()
+    model, text = (
+        random_model(block_size=T, **SHAPES["sixteen narrow heads"]),
+        torch.randint(97, (30,)).tolist(),
+    )
     shared = read_and_step(cpp(model, 5), text, n_prompt=10, slot=3)
     torch.set_num_threads(1)
     assert torch.equal(read_and_step(cpp(model, 5), text, n_prompt=10, slot=3), shared)

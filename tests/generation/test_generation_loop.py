@@ -1,4 +1,5 @@
-"""The generation loop: the cache changes nothing, neighbors change nothing, nothing is cut silently."""
+"""The generation loop: the cache changes nothing, neighbors change nothing, nothing is cut
+silently."""
 
 import copy
 
@@ -6,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from generation.generation_loop import beam_search, draw, generate
-from kernels import compile_cpp
 from model import GPTNeo, GPTNeoConfig
+from nanostories.generation.generation_loop import beam_search, draw, generate
+from nanostories.kernels import compile_cpp
 
 PROMPTS = [[3, 1, 4], [1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9], [3], [2, 3, 8], [4, 6, 2, 6]]
 
@@ -17,7 +18,9 @@ PROMPTS = [[3, 1, 4], [1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9], [3], [2, 3, 8], [4, 
 def decoder(request, monkeypatch):
     library = compile_cpp.library
     if request.param == "PyTorch":
-        monkeypatch.setattr(compile_cpp, "library", lambda name, **of: name != "decode_step" and library(name, **of))
+        monkeypatch.setattr(
+            compile_cpp, "library", lambda name, **of: name != "decode_step" and library(name, **of)
+        )
     elif library("decode_step") is None:
         pytest.skip("no C++ compiler that builds decode_step.cpp")
 
@@ -25,7 +28,9 @@ def decoder(request, monkeypatch):
 @pytest.fixture(scope="module")
 def model() -> GPTNeo:
     torch.manual_seed(0)
-    model = GPTNeo(GPTNeoConfig(vocab_size=60, block_size=32, n_layer=3, n_head=4, n_embd=32, window_size=6)).eval()
+    model = GPTNeo(
+        GPTNeoConfig(vocab_size=60, block_size=32, n_layer=3, n_head=4, n_embd=32, window_size=6)
+    ).eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return model
@@ -63,8 +68,12 @@ def test_greedy_text_is_that_of_the_uncached_model(decoder, model, batch_size):
 def test_a_prompts_text_does_not_depend_on_its_batch(decoder, model, settings):
     alone = completions(model, PROMPTS, seed=1, stop=0, batch_size=1, **settings)
     for batch_size in (2, 3, 5):
-        assert completions(model, PROMPTS, seed=1, stop=0, batch_size=batch_size, **settings) == alone
-    assert completions(model, PROMPTS[:2], seed=1, stop=0, **settings) == {i: alone[i] for i in range(2)}
+        assert (
+            completions(model, PROMPTS, seed=1, stop=0, batch_size=batch_size, **settings) == alone
+        )
+    assert completions(model, PROMPTS[:2], seed=1, stop=0, **settings) == {
+        i: alone[i] for i in range(2)
+    }
     assert completions(model, PROMPTS, seed=2, stop=0, **settings) != alone
 
 
@@ -85,7 +94,12 @@ def test_each_token_is_drawn_by_a_random_number_of_its_own(decoder, model):
     keys = [(0, 1), (3, 0), (0, 2)]
     result = completions(even, PROMPTS[:3], seed=5, batch_size=2, keys=keys)
     for index, key in enumerate(keys):
-        numbers = 60 * np.random.default_rng([5, *key]).random(32, dtype=np.float32)[: len(result[index].tokens)]
+        numbers = (
+            60
+            * np.random.default_rng([5, *key]).random(32, dtype=np.float32)[
+                : len(result[index].tokens)
+            ]
+        )
         assert np.abs(np.array(result[index].tokens) + 0.5 - numbers).max() < 0.501
 
 
@@ -96,15 +110,25 @@ def test_beam_search_finds_what_transformers_finds(decoder, beams, max_new_token
     ended_by_itself = 0
     for seed in range(6):
         torch.manual_seed(seed)
-        model = GPTNeo(GPTNeoConfig(vocab_size=30, block_size=48, n_layer=2, n_head=2, n_embd=16, window_size=6)).eval()
+        model = GPTNeo(
+            GPTNeoConfig(
+                vocab_size=30, block_size=48, n_layer=2, n_head=2, n_embd=16, window_size=6
+            )
+        ).eval()
         for name, parameter in model.named_parameters():
-            torch.nn.init.normal_(parameter, mean=1.0 if "ln" in name and "weight" in name else 0.0, std=0.4)
+            torch.nn.init.normal_(
+                parameter, mean=1.0 if "ln" in name and "weight" in name else 0.0, std=0.4
+            )
         prompts = [torch.randint(30, (length,)).tolist() for length in (1, 7, 21)]
         for completion in beam_search(model, prompts, beams, max_new_tokens, stop=seed):
             prompt = torch.tensor([prompts[completion.index]])
             settings = dict(max_new_tokens=max_new_tokens, eos_token_id=seed, pad_token_id=seed)
-            settings |= dict(attention_mask=torch.ones_like(prompt), num_beams=beams, do_sample=False)
-            theirs = as_transformers(model).generate(prompt, **settings)[0, prompt.size(1) :].tolist()
+            settings |= dict(
+                attention_mask=torch.ones_like(prompt), num_beams=beams, do_sample=False
+            )
+            theirs = (
+                as_transformers(model).generate(prompt, **settings)[0, prompt.size(1) :].tolist()
+            )
             finished = seed in theirs
             assert completion.tokens == (theirs[: theirs.index(seed)] if finished else theirs)
             assert completion.finished == finished
@@ -145,6 +169,8 @@ def test_draws_follow_the_distribution(temperature, top_k):
 
 @pytest.mark.parametrize("top_k", [None, 2, 1])
 def test_draws_at_the_edges(top_k):
-    assert all(0 <= draw(LOGITS[None], torch.tensor([x]), 1.0, top_k).item() < 5 for x in (0.0, 1 - 2**-24))
+    assert all(
+        0 <= draw(LOGITS[None], torch.tensor([x]), 1.0, top_k).item() < 5 for x in (0.0, 1 - 2**-24)
+    )
     assert draw(LOGITS[None], torch.tensor([0.999]), 1e-50, top_k).item() == 1
     assert draw(LOGITS[None], torch.tensor([0.999]), 0, top_k).item() == 1

@@ -3,8 +3,14 @@
 import pytest
 from story_files import stories_in
 
-from corpus import instruct_headers
-from generation.prompts import Prompt, cut_story, evaluation_prompts, openings, read_prompts
+from nanostories.corpus import instruct_headers
+from nanostories.generation.prompts import (
+    Prompt,
+    cut_story,
+    evaluation_prompts,
+    openings,
+    read_prompts,
+)
 
 
 def test_a_story_is_cut_between_two_words():
@@ -34,13 +40,16 @@ def test_the_evaluation_set_is_stories_2_and_on(corpus, tmp_path):
 
 
 def test_stories_drawn_at_random(corpus, tmp_path):
-    """The seed decides which; more stories begin with the fewer; all of them are all but the first, each once."""
+    """The seed decides which; more stories begin with the fewer; all of them are all but the first,
+    each once."""
 
     def drawn(n: int, seed: int) -> list[str]:
         prompts = evaluation_prompts(tmp_path / "data" / "tiny", n, 0.4, split="train", seed=seed)
         return [prompt.text + prompt.reference for prompt in prompts]
 
-    assert drawn(5, 1) == drawn(27, 1)[:5] != drawn(5, 2) and sorted(drawn(27, 1)) == sorted(corpus[13:])
+    assert drawn(5, 1) == drawn(27, 1)[:5] != drawn(5, 2) and sorted(drawn(27, 1)) == sorted(
+        corpus[13:]
+    )
 
 
 def test_headers_of_validation_stories_are_prompts(instruct_data_dir):
@@ -48,11 +57,18 @@ def test_headers_of_validation_stories_are_prompts(instruct_data_dir):
     stories = [instruct_headers.read(text) for text in stories_in(corpus, "val")]
     assert len(set(examples := openings(corpus, 2))) == 2 and examples[0] in stories[0].story
     prompts = evaluation_prompts(corpus, 5, 0.5)
-    assert [prompt.text + prompt.reference for prompt in prompts] == [str(story) for story in stories[1:6]]
+    assert [prompt.text + prompt.reference for prompt in prompts] == [
+        str(story) for story in stories[1:6]
+    ]
     assert all(prompt.text.endswith("\nStory:") for prompt in prompts)
     asked = evaluation_prompts(corpus, 4, 0.5, ["words", "summary,words"])
-    assert [set(prompt.row()["instruction"]) for prompt in asked] == [{"words"}, {"words", "summary"}] * 4
-    assert [prompt.reference for prompt in asked[::2]] == [prompt.reference for prompt in prompts[:4]]
+    assert [set(prompt.row()["instruction"]) for prompt in asked] == [
+        {"words"},
+        {"words", "summary"},
+    ] * 4
+    assert [prompt.reference for prompt in asked[::2]] == [
+        prompt.reference for prompt in prompts[:4]
+    ]
     with pytest.raises(ValueError, match="[1-9][0-9]+ stories whose header has words,sentence"):
         evaluation_prompts(instruct_data_dir / "builtin-instruct", 10000, 0.5, ["words,sentence"])
     with pytest.raises(ValueError, match="has 0 stories whose header has words"):

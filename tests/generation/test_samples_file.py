@@ -1,12 +1,19 @@
-"""samples_file.py: rows come back as they were written; a damaged line is named, and no reader takes it."""
+"""samples_file.py: rows come back as they were written; a damaged line is named, and no reader
+takes it."""
 
 import json
 
 import pytest
 
-from generation.samples_file import read_rows, write_rows
+from nanostories.generation.samples_file import read_rows, write_rows
 
-ROW = dict(prompt_index=1, sample_index=0, prompt="Words: dog\n", reference=" A dog.", completion=" Thé\u2028dog.")
+ROW = dict(
+    prompt_index=1,
+    sample_index=0,
+    prompt="Words: dog\n",
+    reference=" A dog.",
+    completion=" Thé\u2028dog.",
+)
 LINE = json.dumps(ROW).encode()
 DAMAGED = {
     "bytes that are not UTF-8": LINE.replace(b"dog.", b"d\xffg."),

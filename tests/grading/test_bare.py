@@ -1,4 +1,5 @@
-"""python grade.py out/, without a judge: the best run of each text grades all of its runs; no API is asked."""
+"""python grade.py out/, without a judge: the best run of each text grades all of its runs; no API
+is asked."""
 
 import shutil
 
@@ -6,9 +7,9 @@ import pytest
 from grade_fixtures import means, write_samples
 from random_models import model_to_probe, save_run, trained_on
 
-from grading.likelihood_judge import default_judges
-from grading.scores import CONTROLS
-from grading.stories import read_runs
+from nanostories.grading.likelihood_judge import default_judges
+from nanostories.grading.scores import CONTROLS
+from nanostories.grading.stories import read_runs
 
 
 @pytest.fixture
@@ -26,14 +27,17 @@ def train(out, data_dir):
     def train(name: str, bpb: float, data: str = "tiny", **samples):
         save_run(out / name, model_to_probe(block_size=400), **trained_on(data_dir, data))
         rows = [f"10,{3 * bpb},{bpb},9,9", f"20,{9 * bpb},{3 * bpb},18,9"]
-        (out / name / "log.csv").write_text("\n".join(["step,val_loss,bpb,tokens,seconds", *rows, ""]))
+        (out / name / "log.csv").write_text(
+            "\n".join(["step,val_loss,bpb,tokens,seconds", *rows, ""])
+        )
         write_samples(out / name, 3, 1, **samples)
 
     return train
 
 
 def test_the_best_run_of_each_corpus_reads_the_others_of_that_corpus(out, train, monkeypatch):
-    """Bits per byte of other texts do not compare; a model from elsewhere may have continued either corpus."""
+    """Bits per byte of other texts do not compare; a model from elsewhere may have continued either
+    corpus."""
     monkeypatch.chdir(out.parent)
     for name, bpb, data in (("a", 1.1, "x"), ("b", 0.9, "x"), ("c", 1.0, "x"), ("d", 0.1, "y")):
         train(name, bpb, data)
@@ -56,10 +60,16 @@ def test_a_judge_reads_the_controls_of_its_own_corpus_alone(out, train, grade_py
     code, printed = grade_py(judge=None)
     assert code == 0 and "WARNING different prompts (a; b)" in printed.out
     found = means(out)
-    assert {run for judge, run, _ in found if judge == "lm:out/a"} == {"a", *(f"{kind} for a" for kind in CONTROLS)}
+    assert {run for judge, run, _ in found if judge == "lm:out/a"} == {
+        "a",
+        *(f"{kind} for a" for kind in CONTROLS),
+    }
     assert grade_py("out/a", judge=None)[0] == 0  # foreign endings are of the same corpus, too
     for kind in CONTROLS:
-        assert means(out / "a")["lm:out/a", kind, "fluency"] == found["lm:out/a", f"{kind} for a", "fluency"]
+        assert (
+            means(out / "a")["lm:out/a", kind, "fluency"]
+            == found["lm:out/a", f"{kind} for a", "fluency"]
+        )
 
 
 def test_where_nothing_was_trained_no_api_is_asked(out, grade_py, api, monkeypatch):

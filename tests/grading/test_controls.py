@@ -4,17 +4,27 @@ import random
 
 from grade_fixtures import true_endings
 
-from corpus.builtin_stories import split_sentences
-from grading.controls import any_order, make_controls, sentences
-from grading.scores import CUT, OTHER, SHUFFLED, TRUE_ENDING
-from grading.stories import Story
+from nanostories.corpus.builtin_stories import split_sentences
+from nanostories.grading.controls import any_order, make_controls, sentences
+from nanostories.grading.scores import CUT, OTHER, SHUFFLED, TRUE_ENDING
+from nanostories.grading.stories import Story
 
 
 def test_sentences_keep_speech_together():
     text = ' ran. "Stop! I am slow," said Tom. Mr. Fox did not.\n\n"Oh!" He sat… Then'
-    pieces = [" ran.", ' "Stop! I am slow," said Tom.', " Mr. Fox did not.", '\n\n"Oh!"', " He sat…", " Then"]
+    pieces = [
+        " ran.",
+        ' "Stop! I am slow," said Tom.',
+        " Mr. Fox did not.",
+        '\n\n"Oh!"',
+        " He sat…",
+        " Then",
+    ]
     assert sentences(text) == pieces and "".join(pieces) == text
-    assert sentences('am sad. I go." He went.', preceding='She said, "I') == ['am sad. I go."', " He went."]
+    assert sentences('am sad. I go." He went.', preceding='She said, "I') == [
+        'am sad. I go."',
+        " He went.",
+    ]
     assert sentences("“Go. Now.” She went.") == ["“Go. Now.”", " She went."]
     assert sentences("") == []
 
@@ -22,7 +32,11 @@ def test_sentences_keep_speech_together():
 def test_sentences_of_other_scripts():
     texts = {
         'वह घर गया।| "चलो। जल्दी!" राम ने कहा।| क्या हुआ?': ["वह घर गया।", "क्या हुआ?"],
-        "狐がいました。|「はい。いいえ！」と言いました。|なぜ？！|終わり。": ["狐がいました。", "なぜ？！", "終わり。"],
+        "狐がいました。|「はい。いいえ！」と言いました。|なぜ？！|終わり。": [
+            "狐がいました。",
+            "なぜ？！",
+            "終わり。",
+        ],
         "ذهب إلى البيت.| هل عاد؟| نعم.": ["ذهب إلى البيت.", "هل عاد؟", "نعم."],
         "Où est-il ?| Ému, il part.": ["Où est-il ?", "Ému, il part."],
     }
@@ -41,17 +55,28 @@ def test_each_is_spoiled_in_one_way():
         assert all(story.completion != true[story.prompt] for story in kinds[kind])
     for story in kinds[SHUFFLED]:
         ending = true[story.prompt]
-        assert sorted(story.completion.split()) == sorted(ending.split()) and len(story.completion) == len(ending)
+        assert sorted(story.completion.split()) == sorted(ending.split()) and len(
+            story.completion
+        ) == len(ending)
         assert story.completion.startswith(sentences(ending, story.prompt)[0])
     for story in kinds[OTHER]:
         first = sentences(true[story.prompt], story.prompt)[0]
         rest = story.completion.removeprefix(first)
         assert story.completion.startswith(first)
-        assert any(rest and other.endswith(rest) for prompt, other in true.items() if prompt != story.prompt)
-    assert not make_controls([Story("Once", " upon a time. There was a man who")])[CUT]  # it is cut already
+        assert any(
+            rest and other.endswith(rest)
+            for prompt, other in true.items()
+            if prompt != story.prompt
+        )
+    assert not make_controls([Story("Once", " upon a time. There was a man who")])[
+        CUT
+    ]  # it is cut already
     for story in kinds[CUT]:
         ending = true[story.prompt]
-        assert ending.startswith(story.completion) and len(ending) / 4 < len(story.completion) < len(ending) - 1
+        assert (
+            ending.startswith(story.completion)
+            and len(ending) / 4 < len(story.completion) < len(ending) - 1
+        )
         assert story.completion[-1].isalnum() and not ending[len(story.completion)].isalnum()
 
 
@@ -63,11 +88,16 @@ def test_another_order_depends_on_the_sentences_alone():
         for seed in (1, 3):
             order = any_order(story, seed)
             assert order == any_order(true[story.prompt], seed)
-            assert sorted(order.split()) == sorted(story.completion.split()) and len(order) == len(story.completion)
+            assert sorted(order.split()) == sorted(story.completion.split()) and len(order) == len(
+                story.completion
+            )
             moved += order != true[story.prompt].completion
     assert moved > 50 and any_order(Story("A cat", " sat. It ran."), 1) == " sat. It ran."
     assert any_order(Story("A cat", ""), 1) == ""
-    orders = {any_order(Story("A cat", " sat. It ran. It fell. It slept. Then the"), seed) for seed in range(9)}
+    orders = {
+        any_order(Story("A cat", " sat. It ran. It fell. It slept. Then the"), seed)
+        for seed in range(9)
+    }
     assert len(orders) > 2 and all(order.endswith(". Then the") for order in orders)
 
 

@@ -1,4 +1,5 @@
-"""grade.py against a server that fails in every way, and killed three times: each grading exactly once, in budget."""
+"""grade.py against a server that fails in every way, and killed three times: each grading exactly
+once, in budget."""
 
 import collections
 import json
@@ -9,11 +10,13 @@ from forks import grade_in, start
 from grade_fixtures import KEY, records, write_samples
 
 import grade
-from grading.chat_judge import TRIES, read_question, read_reply
-from grading.stories import read_runs
+from nanostories.grading.chat_judge import TRIES, read_question, read_reply
+from nanostories.grading.stories import read_runs
 
 PAID = ("--price_in", "100", "--price_out", "1000", "--max_tokens", "100")
-GOOD = json.dumps(dict(assessment="Good.", grammar=8, creativity=7, consistency=9, plot=6, age_group="C"))
+GOOD = json.dumps(
+    dict(assessment="Good.", grammar=8, creativity=7, consistency=9, plot=6, age_group="C")
+)
 NAMES = ("grammar", "creativity", "consistency", "plot")
 
 
@@ -26,7 +29,9 @@ def usable(out) -> collections.Counter:
         except ValueError:
             return False
 
-    return collections.Counter(r["key"] for r in records(out) if r["finish_reason"] == "stop" and is_usable(r["text"]))
+    return collections.Counter(
+        r["key"] for r in records(out) if r["finish_reason"] == "stop" and is_usable(r["text"])
+    )
 
 
 def spent(printed) -> float:
@@ -65,7 +70,9 @@ def test_faults_that_pass(grade_py, api, tmp_path):
 
 def test_what_stays_odd_is_counted_and_asked_again_later(grade_py, api, tmp_path):
     (bad,) = read_question("ours").texts(read_runs([tmp_path / "out"])[0][0].stories[0])
-    api.fault = lambda number, request: ("say", "No.") if request["messages"][0]["content"] == bad else None
+    api.fault = lambda number, request: (
+        ("say", "No.") if request["messages"][0]["content"] == bad else None
+    )
     code, printed = grade_py()
     assert code == 0 and "19 of 20 gradings; 1 failed" in printed.out
     assert len(api.requests) == 19 + TRIES
@@ -112,10 +119,14 @@ def test_a_budget_is_for_all_judges_of_a_call(grade_py, api):
 def test_the_key_and_a_password_are_nowhere(grade_py, api, tmp_path):
     url = api.url.replace("//", "//me:s3cret@") + "?key=k3y"
     code, printed = grade_py("out/a", "--judge", "rules", "--base_url", url, judge=None)
-    kept = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
+    kept = "".join(
+        path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()
+    )
     assert code == 0
     assert not any(word in f"{printed}{kept}" for word in ("s3cret", "k3y", KEY))
-    assert grade_py("out/a")[0] == 0 and len(api.requests) == 10  # the same endpoint: nothing is asked again
+    assert (
+        grade_py("out/a")[0] == 0 and len(api.requests) == 10
+    )  # the same endpoint: nothing is asked again
 
 
 def test_a_full_disk_is_one_line_and_loses_one_reply_at_most(grade_py, api, tmp_path, monkeypatch):
@@ -151,6 +162,9 @@ def test_kills_lose_nothing_that_was_paid_for(api, tmp_path):
         if kill:
             process.kill()
         process.join()
-    assert process.exitcode == 0 and "72 of 72 gradings" in (tmp_path / "out" / "grades.md").read_text()
+    assert (
+        process.exitcode == 0
+        and "72 of 72 gradings" in (tmp_path / "out" / "grades.md").read_text()
+    )
     assert len(usable(tmp_path / "out")) == 72 and set(usable(tmp_path / "out").values()) == {1}
     assert len(api.requests) <= 72 + 2 * 4  # what was in flight when it was killed

@@ -1,21 +1,29 @@
-"""likelihood_judge.py: scores as transformers gives them, each read once, by the run's own corpus alone."""
+"""likelihood_judge.py: scores as transformers gives them, each read once, by the run's own corpus
+alone."""
 
 import math
 
 import pytest
 import torch
 from grade_fixtures import means, records, write_samples
-from random_models import TOKENIZER, as_transformers, model_to_probe, random_model, save_run, trained_on
+from random_models import (
+    TOKENIZER,
+    as_transformers,
+    model_to_probe,
+    random_model,
+    save_run,
+    trained_on,
+)
 
-from checkpoints.huggingface import save_hf
-from corpus.token_files import load_stories
-from generation.backends import LocalBackend, load_backend
-from generation.token_likelihoods import log_likelihoods
-from grading import likelihood_judge
-from grading.controls import any_order
-from grading.likelihood_judge import N_OTHERS, LikelihoodJudge, other_beginnings
-from grading.scores import CUT, LIKELIHOOD, OTHER, SHUFFLED
-from grading.stories import Story
+from nanostories.checkpoints.huggingface import save_hf
+from nanostories.corpus.token_files import load_stories
+from nanostories.generation.backends import LocalBackend, load_backend
+from nanostories.generation.token_likelihoods import log_likelihoods
+from nanostories.grading import likelihood_judge
+from nanostories.grading.controls import any_order
+from nanostories.grading.likelihood_judge import N_OTHERS, LikelihoodJudge, other_beginnings
+from nanostories.grading.scores import CUT, LIKELIHOOD, OTHER, SHUFFLED
+from nanostories.grading.stories import Story
 
 STORIES = [
     Story("Tom had a red", " ball. He lost it."),
@@ -37,7 +45,9 @@ class Cache(dict):
 def corpus(tmp_path, monkeypatch):
     """A corpus whose validation stories begin as STORIES do."""
     beginnings = likelihood_judge.beginnings
-    monkeypatch.setattr(likelihood_judge, "beginnings", lambda path: POOL if path == tmp_path else beginnings(path))
+    monkeypatch.setattr(
+        likelihood_judge, "beginnings", lambda path: POOL if path == tmp_path else beginnings(path)
+    )
     (tmp_path / "meta.json").touch()
     return tmp_path
 
@@ -77,7 +87,11 @@ def test_scores_are_those_of_transformers(tmp_path, prefix, corpus, monkeypatch)
 
 def test_what_has_no_text_or_no_corpus_has_no_such_score(tmp_path, corpus):
     save_run(tmp_path / "run", model_to_probe())
-    judge, silent, alone = LikelihoodJudge(f"lm:{tmp_path / 'run'}"), Story("Tom had a", ""), Story("A", " ball.")
+    judge, silent, alone = (
+        LikelihoodJudge(f"lm:{tmp_path / 'run'}"),
+        Story("Tom had a", ""),
+        Story("A", " ball."),
+    )
     assert set(scored(judge, corpus, [silent])[silent]) == {"ending"}
     assert set(scored(judge, None, [alone])[alone]) == {"fluency", "ending"}
 
@@ -108,27 +122,37 @@ def test_long_texts_are_read_in_windows():
 def out(tmp_path, data_dir, grade_py):
     """out/a and out/b, trained on the same corpus, and out/judge, which wrote neither."""
     for name in "ab":
-        save_run(tmp_path / "out" / name, model_to_probe(block_size=400), **trained_on(data_dir, "tiny"))
+        save_run(
+            tmp_path / "out" / name, model_to_probe(block_size=400), **trained_on(data_dir, "tiny")
+        )
     save_run(tmp_path / "out" / "judge", model_to_probe(block_size=400))
     return tmp_path / "out"
 
 
 def test_from_samples_to_the_table(out, grade_py, api):
     code, printed = grade_py("--judge", "lm:out/judge/", judge=None)
-    assert code == 0 and api.requests == [] and "40 stories scored" in printed.out  # 20 completions, 4 controls each
+    assert (
+        code == 0 and api.requests == [] and "40 stories scored" in printed.out
+    )  # 20 completions, 4 controls each
     found = means(out)
     values = [r["value"] for r in records(out) if r.get("score") == "ending"]
     assert len(values) == 40 and {f for judge, _, f in found if judge} == LIKELIHOOD.keys()
     wins = means(out, "paired_wins")
     for kind in (SHUFFLED, OTHER, CUT):
-        assert ("lm:out/judge", kind, "fluency") in wins and ("lm:out/judge", kind, "ending") in found
+        assert ("lm:out/judge", kind, "fluency") in wins and (
+            "lm:out/judge",
+            kind,
+            "ending",
+        ) in found
     assert "wrote the stories of" not in printed.out
 
 
 def test_nothing_is_read_twice_and_it_is_known_by_its_weights(out, grade_py):
     assert grade_py("--judge", "lm:out/judge", judge=None)[0] == 0
     before, n = means(out), len(records(out))
-    (out / "grades.jsonl").write_bytes((out / "grades.jsonl").read_bytes()[:-30])  # as a kill would leave it
+    (out / "grades.jsonl").write_bytes(
+        (out / "grades.jsonl").read_bytes()[:-30]
+    )  # as a kill would leave it
     assert grade_py("--judge", "lm:out/judge", judge=None)[0] == 0
     assert len(records(out)) == n and means(out) == pytest.approx(before, nan_ok=True)
     (out / "judge").rename(out / "moved")
@@ -157,19 +181,26 @@ def test_a_runs_scores_do_not_depend_on_other_runs(out, grade_py, data_dir):
     assert grade_py("--judge", "lm:out/judge", judge=None)[0] == 0
     after = means(out)
     for score in LIKELIHOOD:
-        assert after["lm:out/judge", "a", score] == pytest.approx(before["lm:out/judge", "a", score], rel=1e-6)
+        assert after["lm:out/judge", "a", score] == pytest.approx(
+            before["lm:out/judge", "a", score], rel=1e-6
+        )
     assert after["lm:out/judge", "b", "fluency"] != before["lm:out/judge", "b", "fluency"]
 
 
 def test_who_judges_itself_is_told_so(out, grade_py):
     write_samples(out / "a", 5, 2, weights=load_backend(str(out / "judge")).identity()["weights"])
     write_samples(out / "judge" / "step-9", 5, 2, weights="others")
-    assert "also wrote the stories of judge/step-9, a (" in grade_py("--judge", "lm:out/judge", judge=None)[1].out
+    assert (
+        "also wrote the stories of judge/step-9, a ("
+        in grade_py("--judge", "lm:out/judge", judge=None)[1].out
+    )
 
 
 def test_both_kinds_of_judges_in_one_call(out, grade_py, api):
     code, printed = grade_py("--judge", "lm:out/judge", judge="rules")
-    assert code == 0 and len(api.requests) == 20  # no controls, which cost money, unless they are asked for
+    assert (
+        code == 0 and len(api.requests) == 20
+    )  # no controls, which cost money, unless they are asked for
     assert {"lm:out/judge", "rules"} < {judge for judge, *_ in means(out)}
     assert "rules is unvalidated; run grade.py with --controls" in printed.out
 

@@ -1,4 +1,5 @@
-"""probe.py: balanced sets, scores as transformers gives them, what it writes and what it refuses."""
+"""probe.py: balanced sets, scores as transformers gives them, what it writes and what it
+refuses."""
 
 import collections
 import csv
@@ -13,10 +14,10 @@ from random_models import TOKENIZER, model_to_probe, save_run, trained_on
 from tqdm import tqdm
 
 import probe
-from checkpoints.huggingface import save_hf
-from corpus.tokenizer import Tokenizer, gpt2
-from generation.backends import LocalBackend
-from grading.probes import SETS, Probe, read_probes, shares
+from nanostories.checkpoints.huggingface import save_hf
+from nanostories.corpus.tokenizer import Tokenizer, gpt2
+from nanostories.generation.backends import LocalBackend
+from nanostories.grading.probes import SETS, Probe, read_probes, shares
 
 OURS = {path.stem: read_probes(path, path.stem) for path in SETS}
 SILENT = tqdm(disable=True)
@@ -24,7 +25,8 @@ SILENT = tqdm(disable=True)
 
 @pytest.mark.parametrize("name", OURS)
 def test_every_answer_is_right_as_often_as_each_of_its_rivals(name):
-    """So a scorer that does not read the prompt, whatever it prefers, gets exactly one in each group right."""
+    """So a scorer that does not read the prompt, whatever it prefers, gets exactly one in each
+    group right."""
     probes = OURS[name]
     assert len({probe.prompt for probe in probes}) == len(probes) >= 40
     right = collections.defaultdict(collections.Counter)
@@ -37,10 +39,16 @@ def test_every_answer_is_right_as_often_as_each_of_its_rivals(name):
 def mentioned(one: Probe, which: int) -> str | None:
     """The answer that the prompt mentions first (0) or last (-1), if it mentions all."""
     found = {
-        answer: [match.start() for match in re.finditer(rf"{re.escape(answer)}\b", " " + one.prompt)]
+        answer: [
+            match.start() for match in re.finditer(rf"{re.escape(answer)}\b", " " + one.prompt)
+        ]
         for answer in one.answers
     }
-    return (max if which else min)(found, key=lambda answer: found[answer][which]) if all(found.values()) else None
+    return (
+        (max if which else min)(found, key=lambda answer: found[answer][which])
+        if all(found.values())
+        else None
+    )
 
 
 @pytest.mark.parametrize("which", (0, -1))
@@ -48,12 +56,18 @@ def test_neither_what_is_mentioned_first_nor_what_is_mentioned_last_is_right(whi
     context = [mentioned(one, which) == one.answers[0] for one in OURS["context"]]
     assert None not in [mentioned(one, which) for one in OURS["context"]]
     assert sum(context) * 2 == len(context)
-    reasoning = [mentioned(one, which) == one.answers[0] for one in OURS["reasoning"] if mentioned(one, which)]
+    reasoning = [
+        mentioned(one, which) == one.answers[0]
+        for one in OURS["reasoning"]
+        if mentioned(one, which)
+    ]
     assert len(reasoning) > 30 and 0.4 < sum(reasoning) / len(reasoning) < 0.6
 
 
 @pytest.mark.parametrize(
-    "tokenizer", [gpt2(), TOKENIZER, Tokenizer(gpt2().vocabulary["tokens"][:256])], ids=["GPT-2", "3,000", "bytes"]
+    "tokenizer",
+    [gpt2(), TOKENIZER, Tokenizer(gpt2().vocabulary["tokens"][:256])],
+    ids=["GPT-2", "3,000", "bytes"],
 )
 def test_prompt_and_answer_have_the_same_ids_apart_and_together(tokenizer):
     for one in sum(OURS.values(), []):
@@ -87,7 +101,7 @@ def test_a_wrong_line_is_named(tmp_path, line):
 
 def answers_of(backend, probes: list[Probe], monkeypatch) -> list[dict]:
     """[{verdict, lead, greedy}]"""
-    monkeypatch.setattr("generation.backends.load_backend", lambda name: backend)
+    monkeypatch.setattr("nanostories.generation.backends.load_backend", lambda name: backend)
     columns = probe.answer("m", probes, 4, SILENT)
     return [{key.removeprefix("m "): value for key, value in each.items()} for each in columns]
 
@@ -104,17 +118,23 @@ def test_leads_are_those_of_transformers_whatever_the_batch(tmp_path, prefix, mo
         ids, n = tokenizer(prefix + prompt + answer).input_ids, len(tokenizer(answer).input_ids)
         with torch.no_grad():
             log_probabilities = theirs(torch.tensor([ids])).logits.log_softmax(-1)[0, -n - 1 : -1]
-        return log_probabilities.gather(1, torch.tensor(ids[-n:])[:, None]).sum().item() / len(answer.encode())
+        return log_probabilities.gather(1, torch.tensor(ids[-n:])[:, None]).sum().item() / len(
+            answer.encode()
+        )
 
     for batch_size in (1, 50):
         backend = LocalBackend(model, TOKENIZER, [TOKENIZER.end_of_text] * bool(prefix), batch_size)
         for one, found in zip(probes, answers_of(backend, probes, monkeypatch)):
             right, *wrong = (per_byte(one.prompt, answer) for answer in one.answers)
             assert float(found["lead"]) == pytest.approx(right - max(wrong), abs=2e-4)
-            assert found["p"] == pytest.approx(math.exp(right * len(one.answers[0].encode())), rel=1e-3)
+            assert found["p"] == pytest.approx(
+                math.exp(right * len(one.answers[0].encode())), rel=1e-3
+            )
             assert found["rank"] == sorted([right, *wrong], reverse=True).index(right) + 1
             lead = float(found["lead"])
-            assert found["verdict"] == ("right" if lead > 0 else "nearly" if lead >= -probe.NEARLY else "wrong")
+            assert found["verdict"] == (
+                "right" if lead > 0 else "nearly" if lead >= -probe.NEARLY else "wrong"
+            )
 
 
 @pytest.fixture
@@ -131,7 +151,8 @@ def probe_py(command_line, tmp_path, monkeypatch):
 
 @pytest.fixture
 def out(tmp_path):
-    """out/ with a run that has a fixed preference for some words over others, whatever the prompt, and a random one."""
+    """out/ with a run that has a fixed preference for some words over others, whatever the prompt,
+    and a random one."""
     fixed = model_to_probe()
     torch.nn.init.zeros_(fixed.ln_f.weight)  # its bias alone meets the head
     save_run(tmp_path / "out" / "fixed", fixed)
@@ -152,7 +173,10 @@ def test_a_fixed_preference_scores_exactly_chance(out, probe_py):
     found = shares(rows)
     for name in OURS:
         assert sum(found[name]["out/fixed"]) == pytest.approx(sum(found[name]["chance"]))
-    assert printed.out.startswith((out / "probe.md").read_text()) and "| 25.0% [15.8%, 37.2%] |" in printed.out
+    assert (
+        printed.out.startswith((out / "probe.md").read_text())
+        and "| 25.0% [15.8%, 37.2%] |" in printed.out
+    )
     assert (out / "probe.html").exists()
 
 
@@ -162,20 +186,32 @@ HOSTILE = "<script>document.title = 'broken'</script> & a \"cat\""
 def test_plain_prompts_are_continued_and_not_judged(out, probe_py, tmp_path):
     (tmp_path / "mine.txt").write_text(f"Once upon\n{HOSTILE}\n")
     (tmp_path / "more.txt").write_text("There was\n")
-    code, printed = probe_py("--model", "out/fixed", "--prompts", "mine.txt", "more.txt", "--max_new_tokens", "4")
+    code, printed = probe_py(
+        "--model", "out/fixed", "--prompts", "mine.txt", "more.txt", "--max_new_tokens", "4"
+    )
     assert code == 0 and "|" not in printed.out
     rows = table_of(out / "fixed" / "probe-mine-more.csv")
     assert [(row["set"], row["prompt"]) for row in rows] == [
-        ("mine.txt", "Once upon"), ("mine.txt", HOSTILE), ("more.txt", "There was"),
-    ]  # fmt: skip
-    assert all(row["out/fixed greedy"] and not row["out/fixed verdict"] and not row["out/fixed lead"] for row in rows)
+        ("mine.txt", "Once upon"),
+        ("mine.txt", HOSTILE),
+        ("more.txt", "There was"),
+    ]
+    assert all(
+        row["out/fixed greedy"] and not row["out/fixed verdict"] and not row["out/fixed lead"]
+        for row in rows
+    )
     assert HOSTILE not in (out / "fixed" / "probe-mine-more.html").read_text()
 
 
 def test_prompts_of_ones_own_with_answers(out, probe_py, tmp_path):
-    rows = [dict(prompt=HOSTILE, right=" <b>", wrong=[" <i>", " a b"]), dict(prompt="A", right=" b", wrong=[" c"])]
+    rows = [
+        dict(prompt=HOSTILE, right=" <b>", wrong=[" <i>", " a b"]),
+        dict(prompt="A", right=" b", wrong=[" c"]),
+    ]
     (tmp_path / "mine.jsonl").write_text("\n\n".join(map(json.dumps, rows)))
-    code, printed = probe_py("out", "--prompts", "mine.jsonl", "--max_new_tokens", "2", "--out", "new/place")
+    code, printed = probe_py(
+        "out", "--prompts", "mine.jsonl", "--max_new_tokens", "2", "--out", "new/place"
+    )
     assert code == 0 and "mine (n = 2)" in printed.out and "chance" not in printed.out
     first, _ = table_of(tmp_path / "new" / "place" / "probe-mine.csv")
     assert (first["right"], first["wrong"]) == (" <b>", " <i> | a b")
@@ -191,7 +227,12 @@ def test_mistakes_get_one_line(out, probe_py, tmp_path):
         (["--model", "out/fixed", "--prompts", "long.jsonl"], "context"),
     ):
         code, printed = probe_py(*args)
-        assert str(code).startswith("probe.py: ") and word in code and "\n" not in code and printed.out == ""
+        assert (
+            str(code).startswith("probe.py: ")
+            and word in code
+            and "\n" not in code
+            and printed.out == ""
+        )
     assert probe_py("--max_new_tokens", "0")[0] == probe_py("--mark")[0] == 2
     assert not list(tmp_path.rglob("probe*.*"))
 
@@ -225,11 +266,19 @@ def test_each_completion_is_marked_once(continued, probe_py):
     command = ("out", "--prompts", "mine.txt", "--max_new_tokens", "4", "--mark")
     code, printed = probe_py(*command, answers="r\nx\nwrong\n\nn\nq\n")
     assert code == 0 and "mark 3 completions" in printed.out
-    assert "out/twin" not in printed.out.split("6 of 6")[0].split("answered right")[0]  # no model is named meanwhile
-    assert [row["mark"] for row in table_of(continued / "marks.csv")] == ["right", "wrong", "nearly"]
+    assert (
+        "out/twin" not in printed.out.split("6 of 6")[0].split("answered right")[0]
+    )  # no model is named meanwhile
+    assert [row["mark"] for row in table_of(continued / "marks.csv")] == [
+        "right",
+        "wrong",
+        "nearly",
+    ]
     code, again = probe_py(*command, answers="w\nw\nw\n")
     assert code == 0 and "mark" not in again.out.splitlines()[-1]
-    verdicts = {(row["prompt"], row["completion"]): row["mark"] for row in table_of(continued / "marks.csv")}
+    verdicts = {
+        (row["prompt"], row["completion"]): row["mark"] for row in table_of(continued / "marks.csv")
+    }
     rows = table_of(continued / "probe-mine.csv")
     for row in rows:
         for model in ("out/fixed", "out/twin", "out/deeper/random"):

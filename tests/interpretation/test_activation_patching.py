@@ -1,4 +1,5 @@
-"""interpretation/activation_patching.py: the planted head brings the answer back, and nothing else."""
+"""nanostories/interpretation/activation_patching.py: the planted head brings the answer back, and
+nothing else."""
 
 import pytest
 import torch
@@ -6,9 +7,9 @@ from planted_model import V, planted_induction
 from random_models import random_model
 from test_logit_attribution import repeated
 
-from interpretation.activation_patching import check_prompts, patch, predict_answers
-from interpretation.hooks import run_with_cache
-from interpretation.summary import predictions_text
+from nanostories.interpretation.activation_patching import check_prompts, patch, predict_answers
+from nanostories.interpretation.hooks import run_with_cache
+from nanostories.interpretation.summary import predictions_text
 
 
 def two_prompts() -> tuple[torch.Tensor, torch.Tensor]:
@@ -32,7 +33,9 @@ def test_the_answer_comes_back_from_where_it_was_planted():
     expected[2, 19] = 1  # … then where it is said
     torch.testing.assert_close(residual, expected, atol=0.02, rtol=0)
     for column in ("brought_back", "lost_without"):
-        torch.testing.assert_close(table(rows, column), torch.tensor([[0.0, 0.0], [1.0, 0.0]]), atol=0.02, rtol=0)
+        torch.testing.assert_close(
+            table(rows, column), torch.tensor([[0.0, 0.0], [1.0, 0.0]]), atol=0.02, rtol=0
+        )
     induction = rows[2]
     assert induction["direct"] == pytest.approx(first, rel=0.02)
     assert induction["looks_at"] == 6 and induction["attention"] > 0.9
@@ -40,7 +43,9 @@ def test_the_answer_comes_back_from_where_it_was_planted():
 
 def test_shares_equal_runs_that_are_patched_one_by_one():
     model, (tokens, others) = random_model(vocab_size=V), two_prompts()
-    with pytest.raises(ValueError, match="does not tell these prompts apart"):  # with the answers exchanged
+    with pytest.raises(
+        ValueError, match="does not tell these prompts apart"
+    ):  # with the answers exchanged
         patch(model, torch.cat([tokens[:-1], others[-1:]]), torch.cat([others[:-1], tokens[-1:]]))
     rows, residual, (first, second) = patch(model, tokens, others)
     (_, cache), (_, other) = (run_with_cache(model, each[None, :-1]) for each in (tokens, others))
@@ -60,14 +65,18 @@ def test_shares_equal_runs_that_are_patched_one_by_one():
 
 def test_what_the_model_answers_is_said_first():
     prompts = two_prompts()
-    for given, prompt, other in zip(predict_answers(planted_induction(), *prompts), prompts, prompts[::-1]):
+    for given, prompt, other in zip(
+        predict_answers(planted_induction(), *prompts), prompts, prompts[::-1]
+    ):
         assert (given["own"][0], given["other"][0]) == (prompt[-1], other[-1])
         assert given["likeliest"] == given["own"] and given["own"][1] > 0.5 > given["other"][1]
     text = predictions_text("m", predict_answers(planted_induction(), *prompts), str)
     assert not any("WARNING" in line for line in text)
     given = predict_answers(random_model(vocab_size=V), *prompts)
     p = torch.tensor([[each["own"][1], each["other"][1]] for each in given])
-    assert (p[:, 0] <= p[:, 1]).any() and any("WARNING" in line for line in predictions_text("m", given, str))
+    assert (p[:, 0] <= p[:, 1]).any() and any(
+        "WARNING" in line for line in predictions_text("m", given, str)
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,5 +88,7 @@ def test_what_the_model_answers_is_said_first():
     ],
 )
 def test_prompts_that_cannot_be_patched(others, message):
-    with pytest.raises(ValueError, match=message.replace("(", r"\(").replace(")", r"\)").replace("|", r"\|")):
+    with pytest.raises(
+        ValueError, match=message.replace("(", r"\(").replace(")", r"\)").replace("|", r"\|")
+    ):
         check_prompts([1, 2, 3, 4], others, (list("abcd"), list("xyz")))

@@ -1,12 +1,22 @@
-"""interpretation/hooks.py: activations are those of model.py and transformers; reading changes nothing."""
+"""nanostories/interpretation/hooks.py: activations are those of model.py and transformers; reading
+changes nothing."""
 
 import pytest
 import torch
 from random_models import as_transformers, random_model
 
-from interpretation.hooks import run, run_with_cache, visible_keys
+from nanostories.interpretation.hooks import run, run_with_cache, visible_keys
 
-SHAPES = dict(resid_pre=(32,), q=(4, 8), k=(4, 8), v=(4, 8), z=(4, 8), result=(4, 32), attn_out=(32,), resid_mid=(32,))
+SHAPES = dict(
+    resid_pre=(32,),
+    q=(4, 8),
+    k=(4, 8),
+    v=(4, 8),
+    z=(4, 8),
+    result=(4, 32),
+    attn_out=(32,),
+    resid_mid=(32,),
+)
 SHAPES |= dict(post=(128,), mlp_out=(32,), resid_post=(32,))
 
 
@@ -32,7 +42,9 @@ def test_the_residual_stream_is_the_sum_of_what_is_written():
             cache[f"blocks.{i}.{name}"]
             for name in ("resid_pre", "result", "attn_out", "resid_mid", "mlp_out", "resid_post")
         )
-        torch.testing.assert_close(writes.sum(2) + block.attention_out.bias, attn_out, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(
+            writes.sum(2) + block.attention_out.bias, attn_out, atol=1e-5, rtol=1e-4
+        )
         torch.testing.assert_close(pre + attn_out, mid)
         torch.testing.assert_close(mid + mlp_out, post)
     torch.testing.assert_close(cache["blocks.1.resid_post"], cache["blocks.2.resid_pre"])
@@ -40,10 +52,12 @@ def test_the_residual_stream_is_the_sum_of_what_is_written():
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    "name", ["resid_pre", "q", "k", "v", "pattern", "z", "attn_out", "post", "mlp_out", "resid_post"]
+    "name",
+    ["resid_pre", "q", "k", "v", "pattern", "z", "attn_out", "post", "mlp_out", "resid_post"],
 )
 def test_patching_goes_on_with_what_it_is_given(name):
-    """With the activations of other tokens, all that follow are theirs, those that do not depend on it are not."""
+    """With the activations of other tokens, all that follow are theirs, those that do not depend on
+    it are not."""
     model, tokens = random_model(), torch.randint(97, (2, 2, 20))
     (_, ours), (theirs, other) = (run_with_cache(model, each) for each in tokens)
     place = f"blocks.1.{name}"
@@ -57,7 +71,9 @@ def test_patching_goes_on_with_what_it_is_given(name):
 
 def test_what_cannot_be_patched_is_refused():
     model, tokens = random_model(), torch.randint(97, (1, 8))
-    with pytest.raises(ValueError, match="blocks.0.resid_mid can only be read; patch attn_out instead"):
+    with pytest.raises(
+        ValueError, match="blocks.0.resid_mid can only be read; patch attn_out instead"
+    ):
         run(model, tokens, patches={"blocks.0.resid_mid": torch.zeros_like})
     with pytest.raises(ValueError, match="there are no activations blocks.3.z"):
         run(model, tokens, patches={"blocks.3.z": torch.zeros_like})
@@ -75,6 +91,10 @@ def test_attention_and_activations_equal_those_of_transformers():
     _, cache = run_with_cache(model, tokens)
     for layer in range(3):
         for name, expected in dict(
-            pattern=reference.attentions[layer], resid_pre=reference.hidden_states[layer], post=activations[layer]
+            pattern=reference.attentions[layer],
+            resid_pre=reference.hidden_states[layer],
+            post=activations[layer],
         ).items():
-            torch.testing.assert_close(cache[f"blocks.{layer}.{name}"], expected, atol=1e-5, rtol=1e-4)
+            torch.testing.assert_close(
+                cache[f"blocks.{layer}.{name}"], expected, atol=1e-5, rtol=1e-4
+            )

@@ -1,4 +1,5 @@
-"""interpretation/neurons.py: planted preferences are found, chance ones not; the statistics."""
+"""nanostories/interpretation/neurons.py: planted preferences are found, chance ones not; the
+statistics."""
 
 import numpy as np
 import pytest
@@ -6,7 +7,14 @@ import torch
 from planted_model import WORDS, Alphabet, planted_corpus, planted_model, planted_reading
 
 from interpret import collect_activations
-from interpretation.neurons import CONTEXTS, most_selective, neuron_rows, peak_contexts, preferences, untrained_copy
+from nanostories.interpretation.neurons import (
+    CONTEXTS,
+    most_selective,
+    neuron_rows,
+    peak_contexts,
+    preferences,
+    untrained_copy,
+)
 
 
 @pytest.fixture(scope="module")
@@ -23,19 +31,33 @@ def test_planted_neurons_are_found(rows):
     assert sum(row["prefers_at_random_init"] != "" for row in rows) <= 2
     neurons, tests, kinds = (each := planted_reading()[1]), [], each.kinds[each.kinds.any(1)]
     for sums in neurons.word_sums:
-        tests.append(preferences(sums / neurons.counts[:, None], neurons.counts, kinds)[1].flatten())
-    smallest = (torch.cat(tests).sort()[0] * (n := 2 * len(tests[0])) / torch.arange(1, n + 1)).min().item()
-    assert neurons.preferences()[1].min().item() == pytest.approx(smallest)  # over all kinds and layers
-    assert [(row["layer"], row["neuron"]) for row in rows[:2]] == [(0, 0), (0, 1)] and rows[-1]["layer"] == 1
+        tests.append(
+            preferences(sums / neurons.counts[:, None], neurons.counts, kinds)[1].flatten()
+        )
+    smallest = (
+        (torch.cat(tests).sort()[0] * (n := 2 * len(tests[0])) / torch.arange(1, n + 1))
+        .min()
+        .item()
+    )
+    assert neurons.preferences()[1].min().item() == pytest.approx(
+        smallest
+    )  # over all kinds and layers
+    assert [(row["layer"], row["neuron"]) for row in rows[:2]] == [(0, 0), (0, 1)] and rows[-1][
+        "layer"
+    ] == 1
 
 
 def test_contexts_show_the_activations_around_the_highest(rows):
     _, neurons, _ = planted_reading()
     for i in range(1, CONTEXTS + 1):
-        row = {name: rows[3][f"{name}_{i}"] for name in ("token", "activation", "context", "shades")}
+        row = {
+            name: rows[3][f"{name}_{i}"] for name in ("token", "activation", "context", "shades")
+        }
         assert row["token"] == f" {WORDS[7]}" and len(row["shades"]) == len(row["context"])
         place = 0
-        for word in row["context"].split(" ")[1:]:  # fires on WORDS[7] alone; its highest here is marked
+        for word in row["context"].split(" ")[
+            1:
+        ]:  # fires on WORDS[7] alone; its highest here is marked
             shades = set(row["shades"][place : place + len(word) + 1])
             assert len(shades) == 1 and (shades <= {"0", "1"}) == (word != WORDS[7])
             place += len(word) + 1
@@ -68,6 +90,8 @@ def test_preferences_equal_counting_and_permuting():
             ]
             assert auc[kind, neuron].item() == pytest.approx(np.mean(wins))
     generator = torch.Generator().manual_seed(1)
-    shuffles = torch.stack([preferences(means, counts, permuted(kinds, counts, generator))[0] for _ in range(1000)])
+    shuffles = torch.stack(
+        [preferences(means, counts, permuted(kinds, counts, generator))[0] for _ in range(1000)]
+    )
     torch.testing.assert_close(p, (shuffles >= auc).double().mean(0), atol=0.04, rtol=0)
     assert p[0, 1] < 0.01

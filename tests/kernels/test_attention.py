@@ -1,17 +1,33 @@
-"""kernels/attention.py against attention written out in float64: the C++ kernel, and what PyTorch computes instead."""
+"""nanostories/kernels/attention.py against attention written out in float64: the C++ kernel, and
+what PyTorch computes instead."""
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import flex_attention as flex
 
-from kernels import attention
-from kernels.attention import causal_attention, first_keys, implementation, sdp_attention, story_starts
+from nanostories.kernels import attention
+from nanostories.kernels.attention import (
+    causal_attention,
+    first_keys,
+    implementation,
+    sdp_attention,
+    story_starts,
+)
 
-needs_kernels = pytest.mark.skipif(not attention.kernels(4), reason="no C++ compiler that builds it")
+needs_kernels = pytest.mark.skipif(
+    not attention.kernels(4), reason="no C++ compiler that builds it"
+)
 
 # B, T, H, window
-SHAPES = [(1, 1, 1, 1), (2, 37, 3, 100), (1, 64, 2, 64), (2, 65, 2, 17), (1, 130, 1, 64), (3, 50, 2, 1)]
+SHAPES = [
+    (1, 1, 1, 1),
+    (2, 37, 3, 100),
+    (1, 64, 2, 64),
+    (2, 65, 2, 17),
+    (1, 130, 1, 64),
+    (3, 50, 2, 1),
+]
 
 
 def written_out(q, k, v, first_key=None):
@@ -19,7 +35,9 @@ def written_out(q, k, v, first_key=None):
     q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
     key = torch.arange(q.size(2), device=q.device)
     first_key = torch.zeros_like(key[:1]) if first_key is None else first_key
-    hidden = (key > key[:, None]) | (key < first_key[..., None].expand(*first_key.shape[:-1], len(key), 1))
+    hidden = (key > key[:, None]) | (
+        key < first_key[..., None].expand(*first_key.shape[:-1], len(key), 1)
+    )
     hidden = hidden if hidden.dim() == 2 else hidden[:, None]
     return ((q @ k.mT).masked_fill(hidden, -torch.inf).softmax(-1) @ v).transpose(1, 2)
 
@@ -40,10 +58,13 @@ def kernel_attention(q, k, v, first_key=None):
 
 
 def traced_flex_attention(q, k, v, first_key):
-    """As torch.compile traces it for a GPU, mask and gradient included, but run by PyTorch's own operators."""
+    """As torch.compile traces it for a GPU, mask and gradient included, but run by PyTorch's own
+    operators."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(flex, "_validate_device", lambda *_: None)  # it refuses gradients on a CPU
-        return torch.compile(attention.flex_attention, backend="aot_eager", fullgraph=True)(q, k, v, first_key)
+        return torch.compile(attention.flex_attention, backend="aot_eager", fullgraph=True)(
+            q, k, v, first_key
+        )
 
 
 def assert_as_written_out(attend, qkv, first_key, tolerance):
@@ -56,13 +77,16 @@ def assert_as_written_out(attend, qkv, first_key, tolerance):
     y.backward(upstream)
     assert y.dtype == qkv.dtype
     assert (y - reference).norm() < tolerance * reference.norm()
-    # With one visible key the weights are 1 whatever q and k are: their gradient is nothing but rounding.
+    # With one visible key the weights are 1 whatever q and k are: their gradient is nothing but
+    # rounding.
     assert (qkv.grad - exact.grad).norm() < tolerance * exact.grad.norm()
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
 @pytest.mark.parametrize("D", [1, 16, 80, 128])
-@pytest.mark.parametrize("attend", [pytest.param(kernel_attention, marks=needs_kernels), sdp_attention])
+@pytest.mark.parametrize(
+    "attend", [pytest.param(kernel_attention, marks=needs_kernels), sdp_attention]
+)
 def test_output_and_gradients_equal_the_formula(attend, D, dtype, tolerance):
     torch.manual_seed(0)
     for B, T, H, window in SHAPES:
@@ -78,11 +102,15 @@ def test_flex_attention_equals_the_formula(B=2, T=90, H=2, D=4, window=17, lengt
 
 
 def test_first_keys_of_windows_and_stories_against_a_loop():
-    tokens = torch.tensor([[0, 5, 6, 0, 7, 8, 0, 0], [5, 6, 7, 8, 5, 6, 7, 0], [0, 5, 5, 5, 5, 5, 5, 5]])
+    tokens = torch.tensor(
+        [[0, 5, 6, 0, 7, 8, 0, 0], [5, 6, 7, 8, 5, 6, 7, 0], [0, 5, 5, 5, 5, 5, 5, 5]]
+    )
     starts = story_starts(tokens, end_of_text=0)
     assert starts.tolist() == [[0, 0, 0, 3, 3, 3, 6, 7], [0, 0, 0, 0, 0, 0, 0, 7], [0] * 8]
     for window in (1, 3, 7):
-        expected = [[max(start, t - window + 1) for t, start in enumerate(row)] for row in starts.tolist()]
+        expected = [
+            [max(start, t - window + 1) for t, start in enumerate(row)] for row in starts.tolist()
+        ]
         assert first_keys(8, window, "cpu", starts).tolist() == expected
         assert first_keys(8, window, "cpu").tolist() == expected[2] and starts.dtype == torch.int32
     assert first_keys(8, 8, "cpu") is None and first_keys(8, 8, "cpu", starts) is starts
@@ -91,7 +119,8 @@ def test_first_keys_of_windows_and_stories_against_a_loop():
 @needs_kernels
 @pytest.mark.parametrize("layout", ["scaled q", "heads last", "D not contiguous"])
 def test_any_strides_reach_the_kernel(layout):
-    """GPT-2 scales q, which then lies elsewhere than k and v; the gradient comes in any layout, too."""
+    """GPT-2 scales q, which then lies elsewhere than k and v; the gradient comes in any layout,
+    too."""
     torch.manual_seed(0)
     q, k, v = (x.requires_grad_() for x in torch.randn(2, 30, 3, 2, 8).unbind(2))
     if layout == "scaled q":
@@ -104,7 +133,9 @@ def test_any_strides_reach_the_kernel(layout):
     y, expected = causal_attention(q, k, v, first_key), written_out(q, k, v, first_key).float()
     assert "nanostories_attention" in y.grad_fn.name()
     torch.testing.assert_close(y, expected, atol=1e-5, rtol=1e-4)
-    for ours, reference in zip(*(torch.autograd.grad(z, (q, k, v), upstream) for z in (y, expected))):
+    for ours, reference in zip(
+        *(torch.autograd.grad(z, (q, k, v), upstream) for z in (y, expected))
+    ):
         torch.testing.assert_close(ours, reference, atol=1e-5, rtol=1e-4)
 
 
@@ -113,12 +144,15 @@ def test_large_logits_do_not_overflow():
     """GPT-Neo does not scale its logits: a trained head can reach hundreds."""
     torch.manual_seed(0)
     q, k, v = 20 * torch.randn(3, 1, 60, 2, 16)
-    torch.testing.assert_close(kernel_attention(q, k, v).double(), written_out(q, k, v), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        kernel_attention(q, k, v).double(), written_out(q, k, v), atol=1e-4, rtol=1e-4
+    )
 
 
 @needs_kernels
 def test_the_operators_keep_pytorchs_rules():
-    """Schema, fake tensors (shapes under torch.compile) and autograd registration, by PyTorch's own checker."""
+    """Schema, fake tensors (shapes under torch.compile) and autograd registration, by PyTorch's own
+    checker."""
     qkv = torch.randn(2, 20, 3, 2, 8, requires_grad=True)
     for first_key in (None, first_keys(20, 7, "cpu"), random_starts(2, 20, 5)):
         torch.library.opcheck(attention.attention, (*qkv.unbind(2), first_key))
@@ -158,6 +192,14 @@ def test_what_a_gpu_runs(monkeypatch, capability, dropout, compiled, window, exp
 
 @needs_kernels
 def test_what_a_cpu_runs():
-    assert implementation("cpu", torch.float32, 64, 0.0) == implementation("cpu", torch.bfloat16, 64, 0.0) == "C++"
-    for dtype, width, dropout in ((torch.float16, 64, 0.0), (torch.float32, 512, 0.0), (torch.float32, 64, 0.1)):
+    assert (
+        implementation("cpu", torch.float32, 64, 0.0)
+        == implementation("cpu", torch.bfloat16, 64, 0.0)
+        == "C++"
+    )
+    for dtype, width, dropout in (
+        (torch.float16, 64, 0.0),
+        (torch.float32, 512, 0.0),
+        (torch.float32, 64, 0.1),
+    ):
         assert implementation("cpu", dtype, width, dropout) == "scaled_dot_product_attention"

@@ -1,11 +1,12 @@
-"""kernels/compile_cpp.py: a library is built once, never half, and only where that is possible."""
+"""nanostories/kernels/compile_cpp.py: a library is built once, never half, and only where that is
+possible."""
 
 import ctypes
 import subprocess
 
 import pytest
 
-from kernels import compile_cpp
+from nanostories.kernels import compile_cpp
 
 is_missing = compile_cpp.library("cpu_cross_entropy") is None
 needs_compiler = pytest.mark.skipif(is_missing, reason="no C++ compiler that builds it")

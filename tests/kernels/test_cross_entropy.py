@@ -1,4 +1,5 @@
-"""kernels/cross_entropy.py against PyTorch's cross-entropy on all logits at once, in float64."""
+"""nanostories/kernels/cross_entropy.py against PyTorch's cross-entropy on all logits at once, in
+float64."""
 
 import subprocess
 import sys
@@ -8,11 +9,13 @@ import torch
 import torch.nn.functional as F
 from conftest import ROOT
 
-from kernels import compile_cpp, cross_entropy
-from kernels.cross_entropy import head_loss
+from nanostories.kernels import compile_cpp, cross_entropy
+from nanostories.kernels.cross_entropy import head_loss
 
 is_missing = compile_cpp.library("cpu_cross_entropy") is None
-needs_compiler = pytest.mark.skipif(is_missing, reason="no C++ compiler that builds cpu_cross_entropy.cpp")
+needs_compiler = pytest.mark.skipif(
+    is_missing, reason="no C++ compiler that builds cpu_cross_entropy.cpp"
+)
 
 
 @pytest.fixture(params=[pytest.param("C++", marks=needs_compiler), "PyTorch", "as on a GPU"])
@@ -34,11 +37,15 @@ def plain(x, weight, targets):
 @pytest.mark.parametrize("N, V", [(1, 16), (7, 97), (100, 1000), (70, 4096)])
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 2e-6), (torch.bfloat16, 1e-2)])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_loss_and_gradients_equal_plain_cross_entropy(monkeypatch, N, V, dtype, tolerance, compiled):
+def test_loss_and_gradients_equal_plain_cross_entropy(
+    monkeypatch, N, V, dtype, tolerance, compiled
+):
     """Several chunks, the last one short; some targets do not count, and lie in strided memory."""
     monkeypatch.setattr(cross_entropy, "CHUNK", 32)
     torch._dynamo.reset()
-    function = torch.compile(head_loss, backend="aot_eager", fullgraph=True) if compiled else head_loss
+    function = (
+        torch.compile(head_loss, backend="aot_eager", fullgraph=True) if compiled else head_loss
+    )
     torch.manual_seed(0)
     x, weight = torch.randn(N, 24).requires_grad_(), torch.randn(V, 24).requires_grad_()
     targets = torch.randint(V, (N, 3))[:, 1]
@@ -77,17 +84,19 @@ def test_large_logits_neither_overflow_nor_vanish():
 
 PEAKS = """
 import resource, torch
-from kernels import cross_entropy
+from nanostories.kernels import cross_entropy
 for operator in (cross_entropy.head_loss_operator, cross_entropy.chunked_loss):
     cross_entropy.operator_for = lambda _: operator
     for n in (512, 5120):
-        x, weight = torch.randn(n, 16, requires_grad=True), torch.randn(10_000, 16, requires_grad=True)
+        x = torch.randn(n, 16, requires_grad=True)
+        weight = torch.randn(10_000, 16, requires_grad=True)
         cross_entropy.head_loss(x, weight, torch.zeros(n, dtype=torch.long)).backward()
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
 
 
 def test_all_logits_together_are_never_held():
-    """Peak memory, in MB, after a call that has 20 MB of logits, and after one that has 200, of both operators."""
+    """Peak memory, in MB, after a call that has 20 MB of logits, and after one that has 200, of
+    both operators."""
     lines = subprocess.check_output([sys.executable, "-c", PEAKS], cwd=ROOT, text=True).split()
     assert float(lines[-1]) - float(lines[0]) < 100

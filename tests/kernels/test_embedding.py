@@ -1,10 +1,11 @@
-"""kernels/embedding.py: PyTorch's numbers. (tests/training: the same bits in every compiled run on two threads.)"""
+"""nanostories/kernels/embedding.py: PyTorch's numbers. (tests/training: the same bits in every
+compiled run on two threads.)"""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from kernels.embedding import Embedding, embedding_gradient
+from nanostories.kernels.embedding import Embedding, embedding_gradient
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 50), (0,)])

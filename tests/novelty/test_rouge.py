@@ -1,4 +1,5 @@
-"""rouge.py: the metric is rouge-score's and the paper's, its report is true, copies are flagged, chance is not."""
+"""rouge.py: the metric is rouge-score's and the paper's, its report is true, copies are flagged,
+chance is not."""
 
 import json
 import random
@@ -12,13 +13,13 @@ from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenize import tokenize
 
 import rouge
-from common import statistics
-from common.tables import read_table
-from corpus import builtin_stories
-from generation.samples_file import read_rows, write_rows
-from novelty import flags, histograms
-from novelty.intervals import ClusteredValues, compare
-from novelty.words import draw_excerpts, open_corpus
+from nanostories import statistics
+from nanostories.corpus import builtin_stories
+from nanostories.generation.samples_file import read_rows, write_rows
+from nanostories.novelty import flags, histograms
+from nanostories.novelty.intervals import ClusteredValues, compare
+from nanostories.novelty.words import draw_excerpts, open_corpus
+from nanostories.tables import read_table
 from rouge import N_OTHER_PROMPTS, N_SAME_PROMPT, kgrams, nearest_other, rouge_k
 
 
@@ -37,10 +38,17 @@ def corpus(tmp_path_factory):
 # ---- The metric ----
 def pairs() -> list[tuple[str, str]]:
     rng = random.Random(0)
-    made = [" ".join(rng.choices(["a", "b", "The", "cat,", "3rd", "é"], k=rng.randrange(25))) for _ in range(200)]
+    made = [
+        " ".join(rng.choices(["a", "b", "The", "cat,", "3rd", "é"], k=rng.randrange(25)))
+        for _ in range(200)
+    ]
     odd = ["", "Word", "word", "...", "The cat sat. The cat sat. The cat sat."]
     stories = [story.text for story in builtin_stories.stories(20)]
-    return [*zip(made, made[::-1]), *((a, b) for a in odd for b in odd), *zip(stories, stories[::-1])]
+    return [
+        *zip(made, made[::-1]),
+        *((a, b) for a in odd for b in odd),
+        *zip(stories, stories[::-1]),
+    ]
 
 
 def test_clipped_counts_are_those_of_rouge_score():
@@ -48,36 +56,51 @@ def test_clipped_counts_are_those_of_rouge_score():
     for a, b in pairs():
         theirs = scorer.score(b, a)  # target, prediction
         for k in range(1, 10):
-            assert rouge_k(a, b, k, "clipped") == pytest.approx(tuple(theirs[f"rouge{k}"]), abs=1e-12)
+            assert rouge_k(a, b, k, "clipped") == pytest.approx(
+                tuple(theirs[f"rouge{k}"]), abs=1e-12
+            )
 
 
 def test_counts_by_set_are_the_papers():
-    """The share of a's distinct k-grams that are among b's, and the harmonic mean of both directions."""
+    """The share of a's distinct k-grams that are among b's, and the harmonic mean of both
+    directions."""
     for a, b in pairs():
         for k in (1, 2, 3, 8):
-            ours, theirs = ({tuple(w[i : i + k]) for i in range(len(w) - k + 1)} for w in map(words, (a, b)))
+            ours, theirs = (
+                {tuple(w[i : i + k]) for i in range(len(w) - k + 1)} for w in map(words, (a, b))
+            )
             precision, recall = (len(ours & theirs) / len(x) if x else 0 for x in (ours, theirs))
             f = 2 * precision * recall / (precision + recall) if ours & theirs else 0
             assert rouge_k(a, b, k) == pytest.approx((precision, recall, f), abs=1e-12)
-    assert rouge_k([5, 7, 5, 7], np.array([7, 5, 7, 9]), 2, "set") == (1.0, 2 / 3, 0.8)  # ids of tokens
+    assert rouge_k([5, 7, 5, 7], np.array([7, 5, 7, 9]), 2, "set") == (
+        1.0,
+        2 / 3,
+        0.8,
+    )  # ids of tokens
 
 
 def test_intervals_are_those_of_means_of_prompts():
-    """However many completions each prompt has; their coverage is tested in tests/common/test_statistics.py."""
+    """However many completions each prompt has; their coverage is tested in
+    tests/common/test_statistics.py."""
     prompts = np.random.default_rng(0).uniform(0.3, 0.7, size=8)
-    found = compare(ClusteredValues(np.repeat(prompts, 10), np.repeat(np.arange(8), 10)), None)["completions"]
+    found = compare(ClusteredValues(np.repeat(prompts, 10), np.repeat(np.arange(8), 10)), None)[
+        "completions"
+    ]
     assert [*found.values()] == pytest.approx(statistics.mean(prompts))
     values = np.array([1.0, np.nan, 0.5, np.nan])
     missing = compare(ClusteredValues(values, np.array([0, 0, 1, 2])), None)["completions"]
     assert missing["mean"] == 0.75
-    shares = compare(ClusteredValues(np.array([1.0] * 6 + [0.9, 0.8]), np.arange(8)), None)["completions"]
+    shares = compare(ClusteredValues(np.array([1.0] * 6 + [0.9, 0.8]), np.arange(8)), None)[
+        "completions"
+    ]
     assert shares["high"] == 1 and shares["low"] < shares["mean"]
     one = compare(ClusteredValues(np.array([0.2, 0.4]), np.array([3, 3])), None)["completions"]
     assert one["mean"] == pytest.approx(0.3) and np.isnan(one["low"]) and np.isnan(one["high"])
 
 
 def test_differences_on_the_same_prompts_are_paired():
-    """Prompts differ, but the baseline is always lower by the same amount: the paired interval has no width."""
+    """Prompts differ, but the baseline is always lower by the same amount: the paired interval has
+    no width."""
     prompts = np.random.default_rng(0).uniform(0.2, 0.9, size=20)
     ours = ClusteredValues(np.repeat(prompts, 3), np.repeat(np.arange(20), 3))
     theirs = ClusteredValues(np.repeat(prompts - 0.1, 10), np.repeat(np.arange(20), 10))
@@ -87,18 +110,25 @@ def test_differences_on_the_same_prompts_are_paired():
 
 # ---- The nearest of others, and chance ----
 def test_the_nearest_other_does_not_grow_with_the_number_of_completions():
-    """500 completions beside 50; ten completions of each prompt beside five, of 50 prompts beside 25: the same mean."""
+    """500 completions beside 50; ten completions of each prompt beside five, of 50 prompts beside
+    25: the same mean."""
     rng = np.random.default_rng(0)
     texts = [rng.integers(0, 40, size=60) for _ in range(500)]
     grams = [kgrams(text, 2, "set") for text in texts]
     few, many = (nearest_other(grams[:n], np.arange(n)).mean() for n in (50, 500))
     assert few == pytest.approx(many, abs=0.01)
-    alike = [np.append(texts[i // 10][:30], texts[i][30:]) for i in range(500)]  # ten of each prompt, half in common
+    alike = [
+        np.append(texts[i // 10][:30], texts[i][30:]) for i in range(500)
+    ]  # ten of each prompt, half in common
     alike = [kgrams(text, 2, "set") for text in alike]
     prompts = np.arange(500) // 10
     several = [alike, prompts], [alike[:250], prompts[:250]], [alike[::2], prompts[::2]]
-    means = [[nearest_other(*some, n_same).mean() for n_same in (0, N_SAME_PROMPT)] for some in several]
-    assert means[1] == pytest.approx(means[0], abs=0.01) and means[2] == pytest.approx(means[0], abs=0.01)
+    means = [
+        [nearest_other(*some, n_same).mean() for n_same in (0, N_SAME_PROMPT)] for some in several
+    ]
+    assert means[1] == pytest.approx(means[0], abs=0.01) and means[2] == pytest.approx(
+        means[0], abs=0.01
+    )
     assert means[0][1] > means[0][0] + 0.2  # completions of one prompt are alike
     few = N_OTHER_PROMPTS + 1
     assert np.isnan(nearest_other(grams[: few - 1], np.arange(few - 1))).all()
@@ -109,8 +139,13 @@ def test_the_nearest_other_does_not_grow_with_the_number_of_completions():
 
 def test_a_passage_counts_as_copied_if_few_held_out_excerpts_have_one_as_long():
     short, long = np.full(990, 13), np.full(10, 40)
-    assert flags.copied_length(short) == flags.copied_length(np.append(short, long)) == flags.MIN_WORDS
-    assert flags.copied_length(np.append(short, [40] * 11)) == 41 and flags.copied_length(short[:0]) == flags.MIN_WORDS
+    assert (
+        flags.copied_length(short) == flags.copied_length(np.append(short, long)) == flags.MIN_WORDS
+    )
+    assert (
+        flags.copied_length(np.append(short, [40] * 11)) == 41
+        and flags.copied_length(short[:0]) == flags.MIN_WORDS
+    )
 
 
 def test_held_out_excerpts_are_as_long_and_from_the_same_place(corpus):
@@ -136,14 +171,16 @@ def rouge_py(command_line, tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(corpus, tmp_path):
-    """out/tiny: 20 prompts x 3 completions, the last one empty; the first is a training story's ending, in the second
-    its name and nouns are changed."""
+    """out/tiny: 20 prompts x 3 completions, the last one empty; the first is a training story's
+    ending, in the second its name and nouns are changed."""
     data, training, validation = corpus
     completions = endings(validation[20:80])
     completions[0], text = endings(training[5:7])
     name = next(name for name in builtin_stories.NAMES if name in text)
     nouns = set(builtin_stories.NOUNS)
-    completions[1] = planted.replace_words(text.replace(name, "Zorban"), nouns, sorted(nouns), random.Random(0))
+    completions[1] = planted.replace_words(
+        text.replace(name, "Zorban"), nouns, sorted(nouns), random.Random(0)
+    )
     completions[59] = ""
     write_rows(tmp_path / "out" / "tiny" / "samples.jsonl", rows_of(completions, validation, 3))
     return tmp_path / "out" / "tiny"
@@ -163,18 +200,31 @@ def test_a_report_says_what_is_so(run, corpus, command_line, tmp_path):
     data, training, validation = corpus
     code, printed = command_line(rouge, tmp_path)(run, "--data", data)
     assert code == 0
-    rows, found, figures = read_rows(run / "samples.jsonl"), described(run), facts_of(run)["metrics"]
-    by_hand = {key: max(rouge_k(row["completion"], story).f for story in training) for key, row in rows.items()}
-    assert figures["training_f"]["completions"]["mean"] == pytest.approx(np.mean([*by_hand.values()]))
+    rows, found, figures = (
+        read_rows(run / "samples.jsonl"),
+        described(run),
+        facts_of(run)["metrics"],
+    )
+    by_hand = {
+        key: max(rouge_k(row["completion"], story).f for story in training)
+        for key, row in rows.items()
+    }
+    assert figures["training_f"]["completions"]["mean"] == pytest.approx(
+        np.mean([*by_hand.values()])
+    )
     for key, row in found.items():
         text = rows[key]["completion"]
-        assert row["completion"] == text and float(row["f"]) == pytest.approx(by_hand[key], abs=1e-5)
+        assert row["completion"] == text and float(row["f"]) == pytest.approx(
+            by_hand[key], abs=1e-5
+        )
         nearest = int(row["nearest_story"])
         assert nearest < 0 or rouge_k(text, training[nearest]).f == pytest.approx(by_hand[key])
         assert row["span"] in text and len(words(row["span"])) == int(row["span_length"])
     ending_f = [rouge_k(row["completion"], row["reference"]).f for row in rows.values()]
     assert figures["ending_f"]["completions"]["mean"] == pytest.approx(np.mean(ending_f))
-    together = " | ".join(" ".join(words(story)) for story in training)  # no span goes on in the next story
+    together = " | ".join(
+        " ".join(words(story)) for story in training
+    )  # no span goes on in the next story
     shares = []
     for text in (words(row["completion"]) for row in rows.values()):
         threes = [" ".join(text[i : i + 3]) for i in range(len(text) - 2)]
@@ -184,7 +234,9 @@ def test_a_report_says_what_is_so(run, corpus, command_line, tmp_path):
         for entry in figure.values():
             assert entry["low"] <= entry["mean"] <= entry["high"]
     assert printed.out.startswith((run / "rouge.md").read_text())
-    assert (run / "rouge.png").read_bytes().startswith(b"\x89PNG") and "<svg" in (run / "rouge.svg").read_text()
+    assert (run / "rouge.png").read_bytes().startswith(b"\x89PNG") and "<svg" in (
+        run / "rouge.svg"
+    ).read_text()
 
 
 def test_copies_are_flagged_beside_their_story(run, corpus, rouge_py):
@@ -198,12 +250,23 @@ def test_copies_are_flagged_beside_their_story(run, corpus, rouge_py):
 
 def test_planted_copies_are_found(corpus, rouge_py, tmp_path):
     data, _, validation = corpus
-    rows = planted.plant(rows_of(endings(validation[40:60]), validation, 1), open_corpus(data), each=15)
+    rows = planted.plant(
+        rows_of(endings(validation[40:60]), validation, 1), open_corpus(data), each=15
+    )
     write_rows(tmp_path / "out" / "planted" / "samples.jsonl", rows)
     assert rouge_py("out/planted", "--data", data)[0] == 0
     found = planted.count_flagged(rows, tmp_path / "out" / "planted")
-    passages = ("half of it, within an honest completion", "50 words of it, within an honest completion")
-    for kind in ("verbatim", *passages, "names replaced", "names replaced by unknown ones", "sentences shuffled"):
+    passages = (
+        "half of it, within an honest completion",
+        "50 words of it, within an honest completion",
+    )
+    for kind in (
+        "verbatim",
+        *passages,
+        "names replaced",
+        "names replaced by unknown ones",
+        "sentences shuffled",
+    ):
         assert found[kind][0] == 15, kind
     assert found["verbatim"][1] >= 14  # another story may have all of its ending, too
     assert found["words shuffled"][0] == found["nothing of it, but 100 made-up words"][0] == 0
@@ -213,14 +276,21 @@ def test_validation_stories_in_the_training_set_do_not_hide_copies(corpus, rouge
     _, training, validation = corpus
     data = write_corpus(tmp_path / "leaky", training + validation[10:12], validation[:20] * 2)
     source = training[5].split()
-    copy = " ".join([*"Zorb gnarl fip dop lum wex".split(), *source[20:50], *"Vip mon kel dur sot bax".split()])
-    write_rows(tmp_path / "out" / "one" / "samples.jsonl", rows_of([copy, *endings(validation[60:84])], validation, 1))
+    copy = " ".join(
+        [*"Zorb gnarl fip dop lum wex".split(), *source[20:50], *"Vip mon kel dur sot bax".split()]
+    )
+    write_rows(
+        tmp_path / "out" / "one" / "samples.jsonl",
+        rows_of([copy, *endings(validation[60:84])], validation, 1),
+    )
     code, printed = rouge_py("out/one", "--data", data)
     assert code == 0 and "WARNING 10.0% of the held-out excerpts" in printed.out
     assert described(tmp_path / "out" / "one")[0, 0]["flag"] == "copy"
     facts = facts_of(tmp_path / "out" / "one")
     assert facts["excerpts_in_training"] == 40 and facts["held_out_excerpts"] == 360
-    assert facts["n_flag_baseline"] in range(160, 200)  # the half that did not set the length of a copy
+    assert facts["n_flag_baseline"] in range(
+        160, 200
+    )  # the half that did not set the length of a copy
 
 
 def test_near_copies_in_both_splits_are_warned_of(run, corpus, rouge_py, monkeypatch, tmp_path):
@@ -231,22 +301,33 @@ def test_near_copies_in_both_splits_are_warned_of(run, corpus, rouge_py, monkeyp
     assert "share near-copies" in rouge_py(run, "--data", data)[1].out
 
 
-def test_the_stories_that_set_the_length_of_a_copy_are_not_those_that_are_counted(corpus, rouge_py, tmp_path):
+def test_the_stories_that_set_the_length_of_a_copy_are_not_those_that_are_counted(
+    corpus, rouge_py, tmp_path
+):
     _, training, validation = corpus
     words, passage = validation[1].split(), training[5].split()[20:60]
-    mixed = " ".join([*words[:90], *passage, *words[90:]])  # story 1: counted; story 0 says what chance does
+    mixed = " ".join(
+        [*words[:90], *passage, *words[90:]]
+    )  # story 1: counted; story 0 says what chance does
     data = write_corpus(tmp_path / "half", training, [validation[0], mixed])
-    write_rows(tmp_path / "out" / "run" / "samples.jsonl", rows_of(endings(validation[20:45]), validation, 1))
+    write_rows(
+        tmp_path / "out" / "run" / "samples.jsonl",
+        rows_of(endings(validation[20:45]), validation, 1),
+    )
     assert rouge_py("out/run", "--data", data)[0] == 0
     facts = facts_of(tmp_path / "out" / "run")
     assert facts["min_copied_words"] < 40 and facts["flagged"]["copy"]["baseline"] > 100
 
 
 def test_both_splits_are_shown_side_by_side(run, corpus, rouge_py):
-    """This model knows the endings of training stories: no completion of a validation story says so."""
+    """This model knows the endings of training stories: no completion of a validation story says
+    so."""
     data, training, _ = corpus
     rows = rows_of(endings(training[:25]), training, 1)
-    write_rows(run / "samples-train.jsonl", [row | dict(split="train", cut=0.4, weights="others") for row in rows])
+    write_rows(
+        run / "samples-train.jsonl",
+        [row | dict(split="train", cut=0.4, weights="others") for row in rows],
+    )
     code, printed = rouge_py(run, "--data", data)
     held_out, trained = facts_of(run), facts_of(run, "-train")
     assert code == 0 and held_out["n_completions"] == 60 and trained["n_completions"] == 25
@@ -256,34 +337,55 @@ def test_both_splits_are_shown_side_by_side(run, corpus, rouge_py):
     row = next(line for line in section.splitlines() if line.startswith("| F with the true ending"))
     memorized = 1 - held_out["metrics"]["ending_f"]["completions"]["mean"]
     assert float(row.split("|")[4].split()[0]) == pytest.approx(memorized, abs=1e-3)
-    assert "WARNING not sampled alike: cut, completions per prompt, prompts, checkpoint" in printed.out
+    assert (
+        "WARNING not sampled alike: cut, completions per prompt, prompts, checkpoint" in printed.out
+    )
 
 
 def test_all_settings_and_several_runs(run, corpus, rouge_py, tmp_path):
     data, training, validation = corpus
     second = tmp_path / "out" / "second"
     rows = rows_of(endings(validation[50:60]), validation, 1)
-    write_rows(second / "samples.jsonl", [row | dict(reference=None) for row in rows])  # as of --prompts
-    code, printed = rouge_py(run, "out/second", "--data", data, "--k", 4, "--counting", "clipped", "--tokens")
+    write_rows(
+        second / "samples.jsonl", [row | dict(reference=None) for row in rows]
+    )  # as of --prompts
+    code, printed = rouge_py(
+        run, "out/second", "--data", data, "--k", 4, "--counting", "clipped", "--tokens"
+    )
     assert code == 0 and (tmp_path / "out" / "rouge.svg").exists()
     assert (tmp_path / "out" / "rouge.md").read_text().startswith(f"## {run} and out/second")
-    assert "Differences from the baselines" in printed.out and "completions per prompt, prompts" in printed.out
+    assert (
+        "Differences from the baselines" in printed.out
+        and "completions per prompt, prompts" in printed.out
+    )
     facts = facts_of(second)
     assert "ending_f" not in facts["metrics"] and facts["flagged"]["template"]["completions"] == 0
     tokenizer = open_corpus(data, by_tokens=True).tokenizer
     ids = [tokenizer.encode(story) for story in training]
     for row in rows:
-        by_hand = max(rouge_k(tokenizer.encode(row["completion"]), story, 4, "clipped").f for story in ids)
-        assert float(described(second)[row["prompt_index"], 0]["f"]) == pytest.approx(by_hand, abs=1e-5)
+        by_hand = max(
+            rouge_k(tokenizer.encode(row["completion"]), story, 4, "clipped").f for story in ids
+        )
+        assert float(described(second)[row["prompt_index"], 0]["f"]) == pytest.approx(
+            by_hand, abs=1e-5
+        )
 
 
 def test_one_completion_alone(corpus, rouge_py, tmp_path):
     data, _, validation = corpus
-    write_rows(tmp_path / "out" / "one" / "samples.jsonl", rows_of([" They all went home."], validation, 1))
+    write_rows(
+        tmp_path / "out" / "one" / "samples.jsonl", rows_of([" They all went home."], validation, 1)
+    )
     code, printed = rouge_py("out/one", "--data", data)
-    assert code == 0 and "F with the nearest training story" in printed.out and "nan" not in printed.out
+    assert (
+        code == 0
+        and "F with the nearest training story" in printed.out
+        and "nan" not in printed.out
+    )
     text = (tmp_path / "out" / "one" / "rouge.json").read_text()
-    assert "NaN" not in text and json.loads(text)["metrics"]["training_f"]["difference"]["low"] is None
+    assert (
+        "NaN" not in text and json.loads(text)["metrics"]["training_f"]["difference"]["low"] is None
+    )
 
 
 NO_WORD = '{"prompt_index": 0, "sample_index": 0, "completion": "…"}\n'
@@ -304,7 +406,9 @@ def test_mistakes_get_one_line(corpus, rouge_py, tmp_path, content, args, messag
     (tmp_path / "out" / "bad").mkdir(parents=True)
     if content is not None:
         (tmp_path / "out" / "bad" / "samples.jsonl").write_text(content)
-    code, printed = rouge_py("out/bad", *(args if "--data" in args else ("--data", corpus[0], *args)))
+    code, printed = rouge_py(
+        "out/bad", *(args if "--data" in args else ("--data", corpus[0], *args))
+    )
     complaint = printed.err.splitlines()[-1] if code == 2 else code
     assert message in complaint and "\n" not in complaint
     assert not (tmp_path / "out" / "bad" / "rouge.json").exists()

@@ -1,12 +1,12 @@
-"""novelty/search.py: it finds what brute force finds."""
+"""nanostories/novelty/search.py: it finds what brute force finds."""
 
 from collections import Counter
 
 import numpy as np
 import pytest
 
-from novelty import search as search_module
-from novelty.search import Stream, search
+from nanostories.novelty import search as search_module
+from nanostories.novelty.search import Stream, search
 
 
 def stream_of(texts: list[np.ndarray]) -> Stream:
@@ -37,8 +37,16 @@ def best_by_brute_force(text, stories, k: int, counting: str):
 
 def spans_by_brute_force(text, stories) -> list[int]:
     """For each word, the longest span starting there that occurs in a story."""
-    passages = {tuple(story[i:j]) for story in stories for i in range(len(story)) for j in range(i, len(story) + 1)}
-    found = [[j - i for j in range(i, len(text) + 1) if tuple(text[i:j]) in passages] for i in range(len(text))]
+    passages = {
+        tuple(story[i:j])
+        for story in stories
+        for i in range(len(story))
+        for j in range(i, len(story) + 1)
+    }
+    found = [
+        [j - i for j in range(i, len(text) + 1) if tuple(text[i:j]) in passages]
+        for i in range(len(text))
+    ]
     return [max(lengths, default=0) for lengths in found]
 
 
@@ -50,7 +58,11 @@ def check(texts, stories: list[np.ndarray], found, k: int, counting: str) -> Non
         assert found.spans[i].tolist() == spans_by_brute_force(text, stories)
         longest = found.spans[i].max(initial=0)
         passage = text[found.spans[i].argmax() :][:longest] if longest else text
-        holders = [j for j, story in enumerate(stories) if spans_by_brute_force(passage, [story])[:1] == [longest]]
+        holders = [
+            j
+            for j, story in enumerate(stories)
+            if spans_by_brute_force(passage, [story])[:1] == [longest]
+        ]
         assert found.source[i] == (holders[0] if longest >= search_module.SEED else -1)
         grams = [tuple(text[j : j + k]) for j in range(len(text) - k + 1)]
         if grams:
@@ -65,7 +77,11 @@ def test_it_finds_what_brute_force_finds(seed, counting, monkeypatch):
     rng = np.random.default_rng(seed)
     n_words, k = int(rng.integers(2, 12)), int(rng.integers(1, 5))
     stories = random_texts(rng, 30, 20, n_words)
-    texts = random_texts(rng, 6, 15, n_words + 1) + [stories[3], stories[3][2:9], np.zeros(0, dtype=int)]
+    texts = random_texts(rng, 6, 15, n_words + 1) + [
+        stories[3],
+        stories[3][2:9],
+        np.zeros(0, dtype=int),
+    ]
     check(texts, stories, search(texts, stream_of(stories), k, counting), k, counting)
 
 
@@ -74,11 +90,14 @@ def test_words_of_a_class_are_the_same_word():
     stories, texts = random_texts(rng, 30, 20, 10), random_texts(rng, 8, 20, 12)
     classes = np.array([0, 1, 2, 3, 4, 4, 4, 7, 8, 7, 10, 4])
     masked = search(texts, stream_of(stories), 2, "set", classes)
-    check([classes[text] for text in texts], [classes[story] for story in stories], masked, 2, "set")
+    check(
+        [classes[text] for text in texts], [classes[story] for story in stories], masked, 2, "set"
+    )
 
 
 def test_stories_of_tokens_have_gaps_between_them():
-    """As in train.bin, where <|endoftext|>, here 9, is of no story; and nothing is found across it."""
+    """As in train.bin, where <|endoftext|>, here 9, is of no story; and nothing is found across
+    it."""
     ids = np.array([1, 2, 3, 9, 9, 4, 5, 9], dtype=np.uint16)
     stories = Stream(ids, np.array([0, 4, 5]), np.array([3, 4, 7]))
     found = search([np.array([2, 3, 9, 4, 5])], stories, 2, "set")

@@ -1,4 +1,5 @@
-"""novelty/words.py: the words are rouge-score's, in compiled code as in Python, whatever the text."""
+"""nanostories/novelty/words.py: the words are rouge-score's, in compiled code as in Python,
+whatever the text."""
 
 import re
 
@@ -7,8 +8,8 @@ import pytest
 from planted import write_corpus
 from rouge_score.tokenize import tokenize
 
-from novelty import words
-from novelty.words import open_corpus, words_of
+from nanostories.novelty import words
+from nanostories.novelty.words import open_corpus, words_of
 
 ODD = [
     "\u212aelvin saw \u0130stanbul, and \u212a9. naïve CAFÉ's 3rd don't—“Oh”",
@@ -28,7 +29,8 @@ def texts() -> list[str]:
 
 
 def names_by_hand(stories: list[str]) -> set[str]:
-    """Words that after a lowercase letter or a comma, and a blank, have a capital more often than not."""
+    """Words that after a lowercase letter or a comma, and a blank, have a capital more often than
+    not."""
     counts: dict[str, int] = {}
     for story in stories:
         for word in re.findall("(?<=[a-z,] )[A-Za-z][A-Za-z0-9]*", story):
@@ -53,20 +55,28 @@ def test_the_words_of_a_corpus(block, tmp_path, monkeypatch):
     assert len(corpus) == len(stories) and corpus.names == names_by_hand(stories)
     for i, (story, ids) in enumerate(zip(stories, corpus.encode(stories))):
         start, end = corpus.stream.starts[i], corpus.stream.ends[i]
-        assert [vocabulary[j] for j in corpus.stream.ids[start:end]] == spelled[i] == [vocabulary[j] for j in ids]
+        assert (
+            [vocabulary[j] for j in corpus.stream.ids[start:end]]
+            == spelled[i]
+            == [vocabulary[j] for j in ids]
+        )
         assert corpus.text(i) == story
     assert corpus.excerpt(ODD[2], 1, 3) == "met Lily, Lily" and corpus.excerpt("…", 0, 3) == ""
 
 
 def test_they_are_kept_by_checksum_and_made_again_if_absent(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    first, second = (write_corpus(tmp_path / story[0], [story], [story]) for story in ("a cat", "the dog"))
+    first, second = (
+        write_corpus(tmp_path / story[0], [story], [story]) for story in ("a cat", "the dog")
+    )
     open_corpus(first)
     (kept,) = (tmp_path / "nanostories" / "words").iterdir()
     before = kept.stat().st_mtime_ns
     open_corpus(first)
     assert kept.stat().st_mtime_ns == before
-    monkeypatch.setattr(words, "RULES", words.RULES + 1)  # other words would be read: the kept ones are not taken
+    monkeypatch.setattr(
+        words, "RULES", words.RULES + 1
+    )  # other words would be read: the kept ones are not taken
     open_corpus(first)
     assert len(list(kept.parent.iterdir())) == 2
     monkeypatch.undo()
@@ -83,5 +93,7 @@ def test_a_corpus_without_words_needs_tokens(tmp_path):
     corpus = open_corpus(directory, by_tokens=True)
     for i, story in enumerate(["…", "¿?"]):
         ids = corpus.stream.ids[corpus.stream.starts[i] : corpus.stream.ends[i]]
-        assert corpus.text(i) == story == corpus.excerpt(story, 0, 99) == corpus.tokenizer.decode(ids)
+        assert (
+            corpus.text(i) == story == corpus.excerpt(story, 0, 99) == corpus.tokenizer.decode(ids)
+        )
         assert (corpus.encode([story])[0] == ids).all()

@@ -1,27 +1,41 @@
-"""pages/answers.py: probe.html."""
+"""nanostories/pages/answers.py: probe.html."""
 
 import re
 
 import pytest
 
-from pages.answers import answers_page
+from nanostories.pages.answers import answers_page
 
 HOSTILE = "<script>document.title = 1</script><b>"
 
 
 def row(verdict: str, prompt: str = "The sky is", name: str = "facts") -> dict:
     lead = {"right": "0.5", "nearly": "-0.05", "wrong": "-1.25"}.get(verdict, "")
-    cells = {"a verdict": verdict, "a lead": lead, "a greedy": " blue.", "b verdict": "wrong", "b lead": "-2"}
+    cells = {
+        "a verdict": verdict,
+        "a lead": lead,
+        "a greedy": " blue.",
+        "b verdict": "wrong",
+        "b lead": "-2",
+    }
     cells |= {"a rank": "1", "a p": "0.0123", "b rank": "3", "b p": "1e-9"}
-    return dict(set=name, prompt=prompt, right=" blue", wrong=" red | green") | cells | {"b greedy": HOSTILE}
+    return (
+        dict(set=name, prompt=prompt, right=" blue", wrong=" red | green")
+        | cells
+        | {"b greedy": HOSTILE}
+    )
 
 
 def test_each_cell_has_its_verdict_and_lead():
-    html = answers_page([row("right"), row("right"), row("nearly"), row("wrong"), row("", name="mine.txt")]).decode()
+    html = answers_page(
+        [row("right"), row("right"), row("nearly"), row("wrong"), row("", name="mine.txt")]
+    ).decode()
     expected = [("right", "✓"), ("right", "✓"), ("nearly", "≈"), ("wrong", "✗")]
     assert "lead -1.25; “blue.”" in html
     found = re.findall(r'<td class="(\w*)" data-model="a"><b>(.*?)</b>', html)
-    assert found == [(verdict, f"{mark} 1 of 3, p 0.012") for verdict, mark in expected] + [("", "")]
+    assert found == [(verdict, f"{mark} 1 of 3, p 0.012") for verdict, mark in expected] + [
+        ("", "")
+    ]
     assert "2 of 4 right" in html and "0 of 4 right" in html and "not red, green" in html
 
 
@@ -31,5 +45,8 @@ def test_a_browser_shows_it_and_runs_nothing_of_it(chromium, tmp_path, width):
     (tmp_path / "probe.html").write_bytes(answers_page(rows, HOSTILE))
     chromium.open(tmp_path / "probe.html", width, 800, dark=width == 360)
     assert chromium.run("document.documentElement.scrollWidth") <= width and chromium.messages == []
-    assert chromium.run("document.title") == "Answers to prompts" and chromium.run("document.scripts.length") == 2
+    assert (
+        chromium.run("document.title") == "Answers to prompts"
+        and chromium.run("document.scripts.length") == 2
+    )
     assert chromium.run("document.querySelector('.warning').textContent") == HOSTILE

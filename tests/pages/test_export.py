@@ -8,8 +8,8 @@ from conftest import page_data
 from random_models import random_model, save_run
 
 import export
-from corpus.token_files import load_meta
-from corpus.tokenizer import Tokenizer
+from nanostories.corpus.token_files import load_meta
+from nanostories.corpus.tokenizer import Tokenizer
 
 
 @pytest.fixture
@@ -37,7 +37,10 @@ def test_a_run_becomes_a_page(run, export_py, tmp_path):
     html = (run / "story.html").read_text()
     assert "tiny, 20 steps" in html and "<title>run tells stories" in html
     assert "data-field" not in html.partition("<script")[0]
-    assert export_py(run, "--html", tmp_path / "new" / "a.html")[0] == 0 and (tmp_path / "new" / "a.html").exists()
+    assert (
+        export_py(run, "--html", tmp_path / "new" / "a.html")[0] == 0
+        and (tmp_path / "new" / "a.html").exists()
+    )
 
 
 def test_transformers_files_come_back(run, export_py, tmp_path):

@@ -1,12 +1,13 @@
-"""pages/markdown.py: the subset that commands write, and that nothing else becomes markup."""
+"""nanostories/pages/markdown.py: the subset that commands write, and that nothing else becomes
+markup."""
 
 import random
 from html.parser import HTMLParser
 
 import pytest
 
-from common.tables import table_text
-from pages.markdown import to_html
+from nanostories.pages.markdown import to_html
+from nanostories.tables import table_text
 
 ALLOWED = set("h1 h2 h3 h4 h5 h6 p code a ul li div table thead tbody tr th td".split())
 
@@ -36,7 +37,9 @@ class Reader(HTMLParser):
 def test_a_table_comes_back():
     head, rows = ["run", "loss", "note"], [["a", "1.50", ""], ["<b>", "0.31 [0.2, 0.4]", "x & y"]]
     html = to_html(table_text(head, rows))
-    assert Reader(html).cells == [head, *rows] and html.count('class="number"') == 3  # a column of three rows
+    assert (
+        Reader(html).cells == [head, *rows] and html.count('class="number"') == 3
+    )  # a column of three rows
 
 
 @pytest.mark.parametrize(
@@ -64,4 +67,6 @@ def test_whatever_a_file_contains_stays_text():
         text = "".join(rng.choices(pieces, k=12))
         found = Reader(to_html(text))
         assert set(found.tags) <= ALLOWED and set(found.links) <= {"b"}, text
-        assert found.text.count("<script>") == text.count("<script>") or "|" in text, text  # a table may drop cells
+        assert found.text.count("<script>") == text.count("<script>") or "|" in text, (
+            text
+        )  # a table may drop cells

@@ -1,4 +1,5 @@
-"""story.html as its readers meet it: in a browser without a network, by mouse and keyboard; and what may not happen."""
+"""story.html as its readers meet it: in a browser without a network, by mouse and keyboard; and
+what may not happen."""
 
 import json
 import re
@@ -8,7 +9,7 @@ from random_models import random_model
 from test_engine_js import READY, write_page
 from tokenizer_texts import TEXT, count_tokens
 
-from corpus.tokenizer import cut, learn_bpe
+from nanostories.corpus.tokenizer import cut, learn_bpe
 
 HOSTILE = '<img src=x onerror="document.title = 1"></script><script>document.title = 2</script>'
 STATUS, WORD = (f"document.getElementById('{name}').textContent" for name in ("status", "word"))
@@ -24,7 +25,9 @@ def tokenizer():
 def page(chromium, tmp_path, tokenizer):
     """A storyteller of 48 tokens, ready; what its console says fails the test."""
     model = random_model(vocab_size=tokenizer.vocab_size, block_size=48)
-    chromium.open(write_page(tmp_path / "story.html", model, tokenizer, prefix=[tokenizer.end_of_text]))
+    chromium.open(
+        write_page(tmp_path / "story.html", model, tokenizer, prefix=[tokenizer.end_of_text])
+    )
     chromium.wait_for(READY)
     yield chromium
     assert chromium.messages == []
@@ -39,10 +42,15 @@ def test_a_story_is_told_looked_into_and_told_otherwise(page):
     page.wait_for("document.querySelectorAll('#likeliest button').length === 10")
     found = page.run("ask('likeliest', story.ids, 20, 10)")
     likely = found["tokens"]
-    assert found["own"] == likely[0]["share"] and page.run(f"percent({found['own']})") in page.run(WORD)  # greedy
+    assert found["own"] == likely[0]["share"] and page.run(f"percent({found['own']})") in page.run(
+        WORD
+    )  # greedy
     page.run("document.querySelectorAll('#likeliest button')[7].click()")
     page.wait_for("earlier.length === 1 && $('stop').disabled")
-    assert page.run("story.ids")[:21] == [*first[:20], likely[7]["id"]] and page.run("story.ids") != first
+    assert (
+        page.run("story.ids")[:21] == [*first[:20], likely[7]["id"]]
+        and page.run("story.ids") != first
+    )
     page.run("$('back').click()")
     assert page.run("story.ids") == first and page.run("$('back').disabled")
     page.run("tell()")
@@ -50,7 +58,9 @@ def test_a_story_is_told_looked_into_and_told_otherwise(page):
 
 
 def test_the_keyboard_is_enough(page):
-    page.run("$('beginning').value = 'Once upon a time'; $('temperature').value = 0; $('tell').focus()")
+    page.run(
+        "$('beginning').value = 'Once upon a time'; $('temperature').value = 0; $('tell').focus()"
+    )
     page.press("Enter")
     page.wait_for("story.ids.length === 48 && $('stop').disabled")
     page.run("$('story').children[0].focus()")
@@ -59,12 +69,19 @@ def test_the_keyboard_is_enough(page):
     page.wait_for("document.querySelectorAll('#likeliest button').length === 10")
     assert page.run("document.querySelector('.chosen').dataset.i") == "2"
     nameless = "(each) => !(each.labels?.length || each.textContent.trim() || each.ariaLabel)"
-    controls = page.run(f"[...document.querySelectorAll('input, select, textarea, button')].filter({nameless}).length")
+    controls = page.run(
+        "[...document.querySelectorAll('input, select, textarea,"
+        f" button')].filter({nameless}).length"
+    )
     assert controls == 0  # a screen reader has a name for each
 
 
 def test_a_beginning_that_is_too_long_is_named_and_stays(page):
-    for typed, sentence in (("word " * 60, r"This beginning has \d+ tokens"), ("🐸🐲", "The "), ("", "The ")):
+    for typed, sentence in (
+        ("word " * 60, r"This beginning has \d+ tokens"),
+        ("🐸🐲", "The "),
+        ("", "The "),
+    ):
         page.run(f"$('beginning').value = {json.dumps(typed)}; tell()")
         assert re.match(sentence, page.run(STATUS)), typed
         assert page.run("$('beginning').value") == typed and not page.run("$('tell').disabled")
@@ -76,7 +93,10 @@ def test_stopped_in_the_middle_and_while_it_is_read(page):
     page.run("$('beginning').value = 'Once upon a time'; $('temperature').value = 0; tell()")
     length = page.run("story.ids.length")
     assert 10 < length < 48 and page.run(STATUS).startswith("Stopped.")
-    page.run("$('beginning').value = 'frog '.repeat(9); { const telling = tell(); $('stop').click(); telling }")
+    page.run(
+        "$('beginning').value = 'frog '.repeat(9); { const telling = tell(); $('stop').click();"
+        " telling }"
+    )
     assert page.run("story.ids.length") == length and page.run(STATUS).startswith("Stopped.")
     assert not page.run("$('tell').disabled")
 
@@ -85,7 +105,9 @@ def test_stopped_in_the_middle_and_while_it_is_read(page):
 def test_names_tokens_and_prompts_are_never_markup(chromium, tmp_path, tokenizer):
     assert {"</", "script"} <= {token.decode(errors="replace") for token in tokenizer.ranks}
     model = random_model(vocab_size=tokenizer.vocab_size, block_size=48)
-    path = write_page(tmp_path / "story.html", model, tokenizer, title=HOSTILE, about=[("model", HOSTILE)])
+    path = write_page(
+        tmp_path / "story.html", model, tokenizer, title=HOSTILE, about=[("model", HOSTILE)]
+    )
     chromium.open(path)
     chromium.wait_for(READY)
     scripts = chromium.run("document.scripts.length")
@@ -95,7 +117,9 @@ def test_names_tokens_and_prompts_are_never_markup(chromium, tmp_path, tokenizer
     assert chromium.run("document.title") == f"{HOSTILE} tells stories"
     assert chromium.run("document.querySelectorAll('img, b').length") == 0
     assert chromium.run("document.querySelector('td:last-child').textContent") == HOSTILE
-    assert chromium.run("document.scripts.length") == scripts == 3  # data, engine, page: the weights are gone
+    assert (
+        chromium.run("document.scripts.length") == scripts == 3
+    )  # data, engine, page: the weights are gone
     assert chromium.messages == []
 
 
@@ -119,8 +143,15 @@ def test_the_policy_lets_nothing_in_and_nothing_out(page):
           fetch("https://example.org/").catch(() => {});`;
         new Worker(URL.createObjectURL(new Blob([code]))).onmessage = ({ data }) => seen.push(data);
         setTimeout(() => resolve([seen, document.title]), 500);
-    })""")
-    directives = {"script-src-elem", "img-src", "frame-src", "style-src-elem", "connect-src", "form-action"}
+    })""")  # noqa: E501
+    directives = {
+        "script-src-elem",
+        "img-src",
+        "frame-src",
+        "style-src-elem",
+        "connect-src",
+        "form-action",
+    }
     assert set(violations[0]) >= directives | {"worker: connect-src"}
     assert violations[1] == "a model tells stories" and page.messages
     page.messages.clear()
@@ -128,16 +159,27 @@ def test_the_policy_lets_nothing_in_and_nothing_out(page):
 
 # ---- Models trained under headers; screens ----
 def test_a_header_is_asked_for_as_python_writes_it(chromium, tmp_path):
-    path = write_page(tmp_path / "a.html", random_model(vocab_size=300), cut(count_tokens(TEXT), 300), headers=True)
+    path = write_page(
+        tmp_path / "a.html",
+        random_model(vocab_size=300),
+        cut(count_tokens(TEXT), 300),
+        headers=True,
+    )
     chromium.open(path)
     chromium.wait_for(READY)
-    typed = {"Words": " jump,frog ,, red", "Features": "Dialogue,BadEnding", "Summary": "A frog  jumps.\\t"}
+    typed = {
+        "Words": " jump,frog ,, red",
+        "Features": "Dialogue,BadEnding",
+        "Summary": "A frog  jumps.\\t",
+    }
     for field, text in (typed | {"Random sentence": "It was cold."}).items():
         chromium.run(f"document.querySelector('[data-field=\"{field}\"]').value = '{text}'")
     header = "Words: jump, frog, red\nFeatures: Dialogue, BadEnding\n"
     header += "Summary: A frog jumps.\nRandom sentence: It was cold.\n"
     assert chromium.run("prompt()") == f"{header}Story:"
-    assert chromium.run("$('beginning').value = 'One day '; prompt()") == f"{header}Story:\n\nOne day"
+    assert (
+        chromium.run("$('beginning').value = 'One day '; prompt()") == f"{header}Story:\n\nOne day"
+    )
     assert chromium.messages == []
 
 
@@ -146,7 +188,12 @@ def test_a_header_is_asked_for_as_python_writes_it(chromium, tmp_path):
 def test_it_fits_the_screen(chromium, tmp_path, tokenizer, width, dark):
     model = random_model(vocab_size=tokenizer.vocab_size)
     title = "long" * 30
-    chromium.open(write_page(tmp_path / "a.html", model, tokenizer, title=title, headers=True), width, 800, dark)
+    chromium.open(
+        write_page(tmp_path / "a.html", model, tokenizer, title=title, headers=True),
+        width,
+        800,
+        dark,
+    )
     chromium.wait_for(READY)
     chromium.run(f"$('beginning').value = '{'longword' * 3}'; tell().then(() => look(3))")
     chromium.run("for (const each of document.querySelectorAll('details')) each.open = true")

@@ -6,20 +6,35 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from corpus.tokenizer import Tokenizer, gpt2
-from generation.backends import LocalBackend, load_backend
-from generation.prompts import Sampling
-from sweeps.bits_per_byte import bits_per_byte
+from nanostories.corpus.tokenizer import Tokenizer, gpt2
+from nanostories.generation.backends import LocalBackend, load_backend
+from nanostories.generation.prompts import Sampling
+from nanostories.sweeps.bits_per_byte import bits_per_byte
 
-STORIES = ["A cat sat. It was happy.", "Tom had a big red ball!", "One day, Sue saw a café. " * 6, "The end."]
-SHAPE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=48, vocab_size=258)
+STORIES = [
+    "A cat sat. It was happy.",
+    "Tom had a big red ball!",
+    "One day, Sue saw a café. " * 6,
+    "The end.",
+]
+SHAPE = dict(
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    max_position_embeddings=48,
+    vocab_size=258,
+)
 BYTES = Tokenizer(gpt2().vocabulary["tokens"][:256])
 
 
 class UniformBytes:
     """Knows that a story has 20 bytes, and nothing of which."""
 
-    config, wte, attend = SimpleNamespace(block_size=400), SimpleNamespace(weight=torch.zeros(1)), None
+    config, wte, attend = (
+        SimpleNamespace(block_size=400),
+        SimpleNamespace(weight=torch.zeros(1)),
+        None,
+    )
 
     def hidden(self, tokens, positions, attend):
         logits = torch.zeros(*tokens.shape, 257)
@@ -31,13 +46,16 @@ class UniformBytes:
 
 
 def test_a_uniform_model_of_bytes_has_8_bits_per_byte():
-    measured = bits_per_byte(LocalBackend(UniformBytes(), BYTES, []), ["Twenty bytes: story.", "Again twenty bytes.."])
+    measured = bits_per_byte(
+        LocalBackend(UniformBytes(), BYTES, []), ["Twenty bytes: story.", "Again twenty bytes.."]
+    )
     assert measured["bits per byte by stories"] == pytest.approx([8, 8, 8], abs=1e-6)
 
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory):
-    """(directory, model) as transformers wrote them: bytes are ids, and <s> comes before every text."""
+    """(directory, model) as transformers wrote them: bytes are ids, and <s> comes before every
+    text."""
     transformers = pytest.importorskip("transformers")
     import tokenizers
 
@@ -46,20 +64,25 @@ def other(tmp_path_factory):
     bpe = tokenizers.Tokenizer(tokenizers.models.BPE(vocab, []))
     bpe.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = tokenizers.decoders.ByteLevel()
-    bpe.post_processor = tokenizers.processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 256)])
+    bpe.post_processor = tokenizers.processors.TemplateProcessing(
+        "<s> $A", special_tokens=[("<s>", 256)]
+    )
     torch.manual_seed(0)
     directory = tmp_path_factory.mktemp("llama")
     config = transformers.LlamaConfig(**SHAPE, intermediate_size=64, initializer_range=0.3)
     model = transformers.LlamaForCausalLM(config).eval()
     model.save_pretrained(directory)
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<s>", eos_token="</s>")
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=bpe, bos_token="<s>", eos_token="</s>"
+    )
     fast.save_pretrained(directory)
     return directory, model
 
 
 @torch.no_grad()
 def naive(model, stream, first, context):
-    """Bits of stream[first:], one token at a time; windows begin half a context after one another."""
+    """Bits of stream[first:], one token at a time; windows begin half a context after one
+    another."""
     bits = 0.0
     for j in range(first, len(stream)):
         start = 0
@@ -72,19 +95,26 @@ def naive(model, stream, first, context):
 
 def test_bits_per_byte_equal_a_naive_scorer_over_transformers(other):
     directory, model = other
-    backend, n_bytes = load_backend(f"hf:{directory}"), sum(len(story.encode()) for story in STORIES)
+    backend, n_bytes = (
+        load_backend(f"hf:{directory}"),
+        sum(len(story.encode()) for story in STORIES),
+    )
     encode = backend.tokenizer.tokenizer.encode  # with <s> before
     bits = [naive(model, [*encode(story), 257], 1, 48) for story in STORIES]
     stream = [257, *(i for story in STORIES for i in [*encode(story)[1:], 257])]
     assert len(stream) < 257  # one window for the other protocol
     measured = bits_per_byte(backend, STORIES)
     assert measured["bits per byte by stories"][0] == pytest.approx(sum(bits) / n_bytes, abs=1e-4)
-    assert measured["bits per byte by windows of 256"] == pytest.approx(naive(model, stream, 1, 48) / n_bytes, abs=1e-4)
+    assert measured["bits per byte by windows of 256"] == pytest.approx(
+        naive(model, stream, 1, 48) / n_bytes, abs=1e-4
+    )
 
 
 def test_what_is_no_such_model_is_one_line(tmp_path):
     transformers = pytest.importorskip("transformers")
-    config = transformers.MambaConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1)  # no heads, no context
+    config = transformers.MambaConfig(
+        vocab_size=9, hidden_size=8, num_hidden_layers=1
+    )  # no heads, no context
     transformers.MambaForCausalLM(config).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="transformers cannot load it") as error:
         load_backend(f"hf:{tmp_path}")
@@ -95,8 +125,12 @@ def test_another_architecture_writes_as_transformers_does(other):
     directory, model = other
     backend, prompt = load_backend(f"hf:{directory}"), "Tom had"
     ids = torch.tensor([backend.encode(prompt)])
-    greedy = dict(max_new_tokens=12, do_sample=False, attention_mask=torch.ones_like(ids), eos_token_id=257)
+    greedy = dict(
+        max_new_tokens=12, do_sample=False, attention_mask=torch.ones_like(ids), eos_token_id=257
+    )
     theirs = model.generate(ids, **greedy)[0, ids.size(1) :]
-    ((_, text, _),) = backend.complete([prompt], [(0, 0)], Sampling(temperature=0, max_new_tokens=12))
+    ((_, text, _),) = backend.complete(
+        [prompt], [(0, 0)], Sampling(temperature=0, max_new_tokens=12)
+    )
     assert text == backend.tokenizer.decode(theirs[theirs != 257].tolist()) and text
     assert backend.tokenizer.decode(backend.tokenizer.encode(" a ball")) == " a ball"

@@ -10,11 +10,12 @@ import pytest
 from conftest import log_of
 
 import experiments
-from sweeps import lists, runner
-from training.config import ConfigError
+from nanostories.sweeps import lists, runner
+from nanostories.training.config import ConfigError
 
 STEPS = 60
-# In place of train.py, whose own stops have their tests: it waits to be stopped, and ends when it is resumed.
+# In place of train.py, whose own stops have their tests: it waits to be stopped, and ends when it
+# is resumed.
 TRAIN = """
 import signal, sys
 from pathlib import Path
@@ -26,7 +27,7 @@ run.mkdir(parents=True, exist_ok=True)
 (run / "log.csv").write_text(f"step,tokens,train_loss,val_loss,bpb,seconds\\n{step},{step},3,3.5,1,1\\n")
 while step == 10:
     signal.pause()
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture
@@ -34,10 +35,14 @@ def start(config, data_dir, tmp_path, command_line, monkeypatch):
     """start(): experiments.py on a list of one run."""
     named = ("name", "out_dir", "data_dir", "max_steps", "eval_interval")
     path = tmp_path / "tiny.py"
-    path.write_text("".join(f"{key} = {value!r}\n" for key, value in config.items() if key not in named))
+    path.write_text(
+        "".join(f"{key} = {value!r}\n" for key, value in config.items() if key not in named)
+    )
     runs = lists.Runs(dict(a={}), steps=STEPS)
     monkeypatch.setitem(lists.EXPERIMENTS, "heads", lists.Experiment("a run", runs, runs))
-    monkeypatch.setitem(lists.SCALES, "small", lists.Scale(str(path), dict(tinystories="tiny"), 0.0, None, 1, 1))
+    monkeypatch.setitem(
+        lists.SCALES, "small", lists.Scale(str(path), dict(tinystories="tiny"), 0.0, None, 1, 1)
+    )
     (tmp_path / "train.py").write_text(TRAIN)
     monkeypatch.setattr(runner, "ROOT", tmp_path)
     call = command_line(experiments, tmp_path)
@@ -60,9 +65,14 @@ def test_stopped_nothing_is_lost_or_done_twice(start, tmp_path):
     code, said = start()
     assert code == 0 and "1/1  a_0: validation loss 3.5" in said.out, said.err
     log = (directory / "experiment.log").read_text().splitlines()
-    assert ["--resume" in line for line in log if line.startswith("$ ")] == [False, True] and "Stopped and saved" in log
+    assert ["--resume" in line for line in log if line.startswith("$ ")] == [
+        False,
+        True,
+    ] and "Stopped and saved" in log
     assert (directory / "experiment.md").read_text().strip() in said.out
-    before = (directory / "a_0" / "log.csv").stat().st_mtime_ns  # what is finished is not trained again
+    before = (
+        (directory / "a_0" / "log.csv").stat().st_mtime_ns
+    )  # what is finished is not trained again
     assert start()[0] == 0 and (directory / "a_0" / "log.csv").stat().st_mtime_ns == before
 
 
@@ -70,14 +80,20 @@ def test_what_is_measured_is_not_measured_again(tmp_path, monkeypatch):
     called, run = [], tmp_path / "a_0"
     run.mkdir()
     (run / "ckpt.pt").touch()
-    sample, grade = (["sample.py", "--n", "1"], [str(run)]), (["grade.py", "."], [str(run), "hf:gpt2"])
+    sample, grade = (
+        (["sample.py", "--n", "1"], [str(run)]),
+        (["grade.py", "."], [str(run), "hf:gpt2"]),
+    )
     commands = [sample, (["sample.py", "gpt2"], ["hf:gpt2"]), grade, (["interpret.py"], [str(run)])]
     monkeypatch.setattr(runner, "call", lambda command: called.append(command[0]))
     runner.run_missing(commands, tmp_path)
     assert called == ["sample.py", "sample.py", "grade.py", "interpret.py"]
     runner.run_missing(commands, tmp_path)
     assert len(called) == 4
-    commands[1] = (["sample.py", "gpt2", "--n", "10"], ["hf:gpt2"])  # more stories: what summarizes them runs again
+    commands[1] = (
+        ["sample.py", "gpt2", "--n", "10"],
+        ["hf:gpt2"],
+    )  # more stories: what summarizes them runs again
     runner.run_missing(commands, tmp_path)
     assert called[4:] == ["sample.py", "grade.py"]
     os.utime(run / "ckpt.pt", (0, 0))  # trained again

@@ -1,4 +1,5 @@
-"""Every list of experiments.py, end to end at toy size: it trains, measures, and ends with its table and picture."""
+"""Every list of experiments.py, end to end at toy size: it trains, measures, and ends with its
+table and picture."""
 
 import importlib
 import shutil
@@ -11,12 +12,20 @@ import pytest
 from conftest import ROOT
 
 import experiments
-from checkpoints.checkpoint import runs_below
-from common.tables import read_table
-from sweeps import lists, runner
-from sweeps.measures import MEASURES
+from nanostories.checkpoints.checkpoint import runs_below
+from nanostories.sweeps import lists, runner
+from nanostories.sweeps.measures import MEASURES
+from nanostories.tables import read_table
 
-TOY = dict(device="cpu", dtype="float32", block_size=200, n_embd=16, n_layer=2, n_head=2, learning_rate=1e-2)
+TOY = dict(
+    device="cpu",
+    dtype="float32",
+    block_size=200,
+    n_embd=16,
+    n_layer=2,
+    n_head=2,
+    learning_rate=1e-2,
+)
 TOY |= dict(eval_tokens=1000)
 LARGEST = dict(n_embd=16, n_layer=2, n_head=2)
 
@@ -25,18 +34,27 @@ def toy(listed: lists.Runs) -> lists.Runs:
     """Two steps of tiny variants: the first, and one of each other kind of settings."""
     kinds = {}
     for name, settings in listed.variants.items():
-        kind = settings.keys(), settings.get("architecture"), settings.get("contrast"), settings.get("data")
+        kind = (
+            settings.keys(),
+            settings.get("architecture"),
+            settings.get("contrast"),
+            settings.get("data"),
+        )
         small = {key: min(value, LARGEST[key]) for key, value in settings.items() if key in LARGEST}
         small |= dict(n_layer=3) if "compressor" in settings.get("architecture", "") else {}
         small |= dict(keep_checkpoints="2") if "keep_checkpoints" in settings else {}
         kinds.setdefault(str(kind), (name, settings | small))
-    if len(kinds) == 1 and "keep_checkpoints" not in small:  # shapes alone: two widths, to have something to compare
+    if (
+        len(kinds) == 1 and "keep_checkpoints" not in small
+    ):  # shapes alone: two widths, to have something to compare
         widths = zip([*listed.variants], (16, 32))
         kinds = {name: (name, settings | small | dict(n_embd=width)) for name, width in widths}
     if not listed.steps and not listed.budgets:  # memory
         kinds = dict(gpt2=("gpt2-64", dict(block_size=2048)))
     budgets = listed.budgets and (1e7, 2e7)
-    return replace(listed, variants=dict(kinds.values()), steps=min(listed.steps, 2), budgets=budgets)
+    return replace(
+        listed, variants=dict(kinds.values()), steps=min(listed.steps, 2), budgets=budgets
+    )
 
 
 def draw_nothing(figure, path: Path) -> None:
@@ -46,7 +64,8 @@ def draw_nothing(figure, path: Path) -> None:
 
 @pytest.fixture
 def in_process(quick, tmp_path):
-    """experiments.py with all commands in this process, as imports take most of the time of so small ones."""
+    """experiments.py with all commands in this process, as imports take most of the time of so
+    small ones."""
 
     def run(name: str, *arguments: str) -> None:
         quick.setattr(sys, "argv", [name, *map(str, arguments)])
@@ -68,19 +87,29 @@ def in_process(quick, tmp_path):
     small = (ROOT / "configs" / "experiment.py").read_text()
     config.write_text(small + "".join(f"{key} = {value!r}\n" for key, value in TOY.items()))
     quick.setattr(runner, "train_one", train)
-    quick.setattr(runner, "call", lambda command: measure(*command) if command[0] == "sweeps.memory" else run(*command))
-    importlib.import_module("sweeps.results")  # it keeps the real function: the list's own picture is drawn
-    for module in ("common.figures", "instruct"):
+    quick.setattr(
+        runner,
+        "call",
+        lambda command: (
+            measure(*command) if command[0] == "nanostories.sweeps.memory" else run(*command)
+        ),
+    )
+    importlib.import_module(
+        "nanostories.sweeps.results"
+    )  # it keeps the real function: the list's own picture is drawn
+    for module in ("nanostories.figures", "instruct"):
         quick.setattr(f"{module}.save_figure", draw_nothing)
     quick.setattr(experiments, "PROMPTS", 6)
-    quick.setattr("sweeps.measures.STORIES_READ", 20)
+    quick.setattr("nanostories.sweeps.measures.STORIES_READ", 20)
     scale = replace(lists.SCALES["small"], config=str(config), learning_rate=None, min_steps=1)
     quick.setitem(lists.SCALES, "small", scale)
     return run
 
 
 @pytest.mark.parametrize("name", lists.EXPERIMENTS)
-def test_a_list_ends_with_its_table_and_picture(name, in_process, quick, instruct_data_dir, tmp_path, capsys):
+def test_a_list_ends_with_its_table_and_picture(
+    name, in_process, quick, instruct_data_dir, tmp_path, capsys
+):
     experiment = lists.EXPERIMENTS[name]
     quick.setitem(lists.EXPERIMENTS, name, replace(experiment, small=toy(experiment.small)))
     quick.chdir(tmp_path)
@@ -97,25 +126,40 @@ def test_a_list_ends_with_its_table_and_picture(name, in_process, quick, instruc
         is_large = experiment.picture in ("panels", "law", "neurons")
         assert picture.startswith(begins) and (len(picture) > 5000) == is_large
     expected = {
-        "scores": "fluency by ", "beginnings": "beginning 3", "probes": "context right (%)",
-        "instruct": "words: each (%)", "unseen": "unseen words", "memorization": "(40% shown)",
-        "heads": "semantic", "neurons": "noun neurons (%)", "bits_per_byte": "byte by windows", "memory": "MB, batch 2",
-    }  # fmt: skip
+        "scores": "fluency by ",
+        "beginnings": "beginning 3",
+        "probes": "context right (%)",
+        "instruct": "words: each (%)",
+        "unseen": "unseen words",
+        "memorization": "(40% shown)",
+        "heads": "semantic",
+        "neurons": "noun neurons (%)",
+        "bits_per_byte": "byte by windows",
+        "memory": "MB, batch 2",
+    }
     assert expected.keys() == MEASURES.keys()
     for measure in experiment.measures:
-        assert any(expected[measure] in column and row[column] for row in rows for column in row), measure
+        assert any(expected[measure] in column and row[column] for row in rows for column in row), (
+            measure
+        )
     if name == "over_training":  # the same of runs that are there: a color for each
         places = f"--data_dir={instruct_data_dir}", f"--out_dir={out}/again"
-        in_process("experiments.py", name, *places, "--models", *trained, f"--grade=lm:{trained[0]}")
+        in_process(
+            "experiments.py", name, *places, "--models", *trained, f"--grade=lm:{trained[0]}"
+        )
         again = read_table(out / "again" / name / "experiment.csv")
         assert [row["run"] for row in again] == [row["run"] for row in rows]
         assert all(row["n_embd"] == "16" and row["context right (%)"] for row in again)
         assert any("consistency" in column and again[0][column] for column in again[0])
     if name == "memory":
-        assert {row["MB, batch 32"] for row in rows} == {"oom"} and float(rows[0]["MB, batch 2"]) > 50
+        assert {row["MB, batch 32"] for row in rows} == {"oom"} and float(
+            rows[0]["MB, batch 2"]
+        ) > 50
 
 
-def test_the_table_has_all_that_is_finished_and_a_failure_is_named(in_process, quick, instruct_data_dir, tmp_path):
+def test_the_table_has_all_that_is_finished_and_a_failure_is_named(
+    in_process, quick, instruct_data_dir, tmp_path
+):
     listed, train = lists.Runs({"a": {}, "b": dict(n_layer=1)}, steps=2), runner.train_one
     quick.setitem(lists.EXPERIMENTS, "heads", lists.Experiment("two runs", listed, listed))
     command = "experiments.py", "heads", f"--data_dir={instruct_data_dir}", f"--out_dir={tmp_path}"
@@ -123,7 +167,15 @@ def test_the_table_has_all_that_is_finished_and_a_failure_is_named(in_process, q
     shutil.rmtree(tmp_path / "heads" / "a_0")
     in_process(*command, "--only=a")  # trains it again
     assert [row["run"] for row in read_table(tmp_path / "heads" / "experiment.csv")] == ["a_0"]
-    quick.setattr(runner, "train_one", lambda run, *others: "no" if run.config.name == "b_0" else train(run, *others))
+    quick.setattr(
+        runner,
+        "train_one",
+        lambda run, *others: "no" if run.config.name == "b_0" else train(run, *others),
+    )
     with pytest.raises(AssertionError, match=r"1 of 4 runs failed \(b_0\)"):
         in_process(*command, "--seeds=2")
-    assert [row["run"] for row in read_table(tmp_path / "heads" / "experiment.csv")] == ["a_0", "a_1", "b_1"]
+    assert [row["run"] for row in read_table(tmp_path / "heads" / "experiment.csv")] == [
+        "a_0",
+        "a_1",
+        "b_1",
+    ]

@@ -7,9 +7,9 @@ import pytest
 
 import experiments
 from model import GPTNeo, GPTNeoConfig
-from sweeps.lists import EXPERIMENTS, SCALES
-from sweeps.plan import Run, count_parameters_and_flops, plan_runs
-from training.config import TrainConfig, parse_command_line
+from nanostories.sweeps.lists import EXPERIMENTS, SCALES
+from nanostories.sweeps.plan import Run, count_parameters_and_flops, plan_runs
+from nanostories.training.config import TrainConfig, parse_command_line
 
 META = dict(vocab_size=10_000, splits=dict(train=dict(tokens=470_000_000, sha256="-")))
 CORPORA = {name: (Path("data", name), META) for name in ("tinystories", "instruct", "instruct-ood")}
@@ -17,7 +17,9 @@ CORPORA = {name: (Path("data", name), META) for name in ("tinystories", "instruc
 
 def planned(name: str, scale: str = "small", n_seeds: int = 1, out: str = "out/x") -> list[Run]:
     experiment = EXPERIMENTS[name]
-    return plan_runs(getattr(experiment, scale), SCALES[scale], n_seeds, Path(out), experiment.data, CORPORA)
+    return plan_runs(
+        getattr(experiment, scale), SCALES[scale], n_seeds, Path(out), experiment.data, CORPORA
+    )
 
 
 def test_a_step_costs_the_model_the_objective_and_muon():
@@ -30,8 +32,15 @@ def test_a_step_costs_the_model_the_objective_and_muon():
     # a third of every batch of 8 goes through the model a second time
     contrasted = dataclasses.replace(plain, contrast="published")
     assert count_parameters_and_flops(contrasted, 500)[1] == flops * 11 / 8
-    muon = 2 * 5 * sum(n * (4 * 32 * 32 * long + 2 * 32**3) for n, long in ((1, 96), (1, 32), (2, 128)))
-    assert count_parameters_and_flops(dataclasses.replace(plain, optimizer="muon"), 500)[1] == flops + muon
+    muon = (
+        2
+        * 5
+        * sum(n * (4 * 32 * 32 * long + 2 * 32**3) for n, long in ((1, 96), (1, 32), (2, 128)))
+    )
+    assert (
+        count_parameters_and_flops(dataclasses.replace(plain, optimizer="muon"), 500)[1]
+        == flops + muon
+    )
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -41,7 +50,9 @@ def test_every_list_has_runs_that_can_be(name, scale):
     assert bool(runs) != bool(listed.models) and len({run.config.name for run in runs}) == len(runs)
     for run in runs:
         assert run.config.out_dir == "out/x" and run.config.eval_interval <= 250
-        assert run.config.warmup_steps == pytest.approx(SCALES[scale].warmup * run.config.max_steps, abs=1)
+        assert run.config.warmup_steps == pytest.approx(
+            SCALES[scale].warmup * run.config.max_steps, abs=1
+        )
         assert run.flops == run.config.max_steps * count_parameters_and_flops(run.config, 10_000)[1]
         if run.config.start_from and scale == "small":  # a run of the same list, which comes before
             source = next(r for r in runs if str(r.directory) == run.config.start_from)
@@ -53,24 +64,38 @@ def test_published_lists_need_no_data_to_be_counted(tmp_path, command_line, monk
     shapes = {(run.config.n_embd, run.config.n_layer) for run in planned("scaling", "published")}
     assert {(64, 8), (256, 8), (512, 12), (1024, 2), (2048, 2)} <= shapes
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    code, said = call("shapes", "--scale=published", "--dry_run", "--grade=gpt", "--price_in=1", "--price_out=0")
+    code, said = call(
+        "shapes", "--scale=published", "--dry_run", "--grade=gpt", "--price_in=1", "--price_out=0"
+    )
     (row,) = [line.split("|") for line in said.out.splitlines() if line.startswith("| 512-12-4_0 ")]
     run = next(run for run in planned("shapes", "published") if run.variant == "512-12-4")
-    assert code == 0 and float(row[5]) == pytest.approx(run.flops / experiments.A100 / 3600, abs=0.0006)
+    assert code == 0 and float(row[5]) == pytest.approx(
+        run.flops / experiments.A100 / 3600, abs=0.0006
+    )
     assert "4,000 questions" in said.out  # 8 models, 50 stories, 10 times
     dollars = float(said.out.rpartition("$")[2])
     assert dollars == pytest.approx(4000 * experiments.REQUEST_TOKENS / 1e6, abs=0.01)
     # without a corpus, built-in stories are assumed; another one must be there
     code, said = call("heads", "--dry_run")
-    commands = [line.split() for line in said.out.splitlines() if line.startswith("python train.py ")]
+    commands = [
+        line.split() for line in said.out.splitlines() if line.startswith("python train.py ")
+    ]
     assert code == 0 and len(commands) == 8
     for command in commands:
         parse_command_line([str(Path(experiments.__file__).parent / command[2]), *command[3:]])
     said = call("prompts", "--dry_run", "--grade=gpt", "--protocol", "ours", "paper")[1]
     assert "270 questions" in said.out  # 3 models, 3 beginnings, 10 times, in one turn and in two
     assert "no corpus" in call("heads", "--dry_run", "--data=real")[0]
-    wrong = ["memory --models=hf:x", "scaling --steps=5", "heads --budgets=1e12", "heads --models=hf:x --steps=5"]
-    assert all("--models" in said or "--steps" in said for said in (call(*line.split())[0] for line in wrong))
+    wrong = [
+        "memory --models=hf:x",
+        "scaling --steps=5",
+        "heads --budgets=1e12",
+        "heads --models=hf:x --steps=5",
+    ]
+    assert all(
+        "--models" in said or "--steps" in said
+        for said in (call(*line.split())[0] for line in wrong)
+    )
     said = call("scaling", "--budgets", "1e12", "2e12", "--only=*-64-2-4", "--dry_run")[1].out
     assert said.count("| 2.0e12-") == 1 and "| 1.0e12-64-2-4_0 " in said and "e11" not in said
     assert not (tmp_path / "out").exists()

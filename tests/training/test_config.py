@@ -3,7 +3,7 @@
 import pytest
 from conftest import ROOT
 
-from training.config import TrainConfig, parse_command_line, settings_line
+from nanostories.training.config import TrainConfig, parse_command_line, settings_line
 
 
 def test_settings_come_from_the_file_then_from_the_command_line(tmp_path):
@@ -11,7 +11,12 @@ def test_settings_come_from_the_file_then_from_the_command_line(tmp_path):
     path.write_text('# What it is for.\n\nn_layer = 3  # why\nlearning_rate = 1\ndata = "tiny"\n')
     config, resume = parse_command_line([str(path), "--n_layer=5", "--data=007", "--compile=False"])
     assert not resume
-    assert (config.name, config.n_layer, config.learning_rate, config.data) == ("mine", 5, 1.0, "007")
+    assert (config.name, config.n_layer, config.learning_rate, config.data) == (
+        "mine",
+        5,
+        1.0,
+        "007",
+    )
     assert config.compile is False and type(config.learning_rate) is float
     assert parse_command_line([])[0].name == "demo"
     assert parse_command_line(["--resume", str(path), "--name=other"]) == (
@@ -24,12 +29,22 @@ def test_a_recipe_sets_what_nothing_else_sets_and_says_so(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text('recipe = "fast"\nbeta2 = 0.9\n')
     config = parse_command_line([str(path), "--warmup_steps=7"])[0]
-    assert (config.optimizer, config.align_stories, config.beta2, config.warmup_steps) == ("muon", True, 0.9, 7)
+    assert (config.optimizer, config.align_stories, config.beta2, config.warmup_steps) == (
+        "muon",
+        True,
+        0.9,
+        7,
+    )
     assert settings_line(config) == "recipe=fast, but beta2=0.9, warmup_steps=7"
     adamw = parse_command_line([str(path), "--recipe=adamw"])[0]
-    assert adamw == TrainConfig(name="mine", beta2=0.9) and settings_line(adamw) == "recipe=adamw, but beta2=0.9"
+    assert (
+        adamw == TrainConfig(name="mine", beta2=0.9)
+        and settings_line(adamw) == "recipe=adamw, but beta2=0.9"
+    )
     assert settings_line(TrainConfig()) == "recipe=adamw"
-    assert "learning_rate" in settings_line(parse_command_line(["--recipe=adamw"])[0])  # the demo's stays
+    assert "learning_rate" in settings_line(
+        parse_command_line(["--recipe=adamw"])[0]
+    )  # the demo's stays
 
 
 def test_every_config_that_comes_with_us_is_good():

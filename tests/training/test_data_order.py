@@ -1,4 +1,5 @@
-"""What a step reads: every window once an epoch, every story whole, and its successors as targets."""
+"""What a step reads: every window once an epoch, every story whole, and its successors as
+targets."""
 
 import itertools
 
@@ -6,11 +7,18 @@ import numpy as np
 import pytest
 import torch
 
-from corpus.token_files import load_meta_and_tokens
-from corpus.tokenizer import Tokenizer
-from training.config import TrainConfig
-from training.data_order import Batches, Corpus, TokenStream, batch_starts, flat_windows, story_windows
-from training.distributed import Ranks
+from nanostories.corpus.token_files import load_meta_and_tokens
+from nanostories.corpus.tokenizer import Tokenizer
+from nanostories.training.config import TrainConfig
+from nanostories.training.data_order import (
+    Batches,
+    Corpus,
+    TokenStream,
+    batch_starts,
+    flat_windows,
+    story_windows,
+)
+from nanostories.training.distributed import Ranks
 
 CPU = torch.device("cpu")
 
@@ -26,10 +34,14 @@ def test_an_epoch_sees_every_window_once(n_tokens, block_size):
         starts = np.concatenate([batch_starts(windows, block_size, 1, 7, step) for step in steps])
         assert len(set(starts)) == n
         assert starts.min() >= 0 and starts.max() + block_size + 1 <= n_tokens
-        assert len({start % block_size for start in starts}) == 1  # windows side by side, none over another
+        assert (
+            len({start % block_size for start in starts}) == 1
+        )  # windows side by side, none over another
         epochs.append(starts.tolist())
     # the same whatever the batch: a step is a place in one long list
-    assert batch_starts(windows, block_size, 3 * n, 7, 0).tolist() == epochs[0] + epochs[1] + epochs[2]
+    assert (
+        batch_starts(windows, block_size, 3 * n, 7, 0).tolist() == epochs[0] + epochs[1] + epochs[2]
+    )
     assert epochs[0] != epochs[1]
     assert batch_starts(windows, block_size, n, 8, 0).tolist() != epochs[0]
 
@@ -49,7 +61,11 @@ def test_story_windows_hold_every_story_whole(seed):
     for story in stories[1:]:
         whole = [0, *story.tolist()]  # with the end of text before it
         if len(whole) <= size:
-            assert any(window[i : i + len(whole)] == whole for window in windows for i in range(len(window)))
+            assert any(
+                window[i : i + len(whole)] == whole
+                for window in windows
+                for i in range(len(window))
+            )
     begins = [window[0] == 0 for window in windows[1:-1]]
     assert sum(begins) >= len(begins) - 4  # all but where the long one goes on
 
@@ -87,7 +103,9 @@ def test_however_a_step_is_divided_its_loss_is_the_mean_over_its_targets(headed)
             config = TrainConfig(loss_on=loss_on, **shape)
             total = count = weighted = 0.0
             for rank in range(size):
-                for _, targets, weight in Batches(headed, config, Ranks(rank, size), CPU).step_batches(3):
+                for _, targets, weight in Batches(
+                    headed, config, Ranks(rank, size), CPU
+                ).step_batches(3):
                     taken = losses[targets[targets >= 0]]
                     total, count = total + taken.sum().item(), count + len(taken)
                     weighted += weight * (taken.mean().item() if len(taken) else 0.0)
@@ -97,11 +115,18 @@ def test_however_a_step_is_divided_its_loss_is_the_mean_over_its_targets(headed)
 
 
 def test_the_first_steps_read_more_and_shorter_windows():
-    corpus, shape = Corpus(None, False, "", np.arange(2000, dtype=np.uint16), None), dict(block_size=16, batch_size=2)
-    early, plain = (TrainConfig(**shape, grad_accum_steps=3, short_window_steps=steps) for steps in (2, 0))
+    corpus, shape = (
+        Corpus(None, False, "", np.arange(2000, dtype=np.uint16), None),
+        dict(block_size=16, batch_size=2),
+    )
+    early, plain = (
+        TrainConfig(**shape, grad_accum_steps=3, short_window_steps=steps) for steps in (2, 0)
+    )
     for step, size in ((0, (8, 4)), (1, (8, 4)), (2, (2, 16))):
         batches = list(Batches(corpus, early, Ranks(0, 1), CPU).step_batches(step))
-        assert [(inputs.shape, weight) for inputs, _, weight in batches] == [(size, pytest.approx(1 / 3))] * 3
+        assert [(inputs.shape, weight) for inputs, _, weight in batches] == [
+            (size, pytest.approx(1 / 3))
+        ] * 3
         assert all((targets - inputs == 1).all() for inputs, targets, _ in batches)
     for ours, theirs in zip(batches, Batches(corpus, plain, Ranks(0, 1), CPU).step_batches(2)):
         assert torch.equal(ours[0], theirs[0])

@@ -11,11 +11,11 @@ import torch
 from conftest import ROOT, arguments, assert_same_curve, settings
 from forks import fork_ranks
 
-from checkpoints.checkpoint import load_checkpoint
+from nanostories.checkpoints.checkpoint import load_checkpoint
+from nanostories.device import set_up_device
+from nanostories.training.config import ConfigError, TrainConfig
+from nanostories.training.distributed import Ranks
 from train import train
-from training.config import ConfigError, TrainConfig
-from training.device_and_dtype import set_up_device
-from training.distributed import Ranks
 
 # together they are too many for two cores
 pytestmark = pytest.mark.usefixtures("quick", "one_thread")
@@ -36,9 +36,21 @@ def one_thread():
         (2, dict(max_minutes=60.0)),  # a micro-batch each
         (4, dict(attend_within_story=True)),  # half a micro-batch each
         (2, dict(optimizer="muon", dropout=0.1)),
-        (2, dict(grad_accum_steps=4, batch_size=2, dtype="bfloat16", align_stories=True)),  # two micro-batches each
+        (
+            2,
+            dict(grad_accum_steps=4, batch_size=2, dtype="bfloat16", align_stories=True),
+        ),  # two micro-batches each
         # windows of 16 tokens, many of which hold nothing but header
-        (2, dict(data="builtin-instruct", loss_on="story", optimizer="muon", grad_accum_steps=4, batch_size=2)),
+        (
+            2,
+            dict(
+                data="builtin-instruct",
+                loss_on="story",
+                optimizer="muon",
+                grad_accum_steps=4,
+                batch_size=2,
+            ),
+        ),
     ],
 )
 def test_the_same_run_on_more_processes(config, instruct_data_dir, tmp_path, size, changes):
@@ -54,7 +66,10 @@ def test_the_same_run_on_more_processes(config, instruct_data_dir, tmp_path, siz
 
 
 def test_all_stop_at_the_same_step_and_another_number_goes_on(config, tmp_path):
-    run, (reference, _) = tmp_path / "out" / "run", train(TrainConfig(**config | dict(name="reference")), resume=False)
+    run, (reference, _) = (
+        tmp_path / "out" / "run",
+        train(TrainConfig(**config | dict(name="reference")), resume=False),
+    )
     said = fork_ranks(2, arguments(config), tmp_path / "said", "told to stop", step=13)
     assert "--resume" in said[0] and [text.split()[-1] for text in said] == ["1", "1"]
     assert load_checkpoint(run / "ckpt.pt")["step"] == 12  # the one before, whole
@@ -75,7 +90,14 @@ def test_a_rank_that_dies_ends_the_run(config, tmp_path, accident, victim):
 def test_torchrun_itself(config, tmp_path):
     """Started as a user does, stopped with Ctrl-C."""
     run = tmp_path / "out" / "run"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", ROOT / "train.py"]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node=2",
+        ROOT / "train.py",
+    ]
     command = [*torchrun, *arguments(config | dict(max_steps=10**6))]
     with (tmp_path / "said").open("w") as said:
         environment = os.environ | dict(OMP_NUM_THREADS="1")

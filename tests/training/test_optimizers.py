@@ -1,12 +1,13 @@
-"""Our Muon beside PyTorch's, which optimizer has which weights, and the learning rate over a run."""
+"""Our Muon beside PyTorch's, which optimizer has which weights, and the learning rate over a
+run."""
 
 import pytest
 import torch
 
 from model import GPTNeo, GPTNeoConfig
+from nanostories.training.config import TrainConfig
+from nanostories.training.optimizers import Muon, learning_rate, make_optimizers
 from train import TrainingState, train_step
-from training.config import TrainConfig
-from training.optimizers import Muon, learning_rate, make_optimizers
 
 
 def weights_with_gradients(shape: tuple[int, int], n: int = 3) -> list[torch.nn.Parameter]:
@@ -38,9 +39,15 @@ def test_muon_equals_pytorchs(shape):
 
 def test_learning_rate_warms_up_stays_and_falls():
     config = TrainConfig(learning_rate=1.0, warmup_steps=4, warmdown=0.5)
-    assert [learning_rate(step, 0.0, config) for step in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.0])
-    assert [learning_rate(100, done, config) for done in (0.5, 0.75, 1.0)] == pytest.approx([1.0, 0.5, 0.0])
-    assert learning_rate(10**6, 1.0, TrainConfig(learning_rate=1.0)) == 1.0  # constant, as published
+    assert [learning_rate(step, 0.0, config) for step in range(6)] == pytest.approx(
+        [0.2, 0.4, 0.6, 0.8, 1.0, 1.0]
+    )
+    assert [learning_rate(100, done, config) for done in (0.5, 0.75, 1.0)] == pytest.approx(
+        [1.0, 0.5, 0.0]
+    )
+    assert (
+        learning_rate(10**6, 1.0, TrainConfig(learning_rate=1.0)) == 1.0
+    )  # constant, as published
 
 
 def small_model() -> GPTNeo:
@@ -56,7 +63,11 @@ def test_every_weight_has_one_optimizer_and_vectors_do_not_decay(name):
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     parameters = [p for group in groups for p in group["params"]]
     assert sorted(map(id, parameters)) == sorted(map(id, model.parameters()))
-    assert all(group["weight_decay"] == (0.1 if p.dim() == 2 else 0.0) for group in groups for p in group["params"])
+    assert all(
+        group["weight_decay"] == (0.1 if p.dim() == 2 else 0.0)
+        for group in groups
+        for p in group["params"]
+    )
     if name == "muon":
         muons = {id(p) for group in optimizers[0].param_groups for p in group["params"]}
         assert muons == {id(p) for p in model.blocks.parameters() if p.dim() == 2}
@@ -65,12 +76,19 @@ def test_every_weight_has_one_optimizer_and_vectors_do_not_decay(name):
 @pytest.mark.parametrize("where", ["blocks.0.qkv.weight", "wte.weight", "ln_f.bias"])
 def test_in_float16_an_overflow_in_one_optimizers_gradients_skips_the_step_of_all(where):
     model = small_model()
-    state = TrainingState(model, make_optimizers(model, TrainConfig(optimizer="muon")), torch.float16)
-    before, scale = {name: weight.clone() for name, weight in model.state_dict().items()}, state.scaler.get_scale()
+    state = TrainingState(
+        model, make_optimizers(model, TrainConfig(optimizer="muon")), torch.float16
+    )
+    before, scale = (
+        {name: weight.clone() for name, weight in model.state_dict().items()},
+        state.scaler.get_scale(),
+    )
     tokens, weight = torch.randint(50, (2, 17)), model.get_parameter(where)
     for overflow in (True, False):
         hook = weight.register_hook(lambda gradient: gradient * (torch.inf if overflow else 1.0))  # noqa: B023
-        assert train_step(state, lambda x, y: model(x, y)[1], [(tokens[:, :-1], tokens[:, 1:], 1.0)])
+        assert train_step(
+            state, lambda x, y: model(x, y)[1], [(tokens[:, :-1], tokens[:, 1:], 1.0)]
+        )
         hook.remove()
         assert state.sums[1].isfinite()  # the log has no infinite norm
         for name, after in model.state_dict().items():

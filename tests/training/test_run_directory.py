@@ -1,4 +1,5 @@
-"""A run that was stopped or killed at any moment, and resumed, ends as one that was never stopped."""
+"""A run that was stopped or killed at any moment, and resumed, ends as one that was never
+stopped."""
 
 import itertools
 import resource
@@ -11,13 +12,17 @@ from conftest import STATEFUL, arguments, assert_same_run, log_of, settings, wei
 from forks import KILLED, fork
 
 import train as train_module
-from checkpoints.checkpoint import kept_checkpoints, load_checkpoint
-from common.files import lock, write_json
-from common.tables import write_table
-from kernels import cpu_features
+from nanostories.checkpoints.checkpoint import kept_checkpoints, load_checkpoint
+from nanostories.files import lock, write_json
+from nanostories.kernels import cpu_features
+from nanostories.tables import write_table
+from nanostories.training.config import ConfigError, TrainConfig
+from nanostories.training.run_directory import (
+    busy_machine_warning,
+    overfitting_warning,
+    partly_trained,
+)
 from train import train
-from training.config import ConfigError, TrainConfig
-from training.run_directory import busy_machine_warning, overfitting_warning, partly_trained
 
 pytestmark = pytest.mark.usefixtures("quick")
 LONGER = STATEFUL | dict(max_steps=30, keep_checkpoints=3)
@@ -47,7 +52,10 @@ def test_a_run_killed_at_any_moment_goes_on_exactly(config, reference, tmp_path,
     assert_same_run(run, reference)
     assert list(kept_checkpoints(run)) == [10, 20, 30]
     for step, directory in kept_checkpoints(reference).items():
-        assert all(weight.equal(weights(run / f"step-{step}")[key]) for key, weight in weights(directory).items())
+        assert all(
+            weight.equal(weights(run / f"step-{step}")[key])
+            for key, weight in weights(directory).items()
+        )
     assert not list(run.rglob(".*.tmp"))
 
 
@@ -66,26 +74,38 @@ def test_a_stopped_run_saves_first_and_goes_on_exactly(config, reference, monkey
     monkeypatch.setattr(train_module.Batches, "step_batches", read_and_stop)
     run, ended = train(TrainConfig(**config | LONGER), resume=False)
     assert not ended and len(calls) == 15 + micro_batch
-    assert load_checkpoint(run / "ckpt.pt")["step"] == 7 and partly_trained(run) == " (17% trained)"  # 5 of 30 logged
+    assert (
+        load_checkpoint(run / "ckpt.pt")["step"] == 7 and partly_trained(run) == " (17% trained)"
+    )  # 5 of 30 logged
     monkeypatch.undo()
-    assert train(TrainConfig(**config | LONGER), resume=True) == (run, True) and partly_trained(run) == ""
+    assert (
+        train(TrainConfig(**config | LONGER), resume=True) == (run, True)
+        and partly_trained(run) == ""
+    )
     assert_same_run(run, reference)
 
 
 @pytest.mark.parametrize(
     "changes",
-    [dict(contrast="published"), STATEFUL | dict(batch_size=2, grad_accum_steps=4, attend_within_story=True)]
+    [
+        dict(contrast="published"),
+        STATEFUL | dict(batch_size=2, grad_accum_steps=4, attend_within_story=True),
+    ]
     + [STATEFUL | dict(architecture=name, n_layer=3) for name in ("gpt2", "compressor")],
     ids=str,
 )
 def test_a_run_that_is_made_longer_equals_one_in_a_piece(config, changes):
     whole, _ = train(TrainConfig(**config | changes | dict(name="whole")), resume=False)
     for n_steps in (10, 20):
-        run, _ = train(TrainConfig(**config | changes | dict(max_steps=n_steps)), resume=n_steps == 20)
+        run, _ = train(
+            TrainConfig(**config | changes | dict(max_steps=n_steps)), resume=n_steps == 20
+        )
     assert_same_run(run, whole)
 
 
-@pytest.mark.parametrize("dtypes", [("bfloat16", "float16"), ("float16", "float32"), ("float32", "float16")])
+@pytest.mark.parametrize(
+    "dtypes", [("bfloat16", "float16"), ("float16", "float32"), ("float32", "float16")]
+)
 def test_a_run_goes_on_on_other_hardware_and_says_what_differs(config, dtypes, monkeypatch, capsys):
     """Where one type needs a scale for its gradients and the other has none."""
     config |= dict(optimizer="muon", dtype="auto")
@@ -113,7 +133,9 @@ def test_a_run_does_not_go_on_with_other_data(config):
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_takes_its_place(config, reference):
-    run, _ = train(TrainConfig(**config | LONGER | dict(max_steps=20, keep_checkpoints=2)), resume=False)
+    run, _ = train(
+        TrainConfig(**config | LONGER | dict(max_steps=20, keep_checkpoints=2)), resume=False
+    )
     with (run / "ckpt.pt").open("rb+") as file:
         file.truncate(1000)
     with pytest.raises(ValueError, match="ckpt.pt: not a readable"):
@@ -139,7 +161,9 @@ def test_a_run_that_diverges_ends_and_spares_its_checkpoints(config, monkeypatch
     for name in ("ckpt.pt", "best.pt"):
         assert load_checkpoint(run / name)["step"] == 10
     assert [row["step"] for row in log_of(run)] == ["5", "10"]
-    monkeypatch.setattr(train_module, "evaluate", lambda *_: dict(val_loss=torch.nan, bpb=torch.nan))
+    monkeypatch.setattr(
+        train_module, "evaluate", lambda *_: dict(val_loss=torch.nan, bpb=torch.nan)
+    )
     with pytest.raises(ValueError, match="validation loss became"):
         train(TrainConfig(**config | dict(name="other")), resume=False)
     assert not (run.parent / "other" / "ckpt.pt").exists()
@@ -149,7 +173,9 @@ def test_a_full_disk_ends_the_run_and_spares_the_checkpoint(config, capsys):
     run, _ = train(TrainConfig(**config | dict(max_steps=10)), resume=False)
     before = (run / "ckpt.pt").read_bytes()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 4, limits[1]))  # writing beyond it fails just so
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (len(before) // 4, limits[1])
+    )  # writing beyond it fails just so
     try:
         with pytest.raises(OSError, match="File too large"):
             train(TrainConfig(**config), resume=True)
@@ -167,21 +193,29 @@ def test_two_runs_do_not_share_a_directory(config):
         for resume in (False, True):
             with pytest.raises(ValueError, match="another train.py"):
                 train(TrainConfig(**config | dict(max_steps=30)), resume)
-    assert {path: path.read_bytes() for path in run.iterdir()} == before and list(run.parent.iterdir()) == [run]
+    assert {path: path.read_bytes() for path in run.iterdir()} == before and list(
+        run.parent.iterdir()
+    ) == [run]
 
 
 @pytest.mark.parametrize(
-    "speeds, minutes, warned", [((9, 10, 8), 0.05, False), ((10, 10, 3), 0.05, True), ((10, 10, 3), 1, False)]
+    "speeds, minutes, warned",
+    [((9, 10, 8), 0.05, False), ((10, 10, 3), 0.05, True), ((10, 10, 3), 1, False)],
 )
 def test_a_machine_that_becomes_busy_is_noted(tmp_path, speeds, minutes, warned):
     write_json(tmp_path / "config.json", dict(max_minutes=minutes, min_steps=2))
     seconds = itertools.accumulate(10 / speed for speed in speeds)
-    rows = [dict(step=i, tokens=10 * i, tokens_per_s=x, seconds=s) for i, (x, s) in enumerate(zip(speeds, seconds), 1)]
+    rows = [
+        dict(step=i, tokens=10 * i, tokens_per_s=x, seconds=s)
+        for i, (x, s) in enumerate(zip(speeds, seconds), 1)
+    ]
     write_table(tmp_path / "log.csv", rows)
     assert bool(busy_machine_warning(tmp_path)) == warned
 
 
 @pytest.mark.parametrize("losses, warned", [((3, 2, 2.01), False), ((3, 2, 2.1), True)])
 def test_a_loss_that_rose_is_noted(tmp_path, losses, warned):
-    write_table(tmp_path / "log.csv", [dict(step=10 * i, val_loss=loss) for i, loss in enumerate(losses, 1)])
+    write_table(
+        tmp_path / "log.csv", [dict(step=10 * i, val_loss=loss) for i, loss in enumerate(losses, 1)]
+    )
     assert ("at step 20," in overfitting_warning(tmp_path)) == warned

@@ -1,4 +1,5 @@
-"""Training from weights that transformers wrote, which is the reference, from those of runs, and from counts."""
+"""Training from weights that transformers wrote, which is the reference, from those of runs, and
+from counts."""
 
 import json
 import math
@@ -11,30 +12,40 @@ import pytest
 import torch
 from conftest import STATEFUL, assert_same_run, log_of
 
-from checkpoints.checkpoint import load_run
-from checkpoints.huggingface import save_hf, save_hf_tokenizer
-from corpus.token_files import load_meta_and_tokens
-from corpus.tokenizer import Tokenizer
+from nanostories.checkpoints.checkpoint import load_run
+from nanostories.checkpoints.huggingface import save_hf, save_hf_tokenizer
+from nanostories.corpus.token_files import load_meta_and_tokens
+from nanostories.corpus.tokenizer import Tokenizer
+from nanostories.training.config import TrainConfig
+from nanostories.training.data_order import batch_starts, flat_windows, story_windows
+from nanostories.training.start_from import bigram_embeddings
 from train import train
-from training.config import TrainConfig
-from training.data_order import batch_starts, flat_windows, story_windows
-from training.start_from import bigram_embeddings
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.usefixtures("quick")
 IDS = dict(vocab_size=300, bos_token_id=299, eos_token_id=299, initializer_range=0.1)
 SOURCES = {
     "gptneo": lambda: transformers.GPTNeoForCausalLM(
-        transformers.GPTNeoConfig(max_position_embeddings=24, hidden_size=24, num_layers=4, num_heads=4, window_size=7,
-                                  attention_types=[[["global", "local"], 2]], **IDS)),
+        transformers.GPTNeoConfig(
+            max_position_embeddings=24,
+            hidden_size=24,
+            num_layers=4,
+            num_heads=4,
+            window_size=7,
+            attention_types=[[["global", "local"], 2]],
+            **IDS,
+        )
+    ),
     "gpt2": lambda: transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(n_positions=24, n_embd=24, n_layer=3, n_head=4, **IDS)),
-}  # fmt: skip
+        transformers.GPT2Config(n_positions=24, n_embd=24, n_layer=3, n_head=4, **IDS)
+    ),
+}
 SHAPE = ("block_size", "n_layer", "n_head", "n_embd", "window_size")
 
 
 def source(architecture: str, directory: Path, data: Path):
-    """A model with random weights, and where transformers wrote it, with the vocabulary of a corpus."""
+    """A model with random weights, and where transformers wrote it, with the vocabulary of a
+    corpus."""
     torch.manual_seed(0)
     model = SOURCES[architecture]().eval()
     model.save_pretrained(directory)
@@ -43,26 +54,43 @@ def source(architecture: str, directory: Path, data: Path):
 
 
 @pytest.mark.parametrize("architecture", SOURCES)
-def test_a_run_starts_where_the_source_is_and_learns_as_it_would(architecture, config, data_dir, tmp_path, capsys):
+def test_a_run_starts_where_the_source_is_and_learns_as_it_would(
+    architecture, config, data_dir, tmp_path, capsys
+):
     """Validation loss at step 0, the losses of the first steps, the logits after them."""
     theirs, name = source(architecture, tmp_path / "theirs", data_dir / "tiny")
-    config = TrainConfig(**config | dict(start_from=name, max_steps=3, log_interval=1, weight_decay=0.0))
+    config = TrainConfig(
+        **config | dict(start_from=name, max_steps=3, log_interval=1, weight_decay=0.0)
+    )
     run, _ = train(config, resume=False)
-    tokens, val = (tokens.astype(np.int64) for tokens in load_meta_and_tokens(data_dir / "tiny", "train", "val")[1:])
+    tokens, val = (
+        tokens.astype(np.int64)
+        for tokens in load_meta_and_tokens(data_dir / "tiny", "train", "val")[1:]
+    )
     losses = np.full(len(val[:400]), np.nan)
     for start in (windows := story_windows(val[:400], 16, end_of_text=299)):
         text = torch.from_numpy(val[start : start + 17])
-        own = -theirs(text[None, :-1]).logits[0].log_softmax(-1)[range(16), text[1:]].detach().numpy()
+        own = (
+            -theirs(text[None, :-1]).logits[0].log_softmax(-1)[range(16), text[1:]].detach().numpy()
+        )
         new = slice(start + 1, start + 17)
-        losses[new] = np.where(np.isnan(losses[new]), own, losses[new]) if start == windows[-1] else own
-    said = float(re.search(rf"starts from {name}, block_size 16: validation loss (\S+)", capsys.readouterr().out)[1])
+        losses[new] = (
+            np.where(np.isnan(losses[new]), own, losses[new]) if start == windows[-1] else own
+        )
+    said = float(
+        re.search(
+            rf"starts from {name}, block_size 16: validation loss (\S+)", capsys.readouterr().out
+        )[1]
+    )
     assert said == pytest.approx(np.nanmean(losses), abs=1e-4)
 
     optimizer = torch.optim.AdamW(theirs.parameters(), 1e-2, (0.9, 0.95), weight_decay=0.0)
     for step, row in enumerate(log_of(run)):
         starts = batch_starts(flat_windows(tokens, 16), 16, 8, config.seed, step)
         text = torch.from_numpy(np.stack([tokens[start : start + 17] for start in starts]))
-        loss = torch.nn.functional.cross_entropy(theirs(text[:, :-1]).logits.flatten(0, 1), text[:, 1:].flatten())
+        loss = torch.nn.functional.cross_entropy(
+            theirs(text[:, :-1]).logits.flatten(0, 1), text[:, 1:].flatten()
+        )
         assert float(row["train_loss"]) == pytest.approx(loss.item(), rel=1e-3)
         optimizer.zero_grad()
         loss.backward()
@@ -78,7 +106,9 @@ def test_a_run_starts_where_the_source_is_and_learns_as_it_would(architecture, c
 
 def test_a_resumed_run_needs_its_source_no_more(config, data_dir, tmp_path):
     _, name = source("gpt2", tmp_path / "theirs", data_dir / "tiny")
-    config |= STATEFUL | dict(start_from=name, block_size=40, copy_init=0.1)  # longer than the source's
+    config |= STATEFUL | dict(
+        start_from=name, block_size=40, copy_init=0.1
+    )  # longer than the source's
     whole, _ = train(TrainConfig(**config | dict(name="whole")), resume=False)
     run, _ = train(TrainConfig(**config | dict(max_steps=10)), resume=False)
     shutil.rmtree(tmp_path / "theirs")
@@ -92,10 +122,15 @@ def test_a_resumed_run_needs_its_source_no_more(config, data_dir, tmp_path):
 @pytest.mark.parametrize("architecture", ["gptneo", "compressor"])
 def test_a_run_goes_on_from_another_with_a_new_optimizer(config, architecture, capsys):
     first, _ = train(TrainConfig(**config | dict(architecture=architecture)), resume=False)
-    changes = dict(start_from=str(first / "ckpt.pt"), name="second", optimizer="muon", max_steps=1, n_embd=64)
+    changes = dict(
+        start_from=str(first / "ckpt.pt"), name="second", optimizer="muon", max_steps=1, n_embd=64
+    )
     second, _ = train(TrainConfig(**config | changes), resume=False)
     assert f"validation loss {log_of(first)[-1]['val_loss']}" in capsys.readouterr().out
-    assert load_run(second)[0].config == load_run(first)[0].config and int(log_of(second)[-1]["step"]) == 1
+    assert (
+        load_run(second)[0].config == load_run(first)[0].config
+        and int(log_of(second)[-1]["step"]) == 1
+    )
 
 
 def test_what_does_not_fit_is_refused_in_one_line(config, instruct_data_dir, data_dir, tmp_path):
@@ -113,7 +148,11 @@ def test_what_does_not_fit_is_refused_in_one_line(config, instruct_data_dir, dat
 def test_epochs_are_passes_over_the_training_tokens(config, data_dir):
     run, _ = train(TrainConfig(**config | dict(epochs=0.5)), resume=False)
     steps = math.ceil(0.5 * len(load_meta_and_tokens(data_dir / "tiny", "train")[1]) / (8 * 16))
-    assert int(log_of(run)[-1]["step"]) == steps == json.loads((run / "config.json").read_text())["max_steps"]
+    assert (
+        int(log_of(run)[-1]["step"])
+        == steps
+        == json.loads((run / "config.json").read_text())["max_steps"]
+    )
 
 
 def test_bigram_embeddings_are_singular_vectors_of_the_information_of_neighbors():

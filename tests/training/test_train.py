@@ -14,16 +14,21 @@ import torch.nn.functional as F
 from conftest import ROOT, STATEFUL, arguments, log_of, settings, weights
 
 import train as train_module
-from checkpoints.checkpoint import from_checkpoint, kept_checkpoints, load_checkpoint, load_run
-from corpus.instruct_headers import story_tokens
-from corpus.token_files import load_meta_and_tokens
-from corpus.tokenizer import Tokenizer
 from model import GPTNeo
+from nanostories.checkpoints.checkpoint import (
+    from_checkpoint,
+    kept_checkpoints,
+    load_checkpoint,
+    load_run,
+)
+from nanostories.corpus.instruct_headers import story_tokens
+from nanostories.corpus.token_files import load_meta_and_tokens
+from nanostories.corpus.tokenizer import Tokenizer
+from nanostories.device import no_compile_reason
+from nanostories.training.config import TrainConfig
+from nanostories.training.data_order import batch_starts, flat_windows, story_windows
+from nanostories.training.run_directory import LOG_COLUMNS
 from train import train
-from training.config import TrainConfig
-from training.data_order import batch_starts, flat_windows, story_windows
-from training.device_and_dtype import no_compile_reason
-from training.run_directory import LOG_COLUMNS
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -48,9 +53,19 @@ def test_a_run_learns_and_leaves_what_the_design_says(config, quick):
     assert [int(row["tokens"]) for row in rows] == [step * 8 * 16 for step in (5, 10, 15, 20)]
     assert [bool(row["val_loss"]) for row in rows] == [False, True, False, True]
     assert all(float(row["tokens_per_s"]) > 0 and float(row["mfu"]) <= 1 for row in rows)
-    assert float(rows[0]["train_loss"]) == pytest.approx(math.log(300), rel=0.1)  # at first every id is as likely
+    assert float(rows[0]["train_loss"]) == pytest.approx(
+        math.log(300), rel=0.1
+    )  # at first every id is as likely
     assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"]) - 1
-    files = ["best.pt", "ckpt-previous.pt", "ckpt.pt", "config.json", "log.csv", "loss.png", "loss.svg"]
+    files = [
+        "best.pt",
+        "ckpt-previous.pt",
+        "ckpt.pt",
+        "config.json",
+        "log.csv",
+        "loss.png",
+        "loss.svg",
+    ]
     assert sorted(path.name for path in run.glob("[!.]*")) == files
     model, tokenizer = load_run(run)
     assert isinstance(tokenizer, Tokenizer) and model.config.n_embd == 16
@@ -61,11 +76,17 @@ def test_a_run_of_one_step_ends_without_a_warning(config, quick, recwarn):
     assert (run_of(config, max_steps=1) / "loss.png").exists() and not recwarn.list
 
 
-def expected_validation(run: Path, tokens: np.ndarray, block_size: int, within: bool) -> tuple[float, float]:
-    """Loss and bpb of a run's last weights, window by window, from plain logits. Every token of a story counts once."""
+def expected_validation(
+    run: Path, tokens: np.ndarray, block_size: int, within: bool
+) -> tuple[float, float]:
+    """Loss and bpb of a run's last weights, window by window, from plain logits. Every token of a
+    story counts once."""
     checkpoint = load_checkpoint(run / "ckpt.pt")
     model, tokenizer = from_checkpoint(checkpoint), Tokenizer(**checkpoint["vocabulary"])
-    windows, losses = story_windows(tokens, block_size, tokenizer.end_of_text), np.full(len(tokens), np.nan)
+    windows, losses = (
+        story_windows(tokens, block_size, tokenizer.end_of_text),
+        np.full(len(tokens), np.nan),
+    )
     for start in windows:
         text = torch.from_numpy(tokens[start : start + block_size + 1].astype(np.int64))
         begins = [i for i in range(1, block_size) if within and text[i] == tokenizer.end_of_text]
@@ -73,9 +94,15 @@ def expected_validation(run: Path, tokens: np.ndarray, block_size: int, within: 
         own = F.cross_entropy(logits, text[1:], reduction="none").detach().numpy()
         new = slice(start + 1, start + 1 + block_size)
         # the later window counts; but the last one may begin within a story
-        losses[new] = np.where(np.isnan(losses[new]), own, losses[new]) if start == windows[-1] else own
+        losses[new] = (
+            np.where(np.isnan(losses[new]), own, losses[new]) if start == windows[-1] else own
+        )
     assert not np.isnan(losses[1:]).any()
-    counted = story_tokens(tokens, tokenizer) if "instruct" in checkpoint["train_config"]["data"] else losses != 0
+    counted = (
+        story_tokens(tokens, tokenizer)
+        if "instruct" in checkpoint["train_config"]["data"]
+        else losses != 0
+    )
     counted[0] = False
     text = tokenizer.decode(tokens[counted].tolist()).replace("<|endoftext|>", "")
     return losses[counted].mean(), losses[counted].sum() / math.log(2) / len(text.encode())
@@ -84,15 +111,22 @@ def expected_validation(run: Path, tokens: np.ndarray, block_size: int, within: 
 @pytest.mark.parametrize(
     "data, changes",
     [("tiny", {}), ("tiny", dict(attend_within_story=True))]
-    + [("builtin-instruct", dict(block_size=200, max_steps=4, loss_on=loss_on)) for loss_on in ("all", "story")],
+    + [
+        ("builtin-instruct", dict(block_size=200, max_steps=4, loss_on=loss_on))
+        for loss_on in ("all", "story")
+    ],
 )
-def test_validation_loss_and_bpb_are_what_they_say(data_dir, instruct_data_dir, tmp_path, data, changes):
+def test_validation_loss_and_bpb_are_what_they_say(
+    data_dir, instruct_data_dir, tmp_path, data, changes
+):
     """Headers never count."""
     directory = data_dir if data == "tiny" else instruct_data_dir
     changes = dict(block_size=24, learning_rate=3e-2, data=data, eval_tokens=1000) | changes
     run = run_of(settings(directory, tmp_path), **changes)
     tokens = load_meta_and_tokens(directory / data, "val")[1][:1000]
-    expected = expected_validation(run, tokens, changes["block_size"], "attend_within_story" in changes)
+    expected = expected_validation(
+        run, tokens, changes["block_size"], "attend_within_story" in changes
+    )
     last = log_of(run)[-1]
     assert (float(last["val_loss"]), float(last["bpb"])) == pytest.approx(expected, abs=1e-4)
 
@@ -123,8 +157,12 @@ def test_the_compiled_step_comes_to_the_same_and_twice_to_the_same_bits(config, 
     """On two threads, where atomic additions would come in any order."""
     if reason := no_compile_reason(torch.device("cpu")):
         pytest.skip(reason)
-    config |= dict(attend_within_story=True, batch_size=16, block_size=64, n_layer=1, eval_tokens=1000)
-    plain, first, second = (run_of(config, name=name, compile=name != "plain") for name in ("plain", "first", "second"))
+    config |= dict(
+        attend_within_story=True, batch_size=16, block_size=64, n_layer=1, eval_tokens=1000
+    )
+    plain, first, second = (
+        run_of(config, name=name, compile=name != "plain") for name in ("plain", "first", "second")
+    )
     for ours, theirs in zip(log_of(first), log_of(plain)):
         assert float(ours["train_loss"]) == pytest.approx(float(theirs["train_loss"]), abs=1e-3)
     assert all(weight.equal(weights(second)[name]) for name, weight in weights(first).items())
@@ -133,13 +171,19 @@ def test_the_compiled_step_comes_to_the_same_and_twice_to_the_same_bits(config, 
 # ---- When it ends, what it keeps ----
 @pytest.mark.parametrize("least", [0, 60])  # the clock alone would end the run earlier
 def test_the_clock_can_end_a_run_and_spreads_what_it_keeps(config, ticking, least):
-    changes = dict(max_steps=10**6, max_minutes=0.5, min_steps=least, warmdown=1.0, keep_checkpoints=3)
+    changes = dict(
+        max_steps=10**6, max_minutes=0.5, min_steps=least, warmdown=1.0, keep_checkpoints=3
+    )
     run, ended = train(TrainConfig(**config | changes), resume=False)
     last, steps = log_of(run)[-1], list(kept_checkpoints(run))
     end = int(last["step"])
     assert ended and (end == least or 5 < end <= 31) and last["val_loss"]
     assert float(last["learning_rate"]) < 2e-3  # the schedule came to its end, too
-    assert len(steps) == 3 and steps[-1] == end and steps[:2] == pytest.approx([end / 3, 2 * end / 3], abs=2)
+    assert (
+        len(steps) == 3
+        and steps[-1] == end
+        and steps[:2] == pytest.approx([end / 3, 2 * end / 3], abs=2)
+    )
 
 
 @pytest.mark.parametrize("wanted, steps", [(1, [20]), (3, [7, 14, 20]), (50, range(1, 21))])
@@ -153,7 +197,10 @@ def test_weights_are_kept_evenly_spread(config, wanted, steps):
 
 
 def test_kept_weights_are_those_of_a_run_that_ended_there(config):
-    run, ended = run_of(config, **STATEFUL, keep_checkpoints=3), run_of(config, **STATEFUL, name="b", max_steps=7)
+    run, ended = (
+        run_of(config, **STATEFUL, keep_checkpoints=3),
+        run_of(config, **STATEFUL, name="b", max_steps=7),
+    )
     assert all(weight.equal(weights(run / "step-7")[key]) for key, weight in weights(ended).items())
     kept, whole = (path.stat().st_size for path in (run / "step-7" / "ckpt.pt", run / "ckpt.pt"))
     assert kept < 0.6 * whole  # without the optimizers
@@ -164,7 +211,9 @@ def test_built_in_stories_are_made_when_they_are_missing(config, tmp_path, monke
     monkeypatch.setattr(subprocess, "run", lambda command, **_: calls.append(command) or failed)
     with pytest.raises(ValueError, match="builtin could not be prepared"):
         run_of(config, data="builtin", data_dir=str(tmp_path / "data"))
-    assert calls == [[sys.executable, ROOT / "prepare.py", "builtin", "--data_dir", str(tmp_path / "data")]]
+    assert calls == [
+        [sys.executable, ROOT / "prepare.py", "builtin", "--data_dir", str(tmp_path / "data")]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -178,10 +227,14 @@ def test_built_in_stories_are_made_when_they_are_missing(config, tmp_path, monke
         (dict(n_layer=3), True, "n_layer=2; it cannot be resumed with n_layer=3"),
     ],
 )
-def test_mistakes_get_one_line_and_lose_nothing(config, tmp_path, command_line, changes, resume, message):
+def test_mistakes_get_one_line_and_lose_nothing(
+    config, tmp_path, command_line, changes, resume, message
+):
     run = run_of(config)
     before = {path.name: path.read_bytes() for path in run.iterdir()}
-    code, _ = command_line(train_module, tmp_path)(*arguments(config | changes, *["--resume"] * resume))
+    code, _ = command_line(train_module, tmp_path)(
+        *arguments(config | changes, *["--resume"] * resume)
+    )
     assert message in code and "\n" not in code
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
     assert list(run.parent.iterdir()) == [run]

@@ -8,13 +8,13 @@ from conftest import log_of
 from torch.utils.flop_counter import FlopCounterMode
 
 import sample
-from corpus.token_files import load_meta_and_tokens
-from generation.backends import load_backend
 from model import GPTNeoConfig
+from nanostories.corpus.token_files import load_meta_and_tokens
+from nanostories.generation.backends import load_backend
+from nanostories.training.config import TrainConfig
+from nanostories.training.optimizers import make_optimizers
+from nanostories.variants.compressor import Compressor
 from train import train
-from training.config import TrainConfig
-from training.optimizers import make_optimizers
-from variants.compressor import Compressor
 
 
 @pytest.fixture
@@ -38,7 +38,9 @@ def test_a_token_reaches_what_follows_and_nothing_before(model, T):
         change = (model(other)[0] - logits).abs().amax((0, 2))
         assert (change[:i] == 0).all()
         assert (change[i : i + 4] > 0).all()
-        (gradient,) = torch.autograd.grad(logits[:, i].logsumexp(-1).sum(), model.wpe.weight, retain_graph=True)
+        (gradient,) = torch.autograd.grad(
+            logits[:, i].logsumexp(-1).sum(), model.wpe.weight, retain_graph=True
+        )
         assert gradient[: i + 1].any(1).all() and not gradient[i + 1 :].any()
 
 
@@ -49,9 +51,13 @@ def test_a_decoder_block_attends_to_the_pairs_before_the_one_it_decodes(model):
         for i, y in enumerate((block.ln_1(x), source, source))
     )
     seen = torch.arange(5) <= torch.arange(10)[:, None] // 2
-    y = x + block.attention_out(F.scaled_dot_product_attention(q, k, v, seen).transpose(0, 1).flatten(1))
+    y = x + block.attention_out(
+        F.scaled_dot_product_attention(q, k, v, seen).transpose(0, 1).flatten(1)
+    )
     y += block.mlp_out(F.gelu(block.mlp_in(block.ln_2(y)), approximate="tanh"))
-    torch.testing.assert_close(block(x[None], 3, model.attend, source[None])[0], y, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        block(x[None], 3, model.attend, source[None])[0], y, atol=1e-4, rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize("T", [7, 40])
@@ -79,18 +85,37 @@ def test_every_parameter_is_trained_once(model):
 
 @pytest.mark.usefixtures("quick")
 def test_learns_is_saved_and_writes(config, instruct_data_dir, command_line, tmp_path):
-    settings = dict(data="builtin", data_dir=str(instruct_data_dir), architecture="compressor", n_embd=32, n_layer=3)
+    settings = dict(
+        data="builtin",
+        data_dir=str(instruct_data_dir),
+        architecture="compressor",
+        n_embd=32,
+        n_layer=3,
+    )
     settings |= dict(block_size=64, optimizer="muon", align_stories=True, warmdown=0.5)
-    run, _ = train(TrainConfig(**config | settings | dict(max_steps=60, eval_tokens=4000)), resume=False)
+    run, _ = train(
+        TrainConfig(**config | settings | dict(max_steps=60, eval_tokens=4000)), resume=False
+    )
     _, val = load_meta_and_tokens(instruct_data_dir / "builtin", "val")
     shares = np.bincount(val[:4000]) / 4000
-    unigram = -(shares @ np.log(np.where(shares > 0, shares, 1)))  # nats per token, of the best that ignores the past
+    unigram = -(
+        shares @ np.log(np.where(shares > 0, shares, 1))
+    )  # nats per token, of the best that ignores the past
     assert float(log_of(run)[-1]["val_loss"]) < unigram - 0.2
     backend = load_backend(str(run))
     assert type(backend.model) is Compressor
     text = backend.encode("Once upon a time")
     for _ in range(9):
         text.append(backend.model(torch.tensor([text]))[0][0, -1].argmax().item())
-    flags = ["--model", run, "--prompt", "Once upon a time", "--temperature", 0, "--max_new_tokens", 9]
+    flags = [
+        "--model",
+        run,
+        "--prompt",
+        "Once upon a time",
+        "--temperature",
+        0,
+        "--max_new_tokens",
+        9,
+    ]
     code, said = command_line(sample, tmp_path)(*flags)
     assert code == 0 and backend.tokenizer.decode(text).removeprefix("<|endoftext|>") in said.out

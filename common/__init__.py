@@ -1,1 +1,0 @@
-"""Small tools that all packages share: files written atomically, the hub, tables, figures, flags, statistics."""

@@ -1,1 +1,0 @@
-"""Text generation: prompts, sampling and beam search, the KV cache, local and API models, samples.jsonl."""

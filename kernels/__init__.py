@@ -1,1 +1,0 @@
-"""The features of this processor, and C++ kernels where PyTorch is slow on it: attention, cross-entropy, decoding."""

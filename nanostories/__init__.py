@@ -1,0 +1,1 @@
+"""What the commands import: what several of them share, or what would bury the job of one."""

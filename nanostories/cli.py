@@ -1,0 +1,164 @@
+"""
+Flags and one-line error messages, shared by all commands.
+
+>>> parser = Parser(__doc__)
+>>> parser.add_shared("model", "data", "seed")
+>>> with one_line_errors("sample.py", interrupted="finished stories are kept"):
+...     write(parser.parse_args())
+"""
+
+import argparse
+import contextlib
+import difflib
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+
+def number(kind: type, allowed: Callable[[float], bool], meaning: str) -> Callable[[str], float]:
+    """A type for add_argument: int or float, within limits."""
+
+    def parse(text: str) -> float:
+        with contextlib.suppress(ValueError):
+            if allowed(value := kind(text)):
+                return value
+        raise argparse.ArgumentTypeError(f"must be {meaning}, not {text}")
+
+    return parse
+
+
+positive = number(int, lambda x: x >= 1, "a whole number, 1 or more")
+non_negative = number(int, lambda x: x >= 0, "a whole number, 0 or more")
+positive_float = number(float, lambda x: 0 < x < float("inf"), "a number above 0")
+non_negative_float = number(float, lambda x: 0 <= x < float("inf"), "a number, 0 or more")
+share = number(float, lambda x: 0 < x < 1, "above 0 and below 1")
+
+
+def existing_file(text: str) -> Path:
+    if Path(text).is_file():
+        return Path(text)
+    problem = "a directory; name the files in it" if Path(text).is_dir() else "no such file"
+    raise argparse.ArgumentTypeError(f"{text}: {problem}")
+
+
+def pattern(text: str) -> re.Pattern:
+    try:
+        return re.compile(text, re.MULTILINE)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"not a regular expression: {error}") from None
+
+
+def existing_path(text: str) -> Path:
+    if (path := Path(text)).exists():
+        return path
+    others = ", ".join(sorted(map(str, path.parent.glob("*/")))) or "nothing"
+    raise argparse.ArgumentTypeError(f"{text}: no such file or directory; there are: {others}")
+
+
+def existing_model(text: str) -> str:
+    return text if text.startswith(("hf:", "api:")) else str(existing_path(text))
+
+
+def api_address(text: str) -> str:
+    if text.startswith(("http://", "https://")):
+        return text
+    raise argparse.ArgumentTypeError(
+        "must begin with http:// or https://"
+    )  # not shown: it may contain a password
+
+
+# ---- Flags ----
+SHARED = {  # the same name, default and help text in every command
+    "model": dict(
+        help=(
+            "a run (or checkpoint), hf:ID-or-directory, or api:MODEL (default: the newest run in"
+            " out/)"
+        )
+    ),
+    "checkpoint": dict(
+        default="best", help="weights of a run: best (lowest validation loss), last, or a kept step"
+    ),
+    "data": dict(
+        type=Path,
+        help="a corpus made by prepare.py, such as data/tinystories (default: the run's own)",
+    ),
+    "out": dict(type=Path, help="where to write (default: the run's directory)"),
+    "seed": dict(type=non_negative, default=0, help="seed for everything that is drawn at random"),
+    "n": dict(type=positive, help="completions per prompt"),
+}
+API = {  # the settings of generation.api_client.ApiClient
+    "base_url": dict(
+        type=api_address,
+        help="URL of an OpenAI-compatible API (default: OPENAI_BASE_URL, or OpenAI's)",
+    ),
+    "concurrency": dict(type=positive, default=8, help="requests in flight at once"),
+    "timeout": dict(type=positive_float, default=120.0, help="seconds to wait for a reply"),
+    "price_in": dict(type=non_negative_float, help="dollars per million input tokens"),
+    "price_out": dict(type=non_negative_float, help="dollars per million output tokens"),
+    "max_cost": dict(
+        type=positive_float, help="budget in dollars; the command stops before exceeding it"
+    ),
+}
+
+
+class Parser(argparse.ArgumentParser):
+    def __init__(self, description: str):
+        super().__init__(
+            description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace=None) -> argparse.Namespace:
+        """An unknown flag is named before its value is taken for something else."""
+        for flag in (text.partition("=")[0] for text in (sys.argv[1:] if args is None else args)):
+            if flag.startswith("--") and not any(
+                known.startswith(flag) for known in self._option_string_actions
+            ):
+                similar = difflib.get_close_matches(flag, self._option_string_actions, 1)
+                self.error(
+                    f"unknown flag {flag}"
+                    + "".join(f"; did you mean {known}?" for known in similar)
+                )
+        return super().parse_args(args, namespace)
+
+    def add_shared(self, *names: str, **changes) -> None:
+        """Adds these flags of SHARED; changes: overrides by this command, such as default=3."""
+        for name in names:
+            self.add_argument(f"--{name}", **SHARED[name] | changes)
+
+    def add_api(self, title: str) -> None:
+        group = self.add_argument_group(title)
+        for name, settings in API.items():
+            group.add_argument(f"--{name}", **settings)
+
+    def require_api(self, args: argparse.Namespace) -> dict:
+        """Checks that prices and budget go together; returns the API flags, as settings of
+        ApiClient."""
+        if (args.price_in is None) != (args.price_out is None):
+            self.error("--price_in and --price_out belong together")
+        if args.max_cost is not None and args.price_in is None:
+            self.error("--max_cost needs --price_in and --price_out, in dollars per million tokens")
+        return {name: getattr(args, name) for name in API}
+
+
+# ---- Errors ----
+@contextlib.contextmanager
+def one_line_errors(
+    program: str, interrupted: str, remedy: str = "free some space or fix that, then run it again"
+):
+    """Exits with a one-line message for bad input (ValueError), a full disk (OSError), Ctrl-C.
+
+    interrupted: the state after Ctrl-C; remedy: advice for when a file cannot be read or written.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(f"\n{program}: stopped; {interrupted}")
+    except BrokenPipeError:  # `| head` has seen enough
+        sys.stderr.close()  # Python would complain that it could not flush
+        sys.exit(1)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        sys.exit(f"{program}: {where}{error.strerror or error}; {remedy}".replace("\n", "\\n"))
+    except ValueError as error:
+        sys.exit(f"{program}: {error}".replace("\n", "\\n"))  # a file's name may contain one

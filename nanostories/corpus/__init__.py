@@ -1,0 +1,2 @@
+"""From stories to tokens on disk: built-in stories, files of your own, downloads; cleaning; the
+tokenizer."""

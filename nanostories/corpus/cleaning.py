@@ -1,0 +1,70 @@
+"""
+Clean a story of mojibake, stray white space and odd line ends, and tell complete stories from those
+that were cut off. Nothing is dropped here: prepare.py drops and counts those that were cut off,
+empty ones and duplicates.
+
+>>> clean("â€œDonâ€™t,â€ he said. \\r\\n")
+('“Don’t,” he said.', True)
+"""
+
+import re
+
+import regex
+
+CLEANING = (  # counts in meta.json, in this order
+    "stories read",
+    "mojibake repaired",
+    "empty dropped",
+    "truncated dropped",
+    "duplicates dropped",
+    "validation stories dropped from train",
+)
+
+# UTF-8 that was once read as cp1252: ’ (bytes E2 80 99) became â€™. Bytes that cp1252 leaves
+# undefined became control characters, or were lost (â€ alone was ”). Genuine text such as “CAFÉ” or
+# “MANHÃ” is left alone.
+CP1252 = bytes(range(0x80, 0xA0)).decode("cp1252", errors="ignore")
+TO_LATIN1 = {ord(character): character.encode("cp1252")[0] for character in CP1252}
+LOW, HIGH = (
+    f"[{CP1252}\x80-\x9f]",
+    "[\xa0-\xbf]",
+)  # characters as which bytes 80–9F and A0–BF were read
+MOJIBAKE = re.compile(
+    rf"(?<![^\W\d_])Ã{LOW}"  # À to ß: capitals, so only where a word begins
+    rf"|(?<![A-ZÀ-Þ][A-ZÀ-Þ])[ÂÃ]{HIGH}"  # à to ÿ, ½, °, ¡: not in a word of capitals
+    rf"|â[€\x80‚\x82„\x84˜\x98™\x99œ\x9c\x9d](?:{LOW}|{HIGH})"  # quotes, dashes, €, ™, ★, ♥, ✨, ❤
+    rf"|ð[Ÿ\x9f](?:{LOW}|{HIGH}){{2}}"  # emoji
+    rf"|â€\ufffd?"  # ”, the last byte lost
+)
+# A complete story ends with a sentence mark (UAX #29's Sentence_Terminal, in any script, or one of
+# … ‥ ⋯ and the Greek and Tibetan marks), an emoji, “The end”, or “Fin” and its like after such a
+# mark, perhaps followed by closing quotes, brackets, Markdown's * and _, and zero-width characters.
+# 0.5% of the published stories were cut off. Thai, Lao and related Tai scripts do not mark the end
+# of a sentence: a story that ends in one of their letters is complete.
+# \u20e3: a keycap, as in 1️⃣
+EMOJI = r"\p{Extended_Pictographic}\p{Emoji_Modifier}\p{Regional_Indicator}\u20e3"
+CLOSING = r"""\s"'*_`＂＇\p{Pe}\p{Pf}\p{Pi}\p{Cf}\p{Mn}"""
+UNMARKED = r"\p{Thai}\p{Lao}\p{Tai_Le}\p{New_Tai_Lue}\p{Tai_Viet}"
+THE_END = rf"\b(?i:the end)|\p{{Sentence_Terminal}}[{CLOSING}]*(?i:fin|fine|fim|ende|конец|koniec)"
+COMPLETE = regex.compile(
+    rf"(?:[\p{{Sentence_Terminal}}…‥⋯\u037e།{EMOJI}{UNMARKED}]|{THE_END})[{CLOSING}]*\Z"
+)
+
+
+def repair_mojibake(match: re.Match) -> str:
+    """The text that a piece of mojibake stands for, by way of its bytes."""
+    return (
+        "”"
+        if match[0] in ("â€", "â€\ufffd")
+        else match[0].translate(TO_LATIN1).encode("latin-1").decode("utf-8")
+    )
+
+
+def clean(text: str) -> tuple[str, bool]:
+    """(the story without mojibake, \\r, and white space around it and at line ends; whether
+    mojibake was repaired)"""
+    text, n_repaired = (text, 0) if text.isascii() else MOJIBAKE.subn(repair_mojibake, text)
+    text = text.strip().replace("\r\n", "\n").replace("\r", "\n")
+    if " \n" in text or "\t\n" in text:
+        text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))
+    return text, n_repaired > 0

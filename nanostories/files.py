@@ -1,0 +1,111 @@
+"""
+Atomic writes: a file gets its name once all of it is on disk, so it is either complete or absent.
+
+>>> write_json(Path("out/demo/config.json"), {"n_layer": 4})
+"""
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows: nothing is locked there
+    fcntl = None
+
+
+def read_json(path: Path) -> dict:
+    """The object in a JSON file. ValueError: it is not there, or not readable."""
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{path}: cannot be read as JSON ({getattr(error, 'strerror', error)})"
+        ) from None
+    if not isinstance(facts, dict):
+        raise ValueError(f"{path}: must contain a JSON object {{…}}")
+    return facts
+
+
+@contextlib.contextmanager
+def write_atomically(path: Path, previous: Path | None = None):
+    """Yields a temporary path to write to. It is renamed to `path` once on disk, or removed if
+    anything fails.
+
+    previous: the name under which to keep the file that was there before.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        if previous and path.exists():
+            path.replace(previous)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    with write_atomically(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_json(path: Path, facts: dict) -> None:
+    write_bytes(path, (json.dumps(facts, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def read_json_lines(path: Path) -> Iterator[dict]:
+    """The objects of a file that append_json wrote; a line that was cut by a kill is left out."""
+    for line in path.read_bytes().splitlines() if path.exists() else []:
+        with contextlib.suppress(ValueError):
+            yield json.loads(line)
+
+
+def append_json(path: Path, row: dict) -> None:
+    """Adds a line, which a process that is killed later does not lose."""
+    line = json.dumps(row, ensure_ascii=False).encode(errors="replace")
+    with path.open("ab") as file:
+        file.write(b"\n" * bool(file.tell()) + line)  # the line above may have been cut
+
+
+def set_aside(path: Path) -> Path:
+    """Renames a file or directory to the first free name among name-1, name-2, …, and returns the
+    new path."""
+    new = next(
+        new for i in itertools.count(1) if not (new := path.with_name(f"{path.name}-{i}")).exists()
+    )
+    return path.rename(new)
+
+
+@contextlib.contextmanager
+def lock(directory: Path, name: str = ".lock", busy: str = "in use by another process"):
+    """Locks the file `name` in the directory, which is created, while the block runs; ValueError if
+    it is locked."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / name).open("a") as file:
+        try:
+            if fcntl:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{directory}: {busy}") from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+
+
+def sha256_of(path: Path) -> str:
+    sha256 = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            sha256.update(block)
+    return sha256.hexdigest()
+
+
+def cache_directory() -> Path:
+    """For files that can be made again, such as compiled kernels."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "nanostories"

@@ -1,0 +1,171 @@
+"""
+Models that write, with one interface: on this machine (LocalBackend), or behind an API
+(ApiBackend).
+
+>>> backend = load_backend("out/demo")  # or hf:roneneldan/TinyStories-33M, or api:gpt-4o-mini
+>>> sampling = Sampling(temperature=0.8, seed=7)
+>>> for i, text, finished in backend.complete(["Once upon a time"], [(0, 0)], sampling):
+...     print(text)
+"""
+
+import codecs
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+import numpy as np
+import torch
+
+from model import GPTNeo
+from nanostories.checkpoints.checkpoint import load_run
+from nanostories.checkpoints.huggingface import HF_KEYS, load_model, model_directory
+from nanostories.checkpoints.other_architectures import load_other
+from nanostories.corpus import instruct_headers
+from nanostories.corpus.tokenizer import END_OF_TEXT, Tokenizer
+from nanostories.files import read_json
+from nanostories.generation.generation_loop import beam_search, generate
+from nanostories.generation.prompts import Continuation, Key, Sampling
+from nanostories.kernels import cpu_features
+
+CONTINUE = (
+    "You are given the beginning of a story for small children, which breaks off, perhaps in the"
+    " middle of a sentence. Continue it from exactly there to its end, in the same simple words."
+    " Answer with the continuation alone: do not repeat the beginning, and add no title and no"
+    " remark."
+)
+FOLLOW_HEADER = (
+    "Write a story for small children, in words that a child of three knows. The header lists its"
+    " requirements: words to use, features, a summary to follow, a sentence to include. Answer with"
+    " the story alone."
+)
+
+
+class LocalBackend:
+    """One of our models, or a published one, on this machine. prefix: ids that precede every
+    prompt."""
+
+    def __init__(
+        self, model: GPTNeo, tokenizer: Tokenizer, prefix: Sequence[int], batch_size: int = 64
+    ):
+        self.model, self.tokenizer, self.prefix, self.batch_size = (
+            model,
+            tokenizer,
+            list(prefix),
+            batch_size,
+        )
+
+    def identity(self) -> dict:
+        """Goes into samples.jsonl, to tell these weights from others of the same name."""
+        return dict(
+            weights=f"{sum(p.double().abs().sum().item() for p in self.model.parameters()):.12e}"
+        )
+
+    def encode(self, prompt: str) -> list[int]:
+        """At least one token, as a model needs; trailing spaces are dropped, as they belong to the
+        next token."""
+        return self.prefix + self.tokenizer.encode(prompt.rstrip()) or [self.tokenizer.end_of_text]
+
+    def fits(self, prompt: str) -> bool:
+        return len(self.encode(prompt)) < self.model.config.block_size
+
+    def complete(
+        self, prompts: Sequence[str], keys: Sequence[Key], sampling: Sampling, on_token=None
+    ) -> Iterator[Continuation]:
+        """Yields continuations as they end. The draws for prompt i depend only on (sampling.seed,
+        keys[i])."""
+        ids, stop = [self.encode(prompt) for prompt in prompts], self.tokenizer.end_of_text
+        settings = asdict(sampling)
+        if settings.pop("beams") > 1:
+            completions = beam_search(
+                self.model, ids, sampling.beams, sampling.max_new_tokens, stop
+            )
+        else:
+            settings |= dict(stop=stop, batch_size=self.batch_size, keys=keys, on_token=on_token)
+            completions = generate(self.model, ids, **settings)
+        for completion in completions:
+            yield completion.index, self.tokenizer.decode(completion.tokens), completion.finished
+
+
+class ApiBackend:
+    """The interface of LocalBackend, by API requests; it gives no likelihoods."""
+
+    def __init__(self, name: str, **settings):
+        from nanostories.generation.api_client import (
+            ApiClient,  # here, as `import openai` takes over a second
+        )
+
+        self.client = ApiClient(name, **settings)
+
+    def identity(self) -> dict:
+        return dict(base_url=f"{self.client.url}/")
+
+    def fits(self, prompt: str) -> bool:
+        return True
+
+    def complete(
+        self, prompts: Sequence[str], keys: Sequence[Key], sampling: Sampling
+    ) -> Iterator[Continuation]:
+        """Yields continuations as they arrive. ValueError, at the end, if requests failed."""
+
+        async def write(i: int) -> Continuation:
+            instruction = FOLLOW_HEADER if instruct_headers.read(prompts[i]) else CONTINUE
+            messages = [
+                dict(role="system", content=instruction),
+                dict(role="user", content=prompts[i]),
+            ]
+            seed = int(np.random.SeedSequence([sampling.seed, *keys[i]]).generate_state(1)[0] >> 1)
+            settings = dict(temperature=sampling.temperature, seed=seed)
+            reply = await self.client.chat(messages, sampling.max_new_tokens, **settings)
+            space = " " if prompts[i] and reply.text[:1].isalnum() else ""  # chat models drop it
+            return i, space + reply.text, reply.finish_reason == "stop"
+
+        failures = []
+        for _, result in self.client.map(write, range(len(prompts))):
+            if isinstance(result, Exception):
+                failures.append(result)
+            else:
+                yield result
+        if failures:
+            n = f"{len(failures):,} of {len(prompts):,} requests failed; run it again to retry them"
+            raise ValueError(f"{n}: {failures[0]}")
+
+
+def load_backend(name: str, batch_size: int = 64, **api):
+    """name: as in --model: a run, hf:ID-or-directory, or api:MODEL, which takes ApiClient's
+    settings."""
+    kind, _, rest = name.partition(":")
+    if kind == "api":
+        return ApiBackend(rest, **api)
+    if kind == "hf":
+        directory = model_directory(rest)
+        settings = read_json(directory / "config.json")
+        if settings.get("model_type") in HF_KEYS:
+            model, tokenizer = load_model(f"hf:{directory}")
+            # We train with an end of text before every story, so our models need it before prompts;
+            # others do not.
+            prefix = [tokenizer.end_of_text] * (settings.get("prompt_prefix") == END_OF_TEXT)
+        else:
+            (model, tokenizer), batch_size = (
+                load_other(rest),
+                4,
+            )  # large vocabularies: their logits fill the memory
+            prefix = tokenizer.prefix
+    else:
+        model, tokenizer = load_run(name)
+        prefix = [tokenizer.end_of_text]
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.set_num_threads(cpu_features.free_cores())
+    return LocalBackend(model.to(device), tokenizer, prefix, batch_size)
+
+
+def stream_story(backend: LocalBackend, prompt: str, sampling: Sampling) -> None:
+    """Prints the prompt, and one continuation while it is generated."""
+    decoder = codecs.getincrementaldecoder("utf-8")(
+        errors="replace"
+    )  # a character may take several tokens
+
+    def show(token):
+        print(decoder.decode(backend.tokenizer.decode_bytes([token])), end="", flush=True)
+
+    print(prompt.rstrip(), end="", flush=True)
+    ((_, _, finished),) = backend.complete([prompt], [(0, 0)], sampling, on_token=show)
+    print(decoder.decode(b"", final=True) + ("" if finished else " [cut here]"))

@@ -1,0 +1,132 @@
+"""
+The one table of scores and metrics: unit, scale, which way is better, which controls test it, and a
+sentence about it.
+
+>>> score_of("lm:out/ts_33m", "ending").scale
+(0.0, 1.0)
+
+To add one, add a line here and the function that computes it (metrics.py, likelihood_judge.py) or
+its name to a question in prompts/ (the sentence of a chat score is the question itself); tables,
+pictures and pages follow.
+"""
+
+import math
+from typing import NamedTuple
+
+# Endings of known quality, which test a judge; controls.py makes them.
+TRUE_ENDING, SHUFFLED, OTHER, CUT = "(true ending)", "(shuffled)", "(another ending)", "(cut off)"
+SPOILED = (SHUFFLED, OTHER, CUT)
+CONTROLS = (TRUE_ENDING, *SPOILED)
+LIKELIHOOD_PREFIX, IMPORTED = "lm:", " (imported)"  # how names of such judges begin, and end
+
+AGES = {
+    "A": 3.0,
+    "B": 4.5,
+    "C": 6.5,
+    "D": 8.5,
+    "E": 11.0,
+    "F": 14.5,
+}  # the paper's groups, the middle of each in years
+
+
+class Score(NamedTuple):
+    about: str
+    unit: str = ""
+    scale: tuple[float, float] = (0.0, 10.0)
+    better: str = "higher"  # or "lower", or "" if neither
+    form: str = ".2f"  # format of its mean
+    tested_by: tuple[
+        str, ...
+    ] = ()  # the controls that must score lower than true endings, or the judge is blind
+
+
+INF = math.inf
+SHARE, COUNT = (0.0, 1.0), (0.0, INF)
+
+# A chat judge's grades (GPT-Eval, the paper's section 3), in the words that it sees. No control
+# tests creativity and age. The ending of another story was written to other instructions, so it
+# must score lower there, too.
+CHAT = {
+    "grammar": Score(
+        "is it correct English, without words missing, words that do not exist or sentences that"
+        " break off?",
+        tested_by=(CUT,),
+    ),
+    "creativity": Score("does it have ideas of its own?"),
+    "consistency": Score(
+        "does it fit the beginning and itself: the same persons, places and things, and nothing"
+        " that contradicts what was said before?",
+        tested_by=(SHUFFLED, OTHER),
+    ),
+    "plot": Score(
+        "does one thing lead to another, and the whole to an end?", tested_by=(SHUFFLED, OTHER, CUT)
+    ),
+    "instructions": Score(
+        "does the story, taken as a whole, do everything that the pupil was told to do?",
+        tested_by=(OTHER,),
+    ),
+    "age": Score(
+        "how old would you guess the pupil is?", "years", (AGES["A"], AGES["F"]), "", ".1f"
+    ),
+}
+
+OWN = Score(
+    "as the question of --question describes it", scale=(-INF, INF)
+)  # a score that a user's question names
+
+# likelihood_judge.py reads these off a language model.
+LIKELIHOOD = {
+    "fluency": Score(
+        "log-likelihood of the completion after its beginning: minus the judge's bits per byte"
+        " on it",
+        "bits/byte",
+        (-INF, 0.0),
+        form=".3f",
+        tested_by=(SHUFFLED,),
+    ),
+    "consistency": Score(
+        "how much likelier the completion is after its own beginning than after those of other "
+        "stories",
+        "bits/byte",
+        (-INF, INF),
+        form=".3f",
+        tested_by=(SHUFFLED, OTHER),
+    ),
+    "ending": Score("probability that the story ends where it ends", "", SHARE, tested_by=(CUT,)),
+}
+
+# metrics.py counts these without a judge.
+METRICS = {
+    "bpb": Score(
+        "validation loss in bits per byte, comparable across vocabularies",
+        "bits/byte",
+        COUNT,
+        "lower",
+        ".3f",
+    ),
+    "ended": Score(
+        "share of the stories that the model ended by itself", "%", SHARE, "higher", ".0%"
+    ),
+    "repeated": Score(
+        "share of 4-grams of words that came earlier in the same story", "%", SHARE, "lower", ".1%"
+    ),
+    "words": Score("words in a completion", "words", COUNT, "", ".0f"),
+}
+
+
+def is_likelihood_judge(judge: str) -> bool:
+    return judge.startswith(LIKELIHOOD_PREFIX)
+
+
+def score_of(judge: str, name: str) -> Score:
+    """judge "": the metrics, which need none."""
+    scores = METRICS if not judge else LIKELIHOOD if is_likelihood_judge(judge) else CHAT
+    return scores.get(name, OWN)
+
+
+def checked(name: str, value: float) -> float:
+    """A chat judge's score; ValueError if it is not on its scale."""
+    low, high = score_of("chat", name).scale
+    if not low <= value <= high or math.isinf(value):
+        raise ValueError(f"{name} is {value:g}, not from {low:g} to {high:g}")
+    return value

@@ -1,0 +1,39 @@
+"""
+Files of the Hugging Face hub, by the package huggingface_hub: resumed where they broke off, kept in
+its cache, and found there without a network. HF_TOKEN, HF_ENDPOINT (a mirror) and HF_HOME (the
+cache) are its own.
+
+>>> from_hub("gpt2", ["config.json"]) / "config.json"
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def from_hub(repository: str, patterns: Sequence[str], kind: str = "model") -> Path:
+    """The directory with those files of a repository ("model" or "dataset") that match; downloaded
+    if they are new."""
+    import huggingface_hub  # here, as it is slow to import
+    from huggingface_hub import errors
+
+    try:
+        return Path(
+            huggingface_hub.snapshot_download(
+                repository, repo_type=kind, allow_patterns=list(patterns)
+            )
+        )
+    except (
+        errors.HFValidationError,
+        errors.RepositoryNotFoundError,
+    ):  # the hub says so of private ones, too
+        reason = (
+            f"neither a directory here nor a {kind} there, such as owner/name, or it is private"
+        )
+    except (OSError, ValueError, errors.HTTPError) as error:  # HTTPError: httpx's
+        while error.__cause__:  # the first error of a chain is the telling one
+            error = error.__cause__
+        status = getattr(getattr(error, "response", None), "status_code", "")
+        # Not the error's text, which may hold addresses and secrets.
+        reason = f"{getattr(error, 'strerror', None) or type(error).__name__} {status}".strip()
+    remedy = "check the name, the network, and HF_TOKEN and HF_ENDPOINT if set; run again to resume"
+    raise ValueError(f"{repository!r} from the hub: {reason}; {remedy}")

@@ -1,0 +1,133 @@
+"""
+Runs a model and reads its activations by name, or replaces (patches) some of them.
+
+>>> logits, cache = run_with_cache(model, tokens)                     # tokens (B, T)
+>>> cache["blocks.2.pattern"]  # (B, H, T, T), [query, key]; rows sum to 1
+>>> run(model, tokens, patches={"blocks.2.z": lambda z: z * 0})  # the model without layer 2's heads
+
+The names are TransformerLens's short names, in the order in which a block computes them:
+
+resid_pre    (B, T, C)     the residual stream before the block
+q, k, v      (B, T, H, D)  queries (scaled, where the model scales attention), keys and values
+pattern      (B, H, T, T)  attention; only with_pattern: model.py's fused one never has it
+z            (B, T, H, D)  each head's values, weighted by its attention
+result       (B, T, H, C)  each head's write to the residual stream; only in run_with_cache
+attn_out     (B, T, C)     the sum of all heads' writes, with the bias
+resid_mid    (B, T, C)     the residual stream between attention and MLP
+post         (B, T, 4C)    the neurons, after their GELU
+mlp_out      (B, T, C)     the MLP's write, with the bias
+resid_post   (B, T, C)     the residual stream after the block
+"""
+
+import contextlib
+from collections.abc import Callable, Mapping
+
+import torch
+
+from model import Block, GPTNeo
+
+Read = Callable[
+    [str, torch.Tensor], object
+]  # called with a name such as "blocks.2.z" and the activations
+Patch = Callable[[torch.Tensor], torch.Tensor]  # the activations -> their replacement
+READ_ONLY = ("resid_mid", "result")  # they follow from attn_out and z: patch those instead
+
+
+def visible_keys(T: int, window: int, device: torch.device | str = "cpu") -> torch.Tensor:
+    """(T, T) bool: which keys (columns) each query may attend to."""
+    return torch.ones(T, T, dtype=torch.bool, device=device).tril().triu(1 - window)
+
+
+@contextlib.contextmanager
+def hooked(model: GPTNeo, hook: Callable[[str, torch.Tensor], torch.Tensor]):
+    """All activations but those of attention go through `hook`, which returns those to continue
+    with."""
+    inputs, outputs = [], []
+    for i, block in enumerate(model.blocks):
+        name = f"blocks.{i}."
+        inputs += [
+            (name + "resid_pre", block),
+            (name + "resid_mid", block.ln_2),
+            (name + "post", block.mlp_out),
+        ]
+        outputs += [(name + "attn_out", block.attention_out), (name + "mlp_out", block.mlp_out)]
+        outputs += [(name + "resid_post", block)]
+    handles = [
+        part.register_forward_pre_hook(lambda _, args, name=name: (hook(name, args[0]), *args[1:]))
+        for name, part in inputs
+    ]
+    handles += [
+        part.register_forward_hook(lambda *call, name=name: hook(name, call[-1]))
+        for name, part in outputs
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def run(
+    model: GPTNeo,
+    tokens: torch.Tensor,
+    read: Read | None = None,
+    patches: Mapping[str, Patch] | None = None,
+    with_pattern: bool = False,
+) -> torch.Tensor:
+    """tokens (B, T) -> the residual stream after the last LayerNorm, (B, T, C).
+
+    read: called with all activations, after patching; its return value is ignored. patches: {name:
+    replacement}; ValueError if there is nothing of this name to patch.
+    """
+    T, waiting = tokens.size(1), dict(patches or {})
+    if fixed := [name for name in waiting if name.endswith(READ_ONLY)]:
+        raise ValueError(
+            f"{fixed[0]} can only be read; patch {'z' if 'result' in fixed[0] else 'attn_out'}"
+            " instead"
+        )
+
+    def hook(name: str, x: torch.Tensor) -> torch.Tensor:
+        if name in waiting:
+            x = waiting.pop(name)(x)
+        if read:
+            read(name, x)
+        return x
+
+    def attend(layer, q, k, v):
+        q, k, v = (hook(f"blocks.{layer}.{name}", x) for name, x in zip("qkv", (q, k, v)))
+        if not with_pattern:
+            return hook(f"blocks.{layer}.z", model.attend(layer, q, k, v))
+        with torch.autocast(tokens.device.type, enabled=False):
+            q, k, v = (x.float().transpose(1, 2) for x in (q, k, v))  # (B, T, H, D) -> (B, H, T, D)
+            visible = visible_keys(T, model.config.window(layer), tokens.device)
+            pattern = (q @ k.transpose(2, 3)).masked_fill_(~visible, -torch.inf).softmax(-1)
+            return hook(
+                f"blocks.{layer}.z", (hook(f"blocks.{layer}.pattern", pattern) @ v).transpose(1, 2)
+            )
+
+    with hooked(model, hook):
+        hidden = model.hidden(tokens, torch.arange(T, device=tokens.device), attend)
+    if waiting:
+        raise ValueError(
+            f"there are no activations {', '.join(waiting)} (pattern: only if with_pattern=True)"
+        )
+    return hidden
+
+
+def head_writes(block: Block, z: torch.Tensor) -> torch.Tensor:
+    """z (..., H, D) -> each head's write to the residual stream, (..., H, C); with the bias they
+    are attn_out."""
+    H, D = z.shape[-2:]
+    return torch.einsum("...hd,chd->...hc", z, block.attention_out.weight.view(-1, H, D))
+
+
+@torch.no_grad()
+def run_with_cache(
+    model: GPTNeo, tokens: torch.Tensor, patches: Mapping[str, Patch] | None = None
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """tokens (B, T) -> logits (B, T, vocab_size), and all activations that the list above names."""
+    cache = {}
+    hidden = run(model, tokens, cache.__setitem__, patches, with_pattern=True)
+    for layer, block in enumerate(model.blocks):
+        cache[f"blocks.{layer}.result"] = head_writes(block, cache[f"blocks.{layer}.z"])
+    return model.head(hidden), cache

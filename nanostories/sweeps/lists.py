@@ -1,0 +1,277 @@
+"""
+The lists of experiments.py: one for each table or figure of the paper (P: Eldan and Li,
+arXiv:2305.07759) and of two reproductions (A: McGill, with the published models; B: IIIT, GPT-2
+models trained from scratch).
+
+At the small scale a list is a scaled-down version of its figure: smaller shapes, built-in stories,
+minutes on two cores.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs or models of a list at one scale: runs that differ in a few settings and train on
+    equally many tokens (with `budgets`, each trains once for each budget of FLOPs that suits its
+    size); or existing models."""
+
+    variants: Mapping[str, dict]  # {name: settings of train.py that differ from the scale's}
+    steps: int = 0  # length of each run; 0: nothing is trained
+    budgets: tuple[float, ...] = ()  # training FLOPs
+    models: tuple[str, ...] = ()  # as in sample.py --model
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The runs or models of a table or figure of the documents, and its measures."""
+
+    shows: str  # which table or figure
+    small: Runs
+    published: Runs
+    measures: tuple[str, ...] = ()  # names in nanostories/sweeps/measures.py
+    axes: tuple[
+        str, ...
+    ] = ()  # x-axes of its picture: settings or columns; none: a line for each run
+    picture: str = "panels"  # or law, neurons, or the file name of a picture that a measure draws
+    curves: bool = False  # also draw the validation loss over tokens
+    data: str = "tinystories"
+    sample_flags: tuple[str, ...] = ()  # for sample.py
+    checkpoints: bool = False  # compare the kept checkpoints of runs, and not only the last
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The settings that the runs of all lists share."""
+
+    config: str
+    corpora: Mapping[str, str]  # {name in the lists: the corpus that stands for it at this scale}
+    warmup: float  # share of the steps
+    learning_rate: (
+        float | None
+    )  # upper limit: wide models get 1 / width (LOG.md); None: the config's
+    min_steps: int  # within a budget; with fewer, the batch size matters more than the model size
+    n: int  # completions of each prompt
+    max_epochs: float = 4  # within a budget; more would measure repetition
+
+
+SCALES = {
+    "small": Scale(
+        config="experiment.py",
+        corpora={
+            "tinystories": "builtin",
+            "instruct": "builtin-instruct",
+            "instruct-ood": "builtin-instruct-ood",
+        },
+        warmup=0.05,
+        learning_rate=8e-3,
+        min_steps=20,
+        n=1,
+    ),
+    "published": Scale(  # a step has 655,360 tokens, so 720 steps are one epoch of TinyStories
+        config="experiment_published.py",
+        corpora={},
+        warmup=0.0,
+        learning_rate=None,
+        min_steps=60,
+        n=10,
+    ),
+}
+
+
+def shapes(names: str, **others) -> dict[str, dict]:
+    """Settings by name; a name is width-layers-heads."""
+    sizes = {name: map(int, name.split("-")) for name in names.split()}
+    return {
+        name: dict(zip(("n_embd", "n_layer", "n_head"), size), **others)
+        for name, size in sizes.items()
+    }
+
+
+def named(prefix: str, variants: Mapping[str, dict], **others) -> dict[str, dict]:
+    return {f"{prefix}{name}": settings | others for name, settings in variants.items()}
+
+
+def both_kinds(variants: dict[str, dict]) -> dict[str, dict]:
+    return named("gptneo-", variants) | named("gpt2-", variants, architecture="gpt2")
+
+
+def with_instruct(variants: dict[str, dict]) -> dict[str, dict]:
+    """Each shape trained twice: on plain stories and on stories with headers."""
+    return variants | named("instruct-", variants, data="instruct", loss_on="story")
+
+
+def dropouts(start: str = "", **settings) -> dict[str, dict]:
+    own = {f"{p:.1f}": settings | dict(dropout=p) for p in (0.0, 0.1, 0.2, 0.3)}
+    return named("zero-", own) | named("continued-", own, start_from=start)
+
+
+def compressors(widths: tuple[int, ...], **settings) -> dict[str, dict]:
+    kinds = ("gpt2", "compressor")
+    return {
+        f"{kind}-{w}": dict(settings, architecture=kind, n_embd=w) for w in widths for kind in kinds
+    }
+
+
+PUBLISHED = tuple(
+    f"hf:roneneldan/TinyStories-{size}"
+    for size in "1M 3M 8M 28M 33M 1Layer-21M 2Layers-33M".split()
+)
+GPT2 = tuple(f"hf:{name}" for name in ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"))
+SEVEN_SHAPES = "16-2-2 32-2-2 32-4-4 64-2-4 64-4-4 128-2-8 128-4-8"
+EIGHT_SHAPES = "128-8-4 128-12-4 256-8-2 256-8-4 256-8-8 256-12-4 512-8-4 512-12-4"
+SCALING_SHAPES = " ".join(
+    f"{w}-{depth}-16" for w in (64, 128, 256, 512, 768, 1024, 2048) for depth in (2, 4, 8, 12)
+)
+THREE_SMALL_RUNS = Runs(shapes("32-4-4 64-4-4 128-4-4"), 250)
+TWO_SMALL_SHAPES, TWO_SHAPES = (
+    shapes("64-4-4 128-4-4"),
+    shapes("256-8-8 512-8-8", architecture="gpt2"),
+)
+OOD_VARIANTS = {"any": dict(data="instruct"), "never-both": {}}
+
+EXPERIMENTS = {
+    "shapes": Experiment(
+        "B: loss and scores of eight GPT-2 shapes (width-layers-heads), over width, layers and"
+        " heads",
+        small=Runs(
+            shapes(
+                "32-4-4 32-6-4 64-4-2 64-4-4 64-4-8 64-6-4 128-4-4 128-6-4", architecture="gpt2"
+            ),
+            250,
+        ),
+        published=Runs(shapes(EIGHT_SHAPES, architecture="gpt2"), 720),
+        measures=("scores",),
+        axes=("n_embd", "n_layer", "n_head"),
+    ),
+    "paper_shapes": Experiment(
+        "P, figure 4 and table 4: shapes by loss, scores, instructions and plot (64-12, 256-8 and"
+        " 768-8 are the paper's; the others ours)",
+        small=Runs(with_instruct(shapes("32-1-4 32-4-4 64-1-4 64-2-4 128-4-4")), 200),
+        published=Runs(
+            with_instruct(shapes("64-12-16 128-8-16 256-8-16 768-1-16 768-2-16 768-4-16 768-8-16")),
+            7200,
+        ),
+        measures=("instruct", "scores"),
+        axes=("n_embd", "n_layer"),
+    ),
+    "scaling": Experiment(
+        "P, figures 6 and 23: the lowest loss, and the size that reaches it, by training FLOPs",
+        small=Runs(shapes(SEVEN_SHAPES), budgets=(2e11, 4e11, 8e11, 1.6e12, 3.2e12)),
+        published=Runs(shapes(SCALING_SHAPES), budgets=(1e16, 3e16, 1e17, 3e17, 1e18)),
+        picture="law",
+    ),
+    "heads": Experiment(
+        "P: more heads do better. B: of 256-8-2, -4 and -8 they hardly do. P's is GPT-Neo, B's is"
+        " GPT-2",
+        small=Runs(both_kinds(shapes("64-4-1 64-4-2 64-4-4 64-4-8")), 250),
+        published=Runs(both_kinds(shapes("256-8-2 256-8-4 256-8-8 256-8-16")), 720),
+        measures=("scores",),
+        axes=("n_head",),
+    ),
+    "baselines": Experiment(
+        "A, figures 1 and 2: scores of models, also normalized, (score - lowest) / (highest -"
+        " lowest); bits per byte of the same stories; seconds a story",
+        small=THREE_SMALL_RUNS,
+        published=Runs({}, models=PUBLISHED + GPT2),
+        measures=("bits_per_byte", "scores"),
+        picture="grades.png",
+    ),
+    "bits_per_byte": Experiment(
+        "ours: bits per byte of any models on the same text, over parameters and training FLOPs",
+        small=THREE_SMALL_RUNS,
+        published=Runs({}, models=PUBLISHED + GPT2),
+        measures=("bits_per_byte",),
+        axes=("parameters", "flops"),
+    ),
+    "prompts": Experiment(
+        "P, A, B: facts, reasoning and context by model (prompts with known answers in place of"
+        " theirs); scores of the completions of three beginnings",
+        small=THREE_SMALL_RUNS,
+        published=Runs({}, models=PUBLISHED + GPT2[:1]),
+        measures=("beginnings", "probes"),
+    ),
+    "dropout": Experiment(
+        "A: scores by dropout, continued from trained weights, and from zero",
+        small=Runs(dropouts("zero-0.0", n_embd=64), 250),
+        published=Runs(dropouts("hf:roneneldan/TinyStories-3M", n_embd=128), 720),
+        measures=("scores",),
+        axes=("dropout",),
+    ),
+    "contrast": Experiment(
+        "B: plain and contrastive models of two widths",
+        small=Runs(
+            TWO_SMALL_SHAPES | named("contrast-", TWO_SMALL_SHAPES, contrast="published"), 250
+        ),
+        published=Runs(TWO_SHAPES | named("contrast-", TWO_SHAPES, contrast="published"), 2880),
+        measures=("scores",),
+        curves=True,
+    ),
+    "memory": Experiment(
+        "B: MB of a training step by width and batch size, of GPT-2 and the compressor",
+        small=Runs(compressors((64, 128, 256))),
+        published=Runs(compressors((128, 256, 512))),
+        measures=("memory",),
+        axes=("n_embd",),
+    ),
+    "compressor": Experiment(
+        "B: scores and loss curves of GPT-2 and of the compressor described there",
+        small=Runs(compressors((64, 128), n_layer=4, n_head=4), 200),
+        published=Runs(compressors((128, 256, 512)), 720),
+        measures=("scores",),
+        axes=("n_embd",),
+        curves=True,
+    ),
+    "memorization": Experiment(
+        "P and B: completions of random training stories, 40 and 50 % shown, beside the true rest,"
+        " other completions and the training set",
+        small=THREE_SMALL_RUNS,
+        published=Runs({}, models=PUBLISHED),
+        measures=("memorization",),
+        picture="rouge.png",
+    ),
+    "instruct": Experiment(
+        "P and B: how well models of different depth follow instructions, also with words that"
+        " training did not have",
+        small=Runs(shapes("64-1-4 64-2-4 64-4-4", loss_on="story"), 300),
+        published=Runs(shapes("256-1-16 256-2-16 256-4-16 256-8-16", loss_on="story"), 7200),
+        measures=("unseen", "scores"),
+        picture="instruct.png",
+        data="instruct",
+    ),
+    "instruct_ood": Experiment(
+        "P: words and summary asked for together, in training never together (never-both) or in any"
+        " combination (any)",
+        small=Runs(OOD_VARIANTS, 300),
+        published=Runs(OOD_VARIANTS, 7200),
+        measures=("instruct",),
+        picture="instruct.png",
+        data="instruct-ood",
+        sample_flags=("--ask", "words", "summary", "words,summary"),
+    ),
+    "over_training": Experiment(
+        "P, figure 3: scores over training and over the validation loss",
+        small=Runs(shapes("32-4-4 128-4-4", keep_checkpoints="5"), 300),
+        published=Runs(shapes("64-8-16 256-8-16 768-8-16", keep_checkpoints="10"), 7200),
+        measures=("probes", "scores"),
+        axes=("tokens", "val_loss"),
+        checkpoints=True,
+    ),
+    "attention": Experiment(
+        "P, A, B: the heads of a model: maps, roles, and whether distance or meaning explains their"
+        " attention",
+        small=Runs(shapes("128-4-8"), 300),
+        published=Runs({}, models=PUBLISHED[2:3]),
+        measures=("heads",),
+        picture="interpret.png",
+    ),
+    "neurons": Experiment(
+        "P and B: the tokens on which neurons fire; kinds of words by layer, and by training step",
+        small=Runs(shapes("128-4-4", keep_checkpoints="3"), 300),
+        published=Runs(shapes("64-8-16", keep_checkpoints="5"), 7200),
+        measures=("neurons",),
+        picture="neurons",
+        checkpoints=True,
+    ),
+}

@@ -1,0 +1,78 @@
+"""
+The memory of a training step by batch size: of the GPU as PyTorch allocates it, or on Linux's CPUs
+of this process.
+
+# vocab_size, limit in MB
+$ python -m nanostories.sweeps.memory memory.json 10000 12000 configs/ts_8m.py --n_embd=128
+
+Two steps of AdamW on random tokens, not compiled. Above the limit, or the memory of the machine, it
+is "oom".
+"""
+
+import re
+import resource
+import sys
+from pathlib import Path
+
+import torch
+
+from model import GPTNeoConfig
+from nanostories.device import choose_dtype
+from nanostories.files import write_json
+from nanostories.training.config import TrainConfig, parse_command_line
+from nanostories.variants import MODELS
+
+BATCHES = (2, 4, 8, 16, 32)
+
+
+def peak(config: TrainConfig, vocab_size: int, batch: int) -> float:
+    """MB, since this process began: batches must grow. inf if there is too little."""
+    try:
+        two_steps(config, vocab_size, batch)
+    except (RuntimeError, MemoryError) as error:
+        if "memory" in str(error) or isinstance(error, MemoryError):
+            return float("inf")
+        raise
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 1e6
+    return (
+        int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024 / 1e6
+    )
+
+
+def two_steps(config: TrainConfig, vocab_size: int, batch: int) -> None:
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    dtype, shape = (
+        choose_dtype(config.dtype, device),
+        GPTNeoConfig(vocab_size=vocab_size, **config.model_shape()),
+    )
+    model = MODELS[config.architecture](shape).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    tokens = torch.randint(vocab_size, (batch, config.block_size + 1), device=device)
+    for _ in range(2):  # the first makes the optimizer's state
+        with torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+            loss = model(tokens[:, :-1], tokens[:, 1:])[1]
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def main() -> None:
+    out, vocab_size, limit, *settings = sys.argv[1:]
+    config, limit = parse_command_line(settings)[0], float(limit)
+    if not torch.cuda.is_available():
+        if not Path("/proc/self/status").exists():
+            sys.exit("sweeps.memory: without a GPU, memory is measured on Linux alone")
+        resource.setrlimit(
+            resource.RLIMIT_DATA, (int(limit * 1e6), -1)
+        )  # rather an error than a machine that swaps
+    peaks = {}
+    for batch in BATCHES:
+        mb = peak(config, int(vocab_size), batch)
+        peaks[f"MB, batch {batch}"] = mb if mb <= limit else "oom"
+    Path(out).parent.mkdir(parents=True, exist_ok=True)
+    write_json(Path(out), peaks)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""
+The runs of a list: how long each trains, and how many FLOPs that takes, counted.
+
+>>> plan_runs(EXPERIMENTS["heads"].small, SCALES["small"], 1, Path("out/heads"), corpora)
+"""
+
+import functools
+import itertools
+import math
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from model import GPTNeoConfig
+from nanostories.sweeps.lists import Runs, Scale
+from nanostories.training.config import SHAPE, TrainConfig, parse_command_line
+from nanostories.training.optimizers import Muon, make_optimizers
+from nanostories.variants import MODELS
+from nanostories.variants.contrastive import n_shuffled
+
+ROOT = Path(__file__).parents[2]
+EVAL_INTERVALS = (
+    50,
+    250,
+)  # steps, fewest and most: an evaluation takes time, and a kill loses the steps since
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    variant: str
+    args: list[str]  # for train.py
+    config: TrainConfig
+    parameters: int
+    flops: int  # for the whole training
+    budget: float | None  # FLOPs that the training is cut to
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.config.out_dir, self.config.name)
+
+    @property
+    def command(self) -> str:
+        return shlex.join(["train.py", *self.args])
+
+    @property
+    def tokens(self) -> int:
+        return self.config.max_steps * self.config.tokens_per_step
+
+    @property
+    def data(self) -> Path:
+        return Path(self.config.data_dir, self.config.data)
+
+
+def plan_runs(
+    listed: Runs, scale: Scale, n_seeds: int, out: Path, data: str, corpora: Mapping
+) -> list[Run]:
+    """The runs in order. out: where they go; data: the corpus of variants that do not name one;
+    corpora: {name: (its directory, its meta.json)}."""
+    runs = []
+    for seed, budget, variant in itertools.product(
+        range(n_seeds), listed.budgets or [None], listed.variants
+    ):
+        settings = dict(listed.variants[variant], seed=seed, out_dir=str(out))
+        corpus, meta = corpora[settings.pop("data", data)]
+        settings |= dict(data=corpus.name, data_dir=str(corpus.parent))
+        name = f"{budget:.1e}-{variant}_{seed}".replace("+", "") if budget else f"{variant}_{seed}"
+        start = settings.pop("start_from", "")
+        args = [str(ROOT / "configs" / scale.config), *flags(dict(name=name) | settings)]
+        config = parse_command_line(args)[0]
+        parameters, flops_per_step = count_parameters_and_flops(config, meta["vocab_size"])
+        steps = max(1, round(budget / flops_per_step) if budget else listed.steps)
+        args += flags(schedule(steps, config.n_embd, scale))
+        config = parse_command_line(args)[0]
+        if start:  # it brings the shape, which was needed to count
+            args = [arg for arg in args if not arg.startswith(tuple(f"--{key}=" for key in SHAPE))]
+            config = replace(
+                config,
+                start_from=str(out / f"{start}_{seed}") if start in listed.variants else start,
+            )
+            args.append(f"--start_from={config.start_from}")
+        run = Run(variant, args, config, parameters, steps * flops_per_step, budget)
+        most_tokens = scale.max_epochs * meta["splits"]["train"]["tokens"]
+        if not budget or steps >= scale.min_steps and run.tokens <= most_tokens:
+            runs.append(run)
+    return runs
+
+
+def schedule(steps: int, width: int, scale: Scale) -> dict:
+    fewest, most = EVAL_INTERVALS
+    interval = min(most, max(fewest, math.ceil(steps / 4)))
+    own = dict(max_steps=steps, warmup_steps=round(scale.warmup * steps), eval_interval=interval)
+    return own | (
+        dict(learning_rate=min(scale.learning_rate, 1 / width)) if scale.learning_rate else {}
+    )
+
+
+def flags(settings: dict) -> list[str]:
+    return [f"--{key}={value}" for key, value in settings.items()]
+
+
+def count_parameters_and_flops(config: TrainConfig, vocab_size: int) -> tuple[int, int]:
+    """Parameters; FLOPs of one training step: of the model, the objective and Muon."""
+    shape = GPTNeoConfig(vocab_size=vocab_size, **config.model_shape())
+    parameters, flops_per_token, flops_of_muon = count_model_and_muon(
+        config.architecture, shape, config.optimizer
+    )
+    n_sequences = config.sequences_per_step
+    if config.contrast != "none":
+        n_sequences += config.grad_accum_steps * n_shuffled(config.batch_size)
+    return parameters, n_sequences * config.block_size * flops_per_token + flops_of_muon
+
+
+@functools.cache  # many runs share few shapes
+def count_model_and_muon(
+    architecture: str, shape: GPTNeoConfig, optimizer: str
+) -> tuple[int, int, int]:
+    """Parameters; FLOPs of the model for a token, in training; and of a step of Muon, if that is
+    the optimizer."""
+    with torch.device("meta"):  # only shapes are needed
+        model = MODELS[architecture](shape)
+    optimizers = make_optimizers(model, TrainConfig(optimizer=optimizer))
+    flops_of_muon = sum(o.flops_per_step() for o in optimizers if isinstance(o, Muon))
+    return model.num_params(), model.flops_per_token(shape.block_size), flops_of_muon

@@ -1,0 +1,85 @@
+"""
+Tables: written and read as CSV, printed for people as Markdown.
+
+>>> write_table(Path("out/compare.csv"), [{"run": "a", "loss": 1.5}, {"run": "b", "loss": None}])
+>>> print(table_text(["run", "loss"], [["a", "1.500"], ["b", ""]]))
+"""
+
+import csv
+import io
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+from nanostories.files import write_bytes
+
+
+def write_table(path: Path, rows: Sequence[dict], columns: Sequence[str] | None = None) -> None:
+    """CSV, six significant digits. Missing values, None and NaN are empty. columns: by default all
+    keys of the rows."""
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(
+        file, columns or list(dict.fromkeys(itertools.chain.from_iterable(rows)))
+    )
+    writer.writeheader()
+    for row in rows:
+        writer.writerow(
+            {
+                k: f"{v:.6g}".replace("nan", "") if isinstance(v, float) else v
+                for k, v in row.items()
+            }
+        )
+    write_bytes(path, file.getvalue().encode())
+
+
+def read_table(path: Path) -> list[dict]:
+    """The rows of a CSV, all cells as text; ValueError as of read_user_table."""
+    return [row for _, row in read_user_table(path, ())]
+
+
+def read_user_table(path: Path, needed: Sequence[str]) -> list[tuple[str, dict]]:
+    """("mine.csv, line 3", row) for each row of a CSV; spreadsheets separate cells by semicolons or
+    tabs, too.
+
+    ValueError names a missing column, a line with too few or too many cells, or a file that is not
+    text.
+    """
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        try:
+            delimiter = max(",;\t", key=file.readline().count)
+            file.seek(0)
+            reader = csv.DictReader(file, delimiter=delimiter, strict=True)
+            names = reader.fieldnames or []
+            rows = [(f"{path}, line {reader.line_num}", row) for row in reader]
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ValueError(f"{path}: not a readable CSV in UTF-8 ({error})") from None
+    if missing := set(needed) - set(names):
+        raise ValueError(
+            f"{path}: its first line does not name the columns {', '.join(sorted(missing))}"
+        )
+    for where, row in rows:
+        if None in row or None in row.values():
+            raise ValueError(f"{where}: not the {len(names)} cells that the first line names")
+    return [(where, row) for where, row in rows if any(row.values())]
+
+
+def table_text(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table, padded to read well in a terminal: the first column aligned left, the
+    others right."""
+    widths = [max(map(len, column)) for column in zip(head, *rows)]
+    separator = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    lines = []
+    for first, *others in [head, separator, *rows]:
+        cells = [
+            f"{first:{widths[0]}}",
+            *(f"{cell:>{width}}" for cell, width in zip(others, widths[1:])),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def print_and_save(path: Path, text: str) -> None:
+    """Prints the results of a command, and keeps the same text at `path` (.md), where report.py
+    finds it."""
+    print(text, flush=True)
+    write_bytes(path, (text + "\n").encode())

@@ -1,0 +1,95 @@
+"""Files are the old ones or the new ones, never half of one; tables; flags."""
+
+import os
+
+import pytest
+
+from nanostories.cli import Parser, positive, share
+from nanostories.files import read_json, write_bytes, write_json
+from nanostories.tables import read_table, read_user_table, table_text, write_table
+
+
+def test_a_file_takes_its_name_when_it_is_on_the_disk(tmp_path, monkeypatch):
+    path = tmp_path / "facts.json"
+    write_json(path, dict(old="é"))
+
+    def refuse(_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", refuse)  # what was written was only in memory, and is lost
+    with pytest.raises(OSError, match="Input/output"):
+        write_bytes(path, b"new")
+    assert read_json(path) == dict(old="é") and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("text", [b"", b'{"a": ', b"\x00\xff", b"[1]", b"[" * 10**5])
+def test_no_json_object(tmp_path, text):
+    (tmp_path / "a.json").write_bytes(text)
+    with pytest.raises(ValueError, match="a.json: ") as error:
+        read_json(tmp_path / "a.json")
+    assert "\n" not in str(error.value)
+
+
+def test_tables(tmp_path):
+    write_table(
+        tmp_path / "a.csv", [dict(run="a, b", loss=1.23456789), dict(run="c", loss=None, n=3)]
+    )
+    rows = [dict(run="a, b", loss="1.23457", n=""), dict(run="c", loss="", n="3")]
+    assert read_table(tmp_path / "a.csv") == rows
+    assert (
+        table_text(["run", "loss"], [["a", "1.5"]])
+        == "| run | loss |\n| --- | ---: |\n| a   |  1.5 |"
+    )
+    (tmp_path / "a.csv").write_text((tmp_path / "a.csv").read_text()[:-3])
+    with pytest.raises(ValueError, match="a.csv"):
+        read_table(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("delimiter", ",;\t")
+def test_tables_of_users(tmp_path, delimiter):
+    text = "\r\n".join(["run,story", 'a,"x ""y"""', ",", "b,z"]).replace(",", delimiter) + "\r\n"
+    (tmp_path / "u.csv").write_bytes(text.encode("utf-8-sig"))
+    where = f"{tmp_path / 'u.csv'}, line "
+    rows = [(where + "2", dict(run="a", story='x "y"')), (where + "4", dict(run="b", story="z"))]
+    assert read_user_table(tmp_path / "u.csv", ["story", "run"]) == rows
+
+
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [
+        (b"run\na", "story"),
+        (b"run,story\na", "line 2"),
+        (b"run,story\na,b,c", "line 2"),
+        (b"\xff,\xfe", "UTF-8"),
+        (b"", "run"),
+        (b'run,story\n"a,b', "CSV"),
+    ],
+)
+def test_damaged_tables_of_users(tmp_path, data, word):
+    (tmp_path / "u.csv").write_bytes(data)
+    with pytest.raises(ValueError, match=word) as error:
+        read_user_table(tmp_path / "u.csv", ["run", "story"])
+    assert "u.csv" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_flags(capsys):
+    parser = Parser("A command.")
+    parser.add_argument("--max_tokens", type=positive)
+    parser.add_argument("--val_share", type=share)
+    parser.add_shared("seed", default=3)
+    parser.add_api("API")
+    args = parser.parse_args(["--max_tokens", "7", "--price_in", "1", "--price_out", "0"])
+    assert args.max_tokens == 7 and args.seed == 3
+    assert (
+        list(parser.require_api(args))
+        == "base_url concurrency timeout price_in price_out max_cost".split()
+    )
+    wrong = (
+        "--max_tokens=0 --max_tokens=1.5 --val_share=1 --seed=-1 --timeout=inf"
+        " --base_url=me:secret@x --rate=1 "
+    )
+    for flag in (wrong + "--price_in=1 --max_cost=2").split():
+        with pytest.raises(SystemExit):
+            parser.require_api(parser.parse_args([flag]))
+        said = capsys.readouterr().err
+        assert flag.partition("=")[0] in said and "secret" not in said

@@ -1,6 +1,0 @@
-"""Beyond plain GPT-Neo, with its interface: the compressor (two tokens become one vector), the contrastive loss."""
-
-from model import GPTNeo
-from variants.compressor import Compressor
-
-MODELS = {"gptneo": GPTNeo, "gpt2": GPTNeo, "compressor": Compressor}
