@@ -25,6 +25,7 @@ from pathlib import Path
 
 from nanostories.cli import (
     Parser,
+    UserError,
     existing_file,
     existing_model,
     one_line_errors,
@@ -138,15 +139,14 @@ def run_experiment(args: argparse.Namespace) -> None:
         runner,
     )
     from nanostories.sweeps.plan import plan_runs
-    from nanostories.training.config import ConfigError
 
     scale, experiment = SCALES[args.scale], EXPERIMENTS[args.experiment]
     listed = getattr(experiment, args.scale)
     if args.models and (experiment.picture == "law" or "memory" in experiment.measures):
-        raise ConfigError(f"{args.experiment} needs runs of its own: leave out --models")
+        raise UserError(f"{args.experiment} needs runs of its own: leave out --models")
     listed = Runs({}, models=tuple(args.models)) if args.models else listed
     if (args.steps and not listed.steps) or (args.budgets and not listed.budgets):
-        raise ConfigError(
+        raise UserError(
             f"{args.experiment}: --budgets is for `scaling`, --steps for other lists that train"
         )
     listed = replace(
@@ -171,7 +171,7 @@ def run_experiment(args: argparse.Namespace) -> None:
         if any(fnmatch.fnmatch(run.config.name, pattern) for pattern in wanted)
     ]
     if not runs and not listed.models:
-        raise ConfigError(
+        raise UserError(
             f"--only {' '.join(args.only)}: no such run of {args.experiment}; --dry_run lists them"
         )
     args.n = args.n or scale.n
@@ -205,7 +205,7 @@ def run_experiment(args: argparse.Namespace) -> None:
             f" {args.out_dir}"
         )
     elif experiment.checkpoints and not failed:
-        raise ConfigError(
+        raise UserError(
             f"{args.experiment} compares kept checkpoints: train with --keep_checkpoints=10"
         )
     if failed:
@@ -213,7 +213,7 @@ def run_experiment(args: argparse.Namespace) -> None:
             f"{len(failed)} of {len(runs)} runs failed ({', '.join(failed)}), see"
             f" {directory / 'experiment.log'}"
         )
-        raise ConfigError(
+        raise UserError(
             f"{which}; the same command retries them; for other settings take another --out_dir"
         )
 

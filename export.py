@@ -19,7 +19,7 @@ from nanostories.checkpoints.checkpoint import (
     load_checkpoint,
     newest_run,
 )
-from nanostories.cli import Parser, one_line_errors
+from nanostories.cli import Parser, UserError, one_line_errors
 from nanostories.corpus.token_files import load_meta
 from nanostories.corpus.tokenizer import END_OF_TEXT
 from nanostories.files import write_bytes
@@ -89,7 +89,7 @@ def main():
 
         name = checkpoint_path(args.model or str(newest_run()), args.checkpoint)
         if name.startswith("api:"):
-            raise ValueError(
+            raise UserError(
                 f"{name}: a model behind an API has no weights to export; use a run or"
                 " hf:ID-or-directory"
             )

@@ -25,7 +25,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from nanostories.cli import Parser, existing_file, non_negative_float, one_line_errors, positive
+from nanostories.cli import (
+    Parser,
+    UserError,
+    existing_file,
+    non_negative_float,
+    one_line_errors,
+    positive,
+)
 from nanostories.corpus.token_files import text_identity
 from nanostories.files import append_json, lock, read_json_lines, write_bytes
 from nanostories.grading.chat_judge import PROTOCOLS, ChatJudge, read_question, show_requests
@@ -264,7 +271,7 @@ def grade_runs(args: argparse.Namespace) -> None:
     chat_judges, self_judged = make_chat_judges(args), set()
     controls = make_controls(*endings_by_text(runs))
     if args.controls and not controls[TRUE_ENDING]:
-        raise ValueError(
+        raise UserError(
             "--controls needs true endings, which `python sample.py --eval N` keeps; there are none"
         )
     sources = {run.name: run.stories for run in runs} | (controls if args.controls else {})

@@ -18,7 +18,7 @@ from statistics import fmean
 
 from matplotlib.figure import Figure
 
-from nanostories.cli import Parser, existing_path, one_line_errors
+from nanostories.cli import Parser, UserError, existing_path, one_line_errors
 from nanostories.corpus.word_forms import (
     SPEECH,
     ends_badly,
@@ -76,7 +76,7 @@ def stories_under_headers(path: Path) -> dict[str, list[dict]]:
         if rows := [row for _, row in sorted(read_rows(file).items()) if row.get("instruction")]:
             found[str(file.parent if file.name == "samples.jsonl" else file)] = rows
     if not found:
-        raise ValueError(
+        raise UserError(
             f"{path}: no stories under headers; sample.py --eval 200 makes some of a corpus with"
             " headers"
         )

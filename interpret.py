@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nanostories.checkpoints.checkpoint import checkpoint_path, corpus_of, directory_of, newest_run
-from nanostories.cli import Parser, one_line_errors, positive
+from nanostories.cli import Parser, UserError, one_line_errors, positive
 from nanostories.corpus.token_files import load_stories
 from nanostories.corpus.word_forms import language_warning
 from nanostories.files import write_bytes, write_json
@@ -270,22 +270,22 @@ def load_inspectable(name: str, args: argparse.Namespace):
     from nanostories.kernels.compile_cpp import keep_freed_memory
 
     if name.startswith("api:"):
-        raise ValueError(
+        raise UserError(
             f"{name}: a model behind an API cannot be inspected; use a run or hf:ID-or-directory"
         )
     if name.startswith("hf:") and not args.data and not args.patch:
-        raise ValueError(f"{name} needs --data, a corpus that prepare.py made")
+        raise UserError(f"{name} needs --data, a corpus that prepare.py made")
     # else the system takes back the memory of each batch's activations, and the next one waits
     keep_freed_memory()
     backend = load_backend(name)
     config = backend.model.config
     if type(backend.model) is not GPTNeo:
-        raise ValueError(
+        raise UserError(
             f"{name} is neither GPT-Neo nor GPT-2; interpret.py reads no other architecture"
         )
     for text in filter(None, [args.text, *(args.patch or [])]):
         if (n_tokens := len(backend.encode(text))) > config.block_size:
-            raise ValueError(
+            raise UserError(
                 f"the text has {n_tokens} tokens, but {name} reads only {config.block_size};"
                 " shorten it"
             )
@@ -306,7 +306,7 @@ def main() -> None:
         data = args.data or corpus_of(name)
         texts = list(itertools.islice(load_stories(data, "val")[1], args.stories))
         if len(texts) < 2 * FEWEST_STORIES:
-            raise ValueError(
+            raise UserError(
                 f"{data}: only {len(texts)} validation stories; at least {2 * FEWEST_STORIES} are"
                 " needed"
             )

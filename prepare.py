@@ -28,7 +28,16 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from nanostories.cli import Parser, existing_file, number, one_line_errors, pattern, positive, share
+from nanostories.cli import (
+    Parser,
+    UserError,
+    existing_file,
+    number,
+    one_line_errors,
+    pattern,
+    positive,
+    share,
+)
 from nanostories.corpus import builtin_stories, instruct_headers
 from nanostories.corpus.cleaning import CLEANING, COMPLETE, clean
 from nanostories.corpus.sources import (
@@ -257,7 +266,7 @@ def prepare(
     empty stories, and clean nothing. vocabulary: a kind to learn, of vocab_size, or a known one.
     """
     if os.path.lexists(directory) and not (directory / "meta.json").exists():
-        raise ValueError(
+        raise UserError(
             f"{directory}: not written by prepare.py; choose another --name, or move it away"
         )
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -271,7 +280,7 @@ def prepare(
                 counts = ", ".join(f"{n:,} {step}" for step, n in cleaning.items())
                 remedy = "give more, or some with --val; each must end with a whole sentence, "
                 remedy += f"and in a .txt {END_OF_TEXT} or --split_on must separate them"
-                raise ValueError(
+                raise UserError(
                     f"{', '.join(sources)}: no stories left for {split} ({counts}); {remedy}"
                 )
         if isinstance(vocabulary, str):

@@ -22,7 +22,14 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from nanostories.cli import Parser, existing_file, existing_path, one_line_errors, positive
+from nanostories.cli import (
+    Parser,
+    UserError,
+    existing_file,
+    existing_path,
+    one_line_errors,
+    positive,
+)
 from nanostories.corpus.token_files import load_stories
 from nanostories.corpus.word_forms import looks_english
 from nanostories.files import write_bytes
@@ -81,7 +88,7 @@ def find_models(args: argparse.Namespace) -> list[str]:
         if args.checkpoint == "all":
             runs = [run for run in runs if kept_checkpoints(run)] or runs[:1]
         if not runs:
-            raise ValueError(
+            raise UserError(
                 f"{directory}: no run below it; train one with `python train.py`, or name a --model"
             )
         names += runs
@@ -102,7 +109,7 @@ def answer(name: str, probes: Sequence[Probe], max_new_tokens: int, bar: tqdm) -
     backend = load_backend(name)
     texts = [(probe.prompt, answer) for probe in probes for answer in probe.answers]
     if texts and not isinstance(backend, LocalBackend):
-        raise ValueError(
+        raise UserError(
             f"{name}: an endpoint gives no log-likelihoods of answers; give it plain --prompts"
         )
     nats = read_texts(name, backend, texts, ends=False, bar=bar) if texts else {}

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from nanostories.cli import Parser, one_line_errors
+from nanostories.cli import Parser, UserError, one_line_errors
 from nanostories.figures import svg_bytes
 from nanostories.files import read_json, write_bytes
 from nanostories.generation.samples_file import SAMPLES
@@ -130,7 +130,7 @@ def make_report(directories: Sequence[Path]) -> tuple[bytes, Results]:
         )
     sections = {title: content for title, content in sections.items() if content}
     if not sections:
-        raise ValueError(
+        raise UserError(
             f"{directories[0]}: no results of a run below it; train one with: python train.py"
         )
     if results.damaged:

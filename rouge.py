@@ -27,7 +27,7 @@ import numpy as np
 from tqdm import tqdm
 
 from nanostories.checkpoints.checkpoint import corpus_of, newest_run
-from nanostories.cli import Parser, existing_path, one_line_errors, positive
+from nanostories.cli import Parser, UserError, existing_path, one_line_errors, positive
 from nanostories.corpus.token_files import text_identity
 from nanostories.corpus.word_forms import language_warning
 from nanostories.files import write_json
@@ -168,7 +168,7 @@ def analyze(
         corpus.encode([row[name] for row in samples]) for name in ("completion", "prompt")
     )
     if not any(map(len, completion_ids)):
-        raise ValueError(
+        raise UserError(
             f"{run}: no completion has a word"
             + " of a to z; otherwise: --tokens" * (not args.tokens)
         )
@@ -378,9 +378,9 @@ def analyze_run(run: Path, args: argparse.Namespace) -> list[Analysis]:
             if others
             else f"write some: python sample.py --model {model} --eval 50"
         )
-        raise ValueError(f"{run / SAMPLES['val']}: no completions there; {remedy}")
+        raise UserError(f"{run / SAMPLES['val']}: no completions there; {remedy}")
     if args.data is None and not (model / "ckpt.pt").exists():
-        raise ValueError(
+        raise UserError(
             f"{run}: not a run of train.py; name the training set, as in --data data/tinystories"
         )
     data = args.data or corpus_of(str(model))

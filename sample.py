@@ -27,6 +27,7 @@ from tqdm import tqdm
 
 from nanostories.cli import (
     Parser,
+    UserError,
     existing_file,
     non_negative_float,
     one_line_errors,
@@ -133,20 +134,20 @@ def complete_arguments(args: argparse.Namespace) -> None:
         name: getattr(args, name) for name in instruct_headers.FIELDS if getattr(args, name)
     }:
         if args.prompt or args.prompts or args.eval:
-            raise ValueError(
+            raise UserError(
                 f"--{' --'.join(fields)} make a prompt: leave out --prompt, --prompts and --eval"
             )
         args.prompt = instruct_headers.format_header(fields)
     if (args.split, args.draw, args.ask) != ("val", None, []) and not args.eval:
-        raise ValueError("--split, --draw, --ask and --unseen_words go with --eval")
+        raise UserError("--split, --draw, --ask and --unseen_words go with --eval")
     if args.max_cost and not args.max_new_tokens:
-        raise ValueError("--max_cost needs --max_new_tokens, which limits the cost of a story")
+        raise UserError("--max_cost needs --max_new_tokens, which limits the cost of a story")
     if args.beams > 1 and (args.temperature or args.top_k):
-        raise ValueError("--beams takes no --temperature and no --top_k")
+        raise UserError("--beams takes no --temperature and no --top_k")
     if str(args.model).startswith("api:") and (args.top_k or args.beams > 1 or args.stream):
-        raise ValueError("an api: model takes no --top_k, --beams or --stream")
+        raise UserError("an api: model takes no --top_k, --beams or --stream")
     if args.stream and (args.to_file or args.n not in (None, 1) or args.beams > 1):
-        raise ValueError(
+        raise UserError(
             "--stream prints one sampled story: leave out --prompts, --eval, --n, --out and --beams"
         )
     args.draw = args.draw or (
@@ -174,7 +175,7 @@ def prompts_for(name: str, args: argparse.Namespace) -> list[Prompt]:
         if (corpus := find_training_corpus(load_checkpoint(name))) and "headers" not in load_meta(
             corpus
         ):
-            raise ValueError(
+            raise UserError(
                 f"{name} was trained on {corpus}, without headers: it cannot follow these prompts"
             )
         if corpus and args.features:
@@ -183,7 +184,7 @@ def prompts_for(name: str, args: argparse.Namespace) -> list[Prompt]:
                 feature for story in headed for feature in story.instruction.get("features", ())
             }
             if unknown := ", ".join(sorted({*instruct_headers.split_list(args.features)} - known)):
-                raise ValueError(
+                raise UserError(
                     f"no such feature: {unknown}; {corpus} has {', '.join(sorted(known)) or 'none'}"
                 )
     return prompts
@@ -206,7 +207,7 @@ def sample(name: str, args: argparse.Namespace) -> None:
             args.eval
         )
         if not prompts:
-            raise ValueError(left_out)
+            raise UserError(left_out)
         print(f"{left_out}, and are left out")
     for temperature in args.temperature:
         sampling = Sampling(temperature, args.top_k, args.beams, args.max_new_tokens, args.seed)

@@ -27,7 +27,14 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from nanostories.cli import Parser, existing_file, non_negative_float, one_line_errors, positive
+from nanostories.cli import (
+    Parser,
+    UserError,
+    existing_file,
+    non_negative_float,
+    one_line_errors,
+    positive,
+)
 from nanostories.corpus.builtin_stories import split_sentences
 from nanostories.corpus.word_forms import uses_word
 from nanostories.files import append_json, lock, read_json_lines
@@ -107,7 +114,7 @@ def draw_requests(args: argparse.Namespace) -> list[Request]:
     rows = [row for _, row in read_user_table(args.words, ("word", "kind"))]
     words = {kind: [row["word"] for row in rows if row["kind"] == kind] for kind in KINDS}
     if empty := [kind for kind in KINDS if not words[kind]]:
-        raise ValueError(
+        raise UserError(
             f"{args.words}: no words with the kind {empty[0]}; the kinds are {', '.join(KINDS)}"
         )
     features = {
@@ -146,7 +153,7 @@ def fields_of(line: str, template: Path) -> list[str]:
     """The names in {braces}; ValueError for an unknown one."""
     fields, known = re.findall(r"\{(.*?)\}", line), (*KINDS, "features", "language", "summary")
     if unknown := set(fields) - set(known):
-        raise ValueError(
+        raise UserError(
             f"{template}: unknown field {{{unknown.pop()}}}; the fields are {', '.join(known)}"
         )
     return fields
@@ -193,7 +200,7 @@ class DataSet:
         for row in (*self.stories.values(), *self.rejected):
             if row.get("request") != texts.get(row["index"], row.get("request")):
                 remedy = "choose another --name, or all flags as before"
-                raise ValueError(
+                raise UserError(
                     f"{self.directory}: story {row['index']} had another request; {remedy}"
                 )
 
@@ -261,7 +268,7 @@ def ask(data: DataSet, requests: Sequence[Request], args: argparse.Namespace) ->
                 spent = client.spent
     if failures:
         n = f"{len(failures):,} of {len(requests):,} requests failed; run it again to retry them"
-        raise ValueError(f"{n}: {failures[0]}")
+        raise UserError(f"{n}: {failures[0]}")
 
 
 def show_request(requests: Sequence[Request], args: argparse.Namespace) -> None:
@@ -289,7 +296,7 @@ def show(args: argparse.Namespace) -> None:
     sets = {name: DataSet(args.data_dir / name) for name in (args.name, *args.compare)}
     for data in sets.values():
         if not data.stories:
-            raise ValueError(
+            raise UserError(
                 f"{data.directory}: no stories there ({data.rejections()}); write some with --model"
             )
     stories = {name: list(data.stories.values()) for name, data in sets.items()}

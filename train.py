@@ -30,7 +30,7 @@ from tqdm import tqdm
 
 from model import GPTNeoConfig
 from nanostories.checkpoints.checkpoint import CHECKPOINT_FORMAT, find_training_corpus
-from nanostories.cli import one_line_errors
+from nanostories.cli import UserError, one_line_errors
 from nanostories.corpus import instruct_headers
 from nanostories.corpus.sources import BUILTIN
 from nanostories.corpus.token_files import load_meta
@@ -40,7 +40,7 @@ from nanostories.generation.prompts import Sampling, openings
 from nanostories.kernels.attention import story_starts
 from nanostories.kernels.cpu_features import free_cores
 from nanostories.training import run_directory
-from nanostories.training.config import ConfigError, TrainConfig, parse_command_line, settings_line
+from nanostories.training.config import TrainConfig, parse_command_line, settings_line
 from nanostories.training.data_order import Batches, Corpus, TokenStream, load_corpus, story_windows
 from nanostories.training.distributed import SINGLE_PROCESS, Ranks, stop_signal
 from nanostories.training.optimizers import learning_rate, make_optimizers
@@ -77,7 +77,7 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         if checkpoint and checkpoint["data_sha256"] != corpus.sha256:
             current_path = find_training_corpus(checkpoint)
             remedy = f"--data={current_path.name}" if current_path else "another --name"
-            raise ConfigError(
+            raise UserError(
                 f"{run} was trained on other data than {config.data} holds now; use {remedy}"
             )
         if config.epochs:
@@ -307,7 +307,7 @@ class TrainingState:
             remedy = (
                 "the checkpoints are from before that; try a lower learning_rate or dtype=float32"
             )
-            raise ValueError(f"{name} became infinite or NaN by step {self.step}; {remedy}")
+            raise UserError(f"{name} became infinite or NaN by step {self.step}; {remedy}")
 
     def for_sampling(self) -> dict:
         return self.constants | dict(
@@ -455,7 +455,7 @@ def make_builtin(config: TrainConfig) -> None:
             config.data_dir,
         ]
         if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
-            raise ConfigError(f"{config.data} could not be prepared: see above")
+            raise UserError(f"{config.data} could not be prepared: see above")
 
 
 def loss_function(model: torch.nn.Module, config: TrainConfig, end_of_text: int) -> Loss:

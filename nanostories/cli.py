@@ -142,11 +142,15 @@ class Parser(argparse.ArgumentParser):
 
 
 # ---- Errors ----
+class UserError(ValueError):
+    """Something that the user can mend. The message says what is wrong, where, and what to do."""
+
+
 @contextlib.contextmanager
 def one_line_errors(
     program: str, interrupted: str, remedy: str = "free some space or fix that, then run it again"
 ):
-    """Exits with a one-line message for bad input (ValueError), a full disk (OSError), Ctrl-C.
+    """Exits with a one-line message for bad input (UserError), a full disk (OSError), Ctrl-C.
 
     interrupted: the state after Ctrl-C; remedy: advice for when a file cannot be read or written.
     """
@@ -160,5 +164,5 @@ def one_line_errors(
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         sys.exit(f"{program}: {where}{error.strerror or error}; {remedy}".replace("\n", "\\n"))
-    except ValueError as error:
+    except UserError as error:
         sys.exit(f"{program}: {error}".replace("\n", "\\n"))  # a file's name may contain one

@@ -6,9 +6,10 @@ import timeit
 
 import torch
 
+from nanostories.cli import UserError
 from nanostories.kernels import attention, cpu_features
 from nanostories.kernels.compile_cpp import dtype_name, keep_freed_memory
-from nanostories.training.config import ConfigError, TrainConfig
+from nanostories.training.config import TrainConfig
 from nanostories.training.distributed import SINGLE_PROCESS, Ranks
 
 # Dense bf16 (fp16 on a T4) matrix products, in FLOP/s, from the data sheets. Full names, as the
@@ -40,7 +41,7 @@ def set_up_device(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
         )
     kind = name.partition(":")[0]
     if kind not in ("cuda", "mps", "cpu") or ranks.size > 1 and name not in ("cuda", "cpu"):
-        raise ConfigError(
+        raise UserError(
             f"device={name}: must be cpu or cuda, or for a single process cuda:1 (…) or mps"
         )
     if ranks.size > 1 and kind == "cuda":
@@ -51,7 +52,7 @@ def set_up_device(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
         RuntimeError,
         AssertionError,
     ) as error:  # an AssertionError where torch was built without CUDA
-        raise ConfigError(
+        raise UserError(
             f"device {name!r} cannot be used here ({str(error).splitlines()[0]})"
         ) from error
     if kind == "cpu":

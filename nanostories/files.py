@@ -12,6 +12,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from nanostories.cli import UserError
+
 try:
     import fcntl
 except ImportError:  # Windows: nothing is locked there
@@ -23,11 +25,11 @@ def read_json(path: Path) -> dict:
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(
+        raise UserError(
             f"{path}: cannot be read as JSON ({getattr(error, 'strerror', error)})"
         ) from None
     if not isinstance(facts, dict):
-        raise ValueError(f"{path}: must contain a JSON object {{…}}")
+        raise UserError(f"{path}: must contain a JSON object {{…}}")
     return facts
 
 
@@ -92,7 +94,7 @@ def lock(directory: Path, name: str = ".lock", busy: str = "in use by another pr
             if fcntl:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(f"{directory}: {busy}") from None
+            raise UserError(f"{directory}: {busy}") from None
         except OSError:  # a file system without locks
             pass
         yield

@@ -9,6 +9,8 @@ cache) are its own.
 from collections.abc import Sequence
 from pathlib import Path
 
+from nanostories.cli import UserError
+
 
 def from_hub(repository: str, patterns: Sequence[str], kind: str = "model") -> Path:
     """The directory with those files of a repository ("model" or "dataset") that match; downloaded
@@ -36,4 +38,4 @@ def from_hub(repository: str, patterns: Sequence[str], kind: str = "model") -> P
         # Not the error's text, which may hold addresses and secrets.
         reason = f"{getattr(error, 'strerror', None) or type(error).__name__} {status}".strip()
     remedy = "check the name, the network, and HF_TOKEN and HF_ENDPOINT if set; run again to resume"
-    raise ValueError(f"{repository!r} from the hub: {reason}; {remedy}")
+    raise UserError(f"{repository!r} from the hub: {reason}; {remedy}")

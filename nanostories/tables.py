@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
+from nanostories.cli import UserError
 from nanostories.files import write_bytes
 
 
@@ -52,14 +53,14 @@ def read_user_table(path: Path, needed: Sequence[str]) -> list[tuple[str, dict]]
             names = reader.fieldnames or []
             rows = [(f"{path}, line {reader.line_num}", row) for row in reader]
         except (UnicodeDecodeError, csv.Error) as error:
-            raise ValueError(f"{path}: not a readable CSV in UTF-8 ({error})") from None
+            raise UserError(f"{path}: not a readable CSV in UTF-8 ({error})") from None
     if missing := set(needed) - set(names):
-        raise ValueError(
+        raise UserError(
             f"{path}: its first line does not name the columns {', '.join(sorted(missing))}"
         )
     for where, row in rows:
         if None in row or None in row.values():
-            raise ValueError(f"{where}: not the {len(names)} cells that the first line names")
+            raise UserError(f"{where}: not the {len(names)} cells that the first line names")
     return [(where, row) for where, row in rows if any(row.values())]
 
 

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nanostories.cli import UserError
 from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.files import read_json
 
@@ -38,7 +39,7 @@ def load_torch(path: Path) -> dict:
         pickle.UnpicklingError,
     ) as error:
         reason = "cut short, damaged, of a torch before 1.6, or with code in it"
-        raise ValueError(f"{path}: not a readable weights file ({reason})") from error
+        raise UserError(f"{path}: not a readable weights file ({reason})") from error
 
 
 def load_checkpoint(path: str | Path) -> dict:
@@ -49,13 +50,13 @@ def load_checkpoint(path: str | Path) -> dict:
         path = path / ("best.pt" if (path / "best.pt").exists() else "ckpt.pt")
     if not path.is_file():
         runs = ", ".join(map(str, runs_below("out"))) or "none"
-        raise ValueError(
+        raise UserError(
             f"{path}: no such checkpoint (train.py writes it at its first evaluation); in out/:"
             f" {runs}"
         )
     checkpoint = load_torch(path)
     if checkpoint.get("format") != CHECKPOINT_FORMAT:
-        raise ValueError(
+        raise UserError(
             f"{path}: not of format {CHECKPOINT_FORMAT}, which this version reads; train it again"
         )
     return checkpoint
@@ -71,8 +72,8 @@ def from_checkpoint(checkpoint: dict) -> "GPTNeo":
             GPTNeoConfig(**checkpoint["model_config"])
         )
         model.load_state_dict(checkpoint["model"])
-    except (KeyError, TypeError, RuntimeError) as error:
-        raise ValueError(
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise UserError(
             "the checkpoint's settings or weights do not fit this version's model"
         ) from error
     return model.eval()
@@ -87,7 +88,7 @@ def load_run(run: str | Path) -> tuple["GPTNeo", Tokenizer]:
 def newest_run(out_dir: str | Path = "out") -> Path:
     checkpoints = sorted(Path(out_dir).glob("*/ckpt.pt"), key=lambda path: path.stat().st_mtime)
     if not checkpoints:
-        raise ValueError(
+        raise UserError(
             f"no run under {out_dir}/ yet: train one with `python train.py`, or name one"
         )
     return checkpoints[-1].parent
@@ -126,7 +127,7 @@ def checkpoint_paths(model: str, which: str) -> list[str]:
     ]:
         return chosen
     steps = ", ".join(map(str, kept)) or "none: train with --keep_checkpoints=10"
-    raise ValueError(
+    raise UserError(
         f"{model}: --checkpoint {which} is not best, last or one of the kept steps ({steps})"
     )
 
@@ -134,7 +135,7 @@ def checkpoint_paths(model: str, which: str) -> list[str]:
 def checkpoint_path(model: str, which: str) -> str:
     """The one path of checkpoint_paths."""
     if which == "all":
-        raise ValueError("--checkpoint all: this command takes one checkpoint")
+        raise UserError("--checkpoint all: this command takes one checkpoint")
     return checkpoint_paths(model, which)[0]
 
 
@@ -168,7 +169,7 @@ def corpus_of(model: str) -> Path:
     """That of a run, or where it was. ValueError if another one is there now: no command pairs that
     with the run."""
     if model.startswith(("hf:", "api:")):
-        raise ValueError(
+        raise UserError(
             f"--eval with {model} needs --data, a corpus that prepare.py made, such as"
             " data/tinystories"
         )
@@ -177,7 +178,7 @@ def corpus_of(model: str) -> Path:
     found = find_training_corpus(checkpoint)
     if not found and (named / "meta.json").exists():
         leak = "the run may have learned some of its validation stories"
-        raise ValueError(
+        raise UserError(
             f"{model} was trained on other stories than {named} holds now: {leak}; train it again"
         )
     return found or named

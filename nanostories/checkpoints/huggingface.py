@@ -22,6 +22,7 @@ import torch.nn as nn
 
 from model import GPTNeo, GPTNeoConfig
 from nanostories.checkpoints.checkpoint import load_run, load_torch
+from nanostories.cli import UserError
 from nanostories.corpus.tokenizer import (
     BPE_PATTERN,
     BYTES,
@@ -102,25 +103,23 @@ def config_from_hf(path: Path) -> tuple[GPTNeoConfig, str]:
     hf_config = read_json(path)
     model_type = str(hf_config.get("model_type"))
     if model_type not in HF_KEYS:
-        raise ValueError(f"{path}: model_type is {model_type}; only gpt_neo and gpt2 can be read")
+        raise UserError(f"{path}: model_type is {model_type}; only gpt_neo and gpt2 can be read")
     sizes = {ours: hf_config.get(theirs) for ours, theirs in HF_KEYS[model_type].items()}
     for ours, value in sizes.items():
         if type(value) is not int:
-            raise ValueError(
+            raise UserError(
                 f"{path}: {HF_KEYS[model_type][ours]} is {value!r}; it must be a whole number"
             )
     n_layer, layers = sizes["n_layer"], hf_config.get("attention_types") or ()
     layers = [kind for kinds, times in layers for kind in kinds * times]
     if model_type == "gpt_neo" and layers not in (["global"] * n_layer, layer_kinds(n_layer)):
         known = "all layers must be global, or alternating global and local"
-        raise ValueError(
-            f"{path}: attention_types is {hf_config.get('attention_types')!r}; {known}"
-        )
+        raise UserError(f"{path}: attention_types is {hf_config.get('attention_types')!r}; {known}")
     if layers != layer_kinds(n_layer):
         sizes["window_size"] = sizes["block_size"]
     for key, value in fixed_settings(model_type, sizes["n_embd"]).items():
         if hf_config.get(key) not in (None, value):
-            raise ValueError(f"{path}: {key} is {hf_config[key]!r}; model.py only has {value!r}")
+            raise UserError(f"{path}: {key} is {hf_config[key]!r}; model.py only has {value!r}")
     scale = dict(scale_attention=hf_config.get("scale_attn_weights", True), qkv_bias=True)
     dropout = hf_config.get(DROPOUTS[model_type][0], 0.0)
     try:
@@ -129,7 +128,7 @@ def config_from_hf(path: Path) -> tuple[GPTNeoConfig, str]:
             model_type,
         )
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise UserError(f"{path}: {error}") from None
 
 
 def config_to_hf(config: GPTNeoConfig) -> dict:
@@ -141,13 +140,13 @@ def config_to_hf(config: GPTNeoConfig) -> dict:
         if getattr(config, field.name) != field.default
     }
     if unknown := others - EXPORTED:
-        raise ValueError(
+        raise UserError(
             f"cannot be exported: config_to_hf knows nothing of {', '.join(sorted(unknown))}"
         )
     all_global = all(config.window(layer) >= config.block_size for layer in range(config.n_layer))
     if config.scale_attention and not config.qkv_bias or config.qkv_bias and not all_global:
         needs = "scale_attention needs qkv_bias, and qkv_bias a window_size of block_size"
-        raise ValueError(f"neither GPT-Neo nor GPT-2 can hold this model: {needs}")
+        raise UserError(f"neither GPT-Neo nor GPT-2 can hold this model: {needs}")
     model_type = "gpt2" if config.qkv_bias else "gpt_neo"
     hf_config = {"model_type": model_type} | fixed_settings(model_type, config.n_embd)
     hf_config |= {theirs: getattr(config, ours) for ours, theirs in HF_KEYS[model_type].items()}
@@ -166,13 +165,13 @@ def read_weights(directory: Path, expected: dict[str, torch.Tensor]) -> dict[str
     """
     path = next((directory / name for name in WEIGHTS if (directory / name).exists()), None)
     if path is None:
-        raise ValueError(f"{directory}: holds neither {' nor '.join(WEIGHTS)}")
+        raise UserError(f"{directory}: holds neither {' nor '.join(WEIGHTS)}")
     try:
         weights = (
             safetensors.torch.load_file(path) if path.suffix == ".safetensors" else load_torch(path)
         )
     except safetensors.SafetensorError as error:
-        raise ValueError(
+        raise UserError(
             f"{path}: not a readable weights file, perhaps cut short ({error})"
         ) from None
     weights = {str(name).removeprefix("transformer."): weight for name, weight in weights.items()}
@@ -183,11 +182,11 @@ def read_weights(directory: Path, expected: dict[str, torch.Tensor]) -> dict[str
         for tensors in (weights, expected)
     )
     for name in sorted(dict(found.items() ^ asked.items())):
-        raise ValueError(
+        raise UserError(
             f"{path}: {name} is {found.get(name)}, but config.json asks for {asked.get(name)}"
         )
     if not torch.equal(head.float(), weights["wte.weight"].float()):
-        raise ValueError(f"{path}: lm_head.weight differs from wte.weight, but model.py ties them")
+        raise UserError(f"{path}: lm_head.weight differs from wte.weight, but model.py ties them")
     return weights
 
 
@@ -303,7 +302,7 @@ def load_model(name: str) -> tuple[GPTNeo, Tokenizer]:
     directory = model_directory(name.removeprefix("hf:"))
     model, tokenizer = load_hf(directory), load_hf_tokenizer(directory)
     if (ids := tokenizer.vocab_size) != model.config.vocab_size:
-        raise ValueError(
+        raise UserError(
             f"{directory}: the model has {model.config.vocab_size} ids, its tokenizer {ids}"
         )
     return model, tokenizer
@@ -320,7 +319,7 @@ def load_hf_tokenizer(path_or_id: str | Path) -> Tokenizer:
     if not path.exists():
         if read_json(directory / "config.json").get("vocab_size") == gpt2().vocab_size:
             return gpt2()
-        raise ValueError(f"{path}: missing, and the vocab_size in config.json is not GPT-2's")
+        raise UserError(f"{path}: missing, and the vocab_size in config.json is not GPT-2's")
     facts = read_json(path)
     with contextlib.suppress(KeyError, TypeError, AttributeError):  # another tokenizer's layout
         vocab = facts["model"]["vocab"]
@@ -329,7 +328,7 @@ def load_hf_tokenizer(path_or_id: str | Path) -> Tokenizer:
             tokenizer = Tokenizer(tokens, pattern)
             if essentials(facts) == essentials(tokenizer_json(tokenizer)):
                 return tokenizer
-    raise ValueError(
+    raise UserError(
         f"{path}: not byte-level BPE as GPT-2's, or as prepare.py learns it; no other can be read"
     )
 

@@ -14,6 +14,8 @@ from types import SimpleNamespace
 import torch
 import torch.nn as nn
 
+from nanostories.cli import UserError
+
 
 class OtherModel(nn.Module):
     """The names that generation/ uses of model.py's GPTNeo."""
@@ -106,7 +108,7 @@ def load_other(path_or_id: str) -> tuple[OtherModel, OtherTokenizer]:
     try:
         from transformers import AutoModelForCausalLM, AutoTokenizer, logging
     except ImportError:
-        raise ValueError(
+        raise UserError(
             f"{path_or_id}: neither GPT-Neo nor GPT-2; to run it: pip install transformers"
         ) from None
     try:
@@ -119,6 +121,6 @@ def load_other(path_or_id: str) -> tuple[OtherModel, OtherTokenizer]:
         AttributeError,
         ImportError,
     ) as error:  # of a config with other names, of a package
-        raise ValueError(
+        raise UserError(
             f"{path_or_id}: transformers cannot load it: {str(error).partition(chr(10))[0]}"
         ) from None

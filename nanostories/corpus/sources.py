@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from nanostories.cli import UserError
 from nanostories.corpus.instruct_headers import FIELDS, add_own_header
 from nanostories.corpus.tokenizer import END_OF_TEXT
 from nanostories.hub import from_hub
@@ -66,7 +67,7 @@ def download(corpus: str) -> tuple[list[str], list[Iterator[str]]]:
     for pattern, paths in zip(patterns, files):
         # Without a network the cache may hold only some of them: -of-00007 is how many there are.
         if not paths or ("-of-" in paths[0].name and f"-of-{len(paths):05}" not in paths[0].name):
-            raise ValueError(
+            raise UserError(
                 f"{repository!r} from the hub: not all files {pattern} are here; run again to"
                 " resume"
             )
@@ -98,7 +99,7 @@ def read_stories(
     if path.suffix == ".parquet":
         return parquet_stories(path, headers)
     if ending not in (".txt", ".jsonl"):
-        raise ValueError(
+        raise UserError(
             f"{path}: unknown format; its name must end in .txt, .jsonl, .txt.gz, .jsonl.gz or"
             " .parquet"
         )
@@ -133,11 +134,11 @@ def split_file(path: Path, separator: str, errors: str = "strict") -> Iterator[s
                 yield from complete
                 bar.update(raw.tell() - bar.n)
         except UnicodeDecodeError:
-            raise ValueError(
+            raise UserError(
                 f"{path}: not UTF-8 text, somewhere before byte {data.tell():,}; convert it"
             ) from None
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(
+            raise UserError(
                 f"{path}: broken gzip ({error}); download or compress it again"
             ) from None
     if rest.strip():
@@ -158,7 +159,7 @@ def json_stories(path: Path, headers: bool) -> Iterator[str]:
                     'a line must be an object such as {"text": "A fox ran…", "words": ["fox"]}, or'
                     ' with "story"'
                 )
-                raise ValueError(f"{path}: no story in line {number}; {hint}") from None
+                raise UserError(f"{path}: no story in line {number}; {hint}") from None
             yield story
 
 
@@ -166,7 +167,7 @@ def pyarrow_parquet():
     try:
         from pyarrow import parquet
     except ImportError:
-        raise ValueError("reading .parquet files needs pyarrow: pip install pyarrow") from None
+        raise UserError("reading .parquet files needs pyarrow: pip install pyarrow") from None
     return parquet
 
 
@@ -176,11 +177,11 @@ def parquet_stories(path: Path, headers: bool) -> Iterator[str]:
     try:
         file = parquet.ParquetFile(path)
     except ValueError:  # pyarrow's
-        raise ValueError(f"{path}: broken parquet; download it again") from None
+        raise UserError(f"{path}: broken parquet; download it again") from None
     names = set(file.schema_arrow.names)
     columns = [name for name in ("text", "story") if name in names]
     if not columns:
-        raise ValueError(
+        raise UserError(
             f"{path}: no column text or story, only {', '.join(file.schema_arrow.names)}"
         )
     with tqdm(
@@ -192,6 +193,6 @@ def parquet_stories(path: Path, headers: bool) -> Iterator[str]:
             for row in batch.to_pylist():
                 story = row[columns[0]] or ""
                 if not isinstance(story, str):
-                    raise ValueError(f"{path}: the column {columns[0]} is not text")
+                    raise UserError(f"{path}: the column {columns[0]} is not text")
                 yield add_own_header(story, row) if headers else story
             bar.update(len(batch))

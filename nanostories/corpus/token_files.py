@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nanostories.cli import UserError
 from nanostories.corpus.sources import CORPORA
 from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.files import read_json, sha256_of
@@ -31,7 +32,7 @@ def load_meta_and_tokens(directory: str | Path, *splits: str) -> tuple:
         meta = read_meta(directory)
         for split in splits:
             if sha256_of(directory / f"{split}.bin") != meta["splits"][split]["sha256"]:
-                raise ValueError(
+                raise UserError(
                     f"{directory / split}.bin: does not have the checksum that meta.json gives"
                 )
         return meta, *(
@@ -42,7 +43,7 @@ def load_meta_and_tokens(directory: str | Path, *splits: str) -> tuple:
             directory.name if directory.name in CORPORA else f"--input FILE --name {directory.name}"
         )
         command = f"python prepare.py {source} --data_dir {directory.parent}"
-        raise ValueError(f"{error}; to make it: {command}") from None
+        raise UserError(f"{error}; to make it: {command}") from None
 
 
 def read_meta(directory: Path) -> dict:
@@ -51,14 +52,14 @@ def read_meta(directory: Path) -> dict:
             ", ".join(sorted(path.parent.name for path in directory.parent.glob("*/meta.json")))
             or "none"
         )
-        raise ValueError(f"{directory}: no corpus (in {directory.parent}: {others})")
+        raise UserError(f"{directory}: no corpus (in {directory.parent}: {others})")
     meta = read_json(directory / "meta.json")
     if meta.get("format") != FORMAT:
-        raise ValueError(f"{directory / 'meta.json'}: not in format {FORMAT}")
+        raise UserError(f"{directory / 'meta.json'}: not in format {FORMAT}")
     for split, expected in meta["splits"].items():
         path = directory / f"{split}.bin"
         if not path.exists() or path.stat().st_size != 2 * expected["tokens"]:
-            raise ValueError(f"{path}: missing, or not {2 * expected['tokens']:,} bytes long")
+            raise UserError(f"{path}: missing, or not {2 * expected['tokens']:,} bytes long")
     return meta
 
 

@@ -19,6 +19,8 @@ from typing import Any
 import httpx2  # the client below openai's
 import openai
 
+from nanostories.cli import UserError
+
 OPENAI_URL = "https://api.openai.com/v1"
 # after an error status (429, 5xx), by the openai package: over a minute, or as Retry-After says
 RETRIES = 16
@@ -61,7 +63,7 @@ class ApiClient:
         self.model, self.base_url = model, endpoint_url(base_url)
         self.url, self.key = public_url(self.base_url), os.environ.get("OPENAI_API_KEY", "").strip()
         if not re.fullmatch("[!-~]+" if self.base_url == OPENAI_URL else "[!-~]*", self.key):
-            raise ValueError(
+            raise UserError(
                 "OPENAI_API_KEY is not set, or contains spaces or other invalid characters"
             )
         self.concurrency, self.timeout = concurrency, timeout

@@ -19,6 +19,7 @@ from model import GPTNeo
 from nanostories.checkpoints.checkpoint import load_run
 from nanostories.checkpoints.huggingface import HF_KEYS, load_model, model_directory
 from nanostories.checkpoints.other_architectures import load_other
+from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
 from nanostories.corpus.tokenizer import END_OF_TEXT, Tokenizer
 from nanostories.files import read_json
@@ -126,7 +127,7 @@ class ApiBackend:
                 yield result
         if failures:
             n = f"{len(failures):,} of {len(prompts):,} requests failed; run it again to retry them"
-            raise ValueError(f"{n}: {failures[0]}")
+            raise UserError(f"{n}: {failures[0]}")
 
 
 def load_backend(name: str, batch_size: int = 64, **api):

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from model import GPTNeo
+from nanostories.cli import UserError
 from nanostories.generation.decoders import make_decoder
 
 
@@ -66,7 +67,7 @@ def generate(
             if prompt != was_read:
                 was_read, first_logits = prompt, decoder.read(spare, prompt)
                 if not first_logits.isfinite().all():
-                    raise ValueError(
+                    raise UserError(
                         "the model's logits are not finite: its training diverged or its weights"
                         " are bad"
                     )
@@ -107,7 +108,7 @@ def lengths(
     block_size = model.config.block_size
     for i, prompt in enumerate(prompts):
         if not 0 < len(prompt) < block_size:
-            raise ValueError(
+            raise UserError(
                 f"prompt {i} has {len(prompt)} tokens; this model's context takes 1 to"
                 f" {block_size - 1}"
             )

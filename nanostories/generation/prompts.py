@@ -17,6 +17,7 @@ import numpy as np
 import regex
 from tqdm import tqdm
 
+from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
 from nanostories.corpus.token_files import load_meta_and_tokens, load_stories
 from nanostories.corpus.tokenizer import Tokenizer
@@ -57,7 +58,7 @@ def read_prompts(path: Path) -> list[Prompt]:
     lines = path.read_text(encoding="utf-8-sig").split("\n")
     prompts = [Prompt(line.rstrip()) for line in lines if line.strip()]
     if not prompts or path.suffix.startswith(".json"):
-        raise ValueError(f"{path}: no prompts in it; it must be plain text, one prompt per line")
+        raise UserError(f"{path}: no prompts in it; it must be plain text, one prompt per line")
     return prompts
 
 
@@ -115,7 +116,7 @@ def evaluation_prompts(
     chosen = list(itertools.islice(prompts, n * n_each))
     if len(chosen) < n * n_each:
         few = f"{len(chosen) // n_each} stories" + f" whose header has {', '.join(ask)}" * bool(ask)
-        raise ValueError(f"{directory}: after the first, its {split} split has {few}, not {n}")
+        raise UserError(f"{directory}: after the first, its {split} split has {few}, not {n}")
     return chosen
 
 
@@ -157,7 +158,7 @@ def unseen_word_prompts(directory: Path, n: int, seed: int) -> list[Prompt]:
                 f"its training stories lack {len(unseen[-1])} of the {kind[:-1]} in"
                 f" {UNSEEN_WORDS.name}, not {n}"
             )
-            raise ValueError(f"{directory}: {few}; add rarer ones, or ask for fewer prompts")
+            raise UserError(f"{directory}: {few}; add rarer ones, or ask for fewer prompts")
     return [
         Prompt(instruct_headers.format_header(dict(words=", ".join(words))))
         for words in itertools.islice(zip(*unseen), n)

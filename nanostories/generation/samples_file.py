@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from nanostories.cli import UserError
 from nanostories.files import write_bytes
 from nanostories.generation.prompts import Key
 
@@ -47,7 +48,7 @@ def read_rows(path: Path) -> dict[Key, dict]:
                 f"{path}: line {number} is no completion by sample.py: delete it, or rename the"
                 " file"
             )
-            raise ValueError(message) from None
+            raise UserError(message) from None
         rows[row["prompt_index"], row["sample_index"]] = row
     return rows
 

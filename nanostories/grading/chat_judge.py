@@ -31,6 +31,7 @@ from typing import Annotated, NamedTuple
 from pydantic import Field, StrictFloat, TypeAdapter
 from pydantic_core import from_json
 
+from nanostories.cli import UserError
 from nanostories.corpus.tokenizer import gpt2
 from nanostories.grading.scores import AGES, CHAT, checked
 from nanostories.grading.stories import Story
@@ -84,7 +85,7 @@ def read_question(name: str) -> Question:
     """One of ours, or a file; ValueError if that is no question about a story."""
     text = PROTOCOLS.get(name, Path(name)).read_text(encoding="utf-8-sig", errors="replace").strip()
     if missing := [field for field in ("{beginning}", "{completion}") if field not in text]:
-        raise ValueError(
+        raise UserError(
             f"{name}: a question needs {' and '.join(missing)}, where the judge is shown the"
             " story's"
         )
@@ -145,9 +146,7 @@ def read_reply(text: str, names: Sequence[str] = ()) -> dict[str, float]:
             name: checked(name, value) for name, value in NUMBERS.validate_python(values).items()
         }
     except (ValueError, KeyError) as error:
-        raise ValueError(
-            f"no number for each score ({' '.join(str(error).split())[:60]})"
-        ) from None
+        raise UserError(f"no number for each score ({' '.join(str(error).split())[:60]})") from None
     return scores | ({} if age is None else dict(age=age))
 
 

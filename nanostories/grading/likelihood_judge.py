@@ -27,6 +27,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from nanostories.checkpoints.checkpoint import find_training_corpus, load_checkpoint
+from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
 from nanostories.corpus.token_files import load_stories
 from nanostories.generation.backends import LocalBackend, load_backend
@@ -66,7 +67,7 @@ def read_texts(
     ids = [(backend.encode(prompt), backend.tokenizer.encode(text) + end) for prompt, text in texts]
     nats = [each.double() for each in log_likelihoods(backend, ids, bar)]
     if not all(each.isfinite().all() for each in nats):
-        raise ValueError(f"{name}: its likelihoods are not finite; did its training diverge?")
+        raise UserError(f"{name}: its likelihoods are not finite; did its training diverge?")
     return dict(zip(texts, nats))
 
 
@@ -154,7 +155,7 @@ class LikelihoodJudge:
         """name: lm: and a model as in sample.py --model, except api:."""
         model = name.removeprefix(LIKELIHOOD_PREFIX)
         if model.startswith("api:"):
-            raise ValueError(
+            raise UserError(
                 f"{name}: an endpoint gives no likelihoods; name it as --judge"
                 f" {model.partition(':')[2]}"
             )

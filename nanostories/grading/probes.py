@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from nanostories.cli import UserError
 from nanostories.generation.prompts import read_prompts
 from nanostories.statistics import wilson
 from nanostories.tables import read_table, table_text, write_table
@@ -65,7 +66,7 @@ def read_probe(line: bytes, name: str, where: str) -> Probe:
             if all(re.fullmatch(r" \S(.*\S)?", answer) for answer in answers):
                 return Probe(name, prompt, answers)
     example = '{"prompt": "The sky is", "right": " blue", "wrong": [" green"]}'
-    raise ValueError(
+    raise UserError(
         f"{where}: must be like {example}: one space before each answer, none after a text"
     )
 

@@ -13,6 +13,8 @@ pictures and pages follow.
 import math
 from typing import NamedTuple
 
+from nanostories.cli import UserError
+
 # Endings of known quality, which test a judge; controls.py makes them.
 TRUE_ENDING, SHUFFLED, OTHER, CUT = "(true ending)", "(shuffled)", "(another ending)", "(cut off)"
 SPOILED = (SHUFFLED, OTHER, CUT)
@@ -128,5 +130,5 @@ def checked(name: str, value: float) -> float:
     """A chat judge's score; ValueError if it is not on its scale."""
     low, high = score_of("chat", name).scale
     if not low <= value <= high or math.isinf(value):
-        raise ValueError(f"{name} is {value:g}, not from {low:g} to {high:g}")
+        raise UserError(f"{name} is {value:g}, not from {low:g} to {high:g}")
     return value

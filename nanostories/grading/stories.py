@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nanostories.checkpoints.checkpoint import corpus_of
+from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
 from nanostories.corpus.instruct_headers import MARKER
 from nanostories.corpus.token_files import text_identity
@@ -110,7 +111,7 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[Run], Path]:
     """The runs below the directories, named by their paths, and the directory that contains them
     all."""
     if missing := [directory for directory in directories if not directory.is_dir()]:
-        raise ValueError(
+        raise UserError(
             f"{missing[0]}: no such directory; name a run, or a directory of runs such as out/"
         )
     common = Path(os.path.relpath(os.path.commonpath([path.resolve() for path in directories])))
@@ -125,7 +126,7 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[Run], Path]:
             runs.append(Run(path.parent.name if name == "." else name, path.parent, in_order))
     if not runs:
         names = " ".join(map(str, directories))
-        raise ValueError(
+        raise UserError(
             f"{names}: no stories in a samples.jsonl below; `python sample.py --eval 50` writes"
             " them"
         )
@@ -153,7 +154,7 @@ def imported_rows(paths: Sequence[Path], runs: Sequence[Run]) -> Iterator[Row]:
             cells.pop("judge"),
         )
         if key not in stories or cells.keys() - CHAT.keys():
-            raise ValueError(
+            raise UserError(
                 f"{where}: no such run, prompt and sample {key}, or column ({', '.join(cells)})"
             )
         for score, cell in filter(lambda item: item[1], cells.items()):
@@ -162,5 +163,5 @@ def imported_rows(paths: Sequence[Path], runs: Sequence[Run]) -> Iterator[Row]:
                     score, AGES[cell] if score == "age" and cell in AGES else float(cell)
                 )
             except ValueError:
-                raise ValueError(f"{where}: {score} is {cell!r}, no number on its scale") from None
+                raise UserError(f"{where}: {score} is {cell!r}, no number on its scale") from None
             yield Row(judge + IMPORTED, key[0], stories[key], score, value)

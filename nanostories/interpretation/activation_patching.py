@@ -19,6 +19,7 @@ import torch
 from tqdm import tqdm
 
 from model import GPTNeo
+from nanostories.cli import UserError
 from nanostories.interpretation.hooks import run, run_with_cache
 from nanostories.interpretation.logit_attribution import unembedding
 
@@ -35,16 +36,16 @@ def check_prompts(
         longer = " and ".join(
             f"{len(ids)} ({'|'.join(pieces)})" for ids, pieces in zip((tokens, others), pieces)
         )
-        raise ValueError(
+        raise UserError(
             f"--patch needs prompts with equally many tokens, but these have {longer}; choose other"
             " words"
         )
     if tokens[-1] == others[-1]:
-        raise ValueError(
+        raise UserError(
             f"--patch: the prompts must end in different answers, but both end in {pieces[0][-1]!r}"
         )
     if list(tokens[:-1]) == list(others[:-1]):
-        raise ValueError(
+        raise UserError(
             "--patch: the prompts differ only in their answers, so there is nothing to patch"
         )
 
@@ -84,7 +85,7 @@ def patch(
     )
     first, second = (difference(each, answers).item() for each in (logits, other_logits))
     if first <= second:
-        raise ValueError(
+        raise UserError(
             f"--patch: the first answer's logit is {first:+.2f} above the second's after the first"
             f" prompt, {second:+.2f} after the second: the model does not tell these prompts apart;"
             " choose others"

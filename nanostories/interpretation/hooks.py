@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from model import Block, GPTNeo
+from nanostories.cli import UserError
 
 Read = Callable[
     [str, torch.Tensor], object
@@ -81,7 +82,7 @@ def run(
     """
     T, waiting = tokens.size(1), dict(patches or {})
     if fixed := [name for name in waiting if name.endswith(READ_ONLY)]:
-        raise ValueError(
+        raise UserError(
             f"{fixed[0]} can only be read; patch {'z' if 'result' in fixed[0] else 'attn_out'}"
             " instead"
         )
@@ -108,7 +109,7 @@ def run(
     with hooked(model, hook):
         hidden = model.hidden(tokens, torch.arange(T, device=tokens.device), attend)
     if waiting:
-        raise ValueError(
+        raise UserError(
             f"there are no activations {', '.join(waiting)} (pattern: only if with_pattern=True)"
         )
     return hidden

@@ -20,6 +20,7 @@ import numba
 import numpy as np
 from tqdm import tqdm
 
+from nanostories.cli import UserError
 from nanostories.corpus.character_names import IN_MID_SENTENCE, Counts, names_among
 from nanostories.corpus.token_files import load_meta_and_tokens, stories_of
 from nanostories.corpus.tokenizer import Tokenizer
@@ -99,7 +100,7 @@ def open_corpus(directory: str | Path, by_tokens: bool = False) -> WordCorpus:
             kept[name].tobytes().decode().split() for name in ("vocabulary", "names")
         )
     if not vocabulary:
-        raise ValueError(f"{directory}: it has no words of letters a to z or digits; use --tokens")
+        raise UserError(f"{directory}: it has no words of letters a to z or digits; use --tokens")
     stream, numbers = (
         Stream(ids, np.append(0, ends[:-1]), ends),
         {word: i for i, word in enumerate(vocabulary)},

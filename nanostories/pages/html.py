@@ -19,6 +19,8 @@ from string import Template
 
 import numpy as np
 
+from nanostories.cli import UserError
+
 TEMPLATES = Path(__file__).parent
 PAGE = Template("""<!doctype html>
 <html lang="en">
@@ -93,7 +95,7 @@ def image(svg: bytes, alt: str) -> str:
     try:
         xml.etree.ElementTree.fromstring(svg)
     except xml.etree.ElementTree.ParseError as error:
-        raise ValueError(f"not a readable SVG: {error}") from None
+        raise UserError(f"not a readable SVG: {error}") from None
     data = base64.b64encode(svg).decode()
     return (
         f'<div class="scroll"><img alt="{html.escape(alt)}"'

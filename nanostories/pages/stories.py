@@ -8,6 +8,8 @@ import html
 import json
 from pathlib import Path
 
+from nanostories.cli import UserError
+
 PROMPTS, COMPLETIONS = 30, 2  # completions: of each run
 LONGEST, ALL = 1500, 900_000  # characters of a completion, and of the whole section
 
@@ -15,7 +17,7 @@ LONGEST, ALL = 1500, 900_000  # characters of a completion, and of the whole sec
 def read_samples(path: Path) -> list[dict]:
     rows = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line.strip()]
     if not all(isinstance(row["prompt"] + row["completion"], str) for row in rows):
-        raise ValueError("prompts and completions must be texts")
+        raise UserError("prompts and completions must be texts")
     return rows
 
 

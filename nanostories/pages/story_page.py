@@ -14,6 +14,7 @@ from dataclasses import asdict
 import torch
 
 from model import GPTNeo
+from nanostories.cli import UserError
 from nanostories.corpus.instruct_headers import FIELDS
 from nanostories.generation.backends import LocalBackend
 from nanostories.pages.html import TEMPLATES, page
@@ -40,27 +41,25 @@ LARGEST = 100_000_000  # parameters, a byte each
 def check_exportable(name: str, model: torch.nn.Module) -> None:
     """ValueError if engine.js cannot compute this model."""
     if type(model) is not GPTNeo:
-        raise ValueError(
-            f"{name}: neither GPT-Neo nor GPT-2; no other architecture can be exported"
-        )
+        raise UserError(f"{name}: neither GPT-Neo nor GPT-2; no other architecture can be exported")
     if unknown := asdict(model.config).keys() - CONFIG:
-        raise ValueError(
+        raise UserError(
             f"{name}: the exports do not know the model's settings {', '.join(sorted(unknown))}"
         )
 
 
 def check_page(name: str, model: GPTNeo) -> None:
     if model.config.n_embd % 16:
-        raise ValueError(
+        raise UserError(
             f"{name}: the page needs an n_embd that is a multiple of 16, not {model.config.n_embd}"
         )
     if model.num_params() > LARGEST:
-        raise ValueError(
+        raise UserError(
             f"{name}: {model.num_params():,} parameters; a page holds {LARGEST:,}: use a smaller"
             " model"
         )
     if not all(parameter.isfinite().all() for parameter in model.parameters()):
-        raise ValueError(f"{name}: the model's weights are not finite: its training diverged")
+        raise UserError(f"{name}: the model's weights are not finite: its training diverged")
 
 
 # ---- Weights: int8 with a float32 scale for each row of a matrix; vectors stay float32 ----

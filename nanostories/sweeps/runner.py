@@ -15,9 +15,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from nanostories.cli import UserError
 from nanostories.files import read_json, write_json
 from nanostories.sweeps.plan import ROOT, Run
-from nanostories.training.config import ConfigError
 from nanostories.training.run_directory import read_log
 
 
@@ -120,6 +120,6 @@ def call(command: Sequence[str]) -> None:
     if subprocess.run(
         [sys.executable, *program, *arguments], stdout=subprocess.DEVNULL, env=environment
     ).returncode:
-        raise ConfigError(
+        raise UserError(
             f"python {shlex.join(command)} failed: see above; run the same command to retry it"
         )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from model import GPTNeoConfig
+from nanostories.cli import UserError
 
 ROOT = Path(__file__).parents[2]
 # The settings of a recipe, unless the config file or the command line sets it otherwise. LOG.md has
@@ -112,28 +113,25 @@ class TrainConfig:
         for field in dataclasses.fields(self):
             value, choices = getattr(self, field.name), get_args(field.type)
             if choices and value not in choices:
-                raise ConfigError(
-                    f"{field.name} must be one of {', '.join(choices)}, not {value!r}"
-                )
+                raise UserError(f"{field.name} must be one of {', '.join(choices)}, not {value!r}")
             low, high = BOUNDS.get(field.name, (0, math.inf))
             if type(value) in (int, float) and not low <= value <= high:
-                raise ConfigError(f"{field.name} must be between {low} and {high}, not {value}")
+                raise UserError(f"{field.name} must be between {low} and {high}, not {value}")
         if self.architecture == "gpt2":
             self.window_size = self.block_size
-        GPTNeoConfig(
-            **self.model_shape()
-        )  # an impossible shape is an error before any data is prepared
+        try:  # an impossible shape is an error before any data is prepared
+            GPTNeoConfig(**self.model_shape())
+        except ValueError as error:
+            raise UserError(str(error)) from None
         if self.contrast != "none" and self.loss_on == "story":
-            raise ConfigError(
-                f"contrast={self.contrast} shuffles headers, too: it needs loss_on=all"
-            )
+            raise UserError(f"contrast={self.contrast} shuffles headers, too: it needs loss_on=all")
         if self.attend_within_story and self.architecture not in ("gptneo", "gpt2"):
-            raise ConfigError(
+            raise UserError(
                 f"attend_within_story: not with {self.architecture}, which pairs tokens across"
                 " stories"
             )
         if self.name == ".." or Path(self.name).name != self.name:
-            raise ConfigError(
+            raise UserError(
                 f"name must be a plain directory name, not {self.name!r}; out_dir says where it"
                 " goes"
             )
@@ -161,10 +159,6 @@ BOUNDS |= dict.fromkeys(
 )
 
 
-class ConfigError(ValueError):
-    """An invalid setting; the message names it, its place and a remedy."""
-
-
 def settings_line(config: TrainConfig) -> str:
     """The recipe, and which of its values the run does not use: 'recipe=fast, but
     learning_rate=0.006'."""
@@ -184,10 +178,10 @@ def parse_setting(text: str) -> tuple[str, object]:
     key, equals, text = (part.strip() for part in text.partition("="))
     default, value = vars(TrainConfig()).get(key), text
     if not equals:
-        raise ConfigError("expected a setting, key=value (only --resume takes no value)")
+        raise UserError("expected a setting, key=value (only --resume takes no value)")
     if default is None:
         near = difflib.get_close_matches(key, vars(TrainConfig()), n=1)
-        raise ConfigError(
+        raise UserError(
             f"unknown setting {key!r}; " + (f"did you mean {near[0]!r}?" if near else "see --help")
         )
     with contextlib.suppress(ValueError, SyntaxError):
@@ -197,7 +191,7 @@ def parse_setting(text: str) -> tuple[str, object]:
     if type(default) is float and type(value) is int:
         value = float(value)
     if type(value) is not type(default):
-        raise ConfigError(f"{key} must be {type(default).__name__}, not {text}")
+        raise UserError(f"{key} must be {type(default).__name__}, not {text}")
     return key, value
 
 
@@ -207,8 +201,8 @@ def parse_settings(sources: dict[str, str]) -> dict:
     for where, text in sources.items():
         try:
             settings |= [parse_setting(text)]
-        except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from None
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from None
     return settings
 
 
@@ -228,9 +222,9 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
     ]
     if not path.is_file():
         known = ", ".join(sorted(file.name for file in (ROOT / "configs").glob("*.py")))
-        raise ConfigError(f"{path}: no such config file; configs/ has {known}")
+        raise UserError(f"{path}: no such config file; configs/ has {known}")
     if others:
-        raise ConfigError(
+        raise UserError(
             f"{others[0]}: a second config file; give one, and settings with =, as in --data=real"
         )
     lines = [line.partition("#")[0] for line in path.read_text(encoding="utf-8").splitlines()]
@@ -241,16 +235,16 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
     settings = {"name": path.stem} | from_file | given
     config = TrainConfig(**RECIPES.get(settings.get("recipe"), {}) | settings)
     if config.epochs and "max_steps" in given:
-        raise ConfigError(
+        raise UserError(
             f"max_steps={config.max_steps} and epochs={config.epochs} both set the length; give one"
         )
     if config.start_from and (shape := given.keys() & {*SHAPE, "copy_init", "bigram_init"}):
-        raise ConfigError(
+        raise UserError(
             f"{', '.join(shape)}: leave it out: start_from={config.start_from} brings shape and"
             " weights"
         )
     if config.architecture in ("gpt2", "compressor") and "window_size" in settings:
-        raise ConfigError(
+        raise UserError(
             f"window_size={settings['window_size']}: architecture={config.architecture} has no"
             " windows"
         )

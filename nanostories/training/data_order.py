@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from nanostories.cli import UserError
 from nanostories.corpus.instruct_headers import story_tokens
 from nanostories.corpus.token_files import load_meta_and_tokens
 from nanostories.corpus.tokenizer import Tokenizer
-from nanostories.training.config import ConfigError, TrainConfig
+from nanostories.training.config import TrainConfig
 from nanostories.training.distributed import Ranks
 
 
@@ -31,13 +32,13 @@ def load_corpus(config: TrainConfig) -> Corpus:
     meta, train, val = load_meta_and_tokens(directory, "train", "val")
     val = val[: config.eval_tokens]
     if config.loss_on == "story" and "headers" not in meta:
-        raise ConfigError(
+        raise UserError(
             f"{directory}: its stories have no headers for loss_on=story to leave out; use"
             " loss_on=all"
         )
     if min(len(train), len(val)) < least:
         counts = f"{len(train):,} tokens of train, {len(val):,} of val"
-        raise ConfigError(
+        raise UserError(
             f"{directory}: {counts}: too few; block_size={config.block_size} needs {least:,} of"
             " each"
         )
@@ -127,7 +128,7 @@ class Batches:
         self.config, self.ranks = config, ranks
         share, rest = divmod(config.sequences_per_step, ranks.size)
         if rest:
-            raise ConfigError(
+            raise UserError(
                 f"batch_size * grad_accum_steps cannot be divided among {ranks.size} processes"
             )
         self.micro_batch_size = math.gcd(share, config.batch_size)

@@ -10,9 +10,10 @@ from types import SimpleNamespace
 import torch
 
 from nanostories.checkpoints.checkpoint import load_checkpoint
+from nanostories.cli import UserError
 from nanostories.files import lock, read_json, set_aside, write_atomically, write_json
 from nanostories.tables import write_table
-from nanostories.training.config import ConfigError, TrainConfig
+from nanostories.training.config import TrainConfig
 from nanostories.training.start_from import with_shape
 
 # seconds: of training alone, without compiling, validation and saving
@@ -147,11 +148,11 @@ def keep_weights(run: Path, weights: dict, config: TrainConfig, row: dict) -> No
 
 def load_resumable(run: Path, config: TrainConfig) -> tuple[dict, TrainConfig]:
     """The run's last checkpoint, and the config, with the shape that start_from gave the run.
-    ConfigError if the config asks for another run."""
+    UserError if the config asks for another run."""
     path = run / "ckpt.pt"
     path = path if path.exists() else run / PREVIOUS  # killed between the two renames
     if not path.exists():
-        raise ConfigError(f"{run}: no checkpoint to resume; leave out --resume to start the run")
+        raise UserError(f"{run}: no checkpoint to resume; leave out --resume to start the run")
     checkpoint = load_checkpoint(path)
     trained = (
         vars(TrainConfig()) | checkpoint["train_config"]
@@ -164,7 +165,7 @@ def load_resumable(run: Path, config: TrainConfig) -> tuple[dict, TrainConfig]:
     may_change = RESUME_MAY_CHANGE | ({"batch_size", "grad_accum_steps"} if same_step else set())
     for key, value in vars(config).items():
         if value != trained[key] and key not in may_change:
-            raise ConfigError(
+            raise UserError(
                 f"{path}: trained with {key}={trained[key]!r}; it cannot be resumed with"
                 f" {key}={value!r}"
             )

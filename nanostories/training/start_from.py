@@ -9,8 +9,9 @@ import torch
 
 from model import GPTNeo
 from nanostories.checkpoints.huggingface import load_model
+from nanostories.cli import UserError
 from nanostories.corpus.tokenizer import Tokenizer
-from nanostories.training.config import SHAPE, ConfigError, TrainConfig
+from nanostories.training.config import SHAPE, TrainConfig
 from nanostories.training.distributed import Ranks
 from nanostories.variants import MODELS
 
@@ -24,7 +25,7 @@ def load_source(config: TrainConfig) -> tuple[tuple[GPTNeo, Tokenizer], TrainCon
     if type(model) is GPTNeo and model.config.qkv_bias:
         architecture = "gpt2"
     if model.config.scale_attention != model.config.qkv_bias:
-        raise ConfigError(
+        raise UserError(
             f"{config.start_from}: train.py has no architecture with biases and without scaled"
             " attention"
         )
@@ -46,10 +47,10 @@ def with_shape(config: TrainConfig, shape: Mapping) -> TrainConfig:
 def copy_weights(
     model: GPTNeo, source: tuple[GPTNeo, Tokenizer], tokenizer: Tokenizer, config: TrainConfig
 ) -> None:
-    """ConfigError if the corpus, whose tokenizer is given, has another vocabulary."""
+    """UserError if the corpus, whose tokenizer is given, has another vocabulary."""
     if source[1].vocabulary != tokenizer.vocabulary:
         remedy = f"prepare it under another name with --vocabulary_of {config.start_from}"
-        raise ConfigError(
+        raise UserError(
             f"data={config.data} has another vocabulary than {config.start_from}; {remedy}"
         )
     weights = source[0].state_dict()

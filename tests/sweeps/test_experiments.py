@@ -10,8 +10,8 @@ import pytest
 from conftest import log_of
 
 import experiments
+from nanostories.cli import UserError
 from nanostories.sweeps import lists, runner
-from nanostories.training.config import ConfigError
 
 STEPS = 60
 # In place of train.py, whose own stops have their tests: it waits to be stopped, and ends when it
@@ -104,7 +104,7 @@ def test_what_is_measured_is_not_measured_again(tmp_path, monkeypatch):
 def test_a_measure_that_fails_is_named(tmp_path, monkeypatch):
     (tmp_path / "grade.py").write_text("raise SystemExit('nothing here')")
     monkeypatch.setattr(runner, "ROOT", tmp_path)
-    with pytest.raises(ConfigError, match="grade.py .* failed"):
+    with pytest.raises(UserError, match="grade.py .* failed"):
         runner.call(["grade.py", str(tmp_path / "nowhere"), "--no_judge"])
 
 

@@ -12,8 +12,9 @@ from conftest import ROOT, arguments, assert_same_curve, settings
 from forks import fork_ranks
 
 from nanostories.checkpoints.checkpoint import load_checkpoint
+from nanostories.cli import UserError
 from nanostories.device import set_up_device
-from nanostories.training.config import ConfigError, TrainConfig
+from nanostories.training.config import TrainConfig
 from nanostories.training.distributed import Ranks
 from train import train
 
@@ -116,5 +117,5 @@ def test_what_cannot_be_divided_or_shared_is_refused(config, tmp_path):
     said = fork_ranks(3, arguments(config), tmp_path / "said")
     assert "cannot be divided among 3 processes" in said[0] and not (tmp_path / "out").exists()
     for device in ("cuda:1", "mps"):
-        with pytest.raises(ConfigError, match=device):
+        with pytest.raises(UserError, match=device):
             set_up_device(device, Ranks(size=2))

@@ -13,10 +13,11 @@ from forks import KILLED, fork
 
 import train as train_module
 from nanostories.checkpoints.checkpoint import kept_checkpoints, load_checkpoint
+from nanostories.cli import UserError
 from nanostories.files import lock, write_json
 from nanostories.kernels import cpu_features
 from nanostories.tables import write_table
-from nanostories.training.config import ConfigError, TrainConfig
+from nanostories.training.config import TrainConfig
 from nanostories.training.run_directory import (
     busy_machine_warning,
     overfitting_warning,
@@ -128,7 +129,7 @@ def test_a_run_of_the_same_name_is_kept(config):
 def test_a_run_does_not_go_on_with_other_data(config):
     run, _ = train(TrainConfig(**config), resume=False)
     torch.save(load_checkpoint(run / "ckpt.pt") | dict(data_sha256="0"), run / "ckpt.pt")
-    with pytest.raises(ConfigError, match="other data"):
+    with pytest.raises(UserError, match="other data"):
         train(TrainConfig(**config), resume=True)
 
 
