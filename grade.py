@@ -185,7 +185,7 @@ def ask(
                 bar.update()
         except StopAsking as error:
             hint = "; if the endpoint cannot take a JSON schema: --no_schema"
-            fatal = ValueError(
+            fatal = UserError(
                 f"{error}{hint}" if judge.schema and " 400 " in str(error) else str(error)
             )
     if args.api["max_cost"]:  # the rest of the budget is for the next judge

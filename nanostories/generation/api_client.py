@@ -35,7 +35,7 @@ class RequestFailed(Exception):
     """This request failed for good; others may succeed. The message is one line."""
 
 
-class StopAsking(ValueError):
+class StopAsking(UserError):
     """No more requests can be made. The message is one line: the reason, and a remedy."""
 
 

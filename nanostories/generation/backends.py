@@ -1,6 +1,6 @@
 """
 Models that write, with one interface: on this machine (LocalBackend), or behind an API
-(ApiBackend).
+(ApiBackend, in api_backend.py).
 
 >>> backend = load_backend("out/demo")  # or hf:roneneldan/TinyStories-33M, or api:gpt-4o-mini
 >>> sampling = Sampling(temperature=0.8, seed=7)
@@ -12,32 +12,17 @@ import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-import numpy as np
 import torch
 
 from model import GPTNeo
 from nanostories.checkpoints.checkpoint import load_run
 from nanostories.checkpoints.huggingface import HF_KEYS, load_model, model_directory
 from nanostories.checkpoints.other_architectures import load_other
-from nanostories.cli import UserError
-from nanostories.corpus import instruct_headers
 from nanostories.corpus.tokenizer import END_OF_TEXT, Tokenizer
 from nanostories.files import read_json
 from nanostories.generation.generation_loop import beam_search, generate
 from nanostories.generation.prompts import Continuation, Key, Sampling
 from nanostories.kernels import cpu_features
-
-CONTINUE = (
-    "You are given the beginning of a story for small children, which breaks off, perhaps in the"
-    " middle of a sentence. Continue it from exactly there to its end, in the same simple words."
-    " Answer with the continuation alone: do not repeat the beginning, and add no title and no"
-    " remark."
-)
-FOLLOW_HEADER = (
-    "Write a story for small children, in words that a child of three knows. The header lists its"
-    " requirements: words to use, features, a summary to follow, a sentence to include. Answer with"
-    " the story alone."
-)
 
 
 class LocalBackend:
@@ -86,55 +71,14 @@ class LocalBackend:
             yield completion.index, self.tokenizer.decode(completion.tokens), completion.finished
 
 
-class ApiBackend:
-    """The interface of LocalBackend, by API requests; it gives no likelihoods."""
-
-    def __init__(self, name: str, **settings):
-        from nanostories.generation.api_client import (
-            ApiClient,  # here, as `import openai` takes over a second
-        )
-
-        self.client = ApiClient(name, **settings)
-
-    def identity(self) -> dict:
-        return dict(base_url=f"{self.client.url}/")
-
-    def fits(self, prompt: str) -> bool:
-        return True
-
-    def complete(
-        self, prompts: Sequence[str], keys: Sequence[Key], sampling: Sampling
-    ) -> Iterator[Continuation]:
-        """Yields continuations as they arrive. ValueError, at the end, if requests failed."""
-
-        async def write(i: int) -> Continuation:
-            instruction = FOLLOW_HEADER if instruct_headers.read(prompts[i]) else CONTINUE
-            messages = [
-                dict(role="system", content=instruction),
-                dict(role="user", content=prompts[i]),
-            ]
-            seed = int(np.random.SeedSequence([sampling.seed, *keys[i]]).generate_state(1)[0] >> 1)
-            settings = dict(temperature=sampling.temperature, seed=seed)
-            reply = await self.client.chat(messages, sampling.max_new_tokens, **settings)
-            space = " " if prompts[i] and reply.text[:1].isalnum() else ""  # chat models drop it
-            return i, space + reply.text, reply.finish_reason == "stop"
-
-        failures = []
-        for _, result in self.client.map(write, range(len(prompts))):
-            if isinstance(result, Exception):
-                failures.append(result)
-            else:
-                yield result
-        if failures:
-            n = f"{len(failures):,} of {len(prompts):,} requests failed; run it again to retry them"
-            raise UserError(f"{n}: {failures[0]}")
-
-
 def load_backend(name: str, batch_size: int = 64, **api):
     """name: as in --model: a run, hf:ID-or-directory, or api:MODEL, which takes ApiClient's
     settings."""
     kind, _, rest = name.partition(":")
     if kind == "api":
+        # here, as `import openai` takes over a second
+        from nanostories.generation.api_backend import ApiBackend
+
         return ApiBackend(rest, **api)
     if kind == "hf":
         directory = model_directory(rest)
