@@ -45,7 +45,7 @@ POLICY += "worker-src blob:; base-uri 'none'; form-action 'none'"
 def page(title: str, kind: str, data: dict, /, **texts: str) -> bytes:
     """The page `kind` of pages/, with `data` for its script. texts: for its template; they must be
     HTML already."""
-    files = ("style.css", f"{kind}.html", "nanostories.js", f"{kind}.js")
+    files = ("style.css", f"{kind}.html", "common.js", f"{kind}.js")
     style, template, common, script = (
         (TEMPLATES / file).read_text(encoding="utf-8") for file in files
     )
