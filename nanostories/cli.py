@@ -9,21 +9,25 @@ Flags and one-line error messages, shared by all commands.
 
 import argparse
 import contextlib
-import difflib
+import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 
 def number(kind: type, allowed: Callable[[float], bool], meaning: str) -> Callable[[str], float]:
     """A type for add_argument: int or float, within limits."""
 
     def parse(text: str) -> float:
-        with contextlib.suppress(ValueError):
-            if allowed(value := kind(text)):
-                return value
-        raise argparse.ArgumentTypeError(f"must be {meaning}, not {text}")
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not allowed(value):
+            raise argparse.ArgumentTypeError(f"must be {meaning}, not {text}")
+        return value
 
     return parse
 
@@ -36,10 +40,12 @@ share = number(float, lambda x: 0 < x < 1, "above 0 and below 1")
 
 
 def existing_file(text: str) -> Path:
-    if Path(text).is_file():
-        return Path(text)
-    problem = "a directory; name the files in it" if Path(text).is_dir() else "no such file"
-    raise argparse.ArgumentTypeError(f"{text}: {problem}")
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: a directory; name the files in it")
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"{text}: no such file")
+    return path
 
 
 def pattern(text: str) -> re.Pattern:
@@ -50,22 +56,37 @@ def pattern(text: str) -> re.Pattern:
 
 
 def existing_path(text: str) -> Path:
-    if (path := Path(text)).exists():
+    path = Path(text)
+    if path.exists():
         return path
     others = ", ".join(sorted(map(str, path.parent.glob("*/")))) or "nothing"
     raise argparse.ArgumentTypeError(f"{text}: no such file or directory; there are: {others}")
 
 
 def existing_model(text: str) -> str:
-    return text if text.startswith(("hf:", "api:")) else str(existing_path(text))
+    if text.startswith(("hf:", "api:")):
+        return text
+    return str(existing_path(text))
 
 
 def api_address(text: str) -> str:
-    if text.startswith(("http://", "https://")):
-        return text
-    raise argparse.ArgumentTypeError(
-        "must begin with http:// or https://"
-    )  # not shown: it may contain a password
+    # The message does not show the text, which may contain a password.
+    if not text.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError("must begin with http:// or https://")
+    if "@" in text or "?" in text:
+        remedy = "name:password@ goes to OPENAI_BASE_URL, as everybody can see flags"
+        raise argparse.ArgumentTypeError(f"no @ and no ? in it; {remedy}")
+    return text
+
+
+def json_object(text: str) -> dict:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"no JSON: {error}") from None
+    if not isinstance(value, dict) or value.keys() & {"model", "messages", "n", "stream"}:
+        raise argparse.ArgumentTypeError("must be {…}, without model, messages, n and stream")
+    return value
 
 
 # ---- Flags ----
@@ -90,7 +111,8 @@ SHARED = {  # the same name, default and help text in every command
 API = {  # the settings of generation.api_client.ApiClient
     "base_url": dict(
         type=api_address,
-        help="URL of an OpenAI-compatible API (default: OPENAI_BASE_URL, or OpenAI's)",
+        help="URL of an OpenAI-compatible API (default: OPENAI_BASE_URL, or OpenAI's; for judges,"
+        " JUDGE_BASE_URL before these)",
     ),
     "concurrency": dict(type=positive, default=8, help="requests in flight at once"),
     "timeout": dict(type=positive_float, default=120.0, help="seconds to wait for a reply"),
@@ -98,6 +120,16 @@ API = {  # the settings of generation.api_client.ApiClient
     "price_out": dict(type=non_negative_float, help="dollars per million output tokens"),
     "max_cost": dict(
         type=positive_float, help="budget in dollars; the command stops before exceeding it"
+    ),
+    "spending": dict(
+        type=Path,
+        metavar="FILE",
+        help="keep what was spent in this file: commands that share it share the budget",
+    ),
+    "extra": dict(
+        type=json_object,
+        metavar="JSON",
+        help='fields to add to each request, such as {"top_p": 0.9}; null removes one',
     ),
 }
 
@@ -107,19 +139,6 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             description=description, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-
-    def parse_args(self, args: Sequence[str] | None = None, namespace=None) -> argparse.Namespace:
-        """An unknown flag is named before its value is taken for something else."""
-        for flag in (text.partition("=")[0] for text in (sys.argv[1:] if args is None else args)):
-            if flag.startswith("--") and not any(
-                known.startswith(flag) for known in self._option_string_actions
-            ):
-                similar = difflib.get_close_matches(flag, self._option_string_actions, 1)
-                self.error(
-                    f"unknown flag {flag}"
-                    + "".join(f"; did you mean {known}?" for known in similar)
-                )
-        return super().parse_args(args, namespace)
 
     def add_shared(self, *names: str, **changes) -> None:
         """Adds these flags of SHARED; changes: overrides by this command, such as default=3."""
@@ -132,13 +151,17 @@ class Parser(argparse.ArgumentParser):
             group.add_argument(f"--{name}", **settings)
 
     def require_api(self, args: argparse.Namespace) -> dict:
-        """Checks that prices and budget go together; returns the API flags, as settings of
-        ApiClient."""
+        """Checks that prices and budget go together; returns the API flags that are given, as
+        settings of ApiClient."""
         if (args.price_in is None) != (args.price_out is None):
             self.error("--price_in and --price_out belong together")
-        if args.max_cost is not None and args.price_in is None:
-            self.error("--max_cost needs --price_in and --price_out, in dollars per million tokens")
-        return {name: getattr(args, name) for name in API}
+        for name in ("max_cost", "spending"):
+            if getattr(args, name) is not None and args.price_in is None:
+                self.error(
+                    f"--{name} needs --price_in and --price_out, in dollars per million tokens"
+                )
+        settings = {name: getattr(args, name) for name in API}
+        return {name: value for name, value in settings.items() if value is not None}
 
 
 # ---- Errors ----
@@ -161,8 +184,15 @@ def one_line_errors(
     except BrokenPipeError:  # `| head` has seen enough
         sys.stderr.close()  # Python would complain that it could not flush
         sys.exit(1)
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        sys.exit(f"{program}: {where}{error.strerror or error}; {remedy}".replace("\n", "\\n"))
     except UserError as error:
-        sys.exit(f"{program}: {error}".replace("\n", "\\n"))  # a file's name may contain one
+        exit_with_line(f"{program}: {error}")
+    except OSError as error:
+        problem = error.strerror or str(error)
+        if error.filename:
+            problem = f"{error.filename}: {problem}"
+        exit_with_line(f"{program}: {problem}; {remedy}")
+
+
+def exit_with_line(message: str) -> NoReturn:
+    """The name of a file in the message may contain a line break."""
+    sys.exit(message.replace("\n", "\\n"))

@@ -6,7 +6,6 @@ Atomic writes: a file gets its name once all of it is on disk, so it is either c
 
 import contextlib
 import hashlib
-import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -24,10 +23,10 @@ def read_json(path: Path) -> dict:
     """The object in a JSON file. ValueError: it is not there, or not readable."""
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path}: cannot be read as JSON ({getattr(error, 'strerror', error)})"
-        ) from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: cannot be read as JSON ({error})") from None
     if not isinstance(facts, dict):
         raise UserError(f"{path}: must contain a JSON object {{…}}")
     return facts
@@ -63,25 +62,32 @@ def write_json(path: Path, facts: dict) -> None:
 
 def read_json_lines(path: Path) -> Iterator[dict]:
     """The objects of a file that append_json wrote; a line that was cut by a kill is left out."""
-    for line in path.read_bytes().splitlines() if path.exists() else []:
+    if not path.exists():
+        return
+    for line in path.read_bytes().splitlines():
         with contextlib.suppress(ValueError):
             yield json.loads(line)
 
 
 def append_json(path: Path, row: dict) -> None:
     """Adds a line, which a process that is killed later does not lose."""
-    line = json.dumps(row, ensure_ascii=False).encode(errors="replace")
-    with path.open("ab") as file:
-        file.write(b"\n" * bool(file.tell()) + line)  # the line above may have been cut
+    line = json.dumps(row, ensure_ascii=False).encode(errors="replace") + b"\n"
+    with path.open("ab+") as file:
+        if file.tell() > 0:
+            file.seek(-1, os.SEEK_END)
+            last_byte = file.read(1)
+            if last_byte != b"\n":  # the line above was cut by a kill
+                line = b"\n" + line
+        file.write(line)
 
 
 def set_aside(path: Path) -> Path:
     """Renames a file or directory to the first free name among name-1, name-2, …, and returns the
     new path."""
-    new = next(
-        new for i in itertools.count(1) if not (new := path.with_name(f"{path.name}-{i}")).exists()
-    )
-    return path.rename(new)
+    i = 1
+    while path.with_name(f"{path.name}-{i}").exists():
+        i += 1
+    return path.rename(path.with_name(f"{path.name}-{i}"))
 
 
 @contextlib.contextmanager
@@ -110,4 +116,5 @@ def sha256_of(path: Path) -> str:
 
 def cache_directory() -> Path:
     """For files that can be made again, such as compiled kernels."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "nanostories"
+    parent = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(parent, "nanostories")

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from nanostories.cli import Parser, positive, share
-from nanostories.files import read_json, write_bytes, write_json
+from nanostories.cli import Parser, UserError, one_line_errors, positive, share
+from nanostories.files import append_json, read_json, read_json_lines, write_bytes, write_json
 from nanostories.tables import read_table, read_user_table, table_text, write_table
 
 
@@ -28,6 +28,29 @@ def test_no_json_object(tmp_path, text):
     with pytest.raises(ValueError, match="a.json: ") as error:
         read_json(tmp_path / "a.json")
     assert "\n" not in str(error.value)
+
+
+def test_lines_are_whole_also_after_one_that_was_cut(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    append_json(path, dict(a=1))
+    assert path.read_bytes() == b'{"a": 1}\n'
+    with path.open("a") as file:
+        file.write('{"a": ')
+    append_json(path, dict(a=2))
+    assert list(read_json_lines(path)) == [dict(a=1), dict(a=2)]
+    assert path.read_bytes().endswith(b'{"a": 2}\n')
+
+
+def test_only_what_a_user_can_mend_becomes_one_line():
+    with pytest.raises(SystemExit, match=r"^grade.py: a\\nb: no such run$"):
+        with one_line_errors("grade.py", interrupted=""):
+            raise UserError("a\nb: no such run")
+    with pytest.raises(SystemExit, match="none.txt: No such file or directory; free some space"):
+        with one_line_errors("grade.py", interrupted=""):
+            open("none.txt")
+    with pytest.raises(ValueError, match="not enough values to unpack"):
+        with one_line_errors("grade.py", interrupted=""):
+            raise ValueError("not enough values to unpack")
 
 
 def test_tables(tmp_path):
