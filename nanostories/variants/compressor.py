@@ -26,73 +26,83 @@ $ python train.py configs/ts_8m.py --architecture=compressor
 from dataclasses import replace
 
 import torch
-import torch.nn as nn
 import torch.nn.functional as F
+from torch import Tensor, nn
 
 from model import Attend, Block, GPTNeo, GPTNeoConfig, gelu_new
 
 
 class DecoderBlock(Block):
-    """A block that attends to a source, with two queries for each position of it."""
+    """A block whose queries come from the tokens, and whose keys and values come from a source."""
 
-    def forward(
-        self, x: torch.Tensor, layer: int, attend: Attend, source: torch.Tensor
-    ) -> torch.Tensor:
-        """x: (B, 2 P, C). source: (B, P, C); its position i is seen from 2 i on."""
-        (B, P, C), heads = source.shape, (self.n_head, source.size(2) // self.n_head)
-        weights, biases = self.qkv.weight.split([C, 2 * C]), self.qkv.bias.split([C, 2 * C])
-        q = F.linear(self.ln_1(x), weights[0], biases[0]).view(B, P, 2, *heads) * self.scale
-        k, v = (
-            F.linear(source, weights[1], biases[1]).view(B, P, 2, *heads).unbind(2)
-        )  # (B, P, H, D) each
-        y = torch.stack([attend(layer, queries, k, v) for queries in q.unbind(2)], dim=2).view(
-            B, 2 * P, C
-        )
+    def forward(self, x: Tensor, layer: int, attend: Attend, source: Tensor) -> Tensor:
+        """x: (B, 2 P, C), two tokens for each position of the source. source: (B, P, C)."""
+        B, P, C = source.shape
+        q_weight, kv_weight = self.qkv.weight.split([C, 2 * C])
+        q_bias, kv_bias = self.qkv.bias.split([C, 2 * C])
+        q = F.linear(self.ln_1(x), q_weight, q_bias) * self.scale
+        kv = F.linear(source, kv_weight, kv_bias)
+        heads = (B, P, 2, self.n_head, -1)
+        k, v = kv.view(heads).unbind(2)  # (B, P, H, D) each
+
+        # The first tokens of all pairs, then the second: both see the source up to their position.
+        outputs = [attend(layer, queries, k, v) for queries in q.view(heads).unbind(2)]
+        y = torch.stack(outputs, dim=2).view_as(x)  # (B, 2 P, C)
+
         x = x + self.dropout(self.attention_out(y))
-        return x + self.dropout(self.mlp_out(gelu_new(self.mlp_in(self.ln_2(x)))))
+        hidden = gelu_new(self.mlp_in(self.ln_2(x)))
+        return x + self.dropout(self.mlp_out(hidden))
 
 
 class Compressor(GPTNeo):
     def __init__(self, config: GPTNeoConfig):
-        super().__init__(
-            replace(config, scale_attention=True, qkv_bias=True, window_size=config.block_size)
+        config = replace(
+            config,
+            scale_attention=True,
+            qkv_bias=True,
+            window_size=config.block_size,
         )
+        super().__init__(config)
+        C = config.n_embd
         self.n_encoder = config.n_layer // 2
         for layer in range(self.n_encoder, config.n_layer):
-            self.blocks[layer] = DecoderBlock(self.config)
-        self.pair = nn.Linear(2 * config.n_embd, config.n_embd)
-        self.start = nn.Parameter(
-            0.02 * torch.randn(config.n_embd)
-        )  # the source before the first pair
-        self.ln_source = nn.LayerNorm(config.n_embd)
+            self.blocks[layer] = DecoderBlock(config)
+        self.pair = nn.Linear(2 * C, C)
+        self.start = nn.Parameter(0.02 * torch.randn(C))  # the source before the first pair
+        self.ln_source = nn.LayerNorm(C)
         self.apply(self._init_weights)
 
-    def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
+    def hidden(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """The residual stream after the last LayerNorm, (B, T, C). positions: (T,) or (B, T)."""
-        (B, T), C = tokens.shape, self.config.n_embd
         x = self.dropout(self.wte(tokens) + self.wpe(positions))
-        pairs = self.pair(
-            x[:, : T - T % 2].reshape(B, T // 2, 2 * C)
-        )  # an odd last token has no pair yet
-        source = torch.cat(
-            [self.start.expand(B, 1, C), pairs], dim=1
-        )  # (B, P, C): position i has seen i pairs
+        B, T, C = x.shape
+
+        # Encoder: from pairs to a source whose position i has seen the first i of them.
+        # An odd last token has no pair yet.
+        pairs = x[:, : T - T % 2].reshape(B, T // 2, 2 * C)
+        start = self.start.expand(B, 1, C)
+        source = torch.cat([start, self.pair(pairs)], dim=1)  # (B, P, C), P = T // 2 + 1
         for layer in range(self.n_encoder):
             source = self.blocks[layer](source, layer, attend)
         source = self.ln_source(source)
-        # Pair i is decoded from tokens 2 i - 1, which predicts its first one, and 2 i, which
-        # predicts its second one.
+
+        # Decoder: from position i of the source, token 2 i - 1 predicts the first token of pair i,
+        # and token 2 i the second. Zeros stand for token -1, and for the last one if T is even.
         x = F.pad(x, (0, 0, 1, 1 - T % 2))  # (B, 2 P, C)
-        for layer in range(self.n_encoder, len(self.blocks)):
+        for layer in range(self.n_encoder, self.config.n_layer):
             x = self.blocks[layer](x, layer, attend, source)
-        return self.ln_f(x[:, 1 : T + 1])  # the very first token has nothing to be predicted from
+        return self.ln_f(x[:, 1 : T + 1])  # without the padding
 
     def flops_per_token(self, T: int) -> int:
-        """As model.py counts: a pair has one position in the encoder and the source, and two in the
-        decoder."""
-        C, P, n_decoder = self.config.n_embd, T // 2 + 1, len(self.blocks) - self.n_encoder
-        block, keys_and_values = 12 * C * C, 2 * C * C  # weights of its matrices
-        linear = T // 2 * self.pair.weight.numel() + self.n_encoder * P * block
-        linear += n_decoder * (2 * P * (block - keys_and_values) + P * keys_and_values)
-        attention = 2 * C * (self.n_encoder + 2 * n_decoder) * P * (P + 1) / 2
-        return round(3 * 2 * ((linear + attention) / T + self.head.weight.numel()))
+        """As model.py counts."""
+        C = self.config.n_embd
+        P = T // 2 + 1
+        n_decoder = self.config.n_layer - self.n_encoder
+        # A block has 12 C² weights. In the decoder two tokens at each of the P positions go through
+        # them, but for the 2 C² of keys and values.
+        blocks = (12 * self.n_encoder + 22 * n_decoder) * C * C * P
+        pairs = self.pair.weight.numel() * (P - 1)
+        visible = P * (P + 1) / 2  # (query, key) pairs that the causal mask allows
+        attention = 2 * C * (self.n_encoder + 2 * n_decoder) * visible
+        head = self.head.weight.numel() * T
+        return round(3 * 2 * (blocks + pairs + attention + head) / T)

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import regex
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from nanostories.corpus.tokenizer import Tokenizer
 
@@ -31,43 +32,10 @@ SENTENCE_END = regex.compile(r"""\p{Sentence_Terminal}["'”」』]?\s*\Z""")
 SHARE = 0.33  # share of the batch that is shuffled
 
 
-def sentence_ends(tokenizer: Tokenizer) -> torch.Tensor:
+def sentence_ends(tokenizer: Tokenizer) -> Tensor:
     """Which ids end a sentence, (vocab_size,) bool."""
-    texts = (tokenizer.decode([i]) for i in range(tokenizer.vocab_size))
+    texts = [tokenizer.decode([i]) for i in range(tokenizer.vocab_size)]
     return torch.tensor([SENTENCE_END.search(text) is not None for text in texts])
-
-
-def shuffle_sentences(
-    tokens: torch.Tensor, ends: torch.Tensor, end_of_text: int, keys: torch.Tensor
-) -> torch.Tensor:
-    """tokens (B, T) with the sentences of each story in another order. Every story stays where it
-    was.
-
-    keys: (B, T + 1), uniform in [0, 1); the sentences are sorted by them."""
-    ended = tokens == end_of_text
-    story = ended.cumsum(1)
-    sentence = F.pad(ends[tokens].cumsum(1)[:, :-1], (1, 0))
-    keys = torch.where(ended, 0.0, keys.gather(1, sentence))
-    return tokens.gather(1, (story + keys).argsort(dim=1, stable=True))
-
-
-def draw_stories(
-    tokens: torch.Tensor, end_of_text: int, n: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """SHARE of the stories in tokens (B, T), at least one, in random order: the tokens of these and
-    of others after them, (n, T), and which are theirs, (n, T) bool."""
-    begins = tokens == end_of_text
-    begins[:, 0], begins[:, -1] = (
-        True,
-        False,
-    )  # a story may be cut by its window, but one token is none
-    story = begins.flatten().cumsum(0) - 1
-    order = torch.randperm(len(story), device=tokens.device)[story].argsort(stable=True)
-    place = F.pad(story[order].diff() != 0, (1, 0)).cumsum(
-        0
-    )  # among the stories in their new order, from 0
-    drawn = place < (SHARE * (story[-1] + 1)).round().clamp(min=1)
-    return tokens.flatten()[order].view_as(tokens)[:n], drawn.view_as(tokens)[:n]
 
 
 def n_shuffled(batch_size: int) -> int:
@@ -75,20 +43,57 @@ def n_shuffled(batch_size: int) -> int:
     return math.ceil(SHARE * batch_size)
 
 
+def shuffle_sentences(tokens: Tensor, ends: Tensor, end_of_text: int) -> Tensor:
+    """tokens (B, T) with the sentences of each story in random order. Every story, and the end of
+    text before it, stays where it was."""
+    begins_story = tokens == end_of_text
+    story = begins_story.cumsum(1)  # number of each token's story
+    sentence = ends[tokens].cumsum(1)[:, :-1]
+    sentence = F.pad(sentence, (1, 0))  # a sentence begins after the token that ends one
+    keys = torch.rand(len(tokens), tokens.size(1) + 1, device=tokens.device)  # of all sentences
+    keys = torch.where(begins_story, 0.0, keys.gather(1, sentence))  # of each token's
+    order = (story + keys).argsort(dim=1, stable=True)
+    return tokens.gather(1, order)
+
+
+def draw_stories(tokens: Tensor, end_of_text: int, n_windows: int) -> tuple[Tensor, Tensor]:
+    """Joins SHARE of the stories in tokens (B, T + 1), at least one, in random order.
+
+    Returns inputs and targets, (n_windows, T) each. Other stories fill the windows after them, and
+    are no targets (-100).
+    """
+    begins_story = tokens == end_of_text
+    # A window may begin in the middle of a story; but a last token alone is no story.
+    begins_story[:, 0] = True
+    begins_story[:, -1] = False
+    story = begins_story.flatten().cumsum(0) - 1  # number of each token's story
+    n_drawn = (SHARE * (story[-1] + 1)).round().clamp(min=1)
+    random_places = torch.randperm(len(story), device=tokens.device)
+    place, order = random_places[story].sort(stable=True)
+    story = F.pad(place.diff() != 0, (1, 0)).cumsum(0)  # numbered in the new order
+    joined = tokens.flatten()[order].view_as(tokens)
+    targets = joined.where(story.view_as(tokens) < n_drawn, -100)
+    return joined[:n_windows, :-1], targets[:n_windows, 1:]
+
+
 @dataclass
 class Contrastive:
     """The contrastive objective, from a plain loss function."""
 
-    loss_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # inputs, targets -> mean loss
-    ends: torch.Tensor  # (vocab_size,) bool: sentence_ends
+    loss_of: Callable[[Tensor, Tensor], Tensor]  # inputs, targets, (B, T) each -> mean loss
+    ends: Tensor  # (vocab_size,) bool: sentence_ends
     end_of_text: int
     alpha: float
 
-    def __call__(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:  # (B, T) each
-        loss, tokens = self.loss_of(inputs, targets), torch.cat([inputs, targets[:, -1:]], dim=1)
-        keys = torch.rand(len(tokens), tokens.size(1) + 1, device=tokens.device)
-        shuffled = shuffle_sentences(tokens, self.ends, self.end_of_text, keys)
-        tokens, drawn = draw_stories(shuffled, self.end_of_text, n_shuffled(len(tokens)))
-        return loss + self.alpha / (
-            self.loss_of(tokens[:, :-1], tokens.where(drawn, -100)[:, 1:]) + 0.01
-        )
+    def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        loss = self.loss_of(inputs, targets)
+        # A window may reach past the end of the corpus, where targets are -100.
+        last = targets[:, -1:].where(targets[:, -1:] >= 0, self.end_of_text)
+        tokens = torch.cat([inputs, last], dim=1)  # (B, T + 1)
+        shuffled = shuffle_sentences(tokens, self.ends, self.end_of_text)
+        inputs, targets = draw_stories(shuffled, self.end_of_text, n_shuffled(len(tokens)))
+        penalty = self.alpha / (self.loss_of(inputs, targets) + 0.01)
+        # Where the only story drawn is one token, cut by its window, nothing is a target: the loss
+        # of 0 says nothing then.
+        has_targets = (targets >= 0).any()
+        return loss + torch.where(has_targets, penalty, 0.0)

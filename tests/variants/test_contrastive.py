@@ -1,7 +1,6 @@
 """The contrastive objective: what is shuffled, and what the loss is."""
 
 import itertools
-import re
 
 import numpy as np
 import pytest
@@ -27,28 +26,25 @@ def tokenizer():
 @pytest.fixture(scope="module")
 def tokens(tokenizer) -> torch.Tensor:
     """Two rows: the end of a story, three whole ones."""
-    ends = [["cut off. " + end, *STORIES] for end in ("The end.", "He was gone.")]
-    rows = [
-        sum([[*tokenizer.encode(text), tokenizer.end_of_text] for text in texts], [])
-        for texts in ends
-    ]
+    rows = []
+    for end in ("The end.", "He was gone."):
+        row = []
+        for text in (f"cut off. {end}", *STORIES):
+            row += [*tokenizer.encode(text), tokenizer.end_of_text]
+        rows.append(row)
     n = min(map(len, rows))
     return torch.tensor([row[:n] for row in rows])
 
 
 def test_sentences_change_places_within_their_story(tokenizer, tokens):
+    before = tokenizer.decode(tokens[0].tolist()).split("<|endoftext|>")
     orders = set()
     for seed in range(200):
-        keys = torch.rand(
-            len(tokens), tokens.size(1) + 1, generator=torch.Generator().manual_seed(seed)
-        )
-        result = shuffle_sentences(tokens, sentence_ends(tokenizer), tokenizer.end_of_text, keys)
+        torch.manual_seed(seed)
+        result = shuffle_sentences(tokens, sentence_ends(tokenizer), tokenizer.end_of_text)
         assert torch.equal(result == tokenizer.end_of_text, tokens == tokenizer.end_of_text)
-        before, after = (
-            tokenizer.decode(x[0].tolist()).split("<|endoftext|>") for x in (tokens, result)
-        )
-        for a, b in zip(before, after):
-            assert sorted(a) == sorted(b)
+        after = tokenizer.decode(result[0].tolist()).split("<|endoftext|>")
+        assert [sorted(text) for text in after] == [sorted(text) for text in before]
         assert after[3] == "One sentence."
         orders.add(after[1])
         for sentence in (' Tom said, "Go!"', ' "Why?"', " He ran.", " asked Mia.", " It rained"):
@@ -74,44 +70,95 @@ def cross_entropy(model: GPTNeo, inputs: torch.Tensor, targets: torch.Tensor) ->
     return F.cross_entropy(model(inputs)[0].flatten(0, 1), targets.flatten())
 
 
+def word_story(first_word: int) -> list[int]:
+    """A story of four sentences, of one word and a mark (1) each; 0 begins it."""
+    story = [0]
+    for word in range(first_word, first_word + 4):
+        story += [word, 1]
+    return story
+
+
+def stories_in(windows: torch.Tensor) -> list[set[int]]:
+    """The words that each window holds of each story: it may cut them."""
+    stories = []
+    for window in windows.tolist():
+        for i, token in enumerate(window):
+            if i == 0 or token == 0:
+                stories.append(set())
+            if token > 1:
+                stories[-1].add(token)
+    return [story for story in stories if story]
+
+
 @pytest.mark.parametrize("n_windows", [1, 4, 16])
 def test_as_published_a_third_of_the_stories_is_shuffled_and_read_alone(n_windows, model):
-    """Stories of four sentences, of one word (2, 3, …) and a mark (1) each; 0 begins a story. Some
-    windows cut them."""
-    texts = [
-        [0, *itertools.chain(*((word, 1) for word in range(i, i + 4)))] for i in range(2, 160, 4)
-    ]
+    texts = [word_story(word) for word in range(2, 160, 4)]
     tokens = torch.tensor(sum(texts, [])[: 21 * n_windows]).view(n_windows, 21)
-    pieces = [re.split("(?<=.)(?=\0)", "".join(map(chr, row))) for row in tokens.tolist()]
-    pieces = [
-        {*map(ord, piece)} - {0, 1} for piece in sum(pieces, [])
-    ]  # the words that a window holds of each story
-    piece_of = {word: i for i, piece in enumerate(pieces) for word in piece}
-    batches, drawn, first = [], set(), set()
+    stories = stories_in(tokens)
+    story_of = {}
+    for i, story in enumerate(stories):
+        story_of |= dict.fromkeys(story, i)
+    batches = []
 
     def loss_of(*batch):
         batches.append(batch)
         return model(*batch)[1]
 
     objective = Contrastive(loss_of, torch.arange(400) == 1, 0, 5.0)
+    all_drawn = set()
+    first_words = set()
     for seed in range(30):
         torch.manual_seed(seed)
         loss = objective(tokens[:, :-1], tokens[:, 1:])
         (inputs, targets), (x, y) = batches[-2:]
         assert inputs.equal(tokens[:, :-1]) and targets.equal(tokens[:, 1:])
-        l_n, l_c = cross_entropy(model, inputs, targets), cross_entropy(model, x, y)
+        l_n = cross_entropy(model, inputs, targets)
+        l_c = cross_entropy(model, x, y)
         torch.testing.assert_close(loss, l_n + 5 / (l_c + 0.01))
-        words = torch.cat([x[:, :1].where(y[:, :1] >= 0, -100), y], dim=1).flatten().tolist()
-        groups = [
-            (i, [*group])
-            for i, group in itertools.groupby((w for w in words if w > 1), piece_of.get)
-        ]
-        assert (
-            len(groups) == round(0.33 * len(pieces)) or y[-1, -1] >= 0
-        )  # a full window may cut the last one
-        assert all(
-            {*group} == pieces[i] and len(group) == len(pieces[i]) for i, group in groups[:-1]
-        )
-        drawn |= {i for i, _ in groups}
-        first |= {group[0] % 4 for i, group in groups if len(pieces[i]) == 4}
-    assert drawn == set(range(len(pieces))) and len(first) == 4
+
+        first = x[:, :1].where(y[:, :1] >= 0, -100)
+        words = [word for word in torch.cat([first, y], dim=1).flatten().tolist() if word > 1]
+        drawn = [[*group] for _, group in itertools.groupby(words, story_of.get)]
+        is_cut = y[-1, -1] >= 0  # a full window may cut the last one
+        assert len(drawn) == round(0.33 * len(stories)) or is_cut
+        for group in drawn[:-1]:
+            assert sorted(group) == sorted(stories[story_of[group[0]]])
+        for group in drawn:
+            all_drawn.add(story_of[group[0]])
+            if len(stories[story_of[group[0]]]) == 4:
+                first_words.add(group[0] % 4)
+    assert all_drawn == set(range(len(stories))) and len(first_words) == 4
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_story_of_one_token_adds_nothing_where_it_is_the_only_one(compiled, model):
+    """The window cut all but its last token, so it has no target. Had it counted, the loss would
+    have jumped by 5 / 0.01."""
+    objective = Contrastive(lambda x, y: model(x, y)[1], torch.arange(400) == 1, 0, 5.0)
+    if compiled:
+        objective = torch.compile(objective, backend="eager", fullgraph=True)
+    tokens = torch.tensor([[5, *word_story(10)]])
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    plain = model(inputs, targets)[1]
+    (plain_gradient,) = torch.autograd.grad(plain, model.wte.weight)
+    n_without_target = 0
+    for seed in range(20):
+        torch.manual_seed(seed)
+        loss = objective(inputs, targets)
+        assert plain <= loss < plain + 5
+        if loss == plain:
+            n_without_target += 1
+            (gradient,) = torch.autograd.grad(loss, model.wte.weight)
+            torch.testing.assert_close(gradient, plain_gradient)
+    assert 0 < n_without_target < 20
+
+
+def test_a_window_may_reach_past_the_end_of_the_corpus(model):
+    """There targets are -100, and no input."""
+    objective = Contrastive(lambda x, y: model(x, y)[1], torch.arange(400) == 1, 0, 5.0)
+    tokens = torch.tensor([[*word_story(10), 0, 0, 0]])
+    targets = tokens[:, 1:].clone()
+    targets[:, -2:] = -100
+    for seed in range(20):
+        torch.manual_seed(seed)
+        assert objective(tokens[:, :-1], targets).isfinite()
