@@ -1,8 +1,7 @@
 """
 The built-in practice corpus: children's stories in the manner of TinyStories (arXiv:2305.07759,
 section 2), put together from words and plots, so that what each story contains is known. These are
-in builtin_*.txt beside this file, in sections that begin with a line "== name"; builtin_plots.txt
-begins with how to read them.
+in builtin_*.toml beside this file; builtin_plots.toml begins with how to read them.
 
 >>> print(tell(seed=0, index=0).text)
 """
@@ -10,45 +9,45 @@ begins with how to read them.
 import collections
 import random
 import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import regex
+from nanostories.text import split_sentences
 
 FEATURES = ("Dialogue", "Twist", "BadEnding", "MoralValue", "Foreshadowing", "Conflict")
 
 
-# ---- Words and plots ----
-def read_sections(name: str) -> dict[str, str]:
-    """{name: text}. The text above the first section is for the reader."""
+# ---- Words ----
+def read_toml(name: str) -> dict:
+    """A file beside this one."""
     text = Path(__file__).with_name(name).read_text(encoding="utf-8")
-    pieces = re.split(r"(?m)^== (.*)\n", text)[1:]
-    return dict(zip(pieces[::2], map(str.strip, pieces[1::2])))
+    return tomllib.loads(text)
 
 
-WORDS, SLOTS = {}, {}  # part of speech -> its words; slot -> what can fill it
-for head, text in read_sections("builtin_words.txt").items():
-    part_of_speech, _, slot = head.partition(": ")
-    SLOTS[slot] = " ".join(text.split()).split(", ") if "," in text else text.split()
-    WORDS[part_of_speech] = tuple(dict.fromkeys([*WORDS.get(part_of_speech, ()), *SLOTS[slot]]))
+LISTS = read_toml("builtin_words.toml")
+WORDS = collections.defaultdict(list)  # part of speech -> its words
+SLOTS = {}  # slot of a template -> what can fill it
+for part_of_speech, slots in LISTS["words"].items():
+    for slot, text in slots.items():
+        separator = ", " if "," in text else None
+        SLOTS[slot] = " ".join(text.split()).split(separator)
+        WORDS[part_of_speech] += SLOTS[slot]
 
-GIRLS, BOYS = SLOTS["girl"], SLOTS["boy"]
-NAMES = (*GIRLS, *BOYS)
-NOUNS, ADJECTIVES, PRONOUNS = WORDS["noun"], WORDS["adjective"], WORDS["pronoun"]
-IRREGULAR_VERBS = {
-    base: forms for base, *forms in map(str.split, WORDS["irregular verb"])
-}  # be -> [was, been]
-VERBS = (*IRREGULAR_VERBS, *WORDS["verb"])
-IRREGULAR_PLURALS = dict(map(str.split, WORDS["irregular plural"]))
-PREPOSITIONS = dict(map(str.split, WORDS["preposition of place"]))
-PHRASES, PLOTS = read_sections("builtin_phrases.txt"), read_sections("builtin_plots.txt")
+NAMES = SLOTS["girl"] + SLOTS["boy"]
+NOUNS = WORDS["noun"]
+ADJECTIVES = WORDS["adjective"]
+PRONOUNS = WORDS["pronoun"]
+IRREGULAR_VERBS = LISTS["irregular_verbs"]  # {"be": ["was", "been"], …}
+VERBS = [*IRREGULAR_VERBS, *WORDS["verb"]]
 
 
 # ---- Grammar ----
 def double_last_letter(verb: str) -> str:
     """Only where English spelling doubles it: hop -> hopp, forget -> forgett, but open -> open."""
-    return verb + verb[-1] if re.fullmatch(r"(be|for)?[^aeiou]+[aeiou][^aeiouwxy]", verb) else verb
+    is_doubled = re.fullmatch(r"(be|for)?[^aeiou]+[aeiou][^aeiouwxy]", verb)
+    return verb + verb[-1] if is_doubled else verb
 
 
 def past(verb: str) -> str:
@@ -64,77 +63,84 @@ def participle(verb: str) -> str:
 
 
 def ing(verb: str) -> str:
+    if verb == "be":
+        return "being"
     if verb.endswith("ie"):
         return verb[:-2] + "ying"
-    return (verb if verb == "be" else re.sub(r"(?<![eo])e$", "", double_last_letter(verb))) + "ing"
+    return re.sub(r"(?<![eo])e$", "", double_last_letter(verb)) + "ing"
 
 
 def plural(noun: str) -> str:
     """The plural of a noun; also the third person of a verb, as the rule is the same."""
-    if noun in IRREGULAR_PLURALS:
-        return IRREGULAR_PLURALS[noun]
-    return re.sub(r"(?<![aeiou])y$", "ie", noun) + (
-        "es" if re.search(r"(s|x|z|ch|sh)$", noun) else "s"
-    )
+    if noun in LISTS["irregular_plurals"]:
+        return LISTS["irregular_plurals"][noun]
+    if re.search(r"(s|x|z|ch|sh)$", noun):
+        return noun + "es"
+    return re.sub(r"(?<![aeiou])y$", "ie", noun) + "s"
 
 
-def inflect_first_word(inflect):
-    return lambda phrase: " ".join([inflect(phrase.split()[0]), *phrase.split()[1:]])
+def in_or_at(place: str) -> str:
+    preposition = LISTS["prepositions"].get(place, "in")
+    return f"{preposition} the {place}"
 
 
-FORMS = {
-    "s": plural,
-    "ed": inflect_first_word(past),
-    "ing": inflect_first_word(ing),
-    "at": lambda place: f"{PREPOSITIONS.get(place, 'in')} the {place}",
-}
+def verb_forms(verb: str) -> set[str]:
+    return {verb, plural(verb), past(verb), participle(verb), ing(verb)}
 
 
 def base_forms() -> dict[str, tuple[str, str]]:
     """Word form -> (part of speech, base form), where there is only one reading: not "light",
     "broken" or "lay"."""
-    uses = collections.defaultdict(set)
-    for role, words in (("noun", NOUNS), ("adjective", ADJECTIVES)):
-        for word in words:
-            uses[word].add((role, word))
-    for verb in set(VERBS) - {
-        "be",
-        "have",
-        "do",
-        "say",
-    }:  # these are in every story and say nothing about it
-        for form in (verb, plural(verb), past(verb), participle(verb), ing(verb)):
-            uses[form].add(("verb", verb))
-    return {form: readings.pop() for form, readings in uses.items() if len(readings) == 1}
+    readings = collections.defaultdict(set)
+    for noun in NOUNS:
+        readings[noun].add(("noun", noun))
+    for adjective in ADJECTIVES:
+        readings[adjective].add(("adjective", adjective))
+    # These are in every story and say nothing about it.
+    for verb in set(VERBS) - {"be", "have", "do", "say"}:
+        for form in verb_forms(verb):
+            readings[form].add(("verb", verb))
+    return {form: found.pop() for form, found in readings.items() if len(found) == 1}
 
 
 ROLES = base_forms()
+FORMS = {"s": plural, "ed": past, "ing": ing, "at": in_or_at}
 
 
 # ---- Templates ----
-def parse(template: str) -> tuple[bool, list[list]]:
-    """ "a (b|c {d})" -> a choice: (linked, branches), each branch a list of texts, "{slots}" and
-    choices."""
-    stack = [(False, [[]])]
-    for token in re.findall(
-        r"[][()|]|\{[^}]*\}|[^][()|{]+", re.sub(r"(?<=[(|\[])\s+", "", template)
-    ):
-        if token in "([":
-            stack.append((token == "[", [[]]))
-        elif token in ")]":
-            choice = stack.pop()
-            stack[-1][1][-1].append(choice)
-        elif token == "|":
-            stack[-1][1].append([])
+@dataclass
+class Choice:
+    """ "(a|b {c})" or "[a|b {c}]" """
+
+    branches: list[list]  # each a list of texts, "{slots}" and choices
+    is_linked: bool  # in []: all of them in a story take the same branch
+
+
+def parse(template: str) -> Choice:
+    template = re.sub(r"(?<=[(|\[])\s+", "", template)
+    return parse_choice(iter(re.findall(r"[][()|]|\{[^}]*\}|[^][()|{]+", template)))
+
+
+def parse_choice(tokens: Iterator[str], is_linked: bool = False) -> Choice:
+    """Reads up to the bracket that closes the choice."""
+    branches = [[]]
+    for token in tokens:
+        if token in (")", "]"):
+            break
+        if token == "|":
+            branches.append([])
+        elif token in ("(", "["):
+            branches[-1].append(parse_choice(tokens, is_linked=token == "["))
         else:
-            stack[-1][1][-1].append(token)
-    return stack[0]
+            branches[-1].append(token)
+    return Choice(branches, is_linked)
 
 
-PARSED_PHRASES = {name: parse(template) for name, template in PHRASES.items()}
-PARSED_PLOTS = {
-    name: [parse(part) for part in template.split("\n\n", 1)] for name, template in PLOTS.items()
-}
+PHRASES = {name: parse(text) for name, text in read_toml("builtin_phrases.toml").items()}
+PLOTS = []  # (summary, story)
+for text in read_toml("builtin_plots.toml").values():
+    summary, _, story = text.partition("\n\n")
+    PLOTS.append((parse(summary), parse(story)))
 
 
 class Draft:
@@ -143,46 +149,53 @@ class Draft:
 
     def __init__(self, rng: random.Random):
         self.rng = rng
-        self.case = rng.randrange(
-            420
-        )  # 420 is a multiple of 2 to 7, so each branch of a bracket is equally likely
-        she = dict(he="she", him="her", his="her", himself="herself", kind="girl")
-        he = dict(he="he", him="him", his="his", himself="himself", kind="boy")
-        heroes, friends, hero, friend = (
-            (GIRLS, BOYS, she, he) if rng.random() < 0.5 else (BOYS, GIRLS, he, she)
-        )
-        self.filled = hero | {f"{slot}2": word for slot, word in friend.items()}
-        self.filled |= dict(hero=rng.choice(heroes), friend=rng.choice(friends))
+        # 420 is a multiple of 2 to 7, so each branch of a bracket is equally likely.
+        self.case = rng.randrange(420)
+        children = ["girl", "boy"]
+        if rng.random() >= 0.5:
+            children.reverse()
+        hero, friend = children
+        self.filled = dict(LISTS["children"][hero])
+        for slot, word in LISTS["children"][friend].items():
+            self.filled[f"{slot}2"] = word
+        self.filled["hero"] = rng.choice(SLOTS[hero])
+        self.filled["friend"] = rng.choice(SLOTS[friend])
         if rng.random() < 0.3:
             self.filled["kind"], self.filled["kind2"] = rng.sample(SLOTS["animal"], 2)
 
-    def expand(self, choice) -> str:
-        linked, branches = choice
-        branch = branches[
-            self.case % len(branches) if linked else int(self.rng.random() * len(branches))
-        ]
-        texts = []
-        for part in branch:
-            if type(part) is tuple:
-                texts.append(self.expand(part))
+    def expand(self, choice: Choice) -> str:
+        if choice.is_linked:
+            i = self.case % len(choice.branches)
+        else:
+            i = int(self.rng.random() * len(choice.branches))
+        text = ""
+        for part in choice.branches[i]:
+            if isinstance(part, Choice):
+                text += self.expand(part)
+            elif part[0] == "{":
+                text += self.fill(part[1:-1])
             else:
-                texts.append(self.fill(part[1:-1]) if part[0] == "{" else part)
-        return "".join(texts)
+                text += part
+        return text
 
     def fill(self, slot: str) -> str:
-        if slot in PARSED_PHRASES:
-            return self.expand(PARSED_PHRASES[slot])
+        if slot in self.filled:
+            return self.filled[slot]
+        if slot in PHRASES:
+            return self.expand(PHRASES[slot])
         if slot[0].isupper():
-            return self.fill(slot[0].lower() + slot[1:]).capitalize()
-        key, _, form = slot.partition(".")
-        kind = key.rstrip("23")  # {toy2} and {toy3} are toys too
-        if form == "adj":
-            key, kind = slot, f"{kind}.adj"
-        while key not in self.filled:  # {hero}, {he}, … are filled from the start
+            return self.fill(slot.lower()).capitalize()
+        stem, _, form = slot.partition(".")
+        if form in FORMS:
+            first_word, space, others = self.fill(stem).partition(" ")
+            return FORMS[form](first_word) + space + others
+        kind = re.sub("[23]", "", slot)  # {toy2} and {toy3} are toys, too
+        while slot not in self.filled:
             word = self.rng.choice(SLOTS[kind])
-            if word not in self.filled.values():  # nothing plays two parts in one story
-                self.filled[key] = word
-        return FORMS[form](self.filled[key]) if form in FORMS else self.filled[key]
+            # Nothing plays two parts in one story.
+            if word not in self.filled.values():
+                self.filled[slot] = word
+        return self.filled[slot]
 
 
 def tidy(text: str) -> str:
@@ -197,41 +210,10 @@ def tidy(text: str) -> str:
 @dataclass(frozen=True)
 class Story:
     text: str  # paragraphs separated by "\n"
-    words: tuple[
-        str, str, str
-    ]  # a noun, a verb and an adjective that occur in the text (the verb may be inflected)
+    words: tuple[str, ...]  # a noun, a verb and an adjective of the text, in their base forms
     features: tuple[str, ...]  # those of FEATURES that hold
     summary: str  # one line
     sentence: str  # a random sentence of the text, verbatim
-
-
-# Chinese and Japanese have no space between sentences.
-BETWEEN_SENTENCES = regex.compile(
-    r"""(?<=\p{Sentence_Terminal})[ ]|(?<=\p{Sentence_Terminal}["”'’])[ ](?=[A-Z"“'‘])"""
-    r"""|(?<=[。！？])(?![。！？」』])|\n"""
-)
-SINGLE_QUOTES = (
-    regex.compile(r"(?<![\p{L}\d])['‘]"),
-    regex.compile(r"(?<=[,.!?])['’]"),
-)  # they open, they close
-
-
-def split_sentences(text: str) -> list[str]:
-    """The text cut after each sentence, in any script, without the pieces that cut through
-    somebody's speech."""
-    pieces = [piece for piece in BETWEEN_SENTENCES.split(text) if piece.strip()]
-    quotes = ("“”", "「」", "『』")
-    pieces = [
-        piece
-        for piece in pieces
-        if all(piece.count(left) == piece.count(right) for left, right in quotes)
-    ]
-    pieces = [
-        piece
-        for piece in pieces
-        if len({len(marks.findall(piece)) for marks in SINGLE_QUOTES}) == 1
-    ]
-    return [piece for piece in pieces if piece.count('"') % 2 == 0]
 
 
 def draw_words(text: str, rng: random.Random) -> tuple[str, ...]:
@@ -249,18 +231,20 @@ def tell(seed: int, index: int) -> Story:
     """Story `index` of the corpus `seed`: it depends on them alone, and is the same on every
     machine."""
     rng = random.Random(f"{seed}/{index}")
-    summary, story = PARSED_PLOTS[rng.choice(list(PLOTS))]
+    summary, story = rng.choice(PLOTS)
     draft = Draft(rng)
-    text = draft.expand(story)
-    marks = set(re.findall(r"@(\w+)", text))
-    text = tidy(re.sub(r"@\w+\s*", "", text))
-    marks |= {"Dialogue"} if '"' in text else set()
-    words, features = (
-        draw_words(text, rng),
-        tuple(feature for feature in FEATURES if feature in marks),
-    )
+    marked = draft.expand(story)
+    features = set(re.findall(r"@(\w+)", marked))
+    text = tidy(re.sub(r"@\w+\s*", "", marked))
+    if '"' in text:
+        features.add("Dialogue")
+    # The order of these lines is that of the random draws.
     return Story(
-        text, words, features, tidy(draft.expand(summary)), rng.choice(split_sentences(text))
+        text=text,
+        words=draw_words(text, rng),
+        features=tuple(feature for feature in FEATURES if feature in features),
+        summary=tidy(draft.expand(summary)),
+        sentence=rng.choice(split_sentences(text)),
     )
 
 

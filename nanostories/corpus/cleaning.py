@@ -11,7 +11,8 @@ import re
 
 import regex
 
-CLEANING = (  # counts in meta.json, in this order
+# What meta.json counts, in this order
+CLEANING = (
     "stories read",
     "mojibake repaired",
     "empty dropped",
@@ -25,10 +26,9 @@ CLEANING = (  # counts in meta.json, in this order
 # “MANHÃ” is left alone.
 CP1252 = bytes(range(0x80, 0xA0)).decode("cp1252", errors="ignore")
 TO_LATIN1 = {ord(character): character.encode("cp1252")[0] for character in CP1252}
-LOW, HIGH = (
-    f"[{CP1252}\x80-\x9f]",
-    "[\xa0-\xbf]",
-)  # characters as which bytes 80–9F and A0–BF were read
+# The characters as which bytes 80 to 9F, and bytes A0 to BF, were read
+LOW = f"[{CP1252}\x80-\x9f]"
+HIGH = "[\xa0-\xbf]"
 MOJIBAKE = re.compile(
     rf"(?<![^\W\d_])Ã{LOW}"  # À to ß: capitals, so only where a word begins
     rf"|(?<![A-ZÀ-Þ][A-ZÀ-Þ])[ÂÃ]{HIGH}"  # à to ÿ, ½, °, ¡: not in a word of capitals
@@ -40,8 +40,7 @@ MOJIBAKE = re.compile(
 # … ‥ ⋯ and the Greek and Tibetan marks), an emoji, “The end”, or “Fin” and its like after such a
 # mark, perhaps followed by closing quotes, brackets, Markdown's * and _, and zero-width characters.
 # 0.5% of the published stories were cut off. Thai, Lao and related Tai scripts do not mark the end
-# of a sentence: a story that ends in one of their letters is complete.
-# \u20e3: a keycap, as in 1️⃣
+# of a sentence: a story that ends in one of their letters is complete. \u20e3: a keycap, as in 1️⃣
 EMOJI = r"\p{Extended_Pictographic}\p{Emoji_Modifier}\p{Regional_Indicator}\u20e3"
 CLOSING = r"""\s"'*_`＂＇\p{Pe}\p{Pf}\p{Pi}\p{Cf}\p{Mn}"""
 UNMARKED = r"\p{Thai}\p{Lao}\p{Tai_Le}\p{New_Tai_Lue}\p{Tai_Viet}"
@@ -53,17 +52,17 @@ COMPLETE = regex.compile(
 
 def repair_mojibake(match: re.Match) -> str:
     """The text that a piece of mojibake stands for, by way of its bytes."""
-    return (
-        "”"
-        if match[0] in ("â€", "â€\ufffd")
-        else match[0].translate(TO_LATIN1).encode("latin-1").decode("utf-8")
-    )
+    if match[0] in ("â€", "â€\ufffd"):
+        return "”"
+    return match[0].translate(TO_LATIN1).encode("latin-1").decode("utf-8")
 
 
 def clean(text: str) -> tuple[str, bool]:
     """(the story without mojibake, \\r, and white space around it and at line ends; whether
     mojibake was repaired)"""
-    text, n_repaired = (text, 0) if text.isascii() else MOJIBAKE.subn(repair_mojibake, text)
+    n_repaired = 0
+    if not text.isascii():
+        text, n_repaired = MOJIBAKE.subn(repair_mojibake, text)
     text = text.strip().replace("\r\n", "\n").replace("\r", "\n")
     if " \n" in text or "\t\n" in text:
         text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 import numpy as np
 import regex
 
-from nanostories.corpus.builtin_stories import Story, draw_words, split_sentences
+from nanostories.corpus.builtin_stories import draw_words
 from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.corpus.word_forms import SPEECH
+from nanostories.text import split_sentences
 
 FIELDS = {
     "words": "Words",
@@ -49,29 +50,28 @@ class StoryWithHeader:
     @property
     def header(self) -> str:
         """Including "Story:"."""
-        return "".join(f"{FIELDS[name]}: {text}\n" for name, text in self.fields.items()) + MARKER
+        lines = [f"{FIELDS[name]}: {text}\n" for name, text in self.fields.items()]
+        return "".join(lines) + MARKER
 
     @property
     def instruction(self) -> dict:
-        """What is asked for, by the names in FIELDS: words and features as lists, summary and
-        sentence as texts."""
-        return {
-            name: split_list(text) if name in LISTS else text for name, text in self.fields.items()
-        }
+        """The fields, with words and features as lists."""
+        instruction = dict(self.fields)
+        for name in self.fields.keys() & LISTS:
+            instruction[name] = split_list(self.fields[name])
+        return instruction
 
     def only(self, names: Collection[str]) -> "StoryWithHeader":
-        return StoryWithHeader(
-            {name: text for name, text in self.fields.items() if name in names}, self.story
-        )
+        fields = {name: text for name, text in self.fields.items() if name in names}
+        return StoryWithHeader(fields, self.story)
 
     def without_words_or_summary(self) -> "StoryWithHeader":
         """The story with its words or its summary, never both (instruct-ood); a hash of the story
         decides which."""
-        if not {"words", "summary"} <= self.fields.keys():
-            return self
-        return self.only(
-            self.fields.keys() - {("words", "summary")[zlib.crc32(self.story.encode()) % 2]}
-        )
+        dropped = "words" if zlib.crc32(self.story.encode()) % 2 == 0 else "summary"
+        if {"words", "summary"} <= self.fields.keys():
+            return self.only(self.fields.keys() - {dropped})
+        return self
 
     def __str__(self) -> str:
         return f"{self.header}\n\n{self.story}"
@@ -86,17 +86,24 @@ def read(text: str) -> StoryWithHeader | None:
     marker = re.search(rf"^{MARKER}", text, re.M)
     if not marker:
         return None
+    header = text[: marker.start()]
     story = text[marker.end() :]
     below = BELOW.search(story)
-    above, *fields = FIELD.split(text[: marker.start()])
     if below:
+        header += below[0]
         story = story[: below.start()]
-        fields += FIELD.split(below[0])[1:]
-    fields = {
-        NAMES[title]: " ".join(value.split()) for title, value in zip(fields[::2], fields[1::2])
-    }
+    above, *pieces = FIELD.split(header)
+    fields = {}
+    for title, value in zip(pieces[::2], pieces[1::2]):
+        fields[NAMES[title]] = one_line(value)
     fields = {name: value for name, value in fields.items() if value}
-    return StoryWithHeader(fields, story.strip()) if fields and not above.strip() else None
+    if above.strip() or not fields:
+        return None
+    return StoryWithHeader(fields, story.strip())
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def split_list(text: str) -> list[str]:
@@ -105,58 +112,53 @@ def split_list(text: str) -> list[str]:
 
 
 def format_header(fields: Mapping[str, str]) -> str:
-    """A header with these fields."""
-    fields = {name: " ".join(text.split()) for name, text in fields.items()}
-    fields |= {name: ", ".join(split_list(fields[name])) for name in LISTS if name in fields}
-    return StoryWithHeader(fields, "").header
+    """A header with these fields, as somebody typed them."""
+    tidy = {name: one_line(text) for name, text in fields.items()}
+    for name in fields.keys() & LISTS:
+        tidy[name] = ", ".join(split_list(tidy[name]))
+    return StoryWithHeader(tidy, "").header
 
 
 # ---- Headers for stories that have none ----
-def draw_fields(
-    fields: Mapping[str, str], rng: random.Random, always: Collection[str] = ()
-) -> dict[str, str]:
-    """A random non-empty subset of the fields that have a text, all equally likely, plus `always`,
-    in random order."""
-    fields = {name: text for name, text in fields.items() if text}
-    choice = rng.randrange(1, 2 ** len(fields)) if fields else 0
-    names = [name for i, name in enumerate(fields) if choice >> i & 1 or name in always]
-    rng.shuffle(names)
-    return {name: fields[name] for name in names}
-
-
-def add_builtin_header(story: Story, always: Collection[str] = ()) -> str:
-    """A built-in story under a header with some of what is known about it."""
-    fields = dict(words=", ".join(story.words), features=", ".join(story.features))
-    fields |= dict(summary=story.summary, sentence=story.sentence)
-    return str(StoryWithHeader(draw_fields(fields, random.Random(story.text), always), story.text))
-
-
-def add_own_header(text: str, row: Mapping) -> str:
-    """A story under a header with some of the fields of its row, as synthesize.py writes them:
-    lists or texts."""
-    given = {name: row.get(name) or "" for name in FIELDS}
-    fields = {
-        name: ", ".join(str(y) for y in x if y) if isinstance(x, list) else str(x)
-        for name, x in given.items()
-    }
-    fields = draw_fields(
-        {name: " ".join(text.split()) for name, text in fields.items()}, random.Random(text)
-    )
-    return str(StoryWithHeader(fields, text.strip())) if fields else text
-
-
 def add_header(text: str) -> str:
     """Any story under a header with some of what its text shows: three words, a sentence, whether
     somebody speaks. One that has a header keeps it."""
     if read(text):
         return text
     rng = random.Random(text)
-    sentences = split_sentences(text) or [text.partition("\n")[0]]
-    fields = dict(
-        words=", ".join(draw_words(text, rng)), features="Dialogue" * bool(SPEECH.search(text))
-    )
-    fields["sentence"] = rng.choice(sentences).strip()
-    return str(StoryWithHeader(draw_fields(fields, rng), text.strip()))
+    first_line = text.partition("\n")[0]
+    fields = {
+        "words": ", ".join(draw_words(text, rng)),
+        "features": "Dialogue" if SPEECH.search(text) else "",
+        "sentence": rng.choice(split_sentences(text) or [first_line]),
+    }
+    return add_random_fields(text, fields, rng)
+
+
+def add_header_of_row(text: str, row: Mapping, always: Collection[str] = ()) -> str:
+    """A story under a header with some of the fields of its row, which are lists or texts."""
+    fields = {}
+    for name in FIELDS:
+        value = row.get(name) or ""
+        if isinstance(value, (list, tuple)):
+            value = ", ".join(str(item) for item in value if item)
+        fields[name] = str(value)
+    return add_random_fields(text, fields, random.Random(text), always)
+
+
+def add_random_fields(
+    text: str, fields: Mapping[str, str], rng: random.Random, always: Collection[str] = ()
+) -> str:
+    """The story under some of these fields that are not empty, in random order: any subset is
+    equally likely, but those in `always` are added to it. Without fields, the story alone."""
+    fields = {name: one_line(value) for name, value in fields.items()}
+    names = [name for name, value in fields.items() if value]
+    if not names:
+        return text
+    subset = rng.randrange(1, 2 ** len(names))
+    names = [name for i, name in enumerate(names) if subset >> i & 1 or name in always]
+    rng.shuffle(names)
+    return str(StoryWithHeader({name: fields[name] for name in names}, text.strip()))
 
 
 # ---- Among tokens ----
@@ -168,15 +170,15 @@ def story_tokens(tokens: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
     words or lines.
     """
     marker = tokenizer.encode("\n" + MARKER)
-    is_marker = np.ones(max(0, len(tokens) - len(marker) + 1), dtype=bool)
+    n_places = max(0, len(tokens) - len(marker) + 1)
+    is_marker = np.ones(n_places, dtype=bool)
     for i, token in enumerate(marker):
-        is_marker &= tokens[i : i + len(is_marker)] == token
-    begins = np.flatnonzero(is_marker) + len(marker)
+        is_marker &= tokens[i : i + n_places] == token
+    starts = np.flatnonzero(is_marker) + len(marker)
     ends = np.append(np.flatnonzero(tokens == tokenizer.end_of_text), len(tokens))
-    story, first = np.unique(
-        np.searchsorted(ends, begins), return_index=True
-    )  # a second "Story:" is part of the story
-    edges = np.zeros(len(tokens) + 2, dtype=np.int8)
-    edges[begins[first]] = 1
-    edges[ends[story] + 1] = -1
-    return np.cumsum(edges, dtype=np.int8)[: len(tokens)].view(bool)
+    # A second "Story:" is part of the story.
+    stories, first = np.unique(np.searchsorted(ends, starts), return_index=True)
+    is_story = np.zeros(len(tokens), dtype=bool)
+    for start, end in zip(starts[first], ends[stories]):
+        is_story[start : end + 1] = True
+    return is_story

@@ -12,43 +12,36 @@ import itertools
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tqdm import tqdm
 
 from nanostories.cli import UserError
-from nanostories.corpus.instruct_headers import FIELDS, add_own_header
+from nanostories.corpus.instruct_headers import FIELDS, add_header_of_row
 from nanostories.corpus.tokenizer import END_OF_TEXT
 from nanostories.hub import from_hub
 
-STORIES, INSTRUCT = (
-    "roneneldan/TinyStories",
-    "roneneldan/TinyStoriesInstruct",
-)  # by an author of arXiv:2305.07759
+STORIES = "roneneldan/TinyStories"  # by an author of arXiv:2305.07759
+INSTRUCT = "roneneldan/TinyStoriesInstruct"
 INSTRUCT_FILES = (INSTRUCT, "TinyStories-Instruct-train.txt", "TinyStories-Instruct-valid.txt")
+SIMPLE = "SimpleStories/SimpleStories"  # arXiv:2504.09184
 # corpus -> its data set on the hub, and there the files of its training and of its validation
 # stories
 DOWNLOADS = {
     "tinystories": (STORIES, "TinyStories-train.txt", "TinyStories-valid.txt"),
     "tinystories-v2": (STORIES, "TinyStoriesV2-GPT4-train.txt", "TinyStoriesV2-GPT4-valid.txt"),
     "tinystories-clean": ("karpathy/tinystories-gpt4-clean", "*.parquet", "*.parquet"),
-    "simplestories": (
-        "SimpleStories/SimpleStories",
-        "data/train-*.parquet",
-        "data/test-*.parquet",
-    ),  # arXiv:2504.09184
+    "simplestories": (SIMPLE, "data/train-*.parquet", "data/test-*.parquet"),
     "instruct": INSTRUCT_FILES,
     "instruct-ood": INSTRUCT_FILES,
 }
-# The rows for training and for validation where the data set's card says so; it leaves the first
-# 10,000 for a test.
-ROWS = {"tinystories-clean": ((20_000, None), (10_000, 20_000))}
 BUILTIN = ("builtin", "builtin-instruct", "builtin-instruct-ood")
 CORPORA = (*DOWNLOADS, *BUILTIN)
 # What meta.json says about the headers above the stories (nanostories/corpus/instruct_headers.py),
 # and for which corpora.
-ANY, OOD = "any fields together", "in train never words and summary together"
+ANY = "any fields together"
+OOD = "in train never words and summary together"
 HEADERS = {
     "instruct": ANY,
     "instruct-ood": OOD,
@@ -57,110 +50,124 @@ HEADERS = {
 }
 
 
-def download(corpus: str) -> tuple[list[str], list[Iterator[str]]]:
-    """The addresses of a corpus of DOWNLOADS, and its training and its validation stories."""
-    repository, *patterns = DOWNLOADS[corpus]
-    if ".parquet" in patterns[0]:
+def download(corpus: str) -> tuple[list[str], Iterator[str], Iterator[str]]:
+    """(the addresses of its files, training stories, validation stories) of a corpus of
+    DOWNLOADS."""
+    repository, train_pattern, val_pattern = DOWNLOADS[corpus]
+    if train_pattern.endswith(".parquet"):
         pyarrow_parquet()  # before the download, which is large
-    directory = from_hub(repository, patterns, kind="dataset")
-    files = [sorted(directory.glob(pattern)) for pattern in patterns]
-    for pattern, paths in zip(patterns, files):
-        # Without a network the cache may hold only some of them: -of-00007 is how many there are.
-        if not paths or ("-of-" in paths[0].name and f"-of-{len(paths):05}" not in paths[0].name):
-            raise UserError(
-                f"{repository!r} from the hub: not all files {pattern} are here; run again to"
-                " resume"
-            )
-    splits = [
-        itertools.chain.from_iterable(read_stories(path, errors="replace") for path in paths)
-        for paths in files
-    ]
-    if corpus in ROWS:
-        splits = [itertools.islice(stories, *rows) for stories, rows in zip(splits, ROWS[corpus])]
-    names = [
-        path.relative_to(directory).as_posix() for path in dict.fromkeys(itertools.chain(*files))
-    ]
-    return [
-        f"https://huggingface.co/datasets/{repository}/resolve/main/{name}" for name in names
-    ], splits
+    directory = from_hub(repository, [train_pattern, val_pattern], kind="dataset")
+    train_files = downloaded_files(directory, train_pattern)
+    val_files = downloaded_files(directory, val_pattern)
+    train = read_files(train_files, errors="replace")
+    val = read_files(val_files, errors="replace")
+    if corpus == "tinystories-clean":
+        # Both are in one file; its card says where. The first 10,000 are for a test.
+        train = itertools.islice(train, 20_000, None)
+        val = itertools.islice(val, 10_000, 20_000)
+    addresses = []
+    for path in dict.fromkeys([*train_files, *val_files]):
+        name = path.relative_to(directory).as_posix()
+        addresses.append(f"https://huggingface.co/datasets/{repository}/resolve/main/{name}")
+    return addresses, train, val
 
 
-def read_stories(
-    path: Path, errors: str = "strict", split_on: re.Pattern | None = None, headers: bool = False
+def downloaded_files(directory: Path, pattern: str) -> list[Path]:
+    files = sorted(directory.glob(pattern))
+    # Without a network the cache may hold only some of them: -of-00007 is how many there are.
+    name = files[0].name if files else ""
+    if not files or ("-of-" in name and f"-of-{len(files):05}" not in name):
+        raise UserError(f"{directory}: not all files {pattern} are here; run again to resume")
+    return files
+
+
+# ---- Files ----
+def read_files(
+    paths: Iterable[Path],
+    errors: str = "strict",
+    split_on: re.Pattern | None = None,
+    headers: bool = False,
 ) -> Iterator[str]:
-    """The text of every story in a .txt, .jsonl or .parquet file; the first two may be compressed
+    """The text of every story in .txt, .jsonl or .parquet files; the first two may be compressed
     (.gz).
 
     split_on: in a .txt, what stands between stories, beside <|endoftext|>. errors: bytes of a .txt
-    that are not UTF-8 are a ValueError ("strict"), or become U+FFFD ("replace"). headers: with the
+    that are not UTF-8 are a UserError ("strict"), or become U+FFFD ("replace"). headers: with the
     words, features, summary and sentence of a row as a header, if it has some.
     """
-    ending = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    if path.suffix == ".parquet":
-        return parquet_stories(path, headers)
-    if ending not in (".txt", ".jsonl"):
-        raise UserError(
-            f"{path}: unknown format; its name must end in .txt, .jsonl, .txt.gz, .jsonl.gz or"
-            " .parquet"
-        )
-    if ending == ".jsonl":
-        return json_stories(path, headers)
-    texts = split_file(path, END_OF_TEXT, errors)
-    if not split_on:
-        return texts
-    return (
-        story for text in texts for story in split_on.split(text)[:: split_on.groups + 1]
-    )  # without its groups
+    for path in paths:
+        name = path.name.removesuffix(".gz")
+        if name.endswith(".txt"):
+            yield from text_stories(path, errors, split_on)
+        elif name.endswith(".jsonl"):
+            yield from stories_of_rows(path, json_rows(path), headers)
+        elif path.suffix == ".parquet":
+            yield from stories_of_rows(path, parquet_rows(path), headers)
+        else:
+            endings = ".txt, .jsonl, .txt.gz, .jsonl.gz or .parquet"
+            raise UserError(f"{path}: unknown format; its name must end in {endings}")
+
+
+def text_stories(path: Path, errors: str, split_on: re.Pattern | None) -> Iterator[str]:
+    for text in split_file(path, END_OF_TEXT, errors):
+        if split_on:
+            # What the groups of the pattern matched stands between the stories.
+            yield from split_on.split(text)[:: split_on.groups + 1]
+        else:
+            yield text
 
 
 def split_file(path: Path, separator: str, errors: str = "strict") -> Iterator[str]:
     """The file's text, split at each separator; the last piece only if it is not blank."""
+    size = path.stat().st_size
+    bar = tqdm(desc=f"reading {path.name}", total=size, unit="B", unit_scale=True, disable=None)
     rest = ""
-    bar = tqdm(
-        desc=f"reading {path.name}",
-        total=path.stat().st_size,
-        unit="B",
-        unit_scale=True,
-        disable=None,
-    )
     with path.open("rb") as raw, bar:
         data = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
         text = io.TextIOWrapper(data, encoding="utf-8-sig", errors=errors, newline="")
         try:
-            while block := text.read(
-                max(1 << 20, len(rest))
-            ):  # doubles: otherwise a long line takes n² time
+            # Blocks grow with the rest: otherwise a long line takes n² time.
+            while block := text.read(max(1 << 20, len(rest))):
                 *complete, rest = (rest + block).split(separator)
                 yield from complete
                 bar.update(raw.tell() - bar.n)
         except UnicodeDecodeError:
-            raise UserError(
-                f"{path}: not UTF-8 text, somewhere before byte {data.tell():,}; convert it"
-            ) from None
+            place = f"somewhere before byte {data.tell():,}"
+            raise UserError(f"{path}: not UTF-8 text, {place}; convert it") from None
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise UserError(
-                f"{path}: broken gzip ({error}); download or compress it again"
-            ) from None
+            remedy = "download or compress it again"
+            raise UserError(f"{path}: broken gzip ({error}); {remedy}") from None
     if rest.strip():
         yield rest
 
 
-def json_stories(path: Path, headers: bool) -> Iterator[str]:
-    """Stories from one JSON object per line."""
+def json_rows(path: Path) -> Iterator[tuple[str, dict]]:
+    """("line 7", the object in that line)"""
     for number, line in enumerate(split_file(path, "\n"), 1):
         if line.strip():
             try:
                 row = json.loads(line)
-                story = row["text"] if "text" in row else row["story"]
-                story = add_own_header(story, row) if headers else story
-                story.encode()  # half a character cannot be
-            except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-                hint = (
-                    'a line must be an object such as {"text": "A fox ran…", "words": ["fox"]}, or'
-                    ' with "story"'
-                )
-                raise UserError(f"{path}: no story in line {number}; {hint}") from None
-            yield story
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{path}: line {number} is not JSON ({error})") from None
+            yield f"line {number}", row
+
+
+def parquet_rows(path: Path) -> Iterator[tuple[str, dict]]:
+    """("row 7", those of its columns that we know)"""
+    parquet = pyarrow_parquet()
+    try:
+        file = parquet.ParquetFile(path)
+        columns = {"text", "story", *FIELDS} & set(file.schema_arrow.names)
+        total = file.metadata.num_rows
+        n = 0
+        with tqdm(desc=f"reading {path.name}", total=total, unit=" rows", disable=None) as bar:
+            for batch in file.iter_batches(columns=sorted(columns)):
+                for row in batch.to_pylist():
+                    n += 1
+                    yield f"row {n}", row
+                bar.update(len(batch))
+    except (ValueError, OSError) as error:  # pyarrow's
+        raise UserError(f"{path}: broken parquet ({error}); download it again") from None
 
 
 def pyarrow_parquet():
@@ -171,28 +178,16 @@ def pyarrow_parquet():
     return parquet
 
 
-def parquet_stories(path: Path, headers: bool) -> Iterator[str]:
-    """Stories from the column text or story."""
-    parquet = pyarrow_parquet()
-    try:
-        file = parquet.ParquetFile(path)
-    except ValueError:  # pyarrow's
-        raise UserError(f"{path}: broken parquet; download it again") from None
-    names = set(file.schema_arrow.names)
-    columns = [name for name in ("text", "story") if name in names]
-    if not columns:
-        raise UserError(
-            f"{path}: no column text or story, only {', '.join(file.schema_arrow.names)}"
-        )
-    with tqdm(
-        desc=f"reading {path.name}", total=file.metadata.num_rows, unit=" stories", disable=None
-    ) as bar:
-        for batch in file.iter_batches(
-            columns=[columns[0], *(names & FIELDS.keys() if headers else ())]
-        ):
-            for row in batch.to_pylist():
-                story = row[columns[0]] or ""
-                if not isinstance(story, str):
-                    raise UserError(f"{path}: the column {columns[0]} is not text")
-                yield add_own_header(story, row) if headers else story
-            bar.update(len(batch))
+def stories_of_rows(path: Path, rows: Iterable[tuple[str, dict]], headers: bool) -> Iterator[str]:
+    for place, row in rows:
+        try:
+            story = row["text"] if "text" in row else row["story"]
+            if story is None:
+                story = ""
+            if headers:
+                story = add_header_of_row(story, row)
+            story.encode()  # half a character cannot be
+        except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+            needed = 'such as {"text": "A fox ran…", "words": ["fox"]}, or with "story"'
+            raise UserError(f"{path}: no story in {place}; it must be a row {needed}") from None
+        yield story

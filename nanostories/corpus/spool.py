@@ -2,66 +2,66 @@
 The stories of a split on disk until the vocabulary is known, and their tokens, encoded by several
 threads.
 
->>> for ids in spool.encode(gpt2().vocabulary, threads=2, progress_label="tokenizing train"): ...
+>>> for ids in encode(spool.chunks("tokenizing train"), gpt2().vocabulary): ...
 """
 
 import collections
-import itertools
+import os
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from tqdm import tqdm
 
 from nanostories.corpus.tokenizer import Tokenizer
 
-# tokenized in one call: enough to keep threads busy, few enough to hold many chunks in memory
+# Tokenized in one call: enough to keep threads busy, few enough to hold many chunks in memory.
 STORIES_PER_CHUNK = 128
+THREADS = os.cpu_count() or 1
 
 
 class Spool:
-    def __init__(self, path: Path):
-        self.path, self.chunk, self.stories, self.bytes = path, [], 0, 0
-        path.touch()
+    """Stories in a file, in the order in which they were added."""
+
+    def __init__(self, file: BinaryIO):
+        self.file = file
+        self.stories = 0
+        self.bytes = 0
 
     def add(self, story: str) -> None:
-        self.chunk.append(story)
+        # Unlike a separator between stories, pickle works whatever a story contains.
+        pickle.dump(story, self.file)
         self.stories += 1
         self.bytes += len(story.encode())
-        if len(self.chunk) == STORIES_PER_CHUNK:
-            with self.path.open("ab") as file:
-                pickle.dump(
-                    self.chunk, file
-                )  # unlike a separator, this works whatever a story contains
-            self.chunk = []
 
-    def chunks(self) -> Iterator[list[str]]:
-        with self.path.open("rb") as file:
-            for _ in range(self.stories // STORIES_PER_CHUNK):
-                yield pickle.load(file)
-        yield self.chunk
+    def chunks(self, label: str) -> Iterator[list[str]]:
+        """All stories, beside a progress bar."""
+        self.file.seek(0)
+        unit = dict(unit=" stories", unit_scale=STORIES_PER_CHUNK)
+        for first in tqdm(range(0, self.stories, STORIES_PER_CHUNK), label, **unit, disable=None):
+            n = min(STORIES_PER_CHUNK, self.stories - first)
+            yield [pickle.load(self.file) for _ in range(n)]
 
-    def encode(
-        self, vocabulary: dict, threads: int, progress_label: str, every: int = 1
-    ) -> Iterator[np.ndarray]:
-        """The ids of every `every`-th chunk, in order; threads work only a few chunks ahead."""
-        chunks = itertools.islice(self.chunks(), 0, None, every)
-        n_chunks = self.stories // STORIES_PER_CHUNK // every + 1
-        own = (
-            threading.local()
-        )  # a tokenizer for each thread: threads that share one wait for its regex
-        with ThreadPoolExecutor(
-            threads, initializer=lambda: setattr(own, "tokenizer", Tokenizer(**vocabulary))
-        ) as pool:
-            futures = collections.deque()
-            unit = dict(unit="stories", unit_scale=STORIES_PER_CHUNK)
-            for chunk in tqdm(chunks, progress_label, n_chunks, **unit, disable=None):
-                futures.append(
-                    pool.submit(lambda chunk: own.tokenizer.encode_stories(chunk), chunk)
-                )
-                if len(futures) > 4 * threads:
-                    yield futures.popleft().result()
-            yield from (future.result() for future in futures)
+
+def encode(chunks: Iterable[list[str]], vocabulary: dict) -> Iterator[np.ndarray]:
+    """The ids of each chunk of stories, in order; threads work only a few chunks ahead."""
+    # Each thread has a tokenizer: threads that share one wait for its regex.
+    local = threading.local()
+
+    def start_thread():
+        local.tokenizer = Tokenizer(**vocabulary)
+
+    def encode_chunk(chunk: list[str]) -> np.ndarray:
+        return local.tokenizer.encode_stories(chunk)
+
+    with ThreadPoolExecutor(THREADS, initializer=start_thread) as pool:
+        futures = collections.deque()
+        for chunk in chunks:
+            futures.append(pool.submit(encode_chunk, chunk))
+            if len(futures) > 4 * THREADS:
+                yield futures.popleft().result()
+        for future in futures:
+            yield future.result()

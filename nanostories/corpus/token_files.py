@@ -5,8 +5,7 @@ vocabulary, and for each split the number of stories, tokens and bytes and the S
 >>> meta, tokens = load_meta_and_tokens("data/builtin", "train")
 """
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ BLOCK = 1_000_000  # tokens
 
 
 def load_meta_and_tokens(directory: str | Path, *splits: str) -> tuple:
-    """(meta.json, tokens of a split, …). ValueError names the missing or damaged file, and the
+    """(meta.json, tokens of a split, …). UserError names the missing or damaged file, and the
     command that makes it.
 
     Tokens are (tokens,) uint16, memory-mapped: the stories one after another, each followed by
@@ -30,37 +29,37 @@ def load_meta_and_tokens(directory: str | Path, *splits: str) -> tuple:
     directory = Path(directory)
     try:
         meta = read_meta(directory)
-        for split in splits:
-            if sha256_of(directory / f"{split}.bin") != meta["splits"][split]["sha256"]:
-                raise UserError(
-                    f"{directory / split}.bin: does not have the checksum that meta.json gives"
-                )
-        return meta, *(
-            np.memmap(directory / f"{split}.bin", dtype="<u2", mode="r") for split in splits
-        )
-    except ValueError as error:
-        source = (
-            directory.name if directory.name in CORPORA else f"--input FILE --name {directory.name}"
-        )
+        check_tokens(directory, meta, splits)
+    except UserError as error:
+        is_known = directory.name in CORPORA
+        source = directory.name if is_known else f"--input FILE --name {directory.name}"
         command = f"python prepare.py {source} --data_dir {directory.parent}"
         raise UserError(f"{error}; to make it: {command}") from None
+    paths = [directory / f"{split}.bin" for split in splits]
+    return meta, *(np.memmap(path, dtype="<u2", mode="r") for path in paths)
 
 
 def read_meta(directory: Path) -> dict:
-    if not (directory / "meta.json").exists():
-        others = (
-            ", ".join(sorted(path.parent.name for path in directory.parent.glob("*/meta.json")))
-            or "none"
-        )
-        raise UserError(f"{directory}: no corpus (in {directory.parent}: {others})")
-    meta = read_json(directory / "meta.json")
-    if meta.get("format") != FORMAT:
-        raise UserError(f"{directory / 'meta.json'}: not in format {FORMAT}")
+    """UserError if the directory is not a corpus."""
+    path = directory / "meta.json"
+    if not path.exists():
+        others = sorted(path.parent.name for path in directory.parent.glob("*/meta.json"))
+        names = ", ".join(others) or "none"
+        raise UserError(f"{directory}: not a corpus (in {directory.parent}: {names})")
+    meta = read_json(path)
+    if meta.get("format") != FORMAT or "splits" not in meta:
+        raise UserError(f"{path}: not in format {FORMAT} of prepare.py")
+    return meta
+
+
+def check_tokens(directory: Path, meta: dict, to_read: Collection[str]) -> None:
     for split, expected in meta["splits"].items():
         path = directory / f"{split}.bin"
-        if not path.exists() or path.stat().st_size != 2 * expected["tokens"]:
-            raise UserError(f"{path}: missing, or not {2 * expected['tokens']:,} bytes long")
-    return meta
+        n_bytes = 2 * expected["tokens"]
+        if not path.exists() or path.stat().st_size != n_bytes:
+            raise UserError(f"{path}: missing, or not {n_bytes:,} bytes long")
+        if split in to_read and sha256_of(path) != expected["sha256"]:
+            raise UserError(f"{path}: does not have the checksum that meta.json gives")
 
 
 def load_meta(directory: str | Path) -> dict:
@@ -76,12 +75,12 @@ def load_stories(directory: str | Path, split: str) -> tuple[dict, Iterator[str]
 def stories_of(tokens: np.ndarray, tokenizer: Tokenizer) -> Iterator[str]:
     """Reads in blocks: a training split may have a billion tokens, and only the first few stories
     may be needed."""
-    blocks = ((start, tokens[start : start + BLOCK]) for start in range(0, len(tokens), BLOCK))
-    ends = (
-        start + i for start, block in blocks for i in np.flatnonzero(block == tokenizer.end_of_text)
-    )
-    for before, end in itertools.pairwise(itertools.chain([-1], ends)):
-        yield tokenizer.decode(tokens[before + 1 : end])
+    begin = 0  # of the story
+    for offset in range(0, len(tokens), BLOCK):
+        block = tokens[offset : offset + BLOCK]
+        for end in offset + np.flatnonzero(block == tokenizer.end_of_text):
+            yield tokenizer.decode(tokens[begin:end])
+            begin = end + 1
 
 
 def text_identity(directory: Path) -> tuple | Path:
@@ -90,7 +89,5 @@ def text_identity(directory: Path) -> tuple | Path:
     if not (directory / "meta.json").exists():
         return directory
     meta = read_json(directory / "meta.json")
-    return (
-        *meta["source"],
-        *((split["stories"], split["bytes"]) for split in meta["splits"].values()),
-    )
+    counts = [(split["stories"], split["bytes"]) for split in meta["splits"].values()]
+    return *meta["source"], *counts

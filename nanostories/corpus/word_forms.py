@@ -20,19 +20,15 @@ from nanostories.corpus.builtin_stories import (
     NOUNS,
     PRONOUNS,
     VERBS,
-    ing,
-    participle,
-    past,
-    plural,
-    read_sections,
+    read_toml,
+    verb_forms,
 )
 
-LISTS = read_sections("word_forms.txt")
-IRREGULAR = {forms.split()[0]: forms.split() for forms in LISTS["irregular forms"].split(",")}
+LISTS = read_toml("word_forms.toml")
+STOP_WORDS = {*LISTS["stop_words"].split(), *PRONOUNS}
 # Scripts that put no spaces between words, or join particles to them
-SCRIPTS = "Han Hiragana Katakana Thai Lao Khmer Myanmar Hangul Arabic Hebrew"
-WITHIN_WORDS = regex.compile("[" + "".join(rf"\p{{{name}}}" for name in SCRIPTS.split()) + "]")
-STOP_WORDS = {*LISTS["stop words"].split(), *PRONOUNS}
+SCRIPTS = "Han Hiragana Katakana Thai Lao Khmer Myanmar Hangul Arabic Hebrew".split()
+WITHIN_WORDS = regex.compile("|".join(rf"\p{{{script}}}" for script in SCRIPTS))
 # Quotation marks of many languages, a dash before a line, or single marks around what ends like a
 # sentence or a phrase
 SPEECH = regex.compile(r"""(?m)["“”«»„「」]|^[ ]*[—–]|(?<![\p{L}\d])['‘][^\n]{1,300}?[,.!?]['’]""")
@@ -42,26 +38,25 @@ SPEECH = regex.compile(r"""(?m)["“”«»„「」]|^[ ]*[—–]|(?<![\p{L}\d
 def inflections(word: str) -> frozenset[str]:
     """All forms of `word` as a noun, verb or adjective; forms that nobody uses do no harm."""
     doubled = word + word[-1]
-    forms = {
-        word,
-        *IRREGULAR.get(word, ()),
-        plural(word),
-        past(word),
-        participle(word),
-        ing(word),
-        doubled + "ing",
-    }
-    for stem in (re.sub(r"(?<![aeiou])y$", "i", word.removesuffix("e")), doubled):
-        forms |= {stem + ending for ending in ("er", "est", "ed", "es")}
-    return frozenset(forms | {re.sub(r"fe?$", "ves", word)})
+    stem = re.sub(r"(?<![aeiou])y$", "i", word.removesuffix("e"))
+    forms = verb_forms(word)
+    forms.update(LISTS["irregular_forms"].get(word, "").split())
+    forms.add(doubled + "ing")
+    forms.add(re.sub(r"fe?$", "ves", word))
+    for ending in ("er", "est", "ed", "es"):
+        forms.add(stem + ending)
+        forms.add(doubled + ending)
+    return frozenset(forms)
 
 
 def uses_word(text: str, word: str) -> bool:
     """Whether any form of the word is in the text. Forms are known for words of ASCII alone."""
     if WITHIN_WORDS.search(word):
         return word.lower() in text.lower()
-    forms = "|".join(map(regex.escape, inflections(word.lower()) if word.isascii() else [word]))
-    return regex.search(rf"(?<![\w\p{{M}}])({forms})(?![\w\p{{M}}])", text, regex.I) is not None
+    forms = inflections(word.lower()) if word.isascii() else [word]
+    any_form = "|".join(regex.escape(form) for form in forms)
+    pattern = rf"(?<![\w\p{{M}}])({any_form})(?![\w\p{{M}}])"
+    return regex.search(pattern, text, regex.IGNORECASE) is not None
 
 
 def looks_english(texts: Iterable[str]) -> bool:
@@ -73,40 +68,52 @@ def looks_english(texts: Iterable[str]) -> bool:
 
 def language_warning(texts: Iterable[str], consequence: str) -> str:
     """ "" for English texts."""
-    return (
-        "" if looks_english(texts) else f"WARNING these stories do not look English: {consequence}"
-    )
+    if looks_english(texts):
+        return ""
+    return f"WARNING these stories do not look English: {consequence}"
 
 
-KNOWN = (*VERBS, *ADJECTIVES, *NOUNS)
-BASE_FORMS = {form: word for word in KNOWN for form in inflections(word)} | {
-    word: word for word in KNOWN
-}
+# ---- Which summary fits a story ----
+KNOWN_WORDS = (*VERBS, *ADJECTIVES, *NOUNS)
+BASE_FORMS = {}  # a form of several words counts as that of the last
+for word in KNOWN_WORDS:
+    for form in inflections(word):
+        BASE_FORMS[form] = word
+for word in KNOWN_WORDS:
+    BASE_FORMS[word] = word
 
 
 @functools.cache
 def content_words(text: str) -> frozenset[str]:
     """The words of a text that are not stop words, in their base forms."""
-    words = re.findall(r"[a-z]+", text.lower().replace("'s", ""))
-    bases = (BASE_FORMS.get(word) or re.sub(r"(?<=...)(ing|ed|e?s)$", "", word) for word in words)
-    return frozenset(base for base in bases if base not in STOP_WORDS and len(base) > 1)
+    words = set()
+    for word in re.findall(r"[a-z]+", text.lower().replace("'s", "")):
+        base = BASE_FORMS.get(word) or re.sub(r"(?<=...)(ing|ed|e?s)$", "", word)
+        if base not in STOP_WORDS and len(base) > 1:
+            words.add(base)
+    return frozenset(words)
 
 
 def is_nearest(summary: str, story: str, summaries: Collection[str]) -> float:
     """1 if the story has the largest share of this summary's content words among all summaries; 1 /
     k if k tie. A word that n of N summaries have weighs log(N / n)."""
-    counts = collections.Counter(itertools.chain.from_iterable(map(content_words, summaries)))
-    words, shares = content_words(story), {}
-    for other in summaries:  # fsum is exact, so ties are ties, whatever the order of the words
-        weights = {word: math.log(len(summaries) / counts[word]) for word in content_words(other)}
-        shares[other] = math.fsum(weights[word] for word in weights.keys() & words) / (
-            math.fsum(weights.values()) or 1
-        )
-    most = max(shares.values())
-    return (shares[summary] == most) / list(shares.values()).count(most)
+    counts = collections.Counter()
+    for other in summaries:
+        counts.update(content_words(other))
+    weights = {word: math.log(len(summaries) / n) for word, n in counts.items()}
+    shares = {}
+    for other in summaries:
+        words = content_words(other)
+        # fsum is exact, so ties are ties, whatever the order of the words.
+        total = math.fsum(weights[word] for word in words)
+        shared = math.fsum(weights[word] for word in words & content_words(story))
+        shares[other] = shared / (total or 1)
+    largest = max(shares.values())
+    n_nearest = list(shares.values()).count(largest)
+    return 1 / n_nearest if shares[summary] == largest else 0.0
 
 
 def ends_badly(text: str) -> bool:
     """Whether it has one of the seven sentences by which built-in plots end badly (@BadEnding); it
     knows no others."""
-    return re.search("|".join(LISTS["bad endings"].splitlines()), text, re.I) is not None
+    return re.search("|".join(LISTS["bad_endings"]), text, re.IGNORECASE) is not None

@@ -4,7 +4,7 @@ punctuation …).
 
 Kinds come from the word lists of nanostories/corpus/builtin_stories.py and frequent_words.txt, for
 words that can be only one kind; names also come from the stories themselves
-(nanostories/corpus/character_names.py).
+(nanostories/text.py).
 
 >>> start = [tokenizer.end_of_text]
 >>> corpus = TaggedCorpus.from_texts(["Tom saw a cat."], tokenizer, prefix=start, block_size=512)
@@ -13,6 +13,7 @@ words that can be only one kind; names also come from the stories themselves
 """
 
 import codecs
+import collections
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -23,9 +24,9 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from nanostories.corpus.builtin_stories import NAMES, NOUNS, PRONOUNS, ROLES, plural
-from nanostories.corpus.character_names import Counts, count_capitals, names_among
 from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.corpus.word_forms import looks_english
+from nanostories.text import MID_SENTENCE_WORD, names_among
 
 KINDS = ("noun", "verb", "adjective", "pronoun", "name", "punctuation")
 # Words that builtin_stories.py does not list, but that are frequent in real stories.
@@ -39,13 +40,13 @@ START = "‹start›"  # shown for the <|endoftext|> before a story
 
 def names_in(texts: Sequence[str]) -> frozenset[str]:
     """In lower case: the names in these texts, and those of builtin_stories.py."""
-    counts = Counts()
+    counts = collections.Counter()
     for text in texts:
-        count_capitals(text, counts)
+        counts.update(MID_SENTENCE_WORD.findall(text))
     nouns = {
         word for word, (kind, _) in ROLES.items() if kind == "noun"
     }  # "Mom" is a noun, with a capital or without
-    return frozenset([*names_among(counts.items()), *map(str.lower, NAMES)]) - nouns
+    return frozenset([*names_among(counts), *map(str.lower, NAMES)]) - nouns
 
 
 def kind_of(word: str, names: frozenset[str]) -> str | None:

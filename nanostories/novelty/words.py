@@ -10,6 +10,7 @@ Words are those of rouge-score: runs of letters a to z and digits, lowercased.
 (6756, ['once', 'upon', 'a', 'time'])
 """
 
+import collections
 import itertools
 import re
 from collections.abc import Sequence
@@ -21,11 +22,11 @@ import numpy as np
 from tqdm import tqdm
 
 from nanostories.cli import UserError
-from nanostories.corpus.character_names import IN_MID_SENTENCE, Counts, names_among
 from nanostories.corpus.token_files import load_meta_and_tokens, stories_of
 from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.files import cache_directory, write_atomically
 from nanostories.novelty.search import Stream
+from nanostories.text import MID_SENTENCE_WORD, names_among
 
 TOKENS_PER_BLOCK = 1_000_000
 RULES = 1  # a number in the names of kept files: count up whenever other words or names are read
@@ -52,7 +53,7 @@ class WordCorpus:
     vocabulary: dict[str, int] | None = (
         None  # word -> id, grows with `encode`; None if the ids are tokens
     )
-    names: frozenset[str] = frozenset()  # lowercased: nanostories/corpus/character_names.py
+    names: frozenset[str] = frozenset()  # lowercased: nanostories/text.py
 
     def __len__(self) -> int:
         return len(self.token_ends)
@@ -175,7 +176,7 @@ def read_words(
                     errors="replace"
                 )
             )
-            goes_on.append(bool(IN_MID_SENTENCE.match(texts[-1] + " a", len(texts[-1]) + 1)))
+            goes_on.append(bool(MID_SENTENCE_WORD.match(texts[-1] + " a", len(texts[-1]) + 1)))
             words += [vocabulary.setdefault(word, len(vocabulary)) for word in words_of(texts[-1])]
             first_word.append(len(words))
         n_words, first = np.diff(first_word)[pieces], np.array(first_word)[pieces]
@@ -191,11 +192,11 @@ def read_words(
         in_mid_sentence += np.bincount(
             pieces[1:][np.array(goes_on)[pieces[:-1]]], minlength=len(texts)
         )
-    counts = Counts()
+    counts = collections.Counter()
     for text, n in zip(texts, in_mid_sentence.tolist()):
-        if n and (word := IN_MID_SENTENCE.match("a" + text, 2)):
-            counts[word[0].lower()][word[0][0].isupper()] += n
-    spelled = dict(vocabulary=vocabulary, names=names_among(counts.items()))
+        if n and (word := MID_SENTENCE_WORD.match("a" + text, 2)):
+            counts[word[0]] += n
+    spelled = dict(vocabulary=vocabulary, names=names_among(counts))
     lines = {
         name: np.frombuffer("\n".join(some).encode(), np.uint8) for name, some in spelled.items()
     }

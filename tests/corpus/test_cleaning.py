@@ -4,7 +4,7 @@ from story_files import ODD_STORIES, misread, stories_in
 
 from nanostories.corpus.cleaning import COMPLETE, clean
 from nanostories.corpus.token_files import load_meta
-from prepare import prepare
+from prepare import Options, prepare
 
 GOOD = (
     "“Hi,” said Zoë’s naïve piñata — “it’s 5 € … ÉCLAIR à la ½ carte for São João!” ★ ♥ ❤ ✨ 🐉😊"
@@ -77,7 +77,7 @@ def test_cleaning_is_counted(tmp_path, capsys):
         "Val two!",  # 3 that are in val
     ]
     val = ["Val one.", "Val two! ", "Val two!", "Three", "Ten."]  # a copy, a cut one
-    prepare(tmp_path / "x", ["here"], train, val, vocab_size=257)
+    prepare(tmp_path / "x", ["here"], train, val, Options(vocab_size=257))
     assert stories_in(tmp_path / "x", "train") == [*train[7:17], "Don’t."]
     assert stories_in(tmp_path / "x", "val") == ["Val one.", "Val two!", "Ten."]
     # read, mojibake repaired, empty, truncated, duplicates, in val

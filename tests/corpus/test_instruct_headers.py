@@ -182,11 +182,9 @@ def test_a_row_of_synthesize_keeps_its_own_fields_as_its_header(tmp_path):
     parquet.write_table(
         importlib.import_module("pyarrow").Table.from_pylist(rows), tmp_path / "stories.parquet"
     )
-    jsonl, again = (
-        list(sources.read_stories(tmp_path / f"stories.{x}", headers=True))
-        for x in ("jsonl", "parquet")
-    )
-    assert again == jsonl
+    from_jsonl = sources.read_files([tmp_path / "stories.jsonl"], headers=True)
+    from_parquet = sources.read_files([tmp_path / "stories.parquet"], headers=True)
+    assert list(from_jsonl) == list(from_parquet)
 
 
 def test_your_own_stories_get_headers_of_the_cleaned_text(tmp_path):

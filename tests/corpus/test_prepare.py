@@ -21,7 +21,6 @@ from story_files import (
 )
 from tokenizer_texts import SCRIPTS
 
-import prepare
 from model import GPTNeo, GPTNeoConfig
 from nanostories.checkpoints.huggingface import save_hf
 from nanostories.corpus import sources, spool
@@ -32,55 +31,47 @@ from nanostories.corpus.token_files import (
     text_identity,
 )
 from nanostories.corpus.tokenizer import GPT2_VOCAB_SIZE, Tokenizer, cut, gpt2, learn_bpe
+from prepare import Options, prepare
 
 
 def test_round_trip_and_meta(tmp_path):
-    train, val = ODD_STORIES + STORIES[:300], STORIES[300:320] + ["Only here: ñ 🦊."]
-    paths = [
-        write_jsonl(tmp_path / "train.jsonl", train),
-        write_jsonl(tmp_path / "val.jsonl", val, "story"),
-    ]
-    run_prepare(
-        "--input",
-        paths[0],
-        "--val",
-        paths[1],
-        "--name",
-        "x",
-        "--vocab_size",
-        700,
-        "--data_dir",
-        tmp_path,
-    )
+    train = ODD_STORIES + STORIES[:300]
+    val = STORIES[300:320] + ["Only here: ñ 🦊."]
+    train_file = write_jsonl(tmp_path / "train.jsonl", train)
+    val_file = write_jsonl(tmp_path / "val.jsonl", val, "story")
+    files = ("--input", train_file, "--val", val_file)
+    run_prepare(*files, "--name", "x", "--vocab_size", 700, "--data_dir", tmp_path)
     directory = tmp_path / "x"
-    assert stories_in(directory, "train") == train == list(load_stories(directory, "train")[1])
+    assert stories_in(directory, "train") == train
+    assert list(load_stories(directory, "train")[1]) == train
     assert stories_in(directory, "val") == val
+    names = sorted(path.name for path in directory.iterdir())
+    assert names == ["meta.json", "train.bin", "val.bin"]
 
-    assert sorted(path.name for path in directory.iterdir()) == [
-        "meta.json",
-        "train.bin",
-        "val.bin",
-    ]
     meta, tokens = load_meta_and_tokens(directory, "val")
-    assert (meta["name"], meta["source"], meta["seed"]) == ("x", list(map(str, paths)), 0)
-    assert (
-        meta["vocab_size"] == 700
-        and len(meta["vocabulary"]["tokens"]) == 699
-        and isinstance(tokens, np.memmap)
-    )
+    assert isinstance(tokens, np.memmap)
+    assert meta["name"] == "x"
+    assert meta["source"] == [str(train_file), str(val_file)]
+    assert meta["seed"] == 0
+    assert meta["vocab_size"] == 700
+    assert len(meta["vocabulary"]["tokens"]) == 699
     data = (directory / "val.bin").read_bytes()
     assert Tokenizer(**meta["vocabulary"]).encode_stories(val).tobytes() == data
-    counts = dict(stories=len(val), tokens=len(data) // 2, bytes=len("".join(val).encode()))
-    assert meta["splits"]["val"] == counts | dict(sha256=hashlib.sha256(data).hexdigest())
+    assert meta["splits"]["val"] == {
+        "stories": len(val),
+        "tokens": len(data) // 2,
+        "bytes": len("".join(val).encode()),
+        "sha256": hashlib.sha256(data).hexdigest(),
+    }
 
 
 @pytest.mark.parametrize("kind", ["cut", "bpe"])
 def test_vocabulary_is_learned_from_train_alone(tmp_path, kind):
     """What the training stories give, however much the validation stories would change it."""
-    train, val = STORIES[:200], [f"Zebra zoo {i} wizard jazz quiz!" for i in range(400)]
-    prepare.prepare(tmp_path / "x", [], train, val, vocab_size=280, vocabulary=kind)
-    whole = gpt2()
-    counts = sum(np.bincount(whole.encode(story), minlength=GPT2_VOCAB_SIZE) for story in train)
+    train = STORIES[:200]
+    val = [f"Zebra zoo {i} wizard jazz quiz!" for i in range(400)]
+    prepare(tmp_path / "x", [], train, val, Options(kind, vocab_size=280))
+    counts = np.bincount(gpt2().encode_stories(train), minlength=GPT2_VOCAB_SIZE)
     expected = cut(counts, 280) if kind == "cut" else learn_bpe(train, 280)
     assert load_meta(tmp_path / "x")["vocabulary"] == expected.vocabulary
     assert stories_in(tmp_path / "x", "val") == val
@@ -90,39 +81,28 @@ def test_vocabulary_is_learned_from_train_alone(tmp_path, kind):
 def test_every_kind_of_file_gives_the_same_data(tmp_path, ending):
     stories = [story for story in STORIES + ODD_STORIES if END not in story]
     plain = write_stories(tmp_path / "plain.txt", stories)
-    text = plain.read_bytes()
+    data = plain.read_bytes()
     if "jsonl" in ending:
-        text = write_jsonl(tmp_path / "a.jsonl", stories).read_bytes()
+        data = write_jsonl(tmp_path / "a.jsonl", stories).read_bytes()
     if ending == ".parquet":
-        text = write_parquet(tmp_path / "a.parquet", [*stories, None]).read_bytes()
-    (path := tmp_path / f"stories{ending}").write_bytes(
-        gzip.compress(text) if ending.endswith(".gz") else text
-    )
-    for name, source in (("one", path), ("two", plain)):
-        run_prepare(
-            "--input",
-            source,
-            "--name",
-            name,
-            "--vocab_size",
-            400,
-            "--data_dir",
-            tmp_path,
-            "--val_share",
-            0.1,
-        )
-    assert sorted(
-        stories_in(tmp_path / "one", "train") + stories_in(tmp_path / "one", "val")
-    ) == sorted(stories)
+        data = write_parquet(tmp_path / "a.parquet", [*stories, None]).read_bytes()
+    if ending.endswith(".gz"):
+        data = gzip.compress(data)
+    path = tmp_path / f"stories{ending}"
+    path.write_bytes(data)
+    to = ("--vocab_size", 400, "--val_share", 0.1, "--data_dir", tmp_path)
+    run_prepare("--input", path, "--name", "one", *to)
+    run_prepare("--input", plain, "--name", "two", *to)
+    found = stories_in(tmp_path / "one", "train") + stories_in(tmp_path / "one", "val")
+    assert sorted(found) == sorted(stories)
     for name in ("train.bin", "val.bin"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
 def test_the_same_stories_are_known_again_in_any_vocabulary(tmp_path):
     for name, kind, seed in (("a", "cut", 0), ("b", "bpe", 0), ("c", "cut", 1)):
-        prepare.prepare(
-            tmp_path / name, ["x.txt"], STORIES[:99], None, 280, 0.2, seed, vocabulary=kind
-        )
+        options = Options(kind, vocab_size=280, val_share=0.2, seed=seed)
+        prepare(tmp_path / name, ["x.txt"], STORIES[:99], None, options)
     a, b, c, gone = (text_identity(tmp_path / name) for name in "abcd")
     assert a == b != c and gone == tmp_path / "d"
 
@@ -133,116 +113,99 @@ def test_text_is_cut_rightly_wherever_a_block_ends(tmp_path):
     stories = [f"Ünï 🐉 {i} " + "é" * (i % 7) + "." for i in range(120_000)]  # 4 MB
     path = write_stories(tmp_path / "t.txt", stories)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert [piece.strip() for piece in sources.read_stories(path)] == stories
+    assert [piece.strip() for piece in sources.read_files([path])] == stories
 
 
 def test_stories_between_any_separator(tmp_path, capsys):
-    """Also in several of them at once, and with groups in the pattern; short ones are doubted, long
-    ones need room."""
+    """Also in several of them at once, and with groups in the pattern; short ones are doubted."""
     stories = [f"Story {i} is short. The end." for i in range(200)]
+    chapters = [f"Chapter {i}\r\n{story}\r\n" for i, story in enumerate(stories)]
     (tmp_path / "a.txt").write_text(f"\n{END}\n".join(stories))
-    (tmp_path / "b.txt").write_bytes(
-        "".join(f"Chapter {i}\r\n{story}\r\n" for i, story in enumerate(stories)).encode()
-    )
-    for name, *more in (("a",), ("b", "--split_on", r"^(Chapter|Part) \d+\s*$")):
-        run_prepare(
-            "--input", tmp_path / f"{name}.txt", "--name", name, "--data_dir", tmp_path, *more
-        )
-        assert "tokens on average" in (said := capsys.readouterr().out) and (
-            "unseen texts" in said
-        ) == bool(more)
-    assert (tmp_path / "a" / "train.bin").read_bytes() == (
-        tmp_path / "b" / "train.bin"
-    ).read_bytes()
-    odd = [f"{i} went on{' and on' * 150}." for i in range(50)] + [f"{i} broke" for i in range(5)]
-    run_prepare(
-        "--input",
-        write_stories(tmp_path / "c.txt", odd),
-        "--name=c",
-        "--data_dir",
-        tmp_path,
-        "--val_share=.3",
-    )
-    assert (
-        "WARNING 5 stories" in (said := capsys.readouterr().out)
-        and "=512" in said
-        and "share 0.5" in said
-    )
+    (tmp_path / "b.txt").write_bytes("".join(chapters).encode())
+    run_prepare("--input", tmp_path / "a.txt", "--name", "a", "--data_dir", tmp_path)
+    said = capsys.readouterr().out
+    assert "tokens on average" in said and "unseen texts" not in said
+    split_on = ("--split_on", r"^(Chapter|Part) \d+\s*$")
+    run_prepare("--input", tmp_path / "b.txt", "--name", "b", "--data_dir", tmp_path, *split_on)
+    said = capsys.readouterr().out
+    assert "tokens on average" in said and "unseen texts" in said
+    assert (tmp_path / "a/train.bin").read_bytes() == (tmp_path / "b/train.bin").read_bytes()
+
+
+def test_warnings_name_the_remedy(tmp_path, capsys):
+    """Long stories, five that were cut off, few for validation."""
+    stories = [f"{i} went on{' and on' * 150}." for i in range(50)]
+    path = write_stories(tmp_path / "c.txt", [*stories, *(f"{i} broke" for i in range(5))])
+    run_prepare("--input", path, "--name=c", "--data_dir", tmp_path, "--val_share=.3")
+    said = capsys.readouterr().out
+    assert "WARNING 5 stories" in said and "=512" in said and "share 0.5" in said
 
 
 def test_same_bytes_whatever_the_threads(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        spool, "STORIES_PER_CHUNK", 3
-    )  # many chunks, which could overtake each other
+    monkeypatch.setattr(spool, "STORIES_PER_CHUNK", 3)  # many, which could overtake each other
+    metas = []
     for threads in (1, 3):
-        prepare.prepare(
-            tmp_path / f"{threads}",
-            [],
-            STORIES + ODD_STORIES,
-            None,
-            vocab_size=500,
-            threads=threads,
-        )
-    metas = [{**load_meta(tmp_path / name), "name": ""} for name in "13"]
+        monkeypatch.setattr(spool, "THREADS", threads)
+        prepare(tmp_path / "x", [], STORIES + ODD_STORIES, None, Options(vocab_size=500))
+        metas.append(load_meta(tmp_path / "x"))
     assert metas[0] == metas[1]
 
 
 def test_split_by_hash(tmp_path):
     """About the share asked for; the same stories in any order; others for another seed; copies in
     one split."""
-    splits = {}
-    for name, stories, seed in (
-        ("a", STORIES, 0),
-        ("b", STORIES[::-1] + STORIES[:300], 0),
-        ("c", STORIES, 1),
-    ):
-        prepare.prepare(
-            tmp_path / name, [], stories, None, vocab_size=300, val_share=0.2, seed=seed
-        )
-        train, val = (stories_in(tmp_path / name, split) for split in ("train", "val"))
+
+    def validation_stories(stories: list[str], seed: int) -> set[str]:
+        options = Options(vocab_size=300, val_share=0.2, seed=seed)
+        prepare(tmp_path / f"{len(stories)}-{seed}", [], stories, None, options)
+        train = stories_in(tmp_path / f"{len(stories)}-{seed}", "train")
+        val = stories_in(tmp_path / f"{len(stories)}-{seed}", "val")
         assert sorted(train + val) == sorted(STORIES)
-        splits[name] = set(val)
-    assert splits["a"] == splits["b"] != splits["c"]
-    assert 80 < len(splits["a"]) < 160  # 120 ± 4 standard deviations
+        return set(val)
+
+    val = validation_stories(STORIES, seed=0)
+    assert validation_stories(STORIES[::-1] + STORIES[:300], seed=0) == val
+    assert validation_stories(STORIES, seed=1) != val
+    assert 80 < len(val) < 160  # 120 ± 4 standard deviations
+
+
+def test_the_share_of_a_builtin_corpus_is_as_asked(tmp_path):
+    """By default, about 250 stories."""
+    sizes = {}
+    for name, flags in (("default", ()), ("asked", ("--val_share", 0.02))):
+        run_prepare("builtin", "--stories", 1000, "--name", name, "--data_dir", tmp_path, *flags)
+        sizes[name] = load_meta(tmp_path / name)["splits"]["val"]["stories"]
+    assert 200 < sizes["default"] < 300
+    assert 5 < sizes["asked"] < 40
 
 
 def test_raw_keeps_every_story_in_the_order_of_the_file(tmp_path):
     train = ["  Not clean \r\nand cut", "Twice.", "donâ€™t", "Twice.", *STORIES[:50]]
-    paths = [
-        write_stories(tmp_path / "train.txt", [*train[:2], " ", *train[2:]]),
-        write_stories(tmp_path / "val.txt", train),
-    ]
-    args = ("--input", paths[0], "--val", paths[1], "--vocab_size", 300, "--data_dir", tmp_path)
-    run_prepare(*args, "--name", "x", "--raw")
+    train_file = write_stories(tmp_path / "train.txt", [*train[:2], " ", *train[2:]])
+    val_file = write_stories(tmp_path / "val.txt", train)
+    to = ("--vocab_size", 300, "--name", "x", "--data_dir", tmp_path)
+    run_prepare("--input", train_file, "--val", val_file, "--raw", *to)
     assert stories_in(tmp_path / "x", "train") == stories_in(tmp_path / "x", "val") == train
     meta = load_meta(tmp_path / "x")
-    assert meta["raw"] and {key: n for key, n in meta["cleaning"].items() if n} == {
-        "stories read": 2 * len(train) + 1,
-        "empty dropped": 1,
-    }
+    counts = {step: n for step, n in meta["cleaning"].items() if n}
+    assert meta["raw"] and counts == {"stories read": 2 * len(train) + 1, "empty dropped": 1}
 
 
 @pytest.mark.parametrize(
     "tokenizer", [cut(np.arange(GPT2_VOCAB_SIZE), 500), learn_bpe(SCRIPTS, 400)]
 )
 def test_a_corpus_with_the_vocabulary_of_a_model(tmp_path, tokenizer):
-    save_hf(
-        GPTNeo(GPTNeoConfig(tokenizer.vocab_size, 8, n_layer=1, n_head=1, n_embd=4)),
-        tmp_path / "model",
-        tokenizer,
-    )
-    model = f"hf:{tmp_path / 'model'}"
-    run_prepare(
-        "builtin", "--stories", 300, "--name", "x", "--vocabulary_of", model, "--data_dir", tmp_path
-    )
+    config = GPTNeoConfig(tokenizer.vocab_size, 8, n_layer=1, n_head=1, n_embd=4)
+    save_hf(GPTNeo(config), tmp_path / "model", tokenizer)
+    flags = ("--vocabulary_of", f"hf:{tmp_path / 'model'}", "--data_dir", tmp_path)
+    run_prepare("builtin", "--stories", 300, "--name", "x", *flags)
     assert load_meta(tmp_path / "x")["vocabulary"] == tokenizer.vocabulary
 
 
 def prepare_from_hub(hub, folder, corpus) -> Path:
     command = [sys.executable, ROOT / "prepare.py", corpus, "--vocab_size", "300"]
-    subprocess.run(
-        command, cwd=folder, env=hub.environment(folder / "cache"), check=True, capture_output=True
-    )
+    environment = hub.environment(folder / "cache")
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
     return folder / "data" / corpus
 
 
@@ -251,32 +214,28 @@ def test_parquet_corpora_of_the_hub(hub, tmp_path):
     shards = {
         "data/train-00000-of-00002": STORIES[:200],
         "data/train-00001-of-00002": STORIES[200:400],
+        "data/test-00000-of-00001": STORIES[400:450],
+        "processed": STORIES[450:],
     }
-    shards |= {"data/test-00000-of-00001": STORIES[400:450], "processed": STORIES[450:]}
+    files = {}
     for name, stories in shards.items():
-        shards[name] = write_parquet(tmp_path / "x.parquet", stories, "story").read_bytes()
-    hub.repositories["datasets/SimpleStories/SimpleStories"] = {
-        f"{name}.parquet": x for name, x in shards.items()
-    }
+        path = write_parquet(tmp_path / "x.parquet", stories, "story")
+        files[f"{name}.parquet"] = path.read_bytes()
+    hub.repositories["datasets/SimpleStories/SimpleStories"] = files
     directory = prepare_from_hub(hub, tmp_path, "simplestories")
-    assert (
-        stories_in(directory, "train") == STORIES[:400]
-        and stories_in(directory, "val") == STORIES[400:450]
-    )
+    assert stories_in(directory, "train") == STORIES[:400]
+    assert stories_in(directory, "val") == STORIES[400:450]
     first, *others = load_meta(directory)["source"]
     assert len(others) == 2 and first.endswith("00000-of-00002.parquet")
     assert not [request for request in hub.requests if "processed" in request["path"]]
 
-    rows = [f"Story {i}." for i in range(20_100)]
-    files = {
-        "tinystories_gpt4_clean.parquet": write_parquet(tmp_path / "x.parquet", rows).read_bytes()
-    }
+    stories = [f"Story {i}." for i in range(20_100)]
+    path = write_parquet(tmp_path / "x.parquet", stories)
+    files = {"tinystories_gpt4_clean.parquet": path.read_bytes()}
     hub.repositories["datasets/karpathy/tinystories-gpt4-clean"] = files
     directory = prepare_from_hub(hub, tmp_path, "tinystories-clean")
-    assert (
-        stories_in(directory, "train") == rows[20_000:]
-        and stories_in(directory, "val") == rows[10_000:20_000]
-    )
+    assert stories_in(directory, "train") == stories[20_000:]
+    assert stories_in(directory, "val") == stories[10_000:20_000]
     assert len(load_meta(directory)["source"]) == 1
 
 

@@ -7,10 +7,14 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from story_files import END, STORIES, run_prepare, snapshot
+from story_files import END, STORIES, run_prepare, snapshot, write_parquet
 
+from nanostories.checkpoints import huggingface
+from nanostories.cli import UserError
+from nanostories.corpus import sources
 from nanostories.corpus.token_files import load_meta, load_meta_and_tokens
 
 GOOD = "".join(f"{story}\n{END}\n" for story in STORIES).encode()
@@ -36,16 +40,8 @@ def folder(tmp_path_factory) -> Path:
     (folder / "good.txt").write_bytes(GOOD)
     for name, (data, _) in BAD.items():
         (folder / name).write_bytes(data)
-    run_prepare(
-        "--input",
-        folder / "good.txt",
-        "--name",
-        "x",
-        "--vocab_size",
-        300,
-        "--data_dir",
-        folder / "data",
-    )
+    to = ("--name", "x", "--vocab_size", 300, "--data_dir", folder / "data")
+    run_prepare("--input", folder / "good.txt", *to)
     return folder
 
 
@@ -62,7 +58,26 @@ def refused(folder: Path, *args) -> str:
 @pytest.mark.parametrize("name", BAD, ids=repr)
 def test_bad_files_are_named_and_change_nothing(folder, name):
     said = refused(folder, "--input", folder / name, "--name", "x")
-    assert BAD[name][1] in said and ("needs pyarrow" in said or name.replace("\n", "\\n") in said)
+    assert BAD[name][1] in said
+    assert "needs pyarrow" in said or name.replace("\n", "\\n") in said
+
+
+@pytest.mark.parametrize(
+    ("text", "damage"),
+    [
+        (b"One story.", b"\xff" * 10),  # is not UTF-8
+        (b"\n\0\0\0One story.", b"\xff\xff\xff\x7fOne story."),  # its length
+        (b"\x1cl\n\0\0\0One", b"\xff\xff\n\0\0\0One"),  # its compression
+    ],
+)
+def test_a_damaged_parquet_is_named(tmp_path, text, damage):
+    """Damage among the stories shows only once they are read."""
+    path = write_parquet(tmp_path / "stories.parquet", ["One story.", "The other."])
+    data = path.read_bytes()
+    assert text in data
+    path.write_bytes(data.replace(text, damage, 1))
+    with pytest.raises(UserError, match=r"stories.parquet: broken parquet"):
+        list(sources.read_files([path]))
 
 
 @pytest.mark.parametrize(
@@ -73,20 +88,20 @@ def test_bad_files_are_named_and_change_nothing(folder, name):
         ("--input good.txt --name ../x", "--name"),
         ("--input good.txt --name x --val good.txt --val_share 0.1", "--val_share"),
         ("--input good.txt --name x --vocab_size 256", "--vocab_size"),
-        ("", "give one of"),
-        ("builtin --split_on x", "give one of"),
+        ("", "--input is required"),
+        ("builtin --input good.txt", "not allowed"),
+        ("builtin --split_on x", "--split_on"),
         ("builtin --vocabulary_of out/x --vocab_size 300", "--vocabulary_of"),
+        ("builtin-instruct --raw", "--raw"),
         ("--input good.txt --name x --stories 9", "--stories"),
         ("--input stories.parquet --name x --split_on x", "--split_on"),
         ("--input good.txt --name x --split_on (", "not a regular expression"),
-        ("--inptu good.txt --name x", "did you mean --input?"),
     ],
 )
 def test_flags_that_do_not_apply_are_refused(folder, args, word, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    assert (
-        refused(folder, *args.split()) == "2" and word in capsys.readouterr().err.splitlines()[-1]
-    )
+    assert refused(folder, *args.split()) == "2"
+    assert word in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_without_pyarrow_nothing_is_downloaded(folder, monkeypatch):
@@ -94,42 +109,56 @@ def test_without_pyarrow_nothing_is_downloaded(folder, monkeypatch):
     assert "pip install pyarrow" in refused(folder, "simplestories")
 
 
+def test_a_vocabulary_of_too_many_ids_is_refused(folder, monkeypatch):
+    tokenizer = SimpleNamespace(vocab_size=70_000, vocabulary={})
+    monkeypatch.setattr(huggingface, "load_model", lambda name: (None, tokenizer))
+    said = refused(folder, "builtin", "--name", "x", "--vocabulary_of", "hf:big")
+    assert "hf:big: more than 65,536 ids" in said
+
+
 def test_another_corpus_of_the_name_is_kept_under_a_new_one(folder, tmp_path, capsys):
     """Runs trained on the old one must not find their training stories among the new validation
     stories."""
     shutil.copytree(folder / "data", tmp_path, dirs_exist_ok=True)
     (tmp_path / "x" / "words.bin").write_text("made by another command")
-    shutil.copy(folder / "good.txt", folder / "copy.txt")
-    args = (
-        "--input",
-        folder / "copy.txt",
-        "--name",
-        "x",
-        "--vocab_size",
-        300,
-        "--data_dir",
-        tmp_path,
-    )
+    copy = shutil.copy(folder / "good.txt", folder / "copy.txt")
+    args = ("--input", copy, "--name", "x", "--vocab_size", 300, "--data_dir", tmp_path)
     run_prepare(*args)  # the same stories, the same splits
     assert os.listdir(tmp_path) == ["x"] and "same tokens" in capsys.readouterr().out
-    assert (tmp_path / "x" / "words.bin").exists() and load_meta(tmp_path / "x")["source"] == [
-        str(folder / "copy.txt")
-    ]
+    assert (tmp_path / "x" / "words.bin").exists()
+    assert load_meta(tmp_path / "x")["source"] == [str(copy)]
     old = snapshot(tmp_path / "x")
     run_prepare(*args, "--seed", 1)
     assert snapshot(tmp_path / "x-1") == old and sorted(os.listdir(tmp_path)) == ["x", "x-1"]
-    assert (
-        load_meta(tmp_path / "x")["seed"] == 1
-        and f"{tmp_path / 'x-1'}\n" in capsys.readouterr().out
-    )
+    assert load_meta(tmp_path / "x")["seed"] == 1
+    assert f"{tmp_path / 'x-1'}\n" in capsys.readouterr().out
 
 
-def test_another_directory_is_never_touched(folder, tmp_path):
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "precious.py").write_text("print('mine')")
-    with pytest.raises(SystemExit, match="tests: not written by prepare.py"):
-        run_prepare("--input", folder / "good.txt", "--name", "tests", "--data_dir", tmp_path)
-    assert list(snapshot(tmp_path)) == ["tests/precious.py"]
+NOT_A_CORPUS = {  # how to make what is no corpus, at a path
+    "an empty directory": lambda path: path.mkdir(),
+    "a file": lambda path: path.write_text("mine"),
+    "a link to nothing": lambda path: path.symlink_to("nowhere"),
+    "files": lambda path: write_files(path, {"precious.py": "print('mine')"}),
+    "another meta.json": lambda path: write_files(path, {"meta.json": '{"mine": 1}'}),
+    "a list in meta.json": lambda path: write_files(path, {"meta.json": "[]"}),
+    "a meta.json of another format": lambda path: write_files(path, {"meta.json": '{"format": 1}'}),
+}
+
+
+def write_files(directory: Path, texts: dict[str, str]) -> None:
+    directory.mkdir()
+    for name, text in texts.items():
+        (directory / name).write_text(text)
+
+
+@pytest.mark.parametrize("kind", NOT_A_CORPUS)
+def test_what_is_no_corpus_is_never_touched(folder, tmp_path, kind):
+    NOT_A_CORPUS[kind](tmp_path / "mine")
+    before = snapshot(tmp_path)
+    with pytest.raises(SystemExit, match="mine.*; choose another --name, or move it away") as stop:
+        run_prepare("--input", folder / "good.txt", "--name", "mine", "--data_dir", tmp_path)
+    assert "\n" not in str(stop.value.code)
+    assert snapshot(tmp_path) == before and os.listdir(tmp_path) == ["mine"]
 
 
 def rewrite(path: Path, change) -> None:
@@ -160,7 +189,7 @@ def test_damage_is_found_by_who_reads(folder, tmp_path, damage):
     load_meta_and_tokens(directory, "train")
     harm, word = DAMAGES[damage]
     harm(directory)
-    with pytest.raises(ValueError, match=word) as error:
+    with pytest.raises(UserError, match=word) as error:
         load_meta_and_tokens(directory, "train")
     said = str(error.value)
     assert f"python prepare.py tinystories --data_dir {tmp_path}" in said and str(directory) in said

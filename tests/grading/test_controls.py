@@ -4,10 +4,10 @@ import random
 
 from grade_fixtures import true_endings
 
-from nanostories.corpus.builtin_stories import split_sentences
 from nanostories.grading.controls import any_order, make_controls, sentences
 from nanostories.grading.scores import CUT, OTHER, SHUFFLED, TRUE_ENDING
 from nanostories.grading.stories import Story
+from nanostories.text import split_sentences
 
 
 def test_sentences_keep_speech_together():

@@ -15,7 +15,7 @@ from nanostories.corpus.tokenizer import GPT2_VOCAB_SIZE, cut
 from nanostories.pages import interpretation_pages as pages
 from nanostories.tables import read_table, write_table
 from nanostories.training.config import TrainConfig
-from prepare import prepare
+from prepare import Options, prepare
 from train import train
 
 MARKUP = "<script>document.title = 'broken'</script> Tom & <b>Mia</b>."
@@ -36,9 +36,8 @@ def trained(tmp_path_factory):
         for i in range(150)
     ]
     texts[1] = f"{texts[1]} {MARKUP}"
-    prepare(
-        directory / "data" / "tiny", ["made for the tests"], texts[40:], texts[:40], vocab_size=300
-    )
+    tiny = directory / "data" / "tiny"
+    prepare(tiny, ["made for the tests"], texts[40:], texts[:40], Options(vocab_size=300))
     changes = dict(block_size=64, batch_size=4, grad_accum_steps=1, max_steps=2, eval_interval=2)
     train(TrainConfig(**settings(directory / "data", directory) | changes), resume=False)
     return directory

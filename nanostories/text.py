@@ -1,0 +1,51 @@
+"""
+Sentences and names in a text.
+
+>>> split_sentences("Tom ran. He saw Mia!")
+['Tom ran.', 'He saw Mia!']
+>>> names_among(collections.Counter(MID_SENTENCE_WORD.findall("Then Tom ran, and Tom saw a cat.")))
+['tom']
+"""
+
+import collections
+import re
+
+import regex
+
+# Chinese and Japanese have no space between sentences.
+BETWEEN_SENTENCES = regex.compile(
+    r"""(?<=\p{Sentence_Terminal})[ ]|(?<=\p{Sentence_Terminal}["”'’])[ ](?=[A-Z"“'‘])"""
+    r"""|(?<=[。！？])(?![。！？」』])|\n"""
+)
+# An apostrophe within a word is neither of these.
+OPENING_SINGLE_QUOTE = regex.compile(r"(?<![\p{L}\d])['‘]")
+CLOSING_SINGLE_QUOTE = regex.compile(r"(?<=[,.!?])['’]")
+# After a lower-case word or a comma: where a sentence or a quotation begins, a capital says
+# nothing.
+MID_SENTENCE_WORD = re.compile("(?<=[a-z,] )[A-Za-z][A-Za-z0-9]*")
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences of a text in any script; without those that cut through somebody's speech."""
+    pieces = BETWEEN_SENTENCES.split(text)
+    return [piece for piece in pieces if piece.strip() and has_whole_quotations(piece)]
+
+
+def has_whole_quotations(text: str) -> bool:
+    for opening, closing in ("“”", "「」", "『』"):
+        if text.count(opening) != text.count(closing):
+            return False
+    n_opening = len(OPENING_SINGLE_QUOTE.findall(text))
+    n_closing = len(CLOSING_SINGLE_QUOTE.findall(text))
+    return n_opening == n_closing and text.count('"') % 2 == 0
+
+
+def names_among(counts: collections.Counter[str]) -> list[str]:
+    """The words that are capitalized more often than not, in lower case. "I" is not a name.
+
+    counts: how often each word occurs in mid-sentence (MID_SENTENCE_WORD), as it is spelled.
+    """
+    surplus = collections.Counter()  # how much more often a word is capitalized
+    for word, n in counts.items():
+        surplus[word.lower()] += n if word[0].isupper() else -n
+    return [word for word, n in surplus.items() if n > 0 and len(word) > 1]
