@@ -170,6 +170,7 @@ def clean_and_split(
     # million stories, two collide in 1 of 4e6 runs.
     seen = {"train": set(), "val": set()}
     salt = (options.seed % 2**64).to_bytes(8, "big")
+    # Validation stories come first, as they are dropped from train.
     val_texts = (("val", text) for text in val or ())
     train_texts = (("train", text) for text in train)
     for split, text in itertools.chain(val_texts, train_texts):
@@ -401,7 +402,9 @@ def main() -> None:
 
             _, tokenizer = load_model(args.vocabulary_of)
             if tokenizer.vocab_size > 2**16:
-                raise UserError(f"{args.vocabulary_of}: more than {2**16:,} ids do not fit in uint16")
+                raise UserError(
+                    f"{args.vocabulary_of}: more than {2**16:,} ids do not fit in uint16"
+                )
             options.vocabulary = tokenizer.vocabulary
         prepare(directory, *read(args), options)
         print_summary(directory)

@@ -110,10 +110,10 @@ FORMS = {"s": plural, "ed": past, "ing": ing, "at": in_or_at}
 # ---- Templates ----
 @dataclass
 class Choice:
-    """ "(a|b {c})" or "[a|b {c}]" """
+    """What stands between brackets: "(a|b {c})" or "[a|b {c}]"."""
 
     branches: list[list]  # each a list of texts, "{slots}" and choices
-    is_linked: bool  # in []: all of them in a story take the same branch
+    is_linked: bool  # by []: all such choices in a story take the same branch
 
 
 def parse(template: str) -> Choice:
@@ -151,10 +151,7 @@ class Draft:
         self.rng = rng
         # 420 is a multiple of 2 to 7, so each branch of a bracket is equally likely.
         self.case = rng.randrange(420)
-        children = ["girl", "boy"]
-        if rng.random() >= 0.5:
-            children.reverse()
-        hero, friend = children
+        hero, friend = ("girl", "boy") if rng.random() < 0.5 else ("boy", "girl")
         self.filled = dict(LISTS["children"][hero])
         for slot, word in LISTS["children"][friend].items():
             self.filled[f"{slot}2"] = word
@@ -242,7 +239,7 @@ def tell(seed: int, index: int) -> Story:
     return Story(
         text=text,
         words=draw_words(text, rng),
-        features=tuple(feature for feature in FEATURES if feature in features),
+        features=tuple(sorted(features, key=FEATURES.index)),
         summary=tidy(draft.expand(summary)),
         sentence=rng.choice(split_sentences(text)),
     )
