@@ -6,13 +6,12 @@ cache) are its own.
 >>> from_hub("gpt2", ["config.json"]) / "config.json"
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from nanostories.cli import UserError
 
 
-def from_hub(repository: str, patterns: Sequence[str], kind: str = "model") -> Path:
+def from_hub(repository: str, patterns: list[str], kind: str = "model") -> Path:
     """The directory with those files of a repository ("model" or "dataset") that match; downloaded
     if they are new."""
     import huggingface_hub  # here, as it is slow to import
@@ -20,22 +19,21 @@ def from_hub(repository: str, patterns: Sequence[str], kind: str = "model") -> P
 
     try:
         return Path(
-            huggingface_hub.snapshot_download(
-                repository, repo_type=kind, allow_patterns=list(patterns)
-            )
+            huggingface_hub.snapshot_download(repository, repo_type=kind, allow_patterns=patterns)
         )
-    except (
-        errors.HFValidationError,
-        errors.RepositoryNotFoundError,
-    ):  # the hub says so of private ones, too
+    except (errors.HFValidationError, errors.RepositoryNotFoundError):
+        # The hub says "not found" of private ones, too.
         reason = (
             f"neither a directory here nor a {kind} there, such as owner/name, or it is private"
         )
-    except (OSError, ValueError, errors.HTTPError) as error:  # HTTPError: httpx's
-        while error.__cause__:  # the first error of a chain is the telling one
+    # HTTPError is httpx's; a ValueError may come from a token or an address.
+    except (OSError, ValueError, errors.HTTPError) as error:
+        # The first error of a chain is the telling one.
+        while error.__cause__:
             error = error.__cause__
-        status = getattr(getattr(error, "response", None), "status_code", "")
         # Not the error's text, which may hold addresses and secrets.
-        reason = f"{getattr(error, 'strerror', None) or type(error).__name__} {status}".strip()
+        name = getattr(error, "strerror", None) or type(error).__name__
+        status = getattr(getattr(error, "response", None), "status_code", "")
+        reason = f"{name} {status}".strip()
     remedy = "check the name, the network, and HF_TOKEN and HF_ENDPOINT if set; run again to resume"
     raise UserError(f"{repository!r} from the hub: {reason}; {remedy}")

@@ -18,16 +18,15 @@ class Hub(ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.repositories, self.status, self.requests = {}, 0, []
+        self.repositories = {}
+        self.status = 0
+        self.requests = []
         self.url = f"http://127.0.0.1:{self.server_port}"
 
     def environment(self, cache: Path, **others: str) -> dict[str, str]:
         """For a process that is to use this hub."""
-        return (
-            os.environ
-            | dict(HF_ENDPOINT=self.url, HF_HOME=str(cache), HF_HUB_DISABLE_XET="1")
-            | others
-        )
+        settings = {"HF_ENDPOINT": self.url, "HF_HOME": str(cache), "HF_HUB_DISABLE_XET": "1"}
+        return os.environ | settings | others
 
     def handle_error(self, request, client_address):
         pass  # that clients hang up is part of the tests
@@ -59,24 +58,24 @@ class Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self):
-        hub, path = self.server, self.path.partition("?")[0]
-        hub.requests.append(dict(self.headers) | {"method": self.command, "path": path})
+        path = self.path.partition("?")[0]
+        self.server.requests.append(dict(self.headers) | {"method": self.command, "path": path})
         api = re.fullmatch(r"/api/(?:models/)?(.*?)/(revision|tree)/[^/]*", path)
         file = re.fullmatch(rf"/(.*)/resolve/{COMMIT}/(.*)", path)
-        files = hub.repositories.get((api or file)[1])
-        if hub.status:
-            self.reply(hub.status)
+        files = self.server.repositories.get((api or file)[1])
+        if self.server.status:
+            self.reply(self.server.status)
         elif files is None:
             self.reply(401, X_Error_Code="RepoNotFound")
-        elif api:
-            listed = [
-                dict(type="file", path=name, size=len(data), oid="2" * 40)
-                for name, data in files.items()
-            ]
-            info = dict(id=api[1].removeprefix("datasets/"), sha=COMMIT, siblings=[])
-            self.reply(200, json.dumps(info if api[2] == "revision" else listed).encode())
-        else:
+        elif file:
             data = files[file[2]]
-            self.reply(
-                200, data, ETag=f'"{hashlib.sha256(data).hexdigest()}"', X_Repo_Commit=COMMIT
-            )
+            checksum = hashlib.sha256(data).hexdigest()
+            self.reply(200, data, ETag=f'"{checksum}"', X_Repo_Commit=COMMIT)
+        elif api[2] == "tree":
+            listed = []
+            for name, data in files.items():
+                listed.append(dict(type="file", path=name, size=len(data), oid="2" * 40))
+            self.reply(200, json.dumps(listed).encode())
+        else:
+            info = dict(id=api[1].removeprefix("datasets/"), sha=COMMIT, siblings=[])
+            self.reply(200, json.dumps(info).encode())

@@ -42,11 +42,18 @@ def model_to_probe(**shape) -> GPTNeo:
 def save_run(
     directory, model: GPTNeo, tokenizer: Tokenizer = TOKENIZER, name: str = "ckpt.pt", **facts
 ):
-    """As much of a checkpoint as sampling needs. facts: others, such as its train_config."""
+    """As much of a checkpoint as sampling needs. facts: others, or in place of these."""
     directory.mkdir(parents=True, exist_ok=True)
-    own = dict(format=CHECKPOINT_FORMAT, model_config=dataclasses.asdict(model.config))
-    own |= dict(vocabulary=tokenizer.vocabulary)
-    torch.save(own | dict(model=model.state_dict()) | facts, directory / name)
+    checkpoint = {
+        "format": CHECKPOINT_FORMAT,
+        "architecture": "gptneo",
+        "model_config": dataclasses.asdict(model.config),
+        "model": model.state_dict(),
+        "vocabulary": tokenizer.vocabulary,
+        "train_config": {"data_dir": "data", "data": "none"},
+        "data_sha256": "",
+    }
+    torch.save(checkpoint | facts, directory / name)
 
 
 def trained_on(data_dir, name: str) -> dict:

@@ -15,11 +15,12 @@ FILES = {
     "other.bin": b"not asked for",
 }
 CODE = """import sys
+from nanostories.cli import UserError
 from nanostories.hub import from_hub
 try:
     print(from_hub(sys.argv[1], ["config.json", "weights.bin", "absent.json"]))
-except ValueError as error:
-    print("ValueError", error)
+except UserError as error:
+    print("UserError", error)
 """
 
 
@@ -76,4 +77,4 @@ def test_downloaded_once_then_without_a_network(fetch, hub):
 def test_one_line_for_errors(fetch, hub, repository, status, environment, word):
     hub.status = status
     said = fetch(repository, **environment)
-    assert said.startswith("ValueError") and repository in said and word in said
+    assert said.startswith("UserError") and repository in said and word in said

@@ -1,190 +1,240 @@
 """
-Models in the files of Hugging Face's transformers: read from a directory or the hub, written from a
-run.
+Models in the files of Hugging Face's transformers: read from a directory or the hub, written from
+a run.
 
-# or "gpt2", or a directory that transformers wrote
->>> model = load_hf("roneneldan/TinyStories-1M")
+>>> model = load_hf("roneneldan/TinyStories-1M")   # or "gpt2", or a directory of such files
 >>> tokenizer = load_hf_tokenizer("roneneldan/TinyStories-1M")
->>> save_hf(model, "exported/", tokenizer)          # for AutoModelForCausalLM and AutoTokenizer
+>>> save_hf(model, "exported/", tokenizer)         # for AutoModelForCausalLM and AutoTokenizer
 
 Only GPT-Neo and GPT-2 in the forms that model.py supports; anything else is refused, and the
 message names the setting.
 """
 
 import contextlib
-import dataclasses
 import re
 from pathlib import Path
 
 import safetensors.torch
 import torch
-import torch.nn as nn
+from torch import Tensor
 
 from model import GPTNeo, GPTNeoConfig
-from nanostories.checkpoints.checkpoint import load_run, load_torch
+from nanostories.checkpoints.checkpoint import load_run, load_tensors
 from nanostories.cli import UserError
-from nanostories.corpus.tokenizer import (
-    BPE_PATTERN,
-    BYTES,
-    END_OF_TEXT,
-    GPT2_PATTERN,
-    Tokenizer,
-    gpt2,
-)
+from nanostories.corpus.tokenizer import BPE_PATTERN, END_OF_TEXT, GPT2_PATTERN, Tokenizer, gpt2
 from nanostories.files import read_json, write_bytes, write_json
 from nanostories.hub import from_hub
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # in the order of preference
 
 
+def load_model(name: str) -> tuple[GPTNeo, Tokenizer]:
+    """The model and tokenizer of a run, a checkpoint, or hf:ID-or-directory."""
+    if not name.startswith("hf:"):
+        return load_run(name)
+    directory = model_directory(name.removeprefix("hf:"))
+    model = load_hf(directory)
+    tokenizer = load_hf_tokenizer(directory)
+    n_ids = model.config.vocab_size
+    if tokenizer.vocab_size != n_ids:
+        raise UserError(
+            f"{directory}: the model has {n_ids} ids, its tokenizer {tokenizer.vocab_size}"
+        )
+    return model, tokenizer
+
+
 def model_directory(path_or_id: str | Path) -> Path:
-    """A local directory as is, or that of a hub model (`owner/name` or `gpt2`) in the hub's
-    cache."""
+    """A local directory as is; for a model of the hub (`owner/name` or `gpt2`), the directory in
+    the hub's cache."""
     if Path(path_or_id).is_dir():
         return Path(path_or_id)
-    for name in WEIGHTS:
-        directory = from_hub(str(path_or_id), ["config.json", "tokenizer.json", name])
-        if (directory / name).exists():
+    for weights in WEIGHTS:
+        directory = from_hub(str(path_or_id), ["config.json", "tokenizer.json", weights])
+        if (directory / weights).exists():
             break
     return directory
 
 
 # ---- config.json ----
-# Our sizes -> theirs; GPT-2 has no window. We have one dropout where they have three; reading takes
-# the first.
+# The names of our sizes there. GPT-2 has no window.
 HF_KEYS = {
-    "gpt_neo": dict(
-        vocab_size="vocab_size",
-        block_size="max_position_embeddings",
-        n_layer="num_layers",
-        n_head="num_heads",
-        n_embd="hidden_size",
-        window_size="window_size",
-    ),
-    "gpt2": (
-        {"block_size": "n_positions"}
-        | {name: name for name in ("vocab_size", "n_layer", "n_head", "n_embd")}
-    ),
+    "gpt_neo": {
+        "vocab_size": "vocab_size",
+        "block_size": "max_position_embeddings",
+        "n_layer": "num_layers",
+        "n_head": "num_heads",
+        "n_embd": "hidden_size",
+        "window_size": "window_size",
+    },
+    "gpt2": {
+        "block_size": "n_positions",
+        "vocab_size": "vocab_size",
+        "n_layer": "n_layer",
+        "n_head": "n_head",
+        "n_embd": "n_embd",
+    },
 }
+# We have one dropout where they have three; reading takes the first.
 DROPOUTS = {
     "gpt_neo": ("resid_dropout", "embed_dropout", "attention_dropout"),
     "gpt2": ("resid_pdrop", "embd_pdrop", "attn_pdrop"),
 }
-EXPORTED = {
-    *HF_KEYS["gpt_neo"],
-    "dropout",
-    "scale_attention",
-    "qkv_bias",
-}  # the settings that config_to_hf knows
-# Buffers that old versions of transformers saved beside the weights: the causal mask and its minus
-# infinity.
-HF_MASKS = re.compile(r"h\.\d+\.attn\.(attention\.)?(masked_)?bias")
 
 
 def fixed_settings(model_type: str, n_embd: int) -> dict:
-    """Settings that config.json must have, or leave out for equal defaults of transformers:
-    model.py has no others."""
-    settings = dict(
-        activation_function="gelu_new", layer_norm_epsilon=1e-5, tie_word_embeddings=True
-    )
+    """The settings of transformers for which model.py has one value only."""
+    settings = {
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": 1e-5,
+        "tie_word_embeddings": True,
+    }
     if model_type == "gpt_neo":
-        return settings | dict(architectures=["GPTNeoForCausalLM"], intermediate_size=4 * n_embd)
-    settings |= dict(scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
-    return settings | dict(architectures=["GPT2LMHeadModel"], n_inner=4 * n_embd)
+        settings["architectures"] = ["GPTNeoForCausalLM"]
+        settings["intermediate_size"] = 4 * n_embd
+    else:
+        settings["scale_attn_by_inverse_layer_idx"] = False
+        settings["add_cross_attention"] = False
+        settings["architectures"] = ["GPT2LMHeadModel"]
+        settings["n_inner"] = 4 * n_embd
+    return settings
 
 
-def layer_kinds(n_layer: int) -> list[str]:
-    return (["global", "local"] * n_layer)[:n_layer]
+def alternating_layers(n_layer: int) -> list[str]:
+    """The attention of each layer: "global", "local", "global", …"""
+    return ["local" if layer % 2 else "global" for layer in range(n_layer)]
 
 
-def config_from_hf(path: Path) -> tuple[GPTNeoConfig, str]:
-    """Our config and the model_type of a config.json. ValueError names the setting that model.py
-    does not support."""
-    hf_config = read_json(path)
+def has_window(hf_config: dict) -> bool:
+    """Whether every second layer of a GPT-Neo is local; False if all are global."""
+    attention_types = hf_config.get("attention_types")
+    layers = []
+    with contextlib.suppress(TypeError, ValueError):
+        # [["global", "local"], 2] stands for global, local, global, local.
+        for kinds, times in attention_types:
+            layers += kinds * times
+    n_layer = hf_config["num_layers"]
+    if layers == alternating_layers(n_layer):
+        return True
+    if layers == ["global"] * n_layer:
+        return False
+    known = "all layers must be global, or alternating global and local"
+    raise UserError(f"attention_types is {attention_types!r}; {known}")
+
+
+def config_from_hf(hf_config: dict) -> GPTNeoConfig:
+    """Our config from the content of a config.json. UserError names the setting that model.py does
+    not support."""
     model_type = str(hf_config.get("model_type"))
     if model_type not in HF_KEYS:
-        raise UserError(f"{path}: model_type is {model_type}; only gpt_neo and gpt2 can be read")
-    sizes = {ours: hf_config.get(theirs) for ours, theirs in HF_KEYS[model_type].items()}
-    for ours, value in sizes.items():
-        if type(value) is not int:
-            raise UserError(
-                f"{path}: {HF_KEYS[model_type][ours]} is {value!r}; it must be a whole number"
-            )
-    n_layer, layers = sizes["n_layer"], hf_config.get("attention_types") or ()
-    layers = [kind for kinds, times in layers for kind in kinds * times]
-    if model_type == "gpt_neo" and layers not in (["global"] * n_layer, layer_kinds(n_layer)):
-        known = "all layers must be global, or alternating global and local"
-        raise UserError(f"{path}: attention_types is {hf_config.get('attention_types')!r}; {known}")
-    if layers != layer_kinds(n_layer):
-        sizes["window_size"] = sizes["block_size"]
-    for key, value in fixed_settings(model_type, sizes["n_embd"]).items():
+        raise UserError(f"model_type is {model_type}; only gpt_neo and gpt2 can be read")
+    settings = {"dropout": hf_config.get(DROPOUTS[model_type][0], 0.0)}
+    for name, key in HF_KEYS[model_type].items():
+        settings[name] = hf_config.get(key)
+        if type(settings[name]) is not int:
+            raise UserError(f"{key} is {settings[name]!r}; it must be a whole number")
+    for key, value in fixed_settings(model_type, settings["n_embd"]).items():
+        # A setting that is absent or null has the default of transformers, which is the same.
         if hf_config.get(key) not in (None, value):
-            raise UserError(f"{path}: {key} is {hf_config[key]!r}; model.py only has {value!r}")
-    scale = dict(scale_attention=hf_config.get("scale_attn_weights", True), qkv_bias=True)
-    dropout = hf_config.get(DROPOUTS[model_type][0], 0.0)
-    try:
-        return (
-            GPTNeoConfig(**sizes, dropout=dropout, **(scale if model_type == "gpt2" else {})),
-            model_type,
-        )
-    except ValueError as error:
-        raise UserError(f"{path}: {error}") from None
+            raise UserError(f"{key} is {hf_config[key]!r}; model.py only has {value!r}")
+    if model_type == "gpt2":
+        settings["scale_attention"] = hf_config.get("scale_attn_weights", True)
+        settings["qkv_bias"] = True
+    if model_type == "gpt2" or not has_window(hf_config):
+        settings["window_size"] = settings["block_size"]
+    return GPTNeoConfig(**settings)
+
+
+def model_type_of(config: GPTNeoConfig) -> str:
+    return "gpt2" if config.qkv_bias else "gpt_neo"
 
 
 def config_to_hf(config: GPTNeoConfig) -> dict:
-    """config.json for transformers: GPT-2's if q, k and v have a bias, else GPT-Neo's. ValueError
-    if neither fits."""
-    others = {
-        field.name
-        for field in dataclasses.fields(config)
-        if getattr(config, field.name) != field.default
-    }
-    if unknown := others - EXPORTED:
-        raise UserError(
-            f"cannot be exported: config_to_hf knows nothing of {', '.join(sorted(unknown))}"
-        )
-    all_global = all(config.window(layer) >= config.block_size for layer in range(config.n_layer))
-    if config.scale_attention and not config.qkv_bias or config.qkv_bias and not all_global:
-        needs = "scale_attention needs qkv_bias, and qkv_bias a window_size of block_size"
-        raise UserError(f"neither GPT-Neo nor GPT-2 can hold this model: {needs}")
-    model_type = "gpt2" if config.qkv_bias else "gpt_neo"
-    hf_config = {"model_type": model_type} | fixed_settings(model_type, config.n_embd)
-    hf_config |= {theirs: getattr(config, ours) for ours, theirs in HF_KEYS[model_type].items()}
-    hf_config |= dict.fromkeys(DROPOUTS[model_type], config.dropout)
+    """config.json for transformers. UserError if reading it would give another model."""
+    model_type = model_type_of(config)
+    hf_config = {"model_type": model_type, **fixed_settings(model_type, config.n_embd)}
+    for name, key in HF_KEYS[model_type].items():
+        hf_config[key] = getattr(config, name)
+    for key in DROPOUTS[model_type]:
+        hf_config[key] = config.dropout
     if model_type == "gpt2":
-        return hf_config | {"scale_attn_weights": config.scale_attention}
-    return hf_config | {"attention_types": [[layer_kinds(config.n_layer), 1]]}
+        hf_config["scale_attn_weights"] = config.scale_attention
+    else:
+        hf_config["attention_types"] = [[alternating_layers(config.n_layer), 1]]
+
+    settings = effective_settings(config)
+    read_back = effective_settings(config_from_hf(hf_config))
+    lost = [name for name in settings if settings[name] != read_back[name]]
+    if lost:
+        raise UserError(
+            f"neither GPT-Neo nor GPT-2 can hold this model: its {' and '.join(lost)} would be lost"
+        )
+    return hf_config
+
+
+def effective_settings(config: GPTNeoConfig) -> dict:
+    """All settings, with the layers' windows: they may be equal where window_size is not."""
+    windows = [min(config.window(layer), config.block_size) for layer in range(config.n_layer)]
+    return vars(config) | {"window_size": windows}
 
 
 # ---- Weights ----
-def read_weights(directory: Path, expected: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+# Our names -> theirs. GPT-2 keeps q, k and v in one matrix, as we do; GPT-Neo has one for each.
+HF_NAMES = {
+    "gpt_neo": {
+        "blocks": "h",
+        "attention_out": "attn.attention.out_proj",
+        "mlp_in": "mlp.c_fc",
+        "mlp_out": "mlp.c_proj",
+    },
+    "gpt2": {
+        "blocks": "h",
+        "qkv": "attn.c_attn",
+        "attention_out": "attn.c_proj",
+        "mlp_in": "mlp.c_fc",
+        "mlp_out": "mlp.c_proj",
+    },
+}
+# Buffers that old versions of transformers saved as well: the causal mask and its minus infinity.
+HF_MASKS = re.compile(r"h\.\d+\.attn\.(attention\.)?(masked_)?bias")
+
+
+def hf_tensors(model: GPTNeo) -> dict[str, Tensor]:
+    """Our weights by their names in transformers, as views: copying into them loads the model."""
+    names = HF_NAMES[model_type_of(model.config)]
+    tensors = {}
+    for our_name, tensor in model.named_parameters():
+        name = ".".join(names.get(part, part) for part in our_name.split("."))
+        if "qkv" in name:
+            for letter, weight in zip("qkv", tensor.chunk(3)):
+                tensors[name.replace("qkv", f"attn.attention.{letter}_proj")] = weight
+        elif model.config.qkv_bias and name.startswith("h."):
+            tensors[name] = tensor.t()  # GPT-2 stores matrices transposed
+        else:
+            tensors[name] = tensor
+    return tensors
+
+
+def read_weights(directory: Path, expected: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of a directory that transformers wrote, by name without the prefix
     "transformer.".
 
-    ValueError names those that are missing, unknown, or of another shape than in `expected`.
+    UserError names a tensor that is missing, unknown, or of another shape than in `expected`.
     """
-    path = next((directory / name for name in WEIGHTS if (directory / name).exists()), None)
-    if path is None:
+    names = [name for name in WEIGHTS if (directory / name).exists()]
+    if not names:
         raise UserError(f"{directory}: holds neither {' nor '.join(WEIGHTS)}")
-    try:
-        weights = (
-            safetensors.torch.load_file(path) if path.suffix == ".safetensors" else load_torch(path)
-        )
-    except safetensors.SafetensorError as error:
-        raise UserError(
-            f"{path}: not a readable weights file, perhaps cut short ({error})"
-        ) from None
-    weights = {str(name).removeprefix("transformer."): weight for name, weight in weights.items()}
-    weights = {name: weight for name, weight in weights.items() if not HF_MASKS.fullmatch(name)}
+    path = directory / names[0]
+    weights = {}
+    for full_name, weight in load_tensors(path).items():
+        name = str(full_name).removeprefix("transformer.")
+        if not HF_MASKS.fullmatch(name):
+            weights[name] = weight
     head = weights.pop("lm_head.weight", weights.get("wte.weight"))
-    found, asked = (
-        {name: getattr(x, "shape", None) for name, x in tensors.items()}
-        for tensors in (weights, expected)
-    )
-    for name in sorted(dict(found.items() ^ asked.items())):
-        raise UserError(
-            f"{path}: {name} is {found.get(name)}, but config.json asks for {asked.get(name)}"
-        )
+    for name in sorted(weights.keys() | expected.keys()):
+        found = getattr(weights.get(name), "shape", None)
+        asked = getattr(expected.get(name), "shape", None)
+        if found != asked:
+            raise UserError(f"{path}: {name} is {found}, but config.json asks for {asked}")
     if not torch.equal(head.float(), weights["wte.weight"].float()):
         raise UserError(f"{path}: lm_head.weight differs from wte.weight, but model.py ties them")
     return weights
@@ -193,20 +243,20 @@ def read_weights(directory: Path, expected: dict[str, torch.Tensor]) -> dict[str
 @torch.no_grad()
 def load_hf(path_or_id: str | Path) -> GPTNeo:
     """GPT-Neo or GPT-2 in fp32, from a directory that transformers wrote or from the hub. In eval
-    mode.
-
-    ValueError names the file and its fault.
-    """
+    mode. UserError names the file and its fault."""
     directory = model_directory(path_or_id)
-    config, model_type = config_from_hf(directory / "config.json")
-    with torch.device(
-        "meta"
-    ):  # shapes only: nothing is allocated until the weights are known to fit
+    path = directory / "config.json"
+    try:
+        config = config_from_hf(read_json(path))
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
+    # Shapes only: nothing is allocated until the weights are known to fit.
+    with torch.device("meta"):
         model = GPTNeo(config)
-    weights = read_weights(directory, hf_tensors(model, model_type))
+    weights = read_weights(directory, hf_tensors(model))
     model.to_empty(device="cpu")
     model.head.weight = model.wte.weight  # to_empty untied them
-    for name, tensor in hf_tensors(model, model_type).items():
+    for name, tensor in hf_tensors(model).items():
         tensor.copy_(weights[name])
     return model.eval()
 
@@ -223,93 +273,80 @@ def save_hf(
     """
     directory = Path(directory)
     hf_config = config_to_hf(model.config)
-    hf_config |= dict.fromkeys(("bos_token_id", "eos_token_id"), tokenizer.end_of_text)
-    tensors = hf_tensors(model, hf_config["model_type"])
-    tensors = {
-        f"transformer.{name}": tensor.to("cpu", torch.float32).contiguous()
-        for name, tensor in tensors.items()
-    }
+    hf_config["bos_token_id"] = tokenizer.end_of_text
+    hf_config["eos_token_id"] = tokenizer.end_of_text
+    hf_config["prompt_prefix"] = prompt_prefix
+    tensors = {}
+    for name, tensor in hf_tensors(model).items():
+        tensors[f"transformer.{name}"] = tensor.to("cpu", torch.float32).contiguous()
     directory.mkdir(parents=True, exist_ok=True)
     save_hf_tokenizer(tokenizer, directory)
-    write_json(directory / "config.json", hf_config | {"prompt_prefix": prompt_prefix})
-    write_bytes(
-        directory / "model.safetensors", safetensors.torch.save(tensors, metadata={"format": "pt"})
-    )
-
-
-def hf_tensors(model: GPTNeo, model_type: str) -> dict[str, torch.Tensor]:
-    """Our weights by their names in transformers, as views: copying into them loads the model.
-
-    GPT-2 keeps q, k and v in one matrix, as we do, and stores every matrix transposed.
-    """
-    gpt2 = model_type == "gpt2"
-    modules, tensors = {"wte": model.wte, "wpe": model.wpe, "ln_f": model.ln_f}, {}
-    for i, block in enumerate(model.blocks):
-        modules |= {f"h.{i}.ln_1": block.ln_1, f"h.{i}.ln_2": block.ln_2}
-        modules |= {f"h.{i}.mlp.c_fc": block.mlp_in, f"h.{i}.mlp.c_proj": block.mlp_out}
-        if gpt2:
-            modules |= {f"h.{i}.attn.c_attn": block.qkv, f"h.{i}.attn.c_proj": block.attention_out}
-        else:
-            modules[f"h.{i}.attn.attention.out_proj"] = block.attention_out
-            names = [f"h.{i}.attn.attention.{name}_proj.weight" for name in "qkv"]
-            tensors |= zip(names, block.qkv.weight.chunk(3))
-    for name, module in modules.items():
-        transposed = gpt2 and isinstance(module, nn.Linear)
-        tensors[f"{name}.weight"] = module.weight.T if transposed else module.weight
-        if getattr(module, "bias", None) is not None:
-            tensors[f"{name}.bias"] = module.bias
-    return tensors
+    write_json(directory / "config.json", hf_config)
+    content = safetensors.torch.save(tensors, metadata={"format": "pt"})
+    write_bytes(directory / "model.safetensors", content)
 
 
 # ---- The tokenizer's files ----
 def tokenizer_json(tokenizer: Tokenizer) -> dict:
-    special = dict(single_word=False, lstrip=False, rstrip=False, normalized=False, special=True)
-    special |= dict(id=tokenizer.end_of_text, content=END_OF_TEXT)
-    tokens, pattern = tokenizer.vocabulary["tokens"], tokenizer.vocabulary["pattern"]
-    byte_level = dict(
-        type="ByteLevel", add_prefix_space=False, trim_offsets=True, use_regex=True
-    )  # GPT-2's pattern
-    words = dict(type="Split", pattern=dict(Regex=pattern), behavior="Isolated", invert=False)
-    by_pattern = dict(type="Sequence", pretokenizers=[words, byte_level | dict(use_regex=False)])
+    tokens = tokenizer.vocabulary["tokens"]
+    pattern = tokenizer.vocabulary["pattern"]
+    end_of_text = {
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+        "id": tokenizer.end_of_text,
+        "content": END_OF_TEXT,
+    }
+    # Spells bytes as characters; with use_regex, it also splits by GPT-2's pattern.
+    byte_level = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": True,
+    }
+    pre_tokenizer = byte_level
+    if pattern != GPT2_PATTERN:
+        split = {
+            "type": "Split",
+            "pattern": {"Regex": pattern},
+            "behavior": "Isolated",
+            "invert": False,
+        }
+        steps = [split, {**byte_level, "use_regex": False}]
+        pre_tokenizer = {"type": "Sequence", "pretokenizers": steps}
     vocab = {token: i for i, token in enumerate([*tokens, END_OF_TEXT])}
-    facts = dict(
-        version="1.0", truncation=None, padding=None, added_tokens=[special], normalizer=None
-    )
-    facts |= dict(pre_tokenizer=byte_level if pattern == GPT2_PATTERN else by_pattern)
-    facts |= dict(post_processor=None, decoder=byte_level)
-    return facts | dict(model=dict(type="BPE", vocab=vocab, merges=tokenizer.merges()))
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [end_of_text],
+        "normalizer": None,
+        "pre_tokenizer": pre_tokenizer,
+        "post_processor": None,
+        "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": vocab, "merges": tokenizer.merges()},
+    }
 
 
 def essentials(facts: dict) -> tuple:
-    """The parts of a tokenizer.json on which the ids depend."""
-    model, splits = (
-        facts["model"],
-        facts["pre_tokenizer"].get("pretokenizers", [facts["pre_tokenizer"]]),
-    )
-    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
-    vocab = model["vocab"] | {token["content"]: token["id"] for token in facts["added_tokens"]}
-    splits = [
-        dict(add_prefix_space=True, use_regex=True) | split | dict(trim_offsets=None)
-        for split in splits
-    ]
-    return vocab, merges, facts["normalizer"], splits
-
-
-def load_model(name: str) -> tuple[GPTNeo, Tokenizer]:
-    """The model and tokenizer of a run, a checkpoint, or hf:ID-or-directory."""
-    if not name.startswith("hf:"):
-        return load_run(name)
-    directory = model_directory(name.removeprefix("hf:"))
-    model, tokenizer = load_hf(directory), load_hf_tokenizer(directory)
-    if (ids := tokenizer.vocab_size) != model.config.vocab_size:
-        raise UserError(
-            f"{directory}: the model has {model.config.vocab_size} ids, its tokenizer {ids}"
-        )
-    return model, tokenizer
+    """The parts of a tokenizer.json on which the ids depend, in one spelling."""
+    vocab = dict(facts["model"]["vocab"])
+    for token in facts["added_tokens"]:
+        vocab[token["content"]] = token["id"]
+    # A merge is "a b", or in newer files ["a", "b"].
+    merges = facts["model"]["merges"]
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
+    pre_tokenizer = facts["pre_tokenizer"]
+    steps = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
+    # GPT-2's own file leaves use_regex out. The offsets change no id.
+    steps = [{"use_regex": True} | step | {"trim_offsets": None} for step in steps]
+    return vocab, merges, facts["normalizer"], steps
 
 
 def load_hf_tokenizer(path_or_id: str | Path) -> Tokenizer:
-    """The tokenizer of a model in a directory or on the hub. ValueError if no vocabulary of ours
+    """The tokenizer of a model in a directory or on the hub. UserError if no vocabulary of ours
     would give its ids.
 
     The published TinyStories models use GPT-2's own, with or without a tokenizer.json beside them.
@@ -321,10 +358,11 @@ def load_hf_tokenizer(path_or_id: str | Path) -> Tokenizer:
             return gpt2()
         raise UserError(f"{path}: missing, and the vocab_size in config.json is not GPT-2's")
     facts = read_json(path)
-    with contextlib.suppress(KeyError, TypeError, AttributeError):  # another tokenizer's layout
-        vocab = facts["model"]["vocab"]
-        tokens = sorted(vocab.keys() - {END_OF_TEXT}, key=vocab.get)
-        for pattern in (GPT2_PATTERN, BPE_PATTERN) if BYTES.keys() <= vocab.keys() else ():
+    # These errors mean that the file has another layout, or tokens that are not spelled by bytes.
+    with contextlib.suppress(KeyError, TypeError, AttributeError):
+        ids = facts["model"]["vocab"]
+        tokens = sorted(ids.keys() - {END_OF_TEXT}, key=ids.get)
+        for pattern in (GPT2_PATTERN, BPE_PATTERN):
             tokenizer = Tokenizer(tokens, pattern)
             if essentials(facts) == essentials(tokenizer_json(tokenizer)):
                 return tokenizer
@@ -339,8 +377,14 @@ def save_hf_tokenizer(tokenizer: Tokenizer, directory: str | Path) -> None:
     It gives the same ids as ours, except that it takes a literal "<|endoftext|>" in a text for the
     special token.
     """
-    settings = dict.fromkeys(("bos_token", "eos_token", "unk_token"), END_OF_TEXT)
-    settings |= {"tokenizer_class": "PreTrainedTokenizerFast"}  # uses tokenizer.json as is
-    settings |= {"clean_up_tokenization_spaces": False}  # otherwise "Oh ." comes back as "Oh."
+    settings = {
+        "bos_token": END_OF_TEXT,
+        "eos_token": END_OF_TEXT,
+        "unk_token": END_OF_TEXT,
+        # This class uses tokenizer.json as is.
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        # Otherwise "Oh ." comes back as "Oh."
+        "clean_up_tokenization_spaces": False,
+    }
     write_json(Path(directory, "tokenizer.json"), tokenizer_json(tokenizer))
     write_json(Path(directory, "tokenizer_config.json"), settings)

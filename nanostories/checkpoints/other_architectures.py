@@ -3,8 +3,7 @@ Causal language models of other architectures (Llama, Qwen, GPT-NeoX, …), run 
 transformers, for sampling and for likelihoods. GPT-Neo and GPT-2 are read into our own model
 (huggingface.py).
 
-# or a directory that transformers wrote
->>> model, tokenizer = load_other("SimpleStories/SimpleStories-1.25M")
+>>> model, tokenizer = load_other("SimpleStories/SimpleStories-1.25M")   # or a directory
 """
 
 import copy
@@ -12,115 +11,113 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 
 import torch
-import torch.nn as nn
+from torch import Tensor, nn
 
+from nanostories.checkpoints.checkpoint import UNREADABLE
 from nanostories.cli import UserError
 
 
 class OtherModel(nn.Module):
-    """The names that generation/ uses of model.py's GPTNeo."""
-
-    attend = None
+    """A model of transformers, with the names that generation/ uses of model.py's GPTNeo."""
 
     def __init__(self, model: nn.Module):
         super().__init__()
+        self.model = model
+        self.wte = model.get_input_embeddings()
         config = model.config.get_text_config()
-        sizes = dict(
-            n_embd=config.hidden_size,
+        self.config = SimpleNamespace(
+            block_size=config.max_position_embeddings,
             n_layer=config.num_hidden_layers,
             n_head=config.num_attention_heads,
+            n_embd=config.hidden_size,
         )
-        self.config = SimpleNamespace(
-            **sizes, block_size=config.max_position_embeddings, vocab_size=config.vocab_size
-        )
-        self.model, self.wte = model, model.get_input_embeddings()
+
+    def attention(self) -> None:
+        """Its attention is its own, and no argument of hidden()."""
 
     def num_params(self) -> int:
-        return sum(parameter.numel() for parameter in self.model.parameters())  # shared ones once
+        """All parameters; shared ones count once."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
 
-    def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, attend: None) -> torch.Tensor:
-        """(B, T) -> logits (B, T, V): some architectures scale or cap them after the head, so
-        head() has no work."""
+    def hidden(self, tokens: Tensor, positions: Tensor, attend: None) -> Tensor:
+        """Tokens (B, T) -> logits (B, T, V). Some architectures scale or cap them after the head,
+        so the head's work is done here."""
         return self.model(tokens).logits
 
-    def head(self, logits: torch.Tensor) -> torch.Tensor:
+    def head(self, logits: Tensor) -> Tensor:
         return logits.float()
 
 
 class OtherDecoder:
-    """As in nanostories/generation/decoders.py, with transformers' cache for each slot; one slot
-    after the other."""
+    """The interface of nanostories/generation/decoders.py. Each slot has a cache of transformers
+    of its own, and is read by itself."""
 
     def __init__(self, model: OtherModel):
-        self.model, self.caches = model, {}
+        self.model = model
+        self.caches = {}  # by slot
 
-    def read(self, slot: int, prompt: list[int], cache=None) -> torch.Tensor:
-        tokens = torch.tensor([prompt], device=self.model.wte.weight.device)
-        output = self.model.model(tokens, past_key_values=cache, use_cache=True)
+    def read(self, slot: int, tokens: list[int], cache=None) -> Tensor:
+        """Tokens that follow those in the cache -> logits (V,) of the next one."""
+        inputs = torch.tensor([tokens], device=self.model.wte.weight.device)
+        output = self.model.model(inputs, past_key_values=cache, use_cache=True)
         self.caches[slot] = output.past_key_values
         return output.logits[0, -1].float()
 
     def copy(self, sources: list[int], targets: list[int]) -> None:
-        self.caches |= zip(targets, [copy.deepcopy(self.caches[source]) for source in sources])
+        # All are copied before any is replaced: a slot may be among sources and targets.
+        copies = [copy.deepcopy(self.caches[source]) for source in sources]
+        self.caches.update(zip(targets, copies))
 
-    def step(self, slots: list[int], tokens: list[int]) -> torch.Tensor:
-        return torch.stack(
-            [self.read(slot, [token], self.caches[slot]) for slot, token in zip(slots, tokens)]
-        )
+    def step(self, slots: list[int], tokens: list[int]) -> Tensor:
+        """One token for each slot -> logits (slots, V) of the next ones."""
+        pairs = zip(slots, tokens)
+        logits = [self.read(slot, [token], self.caches[slot]) for slot, token in pairs]
+        return torch.stack(logits)
 
 
 class OtherTokenizer:
-    """The names that generation/ and grading/ use of nanostories/corpus/tokenizer.py's
-    Tokenizer."""
+    """A tokenizer of transformers, with the names that generation/ and grading/ use of
+    nanostories/corpus/tokenizer.py's Tokenizer."""
 
     def __init__(self, tokenizer):
-        self.tokenizer, self.end_of_text, self.vocab_size = (
-            tokenizer,
-            tokenizer.eos_token_id,
-            len(tokenizer),
-        )
-        ids = tokenizer("").input_ids
-        self.prefix = ids[:1] if ids[:1] == [tokenizer.bos_token_id] else []
-        self.adds_space = tokenizer.tokenize("a")[0].startswith(
-            "▁"
-        )  # SentencePiece's put one before each text
+        self.tokenizer = tokenizer
+        self.end_of_text = tokenizer.eos_token_id
+        # The token that begins every text, for the models that have one
+        self.prefix = [i for i in tokenizer("").input_ids[:1] if i == tokenizer.bos_token_id]
+        # SentencePiece puts a space before each text.
+        self.adds_space = tokenizer.tokenize("a")[0].startswith("▁")
 
     def encode(self, text: str) -> list[int]:
-        return self.tokenizer.encode(
-            text.removeprefix(" " * self.adds_space), add_special_tokens=False
-        )
+        if self.adds_space:
+            text = text.removeprefix(" ")
+        return self.tokenizer.encode(text, add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Decoded after another token, so that a space in front is kept."""
+        # Decoded after another token, so that a space in front is kept.
         before = self.encode("a")
-        texts = [
-            self.tokenizer.decode(x, clean_up_tokenization_spaces=False)
-            for x in (before, [*before, *ids])
-        ]
-        return texts[1].removeprefix(texts[0])
+        text = self.tokenizer.decode([*before, *ids])
+        return text.removeprefix(self.tokenizer.decode(before))
 
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
         return self.decode(ids).encode()
 
 
 def load_other(path_or_id: str) -> tuple[OtherModel, OtherTokenizer]:
-    """ValueError if transformers is missing, or cannot load it."""
+    """The model in float32, in eval mode. UserError if transformers is missing, or cannot load
+    it."""
     try:
         from transformers import AutoModelForCausalLM, AutoTokenizer, logging
     except ImportError:
         raise UserError(
             f"{path_or_id}: neither GPT-Neo nor GPT-2; to run it: pip install transformers"
         ) from None
+    logging.disable_progress_bar()
     try:
-        logging.disable_progress_bar()
-        model = OtherModel(AutoModelForCausalLM.from_pretrained(path_or_id, dtype=torch.float32))
-        return model.eval(), OtherTokenizer(AutoTokenizer.from_pretrained(path_or_id))
-    except (
-        OSError,
-        ValueError,
-        AttributeError,
-        ImportError,
-    ) as error:  # of a config with other names, of a package
-        raise UserError(
-            f"{path_or_id}: transformers cannot load it: {str(error).partition(chr(10))[0]}"
-        ) from None
+        model = AutoModelForCausalLM.from_pretrained(path_or_id, dtype=torch.float32)
+        # Without cleaning up, which would decode "Oh ." as "Oh."
+        tokenizer = AutoTokenizer.from_pretrained(path_or_id, clean_up_tokenization_spaces=False)
+        return OtherModel(model).eval(), OtherTokenizer(tokenizer)
+    except (*UNREADABLE, AttributeError, ImportError) as error:
+        # The last two: its config lacks a size, such as a context, or it needs another package.
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"{path_or_id}: transformers cannot load it: {reason}") from None

@@ -2,7 +2,9 @@
 their directories."""
 
 import random
+import re
 import shutil
+import zipfile
 from importlib import import_module
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from nanostories.checkpoints.checkpoint import (
     newest_run,
     runs_below,
 )
+from nanostories.cli import UserError
 from nanostories.generation.samples_file import write_rows
 
 
@@ -31,30 +34,51 @@ def run(tmp_path_factory) -> Path:
     return run
 
 
+def cut_short(data: bytearray, position: int, rng: random.Random) -> None:
+    del data[position:]
+
+
+def flip_a_bit(data: bytearray, position: int, rng: random.Random) -> None:
+    data[position] ^= 1 << rng.randrange(8)
+
+
+def overwrite(data: bytearray, position: int, rng: random.Random) -> None:
+    data[position : position + 500] = rng.randbytes(500)
+
+
 def test_damage_anywhere_is_found(run, tmp_path):
-    """Bytes lost, overwritten, flipped: torch.load alone would take a quarter of these files, with
-    other weights."""
-    good, rng = (run / "ckpt.pt").read_bytes(), random.Random(0)
+    """torch.load alone would take a quarter of these files, with other weights."""
+    good = (run / "ckpt.pt").read_bytes()
     expected = load_checkpoint(run)["model"]
-    path, n_refused = tmp_path / "ckpt.pt", 0
-    for i in range(300):
-        data, at = bytearray(good), rng.randrange(len(good))
-        if i % 3 == 0:
-            data = data[:at]
-        elif i % 3 == 1:
-            data[at] ^= 1 << rng.randrange(8)
-        else:
-            data[at : at + 500] = rng.randbytes(500)
-        path.write_bytes(data)
-        try:
-            loaded = load_checkpoint(path)["model"]
-            assert all(
-                weight.equal(expected[name]) for name, weight in loaded.items()
-            )  # only padding was hit
-        except ValueError as error:
-            assert str(path) in str(error) and "\n" not in str(error)
-            n_refused += 1
+    rng = random.Random(0)
+    path = tmp_path / "ckpt.pt"
+    n_refused = 0
+    for damage in (cut_short, flip_a_bit, overwrite):
+        for _ in range(100):
+            data = bytearray(good)
+            damage(data, rng.randrange(len(good)), rng)
+            path.write_bytes(data)
+            try:
+                loaded = load_checkpoint(path)["model"]
+            except UserError as error:
+                assert str(path) in str(error) and "\n" not in str(error)
+                n_refused += 1
+            else:
+                for name, weight in loaded.items():
+                    assert weight.equal(expected[name])  # only padding was hit
     assert n_refused > 250
+
+
+def test_a_bit_that_calls_the_weights_compressed(run, tmp_path):
+    data = bytearray((run / "ckpt.pt").read_bytes())
+    entries = [match.start() for match in re.finditer(rb"PK\x01\x02", data)]
+    path = tmp_path / "ckpt.pt"
+    for entry in entries:
+        damaged = bytearray(data)
+        damaged[entry + 10] = zipfile.ZIP_DEFLATED
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match="ckpt.pt: not a readable"):
+            load_checkpoint(path)
 
 
 class Bomb:
@@ -70,12 +94,10 @@ class Bomb:
 @pytest.mark.parametrize("zipped", [True, False])
 def test_code_in_weights_is_never_run(zipped, tmp_path):
     path = tmp_path / "ckpt.pt"
-    for state in (
-        Bomb(tmp_path / "boom"),
-        dict(format=1, model={"wte.weight": Bomb(tmp_path / "boom")}),
-    ):
+    bomb = Bomb(tmp_path / "boom")
+    for state in (bomb, {"format": 1, "model": {"wte.weight": bomb}}):
         torch.save(state, path, _use_new_zipfile_serialization=zipped)
-        with pytest.raises(ValueError, match="ckpt.pt: not a readable"):
+        with pytest.raises(UserError, match="ckpt.pt: not a readable"):
             load_checkpoint(path)
     assert not (tmp_path / "boom").exists()
     torch.load(path, weights_only=False)
@@ -85,7 +107,7 @@ def test_code_in_weights_is_never_run(zipped, tmp_path):
 def test_instead_of_a_run_that_does_not_exist_those_that_do_are_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     save_run(Path("out", "demo"), model_to_probe())
-    with pytest.raises(ValueError, match="out/demos: no such.*out/demo$"):
+    with pytest.raises(UserError, match="out/demos: no such.*out/demo$"):
         load_checkpoint("out/demos")
 
 
@@ -93,36 +115,42 @@ def test_checkpoints_by_name(run):
     assert checkpoint_paths(str(run), "best") == [str(run)]
     assert checkpoint_path(str(run), "last") == str(run / "ckpt.pt")
     assert checkpoint_paths(str(run), "all") == [str(run / "step-5"), str(run / "step-10")]
-    assert (
-        checkpoint_path(str(run), "5") == str(run / "step-5")
-        and checkpoint_path("hf:gpt2", "5") == "hf:gpt2"
-    )
-    for which in ("6", "all"):
-        with pytest.raises(ValueError, match="--checkpoint"):
-            checkpoint_path(str(run), which)
+    assert checkpoint_path(str(run), "5") == str(run / "step-5")
+    assert checkpoint_path("hf:gpt2", "5") == "hf:gpt2"
+    for checkpoint in ("6", "all"):
+        with pytest.raises(UserError, match="--checkpoint"):
+            checkpoint_path(str(run), checkpoint)
     assert newest_run(run.parent) == run
-    assert runs_below(run.parent) == [run] and runs_below(run / "step-5") == [run / "step-5"]
+    assert runs_below(run.parent) == [run]
+    assert runs_below(run / "step-5") == [run / "step-5"]
 
 
 def test_a_run_finds_its_own_corpus_and_takes_no_other(tmp_path, command_line):
     """For its validation stories, that is: among those of another one may be some that it has
     learned."""
     stories = [f"Story {i} is about a very small dog. It ran. The end." for i in range(30)]
-    write_corpus(data := tmp_path / "data" / "x", stories[10:], stories[:10])
-    save_run(run := tmp_path / "out" / "a", model_to_probe(), **trained_on(data.parent, "x"))
+    data = tmp_path / "data" / "x"
+    run = tmp_path / "out" / "a"
+    write_corpus(data, stories[10:], stories[:10])
+    save_run(run, model_to_probe(), **trained_on(data.parent, "x"))
     assert corpus_of(str(run)) == data
-    data.rename(own := data.with_name("x-1"))  # as prepare.py does
-    (other := data.with_name("x-0")).mkdir()
-    (other / "meta.json").write_text("{}")  # a stranger's
+
+    renamed = data.rename(data.with_name("x-1"))  # as prepare.py does
+    strangers = data.with_name("x-0")
+    strangers.mkdir()
+    (strangers / "meta.json").write_text("{}")
     write_corpus(data, stories[:20], stories[20:])
-    assert corpus_of(str(run)) == own
-    shutil.rmtree(own)
+    assert corpus_of(str(run)) == renamed
+
+    shutil.rmtree(renamed)
     write_rows(run / "samples.jsonl", rows_of(endings(stories[:4]), stories, 1))
-    flags = dict(sample=["--eval", 3, "--model"], rouge=[], grade=["--no_judge"])
-    for name, args in (flags | dict(interpret=[])).items():
-        assert (
-            "was trained on other stories than"
-            in command_line(import_module(name), tmp_path)(*args, run)[0]
-        ), name
+    for command, flags in {
+        "sample": ["--eval", 3, "--model"],
+        "rouge": [],
+        "grade": ["--no_judge"],
+        "interpret": [],
+    }.items():
+        message, _ = command_line(import_module(command), tmp_path)(*flags, run)
+        assert "was trained on other stories than" in message, command
     shutil.rmtree(data)
     assert corpus_of(str(run)) == data
