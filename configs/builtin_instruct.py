@@ -1,7 +1,7 @@
-# Stories to order, in three minutes of training on two CPU cores: the demo's model on built-in
-# stories with headers. $ python train.py configs/builtin_instruct.py && python sample.py --words
-# "hide, fox, little" --temperature 0.6
-recipe = "fast"
+# Stories to order, in three minutes on two CPU cores: the demo's model on built-in stories with
+# headers.
+# $ python train.py configs/builtin_instruct.py
+# $ python sample.py --words "hide, fox, little" --temperature 0.6
 data = "builtin-instruct"
 loss_on = "story"
 block_size = 320  # nearly every built-in story fits, its header included
@@ -13,6 +13,12 @@ batch_size = 8
 grad_accum_steps = 1
 max_steps = 4000
 max_minutes = 3.0
-learning_rate = 6e-3
 log_interval = 20
 eval_tokens = 60_000
+# as configs/fast.py, but for the learning rate
+optimizer = "muon"
+learning_rate = 6e-3
+beta2 = 0.99
+align_stories = True
+warmup_steps = 10
+warmdown = 0.6

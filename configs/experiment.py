@@ -1,6 +1,5 @@
 # Settings shared by the runs of experiments.py at the small scale: two CPU cores, built-in stories,
 # a minute each.
-recipe = "fast"
 data = "builtin"
 block_size = 256  # nearly every built-in story fits
 n_layer = 4
@@ -11,3 +10,10 @@ grad_accum_steps = 1
 log_interval = 20
 eval_tokens = 20_000
 compile = False  # takes longer than it saves in so short a run
+# as configs/fast.py
+optimizer = "muon"
+learning_rate = 8e-3
+beta2 = 0.99
+align_stories = True
+warmup_steps = 10
+warmdown = 0.6

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -64,7 +65,13 @@ def measure_memory(arguments: tuple[str, ...]):
 
 
 def fork_ranks(
-    size: int, args: list[str], output: Path, accident: str = "", step: int = 0, victim: int = 1
+    size: int,
+    args: list[str],
+    output: Path,
+    accident: str = "",
+    step: int = 0,
+    victim: int = 1,
+    machines: int = 1,
 ):
     """torchrun --nproc_per_node=SIZE train.py ARGS, to its end: what each rank said, the exit code
     as the last word."""
@@ -74,7 +81,8 @@ def fork_ranks(
     outputs = [output.with_name(f"{output.name}.{rank}") for rank in range(size)]
     processes = []
     for rank in range(size):
-        place |= dict(WORLD_SIZE=size, RANK=rank, LOCAL_RANK=rank, OMP_NUM_THREADS=1)
+        local_rank = rank // machines
+        place |= dict(WORLD_SIZE=size, RANK=rank, LOCAL_RANK=local_rank, OMP_NUM_THREADS=1)
         processes.append(
             fork(args, outputs[rank], accident if rank == victim else "", step, **place)
         )
@@ -92,9 +100,16 @@ def run(args: list[str], output: Path, accident: str, step: int, environment: di
     os.environ |= {key: str(value) for key, value in environment.items()}
     if "OMP_NUM_THREADS" in environment:
         torch.set_num_threads(environment["OMP_NUM_THREADS"])
+    run_command = subprocess.run
+
+    def say_and_run(command, **settings):
+        if "prepare.py" in str(command[1]):
+            print("runs prepare.py")
+        return run_command(command, **settings)
+
+    subprocess.run = say_and_run
     train.plot_run = lambda *args: None  # it and the story take most of the time
     train.stream_story = lambda *args: None
-    train.peak_flops = lambda *args: 1e12
     if accident:
         arrange(accident, step)
     sys.argv = ["train.py", *args]
@@ -106,10 +121,10 @@ def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def be_told_to_stop(batch_starts, *args):
+def be_told_to_stop(of_step, *args):
     for _ in range(2):  # as where a system tells every process, and torchrun its own again
         signal.raise_signal(signal.SIGTERM)
-    return batch_starts(*args)
+    return of_step(*args)
 
 
 def lose_half_a_row(append_row, path, row):
@@ -130,15 +145,17 @@ KILLED = {  # where: (holder of the function, its name, what happens instead)
 }
 ACCIDENTS = KILLED | {
     "in the evaluation": (train, "evaluate", die),
-    "told to stop": (data_order, "batch_starts", be_told_to_stop),
-    "out of memory": (data_order, "batch_starts", lambda *_: bytes(1 << 62)),
+    "told to stop": (data_order.Windows, "of_step", be_told_to_stop),
+    "out of memory": (data_order.Windows, "of_step", lambda *_: bytes(1 << 62)),
 }
 
 
 def arrange(accident: str, step: int):
     """From now on, the accident happens while `step` is done."""
     holder, name, happen = ACCIDENTS[accident]
-    learning_rate, function, now = train.learning_rate, getattr(holder, name), [0]
+    learning_rate = train.learning_rate
+    function = getattr(holder, name)
+    now = [0]
 
     def note_the_step(done, *args):
         now[0] = done + 1

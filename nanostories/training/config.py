@@ -1,12 +1,12 @@
-"""The settings of a run: from a config file of plain assignments and from the command line."""
+"""The settings of a run: from config files of plain assignments and from the command line."""
 
 import ast
-import contextlib
 import dataclasses
 import difflib
 import inspect
-import math
+import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -15,83 +15,45 @@ from model import GPTNeoConfig
 from nanostories.cli import UserError
 
 ROOT = Path(__file__).parents[2]
-# The settings of a recipe, unless the config file or the command line sets it otherwise. LOG.md has
-# the measurements. The defaults of TrainConfig, which are the recipe adamw, are from
-# https://huggingface.co/roneneldan/TinyStories-33M: block_size, batch_size, grad_accum_steps, a
-# constant learning_rate, weight_decay and betas. The length (an author speaks of about 20 epochs in
-# its discussion 8, which is 9.4 billion tokens) and grad_clip are ours.
-RECIPES = {
-    "adamw": {},
-    "fast": dict(
-        optimizer="muon",
-        learning_rate=8e-3,
-        beta2=0.99,
-        align_stories=True,
-        warmup_steps=10,
-        warmdown=0.6,
-    ),
-}
 
 
+# Defaults: https://huggingface.co/roneneldan/TinyStories-33M has block_size, batch_size, betas,
+# grad_accum_steps, weight_decay and a constant learning_rate. The length (an author speaks of about
+# 20 epochs in its discussion 8, which is 9.4 billion tokens) and grad_clip are ours.
 @dataclass
 class TrainConfig:
     name: str = "run"  # default: that of the config file
     out_dir: str = "out"  # the run is written to out_dir/name
     seed: int = 0  # for the initial weights, the data order and dropout
-    recipe: Literal["adamw", "fast"] = (
-        "adamw"  # fast: other defaults for the optimizer and align_stories (RECIPES)
-    )
-    start_from: str = (
-        ""  # weights and shape: a run, a checkpoint, or hf:ID-or-directory of GPT-Neo or GPT-2
-    )
+    start_from: str = ""  # weights and shape of a run, a checkpoint, or hf:ID (GPT-Neo, GPT-2)
     # data
     data: str = "tinystories"  # a directory under data_dir, made by prepare.py
     data_dir: str = "data"
-    align_stories: bool = (
-        False  # start every window with a story; otherwise the text is cut every block_size tokens
-    )
-    attend_within_story: bool = (
-        False  # tokens attend only within their own story; positions restart at 0
-    )
-    short_window_steps: int = (
-        0  # the first steps read four times as many windows of a quarter of block_size
-    )
-    loss_on: Literal["all", "story"] = (
-        "all"  # story: a header is read, but its tokens are not targets
-    )
+    align_stories: bool = False  # begin windows with stories; else cut text every block_size tokens
+    attend_within_story: bool = False  # a token sees its own story alone; positions restart at 0
+    short_window_steps: int = 0  # first steps, of four times as many windows, a quarter as long
+    loss_on: Literal["all", "story"] = "all"  # story: headers are read, but are not targets
     # model
-    architecture: Literal["gptneo", "gpt2", "compressor"] = (
-        "gptneo"  # nanostories/variants/compressor.py
-    )
+    architecture: Literal["gptneo", "gpt2", "compressor"] = "gptneo"  # see nanostories/variants/
     block_size: int = 512  # context, in tokens
     n_layer: int = 8
     n_head: int = 16
     n_embd: int = 256
-    window_size: int = 256  # reach of the local layers, in tokens; gpt2 and compressor have none
+    window_size: int = 256  # reach of the local layers, in tokens; only gptneo has them
     dropout: float = 0.0
-    bigram_init: float = (
-        0.0  # if above 0, embeddings of this size start from counts of adjacent tokens
-    )
-    copy_init: float = (
-        0.0  # if above 0, heads start as copiers of this strength: GPTNeo.init_copying
-    )
-    # one optimizer step sees batch_size * grad_accum_steps sequences of block_size tokens
-    batch_size: int = 80  # sequences in one forward pass; lower it if memory runs out
+    bigram_init: float = 0.0  # size of embeddings that start from counts of adjacent tokens
+    copy_init: float = 0.0  # strength of heads that start as copiers: GPTNeo.init_copying
+    # length: an optimizer step reads batch_size * grad_accum_steps windows of block_size tokens
+    batch_size: int = 80  # windows in one forward pass; lower it if memory runs out
     grad_accum_steps: int = 16
     max_steps: int = 10_000
-    epochs: float = 0.0  # if above 0, max_steps is computed: this many times the training tokens
-    # training time, without compiling and validation; above 0, the schedule follows the clock
-    max_minutes: float = 0.0
-    # take at least this many, even after max_minutes, so that a slow machine gets a good model too
-    min_steps: int = 0
+    epochs: float = 0.0  # if above 0, max_steps is computed: passes over the training windows
+    max_minutes: float = 0.0  # if above 0, stop after this long; learning rates follow the clock
     # optimizer
-    optimizer: Literal["adamw", "muon"] = (
-        "adamw"  # muon: for the matrices of the blocks, AdamW for everything else
-    )
+    optimizer: Literal["adamw", "muon"] = "adamw"  # muon: for matrices inside blocks only
     learning_rate: float = 5e-4
     warmup_steps: int = 0
-    # the last fraction of the run, where the learning rate falls linearly to zero; 0: constant
-    warmdown: float = 0.0
+    warmdown: float = 0.0  # last fraction of the run, in which learning rates fall linearly to 0
     weight_decay: float = 0.1  # on matrices and embeddings, not on biases and LayerNorms
     beta1: float = 0.9  # AdamW's; for Muon, its momentum
     beta2: float = 0.95
@@ -99,10 +61,10 @@ class TrainConfig:
     # objective
     contrast: Literal["none", "published"] = "none"  # nanostories/variants/contrastive.py
     contrast_alpha: float = 5.0  # weight of the contrastive part of the loss
-    # logging and checkpoints
+    # log and checkpoints
     log_interval: int = 10  # steps
     eval_interval: int = 250  # steps; the checkpoint is saved then, too
-    keep_checkpoints: int = 0  # also keep the weights this many times along the way, evenly spread
+    keep_checkpoints: int = 0  # also keep the weights this many times on the way, evenly spread
     eval_tokens: int = 500_000  # from the start of the validation split: the same for every run
     # machine
     device: str = "auto"  # auto, cpu, cuda, cuda:1, mps
@@ -111,12 +73,7 @@ class TrainConfig:
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
-            value, choices = getattr(self, field.name), get_args(field.type)
-            if choices and value not in choices:
-                raise UserError(f"{field.name} must be one of {', '.join(choices)}, not {value!r}")
-            low, high = BOUNDS.get(field.name, (0, math.inf))
-            if type(value) in (int, float) and not low <= value <= high:
-                raise UserError(f"{field.name} must be between {low} and {high}, not {value}")
+            check_value(field, getattr(self, field.name))
         if self.architecture == "gpt2":
             self.window_size = self.block_size
         try:  # an impossible shape is an error before any data is prepared
@@ -125,16 +82,14 @@ class TrainConfig:
             raise UserError(str(error)) from None
         if self.contrast != "none" and self.loss_on == "story":
             raise UserError(f"contrast={self.contrast} shuffles headers, too: it needs loss_on=all")
-        if self.attend_within_story and self.architecture not in ("gptneo", "gpt2"):
-            raise UserError(
-                f"attend_within_story: not with {self.architecture}, which pairs tokens across"
-                " stories"
-            )
+        if self.attend_within_story and self.architecture == "compressor":
+            raise UserError("attend_within_story: not with compressor, whose pairs cross stories")
+        if self.short_window_steps and self.block_size < 4:
+            raise UserError(f"short_window_steps: block_size={self.block_size} has no quarter")
         if self.name == ".." or Path(self.name).name != self.name:
-            raise UserError(
-                f"name must be a plain directory name, not {self.name!r}; out_dir says where it"
-                " goes"
-            )
+            raise UserError(f"name must be a plain directory name, not {self.name!r}; see out_dir")
+        if re.fullmatch(r"step-\d+", self.name):
+            raise UserError(f"name={self.name}: kept checkpoints have such names; choose another")
 
     @property
     def sequences_per_step(self) -> int:
@@ -148,104 +103,116 @@ class TrainConfig:
         """The fields of GPTNeoConfig that a run may set; the vocabulary comes with the data."""
         names = {field.name for field in dataclasses.fields(GPTNeoConfig)}
         shape = {name: value for name, value in vars(self).items() if name in names}
-        return shape | dict.fromkeys(("scale_attention", "qkv_bias"), self.architecture == "gpt2")
+        is_gpt2 = self.architecture == "gpt2"
+        return shape | {"scale_attention": is_gpt2, "qkv_bias": is_gpt2}
 
 
-SHAPE = ("architecture", "n_layer", "n_head", "n_embd", "window_size")  # that start_from brings
-# Least and largest values; those of other numbers are 0 and infinity.
-BOUNDS = {"seed": (0, 2**63 - 1)} | dict.fromkeys(("warmdown", "beta1", "beta2"), (0, 1))
-BOUNDS |= dict.fromkeys(
-    ("batch_size", "grad_accum_steps", "max_steps", "log_interval", "eval_interval"), (1, math.inf)
-)
+# The settings that start_from brings
+SHAPE = ("architecture", "n_layer", "n_head", "n_embd", "window_size")
+AT_LEAST_1 = ("batch_size", "grad_accum_steps", "max_steps", "log_interval", "eval_interval")
+AT_MOST_1 = ("warmdown", "beta1", "beta2")
 
 
-def settings_line(config: TrainConfig) -> str:
-    """The recipe, and which of its values the run does not use: 'recipe=fast, but
-    learning_rate=0.006'."""
-    names = dict.fromkeys(name for recipe in RECIPES.values() for name in recipe)
-    expected = vars(TrainConfig()) | RECIPES[config.recipe]
-    others = [
-        f"{name}={getattr(config, name)}"
-        for name in names
-        if getattr(config, name) != expected[name]
-    ]
-    return f"recipe={config.recipe}" + (f", but {', '.join(others)}" if others else "")
+def check_value(field: dataclasses.Field, value) -> None:
+    """UserError if a setting is none of its choices, or out of bounds."""
+    choices = get_args(field.type)
+    if choices and value not in choices:
+        raise UserError(f"{field.name} must be one of {', '.join(choices)}, not {value!r}")
+    if field.type not in (int, float):
+        return
+    low = 1 if field.name in AT_LEAST_1 else 0
+    high = 1 if field.name in AT_MOST_1 else 2**63 - 1
+    if not low <= value <= high:  # also where it is NaN
+        raise UserError(f"{field.name} must be between {low} and {high}, not {value}")
 
 
-def parse_setting(text: str) -> tuple[str, object]:
-    """(key, value) of `key = value`, the value of its field's type; a text may be in quotes. Never
-    executed."""
-    key, equals, text = (part.strip() for part in text.partition("="))
-    default, value = vars(TrainConfig()).get(key), text
-    if not equals:
-        raise UserError("expected a setting, key=value (only --resume takes no value)")
-    if default is None:
-        near = difflib.get_close_matches(key, vars(TrainConfig()), n=1)
-        raise UserError(
-            f"unknown setting {key!r}; " + (f"did you mean {near[0]!r}?" if near else "see --help")
-        )
-    with contextlib.suppress(ValueError, SyntaxError):
+# ---- Config files and the command line ----
+def field_of(name: str) -> dataclasses.Field:
+    fields = {field.name: field for field in dataclasses.fields(TrainConfig)}
+    if name not in fields:
+        similar = difflib.get_close_matches(name, fields, n=1)
+        hint = f"did you mean {similar[0]!r}?" if similar else "see --help"
+        raise UserError(f"unknown setting {name!r}; {hint}")
+    return fields[name]
+
+
+def typed(name: str, text: str) -> object:
+    """The value of a setting, from Python's syntax. A text needs no quotes."""
+    kind = type(field_of(name).default)
+    try:
         value = ast.literal_eval(text)
-    if type(default) is str and type(value) is not str:
+    except (ValueError, SyntaxError):
+        value = text
+    if kind is str and type(value) is not str:
         value = text  # as in --data=007
-    if type(default) is float and type(value) is int:
+    if kind is float and type(value) is int:
         value = float(value)
-    if type(value) is not type(default):
-        raise UserError(f"{key} must be {type(default).__name__}, not {text}")
-    return key, value
+    if type(value) is not kind:
+        raise UserError(f"{name} must be {kind.__name__}, not {text}")
+    return value
 
 
-def parse_settings(sources: dict[str, str]) -> dict:
-    """sources: where each setting stands -> its text."""
-    settings = {}
-    for where, text in sources.items():
-        try:
-            settings |= [parse_setting(text)]
-        except UserError as error:
-            raise UserError(f"{where}: {error}") from None
-    return settings
-
-
-def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, bool]:
-    """[CONFIG.py] [--key=value ...] [--resume] -> (config, resume); or --help: `usage`, then all
-    settings."""
-    if {"-h", "--help"} & set(args):
-        print(
-            f"{usage}\nSettings, for config files (a line each, # begins a comment) and as"
-            " --key=value:\n"
-        )
-        print(inspect.getsource(TrainConfig).partition(":\n")[2].partition("\n\n")[0])
-        sys.exit()
-    flags = [arg for arg in args if arg.startswith("-")]
-    path, *others = [Path(arg) for arg in args if arg not in flags] or [
-        ROOT / "configs" / "demo.py"
-    ]
+def read_config(path: Path) -> dict:
+    """The settings of a file of `name = value` lines in Python's syntax; nothing is executed."""
     if not path.is_file():
         known = ", ".join(sorted(file.name for file in (ROOT / "configs").glob("*.py")))
         raise UserError(f"{path}: no such config file; configs/ has {known}")
-    if others:
-        raise UserError(
-            f"{others[0]}: a second config file; give one, and settings with =, as in --data=real"
-        )
-    lines = [line.partition("#")[0] for line in path.read_text(encoding="utf-8").splitlines()]
-    from_file = parse_settings(
-        {f"{path}:{number}": line for number, line in enumerate(lines, 1) if line.strip()}
-    )
-    given = parse_settings({flag: flag.removeprefix("--") for flag in flags if flag != "--resume"})
-    settings = {"name": path.stem} | from_file | given
-    config = TrainConfig(**RECIPES.get(settings.get("recipe"), {}) | settings)
+    settings = {}
+    line = 1
+    try:
+        for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+            line = statement.lineno
+            name, _, text = ast.unparse(statement).partition(" = ")
+            settings[name] = typed(name, text)
+    except SyntaxError as error:
+        raise UserError(f"{path}:{error.lineno}: expected name = value") from None
+    except ValueError as error:
+        raise UserError(f"{path}:{line}: {error}") from None
+    return settings
+
+
+def read_flag(flag: str) -> tuple[str, object]:
+    """name and value of `--name=value`."""
+    name, equals, text = flag.removeprefix("--").partition("=")
+    try:
+        if not equals:
+            raise UserError("expected --name=value (only --resume takes no value)")
+        return name, typed(name, text)
+    except UserError as error:
+        raise UserError(f"{flag}: {error}") from None
+
+
+def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, bool]:
+    """[CONFIG.py ...] [--name=value ...] [--resume] -> (config, resume). Later files win over
+    earlier ones, and the command line over all. --help prints `usage` and all settings."""
+    if "-h" in args or "--help" in args:
+        print(f"{usage}\nSettings, for config files (a line each) and as --name=value:\n")
+        print("\n".join(settings_help()))
+        sys.exit()
+    flags = [arg for arg in args if arg.startswith("-")]
+    paths = [Path(arg) for arg in args if not arg.startswith("-")]
+    if not paths:
+        paths = [ROOT / "configs" / "demo.py"]
+    from_files = {"name": "-".join(path.stem for path in paths)}
+    for path in paths:
+        from_files.update(read_config(path))
+    given = dict(read_flag(flag) for flag in flags if flag != "--resume")
+    settings = from_files | given
+    config = TrainConfig(**settings)
     if config.epochs and "max_steps" in given:
-        raise UserError(
-            f"max_steps={config.max_steps} and epochs={config.epochs} both set the length; give one"
-        )
-    if config.start_from and (shape := given.keys() & {*SHAPE, "copy_init", "bigram_init"}):
-        raise UserError(
-            f"{', '.join(shape)}: leave it out: start_from={config.start_from} brings shape and"
-            " weights"
-        )
-    if config.architecture in ("gpt2", "compressor") and "window_size" in settings:
-        raise UserError(
-            f"window_size={settings['window_size']}: architecture={config.architecture} has no"
-            " windows"
-        )
+        raise UserError(f"max_steps={config.max_steps} and epochs={config.epochs}: give one")
+    if config.start_from:
+        for name in (*SHAPE, "copy_init", "bigram_init"):
+            if name in given:
+                raise UserError(f"{name}: leave it out: start_from brings shape and weights")
+    if config.architecture != "gptneo" and "window_size" in settings:
+        raise UserError(f"window_size: architecture={config.architecture} has no windows")
     return config, "--resume" in flags
+
+
+def settings_help() -> Iterator[str]:
+    """The fields of TrainConfig with their comments, as they stand above."""
+    for line in inspect.getsource(TrainConfig).splitlines()[2:]:
+        if "def __post_init__" in line:
+            return
+        yield line.removeprefix("    ")

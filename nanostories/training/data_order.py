@@ -1,10 +1,10 @@
-"""Which tokens a step sees: a pure function of (seed, step), so a resumed run needs no state to go
+"""Which tokens a step reads: a pure function of (seed, step), so a resumed run needs no state to go
 on exactly."""
 
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,8 @@ from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.training.config import TrainConfig
 from nanostories.training.distributed import Ranks
 
+IGNORED = -100  # a target that the loss does not count
+
 
 @dataclass
 class Corpus:
@@ -28,74 +30,76 @@ class Corpus:
 
 
 def load_corpus(config: TrainConfig) -> Corpus:
-    directory, least = Path(config.data_dir, config.data), 2 * config.block_size + 1
+    directory = Path(config.data_dir, config.data)
     meta, train, val = load_meta_and_tokens(directory, "train", "val")
     val = val[: config.eval_tokens]
-    if config.loss_on == "story" and "headers" not in meta:
-        raise UserError(
-            f"{directory}: its stories have no headers for loss_on=story to leave out; use"
-            " loss_on=all"
-        )
-    if min(len(train), len(val)) < least:
+    has_headers = "headers" in meta
+    if config.loss_on == "story" and not has_headers:
+        raise UserError(f"{directory}: no headers for loss_on=story to leave out; use loss_on=all")
+    needed = 2 * config.block_size + 1
+    if min(len(train), len(val)) < needed:
         counts = f"{len(train):,} tokens of train, {len(val):,} of val"
-        raise UserError(
-            f"{directory}: {counts}: too few; block_size={config.block_size} needs {least:,} of"
-            " each"
-        )
-    return Corpus(
-        Tokenizer(**meta["vocabulary"]),
-        "headers" in meta,
-        meta["splits"]["train"]["sha256"],
-        train,
-        val,
-    )
+        needs = f"block_size={config.block_size} needs {needed:,} of each"
+        raise UserError(f"{directory}: {counts}: too few; {needs}")
+    tokenizer = Tokenizer(**meta["vocabulary"])
+    return Corpus(tokenizer, has_headers, meta["splits"]["train"]["sha256"], train, val)
 
 
 class TokenStream:
-    """The tokens of a split, on the device. target_mask: (tokens,) bool, which of them are targets;
-    None: all."""
+    """The tokens of a split, on the device.
 
-    def __init__(
-        self, tokens: np.ndarray, device: torch.device, target_mask: np.ndarray | None = None
-    ):
-        # int16, as not every device can index uint16; masking the sign bits restores ids above
-        # 32767
+    is_target: (tokens,) bool, which of them the loss counts; None: all."""
+
+    def __init__(self, tokens: np.ndarray, device: torch.device, is_target: np.ndarray | None):
+        # As int16, since not every device can index uint16; read() restores ids above 32767.
         self.tokens = torch.from_numpy(np.array(tokens).view(np.int16)).to(device)
-        self.target_mask = None if target_mask is None else torch.from_numpy(target_mask).to(device)
+        self.is_target = is_target
+        if is_target is not None:
+            self.is_target_on_device = torch.from_numpy(is_target).to(device)
 
     def read(self, starts: np.ndarray, block_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """inputs and targets (the inputs' successors; -100: not counted), each (len(starts),
-        block_size) int64"""
-        positions = torch.from_numpy(starts).to(self.tokens.device, non_blocking=True)[:, None]
-        positions = positions + torch.arange(block_size + 1, device=self.tokens.device)
-        tokens = self.tokens[positions].long() & 0xFFFF
-        targets = tokens[:, 1:]
-        if self.target_mask is not None:
-            targets = targets.where(self.target_mask[positions[:, 1:]], -100)
-        return tokens[:, :-1], targets
+        """inputs and targets, the inputs' successors: (len(starts), block_size) int64 each. Targets
+        that do not count, and those past the end of the stream, are -100."""
+        device = self.tokens.device
+        first = torch.from_numpy(starts).to(device, non_blocking=True)
+        positions = first[:, None] + torch.arange(block_size + 1, device=device)
+        last = len(self.tokens) - 1
+        tokens = self.tokens[positions.clamp(max=last)].long() & 0xFFFF
+        counts = positions[:, 1:] <= last
+        if self.is_target is not None:
+            counts &= self.is_target_on_device[positions[:, 1:].clamp(max=last)]
+        return tokens[:, :-1], tokens[:, 1:].where(counts, IGNORED)
+
+    def count_targets(self, starts: np.ndarray, block_size: int) -> np.ndarray:
+        """How many targets count in windows that begin at starts, of any shape."""
+        if self.is_target is None:
+            return np.minimum(block_size, len(self.tokens) - 1 - starts)
+        positions = starts[..., None] + np.arange(1, block_size + 1)
+        is_inside = positions < len(self.tokens)
+        return (self.is_target[positions * is_inside] & is_inside).sum(-1)
 
 
 # ---- Windows, and the order in which they are read ----
 def flat_windows(tokens: np.ndarray, block_size: int) -> np.ndarray:
-    """Where adjacent windows start, with up to block_size tokens left by which to shift them
-    all."""
+    """Where adjacent windows start, with up to block_size tokens left by which to shift them."""
     return np.arange(len(tokens) // block_size - 1) * block_size
 
 
 def story_windows(tokens: np.ndarray, block_size: int, end_of_text: int) -> np.ndarray:
     """Where windows start if each begins with a story, at the <|endoftext|> before it.
 
-    Where a window's end cuts a story, the next window begins with it, so every story is whole in
-    one of them; a longer one continues in the next. The last window ends with the text, so it may
-    begin within a story."""
+    Where a window's end cuts a story, the next window begins with that story, so every story is
+    whole in one of them; a longer one continues in the next. The last window may reach past the
+    end."""
     stories = np.append(0, np.flatnonzero(tokens == end_of_text))
-    starts, last = [0], len(tokens) - 1 - block_size
-    while starts[-1] < last:
+    starts = [0]
+    while starts[-1] + block_size < len(tokens) - 1:
         limit = starts[-1] + block_size
-        story = int(
-            stories[np.searchsorted(stories, limit, side="right") - 1]
-        )  # the last one to begin by then
-        starts.append(min(story if story > starts[-1] else limit, last))
+        last_story = int(stories[np.searchsorted(stories, limit, side="right") - 1])
+        if last_story > starts[-1]:
+            starts.append(last_story)
+        else:  # the story is longer than the window
+            starts.append(limit)
     return np.array(starts)
 
 
@@ -107,17 +111,39 @@ def epoch_order(n_windows: int, seed: int, epoch: int) -> tuple[np.ndarray, floa
     return rng.permutation(n_windows), rng.random()
 
 
-def batch_starts(
-    windows: np.ndarray, shift: int, n_sequences: int, seed: int, step: int
-) -> np.ndarray:
-    """Where the sequences of `step` start: windows without replacement in an epoch, all moved by
-    less than `shift`."""
-    starts = []
-    for i in range(step * n_sequences, (step + 1) * n_sequences):
-        epoch, place = divmod(i, len(windows))
-        order, fraction = epoch_order(len(windows), seed, epoch)
-        starts.append(windows[order[place]] + int(fraction * shift))
-    return np.array(starts)
+@dataclass
+class Windows:
+    """The sequences of an epoch, and how many of them a step reads."""
+
+    starts: np.ndarray  # (windows,)
+    max_shift: int  # each epoch moves all windows by fewer tokens than this
+    block_size: int
+    n_sequences: int  # in a step
+    seed: int
+
+    @property
+    def steps_per_epoch(self) -> float:
+        return len(self.starts) / self.n_sequences
+
+    def of_step(self, step: int) -> np.ndarray:
+        """Where its sequences start, (n_sequences,): windows without replacement in an epoch."""
+        starts = []
+        for i in range(step * self.n_sequences, (step + 1) * self.n_sequences):
+            epoch, place = divmod(i, len(self.starts))
+            order, fraction = epoch_order(len(self.starts), self.seed, epoch)
+            starts.append(self.starts[order[place]] + int(fraction * self.max_shift))
+        return np.array(starts)
+
+
+def make_windows(corpus: Corpus, config: TrainConfig, shorter: int = 1) -> Windows:
+    """Windows of block_size tokens; or `shorter` times as many, each that much shorter."""
+    block_size = config.block_size // shorter
+    n_sequences = config.sequences_per_step * shorter
+    if config.align_stories:
+        starts = story_windows(corpus.train, block_size, corpus.tokenizer.end_of_text)
+        return Windows(starts, 1, block_size, n_sequences, config.seed)
+    starts = flat_windows(corpus.train, block_size)
+    return Windows(starts, block_size, block_size, n_sequences, config.seed)
 
 
 class Batches:
@@ -125,59 +151,47 @@ class Batches:
     divides its share."""
 
     def __init__(self, corpus: Corpus, config: TrainConfig, ranks: Ranks, device: torch.device):
-        self.config, self.ranks = config, ranks
+        self.config = config
+        self.ranks = ranks
         share, rest = divmod(config.sequences_per_step, ranks.size)
         if rest:
-            raise UserError(
-                f"batch_size * grad_accum_steps cannot be divided among {ranks.size} processes"
-            )
-        self.micro_batch_size = math.gcd(share, config.batch_size)
-        self.n_micro_batches = share // self.micro_batch_size
-        self.target_mask = (
-            story_tokens(corpus.train, corpus.tokenizer) if config.loss_on == "story" else None
-        )
-        self.stream = TokenStream(corpus.train, device, self.target_mask)
-        self.windows, self.shift = flat_windows(corpus.train, config.block_size), config.block_size
-        if config.align_stories:
-            self.windows = story_windows(
-                corpus.train, config.block_size, corpus.tokenizer.end_of_text
-            )
-            self.shift = 1
+            product = f"batch_size * grad_accum_steps = {config.sequences_per_step}"
+            raise UserError(f"{product} cannot be divided among {ranks.size} processes")
+        self.n_micro_batches = share // math.gcd(share, config.batch_size)
+        is_target = None
+        if config.loss_on == "story":
+            is_target = story_tokens(corpus.train, corpus.tokenizer)
+        self.stream = TokenStream(corpus.train, device, is_target)
+        self.windows = make_windows(corpus, config)
+        self.short_windows = self.windows
         if config.short_window_steps:
-            quarter = dict(
-                block_size=config.block_size // 4,
-                batch_size=4 * config.batch_size,
-                short_window_steps=0,
-            )
-            self.short = Batches(corpus, replace(config, **quarter), ranks, device)
+            self.short_windows = make_windows(corpus, config, shorter=4)
 
-    def step_batches(self, step: int) -> Iterator[tuple[torch.Tensor, torch.Tensor, float]]:
+    def windows_of(self, step: int) -> Windows:
+        if step < self.config.short_window_steps:
+            return self.short_windows
+        return self.windows
+
+    def steps_of(self, epochs: float) -> int:
+        """The number of steps that read all windows `epochs` times."""
+        short_steps = self.config.short_window_steps
+        short_steps_per_epoch = self.short_windows.steps_per_epoch
+        if epochs * short_steps_per_epoch <= short_steps:
+            return math.ceil(epochs * short_steps_per_epoch)
+        epochs -= short_steps / short_steps_per_epoch
+        return short_steps + math.ceil(epochs * self.windows.steps_per_epoch)
+
+    def of_step(self, step: int) -> Iterator[tuple[torch.Tensor, torch.Tensor, float]]:
         """inputs, targets, and the weight of their loss in the step's mean. Seeds PyTorch for each,
         so that dropout and contrast need no random state. (Where processes split micro-batches,
         each part has a seed of its own.)"""
-        config, n = self.config, self.n_micro_batches
-        if step < config.short_window_steps:
-            yield from self.short.step_batches(step)
-            return
-        starts = batch_starts(
-            self.windows, self.shift, config.sequences_per_step, config.seed, step
-        )
-        starts = starts.reshape(-1, self.micro_batch_size)
-        counts = np.ones(len(starts))  # targets of each micro-batch, or proportional to them
-        if self.target_mask is not None:
-            counts = self.target_mask[starts[..., None] + np.arange(1, config.block_size + 1)].sum(
-                (-1, -2)
-            )
+        windows = self.windows_of(step)
+        n = self.n_micro_batches
+        starts = windows.of_step(step).reshape(self.ranks.size * n, -1)
+        n_targets = self.stream.count_targets(starts, windows.block_size).sum(1)
         for i in range(self.ranks.rank * n, (self.ranks.rank + 1) * n):
-            if config.dropout or config.contrast != "none":
-                torch.manual_seed(
-                    int(
-                        np.random.SeedSequence([config.seed, step, i]).generate_state(1, np.uint64)[
-                            0
-                        ]
-                    )
-                )
-            yield (
-                *self.stream.read(starts[i], config.block_size),
-                float(counts[i] / max(1, counts.sum())),
-            )
+            if self.config.dropout or self.config.contrast != "none":
+                seeds = np.random.SeedSequence([self.config.seed, step, i])
+                torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0]))
+            inputs, targets = self.stream.read(starts[i], windows.block_size)
+            yield inputs, targets, float(n_targets[i] / max(1, n_targets.sum()))

@@ -20,32 +20,35 @@ class Ranks:
 
     @classmethod
     def from_environment(cls) -> "Ranks":
-        defaults = dict(RANK=0, WORLD_SIZE=1, LOCAL_RANK=0)  # torchrun sets them
-        return cls(*(int(os.environ.get(name, default)) for name, default in defaults.items()))
+        """As torchrun sets it; without torchrun, a single process."""
+        rank = int(os.environ.get("RANK", 0))
+        size = int(os.environ.get("WORLD_SIZE", 1))
+        local_rank = int(os.environ.get("LOCAL_RANK", 0))
+        return cls(rank, size, local_rank)
 
     @contextlib.contextmanager
     def connected(self, device: torch.device):
         """If a rank dies, whatever the others are waiting for raises an error."""
-        if self.size > 1:
-            # Decisions of the host go through gloo even with GPUs, so that they need not wait for
-            # the device.
-            dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+        if self.size == 1:
+            yield
+            return
+        # Decisions of the host go through gloo even with GPUs, so that they need not wait for the
+        # device.
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
         yield
-        if self.size > 1:
-            # torchrun kills all ranks as soon as one fails: none may leave before the first has
-            # saved
-            self.barrier()
-            dist.destroy_process_group()
+        # torchrun kills all ranks as soon as one fails: none may leave before the first has saved.
+        self.barrier()
+        dist.destroy_process_group()
 
     def sum(self, tensors: list[torch.Tensor]) -> None:
         """In place, over all ranks, in one message, as there are many small ones."""
-        if self.size > 1:
-            flat = torch.cat([tensor.flatten() for tensor in tensors])
-            dist.all_reduce(flat)
-            parts = flat.split([tensor.numel() for tensor in tensors])
-            torch._foreach_copy_(
-                tensors, [part.view_as(tensor) for part, tensor in zip(parts, tensors)]
-            )
+        if self.size == 1:
+            return
+        flat = torch.cat([tensor.flatten() for tensor in tensors])
+        dist.all_reduce(flat)
+        parts = flat.split([tensor.numel() for tensor in tensors])
+        views = [part.view_as(tensor) for part, tensor in zip(parts, tensors)]
+        torch._foreach_copy_(tensors, views)
 
     def max(self, value: float) -> float:
         """The largest of all ranks' values. All wait for the last of them."""
@@ -65,9 +68,10 @@ SINGLE_PROCESS = Ranks()
 
 @contextlib.contextmanager
 def stop_signal(ranks: Ranks):
-    """Yields a function: has Ctrl-C or SIGTERM arrived at any rank? A second one ends a single
-    process at once, but not one of several: torchrun forwards signals, so they may get the same one
-    twice."""
+    """Yields a function: has Ctrl-C or SIGTERM arrived at any rank?
+
+    A second one ends a single process at once, but not one of several: torchrun forwards signals,
+    so they may get the same one twice."""
     received = []
 
     def receive(number, frame):
@@ -75,11 +79,13 @@ def stop_signal(ranks: Ranks):
             raise KeyboardInterrupt
         received.append(number)
 
-    handlers = {
-        number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    def has_arrived() -> bool:
+        return ranks.max(len(received)) > 0
+
+    signals = (signal.SIGINT, signal.SIGTERM)
+    handlers = {number: signal.signal(number, receive) for number in signals}
     try:
-        yield lambda: ranks.max(len(received)) > 0
+        yield has_arrived
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

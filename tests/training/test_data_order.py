@@ -14,7 +14,7 @@ from nanostories.training.data_order import (
     Batches,
     Corpus,
     TokenStream,
-    batch_starts,
+    Windows,
     flat_windows,
     story_windows,
 )
@@ -25,25 +25,26 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("n_tokens, block_size", [(1000, 16), (193, 64), (33, 16)])
 def test_an_epoch_sees_every_window_once(n_tokens, block_size):
-    windows = flat_windows(np.zeros(n_tokens), block_size)
-    n = len(windows)
+    starts = flat_windows(np.zeros(n_tokens), block_size)
+    n = len(starts)
+
+    def read(n_sequences, seed, step):
+        return Windows(starts, block_size, block_size, n_sequences, seed).of_step(step)
+
     assert (n + 1) * block_size <= n_tokens < (n + 2) * block_size
     epochs = []
     for epoch in range(3):
         steps = range(epoch * n, (epoch + 1) * n)
-        starts = np.concatenate([batch_starts(windows, block_size, 1, 7, step) for step in steps])
-        assert len(set(starts)) == n
-        assert starts.min() >= 0 and starts.max() + block_size + 1 <= n_tokens
-        assert (
-            len({start % block_size for start in starts}) == 1
-        )  # windows side by side, none over another
-        epochs.append(starts.tolist())
+        shifted = np.concatenate([read(1, 7, step) for step in steps])
+        assert len(set(shifted)) == n
+        assert shifted.min() >= 0 and shifted.max() + block_size + 1 <= n_tokens
+        # windows side by side, none over another
+        assert len({start % block_size for start in shifted}) == 1
+        epochs.append(shifted.tolist())
     # the same whatever the batch: a step is a place in one long list
-    assert (
-        batch_starts(windows, block_size, 3 * n, 7, 0).tolist() == epochs[0] + epochs[1] + epochs[2]
-    )
+    assert read(3 * n, 7, 0).tolist() == epochs[0] + epochs[1] + epochs[2]
     assert epochs[0] != epochs[1]
-    assert batch_starts(windows, block_size, n, 8, 0).tolist() != epochs[0]
+    assert read(n, 8, 0).tolist() != epochs[0]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -56,7 +57,7 @@ def test_story_windows_hold_every_story_whole(seed):
     tokens = np.append(tokens, np.zeros(max(0, size + 1 - len(tokens)), dtype=int))
     starts = story_windows(tokens, size, end_of_text=0)
     assert starts[0] == 0 and (np.diff(starts) > 0).all() and (np.diff(starts) <= size).all()
-    assert starts[-1] + size == len(tokens) - 1  # the last target is the last token
+    assert starts[-1] + size >= len(tokens) - 1  # the last target is the last token
     windows = [tokens[start : start + size + 1].tolist() for start in starts]
     for story in stories[1:]:
         whole = [0, *story.tolist()]  # with the end of text before it
@@ -66,15 +67,27 @@ def test_story_windows_hold_every_story_whole(seed):
                 for window in windows
                 for i in range(len(window))
             )
-    begins = [window[0] == 0 for window in windows[1:-1]]
+    begins = [window[0] == 0 for window in windows[1:]]
     assert sum(begins) >= len(begins) - 4  # all but where the long one goes on
 
 
 def test_windows_hold_the_text_and_its_successors():
     tokens = np.arange(40_000, 40_100).astype("<u2")  # ids that int16 cannot hold
-    inputs, targets = TokenStream(tokens, CPU).read(np.array([0, 89]), 10)
+    inputs, targets = TokenStream(tokens, CPU, None).read(np.array([0, 89]), 10)
     assert inputs.tolist() == [list(range(40_000, 40_010)), list(range(40_089, 40_099))]
     assert targets.tolist() == [list(range(40_001, 40_011)), list(range(40_090, 40_100))]
+
+
+def test_targets_past_the_end_do_not_count():
+    stream = TokenStream(np.arange(100).astype("<u2"), CPU, np.arange(100) % 2 == 0)
+    starts = np.array([85, 93])
+    _, targets = stream.read(starts, 10)
+    assert targets[0].tolist() == [86, -100, 88, -100, 90, -100, 92, -100, 94, -100]
+    assert targets[1].tolist() == [94, -100, 96, -100, 98] + [-100] * 5
+    assert stream.count_targets(starts, 10).tolist() == [5, 3]
+    assert TokenStream(np.arange(100).astype("<u2"), CPU, None).count_targets(
+        starts, 10
+    ).tolist() == [10, 6]
 
 
 def test_every_micro_batch_has_its_own_dropout():
@@ -82,7 +95,7 @@ def test_every_micro_batch_has_its_own_dropout():
     drawn = set()
     for seed, rank, step in itertools.product(range(3), range(2), range(5)):
         config = TrainConfig(dropout=0.1, block_size=8, batch_size=2, grad_accum_steps=4, seed=seed)
-        for _ in Batches(corpus, config, Ranks(rank, 2), CPU).step_batches(step):
+        for _ in Batches(corpus, config, Ranks(rank, 2), CPU).of_step(step):
             drawn.add(torch.rand(1).item())
     assert len(drawn) == 3 * 5 * 4
 
@@ -103,9 +116,9 @@ def test_however_a_step_is_divided_its_loss_is_the_mean_over_its_targets(headed)
             config = TrainConfig(loss_on=loss_on, **shape)
             total = count = weighted = 0.0
             for rank in range(size):
-                for _, targets, weight in Batches(
-                    headed, config, Ranks(rank, size), CPU
-                ).step_batches(3):
+                for _, targets, weight in Batches(headed, config, Ranks(rank, size), CPU).of_step(
+                    3
+                ):
                     taken = losses[targets[targets >= 0]]
                     total, count = total + taken.sum().item(), count + len(taken)
                     weighted += weight * (taken.mean().item() if len(taken) else 0.0)
@@ -115,18 +128,29 @@ def test_however_a_step_is_divided_its_loss_is_the_mean_over_its_targets(headed)
 
 
 def test_the_first_steps_read_more_and_shorter_windows():
-    corpus, shape = (
-        Corpus(None, False, "", np.arange(2000, dtype=np.uint16), None),
-        dict(block_size=16, batch_size=2),
-    )
-    early, plain = (
-        TrainConfig(**shape, grad_accum_steps=3, short_window_steps=steps) for steps in (2, 0)
-    )
+    corpus = Corpus(None, False, "", np.arange(2000, dtype=np.uint16), None)
+    shape = dict(block_size=16, batch_size=2, grad_accum_steps=3)
+    early = TrainConfig(**shape, short_window_steps=2)
+    plain = TrainConfig(**shape)
     for step, size in ((0, (8, 4)), (1, (8, 4)), (2, (2, 16))):
-        batches = list(Batches(corpus, early, Ranks(0, 1), CPU).step_batches(step))
+        batches = list(Batches(corpus, early, Ranks(0, 1), CPU).of_step(step))
         assert [(inputs.shape, weight) for inputs, _, weight in batches] == [
             (size, pytest.approx(1 / 3))
         ] * 3
         assert all((targets - inputs == 1).all() for inputs, targets, _ in batches)
-    for ours, theirs in zip(batches, Batches(corpus, plain, Ranks(0, 1), CPU).step_batches(2)):
+    for ours, theirs in zip(batches, Batches(corpus, plain, Ranks(0, 1), CPU).of_step(2)):
         assert torch.equal(ours[0], theirs[0])
+
+
+@pytest.mark.parametrize("short_window_steps", [0, 3, 1000])
+def test_epochs_are_passes_over_windows_also_where_they_overlap(headed, short_window_steps):
+    """Windows that begin with stories overlap: counted in tokens, five passes were fewer."""
+    settings = dict(align_stories=True, short_window_steps=short_window_steps)
+    config = TrainConfig(block_size=320, batch_size=8, grad_accum_steps=1, **settings)
+    batches = Batches(headed, config, Ranks(), CPU)
+    passes = 0.0
+    for step in range(batches.steps_of(5.0)):
+        windows = batches.windows_of(step)
+        assert passes < 5
+        passes += len(windows.of_step(step)) / len(windows.starts)
+    assert passes >= 5

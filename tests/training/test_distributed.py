@@ -15,7 +15,6 @@ from nanostories.checkpoints.checkpoint import load_checkpoint
 from nanostories.cli import UserError
 from nanostories.device import set_up_device
 from nanostories.training.config import TrainConfig
-from nanostories.training.distributed import Ranks
 from train import train
 
 # together they are too many for two cores
@@ -67,16 +66,23 @@ def test_the_same_run_on_more_processes(config, instruct_data_dir, tmp_path, siz
 
 
 def test_all_stop_at_the_same_step_and_another_number_goes_on(config, tmp_path):
-    run, (reference, _) = (
-        tmp_path / "out" / "run",
-        train(TrainConfig(**config | dict(name="reference")), resume=False),
-    )
+    run = tmp_path / "out" / "run"
+    reference, _ = train(TrainConfig(**config | dict(name="reference")), resume=False)
     said = fork_ranks(2, arguments(config), tmp_path / "said", "told to stop", step=13)
     assert "--resume" in said[0] and [text.split()[-1] for text in said] == ["1", "1"]
-    assert load_checkpoint(run / "ckpt.pt")["step"] == 12  # the one before, whole
+    assert load_checkpoint(run / "ckpt.pt")["step"] == 13
     said = fork_ranks(4, arguments(config, "--resume"), tmp_path / "said")
     assert [text.split()[-1] for text in said] == ["0"] * 4
     assert_same_curve(run, reference)
+
+
+def test_machines_that_share_a_disk_make_a_built_in_corpus_once(config, tmp_path):
+    """Two machines of one process each: both are the first on theirs."""
+    changes = dict(data="builtin", data_dir=tmp_path / "data", max_steps=2)
+    said = fork_ranks(2, arguments(config | changes), tmp_path / "said", machines=2)
+    assert [text.split()[-1] for text in said] == ["0", "0"], said
+    assert "".join(said).count("runs prepare.py") == 1
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["builtin"]
 
 
 @pytest.mark.parametrize("accident, victim", [("in the evaluation", 0), ("out of memory", 1)])
@@ -118,4 +124,4 @@ def test_what_cannot_be_divided_or_shared_is_refused(config, tmp_path):
     assert "cannot be divided among 3 processes" in said[0] and not (tmp_path / "out").exists()
     for device in ("cuda:1", "mps"):
         with pytest.raises(UserError, match=device):
-            set_up_device(device, Ranks(size=2))
+            set_up_device(device, local_rank=0)

@@ -20,16 +20,18 @@ def weights_with_gradients(shape: tuple[int, int], n: int = 3) -> list[torch.nn.
 
 @pytest.mark.parametrize("shape", [(16, 16), (64, 16), (16, 64)])
 def test_muon_equals_pytorchs(shape):
+    config = TrainConfig(learning_rate=0.02, weight_decay=0.1, beta1=0.95)
     settings = dict(lr=0.02, weight_decay=0.1, momentum=0.95)
     ours, theirs, before = (weights_with_gradients(shape) for _ in range(3))
-    optimizers = [Muon([dict(params=ours)], **settings)]
-    optimizers.append(torch.optim.Muon(theirs, adjust_lr_fn="match_rms_adamw", **settings))
+    our_muon = Muon([ours], config, torch.bfloat16)
+    their_muon = torch.optim.Muon(theirs, adjust_lr_fn="match_rms_adamw", **settings)
     for step in range(4):
         if step == 2:  # saved and restored
-            state, optimizers[0] = optimizers[0].state_dict(), Muon([dict(params=ours)], **settings)
-            optimizers[0].load_state_dict(state)
-        for optimizer in optimizers:
-            optimizer.step()
+            state = our_muon.state_dict()
+            our_muon = Muon([ours], config, torch.bfloat16)
+            our_muon.load_state_dict(state)
+        our_muon.step()
+        their_muon.step()
         for a, b in zip(ours, theirs):
             a.grad = b.grad = torch.sin(7 * a.grad + step)  # something new
     for a, b, c in zip(ours, theirs, before):
@@ -73,22 +75,29 @@ def test_every_weight_has_one_optimizer_and_vectors_do_not_decay(name):
         assert muons == {id(p) for p in model.blocks.parameters() if p.dim() == 2}
 
 
+def test_a_parameter_of_any_number_of_dimensions_has_an_optimizer():
+    model = torch.nn.Conv2d(3, 4, 5)
+    model.scale = torch.nn.Parameter(torch.ones(()))
+    (adamw,) = make_optimizers(model, TrainConfig())
+    decays = {}
+    for group in adamw.param_groups:
+        for parameter in group["params"]:
+            decays[parameter.dim()] = group["weight_decay"]
+    assert decays == {4: 0.1, 1: 0.0, 0: 0.0}
+
+
 @pytest.mark.parametrize("where", ["blocks.0.qkv.weight", "wte.weight", "ln_f.bias"])
 def test_in_float16_an_overflow_in_one_optimizers_gradients_skips_the_step_of_all(where):
     model = small_model()
-    state = TrainingState(
-        model, make_optimizers(model, TrainConfig(optimizer="muon")), torch.float16
-    )
-    before, scale = (
-        {name: weight.clone() for name, weight in model.state_dict().items()},
-        state.scaler.get_scale(),
-    )
-    tokens, weight = torch.randint(50, (2, 17)), model.get_parameter(where)
+    config = TrainConfig(optimizer="muon", dtype="float16", compile=False)
+    state = TrainingState(model, config)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    scale = state.scaler.get_scale()
+    tokens = torch.randint(50, (2, 17))
+    weight = model.get_parameter(where)
     for overflow in (True, False):
         hook = weight.register_hook(lambda gradient: gradient * (torch.inf if overflow else 1.0))  # noqa: B023
-        assert train_step(
-            state, lambda x, y: model(x, y)[1], [(tokens[:, :-1], tokens[:, 1:], 1.0)]
-        )
+        train_step(state, lambda x, y: model(x, y)[1], [(tokens[:, :-1], tokens[:, 1:], 1.0)])
         hook.remove()
         assert state.sums[1].isfinite()  # the log has no infinite norm
         for name, after in model.state_dict().items():

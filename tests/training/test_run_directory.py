@@ -1,7 +1,6 @@
 """A run that was stopped or killed at any moment, and resumed, ends as one that was never
 stopped."""
 
-import itertools
 import resource
 import signal
 from pathlib import Path
@@ -14,12 +13,11 @@ from forks import KILLED, fork
 import train as train_module
 from nanostories.checkpoints.checkpoint import kept_checkpoints, load_checkpoint
 from nanostories.cli import UserError
-from nanostories.files import lock, write_json
+from nanostories.files import lock
 from nanostories.kernels import cpu_features
 from nanostories.tables import write_table
 from nanostories.training.config import TrainConfig
 from nanostories.training.run_directory import (
-    busy_machine_warning,
     overfitting_warning,
     partly_trained,
 )
@@ -60,29 +58,22 @@ def test_a_run_killed_at_any_moment_goes_on_exactly(config, reference, tmp_path,
     assert not list(run.rglob(".*.tmp"))
 
 
-@pytest.mark.parametrize("micro_batch", [0, 1])
-def test_a_stopped_run_saves_first_and_goes_on_exactly(config, reference, monkeypatch, micro_batch):
-    """Stopped in step 8, also between its two micro-batches."""
-    calls, read = [], train_module.Batches.step_batches
+def test_a_stopped_run_ends_its_step_saves_and_goes_on_exactly(config, reference, monkeypatch):
+    of_step = train_module.Batches.of_step
 
     def read_and_stop(self, step):
-        for i, batch in enumerate(read(self, step)):
-            if (step, i) == (7, micro_batch):
-                signal.raise_signal(signal.SIGINT)
-            calls.append(step)
-            yield batch
+        if step == 7:
+            signal.raise_signal(signal.SIGINT)
+        return of_step(self, step)
 
-    monkeypatch.setattr(train_module.Batches, "step_batches", read_and_stop)
+    monkeypatch.setattr(train_module.Batches, "of_step", read_and_stop)
     run, ended = train(TrainConfig(**config | LONGER), resume=False)
-    assert not ended and len(calls) == 15 + micro_batch
-    assert (
-        load_checkpoint(run / "ckpt.pt")["step"] == 7 and partly_trained(run) == " (17% trained)"
-    )  # 5 of 30 logged
+    assert not ended
+    assert load_checkpoint(run / "ckpt.pt")["step"] == 8
+    assert partly_trained(run) == " (17% trained)"  # 5 of 30 are in the log
     monkeypatch.undo()
-    assert (
-        train(TrainConfig(**config | LONGER), resume=True) == (run, True)
-        and partly_trained(run) == ""
-    )
+    assert train(TrainConfig(**config | LONGER), resume=True) == (run, True)
+    assert partly_trained(run) == ""
     assert_same_run(run, reference)
 
 
@@ -113,7 +104,7 @@ def test_a_run_goes_on_on_other_hardware_and_says_what_differs(config, dtypes, m
     for n_steps, dtype in zip((10, 20), dtypes):
         monkeypatch.setattr(cpu_features, "fast_dtype", lambda dtype=dtype: getattr(torch, dtype))
         run, ended = train(TrainConfig(**config | dict(max_steps=n_steps)), resume=n_steps > 10)
-    assert ended and f"dtype (was {dtypes[0]})" in capsys.readouterr().out
+    assert ended and f"dtype={dtypes[1]} (was {dtypes[0]})" in capsys.readouterr().out
     losses = [float(row["train_loss"]) for row in log_of(run)]
     assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0] - 1
 
@@ -156,7 +147,7 @@ def test_a_run_that_diverges_ends_and_spares_its_checkpoints(config, monkeypatch
 
     train_step = train_module.train_step
     monkeypatch.setattr(train_module, "train_step", spoil_step_13)
-    with pytest.raises(ValueError, match="became infinite or NaN"):
+    with pytest.raises(ValueError, match="became infinite or NaN.*lower learning_rate"):
         train(TrainConfig(**config), resume=False)
     run = Path(config["out_dir"]) / "run"
     for name in ("ckpt.pt", "best.pt"):
@@ -168,6 +159,14 @@ def test_a_run_that_diverges_ends_and_spares_its_checkpoints(config, monkeypatch
     with pytest.raises(ValueError, match="validation loss became"):
         train(TrainConfig(**config | dict(name="other")), resume=False)
     assert not (run.parent / "other" / "ckpt.pt").exists()
+
+
+def test_what_the_message_of_a_diverged_run_advises_is_allowed(config, capsys):
+    train(TrainConfig(**config | dict(max_steps=10)), resume=False)
+    remedy = dict(learning_rate=1e-3, dtype="bfloat16")
+    run, ended = train(TrainConfig(**config | remedy), resume=True)
+    assert ended and log_of(run)[-1]["learning_rate"] == "0.001"
+    assert "learning_rate=0.001 (was 0.01)" in capsys.readouterr().out
 
 
 def test_a_full_disk_ends_the_run_and_spares_the_checkpoint(config, capsys):
@@ -197,21 +196,6 @@ def test_two_runs_do_not_share_a_directory(config):
     assert {path: path.read_bytes() for path in run.iterdir()} == before and list(
         run.parent.iterdir()
     ) == [run]
-
-
-@pytest.mark.parametrize(
-    "speeds, minutes, warned",
-    [((9, 10, 8), 0.05, False), ((10, 10, 3), 0.05, True), ((10, 10, 3), 1, False)],
-)
-def test_a_machine_that_becomes_busy_is_noted(tmp_path, speeds, minutes, warned):
-    write_json(tmp_path / "config.json", dict(max_minutes=minutes, min_steps=2))
-    seconds = itertools.accumulate(10 / speed for speed in speeds)
-    rows = [
-        dict(step=i, tokens=10 * i, tokens_per_s=x, seconds=s)
-        for i, (x, s) in enumerate(zip(speeds, seconds), 1)
-    ]
-    write_table(tmp_path / "log.csv", rows)
-    assert bool(busy_machine_warning(tmp_path)) == warned
 
 
 @pytest.mark.parametrize("losses, warned", [((3, 2, 2.01), False), ((3, 2, 2.1), True)])

@@ -17,7 +17,7 @@ from nanostories.checkpoints.huggingface import save_hf, save_hf_tokenizer
 from nanostories.corpus.token_files import load_meta_and_tokens
 from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.training.config import TrainConfig
-from nanostories.training.data_order import batch_starts, flat_windows, story_windows
+from nanostories.training.data_order import load_corpus, make_windows, story_windows
 from nanostories.training.start_from import bigram_embeddings
 from train import train
 
@@ -68,25 +68,17 @@ def test_a_run_starts_where_the_source_is_and_learns_as_it_would(
         for tokens in load_meta_and_tokens(data_dir / "tiny", "train", "val")[1:]
     )
     losses = np.full(len(val[:400]), np.nan)
-    for start in (windows := story_windows(val[:400], 16, end_of_text=299)):
-        text = torch.from_numpy(val[start : start + 17])
-        own = (
-            -theirs(text[None, :-1]).logits[0].log_softmax(-1)[range(16), text[1:]].detach().numpy()
-        )
-        new = slice(start + 1, start + 17)
-        losses[new] = (
-            np.where(np.isnan(losses[new]), own, losses[new]) if start == windows[-1] else own
-        )
-    said = float(
-        re.search(
-            rf"starts from {name}, block_size 16: validation loss (\S+)", capsys.readouterr().out
-        )[1]
-    )
-    assert said == pytest.approx(np.nanmean(losses), abs=1e-4)
+    for start in story_windows(val[:400], 16, end_of_text=299):
+        text = torch.from_numpy(val[start : min(start + 17, 400)])
+        log_shares = theirs(text[None, :-1]).logits[0].log_softmax(-1)
+        ours = -log_shares[range(len(text) - 1), text[1:]].detach().numpy()
+        losses[start + 1 : start + len(text)] = ours
+    said = re.search(rf"{name}: validation loss (\S+)", capsys.readouterr().out)
+    assert float(said[1]) == pytest.approx(np.nanmean(losses), abs=1e-4)
 
     optimizer = torch.optim.AdamW(theirs.parameters(), 1e-2, (0.9, 0.95), weight_decay=0.0)
     for step, row in enumerate(log_of(run)):
-        starts = batch_starts(flat_windows(tokens, 16), 16, 8, config.seed, step)
+        starts = make_windows(load_corpus(config), config).of_step(step)
         text = torch.from_numpy(np.stack([tokens[start : start + 17] for start in starts]))
         loss = torch.nn.functional.cross_entropy(
             theirs(text[:, :-1]).logits.flatten(0, 1), text[:, 1:].flatten()
@@ -126,7 +118,7 @@ def test_a_run_goes_on_from_another_with_a_new_optimizer(config, architecture, c
         start_from=str(first / "ckpt.pt"), name="second", optimizer="muon", max_steps=1, n_embd=64
     )
     second, _ = train(TrainConfig(**config | changes), resume=False)
-    assert f"validation loss {log_of(first)[-1]['val_loss']}" in capsys.readouterr().out
+    assert f": validation loss {log_of(first)[-1]['val_loss']}" in capsys.readouterr().out
     assert (
         load_run(second)[0].config == load_run(first)[0].config
         and int(log_of(second)[-1]["step"]) == 1
@@ -145,14 +137,13 @@ def test_what_does_not_fit_is_refused_in_one_line(config, instruct_data_dir, dat
         assert "\n" not in str(error.value) and not (tmp_path / "out").exists()
 
 
-def test_epochs_are_passes_over_the_training_tokens(config, data_dir):
-    run, _ = train(TrainConfig(**config | dict(epochs=0.5)), resume=False)
-    steps = math.ceil(0.5 * len(load_meta_and_tokens(data_dir / "tiny", "train")[1]) / (8 * 16))
-    assert (
-        int(log_of(run)[-1]["step"])
-        == steps
-        == json.loads((run / "config.json").read_text())["max_steps"]
-    )
+def test_epochs_are_passes_over_the_training_windows(config):
+    config = TrainConfig(**config | dict(epochs=0.5))
+    run, _ = train(config, resume=False)
+    n_windows = len(make_windows(load_corpus(config), config).starts)
+    steps = math.ceil(0.5 * n_windows / 8)
+    assert int(log_of(run)[-1]["step"]) == steps
+    assert json.loads((run / "config.json").read_text())["max_steps"] == steps
 
 
 def test_bigram_embeddings_are_singular_vectors_of_the_information_of_neighbors():
