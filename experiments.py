@@ -18,6 +18,7 @@ all finished runs, also of earlier calls.
 
 import argparse
 import fnmatch
+import json
 import shlex
 import signal
 from dataclasses import replace
@@ -110,6 +111,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_api("the API of judges and api: models (--max_cost: of each command that asks it)")
     args = parser.parse_args()
     api = parser.require_api(args)
+    if "extra" in api:
+        api["extra"] = json.dumps(api["extra"])
     args.api_flags = [
         f"--{name}={value}" for name, value in api.items() if value != parser.get_default(name)
     ]

@@ -168,12 +168,13 @@ def ask(
     them all, if any."""
     from tqdm import tqdm
 
-    from nanostories.generation.api_client import (  # here, as `import openai` takes over a second
-        ApiClient,
-        StopAsking,
-    )
+    # here, as `import openai` takes over a second
+    from nanostories.generation.api_client import StopAsking
 
-    client, failures, fatal = ApiClient(judge.model, **args.api), {}, None
+    client = args.client
+    spent_before = client.ledger.spent
+    failures = {}
+    fatal = None
     with tqdm(
         desc=f"{judge.name} grades", total=len(jobs), unit="grade", disable=None, delay=1
     ) as bar:
@@ -181,17 +182,16 @@ def ask(
             for job, error in client.map(lambda job: judge.grade(*job, client, cache), jobs):
                 if why := error or judge.look_up(*job, cache).problem:
                     failures[job] = why
-                bar.set_postfix_str(f"${client.spent:.4f}", refresh=False)
+                bar.set_postfix_str(f"${client.ledger.spent - spent_before:.4f}", refresh=False)
                 bar.update()
         except StopAsking as error:
             hint = "; if the endpoint cannot take a JSON schema: --no_schema"
             fatal = UserError(
-                f"{error}{hint}" if judge.schema and " 400 " in str(error) else str(error)
+                f"{error}{hint}" if judge.schema and "HTTP 400" in str(error) else str(error)
             )
-    if args.api["max_cost"]:  # the rest of the budget is for the next judge
-        args.api["max_cost"] = max(args.api["max_cost"] - client.spent, 1e-9)  # 0 would be no limit
-    if args.api["price_in"] is not None:
-        print(f"{judge.name}: this command spent ${client.spent:.4f}", file=sys.stderr)
+    if args.price_in is not None:
+        dollars = client.ledger.spent - spent_before
+        print(f"{judge.name}: this command spent ${dollars:.4f}", file=sys.stderr)
     return failures, fatal
 
 
@@ -330,12 +330,11 @@ def make_chat_judges(args: argparse.Namespace) -> list[ChatJudge]:
     names = [name for name in args.judge if not is_likelihood_judge(name)]
     if not names:
         return []
-    from nanostories.generation.api_client import (  # here, as `import openai` takes over a second
-        endpoint_url,
-        public_url,
-    )
+    # here, as `import openai` takes over a second
+    from nanostories.generation.api_client import ApiClient
 
-    url = public_url(endpoint_url(args.base_url))
+    args.client = ApiClient("JUDGE", **args.api)
+    url = args.client.public_url
     question_names = args.protocol + [str(path) for path in args.question]
     questions = [read_question(name) for name in dict.fromkeys(question_names or ["ours"])]
     settings = (args.temperature, args.max_tokens, not args.no_schema)

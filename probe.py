@@ -118,6 +118,8 @@ def answer(name: str, probes: Sequence[Probe], max_new_tokens: int, bar: tqdm) -
     for i, text, _ in backend.complete(prompts, [(i, 0) for i in range(len(prompts))], sampling):
         greedy[prompts[i]] = text
         bar.update()
+    if name.startswith("api:"):
+        backend.raise_failures()
     columns = []
     for probe in probes:
         verdict = rank = p = lead = ""

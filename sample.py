@@ -121,6 +121,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--stream", action="store_true", help="print one story while it is being written"
     )
+    parser.add_argument(
+        "--dry_run",
+        action="store_true",
+        help="with api:MODEL: show one request, how many there are and their cost; send nothing",
+    )
     parser.add_api("for api:MODEL")
     args = parser.parse_args()
     args.api = parser.require_api(args)
@@ -146,6 +151,8 @@ def complete_arguments(args: argparse.Namespace) -> None:
         raise UserError("--beams takes no --temperature and no --top_k")
     if str(args.model).startswith("api:") and (args.top_k or args.beams > 1 or args.stream):
         raise UserError("an api: model takes no --top_k, --beams or --stream")
+    if args.dry_run and not str(args.model).startswith("api:"):
+        raise UserError("--dry_run shows requests to an api: model; other models cost nothing")
     if args.stream and (args.to_file or args.n not in (None, 1) or args.beams > 1):
         raise UserError(
             "--stream prints one sampled story: leave out --prompts, --eval, --n, --out and --beams"
@@ -212,6 +219,9 @@ def sample(name: str, args: argparse.Namespace) -> None:
     for temperature in args.temperature:
         sampling = Sampling(temperature, args.top_k, args.beams, args.max_new_tokens, args.seed)
         n = 1 if temperature == 0 else args.n  # greedy text is the same every time
+        if args.dry_run:
+            print(backend.preview([prompt.text for prompt in prompts.values()], n, sampling))
+            continue
         if args.stream:
             stream_story(backend, args.prompt, sampling)
         elif args.to_file:
@@ -221,18 +231,22 @@ def sample(name: str, args: argparse.Namespace) -> None:
             print(
                 f"\n{n} by {name}, seed {args.seed}, temperature {temperature:g}.", file=sys.stderr
             )
-    if name.startswith("api:") and args.price_in is not None:
-        print(f"this command spent ${backend.client.spent:.4f}", file=sys.stderr)
+    if name.startswith("api:"):
+        if args.price_in is not None:
+            print(f"this command spent ${backend.client.ledger.spent:.4f}", file=sys.stderr)
+        backend.raise_failures()
 
 
 def print_stories(backend, prompt: str, n: int, sampling: Sampling) -> None:
     completions = backend.complete([prompt] * n, [(0, j) for j in range(n)], sampling)
     bar = tqdm(completions, "writing", total=n, unit="story", disable=None, delay=1, leave=False)
-    print(
-        "\n\n".join(
-            prompt + text + ("" if finished else " [cut here]") for _, text, finished in sorted(bar)
-        )
-    )
+    stories = {}
+    try:
+        for j, text, finished in bar:
+            ending = "" if finished else " [cut here]"
+            stories[j] = prompt + text + ending
+    finally:  # stories of an API are paid for, whatever became of the others
+        print("\n\n".join(stories[j] for j in sorted(stories)))
 
 
 def write_samples(
@@ -283,7 +297,7 @@ def write_samples(
         write_rows(path, (rows[key] for key in sorted(rows)))
         part.unlink()
     print(
-        f"wrote {path}: {len(missing)} completions by {name}"
+        f"wrote {path}: {len(rows) - n_old} completions by {name}"
         + f", and {n_old} that were there before" * bool(n_old)
     )
     following = dict(

@@ -5,7 +5,7 @@ alone would make them.
 
 $ python synthesize.py --model gpt-4o-mini --stories 1000 --name mine \
       --price_in 0.15 --price_out 0.6 --max_cost 2
-$ python synthesize.py --model gpt-4o-mini --dry_run  # shows one request and the cost of all
+$ python synthesize.py --model gpt-4o-mini --dry_run  # shows one request and the cost at most
 # the control: no words, no features
 $ python synthesize.py --model gpt-4o-mini --name plain --plain
 $ python synthesize.py --model qwen3 --base_url http://localhost:8000/v1 \
@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import regex
 from tqdm import tqdm
 
 from nanostories.cli import (
@@ -35,17 +36,23 @@ from nanostories.cli import (
     one_line_errors,
     positive,
 )
-from nanostories.corpus.builtin_stories import split_sentences
 from nanostories.corpus.word_forms import uses_word
 from nanostories.files import append_json, lock, read_json_lines
 from nanostories.tables import print_and_save, read_user_table, write_table
+from nanostories.text import split_sentences
 
 PROMPTS = Path(__file__).parent / "prompts"
 KINDS = ("noun", "verb", "adjective")
 P_FEATURE = 1 / 3  # probability of each feature
 ATTEMPTS = 3  # requests for one story, until it is given up
-FEWEST_WORDS = (
-    40  # refusals are shorter; four characters count as a word, for scripts without spaces
+FEWEST_WORDS = 40  # refusals in any language are mostly shorter
+# In scripts without spaces between words, each character counts as one.
+SPACELESS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+WORD = regex.compile(rf"[{SPACELESS}]|[^\s{SPACELESS}]+")
+# Long refusals in English begin like this; stories for children do not.
+REFUSAL = re.compile(
+    r"I([’']m| am|) (sorry|apologi[sz]e|afraid|unable|not able)|I (cannot|can[’']t|won[’']t) "
+    r"|(Sorry|Unfortunately), (but )?I |As an AI "
 )
 SUMMARY = "Summary:"  # as in the published Instruct texts
 
@@ -88,7 +95,7 @@ def parse_arguments() -> argparse.Namespace:
         help="more data sets in table and picture",
     )
     parser.add_argument(
-        "--dry_run", action="store_true", help="show one request and the total cost; send nothing"
+        "--dry_run", action="store_true", help="show one request and the cost at most; send nothing"
     )
     parser.add_shared("seed")
     parser.add_api("the API")
@@ -111,77 +118,67 @@ class Request:
 
 
 def draw_requests(args: argparse.Namespace) -> list[Request]:
-    rows = [row for _, row in read_user_table(args.words, ("word", "kind"))]
-    words = {kind: [row["word"] for row in rows if row["kind"] == kind] for kind in KINDS}
-    if empty := [kind for kind in KINDS if not words[kind]]:
-        raise UserError(
-            f"{args.words}: no words with the kind {empty[0]}; the kinds are {', '.join(KINDS)}"
-        )
-    features = {
-        row["feature"]: row["request"]
-        for _, row in read_user_table(args.features, ("feature", "request"))
-    }
-    lines = args.template.read_text(encoding="utf-8").splitlines()
+    words = {}
+    for _, row in read_user_table(args.words, ("word", "kind")):
+        words.setdefault(row["kind"], []).append(row["word"])
+    for kind in KINDS:
+        if kind not in words:
+            raise UserError(f"{args.words}: no words of the kind {kind}")
+    table = read_user_table(args.features, ("feature", "request"))
+    features = {row["feature"]: row["request"] for _, row in table}
+    template = args.template.read_text(encoding="utf-8").splitlines()
     requests = []
     for index in range(args.stories):
         rng = random.Random(f"{args.seed}/{index}")
         drawn = {kind: rng.choice(words[kind]) for kind in KINDS}
         chosen = [feature for feature in features if rng.random() < P_FEATURE]
         if args.plain:
-            drawn, chosen = {}, []
-        values = drawn | dict(
-            language=args.language, features="; ".join(features[name] for name in chosen)
+            drawn = {}
+            chosen = []
+        text = fill_in(
+            template,
+            **drawn,
+            language=args.language,
+            features="; ".join(features[feature] for feature in chosen),
+            summary=SUMMARY if args.summaries else "",
         )
-        values["summary"] = SUMMARY * args.summaries
-        kept = [
-            line
-            for line in lines
-            if all(values.get(field) for field in fields_of(line, args.template))
-        ]
-        requests.append(
-            Request(
-                index,
-                list(drawn.values()),
-                chosen,
-                "\n".join(line.format(**values) for line in kept),
-            )
-        )
+        requests.append(Request(index, list(drawn.values()), chosen, text))
     return requests
 
 
-def fields_of(line: str, template: Path) -> list[str]:
-    """The names in {braces}; ValueError for an unknown one."""
-    fields, known = re.findall(r"\{(.*?)\}", line), (*KINDS, "features", "language", "summary")
-    if unknown := set(fields) - set(known):
-        raise UserError(
-            f"{template}: unknown field {{{unknown.pop()}}}; the fields are {', '.join(known)}"
-        )
-    return fields
+def fill_in(template: Sequence[str], **values: str) -> str:
+    """The template's lines of which all {fields} have a value."""
+    known = {*KINDS, *values}
+    lines = []
+    for line in template:
+        fields = re.findall(r"\{(.*?)\}", line)
+        if not known.issuperset(fields):
+            raise UserError(f"--template: unknown field in {line!r}; the fields are {known}")
+        if all(values.get(field) for field in fields):
+            lines.append(line.format(**values))
+    return "\n".join(lines)
 
 
 # ---- Replies ----
-def read_story(
-    reply: str, finish_reason: str, request: Request, args: argparse.Namespace
-) -> tuple[dict, str]:
+def read_story(reply: str, request: Request, args: argparse.Namespace) -> tuple[dict, str]:
     """The row for stories.jsonl; why it is rejected, or ""."""
-    text, summary = re.sub(r"\n{2,}", "\n\n", reply.strip()), ""
+    text = re.sub(r"\n{2,}", "\n\n", reply.strip())
+    row = vars(request) | dict(request=request.text, language=args.language, text=text)
     if args.summaries:
-        text, _, summary = (part.strip() for part in text.rpartition(SUMMARY))
-        text, summary = (text, summary) if text else (summary, "")
-    row = dict(index=request.index, text=text, words=request.words, features=request.features)
-    row |= dict(language=args.language, request=request.text)
-    if args.summaries:
-        row |= dict(
-            summary=summary,
-            sentence=random.Random(text).choice(split_sentences(text) or [text]).strip(),
-        )
-    if finish_reason == "length":
-        return row, "cut off at --max_new_tokens"
-    if finish_reason == "content_filter" or max(len(text.split()), len(text) // 4) < FEWEST_WORDS:
+        if SUMMARY not in text.removesuffix(SUMMARY):
+            return row, "without a summary"
+        text, summary = (part.strip() for part in text.rsplit(SUMMARY, 1))
+        sentences = split_sentences(text) or [text]
+        row["text"] = text
+        row["summary"] = summary
+        row["sentence"] = random.Random(text).choice(sentences).strip()
+    if len(WORD.findall(text)) < FEWEST_WORDS or REFUSAL.match(text):
         return row, "refused or too short"
-    if args.language == "English" and not all(uses_word(text, word) for word in request.words):
-        return row, "without all of its words"  # other languages' inflections are not known here
-    return row, "without a summary" if args.summaries and not summary else ""
+    # Inflections are known for English alone.
+    words = request.words if args.language == "English" else []
+    if not all(uses_word(text, word) for word in words):
+        return row, "without all of its words"
+    return row, ""
 
 
 class DataSet:
@@ -195,96 +192,92 @@ class DataSet:
         self.attempts = Counter(row["index"] for row in self.rejected)
 
     def check(self, requests: Sequence[Request]) -> None:
-        """ValueError if something else was requested before: two data sets must not get mixed."""
+        """UserError if something else was requested before: two data sets must not get mixed."""
         texts = {request.index: request.text for request in requests}
         for row in (*self.stories.values(), *self.rejected):
-            if row.get("request") != texts.get(row["index"], row.get("request")):
+            if row["index"] in texts and row["request"] != texts[row["index"]]:
                 remedy = "choose another --name, or all flags as before"
                 raise UserError(
                     f"{self.directory}: story {row['index']} had another request; {remedy}"
                 )
 
     def missing(self, requests: Sequence[Request]) -> list[Request]:
-        missing = [request for request in requests if request.index not in self.stories]
-        return [request for request in missing if self.attempts[request.index] < ATTEMPTS]
+        return [
+            request
+            for request in requests
+            if request.index not in self.stories and self.attempts[request.index] < ATTEMPTS
+        ]
 
     def add(self, row: dict, reason: str) -> None:
+        """reason: why it is rejected, or ""."""
         if reason:
-            row |= dict(rejected=reason)
+            row["rejected"] = reason
+            append_json(self.directory / "rejected.jsonl", row)
             self.rejected.append(row)
             self.attempts[row["index"]] += 1
         else:
+            append_json(self.directory / "stories.jsonl", row)
             self.stories[row["index"]] = row
-        append_json(self.directory / ("rejected.jsonl" if reason else "stories.jsonl"), row)
 
     def rejections(self) -> str:
         reasons = Counter(row["rejected"] for row in self.rejected).most_common()
-        n = sum(n >= ATTEMPTS for index, n in self.attempts.items() if index not in self.stories)
-        given_up = (
-            f"; {n:,} stories given up after {ATTEMPTS} attempts (delete rejected.jsonl to request"
-            " them again)"
-        )
-        return (
-            "rejected: "
-            + (", ".join(f"{n:,} {reason}" for reason, n in reasons) or "none")
-            + given_up * bool(n)
-        )
+        listed = ", ".join(f"{n:,} {reason}" for reason, n in reasons) or "none"
+        finished = [index for index, n in self.attempts.items() if n >= ATTEMPTS]
+        n_given_up = len(set(finished) - self.stories.keys())
+        remedy = "delete rejected.jsonl to request them again"
+        return f"rejected: {listed}; {n_given_up:,} stories given up ({remedy})"
 
 
 # ---- Asking ----
-def ask(data: DataSet, requests: Sequence[Request], args: argparse.Namespace) -> None:
-    """Requests each story until it is there or given up; StopAsking if the budget or the endpoint
-    ends it."""
-    from nanostories.generation.api_client import (
-        ApiClient,  # here, as `import openai` takes over a second
+def api_request(request: Request, data: DataSet, args: argparse.Namespace) -> dict:
+    """Several models take turns. Each attempt at a story has a seed of its own."""
+    rng = random.Random(f"{args.seed}/{request.index}/{data.attempts[request.index]}")
+    return dict(
+        model=args.model[request.index % len(args.model)],
+        messages=[dict(role="user", content=request.text)],
+        max_tokens=args.max_new_tokens,
+        temperature=args.temperature,
+        seed=rng.getrandbits(31),
     )
+
+
+def ask(data: DataSet, requests: Sequence[Request], args: argparse.Namespace) -> None:
+    """Requests each story until it is there or given up. UserError if the budget or the endpoint
+    ends it, or if requests failed."""
+    # here, as `import openai` takes over a second
+    from nanostories.generation.api_client import ApiClient, BadReply
+
+    client = ApiClient(**args.api)
+    if args.dry_run:
+        missing = data.missing(requests)
+        print(client.preview([api_request(request, data, args) for request in missing]))
+        return
 
     async def write(request: Request) -> bool:
-        seed = random.Random(
-            f"{args.seed}/{request.index}/{data.attempts[request.index]}"
-        ).getrandbits(31)
-        messages, settings = (
-            [dict(role="user", content=request.text)],
-            dict(temperature=args.temperature, seed=seed),
-        )
-        reply = await client.chat(messages, args.max_new_tokens, **settings)
-        row, reason = read_story(reply.text, reply.finish_reason, request, args)
-        data.add(row | dict(model=reply.model), reason)
-        return not reason
+        bad = ""
+        try:
+            reply = await client.chat(**api_request(request, data, args))
+        except BadReply as error:
+            bad = str(error)
+            reply = error.reply
+        row, reason = read_story(reply.text, request, args)
+        row["model"] = reply.model
+        data.add(row, bad or reason)
+        return not bad and not reason
 
-    done, spent = len(requests) - len(data.missing(requests)), 0.0
-    with tqdm(initial=done, total=len(requests), unit="story", disable=None) as bar:
+    n_done = len(requests) - len(data.missing(requests))
+    with tqdm(initial=n_done, total=len(requests), unit="story", disable=None) as bar:
         for _ in range(ATTEMPTS):
-            failures, missing = [], data.missing(requests)
-            for i, model in enumerate(args.model):
-                client = ApiClient(model, **args.api)
-                client.spent = spent  # one budget for all models
-                for _, result in client.map(write, missing[i :: len(args.model)]):
-                    failures += [result] * isinstance(result, Exception)
-                    bar.update(result is True)
-                    bar.set_postfix_str(
-                        f"{len(data.rejected)} rejected, ${client.spent:.4f}", refresh=False
-                    )
-                spent = client.spent
+            failures = []
+            for _, result in client.map(write, data.missing(requests)):
+                if isinstance(result, Exception):
+                    failures.append(result)
+                bar.update(result is True)
+                progress = f"{len(data.rejected)} rejected, ${client.ledger.spent:.4f}"
+                bar.set_postfix_str(progress, refresh=False)
     if failures:
-        n = f"{len(failures):,} of {len(requests):,} requests failed; run it again to retry them"
-        raise UserError(f"{n}: {failures[0]}")
-
-
-def show_request(requests: Sequence[Request], args: argparse.Namespace) -> None:
-    from nanostories.corpus.tokenizer import gpt2
-
-    tokens_in, tokens_out = (
-        sum(len(gpt2().encode(request.text)) for request in requests),
-        250 * len(requests),
-    )
-    cost = "give --price_in and --price_out to see the cost"
-    if args.price_in is not None:
-        cost = f"about ${(tokens_in * args.price_in + tokens_out * args.price_out) / 1e6:.4f}"
-    print(requests[0].text if requests else "nothing to request: each story is there or given up")
-    print(
-        f"\n{len(requests):,} requests: about {tokens_in:,} tokens in, {tokens_out:,} out; {cost}"
-    )
+        n = f"{len(failures):,} of {len(requests):,} requests failed"
+        raise UserError(f"{n}; run it again to retry them: {failures[0]}")
 
 
 # ---- The data set beside others ----
@@ -307,38 +300,38 @@ def show(args: argparse.Namespace) -> None:
     save_figure(draw(stories), directory / "diversity.png")
 
 
+def write_stories(directory: Path, args: argparse.Namespace) -> None:
+    busy = "another synthesize.py is writing there; let it finish"
+    with lock(directory, ".synthesize.lock", busy):
+        data = DataSet(directory)
+        requests = draw_requests(args)
+        data.check(requests)
+        try:
+            ask(data, requests, args)
+        except UserError:
+            if data.stories:  # The stories so far are shown, and the error after them.
+                show(args)
+            raise
+
+
 def main() -> None:
     args = parse_arguments()
     directory = args.data_dir / args.name
     kept = f"every story so far is in {directory}; run the same command to continue"
     with one_line_errors("synthesize.py", kept, f"free space or fix that; {kept}"):
-        stopped = None
         if args.model:
-            with lock(
-                directory,
-                ".synthesize.lock",
-                "another synthesize.py is writing there; let it finish",
-            ):
-                data, requests = DataSet(directory), draw_requests(args)
-                data.check(requests)
-                if args.dry_run:
-                    return show_request(data.missing(requests), args)
-                try:
-                    ask(data, requests, args)
-                except (
-                    ValueError
-                ) as error:  # the budget or the endpoint; the stories so far are shown first
-                    stopped = error
-        if not stopped or data.stories:
-            show(args)
-        if stopped:
-            raise stopped
+            write_stories(directory, args)
+        if args.dry_run:
+            return
+        show(args)
     file = directory / "stories.jsonl"
     row = next(read_json_lines(file))
-    flags = "--headers " * bool(row["words"]) + "--vocabulary=bpe " * (
-        row.get("language", "English") != "English"
-    )
-    print(f"wrote {file}; next: python prepare.py --input {file} {flags}--name {args.name}-tokens")
+    command = f"python prepare.py --input {file} --name {args.name}-tokens"
+    if row["words"]:
+        command += " --headers"
+    if row["language"] != "English":
+        command += " --vocabulary=bpe"
+    print(f"wrote {file}; next: {command}")
 
 
 if __name__ == "__main__":

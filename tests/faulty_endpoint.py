@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 import time
+import zlib
 from collections.abc import Callable
 
 import heuristic_judge
@@ -26,7 +27,8 @@ class FaultyJudge(heuristic_judge.Handler):
         with self.server.lock:
             self.server.requests.append(request | received)
             number = len(self.server.requests)
-        if fault := self.server.fault(number, request):
+        fault = self.server.fault(number, request)
+        if fault:
             getattr(self, f"{fault[0]}_fault")(*fault[1:])
         else:
             self.answer(request)
@@ -56,6 +58,16 @@ class FaultyJudge(heuristic_judge.Handler):
             json.dumps(dict(error=dict(message=message, code=code))).encode(),
             headers=headers,
         )
+
+    def page_fault(self, status: int):
+        """What a proxy says of a server that is down."""
+        self.send(
+            status, b"<html><h1>Bad Gateway</h1></html>", headers={"Content-Type": "text/html"}
+        )
+
+    def hang_fault(self):
+        self.server.over.wait()
+        self.close_connection = True
 
     def drop_fault(self):
         self.close_connection = True
@@ -91,10 +103,56 @@ class FaultyJudge(heuristic_judge.Handler):
         message = dict(role="assistant", content=text, refusal=refusal)
         choice = dict(index=0, message=message, finish_reason=finish_reason)
         answer = dict(id="0", object="chat.completion", created=0, model="m", choices=[choice])
-        answer |= (
-            dict(usage=dict(zip(("prompt_tokens", "completion_tokens"), usage))) if usage else {}
-        )
+        if usage:
+            answer["usage"] = dict(prompt_tokens=usage[0], completion_tokens=usage[1])
+            with self.server.lock:
+                self.server.counted.append(usage)
         self.send(200, json.dumps(answer).encode())
+
+
+def refusal_of(request: dict, *names: str) -> Fault:
+    """As OpenAI answers settings that a model does not take, one at a time."""
+    for name in names:
+        if name in request:
+            return "status", 400, {}, f"Unsupported parameter: '{name}' is not supported."
+    return None
+
+
+class Misbehavior:
+    """A fault function: what an endpoint gets wrong, now and then. `text` is what it says
+    otherwise. It refuses one prompt in 50 and `seed`, and takes 40 requests a second."""
+
+    def __init__(self, text: Callable[[dict], str]):
+        self.text = text
+        self.times = []
+        self.lock = threading.Lock()
+
+    def refuses(self, request: dict) -> bool:
+        return zlib.crc32(request["messages"][-1]["content"].encode()) % 50 == 0
+
+    def __call__(self, number: int, request: dict) -> Fault:
+        with self.lock:
+            now = time.monotonic()
+            self.times = [time for time in self.times if time > now - 1] + [now]
+            if len(self.times) > 40:
+                return "status", 429, {"Retry-After": "1"}
+        if self.refuses(request):
+            return "status", 400, {}, "filtered", "content_filter"
+        refused = refusal_of(request, "max_tokens", "seed")
+        text = self.text(request)
+        faults = {
+            3: ("say", f"<think>Hm, what now?</think>\n{text}"),
+            5: ("say", f"Hm, what now?</think>\n{text}"),
+            7: ("say", "<think>Hm, what", "length"),
+            11: ("say", ""),
+            13: ("say", text[: len(text) // 2], "length"),
+            17: ("say", [dict(type="text", text=text)]),
+            19: ("page", 502),
+            23: ("drop",),
+            29: ("say", None, "stop", "I cannot help with that."),
+            31: ("hang",),
+        }
+        return refused or faults.get(number % 37, ("say", text))
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -113,12 +171,11 @@ class Server(http.server.ThreadingHTTPServer):
 def serve(fault: Callable[[int, dict], Fault] = lambda number, request: None):
     """-> a server with .url, .requests so far, and .fault, which may be changed."""
     server = Server(("127.0.0.1", 0), FaultyJudge)
-    server.requests, server.lock, server.over, server.fault = (
-        [],
-        threading.Lock(),
-        threading.Event(),
-        fault,
-    )
+    server.requests = []
+    server.counted = []  # (tokens in, tokens out) of each reply, as a bill would have them
+    server.lock = threading.Lock()
+    server.over = threading.Event()
+    server.fault = fault
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:

@@ -103,13 +103,11 @@ def test_flags(capsys):
     parser.add_api("API")
     args = parser.parse_args(["--max_tokens", "7", "--price_in", "1", "--price_out", "0"])
     assert args.max_tokens == 7 and args.seed == 3
-    assert (
-        list(parser.require_api(args))
-        == "base_url concurrency timeout price_in price_out max_cost".split()
-    )
+    assert parser.require_api(args) == dict(concurrency=8, timeout=120.0, price_in=1, price_out=0)
     wrong = (
         "--max_tokens=0 --max_tokens=1.5 --val_share=1 --seed=-1 --timeout=inf"
-        " --base_url=me:secret@x --rate=1 "
+        " --base_url=me:secret@x --base_url=http://me:secret@x --base_url=http://x?key=secret"
+        ' --extra=[] --extra={"n":2} --spending=x --rate=1 '
     )
     for flag in (wrong + "--price_in=1 --max_cost=2").split():
         with pytest.raises(SystemExit):

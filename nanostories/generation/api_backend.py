@@ -2,14 +2,21 @@
 Stories by a model behind an API, with the interface of backends.LocalBackend.
 """
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import regex
 
 from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
-from nanostories.generation.api_client import ApiClient
+from nanostories.generation.api_client import ApiClient, RequestFailed
 from nanostories.generation.prompts import Continuation, Key, Sampling
+
+# Of a script with spaces between words.
+STARTS_WITH_WORD = regex.compile(
+    r"(?![\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}])\w"
+)
 
 CONTINUE = (
     "You are given the beginning of a story for small children, which breaks off, perhaps in the"
@@ -27,38 +34,59 @@ FOLLOW_HEADER = (
 class ApiBackend:
     """The interface of LocalBackend, by API requests; it gives no likelihoods."""
 
-    def __init__(self, name: str, **settings):
-        self.client = ApiClient(name, **settings)
+    def __init__(self, model: str, **settings):
+        self.model = model
+        self.client = ApiClient(**settings)
+        self.failures: list[str] = []
 
     def identity(self) -> dict:
-        return dict(base_url=f"{self.client.url}/")
+        return dict(base_url=f"{self.client.public_url}/", extra=self.client.extra or None)
 
     def fits(self, prompt: str) -> bool:
         return True
 
+    def request(self, prompt: str, key: Key, sampling: Sampling) -> dict:
+        instruction = FOLLOW_HEADER if instruct_headers.read(prompt) else CONTINUE
+        seed = np.random.SeedSequence([sampling.seed, *key]).generate_state(1)[0] >> 1
+        return dict(
+            model=self.model,
+            messages=[
+                dict(role="system", content=instruction),
+                dict(role="user", content=prompt),
+            ],
+            max_tokens=sampling.max_new_tokens,
+            temperature=sampling.temperature,
+            seed=int(seed),
+        )
+
+    def preview(self, prompts: Sequence[str], n: int, sampling: Sampling) -> str:
+        """What `complete` would ask for n continuations of each prompt, and the cost at most."""
+        keys = itertools.product(range(len(prompts)), range(n))
+        return self.client.preview([self.request(prompts[i], (i, j), sampling) for i, j in keys])
+
     def complete(
         self, prompts: Sequence[str], keys: Sequence[Key], sampling: Sampling
     ) -> Iterator[Continuation]:
-        """Yields continuations as they arrive. ValueError, at the end, if requests failed."""
+        """Yields continuations as they arrive; requests that fail go to `failures`."""
 
         async def write(i: int) -> Continuation:
-            instruction = FOLLOW_HEADER if instruct_headers.read(prompts[i]) else CONTINUE
-            messages = [
-                dict(role="system", content=instruction),
-                dict(role="user", content=prompts[i]),
-            ]
-            seed = int(np.random.SeedSequence([sampling.seed, *keys[i]]).generate_state(1)[0] >> 1)
-            settings = dict(temperature=sampling.temperature, seed=seed)
-            reply = await self.client.chat(messages, sampling.max_new_tokens, **settings)
-            space = " " if prompts[i] and reply.text[:1].isalnum() else ""  # chat models drop it
-            return i, space + reply.text, reply.finish_reason == "stop"
+            request = self.request(prompts[i], keys[i], sampling)
+            reply = await self.client.chat(allow_cut=True, **request)
+            # Chat models drop the space between words.
+            space = " " if prompts[i] and STARTS_WITH_WORD.match(reply.text) else ""
+            return i, space + reply.text, not reply.cut
 
-        failures = []
-        for _, result in self.client.map(write, range(len(prompts))):
-            if isinstance(result, Exception):
-                failures.append(result)
+        # First one completion of each prompt: one whose requests are refused must not look like an
+        # endpoint that fails.
+        order = sorted(range(len(prompts)), key=lambda i: keys[i][1])
+        for i, result in self.client.map(write, order):
+            if isinstance(result, RequestFailed):
+                self.failures.append(f"prompt_index {keys[i][0]}: {result}")
             else:
                 yield result
-        if failures:
-            n = f"{len(failures):,} of {len(prompts):,} requests failed; run it again to retry them"
-            raise UserError(f"{n}: {failures[0]}")
+
+    def raise_failures(self) -> None:
+        if self.failures:
+            listed = "; ".join(dict.fromkeys(self.failures))
+            remedy = "the other stories are kept, and the same command asks for these again"
+            raise UserError(f"{len(self.failures):,} requests failed, {remedy}: {listed}")

@@ -1,203 +1,262 @@
 """
 Chat completions from any OpenAI-compatible API, many at a time, within a budget.
 
->>> client = ApiClient("gpt-4o-mini", price_in=0.15, price_out=0.6, max_cost=1.0)
->>> ask = lambda text: client.chat([dict(role="user", content=text)], 100)
+>>> client = ApiClient(price_in=0.15, price_out=0.6, max_cost=1.0)
+>>> def ask(text):
+...     message = dict(role="user", content=text)
+...     return client.chat(model="gpt-4o-mini", messages=[message], max_tokens=100)
 >>> for text, reply in client.map(ask, texts):
 ...     print(text, reply)  # a Reply, or a RequestFailed
 """
 
 import asyncio
+import collections
 import itertools
 import json
+import math
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx2  # the client below openai's
 import openai
 
 from nanostories.cli import UserError
+from nanostories.generation.spending import Ledger
 
 OPENAI_URL = "https://api.openai.com/v1"
-# after an error status (429, 5xx), by the openai package: over a minute, or as Retry-After says
+# The openai package asks again after 429 and 5xx, for over a minute or as Retry-After says.
 RETRIES = 16
-CONNECTIONS = 3  # attempts if no reply arrives; each may have cost money
-FAILURES_IN_A_ROW = (
-    5  # requests that failed for good, without a reply between them, until asking stops
-)
-REMEDIES = {401: "check OPENAI_API_KEY", 404: "check the model's name and --base_url"}
+# Attempts if no reply arrives. Each may have cost money.
+CONNECTIONS = 3
+# Asking stops after so many failures without a usable reply between them.
+FAILURES_IN_A_ROW = 10
+# Every request would meet these errors, so asking stops at once.
+REMEDIES = {401: "check the key and whether it is for this URL", 404: "check the model and the URL"}
+# Tokens that a reply may have at most if no limit is sent.
+NO_LIMIT = 1_000_000
+# Fields that some models refuse, and what they take instead.
+REPLACEMENTS = {"max_tokens": "max_completion_tokens", "seed": None, "temperature": None}
+THOUGHT_BEGINS = re.compile(r"<(think|thinking|reasoning)>|\[THINK\]", re.IGNORECASE)
+THOUGHT_ENDS = re.compile(r"</(?:think|thinking|reasoning)>\s*|\[/THINK\]\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Reply:
+    text: str  # without the model's thoughts
+    model: str  # the model that answered, as the endpoint names it
+    tokens_in: int | None  # None: the endpoint does not say
+    tokens_out: int | None
+    dollars: float
+    cut: bool  # by the limit of tokens
 
 
 class RequestFailed(Exception):
     """This request failed for good; others may succeed. The message is one line."""
 
 
+class BadReply(RequestFailed):
+    """The reply was paid for, and is empty, filtered, refused or cut."""
+
+    def __init__(self, reason: str, reply: Reply):
+        super().__init__(reason)
+        self.reply = reply
+
+
 class StopAsking(UserError):
     """No more requests can be made. The message is one line: the reason, and a remedy."""
 
 
-@dataclass(frozen=True)
-class Reply:
-    text: str
-    finish_reason: str  # the API's, such as "stop" or "length"
-    model: str  # the model that answered, as the endpoint names it
-
-
+@dataclass
 class ApiClient:
-    """Requests to one model. spent: dollars, counting requests that are in flight, or got lost, at
-    their worst cost."""
+    """Requests to the models of one endpoint, within one budget."""
 
-    def __init__(
-        self,
-        model: str,
-        base_url: str | None = None,  # None: OPENAI_BASE_URL, or OpenAI's own
-        concurrency: int = 8,  # requests in flight
-        timeout: float = 120.0,  # seconds for a whole reply
-        price_in: float | None = None,  # dollars per million tokens
-        price_out: float | None = None,
-        max_cost: float | None = None,  # dollars that `spent` never exceeds
-    ):
-        self.model, self.base_url = model, endpoint_url(base_url)
-        self.url, self.key = public_url(self.base_url), os.environ.get("OPENAI_API_KEY", "").strip()
-        if not re.fullmatch("[!-~]+" if self.base_url == OPENAI_URL else "[!-~]*", self.key):
-            raise UserError(
-                "OPENAI_API_KEY is not set, or contains spaces or other invalid characters"
-            )
-        self.concurrency, self.timeout = concurrency, timeout
-        self.price_in, self.price_out, self.max_cost = (
-            price_in or 0.0,
-            price_out or 0.0,
-            max_cost or float("inf"),
-        )
-        self.spent, self.n_in_flight, self.failures = 0.0, 0, 0  # failures in a row
-        self.stopped: Exception | None = None  # why no more requests are made
+    role: str = "OPENAI"  # of ROLE_API_KEY and ROLE_BASE_URL: see find_endpoint
+    base_url: str = ""  # instead of ROLE_BASE_URL
+    concurrency: int = 8  # requests in flight
+    timeout: float = 120.0  # seconds for a whole reply
+    price_in: float = 0.0  # dollars per million tokens
+    price_out: float = 0.0
+    max_cost: float = math.inf  # dollars, with all that is in the file `spending`
+    spending: Path | None = None
+    extra: dict = field(default_factory=dict)  # merged into each request; None removes a field
 
-    def map(self, work: Callable[[Any], Awaitable], items: Iterable) -> Iterator[tuple[Any, Any]]:
+    def __post_init__(self):
+        self.url, self.key = find_endpoint(self.role, self.base_url)
+        self.public_url = re.sub("(?<=//)[^/]*@", "", self.url)
+        self.ledger = Ledger(self.spending, self.max_cost)
+        self.names = collections.defaultdict(dict)  # model -> {refused field: its replacement}
+
+    # ---- Many requests ----
+    def map(self, work: Callable[[Any], Awaitable], items: Iterable) -> Iterator[tuple]:
         """Yields (item, result of `await work(item)` or its RequestFailed) as they finish,
-        `concurrency` at a time. If asking must stop, requests in flight are finished and yielded;
-        then StopAsking is raised."""
-        loop, items, running = asyncio.new_event_loop(), iter(items), {}
-        settings = dict(
-            timeout=self.timeout, max_retries=RETRIES, http_client=Http(timeout=self.timeout)
-        )
+        `concurrency` at a time. If asking must stop (also at Ctrl-C), requests in flight, which are
+        paid for, are finished and yielded; then StopAsking (KeyboardInterrupt) is raised."""
+        if not re.fullmatch("[!-~]+", self.key):
+            raise UserError("OPENAI_API_KEY is not set, or has spaces or other invalid characters")
+        self.stopped = None  # the exception that ends it
+        self.failures = 0  # in a row
+        self.n_in_flight = 0
+        http = Http(timeout=self.timeout)
         self.api = openai.AsyncOpenAI(
-            api_key=self.key or "none", base_url=self.base_url, **settings
+            api_key=self.key, base_url=self.url, max_retries=RETRIES, http_client=http
         )
-        try:
-            while True:
-                n_free = 0 if self.stopped else self.concurrency - len(running)
-                running |= {
-                    loop.create_task(work(item)): item for item in itertools.islice(items, n_free)
-                }
-                if not running:
-                    break
-                done, _ = loop.run_until_complete(
-                    asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                )
-                for task in done:
-                    item, error = running.pop(task), task.exception()
-                    if error is None or isinstance(error, RequestFailed):
-                        yield item, error or task.result()
-                    else:
-                        self.stopped = self.stopped or error
-        finally:
-            for task in running:
-                task.cancel()
-            running |= {loop.create_task(self.api.close()): None}
-            loop.run_until_complete(asyncio.gather(*running, return_exceptions=True))
-            loop.close()
+        remaining = iter(items)
+        running = {}
+        with asyncio.Runner() as runner:
+            try:
+                while True:
+                    n_free = 0 if self.stopped else self.concurrency - len(running)
+                    for item in itertools.islice(remaining, n_free):
+                        running[runner.get_loop().create_task(work(item))] = item
+                    if not running:
+                        break
+                    for task in self.wait_for_some(running, runner):
+                        item = running.pop(task)
+                        error = task.exception()
+                        if error is None or isinstance(error, RequestFailed):
+                            yield item, error or task.result()
+                        else:
+                            self.stopped = self.stopped or error
+            finally:
+                runner.run(self.api.close())
         if self.stopped:
             raise self.stopped
 
-    async def chat(self, messages: list[dict], max_tokens: int | None, **settings) -> Reply:
-        """One request, within `map`. settings: other fields of a chat completion. Raises
-        RequestFailed, StopAsking."""
-        if max_tokens:  # OpenAI's own name for it is new, which other endpoints do not know yet
-            settings["max_completion_tokens" if self.base_url == OPENAI_URL else "max_tokens"] = (
-                max_tokens
-            )
-        worst = self.cost(
-            len(json.dumps([messages, settings])), max_tokens or 0
-        )  # a token has at least one byte
-        create = self.api.chat.completions.with_raw_response.create
-        for attempt in range(CONNECTIONS):
-            await asyncio.sleep(attempt)  # seconds
-            await self.reserve(worst)
+    def wait_for_some(self, running: Iterable, runner: asyncio.Runner) -> Iterable[asyncio.Task]:
+        """The tasks that are done; none after Ctrl-C, of which a second one drops all others."""
+        try:
+            done, _ = runner.run(asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED))
+        except KeyboardInterrupt as stop:
+            if self.stopped:
+                raise
+            print("\nwaiting for the last replies; Ctrl-C again drops them", file=sys.stderr)
+            self.stopped = stop
+            done = ()
+        return done
+
+    # ---- One request ----
+    async def chat(self, allow_cut: bool = False, **request) -> Reply:
+        """One request, within `map`. request: model, messages and other fields of a chat
+        completion. Raises RequestFailed (or BadReply), StopAsking."""
+        model = request["model"]
+        n_lost = 0
+        while True:
+            body = self.body(request)
+            reserved = await self.reserve(body)
             try:
-                answer = await create(model=self.model, messages=messages, **settings)
-                return self.read(answer.content, worst)
-            except (
-                openai.APIConnectionError
-            ) as error:  # it may have been answered without reaching us: it stays spent
-                failure = f"no reply ({self.describe(error.__cause__)})"
+                # extra_body, as openai itself refuses fields that it does not know.
+                answer = await self.api.chat.completions.with_raw_response.create(
+                    model=model, messages=[], extra_body=body
+                )
+                break
             except openai.APIStatusError as error:
-                self.spent -= worst
-                raise self.failed(self.describe(error), REMEDIES.get(error.status_code)) from None
+                self.ledger.append(model, -reserved)
+                self.note_refused_fields(body, str(error.body))
+                if self.body(request) == body:
+                    reason = f"HTTP {error.status_code}: {error.body}"
+                    raise self.failed(model, reason, REMEDIES.get(error.status_code)) from None
+            except openai.APIConnectionError as error:
+                # It may have been answered without reaching us: it stays reserved.
+                n_lost += 1
+                if n_lost == CONNECTIONS:
+                    raise self.failed(model, f"no reply ({error})") from None
+                await asyncio.sleep(n_lost)
             finally:
                 self.n_in_flight -= 1
-        raise self.failed(failure)
+        reply, problem = self.read(answer, model, reserved)
+        if reply.cut and not allow_cut:
+            problem = "cut off at the limit of tokens"
+        if problem:
+            raise BadReply(str(self.failed(model, problem)), reply)
+        self.failures = 0
+        return reply
 
-    async def reserve(self, worst: float) -> None:
+    def body(self, request: dict) -> dict:
+        """The request as it is sent."""
+        names = self.names[request["model"]]
+        body = {names.get(name, name): value for name, value in request.items()} | self.extra
+        return {name: value for name, value in body.items() if name and value is not None}
+
+    def note_refused_fields(self, body: dict, error: str) -> None:
+        names = self.names[body["model"]]
+        for name in REPLACEMENTS.keys() & body.keys() - names.keys():
+            if re.search(f"['\"`]{name}['\"`]", error):
+                names[name] = REPLACEMENTS[name]
+                print(f"{body['model']} refuses {name}: left out or replaced", file=sys.stderr)
+
+    def read(self, answer: openai.APIResponse, model: str, reserved: float) -> tuple[Reply, str]:
+        """The reply, and why it is of no use. Without token counts, the cost is what was
+        reserved."""
+        try:
+            completion = answer.parse()
+            choice = completion.choices[0]
+            said = choice.message.content or ""
+            if isinstance(said, list):  # of parts, some of which may be thoughts or images
+                said = "".join(part["text"] for part in said if part["type"] == "text")
+            usage = completion.usage
+            tokens = (usage.prompt_tokens, usage.completion_tokens) if usage else (None, None)
+            dollars = self.cost(*tokens) if all(tokens) else reserved
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            reason = f"{answer.text[:200]} is no chat completion; is that the URL?"
+            raise self.failed(model, reason) from None
+        self.ledger.append(model, -reserved, dollars, tokens)
+        text = without_thoughts(re.sub("[\ud800-\udfff]", "\ufffd", said))
+        cut = choice.finish_reason == "length"
+        reply = Reply(text, str(completion.model), *tokens, dollars, cut)
+        if choice.message.refusal or choice.finish_reason == "content_filter":
+            return reply, f"refused ({choice.message.refusal or 'content_filter'})"
+        return reply, "" if text.strip() else f"an empty reply ({choice.finish_reason})"
+
+    def failed(self, model: str, reason: str, remedy: str | None = None) -> RequestFailed:
+        """The error of a request. Stops asking if every other one would fail, too."""
+        # Without the key, also in the form that endpoints show: sk-ab***yz.
+        reason = re.sub(r"\S*\*{3,}\S*", "[key]", " ".join(reason.split()))
+        if len(self.key) >= 8:  # shorter ones are placeholders
+            reason = reason.replace(self.key, "[key]")
+        reason = reason[:300]
+        self.failures += 1
+        if self.failures >= FAILURES_IN_A_ROW:
+            remedy = f"{self.failures} requests in a row failed"
+        if remedy and not self.stopped:
+            self.stopped = StopAsking(f"{model} at {self.public_url}: {reason}; {remedy}")
+        return RequestFailed(reason)
+
+    # ---- Costs ----
+    async def reserve(self, body: dict) -> float:
         """Waits until the budget allows a request: those in flight may cost less than they might
-        have."""
-        while not self.stopped and self.spent + worst > self.max_cost:
+        have. Returns the dollars that it may cost at most."""
+        dollars = self.worst_cost(body)
+        while not self.stopped and not self.ledger.reserve(body["model"], dollars):
             if not self.n_in_flight:
-                self.stopped = StopAsking(
-                    f"stopped: the next request might exceed --max_cost {self.max_cost:g}"
-                )
+                reason = f"the next request might exceed --max_cost {self.max_cost:g}"
+                self.stopped = StopAsking(f"stopped: {reason}")
             await asyncio.sleep(0.05)
         if self.stopped:
-            raise self.stopped
-        self.spent, self.n_in_flight = self.spent + worst, self.n_in_flight + 1
+            raise StopAsking
+        self.n_in_flight += 1
+        return dollars
 
-    def failed(self, reason: str, remedy: str | None = None) -> Exception:
-        """The error for a request that failed for good. With a remedy, every other request would
-        fail, too."""
-        self.failures += 1
-        if remedy or self.failures >= FAILURES_IN_A_ROW:
-            remedy = remedy or f"{self.failures} requests in a row failed"
-            self.stopped = self.stopped or StopAsking(
-                f"{self.model} at {self.url}: {reason}; {remedy}"
-            )
-        return self.stopped or RequestFailed(reason)
+    def worst_cost(self, body: dict) -> float:
+        """Dollars at most: a token has at least one byte."""
+        limit = body.get("max_tokens") or body.get("max_completion_tokens") or NO_LIMIT
+        return self.cost(len(json.dumps(body)), limit)
 
-    def read(self, content: bytes, worst: float) -> Reply:
-        """Reads plain JSON, as not every endpoint follows openai's types. Without token counts, the
-        cost is `worst`."""
-        try:
-            answer = json.loads(content)
-            choice, usage = answer["choices"][0], answer.get("usage") or {}
-            said = choice["message"].get("content") or ""
-            if isinstance(said, list):  # content parts, some of which may be reasoning or images
-                said = "".join(part["text"] for part in said if part.get("type") == "text")
-            text = re.sub(
-                "[\ud800-\udfff]", "\ufffd", said
-            )  # lone surrogates, which UTF-8 cannot encode
-            counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
-            cost = self.cost(*counts) if all(counts) else worst
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            raise self.failed(
-                f"{self.describe(content[:200])} is no chat completion; is that the URL?"
-            ) from None
-        self.failures, self.spent = 0, self.spent - worst + cost
-        return Reply(text, str(choice.get("finish_reason")), str(answer.get("model")))
-
-    def cost(self, tokens_in: float, tokens_out: float) -> float:
+    def cost(self, tokens_in: int, tokens_out: int) -> float:
         """Dollars."""
         return (self.price_in * tokens_in + self.price_out * tokens_out) / 1e6
 
-    def describe(self, error: object) -> str:
-        """One line, without the key, even in the form that endpoints show: sk-ab***yz."""
-        if "Timeout" in type(error).__name__:  # asyncio's own, or one of httpx
-            return f"not complete after {self.timeout:g} seconds: --timeout"
-        secret = (
-            re.escape(self.key) if len(self.key) >= 8 else "(?!)"
-        )  # shorter ones are placeholders: none, EMPTY
-        line = " ".join(str(error).split()) or type(error).__name__
-        return re.sub(rf"{secret}|\S*\*{{3,}}\S*", "[key]", line)[:300]
+    def preview(self, requests: Sequence[dict]) -> str:
+        """For --dry_run: the first request, how many there are, and what they cost at most."""
+        bodies = [self.body(request) for request in requests]
+        shown = json.dumps(bodies[0], indent=2, ensure_ascii=False)
+        dollars = sum(map(self.worst_cost, bodies))
+        cost = f"at most ${dollars:.4f} by --price_in and --price_out"
+        return f"{shown}\n{len(bodies):,} requests to {self.public_url}: {cost}"
 
 
 class Http(openai.DefaultAsyncHttpxClient):
@@ -208,15 +267,29 @@ class Http(openai.DefaultAsyncHttpxClient):
     async def send(self, request, **settings):
         try:
             return await asyncio.wait_for(super().send(request, **settings), self.timeout.read)
-        # asyncio's TimeoutError is a class of its own in Python 3.10
-        except (asyncio.TimeoutError, httpx2.HTTPError, OSError) as error:  # noqa: UP041
-            raise openai.APIConnectionError(request=request) from error
+        except (httpx2.HTTPError, OSError) as error:
+            reason = str(error) or f"not complete after {self.timeout.read:g} seconds: --timeout"
+            raise openai.APIConnectionError(message=reason, request=request) from None
 
 
-def endpoint_url(base_url: str | None) -> str:
-    return (base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
+def find_endpoint(role: str, base_url: str) -> tuple[str, str]:
+    """The URL and its key. A JUDGE without variables of its own uses OPENAI's. A key is sent only
+    to the URL in the variable beside it; if there is none, to `base_url` or OpenAI's."""
+    for prefix in (role, "OPENAI"):
+        key = os.environ.get(f"{prefix}_API_KEY", "").strip()
+        url_of_key = os.environ.get(f"{prefix}_BASE_URL", "").rstrip("/")
+        if key or url_of_key:
+            break
+    url = (base_url or url_of_key or OPENAI_URL).rstrip("/")
+    if url_of_key and url != url_of_key:
+        key = ""
+    if url != OPENAI_URL:
+        key = key or "none"  # openai wants one
+    return url, key
 
 
-def public_url(url: str) -> str:
-    """Without the parts that may be secret: name:password@ and ?key=."""
-    return re.sub(r"(?<=//)[^/]*@|[?#].*", "", url)
+def without_thoughts(text: str) -> str:
+    """What follows the last thought, also if only the end of that is marked; "" if its end is not:
+    then nothing tells it from a reply."""
+    text = THOUGHT_ENDS.split(text)[-1]
+    return "" if THOUGHT_BEGINS.search(text) else text

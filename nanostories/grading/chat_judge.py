@@ -125,18 +125,19 @@ NUMBERS = TypeAdapter(Annotated[dict[str, StrictFloat], Field(min_length=1)])
 
 
 def read_reply(text: str, names: Sequence[str] = ()) -> dict[str, float]:
-    """{name: number, ..., "age": years} from a JSON object, or from an array in the order of
-    `names`; prose and reasoning (before `</think>`) may surround it. ValueError if a score is
-    missing, out of range or in words. An age that is missing or unclear is left out: the scores are
-    paid for, and good without it."""
-    text, age = without_reasoning(text), None
+    """{name: number, ..., "age": years} from a JSON object (its keys in any case), or from an array
+    in the order of `names`; prose may surround it. ValueError if a score is missing, out of range
+    or in words. An age that is missing or unclear is left out: the scores are paid for, and good
+    without it."""
+    age = None
     arrays = set(re.findall(r"\[\s*-?[\d.]+(?:\s*,\s*-?[\d.]+)*\s*\]", text))
     try:
         if "{" in text:
             found = from_json(text[text.index("{") : text.rfind("}") + 1])
-            age = AGES.get(str(found.pop("age_group", ""))[:1].upper())
             named = names or [name for name, value in found.items() if type(value) in (int, float)]
-            values = {name: found[name] for name in named}
+            by_lower_name = {name.lower(): value for name, value in found.items()}
+            age = AGES.get(str(by_lower_name.get("age_group", ""))[:1].upper())
+            values = {name: by_lower_name[name.lower()] for name in named}
         else:
             (array,) = map(from_json, arrays)
             values = dict(
@@ -148,10 +149,6 @@ def read_reply(text: str, names: Sequence[str] = ()) -> dict[str, float]:
     except (ValueError, KeyError) as error:
         raise UserError(f"no number for each score ({' '.join(str(error).split())[:60]})") from None
     return scores | ({} if age is None else dict(age=age))
-
-
-def without_reasoning(text: str) -> str:
-    return text.rpartition("</think>")[2].strip()
 
 
 # ---- A judge ----
@@ -200,11 +197,7 @@ class ChatJudge:
             reply = cache.get(self.key(messages, repeat))
             if reply is None:
                 return Cached(None, messages, "not asked yet")
-            text = without_reasoning(reply["text"])
-            if reply["finish_reason"] == "length" or not text:
-                return Cached(
-                    None, messages, "cut off: raise --max_tokens" if text else "an empty reply"
-                )
+            text = reply["text"].strip()
             messages += [dict(role="assistant", content=text)]
         try:
             return Cached(read_reply(text, self.question.names(story)), messages, "")
@@ -213,18 +206,30 @@ class ChatJudge:
 
     async def grade(self, story: Story, repeat: int, client, cache) -> None:
         """Asks an ApiClient until the cache has usable replies, or too many were unusable; each
-        goes to the cache at once, so that a killed call loses nothing that was paid for."""
+        goes to the cache at once, so that a killed call loses nothing that was paid for. Raises
+        BadReply if the last one was empty or cut off."""
+        from nanostories.generation.api_client import BadReply
+
         asked = dict(judge=self.model, url=self.url, temperature=self.temperature, repeat=repeat)
-        for _ in range(TRIES + len(self.question.turns) - 1):
+        asked["question"] = self.question.name
+        n_tries = TRIES + len(self.question.turns) - 1
+        for i in range(n_tries):
             grades, messages, _ = self.look_up(story, repeat, cache)
             if grades:
                 return
-            settings = {} if self.temperature is None else dict(temperature=self.temperature)
-            settings |= response_format(messages[-1]["content"]) if self.schema else {}
-            reply = await client.chat(messages, self.max_tokens, **settings)
-            cache.add(
-                self.key(messages, repeat), asked | dict(question=self.question.name) | vars(reply)
+            settings = response_format(messages[-1]["content"]) if self.schema else {}
+            request = dict(
+                model=self.model,
+                messages=messages,
+                max_tokens=self.max_tokens,
+                temperature=self.temperature,
             )
+            try:
+                reply = await client.chat(**request, **settings)
+                cache.add(self.key(messages, repeat), asked | vars(reply))
+            except BadReply:
+                if i + 1 == n_tries:
+                    raise
 
 
 def show_requests(

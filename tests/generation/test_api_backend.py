@@ -1,10 +1,14 @@
 """sample.py --model api:MODEL, against a server that fails. (test_api_client.py has the faults
 themselves.)"""
 
+import json
+
 import pytest
 from sample_fixtures import rows_of
 
 API = ("--model", "api:gpt-3.5-turbo", "--prompts", "prompts.txt", "--n", "2")
+# A dollar a reply.
+COSTLY = ("--price_in", "0", "--price_out", "1e5", "--max_new_tokens", "10")
 
 
 @pytest.fixture(autouse=True)
@@ -20,29 +24,32 @@ def run(tmp_path):
 def test_an_api_model_continues_stories(endpoint, sample_py, run):
     endpoint.fault = lambda number, request: (
         "say",
-        "a time. The end.",
+        "<think>The end?</think>a time. The end.",
         "length" if number == 2 else "stop",
     )
     assert sample_py(*API, "--concurrency", "1", "--max_new_tokens", "50")[0] == 0
     rows = rows_of(run / "samples.jsonl")
-    assert [row["completion"] for row in rows] == [
-        " a time. The end."
-    ] * 4  # with the space that chat models drop
-    assert [row["finished"] for row in rows] == [True, False, True, True]
+    # With the space that chat models drop.
+    assert [row["completion"] for row in rows] == [" a time. The end."] * 4
+    assert [row["finished"] for row in rows] == [True, True, False, True]
     assert {row["base_url"] for row in rows} == {f"{endpoint.url}/"}
     settings = dict(model="gpt-3.5-turbo", temperature=1, max_tokens=50)
     assert all(settings.items() <= request.items() for request in endpoint.requests)
-    assert {request["messages"][-1]["content"] for request in endpoint.requests} == {
-        "Once upon",
-        "One day, Tom",
-    }
+    asked = {request["messages"][-1]["content"] for request in endpoint.requests}
+    assert asked == {"Once upon", "One day, Tom"}
     assert len({request["seed"] for request in endpoint.requests}) == 4
+
+
+def test_no_space_in_scripts_without_spaces(endpoint, sample_py):
+    endpoint.fault = lambda number, request: ("say", "有一只小狗。")
+    printed = sample_py(*API[:2], "--n", "1", "--prompt", "从前")[1].out
+    assert "从前有一只小狗。" in printed
 
 
 def test_what_was_paid_for_is_kept_when_the_endpoint_gives_up(endpoint, sample_py, run):
     endpoint.fault = lambda number, request: ("say", "a time.") if number <= 3 else ("status", 401)
     code, printed = sample_py(*API, "--concurrency", "1")
-    assert "OPENAI_API_KEY" in code and "\n" not in code
+    assert "check the key" in code and "\n" not in code
     assert len(rows_of(run / "samples.jsonl.part")) == 3 and not (run / "samples.jsonl").exists()
     endpoint.fault = lambda number, request: ("say", "another time.")
     assert sample_py(*API)[0] == 0 and len(endpoint.requests) == 4 + 1
@@ -50,28 +57,56 @@ def test_what_was_paid_for_is_kept_when_the_endpoint_gives_up(endpoint, sample_p
     assert sorted(completions) == [" a time."] * 3 + [" another time."]
 
 
-def test_a_request_that_fails_does_not_stop_the_others(endpoint, sample_py, run):
-    says = {"Once upon": ("status", 400), "One day, Tom": ("say", "a time.")}
-    endpoint.fault = lambda number, request: says[request["messages"][-1]["content"]]
-    code, _ = sample_py(*API)
-    assert (
-        "2 of 4 requests failed" in code
-        and "\n" not in code
-        and len(rows_of(run / "samples.jsonl.part")) == 2
-    )
+@pytest.mark.parametrize("fault", [("status", 400, {}, "filtered"), ("say", "")])
+def test_a_refused_prompt_does_not_stop_the_others(endpoint, sample_py, run, tmp_path, fault):
+    (tmp_path / "prompts.txt").write_text("".join(f"Once, {i}\n" for i in range(20)))
 
+    def refuse(number, request):
+        return fault if request["messages"][-1]["content"] == "Once, 7" else ("say", "a time.")
 
-def test_several_temperatures_share_one_budget(endpoint, sample_py, run):
+    endpoint.fault = refuse
+    for n_requests in (80, 84):  # the refused ones are asked for again
+        code, printed = sample_py(*API, "--temperature", "0.5", "1", "--concurrency", "1")
+        assert "4 requests failed" in code and "7" in code and "\n" not in code
+        assert len(endpoint.requests) == n_requests
+        for directory in (run, run / "temperature-0.5"):
+            rows = rows_of(directory / "samples.jsonl")
+            assert len(rows) == 38 and 7 not in {row["prompt_index"] for row in rows}
+            assert not (directory / "samples.jsonl.part").exists()
     endpoint.fault = lambda number, request: ("say", "a time.")
-    costly = ("--price_in", "0", "--price_out", "1e5", "--max_new_tokens", "10")  # a dollar a reply
-    several = (*API, "--temperature", "0", "0.5", "1", *costly)  # 2 + 4 + 4 replies
-    code, printed = sample_py(*several, "--max_cost", "4.5")
-    assert "--max_cost 4.5" in code and [r["temperature"] for r in endpoint.requests] == [
-        0,
-        0,
-        0.5,
-        0.5,
-    ]
-    code, printed = sample_py(*several, "--max_cost", "100")
+    assert sample_py(*API, "--temperature", "0.5", "1")[0] == 0
+    assert len(rows_of(run / "samples.jsonl")) == 40 and len(endpoint.requests) == 88
+
+
+def test_stories_of_one_prompt_are_printed_without_one_that_failed(endpoint, sample_py):
+    for fault in (("status", 400), ("status", 401)):
+        endpoint.fault = lambda number, request, fault=fault: (
+            fault if number % 3 == 0 else ("say", f"a time {number}.")
+        )
+        endpoint.requests.clear()
+        code, printed = sample_py(*API[:2], "--prompt", "Once", "--n", "3", "--concurrency", "1")
+        assert str(fault[1]) in code and "Once a time 1.\n\nOnce a time 2." in printed.out
+
+
+def test_several_temperatures_share_one_budget(endpoint, sample_py, run, tmp_path):
+    endpoint.fault = lambda number, request: ("say", "a time.")
+    several = (*API, "--temperature", "0", "0.5", "1", *COSTLY)  # 2 + 4 + 4 replies
+    ledger = ("--spending", "spending.jsonl")
+    for _ in range(2):  # a budget holds over restarts
+        code, printed = sample_py(*several, *ledger, "--max_cost", "4.5")
+        assert "--max_cost 4.5" in code
+        assert [r["temperature"] for r in endpoint.requests] == [0, 0, 0.5, 0.5]
+    code, printed = sample_py(*several, *ledger, "--max_cost", "100")
     assert code == 0 and len(endpoint.requests) == 10 and "$6.00" in printed.err
-    assert "--max_new_tokens" in sample_py(*API, *costly[:4], "--max_cost", "1")[0]
+    rows = [json.loads(line) for line in (tmp_path / "spending.jsonl").read_text().splitlines()]
+    assert sum(row["dollars"] for row in rows) == 10 == len(endpoint.counted)
+    assert "--max_new_tokens" in sample_py(*API, *COSTLY[:4], "--max_cost", "1")[0]
+
+
+def test_dry_run_sends_nothing(endpoint, sample_py, run):
+    extra = ("--extra", '{"top_p": 0.9}')
+    code, printed = sample_py(*API, *COSTLY, *extra, "--dry_run")
+    assert code == 0 and "Once upon" in printed.out and '"top_p": 0.9' in printed.out
+    assert "4 requests" in printed.out and "at most $4.0000" in printed.out
+    assert not endpoint.requests and not run.exists()
+    assert "api:" in sample_py("--model", "out/x", "--dry_run")[0]

@@ -116,12 +116,12 @@ def test_a_conversation_is_looked_up_turn_by_turn():
     first, second = QUESTIONS["paper"].texts(STORY)
     grades, messages, _ = judge.look_up(STORY, 0, cache)
     assert grades is None and [m["content"] for m in messages] == [first]
-    cache[judge.key(messages, 0)] = dict(text="<think>Hm.</think> Good.", finish_reason="stop")
+    cache[judge.key(messages, 0)] = dict(text=" Good.")
     grades, messages, _ = judge.look_up(STORY, 0, cache)
     assert grades is None and [m["content"] for m in messages] == [first, "Good.", second]
-    cache[judge.key(messages, 0)] = dict(text=json.dumps(GOOD), finish_reason="length")
-    assert "--max_tokens" in judge.look_up(STORY, 0, cache).problem
-    cache[judge.key(messages, 0)] = dict(text=json.dumps(GOOD), finish_reason="stop")
+    cache[judge.key(messages, 0)] = dict(text="Well.")
+    assert "no number" in judge.look_up(STORY, 0, cache).problem
+    cache[judge.key(messages, 0)] = dict(text=json.dumps(GOOD))
     assert judge.look_up(STORY, 0, cache).grades == READ
 
 
@@ -130,7 +130,7 @@ def test_a_conversation_is_looked_up_turn_by_turn():
     [
         "```json\n" + json.dumps(GOOD) + "\n```",
         "Here you are: " + json.dumps(GOOD) + " I hope that helps.",
-        "<think>Grammar: 3/10? {no} [1, 2]</think>\n" + json.dumps(GOOD),
+        json.dumps({name.title(): value for name, value in GOOD.items()}),
         json.dumps(GOOD | dict(assessment="Good.", other=[1], creativity=7.0)),
         json.dumps(GOOD | dict(age_group="C: 6-7")),
     ],
@@ -141,7 +141,7 @@ def test_objects_are_read(text):
 
 def test_arrays_are_read():
     without_age = {name: READ[name] for name in NAMES}
-    for text in ("I say [8, 7, 9, 6].", "<think>[1, 2]</think>[8.0,7,9,6]"):
+    for text in ("I say [8, 7, 9, 6].", "[8.0,7,9,6]"):
         assert read_reply(text, NAMES) == without_age
     assert read_reply("[8, 7, 9]", NAMES[:3]) == dict(grammar=8.0, creativity=7.0, consistency=9.0)
 

@@ -1,5 +1,5 @@
-"""grade.py against a server that fails in every way, and killed three times: each grading exactly
-once, in budget."""
+"""grade.py against a server whose replies are of no use, or that ends, and killed three times: each
+grading exactly once, in budget. (tests/generation/test_api_client.py has an API's own faults.)"""
 
 import collections
 import json
@@ -29,9 +29,7 @@ def usable(out) -> collections.Counter:
         except ValueError:
             return False
 
-    return collections.Counter(
-        r["key"] for r in records(out) if r["finish_reason"] == "stop" and is_usable(r["text"])
-    )
+    return collections.Counter(r["key"] for r in records(out) if is_usable(r["text"]))
 
 
 def spent(printed) -> float:
@@ -40,19 +38,11 @@ def spent(printed) -> float:
 
 def test_faults_that_pass(grade_py, api, tmp_path):
     faults = [
-        ("status", 429),
-        ("status", 429, {"Retry-After": "0.2"}),
-        ("status", 503),
-        ("drop",),
-        ("drip", 0.05),
-        ("cut", b'{"id": "0", "choices"'),
         ("say", "I'm sorry, but I cannot do that."),
         ("say", None, "stop", "I cannot grade this."),
         ("say", '{"assessment": "Good', "length"),
         ("say", "Grammar: eight, Creativity: 7, Consistency: 9, Plot: 6, Age group: C"),
         ("say", json.dumps(dict(grammar=11, creativity=7, consistency=9, plot=6, age_group="C"))),
-        ("say", [dict(type="text", text=GOOD)]),
-        ("say", GOOD, "stop", None, None),  # no token counts
     ]
     met = set()  # one fault for each story: three, by chance, would make its grading fail
 
@@ -63,7 +53,7 @@ def test_faults_that_pass(grade_py, api, tmp_path):
             return faults.pop()
 
     api.fault = fault
-    code, printed = grade_py("--controls", "--timeout", "8", *PAID, "--max_cost", "40")
+    code, printed = grade_py("--controls", *PAID, "--max_cost", "40")
     assert code == 0 and not faults and "40 of 40 gradings" in printed.out and spent(printed) < 40
     assert len(usable(tmp_path / "out")) == 40 and set(usable(tmp_path / "out").values()) == {1}
 
@@ -98,14 +88,15 @@ def test_one_model_that_is_forbidden_leaves_the_other_its_grades(grade_py, api, 
     code, printed = grade_py("--judge", "forbidden", "--concurrency", "2")
     assert "403" in code and "forbidden" in code and "\n" not in code
     assert "20 of 20 gradings" in printed.out and (tmp_path / "out" / "grades.csv").exists()
-    assert sum(request["model"] == "forbidden" for request in api.requests) < 10
+    assert sum(request["model"] == "forbidden" for request in api.requests) < 20
 
 
 def test_an_endpoint_that_takes_no_schema(grade_py, api):
     api.fault = lambda number, request: ("status", 400) if "response_format" in request else None
     code, _ = grade_py("--concurrency", "1")
-    assert "400" in code and "--no_schema" in code and "\n" not in code and len(api.requests) == 5
-    assert grade_py("--no_schema")[0] == 0 and len(api.requests) == 25
+    assert "400" in code and "--no_schema" in code and "\n" not in code
+    before = len(api.requests)
+    assert grade_py("--no_schema")[0] == 0 and len(api.requests) == before + 20 < 40
 
 
 def test_a_budget_is_for_all_judges_of_a_call(grade_py, api):
@@ -116,17 +107,19 @@ def test_a_budget_is_for_all_judges_of_a_call(grade_py, api):
     assert grade_py("out/a", "--judge", "other", *PAID)[0] == 0 and len(api.requests) == 20
 
 
-def test_the_key_and_a_password_are_nowhere(grade_py, api, tmp_path):
-    url = api.url.replace("//", "//me:s3cret@") + "?key=k3y"
-    code, printed = grade_py("out/a", "--judge", "rules", "--base_url", url, judge=None)
-    kept = "".join(
-        path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()
-    )
-    assert code == 0
-    assert not any(word in f"{printed}{kept}" for word in ("s3cret", "k3y", KEY))
-    assert (
-        grade_py("out/a")[0] == 0 and len(api.requests) == 10
-    )  # the same endpoint: nothing is asked again
+def test_a_judge_has_a_key_and_a_url_of_its_own(grade_py, api, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("JUDGE_BASE_URL", api.url.replace("//", "//me:s3cret@"))
+    code, printed = grade_py("out/a", "--judge", "rules", judge=None)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    kept = "".join(path.read_text(errors="replace") for path in files)
+    assert code == 0 and {request["key"] for request in api.requests} == {"Basic bWU6czNjcmV0"}
+    assert not any(word in f"{printed}{kept}" for word in ("s3cret", KEY))
+    monkeypatch.setenv("JUDGE_BASE_URL", api.url)
+    # The same endpoint: nothing is asked again.
+    assert grade_py("out/a", "--judge", "rules", judge=None)[0] == 0 and len(api.requests) == 10
+    code, printed = grade_py("out/a", "--judge", "rules", "--base_url", "http://me:s3cret@x")
+    assert code == 2 and "OPENAI_BASE_URL" in printed.err and "s3cret" not in printed.err
 
 
 def test_a_full_disk_is_one_line_and_loses_one_reply_at_most(grade_py, api, tmp_path, monkeypatch):
