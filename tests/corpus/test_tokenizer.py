@@ -36,11 +36,9 @@ def test_stories_in_one_call_are_the_same_as_one_by_one(any_tokenizer):
     rng = random.Random(1)
     for _ in range(50):
         stories = [random_text(rng) for _ in range(rng.randrange(6))]
-        expected = [
-            i
-            for story in stories
-            for i in any_tokenizer.encode(story) + [any_tokenizer.end_of_text]
-        ]
+        expected = []
+        for story in stories:
+            expected += [*any_tokenizer.encode(story), any_tokenizer.end_of_text]
         ids = any_tokenizer.encode_stories(stories)
         assert ids.dtype == np.uint16
         assert ids.tolist() == expected
@@ -49,9 +47,8 @@ def test_stories_in_one_call_are_the_same_as_one_by_one(any_tokenizer):
 def test_a_cut_is_closed_under_merges(any_tokenizer):
     """Each token but a byte is merged from two that are kept, so the cut is a shorter BPE merge
     list."""
-    reference = (
-        any_tokenizer.ranks if any_tokenizer.vocabulary["pattern"] == BPE_PATTERN else gpt2().ranks
-    )
+    is_learned = any_tokenizer.vocabulary["pattern"] == BPE_PATTERN
+    reference = any_tokenizer.ranks if is_learned else gpt2().ranks
     pairs = [merged_from(token, reference) for token in any_tokenizer.ranks if len(token) > 1]
     assert all(len(pair) == 2 and {*pair} <= any_tokenizer.ranks.keys() for pair in pairs)
 
@@ -61,10 +58,8 @@ def test_without_a_cut_ids_are_gpt2s():
     assert gpt2().encode("Hello world") == [15496, 995]
     assert gpt2().end_of_text == 50256
     assert cut(count_tokens(TEXT), GPT2_VOCAB_SIZE).vocabulary == gpt2().vocabulary
-    assert (
-        cut(np.zeros(GPT2_VOCAB_SIZE), 400).vocabulary["tokens"]
-        == gpt2().vocabulary["tokens"][:399]
-    )  # ties
+    ties = cut(np.zeros(GPT2_VOCAB_SIZE), 400)
+    assert ties.vocabulary["tokens"] == gpt2().vocabulary["tokens"][:399]
 
 
 def test_learning_gives_the_tokens_and_ids_of_tokenizers():
@@ -75,22 +70,17 @@ def test_learning_gives_the_tokens_and_ids_of_tokenizers():
     ours = learn_bpe(texts, 450)
     assert {token: i for i, token in enumerate(ours.vocabulary["tokens"])} == reference.get_vocab()
     rng = random.Random(3)
-    for text in [
-        *texts,
-        *(" ".join(rng.choices(" ".join(texts).split(), k=9)) for _ in range(300)),
-    ]:
+    words = " ".join(texts).split()
+    mixed = [" ".join(rng.choices(words, k=9)) for _ in range(300)]
+    for text in texts + mixed:
         assert ours.encode(text) == reference.encode(text).ids
     assert learn_bpe(["A cat."], 1000).vocab_size == 257  # no pair is there twice
 
 
 def test_marks_stay_within_their_words():
     tokenizer = learn_bpe(SCRIPTS, 500)
-    assert [tokenizer.decode([i]) for i in tokenizer.encode("एक लड़की थी।")] == [
-        "एक",
-        " लड़की",
-        " थी",
-        "।",
-    ]
+    tokens = [tokenizer.decode([i]) for i in tokenizer.encode("एक लड़की थी।")]
+    assert tokens == ["एक", " लड़की", " थी", "।"]
 
 
 def test_byte_lengths_add_up(any_tokenizer):
