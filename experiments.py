@@ -269,14 +269,15 @@ def show_costs(runs: list, listed: Runs, experiment: Experiment, args: argparse.
     """Prints the command of each run, a table of their costs, and the cost of APIs."""
     import torch
 
-    from nanostories.device import choose_dtype, peak_flops
+    from nanostories.device import choose_dtype, measured_flops, peak_flops, set_up_device
     from nanostories.grading.chat_judge import REPLY_TOKENS, read_question
     from nanostories.tables import table_text
 
     speed, machine = A100, "an A100, a guess"
     if args.scale == "small" or torch.cuda.is_available():
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        speed = UTILIZATION * peak_flops(device, choose_dtype("auto", device))
+        device = set_up_device("cuda" if torch.cuda.is_available() else "cpu")
+        dtype = choose_dtype("auto", device)
+        speed = UTILIZATION * (peak_flops(device, dtype) or measured_flops(device, dtype))
         machine = f"{UTILIZATION:.0%} of the speed of matrix products on this machine now"
     rows = []
     for run in runs if listed.steps or listed.budgets else ():

@@ -267,7 +267,6 @@ def load_inspectable(name: str, args: argparse.Namespace):
     """The model and its tokenizer. ValueError if it cannot be inspected."""
     from model import GPTNeo
     from nanostories.generation.backends import load_backend
-    from nanostories.kernels.compile_cpp import keep_freed_memory
 
     if name.startswith("api:"):
         raise UserError(
@@ -275,8 +274,6 @@ def load_inspectable(name: str, args: argparse.Namespace):
         )
     if name.startswith("hf:") and not args.data and not args.patch:
         raise UserError(f"{name} needs --data, a corpus that prepare.py made")
-    # else the system takes back the memory of each batch's activations, and the next one waits
-    keep_freed_memory()
     backend = load_backend(name)
     config = backend.model.config
     if type(backend.model) is not GPTNeo:

@@ -12,7 +12,6 @@ read and written by nanostories/checkpoints/huggingface.py.
 >>> logits, loss = model(tokens, targets)
 """
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,8 +19,9 @@ from dataclasses import dataclass
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch import Tensor
 
-from nanostories.kernels.attention import causal_attention, first_keys
+from nanostories.kernels.attention import causal_attention, visibility
 from nanostories.kernels.cross_entropy import head_loss
 from nanostories.kernels.embedding import Embedding
 
@@ -56,10 +56,10 @@ class GPTNeoConfig:
 # Attention as an argument: (layer, q, k, v) -> output, all (B, T, H, D). Training, generation with
 # a KV cache, and code that reads attention weights each pass their own; the rest of the model is
 # the same for all of them.
-Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
-def gelu_new(x: torch.Tensor) -> torch.Tensor:
+def gelu_new(x: Tensor) -> Tensor:
     """GELU, tanh approximation, on a CPU in a form that runs twice as fast compiled."""
     if x.is_cuda:
         return F.gelu(x, approximate="tanh")
@@ -79,11 +79,10 @@ class Block(nn.Module):
         self.mlp_out = nn.Linear(4 * config.n_embd, config.n_embd)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x: torch.Tensor, layer: int, attend: Attend) -> torch.Tensor:
+    def forward(self, x: Tensor, layer: int, attend: Attend) -> Tensor:
         B, T, C = x.shape
-        q, k, v = (
-            self.qkv(self.ln_1(x)).view(B, T, 3, self.n_head, C // self.n_head).unbind(2)
-        )  # (B, T, H, D) each
+        qkv = self.qkv(self.ln_1(x)).view(B, T, 3, self.n_head, C // self.n_head)
+        q, k, v = qkv.unbind(2)  # (B, T, H, D) each
         if self.scale:  # applied to q, so that no attention function needs to know about it
             q = q * self.scale
         y = attend(layer, q, k, v).flatten(2)  # (B, T, H, D) -> (B, T, C)
@@ -127,37 +126,38 @@ class GPTNeo(nn.Module):
             block.qkv.weight[2 * C :] = values
             block.attention_out.weight.copy_(values.T)
 
-    def forward(self, tokens: torch.Tensor, targets: torch.Tensor | None = None, story_starts=None):
+    def forward(
+        self, tokens: Tensor, targets: Tensor | None = None, story_starts: Tensor | None = None
+    ) -> tuple[Tensor | None, Tensor | None]:
         """tokens (B, T) int64 -> logits (B, T, vocab_size), None; with targets (B, T): None, loss.
 
-        The loss is the mean, in nats, over targets that are not -100. The logits are then never all
-        in memory at once. With kernels.attention.story_starts (B, T), tokens attend only within
-        their own story, and positions restart at 0 in each.
+        The loss is the mean, in nats, over targets that are not -100. With
+        kernels.attention.story_starts (B, T), tokens attend only within their own story, and
+        positions restart at 0 in each.
         """
         positions = torch.arange(tokens.size(1), device=tokens.device)
-        attend = self.attend
         if story_starts is not None:
-            positions, attend = (
-                positions - story_starts,
-                functools.partial(attend, story_starts=story_starts),
-            )
-        x = self.hidden(tokens, positions, attend)
+            positions = positions - story_starts
+        x = self.hidden(tokens, positions, self.attention(story_starts))
         if targets is None:
             return self.head(x), None
         return None, head_loss(x.flatten(0, 1), self.head.weight, targets.flatten())
 
-    def attend(
-        self,
-        layer: int,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        story_starts: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        first_key = first_keys(q.size(1), self.config.window(layer), q.device, story_starts)
-        return causal_attention(q, k, v, first_key, self.config.dropout if self.training else 0.0)
+    def attention(self, story_starts: Tensor | None = None) -> Attend:
+        """The model's own attention, for one forward pass: layers with the same window share what
+        says which keys are visible."""
+        dropout = self.config.dropout if self.training else 0.0
+        visible = {}
 
-    def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            window = self.config.window(layer)
+            if window not in visible:
+                visible[window] = visibility(q, window, story_starts, dropout)
+            return causal_attention(q, k, v, visible[window], dropout)
+
+        return attend
+
+    def hidden(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """The residual stream after the last LayerNorm, (B, T, C). positions: (T,) or (B, T)."""
         x = self.dropout(self.wte(tokens) + self.wpe(positions))
         for layer, block in enumerate(self.blocks):
@@ -181,8 +181,8 @@ class GPTNeo(nn.Module):
         attention = 0.0
         for layer in range(config.n_layer):
             window = min(config.window(layer), T)
-            pairs = (
-                window * (T - window) + window * (window + 1) / 2
-            )  # (query, key) pairs that the mask allows
-            attention += 2 * config.n_embd * pairs / T  # q times k, and the weights times v
+            # (query, key) pairs that the mask allows
+            pairs = window * (T - window) + window * (window + 1) / 2
+            # q times k, and the weights times v
+            attention += 2 * config.n_embd * pairs / T
         return round(3 * 2 * (linear + attention))

@@ -115,6 +115,9 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_shared("seed")
     parser.add_argument("--batch_size", type=positive, default=64, help="stories at a time")
+    parser.add_argument(
+        "--device", default="auto", help="cpu, cuda, cuda:1 (…) or mps (default: cuda or cpu)"
+    )
     parser.add_shared(
         "out", help="directory to write to (default with --prompts and --eval: out/MODEL)"
     )
@@ -203,7 +206,7 @@ def sample(name: str, args: argparse.Namespace) -> None:
     )  # first: a mistake is answered before torch is imported
     from nanostories.generation.backends import load_backend, stream_story
 
-    backend = load_backend(name, args.batch_size, **args.api)
+    backend = load_backend(name, args.device, args.batch_size, **args.api)
     prompts = {i: prompt for i, prompt in numbered.items() if backend.fits(prompt.text)}
     if len(prompts) < len(numbered):
         left_out = (

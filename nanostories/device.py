@@ -1,6 +1,8 @@
 """The device of a run, its dtype, compiled or not, and the peak FLOP/s that MFU is measured
 against."""
 
+import ctypes
+import platform
 import re
 import timeit
 
@@ -8,63 +10,68 @@ import torch
 
 from nanostories.cli import UserError
 from nanostories.kernels import attention, cpu_features
-from nanostories.kernels.compile_cpp import dtype_name, keep_freed_memory
-from nanostories.training.config import TrainConfig
-from nanostories.training.distributed import SINGLE_PROCESS, Ranks
+from nanostories.kernels.compile_cpp import dtype_name
 
-# Dense bf16 (fp16 on a T4) matrix products, in FLOP/s, from the data sheets. Full names, as the
-# driver reports them, without "NVIDIA", "Tesla" and "GeForce": a slice of an A100 (MIG) or a
-# laptop's GPU differs.
+# Dense matrix products, in FLOP/s, from the data sheets: in half precision, and in TF32. The names
+# are whole, as the driver reports them, without "NVIDIA", "Tesla" and "GeForce": a slice of an A100
+# (MIG) or a laptop's GPU differs.
 GPU_PEAK_FLOPS = {
-    "B200": 2250e12,
-    "H200|H100 80GB HBM3": 989e12,
-    r"A100.(SXM4.\d+GB|PCIE.40GB|80GB PCIe)": 312e12,
-    "L40S": 362e12,
-    "L4": 121e12,
-    "A10G": 70e12,
-    "RTX 4090": 165e12,
-    "RTX 3090": 71e12,
-    "T4": 65e12,
+    "B200": (2250e12, 1125e12),
+    "H200|H100 80GB HBM3": (989e12, 495e12),
+    r"A100.(SXM4.\d+GB|PCIE.40GB|80GB PCIe)": (312e12, 156e12),
+    "L40S": (362e12, 183e12),
+    "L4": (121e12, 60e12),
+    "A10G": (70e12, 35e12),
+    "RTX 4090": (165e12, 83e12),
+    "RTX 3090": (71e12, 36e12),
+    "T4": (65e12, None),
 }
 
 
-def set_up_device(name: str, ranks: Ranks = SINGLE_PROCESS) -> torch.device:
-    """The device of this process, PyTorch set up for it. Several processes have a GPU each, or
-    share the CPU."""
+def set_up_device(name: str = "auto", local_rank: int | None = None) -> torch.device:
+    """The device of this process, PyTorch set up for it. Each command that computes calls this
+    first.
+
+    local_rank: this process's place on its machine, if the run has several processes: they have a
+    GPU each, or share the CPU. None: a single process.
+    """
+    cpu_features.limit_libraries()
     if name == "auto":
-        name = (
-            "cuda"
-            if torch.cuda.is_available()
-            else "mps"
-            if torch.backends.mps.is_available()
-            else "cpu"
-        )
-    kind = name.partition(":")[0]
-    if kind not in ("cuda", "mps", "cpu") or ranks.size > 1 and name not in ("cuda", "cpu"):
+        name = "mps" if torch.backends.mps.is_available() else "cpu"
+        if torch.cuda.is_available():
+            name = "cuda"
+    allowed = r"cpu|cuda" if local_rank is not None else r"cpu|mps|cuda(:\d+)?"
+    if not re.fullmatch(allowed, name):
         raise UserError(
             f"device={name}: must be cpu or cuda, or for a single process cuda:1 (…) or mps"
         )
-    if ranks.size > 1 and kind == "cuda":
-        name = f"cuda:{ranks.local_rank}"
+    if name == "cuda" and local_rank is not None:
+        name = f"cuda:{local_rank}"
     try:
         device = torch.zeros(1, device=name).device
-    except (
-        RuntimeError,
-        AssertionError,
-    ) as error:  # an AssertionError where torch was built without CUDA
-        raise UserError(
-            f"device {name!r} cannot be used here ({str(error).splitlines()[0]})"
-        ) from error
-    if kind == "cpu":
+    except (RuntimeError, AssertionError) as error:
+        # an AssertionError where torch was built without CUDA
+        reason = str(error).splitlines()[0]
+        raise UserError(f"device {name!r} cannot be used here ({reason})") from error
+    if device.type == "cpu":
         keep_freed_memory()
-    if kind == "cuda":
-        torch.cuda.set_device(
-            device
-        )  # streams, graphs and kernels use the current device, so cuda:1 must be it
-        torch.set_float32_matmul_precision(
-            "high"
-        )  # TF32 for all matrix products that are in float32
+    if device.type == "cuda":
+        # streams, graphs and kernels use the current device, so cuda:1 must be it
+        torch.cuda.set_device(device)
+        # TF32 for all matrix products that are in float32
+        torch.set_float32_matmul_precision("high")
+        # cuDNN's backward pass of attention can give NaN with a mask: pytorch issue 196678
+        torch.backends.cuda.enable_cudnn_sdp(False)
     return device
+
+
+def keep_freed_memory() -> None:
+    """Tell glibc to keep freed memory. By default it returns large blocks to the system at once,
+    and every step would fault in a gigabyte of fresh pages: 15% of its time, on two cores."""
+    if platform.libc_ver()[0] == "glibc":
+        libc = ctypes.CDLL(None)
+        libc.mallopt(-4, 0)  # M_MMAP_MAX
+        libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
 
 
 def choose_dtype(name: str, device: torch.device) -> torch.dtype:
@@ -73,7 +80,8 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     if name != "auto":
         return getattr(torch, name)
     if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.get_device_capability(device)[0] >= 8 else torch.float16
+        has_bfloat16 = torch.cuda.get_device_capability(device) >= (8, 0)
+        return torch.bfloat16 if has_bfloat16 else torch.float16
     return cpu_features.fast_dtype() if device.type == "cpu" else torch.float32
 
 
@@ -81,46 +89,62 @@ def no_compile_reason(device: torch.device) -> str | None:
     """Why torch.compile does not work on this machine; None if it works."""
     if device.type == "mps":
         return "torch.compile does not support mps well yet"
-    # it needs triton on a GPU; on a CPU a compiler, OpenMP (which Apple's compiler lacks) and
-    # Python's headers
+    # It needs triton on a GPU; on a CPU a compiler, OpenMP (which Apple's compiler lacks) and
+    # Python's headers.
     try:
         torch.compile(lambda x: x.sin() + 1)(torch.zeros(64, 64, device=device))
     except RuntimeError as error:
-        lines = str(error).splitlines() or [type(error).__name__]
-        return next((line for line in lines if "error:" in line), lines[0])
+        lines = [*str(error).splitlines(), type(error).__name__]
+        errors = [line for line in lines if "error:" in line]
+        return (errors or lines)[0]
     return None
 
 
-def describe(
-    config: TrainConfig, device: torch.device, dtype: torch.dtype, size: int, no_compile: str | None
-) -> dict:
+def environment(
+    device: torch.device,
+    dtype: torch.dtype,
+    head_width: int,
+    dropout: float,
+    n_processes: int,
+    no_compile: str | None,
+) -> dict[str, str]:
     """The facts that decide how sums are rounded: with all equal, a resumed run is the same bit for
     bit on a CPU."""
-    names = dict(
-        cpu=f"cpu ({cpu_features.isa()})",
-        cuda=device.type == "cuda" and torch.cuda.get_device_name(device),
-    )
-    width = config.n_embd // config.n_head
-    facts = dict(device=names.get(device.type, device.type), dtype=dtype_name(dtype))
-    facts["attention"] = attention.implementation(
-        device.type, dtype, width, config.dropout, not no_compile
-    )
-    facts["compiled"] = (
-        f"no ({no_compile})" if no_compile else "yes (the first step takes up to a minute)"
-    )
-    return facts | dict(
-        threads=torch.get_num_threads(), processes=size, torch=str(torch.__version__)
-    )
-
-
-def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """FLOP/s that MFU is measured against: the data sheet's for a known GPU, else measured with a
-    matrix product."""
+    processor = device.type
+    if device.type == "cpu":
+        processor = f"cpu ({cpu_features.instruction_set().name})"
     if device.type == "cuda":
-        own_name = re.sub("NVIDIA |Tesla |GeForce ", "", torch.cuda.get_device_name(device))
-        if known := [peak for name, peak in GPU_PEAK_FLOPS.items() if re.fullmatch(name, own_name)]:
-            return known[0]
-    n = 1024 if device.type == "cpu" else 4096  # large enough to keep the whole device busy
+        processor = torch.cuda.get_device_name(device)
+    in_cpp = attention.uses_cpp(device.type, dtype, head_width, dropout)
+    compiled = "yes (the first step takes up to a minute)"
+    if no_compile:
+        compiled = f"no ({no_compile})"
+    return {
+        "device": processor,
+        "dtype": dtype_name(dtype),
+        "attention": "C++" if in_cpp else "scaled_dot_product_attention",
+        "compiled": compiled,
+        "threads": str(torch.get_num_threads()),
+        "processes": str(n_processes),
+        "torch": str(torch.__version__),
+    }
+
+
+def peak_flops(device: torch.device, dtype: torch.dtype) -> float | None:
+    """FLOP/s that MFU is measured against: the data sheet's, for a GPU in the table."""
+    if device.type != "cuda":
+        return None
+    gpu = re.sub("NVIDIA |Tesla |GeForce ", "", torch.cuda.get_device_name(device))
+    for name, (half_precision, tf32) in GPU_PEAK_FLOPS.items():
+        if re.fullmatch(name, gpu):
+            return tf32 if dtype == torch.float32 else half_precision
+    return None
+
+
+def measured_flops(device: torch.device, dtype: torch.dtype) -> float:
+    """FLOP/s of a matrix product, large enough to keep the whole device busy, now."""
+    n = 1024 if device.type == "cpu" else 4096
     a = torch.randn(n, n, device=device).to(dtype)
     # the best of some: the first warms up, and other work may be running
-    return 2 * n**3 / min(timeit.repeat(lambda: (a @ a)[0, 0].item(), number=1, repeat=8))
+    seconds = min(timeit.repeat(lambda: (a @ a)[0, 0].item(), number=1, repeat=8))
+    return 2 * n**3 / seconds

@@ -8,10 +8,10 @@ from conftest import ROOT
 from random_models import as_transformers, random_model
 from torch.utils.flop_counter import FlopCounterMode
 
+import model as model_module
 from model import GPTNeo, GPTNeoConfig
 from nanostories.checkpoints.huggingface import load_hf
-from nanostories.kernels import attention
-from nanostories.kernels.attention import story_starts
+from nanostories.kernels.attention import story_starts, uses_cpp
 from nanostories.training.config import parse_command_line
 
 transformers = pytest.importorskip("transformers")
@@ -33,7 +33,8 @@ def test_logits_loss_and_gradients_equal_the_reference(shape):
     tokens = torch.randint(97, (3, 40))
     targets = torch.cat([tokens[:, 1:], torch.full((3, 1), -100)], dim=1)
 
-    (logits, _), (_, loss) = ours(tokens), ours(tokens, targets)
+    logits, _ = ours(tokens)
+    _, loss = ours(tokens, targets)
     reference = theirs(tokens, labels=tokens)
     torch.testing.assert_close(logits, reference.logits, atol=1e-4, rtol=0)
     torch.testing.assert_close(loss, reference.loss, atol=1e-5, rtol=0)
@@ -73,11 +74,13 @@ def test_gpt2_equals_the_reference_and_runs_our_kernel(tmp_path):
         transformers.GPT2Config(**shape, initializer_range=0.15)
     ).eval()
     theirs.save_pretrained(tmp_path)
-    ours, tokens = load_hf(tmp_path), torch.randint(97, (3, 40))
+    ours = load_hf(tmp_path)
+    tokens = torch.randint(97, (3, 40))
     with torch.profiler.profile() as profile:
         logits, _ = ours(tokens)
-    kernel_calls = sum(event.name == "nanostories::attention" for event in profile.events())
-    assert kernel_calls == (2 if attention.kernels(8) else 0)
+    names = [event.name for event in profile.events()]
+    n_calls = names.count("nanostories::attention_in_cpp")
+    assert n_calls == (2 if uses_cpp("cpu", torch.float32, 8, 0.0) else 0)
     reference = theirs(tokens, labels=tokens)
     torch.testing.assert_close(logits, reference.logits, atol=1e-4, rtol=0)
     ours(tokens, torch.cat([tokens[:, 1:], torch.full((3, 1), -100)], dim=1))[1].backward()
@@ -99,22 +102,22 @@ def test_every_packed_story_is_read_as_if_it_stood_alone(compiled):
     one."""
     model = random_model(block_size=40, window_size=6).double()
     tokens = torch.randint(1, 97, (3, 40)) * (torch.rand(3, 40) > 1 / 8)
-    tokens[0, 0], tokens[1:, 0] = 0, 5
-    starts, targets = story_starts(tokens, end_of_text=0), torch.where(tokens > 9, tokens, -100)
+    tokens[0, 0] = 0
+    tokens[1:, 0] = 5
+    starts = story_starts(tokens, end_of_text=0)
+    targets = torch.where(tokens > 9, tokens, -100)
     read = torch.compile(model, fullgraph=True, backend="aot_eager") if compiled else model
     logits, _ = read(tokens, story_starts=starts)
 
-    stories = [
-        window.tensor_split([i for i in range(1, 40) if window[i] == 0]) for window in tokens
-    ]
-    assert len(stories[0]) > 3
-    alone = torch.stack(
-        [torch.cat([model(story[None])[0][0] for story in window]) for window in stories]
-    )
+    windows = []
+    for window in tokens:
+        begins = [i for i in range(1, 40) if window[i] == 0]
+        assert begins
+        windows.append(torch.cat([model(x[None])[0][0] for x in window.tensor_split(begins)]))
+    alone = torch.stack(windows)
     torch.testing.assert_close(logits, alone)
-    assert (
-        logits - model(tokens)[0]
-    ).abs().max() > 1e-3  # where they see each other, they are read otherwise
+    # where they see each other, they are read otherwise
+    assert (logits - model(tokens)[0]).abs().max() > 1e-3
     gradients = []
     for loss in (
         read(tokens, targets, starts)[1],
@@ -124,6 +127,19 @@ def test_every_packed_story_is_read_as_if_it_stood_alone(compiled):
         loss.backward()
         gradients.append(torch.cat([parameter.grad.flatten() for parameter in model.parameters()]))
     torch.testing.assert_close(*gradients)
+
+
+def test_layers_with_the_same_window_share_their_mask(monkeypatch):
+    made = []
+    visibility = model_module.visibility
+
+    def watched(q, window, *others):
+        made.append(window)
+        return visibility(q, window, *others)
+
+    monkeypatch.setattr(model_module, "visibility", watched)
+    random_model(n_layer=5)(torch.zeros(1, 20, dtype=torch.long))
+    assert made == [40, 7]
 
 
 def test_heads_that_start_as_copiers_copy():

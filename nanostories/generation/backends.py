@@ -10,7 +10,6 @@ Models that write, with one interface: on this machine (LocalBackend), or behind
 
 import codecs
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 
 import torch
 
@@ -19,6 +18,7 @@ from nanostories.checkpoints.checkpoint import load_run
 from nanostories.checkpoints.huggingface import HF_KEYS, load_model, model_directory
 from nanostories.checkpoints.other_architectures import load_other
 from nanostories.corpus.tokenizer import END_OF_TEXT, Tokenizer
+from nanostories.device import set_up_device
 from nanostories.files import read_json
 from nanostories.generation.generation_loop import beam_search, generate
 from nanostories.generation.prompts import Continuation, Key, Sampling
@@ -32,18 +32,15 @@ class LocalBackend:
     def __init__(
         self, model: GPTNeo, tokenizer: Tokenizer, prefix: Sequence[int], batch_size: int = 64
     ):
-        self.model, self.tokenizer, self.prefix, self.batch_size = (
-            model,
-            tokenizer,
-            list(prefix),
-            batch_size,
-        )
+        self.model = model
+        self.tokenizer = tokenizer
+        self.prefix = list(prefix)
+        self.batch_size = batch_size
 
     def identity(self) -> dict:
         """Goes into samples.jsonl, to tell these weights from others of the same name."""
-        return dict(
-            weights=f"{sum(p.double().abs().sum().item() for p in self.model.parameters()):.12e}"
-        )
+        total = sum(p.double().abs().sum().item() for p in self.model.parameters())
+        return {"weights": f"{total:.12e}"}
 
     def encode(self, prompt: str) -> list[int]:
         """At least one token, as a model needs; trailing spaces are dropped, as they belong to the
@@ -58,47 +55,57 @@ class LocalBackend:
     ) -> Iterator[Continuation]:
         """Yields continuations as they end. The draws for prompt i depend only on (sampling.seed,
         keys[i])."""
-        ids, stop = [self.encode(prompt) for prompt in prompts], self.tokenizer.end_of_text
-        settings = asdict(sampling)
-        if settings.pop("beams") > 1:
+        ids = [self.encode(prompt) for prompt in prompts]
+        stop = self.tokenizer.end_of_text
+        if sampling.beams > 1:
             completions = beam_search(
                 self.model, ids, sampling.beams, sampling.max_new_tokens, stop
             )
         else:
-            settings |= dict(stop=stop, batch_size=self.batch_size, keys=keys, on_token=on_token)
-            completions = generate(self.model, ids, **settings)
+            completions = generate(
+                self.model,
+                ids,
+                max_new_tokens=sampling.max_new_tokens,
+                temperature=sampling.temperature,
+                top_k=sampling.top_k,
+                seed=sampling.seed,
+                stop=stop,
+                batch_size=self.batch_size,
+                keys=keys,
+                on_token=on_token,
+            )
         for completion in completions:
             yield completion.index, self.tokenizer.decode(completion.tokens), completion.finished
 
 
-def load_backend(name: str, batch_size: int = 64, **api):
+def load_backend(name: str, device: str = "auto", batch_size: int = 64, **api):
     """name: as in --model: a run, hf:ID-or-directory, or api:MODEL, which takes ApiClient's
-    settings."""
+    settings. device: of a model on this machine."""
     kind, _, rest = name.partition(":")
     if kind == "api":
         # here, as `import openai` takes over a second
         from nanostories.generation.api_backend import ApiBackend
 
         return ApiBackend(rest, **api)
-    if kind == "hf":
-        directory = model_directory(rest)
-        settings = read_json(directory / "config.json")
-        if settings.get("model_type") in HF_KEYS:
-            model, tokenizer = load_model(f"hf:{directory}")
-            # We train with an end of text before every story, so our models need it before prompts;
-            # others do not.
-            prefix = [tokenizer.end_of_text] * (settings.get("prompt_prefix") == END_OF_TEXT)
-        else:
-            (model, tokenizer), batch_size = (
-                load_other(rest),
-                4,
-            )  # large vocabularies: their logits fill the memory
-            prefix = tokenizer.prefix
-    else:
-        model, tokenizer = load_run(name)
-        prefix = [tokenizer.end_of_text]
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "auto" and not torch.cuda.is_available():
+        device = "cpu"  # also on a Mac, whose CPU has the decoder in C++
+    device = set_up_device(device)
     torch.set_num_threads(cpu_features.free_cores())
+    if kind != "hf":
+        model, tokenizer = load_run(name)
+        return LocalBackend(model.to(device), tokenizer, [tokenizer.end_of_text], batch_size)
+    directory = model_directory(rest)
+    settings = read_json(directory / "config.json")
+    if settings.get("model_type") not in HF_KEYS:
+        model, tokenizer = load_other(rest)
+        # large vocabularies: their logits fill the memory
+        return LocalBackend(model.to(device), tokenizer, tokenizer.prefix, batch_size=4)
+    model, tokenizer = load_model(f"hf:{directory}")
+    prefix = []
+    # We train with an end of text before every story, so our models need it before prompts; others
+    # do not.
+    if settings.get("prompt_prefix") == END_OF_TEXT:
+        prefix = [tokenizer.end_of_text]
     return LocalBackend(model.to(device), tokenizer, prefix, batch_size)
 
 

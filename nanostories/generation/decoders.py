@@ -15,6 +15,7 @@ import ctypes
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch import Tensor
 
 from model import GPTNeo
 from nanostories.checkpoints.other_architectures import OtherDecoder, OtherModel
@@ -42,60 +43,67 @@ class TorchDecoder:
     launch than to run."""
 
     def __init__(self, model: GPTNeo, n_slots: int, context: int):
-        config, device = model.config, model.wte.weight.device
-        self.model, self.context, self.graph = model, context, None
+        config = model.config
+        device = model.wte.weight.device
+        self.model = model
+        self.context = context
+        self.graph = None
         self.lengths = torch.zeros(n_slots, dtype=torch.long)
         shape = (2, config.n_layer, n_slots, config.n_head, context, config.n_embd // config.n_head)
         self.cache = torch.zeros(shape, device=device)  # keys and values
-        self.inputs = torch.zeros(
-            2, n_slots, 1, dtype=torch.long, device=device
-        )  # each slot's token and position
+        # each slot's token and its position
+        self.inputs = torch.zeros(2, n_slots, 1, dtype=torch.long, device=device)
 
-    def read(self, slot: int, prompt: list[int]) -> torch.Tensor:
+    def read(self, slot: int, prompt: list[int]) -> Tensor:
         self.lengths[slot] = len(prompt)
         tokens = torch.tensor([prompt], device=self.cache.device)
-        return self.forward(
-            tokens, torch.arange(len(prompt), device=tokens.device)[None], slice(slot, slot + 1)
-        )[0]
+        positions = torch.arange(len(prompt), device=tokens.device)[None]
+        return self.forward(tokens, positions, slice(slot, slot + 1))[0]
 
     def copy(self, sources: list[int], targets: list[int]):
         self.cache[:, :, targets] = self.cache[:, :, sources]
         self.lengths[targets] = self.lengths[sources]
 
-    def step(self, slots: list[int], tokens: list[int]) -> torch.Tensor:
-        inputs = torch.zeros_like(
-            self.inputs, device="cpu"
-        )  # idle slots write a 0 behind their text
+    def step(self, slots: list[int], tokens: list[int]) -> Tensor:
+        inputs = torch.zeros_like(self.inputs, device="cpu")
         inputs[0, slots, 0] = torch.tensor(tokens)
+        # Idle slots write the keys of token 0 behind their text.
         inputs[1, :, 0] = self.lengths.clamp(max=self.context - 1)
         self.inputs.copy_(inputs)
         self.lengths[slots] += 1
-        if not self.graph:
-            self.logits = self.forward(*self.inputs, slice(None))
-        if (
-            self.inputs.is_cuda and not self.graph
-        ):  # the step above did the set-up, which must not be recorded
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):  # computes nothing
-                self.logits = self.forward(*self.inputs, slice(None))
+        if self.inputs.is_cuda and self.graph is None:
+            self.record_graph()
         if self.graph:
             self.graph.replay()
+        else:
+            self.logits = self.forward(*self.inputs, slice(None))
         return self.logits[slots]
 
-    def forward(self, tokens: torch.Tensor, positions: torch.Tensor, slots: slice) -> torch.Tensor:
+    def record_graph(self) -> None:
+        self.forward(*self.inputs, slice(None))  # the libraries' set-up, which must not be recorded
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):  # computes nothing
+            self.logits = self.forward(*self.inputs, slice(None))
+
+    def forward(self, tokens: Tensor, positions: Tensor, slots: slice) -> Tensor:
         """Appends tokens (B, T) to these slots at positions (B, T); the logits (B, vocab_size)
         after the last."""
-        rows, keys = (torch.arange(n, device=tokens.device) for n in (len(tokens), self.context))
-        past = keys <= positions[..., None]  # (B, T, context)
+        config = self.model.config
+        rows = torch.arange(len(tokens), device=tokens.device)[:, None]
+        key = torch.arange(self.context, device=tokens.device)
+        query = positions[:, None, :, None]
+        masks = {}
+        for window in (config.block_size, config.window_size):
+            masks[window] = (key <= query) & (key > query - window)  # (B, 1, T, context)
 
         def attend(layer, q, k, v):
-            cache = self.cache[:, layer, slots]  # (2, B, H, context, D)
-            for own, x in zip(cache, (k, v)):
-                own[rows[:, None], :, positions] = x
-            mask = past & (keys > positions[..., None] - self.model.config.window(layer))
-            return F.scaled_dot_product_attention(
-                q.transpose(1, 2), *cache, mask[:, None], scale=1.0
-            ).transpose(1, 2)
+            keys, values = self.cache[:, layer, slots]  # (B, H, context, D) each
+            keys[rows, :, positions] = k
+            values[rows, :, positions] = v
+            mask = masks[config.window(layer)]
+            q = q.transpose(1, 2)  # (B, T, H, D) -> (B, H, T, D)
+            y = F.scaled_dot_product_attention(q, keys, values, mask, scale=1.0)
+            return y.transpose(1, 2)
 
         return self.model.head(self.model.hidden(tokens, positions, attend)[:, -1])
 
@@ -104,23 +112,25 @@ class RereadingDecoder:
     """For models without a cache: reads a whole text again for each of its tokens."""
 
     def __init__(self, model: GPTNeo):
-        self.model, self.texts = model, {}  # by slot
+        self.model = model
+        self.texts = {}  # by slot
 
-    def read(self, slot: int, prompt: list[int]) -> torch.Tensor:
+    def read(self, slot: int, prompt: list[int]) -> Tensor:
         self.texts[slot] = prompt
         tokens = torch.tensor([prompt], device=self.model.wte.weight.device)
-        x = self.model.hidden(
-            tokens, torch.arange(len(prompt), device=tokens.device), self.model.attend
-        )
+        positions = torch.arange(len(prompt), device=tokens.device)
+        x = self.model.hidden(tokens, positions, self.model.attention())
         return self.model.head(x[0, -1])
 
     def copy(self, sources: list[int], targets: list[int]):
-        self.texts |= zip(targets, [self.texts[source] for source in sources])
+        texts = [self.texts[source] for source in sources]
+        self.texts.update(zip(targets, texts))
 
-    def step(self, slots: list[int], tokens: list[int]) -> torch.Tensor:
-        return torch.stack(
-            [self.read(slot, self.texts[slot] + [token]) for slot, token in zip(slots, tokens)]
-        )
+    def step(self, slots: list[int], tokens: list[int]) -> Tensor:
+        logits = []
+        for slot, token in zip(slots, tokens):
+            logits.append(self.read(slot, [*self.texts[slot], token]))
+        return torch.stack(logits)
 
 
 class CppDecoder:
@@ -129,73 +139,80 @@ class CppDecoder:
     int64 here."""
 
     def __init__(self, model: GPTNeo, n_slots: int, context: int, dtype: torch.dtype):
-        config, library = model.config, compile_cpp.library("decode_step")
-        self.run = getattr(library, f"forward_{compile_cpp.dtype_name(dtype)}")
+        config = model.config
+        library = compile_cpp.library("decode_step")
+        self.kernel = compile_cpp.kernel("decode_step", "forward", dtype)
         self.lanes = ctypes.c_int.in_dll(library, "n_lanes").value  # floats in a vector register
-        self.dtype, self.vocab_size, self.lengths = (
-            dtype,
-            config.vocab_size,
-            torch.zeros(n_slots, dtype=torch.long),
-        )
-        self.kept: list[
-            torch.Tensor
-        ] = []  # tensors that C++ points to, so that Python does not free them
-        self.caches: list[torch.Tensor] = []  # keys and values of each layer
+        self.dtype = dtype
+        self.vocab_size = config.vocab_size
+        self.lengths = torch.zeros(n_slots, dtype=torch.long)
+        self.caches: list[Tensor] = []  # keys and values of each layer
+        # tensors that C++ points to, so that Python does not free them
+        self.kept: list[Tensor] = []
         layers = []
         for i, block in enumerate(model.blocks):
-            # Enough that a chunk of a prompt never overwrites keys that its own first token still
-            # attends to.
-            blocks = -(-min(config.window(i) + CHUNK - 1, context) // self.lanes)
-            shape = (n_slots, config.n_head, blocks, config.n_embd // config.n_head, self.lanes)
-            self.caches += torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=dtype)
-            layers += (
-                self.norm(block.ln_1)
-                + self.norm(block.ln_2)
-                + self.linear(block.qkv, block.scale or 1.0)
-            )
-            for linear in (block.attention_out, block.mlp_in, block.mlp_out):
-                layers += self.linear(linear)
-            layers += [*map(self.keep, self.caches[-2:]), config.window(i), blocks]
-        parts = [config.n_layer, config.n_head, config.n_embd]
-        parts += [self.keep(self.padded(x.weight)) for x in (model.wte, model.wpe)] + [
-            self.keep(torch.tensor(layers))
+            layers += self.norm(block.ln_1)
+            layers += self.norm(block.ln_2)
+            layers += self.linear(block.qkv, scale_q=block.scale or 1.0)
+            layers += self.linear(block.attention_out)
+            layers += self.linear(block.mlp_in)
+            layers += self.linear(block.mlp_out)
+            layers += self.layer_cache(config, config.window(i), n_slots, context)
+        fields = [config.n_layer, config.n_head, config.n_embd]
+        fields += [
+            self.keep(self.padded(model.wte.weight)),
+            self.keep(self.padded(model.wpe.weight)),
         ]
-        self.model = torch.tensor(parts + self.norm(model.ln_f) + self.linear(model.head))
-        self.work = torch.empty(9 * max(n_slots, CHUNK) * self.padded(model.ln_f.weight).numel())
-        self.logits = torch.empty(n_slots, self.model[-1])
+        fields += [self.keep(torch.tensor(layers))]
+        fields += self.norm(model.ln_f)
+        fields += self.linear(model.head)
+        self.model = torch.tensor(fields)
+        width = len(self.padded(model.ln_f.weight))
+        self.work = torch.empty(9 * max(n_slots, CHUNK) * width)
+        self.logits = torch.empty(n_slots, fields[-1])
 
-    def keep(self, x: torch.Tensor) -> int:
+    # ---- The fields of its structs ----
+    def keep(self, x: Tensor) -> int:
         self.kept.append(x)
         return x.data_ptr()
 
-    def padded(self, x: torch.Tensor) -> torch.Tensor:
+    def padded(self, x: Tensor) -> Tensor:
         """A float32 copy, padded with zeros to the next multiple of `lanes` in each dimension."""
-        return F.pad(
-            x.detach().float(), [n for size in reversed(x.shape) for n in (0, -size % self.lanes)]
-        )
+        padding = []  # as F.pad wants it: before and after, the last dimension first
+        for size in reversed(x.shape):
+            padding += [0, -size % self.lanes]
+        return F.pad(x.detach().float(), padding)
 
     def norm(self, norm: nn.LayerNorm) -> list[int]:
-        return [self.keep(self.padded(x)) for x in (norm.weight, norm.bias)]
+        return [self.keep(self.padded(norm.weight)), self.keep(self.padded(norm.bias))]
 
     def linear(self, linear: nn.Linear, scale_q: float = 1.0) -> list[int]:
         weight = self.padded(linear.weight)
         bias = torch.zeros(len(weight)) if linear.bias is None else self.padded(linear.bias)
-        for x in (weight, bias):
-            x[: linear.in_features] *= scale_q
-        (n_out, n_in), group = weight.shape, 4 // self.dtype.itemsize
-        weight = (
-            weight.to(self.dtype)
-            .view(-1, self.lanes, n_in // group, group)
-            .transpose(1, 2)
-            .contiguous()
-        )
-        return [self.keep(weight), self.keep(bias), n_in, n_out]
+        weight[: linear.in_features] *= scale_q
+        bias[: linear.in_features] *= scale_q
+        n_out, n_in = weight.shape
+        group = 4 // self.dtype.itemsize
+        weight = weight.to(self.dtype).view(-1, self.lanes, n_in // group, group)
+        return [self.keep(weight.transpose(1, 2).contiguous()), self.keep(bias), n_in, n_out]
 
-    def read(self, slot: int, prompt: list[int]) -> torch.Tensor:
+    def layer_cache(self, config, window: int, n_slots: int, context: int) -> list[int]:
+        # Enough that a chunk of a prompt never overwrites keys that its own first token still
+        # attends to.
+        blocks = -(-min(window + CHUNK - 1, context) // self.lanes)
+        shape = (n_slots, config.n_head, blocks, config.n_embd // config.n_head, self.lanes)
+        keys = torch.zeros(shape, dtype=self.dtype)
+        values = torch.zeros_like(keys)
+        self.caches += [keys, values]
+        return [keys.data_ptr(), values.data_ptr(), window, blocks]
+
+    # ---- Decoding ----
+    def read(self, slot: int, prompt: list[int]) -> Tensor:
+        logits = torch.empty(1, self.logits.size(1))
         for start in range(0, len(prompt), CHUNK):
             chunk = prompt[start : start + CHUNK]
-            logits = torch.empty(1, self.logits.size(1))
-            self.forward([slot] * len(chunk), chunk, range(start, start + len(chunk)), logits)
+            positions = range(start, start + len(chunk))
+            self.forward([slot] * len(chunk), chunk, positions, logits)
         self.lengths[slot] = len(prompt)
         return logits[0, : self.vocab_size]
 
@@ -205,22 +222,14 @@ class CppDecoder:
             x[targets, :, :blocks] = x[sources, :, :blocks]
         self.lengths[targets] = self.lengths[sources]
 
-    def step(self, slots: list[int], tokens: list[int]) -> torch.Tensor:
+    def step(self, slots: list[int], tokens: list[int]) -> Tensor:
         logits = self.logits[: len(slots)]
         self.forward(slots, tokens, self.lengths[slots].tolist(), logits)
         self.lengths[slots] += 1
         return logits[:, : self.vocab_size]
 
-    def forward(self, slots, tokens, positions, logits: torch.Tensor) -> None:
+    def forward(self, slots, tokens, positions, logits: Tensor) -> None:
         """Appends tokens[i] to slots[i] at positions[i]; fills `logits` for the last len(logits) of
         them."""
         rows = torch.tensor([tokens, slots, positions], dtype=torch.int32).T.contiguous()
-        sizes, pointer = (ctypes.c_long(len(rows)), ctypes.c_long(len(logits))), compile_cpp.pointer
-        self.run(
-            pointer(self.model),
-            pointer(rows),
-            sizes[0],
-            pointer(logits),
-            sizes[1],
-            pointer(self.work),
-        )
+        compile_cpp.call(self.kernel, self.model, rows, len(rows), logits, len(logits), self.work)

@@ -41,7 +41,7 @@ def log_likelihoods(
         ids = [torch.tensor((pairs[i][0] + pairs[i][1])[start:end]) for i, start, _, end in batch]
         tokens = pad_sequence(ids, batch_first=True).to(device)  # (B, T)
         x = model.hidden(
-            tokens[:, :-1], torch.arange(tokens.size(1) - 1, device=device), model.attend
+            tokens[:, :-1], torch.arange(tokens.size(1) - 1, device=device), model.attention()
         )  # (B, T - 1, C)
         for row, (i, start, first, end) in enumerate(batch):
             logits, n_before = (

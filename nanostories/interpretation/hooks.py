@@ -94,10 +94,12 @@ def run(
             read(name, x)
         return x
 
+    attention = model.attention()
+
     def attend(layer, q, k, v):
         q, k, v = (hook(f"blocks.{layer}.{name}", x) for name, x in zip("qkv", (q, k, v)))
         if not with_pattern:
-            return hook(f"blocks.{layer}.z", model.attend(layer, q, k, v))
+            return hook(f"blocks.{layer}.z", attention(layer, q, k, v))
         with torch.autocast(tokens.device.type, enabled=False):
             q, k, v = (x.float().transpose(1, 2) for x in (q, k, v))  # (B, T, H, D) -> (B, H, T, D)
             visible = visible_keys(T, model.config.window(layer), tokens.device)

@@ -27,8 +27,7 @@ constexpr int D_PADDED = (D + W - 1) / W * W, D_VECS = largest_divisor(D_PADDED 
 
 struct Shape {
     long B, T, H;
-    const int32_t *first_key;  // the first key that each query attends to, never decreasing along T; null: 0
-    long row;                  // T if first_key is (B, T), 0 if it is (T,)
+    const int32_t *first_key;  // (B, T): the first key that each query attends to, never decreasing along T
 };
 template <typename E>
 struct Heads {  // a tensor (B, T, H, D), D contiguous, with these strides
@@ -40,7 +39,7 @@ struct Heads {  // a tensor (B, T, H, D), D contiguous, with these strides
 // The first keys of sequence b, and copies of the last one, so that tiles may read `beyond` queries past T.
 static std::vector<int32_t> first_keys(const Shape &n, long b, long beyond) {
     std::vector<int32_t> first(n.T + beyond);
-    if (n.first_key) std::copy_n(n.first_key + b * n.row, n.T, first.begin());
+    std::copy_n(n.first_key + b * n.T, n.T, first.begin());
     std::fill(first.begin() + n.T, first.end(), first[n.T - 1]);
     return first;
 }
@@ -205,13 +204,14 @@ static void backward(Shape n, const float *lse, Heads<E> q, Heads<E> k, Heads<E>
     }
 }
 
-#define EXPORT(NAME, E)                                                                                         \
-    extern "C" void forward_##NAME(Shape n, float *lse, Heads<E> q, Heads<E> k, Heads<E> v, Heads<E> out) {     \
-        forward(n, lse, q, k, v, out);                                                                          \
-    }                                                                                                           \
-    extern "C" void backward_##NAME(Shape n, const float *lse, Heads<E> q, Heads<E> k, Heads<E> v, Heads<E> out, \
-                                    Heads<E> dout, Heads<E> dq, Heads<E> dk, Heads<E> dv) {                     \
-        backward(n, lse, q, k, v, out, dout, dq, dk, dv);                                                       \
+#define EXPORT(NAME, E)                                                                                           \
+    extern "C" void forward_##NAME(long B, long T, long H, const int32_t *first_key, float *lse,                 \
+                                   const Heads<E> *x) {                                                          \
+        forward(Shape{B, T, H, first_key}, lse, x[0], x[1], x[2], x[3]);                                         \
+    }                                                                                                             \
+    extern "C" void backward_##NAME(long B, long T, long H, const int32_t *first_key, const float *lse,          \
+                                    const Heads<E> *x) {                                                         \
+        backward(Shape{B, T, H, first_key}, lse, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]);                \
     }
 
 EXPORT(float32, float)

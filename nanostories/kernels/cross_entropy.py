@@ -1,110 +1,101 @@
 """
-The loss at the head, forward and backward, without ever holding all logits.
+The loss at the head.
 
 The logits are the largest thing in a step: 16 x 512 tokens of 10,000 ids are 330 MB in float32,
-with a gradient of the same size. Here they are computed for CHUNK tokens at a time, turned into
-their own gradient in place, and dropped.
+with a gradient of the same size. On a CPU they are never all in memory: they are computed for CHUNK
+tokens at a time, turned into their own gradient in place, and dropped.
 """
 
-import ctypes
-
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from nanostories.kernels import compile_cpp
 
-CHUNK = 1024  # tokens; in bfloat16, 20 MB of logits of 10,000 ids: they stay in a GPU's L2 cache
+CHUNK = 1024  # tokens
 
 
-def head_loss(x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def head_loss(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     """Mean cross-entropy, in nats, of targets (N,) int64 under the logits x (N, C) @ weight (V,
     C).T.
 
-    Negative targets are ignored; if no others are left, the loss is 0. Under autocast the matrix
+    Targets of -100 are ignored; if no others are left, the loss is 0. Under autocast the matrix
     products use its dtype, the sums float32.
     """
-    device = x.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-    if torch.is_grad_enabled():
-        return HeadLoss.apply(x, weight, targets, dtype)
-    return operator_for(device)(x, weight, targets, dtype, False)[0]
+    if x.device.type != "cpu":
+        return plain_loss(x, weight, targets)
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
+    return chunked_loss(x, weight, targets, dtype, torch.is_grad_enabled())[0]
 
 
-class HeadLoss(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, weight, targets, dtype):
-        loss, dx, dweight = operator_for(x.device.type)(x, weight, targets, dtype, True)
-        ctx.save_for_backward(dx, dweight)
-        return loss
-
-    @staticmethod
-    def backward(ctx, dloss):
-        dx, dweight = ctx.saved_tensors
-        return dx * dloss, dweight * dloss, None, None
-
-
-def operator_for(device_type: str):
-    """On a GPU torch.compile traces the chunks, and fuses all between matrix products into a few
-    kernels. On a CPU they are one operator that it does not look into."""
-    return chunked_loss if device_type == "cuda" else torch.ops.nanostories.head_loss
-
-
-def chunked_loss(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    targets: torch.Tensor,
-    dtype: torch.dtype,
-    with_gradients: bool,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """-> the mean loss, its gradients with respect to x and weight (empty without
-    `with_gradients`)."""
-    head = weight.to(dtype)
-    losses, dx, dweight = (
-        [],
-        [],
-        torch.zeros_like(weight) if with_gradients else weight.new_empty(0),
-    )
-    for inputs, ids in zip(x.to(dtype).split(CHUNK), targets.split(CHUNK)):
-        logits = inputs @ head.T
-        losses.append(cross_entropy_(logits, ids))
-        if with_gradients:
-            dx.append((logits @ head).to(x.dtype))
-            dweight += logits.T @ inputs
+def plain_loss(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """head_loss with all logits at once."""
+    logits = F.linear(x, weight).float()
     n_targets = (targets >= 0).sum().clamp(min=1)
-    dx = torch.cat(dx).div_(n_targets) if with_gradients else x.new_empty(0)
-    return torch.cat(losses).sum() / n_targets, dx, dweight.div_(n_targets)
+    return F.cross_entropy(logits, targets, reduction="sum") / n_targets
 
 
 # torch.compile keeps graphs on disk by an operator's name: one whose arguments change needs a new
 # name.
-head_loss_operator = torch.library.custom_op(
-    "nanostories::head_loss", chunked_loss, mutates_args=()
-)
+@torch.library.custom_op("nanostories::head_loss", mutates_args=())
+def chunked_loss(
+    x: Tensor, weight: Tensor, targets: Tensor, dtype: torch.dtype, with_gradients: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """-> the mean loss, its gradients with respect to x and weight (zero without
+    `with_gradients`)."""
+    head = weight.to(dtype)
+    losses = []
+    dx = torch.zeros_like(x)
+    dweight = torch.zeros_like(weight)
+    for i in range(0, len(x), CHUNK):
+        chunk = slice(i, i + CHUNK)
+        inputs = x[chunk].to(dtype)
+        logits = inputs @ head.T
+        losses.append(cross_entropy_(logits, targets[chunk]))
+        if with_gradients:
+            dx[chunk] = logits @ head
+            dweight += logits.T @ inputs
+    n_targets = (targets >= 0).sum().clamp(min=1)
+    loss = torch.cat(losses).sum() / n_targets
+    return loss, dx.div_(n_targets), dweight.div_(n_targets)
 
 
-@head_loss_operator.register_fake
+@chunked_loss.register_fake
 def _(x, weight, targets, dtype, with_gradients):
-    dx, dweight = (torch.empty_like(y) if with_gradients else y.new_empty(0) for y in (x, weight))
-    return x.new_empty((), dtype=torch.float32), dx, dweight
+    return x.new_empty((), dtype=torch.float32), torch.empty_like(x), torch.empty_like(weight)
 
 
-def cross_entropy_(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def setup_context(ctx, inputs, output):
+    loss, dx, dweight = output
+    ctx.save_for_backward(dx, dweight)
+
+
+def backward(ctx, dloss, *_):
+    dx, dweight = ctx.saved_tensors
+    return dx * dloss, dweight * dloss, None, None, None
+
+
+chunked_loss.register_autograd(backward, setup_context=setup_context)
+
+
+def cross_entropy_(logits: Tensor, targets: Tensor) -> Tensor:
     """(N, V), (N,) -> losses (N,); the logits are overwritten with their gradients."""
-    on_cpu = logits.device.type == "cpu" and logits.dtype in (torch.float32, torch.bfloat16)
-    if on_cpu and (library := compile_cpp.library("cpu_cross_entropy")):
-        losses, targets = torch.empty(len(logits)), targets.contiguous()
-        function = getattr(library, f"cross_entropy_{compile_cpp.dtype_name(logits.dtype)}")
-        tensors = (compile_cpp.pointer(tensor) for tensor in (logits, targets, losses))
-        function(*tensors, *(ctypes.c_long(size) for size in logits.shape))
-        return losses
-    return pytorch_cross_entropy_(logits, targets)
+    kernel = compile_cpp.kernel("cpu_cross_entropy", "cross_entropy", logits.dtype)
+    if kernel is None:
+        return pytorch_cross_entropy_(logits, targets)
+    losses = torch.empty(len(logits))
+    compile_cpp.call(kernel, logits, targets.contiguous(), losses, *logits.shape)
+    return losses
 
 
-def pytorch_cross_entropy_(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    counts, ids = targets >= 0, targets.clamp(min=0)[:, None]
-    log_sum = logits.float().logsumexp(-1)
-    losses = torch.where(counts, log_sum - logits.gather(1, ids)[:, 0].float(), 0.0)
-    is_target = (
-        torch.arange(logits.size(1), device=logits.device) == ids
-    )  # no scatter, which would be a kernel alone
-    logits.copy_(((logits.float() - log_sum[:, None]).exp() - is_target.float()) * counts[:, None])
+def pytorch_cross_entropy_(logits: Tensor, targets: Tensor) -> Tensor:
+    """cross_entropy_ without a compiler."""
+    rows = torch.arange(len(targets))
+    ids = targets.clamp(min=0)
+    counts = targets >= 0
+    log_sums = logits.float().logsumexp(-1)
+    losses = (log_sums - logits[rows, ids].float()) * counts
+    gradients = (logits.float() - log_sums[:, None]).exp()
+    gradients[rows, ids] -= 1
+    logits.copy_(gradients * counts[:, None])
     return losses

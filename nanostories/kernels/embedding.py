@@ -6,15 +6,14 @@ runs share.
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 
 class Embedding(torch.nn.Embedding):
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return (
-            Lookup.apply(ids, self.weight)
-            if ids.device.type == "cpu"
-            else F.embedding(ids, self.weight)
-        )
+    def forward(self, ids: Tensor) -> torch.Tensor:
+        if ids.device.type == "cpu":
+            return Lookup.apply(ids, self.weight)
+        return F.embedding(ids, self.weight)
 
 
 class Lookup(torch.autograd.Function):
@@ -26,11 +25,12 @@ class Lookup(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dout):
-        return None, torch.ops.nanostories.embedding_gradient(dout, *ctx.saved_tensors, ctx.n_rows)
+        (ids,) = ctx.saved_tensors
+        return None, torch.ops.nanostories.embedding_gradient(dout, ids, ctx.n_rows)
 
 
 @torch.library.custom_op("nanostories::embedding_gradient", mutates_args=())
-def embedding_gradient(dout: torch.Tensor, ids: torch.Tensor, n_rows: int) -> torch.Tensor:
+def embedding_gradient(dout: Tensor, ids: torch.Tensor, n_rows: int) -> torch.Tensor:
     """dout (…, C), ids (…) -> (n_rows, C). Outside torch.compile PyTorch deals the rows out to the
     threads, and each adds up its own in the order of the ids."""
     return torch.ops.aten.embedding_dense_backward(dout, ids, n_rows, -1, False)

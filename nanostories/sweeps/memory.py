@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from model import GPTNeoConfig
-from nanostories.device import choose_dtype
+from nanostories.device import choose_dtype, set_up_device
 from nanostories.files import write_json
 from nanostories.training.config import TrainConfig, parse_command_line
 from nanostories.variants import MODELS
@@ -41,7 +41,7 @@ def peak(config: TrainConfig, vocab_size: int, batch: int) -> float:
 
 
 def two_steps(config: TrainConfig, vocab_size: int, batch: int) -> None:
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = set_up_device("cuda" if torch.cuda.is_available() else "cpu")
     dtype, shape = (
         choose_dtype(config.dtype, device),
         GPTNeoConfig(vocab_size=vocab_size, **config.model_shape()),

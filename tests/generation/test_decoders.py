@@ -9,9 +9,9 @@ from nanostories.generation.decoders import CHUNK, CppDecoder, RereadingDecoder,
 from nanostories.kernels import compile_cpp
 
 T = 150  # longer than two chunks of a prompt
-is_missing = compile_cpp.library("decode_step") is None
 needs_compiler = pytest.mark.skipif(
-    is_missing, reason="no C++ compiler that builds decode_step.cpp"
+    compile_cpp.library("decode_step") is None,
+    reason="no C++ compiler that builds decode_step.cpp",
 )
 needs_gpu = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="no NVIDIA GPU that PyTorch can use"
@@ -102,7 +102,8 @@ def test_the_batch_does_not_change_one_bit(shape, dtype):
     for n in range(2, 10):
         decoder = cpp(model, n, dtype, context=40)
         slots = list(range(n))[::-1]
-        logits = [decoder.read(slot, text[:10]) for slot, text in zip(slots, texts)][:1]
+        first_logits = [decoder.read(slot, text[:10]) for slot, text in zip(slots, texts)]
+        logits = [first_logits[0]]
         for i in range(10, 30):
             logits.append(decoder.step(slots, [text[i] for text in texts[:n]])[0].clone())
         assert torch.equal(torch.stack(logits), alone)
@@ -111,10 +112,8 @@ def test_the_batch_does_not_change_one_bit(shape, dtype):
 @needs_compiler
 @torch.inference_mode()
 def test_threads_change_nothing(two_threads):
-    model, text = (
-        random_model(block_size=T, **SHAPES["sixteen narrow heads"]),
-        torch.randint(97, (30,)).tolist(),
-    )
+    model = random_model(block_size=T, **SHAPES["sixteen narrow heads"])
+    text = torch.randint(97, (30,)).tolist()
     shared = read_and_step(cpp(model, 5), text, n_prompt=10, slot=3)
     torch.set_num_threads(1)
     assert torch.equal(read_and_step(cpp(model, 5), text, n_prompt=10, slot=3), shared)

@@ -19,7 +19,7 @@ def decoder(request, monkeypatch):
     library = compile_cpp.library
     if request.param == "PyTorch":
         monkeypatch.setattr(
-            compile_cpp, "library", lambda name, **of: name != "decode_step" and library(name, **of)
+            compile_cpp, "library", lambda name, *of: name != "decode_step" and library(name, *of)
         )
     elif library("decode_step") is None:
         pytest.skip("no C++ compiler that builds decode_step.cpp")

@@ -7,9 +7,11 @@ import subprocess
 import pytest
 
 from nanostories.kernels import compile_cpp
+from nanostories.kernels.compile_cpp import FLAGS
 
-is_missing = compile_cpp.library("cpu_cross_entropy") is None
-needs_compiler = pytest.mark.skipif(is_missing, reason="no C++ compiler that builds it")
+needs_compiler = pytest.mark.skipif(
+    compile_cpp.library("cpu_cross_entropy") is None, reason="no C++ compiler that builds it"
+)
 
 
 @pytest.fixture
@@ -33,15 +35,17 @@ def test_without_a_compiler_there_is_no_library(compiler, CXX):
 @needs_compiler
 def test_it_is_built_once_for_each_source_and_header_and_never_half(compiler, tmp_path):
     assert compiler("env DEBUG=1 g++ -DUNUSED='a b'").cross_entropy_float32  # a launcher and flags
-    cache, source, header = tmp_path / "cache", tmp_path / "tiny.cpp", tmp_path / "tiny.h"
+    cache = tmp_path / "cache"
+    source = tmp_path / "tiny.cpp"
+    header = tmp_path / "tiny.h"
     source.write_text('#include "tiny.h"\nextern "C" int answer() { return ANSWER; }\n')
     for answer in (1, 2):
         header.write_text(f"#define ANSWER {answer}\n")
-        built = compile_cpp.build(["g++"], source, [], cache)
+        built = compile_cpp.build(["g++"], source, FLAGS, cache)
         stamp = built.stat().st_mtime_ns
-        assert compile_cpp.build(["g++"], source, [], cache).stat().st_mtime_ns == stamp
+        assert compile_cpp.build(["g++"], source, FLAGS, cache).stat().st_mtime_ns == stamp
         assert ctypes.CDLL(str(built)).answer() == len(list(cache.iterdir())) == answer
     header.write_text("not C++")
     with pytest.raises(subprocess.CalledProcessError):
-        compile_cpp.build(["g++"], source, [], cache)
+        compile_cpp.build(["g++"], source, FLAGS, cache)
     assert len(list(cache.iterdir())) == 2

@@ -7,53 +7,97 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from conftest import ROOT
 
+from nanostories.cli import UserError
 from nanostories.kernels import cpu_features
 
 REPORT = """
 import json, sys, torch
+from nanostories.device import set_up_device
 from nanostories.kernels import cpu_features
+set_up_device("cpu")
 from torch._inductor.cpu_vec_isa import pick_vec_isa
 a = torch.ones(64, 64)
 a @ a  # MKL says what it runs on
 torch.nn.functional.linear(a.bfloat16(), a.bfloat16())  # and so does oneDNN
-facts = cpu_features.isa(), torch.backends.cpu.get_cpu_capability(), str(pick_vec_isa()), str(cpu_features.fast_dtype())
+facts = [
+    cpu_features.instruction_set().name,
+    torch.backends.cpu.get_cpu_capability(),
+    str(pick_vec_isa()).split()[0],
+    str(cpu_features.fast_dtype()),
+]
 print(json.dumps(facts), file=sys.stderr)
-"""  # noqa: E501
+"""
 
 
-def test_threads_are_as_many_as_cores_are_free(monkeypatch):
-    for used, n in (
+@pytest.fixture(autouse=True)
+def forget_the_processor():
+    cpu_features.instruction_set.cache_clear()
+    yield
+    cpu_features.instruction_set.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "used, n",
+    [
         ([0, 0, 0, 40, 0], 4),
         ([19, 0, 1, 15, 5], 2),
         ([40, 0, 0, 0, 0], 1),
-        ([0] * 5, 4),
-    ):
-        ticks = iter(([1] * 5, [1 + ticks for ticks in used]))
-        monkeypatch.setattr(cpu_features, "_ticks", lambda ticks=ticks: next(ticks))
-        monkeypatch.setattr(cpu_features.os, "cpu_count", lambda: 4)
-        monkeypatch.setattr(cpu_features, "THREADS", 4)
-        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-        assert cpu_features.free_cores() == n
+        ([0, 0, 0, 0, 0], 4),
+    ],
+)
+def test_threads_are_as_many_as_cores_are_free(monkeypatch, used, n):
+    ticks = iter([torch.ones(5), torch.ones(5) + torch.tensor(used)])
+    monkeypatch.setattr(cpu_features, "cpu_ticks", lambda: next(ticks))
+    monkeypatch.setattr(cpu_features.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(cpu_features, "DEFAULT_THREADS", 4)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert cpu_features.free_cores() == n
+
+
+@pytest.mark.parametrize(
+    "has, name",
+    [
+        ([], cpu_features.platform.machine()),
+        (["avx2", "fma3"], "avx2"),
+        (["avx2", "fma3", "avx512_f", "avx512_bw", "avx512_dq", "avx512_vl"], "avx512"),
+        (["avx2", "fma3", "amx_bf16"], "avx2"),  # classes below amx are missing
+    ],
+)
+def test_a_class_needs_all_classes_below_it(monkeypatch, has, name):
+    monkeypatch.delenv("NANOSTORIES_ISA", raising=False)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(has, True))
+    monkeypatch.setattr(cpu_features.platform, "machine", lambda: "x86_64")
+    assert cpu_features.instruction_set().name == (name if has else "x86_64")
+    assert cpu_features.instruction_set().compiler_flags == ["-march=native"]
+
+
+def test_a_processor_cannot_pass_for_a_better_one(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True, "fma3": True})
+    monkeypatch.setenv("NANOSTORIES_ISA", "amx")
+    with pytest.raises(UserError, match="NANOSTORIES_ISA=amx: .* only native, avx2"):
+        cpu_features.instruction_set()
 
 
 def test_a_processor_passes_for_a_lesser_one_everywhere():
     """In our kernels, PyTorch, torch.compile, MKL and oneDNN. (On AMD MKL does not say which
     instructions it takes.)"""
-    names = [known.name for known in cpu_features.X86]
-    if not (here := cpu_features.detected()) or names.index(here.name) < names.index("avx2"):
-        pytest.skip("this processor has no AVX2")
+    if cpu_features.instruction_set().name not in ("avx512", "avx512_bf16", "amx"):
+        pytest.skip("this processor has nothing above AVX2")
     environment = os.environ | dict(NANOSTORIES_ISA="avx2", MKL_VERBOSE="1", ONEDNN_VERBOSE="1")
     done = subprocess.run(
         [sys.executable, "-c", REPORT], cwd=ROOT, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stderr.splitlines()[-1])
-    assert (*facts[:2], facts[2].split()[0], facts[3]) == ("avx2", "AVX2", "avx2", "torch.float32")
-    said = [
-        line
-        for line in done.stdout.lower().splitlines()
-        if line.startswith(("mkl_verbose onemkl", "onednn"))
-    ]
-    assert said and not [line for line in said for name in ("avx-512", "avx512") if name in line]
+    assert facts == ["avx2", "AVX2", "avx2", "torch.float32"]
+    reports = []
+    for line in done.stdout.lower().splitlines():
+        if line.startswith(("mkl_verbose onemkl", "onednn")):
+            reports.append(line)
+    assert reports
+    for report in reports:
+        assert "avx-512" not in report
+        assert "avx512" not in report

@@ -12,91 +12,94 @@ from conftest import ROOT
 from nanostories.kernels import compile_cpp, cross_entropy
 from nanostories.kernels.cross_entropy import head_loss
 
-is_missing = compile_cpp.library("cpu_cross_entropy") is None
 needs_compiler = pytest.mark.skipif(
-    is_missing, reason="no C++ compiler that builds cpu_cross_entropy.cpp"
+    compile_cpp.library("cpu_cross_entropy") is None,
+    reason="no C++ compiler that builds cpu_cross_entropy.cpp",
 )
 
 
 @pytest.fixture(params=[pytest.param("C++", marks=needs_compiler), "PyTorch", "as on a GPU"])
-def implementation(request, monkeypatch):
-    if request.param != "C++":
+def loss_of(request, monkeypatch):
+    if request.param == "PyTorch":
         monkeypatch.setattr(cross_entropy, "cross_entropy_", cross_entropy.pytorch_cross_entropy_)
-    if request.param == "as on a GPU":
-        monkeypatch.setattr(cross_entropy, "operator_for", lambda _: cross_entropy.chunked_loss)
+    return cross_entropy.plain_loss if request.param == "as on a GPU" else head_loss
 
 
-def plain(x, weight, targets):
+def exact_loss(x, weight, targets):
     """In float64, with gradients by x and weight."""
-    x, weight = (y.detach().double().requires_grad_() for y in (x, weight))
-    value = F.cross_entropy(x @ weight.T, targets)
-    return value, *torch.autograd.grad(value, (x, weight))
+    x = x.detach().double().requires_grad_()
+    weight = weight.detach().double().requires_grad_()
+    loss = F.cross_entropy(x @ weight.T, targets)
+    return loss, *torch.autograd.grad(loss, (x, weight))
 
 
-@pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("N, V", [(1, 16), (7, 97), (100, 1000), (70, 4096)])
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 2e-6), (torch.bfloat16, 1e-2)])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_loss_and_gradients_equal_plain_cross_entropy(
-    monkeypatch, N, V, dtype, tolerance, compiled
-):
+def test_loss_and_gradients_are_exact(monkeypatch, loss_of, N, V, dtype, tolerance, compiled):
     """Several chunks, the last one short; some targets do not count, and lie in strided memory."""
     monkeypatch.setattr(cross_entropy, "CHUNK", 32)
-    torch._dynamo.reset()
-    function = (
-        torch.compile(head_loss, backend="aot_eager", fullgraph=True) if compiled else head_loss
-    )
+    if compiled:
+        torch._dynamo.reset()
+        loss_of = torch.compile(loss_of, backend="aot_eager", fullgraph=True)
     torch.manual_seed(0)
-    x, weight = torch.randn(N, 24).requires_grad_(), torch.randn(V, 24).requires_grad_()
+    x = torch.randn(N, 24).requires_grad_()
+    weight = torch.randn(V, 24).requires_grad_()
     targets = torch.randint(V, (N, 3))[:, 1]
     targets[1::5] = -100
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-        value = function(x, weight, targets)
+        loss = loss_of(x, weight, targets)
         with torch.no_grad():
-            assert function(x, weight, targets).equal(value)
-    (3 * value).backward()
-    expected, dx, dweight = plain(x, weight, targets)
-    assert value.dtype == torch.float32
-    assert abs(value - expected) < tolerance * expected.abs()
+            assert loss_of(x, weight, targets).equal(loss)
+    (3 * loss).backward()
+    expected, dx, dweight = exact_loss(x, weight, targets)
+    assert loss.dtype == torch.float32
+    assert abs(loss - expected) < tolerance * expected.abs()
     for gradient, reference in ((x.grad, dx), (weight.grad, dweight)):
         assert (gradient - 3 * reference).norm() < tolerance * (3 * reference).norm()
 
 
-@pytest.mark.usefixtures("implementation")
-def test_without_targets_there_is_nothing_to_learn():
+def test_without_targets_there_is_nothing_to_learn(loss_of):
     """A window that holds nothing but a header."""
-    x, weight = torch.randn(7, 8).requires_grad_(), torch.randn(33, 8).requires_grad_()
-    value = head_loss(x, weight, torch.full((7,), -100))
-    value.backward()
-    assert value == 0 and not x.grad.any() and not weight.grad.any()
+    x = torch.randn(7, 8).requires_grad_()
+    weight = torch.randn(33, 8).requires_grad_()
+    loss = loss_of(x, weight, torch.full((7,), -100))
+    loss.backward()
+    assert loss == 0
+    assert not x.grad.any()
+    assert not weight.grad.any()
 
 
-@pytest.mark.usefixtures("implementation")
-def test_large_logits_neither_overflow_nor_vanish():
+def test_large_logits_neither_overflow_nor_vanish(loss_of):
     x = torch.tensor([[300.0], [-300.0]]).requires_grad_()
-    weight, targets = torch.arange(-20.0, 21.0)[:, None], torch.tensor([40, 40])
-    value = head_loss(x, weight, targets)
-    value.backward()
-    expected = plain(x, weight, targets)
-    torch.testing.assert_close(value.double(), expected[0])
-    torch.testing.assert_close(x.grad.double(), expected[1])
+    weight = torch.arange(-20.0, 21.0)[:, None]
+    targets = torch.tensor([40, 40])
+    loss = loss_of(x, weight, targets)
+    loss.backward()
+    expected, dx, _ = exact_loss(x, weight, targets)
+    torch.testing.assert_close(loss.double(), expected)
+    torch.testing.assert_close(x.grad.double(), dx)
+
+
+def test_the_operator_keeps_pytorchs_rules():
+    x = torch.randn(5, 4, requires_grad=True)
+    weight = torch.randn(9, 4, requires_grad=True)
+    arguments = (x, weight, torch.tensor([3, -100, 8, 0, 0]), torch.float32, True)
+    torch.library.opcheck(cross_entropy.chunked_loss, arguments)
 
 
 PEAKS = """
 import resource, torch
 from nanostories.kernels import cross_entropy
-for operator in (cross_entropy.head_loss_operator, cross_entropy.chunked_loss):
-    cross_entropy.operator_for = lambda _: operator
-    for n in (512, 5120):
-        x = torch.randn(n, 16, requires_grad=True)
-        weight = torch.randn(10_000, 16, requires_grad=True)
-        cross_entropy.head_loss(x, weight, torch.zeros(n, dtype=torch.long)).backward()
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+for n in (512, 5120):
+    x = torch.randn(n, 16, requires_grad=True)
+    weight = torch.randn(10_000, 16, requires_grad=True)
+    cross_entropy.head_loss(x, weight, torch.zeros(n, dtype=torch.long)).backward()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
 
 
-def test_all_logits_together_are_never_held():
-    """Peak memory, in MB, after a call that has 20 MB of logits, and after one that has 200, of
-    both operators."""
-    lines = subprocess.check_output([sys.executable, "-c", PEAKS], cwd=ROOT, text=True).split()
-    assert float(lines[-1]) - float(lines[0]) < 100
+def test_a_cpu_never_holds_all_logits_together():
+    """Peak memory, in MB, after a call that has 20 MB of logits, and after one that has 200."""
+    small, large = subprocess.check_output([sys.executable, "-c", PEAKS], cwd=ROOT).split()
+    assert float(large) - float(small) < 100

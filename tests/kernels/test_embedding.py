@@ -11,7 +11,9 @@ from nanostories.kernels.embedding import Embedding, embedding_gradient
 @pytest.mark.parametrize("shape", [(7,), (3, 50), (0,)])
 def test_rows_and_gradients_equal_pytorchs(shape):
     torch.manual_seed(0)
-    ours, ids, upstream = Embedding(11, 6), torch.randint(11, shape), torch.randn(*shape, 6)
+    ours = Embedding(11, 6)
+    ids = torch.randint(11, shape)
+    upstream = torch.randn(*shape, 6)
     weight = ours.weight.detach().clone().requires_grad_()
     (ours(ids) * upstream).sum().backward()
     (F.embedding(ids, weight) * upstream).sum().backward()
