@@ -111,7 +111,9 @@ def parse_arguments() -> argparse.Namespace:
         "--beams", type=positive, default=1, help="beam search of this width, instead of sampling"
     )
     parser.add_argument(
-        "--max_new_tokens", type=positive, help="longest completion (default: to the context's end)"
+        "--max_new_tokens",
+        type=positive,
+        help="longest completion (default: to the context's end; hf: models at most 1,024)",
     )
     parser.add_shared("seed")
     parser.add_argument("--batch_size", type=positive, default=64, help="stories at a time")
@@ -219,8 +221,12 @@ def sample(name: str, args: argparse.Namespace) -> None:
         if not prompts:
             raise UserError(left_out)
         print(f"{left_out}, and are left out")
+    max_new_tokens = args.max_new_tokens
+    # Some have contexts of 100,000 tokens, which they would fill.
+    if name.startswith("hf:") and max_new_tokens is None:
+        max_new_tokens = 1024
     for temperature in args.temperature:
-        sampling = Sampling(temperature, args.top_k, args.beams, args.max_new_tokens, args.seed)
+        sampling = Sampling(temperature, args.top_k, args.beams, max_new_tokens, args.seed)
         n = 1 if temperature == 0 else args.n  # greedy text is the same every time
         if args.dry_run:
             print(backend.preview([prompt.text for prompt in prompts.values()], n, sampling))

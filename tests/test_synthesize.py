@@ -72,7 +72,7 @@ REFUSAL = "I'm sorry, but I cannot write stories about this. " + FILLER
         (("A story without any of it. " + FILLER,), (), "without all of its words"),
         (("A story. " + FILLER,), ("--summaries", "--plain"), "without a summary"),
         (("A story. " + FILLER, "length"), ("--plain",), "cut off at the limit of tokens"),
-        (("<think>It must have a",), (), "an empty reply (stop)"),
+        (("<think>It must have a",), (), "an empty reply (finish_reason: stop)"),
     ],
 )
 def test_what_is_no_story_is_kept_aside_and_asked_for_twice_again(write, said, flags, reason):

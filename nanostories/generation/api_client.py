@@ -210,7 +210,7 @@ class ApiClient:
         reply = Reply(text, str(completion.model), *tokens, dollars, cut)
         if choice.message.refusal or choice.finish_reason == "content_filter":
             return reply, f"refused ({choice.message.refusal or 'content_filter'})"
-        return reply, "" if text.strip() else f"an empty reply ({choice.finish_reason})"
+        return reply, "" if text.strip() else f"an empty reply (finish_reason: {choice.finish_reason})"
 
     def failed(self, model: str, reason: str, remedy: str | None = None) -> RequestFailed:
         """The error of a request. Stops asking if every other one would fail, too."""

@@ -302,3 +302,20 @@ def test_a_second_call_with_the_same_output_is_refused(run, sample_py, asked):
         )  # another output is its own matter
     assert "samples.jsonl" in code and len(asked) == 3 and not (run / "samples.jsonl").exists()
     assert sample_py(*ARGS, "2")[0] == 0
+
+
+def test_a_published_model_stops_somewhere(sample_py, monkeypatch):
+    asked = []
+
+    class Backend:
+        def fits(self, prompt):
+            return True
+
+        def complete(self, prompts, keys, sampling):
+            asked.append(sampling.max_new_tokens)
+            yield 0, " time.", True
+
+    monkeypatch.setattr("nanostories.generation.backends.load_backend", lambda *_, **__: Backend())
+    for flags in ((), ("--max_new_tokens", "7")):
+        assert sample_py("--model", "hf:some/model", "--n", "1", *flags)[0] == 0
+    assert asked == [1024, 7]

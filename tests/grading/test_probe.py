@@ -223,7 +223,7 @@ def test_mistakes_get_one_line(out, probe_py, tmp_path):
     (tmp_path / "empty").mkdir()
     for args, word in (
         (["empty"], "empty: no run"),
-        (["--model", "api:gpt-3.5-turbo"], "OPENAI_API_KEY"),
+        (["--model", "api:gpt-3.5-turbo"], "log-likelihoods"),
         (["--model", "out/fixed", "--prompts", "long.jsonl"], "context"),
     ):
         code, printed = probe_py(*args)
