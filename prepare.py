@@ -214,10 +214,9 @@ def learn_vocabulary(spool: Spool, options: Options) -> dict:
     """Those of GPT-2's tokens that a uniform sample of the stories needs most ("cut"), or a BPE of
     its own ("bpe")."""
     every = math.ceil(spool.bytes / SAMPLE_BYTES)
-    sample = itertools.islice(spool.chunks("learning the vocabulary"), 0, None, every)
+    sample = itertools.islice(spool.read("learning the vocabulary"), 0, None, every)
     if options.vocabulary == "bpe":
-        texts = itertools.chain.from_iterable(sample)
-        return learn_bpe(texts, options.vocab_size).vocabulary
+        return learn_bpe(sample, options.vocab_size).vocabulary
     counts = np.zeros(GPT2_VOCAB_SIZE, dtype=np.int64)
     for ids in encode(sample, gpt2().vocabulary):
         counts += np.bincount(ids, minlength=GPT2_VOCAB_SIZE)
@@ -293,7 +292,7 @@ def write_corpus(directory: Path, meta: dict, spools: dict[str, Spool]) -> None:
         for split, spool in spools.items():
             path = new / f"{split}.bin"
             with path.open("wb") as file:
-                for ids in encode(spool.chunks(f"tokenizing {split}"), meta["vocabulary"]):
+                for ids in encode(spool.read(f"tokenizing {split}"), meta["vocabulary"]):
                     file.write(ids.astype("<u2").tobytes())
             meta["splits"][split] = {
                 "stories": spool.stories,

@@ -2,14 +2,13 @@
 The stories of a split on disk until the vocabulary is known, and their tokens, encoded by several
 threads.
 
->>> for ids in encode(spool.chunks("tokenizing train"), gpt2().vocabulary): ...
+>>> for ids in encode(spool.read("tokenizing train"), gpt2().vocabulary): ...
 """
 
-import collections
+import itertools
 import os
 import pickle
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO
 
@@ -18,9 +17,8 @@ from tqdm import tqdm
 
 from nanostories.corpus.tokenizer import Tokenizer
 
-# Tokenized in one call: enough to keep threads busy, few enough to hold many chunks in memory.
-STORIES_PER_CHUNK = 128
-THREADS = os.cpu_count() or 1
+THREADS = min(os.cpu_count() or 1, 16)  # more would wait for the one that reads the stories
+STORIES_PER_CALL = 256  # enough to keep a thread busy
 
 
 class Spool:
@@ -37,31 +35,20 @@ class Spool:
         self.stories += 1
         self.bytes += len(story.encode())
 
-    def chunks(self, label: str) -> Iterator[list[str]]:
-        """All stories, beside a progress bar."""
+    def read(self, label: str) -> Iterator[str]:
+        """The stories, beside a progress bar."""
         self.file.seek(0)
-        unit = dict(unit=" stories", unit_scale=STORIES_PER_CHUNK)
-        for first in tqdm(range(0, self.stories, STORIES_PER_CHUNK), label, **unit, disable=None):
-            n = min(STORIES_PER_CHUNK, self.stories - first)
-            yield [pickle.load(self.file) for _ in range(n)]
+        for _ in tqdm(range(self.stories), label, unit=" stories", disable=None):
+            yield pickle.load(self.file)
 
 
-def encode(chunks: Iterable[list[str]], vocabulary: dict) -> Iterator[np.ndarray]:
-    """The ids of each chunk of stories, in order; threads work only a few chunks ahead."""
+def encode(stories: Iterator[str], vocabulary: dict) -> Iterator[np.ndarray]:
+    """The ids of some hundred stories at a time, in order, each followed by <|endoftext|>."""
     # Each thread has a tokenizer: threads that share one wait for its regex.
-    local = threading.local()
-
-    def start_thread():
-        local.tokenizer = Tokenizer(**vocabulary)
-
-    def encode_chunk(chunk: list[str]) -> np.ndarray:
-        return local.tokenizer.encode_stories(chunk)
-
-    with ThreadPoolExecutor(THREADS, initializer=start_thread) as pool:
-        futures = collections.deque()
-        for chunk in chunks:
-            futures.append(pool.submit(encode_chunk, chunk))
-            if len(futures) > 4 * THREADS:
-                yield futures.popleft().result()
-        for future in futures:
-            yield future.result()
+    tokenizers = [Tokenizer(**vocabulary) for _ in range(THREADS)]
+    with ThreadPoolExecutor(THREADS) as pool:
+        while True:
+            parts = [list(itertools.islice(stories, STORIES_PER_CALL)) for _ in tokenizers]
+            if not parts[0]:
+                break
+            yield from pool.map(Tokenizer.encode_stories, tokenizers, parts)

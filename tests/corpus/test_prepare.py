@@ -142,7 +142,7 @@ def test_warnings_name_the_remedy(tmp_path, capsys):
 
 
 def test_same_bytes_whatever_the_threads(tmp_path, monkeypatch):
-    monkeypatch.setattr(spool, "STORIES_PER_CHUNK", 3)  # many, which could overtake each other
+    monkeypatch.setattr(spool, "STORIES_PER_CALL", 3)  # many, which could overtake each other
     metas = []
     for threads in (1, 3):
         monkeypatch.setattr(spool, "THREADS", threads)
