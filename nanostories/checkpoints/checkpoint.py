@@ -21,7 +21,7 @@ from nanostories.files import read_json
 if TYPE_CHECKING:
     from model import GPTNeo
 
-CHECKPOINT_FORMAT = 4
+CHECKPOINT_FORMAT = 5
 # What readers raise for files that are damaged, or hold anything but plain tensors.
 UNREADABLE = (
     OSError,

@@ -83,7 +83,7 @@ def runs_text(results: Results, logs: dict[Path, list[dict]], configs: dict[Path
         )
         note = (
             results.read(
-                run / "config.json", lambda path: run_directory.partly_trained(path.parent)
+                run / "log.csv", lambda path: run_directory.partly_trained(path.parent)
             )
             or ""
         )

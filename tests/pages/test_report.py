@@ -31,6 +31,7 @@ def write_log(run, steps: int) -> None:
         row = dict(
             step=step,
             tokens=step * 1000,
+            done=step / 40,
             train_loss=loss,
             tokens_per_s=100 + step,
             seconds=6 * step,
@@ -64,7 +65,7 @@ def made(tmp_path_factory):
         write_log(directory / name, steps)
         config = dict(data="tiny", optimizer="adamw", n_embd=32, n_layer=3, n_head=4)
         config |= dict(
-            max_steps=40, max_minutes=0.0, min_steps=0, start_from="out/old" * (name == "b")
+            max_steps=40, max_minutes=0.0, start_from="out/old" * (name == "b")
         )
         (directory / name / "config.json").write_text(json.dumps(config))
         save_run(directory / name, random_model(), name="best.pt")

@@ -85,7 +85,7 @@ def test_published_lists_need_no_data_to_be_counted(tmp_path, command_line, monk
         parse_command_line([str(Path(experiments.__file__).parent / command[2]), *command[3:]])
     said = call("prompts", "--dry_run", "--grade=gpt", "--protocol", "ours", "paper")[1]
     assert "270 questions" in said.out  # 3 models, 3 beginnings, 10 times, in one turn and in two
-    assert "no corpus" in call("heads", "--dry_run", "--data=real")[0]
+    assert "not a corpus" in call("heads", "--dry_run", "--data=real")[0]
     wrong = [
         "memory --models=hf:x",
         "scaling --steps=5",
