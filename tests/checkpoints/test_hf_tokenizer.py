@@ -10,6 +10,7 @@ import pytest
 from tokenizer_texts import TEXT, count_tokens, random_text
 
 from nanostories.checkpoints.huggingface import load_hf_tokenizer, save_hf_tokenizer
+from nanostories.cli import UserError
 from nanostories.corpus.tokenizer import END_OF_TEXT, cut, gpt2
 
 transformers = pytest.importorskip("transformers")
@@ -85,7 +86,7 @@ def test_without_a_tokenizer_it_is_gpt2s_where_the_size_is(tmp_path):
     (tmp_path / "config.json").write_text('{"vocab_size": 50257}')
     assert load_hf_tokenizer(tmp_path).vocab_size == 50257
     (tmp_path / "config.json").write_text('{"vocab_size": 300}')
-    with pytest.raises(ValueError, match="tokenizer.json: missing, and the vocab_size"):
+    with pytest.raises(UserError, match="tokenizer.json: missing, and the vocab_size"):
         load_hf_tokenizer(tmp_path)
 
 
@@ -111,6 +112,6 @@ def test_another_tokenizer_is_refused(damage, tmp_path):
     facts = json.loads((tmp_path / "tokenizer.json").read_text())
     damage(facts, facts["model"]["vocab"])
     (tmp_path / "tokenizer.json").write_text(json.dumps(facts))
-    with pytest.raises(ValueError, match="tokenizer.json: not byte-level BPE") as error:
+    with pytest.raises(UserError, match="tokenizer.json: not byte-level BPE") as error:
         load_hf_tokenizer(tmp_path)
     assert "\n" not in str(error.value)
