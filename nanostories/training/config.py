@@ -6,7 +6,6 @@ import difflib
 import inspect
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -187,7 +186,7 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
     earlier ones, and the command line over all. --help prints `usage` and all settings."""
     if "-h" in args or "--help" in args:
         print(f"{usage}\nSettings, for config files (a line each) and as --name=value:\n")
-        print("\n".join(settings_help()))
+        print(inspect.getsource(TrainConfig).partition("    def __post_init__")[0])
         sys.exit()
     flags = [arg for arg in args if arg.startswith("-")]
     paths = [Path(arg) for arg in args if not arg.startswith("-")]
@@ -208,11 +207,3 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
     if config.architecture != "gptneo" and "window_size" in settings:
         raise UserError(f"window_size: architecture={config.architecture} has no windows")
     return config, "--resume" in flags
-
-
-def settings_help() -> Iterator[str]:
-    """The fields of TrainConfig with their comments, as they stand above."""
-    for line in inspect.getsource(TrainConfig).splitlines()[2:]:
-        if "def __post_init__" in line:
-            return
-        yield line.removeprefix("    ")

@@ -121,10 +121,6 @@ class Windows:
     n_sequences: int  # in a step
     seed: int
 
-    @property
-    def steps_per_epoch(self) -> float:
-        return len(self.starts) / self.n_sequences
-
     def of_step(self, step: int) -> np.ndarray:
         """Where its sequences start, (n_sequences,): windows without replacement in an epoch."""
         starts = []
@@ -173,13 +169,9 @@ class Batches:
         return self.windows
 
     def steps_of(self, epochs: float) -> int:
-        """The number of steps that read all windows `epochs` times."""
-        short_steps = self.config.short_window_steps
-        short_steps_per_epoch = self.short_windows.steps_per_epoch
-        if epochs * short_steps_per_epoch <= short_steps:
-            return math.ceil(epochs * short_steps_per_epoch)
-        epochs -= short_steps / short_steps_per_epoch
-        return short_steps + math.ceil(epochs * self.windows.steps_per_epoch)
+        """The number of steps that read all windows `epochs` times. (A step of short windows reads
+        as many tokens, and counts as any other.)"""
+        return math.ceil(epochs * len(self.windows.starts) / self.windows.n_sequences)
 
     def of_step(self, step: int) -> Iterator[tuple[torch.Tensor, torch.Tensor, float]]:
         """inputs, targets, and the weight of their loss in the step's mean. Seeds PyTorch for each,
