@@ -140,8 +140,7 @@ def read(args: argparse.Namespace) -> tuple[list[str], Iterable[str], Iterable[s
 def builtin_texts(corpus: str, n: int, seed: int) -> Iterator[str]:
     # For validation; training stories lose one of them.
     always = ("words", "summary") if HEADERS.get(corpus) == OOD else ()
-    stories = builtin_stories.stories(n, seed)
-    for story in tqdm(stories, "writing stories", n, disable=None):
+    for story in builtin_stories.stories(n, seed):
         if corpus in HEADERS:
             yield instruct_headers.add_header_of_row(story.text, vars(story), always)
         else:
@@ -173,7 +172,8 @@ def clean_and_split(
     # Validation stories come first, as they are dropped from train.
     val_texts = (("val", text) for text in val or ())
     train_texts = (("train", text) for text in train)
-    for split, text in itertools.chain(val_texts, train_texts):
+    texts = itertools.chain(val_texts, train_texts)
+    for split, text in tqdm(texts, "cleaning", unit=" stories", disable=None):
         counts["stories read"] += 1
         if options.raw:
             text = text.strip("\r\n")

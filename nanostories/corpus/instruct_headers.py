@@ -56,10 +56,9 @@ class StoryWithHeader:
     @property
     def instruction(self) -> dict:
         """The fields, with words and features as lists."""
-        instruction = dict(self.fields)
-        for name in self.fields.keys() & LISTS:
-            instruction[name] = split_list(self.fields[name])
-        return instruction
+        return {
+            name: split_list(text) if name in LISTS else text for name, text in self.fields.items()
+        }
 
     def only(self, names: Collection[str]) -> "StoryWithHeader":
         fields = {name: text for name, text in self.fields.items() if name in names}
@@ -95,15 +94,11 @@ def read(text: str) -> StoryWithHeader | None:
     above, *pieces = FIELD.split(header)
     fields = {}
     for title, value in zip(pieces[::2], pieces[1::2]):
-        fields[NAMES[title]] = one_line(value)
-    fields = {name: value for name, value in fields.items() if value}
+        if value.strip():
+            fields[NAMES[title]] = " ".join(value.split())
     if above.strip() or not fields:
         return None
     return StoryWithHeader(fields, story.strip())
-
-
-def one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def split_list(text: str) -> list[str]:
@@ -112,10 +107,12 @@ def split_list(text: str) -> list[str]:
 
 
 def format_header(fields: Mapping[str, str]) -> str:
-    """A header with these fields, as somebody typed them."""
-    tidy = {name: one_line(text) for name, text in fields.items()}
-    for name in fields.keys() & LISTS:
-        tidy[name] = ", ".join(split_list(tidy[name]))
+    """A header with these fields, each on one line."""
+    tidy = {}
+    for name, text in fields.items():
+        if name in LISTS:
+            text = ", ".join(split_list(text))
+        tidy[name] = " ".join(text.split())
     return StoryWithHeader(tidy, "").header
 
 
@@ -151,14 +148,14 @@ def add_random_fields(
 ) -> str:
     """The story under some of these fields that are not empty, in random order: any subset is
     equally likely, but those in `always` are added to it. Without fields, the story alone."""
-    fields = {name: one_line(value) for name, value in fields.items()}
-    names = [name for name, value in fields.items() if value]
+    names = [name for name, value in fields.items() if value.strip()]
     if not names:
         return text
     subset = rng.randrange(1, 2 ** len(names))
     names = [name for i, name in enumerate(names) if subset >> i & 1 or name in always]
     rng.shuffle(names)
-    return str(StoryWithHeader({name: fields[name] for name in names}, text.strip()))
+    header = format_header({name: fields[name] for name in names})
+    return f"{header}\n\n{text.strip()}"
 
 
 # ---- Among tokens ----

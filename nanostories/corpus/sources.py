@@ -2,20 +2,17 @@
 The known corpora, and the stories of a file in any format that we read, one at a time, not yet
 cleaned.
 
->>> next(read_stories(Path("mine.jsonl.gz")))
+>>> next(read_files([Path("mine.jsonl.gz")]))
 'Once upon a time…'
 """
 
 import gzip
-import io
 import itertools
 import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-
-from tqdm import tqdm
 
 from nanostories.cli import UserError
 from nanostories.corpus.instruct_headers import FIELDS, add_header_of_row
@@ -119,20 +116,16 @@ def text_stories(path: Path, errors: str, split_on: re.Pattern | None) -> Iterat
 
 def split_file(path: Path, separator: str, errors: str = "strict") -> Iterator[str]:
     """The file's text, split at each separator; the last piece only if it is not blank."""
-    size = path.stat().st_size
-    bar = tqdm(desc=f"reading {path.name}", total=size, unit="B", unit_scale=True, disable=None)
+    open_file = gzip.open if path.suffix == ".gz" else open
     rest = ""
-    with path.open("rb") as raw, bar:
-        data = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
-        text = io.TextIOWrapper(data, encoding="utf-8-sig", errors=errors, newline="")
+    with open_file(path, "rt", encoding="utf-8-sig", errors=errors, newline="") as file:
         try:
             # Blocks grow with the rest: otherwise a long line takes n² time.
-            while block := text.read(max(1 << 20, len(rest))):
+            while block := file.read(max(1 << 20, len(rest))):
                 *complete, rest = (rest + block).split(separator)
                 yield from complete
-                bar.update(raw.tell() - bar.n)
         except UnicodeDecodeError:
-            place = f"somewhere before byte {data.tell():,}"
+            place = f"somewhere before byte {file.buffer.tell():,}"
             raise UserError(f"{path}: not UTF-8 text, {place}; convert it") from None
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             remedy = "download or compress it again"
@@ -158,14 +151,11 @@ def parquet_rows(path: Path) -> Iterator[tuple[str, dict]]:
     try:
         file = parquet.ParquetFile(path)
         columns = {"text", "story", *FIELDS} & set(file.schema_arrow.names)
-        total = file.metadata.num_rows
         n = 0
-        with tqdm(desc=f"reading {path.name}", total=total, unit=" rows", disable=None) as bar:
-            for batch in file.iter_batches(columns=sorted(columns)):
-                for row in batch.to_pylist():
-                    n += 1
-                    yield f"row {n}", row
-                bar.update(len(batch))
+        for batch in file.iter_batches(columns=sorted(columns)):
+            for row in batch.to_pylist():
+                n += 1
+                yield f"row {n}", row
     except (ValueError, OSError) as error:  # pyarrow's
         raise UserError(f"{path}: broken parquet ({error}); download it again") from None
 

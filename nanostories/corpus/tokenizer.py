@@ -167,14 +167,9 @@ def learn_bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 
     words = pre_tokenizers.Split(tokenizers.Regex(BPE_PATTERN), "isolated")
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    learner = tokenizers.Tokenizer(tokenizers.models.BPE())
+    learner = tokenizers.ByteLevelBPETokenizer()
     learner.pre_tokenizer = pre_tokenizers.Sequence([words, byte_level])
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=vocab_size - 1,
-        min_frequency=2,
-        initial_alphabet=byte_level.alphabet(),
-        show_progress=False,  # it prints empty lines where there is no terminal
-    )
-    learner.train_from_iterator(texts, trainer)
+    # Progress would be empty lines where there is no terminal.
+    learner.train_from_iterator(texts, vocab_size - 1, min_frequency=2, show_progress=False)
     ids = learner.get_vocab()
     return Tokenizer(sorted(ids, key=ids.get), BPE_PATTERN)
