@@ -128,7 +128,7 @@ class GPTNeo(nn.Module):
 
     def forward(
         self, tokens: Tensor, targets: Tensor | None = None, story_starts: Tensor | None = None
-    ) -> tuple[Tensor | None, Tensor | None]:
+    ):
         """tokens (B, T) int64 -> logits (B, T, vocab_size), None; with targets (B, T): None, loss.
 
         The loss is the mean, in nats, over targets that are not -100. With
@@ -144,12 +144,11 @@ class GPTNeo(nn.Module):
         return None, head_loss(x.flatten(0, 1), self.head.weight, targets.flatten())
 
     def attention(self, story_starts: Tensor | None = None) -> Attend:
-        """The model's own attention, for one forward pass: layers with the same window share what
-        says which keys are visible."""
+        """The model's own attention, for one forward pass."""
         dropout = self.config.dropout if self.training else 0.0
-        visible = {}
+        visible = {}  # by window: layers that have the same share it
 
-        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        def attend(layer, q, k, v):
             window = self.config.window(layer)
             if window not in visible:
                 visible[window] = visibility(q, window, story_starts, dropout)

@@ -2,20 +2,21 @@
 Decoders run the model one token at a time: they cache the keys and values of many stories and
 return the logits of the next token. generation_loop.py draws the tokens.
 
-# for 64 texts of at most 512 tokens
->>> decoder = make_decoder(model, n_slots=64, context=512, exact=False)
+>>> decoder = make_decoder(model, n_slots=64, context=512, exact=False)  # 64 texts of 512 tokens
+
+Each decoder has the same three methods:
+
 >>> logits = decoder.read(3, prompt)  # a prompt into a slot; logits (vocab_size,) of the next token
->>> decoder.copy([3], [5])
-# one more token in these; (2, vocab_size), until the next
->>> logits = decoder.step([3, 5], [token_3, token_5])
+>>> decoder.copy([3], [5])  # the texts of some slots into others
+>>> logits = decoder.step([3, 5], [11, 22])  # one more token in these; (2, vocab_size)
+
+What step() returns is overwritten by the next one.
 """
 
 import ctypes
 
 import torch
-import torch.nn as nn
 import torch.nn.functional as F
-from torch import Tensor
 
 from model import GPTNeo
 from nanostories.checkpoints.other_architectures import OtherDecoder, OtherModel
@@ -37,6 +38,31 @@ def make_decoder(model: GPTNeo, n_slots: int, context: int, exact: bool):
     return TorchDecoder(model, n_slots, context)
 
 
+class RereadingDecoder:
+    """For models without a cache: reads a whole text again for each of its tokens."""
+
+    def __init__(self, model: GPTNeo):
+        self.model = model
+        self.texts = {}  # by slot
+
+    def read(self, slot, prompt):
+        self.texts[slot] = prompt
+        tokens = torch.tensor([prompt], device=self.model.wte.weight.device)
+        positions = torch.arange(len(prompt), device=tokens.device)
+        x = self.model.hidden(tokens, positions, self.model.attention())
+        return self.model.head(x[0, -1])
+
+    def copy(self, sources, targets):
+        texts = [self.texts[source] for source in sources]
+        self.texts.update(zip(targets, texts))
+
+    def step(self, slots, tokens):
+        logits = []
+        for slot, token in zip(slots, tokens):
+            logits.append(self.read(slot, [*self.texts[slot], token]))
+        return torch.stack(logits)
+
+
 class TorchDecoder:
     """For a GPU, and for a CPU without a C++ compiler. Every slot takes part in every step, which
     on a GPU is a CUDA graph, whose shapes are fixed: the kernels of so small a model take longer to
@@ -47,24 +73,26 @@ class TorchDecoder:
         device = model.wte.weight.device
         self.model = model
         self.context = context
-        self.graph = None
         self.lengths = torch.zeros(n_slots, dtype=torch.long)
-        shape = (2, config.n_layer, n_slots, config.n_head, context, config.n_embd // config.n_head)
-        self.cache = torch.zeros(shape, device=device)  # keys and values
-        # each slot's token and its position
+        shape = (config.n_layer, n_slots, config.n_head, context, config.n_embd // config.n_head)
+        self.keys = torch.zeros(shape, device=device)
+        self.values = torch.zeros(shape, device=device)
+        # What a step reads: each slot's token, and its position.
         self.inputs = torch.zeros(2, n_slots, 1, dtype=torch.long, device=device)
+        self.graph = None
 
-    def read(self, slot: int, prompt: list[int]) -> Tensor:
+    def read(self, slot, prompt):
         self.lengths[slot] = len(prompt)
-        tokens = torch.tensor([prompt], device=self.cache.device)
+        tokens = torch.tensor([prompt], device=self.keys.device)
         positions = torch.arange(len(prompt), device=tokens.device)[None]
         return self.forward(tokens, positions, slice(slot, slot + 1))[0]
 
-    def copy(self, sources: list[int], targets: list[int]):
-        self.cache[:, :, targets] = self.cache[:, :, sources]
+    def copy(self, sources, targets):
+        for x in (self.keys, self.values):
+            x[:, targets] = x[:, sources]
         self.lengths[targets] = self.lengths[sources]
 
-    def step(self, slots: list[int], tokens: list[int]) -> Tensor:
+    def step(self, slots, tokens):
         inputs = torch.zeros_like(self.inputs, device="cpu")
         inputs[0, slots, 0] = torch.tensor(tokens)
         # Idle slots write the keys of token 0 behind their text.
@@ -79,17 +107,18 @@ class TorchDecoder:
             self.logits = self.forward(*self.inputs, slice(None))
         return self.logits[slots]
 
-    def record_graph(self) -> None:
-        self.forward(*self.inputs, slice(None))  # the libraries' set-up, which must not be recorded
+    def record_graph(self):
+        # The libraries' set-up, which must not be recorded
+        self.forward(*self.inputs, slice(None))
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):  # computes nothing
+        with torch.cuda.graph(self.graph):
             self.logits = self.forward(*self.inputs, slice(None))
 
-    def forward(self, tokens: Tensor, positions: Tensor, slots: slice) -> Tensor:
+    def forward(self, tokens, positions, slots: slice):
         """Appends tokens (B, T) to these slots at positions (B, T); the logits (B, vocab_size)
         after the last."""
         config = self.model.config
-        rows = torch.arange(len(tokens), device=tokens.device)[:, None]
+        row = torch.arange(len(tokens), device=tokens.device)[:, None]
         key = torch.arange(self.context, device=tokens.device)
         query = positions[:, None, :, None]
         masks = {}
@@ -97,46 +126,22 @@ class TorchDecoder:
             masks[window] = (key <= query) & (key > query - window)  # (B, 1, T, context)
 
         def attend(layer, q, k, v):
-            keys, values = self.cache[:, layer, slots]  # (B, H, context, D) each
-            keys[rows, :, positions] = k
-            values[rows, :, positions] = v
-            mask = masks[config.window(layer)]
+            keys = self.keys[layer, slots]  # (B, H, context, D)
+            values = self.values[layer, slots]
+            keys[row, :, positions] = k
+            values[row, :, positions] = v
             q = q.transpose(1, 2)  # (B, T, H, D) -> (B, H, T, D)
+            mask = masks[config.window(layer)]
             y = F.scaled_dot_product_attention(q, keys, values, mask, scale=1.0)
             return y.transpose(1, 2)
 
-        return self.model.head(self.model.hidden(tokens, positions, attend)[:, -1])
-
-
-class RereadingDecoder:
-    """For models without a cache: reads a whole text again for each of its tokens."""
-
-    def __init__(self, model: GPTNeo):
-        self.model = model
-        self.texts = {}  # by slot
-
-    def read(self, slot: int, prompt: list[int]) -> Tensor:
-        self.texts[slot] = prompt
-        tokens = torch.tensor([prompt], device=self.model.wte.weight.device)
-        positions = torch.arange(len(prompt), device=tokens.device)
-        x = self.model.hidden(tokens, positions, self.model.attention())
-        return self.model.head(x[0, -1])
-
-    def copy(self, sources: list[int], targets: list[int]):
-        texts = [self.texts[source] for source in sources]
-        self.texts.update(zip(targets, texts))
-
-    def step(self, slots: list[int], tokens: list[int]) -> Tensor:
-        logits = []
-        for slot, token in zip(slots, tokens):
-            logits.append(self.read(slot, [*self.texts[slot], token]))
-        return torch.stack(logits)
+        x = self.model.hidden(tokens, positions, attend)
+        return self.model.head(x[:, -1])
 
 
 class CppDecoder:
-    """nanostories/kernels/decode_step.cpp: weights and cache in its layout, all widths padded with
-    zeros to whole vectors. Its structs, whose fields are pointers and long integers, are tensors of
-    int64 here."""
+    """nanostories/kernels/decode_step.cpp, which describes its structs: weights and cache in its
+    layout, all widths padded with zeros to whole vectors."""
 
     def __init__(self, model: GPTNeo, n_slots: int, context: int, dtype: torch.dtype):
         config = model.config
@@ -146,47 +151,45 @@ class CppDecoder:
         self.dtype = dtype
         self.vocab_size = config.vocab_size
         self.lengths = torch.zeros(n_slots, dtype=torch.long)
-        self.caches: list[Tensor] = []  # keys and values of each layer
-        # tensors that C++ points to, so that Python does not free them
-        self.kept: list[Tensor] = []
+        self.caches = []  # keys and values of each layer
         layers = []
         for i, block in enumerate(model.blocks):
+            window = config.window(i)
+            # Enough that a chunk of a prompt never overwrites keys that its own first token still
+            # attends to.
+            blocks = -(-min(window + CHUNK - 1, context) // self.lanes)
+            shape = (n_slots, config.n_head, blocks, config.n_embd // config.n_head, self.lanes)
+            cache = [torch.zeros(shape, dtype=dtype) for _ in ("keys", "values")]
+            self.caches += cache
             layers += self.norm(block.ln_1)
             layers += self.norm(block.ln_2)
             layers += self.linear(block.qkv, scale_q=block.scale or 1.0)
             layers += self.linear(block.attention_out)
             layers += self.linear(block.mlp_in)
             layers += self.linear(block.mlp_out)
-            layers += self.layer_cache(config, config.window(i), n_slots, context)
+            layers += [*cache, window, blocks]
         fields = [config.n_layer, config.n_head, config.n_embd]
-        fields += [
-            self.keep(self.padded(model.wte.weight)),
-            self.keep(self.padded(model.wpe.weight)),
-        ]
-        fields += [self.keep(torch.tensor(layers))]
+        fields += [self.padded(model.wte.weight), self.padded(model.wpe.weight)]
+        fields += [compile_cpp.struct(*layers)]
         fields += self.norm(model.ln_f)
         fields += self.linear(model.head)
-        self.model = torch.tensor(fields)
-        width = len(self.padded(model.ln_f.weight))
-        self.work = torch.empty(9 * max(n_slots, CHUNK) * width)
+        self.model = compile_cpp.struct(*fields)
+        self.kept = layers + fields  # tensors that C++ points to
+        padded_width = len(self.padded(model.ln_f.weight))
+        self.work = torch.empty(9 * max(n_slots, CHUNK) * padded_width)
         self.logits = torch.empty(n_slots, fields[-1])
 
-    # ---- The fields of its structs ----
-    def keep(self, x: Tensor) -> int:
-        self.kept.append(x)
-        return x.data_ptr()
-
-    def padded(self, x: Tensor) -> Tensor:
+    def padded(self, x):
         """A float32 copy, padded with zeros to the next multiple of `lanes` in each dimension."""
         padding = []  # as F.pad wants it: before and after, the last dimension first
         for size in reversed(x.shape):
             padding += [0, -size % self.lanes]
         return F.pad(x.detach().float(), padding)
 
-    def norm(self, norm: nn.LayerNorm) -> list[int]:
-        return [self.keep(self.padded(norm.weight)), self.keep(self.padded(norm.bias))]
+    def norm(self, norm):
+        return [self.padded(norm.weight), self.padded(norm.bias)]
 
-    def linear(self, linear: nn.Linear, scale_q: float = 1.0) -> list[int]:
+    def linear(self, linear, scale_q=1.0):
         weight = self.padded(linear.weight)
         bias = torch.zeros(len(weight)) if linear.bias is None else self.padded(linear.bias)
         weight[: linear.in_features] *= scale_q
@@ -194,20 +197,9 @@ class CppDecoder:
         n_out, n_in = weight.shape
         group = 4 // self.dtype.itemsize
         weight = weight.to(self.dtype).view(-1, self.lanes, n_in // group, group)
-        return [self.keep(weight.transpose(1, 2).contiguous()), self.keep(bias), n_in, n_out]
+        return [weight.transpose(1, 2).contiguous(), bias, n_in, n_out]
 
-    def layer_cache(self, config, window: int, n_slots: int, context: int) -> list[int]:
-        # Enough that a chunk of a prompt never overwrites keys that its own first token still
-        # attends to.
-        blocks = -(-min(window + CHUNK - 1, context) // self.lanes)
-        shape = (n_slots, config.n_head, blocks, config.n_embd // config.n_head, self.lanes)
-        keys = torch.zeros(shape, dtype=self.dtype)
-        values = torch.zeros_like(keys)
-        self.caches += [keys, values]
-        return [keys.data_ptr(), values.data_ptr(), window, blocks]
-
-    # ---- Decoding ----
-    def read(self, slot: int, prompt: list[int]) -> Tensor:
+    def read(self, slot, prompt):
         logits = torch.empty(1, self.logits.size(1))
         for start in range(0, len(prompt), CHUNK):
             chunk = prompt[start : start + CHUNK]
@@ -216,19 +208,19 @@ class CppDecoder:
         self.lengths[slot] = len(prompt)
         return logits[0, : self.vocab_size]
 
-    def copy(self, sources: list[int], targets: list[int]):
+    def copy(self, sources, targets):
         blocks = -(-self.lengths[sources].max().item() // self.lanes)
         for x in self.caches:
             x[targets, :, :blocks] = x[sources, :, :blocks]
         self.lengths[targets] = self.lengths[sources]
 
-    def step(self, slots: list[int], tokens: list[int]) -> Tensor:
+    def step(self, slots, tokens):
         logits = self.logits[: len(slots)]
         self.forward(slots, tokens, self.lengths[slots].tolist(), logits)
         self.lengths[slots] += 1
         return logits[:, : self.vocab_size]
 
-    def forward(self, slots, tokens, positions, logits: Tensor) -> None:
+    def forward(self, slots, tokens, positions, logits):
         """Appends tokens[i] to slots[i] at positions[i]; fills `logits` for the last len(logits) of
         them."""
         rows = torch.tensor([tokens, slots, positions], dtype=torch.int32).T.contiguous()

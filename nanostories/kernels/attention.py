@@ -28,9 +28,7 @@ def story_starts(tokens: Tensor, end_of_text: int) -> Tensor:
     return torch.where(tokens == end_of_text, positions, 0).cummax(1).values.int()
 
 
-def visibility(
-    q: Tensor, window: int, story_starts: Tensor | None = None, dropout: float = 0.0
-) -> Tensor | None:
+def visibility(q, window, story_starts=None, dropout=0.0):
     """For causal_attention of queries q (B, T, H, D) that see at most `window` keys, their own
     included, and with story_starts (B, T) none before their story.
 
@@ -61,9 +59,7 @@ def uses_cpp(device_type: str, dtype: torch.dtype, head_width: int, dropout: flo
 uses_cpp._dynamo_marked_constant = True
 
 
-def causal_attention(
-    q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None, dropout: float = 0.0
-) -> Tensor:
+def causal_attention(q, k, v, visible, dropout=0.0):
     """Each query attends to its own key and those before it that are visible (see visibility). q,
     k, v and the result: (B, T, H, D)."""
     if visible is not None and visible.dtype == torch.int32:
@@ -80,19 +76,19 @@ def causal_attention(
 
 
 # ---- cpu_attention.cpp, as an operator of PyTorch ----
-def kernel(name: str, dtype: torch.dtype, head_width: int):
+def kernel(name, dtype, head_width):
     """forward or backward of cpu_attention.cpp, compiled for heads of this width; None where that
     is not possible."""
     return compile_cpp.kernel("cpu_attention", name, dtype, f"-DHEAD_WIDTH={head_width}")
 
 
-def call(name: str, first_keys: Tensor, lse: Tensor, *tensors: Tensor) -> None:
+def call(name, first_keys, lse, *tensors):
     """tensors: (B, T, H, D) each, with any strides."""
     B, T, H, D = tensors[0].shape
     function = kernel(name, tensors[0].dtype, D)
     first_keys = first_keys.expand(B, T).contiguous()
     tensors = [x if x.stride(3) == 1 else x.contiguous() for x in tensors]
-    heads = torch.tensor([[x.data_ptr(), *x.stride()[:3]] for x in tensors])
+    heads = torch.stack([compile_cpp.struct(x, *x.stride()[:3]) for x in tensors])
     compile_cpp.call(function, B, T, H, first_keys, lse, heads)
 
 

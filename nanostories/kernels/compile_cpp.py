@@ -49,7 +49,7 @@ def build(compiler: list[str], source: Path, flags: list[str], cache: Path) -> P
     of the processor, as other machines may share the cache in a home directory."""
     version = output_of([*compiler, "--version"])
     sources = [path.read_bytes() for path in [source, *sorted(source.parent.glob("*.h"))]]
-    processor = cpu_features.cpu_info("flags", "Features")
+    processor = cpu_features.cpu_info("flags|Features")
     facts = repr([sources, version, flags, processor])
     key = hashlib.sha256(facts.encode()).hexdigest()[:16]
     built = cache / f"{source.stem}-{key}.so"
@@ -69,7 +69,7 @@ def build(compiler: list[str], source: Path, flags: list[str], cache: Path) -> P
     return built
 
 
-def output_of(command: list) -> str:
+def output_of(command):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
@@ -79,11 +79,14 @@ def kernel(source: str, name: str, dtype: torch.dtype, *flags: str):
     return getattr(library(source, *flags), f"{name}_{dtype_name(dtype)}", None)
 
 
-def call(function, *arguments: torch.Tensor | int) -> None:
-    """Calls a kernel. Of a tensor it gets the address; structs are tensors of int64, as their
-    fields are pointers and long integers."""
-    numbers = [x.data_ptr() if isinstance(x, torch.Tensor) else x for x in arguments]
-    function(*map(ctypes.c_int64, numbers))
+def call(function, *arguments):
+    """The arguments are as the fields of a struct."""
+    function(*map(ctypes.c_int64, struct(*arguments).tolist()))
+
+
+def struct(*fields):
+    """A C++ struct of long integers and of pointers to tensors, which must outlive it."""
+    return torch.tensor([x.data_ptr() if isinstance(x, torch.Tensor) else x for x in fields])
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -11,6 +11,7 @@ every path can be tested and measured on one machine, and a user's bug reproduce
 import functools
 import os
 import platform
+import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,16 +99,13 @@ def limit_libraries() -> None:
     os.environ.update(instruction_set().limits)
 
 
-def cpu_info(*keys: str) -> str:
-    """The first line of /proc/cpuinfo with one of these keys; where there is none, the processor's
-    name."""
+def cpu_info(key: str) -> str:
+    """What /proc/cpuinfo says first of this key, a regular expression; where it says nothing, the
+    processor's name."""
     path = Path("/proc/cpuinfo")
-    if path.exists():
-        for line in path.read_text().splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() in keys:
-                return value.strip()
-    return platform.processor()
+    text = path.read_text() if path.exists() else ""
+    found = re.search(rf"^(?:{key})\s*: (.*)", text, re.MULTILINE)
+    return found[1] if found else platform.processor()
 
 
 def fast_dtype() -> torch.dtype:

@@ -28,7 +28,7 @@ def head_loss(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     return chunked_loss(x, weight, targets, dtype, torch.is_grad_enabled())[0]
 
 
-def plain_loss(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+def plain_loss(x, weight, targets):
     """head_loss with all logits at once."""
     logits = F.linear(x, weight).float()
     n_targets = (targets >= 0).sum().clamp(min=1)
@@ -78,7 +78,7 @@ def backward(ctx, dloss, *_):
 chunked_loss.register_autograd(backward, setup_context=setup_context)
 
 
-def cross_entropy_(logits: Tensor, targets: Tensor) -> Tensor:
+def cross_entropy_(logits, targets):
     """(N, V), (N,) -> losses (N,); the logits are overwritten with their gradients."""
     kernel = compile_cpp.kernel("cpu_cross_entropy", "cross_entropy", logits.dtype)
     if kernel is None:
@@ -88,7 +88,7 @@ def cross_entropy_(logits: Tensor, targets: Tensor) -> Tensor:
     return losses
 
 
-def pytorch_cross_entropy_(logits: Tensor, targets: Tensor) -> Tensor:
+def pytorch_cross_entropy_(logits, targets):
     """cross_entropy_ without a compiler."""
     rows = torch.arange(len(targets))
     ids = targets.clamp(min=0)
