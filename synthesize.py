@@ -202,11 +202,10 @@ class DataSet:
                 )
 
     def missing(self, requests: Sequence[Request]) -> list[Request]:
-        return [
-            request
-            for request in requests
-            if request.index not in self.stories and self.attempts[request.index] < ATTEMPTS
-        ]
+        return [request for request in requests if self.is_missing(request.index)]
+
+    def is_missing(self, index: int) -> bool:
+        return index not in self.stories and self.attempts[index] < ATTEMPTS
 
     def add(self, row: dict, reason: str) -> None:
         """reason: why it is rejected, or ""."""
@@ -248,33 +247,32 @@ def ask(data: DataSet, requests: Sequence[Request], args: argparse.Namespace) ->
     from nanostories.generation.api_client import ApiClient, BadReply
 
     client = ApiClient(**args.api)
+    missing = data.missing(requests)
     if args.dry_run:
-        missing = data.missing(requests)
         print(client.preview([api_request(request, data, args) for request in missing]))
         return
 
-    async def write(request: Request) -> bool:
-        bad = ""
-        try:
-            reply = await client.chat(**api_request(request, data, args))
-        except BadReply as error:
-            bad = str(error)
-            reply = error.reply
-        row, reason = read_story(reply.text, request, args)
-        row["model"] = reply.model
-        data.add(row, bad or reason)
-        return not bad and not reason
+    async def write(request: Request) -> None:
+        while data.is_missing(request.index):
+            problem = ""
+            try:
+                reply = await client.chat(**api_request(request, data, args))
+            except BadReply as bad:
+                reply = bad.reply
+                problem = str(bad)
+            row, reason = read_story(reply.text, request, args)
+            row["model"] = reply.model
+            data.add(row, problem or reason)
 
-    n_done = len(requests) - len(data.missing(requests))
+    failures = []
+    n_done = len(requests) - len(missing)
     with tqdm(initial=n_done, total=len(requests), unit="story", disable=None) as bar:
-        for _ in range(ATTEMPTS):
-            failures = []
-            for _, result in client.map(write, data.missing(requests)):
-                if isinstance(result, Exception):
-                    failures.append(result)
-                bar.update(result is True)
-                progress = f"{len(data.rejected)} rejected, ${client.ledger.spent:.4f}"
-                bar.set_postfix_str(progress, refresh=False)
+        for _, failure in client.map(write, missing):
+            if failure:
+                failures.append(failure)
+            progress = f"{len(data.rejected)} rejected, ${client.ledger.spent:.4f}"
+            bar.set_postfix_str(progress, refresh=False)
+            bar.update()
     if failures:
         n = f"{len(failures):,} of {len(requests):,} requests failed"
         raise UserError(f"{n}; run it again to retry them: {failures[0]}")

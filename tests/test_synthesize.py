@@ -84,10 +84,11 @@ def test_what_is_no_story_is_kept_aside_and_asked_for_twice_again(write, said, f
 
 
 def test_a_story_that_was_refused_once(write):
-    with serve(
-        lambda number, request: tell(number, request) if number > 8 else ("say", "No.")
-    ) as s:
-        write(s)
+    def refuse_every_other(number, request):
+        return tell(number, request) if number % 2 == 0 else ("say", "No.")
+
+    with serve(refuse_every_other) as server:
+        write(server, "--concurrency", "1")
     assert len(write.stories()) == 8 == len(write.rejected())
 
 

@@ -37,7 +37,7 @@ class ApiBackend:
     def __init__(self, model: str, **settings):
         self.model = model
         self.client = ApiClient(**settings)
-        self.failures: list[str] = []
+        self.failures: dict[int, RequestFailed] = {}  # by the number of the prompt
 
     def identity(self) -> dict:
         return dict(base_url=f"{self.client.public_url}/", extra=self.client.extra or None)
@@ -81,12 +81,12 @@ class ApiBackend:
         order = sorted(range(len(prompts)), key=lambda i: keys[i][1])
         for i, result in self.client.map(write, order):
             if isinstance(result, RequestFailed):
-                self.failures.append(f"prompt_index {keys[i][0]}: {result}")
+                self.failures[keys[i][0]] = result
             else:
                 yield result
 
     def raise_failures(self) -> None:
         if self.failures:
-            listed = "; ".join(dict.fromkeys(self.failures))
-            remedy = "the other stories are kept, and the same command asks for these again"
-            raise UserError(f"{len(self.failures):,} requests failed, {remedy}: {listed}")
+            listed = "; ".join(f"prompt_index {i}: {why}" for i, why in self.failures.items())
+            kept = "the other stories are kept, and the same command asks for these again"
+            raise UserError(f"some requests failed ({kept}): {listed}")

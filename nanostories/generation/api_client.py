@@ -206,11 +206,12 @@ class ApiClient:
             raise self.failed(model, reason) from None
         self.ledger.append(model, -reserved, dollars, tokens)
         text = without_thoughts(re.sub("[\ud800-\udfff]", "\ufffd", said))
-        cut = choice.finish_reason == "length"
-        reply = Reply(text, str(completion.model), *tokens, dollars, cut)
-        if choice.message.refusal or choice.finish_reason == "content_filter":
-            return reply, f"refused ({choice.message.refusal or 'content_filter'})"
-        return reply, "" if text.strip() else f"an empty reply (finish_reason: {choice.finish_reason})"
+        ending = choice.finish_reason
+        reply = Reply(text, str(completion.model), *tokens, dollars, cut=ending == "length")
+        refusal = choice.message.refusal
+        if refusal or ending == "content_filter":
+            return reply, f"refused ({refusal or ending})"
+        return reply, "" if text.strip() else f"an empty reply (finish_reason: {ending})"
 
     def failed(self, model: str, reason: str, remedy: str | None = None) -> RequestFailed:
         """The error of a request. Stops asking if every other one would fail, too."""
