@@ -53,7 +53,14 @@ from nanostories.corpus.sources import (
 )
 from nanostories.corpus.spool import Spool, encode
 from nanostories.corpus.token_files import FORMAT, load_meta, load_stories, read_meta
-from nanostories.corpus.tokenizer import END_OF_TEXT, GPT2_VOCAB_SIZE, cut, gpt2, learn_bpe
+from nanostories.corpus.tokenizer import (
+    END_OF_TEXT,
+    GPT2_VOCAB_SIZE,
+    Tokenizer,
+    cut,
+    gpt2,
+    learn_bpe,
+)
 from nanostories.corpus.word_forms import language_warning
 from nanostories.files import set_aside, sha256_of
 
@@ -152,7 +159,7 @@ def builtin_texts(corpus: str, n: int, seed: int) -> Iterator[str]:
 class Options:
     """What is done to the stories."""
 
-    vocabulary: str | dict = "cut"  # a kind to learn from them, "cut" or "bpe", or a known one
+    vocabulary: str | Tokenizer = "cut"  # to learn from them, "cut" or "bpe", or a known one
     vocab_size: int = 10_000  # of one that is learned
     val_share: float = 0.01
     seed: int = 0
@@ -210,17 +217,17 @@ def clean_and_split(
 
 
 # ---- Learn the vocabulary, tokenize ----
-def learn_vocabulary(spool: Spool, options: Options) -> dict:
+def learn_vocabulary(spool: Spool, options: Options) -> Tokenizer:
     """Those of GPT-2's tokens that a uniform sample of the stories needs most ("cut"), or a BPE of
     its own ("bpe")."""
-    every = math.ceil(spool.bytes / SAMPLE_BYTES)
+    every = math.ceil(sum(spool.lengths) / SAMPLE_BYTES)
     sample = itertools.islice(spool.read("learning the vocabulary"), 0, None, every)
     if options.vocabulary == "bpe":
-        return learn_bpe(sample, options.vocab_size).vocabulary
+        return learn_bpe(sample, options.vocab_size)
     counts = np.zeros(GPT2_VOCAB_SIZE, dtype=np.int64)
-    for ids in encode(sample, gpt2().vocabulary):
+    for ids in encode(sample, gpt2()):
         counts += np.bincount(ids, minlength=GPT2_VOCAB_SIZE)
-    return cut(counts, options.vocab_size).vocabulary
+    return cut(counts, options.vocab_size)
 
 
 # ---- The whole pipeline ----
@@ -249,16 +256,16 @@ def prepare(
         for split, text in clean_and_split(train, val, options, counts):
             spools[split].add(text)
         for split, spool in spools.items():
-            if not spool.stories:
+            if not spool.lengths:
                 steps = ", ".join(f"{n:,} {step}" for step, n in counts.items())
                 raise UserError(
                     f"{', '.join(sources)}: no stories left for {split} ({steps}); give more, or"
                     " some with --val; each must end with a whole sentence, and in a .txt"
                     f" {END_OF_TEXT} or --split_on must separate them"
                 )
-        vocabulary = options.vocabulary
-        if isinstance(vocabulary, str):
-            vocabulary = learn_vocabulary(spools["train"], options)
+        tokenizer = options.vocabulary
+        if isinstance(tokenizer, str):
+            tokenizer = learn_vocabulary(spools["train"], options)
         meta = {
             "format": FORMAT,
             "name": directory.name,
@@ -266,12 +273,12 @@ def prepare(
             "seed": options.seed,
             "raw": options.raw,
             "cleaning": counts,
-            "vocab_size": len(vocabulary["tokens"]) + 1,
-            "vocabulary": vocabulary,
+            "vocab_size": tokenizer.vocab_size,
+            "vocabulary": tokenizer.vocabulary,
         }
         if options.headers:
             meta["headers"] = options.headers
-        write_corpus(directory, meta, spools)
+        write_corpus(directory, meta, spools, tokenizer)
 
 
 def require_corpus(directory: Path) -> None:
@@ -282,7 +289,9 @@ def require_corpus(directory: Path) -> None:
         raise UserError(f"{error}; choose another --name, or move it away") from None
 
 
-def write_corpus(directory: Path, meta: dict, spools: dict[str, Spool]) -> None:
+def write_corpus(
+    directory: Path, meta: dict, spools: dict[str, Spool], tokenizer: Tokenizer
+) -> None:
     """Tokenizes the splits into flat files of uint16, beside meta.json."""
     prefix = f".{directory.name}.tmp-"
     with tempfile.TemporaryDirectory(prefix=prefix, dir=directory.parent) as temporary:
@@ -292,12 +301,12 @@ def write_corpus(directory: Path, meta: dict, spools: dict[str, Spool]) -> None:
         for split, spool in spools.items():
             path = new / f"{split}.bin"
             with path.open("wb") as file:
-                for ids in encode(spool.read(f"tokenizing {split}"), meta["vocabulary"]):
+                for ids in encode(spool.read(f"tokenizing {split}"), tokenizer):
                     file.write(ids.astype("<u2").tobytes())
             meta["splits"][split] = {
-                "stories": spool.stories,
+                "stories": len(spool.lengths),
                 "tokens": path.stat().st_size // 2,
-                "bytes": spool.bytes,
+                "bytes": sum(spool.lengths),
                 "sha256": sha256_of(path),
             }
         # One line a key, as the vocabulary has thousands of tokens
@@ -404,7 +413,7 @@ def main() -> None:
                 raise UserError(
                     f"{args.vocabulary_of}: more than {2**16:,} ids do not fit in uint16"
                 )
-            options.vocabulary = tokenizer.vocabulary
+            options.vocabulary = tokenizer
         prepare(directory, *read(args), options)
         print_summary(directory)
         if args.split_on and not args.val:

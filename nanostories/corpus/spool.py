@@ -2,12 +2,12 @@
 The stories of a split on disk until the vocabulary is known, and their tokens, encoded by several
 threads.
 
->>> for ids in encode(spool.read("tokenizing train"), gpt2().vocabulary): ...
+>>> for ids in encode(spool.read("tokenizing train"), tokenizer): ...
 """
 
+import array
 import itertools
 import os
-import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO
@@ -26,26 +26,25 @@ class Spool:
 
     def __init__(self, file: BinaryIO):
         self.file = file
-        self.stories = 0
-        self.bytes = 0
+        self.lengths = array.array("Q")  # of each story, in bytes
 
     def add(self, story: str) -> None:
-        # Unlike a separator between stories, pickle works whatever a story contains.
-        pickle.dump(story, self.file)
-        self.stories += 1
-        self.bytes += len(story.encode())
+        data = story.encode()
+        self.file.write(data)
+        self.lengths.append(len(data))
 
     def read(self, label: str) -> Iterator[str]:
         """The stories, beside a progress bar."""
         self.file.seek(0)
-        for _ in tqdm(range(self.stories), label, unit=" stories", disable=None):
-            yield pickle.load(self.file)
+        for length in tqdm(self.lengths, label, unit=" stories", disable=None):
+            yield self.file.read(length).decode()
 
 
-def encode(stories: Iterator[str], vocabulary: dict) -> Iterator[np.ndarray]:
+def encode(stories: Iterator[str], tokenizer: Tokenizer) -> Iterator[np.ndarray]:
     """The ids of some hundred stories at a time, in order, each followed by <|endoftext|>."""
     # Each thread has a tokenizer: threads that share one wait for its regex.
-    tokenizers = [Tokenizer(**vocabulary) for _ in range(THREADS)]
+    others = [Tokenizer(**tokenizer.vocabulary) for _ in range(THREADS - 1)]
+    tokenizers = [tokenizer, *others]
     with ThreadPoolExecutor(THREADS) as pool:
         while True:
             parts = [list(itertools.islice(stories, STORIES_PER_CALL)) for _ in tokenizers]
