@@ -48,7 +48,7 @@ from nanostories.training.distributed import SINGLE_PROCESS, Ranks, stop_signal
 from nanostories.training.log import TrainingLog, print_settings
 from nanostories.training.optimizers import learning_rate
 from nanostories.training.start_from import add_bigram_embeddings, copy_weights, load_source
-from nanostories.training.state import TrainingState, checkpoint_constants
+from nanostories.training.state import TrainingState
 from nanostories.variants import MODELS
 from nanostories.variants.contrastive import Contrastive, sentence_ends
 
@@ -81,12 +81,11 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         require_same_corpus(corpus, config, checkpoint, source)
         batches = Batches(corpus, config, ranks, device)
         if config.epochs:
-            config = replace(config, max_steps=batches.steps_of(config.epochs))
+            config = replace(config, max_steps=batches.steps_in(config.epochs))
 
         # Model and optimizers
         model = make_model(config, corpus, device)
-        state = TrainingState(model, config)
-        state.constants = checkpoint_constants(state, corpus, ranks)
+        state = TrainingState(model, config, corpus, ranks.size)
         if checkpoint:
             state.restore(checkpoint)
         elif source:
@@ -96,15 +95,18 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
 
         # Losses; for the few batches of an evaluation, compiling takes longer than it saves
         loss_of = training_loss(state.compiled_model, config, corpus)
-        validate = partial(evaluate, plain_loss(model, config, corpus), state, corpus)
+        validate = partial(evaluate, next_token_loss(model, config, corpus), state, corpus)
 
         # Log
-        log = TrainingLog(run, config, state, ranks)
+        log = TrainingLog(run, state, ranks)
+        cleanup.callback(log.bar.close)
         if ranks.rank == 0:
-            cleanup.enter_context(log.opened(is_resumed=resume))
-            print_settings(run, state, len(corpus.train), checkpoint)
+            last_step = state.step if checkpoint else None
+            cleanup.enter_context(run_directory.prepare(run, config, log.columns, last_step))
+            print_settings(run, state, checkpoint)
             if source:
-                print(f"{config.start_from}: validation loss {validate()['val_loss']:.5f}")
+                loss = validate()["val_loss"]
+                print(f"{config.start_from}, block_size {config.block_size}: loss {loss:.5f}")
         should_stop = cleanup.enter_context(stop_signal(ranks))
         return run, train_loop(state, loss_of, batches, validate, log, should_stop)
 
@@ -113,32 +115,29 @@ def train_loop(state, loss_of, batches, validate, log, should_stop) -> bool:
     """Trains until the run is finished or told to stop; returns whether it is finished. train()
     makes the arguments."""
     config = state.config
-    ranks = batches.ranks
+    is_first_rank = batches.ranks.rank == 0
     state.model.train()
-    log.start_clock()
-    while state.done < 1 and not should_stop():
-        lr = learning_rate(state.step, state.done, config)
+    while state.fraction_done < 1 and not should_stop():
+        done_before = state.fraction_done
+        lr = learning_rate(state.step, done_before, config)
         for optimizer in state.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = lr
-        done_before = state.done
-        train_step(state, loss_of, batches.of_step(state.step), ranks)
-        log.read_clock()
-        keep = run_directory.checkpoint_due(config, done_before, state.done)
-        evaluating = keep or state.done >= 1 or state.step % config.eval_interval == 0
+        log.start_step()
+        train_step(state, loss_of, batches.for_step(state.step), batches.ranks)
+        log.end_step()
+        keep = run_directory.checkpoint_due(config, done_before, state.fraction_done)
+        evaluating = keep or state.fraction_done >= 1 or state.step % config.eval_interval == 0
         if evaluating or state.step % config.log_interval == 0:
-            row = log.make_row(lr)
-            if ranks.rank == 0:
-                losses = validate() if evaluating else {}
-                log.write(row, losses)
-                if evaluating:
-                    save(log.run, state, row, losses["val_loss"], keep)
-            log.start_clock()
-    log.bar.close()
-    if state.done < 1 and ranks.rank == 0:
-        state.means()  # an error if the loss is not finite: then nothing is saved
+            losses = validate() if evaluating and is_first_rank else {}
+            # Before ckpt.pt, so that a resumed run cannot miss this row
+            row = log.write_row(lr, losses)
+            if losses:
+                save(log.run, state, row, losses["val_loss"], keep)
+    if state.fraction_done < 1 and is_first_rank:
+        state.means()  # an error if they are not finite: then nothing is saved
         save_resumable(log.run, state)
-    return state.done >= 1
+    return state.fraction_done >= 1
 
 
 # ---- A step, an evaluation ----
@@ -158,11 +157,11 @@ def train_step(state: TrainingState, loss_of: Loss, micro_batches, ranks=SINGLE_
     for optimizer in state.optimizers:
         state.scaler.unscale_(optimizer)
     norm = torch.nn.utils.clip_grad_norm_(parameters, state.config.grad_clip or math.inf)
-    # A gradient beyond float16: no optimizer takes this step, and the scaler's scale shrinks.
+    # A gradient beyond float16: none of the optimizers takes this step, and the scale shrinks.
     overflow = state.scaler.is_enabled() and not norm.isfinite()
     for optimizer in state.optimizers:
         if not overflow:
-            state.scaler.step(optimizer)
+            optimizer.step()
         # Frees the gradients: filling them with zeros and adding to those would take longer.
         optimizer.zero_grad()
     state.scaler.update()
@@ -175,15 +174,13 @@ def train_step(state: TrainingState, loss_of: Loss, micro_batches, ranks=SINGLE_
 @torch.no_grad()
 def evaluate(loss_of: Loss, state: TrainingState, corpus: Corpus) -> dict[str, float]:
     """val_loss (nats per token) and bpb (bits per UTF-8 byte) over the validation tokens, in
-    windows that each begin with a story. Where they overlap, a token counts in the later one.
-    Headers (instructions) never count, so that runs compare."""
-    is_target = None
-    if corpus.has_headers:
-        is_target = instruct_headers.story_tokens(corpus.val, corpus.tokenizer)
-    stream = TokenStream(corpus.val, state.device, is_target)
+    windows that begin with stories wherever they can. Where windows overlap, a token counts in the
+    later one. Headers (instructions) never count, so that runs compare."""
     block_size = state.config.block_size
+    is_story = corpus.is_story(corpus.val)
+    stream = TokenStream(corpus.val, is_story, block_size, state.device)
     starts = story_windows(corpus.val, block_size, corpus.tokenizer.end_of_text)
-    n_counted = np.diff(starts, append=len(corpus.val))  # positions, from the window's first on
+    n_new = np.diff(starts, append=len(corpus.val))  # tokens up to the next window
     byte_lengths = torch.from_numpy(corpus.tokenizer.byte_lengths()).to(state.device)
     positions = torch.arange(block_size, device=state.device)
     # (loss, tokens, bytes) of each batch, on the device: reading them would wait for it
@@ -192,13 +189,13 @@ def evaluate(loss_of: Loss, state: TrainingState, corpus: Corpus) -> dict[str, f
     for i in range(0, len(starts), EVAL_BATCH_SIZE):
         batch = slice(i, i + EVAL_BATCH_SIZE)
         inputs, targets = stream.read(starts[batch], block_size)
-        counted = positions < torch.from_numpy(n_counted[batch, None]).to(state.device)
-        targets = targets.where(counted, IGNORED)
+        is_new = positions < torch.from_numpy(n_new[batch, None]).to(state.device)
+        targets = targets.where(is_new, IGNORED)
         with state.autocast:
             loss = loss_of(inputs, targets)
-        is_counted = targets != IGNORED
-        n_bytes = byte_lengths[targets.clamp(min=0)].where(is_counted, 0).sum()
-        per_batch.append(torch.stack([loss, is_counted.sum(), n_bytes]))
+        is_scored = targets != IGNORED
+        n_bytes = byte_lengths[targets.clamp(min=0)].where(is_scored, 0).sum()
+        per_batch.append(torch.stack([loss, is_scored.sum(), n_bytes]))
     state.model.train()
     losses, n_tokens, n_bytes = torch.stack(per_batch).cpu().double().T
     nats = losses @ n_tokens
@@ -216,7 +213,7 @@ def make_model(config: TrainConfig, corpus: Corpus, device: torch.device) -> GPT
     return model
 
 
-def plain_loss(model: torch.nn.Module, config: TrainConfig, corpus: Corpus) -> Loss:
+def next_token_loss(model: torch.nn.Module, config: TrainConfig, corpus: Corpus) -> Loss:
     end_of_text = corpus.tokenizer.end_of_text
 
     def loss_of(inputs, targets):
@@ -229,7 +226,7 @@ def plain_loss(model: torch.nn.Module, config: TrainConfig, corpus: Corpus) -> L
 
 
 def training_loss(model: torch.nn.Module, config: TrainConfig, corpus: Corpus) -> Loss:
-    loss_of = plain_loss(model, config, corpus)
+    loss_of = next_token_loss(model, config, corpus)
     if config.contrast == "none":
         return loss_of
     device = next(model.parameters()).device
@@ -267,16 +264,23 @@ def plot_run(run: Path, config: TrainConfig) -> None:
 
 # ---- Data ----
 def make_builtin(config: TrainConfig, ranks: Ranks) -> None:
-    """A built-in corpus is made where it is needed: by the first process, and then by the first
-    one of each machine that does not share its disk."""
-    directory = Path(config.data_dir, config.data)
-    for is_responsible in (ranks.rank == 0, ranks.local_rank == 0):
-        if is_responsible and config.data in BUILTIN and not directory.exists():
-            prepare = Path(__file__).with_name("prepare.py")
-            command = [sys.executable, prepare, config.data, "--data_dir", config.data_dir]
-            if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
-                raise UserError(f"{config.data} could not be prepared: see above")
-        ranks.barrier()
+    """Makes a built-in corpus that is not there yet: the first process does, and then the first one
+    of each machine that does not share its disk."""
+    if ranks.rank == 0:
+        prepare_builtin(config)
+    ranks.barrier()
+    if ranks.local_rank == 0:
+        prepare_builtin(config)
+    ranks.barrier()
+
+
+def prepare_builtin(config: TrainConfig) -> None:
+    if config.data not in BUILTIN or Path(config.data_dir, config.data).exists():
+        return
+    prepare = Path(__file__).with_name("prepare.py")
+    command = [sys.executable, prepare, config.data, "--data_dir", config.data_dir]
+    if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
+        raise UserError(f"preparing {config.data} failed: see above")
 
 
 def require_same_corpus(corpus: Corpus, config: TrainConfig, checkpoint, source) -> None:
@@ -285,10 +289,10 @@ def require_same_corpus(corpus: Corpus, config: TrainConfig, checkpoint, source)
     if checkpoint and checkpoint["data_sha256"] != corpus.sha256:
         current_path = find_training_corpus(checkpoint)
         remedy = f"--data={current_path.name}" if current_path else "another --name"
-        problem = f"was trained on other data than {config.data} holds now"
+        problem = f"was trained on different data from what {config.data} holds now"
         raise UserError(f"{config.name} {problem}; use {remedy}")
     if source and source.tokenizer.vocabulary != corpus.tokenizer.vocabulary:
-        problem = f"data={config.data} has another vocabulary than {config.start_from}"
+        problem = f"data={config.data} has a different vocabulary from {config.start_from}"
         remedy = f"prepare it under another name with --vocabulary_of {config.start_from}"
         raise UserError(f"{problem}; {remedy}")
 
@@ -345,13 +349,12 @@ def main():
             if not problem:
                 raise
             sys.exit(f"{name}: {problem}")
-        if finished and ranks.rank == 0:
+        if ranks.rank == 0 and finished:
             tell_a_story(run, config)
         elif ranks.rank == 0:
             ckpt = run / "ckpt.pt"
-            sys.exit(f"Stopped and saved. The same command with --resume continues from {ckpt}")
-        elif not finished:
-            sys.exit(1)
+            print(f"Stopped and saved. The same command with --resume continues from {ckpt}")
+        sys.exit(0 if finished else 1)
 
 
 if __name__ == "__main__":

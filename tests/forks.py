@@ -121,10 +121,10 @@ def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def be_told_to_stop(of_step, *args):
+def be_told_to_stop(for_step, *args):
     for _ in range(2):  # as where a system tells every process, and torchrun its own again
         signal.raise_signal(signal.SIGTERM)
-    return of_step(*args)
+    return for_step(*args)
 
 
 def lose_half_a_row(append_row, path, row):
@@ -145,8 +145,8 @@ KILLED = {  # where: (holder of the function, its name, what happens instead)
 }
 ACCIDENTS = KILLED | {
     "in the evaluation": (train, "evaluate", die),
-    "told to stop": (data_order.Windows, "of_step", be_told_to_stop),
-    "out of memory": (data_order.Windows, "of_step", lambda *_: bytes(1 << 62)),
+    "told to stop": (data_order.Windows, "for_step", be_told_to_stop),
+    "out of memory": (data_order.Windows, "for_step", lambda *_: bytes(1 << 62)),
 }
 
 

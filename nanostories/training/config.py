@@ -113,7 +113,7 @@ AT_MOST_1 = ("warmdown", "beta1", "beta2")
 
 
 def check_value(field: dataclasses.Field, value) -> None:
-    """UserError if a setting is none of its choices, or out of bounds."""
+    """UserError if a setting is not one of its choices, or out of bounds."""
     choices = get_args(field.type)
     if choices and value not in choices:
         raise UserError(f"{field.name} must be one of {', '.join(choices)}, not {value!r}")
@@ -121,7 +121,7 @@ def check_value(field: dataclasses.Field, value) -> None:
         return
     low = 1 if field.name in AT_LEAST_1 else 0
     high = 1 if field.name in AT_MOST_1 else 2**63 - 1
-    if not low <= value <= high:  # also where it is NaN
+    if not low <= value <= high:  # also rejects NaN
         raise UserError(f"{field.name} must be between {low} and {high}, not {value}")
 
 
@@ -203,7 +203,7 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
     if config.start_from:
         for name in (*SHAPE, "copy_init", "bigram_init"):
             if name in given:
-                raise UserError(f"{name}: leave it out: start_from brings shape and weights")
+                raise UserError(f"{name}: not with start_from, which sets shape and weights")
     if config.architecture != "gptneo" and "window_size" in settings:
         raise UserError(f"window_size: architecture={config.architecture} has no windows")
     return config, "--resume" in flags

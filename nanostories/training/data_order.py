@@ -1,5 +1,5 @@
-"""Which tokens a step reads: a pure function of (seed, step), so a resumed run needs no state to go
-on exactly."""
+"""Which tokens a step reads: a pure function of its number, the seed and the corpus, so a resumed
+run needs no state to go on exactly."""
 
 import functools
 import math
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from nanostories.cli import UserError
 from nanostories.corpus.instruct_headers import story_tokens
@@ -28,6 +29,12 @@ class Corpus:
     train: np.ndarray  # (tokens,) uint16
     val: np.ndarray  # (tokens,), the first eval_tokens of the validation split
 
+    def is_story(self, tokens: np.ndarray) -> np.ndarray:
+        """(tokens,) bool: which are of stories, not of their headers."""
+        if self.has_headers:
+            return story_tokens(tokens, self.tokenizer)
+        return np.ones(len(tokens), dtype=bool)
+
 
 def load_corpus(config: TrainConfig) -> Corpus:
     directory = Path(config.data_dir, config.data)
@@ -35,7 +42,7 @@ def load_corpus(config: TrainConfig) -> Corpus:
     val = val[: config.eval_tokens]
     has_headers = "headers" in meta
     if config.loss_on == "story" and not has_headers:
-        raise UserError(f"{directory}: no headers for loss_on=story to leave out; use loss_on=all")
+        raise UserError(f"{directory}: no headers, which loss_on=story needs; use loss_on=all")
     needed = 2 * config.block_size + 1
     if min(len(train), len(val)) < needed:
         counts = f"{len(train):,} tokens of train, {len(val):,} of val"
@@ -48,40 +55,37 @@ def load_corpus(config: TrainConfig) -> Corpus:
 class TokenStream:
     """The tokens of a split, on the device.
 
-    is_target: (tokens,) bool, which of them the loss counts; None: all."""
+    is_target: (tokens,) bool, which of them the loss counts. longest: tokens of the longest window
+    that will be read."""
 
-    def __init__(self, tokens: np.ndarray, device: torch.device, is_target: np.ndarray | None):
+    def __init__(
+        self, tokens: np.ndarray, is_target: np.ndarray, longest: int, device: torch.device
+    ):
+        # A window may reach past the end, where nothing counts.
+        tokens = np.pad(tokens, (0, longest))
+        self.is_target = np.pad(is_target, (0, longest))
         # As int16, since not every device can index uint16; read() restores ids above 32767.
-        self.tokens = torch.from_numpy(np.array(tokens).view(np.int16)).to(device)
-        self.is_target = is_target
-        if is_target is not None:
-            self.is_target_on_device = torch.from_numpy(is_target).to(device)
+        self.tokens = torch.from_numpy(tokens.view(np.int16)).to(device)
+        self.is_target_on_device = torch.from_numpy(self.is_target).to(device)
 
-    def read(self, starts: np.ndarray, block_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def read(self, starts: np.ndarray, block_size: int) -> tuple[Tensor, Tensor]:
         """inputs and targets, the inputs' successors: (len(starts), block_size) int64 each. Targets
-        that do not count, and those past the end of the stream, are -100."""
+        that do not count are -100."""
         device = self.tokens.device
         first = torch.from_numpy(starts).to(device, non_blocking=True)
         positions = first[:, None] + torch.arange(block_size + 1, device=device)
-        last = len(self.tokens) - 1
-        tokens = self.tokens[positions.clamp(max=last)].long() & 0xFFFF
-        counts = positions[:, 1:] <= last
-        if self.is_target is not None:
-            counts &= self.is_target_on_device[positions[:, 1:].clamp(max=last)]
+        tokens = self.tokens[positions].long() & 0xFFFF
+        counts = self.is_target_on_device[positions[:, 1:]]
         return tokens[:, :-1], tokens[:, 1:].where(counts, IGNORED)
 
     def count_targets(self, starts: np.ndarray, block_size: int) -> np.ndarray:
-        """How many targets count in windows that begin at starts, of any shape."""
-        if self.is_target is None:
-            return np.minimum(block_size, len(self.tokens) - 1 - starts)
-        positions = starts[..., None] + np.arange(1, block_size + 1)
-        is_inside = positions < len(self.tokens)
-        return (self.is_target[positions * is_inside] & is_inside).sum(-1)
+        """How many targets count in the windows that begin at starts, of any shape."""
+        return self.is_target[starts[..., None] + np.arange(1, block_size + 1)].sum(-1)
 
 
 # ---- Windows, and the order in which they are read ----
 def flat_windows(tokens: np.ndarray, block_size: int) -> np.ndarray:
-    """Where adjacent windows start, with up to block_size tokens left by which to shift them."""
+    """Where adjacent windows start. At least a block is left at the end, to shift them all."""
     return np.arange(len(tokens) // block_size - 1) * block_size
 
 
@@ -116,25 +120,25 @@ class Windows:
     """The sequences of an epoch, and how many of them a step reads."""
 
     starts: np.ndarray  # (windows,)
-    max_shift: int  # each epoch moves all windows by fewer tokens than this
+    n_shifts: int  # each epoch moves all windows by fewer tokens than this; 1: by none
     block_size: int
     n_sequences: int  # in a step
     seed: int
 
-    def of_step(self, step: int) -> np.ndarray:
+    def for_step(self, step: int) -> np.ndarray:
         """Where its sequences start, (n_sequences,): windows without replacement in an epoch."""
         starts = []
         for i in range(step * self.n_sequences, (step + 1) * self.n_sequences):
             epoch, place = divmod(i, len(self.starts))
             order, fraction = epoch_order(len(self.starts), self.seed, epoch)
-            starts.append(self.starts[order[place]] + int(fraction * self.max_shift))
+            starts.append(self.starts[order[place]] + int(fraction * self.n_shifts))
         return np.array(starts)
 
 
-def make_windows(corpus: Corpus, config: TrainConfig, shorter: int = 1) -> Windows:
-    """Windows of block_size tokens; or `shorter` times as many, each that much shorter."""
-    block_size = config.block_size // shorter
-    n_sequences = config.sequences_per_step * shorter
+def make_windows(corpus: Corpus, config: TrainConfig, divisor: int = 1) -> Windows:
+    """Windows of block_size / divisor tokens; a step reads `divisor` times as many of them."""
+    block_size = config.block_size // divisor
+    n_sequences = config.sequences_per_step * divisor
     if config.align_stories:
         starts = story_windows(corpus.train, block_size, corpus.tokenizer.end_of_text)
         return Windows(starts, 1, block_size, n_sequences, config.seed)
@@ -152,34 +156,31 @@ class Batches:
         share, rest = divmod(config.sequences_per_step, ranks.size)
         if rest:
             product = f"batch_size * grad_accum_steps = {config.sequences_per_step}"
-            raise UserError(f"{product} cannot be divided among {ranks.size} processes")
-        self.n_micro_batches = share // math.gcd(share, config.batch_size)
-        is_target = None
+            raise UserError(f"{product} is not divisible by {ranks.size} processes")
+        # the largest size that divides both
+        micro_batch_size = math.gcd(share, config.batch_size)
+        self.n_micro_batches = share // micro_batch_size
+        is_target = np.ones(len(corpus.train), dtype=bool)
         if config.loss_on == "story":
-            is_target = story_tokens(corpus.train, corpus.tokenizer)
-        self.stream = TokenStream(corpus.train, device, is_target)
+            is_target = corpus.is_story(corpus.train)
+        self.stream = TokenStream(corpus.train, is_target, config.block_size, device)
         self.windows = make_windows(corpus, config)
-        self.short_windows = self.windows
         if config.short_window_steps:
-            self.short_windows = make_windows(corpus, config, shorter=4)
+            self.short_windows = make_windows(corpus, config, divisor=4)
 
-    def windows_of(self, step: int) -> Windows:
-        if step < self.config.short_window_steps:
-            return self.short_windows
-        return self.windows
-
-    def steps_of(self, epochs: float) -> int:
+    def steps_in(self, epochs: float) -> int:
         """The number of steps that read all windows `epochs` times. (A step of short windows reads
         as many tokens, and counts as any other.)"""
         return math.ceil(epochs * len(self.windows.starts) / self.windows.n_sequences)
 
-    def of_step(self, step: int) -> Iterator[tuple[torch.Tensor, torch.Tensor, float]]:
+    def for_step(self, step: int) -> Iterator[tuple[Tensor, Tensor, float]]:
         """inputs, targets, and the weight of their loss in the step's mean. Seeds PyTorch for each,
         so that dropout and contrast need no random state. (Where processes split micro-batches,
         each part has a seed of its own.)"""
-        windows = self.windows_of(step)
+        is_short = step < self.config.short_window_steps
+        windows = self.short_windows if is_short else self.windows
         n = self.n_micro_batches
-        starts = windows.of_step(step).reshape(self.ranks.size * n, -1)
+        starts = windows.for_step(step).reshape(self.ranks.size * n, -1)
         n_targets = self.stream.count_targets(starts, windows.block_size).sum(1)
         for i in range(self.ranks.rank * n, (self.ranks.rank + 1) * n):
             if self.config.dropout or self.config.contrast != "none":

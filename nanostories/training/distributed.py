@@ -28,12 +28,12 @@ class Ranks:
 
     @contextlib.contextmanager
     def connected(self, device: torch.device):
-        """If a rank dies, whatever the others are waiting for raises an error."""
+        """Joins the processes while the block runs. If a rank dies, whatever the others are waiting
+        for raises an error."""
         if self.size == 1:
             yield
             return
-        # Decisions of the host go through gloo even with GPUs, so that they need not wait for the
-        # device.
+        # CPU tensors use gloo, so that decisions of the host never wait for a GPU.
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
         yield
         # torchrun kills all ranks as soon as one fails: none may leave before the first has saved.

@@ -21,31 +21,33 @@ LOG_COLUMNS = (
     "step tokens done train_loss val_loss bpb learning_rate grad_norm tokens_per_s seconds".split()
 )
 PREVIOUS = "ckpt-previous.pt"  # the checkpoint before ckpt.pt
-# Settings that may change when a run is resumed; any other would make it another run.
-RESUME_MAY_CHANGE = {
-    *("name", "out_dir", "data", "data_dir"),
-    *("max_steps", "epochs", "max_minutes"),
-    *("learning_rate", "dtype"),  # the remedies for a loss that became infinite
-    *("log_interval", "eval_interval", "keep_checkpoints", "device", "compile"),
-}
+# Settings that may change when a run is resumed; any other would make it another run. A lower
+# learning_rate and another dtype are the remedies for a loss that became infinite.
+RESUME_MAY_CHANGE = set(
+    "name out_dir data data_dir max_steps epochs max_minutes learning_rate dtype"
+    " log_interval eval_interval keep_checkpoints device compile".split()
+)
 
 
 # ---- The directory and its log ----
 @contextlib.contextmanager
-def lock_and_prepare(run: Path, config: TrainConfig, columns: list[str], resumed_step: int | None):
-    """Locks the run's directory. An older run there is renamed; or, if it is resumed at
-    `resumed_step`, the later rows of its log are removed: these steps will be repeated."""
+def prepare(run: Path, config: TrainConfig, columns: list[str], last_step: int | None):
+    """Locks the run's directory, and writes config.json and the beginning of log.csv.
+
+    last_step: that of the run that is resumed; its log keeps the rows up to there. None: a new run;
+    an older one in the directory is renamed."""
     busy = "another train.py is running there; choose another --name, or wait"
+    with lock(run, busy=busy):
+        rows = read_log(run / "log.csv") if last_step is not None else []
     checkpoints = [run / name for name in ("ckpt.pt", PREVIOUS, "best.pt")]
-    if resumed_step is None and any(path.exists() for path in checkpoints):
-        with lock(run, busy=busy):
-            print(f"{run} existed: renamed to {set_aside(run)} (--resume would have continued it)")
+    if last_step is None and any(path.exists() for path in checkpoints):
+        print(f"{run} existed: renamed to {set_aside(run)} (--resume would have continued it)")
     with lock(run, busy=busy):
         write_json(run / "config.json", vars(config))
-        rows = []
-        if resumed_step is not None and (run / "log.csv").exists():
-            rows = [row for row in read_log(run / "log.csv") if int(row["step"]) <= resumed_step]
-        rows = [{column: row.get(column, "") for column in columns} for row in rows]
+        rows = [row for row in rows if int(row["step"]) <= last_step]
+        for row in rows:
+            row["mfu"] = row.get("mfu", "")
+        rows = [{name: row[name] for name in columns} for row in rows]
         write_table(run / "log.csv", rows, columns)
         yield
 
@@ -69,6 +71,7 @@ def checkpoint_due(config: TrainConfig, before: float, after: float) -> bool:
     """Whether to keep the weights after a step: has it passed 1/N, 2/N, … of the run?
 
     before, after: the fraction that was done before and after the step."""
+    # 1e-9: so that ten steps of 0.1 are 1
     kept_before = int(config.keep_checkpoints * before + 1e-9)
     kept_after = int(config.keep_checkpoints * after + 1e-9)
     return kept_after > kept_before
@@ -112,7 +115,8 @@ def keep_weights(run: Path, weights: dict, config: TrainConfig, row: dict) -> No
     directory = run / f"step-{row['step']}"
     directory.mkdir(exist_ok=True)
     write_json(directory / "config.json", vars(config))
-    write_table(directory / "log.csv", [row], LOG_COLUMNS)
+    columns = [*LOG_COLUMNS, "mfu"] if "mfu" in row else LOG_COLUMNS
+    write_table(directory / "log.csv", [row], columns)
     save_checkpoint(directory / "ckpt.pt", weights)
 
 

@@ -30,9 +30,10 @@ class Source(NamedTuple):
 def load_source(config: TrainConfig) -> tuple[Source, TrainConfig]:
     """What config.start_from names, and the config with that shape."""
     model, tokenizer = load_model(config.start_from)
-    architecture = next(name for name, kind in MODELS.items() if type(model) is kind)
-    if type(model) is GPTNeo and model.config.qkv_bias:
-        architecture = "gpt2"
+    if type(model) is MODELS["compressor"]:
+        architecture = "compressor"
+    else:
+        architecture = "gpt2" if model.config.qkv_bias else "gptneo"
     if model.config.scale_attention != model.config.qkv_bias:
         problem = "train.py has no architecture with biases and without scaled attention"
         raise UserError(f"{config.start_from}: {problem}")
@@ -61,7 +62,7 @@ def add_bigram_embeddings(model: GPTNeo, tokens: np.ndarray, size: float, ranks:
     vectors = torch.zeros_like(model.wte.weight)
     if ranks.rank == 0:
         vectors += bigram_embeddings(tokens, *vectors.shape).to(vectors.device)
-    ranks.sum([vectors])
+    ranks.sum([vectors])  # the others have zeros, so all get those of the first
     model.wte.weight.data += size * vectors
     return ranks.max(time.perf_counter() - start)
 

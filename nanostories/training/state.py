@@ -10,30 +10,35 @@ from nanostories.cli import UserError
 from nanostories.device import choose_dtype, environment, no_compile_reason
 from nanostories.training.config import TrainConfig
 from nanostories.training.data_order import Corpus
-from nanostories.training.distributed import Ranks
 from nanostories.training.optimizers import make_optimizers
 
 
 class TrainingState:
-    """A run, as ckpt.pt holds it: what steps change, and constants. (The data order and dropout
-    need no state.)"""
+    """The model and all that its steps change. (The data order and dropout need no state.)
 
-    def __init__(self, model: torch.nn.Module, config: TrainConfig):
+    corpus, n_processes: for checkpoints only."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        config: TrainConfig,
+        corpus: Corpus | None = None,
+        n_processes: int = 1,
+    ):
         self.model = model
         self.config = config
+        self.corpus = corpus
+        self.n_processes = n_processes
         self.device = next(model.parameters()).device
-        self.compiled_model = model
         self.no_compile = no_compile_reason(self.device) if config.compile else "compile=False"
+        self.compiled_model = model
         if not self.no_compile:
             self.compiled_model = torch.compile(model, dynamic=False, fullgraph=True)
         self.dtype = choose_dtype(config.dtype, self.device)  # of matrix products
-        device_type = self.device.type
         uses_autocast = self.dtype != torch.float32
-        self.autocast = torch.autocast(device_type, self.dtype, enabled=uses_autocast)
-        self.scaler = torch.amp.GradScaler(device_type, enabled=self.dtype == torch.float16)
-        compiled = not self.no_compile
-        self.optimizers = make_optimizers(model, config, self.dtype, compiled)
-        self.constants = {}
+        self.autocast = torch.autocast(self.device.type, self.dtype, enabled=uses_autocast)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
+        self.optimizers = make_optimizers(model, config, self.dtype, not self.no_compile)
         self.step = 0
         self.seconds = 0.0  # of training, without compiling, validation and saving
         self.best_val_loss = math.inf
@@ -42,27 +47,49 @@ class TrainingState:
         self.sums = torch.zeros(3, device=self.device)
 
     @property
-    def done(self) -> float:
-        """The fraction of the run, by steps or by the clock, whichever ends it first."""
-        done = self.step / self.config.max_steps
+    def fraction_done(self) -> float:
+        """By steps or by the clock, whichever ends the run first."""
+        fraction = self.step / self.config.max_steps
         if self.config.max_minutes:
-            done = max(done, self.seconds / (60 * self.config.max_minutes))
-        return min(1.0, done)
+            fraction = max(fraction, self.seconds / (60 * self.config.max_minutes))
+        return min(1.0, fraction)
 
     def means(self) -> tuple[float, float]:
         """Loss and gradient norm since the log's last row. Waits for the device. UserError if they
-        are not finite: nothing is saved then."""
+        are not finite."""
         loss, norm, steps = self.sums.tolist()
+        if self.scaler.is_enabled() and self.scaler.get_scale() < 1:
+            norm = math.nan  # gradients overflow at any scale
         self.require_finite("loss or gradient", loss + norm)
         return loss / max(steps, 1), norm / max(steps, 1)
 
     def require_finite(self, name: str, value: float) -> None:
         if not math.isfinite(value):
-            remedy = "--resume from before that with a lower learning_rate, or with dtype=float32"
-            raise UserError(f"{name} became infinite or NaN by step {self.step}; {remedy}")
+            problem = f"{name} became infinite or NaN by step {self.step}; nothing was saved since"
+            remedy = "--resume with a lower --learning_rate, or with --dtype=float32"
+            raise UserError(f"{problem}: {remedy}")
+
+    # ---- Checkpoints ----
+    def environment(self) -> dict[str, str]:
+        config = self.config
+        return environment(
+            self.device,
+            self.dtype,
+            config.n_embd // config.n_head,
+            config.dropout,
+            self.n_processes,
+            self.no_compile,
+        )
 
     def for_sampling(self) -> dict:
-        return self.constants | {
+        return {
+            "format": CHECKPOINT_FORMAT,
+            "architecture": self.config.architecture,
+            "model_config": asdict(self.model.config),
+            "train_config": asdict(self.config),
+            "vocabulary": self.corpus.tokenizer.vocabulary,
+            "data_sha256": self.corpus.sha256,
+            "environment": self.environment(),
             "model": self.model.state_dict(),
             "step": self.step,
             "best_val_loss": self.best_val_loss,
@@ -74,9 +101,11 @@ class TrainingState:
             "scaler": self.scaler.state_dict(),
             "sums": self.sums.tolist(),
             "seconds": self.seconds,
+            "fraction_done": self.fraction_done,
         }
 
     def restore(self, checkpoint: dict) -> None:
+        """UserError if the run would end before it goes on."""
         self.model.load_state_dict(checkpoint["model"])
         for optimizer, state in zip(self.optimizers, checkpoint["optimizers"]):
             optimizer.load_state_dict(state)
@@ -86,24 +115,6 @@ class TrainingState:
         self.step = checkpoint["step"]
         self.seconds = checkpoint["seconds"]
         self.best_val_loss = checkpoint["best_val_loss"]
-
-
-def checkpoint_constants(state: TrainingState, corpus: Corpus, ranks: Ranks) -> dict:
-    """What does not change from step to step."""
-    config = state.config
-    return {
-        "format": CHECKPOINT_FORMAT,
-        "architecture": config.architecture,
-        "model_config": asdict(state.model.config),
-        "train_config": asdict(config),
-        "vocabulary": corpus.tokenizer.vocabulary,
-        "data_sha256": corpus.sha256,
-        "environment": environment(
-            state.device,
-            state.dtype,
-            config.n_embd // config.n_head,
-            config.dropout,
-            ranks.size,
-            state.no_compile,
-        ),
-    }
+        if checkpoint["fraction_done"] < 1 <= self.fraction_done:
+            problem = f"{self.config.name} has already taken {self.step} steps"
+            raise UserError(f"{problem}: give it more (max_steps, epochs, max_minutes)")

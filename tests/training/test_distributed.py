@@ -121,7 +121,7 @@ def test_torchrun_itself(config, tmp_path):
 
 def test_what_cannot_be_divided_or_shared_is_refused(config, tmp_path):
     said = fork_ranks(3, arguments(config), tmp_path / "said")
-    assert "cannot be divided among 3 processes" in said[0] and not (tmp_path / "out").exists()
+    assert "is not divisible by 3 processes" in said[0] and not (tmp_path / "out").exists()
     for device in ("cuda:1", "mps"):
         with pytest.raises(UserError, match=device):
             set_up_device(device, local_rank=0)

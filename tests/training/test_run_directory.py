@@ -59,14 +59,14 @@ def test_a_run_killed_at_any_moment_goes_on_exactly(config, reference, tmp_path,
 
 
 def test_a_stopped_run_ends_its_step_saves_and_goes_on_exactly(config, reference, monkeypatch):
-    of_step = train_module.Batches.of_step
+    for_step = train_module.Batches.for_step
 
     def read_and_stop(self, step):
         if step == 7:
             signal.raise_signal(signal.SIGINT)
-        return of_step(self, step)
+        return for_step(self, step)
 
-    monkeypatch.setattr(train_module.Batches, "of_step", read_and_stop)
+    monkeypatch.setattr(train_module.Batches, "for_step", read_and_stop)
     run, ended = train(TrainConfig(**config | LONGER), resume=False)
     assert not ended
     assert load_checkpoint(run / "ckpt.pt")["step"] == 8
@@ -109,6 +109,38 @@ def test_a_run_goes_on_on_other_hardware_and_says_what_differs(config, dtypes, m
     assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0] - 1
 
 
+def test_a_run_cannot_be_resumed_to_an_end_that_lies_behind_it(config):
+    train(TrainConfig(**config | dict(max_steps=20)), resume=False)
+    run = Path(config["out_dir"]) / "run"
+    checkpoint = load_checkpoint(run / "ckpt-previous.pt")  # of step 10
+    torch.save(checkpoint, run / "ckpt.pt")
+    with pytest.raises(UserError, match="has already taken 10 steps: give it more"):
+        train(TrainConfig(**config | dict(max_steps=7)), resume=True)
+    assert load_checkpoint(run / "ckpt.pt")["step"] == 10
+    assert train(TrainConfig(**config | dict(max_steps=20)), resume=True) == (run, True)
+    assert train(TrainConfig(**config | dict(max_steps=20)), resume=True) == (run, True)
+
+
+def test_in_float16_a_run_whose_gradients_are_never_finite_ends(config, monkeypatch):
+    monkeypatch.setattr(train_module, "training_loss", lambda *_: spoiled)
+
+    def spoiled(inputs, targets):
+        return next(state.model.parameters()).sum() * torch.inf
+
+    state = None
+    initialize = train_module.TrainingState.__init__
+
+    def note_the_state(self, *args):
+        nonlocal state
+        state = self
+        initialize(self, *args)
+
+    monkeypatch.setattr(train_module.TrainingState, "__init__", note_the_state)
+    changes = dict(dtype="float16", max_steps=100, log_interval=50, eval_interval=100)
+    with pytest.raises(UserError, match="infinite or NaN"):
+        train(TrainConfig(**config | changes), resume=False)
+
+
 def test_a_run_of_the_same_name_is_kept(config):
     run, _ = train(TrainConfig(**config), resume=False)
     before = weights(run)
@@ -120,7 +152,7 @@ def test_a_run_of_the_same_name_is_kept(config):
 def test_a_run_does_not_go_on_with_other_data(config):
     run, _ = train(TrainConfig(**config), resume=False)
     torch.save(load_checkpoint(run / "ckpt.pt") | dict(data_sha256="0"), run / "ckpt.pt")
-    with pytest.raises(UserError, match="other data"):
+    with pytest.raises(UserError, match="different data"):
         train(TrainConfig(**config), resume=True)
 
 
@@ -147,7 +179,7 @@ def test_a_run_that_diverges_ends_and_spares_its_checkpoints(config, monkeypatch
 
     train_step = train_module.train_step
     monkeypatch.setattr(train_module, "train_step", spoil_step_13)
-    with pytest.raises(ValueError, match="became infinite or NaN.*lower learning_rate"):
+    with pytest.raises(ValueError, match="became infinite or NaN.*lower --learning_rate"):
         train(TrainConfig(**config), resume=False)
     run = Path(config["out_dir"]) / "run"
     for name in ("ckpt.pt", "best.pt"):

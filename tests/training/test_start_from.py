@@ -73,12 +73,12 @@ def test_a_run_starts_where_the_source_is_and_learns_as_it_would(
         log_shares = theirs(text[None, :-1]).logits[0].log_softmax(-1)
         ours = -log_shares[range(len(text) - 1), text[1:]].detach().numpy()
         losses[start + 1 : start + len(text)] = ours
-    said = re.search(rf"{name}: validation loss (\S+)", capsys.readouterr().out)
+    said = re.search(rf"{name}, block_size 16: loss (\S+)", capsys.readouterr().out)
     assert float(said[1]) == pytest.approx(np.nanmean(losses), abs=1e-4)
 
     optimizer = torch.optim.AdamW(theirs.parameters(), 1e-2, (0.9, 0.95), weight_decay=0.0)
     for step, row in enumerate(log_of(run)):
-        starts = make_windows(load_corpus(config), config).of_step(step)
+        starts = make_windows(load_corpus(config), config).for_step(step)
         text = torch.from_numpy(np.stack([tokens[start : start + 17] for start in starts]))
         loss = torch.nn.functional.cross_entropy(
             theirs(text[:, :-1]).logits.flatten(0, 1), text[:, 1:].flatten()
@@ -118,7 +118,7 @@ def test_a_run_goes_on_from_another_with_a_new_optimizer(config, architecture, c
         start_from=str(first / "ckpt.pt"), name="second", optimizer="muon", max_steps=1, n_embd=64
     )
     second, _ = train(TrainConfig(**config | changes), resume=False)
-    assert f": validation loss {log_of(first)[-1]['val_loss']}" in capsys.readouterr().out
+    assert f": loss {log_of(first)[-1]['val_loss']}" in capsys.readouterr().out
     assert (
         load_run(second)[0].config == load_run(first)[0].config
         and int(log_of(second)[-1]["step"]) == 1

@@ -85,7 +85,9 @@ def test_a_run_of_one_step_ends_without_a_warning(config, quick, recwarn):
 def test_mfu_is_measured_against_a_fixed_peak_where_that_is_known(config, monkeypatch):
     """Also above 1, where the peak is wrong: then somebody sees it."""
     monkeypatch.setattr(log, "peak_flops", lambda *_: 1000.0)
-    for row in log_of(run_of(config)):
+    run = run_of(config, keep_checkpoints=2)
+    assert log_of(run / "step-10") == [log_of(run)[1]]
+    for row in log_of(run):
         flops_per_token = float(row["mfu"]) * 1000 / float(row["tokens_per_s"])
         assert flops_per_token == pytest.approx(FLOPS_PER_TOKEN, rel=1e-2)
 
@@ -157,7 +159,7 @@ def test_the_first_step_is_that_of_plain_pytorch(config, data_dir):
     torch.manual_seed(config.seed)
     model = GPTNeo(shape)
     tokens = load_meta_and_tokens(data_dir / "tiny", "train")[1].astype(np.int64)
-    starts = make_windows(load_corpus(config), config).of_step(0)
+    starts = make_windows(load_corpus(config), config).for_step(0)
     text = torch.from_numpy(np.stack([tokens[start : start + 17] for start in starts]))
     model(text[:, :-1], text[:, 1:])[1].backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
@@ -219,7 +221,7 @@ def test_kept_weights_are_those_of_a_run_that_ended_there(config):
 def test_built_in_stories_are_made_when_they_are_missing(config, tmp_path, monkeypatch):
     calls, failed = [], subprocess.CompletedProcess("", 1)
     monkeypatch.setattr(subprocess, "run", lambda command, **_: calls.append(command) or failed)
-    with pytest.raises(ValueError, match="builtin could not be prepared"):
+    with pytest.raises(ValueError, match="preparing builtin failed"):
         run_of(config, data="builtin", data_dir=str(tmp_path / "data"))
     assert calls == [
         [sys.executable, ROOT / "prepare.py", "builtin", "--data_dir", str(tmp_path / "data")]
@@ -231,7 +233,7 @@ def test_built_in_stories_are_made_when_they_are_missing(config, tmp_path, monke
     [
         (dict(data="tinystories"), False, "python prepare.py tinystories"),
         (dict(n_head=3), False, "n_head"),
-        (dict(loss_on="story"), False, "loss_on=all"),
+        (dict(loss_on="story"), False, "use loss_on=all"),
         (dict(block_size=100_000, eval_tokens=200_000), False, "too few; block_size=100000"),
         (dict(name="never"), True, "no checkpoint to resume"),
         (dict(n_layer=3), True, "n_layer=2; it cannot be resumed with n_layer=3"),
