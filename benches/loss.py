@@ -9,97 +9,115 @@ $ python bench.py loss --rounds 3      # seeds; half an hour each; needs data/re
 """
 
 import math
-import multiprocessing
 import statistics
 import time
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from benches import measure
 from benches.models import PlainGPT
-from nanostories.device import choose_dtype, set_up_device
+from model import GPTNeoConfig
+from nanostories.device import set_up_device
 from nanostories.training.config import TrainConfig
 from nanostories.training.data_order import Batches, load_corpus
 from nanostories.training.distributed import SINGLE_PROCESS
-from train import TrainingState, evaluate, train_step
+from train import Loss, TrainingState, evaluate, train_step
 
 LEARNING_RATES = (2e-3, 4e-3, 8e-3)  # of the peer
 SHARES = (1 / 16, 1 / 12, 1 / 9, 1 / 6, 1 / 4)  # of the minutes, for ours
-SETTINGS = dict(data="real", max_minutes=7.0, block_size=256, batch_size=8, grad_accum_steps=1)
-SETTINGS |= dict(n_layer=8, n_head=8, n_embd=128)
+SETTINGS = {
+    "data": "real",
+    "max_minutes": 7.0,
+    "max_steps": 10**6,
+    "eval_interval": 10**6,
+    "block_size": 256,
+    "batch_size": 8,
+    "grad_accum_steps": 1,
+    "n_layer": 8,
+    "n_head": 8,
+    "n_embd": 128,
+}
 
 
-def train_peer(learning_rate: float, seed: int, settings: dict) -> tuple[float, int]:
-    """As nanoGPT: betas, decay, warm-up of 3% and a cosine to a tenth, by the clock. -> the
-    validation loss and the number of tokens"""
-    device, config = set_up_device(measure.DEVICE), TrainConfig(**settings, seed=seed)
-    corpus, dtype = load_corpus(config), choose_dtype("auto", device)
+# ---- The peer ----
+def train_peer(highest_rate: float, seed: int) -> tuple[float, int]:
+    """As nanoGPT, whose betas and decay are TrainConfig's own. -> validation loss, tokens read"""
+    device = set_up_device(measure.DEVICE)
+    config = TrainConfig(**SETTINGS, seed=seed, learning_rate=0.0)
+    corpus = load_corpus(config)
+    batches = Batches(corpus, config, SINGLE_PROCESS, device)
     torch.manual_seed(seed)
-    shape = (config.block_size, config.n_layer, config.n_head, config.n_embd)
-    model = PlainGPT(corpus.tokenizer.vocab_size, *shape).to(device)
-    vectors, matrices = (
-        [p for p in model.parameters() if (p.dim() > 1) == is_matrix] for is_matrix in (False, True)
-    )
-    groups = [dict(params=vectors, weight_decay=0.0), dict(params=matrices, weight_decay=0.1)]
-    adamw = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.95), fused=True)
-    state, batches = (
-        TrainingState(model, [adamw], dtype),
-        Batches(corpus, config, SINGLE_PROCESS, device),
-    )
-    steps = {x: partial(train_step, state, x) for x in (model, torch.compile(model, dynamic=False))}
-    first_batch = [*batches.step_batches(0)]
-    seconds = measure.alternating_medians(
-        {x: partial(step, first_batch) for x, step in steps.items()}, 5
-    )  # lr = 0
-    step, state.step, start = steps[min(seconds, key=seconds.get)], 0, time.perf_counter()
-    while (done := (time.perf_counter() - start) / (60 * config.max_minutes)) < 1:
-        for group in adamw.param_groups:
-            group["lr"] = (
-                learning_rate
-                * min(1, done / 0.03 + 0.01)
-                * (0.55 + 0.45 * math.cos(math.pi * done))
-            )
-        step(batches.step_batches(state.step))
-    return evaluate(model, state, corpus, config.block_size)[
-        "val_loss"
-    ], state.step * config.tokens_per_step
+    shape = GPTNeoConfig(vocab_size=corpus.tokenizer.vocab_size, **config.model_shape())
+    state = TrainingState(PlainGPT(shape).to(device), config)
+    loss_of = faster_loss(state, list(batches.for_step(0)))
+    state.step = 0
+    start = time.perf_counter()
+    while state.fraction_done < 1:
+        for group in state.optimizers[0].param_groups:
+            group["lr"] = highest_rate * schedule(state.fraction_done)
+        train_step(state, loss_of, batches.for_step(state.step))
+        state.seconds = time.perf_counter() - start
+    val_loss = evaluate(partial(next_token_loss, state.model), state, corpus)["val_loss"]
+    return val_loss, state.step * config.tokens_per_step
 
 
-def peer(learning_rate: float, seed: int) -> tuple[float, int]:
-    """train_peer() in a process of its own"""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(train_peer, learning_rate, seed, SETTINGS).result()
+def faster_loss(state: TrainingState, micro_batches: list) -> Loss:
+    """Compiled or not. The steps leave the weights as they are: the learning rate is 0."""
+    steps = {}
+    for model in (state.model, state.compiled_model):
+        loss_of = partial(next_token_loss, model)
+        steps[loss_of] = partial(train_step, state, loss_of, micro_batches)
+    seconds = measure.alternating_medians(steps, rounds=5)
+    return min(seconds, key=seconds.get)
 
 
-def ours(share: float, seed: int) -> float:
+def next_token_loss(model, inputs, targets):
+    return model(inputs, targets)[1]
+
+
+def schedule(done: float) -> float:
+    """Warm-up over the first 3% of the time, and a cosine to a tenth."""
+    warmup = min(1, done / 0.03 + 0.01)
+    return warmup * (0.55 + 0.45 * math.cos(math.pi * done))
+
+
+# ---- Ours beside it ----
+def train_ours(share: float, seed: int) -> float:
+    """The validation loss after this share of the minutes."""
     minutes = share * SETTINGS["max_minutes"]
-    settings = SETTINGS | dict(max_minutes=minutes, max_steps=10**6, eval_interval=10**6, seed=seed)
-    return float(measure.train(measure.ROOT / "configs" / "cpu.py", settings)[-1]["val_loss"])
+    settings = SETTINGS | {"max_minutes": minutes, "seed": seed}
+    row = measure.train(measure.ROOT / "configs" / "cpu.py", settings)
+    return float(row["val_loss"])
 
 
-def bench(rounds: int = 1) -> tuple[dict, dict]:
-    rates, figures, ratios = list(LEARNING_RATES), {}, []
+def bench(rounds=1):
+    rates = LEARNING_RATES
+    figures = {}
+    speedups = []
     for seed in range(rounds):
-        peers = {rate: peer(rate, seed) for rate in tqdm(rates, f"peer, seed {seed}", disable=None)}
-        rates = [min(peers, key=peers.get)]
-        for rate, (loss, tokens) in peers.items():
-            figures |= {f"nanoGPT-style, {rate:g}, seed {seed}: loss": loss}
-            figures |= {f"nanoGPT-style, {rate:g}, seed {seed}: tokens": tokens}
-        losses = [ours(share, seed) for share in SHARES]
-        figures |= {
-            f"ours, 1/{1 / share:.0f} of the time, seed {seed}: loss": x
-            for share, x in zip(SHARES, losses)
-        }
-        ratios.append(speedup(losses, peers[rates[0]][0]))
-    return dict(nanogpt=statistics.median(ratios)), figures
+        peer_losses = {}
+        for rate in rates:
+            loss, tokens = train_peer(rate, seed)
+            peer_losses[rate] = loss
+            figures[f"nanoGPT-style, {rate:g}, seed {seed}: loss"] = loss
+            figures[f"nanoGPT-style, {rate:g}, seed {seed}: tokens"] = tokens
+        best_rate = min(peer_losses, key=peer_losses.get)
+        rates = [best_rate]  # for the other seeds, too
+
+        losses = []
+        for share in SHARES:
+            loss = train_ours(share, seed)
+            losses.append(loss)
+            figures[f"ours, 1/{1 / share:.0f} of the time, seed {seed}: loss"] = loss
+        speedups.append(speedup(losses, peer_losses[best_rate]))
+    return {"nanogpt": statistics.median(speedups)}, figures
 
 
-def speedup(losses: Sequence[float], peer_loss: float) -> float:
+def speedup(losses: list[float], peer_loss: float) -> float:
     """1 / the share of the time in which `losses`, those of SHARES, reach the peer's: between two
     trainings it is interpolated over the logarithm. At most 1 / SHARES[0]; 0 if none reaches it."""
-    return math.exp(np.interp(-peer_loss, -np.array(losses), -np.log(SHARES), right=-math.inf))
+    log_speedups = -np.log(SHARES)
+    # np.interp wants losses that rise
+    return math.exp(np.interp(-peer_loss, -np.array(losses), log_speedups, right=-math.inf))

@@ -1,91 +1,75 @@
-"""
-The models that the benches measure, all of one shape with random weights: ours, transformers', a
-nanoGPT-style one.
-"""
+"""The peers' models, of our shape with random weights: transformers' GPTNeo, and a nanoGPT-style
+GPT."""
 
-import tempfile
+import math
 
-import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
 from benches.measure import DEVICE
 from model import GPTNeo, GPTNeoConfig
-from nanostories.checkpoints.huggingface import save_hf
-from nanostories.corpus.tokenizer import GPT2_VOCAB_SIZE, cut
+from nanostories.checkpoints.huggingface import config_to_hf
 
-SHAPE = dict(vocab_size=10_000, block_size=512, n_layer=8, n_head=16, n_embd=256)
-
-
-def our_model(**shape) -> GPTNeo:
-    torch.manual_seed(0)
-    return GPTNeo(GPTNeoConfig(**SHAPE | shape)).eval().to(DEVICE)
+SHAPE = GPTNeoConfig(vocab_size=10_000, block_size=512, n_layer=8, n_head=16, n_embd=256)
 
 
-def their_model(dtype: torch.dtype = torch.float32):
-    """transformers' GPTNeo with our weights."""
-    from transformers import AutoModelForCausalLM  # a peer, not a dependency
+def random_tokens(n: int, length: int) -> torch.Tensor:
+    """(n, length)"""
+    return torch.randint(SHAPE.vocab_size, (n, length), device=DEVICE)
 
-    with tempfile.TemporaryDirectory() as directory:
-        save_hf(our_model(), directory, cut(np.zeros(GPT2_VOCAB_SIZE), SHAPE["vocab_size"]))
-        return AutoModelForCausalLM.from_pretrained(directory, dtype=dtype).eval().to(DEVICE)
+
+def transformers_gptneo(shape: GPTNeoConfig, dtype: str = "float32") -> nn.Module:
+    import transformers  # a peer, not a dependency
+
+    settings = config_to_hf(shape) | {"bos_token_id": None, "eos_token_id": None}
+    config = transformers.GPTNeoConfig(**settings)
+    return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
 
 
 class PlainGPT(nn.Module):
     """A nanoGPT-style GPT: nanoGPT's initialization, PyTorch's own modules, biases everywhere, all
     logits at once, no cache. Unlike ours, every layer attends to the whole context."""
 
-    def __init__(self, vocab_size: int, block_size: int, n_layer: int, n_head: int, n_embd: int):
+    def __init__(self, shape: GPTNeoConfig):
         super().__init__()
-        self.wte, self.wpe = nn.Embedding(vocab_size, n_embd), nn.Embedding(block_size, n_embd)
-        self.blocks = nn.ModuleList(PlainBlock(n_head, n_embd) for _ in range(n_layer))
-        self.ln_f = nn.LayerNorm(n_embd)
-        self.head = nn.Linear(n_embd, vocab_size, bias=False)
+        self.wte = nn.Embedding(shape.vocab_size, shape.n_embd)
+        self.wpe = nn.Embedding(shape.block_size, shape.n_embd)
+        self.blocks = nn.ModuleList(PlainBlock(shape) for _ in range(shape.n_layer))
+        self.ln_f = nn.LayerNorm(shape.n_embd)
+        self.head = nn.Linear(shape.n_embd, shape.vocab_size, bias=False)
         self.head.weight = self.wte.weight
-        for (
-            name,
-            parameter,
-        ) in self.named_parameters():  # with PyTorch's defaults, gradients are denormal: slow
-            if parameter.dim() == 2:
-                nn.init.normal_(
-                    parameter,
-                    std=0.02 / (2 * n_layer) ** 0.5 if name.endswith("_out.weight") else 0.02,
-                )
-            elif name.endswith("bias"):
-                nn.init.zeros_(parameter)
+        # With PyTorch's own initialization, gradients are denormal numbers, which are slow.
+        self.apply(GPTNeo._init_weights)
+        for block in self.blocks:
+            block.attention_out.weight.data /= math.sqrt(2 * shape.n_layer)
+            block.mlp_out.weight.data /= math.sqrt(2 * shape.n_layer)
 
-    def forward(self, tokens: torch.Tensor, targets: torch.Tensor | None = None) -> torch.Tensor:
-        """The loss; without targets, logits (B, vocab_size) of the next token."""
+    def forward(self, tokens, targets=None):
+        """(B, T) -> the next tokens' logits (B, vocab_size), None; with targets: None, loss."""
         x = self.wte(tokens) + self.wpe(torch.arange(tokens.size(1), device=tokens.device))
         for block in self.blocks:
             x = block(x)
         x = self.ln_f(x)
         if targets is None:
-            return self.head(x[:, -1])
-        return F.cross_entropy(self.head(x).flatten(0, 1), targets.flatten())
+            return self.head(x[:, -1]), None
+        return None, F.cross_entropy(self.head(x).flatten(0, 1), targets.flatten())
 
 
 class PlainBlock(nn.Module):
-    def __init__(self, n_head: int, n_embd: int):
+    def __init__(self, shape: GPTNeoConfig):
         super().__init__()
-        self.n_head = n_head
-        self.ln_1, self.ln_2 = nn.LayerNorm(n_embd), nn.LayerNorm(n_embd)
-        self.qkv, self.attention_out = nn.Linear(n_embd, 3 * n_embd), nn.Linear(n_embd, n_embd)
-        self.mlp_in, self.mlp_out = nn.Linear(n_embd, 4 * n_embd), nn.Linear(4 * n_embd, n_embd)
+        C = shape.n_embd
+        self.n_head = shape.n_head
+        self.qkv = nn.Sequential(nn.LayerNorm(C), nn.Linear(C, 3 * C))
+        self.attention_out = nn.Linear(C, C)
+        self.mlp_in = nn.Sequential(nn.LayerNorm(C), nn.Linear(C, 4 * C), nn.GELU())
+        self.mlp_out = nn.Linear(4 * C, C)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q, k, v = (
-            y.unflatten(2, (self.n_head, -1)).transpose(1, 2)
-            for y in self.qkv(self.ln_1(x)).chunk(3, dim=2)
-        )
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)  # (B, H, T, D)
+    def forward(self, x):
+        qkv = self.qkv(x).chunk(3, dim=2)
+        # (B, T, C) -> (B, H, T, D)
+        q, k, v = [y.unflatten(2, (self.n_head, -1)).transpose(1, 2) for y in qkv]
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.attention_out(y.transpose(1, 2).flatten(2))
-        return x + self.mlp_out(F.gelu(self.mlp_in(self.ln_2(x))))
-
-
-def random_tokens(n: int, length: int) -> torch.Tensor:
-    """(n, length)"""
-    return torch.randint(
-        SHAPE["vocab_size"] - 1, (n, length), generator=torch.Generator().manual_seed(0)
-    )
+        return x + self.mlp_out(self.mlp_in(x))

@@ -11,76 +11,74 @@ from functools import partial
 import torch
 
 from benches.measure import DEVICE, alternating_medians, peer_dtypes, seconds_of
-from benches.models import SHAPE, PlainGPT, our_model, random_tokens, their_model
+from benches.models import SHAPE, PlainGPT, random_tokens, transformers_gptneo
 from model import GPTNeo
 from nanostories.device import set_up_device
-from nanostories.generation.generation_loop import draw, generate
-from nanostories.kernels.compile_cpp import dtype_name
+from nanostories.generation.generation_loop import generate
 
-PROMPT_TOKENS, NEW_TOKENS, TOP_K = 40, 200, 50
-PLAIN_NEW_TOKENS = (
-    10  # by the plain GPT, halfway through a text: without a cache, all of it would take minutes
-)
+PROMPT_TOKENS = 40
+NEW_TOKENS = 200
+TOP_K = 50
+# Of the plain GPT, halfway through a text: without a cache, all of it would take minutes.
+PLAIN_NEW_TOKENS = 10
 
 
-def ours(
-    model: GPTNeo,
-    prompts: torch.Tensor,
-    batch_size: int = 64,
-    top_k: int | None = TOP_K,
-    **settings,
-):
-    completions = list(
-        generate(
-            model, prompts.tolist(), NEW_TOKENS, top_k=top_k, batch_size=batch_size, **settings
-        )
-    )
+def ours(model: GPTNeo, prompts: torch.Tensor, **settings) -> None:
+    completions = generate(model, prompts.tolist(), NEW_TOKENS, **settings)
     assert all(len(completion.tokens) == NEW_TOKENS for completion in completions)
 
 
-@torch.inference_mode()
-def transformers(model, prompts: torch.Tensor):
-    prompts = prompts.to(model.device)
-    settings = dict(
-        do_sample=True, top_k=TOP_K, max_new_tokens=NEW_TOKENS, eos_token_id=None, pad_token_id=0
+def transformers(model: torch.nn.Module, prompts: torch.Tensor) -> None:
+    texts = model.generate(
+        prompts,
+        attention_mask=torch.ones_like(prompts),
+        do_sample=True,
+        top_k=TOP_K,
+        max_new_tokens=NEW_TOKENS,
+        pad_token_id=0,
     )
-    texts = model.generate(prompts, attention_mask=torch.ones_like(prompts), **settings)
-    assert texts.shape == (len(prompts), prompts.size(1) + NEW_TOKENS)
+    assert texts.size(1) == PROMPT_TOKENS + NEW_TOKENS
 
 
 @torch.inference_mode()
-def nanogpt(model: PlainGPT, texts: torch.Tensor):
+def nanogpt(model: PlainGPT, texts: torch.Tensor) -> None:
     for _ in range(PLAIN_NEW_TOKENS):
-        tokens = draw(model(texts), torch.rand(len(texts), device=texts.device), 1.0, TOP_K)
-        texts = torch.cat([texts, tokens[:, None]], dim=1)
+        logits, _ = model(texts)
+        logits, ids = logits.topk(TOP_K)
+        choices = torch.multinomial(logits.softmax(-1), 1)
+        texts = torch.cat([texts, ids.gather(1, choices)], dim=1)
 
 
-def bench(rounds: int = 3) -> tuple[dict, dict]:
+def bench(rounds=3):
     set_up_device(DEVICE)
-    ratios, figures = {}, {}
-    model, plain = our_model(), PlainGPT(**SHAPE).to(DEVICE).eval()
-    theirs = {dtype_name(dtype): their_model(dtype) for dtype in peer_dtypes()}
+    torch.manual_seed(0)
+    our_model = GPTNeo(SHAPE).to(DEVICE).eval()
+    plain_model = PlainGPT(SHAPE).to(DEVICE).eval()
+    their_models = {}
+    for dtype in peer_dtypes():
+        their_models[dtype] = transformers_gptneo(SHAPE, dtype).to(DEVICE).eval()
+
+    ratios = {}
+    figures = {}
     for batch_size in (1, 16, 64):
         prompts = random_tokens(batch_size, PROMPT_TOKENS)
-        halfway = random_tokens(batch_size, PROMPT_TOKENS + NEW_TOKENS // 2).to(DEVICE)
+        halfway = random_tokens(batch_size, PROMPT_TOKENS + NEW_TOKENS // 2)
         contestants = {
-            "ours": partial(ours, model, prompts, batch_size),
-            "ours, greedy (float32)": partial(
-                ours, model, prompts, batch_size, None, temperature=0
-            ),
-            "nanoGPT-style, float32": partial(nanogpt, plain, halfway),
-        } | {
-            f"transformers, {name}": partial(transformers, peer, prompts)
-            for name, peer in theirs.items()
+            "ours": partial(ours, our_model, prompts, top_k=TOP_K),
+            "ours, greedy (float32)": partial(ours, our_model, prompts, temperature=0),
+            "nanoGPT-style, float32": partial(nanogpt, plain_model, halfway),
         }
+        for dtype, model in their_models.items():
+            contestants[f"transformers, {dtype}"] = partial(transformers, model, prompts)
         seconds = alternating_medians(contestants, rounds)
         seconds["nanoGPT-style, float32"] *= NEW_TOKENS / PLAIN_NEW_TOKENS
-        best_peer = min(value for name, value in seconds.items() if name.startswith("transformers"))
-        ratios[f"batch{batch_size}"] = best_peer / seconds["ours"]
-        ratios[f"nanogpt_batch{batch_size}"] = seconds["nanoGPT-style, float32"] / seconds["ours"]
         for name, value in seconds.items():
             figures[f"{name}, batch {batch_size}, tokens/s"] = batch_size * NEW_TOKENS / value
-    fifty = random_tokens(50, 100).repeat_interleave(10, dim=0)
+        their_seconds = min(seconds[f"transformers, {dtype}"] for dtype in their_models)
+        ratios[f"batch{batch_size}"] = their_seconds / seconds["ours"]
+        ratios[f"nanogpt_batch{batch_size}"] = seconds["nanoGPT-style, float32"] / seconds["ours"]
+
+    many = random_tokens(50, 100).repeat_interleave(10, dim=0)
     label = "ours, 50 prompts of 100 tokens x 10 completions of 200, no top-k, seconds"
-    figures[label] = seconds_of(lambda: ours(model, fifty, top_k=None))
+    figures[label] = seconds_of(partial(ours, our_model, many))
     return ratios, figures

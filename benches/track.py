@@ -9,32 +9,37 @@ The first config is the record to beat. Another one beats it if p of a paired t-
 is below 0.01.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
+import os
 
 from scipy.stats import ttest_rel
 
 from benches import measure
 
-SETTINGS = dict(
-    data="real", max_minutes=10, max_steps=1_000_000, eval_interval=1_000_000, log_interval=50
-)
+SETTINGS = {
+    "data": "real",
+    "max_minutes": 10,
+    "max_steps": 1_000_000,
+    "eval_interval": 1_000_000,
+    "log_interval": 50,
+}
 
 
-def bench(
-    rounds: int = 3, configs: Sequence[Path] = (measure.ROOT / "configs" / "cpu.py",)
-) -> tuple[dict, dict]:
-    reached, figures, ratios = {config.stem: [] for config in configs}, {}, {}
+def bench(rounds=3, configs=(measure.ROOT / "configs" / "cpu.py",)):
+    os.environ["OMP_NUM_THREADS"] = "2"
+    reached = {config.stem: [] for config in configs}  # bits per byte, one for each seed
+    figures = {}
     for seed in range(rounds):
         for config in configs:
-            row = measure.train(config, SETTINGS | dict(seed=seed), OMP_NUM_THREADS="2")[-1]
-            reached[config.stem].append(float(row["bpb"]))
-            figures[f"{config.stem}, seed {seed}: bits per byte"] = float(row["bpb"])
+            row = measure.train(config, SETTINGS | {"seed": seed})
+            bpb = float(row["bpb"])
+            reached[config.stem].append(bpb)
+            figures[f"{config.stem}, seed {seed}: bits per byte"] = bpb
             figures[f"{config.stem}, seed {seed}: tokens"] = int(row["tokens"])
+
+    ratios = {}
     record, *others = reached
     for name in others:
         ratios[name] = sum(reached[record]) / sum(reached[name])
-        figures[f"{name}: p"] = float(
-            ttest_rel(reached[name], reached[record], alternative="less").pvalue
-        )
+        test = ttest_rel(reached[name], reached[record], alternative="less")
+        figures[f"{name}: p"] = float(test.pvalue)
     return ratios, figures

@@ -8,122 +8,131 @@ their own. Only the nanoGPT-style model attends to all 512 tokens in each layer.
 $ python bench.py train            # needs transformers: pip install -r requirements-dev.txt
 """
 
+import dataclasses
+import itertools
 import statistics
-from collections.abc import Callable
 from functools import partial
-from itertools import product
 
 import torch
 
-from benches.measure import DEVICE, alternating_processes, peer_dtypes
-from benches.models import SHAPE, PlainGPT, our_model, random_tokens, their_model
+from benches.measure import DEVICE, Contestant, alternating_processes, peer_dtypes
+from benches.models import SHAPE, PlainGPT, random_tokens, transformers_gptneo
 from model import GPTNeo
 from nanostories.device import choose_dtype, peak_flops
-from nanostories.kernels.compile_cpp import dtype_name
 from nanostories.kernels.cross_entropy import CHUNK
 from nanostories.training.config import TrainConfig
-from nanostories.training.optimizers import make_optimizers
 from train import TrainingState, train_step
 
-BATCH_SIZE, STEPS = (
-    (32, 20) if DEVICE == "cuda" else (8, 1)
-)  # steps in a turn: on a GPU one takes milliseconds
-DTYPE = choose_dtype("auto", torch.device(DEVICE))  # for our matrix products
-MFU = {"ours": {}} | ({"ours, 33M": dict(n_layer=4, n_embd=768)} if DEVICE == "cuda" else {})
-
-Model = tuple[torch.nn.Module, Callable]  # and a function of inputs and targets -> loss
+SHAPE_33M = dataclasses.replace(SHAPE, n_layer=4, n_embd=768)
+BATCH_SIZE = 32 if DEVICE == "cuda" else 8
+STEPS = 20 if DEVICE == "cuda" else 1  # in a turn: on a GPU a step takes milliseconds
+DTYPE = choose_dtype("auto", torch.device(DEVICE))  # of our matrix products
 
 
-def ours(**shape) -> Model:
-    model = our_model(**shape).train()
-    return model, lambda x, y: model(x, y)[1]
+# ---- Contestants ----
+def our_loss(model, inputs, targets):
+    return model(inputs, targets)[1]
 
 
-def plain() -> Model:
+def transformers_loss(model, inputs, targets):
+    return model(inputs, labels=inputs).loss  # it shifts the labels itself
+
+
+MODELS = {
+    "ours": (GPTNeo, our_loss),
+    "nanoGPT-style": (PlainGPT, our_loss),
+    "transformers": (transformers_gptneo, transformers_loss),
+}
+
+
+def training_steps(name: str, shape, dtype="auto", compile=True) -> Contestant:
+    """STEPS steps of train.py."""
     torch.manual_seed(0)
-    model = PlainGPT(**SHAPE).to(DEVICE)
-    return model, model
+    make_model, loss = MODELS[name]
+    model = make_model(shape).to(DEVICE)
+    state = TrainingState(model, TrainConfig(dtype=dtype, compile=compile))
+    loss_of = partial(loss, state.compiled_model)
+    tokens = random_tokens(BATCH_SIZE, shape.block_size + 1)
+    micro_batches = [(tokens[:, :-1], tokens[:, 1:], 1.0)]
 
-
-def theirs() -> Model:
-    model = their_model().train()
-    return model, lambda x, y: model(x, labels=x).loss  # it shifts the labels itself
-
-
-def steps_of(
-    make: Callable[[], Model], compiled: bool, dtype: torch.dtype
-) -> Callable[[torch.Tensor], None]:
-    """STEPS steps of train.py on tokens (B, T + 1)."""
-    model, loss_of = make()
-    loss_of = torch.compile(loss_of, dynamic=False) if compiled else loss_of
-    adamw = torch.optim.AdamW(model.parameters(), lr=5e-4, fused=True)
-    optimizers = make_optimizers(model, TrainConfig()) if isinstance(model, GPTNeo) else [adamw]
-    state = TrainingState(model, optimizers, dtype)
-
-    def run(tokens: torch.Tensor) -> None:
-        tokens = tokens.to(DEVICE)
+    def take_steps():
         for _ in range(STEPS):
-            train_step(state, loss_of, [(tokens[:, :-1], tokens[:, 1:], 1.0)])
+            train_step(state, loss_of, micro_batches)
 
-    return run
+    return take_steps
 
 
-def products_alone() -> Callable[[torch.Tensor], None]:
-    """The products of all Linear layers, one forward and two backward, the head's in chunks, as in
-    nanostories/kernels/cross_entropy.py; not those inside attention."""
-    n, C, V = BATCH_SIZE * SHAPE["block_size"], SHAPE["n_embd"], SHAPE["vocab_size"]
+def matrix_products() -> Contestant:
+    """The products of all Linear layers, one forward and two backward, the head's on a CPU in
+    chunks, as in nanostories/kernels/cross_entropy.py; not those inside attention."""
+    n = BATCH_SIZE * SHAPE.block_size
+    C = SHAPE.n_embd
+    # (rows, inputs, outputs) of each layer
     block = [(n, C, 3 * C), (n, C, C), (n, C, 4 * C), (n, 4 * C, C)]
-    layers, random = (
-        block * SHAPE["n_layer"] + [(CHUNK, C, V)] * (n // CHUNK),
-        partial(torch.randn, device=DEVICE),
-    )
-    tensors = {
-        (n, i, o): [random(*shape, dtype=DTYPE) for shape in ((n, i), (o, i), (n, o))]
-        for n, i, o in layers
-    }
+    chunk = CHUNK if DEVICE == "cpu" else n
+    head = [(chunk, C, SHAPE.vocab_size)] * (n // chunk)
+    layers = block * SHAPE.n_layer + head
+    random = partial(torch.randn, device=DEVICE, dtype=DTYPE)
+    operands = {}
+    for rows, inputs, outputs in set(layers):
+        x = random(rows, inputs)
+        weight = random(outputs, inputs)
+        dy = random(rows, outputs)
+        operands[rows, inputs, outputs] = (x, weight, dy)
 
-    def run(_):
-        for _ in range(STEPS):
-            for size in layers:
-                x, weight, dy = tensors[size]
-                x @ weight.T, dy @ weight, dy.T @ x
+    def multiply():
+        for layer in layers * STEPS:
+            x, weight, dy = operands[layer]
+            x @ weight.T
+            dy @ weight
+            dy.T @ x
 
-    return run
+    return multiply
 
 
-def bench(rounds: int = 3) -> tuple[dict, dict]:
-    makes = {
-        name: partial(steps_of, partial(ours, **shape), True, DTYPE) for name, shape in MFU.items()
+# ---- Measurement ----
+def bench(rounds=3):
+    ours = partial(training_steps, "ours", SHAPE)
+    others = {"matrix products alone": matrix_products}
+    if DEVICE == "cuda":
+        others["ours, 33M"] = partial(training_steps, "ours", SHAPE_33M)
+    variants = itertools.product(("nanoGPT-style", "transformers"), (False, True), peer_dtypes())
+    for peer, compile, dtype in variants:
+        mode = "compiled" if compile else "eager"
+        make = partial(training_steps, peer, SHAPE, dtype, compile)
+        others[f"{peer}, {mode}, {dtype}"] = make
+
+    tokens = STEPS * BATCH_SIZE * SHAPE.block_size
+    our_seconds = []
+    ratios = {}
+    figures = {}
+    for name, make in others.items():
+        seconds = alternating_processes({"ours": ours, name: make}, rounds)
+        our_seconds.append(seconds["ours"])
+        ratios[name] = seconds[name] / seconds["ours"]
+        figures[f"{name}, tokens/s"] = tokens / seconds[name]
+    figures["ours, tokens/s"] = tokens / statistics.median(our_seconds)
+    best_ratios = {
+        "nanogpt": smallest(ratios, "nanoGPT-style"),
+        "transformers": smallest(ratios, "transformers"),
+        "limit": ratios["matrix products alone"],
     }
-    makes["matrix products alone"] = products_alone
-    peers = {"nanoGPT-style": plain, "transformers": theirs}
-    for (name, peer), compiled, dtype in product(peers.items(), (False, True), peer_dtypes()):
-        label = f"{name}, {'compiled' if compiled else 'eager'}, {dtype_name(dtype)}"
-        makes[label] = partial(steps_of, peer, compiled, dtype)
-    own, tokens = makes.pop("ours"), random_tokens(BATCH_SIZE, SHAPE["block_size"] + 1)
-    pairs = {
-        name: alternating_processes({"ours": own, name: make}, tokens, rounds)
-        for name, make in makes.items()
-    }
-    seconds = {"ours": statistics.median(pair["ours"] for pair in pairs.values())} | {
-        x: pairs[x][x] for x in pairs
-    }
-    figures = {
-        f"{name}, tokens/s": STEPS * tokens[:, 1:].numel() / value
-        for name, value in seconds.items()
-    }
-    for name, shape in MFU.items():
-        flops = (
-            our_model(**shape).flops_per_token(SHAPE["block_size"]) * figures[f"{name}, tokens/s"]
-        )
-        figures[f"{name}, MFU, percent"] = 100 * flops / peak_flops(torch.device(DEVICE), DTYPE)
-    starts = {
-        "nanogpt": "nanoGPT-style",
-        "transformers": "transformers",
-        "limit": "matrix products alone",
-    }
-    ratios = {name: pair[name] / pair["ours"] for name, pair in pairs.items()}
-    return {
-        x: min(ratios[name] for name in ratios if name.startswith(start))
-        for x, start in starts.items()
-    }, figures
+    return best_ratios, figures | mfu(figures)
+
+
+def smallest(ratios: dict[str, float], peer: str) -> float:
+    """Ours beside the fastest variant of this peer."""
+    return min(ratio for name, ratio in ratios.items() if name.startswith(peer))
+
+
+def mfu(figures: dict[str, float]) -> dict[str, float]:
+    """Model FLOPs utilization, on GPUs whose peak is known."""
+    peak = peak_flops(torch.device(DEVICE), DTYPE)
+    if not peak:
+        return {}
+    percent = {}
+    for name, shape in {"ours": SHAPE, "ours, 33M": SHAPE_33M}.items():
+        flops_per_token = GPTNeo(shape).flops_per_token(shape.block_size)
+        flops = flops_per_token * figures[f"{name}, tokens/s"]
+        percent[f"{name}, MFU, percent"] = 100 * flops / peak
+    return percent

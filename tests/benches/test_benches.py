@@ -2,8 +2,8 @@
 kept."""
 
 import json
+import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,71 +14,73 @@ from planted import write_corpus
 
 import bench
 import train
-from benches import loss, measure, models, rouge, sample
+from benches import loss, measure, models, results, rouge, sample
 from benches import train as train_bench
+from model import GPTNeoConfig
 from nanostories.corpus import builtin_stories
 
-SHAPE = dict(vocab_size=300, block_size=128, n_layer=2, n_head=2, n_embd=16)
-TOY_RUN = dict(
-    data="builtin", block_size=32, n_layer=1, n_head=2, n_embd=16, max_steps=20, eval_tokens=2000
-)
-TOY_RUN |= dict(
-    max_minutes=0, min_steps=0, warmup_steps=2, log_interval=5, compile=False, device="cpu"
-)
-PEERS = dict(sample="transformers", train="transformers", rouge="rouge_score_rs")
-RATIOS = dict(train=3, sample=6, loss=1, rouge=2)
+SHAPE = GPTNeoConfig(vocab_size=300, block_size=128, n_layer=2, n_head=2, n_embd=16)
+TOY_RUN = {
+    "data": "builtin",
+    "block_size": 32,
+    "n_layer": 1,
+    "n_head": 2,
+    "n_embd": 16,
+    "batch_size": 2,
+    "grad_accum_steps": 1,
+    "max_steps": 20,
+    "max_minutes": 0.0,
+    "eval_tokens": 2000,
+    "warmup_steps": 2,
+    "log_interval": 5,
+    "compile": False,
+    "device": "cpu",
+}
+PEERS = {"sample": "transformers", "train": "transformers", "rouge": "rouge_score_rs"}
+N_RATIOS = {"train": 3, "sample": 6, "loss": 1, "rouge": 2}
 
 
-def in_this_process(makes: dict, argument, rounds: int) -> dict:
+def in_this_process(makes: dict, rounds: int) -> dict[str, float]:
     """alternating_processes without the seconds that each process takes to start."""
-    return measure.alternating_medians(
-        {name: partial(make(), argument) for name, make in makes.items()}, rounds
-    )
+    return measure.alternating_medians({name: make() for name, make in makes.items()}, rounds)
 
 
-def make_stories(directory: Path, n: int) -> None:
-    stories = [story.text for story in builtin_stories.stories(n + 30)]
-    write_corpus(directory, stories[30:], stories[:30])
+def make_stories(data_dir: Path) -> None:
+    stories = [story.text for story in builtin_stories.stories(130)]
+    write_corpus(Path(data_dir, "builtin"), stories[30:], stories[:30])
 
 
 @pytest.fixture
 def toys(monkeypatch, tmp_path):
     """Toy sizes for all benches, in this process, nothing compiled."""
+    toy_run = TOY_RUN | {"data_dir": str(tmp_path)}
 
     def train_here(command: list, **_):
-        toy = (f"--{key}={value}" for key, value in (TOY_RUN | dict(data_dir=tmp_path)).items())
-        monkeypatch.setattr(sys, "argv", [*map(str, command[1:]), *toy])
-        train.main()
+        flags = [f"--{name}={value}" for name, value in toy_run.items()]
+        monkeypatch.setattr(sys, "argv", [*map(str, command[1:]), *flags])
+        with pytest.raises(SystemExit) as end:
+            train.main()
+        assert end.value.code == 0
 
-    make_stories(tmp_path / "builtin", 100)
-    loss_run = TOY_RUN | dict(
-        max_minutes=0.002, data_dir=tmp_path, batch_size=2, grad_accum_steps=1
-    )
-    settings = {
-        models: dict(SHAPE=SHAPE),
-        sample: dict(SHAPE=SHAPE, NEW_TOKENS=8, PLAIN_NEW_TOKENS=2),
-        train_bench: dict(SHAPE=SHAPE),
-        rouge: dict(N_TEXTS=5, N_STORIES=420, make_stories=make_stories),
-        loss: dict(
-            SETTINGS=loss_run,
-            LEARNING_RATES=[1e-3],
-            SHARES=[0.5, 1],
-            ProcessPoolExecutor=ThreadPoolExecutor,
-        ),
+    make_stories(tmp_path)
+    replacements = {
+        models: {"SHAPE": SHAPE},
+        sample: {"SHAPE": SHAPE, "NEW_TOKENS": 8, "PLAIN_NEW_TOKENS": 2},
+        train_bench: {"SHAPE": SHAPE, "alternating_processes": in_this_process},
+        rouge: {"N_TEXTS": 5, "N_PEER_STORIES": 10, "make_stories": make_stories},
+        loss: {"SETTINGS": toy_run, "LEARNING_RATES": [1e-3], "SHARES": [0.5, 1]},
+        measure: {"subprocess": SimpleNamespace(run=train_here)},
+        measure.gc: {"collect": lambda: None},  # tenths of a second before each measurement
+        torch: {"compile": lambda model, **_: model},
+        results: {"RESULTS": tmp_path / "results.jsonl"},
     }
-    for module, constants in settings.items():
-        for name, value in constants.items():
+    for module, values in replacements.items():
+        for name, value in values.items():
             monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(train_bench, "alternating_processes", in_this_process)
-    monkeypatch.setattr(measure, "subprocess", SimpleNamespace(run=train_here))
-    monkeypatch.setattr(
-        measure.gc, "collect", lambda: None
-    )  # tenths of a second before each measurement
-    monkeypatch.setattr(torch, "compile", lambda model, **_: model)
-    monkeypatch.setattr(bench, "RESULTS", tmp_path / "results.jsonl")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # which a bench may change
 
 
-@pytest.mark.parametrize("name", RATIOS)
+@pytest.mark.parametrize("name", N_RATIOS)
 def test_every_bench_runs(name, toys, command_line, tmp_path):
     if name in PEERS:
         pytest.importorskip(PEERS[name])
@@ -86,15 +88,44 @@ def test_every_bench_runs(name, toys, command_line, tmp_path):
     assert code == 0
     *lines, last = printed.out.splitlines()
     result = json.loads(last)
-    assert (
-        set(result) == {"bench", "ratios", "figures", "hardware", "versions"}
-        and result["bench"] == name
-    )
-    assert len(result["ratios"]) == RATIOS[name] and result["figures"]
-    assert all(value >= 0 for value in [*result["ratios"].values(), *result["figures"].values()])
-    for figure, value in result["figures"].items():
-        assert any(figure in line and bench.number(value) in line for line in lines), figure
+    assert set(result) == {"bench", "ratios", "figures", "hardware", "versions"}
+    assert result["bench"] == name
+    assert len(result["ratios"]) == N_RATIOS[name]
+    assert result["figures"]
+    for label, value in result["figures"].items():
+        assert value >= 0
+        assert any(label in line and f"{value:,.3f}" in line for line in lines), label
+    assert all(ratio >= 0 for ratio in result["ratios"].values())
     assert json.loads((tmp_path / "results.jsonl").read_text()) == result
+
+
+def test_the_last_config_of_the_track_is_compared_with_the_first(toys, command_line, tmp_path):
+    configs = []
+    for name, learning_rate in {"record": 1e-3, "mine": 2e-3}.items():
+        configs.append(tmp_path / f"{name}.py")
+        configs[-1].write_text(f"learning_rate = {learning_rate}\n")
+    _, printed = command_line(bench, tmp_path)("track", "--rounds", 2, "--config", *configs)
+    result = json.loads(printed.out.splitlines()[-1])
+    assert list(result["ratios"]) == ["mine"]
+    assert 0 <= result["figures"]["mine: p"] <= 1
+
+
+@pytest.mark.slow
+def test_contestants_alternate_in_processes_of_their_own(tmp_path):
+    path = tmp_path / "turns.txt"
+    makes = {}
+    for name in ("ours", "peer"):
+        write_turn = f"echo {name} $PPID >> {path}"
+        makes[name] = partial(partial, os.system, write_turn)
+    medians = measure.alternating_processes(makes, rounds=2)
+    assert set(medians) == {"ours", "peer"}
+    turns = path.read_text().splitlines()
+    assert turns == turns[:2] * 3  # a warm-up, and two rounds
+    names, pids = zip(*[turn.split() for turn in turns[:2]])
+    assert names == ("ours", "peer")
+    assert len({*pids, str(os.getpid())}) == 3
+    with pytest.raises(EOFError):
+        measure.alternating_processes({"fails": partial(int, "no number")}, rounds=1)
 
 
 def test_the_time_to_the_loss_of_the_peer():
@@ -104,25 +135,19 @@ def test_the_time_to_the_loss_of_the_peer():
 
 
 def test_saved_results_have_every_row(tmp_path, monkeypatch, command_line):
-    """Where the first machine lacks some, too; only the newest of a machine, none of an older
-    version."""
-    saved = [
-        ("A", "old", 1.0, {}),
-        ("A", "peer", 4.0, {}),
-        ("A", "peer", 5.0, {}),
-        ("B", "peer", 3.0, dict(memory=7)),
-    ]
-    results = [
-        dict(bench="train", hardware=who, ratios={of: x}, figures=more)
-        for who, of, x, more in saved
-    ]
-    monkeypatch.setattr(bench, "RESULTS", tmp_path / "results.jsonl")
-    bench.RESULTS.write_text("".join(json.dumps(result) + "\n" for result in results))
+    """Where the first machine lacks some, too; only the newest of a machine."""
+    saved = [("A", 4.0, {}), ("A", 5.0, {}), ("B", 3.0, {"memory": 7})]
+    lines = []
+    for machine, ratio, figures in saved:
+        result = {"bench": "train", "ratios": {"peer": ratio}, "figures": figures}
+        lines.append(json.dumps(result | {"hardware": machine}) + "\n")
+    monkeypatch.setattr(results, "RESULTS", tmp_path / "results.jsonl")
+    results.RESULTS.write_text("".join(lines))
     _, printed = command_line(bench, tmp_path)("--saved")
-    lines = [line for line in printed.out.splitlines() if line.startswith("|")]
-    head, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
-    assert head[1:] == ["A", "B"] and rows == [
-        ["ratio: peer", "5.000", "3.000"],
-        ["memory", "", "7.000"],
-    ]
+    rows = []
+    for line in printed.out.splitlines():
+        if line.startswith("|"):
+            rows.append([cell.strip() for cell in line.split("|")[1:-1]])
+    assert rows[0] == ["", "A", "B"]
+    assert rows[2:] == [["ratio: peer", "5.000", "3.000"], ["memory", "", "7.000"]]
     assert "rouge --save" in printed.out  # how to make those that are missing
