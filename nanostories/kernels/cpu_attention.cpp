@@ -204,14 +204,14 @@ static void backward(Shape n, const float *lse, Heads<E> q, Heads<E> k, Heads<E>
     }
 }
 
-#define EXPORT(NAME, E)                                                                                           \
-    extern "C" void forward_##NAME(long B, long T, long H, const int32_t *first_key, float *lse,                 \
-                                   const Heads<E> *x) {                                                          \
-        forward(Shape{B, T, H, first_key}, lse, x[0], x[1], x[2], x[3]);                                         \
-    }                                                                                                             \
-    extern "C" void backward_##NAME(long B, long T, long H, const int32_t *first_key, const float *lse,          \
-                                    const Heads<E> *x) {                                                         \
-        backward(Shape{B, T, H, first_key}, lse, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]);                \
+#define EXPORT(NAME, E)                                                                                 \
+    extern "C" void forward_##NAME(long B, long T, long H, const int32_t *first_key, float *lse,        \
+                                   const Heads<E> *x) {                                                 \
+        forward(Shape{B, T, H, first_key}, lse, x[0], x[1], x[2], x[3]);                                \
+    }                                                                                                   \
+    extern "C" void backward_##NAME(long B, long T, long H, const int32_t *first_key, const float *lse, \
+                                    const Heads<E> *x) {                                                \
+        backward(Shape{B, T, H, first_key}, lse, x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]);       \
     }
 
 EXPORT(float32, float)
