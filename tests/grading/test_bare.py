@@ -26,9 +26,9 @@ def train(out, data_dir):
 
     def train(name: str, bpb: float, data: str = "tiny", **samples):
         save_run(out / name, model_to_probe(block_size=400), **trained_on(data_dir, data))
-        rows = [f"10,{3 * bpb},{bpb},9,9", f"20,{9 * bpb},{3 * bpb},18,9"]
+        rows = [f"10,{3 * bpb},{bpb},9,9,0.5", f"20,{9 * bpb},{3 * bpb},18,9,1"]
         (out / name / "log.csv").write_text(
-            "\n".join(["step,val_loss,bpb,tokens,seconds", *rows, ""])
+            "\n".join(["step,val_loss,bpb,tokens,seconds,done", *rows, ""])
         )
         write_samples(out / name, 3, 1, **samples)
 

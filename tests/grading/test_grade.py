@@ -310,7 +310,7 @@ def test_mistakes_are_named_in_one_line(grade_py, tmp_path, monkeypatch, argumen
 def test_without_a_judge(grade_py, api, tmp_path):
     """An empty completion has no repetition, and leaves the others their figures."""
     (tmp_path / "out" / "a" / "log.csv").write_text(
-        "step,val_loss,bpb,tokens,seconds\n10,2.5,0.9,9,9\n"
+        "step,val_loss,bpb,tokens,seconds,done\n10,2.5,0.9,9,9,1.0\n"
     )
     write_samples(tmp_path / "out" / "b", 5, 2, completion="")
     code, printed = grade_py("--no_judge", judge=None)

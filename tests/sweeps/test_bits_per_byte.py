@@ -30,11 +30,11 @@ BYTES = Tokenizer(gpt2().vocabulary["tokens"][:256])
 class UniformBytes:
     """Knows that a story has 20 bytes, and nothing of which."""
 
-    config, wte, attend = (
-        SimpleNamespace(block_size=400),
-        SimpleNamespace(weight=torch.zeros(1)),
-        None,
-    )
+    config = SimpleNamespace(block_size=400)
+    wte = SimpleNamespace(weight=torch.zeros(1))
+
+    def attention(self):
+        return None
 
     def hidden(self, tokens, positions, attend):
         logits = torch.zeros(*tokens.shape, 257)
