@@ -13,7 +13,7 @@ def test_every_score_and_metric_stands_in_the_table_and_no_other(tmp_path, grade
     """Leaving one out, there or here, would make it vanish from tables and pages."""
     for name in "ab":
         write_samples(tmp_path / "out" / name, 5, 2)
-        (tmp_path / "out" / name / "log.csv").write_text("step,val_loss,bpb\n10,2.5,0.9\n")
+        (tmp_path / "out" / name / "log.csv").write_text("step,done,val_loss,bpb\n10,1,2.5,0.9\n")
     assert grade_py("--no_judge", judge=None)[0] == 0
     printed = (tmp_path / "out" / "grades.md").read_text()
     assert {figure for _, _, figure in means(tmp_path / "out")} == METRICS.keys()
