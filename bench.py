@@ -23,7 +23,6 @@ import json
 
 from benches import results
 from nanostories.cli import Parser, existing_file, one_line_errors, positive
-from nanostories.kernels.cpu_features import hardware
 
 BENCHES = ("train", "sample", "loss", "track", "rouge")
 
@@ -65,7 +64,7 @@ def run_bench(args) -> dict:
         "bench": args.name,
         "ratios": ratios,
         "figures": figures,
-        "hardware": hardware(),
+        "hardware": results.hardware(),
         "versions": results.versions(),
     }
 

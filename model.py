@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from torch import Tensor
 
 from nanostories.kernels.attention import causal_attention, visibility
 from nanostories.kernels.cross_entropy import head_loss
@@ -56,10 +55,10 @@ class GPTNeoConfig:
 # Attention as an argument: (layer, q, k, v) -> output, all (B, T, H, D). Training, generation with
 # a KV cache, and code that reads attention weights each pass their own; the rest of the model is
 # the same for all of them.
-Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+Attend = Callable[..., torch.Tensor]
 
 
-def gelu_new(x: Tensor) -> Tensor:
+def gelu_new(x):
     """GELU, tanh approximation, on a CPU in a form that runs twice as fast compiled."""
     if x.is_cuda:
         return F.gelu(x, approximate="tanh")
@@ -79,7 +78,7 @@ class Block(nn.Module):
         self.mlp_out = nn.Linear(4 * config.n_embd, config.n_embd)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x: Tensor, layer: int, attend: Attend) -> Tensor:
+    def forward(self, x, layer, attend: Attend):
         B, T, C = x.shape
         qkv = self.qkv(self.ln_1(x)).view(B, T, 3, self.n_head, C // self.n_head)
         q, k, v = qkv.unbind(2)  # (B, T, H, D) each
@@ -104,7 +103,7 @@ class GPTNeo(nn.Module):
         self.apply(self._init_weights)
 
     @staticmethod
-    def _init_weights(module: nn.Module):
+    def _init_weights(module):
         if isinstance(module, (nn.Linear, nn.Embedding)):
             nn.init.normal_(module.weight, std=0.02)
         if isinstance(module, nn.Linear) and module.bias is not None:
@@ -126,9 +125,7 @@ class GPTNeo(nn.Module):
             block.qkv.weight[2 * C :] = values
             block.attention_out.weight.copy_(values.T)
 
-    def forward(
-        self, tokens: Tensor, targets: Tensor | None = None, story_starts: Tensor | None = None
-    ):
+    def forward(self, tokens, targets=None, story_starts=None):
         """tokens (B, T) int64 -> logits (B, T, vocab_size), None; with targets (B, T): None, loss.
 
         The loss is the mean, in nats, over targets that are not -100. With
@@ -143,7 +140,7 @@ class GPTNeo(nn.Module):
             return self.head(x), None
         return None, head_loss(x.flatten(0, 1), self.head.weight, targets.flatten())
 
-    def attention(self, story_starts: Tensor | None = None) -> Attend:
+    def attention(self, story_starts=None) -> Attend:
         """The model's own attention, for one forward pass."""
         dropout = self.config.dropout if self.training else 0.0
         visible = {}  # by window: layers that have the same share it
@@ -156,8 +153,9 @@ class GPTNeo(nn.Module):
 
         return attend
 
-    def hidden(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        """The residual stream after the last LayerNorm, (B, T, C). positions: (T,) or (B, T)."""
+    def hidden(self, tokens, positions, attend: Attend):
+        """tokens (B, T), positions (T,) or (B, T) -> the residual stream after the last LayerNorm,
+        (B, T, C)."""
         x = self.dropout(self.wte(tokens) + self.wpe(positions))
         for layer, block in enumerate(self.blocks):
             x = block(x, layer, attend)

@@ -17,7 +17,7 @@ import torch
 from tqdm import tqdm
 
 from nanostories.device import set_up_device
-from nanostories.kernels.cpu_features import multiplies_bfloat16
+from nanostories.kernels.cpu_features import instruction_set
 from nanostories.training.run_directory import read_log
 
 ROOT = Path(__file__).parent.parent
@@ -27,7 +27,7 @@ Contestant = Callable[[], object]  # what is timed
 
 def peer_dtypes() -> list[str]:
     """The types to try a peer in: those that the hardware has instructions for, fast or not."""
-    if DEVICE == "cuda" or multiplies_bfloat16():
+    if DEVICE == "cuda" or instruction_set().name in ("avx512_bf16", "amx"):
         return ["float32", "bfloat16"]
     return ["float32"]
 

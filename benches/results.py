@@ -2,13 +2,26 @@
 
 import contextlib
 import json
+import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import torch
+
+from nanostories.kernels import cpu_features
 from nanostories.tables import table_text
 
 RESULTS = Path(__file__).parent / "results.jsonl"
+
+
+def hardware() -> str:
+    """The name of this machine."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    processor = cpu_features.cpu_info("model name")
+    isa = cpu_features.instruction_set().name
+    return f"{os.cpu_count()} cores, {processor}, as {isa}"
 
 
 def versions() -> dict[str, str]:

@@ -2,6 +2,7 @@
 against."""
 
 import ctypes
+import os
 import platform
 import re
 import timeit
@@ -10,7 +11,6 @@ import torch
 
 from nanostories.cli import UserError
 from nanostories.kernels import attention, cpu_features
-from nanostories.kernels.compile_cpp import dtype_name
 
 # Dense matrix products, in FLOP/s, from the data sheets: in half precision, and in TF32. The names
 # are whole, as the driver reports them, without "NVIDIA", "Tesla" and "GeForce": a slice of an A100
@@ -35,7 +35,8 @@ def set_up_device(name: str = "auto", local_rank: int | None = None) -> torch.de
     local_rank: this process's place on its machine, if the run has several processes: they have a
     GPU each, or share the CPU. None: a single process.
     """
-    cpu_features.limit_libraries()
+    # of $NANOSTORIES_ISA; the libraries read them when they first compute
+    os.environ.update(cpu_features.instruction_set().limits)
     if name == "auto":
         name = "mps" if torch.backends.mps.is_available() else "cpu"
         if torch.cuda.is_available():
@@ -121,7 +122,7 @@ def environment(
         compiled = f"no ({no_compile})"
     return {
         "device": processor,
-        "dtype": dtype_name(dtype),
+        "dtype": str(dtype).removeprefix("torch."),
         "attention": "C++" if in_cpp else "scaled_dot_product_attention",
         "compiled": compiled,
         "threads": str(torch.get_num_threads()),

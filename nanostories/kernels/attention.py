@@ -20,7 +20,7 @@ MAX_HEAD_WIDTH = 128
 
 
 # ---- Which keys a query attends to ----
-def story_starts(tokens: Tensor, end_of_text: int) -> Tensor:
+def story_starts(tokens, end_of_text):
     """tokens (B, T) -> (B, T) int32, the position in its window at which each token's story starts.
     end_of_text comes before each story and belongs to it; a window may also begin inside a story,
     which then starts at 0."""
@@ -47,7 +47,8 @@ def visibility(q, window, story_starts=None, dropout=0.0):
     return mask.view(-1, 1, T, T)
 
 
-def uses_cpp(device_type: str, dtype: torch.dtype, head_width: int, dropout: float) -> bool:
+def uses_cpp(device_type, dtype, head_width, dropout):
+    """Whether attention is cpu_attention.cpp."""
     if device_type != "cpu" or dropout or head_width > MAX_HEAD_WIDTH:
         return False
     return kernel("forward", dtype, head_width) is not None

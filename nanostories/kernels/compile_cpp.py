@@ -22,6 +22,7 @@ from nanostories import files
 from nanostories.kernels import cpu_features
 
 SOURCES = Path(__file__).parent
+IS_MAC = platform.system() == "Darwin"
 # No contraction: only fma() fuses, so every copy of a loop that the compiler makes rounds its sums
 # alike.
 FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-fPIC"]
@@ -33,8 +34,7 @@ def library(name: str, *flags: str) -> ctypes.CDLL | None:
     that is not possible."""
     if os.name != "posix":
         return None
-    is_mac = platform.system() == "Darwin"
-    compiler = shlex.split(os.environ.get("CXX") or ("clang++" if is_mac else "g++"))
+    compiler = shlex.split(os.environ.get("CXX") or ("clang++" if IS_MAC else "g++"))
     flags = [*FLAGS, *cpu_features.instruction_set().compiler_flags, *flags]
     try:
         built = build(compiler, SOURCES / f"{name}.cpp", flags, files.cache_directory())
@@ -58,7 +58,7 @@ def build(compiler: list[str], source: Path, flags: list[str], cache: Path) -> P
     openmp = ["-Xclang", "-fopenmp"] if "Apple" in version else ["-fopenmp"]
     # Linked without OpenMP, to use the threads that PyTorch has loaded, not a second team beside
     # them.
-    unresolved = ["-undefined", "dynamic_lookup"] if platform.system() == "Darwin" else []
+    unresolved = ["-undefined", "dynamic_lookup"] if IS_MAC else []
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as directory:
         compiled = Path(directory, "compiled.o")
@@ -73,22 +73,22 @@ def output_of(command):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def kernel(source: str, name: str, dtype: torch.dtype, *flags: str):
-    """The function of nanostories/kernels/<source>.cpp for tensors of this dtype; None if it cannot
-    be compiled, or does not take this dtype."""
-    return getattr(library(source, *flags), f"{name}_{dtype_name(dtype)}", None)
+def kernel(source, name, dtype, *flags):
+    """The function of nanostories/kernels/<source>.cpp for tensors of this dtype, such as
+    forward_bfloat16; None if it cannot be compiled, or does not take this dtype."""
+    suffix = str(dtype).removeprefix("torch.")
+    return getattr(library(source, *flags), f"{name}_{suffix}", None)
 
 
 def call(function, *arguments):
-    """The arguments are as the fields of a struct."""
-    function(*map(ctypes.c_int64, struct(*arguments).tolist()))
+    """Calls a kernel with long integers and with pointers to tensors."""
+    function(*map(ctypes.c_int64, as_numbers(arguments)))
 
 
 def struct(*fields):
-    """A C++ struct of long integers and of pointers to tensors, which must outlive it."""
-    return torch.tensor([x.data_ptr() if isinstance(x, torch.Tensor) else x for x in fields])
+    """A C++ struct of such fields. Its tensors must outlive it."""
+    return torch.tensor(as_numbers(fields))
 
 
-def dtype_name(dtype: torch.dtype) -> str:
-    """torch.bfloat16 -> "bfloat16", as in the names of the kernels' functions."""
-    return str(dtype).removeprefix("torch.")
+def as_numbers(values):
+    return [x.data_ptr() if isinstance(x, torch.Tensor) else x for x in values]

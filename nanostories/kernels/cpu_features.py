@@ -29,7 +29,8 @@ class InstructionSet:
     name: str
     needs: list[str]  # as torch.cpu.get_capabilities() calls them
     compiler_flags: list[str]
-    # Environment variables that limit PyTorch, oneDNN, MKL and torch.compile to these instructions
+    # Environment variables that limit PyTorch, oneDNN, MKL and torch.compile to these instructions.
+    # These read them when they first compute: set_up_device (nanostories/device.py) sets them.
     limits: dict[str, str] = field(default_factory=dict)
 
 
@@ -93,12 +94,6 @@ def instruction_set() -> InstructionSet:
     return InstructionSet(name, needs=[], compiler_flags=["-march=native"])
 
 
-def limit_libraries() -> None:
-    """Hands $NANOSTORIES_ISA to the libraries, which read their variables when they first compute:
-    before that, each command must call set_up_device (nanostories/device.py), which calls this."""
-    os.environ.update(instruction_set().limits)
-
-
 def cpu_info(key: str) -> str:
     """What /proc/cpuinfo says first of this key, a regular expression; where it says nothing, the
     processor's name."""
@@ -137,21 +132,7 @@ def free_cores() -> int:
     return max(1, min(DEFAULT_THREADS, round(os.cpu_count() * idle.item())))
 
 
-def cpu_ticks() -> torch.Tensor:
-    """Of all cores since the machine started; the fourth and fifth are of idle ones."""
+def cpu_ticks():
+    """Those of all cores since the machine started, (8,); the fourth and fifth are idle ones."""
     words = Path("/proc/stat").read_text().split()
     return torch.tensor([int(word) for word in words[1:9]])
-
-
-def multiplies_bfloat16() -> bool:
-    """Whether there are instructions for it, fast or not; otherwise it is emulated, many times
-    slower."""
-    return instruction_set().name in ("avx512_bf16", "amx")
-
-
-def hardware() -> str:
-    """The name of this machine in benches/results.jsonl."""
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    processor = cpu_info("model name")
-    return f"{os.cpu_count()} cores, {processor}, as {instruction_set().name}"

@@ -15,7 +15,7 @@ from nanostories.kernels import compile_cpp
 CHUNK = 1024  # tokens
 
 
-def head_loss(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+def head_loss(x, weight, targets):
     """Mean cross-entropy, in nats, of targets (N,) int64 under the logits x (N, C) @ weight (V,
     C).T.
 
@@ -37,7 +37,7 @@ def plain_loss(x, weight, targets):
 
 # torch.compile keeps graphs on disk by an operator's name: one whose arguments change needs a new
 # name.
-@torch.library.custom_op("nanostories::head_loss", mutates_args=())
+@torch.library.custom_op("nanostories::chunked_loss", mutates_args=())
 def chunked_loss(
     x: Tensor, weight: Tensor, targets: Tensor, dtype: torch.dtype, with_gradients: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -66,8 +66,7 @@ def _(x, weight, targets, dtype, with_gradients):
 
 
 def setup_context(ctx, inputs, output):
-    loss, dx, dweight = output
-    ctx.save_for_backward(dx, dweight)
+    ctx.save_for_backward(*output[1:])
 
 
 def backward(ctx, dloss, *_):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Embedding(torch.nn.Embedding):
-    def forward(self, ids: Tensor) -> torch.Tensor:
+    def forward(self, ids):
         if ids.device.type == "cpu":
             return Lookup.apply(ids, self.weight)
         return F.embedding(ids, self.weight)
