@@ -139,6 +139,16 @@ def test_the_first_steps_read_more_and_shorter_windows():
         assert torch.equal(ours[0], theirs[0])
 
 
+def test_the_corpus_is_on_the_device_once_whatever_the_windows(monkeypatch):
+    made = []
+    make = TokenStream.__init__
+    monkeypatch.setattr(TokenStream, "__init__", lambda self, *args: made.append(make(self, *args)))
+    corpus = Corpus(None, False, "", np.arange(2000, dtype=np.uint16), None)
+    shape = dict(block_size=16, batch_size=2, grad_accum_steps=3)
+    Batches(corpus, TrainConfig(**shape, short_window_steps=2), Ranks(), CPU)
+    assert len(made) == 1
+
+
 def test_epochs_are_passes_over_windows_also_where_they_overlap(headed):
     """Windows that begin with stories overlap: counted in tokens, two passes were fewer."""
     config = TrainConfig(align_stories=True, block_size=320, batch_size=8, grad_accum_steps=1)
