@@ -11,7 +11,7 @@ import torch
 from conftest import ROOT
 
 from nanostories.cli import UserError
-from nanostories.kernels import cpu_features
+from nanostories.kernels import compile_cpp, cpu_features
 
 REPORT = """
 import json, sys, torch
@@ -86,6 +86,8 @@ def test_a_processor_passes_for_a_lesser_one_everywhere():
     instructions it takes.)"""
     if cpu_features.instruction_set().name not in ("avx512", "avx512_bf16", "amx"):
         pytest.skip("this processor has nothing above AVX2")
+    if compile_cpp.library("cpu_cross_entropy") is None:
+        pytest.skip("no C++ compiler, without which torch.compile does not tell")
     environment = os.environ | dict(NANOSTORIES_ISA="avx2", MKL_VERBOSE="1", ONEDNN_VERBOSE="1")
     done = subprocess.run(
         [sys.executable, "-c", REPORT], cwd=ROOT, env=environment, capture_output=True, text=True
