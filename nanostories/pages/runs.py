@@ -82,9 +82,7 @@ def runs_text(results: Results, logs: dict[Path, list[dict]], configs: dict[Path
             str(config[key]) for key in ("n_embd", "n_layer", "n_head") if key in config
         )
         note = (
-            results.read(
-                run / "log.csv", lambda path: run_directory.partly_trained(path.parent)
-            )
+            results.read(run / "log.csv", lambda path: run_directory.partly_trained(path.parent))
             or ""
         )
         note += f", from {config['start_from']}" if config.get("start_from") else ""

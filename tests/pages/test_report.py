@@ -64,9 +64,7 @@ def made(tmp_path_factory):
     for name, steps in (("a", 40), ("b", 20)):
         write_log(directory / name, steps)
         config = dict(data="tiny", optimizer="adamw", n_embd=32, n_layer=3, n_head=4)
-        config |= dict(
-            max_steps=40, max_minutes=0.0, start_from="out/old" * (name == "b")
-        )
+        config |= dict(max_steps=40, max_minutes=0.0, start_from="out/old" * (name == "b"))
         (directory / name / "config.json").write_text(json.dumps(config))
         save_run(directory / name, random_model(), name="best.pt")
         write_samples(
