@@ -60,9 +60,8 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> tuple[Path, bool]:
     """Train as the config says. Returns the run's directory and whether the run finished.
 
-    All ranks have the same weights at every step: each takes its share of the sequences, and
-    gradients are added up. So their number changes only the order of sums (and what dropout drops).
-    """
+    Each rank takes its share of a step's sequences, and gradients are added up: so all have equal
+    weights, and their number changes only the order of sums (and what dropout drops)."""
     run = Path(config.out_dir, config.name)
     device = set_up_device(config.device, ranks.local_rank if ranks.size > 1 else None)
     with contextlib.ExitStack() as cleanup:
@@ -97,7 +96,6 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
         loss_of = training_loss(state.compiled_model, config, corpus)
         validate = partial(evaluate, next_token_loss(model, config, corpus), state, corpus)
 
-        # Log
         log = TrainingLog(run, state, ranks)
         cleanup.callback(log.bar.close)
         if ranks.rank == 0:

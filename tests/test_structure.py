@@ -30,7 +30,7 @@ LIMITS_PER_1000_LINES = {
     "walrus": 4.1,
     "condition times a text or list": 2.2,
     "if-else in if-else": 0.9,
-    "function above 50 lines": 1.7,
+    "function above 50 lines": 1.6,
 }
 
 
