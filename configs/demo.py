@@ -1,4 +1,4 @@
-# The demo: trains a storyteller in two minutes on two CPU cores (five on slow ones); its stories
+# The demo: trains a storyteller in three minutes on two CPU cores (five on slow ones); its stories
 # need no download.
 data = "builtin"
 block_size = 256  # nearly every built-in story fits

@@ -225,7 +225,7 @@ def p_value(difference: Finding) -> float:
 # ---- Warnings ----
 
 # Counted over the outcomes of paired wins: with 20% ties and 90% wins among the rest, a judge
-# passes the test with 12 prompts in 78% of cases, with 10 in 68% (tests/common/test_statistics.py).
+# passes the test with 12 prompts in 78% of cases, with 10 in 68% (tests/test_statistics.py).
 FEWEST_PROMPTS = 12
 
 

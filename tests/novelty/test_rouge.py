@@ -81,7 +81,7 @@ def test_counts_by_set_are_the_papers():
 
 def test_intervals_are_those_of_means_of_prompts():
     """However many completions each prompt has; their coverage is tested in
-    tests/common/test_statistics.py."""
+    tests/test_statistics.py."""
     prompts = np.random.default_rng(0).uniform(0.3, 0.7, size=8)
     found = compare(ClusteredValues(np.repeat(prompts, 10), np.repeat(np.arange(8), 10)), None)[
         "completions"

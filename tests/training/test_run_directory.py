@@ -121,23 +121,18 @@ def test_a_run_cannot_be_resumed_to_an_end_that_lies_behind_it(config):
     assert train(TrainConfig(**config | dict(max_steps=20)), resume=True) == (run, True)
 
 
-def test_in_float16_a_run_whose_gradients_are_never_finite_ends(config, monkeypatch):
-    monkeypatch.setattr(train_module, "training_loss", lambda *_: spoiled)
+def test_in_float16_a_run_whose_gradients_always_overflow_ends(config, monkeypatch):
+    """Its loss stays finite, and its weights stay as they are."""
+    train_step = train_module.train_step
 
-    def spoiled(inputs, targets):
-        return next(state.model.parameters()).sum() * torch.inf
+    def spoil_gradients(state, *args):
+        if state.step == 0:
+            state.model.ln_f.weight.register_hook(lambda gradient: gradient * torch.inf)
+        return train_step(state, *args)
 
-    state = None
-    initialize = train_module.TrainingState.__init__
-
-    def note_the_state(self, *args):
-        nonlocal state
-        state = self
-        initialize(self, *args)
-
-    monkeypatch.setattr(train_module.TrainingState, "__init__", note_the_state)
+    monkeypatch.setattr(train_module, "train_step", spoil_gradients)
     changes = dict(dtype="float16", max_steps=100, log_interval=50, eval_interval=100)
-    with pytest.raises(UserError, match="infinite or NaN"):
+    with pytest.raises(UserError, match="infinite or NaN by step 50"):
         train(TrainConfig(**config | changes), resume=False)
 
 
