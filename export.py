@@ -84,6 +84,7 @@ def main():
         parser.error("--hf writes files for transformers, not a page: leave out --html")
     with one_line_errors("export.py", interrupted="nothing was written"):
         from nanostories.checkpoints.huggingface import save_hf  # these import torch
+        from nanostories.checkpoints.models import open_model
         from nanostories.generation.backends import load_backend
         from nanostories.pages.story_page import check_exportable
 
@@ -93,7 +94,7 @@ def main():
                 f"{name}: a model behind an API has no weights to export; use a run or"
                 " hf:ID-or-directory"
             )
-        backend = load_backend(name)
+        backend = load_backend(open_model(name))
         check_exportable(name, backend.model)
         if args.hf:
             save_hf(

@@ -266,6 +266,7 @@ def draw_patching(out: Path, name: str, backend, texts: Sequence[str]) -> None:
 def load_inspectable(name: str, args: argparse.Namespace):
     """The model and its tokenizer. ValueError if it cannot be inspected."""
     from model import GPTNeo
+    from nanostories.checkpoints.models import open_model
     from nanostories.generation.backends import load_backend
 
     if name.startswith("api:"):
@@ -274,7 +275,7 @@ def load_inspectable(name: str, args: argparse.Namespace):
         )
     if name.startswith("hf:") and not args.data and not args.patch:
         raise UserError(f"{name} needs --data, a corpus that prepare.py made")
-    backend = load_backend(name)
+    backend = load_backend(open_model(name))
     config = backend.model.config
     if type(backend.model) is not GPTNeo:
         raise UserError(

@@ -102,11 +102,12 @@ def find_models(args: argparse.Namespace) -> list[str]:
 def answer(name: str, probes: Sequence[Probe], max_new_tokens: int, bar: tqdm) -> list[dict]:
     """For each probe, this model's columns of probe.csv: its verdict; rank, probability and lead of
     the right answer; its own continuation."""
+    from nanostories.checkpoints.models import open_model
     from nanostories.generation.backends import LocalBackend, load_backend
     from nanostories.generation.prompts import Sampling
     from nanostories.grading.likelihood_judge import read_texts
 
-    backend = load_backend(name)
+    backend = load_backend(open_model(name))
     texts = [(probe.prompt, answer) for probe in probes for answer in probe.answers]
     if texts and not isinstance(backend, LocalBackend):
         raise UserError(

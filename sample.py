@@ -206,9 +206,10 @@ def sample(name: str, args: argparse.Namespace) -> None:
     numbered = dict(
         enumerate(prompts_for(name, args))
     )  # first: a mistake is answered before torch is imported
+    from nanostories.checkpoints.models import open_model
     from nanostories.generation.backends import load_backend, stream_story
 
-    backend = load_backend(name, args.device, args.batch_size, **args.api)
+    backend = load_backend(open_model(name), args.device, args.batch_size, **args.api)
     prompts = {i: prompt for i, prompt in numbered.items() if backend.fits(prompt.text)}
     if len(prompts) < len(numbered):
         left_out = (

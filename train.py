@@ -26,6 +26,7 @@ import torch.distributed as dist
 
 from model import GPTNeo, GPTNeoConfig
 from nanostories.checkpoints.checkpoint import find_training_corpus
+from nanostories.checkpoints.models import open_model
 from nanostories.cli import UserError, one_line_errors
 from nanostories.corpus import instruct_headers
 from nanostories.corpus.sources import BUILTIN
@@ -307,7 +308,7 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
         (opening,) = openings(data, 1)
         flags = f"--prompt {shlex.quote(opening)}"
     print()
-    backend = load_backend(str(run), config.device)
+    backend = load_backend(open_model(str(run)), config.device)
     stream_story(backend, prompt, Sampling(temperature=0.6, seed=config.seed))
     print(
         f"\n{run_directory.overfitting_warning(run)}Everything is in {run}/ (loss curve: loss.png)"

@@ -1,6 +1,8 @@
 """
-Sentences and names in a text.
+Words, sentences and names in a text of any script.
 
+>>> words_of("Don't stop, Zoë!")
+['don', 't', 'stop', 'zoë']
 >>> split_sentences("Tom ran. He saw Mia!")
 ['Tom ran.', 'He saw Mia!']
 >>> names_among(collections.Counter(MID_SENTENCE_WORD.findall("Then Tom ran, and Tom saw a cat.")))
@@ -12,6 +14,11 @@ import re
 
 import regex
 
+# Letters, marks and digits. Chinese and Japanese have no space between words: there, each character.
+WORD = regex.compile(
+    r"(?V1)[\p{Han}\p{Hiragana}\p{Katakana}]"
+    r"|[[\p{L}\p{M}\p{N}]--[\p{Han}\p{Hiragana}\p{Katakana}]]+"
+)
 # Chinese and Japanese have no space between sentences.
 BETWEEN_SENTENCES = regex.compile(
     r"""(?<=\p{Sentence_Terminal})[ ]|(?<=\p{Sentence_Terminal}["”'’])[ ](?=[A-Z"“'‘])"""
@@ -23,6 +30,11 @@ CLOSING_SINGLE_QUOTE = regex.compile(r"(?<=[,.!?])['’]")
 # After a lower-case word or a comma: where a sentence or a quotation begins, a capital says
 # nothing.
 MID_SENTENCE_WORD = re.compile("(?<=[a-z,] )[A-Za-z][A-Za-z0-9]*")
+
+
+def words_of(text: str) -> list[str]:
+    """In lower case. For English, the words of rouge-score without its stemmer."""
+    return WORD.findall(text.lower())
 
 
 def split_sentences(text: str) -> list[str]:

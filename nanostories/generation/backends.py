@@ -2,7 +2,8 @@
 Models that write, with one interface: on this machine (LocalBackend), or behind an API
 (ApiBackend, in api_backend.py).
 
->>> backend = load_backend("out/demo")  # or hf:roneneldan/TinyStories-33M, or api:gpt-4o-mini
+>>> model = open_model("out/demo")  # or hf:roneneldan/TinyStories-33M, or api:gpt-4o-mini
+>>> backend = load_backend(model)
 >>> sampling = Sampling(temperature=0.8, seed=7)
 >>> for i, text, finished in backend.complete(["Once upon a time"], [(0, 0)], sampling):
 ...     print(text)
@@ -14,8 +15,9 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from model import GPTNeo
-from nanostories.checkpoints.checkpoint import load_run
+from nanostories.checkpoints.checkpoint import from_checkpoint
 from nanostories.checkpoints.huggingface import HF_KEYS, load_model, model_directory
+from nanostories.checkpoints.models import Model
 from nanostories.checkpoints.other_architectures import load_other
 from nanostories.corpus.tokenizer import END_OF_TEXT, Tokenizer
 from nanostories.device import set_up_device
@@ -78,35 +80,34 @@ class LocalBackend:
             yield completion.index, self.tokenizer.decode(completion.tokens), completion.finished
 
 
-def load_backend(name: str, device: str = "auto", batch_size: int = 64, **api):
-    """name: as in --model: a run, hf:ID-or-directory, or api:MODEL, which takes ApiClient's
-    settings. device: of a model on this machine."""
-    kind, _, rest = name.partition(":")
-    if kind == "api":
+def load_backend(model: Model, device: str = "auto", batch_size: int = 64, **api):
+    """api: ApiClient's settings, for a model behind an API. device: of a model on this machine."""
+    if model.kind == "api":
         # here, as `import openai` takes over a second
         from nanostories.generation.api_backend import ApiBackend
 
-        return ApiBackend(rest, **api)
+        return ApiBackend(model.reference, **api)
     if device == "auto" and not torch.cuda.is_available():
         device = "cpu"  # also on a Mac, whose CPU has the decoder in C++
     device = set_up_device(device)
     torch.set_num_threads(cpu_features.free_cores())
-    if kind != "hf":
-        model, tokenizer = load_run(name)
-        return LocalBackend(model.to(device), tokenizer, [tokenizer.end_of_text], batch_size)
-    directory = model_directory(rest)
+    if model.kind == "run":
+        tokenizer = Tokenizer(**model.checkpoint["vocabulary"])
+        gpt = from_checkpoint(model.checkpoint)
+        return LocalBackend(gpt.to(device), tokenizer, [tokenizer.end_of_text], batch_size)
+    directory = model_directory(model.reference)
     settings = read_json(directory / "config.json")
     if settings.get("model_type") not in HF_KEYS:
-        model, tokenizer = load_other(rest)
+        gpt, tokenizer = load_other(model.reference)
         # large vocabularies: their logits fill the memory
-        return LocalBackend(model.to(device), tokenizer, tokenizer.prefix, batch_size=4)
-    model, tokenizer = load_model(f"hf:{directory}")
+        return LocalBackend(gpt.to(device), tokenizer, tokenizer.prefix, batch_size=4)
+    gpt, tokenizer = load_model(f"hf:{directory}")
     prefix = []
     # We train with an end of text before every story, so our models need it before prompts; others
     # do not.
     if settings.get("prompt_prefix") == END_OF_TEXT:
         prefix = [tokenizer.end_of_text]
-    return LocalBackend(model.to(device), tokenizer, prefix, batch_size)
+    return LocalBackend(gpt.to(device), tokenizer, prefix, batch_size)
 
 
 def stream_story(backend: LocalBackend, prompt: str, sampling: Sampling) -> None:

@@ -138,7 +138,7 @@ def paired(
     return np.array([ours[task] for task in tasks]), np.array([theirs[task] for task in tasks])
 
 
-def paired_wins(better: np.ndarray, worse: np.ndarray) -> statistics.Estimate:
+def paired_wins(better: np.ndarray, worse: np.ndarray) -> statistics.OldEstimate:
     """How often `better` scores above `worse` on the same prompt, both (prompts,); a tie is half a
     win. 0.5 is chance.
 
@@ -149,26 +149,26 @@ def paired_wins(better: np.ndarray, worse: np.ndarray) -> statistics.Estimate:
     n, wins, losses = len(better), (better > worse).sum(), (better < worse).sum()
     value = float(0.5 + (wins - losses) / (2 * n))
     if n < 2:
-        return statistics.Estimate(value, np.nan, np.nan)
+        return statistics.OldEstimate(value, np.nan, np.nan)
     wins, losses = (wins + 1) / (n + 2), (losses + 1) / (n + 2)
     lead, margin = (
         wins - losses,
         statistics.student(n - 1) * ((wins + losses - (wins - losses) ** 2) / (n + 2)) ** 0.5,
     )
-    return statistics.Estimate(
+    return statistics.OldEstimate(
         value, *np.clip([(1 + lead - margin) / 2, (1 + lead + margin) / 2], 0, 1).tolist()
     )
 
 
 def mean_of(
     score: str, scale: tuple[float, float], values: Mapping[str, float]
-) -> statistics.Estimate:
+) -> statistics.OldEstimate:
     """The mean, with an interval clipped to the scale. A share of stories has Wilson's: 50 of 50 is
     not ± 0."""
     value, low, high = statistics.mean(np.array(list(values.values())))
     if score == "ended" and len(values) > 1:
-        return statistics.Estimate(value, *statistics.wilson(value, len(values)))
-    return statistics.Estimate(value, *np.clip((low, high), *scale))
+        return statistics.OldEstimate(value, *statistics.wilson(value, len(values)))
+    return statistics.OldEstimate(value, *np.clip((low, high), *scale))
 
 
 # ---- Which conclusions hold ----

@@ -27,6 +27,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from nanostories.checkpoints.checkpoint import find_training_corpus, load_checkpoint
+from nanostories.checkpoints.models import open_model
 from nanostories.cli import UserError
 from nanostories.corpus import instruct_headers
 from nanostories.corpus.token_files import load_stories
@@ -159,7 +160,7 @@ class LikelihoodJudge:
                 f"{name}: an endpoint gives no likelihoods; name it as --judge"
                 f" {model.partition(':')[2]}"
             )
-        self.name, self.backend = name, load_backend(model)
+        self.name, self.backend = name, load_backend(open_model(model))
         # None if it is no run of train.py
         self.corpus = find_training_corpus(load_checkpoint(model)) if Path(model).exists() else None
         self.weights = self.backend.identity()["weights"]

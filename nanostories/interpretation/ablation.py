@@ -20,7 +20,7 @@ from model import GPTNeo
 from nanostories.interpretation.hooks import Patch, run
 from nanostories.interpretation.word_classes import Batch, TaggedCorpus
 from nanostories.kernels.cross_entropy import head_loss
-from nanostories.statistics import Estimate, bootstrap_ratio, interval
+from nanostories.statistics import OldEstimate, bootstrap_ratio, interval
 
 MIN_INCREASE = 0.01  # nats per token, one percent of perplexity
 BATCH_TOKENS = 2048
@@ -76,7 +76,9 @@ def ablated_losses(
     return intact, ablated
 
 
-def loss_increases(intact: torch.Tensor, ablated: torch.Tensor, corpus: TaggedCorpus) -> Estimate:
+def loss_increases(
+    intact: torch.Tensor, ablated: torch.Tensor, corpus: TaggedCorpus
+) -> OldEstimate:
     """intact (S,), ablated (parts, S) -> the loss increase without each part, in nats per token,
     and the ends of its 95% interval (bootstrap over stories), (parts,) each."""
     tokens = torch.tensor([len(story.tokens) for story in corpus.stories[: len(intact)]])

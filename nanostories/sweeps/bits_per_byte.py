@@ -33,11 +33,12 @@ TIMED = 4  # stories with the same beginning, written one at a time
 
 def measure(name: str, data: Path, n_stories: int) -> dict:
     """{column: value, or its value and the ends of its 95% interval over stories}"""
+    from nanostories.checkpoints.models import open_model
     from nanostories.generation.backends import load_backend
     from nanostories.generation.prompts import Sampling
 
     backend, stories = (
-        load_backend(name),
+        load_backend(open_model(name)),
         list(itertools.islice(load_stories(data, "val")[1], n_stories)),
     )
     config = backend.model.config

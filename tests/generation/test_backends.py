@@ -6,6 +6,7 @@ from random_models import model_to_probe, save_run
 
 import sample
 import train
+from nanostories.checkpoints.models import open_model
 from nanostories.cli import UserError
 from nanostories.generation import backends
 from nanostories.training.config import TrainConfig
@@ -47,11 +48,11 @@ def test_without_a_gpu_sampling_is_on_the_cpu(devices, monkeypatch, tmp_path):
     """Also on a Mac."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     save_run(tmp_path / "run", model_to_probe())
-    backends.load_backend(str(tmp_path / "run"))
+    backends.load_backend(open_model(str(tmp_path / "run")))
     assert devices == ["cpu"]
 
 
 def test_a_device_that_is_not_there_is_named(tmp_path):
     save_run(tmp_path / "run", model_to_probe())
     with pytest.raises(UserError, match="'cuda:99' cannot be used here"):
-        backends.load_backend(str(tmp_path / "run"), "cuda:99")
+        backends.load_backend(open_model(str(tmp_path / "run")), "cuda:99")

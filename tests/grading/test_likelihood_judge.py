@@ -16,6 +16,7 @@ from random_models import (
 )
 
 from nanostories.checkpoints.huggingface import save_hf
+from nanostories.checkpoints.models import open_model
 from nanostories.corpus.token_files import load_stories
 from nanostories.generation.backends import LocalBackend, load_backend
 from nanostories.generation.token_likelihoods import log_likelihoods
@@ -188,7 +189,9 @@ def test_a_runs_scores_do_not_depend_on_other_runs(out, grade_py, data_dir):
 
 
 def test_who_judges_itself_is_told_so(out, grade_py):
-    write_samples(out / "a", 5, 2, weights=load_backend(str(out / "judge")).identity()["weights"])
+    write_samples(
+        out / "a", 5, 2, weights=load_backend(open_model(str(out / "judge"))).identity()["weights"]
+    )
     write_samples(out / "judge" / "step-9", 5, 2, weights="others")
     assert (
         "also wrote the stories of judge/step-9, a ("

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from nanostories.checkpoints.models import open_model
 from nanostories.corpus.tokenizer import Tokenizer, gpt2
 from nanostories.generation.backends import LocalBackend, load_backend
 from nanostories.generation.prompts import Sampling
@@ -96,7 +97,7 @@ def naive(model, stream, first, context):
 def test_bits_per_byte_equal_a_naive_scorer_over_transformers(other):
     directory, model = other
     backend, n_bytes = (
-        load_backend(f"hf:{directory}"),
+        load_backend(open_model(f"hf:{directory}")),
         sum(len(story.encode()) for story in STORIES),
     )
     encode = backend.tokenizer.tokenizer.encode  # with <s> before
@@ -117,13 +118,13 @@ def test_what_is_no_such_model_is_one_line(tmp_path):
     )  # no heads, no context
     transformers.MambaForCausalLM(config).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="transformers cannot load it") as error:
-        load_backend(f"hf:{tmp_path}")
+        load_backend(open_model(f"hf:{tmp_path}"))
     assert "\n" not in str(error.value)
 
 
 def test_another_architecture_writes_as_transformers_does(other):
     directory, model = other
-    backend, prompt = load_backend(f"hf:{directory}"), "Tom had"
+    backend, prompt = load_backend(open_model(f"hf:{directory}")), "Tom had"
     ids = torch.tensor([backend.encode(prompt)])
     greedy = dict(
         max_new_tokens=12, do_sample=False, attention_mask=torch.ones_like(ids), eos_token_id=257

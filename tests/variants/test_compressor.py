@@ -9,6 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import sample
 from model import GPTNeoConfig
+from nanostories.checkpoints.models import open_model
 from nanostories.corpus.token_files import load_meta_and_tokens
 from nanostories.generation.backends import load_backend
 from nanostories.training.config import TrainConfig
@@ -104,7 +105,7 @@ def test_learns_is_saved_and_writes(config, instruct_data_dir, command_line, tmp
     shares = shares[shares > 0]
     unigram = -(shares @ np.log(shares))  # nats per token, of the best that ignores the past
     assert float(log_of(run)[-1]["val_loss"]) < unigram - 0.2
-    backend = load_backend(str(run))
+    backend = load_backend(open_model(str(run)))
     assert type(backend.model) is Compressor
     prompt = "Once upon a time"
     text = backend.encode(prompt)

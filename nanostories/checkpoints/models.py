@@ -1,0 +1,118 @@
+"""
+A model by its name: a run or one of its checkpoints, hf:ID-or-directory, or api:MODEL. A command
+opens the names on its command line once, and passes each Model on.
+
+>>> model = open_model("out/demo")
+>>> model.directory, model.corpus, model.checkpoint["step"]
+(PosixPath('out/demo'), PosixPath('data/builtin'), 1400)
+"""
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from nanostories.checkpoints.checkpoint import (
+    find_training_corpus,
+    kept_checkpoints,
+    load_checkpoint,
+    named_corpus,
+    newest_run,
+)
+from nanostories.cli import UserError
+
+
+@dataclass(eq=False)
+class Model:
+    name: str  # as in --model
+    kind: str  # "run", "hf" or "api"
+    directory: Path  # where its samples and results go
+
+    @property
+    def reference(self) -> str:
+        """The name without hf: or api:."""
+        return self.name if self.kind == "run" else self.name.partition(":")[2]
+
+    @cached_property
+    def checkpoint(self) -> dict:
+        """Of a run: its weights, settings and vocabulary (checkpoint.py)."""
+        return load_checkpoint(self.name)
+
+    @cached_property
+    def corpus(self) -> Path | None:
+        """The corpus that a run was trained on; None if it is gone, or for any other model."""
+        if self.kind != "run":
+            return None
+        return find_training_corpus(self.checkpoint)
+
+    def evaluation_corpus(self) -> Path:
+        """The run's own corpus, or where it was if it is gone. UserError if another one has its
+        name now: the run may have learned its validation stories."""
+        if self.kind != "run":
+            raise UserError(
+                f"{self.name} needs --data, a corpus that prepare.py made, such as data/tinystories"
+            )
+        named = named_corpus(self.checkpoint)
+        if not self.corpus and (named / "meta.json").exists():
+            raise UserError(
+                f"{self.name} was trained on other stories than {named} holds now, and may have"
+                " learned some of its validation stories; train it again, or name --data"
+            )
+        return self.corpus or named
+
+    def label(self, base: Path) -> str:
+        """Its name in tables: its path from the directory of the results, if it is below it."""
+        if self.kind != "run":
+            return self.name
+        return label_of(Path(self.name), base)
+
+
+def label_of(path: Path, base: Path) -> str:
+    """The path from `base`, if it is below it; else the path as given."""
+    path_here = os.path.relpath(path, base)
+    if path_here == ".":
+        return path.resolve().name
+    return str(path) if path_here.startswith("..") else path_here
+
+
+def open_model(name: str = "", checkpoint: str = "best") -> Model:
+    """name: "" for the newest run in out/. checkpoint: as in --checkpoint, of a run: "best",
+    "last" or a step that it kept."""
+    models = open_models(name, checkpoint)
+    if checkpoint == "all":
+        raise UserError("--checkpoint all: this command takes one checkpoint")
+    return models[0]
+
+
+def open_models(name: str = "", checkpoint: str = "best") -> list[Model]:
+    """As open_model; checkpoint "all" gives each step that a run kept."""
+    name = name or str(newest_run())
+    kind, _, reference = name.partition(":")
+    if kind == "api":
+        return [Model(name, "api", Path("out", f"api--{reference.replace('/', '--')}"))]
+    if kind == "hf":
+        if Path(reference).is_dir():
+            reference = Path(reference).resolve().name
+        return [Model(name, "hf", Path("out", reference.replace("/", "--")))]
+    return [open_run(path) for path in run_paths(Path(name), checkpoint)]
+
+
+def open_run(path: Path) -> Model:
+    directory = path if path.is_dir() else path.parent
+    return Model(str(path), "run", directory)
+
+
+def run_paths(run: Path, checkpoint: str) -> list[Path]:
+    if checkpoint == "best" or not run.is_dir():
+        return [run]
+    if checkpoint == "last":
+        return [run / "ckpt.pt"]
+    kept = kept_checkpoints(run)
+    if checkpoint == "all" and kept:
+        return list(kept.values())
+    if checkpoint.isdecimal() and int(checkpoint) in kept:
+        return [kept[int(checkpoint)]]
+    steps = ", ".join(map(str, kept)) or "none: train with --keep_checkpoints=10"
+    raise UserError(
+        f"{run}: --checkpoint {checkpoint} is not best, last or one of the kept steps ({steps})"
+    )

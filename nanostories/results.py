@@ -1,0 +1,215 @@
+"""
+What a command found, as data: tables with intervals, notes and warnings, and the files that it was
+computed from. One file, NAME.json, which the terminal, the report and experiments.py all read.
+
+>>> scores = Table("Scores", [{"run": "demo", "grammar": [7.1, 6.8, 7.4]}], {"grammar": ".1f"})
+>>> save(Path("out/grades.json"), "grade.py", [scores], sources=[Path("out/demo/samples.jsonl")])
+Scores
+
+| run  |       grammar |
+| ---- | ------------: |
+| demo | 7.1 [6.8, 7.4] |
+>>> load(Path("out/grades.json")).tables[0].rows[0]["grammar"]
+[7.1, 6.8, 7.4]
+"""
+
+import html
+import math
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from nanostories.cli import UserError
+from nanostories.files import read_json, sha256_of, write_json
+from nanostories.tables import table_text
+
+FORMAT = 1
+MARKS = "¹²³⁴⁵⁶⁷⁸⁹"  # of notes
+MISSING = "–"
+
+# A text, a number, nothing, or a value with the ends of its 95% interval: [value, low, high].
+Cell = str | float | None | Sequence[float]
+
+
+@dataclass
+class Table:
+    title: str
+    rows: list[dict[str, Cell]]  # the first column names the row, most often a run
+    formats: dict[str, str] = field(default_factory=dict)  # by column, such as ".3f" or ".1%"
+    # by column, or by the name of a row: why not to believe it; shown as a mark and a footnote
+    notes: dict[str, str] = field(default_factory=dict)
+    about: str = ""  # shown below the table
+    # for programs: what the rows have in common, such as {"kind": "scores", "judge": "gpt-4o-mini"}
+    facts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> list[str]:
+        names = {}
+        for row in self.rows:
+            names |= dict.fromkeys(row)
+        return list(names)
+
+
+@dataclass
+class Result:
+    command: str
+    tables: list[Table]
+    warnings: list[str]
+    sources: dict[str, str]  # {path from the result's directory: SHA-256}
+
+
+# ---- Files ----
+def save(
+    path: Path,
+    command: str,
+    tables: Sequence[Table],
+    warnings: Iterable[str] = (),
+    sources: Iterable[Path] = (),
+    figure=None,
+) -> Result:
+    """Writes NAME.json, and the figure as NAME.png and NAME.svg; prints the tables and warnings."""
+    checksums = {}
+    for source in sources:
+        checksums[os.path.relpath(source, path.parent)] = sha256_of(source)
+    result = Result(command, list(tables), list(warnings), checksums)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"format": FORMAT} | without_nan(asdict(result)))
+    if figure:
+        from nanostories.figures import save_figure  # here, as matplotlib is slow to import
+
+        save_figure(figure, path.with_suffix(".png"))
+    print(to_text(result), flush=True)
+    return result
+
+
+def without_nan(value):
+    """Plain types, None for NaN, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: without_nan(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_nan(item) for item in value]
+    if hasattr(value, "item"):  # a number of NumPy or PyTorch
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def load(path: Path) -> Result:
+    """UserError if the file was not written by `save`."""
+    facts = read_json(path)
+    if facts.pop("format", None) != FORMAT:
+        raise UserError(f"{path}: no results of format {FORMAT}; run the command again")
+    try:
+        tables = [Table(**table) for table in facts.pop("tables")]
+        return Result(tables=tables, **facts)
+    except (TypeError, KeyError) as error:
+        raise UserError(f"{path}: no results of a command ({error})") from None
+
+
+def outdated(result: Result, directory: Path) -> list[str]:
+    """The sources of a result in this directory that have changed since, or are gone."""
+    changed = []
+    for name, checksum in result.sources.items():
+        path = directory / name
+        if not path.exists() or sha256_of(path) != checksum:
+            changed.append(name)
+    return changed
+
+
+# ---- As text and as HTML ----
+def cell_text(cell: Cell, form: str = "") -> str:
+    """form: a format, such as ".3f" (default: three significant digits; whole numbers in full)."""
+    if cell is None:
+        return MISSING
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, (int, float)):
+        return number_text(cell, form)
+    value, low, high = cell
+    if value is None:
+        return MISSING
+    if low is None or math.isnan(low):
+        return number_text(value, form)
+    return f"{number_text(value, form)} [{number_text(low, form)}, {number_text(high, form)}]"
+
+
+def number_text(value: float, form: str) -> str:
+    if math.isnan(value):
+        return MISSING
+    if form:
+        return format(value, form)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.3g}"
+
+
+def marks_of(table: Table) -> dict[str, str]:
+    """{note: its mark}; equal notes share one."""
+    notes = list(dict.fromkeys(table.notes.values()))
+    return {note: MARKS[i % len(MARKS)] for i, note in enumerate(notes)}
+
+
+def marked(name: str, table: Table) -> str:
+    note = table.notes.get(name)
+    return f"{name} {marks_of(table)[note]}" if note else name
+
+
+def cells_of(table: Table) -> tuple[list[str], list[list[str]]]:
+    """(titles of the columns, rows), as text with the marks of notes."""
+    head = [marked(name, table) for name in table.columns]
+    rows = []
+    for row in table.rows:
+        cells = [cell_text(row.get(name), table.formats.get(name, "")) for name in table.columns]
+        cells[0] = marked(cells[0], table)
+        rows.append(cells)
+    return head, rows
+
+
+def to_text(result: Result) -> str:
+    """For a terminal; the tables are Markdown, too."""
+    parts = []
+    for table in result.tables:
+        parts.append(table.title)
+        if table.rows:
+            parts.append(table_text(*cells_of(table)))
+        parts += [f"{mark} {note}" for note, mark in marks_of(table).items()]
+        if table.about:
+            parts.append(table.about)
+    parts += [f"WARNING {warning}" for warning in result.warnings]
+    return "\n\n".join(parts)
+
+
+def to_html(result: Result) -> str:
+    """For a page; everything is escaped."""
+    parts = []
+    for table in result.tables:
+        parts.append(f"<h3>{html.escape(table.title)}</h3>")
+        if table.rows:
+            parts.append(table_html(table))
+        for note, mark in marks_of(table).items():
+            parts.append(f'<p class="note">{mark} {html.escape(note)}</p>')
+        if table.about:
+            parts.append(f"<p>{html.escape(table.about)}</p>")
+    for warning in result.warnings:
+        parts.append(f'<p class="warning">WARNING {html.escape(warning)}</p>')
+    return "\n".join(parts)
+
+
+def table_html(table: Table) -> str:
+    """Columns of numbers are aligned right."""
+    head, rows = cells_of(table)
+    kinds = []
+    for name in table.columns:
+        cells = [row.get(name) for row in table.rows]
+        is_number = not any(isinstance(cell, str) for cell in cells)
+        kinds.append(' class="number"' if is_number else "")
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        parts = [f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells)]
+        return f"<tr>{''.join(parts)}</tr>"
+
+    body = "\n".join(line("td", cells) for cells in rows)
+    whole = f"<table><thead>{line('th', head)}</thead><tbody>{body}</tbody></table>"
+    return f'<div class="scroll">{whole}</div>'
