@@ -14,7 +14,7 @@ import re
 
 import regex
 
-# Letters, marks and digits. Chinese and Japanese have no space between words: there, each character.
+# Letters, marks and digits. Chinese and Japanese have no space between words: each character.
 WORD = regex.compile(
     r"(?V1)[\p{Han}\p{Hiragana}\p{Katakana}]"
     r"|[[\p{L}\p{M}\p{N}]--[\p{Han}\p{Hiragana}\p{Katakana}]]+"
