@@ -167,13 +167,22 @@ def cells_of(table: Table) -> tuple[list[str], list[list[str]]]:
     return head, rows
 
 
+def number_columns(table: Table) -> list[bool]:
+    """Whether each column holds numbers, which are aligned right."""
+    found = []
+    for name in table.columns:
+        cells = [row.get(name) for row in table.rows]
+        found.append(not any(isinstance(cell, str) for cell in cells))
+    return found
+
+
 def to_text(result: Result) -> str:
     """For a terminal; the tables are Markdown, too."""
     parts = []
     for table in result.tables:
         parts.append(table.title)
         if table.rows:
-            parts.append(table_text(*cells_of(table)))
+            parts.append(table_text(*cells_of(table), is_number=number_columns(table)))
         parts += [f"{mark} {note}" for note, mark in marks_of(table).items()]
         if table.about:
             parts.append(table.about)
@@ -200,11 +209,7 @@ def to_html(result: Result) -> str:
 def table_html(table: Table) -> str:
     """Columns of numbers are aligned right."""
     head, rows = cells_of(table)
-    kinds = []
-    for name in table.columns:
-        cells = [row.get(name) for row in table.rows]
-        is_number = not any(isinstance(cell, str) for cell in cells)
-        kinds.append(' class="number"' if is_number else "")
+    kinds = [' class="number"' if is_number else "" for is_number in number_columns(table)]
 
     def line(tag: str, cells: Sequence[str]) -> str:
         parts = [f"<{tag}{kind}>{html.escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells)]

@@ -64,18 +64,23 @@ def read_user_table(path: Path, needed: Sequence[str]) -> list[tuple[str, dict]]
     return [(where, row) for where, row in rows if any(row.values())]
 
 
-def table_text(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table, padded to read well in a terminal: the first column aligned left, the
-    others right."""
+def table_text(
+    head: Sequence[str], rows: Sequence[Sequence[str]], is_number: Sequence[bool] | None = None
+) -> str:
+    """A Markdown table, padded to read well in a terminal. is_number: which columns are aligned
+    right (default: all but the first)."""
+    if is_number is None:
+        is_number = [False] + [True] * (len(head) - 1)
     widths = [max(map(len, column)) for column in zip(head, *rows)]
-    separator = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    ruler = []
+    for width, right in zip(widths, is_number):
+        ruler.append("-" * (width - 1) + ":" if right else "-" * width)
     lines = []
-    for first, *others in [head, separator, *rows]:
-        cells = [
-            f"{first:{widths[0]}}",
-            *(f"{cell:>{width}}" for cell, width in zip(others, widths[1:])),
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
+    for cells in [head, ruler, *rows]:
+        padded = []
+        for cell, width, right in zip(cells, widths, is_number):
+            padded.append(cell.rjust(width) if right else cell.ljust(width))
+        lines.append("| " + " | ".join(padded) + " |")
     return "\n".join(lines)
 
 

@@ -24,6 +24,14 @@ BETWEEN_SENTENCES = regex.compile(
     r"""(?<=\p{Sentence_Terminal})[ ]|(?<=\p{Sentence_Terminal}["”'’])[ ](?=[A-Z"“'‘])"""
     r"""|(?<=[。！？])(?![。！？」』])|\n"""
 )
+# Final punctuation, perhaps with a quote, before whitespace and a capital; but not the period of
+# Mr., Mrs. and so on. Where letters have no case, a quote ends no sentence: "he said" may follow.
+SENTENCE_END = regex.compile(
+    r"""(?<!\b(?:Mr|Mrs|Ms|Dr))[\p{Sentence_Terminal}…]+"""
+    r"""(?:["'”’)」』]*(?=\s+["'“‘(]?\p{Lu}|\s*$)|(?=\s+["'“‘(]?\p{Lo}))"""
+    r"""|[。！？…]+(?![」』])"""
+)
+DOUBLE_QUOTES = regex.compile('["“”「」]')
 # An apostrophe within a word is neither of these.
 OPENING_SINGLE_QUOTE = regex.compile(r"(?<![\p{L}\d])['‘]")
 CLOSING_SINGLE_QUOTE = regex.compile(r"(?<=[,.!?])['’]")
@@ -41,6 +49,21 @@ def split_sentences(text: str) -> list[str]:
     """The sentences of a text in any script; without those that cut through somebody's speech."""
     pieces = BETWEEN_SENTENCES.split(text)
     return [piece for piece in pieces if piece.strip() and has_whole_quotations(piece)]
+
+
+def sentences(text: str, preceding: str = "") -> list[str]:
+    """All of the text in sentences, each with the white space before it. Speech in double quotes is
+    never split. preceding: the text before it, which may break off within quotes."""
+    pieces = []
+    start = 0
+    for match in SENTENCE_END.finditer(text):
+        quotes = DOUBLE_QUOTES.findall(preceding + text[: match.end()])
+        if len(quotes) % 2 == 0:
+            pieces.append(text[start : match.end()])
+            start = match.end()
+    if text[start:].strip():
+        pieces.append(text[start:])
+    return pieces
 
 
 def has_whole_quotations(text: str) -> bool:

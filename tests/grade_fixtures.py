@@ -1,7 +1,6 @@
 """What tests of grade.py share: runs to grade, a judge of rules of thumb behind an API, what was
 kept and concluded."""
 
-import csv
 import json
 import random
 
@@ -12,6 +11,7 @@ import grade
 from nanostories.corpus import builtin_stories
 from nanostories.generation.prompts import cut_story
 from nanostories.grading.stories import Story
+from nanostories.results import load
 
 KEY = "sk-secret-0123456789"
 
@@ -79,14 +79,26 @@ def records(out) -> list[dict]:
     return [json.loads(line) for line in lines if line.endswith("}")]
 
 
-def table(out) -> list[dict]:
-    with (out / "grades.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+def rows_of(out, kind: str) -> list[dict]:
+    """The rows of all tables of a kind in grades.json, each with its judge."""
+    found = []
+    for table in load(out / "grades.json").tables:
+        if table.facts["kind"] == kind:
+            found += [row | {"judge": table.facts["judge"]} for row in table.rows]
+    return found
 
 
-def means(out, kind: str = "mean") -> dict[tuple[str, str, str], float]:
-    """{(judge, subject, figure): value}"""
-    rows = [row for row in table(out) if row["kind"] == kind]
-    return {
-        (row["judge"], row["subject"], row["figure"]): float(row["value"] or "nan") for row in rows
-    }
+def means(out) -> dict[tuple[str, str, str], float]:
+    """{(judge, run, score): mean}"""
+    found = {}
+    for row in rows_of(out, "scores"):
+        for name, cell in row.items():
+            if isinstance(cell, list):
+                found[row["judge"], row["run"], name] = cell[0]
+    return found
+
+
+def wins(out) -> dict[tuple[str, str, str], float]:
+    """{(judge, control, score): paired wins}"""
+    rows = rows_of(out, "controls")
+    return {(row["judge"], row["control"], row["score"]): row["paired wins"][0] for row in rows}

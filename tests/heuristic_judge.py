@@ -20,8 +20,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from nanostories.corpus.tokenizer import gpt2
-from nanostories.grading.controls import sentences
-from nanostories.grading.metrics import ngrams, words_of
+from nanostories.grading.metrics import ngrams
+from nanostories.text import sentences, words_of
 
 TOKENIZER = gpt2()
 

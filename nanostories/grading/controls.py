@@ -7,9 +7,8 @@ prompt broke off, so it stays in place: otherwise every control would have bad g
 """
 
 import hashlib
-import itertools
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import regex
@@ -17,34 +16,70 @@ import regex
 from nanostories.corpus.cleaning import COMPLETE
 from nanostories.grading.scores import CUT, OTHER, SHUFFLED, TRUE_ENDING
 from nanostories.grading.stories import Story
-
-# Final punctuation, perhaps with a quote, before whitespace and a capital; but not the period of
-# Mr., Mrs. and so on. Where letters have no case, a quote ends no sentence: "he said" may follow.
-# Chinese and Japanese need no space.
-SENTENCE_END = regex.compile(
-    r"""(?<!\b(?:Mr|Mrs|Ms|Dr))[\p{Sentence_Terminal}…]+(?:["'”’)」』]*(?=\s+["'“‘(]?\p{Lu}|\s*$)|(?=\s+["'“‘(]?\p{Lo}))"""
-    r"""|[。！？…]+(?![」』])"""
-)
-QUOTES = str.maketrans("“”「」", '""""')
+from nanostories.text import sentences
 
 
-def sentences(text: str, preceding: str = "") -> list[str]:
-    """Splits the text into sentences, each with the whitespace before it. Speech in double quotes
-    is never split.
+def make_controls(true_endings: Sequence[Story]) -> dict[str, list[Story]]:
+    """{kind: stories}: the true endings, one for each prompt, and each of them spoiled in every way
+    that is possible.
 
-    preceding: the text that precedes it, which may break off within quotes.
+    A story's controls depend only on it, except OTHER, which takes the next different story in the
+    order of hashes. So if stories are added, nearly all controls stay the same, and so do their
+    grades.
     """
-    pieces, start = [], 0
-    for end in SENTENCE_END.finditer(text):
-        quotes = (preceding + text[: end.end()]).translate(QUOTES).count('"')
-        if quotes % 2 == 0:
-            pieces.append(text[start : end.end()])
-            start = end.end()
-    return pieces + [text[start:]] * bool(text[start:].strip())
+    ordered = sorted(true_endings, key=lambda x: hashlib.sha256(x.beginning.encode()).digest())
+    controls = {TRUE_ENDING: ordered, SHUFFLED: [], OTHER: [], CUT: []}
+    for i, story in enumerate(ordered):
+        completions = {SHUFFLED: shuffle(story), CUT: cut_off(story)}
+        # The same story may have several instructions.
+        following = [*ordered[i + 1 :], *ordered[:i]]
+        others = [other for other in following if other.completion != story.completion]
+        if others:
+            completions[OTHER] = end_like_other(story, others[0])
+        for kind, completion in completions.items():
+            if completion and completion != story.completion:
+                controls[kind].append(replace(story, completion=completion))
+    return controls
 
 
+# ---- Ways to spoil a completion; None where it cannot be ----
+def shuffle(story: Story) -> str | None:
+    """The sentences after the first in another order."""
+    texts = later_sentences(story)
+    if len(set(texts)) < 2:
+        return None
+    rng = random.Random(story.beginning or story.completion)
+    order = list(texts)
+    while order == texts:
+        rng.shuffle(order)
+    return join_sentences(story, order)
+
+
+def end_like_other(story: Story, other: Story) -> str | None:
+    """Completes the sentence that the prompt broke off; the rest is from the other story."""
+    first = sentences(story.completion, story.prompt)[:1]
+    rest = sentences(other.completion, other.prompt)[1:]
+    return "".join([*first, *rest]) if rest else None
+
+
+def cut_off(story: Story) -> str | None:
+    """Cut within a sentence of the second half, before its last word."""
+    if not COMPLETE.search(story.completion):  # it is cut already
+        return None
+    pieces = sentences(story.completion, story.prompt)
+    words = [list(regex.finditer(r"\w[\w'’-]*", piece)) for piece in pieces]
+    long_enough = [i for i in range(len(pieces) // 2, len(pieces)) if len(words[i]) >= 3]
+    if not long_enough:
+        return None
+    rng = random.Random(story.beginning)
+    i = rng.choice(long_enough)
+    last_word = words[i][rng.randrange(1, len(words[i]) - 1)]
+    return "".join(pieces[:i]) + pieces[i][: last_word.end()]
+
+
+# ---- Sentences of a completion ----
 def later_sentences(story: Story) -> list[str]:
-    """The sentences after the first, without whitespace."""
+    """The sentences after the first, without white space."""
     return [piece.strip() for piece in sentences(story.completion, story.prompt)[1:]]
 
 
@@ -52,83 +87,20 @@ def join_sentences(story: Story, order: Sequence[str]) -> str:
     """The completion with `order` as the sentences after its first, between the same spaces and
     paragraphs."""
     first, *others = sentences(story.completion, story.prompt) or [""]
-    spaces = [piece[: len(piece) - len(piece.lstrip())] for piece in others]
-    return first + "".join(space + text for space, text in zip(spaces, order))
-
-
-# ---- Kinds of controls: (story, another story) -> a completion, or None where it cannot be ----
-def shuffle(story: Story, other: Story | None = None) -> str | None:
-    """The sentences after the first in another order."""
-    texts = later_sentences(story)
-    rng, order = random.Random(story.beginning or story.completion), list(texts)
-    while order == texts and len(set(texts)) > 1:
-        rng.shuffle(order)
-    return None if order == texts else join_sentences(story, order)
-
-
-def end_like_other(story: Story, other: Story) -> str | None:
-    """Completes the sentence that the prompt broke off; the rest is from the other story."""
-    rest = sentences(other.completion, other.prompt)[1:]
-    return (
-        "".join([*sentences(story.completion, story.prompt)[:1], *rest])
-        if rest and other is not story
-        else None
-    )
-
-
-def cut_off(story: Story, other: Story | None = None) -> str | None:
-    """Cut within a sentence of the second half, before its last word; one that is cut already
-    cannot be spoiled so."""
-    pieces, rng = sentences(story.completion, story.prompt), random.Random(story.beginning)
-    words = [list(regex.finditer(r"\w[\w'’-]*", piece)) for piece in pieces]
-    long_enough = [i for i in range(len(pieces) // 2, len(pieces)) if len(words[i]) >= 3]
-    if not long_enough or not COMPLETE.search(story.completion):
-        return None
-    i = rng.choice(long_enough)
-    return "".join(pieces[:i]) + pieces[i][: words[i][rng.randrange(1, len(words[i]) - 1)].end()]
-
-
-SPOILED = {SHUFFLED: shuffle, OTHER: end_like_other, CUT: cut_off}
-
-
-def make_controls(*corpora: Iterable[Story]) -> dict[str, list[Story]]:
-    """{kind: stories}: the true endings, one for each task, and each of them spoiled in every way
-    that is possible.
-
-    A story's controls depend only on it, except OTHER, which takes the next different story of its
-    corpus in the order of hashes. So if stories are added, nearly all controls stay the same, and
-    so do their grades.
-    """
-    controls, seen = {TRUE_ENDING: []} | {kind: [] for kind in SPOILED}, set()
-    for true_endings in corpora:
-        unique = {
-            hashlib.sha256(story.beginning.encode()).hexdigest(): story for story in true_endings
-        }
-        ordered = [unique[key] for key in sorted(unique.keys() - seen)]
-        seen |= unique.keys()
-        controls[TRUE_ENDING] += ordered
-        for i, story in enumerate(ordered):
-            following = itertools.chain(
-                ordered[i + 1 :], ordered[:i]
-            )  # the same story may have several instructions
-            other = next(
-                (other for other in following if other.completion != story.completion), story
-            )
-            for kind, spoil in SPOILED.items():
-                completion = spoil(story, other)
-                if completion and completion != story.completion:
-                    controls[kind].append(replace(story, completion=completion))
-    return controls
+    joined = first
+    for piece, text in zip(others, order):
+        space = piece[: len(piece) - len(piece.lstrip())]
+        joined += space + text
+    return joined
 
 
 def any_order(story: Story, seed: int) -> str:
     """The completion with the sentences after its first in an order drawn by `seed`, whatever their
-    true order.
-
-    A last sentence that breaks off stays last: nothing can follow it.
-    """
+    true order. A last sentence that breaks off stays last: nothing can follow it."""
     texts = later_sentences(story)
-    last = [texts.pop()] if texts and not COMPLETE.search(texts[-1]) else []
+    last = []
+    if texts and not COMPLETE.search(texts[-1]):
+        last.append(texts.pop())
     order = sorted(texts)
     random.Random(seed).shuffle(order)
     return join_sentences(story, order + last)

@@ -6,29 +6,24 @@ sentence about it.
 (0.0, 1.0)
 
 To add one, add a line here and the function that computes it (metrics.py, likelihood_judge.py) or
-its name to a question in prompts/ (the sentence of a chat score is the question itself); tables,
-pictures and pages follow.
+its name to a question in prompts/ (the sentence of a chat score is the question itself); tables and
+pictures follow.
 """
 
 import math
 from typing import NamedTuple
 
-from nanostories.cli import UserError
-
 # Endings of known quality, which test a judge; controls.py makes them.
-TRUE_ENDING, SHUFFLED, OTHER, CUT = "(true ending)", "(shuffled)", "(another ending)", "(cut off)"
+TRUE_ENDING = "(true ending)"
+SHUFFLED = "(shuffled)"
+OTHER = "(another ending)"
+CUT = "(cut off)"
 SPOILED = (SHUFFLED, OTHER, CUT)
-CONTROLS = (TRUE_ENDING, *SPOILED)
-LIKELIHOOD_PREFIX, IMPORTED = "lm:", " (imported)"  # how names of such judges begin, and end
 
-AGES = {
-    "A": 3.0,
-    "B": 4.5,
-    "C": 6.5,
-    "D": 8.5,
-    "E": 11.0,
-    "F": 14.5,
-}  # the paper's groups, the middle of each in years
+LIKELIHOOD_PREFIX = "lm:"  # how the names of likelihood judges begin
+# The paper's age groups, the middle of each in years
+AGES = {"A": 3.0, "B": 4.5, "C": 6.5, "D": 8.5, "E": 11.0, "F": 14.5}
+INF = math.inf
 
 
 class Score(NamedTuple):
@@ -37,13 +32,9 @@ class Score(NamedTuple):
     scale: tuple[float, float] = (0.0, 10.0)
     better: str = "higher"  # or "lower", or "" if neither
     form: str = ".2f"  # format of its mean
-    tested_by: tuple[
-        str, ...
-    ] = ()  # the controls that must score lower than true endings, or the judge is blind
+    # the controls that must score lower than true endings, or the judge is blind
+    tested_by: tuple[str, ...] = ()
 
-
-INF = math.inf
-SHARE, COUNT = (0.0, 1.0), (0.0, INF)
 
 # A chat judge's grades (GPT-Eval, the paper's section 3), in the words that it sees. No control
 # tests creativity and age. The ending of another story was written to other instructions, so it
@@ -71,10 +62,8 @@ CHAT = {
         "how old would you guess the pupil is?", "years", (AGES["A"], AGES["F"]), "", ".1f"
     ),
 }
-
-OWN = Score(
-    "as the question of --question describes it", scale=(-INF, INF)
-)  # a score that a user's question names
+# A score that a question of the user's names
+OWN = Score("as the question describes it", scale=(-INF, INF))
 
 # likelihood_judge.py reads these off a language model.
 LIKELIHOOD = {
@@ -94,7 +83,9 @@ LIKELIHOOD = {
         form=".3f",
         tested_by=(SHUFFLED, OTHER),
     ),
-    "ending": Score("probability that the story ends where it ends", "", SHARE, tested_by=(CUT,)),
+    "ending": Score(
+        "probability that the story ends where it ends", scale=(0.0, 1.0), tested_by=(CUT,)
+    ),
 }
 
 # metrics.py counts these without a judge.
@@ -102,17 +93,21 @@ METRICS = {
     "bpb": Score(
         "validation loss in bits per byte, comparable across vocabularies",
         "bits/byte",
-        COUNT,
+        (0.0, INF),
         "lower",
         ".3f",
     ),
     "ended": Score(
-        "share of the stories that the model ended by itself", "%", SHARE, "higher", ".0%"
+        "share of the stories that the model ended by itself", "%", (0.0, 1.0), "higher", ".0%"
     ),
     "repeated": Score(
-        "share of 4-grams of words that came earlier in the same story", "%", SHARE, "lower", ".1%"
+        "share of 4-grams of words that came earlier in the same story",
+        "%",
+        (0.0, 1.0),
+        "lower",
+        ".1%",
     ),
-    "words": Score("words in a completion", "words", COUNT, "", ".0f"),
+    "words": Score("words in a completion", "words", (0.0, INF), "", ".0f"),
 }
 
 
@@ -122,13 +117,9 @@ def is_likelihood_judge(judge: str) -> bool:
 
 def score_of(judge: str, name: str) -> Score:
     """judge "": the metrics, which need none."""
-    scores = METRICS if not judge else LIKELIHOOD if is_likelihood_judge(judge) else CHAT
+    scores = CHAT
+    if not judge:
+        scores = METRICS
+    elif is_likelihood_judge(judge):
+        scores = LIKELIHOOD
     return scores.get(name, OWN)
-
-
-def checked(name: str, value: float) -> float:
-    """A chat judge's score; ValueError if it is not on its scale."""
-    low, high = score_of("chat", name).scale
-    if not low <= value <= high or math.isinf(value):
-        raise UserError(f"{name} is {value:g}, not from {low:g} to {high:g}")
-    return value

@@ -6,13 +6,7 @@ import re
 
 import pytest
 
-from nanostories.grading.chat_judge import (
-    PROTOCOLS,
-    ChatJudge,
-    read_question,
-    read_reply,
-    response_format,
-)
+from nanostories.grading.chat_judge import QUESTIONS, ChatJudge, read_question, read_reply
 from nanostories.grading.scores import AGES, CHAT
 from nanostories.grading.stories import Story
 
@@ -24,8 +18,16 @@ GOOD = dict(grammar=8, creativity=7, consistency=9, plot=6, age_group="C")
 READ = dict(grammar=8.0, creativity=7.0, consistency=9.0, plot=6.0, age=6.5)
 
 
-QUESTIONS = {name: read_question(name) for name in PROTOCOLS}
-OURS = QUESTIONS["ours"]
+ALL = {name: read_question(name) for name in QUESTIONS}
+OURS = ALL["ours"]
+
+
+class Client:
+    """As much of an ApiClient as a key needs."""
+
+    def __init__(self, url: str = "u", **extra):
+        self.public_url = url
+        self.extra = extra
 
 
 def test_the_judge_sees_the_story_and_the_scores_it_is_asked_for():
@@ -36,16 +38,18 @@ def test_the_judge_sees_the_story_and_the_scores_it_is_asked_for():
     assert all(CHAT[name].about in text for name in NAMES)
 
 
-@pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
+@pytest.mark.parametrize("question", ALL.values(), ids=ALL)
 def test_an_instruction_is_shown_and_graded(question):
     first, whole = (question.texts(story)[0] for story in (TOLD, WHOLE))
     assert first.index("Features: BadEnding") < first.index("Once upon a time, a cat *** saw")
-    assert whole.index("Features: BadEnding") < whole.index(
-        "\n----\n ***\n\nA cat saw a dog. The end.\n----\n"
-    )
-    said = "\n".join(question.texts(TOLD)).lower()
-    assert "instructions" in said and "instructions" not in "\n".join(question.texts(STORY)).lower()
-    assert question.names(TOLD) == [*question.names(STORY), "instructions"]
+    written = "\n----\n ***\n\nA cat saw a dog. The end.\n----\n"
+    assert whole.index("Features: BadEnding") < whole.index(written)
+    said = "\n".join(question.texts(TOLD))
+    untold = "\n".join(question.texts(STORY))
+    assert "(if told)" not in said + untold and "instructions" not in untold
+    if question.name != "scores":  # three numbers, as the document's
+        assert CHAT["instructions"].about in said and '"instructions": NUMBER' in said
+        assert question.names(TOLD) == [*question.names(STORY), "instructions"]
 
 
 def test_a_question_of_ones_own(tmp_path):
@@ -53,76 +57,60 @@ def test_a_question_of_ones_own(tmp_path):
         (tmp_path / "mine.txt").write_text(text)
         return read_question(str(tmp_path / "mine.txt"))
 
-    question = asked(
-        "scores: plot, fear of dogs\n{beginning}|{completion} Reply {as you like}: [1, 2]"
-    )
+    text = "scores: plot, fear of dogs\n{beginning}|{completion} Reply {as you like}: [1, 2]"
+    question = asked(text)
     assert question.names(STORY) == ["plot", "fear of dogs"]
-    assert question.texts(STORY) == [
-        "Once upon a time, a cat| saw a dog. The end. Reply {as you like}: [1, 2]"
-    ]
-    text = question.texts(TOLD)[0]  # told in no other way
-    assert text.startswith("Words: cat, dog, sing\nFeatures: BadEnding\nStory:")
-    assert asked("{beginning}{completion} [1, 2]").scores == ()
-    named = asked('{beginning}{completion} {"fear": NUMBER, "age_group": LETTER}')
-    schema = response_format(named.texts(STORY)[0])["response_format"]["json_schema"]["schema"]
-    assert named.scores == ("fear",) and schema["required"] == ["fear", "age_group"]
-    injected = Story("{completion} {names}", "{beginning}")
-    assert asked("{beginning}|{completion}").texts(injected) == ["{completion} {names}|{beginning}"]
-    for text, missing in (
-        ("{beginning}", "{completion}"),
-        ("{completion}", "{beginning}"),
-        ("", "{beginning} and"),
-    ):
-        with pytest.raises(ValueError, match=missing) as error:
+    shown = "Once upon a time, a cat| saw a dog. The end. Reply {as you like}: [1, 2]"
+    assert question.texts(STORY) == [shown]
+    # told in no other way
+    assert question.texts(TOLD)[0].startswith("Words: cat, dog, sing\nFeatures: BadEnding\nStory:")
+    injected = Story("{completion}", "{beginning}")
+    assert asked("{beginning}|{completion}").texts(injected) == ["{completion}|{beginning}"]
+    for text in ("{beginning}", "{completion}", ""):
+        with pytest.raises(ValueError, match="mine.txt.*{beginning} and {completion}"):
             asked(text)
-        assert "mine.txt" in str(error.value) and "\n" not in str(error.value)
-
-
-def test_the_schema_is_of_the_object_that_the_question_shows():
-    schema = response_format(OURS.texts(STORY)[0])["response_format"]["json_schema"]["schema"]
-    assert (
-        schema["required"] == ["assessment", *NAMES, "age_group"]
-        and not schema["additionalProperties"]
-    )
-    schema = response_format(OURS.texts(TOLD)[0])["response_format"]["json_schema"]["schema"]
-    assert "instructions" in schema["required"]
-    assessment, grades = (response_format(text) for text in QUESTIONS["paper"].texts(STORY))
-    assert (
-        assessment == {} and grades and response_format(QUESTIONS["scores"].texts(STORY)[0]) == {}
-    )
+    with pytest.raises(ValueError, match="nowhere.txt.*ours, paper, scores"):
+        read_question("nowhere.txt")
 
 
 def test_the_key_is_the_whole_question():
-    def keys(judge: ChatJudge) -> list[str]:
-        story_and_repeat = ((STORY, 0), (STORY, 1), (TOLD, 0))
-        return [
-            judge.key(judge.look_up(story, repeat, {}).messages, repeat)
-            for story, repeat in story_and_repeat
-        ]
-
-    facts = (("j", "u", OURS), ("k", "u", OURS), ("j", "v", OURS), ("j", "u", OURS, 0.0))
-    judges = [ChatJudge(*each) for each in facts]
-    every = [
-        key for judge in [*judges, ChatJudge("j", "u", QUESTIONS["paper"])] for key in keys(judge)
-    ]
-    assert len(set(every)) == len(every)
-    assert keys(ChatJudge("j", "u", OURS, max_tokens=7, schema=False)) == keys(
-        judges[0]
-    )  # the question is the same
+    keys = []
+    paper = ALL["paper"]
+    for model, question, client in (
+        ("j", OURS, Client()),
+        ("k", OURS, Client()),
+        ("j", paper, Client()),
+        ("j", OURS, Client("v")),
+        ("j", OURS, Client(temperature=0)),
+    ):
+        judge = ChatJudge(model, question, client)
+        for story, repeat in ((STORY, 0), (STORY, 1), (TOLD, 0)):
+            keys.append(judge.key(judge.look_up(story, repeat, {})[1], repeat))
+    assert len(set(keys)) == len(keys)
 
 
 def test_a_conversation_is_looked_up_turn_by_turn():
-    judge, cache = ChatJudge("j", "u", QUESTIONS["paper"]), {}
-    first, second = QUESTIONS["paper"].texts(STORY)
-    grades, messages, _ = judge.look_up(STORY, 0, cache)
-    assert grades is None and [m["content"] for m in messages] == [first]
-    cache[judge.key(messages, 0)] = dict(text=" Good.")
-    grades, messages, _ = judge.look_up(STORY, 0, cache)
-    assert grades is None and [m["content"] for m in messages] == [first, "Good.", second]
-    cache[judge.key(messages, 0)] = dict(text="Well.")
-    assert "no number" in judge.look_up(STORY, 0, cache).problem
-    cache[judge.key(messages, 0)] = dict(text=json.dumps(GOOD))
-    assert judge.look_up(STORY, 0, cache).grades == READ
+    judge = ChatJudge("j", ALL["paper"], Client())
+    cache = {}
+    first, second = ALL["paper"].texts(STORY)
+    scores, messages = judge.look_up(STORY, 0, cache)
+    assert scores is None and [m["content"] for m in messages] == [first]
+    cache[judge.key(messages, 0)] = {"text": " Good."}
+    scores, messages = judge.look_up(STORY, 0, cache)
+    assert scores is None and [m["content"] for m in messages] == [first, "Good.", second]
+    cache[judge.key(messages, 0)] = {"text": json.dumps(GOOD)}
+    assert judge.look_up(STORY, 0, cache)[0] == READ == judge.scores(STORY, cache)
+
+
+def test_repeated_gradings_are_averaged():
+    judge = ChatJudge("j", OURS, Client(), repeats=2)
+    cache = {}
+    for repeat, changes in enumerate(({}, {"plot": 9, "age_group": "?"})):
+        assert judge.scores(STORY, cache) is None
+        _, messages = judge.look_up(STORY, repeat, cache)
+        cache[judge.key(messages, repeat)] = {"text": json.dumps(GOOD | changes)}
+    expected = {name: READ[name] for name in NAMES} | {"plot": 7.5}
+    assert judge.scores(STORY, cache) == expected  # without an age, which one of them lacks
 
 
 @pytest.mark.parametrize(
@@ -196,5 +184,5 @@ def test_scores_are_kept_without_an_age(age):
 
 @pytest.mark.parametrize("protocol", ("ours", "paper"))
 def test_the_papers_age_groups(protocol):
-    groups = re.findall(r"([A-F]): ([\d]+)(?:-(\d+))?", QUESTIONS[protocol].texts(STORY)[-1])
+    groups = re.findall(r"([A-F]): ([\d]+)(?:-(\d+))?", ALL[protocol].texts(STORY)[-1])
     assert {letter: (int(low) + int(high or low)) / 2 for letter, low, high in groups} == AGES

@@ -2,10 +2,11 @@
 alone."""
 
 import math
+import shutil
 
 import pytest
 import torch
-from grade_fixtures import means, records, write_samples
+from grade_fixtures import means, records, wins, write_samples
 from random_models import (
     TOKENIZER,
     as_transformers,
@@ -22,9 +23,16 @@ from nanostories.generation.backends import LocalBackend, load_backend
 from nanostories.generation.token_likelihoods import log_likelihoods
 from nanostories.grading import likelihood_judge
 from nanostories.grading.controls import any_order
-from nanostories.grading.likelihood_judge import N_OTHERS, LikelihoodJudge, other_beginnings
+from nanostories.grading.groups import group_runs
+from nanostories.grading.likelihood_judge import (
+    N_OTHERS,
+    LikelihoodJudge,
+    default_judges,
+    other_beginnings,
+)
 from nanostories.grading.scores import CUT, LIKELIHOOD, OTHER, SHUFFLED
-from nanostories.grading.stories import Story
+from nanostories.grading.stories import Story, read_runs
+from nanostories.results import load
 
 STORIES = [
     Story("Tom had a red", " ball. He lost it."),
@@ -54,8 +62,7 @@ def corpus(tmp_path, monkeypatch):
 
 
 def scored(judge: LikelihoodJudge, corpus, stories=STORIES) -> dict[Story, dict[str, float]]:
-    jobs = [(story, other_beginnings(story, corpus)) for story in stories]
-    return {story: scores for (story, _), scores in judge.score(jobs, Cache()).items()}
+    return judge.grade(stories, corpus, Cache())
 
 
 @pytest.mark.parametrize("prefix", ["<|endoftext|>", ""])
@@ -130,36 +137,31 @@ def out(tmp_path, data_dir, grade_py):
     return tmp_path / "out"
 
 
+LM = ("--judge", "lm:out/judge")
+
+
 def test_from_samples_to_the_table(out, grade_py, api):
     code, printed = grade_py("--judge", "lm:out/judge/", judge=None)
-    assert (
-        code == 0 and api.requests == [] and "40 stories scored" in printed.out
-    )  # 20 completions, 4 controls each
-    found = means(out)
-    values = [r["value"] for r in records(out) if r.get("score") == "ending"]
-    assert len(values) == 40 and {f for judge, _, f in found if judge} == LIKELIHOOD.keys()
-    wins = means(out, "paired_wins")
+    assert code == 0 and api.requests == []
+    assert len(records(out)) == 40  # 20 completions, 4 controls of each of 5 prompts
+    found = {name for judge, _, name in means(out) if judge}
+    assert found == LIKELIHOOD.keys()
     for kind in (SHUFFLED, OTHER, CUT):
-        assert ("lm:out/judge", kind, "fluency") in wins and (
-            "lm:out/judge",
-            kind,
-            "ending",
-        ) in found
-    assert "wrote the stories of" not in printed.out
+        assert ("lm:out/judge", kind, "fluency") in wins(out)
+    assert not any("itself" in table.notes.values() for table in load(out / "grades.json").tables)
 
 
 def test_nothing_is_read_twice_and_it_is_known_by_its_weights(out, grade_py):
-    assert grade_py("--judge", "lm:out/judge", judge=None)[0] == 0
+    assert grade_py(*LM, judge=None)[0] == 0
     before, n = means(out), len(records(out))
-    (out / "grades.jsonl").write_bytes(
-        (out / "grades.jsonl").read_bytes()[:-30]
-    )  # as a kill would leave it
-    assert grade_py("--judge", "lm:out/judge", judge=None)[0] == 0
+    # as a kill would leave it
+    (out / "grades.jsonl").write_bytes((out / "grades.jsonl").read_bytes()[:-30])
+    assert grade_py(*LM, judge=None)[0] == 0
     assert len(records(out)) == n and means(out) == pytest.approx(before, nan_ok=True)
     (out / "judge").rename(out / "moved")
     assert grade_py("--judge", "lm:out/moved", judge=None)[0] == 0 and len(records(out)) == n
     save_run(out / "judge", model_to_probe(block_size=400, n_layer=1))  # trained anew
-    assert grade_py("--judge", "lm:out/judge", judge=None)[0] == 0 and len(records(out)) > 1.9 * n
+    assert grade_py(*LM, judge=None)[0] == 0 and len(records(out)) == 2 * n
 
 
 def test_other_beginnings_are_those_of_the_runs_own_corpus(out, data_dir):
@@ -173,39 +175,38 @@ def test_other_beginnings_are_those_of_the_runs_own_corpus(out, data_dir):
 
 
 def test_a_runs_scores_do_not_depend_on_other_runs(out, grade_py, data_dir):
-    """Of its own corpus or of another, with the same prompts or with others."""
-    assert grade_py("--judge", "lm:out/judge", judge=None)[0] == 0
+    """Of its own corpus or of another, with other stories or other prompts."""
+    assert grade_py(*LM, judge=None)[0] == 0
     before = means(out)
     write_samples(out / "b", 7, 1, seed=3)
-    write_samples(out / "0", 3, 1)
+    write_samples(out / "0", 5, 1, before="Now ")
     save_run(out / "0", model_to_probe(block_size=400), **trained_on(data_dir, "nowhere"))
-    assert grade_py("--judge", "lm:out/judge", judge=None)[0] == 0
+    assert grade_py(*LM, judge=None)[0] == 0
     after = means(out)
     for score in LIKELIHOOD:
-        assert after["lm:out/judge", "a", score] == pytest.approx(
-            before["lm:out/judge", "a", score], rel=1e-6
-        )
-    assert after["lm:out/judge", "b", "fluency"] != before["lm:out/judge", "b", "fluency"]
+        own = "lm:out/judge", "a", score
+        assert after[own] == pytest.approx(before[own], rel=1e-6)
+    other = "lm:out/judge", "b", "fluency"
+    assert after[other] != before[other]
 
 
-def test_who_judges_itself_is_told_so(out, grade_py):
-    write_samples(
-        out / "a", 5, 2, weights=load_backend(open_model(str(out / "judge"))).identity()["weights"]
-    )
+def test_its_own_stories_are_known_by_weights_and_by_place(out, grade_py):
+    judge = load_backend(open_model(str(out / "judge")))
+    write_samples(out / "a", 5, 2, weights=judge.identity()["weights"])
     write_samples(out / "judge" / "step-9", 5, 2, weights="others")
-    assert (
-        "also wrote the stories of judge/step-9, a ("
-        in grade_py("--judge", "lm:out/judge", judge=None)[1].out
-    )
+    assert grade_py(*LM, judge=None)[0] == 0
+    table = load(out / "grades.json").tables
+    (scores,) = [x for x in table if x.facts == {"kind": "scores", "judge": "lm:out/judge"}]
+    own = [name for name, note in scores.notes.items() if "the judge itself" in note]
+    assert sorted(own) == ["a", "judge/step-9"]
 
 
 def test_both_kinds_of_judges_in_one_call(out, grade_py, api):
-    code, printed = grade_py("--judge", "lm:out/judge", judge="rules")
-    assert (
-        code == 0 and len(api.requests) == 20
-    )  # no controls, which cost money, unless they are asked for
+    code, printed = grade_py(*LM, judge="rules")
+    # no controls, which cost money, unless they are asked for
+    assert code == 0 and len(api.requests) == 20
     assert {"lm:out/judge", "rules"} < {judge for judge, *_ in means(out)}
-    assert "rules is unvalidated; run grade.py with --controls" in printed.out
+    assert "rules is untested; run grade.py with --controls" in printed.out
 
 
 def test_one_whose_weights_are_broken(out, grade_py):
@@ -213,7 +214,50 @@ def test_one_whose_weights_are_broken(out, grade_py):
     with torch.no_grad():
         model.ln_f.bias[0] = float("nan")
     save_run(out / "broken", model)
-    for run in "ab":
-        write_samples(out / run, 5, 2, reference=None)
     code, _ = grade_py("--judge", "lm:out/broken", judge=None)
     assert "not finite" in code and "\n" not in code
+
+
+# ---- Without --judge: the best run of each text grades all of its runs; no API is asked ----
+@pytest.fixture
+def train(tmp_path, monkeypatch, grade_py, data_dir):
+    """No key, and out/ is empty; train() leaves what train.py does of a run, and its samples."""
+    monkeypatch.delenv("OPENAI_API_KEY")
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "out"
+    shutil.rmtree(out)
+
+    def train(name: str, bpb: float, data: str = "tiny", **samples):
+        save_run(out / name, model_to_probe(block_size=400), **trained_on(data_dir, data))
+        log = ["step,val_loss,bpb,tokens,seconds,done", f"10,{3 * bpb},{bpb},9,9,0.5"]
+        (out / name / "log.csv").write_text("\n".join([*log, f"20,{9 * bpb},{3 * bpb},18,9,1", ""]))
+        write_samples(out / name, 3, 1, **samples)
+
+    return train
+
+
+def test_the_best_run_of_each_corpus_reads_the_others_of_that_corpus(tmp_path, train):
+    """Bits per byte of other texts do not compare; a model from elsewhere may have continued
+    either corpus."""
+    out = tmp_path / "out"
+    for name, bpb, data in (("a", 1.1, "x"), ("b", 0.9, "x"), ("c", 1.0, "x")):
+        train(name, bpb, data)
+    train("d", 0.1, "y", before="Now ")
+    write_samples(out / "b" / "temperature-0", 3, 1, seed=1)
+    write_samples(out / "published", 3, 1, before="Then ")
+    groups = group_runs(read_runs([out])[0])
+    chosen = {}
+    for judge, own_groups in default_judges(groups).items():
+        chosen[judge] = [[run.name for run in group.runs] for group in own_groups]
+    assert chosen == {
+        "lm:out/b": [["a", "b", "b/temperature-0", "c"], ["published"]],
+        "lm:out/d": [["d"], ["published"]],
+    }
+
+
+def test_where_nothing_was_trained_no_api_is_asked(tmp_path, train, grade_py, api, monkeypatch):
+    monkeypatch.setenv("OPENAI_BASE_URL", api.url)
+    write_samples(tmp_path / "out" / "published", 3, 1)
+    code, printed = grade_py(judge=None)
+    assert code == 0 and "no run of train.py" in printed.out and api.requests == []
+    assert {judge for judge, _, _ in means(tmp_path / "out")} == {""}

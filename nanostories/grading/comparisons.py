@@ -1,0 +1,259 @@
+"""
+From scores to conclusions: means of each run, differences between runs, and whether a judge can be
+trusted, as tables.
+
+>>> comparison = Comparison("gpt-4o-mini", group, grades)
+>>> comparison.scores["grammar"]["demo"]  # (prompts,): means over the completions of each prompt
+array([7. , 8.5, 6. ])
+>>> comparison.tables(), comparison.warnings()
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from nanostories.grading.groups import Group
+from nanostories.grading.metrics import bits_per_byte
+from nanostories.grading.scores import SPOILED, TRUE_ENDING, is_likelihood_judge, score_of
+from nanostories.grading.stories import SAMPLING, Story
+from nanostories.results import Table
+from nanostories.statistics import Estimate, estimate, holm
+
+# The scores of a source's stories, in their order; None where a grading failed
+Grades = Mapping[str, Sequence[dict[str, float] | None]]
+
+# Counted over the outcomes of paired wins: with 20% ties and 90% wins among the rest, a judge
+# passes the test with 12 prompts in 78% of cases, with 10 in 68% (tests/test_statistics.py).
+FEWEST_PROMPTS = 12
+ALPHA = 0.05  # the chance that any of a table's differences is called clear although none exists
+BLIND = "the judge fails the controls of this score"
+UNTESTED = "no control tests this score"
+OWN_WORDS = "stories by the judge itself, which overrates them: not compared"
+
+
+class Comparison:
+    """One judge's scores of one group. judge "": the metrics, which need none."""
+
+    def __init__(self, judge: str, group: Group, grades: Grades, own: Sequence[str] = ()):
+        self.judge = judge
+        self.group = group
+        self.grades = grades
+        self.own = set(own)  # names of the runs that the judge wrote
+        self.others = [run for run in group.runs if run.name not in self.own]
+
+    @cached_property
+    def scores(self) -> dict[str, dict[str, np.ndarray]]:
+        """{score: {source: (prompts,)}}, NaN where a source has none after a prompt."""
+        stories = self.group.sources() | self.group.controls
+        found = {}
+        for source, grades in self.grades.items():
+            for name in score_names(grades):
+                means = prompt_means(name, self.group.prompts, stories[source], grades)
+                found.setdefault(name, {})[source] = means
+        return found
+
+    # ---- Tests of the judge ----
+    @cached_property
+    def wins(self) -> dict[tuple[str, str], tuple[Estimate, int]]:
+        """{(score, control): how often the true ending scores above the spoiled one of the same
+        prompt, ties as half; and of how many prompts}"""
+        found = {}
+        for name, control in itertools.product(self.scores if self.judge else (), SPOILED):
+            better, worse = paired(self.scores[name], TRUE_ENDING, control)
+            if len(better):
+                won = (np.sign(better - worse) + 1) / 2
+                found[name, control] = estimate(won, share=True, chance=0.5), len(won)
+        return found
+
+    def failed_controls(self, score: str) -> list[str]:
+        """The controls that this score should tell from the true ending, and does not."""
+        tests = [(score, control) for control in score_of(self.judge, score).tested_by]
+        return [key[1] for key in tests if key in self.wins and not self.wins[key][0].low > 0.5]
+
+    def doubt(self, score: str) -> str:
+        """Why not to believe a score; "" if it passes its controls, or is a metric."""
+        if not self.judge:
+            return ""
+        if not any(
+            (score, control) in self.wins for control in score_of(self.judge, score).tested_by
+        ):
+            return UNTESTED
+        return BLIND if self.failed_controls(score) else ""
+
+    # ---- Tables ----
+    def tables(self) -> list[Table]:
+        tables = [self.score_table(), self.difference_table(), self.control_table()]
+        return [table for table in tables if table.rows]
+
+    def score_table(self) -> Table:
+        rows = []
+        for source in self.grades:
+            if source in SPOILED:
+                continue
+            row = {"run": source, "stories": len(self.grades[source])}
+            if self.judge:
+                row["failed"] = sum(scores is None for scores in self.grades[source])
+            for name, sources in self.scores.items():
+                if source in sources:
+                    row[name] = self.mean(name, sources[source])
+            rows.append(row)
+        formats = {name: score_of(self.judge, name).form for name in self.scores}
+        notes = {name: self.doubt(name) for name in self.scores if self.doubt(name)}
+        if not self.judge:
+            for row, run in zip(rows, self.group.runs):
+                row["bpb"] = bits_per_byte(run)
+            formats["bpb"] = score_of("", "bpb").form
+        return Table(
+            f"Scores of {self.group.title} {self.by}",
+            rows,
+            formats,
+            notes | dict.fromkeys(self.own, OWN_WORDS),
+            f"Means over {len(self.group.prompts)} prompts, 95% intervals.",
+            {"kind": "scores", "judge": self.judge},
+        )
+
+    @property
+    def by(self) -> str:
+        return f"by {self.judge}" if self.judge else "without a judge"
+
+    def mean(self, name: str, values: np.ndarray) -> list[float]:
+        """[value, low, high], clipped to the scale."""
+        found = estimate(values[np.isfinite(values)], share=name == "ended")
+        return [found.value, *np.clip([found.low, found.high], *score_of(self.judge, name).scale)]
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """The runs that are compared: those that were sampled alike, not the judge's own; and each
+        with the true endings of its prompts."""
+        for a, b in itertools.combinations(self.others, 2):
+            if a.sampling == b.sampling and not self.failures_differ:
+                yield a.name, b.name
+        for run in self.others if self.judge else ():
+            yield run.name, TRUE_ENDING
+
+    @property
+    def failures_differ(self) -> bool:
+        """Whether more gradings of some runs failed than of others: what is left is not alike."""
+        counts = {sum(x is None for x in self.grades[run.name]) for run in self.group.runs}
+        return len(counts) > 1
+
+    @cached_property
+    def differences(self) -> list[dict]:
+        """A row for each pair and score, with p corrected for all of them (Holm)."""
+        found = {}
+        for (a, b), (name, sources) in itertools.product(self.pairs(), self.scores.items()):
+            ours, theirs = paired(sources, a, b)
+            if len(ours) >= (FEWEST_PROMPTS if b == TRUE_ENDING else 2):
+                found[f"{a} - {b}", name] = estimate(ours - theirs)
+        rows = []
+        corrected = holm(np.array([each.p for each in found.values()]))
+        for ((pair, name), each), p in zip(found.items(), corrected):
+            row = {"run": pair, "score": name, "difference": each.cell, "p (Holm)": float(p)}
+            rows.append(row | {"clear": "yes" if p < ALPHA else "no"})
+        return rows
+
+    def difference_table(self) -> Table:
+        about = f"On the same prompts. Clear: p, corrected for all of these, is below {ALPHA}."
+        formats = {"difference": ".3f", "p (Holm)": ".3f"}
+        facts = {"kind": "differences", "judge": self.judge}
+        return Table(f"Differences {self.by}", self.differences, formats, {}, about, facts)
+
+    def control_table(self) -> Table:
+        rows = []
+        for (name, control), (win, n) in self.wins.items():
+            passes = "not tested"
+            if control in score_of(self.judge, name).tested_by:
+                passes = "yes" if win.low > 0.5 else "no"
+            row = {"score": name, "control": control, "paired wins": win.cell}
+            rows.append(row | {"prompts": n, "passes": passes})
+        about = (
+            "Paired wins: how often the judge scores the true ending above the spoiled one of the"
+            " same prompt; 0.5 is chance. It passes if the interval lies above 0.5."
+        )
+        title = f"Tests of {self.judge}: true endings against spoiled ones"
+        facts = {"kind": "controls", "judge": self.judge}
+        return Table(title, rows, {"paired wins": ".2f"}, {}, about, facts)
+
+    # ---- Warnings ----
+    def warnings(self) -> list[str]:
+        """Reasons to distrust the tables."""
+        return [*self.group_warnings(), *(self.judge_warnings() if self.judge else [])]
+
+    def group_warnings(self) -> Iterator[str]:
+        if self.own and len(self.others) == 1:
+            yield (
+                f"{self.judge} wrote the stories of {', '.join(sorted(self.own))}: without another"
+                " judge, runs are not compared with each other, only with true endings"
+            )
+        if self.failures_differ:
+            yield (
+                f"gradings {self.by} failed more often for some runs than for others, so runs are"
+                " not compared; the same command asks for them again"
+            )
+        settings = dict(zip(SAMPLING, zip(*(run.sampling for run in self.others))))
+        unlike = [name for name, values in settings.items() if len(set(values)) > 1]
+        if unlike and not self.judge:  # once for the group
+            yield (
+                f"{self.group.title}: sampled with different {', '.join(unlike)}; only runs that"
+                " were sampled alike are compared"
+            )
+
+    def judge_warnings(self) -> Iterator[str]:
+        if not self.wins:
+            how = "run grade.py with --controls"
+            if is_likelihood_judge(self.judge) or not self.group.controls[TRUE_ENDING]:
+                how = "controls need true endings, which `python sample.py --eval 50` keeps"
+            yield f"{self.judge} is untested; {how}"
+        for name in self.scores:
+            failed = self.failed_controls(name)
+            if failed:
+                n = min(self.wins[name, control][1] for control in failed)
+                few = f"; with {n} prompts any judge may seem so" if n < FEWEST_PROMPTS else ""
+                cannot = f"cannot tell the true ending from {' nor '.join(failed)}"
+                yield f"{name}: {self.judge} {cannot}{few}"
+        above = {}
+        for row in self.differences:
+            is_above = row["clear"] == "yes" and row["difference"][0] > 0
+            if is_above and row["run"].endswith(TRUE_ENDING) and not self.doubt(row["score"]):
+                above[row["run"].removesuffix(f" - {TRUE_ENDING}")] = None
+        if above:
+            yield (
+                f"{self.judge} scores {', '.join(above)} above true endings: no merit, as judges"
+                " like likely text"
+            )
+
+
+def score_names(grades: Sequence[dict | None]) -> list[str]:
+    return list(dict.fromkeys(itertools.chain.from_iterable(scores or () for scores in grades)))
+
+
+def prompt_means(
+    name: str, prompts: Sequence[str], stories: Sequence[Story], grades: Sequence[dict | None]
+) -> np.ndarray:
+    """(prompts,): the mean over the completions of each; NaN where there is none."""
+    values = {prompt: [] for prompt in prompts}
+    for story, scores in zip(stories, grades):
+        if scores and name in scores:
+            values[story.beginning].append(scores[name])
+    return np.array([np.mean(x) if x else np.nan for x in values.values()])
+
+
+def paired(sources: Mapping[str, np.ndarray], a: str, b: str) -> tuple[np.ndarray, np.ndarray]:
+    """The values of both where both have one."""
+    if a not in sources or b not in sources:
+        return np.array([]), np.array([])
+    both = np.isfinite(sources[a]) & np.isfinite(sources[b])
+    return sources[a][both], sources[b][both]
+
+
+def definitions(comparisons: Sequence[Comparison]) -> Table:
+    """What the scores of some judges mean."""
+    rows = {}
+    for comparison in comparisons:
+        for name in comparison.scores:
+            score = score_of(comparison.judge, name)
+            better = score.better or "neither"
+            row = {"score": name, "is": score.about, "unit": score.unit, "better": better}
+            rows[name, score.about] = row
+    return Table("Definitions", list(rows.values()), facts={"kind": "definitions"})

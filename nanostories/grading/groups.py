@@ -1,0 +1,82 @@
+"""
+Runs that continue the same prompts, and so can be compared, and the controls of their prompts.
+
+>>> (group,) = group_runs(runs)
+>>> group.controls["(true ending)"][0].completion
+' red ball.'
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from nanostories.corpus.token_files import text_identity
+from nanostories.generation.prompts import WORD, first_words
+from nanostories.grading.controls import make_controls
+from nanostories.grading.scores import TRUE_ENDING
+from nanostories.grading.stories import Run, Story
+
+
+class Group:
+    """Runs that continue the same prompts."""
+
+    def __init__(self, runs: Sequence[Run], data: Path | None = None):
+        self.runs = runs
+        shared = set(runs[0].beginnings).intersection(*(run.beginnings for run in runs))
+        self.prompts = [prompt for prompt in runs[0].beginnings if prompt in shared]
+        # The corpus that the prompts are from
+        self.corpus = data or next((run.corpus for run in runs if run.corpus), None)
+        self.text = text_identity(self.corpus) if self.corpus else None
+        self.controls = make_controls(self.true_endings())
+
+    def sources(self) -> dict[str, list[Story]]:
+        """{name of a run: its stories after the shared prompts}"""
+        prompts = set(self.prompts)
+        found = {}
+        for run in self.runs:
+            found[run.name] = [story for story in run.stories if story.beginning in prompts]
+        return found
+
+    def true_endings(self) -> list[Story]:
+        """One for each prompt that has one. Where completions were cut, at the end of a context, a
+        longer true ending is cut there, too, as most scores depend on the length."""
+        endings = {}
+        longest = None
+        for run in self.runs:
+            for row, story in zip(run.rows, run.stories):
+                if row["reference"] and story.beginning in self.prompts:
+                    ending = replace(story, completion=row["reference"], finished=None)
+                    endings[story.beginning] = ending
+            if not all(row.get("finished", True) for row in run.rows):
+                words = [len(WORD.findall(story.completion)) for story in run.stories]
+                longest = max(words + [longest or 0])
+        if longest is not None:
+            for beginning, story in endings.items():
+                short = first_words(story.completion, longest)
+                endings[beginning] = replace(story, completion=short)
+        return list(endings.values())
+
+    @property
+    def title(self) -> str:
+        names = [run.name for run in self.runs]
+        return ", ".join(names if len(names) < 4 else [*names[:2], f"{len(names) - 2} more"])
+
+    @property
+    def has_true_endings(self) -> bool:
+        return bool(self.controls[TRUE_ENDING])
+
+
+def group_runs(runs: Sequence[Run], data: Path | None = None) -> list[Group]:
+    """A run joins the first group with which it shares half of its own prompts, or of those of the
+    group's first run."""
+    groups = []
+    for run in runs:
+        for members in groups:
+            first = set(members[0].beginnings)
+            fewer = min(len(first), len(run.beginnings))
+            if len(first.intersection(run.beginnings)) >= fewer / 2:
+                members.append(run)
+                break
+        else:
+            groups.append([run])
+    return [Group(members, data) for members in groups]
