@@ -8,17 +8,17 @@ $ python experiments.py shapes --scale published --dry_run
 $ python experiments.py dropout --only 'zero-*' --seeds 3
 # the small list, longer, on other stories
 $ python experiments.py heads --data data/real --steps 2000
-$ python experiments.py shapes --grade gpt-4o-mini --controls --n 10 --price_in 0.15 --price_out 0.6
+# flags for each sample.py and grade.py
+$ python experiments.py shapes --sample "--n 10" --grade "--judge gpt-4o-mini --controls"
 $ python experiments.py baselines --models out/demo hf:roneneldan/TinyStories-8M --data data/real
 
 Everything is written to out/<experiment>/ (published: out/<experiment>-published/). If it was
-stopped or killed, the same command resumes: finished runs and measures are kept. The table shows
-all finished runs, also of earlier calls.
+stopped or killed, the same command resumes: finished runs and measures are kept. URLs and keys of
+APIs come from the environment (OPENAI_BASE_URL, OPENAI_API_KEY, JUDGE_…: docs/sampling.md).
 """
 
 import argparse
 import fnmatch
-import json
 import shlex
 import signal
 from dataclasses import replace
@@ -33,18 +33,12 @@ from nanostories.cli import (
     positive,
     positive_float,
 )
-from nanostories.grading.chat_judge import PROTOCOLS
 from nanostories.sweeps.lists import EXPERIMENTS, SCALES, Experiment, Runs, Scale
 
-PROMPTS = 50  # validation stories that every run continues
 A100 = 0.4 * 312e12  # FLOP/s: a guess that training reaches 40%
-UTILIZATION = (
-    0.5  # share of the speed of matrix products alone that a training step reaches on this machine
-)
-REQUEST_TOKENS, STORY_TOKENS = (
-    570,
-    400,
-)  # guesses: of a question to a judge; also the limit of an API model's story
+# Share of the speed of matrix products alone that a training step reaches on this machine
+UTILIZATION = 0.5
+REQUEST_TOKENS = 570  # a guess, of a question to a judge
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -67,10 +61,16 @@ def parse_arguments() -> argparse.Namespace:
         type=positive_float,
         nargs="+",
         metavar="FLOPS",
+        default=[],
         help="training FLOPs (`scaling`)",
     )
-    models = "compare these instead: runs, hf:ID or api:MODEL"
-    parser.add_argument("--models", nargs="+", type=existing_model, metavar="MODEL", help=models)
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        type=existing_model,
+        metavar="MODEL",
+        help="compare these instead: runs, hf:ID or api:MODEL",
+    )
     parser.add_argument(
         "--dry_run", action="store_true", help="print commands, hours and dollars; run nothing"
     )
@@ -86,45 +86,30 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--memory_limit", type=positive, default=12_000, metavar="MB", help="`memory`: more is oom"
     )
-    prompts = dict(nargs="+", type=existing_file, default=[], metavar="FILE")
     parser.add_argument(
-        "--prompts", **prompts, help="for `prompts`: also continue these, as probe.py --prompts"
+        "--prompts",
+        nargs="+",
+        type=existing_file,
+        default=[],
+        metavar="FILE",
+        help="for `prompts`: also continue these, as probe.py --prompts",
     )
-    grading = parser.add_argument_group("passed on to each sample.py and grade.py")
-    judge = (
-        "a judge of the stories (default: the best run, by likelihood; none with --models); may be"
-        " repeated"
+    parser.add_argument(
+        "--sample",
+        type=shlex.split,
+        default=[],
+        metavar="FLAGS",
+        help='for each sample.py, such as "--n 10"',
     )
-    grading.add_argument("--grade", action="append", default=[], metavar="JUDGE", help=judge)
-    grading.add_argument(
-        "--controls", action="store_true", help="also grade spoiled endings, to test the judge"
+    parser.add_argument(
+        "--grade",
+        type=shlex.split,
+        default=[],
+        metavar="FLAGS",
+        help='for each grade.py, such as "--judge gpt-4o-mini --controls" (default: the best run'
+        " judges, by likelihood; with --models, none does)",
     )
-    grading.add_argument(
-        "--protocol", nargs="+", choices=PROTOCOLS, default=[], help="as in grade.py"
-    )
-    grading.add_argument(
-        "--question", type=existing_file, metavar="FILE", help="a question of your own"
-    )
-    grading.add_argument(
-        "--n", type=positive, help="completions of each story (default: 1; published: 10)"
-    )
-    parser.add_api("the API of judges and api: models (--max_cost: of each command that asks it)")
-    args = parser.parse_args()
-    api = parser.require_api(args)
-    if "extra" in api:
-        api["extra"] = json.dumps(api["extra"])
-    args.api_flags = [
-        f"--{name}={value}" for name, value in api.items() if value != parser.get_default(name)
-    ]
-    args.story_flags = [*args.api_flags, f"--max_new_tokens={STORY_TOKENS}"]
-    args.judge_flags = [
-        *(f"--judge={judge}" for judge in args.grade),
-        *args.api_flags,
-        *["--controls"] * args.controls,
-    ]
-    args.judge_flags += ["--protocol", *args.protocol] if args.protocol else []
-    args.judge_flags += [f"--question={args.question}"] if args.question else []
-    return args
+    return parser.parse_args()
 
 
 def main():
@@ -136,149 +121,179 @@ def main():
 
 def run_experiment(args: argparse.Namespace) -> None:
     """Plans the runs, trains those that are not finished, measures and tabulates all that are."""
-    from nanostories.sweeps import (  # here, so that --help need not wait for torch
-        measures,
-        results,
-        runner,
-    )
-    from nanostories.sweeps.plan import plan_runs
+    # here, so that --help need not wait for torch
+    from nanostories.sweeps import results, runner
+    from nanostories.sweeps.measures import Settings, commands
 
-    scale, experiment = SCALES[args.scale], EXPERIMENTS[args.experiment]
-    listed = getattr(experiment, args.scale)
-    if args.models and (experiment.picture == "law" or "memory" in experiment.measures):
-        raise UserError(f"{args.experiment} needs runs of its own: leave out --models")
-    listed = Runs({}, models=tuple(args.models)) if args.models else listed
-    if (args.steps and not listed.steps) or (args.budgets and not listed.budgets):
-        raise UserError(
-            f"{args.experiment}: --budgets is for `scaling`, --steps for other lists that train"
-        )
-    listed = replace(
-        listed, steps=args.steps or listed.steps, budgets=tuple(args.budgets or listed.budgets)
-    )
-    directory = args.out_dir / (args.experiment + "-published" * (args.scale == "published"))
-    names = {
-        experiment.data,
-        *(settings.get("data", experiment.data) for settings in listed.variants.values()),
-    }
-    corpora = {
-        name: find_corpus(name, args.data if name == experiment.data else None, scale, args)
-        for name in names
-    }
-    planned = plan_runs(listed, scale, args.seeds, directory, experiment.data, corpora)
-    wanted = [
-        pattern + end for pattern in args.only for end in ("", "_[0-9]*")
-    ]  # with or without the seed
-    runs = [
-        run
-        for run in planned
-        if any(fnmatch.fnmatch(run.config.name, pattern) for pattern in wanted)
-    ]
-    if not runs and not listed.models:
-        raise UserError(
-            f"--only {' '.join(args.only)}: no such run of {args.experiment}; --dry_run lists them"
-        )
-    args.n = args.n or scale.n
+    experiment = EXPERIMENTS[args.experiment]
+    listed = choose_runs(experiment, args)
+    corpora = find_corpora(experiment, listed, args)
+    directory = args.out_dir / args.experiment
+    if args.scale == "published":
+        directory = args.out_dir / f"{args.experiment}-published"
+    planned = plan(experiment, listed, corpora, directory, args)
     if args.dry_run:
-        return show_costs(runs, listed, experiment, args)
+        show_costs(planned, listed, experiment, args)
+        return
 
     directory.mkdir(parents=True, exist_ok=True)
-    failed, finished = [], runs
+    failed = []
+    finished = planned
     if listed.steps or listed.budgets:
         sha256 = {path: meta["splits"]["train"]["sha256"] for path, meta in corpora.values()}
-        failed, finished = runner.train_all(runs, planned, sha256, directory)
-    subjects = find_subjects(
-        listed.models, finished, experiment, directory, corpora[experiment.data][0]
+        failed, finished = runner.train_all(planned, sha256, directory)
+    data = corpora[experiment.data][0]
+    subjects = find_subjects(listed, finished, experiment, directory, data)
+    settings = Settings(
+        directory,
+        sample=["--n", str(SCALES[args.scale].n), *experiment.sample_flags, *args.sample],
+        grade=grade_flags(listed, data, args),
+        prompts=args.prompts,
+        memory_limit=args.memory_limit,
     )
     if subjects:
-        args.prompt_count, args.sample_flags = PROMPTS, experiment.sample_flags
-        if (
-            listed.models
-        ):  # their samples lie apart from them, and do not say which corpus they continue
-            args.judge_flags += [
-                f"--data={corpora[experiment.data][0]}",
-                *["--no_judge"] * (not args.grade),
-            ]
-        runner.run_missing(
-            measures.commands_of(experiment.measures, subjects, directory, args), directory
-        )
-        measured = measures.figures_of(experiment.measures, subjects, directory)
-        results.show(args.experiment, experiment, directory, subjects, measured)
-        print(
-            f"\nwrote {directory}/experiment.csv, .md and .png; next: python report.py"
-            f" {args.out_dir}"
-        )
+        for command in commands(experiment.measures, subjects, settings):
+            is_done = command.result and runner.is_current(*reversed(command))
+            if not is_done:
+                runner.call(command.arguments)
+        results.show(args.experiment, experiment, subjects, settings)
+        wrote = f"wrote {directory}/experiment.json, .csv and .png"
+        print(f"\n{wrote}; next: python report.py {args.out_dir}")
     elif experiment.checkpoints and not failed:
         raise UserError(
             f"{args.experiment} compares kept checkpoints: train with --keep_checkpoints=10"
         )
     if failed:
-        which = (
-            f"{len(failed)} of {len(runs)} runs failed ({', '.join(failed)}), see"
-            f" {directory / 'experiment.log'}"
-        )
         raise UserError(
-            f"{which}; the same command retries them; for other settings take another --out_dir"
+            f"{len(failed)} of {len(planned)} runs failed ({', '.join(failed)}), see"
+            f" {directory / 'experiment.log'}; the same command retries them; for other settings"
+            " take another --out_dir"
         )
+
+
+# ---- The runs or models of a list ----
+def choose_runs(experiment: Experiment, args: argparse.Namespace) -> Runs:
+    listed = getattr(experiment, args.scale)
+    if args.models:
+        if experiment.picture == "law" or "memory" in experiment.measures:
+            raise UserError(f"{args.experiment} needs runs of its own: leave out --models")
+        listed = Runs({}, models=tuple(args.models))
+    if (args.steps and not listed.steps) or (args.budgets and not listed.budgets):
+        raise UserError(
+            f"{args.experiment}: --budgets is for `scaling`, --steps for other lists that train"
+        )
+    budgets = tuple(args.budgets) or listed.budgets
+    return replace(listed, steps=args.steps or listed.steps, budgets=budgets)
+
+
+def find_corpora(experiment: Experiment, listed: Runs, args: argparse.Namespace) -> dict:
+    """{name in the list: (directory, meta.json)}"""
+    names = {experiment.data}
+    names |= {settings.get("data", experiment.data) for settings in listed.variants.values()}
+    found = {}
+    for name in names:
+        given = args.data if name == experiment.data else None
+        found[name] = find_corpus(name, given, SCALES[args.scale], args)
+    return found
 
 
 def find_corpus(
     name: str, given: Path | None, scale: Scale, args: argparse.Namespace
 ) -> tuple[Path, dict]:
-    """(directory, meta.json) of a corpus that the lists name; a built-in one that is missing is
-    made."""
+    """A built-in corpus that is missing is made."""
     from nanostories.corpus.sources import BUILTIN
     from nanostories.corpus.token_files import load_meta
     from nanostories.sweeps.runner import call
 
     path = given or Path(scale.corpora.get(name, name))
-    path = path if path.parent.name else args.data_dir / path
+    if not path.parent.name:
+        path = args.data_dir / path
     if not given and not (path / "meta.json").exists():
         if args.dry_run:
-            vocab_size, tokens = (
-                (4096, 4_400_000) if path.name in BUILTIN else (10_000, 470_000_000)
-            )
-            return path, dict(vocab_size=vocab_size, splits=dict(train=dict(tokens=tokens)))
+            vocab_size, tokens = 10_000, 470_000_000
+            if path.name in BUILTIN:
+                vocab_size, tokens = 4096, 4_400_000
+            return path, {"vocab_size": vocab_size, "splits": {"train": {"tokens": tokens}}}
         if path.name in BUILTIN:
             call(["prepare.py", path.name, "--data_dir", str(path.parent)])
     return path, load_meta(path)
 
 
-def find_subjects(models, runs: list, experiment: Experiment, directory: Path, data: Path) -> list:
+def plan(
+    experiment: Experiment, listed: Runs, corpora: dict, directory: Path, args: argparse.Namespace
+) -> list:
+    """The runs that --only names."""
+    from nanostories.sweeps.plan import plan_runs
+
+    scale = SCALES[args.scale]
+    runs = plan_runs(listed, scale, args.seeds, directory, experiment.data, corpora)
+    # with or without the seed
+    patterns = [*args.only, *(f"{pattern}_[0-9]*" for pattern in args.only)]
+    wanted = []
+    for run in runs:
+        if any(fnmatch.fnmatch(run.config.name, pattern) for pattern in patterns):
+            wanted.append(run)
+    if not wanted and not listed.models:
+        raise UserError(
+            f"--only {' '.join(args.only)}: no such run of {args.experiment}; --dry_run lists them"
+        )
+    return wanted
+
+
+def find_subjects(
+    listed: Runs, runs: list, experiment: Experiment, directory: Path, data: Path
+) -> list:
     """The models to compare: the finished runs, or the checkpoints that they kept, or existing
     models."""
-    from nanostories.checkpoints.checkpoint import directory_of, kept_checkpoints
+    from nanostories.checkpoints.checkpoint import kept_checkpoints
+    from nanostories.checkpoints.models import open_model
     from nanostories.sweeps.measures import Subject
 
-    subjects = [
-        Subject(run.config.name, str(run.directory), run.directory, run.data, run) for run in runs
-    ]
-    names = {directory_of(model).name: model for model in models}
-    subjects += [Subject(name, model, directory / name, data) for name, model in names.items()]
+    subjects = []
+    for run in runs:
+        model = open_model(str(run.directory))
+        subjects.append(Subject(run.config.name, model, run.directory, run.data, run))
+    for name in listed.models:
+        model = open_model(name)
+        # its path below out/, so that equal names of steps are told apart
+        label = "--".join(model.directory.parts[-2:] if model.kind == "run" else [name])
+        label = label.replace("/", "--").removeprefix("out--").replace("hf:", "")
+        subjects.append(Subject(label, model, directory / label, data))
     if not experiment.checkpoints:
         return subjects
-    kept = [(each, path) for each in subjects for path in kept_checkpoints(each.model).values()]
-    return [
-        each._replace(
-            name=f"{each.name}/{path.name}", model=str(path), directory=each.directory / path.name
-        )
-        for each, path in kept
-    ]
+    kept = []
+    for subject in subjects:
+        for path in kept_checkpoints(subject.model.name).values():
+            name = f"{subject.name}/{path.name}"
+            place = subject.directory / path.name
+            kept.append(replace(subject, name=name, model=open_model(str(path)), directory=place))
+    return kept
 
 
+def grade_flags(listed: Runs, data: Path, args: argparse.Namespace) -> list[str]:
+    """The samples of existing models lie apart from them, and do not say which corpus they
+    continue."""
+    flags = list(args.grade)
+    if listed.models:
+        flags.append(f"--data={data}")
+        if not values_of("--judge", args.grade):
+            flags.append("--no_judge")
+    return flags
+
+
+def values_of(flag: str, flags: list[str]) -> list[str]:
+    """["a", "b"] of --flag a --flag=b"""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument(flag, nargs="+", action="extend", default=[], dest="values")
+    return parser.parse_known_args(flags)[0].values
+
+
+# ---- What it would cost ----
 def show_costs(runs: list, listed: Runs, experiment: Experiment, args: argparse.Namespace) -> None:
     """Prints the command of each run, a table of their costs, and the cost of APIs."""
-    import torch
-
-    from nanostories.device import choose_dtype, measured_flops, peak_flops, set_up_device
-    from nanostories.grading.chat_judge import REPLY_TOKENS, read_question
     from nanostories.tables import table_text
 
-    speed, machine = A100, "an A100, a guess"
-    if args.scale == "small" or torch.cuda.is_available():
-        device = set_up_device("cuda" if torch.cuda.is_available() else "cpu")
-        dtype = choose_dtype("auto", device)
-        speed = UTILIZATION * (peak_flops(device, dtype) or measured_flops(device, dtype))
-        machine = f"{UTILIZATION:.0%} of the speed of matrix products on this machine now"
+    speed, machine = training_speed(args.scale)
     rows = []
     for run in runs if listed.steps or listed.budgets else ():
         print("python train.py", shlex.join([f"configs/{Path(run.args[0]).name}", *run.args[1:]]))
@@ -289,28 +304,59 @@ def show_costs(runs: list, listed: Runs, experiment: Experiment, args: argparse.
         flops = sum(run.flops for run in runs)
         hours = f"{flops / speed / 3600:.2f} hours at {speed:.2g} FLOP/s ({machine})"
         print(f"{len(rows)} runs, {flops:.2e} FLOPs: {hours}")
-    n_models = sum(
-        max(1, run.config.keep_checkpoints * experiment.checkpoints) for run in runs
-    ) + len(listed.models)
-    print(
-        f"then {', '.join(experiment.measures) or 'no measures'} of {n_models} models, not counted"
-        " in the hours"
-    )
-    n_judges = len([judge for judge in args.grade if not judge.startswith("lm:")])
-    questions = [*args.protocol, *([str(args.question)] if args.question else [])] or ["ours"]
-    scores, beginnings = (name in experiment.measures for name in ("scores", "beginnings"))
-    stories = PROMPTS * args.n * scores + 30 * beginnings  # of a model
-    graded = n_models * stories + 4 * PROMPTS * (args.controls and scores)
-    judged = n_judges * graded * sum(len(read_question(name).turns) for name in questions)
-    written = stories * len([model for model in listed.models if model.startswith("api:")])
-    if judged or written:
-        cost = "give --price_in and --price_out to see the cost"
-        if args.price_in is not None:
-            tokens_in = judged * REQUEST_TOKENS
-            tokens_out = judged * REPLY_TOKENS + written * STORY_TOKENS
-            dollars = (tokens_in * args.price_in + tokens_out * args.price_out) / 1e6
-            cost = f"about ${dollars:.2f}"
-        print(f"APIs: {judged:,} questions to judges, {written:,} stories; {cost}")
+    n_models = len(listed.models)
+    for run in runs:
+        n_models += max(1, run.config.keep_checkpoints) if experiment.checkpoints else 1
+    measures = ", ".join(experiment.measures) or "no measures"
+    print(f"then {measures} of {n_models} models, not counted in the hours")
+    show_api_costs(n_models, listed, experiment, args)
+
+
+def training_speed(scale: str) -> tuple[float, str]:
+    """(FLOP/s, where from)"""
+    import torch
+
+    from nanostories.device import choose_dtype, measured_flops, peak_flops, set_up_device
+
+    if scale != "small" and not torch.cuda.is_available():
+        return A100, "an A100, a guess"
+    device = set_up_device("cuda" if torch.cuda.is_available() else "cpu")
+    dtype = choose_dtype("auto", device)
+    speed = peak_flops(device, dtype) or measured_flops(device, dtype)
+    about = f"{UTILIZATION:.0%} of the speed of matrix products on this machine now"
+    return UTILIZATION * speed, about
+
+
+def show_api_costs(
+    n_models: int, listed: Runs, experiment: Experiment, args: argparse.Namespace
+) -> None:
+    """By the prices and judges among the flags of --grade."""
+    from nanostories.grading.chat_judge import REPLY_TOKENS, read_question
+    from nanostories.sweeps.measures import PROMPTS, STORY_TOKENS
+
+    judges = [name for name in values_of("--judge", args.grade) if not name.startswith("lm:")]
+    questions = values_of("--question", args.grade) or ["ours"]
+    n_turns = sum(len(read_question(name).turns) for name in questions)
+    n = int((values_of("--n", args.sample) or [SCALES[args.scale].n])[-1])
+    stories = graded = 0
+    if "scores" in experiment.measures:
+        stories = PROMPTS * n
+        graded = 4 * PROMPTS if "--controls" in args.grade else 0
+    if "beginnings" in experiment.measures:
+        stories += 30
+    graded += n_models * stories
+    asked = len(judges) * n_turns * graded
+    written = stories * sum(name.startswith("api:") for name in listed.models)
+    if not asked and not written:
+        return
+    prices = [values_of(flag, args.grade) for flag in ("--price_in", "--price_out")]
+    cost = "give --price_in and --price_out among the flags of --grade to see the cost"
+    if all(prices):
+        price_in, price_out = (float(values[-1]) for values in prices)
+        tokens_out = asked * REPLY_TOKENS + written * STORY_TOKENS
+        dollars = (asked * REQUEST_TOKENS * price_in + tokens_out * price_out) / 1e6
+        cost = f"about ${dollars:.2f}"
+    print(f"APIs: {asked:,} questions to judges, {written:,} stories; {cost}")
 
 
 if __name__ == "__main__":

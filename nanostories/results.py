@@ -16,6 +16,7 @@ Scores
 import html
 import math
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -54,6 +55,7 @@ class Table:
 @dataclass
 class Result:
     command: str
+    arguments: list[str]  # as the command was called
     tables: list[Table]
     warnings: list[str]
     sources: dict[str, str]  # {path from the result's directory: SHA-256}
@@ -72,7 +74,7 @@ def save(
     checksums = {}
     for source in sources:
         checksums[os.path.relpath(source, path.parent)] = sha256_of(source)
-    result = Result(command, list(tables), list(warnings), checksums)
+    result = Result(command, sys.argv[1:], list(tables), list(warnings), checksums)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, {"format": FORMAT} | without_nan(asdict(result)))
     if figure:

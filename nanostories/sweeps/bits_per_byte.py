@@ -12,6 +12,7 @@ into windows, each read alone, as by others who publish bits per byte; the first
 have little before them, so this is the higher figure.
 """
 
+import difflib
 import itertools
 import math
 import time
@@ -20,72 +21,97 @@ from pathlib import Path
 
 import numpy as np
 
-from nanostories.checkpoints.checkpoint import find_training_corpus, load_checkpoint
-from nanostories.cli import Parser, one_line_errors, positive
+from nanostories.checkpoints.models import Model, open_model
+from nanostories.cli import Parser, UserError, one_line_errors, positive
 from nanostories.corpus.token_files import load_stories
-from nanostories.files import write_json
-from nanostories.statistics import bootstrap_ratio, interval
+from nanostories.results import Cell, Table, save
+from nanostories.statistics import ratio
 from nanostories.training.run_directory import read_log
 
 WINDOW = 256  # tokens
 TIMED = 4  # stories with the same beginning, written one at a time
 
 
-def measure(name: str, data: Path, n_stories: int) -> dict:
-    """{column: value, or its value and the ends of its 95% interval over stories}"""
-    from nanostories.checkpoints.models import open_model
+def measure(model: Model, data: Path, n_stories: int) -> dict[str, Cell]:
+    """{column: cell}; intervals are over stories."""
     from nanostories.generation.backends import load_backend
+
+    backend = load_backend(model)
+    stories = list(itertools.islice(load_stories(data, "val")[1], n_stories))
+    require_lossless(backend.tokenizer, stories)
+    config = backend.model.config
+    facts = {
+        "width": config.n_embd,
+        "layers": config.n_layer,
+        "heads": config.n_head,
+        "parameters": backend.model.num_params(),
+    }
+    if model.kind == "run":
+        # its stories may be among those read here
+        facts["training corpus"] = model.corpus.name if model.corpus else "gone"
+        tokens = tokens_seen(model)
+        facts["training FLOPs"] = tokens * backend.model.flops_per_token(config.block_size)
+    facts |= bits_per_byte(backend, stories)
+    facts["seconds a story"] = seconds_a_story(backend, stories[0])
+    return facts
+
+
+def require_lossless(tokenizer, stories: Sequence[str]) -> None:
+    """UserError if the tokenizer does not give the text back: then its bits are not those of the
+    text."""
+    n_lost = 0
+    for story in stories:
+        back = tokenizer.decode(tokenizer.encode(story))
+        matcher = difflib.SequenceMatcher(None, story, back, autojunk=False)
+        if back != story:
+            n_lost += len(story) - sum(block.size for block in matcher.get_matching_blocks())
+    if n_lost:
+        share = n_lost / sum(map(len, stories))
+        raise UserError(
+            f"the model's tokenizer loses {share:.2%} of the characters (capitals, or unknown"
+            " ones), so its bits are not those of the text; it cannot be compared"
+        )
+
+
+def tokens_seen(model: Model) -> int:
+    """When the weights were saved."""
+    step = model.checkpoint["step"]
+    rows = read_log(model.directory / "log.csv")
+    return next(int(row["tokens"]) for row in rows if int(row["step"]) == step)
+
+
+def seconds_a_story(backend, story: str) -> float:
+    """One at a time, all with the same beginning."""
     from nanostories.generation.prompts import Sampling
 
-    backend, stories = (
-        load_backend(open_model(name)),
-        list(itertools.islice(load_stories(data, "val")[1], n_stories)),
-    )
-    config = backend.model.config
-    facts = dict(n_embd=config.n_embd, n_layer=config.n_layer, n_head=config.n_head)
-    facts |= dict(parameters=backend.model.num_params())
-    if (log := Path(name, "log.csv")).exists():
-        checkpoint = load_checkpoint(name)
-        corpus = find_training_corpus(checkpoint)
-        tokens = next(
-            int(row["tokens"]) for row in read_log(log) if int(row["step"]) == checkpoint["step"]
-        )
-        facts |= {
-            "training corpus": corpus.name if corpus else "gone"
-        }  # its stories may be among those read here
-        facts |= dict(flops=tokens * backend.model.flops_per_token(config.block_size))
-    facts |= bits_per_byte(backend, stories)
-    start, beginning = time.perf_counter(), " ".join(stories[0].split()[:10])
+    beginning = " ".join(story.split()[:10])
+    start = time.perf_counter()
     for j in range(TIMED):
         list(backend.complete([beginning], [(0, j)], Sampling(max_new_tokens=200)))
-    return facts | {"seconds a story": (time.perf_counter() - start) / TIMED}
+    return (time.perf_counter() - start) / TIMED
 
 
-def bits_per_byte(backend, stories: Sequence[str]) -> dict:
-    """By stories, with the ends of its 95% interval over stories, and by windows."""
-    encode, end = backend.tokenizer.encode, backend.tokenizer.end_of_text
-    ids, n_bytes = (
-        [[*encode(story), end] for story in stories],
-        np.array([len(story.encode()) for story in stories]),
-    )
-    bits = bits_of(backend, [(backend.prefix or [end], story) for story in ids])
-    by_stories = interval(bootstrap_ratio(bits, n_bytes), len(stories))
+def bits_per_byte(backend, stories: Sequence[str]) -> dict[str, Cell]:
+    """By stories, and by windows."""
+    end = backend.tokenizer.end_of_text
+    ids = [[*backend.tokenizer.encode(story), end] for story in stories]
+    n_bytes = np.array([len(story.encode()) for story in stories])
+    by_stories = bits_of(backend, [(backend.prefix or [end], story) for story in ids])
     stream = [end, *itertools.chain.from_iterable(ids)]
     windows = [stream[i : i + WINDOW + 1] for i in range(0, len(stream) - 1, WINDOW)]
-    by_windows = (
-        bits_of(backend, [(window[:1], window[1:]) for window in windows]).sum() / n_bytes.sum()
-    )
-    found = {"bits per byte by stories": [float(value) for value in by_stories]}
-    return found | {f"bits per byte by windows of {WINDOW}": float(by_windows)}
+    by_windows = bits_of(backend, [(window[:1], window[1:]) for window in windows])
+    return {
+        "bits per byte by stories": ratio(by_stories, n_bytes).cell,
+        f"bits per byte by windows of {WINDOW}": by_windows.sum() / n_bytes.sum(),
+    }
 
 
 def bits_of(backend, pairs: Sequence[tuple[list[int], list[int]]]) -> np.ndarray:
     """The bits of each text, given the ids before it."""
     from nanostories.generation.token_likelihoods import log_likelihoods
 
-    return np.array(
-        [-nats.double().sum().item() / math.log(2) for nats in log_likelihoods(backend, pairs)]
-    )
+    nats = [own.double().sum().item() for own in log_likelihoods(backend, pairs)]
+    return -np.array(nats) / math.log(2)
 
 
 def main() -> None:
@@ -98,8 +124,12 @@ def main() -> None:
     parser.add_shared("out", required=True, help="the JSON file to write")
     args = parser.parse_args()
     with one_line_errors("nanostories.sweeps.bits_per_byte", interrupted="nothing was written"):
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        write_json(args.out, measure(args.model, args.data, args.stories))
+        model = open_model(args.model)
+        cells = {"run": model.label(args.out.parent)} | measure(model, args.data, args.stories)
+        formats = dict.fromkeys(cells, ".3f") | {"training FLOPs": ".2e", "parameters": ","}
+        formats |= dict.fromkeys(("width", "layers", "heads"), "d")
+        facts = {"kind": "bits per byte"}
+        save(args.out, "bits_per_byte", [Table("Bits per byte", [cells], formats, facts=facts)])
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ EXPERIMENTS = {
         small=THREE_SMALL_RUNS,
         published=Runs({}, models=PUBLISHED + GPT2),
         measures=("bits_per_byte",),
-        axes=("parameters", "flops"),
+        axes=("parameters", "training FLOPs"),
     ),
     "prompts": Experiment(
         "P, A, B: facts, reasoning and context by model (prompts with known answers in place of"
@@ -255,7 +255,7 @@ EXPERIMENTS = {
         small=Runs(shapes("32-4-4 128-4-4", keep_checkpoints="5"), 300),
         published=Runs(shapes("64-8-16 256-8-16 768-8-16", keep_checkpoints="10"), 7200),
         measures=("probes", "scores"),
-        axes=("tokens", "val_loss"),
+        axes=("tokens", "validation loss"),
         checkpoints=True,
     ),
     "attention": Experiment(

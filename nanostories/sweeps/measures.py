@@ -1,303 +1,295 @@
 """
-The measures of the runs or models of a list: commands, and figures read from the files that they
-write.
+The measures of a list: the commands that make them, and their cells in the list's table.
 
->>> run_missing(commands_of(["scores", "probes"], subjects, directory, args), directory)
->>> figures_of(["scores", "probes"], subjects, directory)["128-8-4_0"]["facts right (%)"]
-(61.2, 52.0, 69.7)
+>>> for command in commands(["scores", "probes"], subjects, settings):
+...     print(command.arguments, command.result)
+>>> next(cells(["probes"], subjects[0], settings))
+('facts right', [0.612, 0.52, 0.697], '')
 
-args: the command line of experiments.py.
+A command writes a result (nanostories/results.py); each reader takes the rows of one kind of table
+whose first cell names the subject.
 """
 
-import collections
-import functools
-import itertools
-import math
-import re
-from argparse import Namespace
+import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from nanostories.checkpoints.models import Model
 from nanostories.files import read_json
 from nanostories.generation.prompts import read_prompts
 from nanostories.generation.samples_file import UNSEEN
-from nanostories.grading.findings import Finding, judge_sees
-from nanostories.grading.pictures import NOTES
-from nanostories.statistics import wilson
+from nanostories.results import Cell, Table, load
 from nanostories.sweeps.plan import ROOT, Run
-from nanostories.tables import read_table
 from nanostories.training.run_directory import read_log
 
-Value = Sequence[float] | float | str  # with the ends of its 95% interval; or "oom"
-Commands = Iterator[tuple[list[str], list[str]]]  # with the models that each command reads
-CUTS = (
-    "0.4",
-    "0.5",
-)  # shares of training stories that are shown: one reproduction's, and the paper's
-STORIES_READ, STORIES_ABLATED = 200, 10  # by interpret.py
+PROMPTS = 50  # validation stories that every model continues
+STORY_TOKENS = 400  # limit of an API model's story
+# Shares of training stories that are shown: one reproduction's, and the paper's
+CUTS = ("0.4", "0.5")
+STORIES_READ = 200  # by interpret.py
+STORIES_ABLATED = 10
 UNSEEN_PROMPTS = 20  # more would need rarer words than prompts/unseen_words.txt has
 BEGINNINGS = ROOT / "prompts" / "three_beginnings.txt"
-ROUGE = {
-    "ending_f": "ROUGE F with the true rest",
-    "other_prompt_f": "with the nearest other",
-    "training_f": "with the nearest training story",
-    "share_4": "share of 4-grams in the training set",
-}
-ENDS = ("value", "low", "high")
 
 
-class Subject(NamedTuple):
+@dataclass(frozen=True)
+class Subject:
     """A run, a checkpoint that it kept, or an existing model."""
 
     name: str  # in tables, and of its directory below the list's
-    model: str  # as in sample.py --model
+    model: Model
     directory: Path  # for the files of its measures
     data: Path  # corpus whose validation stories it continues
     run: Run | None = None
 
 
-def sample(subject: Subject, args: Namespace, out: Path, *how) -> tuple[list[str], list[str]]:
-    own = args.story_flags if subject.model.startswith("api:") else ()
-    command = [
-        "sample.py",
-        "--model",
-        subject.model,
-        "--data",
-        subject.data,
-        "--out",
-        out,
-        *how,
-        *own,
-    ]
-    return list(map(str, command)), [subject.model]
+@dataclass(frozen=True)
+class Settings:
+    """What the measures of one call have in common."""
+
+    directory: Path  # of the list
+    sample: Sequence[str] = ()  # flags of sample.py
+    grade: Sequence[str] = ()  # flags of grade.py
+    prompts: Sequence[Path] = ()  # files for probe.py
+    memory_limit: int = 12_000  # MB
 
 
-def continue_stories(subject: Subject, args: Namespace, n: int) -> tuple[list[str], list[str]]:
+class Command(NamedTuple):
+    arguments: list[str]  # a script or module, and its arguments
+    models: list[str]  # that it reads
+    # What it writes; None: it sees by itself what is there already (sample.py)
+    result: Path | None = None
+
+
+Subjects = Sequence[Subject]
+Commands = Iterator[Command]
+Cells = Iterator[tuple[str, Cell, str]]  # a column, its cell, and why not to believe it, or ""
+
+
+def command_of(models: Subjects, result: Path | None, *arguments) -> Command:
+    names = [subject.model.name for subject in models]
+    return Command([str(argument) for argument in arguments], names, result)
+
+
+# ---- Stories, and their scores by judges ----
+def sample(subject: Subject, out: Path, settings: Settings, *how) -> Command:
+    own = ["--model", subject.model.name, "--data", subject.data, "--out", out]
+    if subject.model.kind == "api":
+        own.append(f"--max_new_tokens={STORY_TOKENS}")
+    return command_of([subject], None, "sample.py", *own, *how, *settings.sample)
+
+
+def continue_stories(subject: Subject, settings: Settings, *how) -> Command:
     held_out = read_json(subject.data / "meta.json")["splits"]["val"]["stories"] - 1
-    count = min(args.prompt_count, held_out)
-    return sample(subject, args, subject.directory, "--eval", count, "--n", n, *args.sample_flags)
+    count = min(PROMPTS, held_out)
+    return sample(subject, subject.directory, settings, "--eval", count, *how)
 
 
-def rows_of(path: Path) -> list[dict]:
-    return read_table(path) if path.exists() else []
-
-
-# ---- Scores by judges ----
-def grade(subjects: Sequence[Subject], directory: Path, args: Namespace) -> Commands:
+def scores(subjects: Subjects, settings: Settings) -> Commands:
     for subject in subjects:
-        yield continue_stories(subject, args, args.n)
-    yield ["grade.py", str(directory), *args.judge_flags], [subject.model for subject in subjects]
+        yield continue_stories(subject, settings)
+    result = settings.directory / "grades.json"
+    yield command_of(subjects, result, "grade.py", settings.directory, *settings.grade)
 
 
-def grade_beginnings(subjects: Sequence[Subject], directory: Path, args: Namespace) -> Commands:
+def beginnings(subjects: Subjects, settings: Settings) -> Commands:
     """Each beginning in a directory of its own, so that grade.py scores it by itself."""
-    for subject, (i, prompt) in itertools.product(subjects, enumerate(read_prompts(BEGINNINGS), 1)):
-        yield sample(
-            subject, args, subject.directory / f"beginning-{i}", "--prompt", prompt.text, "--n", 10
-        )
-    judge = [
-        flag for flag in args.judge_flags if flag != "--controls"
-    ]  # these stories have no true endings
-    if not args.grade and subjects[0].run:  # grade.py would not know whose directories these are
-        best = min(
-            subjects, key=lambda subject: float(read_log(Path(subject.model, "log.csv"))[-1]["bpb"])
-        )
-        judge = [*judge, f"--judge=lm:{best.model}"]
-    yield ["grade.py", str(directory), *judge], [subject.model for subject in subjects]
+    prompts = read_prompts(BEGINNINGS)
+    for subject in subjects:
+        for i, prompt in enumerate(prompts, 1):
+            out = subject.directory / f"beginning-{i}"
+            yield sample(subject, out, settings, "--prompt", prompt.text, "--n", 10)
+    # These stories have no true endings.
+    grade = [flag for flag in settings.grade if flag != "--controls"]
+    if "--judge" not in shlex.join(grade) and subjects[0].run:
+        # grade.py would not know whose directories these are
+        best = min(subjects, key=lambda subject: last_bpb(subject.model))
+        grade.append(f"--judge=lm:{best.model.name}")
+    result = settings.directory / "grades.json"
+    yield command_of(subjects, result, "grade.py", settings.directory, *grade)
 
 
-def read_grades(subject: Subject, directory: Path) -> dict[str, Value]:
-    """{"grammar by gpt-4o-mini": …, "grammar by gpt-4o-mini, beginning 2": …}"""
-    found, findings = {}, []
-    for row in read_table(directory / "grades.csv"):
-        texts, numbers = (
-            (row[key] for key in Finding._fields[:4]),
-            (float(row[key] or "nan") for key in ENDS),
-        )
-        findings.append(Finding(*texts, *numbers, int(row["prompts"])))
-    for f in findings:
-        name, _, part = f.subject.partition("/beginning-")
-        if f.kind == "mean" and name == subject.name and f.judge and not math.isnan(f.value):
-            note = NOTES[judge_sees(findings, f.judge, f.figure)].replace("\n", " ")
-            note += f", beginning {part}" * bool(part)
-            found[f"{f.figure} by {f.judge}{note}"] = f.value, f.low, f.high
-    return found
+def last_bpb(model: Model) -> float:
+    return float(read_log(model.directory / "log.csv")[-1]["bpb"])
 
 
-# ---- Probes ----
-def probe(subjects: Sequence[Subject], directory: Path, args: Namespace, *how: str) -> Commands:
-    models = [subject.model for subject in subjects if not subject.model.startswith("api:")]
-    each = itertools.chain.from_iterable(("--model", model) for model in models)
-    if models:
-        yield ["probe.py", *each, "--out", str(directory), *how], models
+def graded(subject: Subject, settings: Settings) -> Cells:
+    """grammar by gpt-4o-mini; grammar by gpt-4o-mini, beginning 2"""
+    for table in tables(settings.directory / "grades.json", "scores"):
+        judge = table.facts["judge"]
+        for row in table.rows if judge else ():
+            name, _, beginning = row["run"].partition("/beginning-")
+            if name != subject.name:
+                continue
+            for score, cell in row.items():
+                if score not in ("run", "stories", "failed"):
+                    column = f"{score} by {judge}"
+                    if beginning:
+                        column += f", beginning {beginning}"
+                    yield column, cell, table.notes.get(score, "")
 
 
-def continue_prompts(subjects: Sequence[Subject], directory: Path, args: Namespace) -> Commands:
-    yield from probe(subjects, directory, args)
-    if args.prompts:
-        yield from probe(subjects, directory, args, "--prompts", *map(str, args.prompts))
+# ---- Prompts with known answers ----
+def probes(subjects: Subjects, settings: Settings) -> Commands:
+    known = [subject for subject in subjects if subject.model.kind != "api"]
+    names = []
+    for subject in known:
+        names += ["--model", subject.model.name]
+    if not known:
+        return
+    base = ["probe.py", *names, "--out", settings.directory]
+    yield command_of(known, settings.directory / "probe.json", *base)
+    if settings.prompts:
+        yield command_of(known, None, *base, "--prompts", *settings.prompts)
 
 
-def read_probes(subject: Subject, directory: Path) -> dict[str, Value]:
-    verdicts = {}
-    for row in rows_of(directory / "probe.csv"):
-        if row["right"] and row.get(f"{subject.model} verdict"):
-            verdicts.setdefault(row["set"], []).append(row[f"{subject.model} verdict"] == "right")
-    shares = {name: (sum(own) / len(own), len(own)) for name, own in verdicts.items()}
-    return {
-        f"{name} right (%)": [100 * x for x in (share, *wilson(share, n))]
-        for name, (share, n) in shares.items()
-    }
+def answered(subject: Subject, settings: Settings) -> Cells:
+    label = subject.model.label(settings.directory)
+    for row in rows(settings.directory / "probe.json", "shares", label):
+        for name, cell in row.items():
+            if name != "run":
+                yield f"{name} right", cell, ""
 
 
 # ---- Instructions ----
-def instruct(
-    subjects: Sequence[Subject], directory: Path, args: Namespace, unseen: bool = False
-) -> Commands:
+def instructions(subjects: Subjects, settings: Settings, unseen: bool = False) -> Commands:
     """unseen: also with words that the training stories do not have."""
     headed = [subject for subject in subjects if "headers" in read_json(subject.data / "meta.json")]
     for subject in headed:
-        yield continue_stories(subject, args, 1)
+        yield continue_stories(subject, settings, "--n", 1)
         if unseen:
-            yield sample(
-                subject, args, subject.directory, "--eval", UNSEEN_PROMPTS, "--unseen_words"
-            )
+            how = ("--eval", UNSEEN_PROMPTS, "--unseen_words")
+            yield sample(subject, subject.directory, settings, *how)
     if headed:
-        yield (
-            ["instruct.py", *(str(subject.directory) for subject in headed)],
-            [subject.model for subject in headed],
-        )
+        places = [subject.directory for subject in headed]
+        result = settings.directory / "instruct.json"
+        yield command_of(headed, result, "instruct.py", *places)
 
 
-def read_instruct(subject: Subject, directory: Path) -> dict[str, Value]:
-    """Only shares of fulfilled instructions; instruct.csv has more."""
-    own = str(subject.directory), str(subject.directory / UNSEEN)
-    shown = re.compile("^(unseen )?words: each|^summary: nearest|and nearest|sentence")
-    rows = [
-        row
-        for row in rows_of(directory / "instruct.csv")
-        if row["run"] in own and shown.search(row["measure"])
-    ]
-    ends = ("share", "low", "high")
-    return {
-        f"{row['measure']} (%)": [100 * float(row[end] or "nan") for end in ends] for row in rows
-    }
+def unseen_words(subjects: Subjects, settings: Settings) -> Commands:
+    yield from instructions(subjects, settings, unseen=True)
+
+
+def followed(subject: Subject, settings: Settings) -> Cells:
+    """Only shares of fulfilled instructions; instruct.json has more."""
+    shown = ("words: each", "unseen words: each", "summary: nearest", "sentence, verbatim")
+    for label in (subject.name, f"{subject.name}/{UNSEEN}"):
+        for row in rows(settings.directory / "instruct.json", "instructions", label):
+            if row["measure"].endswith("and nearest") or row["measure"] in shown:
+                yield row["measure"], row["share"], ""
 
 
 # ---- Memorization ----
-def compare_with_training(
-    subjects: Sequence[Subject], directory: Path, args: Namespace
-) -> Commands:
+def memorization(subjects: Subjects, settings: Settings) -> Commands:
     places = []
-    for cut, subject in itertools.product(CUTS, subjects):
-        places.append(str(directory / f"cut-{cut}" / subject.name))
-        how = (
-            "--split",
-            "train",
-            "--draw",
-            "random",
-            "--eval",
-            args.prompt_count,
-            "--n",
-            1,
-            "--cut",
-            cut,
-        )
-        yield sample(subject, args, places[-1], *how)
-    yield (
-        ["rouge.py", *places, "--data", str(subjects[0].data)],
-        [subject.model for subject in subjects],
-    )
+    for cut in CUTS:
+        for subject in subjects:
+            places.append(settings.directory / f"cut-{cut}" / subject.name)
+            how = ["--split", "train", "--draw", "random", "--eval", PROMPTS, "--cut", cut]
+            yield sample(subject, places[-1], settings, *how, "--n", 1)
+    result = settings.directory / "rouge.json"
+    data = ["--data", subjects[0].data]
+    yield command_of(subjects, result, "rouge.py", *places, *data)
 
 
-def read_rouge(subject: Subject, directory: Path) -> dict[str, Value]:
-    found = {}
-    for (name, title), cut in itertools.product(ROUGE.items(), CUTS):
-        figures = read_json(directory / f"cut-{cut}" / subject.name / "rouge-train.json")["metrics"]
-        if name in figures:
-            mean = figures[name]["completions"].values()
-            found[f"{title} ({float(cut):.0%} shown)"] = [
-                float("nan") if x is None else x for x in mean
-            ]
-    return found
+def copied(subject: Subject, settings: Settings) -> Cells:
+    for cut in CUTS:
+        label = f"cut-{cut}/{subject.name}"
+        for row in rows(settings.directory / "rouge.json", "metrics", label):
+            yield f"{row['metric']} ({float(cut):.0%} shown)", row["completions"], ""
 
 
 # ---- Heads and neurons; size, bits per byte, seconds; memory ----
-def interpret(subjects: Sequence[Subject], directory: Path, args: Namespace) -> Commands:
+def interpretation(subjects: Subjects, settings: Settings) -> Commands:
     for subject in subjects:
-        places = ["--data", str(subject.data), "--out", str(subject.directory)]
+        places = ["--data", subject.data, "--out", subject.directory]
         counts = [f"--stories={STORIES_READ}", f"--ablate={STORIES_ABLATED}"]
-        yield ["interpret.py", subject.model, *places, *counts], [subject.model]
+        result = subject.directory / "interpret.json"
+        command = ["interpret.py", subject.model.name, *places, *counts]
+        yield command_of([subject], result, *command)
 
 
-def read_heads(subject: Subject, directory: Path) -> dict[str, Value]:
-    rows = read_table(subject.directory / "heads.csv")
-    positional = sum(float(row["distance_correlation"] or 0) > 0.5 for row in rows)
-    kinds, roles = (collections.Counter(row[key] for row in rows) for key in ("kind", "role"))
-    found = {"heads": len(rows), "correlation with distance above 0.5": positional}
-    found |= {kind: kinds[kind] for kind in ("positional", "semantic")}
-    return found | {f"role: {role}": n for role, n in roles.most_common() if role != "mixed"}
+def heads(subject: Subject, settings: Settings) -> Cells:
+    yield from own_cells(subject.directory / "interpret.json", "heads")
 
 
-def read_neurons(subject: Subject, directory: Path) -> dict[str, Value]:
-    rows = read_table(subject.directory / "neurons.csv")
-    kinds = collections.Counter(row["prefers"] for row in rows)
-    names = [column.removeprefix("auc_") for column in rows[0] if column.startswith("auc_")]
-    return {f"{kind} neurons (%)": 100 * kinds[kind] / len(rows) for kind in names}
+def neurons(subject: Subject, settings: Settings) -> Cells:
+    for table in tables(subject.directory / "interpret.json", "neurons"):
+        for row in table.rows:
+            yield f"{row['kind']} neurons (%)", row["neurons (%)"], ""
 
 
-def measure_bits_per_byte(
-    subjects: Sequence[Subject], directory: Path, args: Namespace
-) -> Commands:
-    for s in [s for s in subjects if not s.model.startswith("api:")]:
-        flags = "--data", str(s.data), "--out", str(s.directory / "bits_per_byte.json")
-        yield ["nanostories.sweeps.bits_per_byte", s.model, *flags], [s.model]
+def bits_per_byte(subjects: Subjects, settings: Settings) -> Commands:
+    for subject in subjects:
+        if subject.model.kind != "api":
+            result = subject.directory / "bits_per_byte.json"
+            flags = ["--data", subject.data, "--out", result]
+            module = "nanostories.sweeps.bits_per_byte"
+            yield command_of([subject], result, module, subject.model.name, *flags)
 
 
-def measure_memory(subjects: Sequence[Subject], directory: Path, args: Namespace) -> Commands:
-    for s in subjects:
-        sizes = str(read_json(s.data / "meta.json")["vocab_size"]), str(args.memory_limit)
-        yield (
-            ["nanostories.sweeps.memory", str(s.directory / "memory.json"), *sizes, *s.run.args],
-            [s.model],
-        )
+def bits(subject: Subject, settings: Settings) -> Cells:
+    yield from own_cells(subject.directory / "bits_per_byte.json", "bits per byte")
 
 
-def read_figures(subject: Subject, directory: Path, file: str) -> dict[str, Value]:
-    return read_json(subject.directory / file) if (subject.directory / file).exists() else {}
+def memory(subjects: Subjects, settings: Settings) -> Commands:
+    for subject in subjects:
+        vocab_size = read_json(subject.data / "meta.json")["vocab_size"]
+        result = subject.directory / "memory.json"
+        sizes = [result, vocab_size, settings.memory_limit]
+        module = "nanostories.sweeps.memory"
+        yield command_of([subject], result, module, *sizes, *subject.run.args)
 
 
-MEASURES = {  # name: its commands, and the function that reads their files
-    "beginnings": (grade_beginnings, read_grades),
-    "scores": (grade, read_grades),
-    "probes": (continue_prompts, read_probes),
-    "instruct": (instruct, read_instruct),
-    "unseen": (functools.partial(instruct, unseen=True), read_instruct),
-    "memorization": (compare_with_training, read_rouge),
-    "heads": (interpret, read_heads),
-    "neurons": (interpret, read_neurons),
-    "bits_per_byte": (
-        measure_bits_per_byte,
-        functools.partial(read_figures, file="bits_per_byte.json"),
-    ),
-    "memory": (measure_memory, functools.partial(read_figures, file="memory.json")),
+def megabytes(subject: Subject, settings: Settings) -> Cells:
+    yield from own_cells(subject.directory / "memory.json", "memory")
+
+
+MEASURES = {  # name: its commands, and the function that reads their results
+    "beginnings": (beginnings, graded),
+    "scores": (scores, graded),
+    "probes": (probes, answered),
+    "instruct": (instructions, followed),
+    "unseen": (unseen_words, followed),
+    "memorization": (memorization, copied),
+    "heads": (interpretation, heads),
+    "neurons": (interpretation, neurons),
+    "bits_per_byte": (bits_per_byte, bits),
+    "memory": (memory, megabytes),
 }
 
 
-def commands_of(
-    names: Sequence[str], subjects: Sequence[Subject], directory: Path, args: Namespace
-) -> Commands:
-    return itertools.chain.from_iterable(
-        MEASURES[name][0](subjects, directory, args) for name in names
-    )
+# ---- All measures ----
+def commands(names: Sequence[str], subjects: Subjects, settings: Settings) -> Commands:
+    for name in names:
+        yield from MEASURES[name][0](subjects, settings)
 
 
-def figures_of(
-    names: Sequence[str], subjects: Sequence[Subject], directory: Path
-) -> dict[str, dict[str, Value]]:
-    """{name of the subject: {column: value}}"""
-    readers = [MEASURES[name][1] for name in names]
-    return {
-        s.name: {k: v for read in readers for k, v in read(s, directory).items()} for s in subjects
-    }
+def cells(names: Sequence[str], subject: Subject, settings: Settings) -> Cells:
+    for name in names:
+        yield from MEASURES[name][1](subject, settings)
+
+
+def tables(path: Path, kind: str) -> list[Table]:
+    if not path.exists():
+        return []
+    return [table for table in load(path).tables if table.facts.get("kind") == kind]
+
+
+def rows(path: Path, kind: str, label: str) -> Iterator[dict[str, Cell]]:
+    """The rows of tables of a kind whose first cell is the label."""
+    for table in tables(path, kind):
+        for row in table.rows:
+            if next(iter(row.values())) == label:
+                yield row
+
+
+def own_cells(path: Path, kind: str) -> Cells:
+    """All but the first of a result about one subject."""
+    for table in tables(path, kind):
+        for row in table.rows:
+            _, *others = row.items()
+            for column, cell in others:
+                yield column, cell, table.notes.get(column, "")

@@ -18,7 +18,7 @@ import torch
 
 from model import GPTNeoConfig
 from nanostories.device import choose_dtype, set_up_device
-from nanostories.files import write_json
+from nanostories.results import Table, save
 from nanostories.training.config import TrainConfig, parse_command_line
 from nanostories.variants import MODELS
 
@@ -35,17 +35,14 @@ def peak(config: TrainConfig, vocab_size: int, batch: int) -> float:
         raise
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 1e6
-    return (
-        int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024 / 1e6
-    )
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024 / 1e6
 
 
 def two_steps(config: TrainConfig, vocab_size: int, batch: int) -> None:
     device = set_up_device("cuda" if torch.cuda.is_available() else "cpu")
-    dtype, shape = (
-        choose_dtype(config.dtype, device),
-        GPTNeoConfig(vocab_size=vocab_size, **config.model_shape()),
-    )
+    dtype = choose_dtype(config.dtype, device)
+    shape = GPTNeoConfig(vocab_size=vocab_size, **config.model_shape())
     model = MODELS[config.architecture](shape).to(device)
     optimizer = torch.optim.AdamW(model.parameters())
     tokens = torch.randint(vocab_size, (batch, config.block_size + 1), device=device)
@@ -59,19 +56,20 @@ def two_steps(config: TrainConfig, vocab_size: int, batch: int) -> None:
 
 def main() -> None:
     out, vocab_size, limit, *settings = sys.argv[1:]
-    config, limit = parse_command_line(settings)[0], float(limit)
+    config, _ = parse_command_line(settings)
+    limit = float(limit)
     if not torch.cuda.is_available():
         if not Path("/proc/self/status").exists():
             sys.exit("sweeps.memory: without a GPU, memory is measured on Linux alone")
-        resource.setrlimit(
-            resource.RLIMIT_DATA, (int(limit * 1e6), -1)
-        )  # rather an error than a machine that swaps
-    peaks = {}
+        # rather an error than a machine that swaps
+        resource.setrlimit(resource.RLIMIT_DATA, (int(limit * 1e6), -1))
+    row = {"run": config.name}
     for batch in BATCHES:
         mb = peak(config, int(vocab_size), batch)
-        peaks[f"MB, batch {batch}"] = mb if mb <= limit else "oom"
-    Path(out).parent.mkdir(parents=True, exist_ok=True)
-    write_json(Path(out), peaks)
+        row[f"MB, batch {batch}"] = mb if mb <= limit else "oom"
+    formats = dict.fromkeys(row, ",.0f")
+    facts = {"kind": "memory"}
+    save(Path(out), "memory", [Table("Memory of a training step", [row], formats, facts=facts)])
 
 
 if __name__ == "__main__":

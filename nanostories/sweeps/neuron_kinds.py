@@ -11,50 +11,47 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from nanostories.tables import read_table, table_text
+from nanostories.results import Table
+from nanostories.tables import read_table
 
 SHOWN = 5  # tokens of the largest activations
+Models = Sequence[tuple[str, Path]]  # their names and directories
 
 
-def draw(models: Sequence[tuple[str, Path]]) -> Figure:
-    """A panel for each (name, directory): the share of each layer's neurons that strongly prefer a
-    kind of word."""
+def draw(models: Models) -> Figure:
+    """A panel for each model: the share of each layer's neurons that strongly prefer a kind of
+    word."""
     figure = Figure(figsize=(1 + 3.4 * len(models), 3.4), layout="constrained")
-    for axes, (name, directory) in zip(
-        figure.subplots(1, len(models), squeeze=False, sharey=True)[0], models
-    ):
+    panels = figure.subplots(1, len(models), squeeze=False, sharey=True)[0]
+    for axes, (name, directory) in zip(panels, models):
+        preferred = {}  # layer -> the kinds that its neurons prefer
         rows = read_table(directory / "neurons.csv")
-        layers = sorted({int(row["layer"]) for row in rows})
-        for kind in (
-            column.removeprefix("auc_") for column in rows[0] if column.startswith("auc_")
-        ):
-            in_layer = [
-                [row["prefers"] == kind for row in rows if int(row["layer"]) == layer]
-                for layer in layers
-            ]
-            axes.plot(layers, [100 * sum(own) / len(own) for own in in_layer], ".-", label=kind)
-        axes.set(title=name, xlabel="layer", xticks=layers)
+        for row in rows:
+            preferred.setdefault(int(row["layer"]), []).append(row["prefers"])
+        columns = [column for column in rows[0] if column.startswith("auc_")]
+        for kind in [column.removeprefix("auc_") for column in columns]:
+            shares = [100 * own.count(kind) / len(own) for own in preferred.values()]
+            axes.plot([*preferred], shares, ".-", label=kind)
+        axes.set(title=name, xlabel="layer", xticks=[*preferred])
         axes.grid(alpha=0.3)
-    figure.axes[0].set_ylabel("neurons that prefer the kind (%)")
-    figure.axes[-1].legend(fontsize=7)
+    panels[0].set_ylabel("neurons that prefer the kind (%)")
+    panels[-1].legend(fontsize=7)
     return figure
 
 
-def examples_text(models: Sequence[tuple[str, Path]]) -> str:
-    lines = []
+def examples(models: Models) -> Table:
+    found = []
     for name, directory in models:
         rows = read_table(directory / "neurons.csv")
         last = max(int(row["layer"]) for row in rows)
         chosen = [row for row in rows if int(row["layer"]) == last][:2]
         chosen += [row for row in rows if int(row["layer"]) == last // 2][:1]
-        largest = max(rows, key=lambda row: float(row["activation_1"]))
-        for row in [*chosen, largest]:
-            tokens = " ".join(
-                repr(row[f"token_{i}"]).replace("|", "¦") for i in range(1, SHOWN + 1)
-            )
-            note = " (largest activation)" if row is largest else ""
-            place = f"{row['layer']}.{row['neuron']}{note}"
-            lines.append(
-                [name, place, row["prefers"] or "–", f"{float(row['activation_1']):.1f}", tokens]
-            )
-    return table_text(["model", "neuron", "prefers", "highest", "fires most on"], lines)
+        chosen.append(max(rows, key=lambda row: float(row["activation_1"])))
+        for row in chosen:
+            tokens = [repr(row[f"token_{i}"]) for i in range(1, SHOWN + 1)]
+            neuron = f"{row['layer']}.{row['neuron']}"
+            cells = {"run": name, "neuron": neuron, "prefers": row["prefers"] or None}
+            cells["highest"] = float(row["activation_1"])
+            found.append(cells | {"fires most on": " ".join(tokens)})
+    about = "The last of each model is the neuron with the largest activation."
+    return Table("Neurons", found, {"highest": ".1f"}, about=about, facts={"kind": "examples"})

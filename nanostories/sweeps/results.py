@@ -1,15 +1,12 @@
 """
-The results of a list: one table and one picture.
+The results of a list: one table and one picture, experiment.json, .png and .csv.
 
->>> figures = figures_of(experiment.measures, subjects, directory)
->>> show("heads", experiment, directory, subjects, figures)
+>>> show("heads", experiment, subjects, settings)
 """
 
 import dataclasses
-import itertools
 import math
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,244 +14,245 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
-from nanostories.figures import save_figure
 from nanostories.files import read_json, write_bytes
+from nanostories.results import Cell, Table, save
+from nanostories.statistics import estimate
 from nanostories.sweeps import neuron_kinds, scaling_law
 from nanostories.sweeps.lists import Experiment
-from nanostories.sweeps.measures import Subject, Value
-from nanostories.tables import print_and_save, table_text, write_table
+from nanostories.sweeps.measures import Settings, Subject, cells
+from nanostories.tables import write_table
 from nanostories.training.config import TrainConfig
 from nanostories.training.run_directory import read_log
 
-SCHEDULE = {
-    "name",
-    "seed",
-    "max_steps",
-    "warmup_steps",
-    "eval_interval",
-    "learning_rate",
-    "compile",
-}
+SCHEDULE = "name seed max_steps warmup_steps eval_interval learning_rate compile".split()
 SETTINGS = [field.name for field in dataclasses.fields(TrainConfig) if field.name not in SCHEDULE]
-FACTS = dict(
-    step="step", parameters="parameters", tokens="tokens", flops="training FLOPs", seconds="seconds"
-)
-FACTS |= dict(val_loss="validation loss", bpb="bits per byte")  # columns of the table: their titles
-LABELS = FACTS | dict(n_embd="width", n_layer="layers", n_head="heads", label="")
-SIZES = ("parameters", "flops")
+# Facts of a training, and their formats
+FACTS = {
+    "step": ",",
+    "parameters": ",",
+    "tokens": ",",
+    "training FLOPs": ".2e",
+    "seconds": ",.0f",
+    "validation loss": ".3f",
+    "bits per byte": ".3f",
+}
+LABELS = {"n_embd": "width", "n_layer": "layers", "n_head": "heads", "label": ""}
+SIZES = ("parameters", "training FLOPs")
 PANELS_ACROSS = 6
 
 
 def show(
-    name: str, experiment: Experiment, directory: Path, subjects: list[Subject], measured: Mapping
+    name: str, experiment: Experiment, subjects: Sequence[Subject], settings: Settings
 ) -> None:
-    """Prints the table; writes experiment.csv, .md, .png and .svg. measured: {subject: {column:
-    value}}."""
-    rows = [flat(measured[subject.name]) | tabulate(subject) for subject in subjects]
-    for row in rows:
-        if "n_embd" in row and "seed" not in row:  # an existing model, whose name does not say it
-            row["label"] += f" ({row['n_embd']} wide, {row['n_layer']} layers)"
-    write_table(directory / "experiment.csv", rows)
-    columns = dict.fromkeys(column for own in measured.values() for column in own)
-    columns = [column for column in columns if column not in (*SETTINGS, *FACTS)]
-    if (
-        "bits_per_byte" in experiment.measures
-    ):  # each run's own losses are of its own vocabulary and validation stories
-        rows = [
-            {key: value for key, value in row.items() if key not in ("val_loss", "bpb")}
-            for row in rows
-        ]
-    parts = [f"## {name}", f"{experiment.shows}.", table(rows, columns)]
-    if (grades := directory / "grades.md").exists():
-        parts += dict.fromkeys(
-            line for line in grades.read_text("utf-8").splitlines() if line.startswith("WARNING")
-        )
+    """Prints the table; writes experiment.json, .csv, .png and .svg."""
+    directory = settings.directory
+    rows = []
+    notes = {}
+    measured = {}  # the columns that were measured, in order
+    for subject in subjects:
+        row = facts_of(subject)
+        for column, cell, note in cells(experiment.measures, subject, settings):
+            measured[column] = None
+            row[column] = cell
+            if note:
+                notes[column] = note
+        rows.append(row)
+    write_table(directory / "experiment.csv", [flat(row) for row in rows])
+    table = Table(name, mean_rows(rows, list(measured)), formats_of(measured), notes)
+    table.about = (
+        f"{experiment.shows}. In brackets: 95% intervals, over seeds where there are some."
+    )
+    pages = sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*.html"))
+    if pages:
+        table.about += f" Pages: {', '.join(pages)}."
+    tables = [table]
+    figure = None
     places = [(subject.name, subject.directory) for subject in subjects]
     if experiment.picture == "law":
-        parts.append(scaling_law.laws_text(rows))
-        save_figure(scaling_law.draw(rows), directory / "experiment.png")
+        tables += scaling_law.tables(rows)
+        figure = scaling_law.draw(rows)
     elif experiment.picture == "neurons":
-        parts.append(neuron_kinds.examples_text(places))
-        save_figure(neuron_kinds.draw(places), directory / "experiment.png")
+        tables.append(neuron_kinds.examples(places))
+        figure = neuron_kinds.draw(places)
     elif experiment.picture == "panels":
-        curves = [subject for subject in subjects if subject.run] if experiment.curves else []
-        save_figure(draw(rows, columns, experiment.axes, curves), directory / "experiment.png")
+        curves = [x.directory for x in subjects if x.run] if experiment.curves else []
+        figure = draw(rows, list(measured), experiment.axes, curves)
     else:  # a measure has drawn it
-        first = next(
-            path
-            for path in sorted(
-                directory.rglob(experiment.picture), key=lambda path: len(path.parts)
-            )
-        )
-        for ending in (".png", ".svg"):
-            write_bytes(directory / f"experiment{ending}", first.with_suffix(ending).read_bytes())
-    pages = sorted(str(path.relative_to(directory)) for path in directory.rglob("*.html"))
-    parts += ["Pages: " + ", ".join(f"[{page}]({page})" for page in pages)] if pages else []
-    print_and_save(directory / "experiment.md", "\n\n".join(parts))
+        copy_picture(experiment.picture, directory)
+    sources = [subject.model.directory / "ckpt.pt" for subject in subjects if subject.run]
+    save(directory / "experiment.json", "experiments.py", tables, (), sources, figure)
+
+
+def copy_picture(name: str, directory: Path) -> None:
+    """The one that lies nearest to the directory."""
+    found = sorted(directory.rglob(name), key=lambda path: len(path.parts))
+    for ending in (".png", ".svg"):
+        content = found[0].with_suffix(ending).read_bytes()
+        write_bytes(directory / f"experiment{ending}", content)
 
 
 # ---- Rows ----
-def tabulate(subject: Subject) -> dict:
+def facts_of(subject: Subject) -> dict[str, Cell]:
     """Its settings, and its cost and losses as far as it was trained here."""
-    row, run, config = (
-        dict(run=subject.name, label=subject.name),
-        subject.run,
-        Path(subject.model, "config.json"),
-    )
-    settings = vars(run.config) if run else read_json(config) if config.exists() else {}
-    row |= {key: settings[key] for key in SETTINGS if key in settings}
-    log = (
-        read_log(Path(subject.model, "log.csv")) if Path(subject.model, "log.csv").exists() else []
-    )
-    log = [line for line in log if line["val_loss"]]  # the last line of a stopped run has none
+    run = subject.run
+    directory = subject.model.directory
+    row = {"run": subject.name, "label": subject.name}
+    settings = {}
     if run:
-        row |= dict(seed=run.config.seed, parameters=run.parameters)
-        row |= dict(label=subject.name.replace(f"_{run.config.seed}", ""), variant=run.variant)
-        row |= dict(start_from=run.config.start_from.removesuffix(f"_{run.config.seed}"))
-        row |= {"budget": run.budget} if run.budget else {}
-    if log:
-        line = (
-            log[-1] if run else min(log, key=lambda line: float(line["val_loss"]))
-        )  # a plan compares whole budgets
-        row |= {key: int(line[key]) for key in ("step", "tokens")}
-        row |= {key: float(line[key]) for key in ("train_loss", "val_loss", "bpb")}
-    if run and log and str(run.directory) == subject.model:
-        row |= dict(flops=run.flops, seconds=round(float(log[-1].get("seconds") or 0), 1))
+        settings = vars(run.config)
+        row["label"] = subject.name.replace(f"_{run.config.seed}", "")
+        row["variant"] = run.variant
+        row["budget"] = run.budget
+        row["parameters"] = run.parameters
+    elif (directory / "config.json").exists():
+        settings = read_json(directory / "config.json")
+    row |= {name: settings[name] for name in SETTINGS if name in settings}
+    if run:  # which seed it continued is no setting of a variant
+        row["start_from"] = run.config.start_from.removesuffix(f"_{run.config.seed}")
+    path = directory / "log.csv"
+    if not path.exists():
+        return row
+    log = [line for line in read_log(path) if line["val_loss"]]
+    # A plan compares whole budgets; of other models, the weights with the lowest loss are used.
+    line = log[-1] if run else min(log, key=lambda line: float(line["val_loss"]))
+    row["step"] = int(line["step"])
+    row["tokens"] = int(line["tokens"])
+    row["validation loss"] = float(line["val_loss"])
+    row["bits per byte"] = float(line["bpb"])
+    if run and run.directory == directory:
+        row["training FLOPs"] = run.flops
+        row["seconds"] = float(line["seconds"] or 0)
     return row
 
 
-def flat(measured: Mapping[str, Value]) -> dict:
+def flat(row: dict[str, Cell]) -> dict:
     """Intervals as columns of their own."""
-    row = {}
-    for name, value in measured.items():
-        ends = (name, f"{name}_low", f"{name}_high")
-        row |= {name: value} if isinstance(value, (int, float, str)) else dict(zip(ends, value))
-    return row
+    cells = {}
+    for name, cell in row.items():
+        if isinstance(cell, list):
+            cells[name], cells[f"{name} low"], cells[f"{name} high"] = cell
+        else:
+            cells[name] = cell
+    return cells
 
 
-def table(rows: Sequence[dict], columns: Sequence[str]) -> str:
-    """Means over the seeds of each variant, for the validation loss with the lowest and the highest
-    seed; of a single model with its 95% interval."""
-    facts = [
-        key
-        for key in FACTS
-        if len({row.get(key) for row in rows}) > (key == "step") and key in rows[0]
-    ]
-    labels, lines = dict.fromkeys(row["label"] for row in rows), []
-    for label in labels:
-        own = [row for row in rows if row["label"] == label]
-        cells = {key: mean(own, key) for key in (*facts, *columns)}
-        losses = [row["val_loss"] for row in own if "val_loss" in row]
-        if len(losses) > 1:
-            cells["val_loss"] += f" [{min(losses):.3f}, {max(losses):.3f}]"
-        for key in columns if len(labels) == len(rows) else ():
-            if not math.isnan(own[0].get(f"{key}_low", math.nan)):
-                cells[key] += " [{}, {}]".format(
-                    *(number(own[0][f"{key}{end}"]) for end in ("_low", "_high"))
-                )
-        lines.append([label, *cells.values()])
-    text = table_text(["run", *(FACTS[key] for key in facts), *columns], lines)
-    brackets = "95% intervals" if len(labels) == len(rows) else "the lowest and the highest seed"
-    return text + f"\n\nIn brackets: {brackets}" * ("[" in text)
+def mean_rows(rows: Sequence[dict], measured: Sequence[str]) -> list[dict[str, Cell]]:
+    """A row for each variant: means over its seeds, with their intervals; of a single run, its own
+    cells."""
+    differing = [name for name in FACTS if len({row.get(name) for row in rows}) > 1]
+    found = []
+    for label in dict.fromkeys(row["label"] for row in rows):
+        seeds = [row for row in rows if row["label"] == label]
+        cells = {"run": label}
+        for column in [*differing, *measured]:
+            cells[column] = mean_cell([row.get(column) for row in seeds])
+        found.append(cells)
+    return found
 
 
-def mean(rows: Sequence[dict], key: str) -> str:
-    values = [row[key] for row in rows if row.get(key) is not None]
-    texts = [
-        value for value in values if isinstance(value, str)
-    ]  # such as "oom", if only for one seed
-    return texts[0] if texts else number(statistics.mean(values)) if values else "–"
+def mean_cell(cells: Sequence[Cell]) -> Cell:
+    texts = [cell for cell in cells if isinstance(cell, str)]
+    if texts:
+        return texts[0]  # such as "oom", if only for one seed
+    known = [cell for cell in cells if cell is not None]
+    values = [value_of(cell) for cell in known]
+    if len(set(values)) > 1:
+        return estimate(np.array(values)).cell
+    return known[0] if known else None
 
 
-def number(value: float) -> str:
-    large = ".2e" if value > 1e9 else ",.0f"
-    if isinstance(value, int) or value >= 1000:
-        return f"{value:{large}}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}"
+def value_of(cell: Cell) -> float | None:
+    """Of a cell with an interval or without; None for a text."""
+    if isinstance(cell, list):
+        cell = cell[0]
+    return None if isinstance(cell, str) else cell
+
+
+def formats_of(columns: Sequence[str]) -> dict[str, str]:
+    shares = {name: ".1%" for name in columns if name.endswith(" right")}
+    return FACTS | shares
 
 
 # ---- The picture ----
 def draw(
-    rows: Sequence[dict],
-    columns: Sequence[str],
-    axes_names: Sequence[str],
-    curves: Sequence[Subject],
+    rows: Sequence[dict], columns: Sequence[str], axes_names: Sequence[str], curves: Sequence[Path]
 ) -> Figure:
-    """A panel for each score, a row of them for each axis; without axes, over the runs. The last
-    one: loss curves."""
-    panels, axes_names = {}, axes_names or ("label",)
-    for column in (["val_loss"] if any("val_loss" in row for row in rows) else []) + list(columns):
-        if any(isinstance(row.get(column), (int, float)) for row in rows):
+    """A panel for each score, a row of them for each axis (without axes, over the runs); and, in a
+    panel of their own, the loss curves of some runs."""
+    axes_names = axes_names or ("label",)
+    panels = {}  # score -> its columns, one by each judge
+    for column in ["validation loss", *columns]:
+        if any(value_of(row.get(column)) is not None for row in rows):
             panels.setdefault(column.partition(" by ")[0], []).append(column)
     n = len(panels) + bool(curves)
-    down = math.ceil(n / PANELS_ACROSS)  # for each axis
-    across = math.ceil(n / down)
-    figure = Figure(figsize=(3.6 * across, 3 * down * len(axes_names)), layout="constrained")
+    across = min(n, PANELS_ACROSS)
+    down = math.ceil(n / across)  # for each axis
+    size = (3.6 * across, 3 * down * len(axes_names))
+    figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(down * len(axes_names), across, squeeze=False)
     for axes in grid.flat:
         axes.set_axis_off()
     for axis, own in zip(axes_names, np.split(grid, len(axes_names))):
-        for panel, axes in zip(panels, own.flat):
-            draw_over(axes, rows, axis, panels[panel])
-            note = "\n(controls failed)" * all(
-                "(controls failed)" in column for column in panels[panel]
-            )
-            axes.set(xlabel=LABELS.get(axis, axis), ylabel=LABELS.get(panel, panel) + note)
+        for title, axes in zip(panels, own.flat):
+            draw_panel(axes, rows, axis, panels[title])
+            axes.set(xlabel=LABELS.get(axis, axis), ylabel=title)
     if curves:
         draw_curves(grid.flat[len(panels)], curves)
     return figure
 
 
-def draw_over(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[str]) -> None:
-    """A color for each judge, and for each combination of the other settings in which the runs
-    differ, or existing run; a dot for a seed."""
-    axes.set_axis_on()
-    keys = [
-        key
-        for key in SETTINGS
-        if axis not in (key, "label") and len({row.get(key) for row in rows}) > 1
-    ]
-    keys = keys if axis not in SIZES else []  # one line over all models
+def draw_panel(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[str]) -> None:
+    """A line for each judge and each combination of the other settings in which the runs differ;
+    intervals, and a dot for each seed."""
     lines = {}
-    for row, column in itertools.product(rows, columns):
-        if isinstance(row.get(column), (int, float)) and row.get(axis) is not None:
-            own = [
-                f"{LABELS.get(key, key)} {row[key]}"
-                for key in keys
-                if row.get(key) not in (None, "")
-            ]
-            own = (
-                own if "variant" in row else [row["run"].rpartition("/")[0]]
-            )  # checkpoints of an existing run
-            own += [column.partition(" by ")[2]] * (len(columns) > 1)
-            points = lines.setdefault((", ".join(filter(None, own)), column), {})
-            points.setdefault((row[axis], row["label"]), []).append(
-                row
-            )  # only seeds of one variant share a point
-    for i, ((own, column), points) in enumerate(lines.items()):
-        points = points if axis == "label" else dict(sorted(points.items()))
-        xs, means = (
-            [x for x, _ in points],
-            [statistics.mean(row[column] for row in seeds) for seeds in points.values()],
-        )
-        axes.plot(
-            xs, means, ".", color=f"C{i % 10}", linestyle="" if axis == "label" else "-", label=own
-        )
-        for ((x, label), seeds), y in zip(points.items(), means):
-            for row in seeds:
-                ends = [row.get(f"{column}{end}", row[column]) for end in ("_low", "_high")]
-                axes.plot(
-                    (x, x),
-                    ends,
-                    color=f"C{i % 10}",
-                    alpha=0.35,
-                    marker="." if len(seeds) > 1 else "",
-                )
-            if axis in SIZES and not i:
-                inwards = "left" if x * x <= xs[0] * xs[-1] else "right"
-                axes.annotate(label, (x, y), fontsize=6, ha=inwards)
-    if len(lines) > 1 and (axes.get_subplotspec().is_first_col() or axis in (*SIZES, "label")):
+    for column in columns:
+        for row in rows:
+            if value_of(row.get(column)) is not None and row.get(axis) is not None:
+                key = series_of(row, rows, axis)
+                if len(columns) > 1:
+                    key += (column.partition(" by ")[2],)
+                points = lines.setdefault(key, {}).setdefault((row[axis], row["label"]), [])
+                points.append(row[column])
+    for i, (key, points) in enumerate(lines.items()):
+        draw_line(axes, points, axis, f"C{i % 10}", ", ".join(key))
+    axes.set_axis_on()
+    if len(lines) > 1:
         axes.legend(fontsize=6)
+    set_scale(axes, axis, sorted({row[axis] for row in rows if row.get(axis) is not None}))
+    axes.grid(alpha=0.3)
+
+
+def draw_line(axes: Axes, points: dict, axis: str, color: str, label: str) -> None:
+    """points: {(x, name): the values of its seeds}"""
+    if axis != "label":
+        points = dict(sorted(points.items()))
+    xs = [x for x, _ in points]
+    means = [value_of(mean_cell(seeds)) for seeds in points.values()]
+    style = "" if axis == "label" else "-"
+    axes.plot(xs, means, ".", linestyle=style, color=color, label=label)
+    for ((x, name), seeds), mean in zip(points.items(), means):
+        for cell in seeds:
+            if isinstance(cell, list) and cell[1] is not None:
+                axes.plot([x, x], cell[1:], color=color, alpha=0.35)
+            if len(seeds) > 1:
+                axes.plot(x, value_of(cell), ".", color=color, alpha=0.35)
+        if axis in SIZES:
+            axes.annotate(name, (x, mean), fontsize=6)
+
+
+def series_of(row: dict, rows: Sequence[dict], axis: str) -> tuple[str, ...]:
+    """The line of a row: the settings, beside the axis, in which the runs differ; of the kept
+    checkpoints of an existing run, its name."""
+    if axis == "label" or axis in SIZES:
+        return ()
+    if "variant" not in row:
+        return (row["run"].rpartition("/")[0],)
+    names = [name for name in SETTINGS if name != axis and len({x.get(name) for x in rows}) > 1]
+    shown = [name for name in names if row.get(name) not in (None, "")]
+    return tuple(f"{LABELS.get(name, name)} {row[name]}" for name in shown)
+
+
+def set_scale(axes: Axes, axis: str, values: Sequence) -> None:
     if axis == "label":
         axes.tick_params(axis="x", rotation=90, labelsize=7)
     if axis in SIZES:
@@ -266,22 +264,19 @@ def draw_over(axes: Axes, rows: Sequence[dict], axis: str, columns: Sequence[str
         axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1e6:g} M")
     if axis in ("n_embd", "n_head", "n_layer"):
         axes.set_xscale("log", base=2)
-        axes.set_xticks(sorted({row[axis] for row in rows if axis in row}), minor=False)
+        axes.set_xticks(values, minor=False)
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-    if axis == "val_loss":
+    if axis == "validation loss":
         axes.invert_xaxis()  # training goes to the right
-    axes.grid(alpha=0.3)
 
 
-def draw_curves(axes: Axes, subjects: Sequence[Subject]) -> None:
+def draw_curves(axes: Axes, runs: Sequence[Path]) -> None:
     axes.set_axis_on()
-    for subject in subjects:
-        rows = [row for row in read_log(subject.run.directory / "log.csv") if row["val_loss"]]
-        millions, losses = (
-            [float(row["tokens"]) / 1e6 for row in rows],
-            [float(row["val_loss"]) for row in rows],
-        )
-        axes.plot(millions, losses, ".-", label=subject.name, linewidth=1)
-    axes.set(xlabel="million tokens", ylabel=LABELS["val_loss"])
+    for run in runs:
+        log = [line for line in read_log(run / "log.csv") if line["val_loss"]]
+        millions = [float(line["tokens"]) / 1e6 for line in log]
+        losses = [float(line["val_loss"]) for line in log]
+        axes.plot(millions, losses, ".-", label=run.name, linewidth=1)
+    axes.set(xlabel="million tokens", ylabel="validation loss")
     axes.legend(fontsize=6)
     axes.grid(alpha=0.3)

@@ -6,14 +6,13 @@ both as a * C^b.
 >>> law.b, law.low, law.high            # the exponent and its 95% interval
 """
 
-import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from nanostories.tables import table_text
+from nanostories.results import Table
 
 
 class PowerLaw(NamedTuple):
@@ -31,6 +30,7 @@ class Best(NamedTuple):
     budget: float
     flops: float
     variant: str
+    n_layer: int  # its depth: its size is fitted among models of this depth
     parameters: int
     loss: float  # mean over its seeds
     size: float  # parameters that would be best
@@ -44,69 +44,83 @@ def fit_power_law(flops: Sequence[float], values: Sequence[float]) -> PowerLaw:
 
     line = stats.linregress(np.log(flops), np.log(values))
     margin = stats.t.ppf(0.975, len(flops) - 2) * line.stderr
-    return PowerLaw(
-        *map(float, (np.exp(line.intercept), line.slope, line.slope - margin, line.slope + margin))
-    )
+    low = line.slope - margin
+    high = line.slope + margin
+    return PowerLaw(float(np.exp(line.intercept)), float(line.slope), float(low), float(high))
 
 
 def best_of_budgets(rows: Sequence[dict]) -> list[Best]:
     """By budget. The best size is the minimum of a parabola through the losses of the best model
-    and its neighbors in size, over the logarithm of parameters (Hoffmann et al., 2022, approach 2,
-    with three points)."""
-    losses, found = {}, []
-    for row in rows:
-        key = row["budget"], row["parameters"], row["flops"], row["variant"]
-        losses.setdefault(key, []).append(row["val_loss"])
-    for budget, group in itertools.groupby(sorted(losses), key=lambda key: key[0]):
-        keys = list(group)  # by size
-        means = [float(np.mean(losses[key])) for key in keys]
-        i = int(np.argmin(means))
-        _, size, flops, variant = keys[i]
-        bound = "at most" if i == 0 else "at least" if i == len(keys) - 1 else ""
-        best = size
-        if not bound:
-            logs = np.log([key[1] / size for key in keys[i - 1 : i + 2]])
-            square, linear, _ = np.polyfit(logs, means[i - 1 : i + 2], 2)
-            best = float(size * np.exp(-linear / 2 / square))
-        found.append(Best(budget, flops, variant, size, means[i], best, bound))
+    and its neighbors in size among models of the same depth, as the loss is no smooth function of
+    size across depths; over the logarithm of parameters (Hoffmann et al., 2022, approach 2, with
+    three points)."""
+    found = []
+    for budget in sorted({row["budget"] for row in rows}):
+        models = models_of([row for row in rows if row["budget"] == budget])
+        best = min(models, key=lambda model: model["loss"])
+        family = [model for model in models if model["n_layer"] == best["n_layer"]]
+        i = family.index(best)
+        size = best["parameters"]
+        bound = ""
+        if i == 0:
+            bound = "at most"
+        elif i == len(family) - 1:
+            bound = "at least"
+        else:
+            around = family[i - 1 : i + 2]
+            logs = np.log([model["parameters"] / size for model in around])
+            square, linear, _ = np.polyfit(logs, [model["loss"] for model in around], 2)
+            size = float(size * np.exp(-linear / 2 / square))
+        found.append(Best(budget, **best, size=size, bound=bound))
     return found
+
+
+def models_of(rows: Sequence[dict]) -> list[dict]:
+    """Those of one budget, by size, each with the mean loss of its seeds."""
+    losses = {}
+    for row in rows:
+        key = (row["parameters"], row["training FLOPs"], row["variant"], row["n_layer"])
+        losses.setdefault(key, []).append(row["validation loss"])
+    names = ("parameters", "flops", "variant", "n_layer")
+    return [dict(zip(names, key), loss=float(np.mean(own))) for key, own in sorted(losses.items())]
 
 
 def fit_laws(best: Sequence[Best]) -> dict[str, PowerLaw]:
     """The law of the loss, and of the size: of four budgets or more, as fewer leave too little
     scatter for an interval; for the size, of those whose optimum is among the sizes tried."""
-    sizes = [(own.flops, own.size) for own in best if not own.bound]
-    values = dict(loss=[(own.flops, own.loss) for own in best], size=sizes)
-    return {name: fit_power_law(*zip(*pairs)) for name, pairs in values.items() if len(pairs) > 3}
+    points = {
+        "loss": [(own.flops, own.loss) for own in best],
+        "size": [(own.flops, own.size) for own in best if not own.bound],
+    }
+    return {name: fit_power_law(*zip(*own)) for name, own in points.items() if len(own) > 3}
 
 
-def laws_text(rows: Sequence[dict]) -> str:
+def tables(rows: Sequence[dict]) -> list[Table]:
     """The best model at every budget, the size that would be best, and the laws."""
     best = best_of_budgets(rows)
-    lines = [
-        [
-            f"{b.budget:.2g}",
-            b.variant,
-            f"{b.parameters:,}",
-            f"{b.loss:.3f}",
-            f"{b.bound} {b.size:,.0f}".strip(),
-        ]
-        for b in best
-    ]
-    text = table_text(
-        ["training FLOPs", "best model tried", "its parameters", "its loss", "fitted best size"],
-        lines,
-    )
-    laws = fit_laws(best)
-    for name, law in laws.items():
-        interval = f"95% interval of the exponent [{law.low:.4f}, {law.high:.4f}]"
-        text += f"\n\n{name} = {law.a:.4g} * FLOPs^{law.b:.4f}, {interval}"
-    if "size" not in laws:
-        text += (
-            "\n\nno law of the size: it needs four budgets whose best model is not the smallest or"
-            " largest tried"
+    models = []
+    for own in best:
+        models.append(
+            {
+                "training FLOPs": f"{own.budget:.2g}",
+                "best model tried": own.variant,
+                "its parameters": own.parameters,
+                "its loss": own.loss,
+                "best size": f"{own.bound} {own.size:,.0f}".strip(),
+                "fitted among": f"{own.n_layer} layers",
+            }
         )
-    return text
+    laws = []
+    for name, law in fit_laws(best).items():
+        exponent = [law.b, law.low, law.high]
+        laws.append({"law of": name, "factor": law.a, "exponent of FLOPs": exponent})
+    about = "A law of the size needs four budgets whose best model is neither the smallest nor the"
+    about += " largest of its depth."
+    formats = {"its loss": ".3f", "factor": ".4g", "exponent of FLOPs": ".4f"}
+    return [
+        Table("Best models", models, formats, facts={"kind": "best models"}),
+        Table("Laws", laws, formats, about=about, facts={"kind": "laws"}),
+    ]
 
 
 def draw(rows: Sequence[dict]) -> Figure:
@@ -114,13 +128,8 @@ def draw(rows: Sequence[dict]) -> Figure:
     best = best_of_budgets(rows)
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     losses, sizes = figure.subplots(1, 2)
-    losses.plot(
-        [row["flops"] for row in rows],
-        [row["val_loss"] for row in rows],
-        ".",
-        color="C0",
-        alpha=0.4,
-    )
+    flops = [row["training FLOPs"] for row in rows]
+    losses.plot(flops, [row["validation loss"] for row in rows], ".", color="C0", alpha=0.4)
     for own in best:
         losses.plot(own.flops, own.loss, "o", color="C0")
         losses.annotate(
@@ -137,12 +146,9 @@ def draw(rows: Sequence[dict]) -> Figure:
         )
     flops = np.array([best[0].flops, best[-1].flops])
     for axes, name in ((losses, "loss"), (sizes, "size")):
-        if law := fit_laws(best).get(name):
-            label = (
-                f"{law.a:.3g} · C^{law.b:.3f}, exponent in [{law.low:.3f}, {law.high:.3f}]".replace(
-                    "-", "−"
-                )
-            )
+        law = fit_laws(best).get(name)
+        if law:
+            label = f"{law.a:.3g} · C^{law.b:.3f}, exponent in [{law.low:.3f}, {law.high:.3f}]"
             axes.plot(flops, law.a * flops**law.b, color="black", linewidth=1, label=label)
             axes.legend(fontsize=8)
         axes.set(xscale="log", yscale="log", xlabel="training FLOPs")

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from nanostories.checkpoints.models import open_model
+from nanostories.cli import UserError
 from nanostories.corpus.tokenizer import Tokenizer, gpt2
 from nanostories.generation.backends import LocalBackend, load_backend
 from nanostories.generation.prompts import Sampling
-from nanostories.sweeps.bits_per_byte import bits_per_byte
+from nanostories.sweeps.bits_per_byte import bits_per_byte, require_lossless
 
 STORIES = [
     "A cat sat. It was happy.",
@@ -135,3 +136,16 @@ def test_another_architecture_writes_as_transformers_does(other):
     )
     assert text == backend.tokenizer.decode(theirs[theirs != 257].tolist()) and text
     assert backend.tokenizer.decode(backend.tokenizer.encode(" a ball")) == " a ball"
+
+
+def test_a_tokenizer_that_loses_text_is_refused(other):
+    """One that lower-cases: its bits are not those of the text."""
+    directory, _ = other
+    tokenizer = load_backend(open_model(f"hf:{directory}")).tokenizer
+    require_lossless(tokenizer, STORIES)
+    encode = tokenizer.encode
+    tokenizer.encode = lambda text: encode(text.lower())
+    n_capitals = sum(character.isupper() for story in STORIES for character in story)
+    share = n_capitals / sum(map(len, STORIES))
+    with pytest.raises(UserError, match=f"{share:.2%}"):
+        require_lossless(tokenizer, STORIES)

@@ -2,15 +2,19 @@
 
 import _thread
 import os
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
 from conftest import log_of
+from planted import write_corpus
+from random_models import model_to_probe, save_run, trained_on
 
 import experiments
 from nanostories.cli import UserError
+from nanostories.results import Table, load, save, to_text
 from nanostories.sweeps import lists, runner
 
 STEPS = 60
@@ -18,16 +22,22 @@ STEPS = 60
 # is resumed.
 TRAIN = """
 import signal, sys
+sys.path[:0] = {paths!r}
 from pathlib import Path
-settings = dict(flag[2:].split("=") for flag in sys.argv[1:] if "=" in flag)
-run, step = Path(settings["out_dir"], settings["name"]), 60 if "--resume" in sys.argv else 10
+from random_models import model_to_probe, save_run, trained_on
+from nanostories.training.config import parse_command_line
+resumed = "--resume" in sys.argv
+config, _ = parse_command_line([x for x in sys.argv[1:] if x != "--resume"])
+run = Path(config.out_dir, config.name)
+step, done = (60, 1) if resumed else (10, 0.2)
 signal.signal(signal.SIGTERM, lambda *_: sys.exit("Stopped and saved"))
-run.mkdir(parents=True, exist_ok=True)
-(run / "ckpt.pt").touch()
-(run / "log.csv").write_text(f"step,tokens,train_loss,val_loss,bpb,seconds\\n{step},{step},3,3.5,1,1\\n")
-while step == 10:
+facts = trained_on(Path(config.data_dir), config.data)
+save_run(run, model_to_probe(), **facts | dict(train_config=vars(config)))
+log = "step,tokens,done,train_loss,val_loss,bpb,seconds"
+(run / "log.csv").write_text(f"{{log}}\\n{{step}},{{step}},{{done}},3,3.5,1,1\\n")
+while not resumed:
     signal.pause()
-"""  # noqa: E501
+"""
 
 
 @pytest.fixture
@@ -35,18 +45,16 @@ def start(config, data_dir, tmp_path, command_line, monkeypatch):
     """start(): experiments.py on a list of one run."""
     named = ("name", "out_dir", "data_dir", "max_steps", "eval_interval")
     path = tmp_path / "tiny.py"
-    path.write_text(
-        "".join(f"{key} = {value!r}\n" for key, value in config.items() if key not in named)
-    )
-    runs = lists.Runs(dict(a={}), steps=STEPS)
+    lines = [f"{key} = {value!r}\n" for key, value in config.items() if key not in named]
+    path.write_text("".join(lines))
+    runs = lists.Runs({"a": {}}, steps=STEPS)
+    scale = lists.Scale(str(path), {"tinystories": "tiny"}, 0.0, None, 1, 1)
     monkeypatch.setitem(lists.EXPERIMENTS, "heads", lists.Experiment("a run", runs, runs))
-    monkeypatch.setitem(
-        lists.SCALES, "small", lists.Scale(str(path), dict(tinystories="tiny"), 0.0, None, 1, 1)
-    )
-    (tmp_path / "train.py").write_text(TRAIN)
+    monkeypatch.setitem(lists.SCALES, "small", scale)
+    (tmp_path / "train.py").write_text(TRAIN.format(paths=[x for x in sys.path if x]))
     monkeypatch.setattr(runner, "ROOT", tmp_path)
     call = command_line(experiments, tmp_path)
-    return lambda: call("heads", f"--data_dir={data_dir}")
+    return lambda *flags: call("heads", f"--data_dir={data_dir}", *flags)
 
 
 def interrupt_after(log: Path) -> None:
@@ -58,47 +66,74 @@ def interrupt_after(log: Path) -> None:
 
 def test_stopped_nothing_is_lost_or_done_twice(start, tmp_path):
     directory = tmp_path / "out" / "heads"
-    threading.Thread(target=interrupt_after, args=(directory / "a_0" / "log.csv",)).start()
+    log = directory / "a_0" / "log.csv"
+    threading.Thread(target=interrupt_after, args=(log,)).start()
     code, said = start()
     assert "run the same command to resume" in f"{code} {said.err}"
 
     code, said = start()
-    assert code == 0 and "1/1  a_0: validation loss 3.5" in said.out, said.err
-    log = (directory / "experiment.log").read_text().splitlines()
-    assert ["--resume" in line for line in log if line.startswith("$ ")] == [
-        False,
-        True,
-    ] and "Stopped and saved" in log
-    assert (directory / "experiment.md").read_text().strip() in said.out
-    before = (
-        (directory / "a_0" / "log.csv").stat().st_mtime_ns
-    )  # what is finished is not trained again
-    assert start()[0] == 0 and (directory / "a_0" / "log.csv").stat().st_mtime_ns == before
+    assert code == 0 and "a_0: validation loss 3.5" in said.out, said.err
+    lines = (directory / "experiment.log").read_text().splitlines()
+    resumed = ["--resume" in line for line in lines if line.startswith("$ ")]
+    assert resumed == [False, True] and "Stopped and saved" in lines
+    assert to_text(load(directory / "experiment.json")) in said.out
+    before = log.stat().st_mtime_ns  # what is finished is not trained again
+    assert start()[0] == 0 and log.stat().st_mtime_ns == before
+    code, _ = start("--steps=70")  # another run of the same name is refused by train.py
+    assert start("--dry_run")[0] == 0
 
 
-def test_what_is_measured_is_not_measured_again(tmp_path, monkeypatch):
-    called, run = [], tmp_path / "a_0"
-    run.mkdir()
-    (run / "ckpt.pt").touch()
-    sample, grade = (
-        (["sample.py", "--n", "1"], [str(run)]),
-        (["grade.py", "."], [str(run), "hf:gpt2"]),
+def test_a_measure_is_current_if_its_command_and_sources_are(tmp_path, monkeypatch):
+    """One whose result was deleted, whose source changed, or whose model was trained since, is made
+    again; and one with other flags."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "ckpt.pt").touch()
+    source = tmp_path / "samples.jsonl"
+    result = tmp_path / "grades.json"
+    command = ["grade.py", str(tmp_path), "--no_judge"]
+    models = [str(tmp_path / "run"), "hf:gpt2"]
+
+    def is_current(*flags) -> bool:
+        return runner.is_current(result, [*command, *flags], models)
+
+    def measure():
+        source.write_text("{}")
+        monkeypatch.setattr(sys, "argv", command)
+        save(result, "grade.py", [Table("x", [])], sources=[source])
+
+    assert not is_current()
+    measure()
+    assert is_current() and not is_current("--controls")
+    source.write_text("[]")
+    assert not is_current()
+    measure()
+    later = time.time() + 5
+    os.utime(tmp_path / "run" / "ckpt.pt", (later, later))
+    assert not is_current()
+    os.utime(tmp_path / "run" / "ckpt.pt", (0, 0))
+    assert is_current()
+    result.unlink()
+    assert not is_current()
+
+
+def test_a_run_is_finished_if_its_settings_and_data_are_the_same(tmp_path, config, monkeypatch):
+    from nanostories.sweeps.plan import Run
+    from nanostories.training.config import TrainConfig
+
+    write_corpus(tmp_path / "data" / "x", [f"Tom {i} ran." for i in range(9)], ["Mia sat."])
+    facts = trained_on(tmp_path / "data", "x")
+    config = TrainConfig(data="x", data_dir=str(tmp_path / "data"), out_dir=str(tmp_path), name="a")
+    run = Run("a", [], config, 1, 1, None)
+    sha256 = {run.data: facts["data_sha256"]}
+    save_run(run.directory, model_to_probe(), **facts | {"train_config": vars(config)})
+    for done, expected in ((0.9, False), (1.0, True)):
+        (run.directory / "log.csv").write_text(f"step,done\n1,{done}\n")
+        assert runner.is_finished(run, sha256) == expected
+    assert not runner.is_finished(run, {run.data: "other"})
+    save_run(
+        run.directory, model_to_probe(), **facts | {"train_config": vars(config) | {"seed": 1}}
     )
-    commands = [sample, (["sample.py", "gpt2"], ["hf:gpt2"]), grade, (["interpret.py"], [str(run)])]
-    monkeypatch.setattr(runner, "call", lambda command: called.append(command[0]))
-    runner.run_missing(commands, tmp_path)
-    assert called == ["sample.py", "sample.py", "grade.py", "interpret.py"]
-    runner.run_missing(commands, tmp_path)
-    assert len(called) == 4
-    commands[1] = (
-        ["sample.py", "gpt2", "--n", "10"],
-        ["hf:gpt2"],
-    )  # more stories: what summarizes them runs again
-    runner.run_missing(commands, tmp_path)
-    assert called[4:] == ["sample.py", "grade.py"]
-    os.utime(run / "ckpt.pt", (0, 0))  # trained again
-    runner.run_missing(commands, tmp_path)
-    assert called[6:] == ["sample.py", "grade.py", "interpret.py"]
+    assert not runner.is_finished(run, sha256)
 
 
 def test_a_measure_that_fails_is_named(tmp_path, monkeypatch):

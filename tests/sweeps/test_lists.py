@@ -11,8 +11,8 @@ import forks
 import pytest
 from conftest import ROOT
 
-import experiments
 from nanostories.checkpoints.checkpoint import runs_below
+from nanostories.results import load, to_text
 from nanostories.sweeps import lists, runner
 from nanostories.sweeps.measures import MEASURES
 from nanostories.tables import read_table
@@ -74,7 +74,7 @@ def in_process(quick, tmp_path):
         except SystemExit as end:
             assert not end.code, (name, arguments, end.code)
 
-    def train(run_of_list, log, bar) -> str:
+    def train(run_of_list, log) -> str:
         run("train.py", *run_of_list.args)
         return ""
 
@@ -99,7 +99,7 @@ def in_process(quick, tmp_path):
     )  # it keeps the real function: the list's own picture is drawn
     for module in ("nanostories.figures", "instruct"):
         quick.setattr(f"{module}.save_figure", draw_nothing)
-    quick.setattr(experiments, "PROMPTS", 6)
+    quick.setattr("nanostories.sweeps.measures.PROMPTS", 6)
     quick.setattr("nanostories.sweeps.measures.STORIES_READ", 20)
     scale = replace(lists.SCALES["small"], config=str(config), learning_rate=None, min_steps=1)
     quick.setitem(lists.SCALES, "small", scale)
@@ -120,7 +120,7 @@ def test_a_list_ends_with_its_table_and_picture(
     rows = read_table(directory / "experiment.csv")
     trained = runs_below(directory)
     assert {row["run"].split("/")[0] for row in rows} >= {run.name for run in trained} and rows
-    assert (directory / "experiment.md").read_text() in said and "| run" in said
+    assert to_text(load(directory / "experiment.json")) in said and "| run" in said
     for ending, begins in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
         picture = (directory / f"experiment{ending}").read_bytes()
         is_large = experiment.picture in ("panels", "law", "neurons")
@@ -128,8 +128,8 @@ def test_a_list_ends_with_its_table_and_picture(
     expected = {
         "scores": "fluency by ",
         "beginnings": "beginning 3",
-        "probes": "context right (%)",
-        "instruct": "words: each (%)",
+        "probes": "context right",
+        "instruct": "words: each",
         "unseen": "unseen words",
         "memorization": "(40% shown)",
         "heads": "semantic",
@@ -145,11 +145,16 @@ def test_a_list_ends_with_its_table_and_picture(
     if name == "over_training":  # the same of runs that are there: a color for each
         places = f"--data_dir={instruct_data_dir}", f"--out_dir={out}/again"
         in_process(
-            "experiments.py", name, *places, "--models", *trained, f"--grade=lm:{trained[0]}"
+            "experiments.py",
+            name,
+            *places,
+            "--models",
+            *trained,
+            f"--grade=--judge lm:{trained[0]}",
         )
         again = read_table(out / "again" / name / "experiment.csv")
-        assert [row["run"] for row in again] == [row["run"] for row in rows]
-        assert all(row["n_embd"] == "16" and row["context right (%)"] for row in again)
+        assert [row["run"].split("--")[-1] for row in again] == [row["run"] for row in rows]
+        assert all(row["n_embd"] == "16" and row["context right"] for row in again)
         assert any("consistency" in column and again[0][column] for column in again[0])
     if name == "memory":
         assert {row["MB, batch 32"] for row in rows} == {"oom"} and float(

@@ -64,9 +64,8 @@ def test_published_lists_need_no_data_to_be_counted(tmp_path, command_line, monk
     shapes = {(run.config.n_embd, run.config.n_layer) for run in planned("scaling", "published")}
     assert {(64, 8), (256, 8), (512, 12), (1024, 2), (2048, 2)} <= shapes
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    code, said = call(
-        "shapes", "--scale=published", "--dry_run", "--grade=gpt", "--price_in=1", "--price_out=0"
-    )
+    judged = "--grade=--judge gpt --price_in=1 --price_out 0"
+    code, said = call("shapes", "--scale=published", "--dry_run", judged)
     (row,) = [line.split("|") for line in said.out.splitlines() if line.startswith("| 512-12-4_0 ")]
     run = next(run for run in planned("shapes", "published") if run.variant == "512-12-4")
     assert code == 0 and float(row[5]) == pytest.approx(
@@ -83,7 +82,7 @@ def test_published_lists_need_no_data_to_be_counted(tmp_path, command_line, monk
     assert code == 0 and len(commands) == 8
     for command in commands:
         parse_command_line([str(Path(experiments.__file__).parent / command[2]), *command[3:]])
-    said = call("prompts", "--dry_run", "--grade=gpt", "--protocol", "ours", "paper")[1]
+    said = call("prompts", "--dry_run", "--grade=--judge gpt --question ours paper")[1]
     assert "270 questions" in said.out  # 3 models, 3 beginnings, 10 times, in one turn and in two
     assert "not a corpus" in call("heads", "--dry_run", "--data=real")[0]
     wrong = [
