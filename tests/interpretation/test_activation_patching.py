@@ -3,13 +3,13 @@ nothing else."""
 
 import pytest
 import torch
+from nanostories.interpretation.summary import predictions_text
 from planted_model import V, planted_induction
 from random_models import random_model
 from test_logit_attribution import repeated
 
 from nanostories.interpretation.activation_patching import check_prompts, patch, predict_answers
 from nanostories.interpretation.hooks import run_with_cache
-from nanostories.interpretation.summary import predictions_text
 
 
 def two_prompts() -> tuple[torch.Tensor, torch.Tensor]:
