@@ -83,28 +83,30 @@ def interpret(model: Model, backend, texts: Sequence[str], args, out: Path) -> N
     ids = corpus.stories[0].tokens[:DEFAULT_TOKENS].tolist()
     if args.text:
         ids = backend.encode(args.text)
-    attention, maps = attention_of(backend, ids, head_rows)
+    attention, maps = attention_of(backend, ids)
 
     name = model.label(out)
-    write_table(out / "heads.csv", head_rows)
-    write_table(out / "neurons.csv", neuron_rows)
-    write_json(out / "attention.json", attention)
-    write_bytes(out / "attention.html", pages.attention_page(name, attention, maps, head_rows))
+    warnings = []
+    language = "en"
+    if not looks_english(texts):
+        language = ""
+        warnings.append("kinds of words are known in English only, which these stories are not")
     shown = pages.neurons_to_show(neuron_rows)
     neurons.add_contexts(shown, gpt, neuron_sums, tokenizer)
-    write_bytes(out / "neurons.html", pages.neurons_page(name, shown, len(neuron_rows)))
+    attention_page = pages.attention_page(name, language, attention, maps, head_rows)
+    neurons_page = pages.neurons_page(name, language, shown, len(neuron_rows))
+    picture = pages.attention_picture(name, maps, attention["tokens"], head_rows)
     found = [
         tables.heads_table(name, head_rows),
         tables.roles_table(head_rows),
         tables.ablation_table(head_rows, loss, n_ablation),
         tables.neurons_table(neuron_rows),
     ]
-    warnings = []
-    if not looks_english(texts):
-        warnings.append(
-            "the kinds of words are known for English only; these stories do not look it"
-        )
-    picture = pages.attention_picture(f"Attention in {name}", maps, attention)
+    write_table(out / "heads.csv", head_rows)
+    write_table(out / "neurons.csv", neuron_rows)
+    write_json(out / "attention.json", attention)
+    write_bytes(out / "attention.html", attention_page)
+    write_bytes(out / "neurons.html", neurons_page)
     save(out / "interpret.json", "interpret.py", found, warnings, model.files, picture)
     print(f"\nwrote {out}/; next: open attention.html and neurons.html there")
 
@@ -119,7 +121,7 @@ def read_activations(gpt, corpus, n_ablation: int = 0) -> tuple:
     import torch
     from tqdm import tqdm
 
-    from nanostories.interpretation.heads import HeadSums, key_sets
+    from nanostories.interpretation.heads import HeadSums, key_features
     from nanostories.interpretation.hooks import run
     from nanostories.interpretation.neurons import NeuronSums
 
@@ -128,28 +130,28 @@ def read_activations(gpt, corpus, n_ablation: int = 0) -> tuple:
     heads = [HeadSums(config.n_head, config.window(i), device) for i in range(config.n_layer)]
     neurons = NeuronSums(gpt, corpus)
     sums = collections.Counter()
-    n = 0
+    n = 0  # tokens in the means
     for number, story in enumerate(tqdm(corpus.stories, "reading", disable=None, delay=1)):
         cache = {}
         with torch.no_grad():
             run(gpt, story.tokens[None], cache.__setitem__, with_pattern=True)
-        keys = key_sets(story, corpus)
+        features = key_features(story, corpus)
         for layer in range(config.n_layer):
-            heads[layer].add(cache[f"blocks.{layer}.pattern"][0], keys)
+            heads[layer].add(cache[f"blocks.{layer}.pattern"][0], features)
             neurons.add(layer, number, cache[f"blocks.{layer}.post"][0])
-            if number >= n_ablation:
-                for name in (f"blocks.{layer}.z", f"blocks.{layer}.post"):
-                    sums[name] += cache[name][0].sum(0)
         if number >= n_ablation:
             n += len(story.tokens)
+            for name in cache:
+                if name.endswith((".z", ".post")):
+                    sums[name] += cache[name][0].sum(0)
     return heads, neurons, {name: total / n for name, total in sums.items()}
 
 
 # ---- Attention for one text ----
-def attention_of(backend, ids: list[int], heads: list[dict]) -> tuple:
-    """What attention.json holds for the tokens `ids`: the tokens; the layer, head and role of each
-    map; the maps (heads, query, key), with weights quantized to 0 to 255, in base64; and, after the
-    embedding and each layer, the likeliest next tokens (logit lens). And the maps as they are."""
+def attention_of(backend, ids: list[int]) -> tuple:
+    """What attention.json holds for the tokens `ids`: the tokens; the maps (heads, query, key), in
+    the order of heads.csv, with weights quantized to 0 to 255, in base64; and, after the embedding
+    and each layer, the likeliest next tokens (logit lens). And the maps as they are."""
     import torch
 
     from nanostories.interpretation.hooks import run_with_cache
@@ -163,7 +165,6 @@ def attention_of(backend, ids: list[int], heads: list[dict]) -> tuple:
     maps = torch.cat(patterns).cpu().numpy()
     data = {
         "tokens": pieces_of(backend.tokenizer, ids),
-        "heads": [{name: row[name] for name in ("layer", "head", "role")} for row in heads],
         "attention": to_base64_bytes(maps),
         "lens": lens_table(gpt, cache, backend.tokenizer),
     }
@@ -174,46 +175,47 @@ def attention_of(backend, ids: list[int], heads: list[dict]) -> tuple:
 def patch_answers(model: Model, backend, texts: Sequence[str], out: Path) -> None:
     """Writes patching.json, .csv, .png and .svg: which activations lead to each text's last word,
     called its answer."""
+    import numpy as np
     import torch
 
-    from nanostories.interpretation.activation_patching import check_prompts, patch
+    from nanostories.interpretation.activation_patching import patch
     from nanostories.interpretation.word_classes import pieces_of
     from nanostories.pages.interpretation_pages import patching_picture
 
     prompts = [backend.encode(text) for text in texts]
-    check_prompts(*prompts)
+    pieces = [pieces_of(backend.tokenizer, ids) for ids in prompts]
+    lengths = [len(ids) for ids in prompts]
+    if min(lengths) < max(lengths):
+        raise UserError(f"--patch needs texts of equally many tokens, not {lengths}; choose others")
     found = patch(backend.model, torch.tensor(prompts, device=backend.model.wte.weight.device))
 
-    pieces = [pieces_of(backend.tokenizer, ids) for ids in prompts]
     answers = []
     warnings = []
     for i, which in enumerate(("first", "second")):
         p = found.probabilities[i]
         own = p[prompts[i][-1]].item()
         other = p[prompts[1 - i][-1]].item()
+        *_, before, answer = pieces[i]
         likeliest = backend.tokenizer.decode([p.argmax().item()])
-        row = {"text": which, "its answer": repr(pieces[i][-1]), "probability": own}
+        row = {"text": which, "its answer": repr(answer), "probability": own}
         answers.append(row | {"of the other": other, "likeliest": repr(likeliest)})
         if own <= max(other, UNLIKELY):
             warnings.append(f"the model does not know the answer of the {which} text")
-        if pieces[i][-1][0].islower() and pieces[i][-2][-1:].isalpha():
-            warnings.append(
-                f"the {which} answer is the end of a word, which its beginning predicts"
-            )
+        if answer[:1].islower() and before[-1:].isalpha():
+            warnings.append(f"the {which} answer is the end of a word: choose whole words")
     heads = []
-    for layer, shares in enumerate(found.heads.tolist()):
-        for head, share in enumerate(shares):
-            heads.append({"layer": layer, "head": head, "brought back": share})
-    heads.sort(key=lambda row: -row["brought back"])
+    for (layer, head), share in np.ndenumerate(found.heads):
+        heads.append({"head": f"{layer}.{head}", "brought_back": share})
+    heads.sort(key=lambda row: -row["brought_back"])
     about = (
         "The first answer's logit minus the second's is {:+.2f} after the first text, {:+.2f} after"
         " the second. Brought back: the share of this distance, if the second text is read with the"
         " head's output on the first."
     ).format(*found.leads)
-    facts = {"kind": "patching"}
+    best = heads[:SHOWN_HEADS]
     tables = [
         Table("Answers", answers, facts={"kind": "answers"}),
-        Table("Heads", heads[:SHOWN_HEADS], {"brought back": ".2f"}, about=about, facts=facts),
+        Table("Heads", best, {"brought_back": ".2f"}, about=about, facts={"kind": "patching"}),
     ]
     write_table(out / "patching.csv", heads)
     picture = patching_picture(model.label(out), found, pieces)

@@ -11,7 +11,6 @@ Activation patching with a logit difference, as in Wang et al. (2022), "Interpre
 wild". 0: the difference is that on the second prompt, 1: that on the first.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,32 +30,18 @@ class Patching:
     heads: torch.Tensor  # (L, H)
 
 
-def check_prompts(first: Sequence[int], second: Sequence[int]) -> None:
-    """UserError if these prompts, with their answers, cannot be patched."""
-    if len(first) != len(second):
-        raise UserError(
-            f"--patch needs texts of equally many tokens, but these have {len(first)} and"
-            f" {len(second)}; choose other words"
-        )
-    if first[-1] == second[-1]:
-        raise UserError("--patch: both texts end in the same token; it must be another answer")
-    if first[:-1] == second[:-1]:
-        raise UserError("--patch: the texts differ only in their answers; change a word before")
-
-
 @torch.no_grad()
 def patch(model: GPTNeo, texts: torch.Tensor) -> Patching:
     """texts (2, T + 1): the prompts, each with its answer at the end. UserError if the model does
     not tell them apart."""
     prompts = texts[:, :-1]
     logits, cache = run_with_cache(model, prompts)
-    leads = lead(logits, texts)
-    first, second = leads.tolist()
+    first, second = lead(logits, texts).tolist()
     if first <= second:
         raise UserError(
             f"--patch: the first answer's logit is {first:+.2f} above the second's after the first"
             f" text, {second:+.2f} after the second: the model does not tell these texts apart;"
-            " choose others"
+            " choose texts that end in different answers, and differ in a word before"
         )
 
     def brought_back(name: str, dim: int) -> torch.Tensor:

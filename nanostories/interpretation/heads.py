@@ -28,23 +28,19 @@ UNIFORM_ENTROPY = 0.95  # a head is uniform if its entropy is this share of unif
 REPEATED = 50  # random tokens, repeated once to test for induction
 
 
-def key_sets(story: Story, corpus: TaggedCorpus) -> torch.Tensor:
-    """(KEY_SETS, T, T) bool: which keys belong to each of KEY_SETS, for each query."""
+def key_features(story: Story, corpus: TaggedCorpus) -> torch.Tensor:
+    """(KEY_SETS + 3, T, T): what each key is to each query: 1 if it belongs to a set, else 0, for
+    all of KEY_SETS; then 1, its distance, its distance squared."""
     tokens = story.tokens
     same = (tokens[:, None] == tokens).tril(-1)  # (query, key)
     after = F.pad(same, (1, 0))[:, :-1]  # the token before the key is that of the query
-    distance = distances(tokens)
-    beginning = (distance == distance[:, :1]) & (distance >= 0)
-    flags = F.pad(corpus.kind_flags(tokens.device), (0, 1))  # the last: no word
-    kinds = flags[:, None, story.words].expand(-1, *same.shape)  # the same for each query
-    sets = torch.stack([distance == 0, distance == 1, beginning, same, after])
-    return torch.cat([sets, kinds])
-
-
-def distances(tokens: torch.Tensor) -> torch.Tensor:
-    """(T, T): how far each key is behind the query."""
-    positions = torch.arange(len(tokens), device=tokens.device)
-    return positions[:, None] - positions
+    positions = torch.arange(len(tokens), device=tokens.device).expand_as(same)
+    distance = positions.T - positions
+    is_kind = F.pad(corpus.kind_flags(tokens.device), (0, 1))  # the last: no word
+    kinds = is_kind[:, None, story.words].expand(-1, *same.shape)  # the same for each query
+    sets = torch.stack([distance == 0, distance == 1, positions == 0, same, after])
+    numbers = torch.stack([distance**0, distance, distance**2])
+    return torch.cat([sets, kinds, numbers]).float()
 
 
 class HeadSums:
@@ -58,49 +54,44 @@ class HeadSums:
         self.window = window
         self.entropy = torch.zeros(H + 1, device=device)
         self.squares = torch.zeros(H + 1, device=device)  # of attention
-        # Attention times what a key is to a query, summed: whether it is in a set; 1, its distance,
-        # its distance squared. The last row: the sum of these alone, whatever the attention.
+        # Attention times each feature of keys, summed over stories, queries and keys that they see.
+        # The last row: the sum of the features alone, whatever the attention.
         self.sums = torch.zeros(H + 2, len(KEY_SETS) + 3, dtype=torch.double, device=device)
         self.n_share_queries = torch.zeros(len(KEY_SETS), device=device)
 
-    def add(self, attention: torch.Tensor, keys: torch.Tensor) -> None:
-        """attention (H, T, T), of one story; keys (KEY_SETS, T, T) of key_sets."""
-        seen = visible_keys(keys.size(1), self.window, keys.device)
-        uniform = seen / seen.sum(1, keepdim=True)
+    def add(self, attention: torch.Tensor, features: torch.Tensor) -> None:
+        """attention (H, T, T), of one story; features (KEY_SETS + 3, T, T) of key_features."""
+        visible = visible_keys(attention.size(1), self.window, attention.device)
+        uniform = visible / visible.sum(1, keepdim=True)
         attention = torch.cat([attention, uniform[None]])[:, 1:]
-        seen = seen[1:]
-        keys = keys[:, 1:] & seen
+        visible = visible[1:]
+        features = features[:, 1:] * visible
         self.entropy += torch.special.entr(attention).sum((1, 2))
         self.squares += attention.square().sum((1, 2))
-        self.n_share_queries += keys.any(2).sum(1)
-        distance = distances(keys[0, 0])[1:]
-        features = torch.cat([keys, torch.stack([distance**0, distance, distance**2])])
-        pairs = torch.cat([attention, seen[None]])
-        self.sums += torch.einsum("hqk,sqk->hs", pairs, features.float())
+        self.n_share_queries += features[: len(KEY_SETS)].any(2).sum(1)
+        pairs = torch.cat([attention, visible[None]])
+        self.sums += torch.einsum("hqk,fqk->hf", pairs, features)
 
     def measures(self) -> dict[str, list[float]]:
-        """H + 1 values each: the share of KEY_SETS in the attention, without kinds of words that no
-        story has; distance in tokens; its correlation with attention, over all visible pairs;
-        entropy in nats."""
-        shares = self.sums[:-1, :-3] / self.n_share_queries.clamp(min=1)
-        totals = self.sums[:, -3:]
-        n_queries = totals[0, 0]
-        n_pairs, distance, distance_squared = totals[-1]
-        # Over all pairs of a query and a key that it sees. The attention of a query sums to 1.
+        """H + 1 values each: distance in tokens; its correlation with attention, over all visible
+        pairs; entropy in nats; the share of each of KEY_SETS that any query sees."""
+        n_pairs, distance, distance_squared = self.sums[-1, -3:].tolist()
+        n_queries = self.sums[0, -3].item()  # the attention of a query sums to 1
         mean = n_queries / n_pairs
         mean_distance = distance / n_pairs
-        covariance = totals[:-1, 1] / n_pairs - mean * mean_distance
+        attended = self.sums[:-1, -2]
+        covariance = attended / n_pairs - mean * mean_distance
         variance = self.squares / n_pairs - mean**2
         variance_of_distance = distance_squared / n_pairs - mean_distance**2
         deviations = (variance * variance_of_distance).sqrt().clamp(min=1e-12)
         found = {
-            "distance": totals[:-1, 1] / n_queries,
+            "distance": attended / n_queries,
             "distance_correlation": covariance / deviations,
             "entropy": self.entropy / n_queries,
         }
         for i, name in enumerate(KEY_SETS):
-            if name not in KIND_SHARES or self.n_share_queries[i] > 0:
-                found[name] = shares[:, i]
+            if self.n_share_queries[i] > 0:
+                found[name] = self.sums[:-1, i] / self.n_share_queries[i]
         return {name: values.tolist() for name, values in found.items()}
 
 
@@ -141,8 +132,8 @@ def repeated_random_tokens(
     """16 stories of random tokens that the corpus has, each repeated once. Attention to the
     successor of the same token before is induction, as nothing else leads there (Olsson et al.,
     2022)."""
-    start = torch.tensor(prefix, dtype=torch.long)
     known = torch.cat([story.tokens for story in corpus.stories]).unique()
+    start = known.new_tensor(prefix)
     known = known[~torch.isin(known, start)]
     n = min(REPEATED, (block_size - len(start)) // 2)
     generator = torch.Generator().manual_seed(0)
@@ -151,5 +142,5 @@ def repeated_random_tokens(
         once = known[torch.randperm(len(known), generator=generator)[:n]]
         tokens = torch.cat([start, once, once])
         no_words = torch.full_like(tokens, -1)
-        stories.append(Story(tokens, targets=tokens, words=no_words, ends=no_words > 0))
+        stories.append(Story(tokens, tokens, words=no_words, ends=no_words > 0))
     return TaggedCorpus(stories, [], [])

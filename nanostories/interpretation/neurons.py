@@ -6,6 +6,7 @@ it occurs, so a thousand "was" are one observation. Words are compared, by ranks
 are about as frequent; the null distribution (kinds permuted among words) is then known exactly.
 """
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -35,39 +36,40 @@ class NeuronSums:
     in every story."""
 
     def __init__(self, model: GPTNeo, corpus: TaggedCorpus):
-        n_layer = model.config.n_layer
-        width = 4 * model.config.n_embd
+        shape = (model.config.n_layer, 4 * model.config.n_embd)
         device = model.wte.weight.device
         self.corpus = corpus
-        # The largest tensor here.
-        self.word_sums = torch.zeros(n_layer, len(corpus.words), width, device=device)
-        self.highest = torch.zeros(n_layer, len(corpus.stories), width, device=device)
+        # (L, words, 4C), the largest tensor here
+        self.word_sums = torch.zeros(shape[0], len(corpus.words), shape[1], device=device)
+        self.highest = torch.zeros(*shape, len(corpus.stories), device=device)
         self.where = torch.zeros_like(self.highest, dtype=torch.long)
 
     def add(self, layer: int, number: int, activations: torch.Tensor) -> None:
         """number: of the story; activations (T, 4C)"""
         story = self.corpus.stories[number]
         self.word_sums[layer].index_add_(0, story.words[story.ends], activations[story.ends])
-        self.highest[layer, number], self.where[layer, number] = activations.max(0)
+        highest = activations.max(0)
+        self.highest[layer, :, number] = highest.values
+        self.where[layer, :, number] = highest.indices
 
     def preferences(self) -> tuple[np.ndarray, np.ndarray]:
-        """AUC and q (Benjamini and Hochberg, 1995) of each kind, (KINDS, L * 4C) each, on words of
+        """AUC and q (Benjamini and Hochberg, 1995) of each kind, (L, KINDS, 4C) each, on words of
         known kind that are not rare. NaN for a kind of which there are no words to compare."""
-        words = torch.cat([story.words[story.ends] for story in self.corpus.stories])
-        counts = words.bincount(minlength=len(self.corpus.words)).cpu().numpy()
+        words = torch.cat([story.words[story.ends] for story in self.corpus.stories]).cpu()
+        counts = np.bincount(words, minlength=len(self.corpus.words))
         is_known = np.array([kind is not None for kind in self.corpus.kinds])
         used = is_known & (counts >= MIN_COUNT)
+        counts = counts[used]
         kinds = self.corpus.kind_flags().numpy()[:, used]
         # Layer by layer, as the ranks of a large model's neurons would not fit in memory together.
         tests = []
         for sums in self.word_sums:
-            means = sums.cpu().numpy()[used] / counts[used, None]
-            tests.append(preferences(means, counts[used], kinds))
-        auc, p = np.concatenate(tests, axis=2)
+            means = sums.cpu().numpy()[used] / counts[:, None]
+            tests.append(preferences(means, counts, kinds))
+        auc, p = np.stack(tests, axis=1)
         measured = ~np.isnan(auc)
-        q = np.full_like(p, np.nan)
-        q[measured] = false_discovery_control(p[measured])
-        return auc, q
+        p[measured] = false_discovery_control(p[measured])
+        return auc, p
 
 
 def preferences(
@@ -102,20 +104,19 @@ def neuron_rows(sums: NeuronSums, tokenizer: Tokenizer) -> list[dict]:
     which token, and how much."""
     auc, q = sums.preferences()
     strong = np.where((q <= FDR) & (auc >= STRONG), auc, 0)
-    values, stories = sums.highest.topk(len(PEAKS), dim=1)  # (L, PEAKS, 4C)
-    places = sums.where.gather(1, stories)
-    peaks = zip(*(x.mT.flatten(0, 1).tolist() for x in (values, stories, places)))
+    values, stories = sums.highest.topk(len(PEAKS))  # (L, 4C, PEAKS)
+    places = sums.where.gather(2, stories)
     rows = []
-    for i, of_neuron in enumerate(peaks):
-        layer, neuron = divmod(i, values.size(2))
+    for layer, neuron in np.ndindex(values.shape[:2]):
         row = {"layer": layer, "neuron": neuron, "prefers": ""}
-        if strong[:, i].any():
-            row["prefers"] = KINDS[strong[:, i].argmax()]
-        for k, kind in enumerate(KINDS):
-            if not np.isnan(auc[k, i]):
-                row[f"auc_{kind}"] = auc[k, i]
-                row[f"q_{kind}"] = q[k, i]
-        for rank, value, story, place in zip(PEAKS, *of_neuron):
+        if strong[layer, :, neuron].any():
+            row["prefers"] = KINDS[strong[layer, :, neuron].argmax()]
+        for kind, auc_here, q_here in zip(KINDS, auc[layer, :, neuron], q[layer, :, neuron]):
+            if not np.isnan(auc_here):
+                row[f"auc_{kind}"] = auc_here
+                row[f"q_{kind}"] = q_here
+        peaks = (x[layer, neuron].tolist() for x in (values, stories, places))
+        for rank, value, story, place in zip(PEAKS, *peaks):
             token = sums.corpus.stories[story].tokens[place].item()
             row[f"story_{rank}"] = story
             row[f"place_{rank}"] = place
@@ -138,20 +139,18 @@ def remarkable(rows: Sequence[dict]) -> dict[str, dict]:
 
 @torch.no_grad()
 def add_contexts(rows: Sequence[dict], model: GPTNeo, sums: NeuronSums, tokenizer: Tokenizer):
-    """Adds `contexts` to these rows of neurons.csv: around each place where the neuron fires most,
-    the pieces of text, the activation on each, and the index of that place among them."""
-    for row in rows:
-        row["contexts"] = [{} for _ in PEAKS]
+    """Adds to these rows of neurons.csv, around each place where the neuron fires most, the pieces
+    of text (context_1, …), the activation on each of them (shades_1), and the index of that place
+    among them (peak_1)."""
     for number, story in enumerate(sums.corpus.stories):
         activations = {}
         run(model, story.tokens[None], activations.__setitem__)
         pieces = pieces_of(tokenizer, story.tokens.tolist())
-        for row in rows:
-            posts = activations[f"blocks.{row['layer']}.post"][0, :, row["neuron"]]
-            for context, rank in zip(row["contexts"], PEAKS):
-                if row[f"story_{rank}"] == number:
-                    place = row[f"place_{rank}"]
-                    begin = max(0, place - BEFORE)
-                    context["peak"] = place - begin
-                    context["pieces"] = pieces[begin : place + AFTER + 1]
-                    context["activations"] = posts[begin : place + AFTER + 1].tolist()
+        for row, rank in itertools.product(rows, PEAKS):
+            if row[f"story_{rank}"] == number:
+                begin = max(0, row[f"place_{rank}"] - BEFORE)
+                shown = slice(begin, row[f"place_{rank}"] + AFTER + 1)
+                posts = activations[f"blocks.{row['layer']}.post"][0, shown, row["neuron"]]
+                row[f"context_{rank}"] = pieces[shown]
+                row[f"shades_{rank}"] = [round(x, 2) for x in posts.tolist()]
+                row[f"peak_{rank}"] = row[f"place_{rank}"] - begin

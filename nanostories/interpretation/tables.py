@@ -10,6 +10,13 @@ from nanostories.interpretation.word_classes import visible
 from nanostories.results import Table
 
 SHOWN_HEADS = 10
+FORMATS = {
+    "its share": ".2f",
+    "if uniform": ".2f",
+    "copies": ".2f",
+    "activation": ".1f",
+    "loss increase": "+.4f",
+}
 NOTES = {
     "positional": "the role is a place",
     "semantic": "the role is a content",
@@ -33,43 +40,47 @@ def heads_table(run: str, heads: list[dict]) -> Table:
     return Table("Heads", [row], notes=NOTES, facts={"kind": "heads"})
 
 
+def shown(head: dict) -> dict:
+    """A row for a table."""
+    measure = ROLES.get(head["role"])
+    return {
+        "head": f"{head['layer']}.{head['head']}",
+        "role": head["role"],
+        "its share": head.get(measure),
+        "if uniform": head.get(f"{measure}_uniform"),
+        "copies": head["copies"],
+        "makes likelier": head["writes"],
+        "loss increase": [head[name] for name in INCREASE],
+    }
+
+
 def roles_table(heads: list[dict]) -> Table:
     """The clearest head of each role."""
     rows = []
     for role, measure in ROLES.items():
         alike = [row for row in heads if row["role"] == role]
         if alike:
-            clearest = max(alike, key=lambda row: row[measure])
-            row = {"role": role, "clearest head": head_name(clearest)}
-            row["its share"] = clearest[measure]
-            row["if uniform"] = clearest[f"{measure}_uniform"]
-            row["makes likelier"] = clearest["writes"]
-            rows.append(row)
-    about = "The share of its attention, and the share that attention to all alike would give."
-    if not rows:
-        about = "No head clearly has a role."
-    formats = {"its share": ".2f", "if uniform": ".2f"}
-    return Table("Roles of heads", rows, formats, about=about, facts={"kind": "roles"})
+            rows.append(shown(max(alike, key=lambda row: row[measure])))
+    about = (
+        "The clearest head of each role that any has: the share of its attention that makes the"
+        " role, and the share that attention to all alike would give."
+    )
+    return Table("Roles of heads", rows, FORMATS, about=about, facts={"kind": "roles"})
 
 
 def ablation_table(heads: list[dict], loss: float, n_stories: int) -> Table:
     """The heads without which the loss increases most."""
-    rows = []
-    for head in sorted(heads, key=lambda row: -row["loss_increase"])[:SHOWN_HEADS]:
-        row = {"head": head_name(head), "role": head["role"], "copies": head["copies"]}
-        row["makes likelier"] = head["writes"]
-        row["loss increase"] = [head[name] for name in INCREASE]
-        rows.append(row)
+    largest = sorted(heads, key=lambda row: -row["loss_increase"])
+    rows = [shown(head) for head in largest[:SHOWN_HEADS]]
     matter = [row for row in heads if row["loss_increase"] >= MIN_INCREASE]
-    matter = [row for row in matter if row["loss_increase_low"] > 0]
+    n_matter = sum(row["loss_increase_low"] > 0 for row in matter)
     about = (
-        f"{len(matter)} of {len(heads)} heads matter: without any one of them the loss"
-        f" ({loss:.3f} nats per token on {n_stories} stories) increases by {MIN_INCREASE} or more,"
-        " with an interval above 0."
+        f"{n_matter} of {len(heads)} heads matter: without any one of them the loss ({loss:.3f}"
+        f" nats per token on {n_stories} stories) increases by {MIN_INCREASE} or more, with an"
+        " interval above 0."
     )
-    formats = {"copies": ".2f", "loss increase": "+.4f"}
-    facts = {"kind": "ablation"}
-    return Table("The loss without a head", rows, formats, about=about, facts=facts)
+    title = "Heads without which the loss increases most"
+    return Table(title, rows, FORMATS, about=about, facts={"kind": "ablation"})
 
 
 def neurons_table(neurons: list[dict]) -> Table:
@@ -88,16 +99,11 @@ def neurons_table(neurons: list[dict]) -> Table:
         tokens = dict.fromkeys(visible(neuron[f"token_{rank}"]) for rank in PEAKS)
         row["fires most on"] = " · ".join(tokens)
         row["activation"] = neuron["activation_1"]
-        row["loss increase without it"] = [neuron[name] for name in INCREASE]
+        row["loss increase"] = [neuron[name] for name in INCREASE]
         rows.append(row)
     about = (
         f"Of {len(neurons):,} neurons, how many strongly prefer a kind: they fire more on a word of"
         f" that kind in at least {STRONG:.0%} of its pairs with other words that are about as"
         f" frequent (false discovery rate {FDR:.0%}). The highest activations may be on others."
     )
-    formats = {"activation": ".1f", "loss increase without it": "+.4f"}
-    return Table("Neurons", rows, formats, notes, about, {"kind": "neurons"})
-
-
-def head_name(row: dict) -> str:
-    return f"{row['layer']}.{row['head']}"
+    return Table("Neurons", rows, FORMATS, notes, about, {"kind": "neurons"})

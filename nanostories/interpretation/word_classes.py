@@ -94,13 +94,8 @@ def split_words(pieces: Sequence[str]) -> list[list[int]]:
 def pieces_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     """The text of each token; a character split over several tokens appears at the last of them."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    pieces = []
-    for i in ids:
-        if i == tokenizer.end_of_text:
-            pieces.append(START)
-        else:
-            pieces.append(decoder.decode(tokenizer.decode_bytes([i])))
-    return pieces
+    pieces = [decoder.decode(tokenizer.decode_bytes([i])) for i in ids]
+    return [START if i == tokenizer.end_of_text else piece for i, piece in zip(ids, pieces)]
 
 
 def visible(piece: str) -> str:
