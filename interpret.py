@@ -77,9 +77,8 @@ def interpret(model: Model, backend, texts: Sequence[str], args, out: Path) -> N
     for row, written in zip(head_rows, tokens_written(gpt, corpus, tokenizer)):
         row |= written
     neuron_rows = neurons.neuron_rows(neuron_sums, tokenizer)
-    chosen = neurons.remarkable(neuron_rows).values()
-    ablated_on = corpus.stories[:n_ablation]
-    loss = ablation.add_loss_increases(head_rows, chosen, gpt, ablated_on, means)
+    parts = [*head_rows, *neurons.remarkable(neuron_rows).values()]
+    loss = ablation.add_loss_increases(parts, gpt, corpus.stories[:n_ablation], means)
     ids = corpus.stories[0].tokens[:DEFAULT_TOKENS].tolist()
     if args.text:
         ids = backend.encode(args.text)
@@ -204,7 +203,7 @@ def patch_answers(model: Model, backend, texts: Sequence[str], out: Path) -> Non
         if answer[:1].islower() and before[-1:].isalpha():
             warnings.append(f"the {which} answer is the end of a word: choose whole words")
     heads = []
-    for (layer, head), share in np.ndenumerate(found.heads):
+    for (layer, head), share in np.ndenumerate(found.heads.double()):
         heads.append({"head": f"{layer}.{head}", "brought_back": share})
     heads.sort(key=lambda row: -row["brought_back"])
     about = (

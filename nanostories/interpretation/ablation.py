@@ -17,7 +17,7 @@ import torch
 from tqdm import tqdm
 
 from model import GPTNeo
-from nanostories.interpretation.hooks import run
+from nanostories.interpretation.hooks import Patch, run
 from nanostories.interpretation.word_classes import Story
 from nanostories.kernels.cross_entropy import head_loss
 from nanostories.statistics import ratio
@@ -32,48 +32,36 @@ def story_loss(model: GPTNeo, story: Story, patches: dict | None = None) -> floa
     return head_loss(hidden[0], model.head.weight, story.targets).item() * len(story.targets)
 
 
-@torch.no_grad()
-def ablated_losses(
-    model: GPTNeo,
-    stories: Sequence[Story],
-    parts: Sequence[tuple[str, int]],
-    means: dict[str, torch.Tensor],
-) -> tuple[np.ndarray, np.ndarray]:
-    """The losses of stories, in nats: with the intact model, (S,), and without each part,
-    (parts, S).
+def without(part: int, mean: torch.Tensor) -> Patch:
+    """Replaces head or neuron `part` of x, (1, T, H, D) or (1, T, 4C), by its mean."""
 
-    parts: ("blocks.2.z", head) or ("blocks.2.post", neuron); means: {"blocks.2.z": (H, D),
-    "blocks.2.post": (4C,), …}, over other stories.
+    def replace(x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x[:, :, part] = mean[part]
+        return x
+
+    return replace
+
+
+@torch.no_grad()
+def add_loss_increases(
+    rows: Sequence[dict], model: GPTNeo, stories: Sequence[Story], means: dict[str, torch.Tensor]
+) -> float:
+    """Adds to these rows of heads.csv and neurons.csv how much the loss on these stories increases
+    without the part, in nats per token, with its 95% interval. Returns the intact model's loss.
+
+    means: {"blocks.2.z": (H, D), "blocks.2.post": (4C,), …}, over other stories.
     """
     intact = np.empty(len(stories))
-    ablated = np.empty((len(parts), len(stories)))
+    ablated = np.empty((len(rows), len(stories)))
     for i, story in enumerate(tqdm(stories, "ablating", unit="story", disable=None, delay=1)):
         intact[i] = story_loss(model, story)
-        for row, (name, part) in zip(ablated, parts):
-
-            def replace(x, part=part, mean=means[name]):
-                x = x.clone()  # (1, T, H, D) or (1, T, 4C)
-                x[:, :, part] = mean[part]
-                return x
-
-            row[i] = story_loss(model, story, {name: replace})
-    return intact, ablated
-
-
-def add_loss_increases(
-    heads: Sequence[dict],
-    neurons: Sequence[dict],
-    model: GPTNeo,
-    stories: Sequence[Story],
-    means: dict[str, torch.Tensor],
-) -> float:
-    """Adds to these rows of heads.csv and neurons.csv the increase in loss without each part, in
-    nats per token, with its 95% interval over stories. Returns the loss of the intact model."""
-    parts = [(f"blocks.{row['layer']}.z", row["head"]) for row in heads]
-    parts += [(f"blocks.{row['layer']}.post", row["neuron"]) for row in neurons]
-    intact, ablated = ablated_losses(model, stories, parts, means)
+        for losses, row in zip(ablated, rows):
+            name = f"blocks.{row['layer']}.{'z' if 'head' in row else 'post'}"
+            part = row["head"] if "head" in row else row["neuron"]
+            losses[i] = story_loss(model, story, {name: without(part, means[name])})
     n_tokens = np.array([len(story.tokens) for story in stories])
     found = ratio(ablated - intact, n_tokens)
-    for row, *increase in zip([*heads, *neurons], found.value, found.low, found.high):
+    for row, *increase in zip(rows, found.value, found.low, found.high):
         row |= dict(zip(INCREASE, increase))
     return intact.sum() / n_tokens.sum()

@@ -109,12 +109,11 @@ def attention_picture(
     axes.set_yticks(np.concatenate(lines), labels * n_layer, **style)
     axes.tick_params(length=0, pad=2)
     axes.spines[:].set_visible(False)
-    how = f"each map: layer.head and role; row: query, column: key, of the first {T} tokens"
-    axes.set_title(f"Attention in {name}\n{how}", fontsize=10, loc="left")
+    how = "each map: layer.head and role; row: query, column: key; color: attention"
+    axes.set_title(f"{name}, {T} tokens\n{how}", fontsize=10, loc="left")
     bar = figure.colorbar(image, ax=axes, location="bottom", shrink=0.3, aspect=40)
     shares = [0, 0.05, 0.25, 0.5, 1]
-    bar.set_ticks(np.sqrt(shares), labels=shares, fontsize=7)
-    bar.set_label("attention", fontsize=8)
+    bar.set_ticks(np.sqrt(shares), labels=shares)
     return figure
 
 
@@ -124,22 +123,20 @@ def patching_picture(name: str, found: Patching, pieces: Sequence[Sequence[str]]
     first, second = ([visible(piece) for piece in side] for side in pieces)
     tokens = [" / ".join(dict.fromkeys(pair)) for pair in zip(first[:-1], second)]
     n_layer, n_head = found.heads.shape
-    widths = (max(6, 0.3 * len(tokens) + 1.5), max(1.6, 0.3 * n_head + 0.6))
-    size = (sum(widths) + 1.6, 0.34 * n_layer + 2.8)
+    widths = (len(tokens), n_head + 2)  # cells
+    size = (max(9, 0.3 * sum(widths) + 3), 0.34 * n_layer + 2.8)
     figure = Figure(figsize=size, layout="constrained")
     title = f"{name}: activations that bring back {first[-1]!r} in place of {second[-1]!r}"
-    figure.suptitle(title, fontsize=12, parse_math=False)
+    figure.suptitle(title, parse_math=False)
     left, right = figure.subplots(1, 2, width_ratios=widths)
     for axes, shares in ((left, found.residual), (right, found.heads)):
         image = axes.imshow(shares, cmap=AROUND_ZERO, vmin=-1, vmax=1, aspect="auto")
         axes.tick_params(length=0, labelsize=8)
         axes.spines[:].set_visible(False)
-    before = [f"before {layer}" for layer in range(n_layer)]
-    left.set_title("residual stream", fontsize=9)
-    left.set_yticks(range(n_layer + 1), [*before, "after all"])
+    stages = [*(f"before layer {layer}" for layer in range(n_layer)), "after all"]
+    left.set(title="residual stream", yticks=range(n_layer + 1), yticklabels=stages)
     left.set_xticks(range(len(tokens)), tokens, rotation=90, parse_math=False)
-    right.set_title("output of a head", fontsize=9)
-    right.set(xticks=range(n_head), yticks=range(n_layer), xlabel="head", ylabel="layer")
-    bar = figure.colorbar(image, ax=[left, right], shrink=0.8, pad=0.01)
-    bar.set_label("share of the answer", fontsize=8)
+    right.set(title="heads", xticks=range(n_head), yticks=range(n_layer))
+    right.set(xlabel="head", ylabel="layer")
+    figure.colorbar(image, ax=[left, right], pad=0.01, label="share of the answer")
     return figure
