@@ -74,7 +74,7 @@ class HeadSums:
 
     def measures(self) -> dict[str, list[float]]:
         """H + 1 values each: distance in tokens; its correlation with attention, over all visible
-        pairs; entropy in nats; the share of each of KEY_SETS that any query sees."""
+        pairs; entropy in nats; the share of each of KEY_SETS, but of kinds of words that no story has."""
         n_pairs, distance, distance_squared = self.sums[-1, -3:].tolist()
         n_queries = self.sums[0, -3].item()  # the attention of a query sums to 1
         mean = n_queries / n_pairs
@@ -90,8 +90,9 @@ class HeadSums:
             "entropy": self.entropy / n_queries,
         }
         for i, name in enumerate(KEY_SETS):
-            if self.n_share_queries[i] > 0:
-                found[name] = self.sums[:-1, i] / self.n_share_queries[i]
+            n = self.n_share_queries[i]
+            if n > 0 or name not in KIND_SHARES:
+                found[name] = self.sums[:-1, i] / n.clamp(min=1)
         return {name: values.tolist() for name, values in found.items()}
 
 

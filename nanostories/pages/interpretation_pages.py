@@ -129,7 +129,7 @@ def patching_picture(name: str, found: Patching, pieces: Sequence[Sequence[str]]
     title = f"{name}: activations that bring back {first[-1]!r} in place of {second[-1]!r}"
     figure.suptitle(title, parse_math=False)
     left, right = figure.subplots(1, 2, width_ratios=widths)
-    for axes, shares in ((left, found.residual), (right, found.heads)):
+    for axes, shares in ((left, found.residual.numpy()), (right, found.heads.numpy())):
         image = axes.imshow(shares, cmap=AROUND_ZERO, vmin=-1, vmax=1, aspect="auto")
         axes.tick_params(length=0, labelsize=8)
         axes.spines[:].set_visible(False)
