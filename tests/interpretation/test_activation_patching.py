@@ -6,7 +6,7 @@ import torch
 from planted_model import V, for_both_models, planted_induction
 from test_logit_attribution import repeated
 
-from nanostories.interpretation.activation_patching import patch
+from nanostories.interpretation.activation_patching import lead, patch
 from nanostories.interpretation.hooks import run_with_cache
 
 
@@ -34,15 +34,13 @@ def test_the_answer_comes_back_from_where_it_was_planted():
 @for_both_models
 def test_shares_equal_runs_that_are_patched_one_by_one(any_model):
     texts = two_texts()
-    answers = texts[:, -1]
-    try:
-        found = patch(any_model, texts)
-    except ValueError:  # random weights: it prefers the other's answers
-        answers = answers.flip(0)
-        texts = torch.cat([texts[:, :-1], answers[:, None]], 1)
-        found = patch(any_model, texts)
+    exchanged = torch.cat([texts[:, :-1], texts.flip(0)[:, -1:]], 1)
+    logits, _ = any_model(texts[:, :-1])
+    if lead(logits, texts).diff() > 0:  # it likes each text's answer less than the other's
+        texts, exchanged = exchanged, texts
     with pytest.raises(ValueError, match="does not tell these texts apart"):
-        patch(any_model, torch.cat([texts[:, :-1], answers.flip(0)[:, None]], 1))
+        patch(any_model, exchanged)
+    found = patch(any_model, texts)
     _, cache = run_with_cache(any_model, texts[:1, :-1])
     _, other = run_with_cache(any_model, texts[1:, :-1])
 
@@ -50,7 +48,7 @@ def test_shares_equal_runs_that_are_patched_one_by_one(any_model):
         activations = other[name].clone()
         activations[place] = cache[name][place]
         logits, _ = run_with_cache(any_model, texts[1:, :-1], {name: lambda _: activations})
-        lead = logits[0, -1, answers[0]] - logits[0, -1, answers[1]]
+        lead = logits[0, -1, texts[0, -1]] - logits[0, -1, texts[1, -1]]
         return ((lead - found.leads[1]) / (found.leads[0] - found.leads[1])).item()
 
     for layer, position in ((0, 6), (1, 8), (2, 19)):

@@ -33,20 +33,17 @@ def test_kinds_of_words():
     names = names_in(texts)
     assert {"zora", "fluffy", "tom"} <= names and not {"monty", "the", "one", "mom"} & names
     expected = {
-        "Zora": "name",
-        "Fluffy": "name",
-        "fluffy": "adjective",
-        "cats": "noun",
-        "the": "other",
-        "ran": "verb",
-        "was": "verb",
-        "she": "pronoun",
-        "rocks": None,
-        "wugs": None,
-        ".": "punctuation",
-        '!"': "punctuation",
+        "name": ["Zora", "Fluffy"],
+        "adjective": ["fluffy"],
+        "noun": ["cats"],
+        "verb": ["ran", "was"],
+        "pronoun": ["she"],
+        "punctuation": [".", '!"'],
+        "other": ["the"],
+        None: ["rocks", "wugs"],
     }
-    assert {word: kind_of(word, names) for word in expected} == expected
+    for kind, words in expected.items():
+        assert [kind_of(word, names) for word in words] == [kind for _ in words]
     assert "rock" not in ROLES
     corpus = TaggedCorpus.from_texts(texts, gpt2(), [50256], 512)
     assert corpus.kinds == [kind_of(word, names) for word in corpus.words]
