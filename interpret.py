@@ -58,24 +58,17 @@ def parse_arguments() -> argparse.Namespace:
 def interpret(model: Model, backend, texts: Sequence[str], args, out: Path) -> None:
     """Everything about a model, from validation stories, into `out`."""
     from nanostories.corpus.word_forms import looks_english
-    from nanostories.interpretation import ablation, heads, neurons, tables
-    from nanostories.interpretation.logit_attribution import tokens_written
+    from nanostories.interpretation import ablation, neurons, tables
     from nanostories.interpretation.word_classes import TaggedCorpus
     from nanostories.pages import interpretation_pages as pages
 
     gpt = backend.model
     tokenizer = backend.tokenizer
-    block_size = gpt.config.block_size
     device = gpt.wte.weight.device
+    block_size = gpt.config.block_size
     corpus = TaggedCorpus.from_texts(texts, tokenizer, backend.prefix, block_size, device)
     n_ablation = min(args.ablate, len(texts) // 2)
-    head_sums, neuron_sums, means = read_activations(gpt, corpus, n_ablation)
-    repeated = heads.repeated_random_tokens(corpus, backend.prefix, block_size)
-    repeated_sums, _, _ = read_activations(gpt, repeated)
-
-    head_rows = heads.head_rows(head_sums, repeated_sums)
-    for row, written in zip(head_rows, tokens_written(gpt, corpus, tokenizer)):
-        row |= written
+    head_rows, neuron_sums, means = describe(backend, corpus, n_ablation)
     neuron_rows = neurons.neuron_rows(neuron_sums, tokenizer)
     parts = [*head_rows, *neurons.remarkable(neuron_rows).values()]
     loss = ablation.add_loss_increases(parts, gpt, corpus.stories[:n_ablation], means)
@@ -111,6 +104,21 @@ def interpret(model: Model, backend, texts: Sequence[str], args, out: Path) -> N
 
 
 # ---- Read: one pass over all stories ----
+def describe(backend, corpus, n_ablation: int) -> tuple:
+    """The rows of heads.csv; and of read_activations, the NeuronSums and the mean outputs."""
+    from nanostories.interpretation.heads import head_rows, repeated_random_tokens
+    from nanostories.interpretation.logit_attribution import tokens_written
+
+    gpt = backend.model
+    head_sums, neuron_sums, means = read_activations(gpt, corpus, n_ablation)
+    repeated = repeated_random_tokens(corpus, backend.prefix, gpt.config.block_size)
+    repeated_sums, _, _ = read_activations(gpt, repeated)
+    rows = head_rows(head_sums, repeated_sums)
+    for row, written in zip(rows, tokens_written(gpt, corpus, backend.tokenizer)):
+        row |= written
+    return rows, neuron_sums, means
+
+
 def read_activations(gpt, corpus, n_ablation: int = 0) -> tuple:
     """Reads all stories. Returns HeadSums for each layer, the attention summed by kind of key (the
     previous token, the first one, an earlier copy of the query, …); the NeuronSums; and the mean

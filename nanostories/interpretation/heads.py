@@ -74,7 +74,7 @@ class HeadSums:
 
     def measures(self) -> dict[str, list[float]]:
         """H + 1 values each: distance in tokens; its correlation with attention, over all visible
-        pairs; entropy in nats; the share of each of KEY_SETS, but of kinds of words that no story has."""
+        pairs; entropy in nats; the shares of KEY_SETS, without kinds of words that no story has."""
         n_pairs, distance, distance_squared = self.sums[-1, -3:].tolist()
         n_queries = self.sums[0, -3].item()  # the attention of a query sums to 1
         mean = n_queries / n_pairs

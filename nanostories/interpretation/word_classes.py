@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from nanostories.corpus.builtin_stories import NAMES, NOUNS, PRONOUNS, ROLES, plural
@@ -158,5 +159,5 @@ class TaggedCorpus:
 
     def kind_flags(self, device: torch.device | str = "cpu") -> torch.Tensor:
         """(KINDS, words) bool: which words are of each kind."""
-        flags = [[each == kind for each in self.kinds] for kind in KINDS]
-        return torch.tensor(flags, dtype=torch.bool, device=device)
+        flags = np.array(KINDS)[:, None] == np.array(self.kinds, dtype=str)
+        return torch.from_numpy(flags).to(device)

@@ -120,7 +120,8 @@ def attention_picture(
 def patching_picture(name: str, found: Patching, pieces: Sequence[Sequence[str]]) -> Figure:
     """The share of the answer that comes back, by layer and position, and by head. pieces: of both
     texts, with their answers."""
-    first, second = ([visible(piece) for piece in side] for side in pieces)
+    first = [visible(piece) for piece in pieces[0]]
+    second = [visible(piece) for piece in pieces[1]]
     tokens = [" / ".join(dict.fromkeys(pair)) for pair in zip(first[:-1], second)]
     n_layer, n_head = found.heads.shape
     widths = (len(tokens), n_head + 2)  # cells
