@@ -4,9 +4,11 @@ reads."""
 import functools
 
 import numpy as np
+import pytest
 import torch
+from random_models import random_model
 
-from interpret import collect_activations
+from interpret import read_activations
 from model import GPTNeo, GPTNeoConfig
 from nanostories.corpus.builtin_stories import ROLES
 from nanostories.interpretation.word_classes import Story, TaggedCorpus, kind_of
@@ -21,19 +23,27 @@ WORDS += ["Tom", "Mia", "Ben", "Sue", "Max", "Leo", "Ivy", "Ann", "Sam", "Fay", 
 WORDS += [".", ",", "!", "?", '"', ";", ":", "-", '!"', '."']
 NAMES = frozenset(WORDS[90:102])
 V = len(WORDS)
+# Every second layer has a window of 7; or attention is scaled, and its matrices have biases.
+SHAPES = {
+    "GPT-Neo": {},
+    "GPT-2": {"scale_attention": True, "qkv_bias": True, "window_size": T},
+}
+for_both_models = pytest.mark.parametrize(
+    "any_model", [random_model(vocab_size=V, **shape) for shape in SHAPES.values()], ids=SHAPES
+)
 
 
 def planted_corpus(n: int = 60, seed: int = 0) -> TaggedCorpus:
     """Stories of words drawn at random, each a token; a quarter of each repeats what came
     before."""
-    rng, stories = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
+    stories = []
     for _ in range(n):
         ids = rng.integers(V, size=T + 1 - rng.integers(10))
         ids[-10:] = ids[5:15]
         ids = torch.from_numpy(ids)
-        stories.append(
-            Story(ids[:-1], ids[1:], ids[:-1], torch.ones(len(ids) - 1, dtype=torch.bool))
-        )
+        tokens = ids[:-1]
+        stories.append(Story(tokens, ids[1:], words=tokens, ends=tokens >= 0))
     names = frozenset(map(str.lower, NAMES))
     return TaggedCorpus(stories, WORDS, [kind_of(word, names) for word in WORDS])
 
@@ -86,9 +96,9 @@ def planted_induction() -> GPTNeo:
 
 @functools.cache
 def planted_reading() -> tuple:
-    """What interpret.collect_activations returns of the planted model: sums of heads, of neurons,
+    """What interpret.read_activations returns of the planted model: sums of heads, of neurons,
     means."""
-    return collect_activations(planted_model(), planted_corpus())
+    return read_activations(planted_model(), planted_corpus())
 
 
 class Alphabet:

@@ -55,12 +55,18 @@ def load_tensors(path: Path) -> dict:
         raise UserError(f"{path}: not a readable weights file ({reason})") from error
 
 
-def load_checkpoint(path: str | Path) -> dict:
-    """A checkpoint of train.py. path: the file, or a run's directory, whose best.pt is read."""
+def checkpoint_file(path: str | Path) -> Path:
+    """path: the file, or a run's directory, whose best.pt is read."""
     path = Path(path)
     if path.is_dir():
         name = "best.pt" if (path / "best.pt").exists() else "ckpt.pt"
-        path = path / name
+        return path / name
+    return path
+
+
+def load_checkpoint(path: str | Path) -> dict:
+    """A checkpoint of train.py, as `checkpoint_file` finds it."""
+    path = checkpoint_file(path)
     if not path.is_file():
         runs = ", ".join(map(str, runs_below("out"))) or "none"
         raise UserError(

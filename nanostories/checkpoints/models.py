@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from nanostories.checkpoints.checkpoint import (
+    checkpoint_file,
     find_training_corpus,
     kept_checkpoints,
     load_checkpoint,
@@ -32,6 +33,13 @@ class Model:
     def reference(self) -> str:
         """The name without hf: or api:."""
         return self.name if self.kind == "run" else self.name.partition(":")[2]
+
+    @property
+    def files(self) -> list[Path]:
+        """Of a run: its checkpoint, for the sources of results."""
+        if self.kind != "run":
+            return []
+        return [checkpoint_file(self.name)]
 
     @cached_property
     def checkpoint(self) -> dict:

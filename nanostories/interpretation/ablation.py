@@ -10,78 +10,58 @@ useful: without a head of random weights the loss may increase, too. So a head m
 interval is above 0 and the increase at least MIN_INCREASE.
 """
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 
+import numpy as np
 import torch
 from tqdm import tqdm
 
 from model import GPTNeo
 from nanostories.interpretation.hooks import Patch, run
-from nanostories.interpretation.word_classes import Batch, TaggedCorpus
+from nanostories.interpretation.word_classes import Story
 from nanostories.kernels.cross_entropy import head_loss
-from nanostories.statistics import OldEstimate, bootstrap_ratio, interval
+from nanostories.statistics import ratio
 
 MIN_INCREASE = 0.01  # nats per token, one percent of perplexity
-BATCH_TOKENS = 2048
+INCREASE = ("loss_increase", "loss_increase_low", "loss_increase_high")  # columns
 
 
-def story_losses(
-    model: GPTNeo, batch: Batch, patches: Mapping[str, Patch] | None = None
-) -> torch.Tensor:
-    """(B,): each story's loss, in nats over all its tokens."""
-    hidden = run(model, batch.tokens, patches=patches)
-    return torch.stack(
-        [head_loss(x, model.head.weight, y) * (y >= 0).sum() for x, y in zip(hidden, batch.targets)]
-    )
+def story_loss(model: GPTNeo, story: Story, patches: dict | None = None) -> float:
+    """In nats, over all its tokens."""
+    hidden = run(model, story.tokens[None], patches=patches)
+    return head_loss(hidden[0], model.head.weight, story.targets).item() * len(story.targets)
 
 
-def replaced(x: torch.Tensor, part: int, mean: torch.Tensor) -> torch.Tensor:
-    """x (B, T, H, D) or (B, T, 4C), the output of head or neuron `part` replaced by its mean."""
-    x = x.clone()
-    x[:, :, part] = mean[part]
-    return x
+def without(part: int, mean: torch.Tensor) -> Patch:
+    """Replaces head or neuron `part` of x, (1, T, H, D) or (1, T, 4C), by its mean."""
+
+    def replace(x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x[:, :, part] = mean[part]
+        return x
+
+    return replace
 
 
 @torch.no_grad()
-def ablated_losses(
-    model: GPTNeo,
-    corpus: TaggedCorpus,
-    n_stories: int,
-    parts: Sequence[tuple[str, int]],
-    means: dict,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The losses of the first stories, in nats: with the intact model, (S,), and without each part,
-    (parts, S).
+def add_loss_increases(
+    rows: Sequence[dict], model: GPTNeo, stories: Sequence[Story], means: dict[str, torch.Tensor]
+) -> float:
+    """Adds to these rows of heads.csv and neurons.csv how much the loss on these stories increases
+    without the part, in nats per token, with its 95% interval. Returns the intact model's loss.
 
-    parts: ("blocks.2.z", head) or ("blocks.2.post", neuron); means: {"blocks.2.z": (H, D), …}, over
-    other stories.
+    means: {"blocks.2.z": (H, D), "blocks.2.post": (4C,), …}, over other stories.
     """
-    device = model.wte.weight.device
-    intact, ablated = torch.empty(n_stories), torch.empty(len(parts), n_stories)
-    bar = tqdm(
-        desc="ablating heads and neurons",
-        total=len(parts) * n_stories,
-        unit="story",
-        disable=None,
-        delay=1,
-    )
-    for batch in corpus.batches(n_stories, device, BATCH_TOKENS):
-        intact[batch.index] = story_losses(model, batch).cpu()
-        for i, (name, part) in enumerate(parts):
-            patch = partial(replaced, part=part, mean=means[name])
-            ablated[i, batch.index] = story_losses(model, batch, {name: patch}).cpu()
-            bar.update(len(batch.index))
-    bar.close()
-    return intact, ablated
-
-
-def loss_increases(
-    intact: torch.Tensor, ablated: torch.Tensor, corpus: TaggedCorpus
-) -> OldEstimate:
-    """intact (S,), ablated (parts, S) -> the loss increase without each part, in nats per token,
-    and the ends of its 95% interval (bootstrap over stories), (parts,) each."""
-    tokens = torch.tensor([len(story.tokens) for story in corpus.stories[: len(intact)]])
-    return interval(
-        bootstrap_ratio((ablated - intact).double().numpy(), tokens.double().numpy()), len(tokens)
-    )
+    intact = np.empty(len(stories))
+    ablated = np.empty((len(rows), len(stories)))
+    for i, story in enumerate(tqdm(stories, "ablating", unit="story", disable=None, delay=1)):
+        intact[i] = story_loss(model, story)
+        for losses, row in zip(ablated, rows):
+            name = f"blocks.{row['layer']}.{'z' if 'head' in row else 'post'}"
+            part = row["head"] if "head" in row else row["neuron"]
+            losses[i] = story_loss(model, story, {name: without(part, means[name])})
+    n_tokens = np.array([len(story.tokens) for story in stories])
+    found = ratio(ablated - intact, n_tokens)
+    for row, *increase in zip(rows, found.value, found.low, found.high):
+        row |= dict(zip(INCREASE, increase))
+    return intact.sum() / n_tokens.sum()

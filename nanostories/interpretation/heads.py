@@ -10,52 +10,37 @@ import torch
 import torch.nn.functional as F
 
 from nanostories.interpretation.hooks import visible_keys
-from nanostories.interpretation.word_classes import KINDS, Batch, Story, TaggedCorpus
+from nanostories.interpretation.word_classes import KINDS, Story, TaggedCorpus
 
 KIND_SHARES = [kind if kind == "punctuation" else f"{kind}s" for kind in KINDS]  # nouns, verbs, …
-BACK = 9  # 0: a token's attention to itself, 1: to the previous one, up to 8 back
 # Sets of keys whose share of the attention is measured, over the queries that can see at least one
 # of them.
-KEY_SETS = (
-    *(f"back_{n}" for n in range(BACK)),
-    "beginning",
-    "same_token",
-    "after_same",
-    *KIND_SHARES,
-)
-# The roles of heads, and the measure that decides each: where they look, or at what.
-PLACES = {
-    "itself": "itself",
-    "previous token": "previous",
-    "fixed offset": "offset_share",
-    "beginning": "beginning",
-}
-CONTENTS = {"same token": "same_token", "induction": "induction"} | {
-    name: name for name in KIND_SHARES
-}
-ROLE_MEASURES = PLACES | CONTENTS
-# a head has a role if that role's keys get this many times their share of uniform attention, …
+KEY_SETS = ("itself", "previous", "beginning", "same_token", "after_same", *KIND_SHARES)
+# The roles of heads, and the measure that decides each.
+PLACES = {"itself": "itself", "previous token": "previous", "beginning": "beginning"}
+CONTENTS = {"same token": "same_token", "induction": "induction"}
+CONTENTS |= {name: name for name in KIND_SHARES}
+ROLES = PLACES | CONTENTS
+# A head has a role if that role's keys get this many times their share of uniform attention, …
 MIN_LIFT = 2.0
 MIN_EXCESS = 0.25  # … and exceed it by this much: (share - uniform) / (1 - uniform)
 UNIFORM_ENTROPY = 0.95  # a head is uniform if its entropy is this share of uniform attention's
-POSITIONS = (
-    256  # position and content are separated over this many tokens at the beginning of a story
-)
 REPEATED = 50  # random tokens, repeated once to test for induction
 
 
-def key_sets(batch: Batch, corpus: TaggedCorpus) -> torch.Tensor:
-    """(B, KEY_SETS, T, T) bool: which keys belong to each of KEY_SETS, for each query."""
-    same = (batch.tokens[:, :, None] == batch.tokens[:, None, :]).tril(-1)  # (B, query, key)
-    after = F.pad(same, (1, 0))[:, :, :-1]  # the token before the key is that of the query
-    places = torch.arange(same.size(1), device=same.device)
-    distance = (places[:, None] - places).expand_as(same)
-    by_place = [*(distance == n for n in range(BACK)), (places == 0).expand_as(same)]
-    flags = F.pad(torch.stack([corpus.is_kind(kind) for kind in KINDS]), (0, 1)).to(
-        same.device
-    )  # last: no word
-    is_kind = flags[:, batch.words].transpose(0, 1)[:, :, None].expand(-1, -1, same.size(1), -1)
-    return torch.cat([torch.stack([*by_place, same, after], 1), is_kind], 1)
+def key_features(story: Story, corpus: TaggedCorpus) -> torch.Tensor:
+    """(KEY_SETS + 3, T, T): what each key is to each query: 1 if it belongs to a set, else 0, for
+    all of KEY_SETS; then 1, its distance, its distance squared."""
+    tokens = story.tokens
+    same = (tokens[:, None] == tokens).tril(-1)  # (query, key)
+    after = F.pad(same, (1, 0))[:, :-1]  # the token before the key is that of the query
+    positions = torch.arange(len(tokens), device=tokens.device).expand_as(same)
+    distance = positions.T - positions
+    is_kind = F.pad(corpus.kind_flags(tokens.device), (0, 1))  # the last: no word
+    kinds = is_kind[:, None, story.words].expand(-1, *same.shape)  # the same for each query
+    sets = torch.stack([distance == 0, distance == 1, positions == 0, same, after])
+    numbers = torch.stack([distance**0, distance, distance**2])
+    return torch.cat([sets, kinds, numbers]).float()
 
 
 class HeadSums:
@@ -65,163 +50,98 @@ class HeadSums:
     only itself.
     """
 
-    def __init__(self, H: int, longest: int, device: torch.device):
-        P = min(longest, POSITIONS)
-        self.n_queries, self.n_pairs = 0, 0
-        self.distance = self.distance_squared = (
-            0.0  # over all visible pairs, whatever the attention
-        )
-        self.shares, self.n_share_queries = torch.zeros(H + 1, len(KEY_SETS), device=device), 0
-        self.attended_distance, self.entropy, self.squares = torch.zeros(3, H + 1, device=device)
-        self.cells = torch.zeros(
-            H + 1, P, P, device=device
-        )  # attention by (query, key), summed over stories
-        self.row_squares, self.n_rows = torch.zeros(H + 1, P, device=device), 0
+    def __init__(self, H: int, window: int, device: torch.device):
+        self.window = window
+        self.entropy = torch.zeros(H + 1, device=device)
+        self.squares = torch.zeros(H + 1, device=device)  # of attention
+        # Attention times each feature of keys, summed over stories, queries and keys that they see.
+        # The last row: the sum of the features alone, whatever the attention.
+        self.sums = torch.zeros(H + 2, len(KEY_SETS) + 3, dtype=torch.double, device=device)
+        self.n_share_queries = torch.zeros(len(KEY_SETS), device=device)
 
-    def add(
-        self,
-        attention: torch.Tensor,
-        key_masks: torch.Tensor,
-        window: int,
-        not_padding: torch.Tensor,
-    ) -> None:
-        """attention (B, H, T, T), key_masks (B, KEY_SETS, T, T) of key_sets, not_padding (B, T)."""
-        T, P = attention.size(2), self.cells.size(1)
-        visible = visible_keys(T, window, attention.device)
-        queries = not_padding.clone()
-        queries[:, 0] = False
-        uniform = (visible / visible.sum(1, keepdim=True)).expand(len(attention), 1, T, T)
-        attention = torch.cat([attention, uniform], 1) * queries[:, None, :, None]
-        key_masks = key_masks & visible & queries[:, None, :, None]
-        positions = torch.arange(T, device=visible.device)
-        distance = (positions[:, None] - positions) * visible  # (T, T), from query to key
+    def add(self, attention: torch.Tensor, features: torch.Tensor) -> None:
+        """attention (H, T, T), of one story; features (KEY_SETS + 3, T, T) of key_features."""
+        visible = visible_keys(attention.size(1), self.window, attention.device)
+        uniform = visible / visible.sum(1, keepdim=True)
+        attention = torch.cat([attention, uniform[None]])[:, 1:]
+        visible = visible[1:]
+        features = features[:, 1:] * visible
+        self.entropy += torch.special.entr(attention).sum((1, 2))
+        self.squares += attention.square().sum((1, 2))
+        self.n_share_queries += features[: len(KEY_SETS)].any(2).sum(1)
+        pairs = torch.cat([attention, visible[None]])
+        self.sums += torch.einsum("hqk,fqk->hf", pairs, features)
 
-        weights = torch.cat(
-            [distance.expand(len(key_masks), 1, T, T), key_masks], 1
-        ).float()  # (B, 1 + KEY_SETS, T, T)
-        sums = (attention.flatten(2) @ weights.flatten(2).transpose(1, 2)).sum(
-            0
-        )  # (H + 1, 1 + KEY_SETS)
-        self.attended_distance += sums[:, 0]
-        self.shares += sums[:, 1:]
-        self.n_share_queries += key_masks.any(-1).sum((0, 2))
-        self.n_queries += queries.sum().item()
-        n_queries_at = queries.sum(0)  # (T,)
-        self.n_pairs += (n_queries_at * visible.sum(1)).sum().item()
-        self.distance += (n_queries_at * distance.sum(1)).sum().item()
-        self.distance_squared += (n_queries_at * (distance**2).sum(1)).sum().item()
-
-        squares = attention.square().sum((0, 3))  # (H + 1, T)
-        self.squares += squares.sum(1)
-        self.entropy += torch.special.entr(attention).sum((0, 2, 3))
-        self.cells[:, :T, :T] += attention[:, :, :P, :P].sum(0)
-        self.row_squares[:, :T] += squares[:, :P]
-        self.n_rows += F.pad(n_queries_at, (0, max(P - T, 0)))[:P]
-
-    def measures(self) -> dict[str, torch.Tensor]:
-        """(H + 1,) each: the share of KEY_SETS in the attention, without kinds of words that no
-        story has; distance in tokens; entropy in nats; and
-
-        distance_correlation: of attention and distance over all visible pairs. position: of the
-        deviation from uniform attention, the share that is the same in all stories, and so due to
-        the positions of query and key; the rest is due to content (an analysis of variance, with
-        one cell for each pair).
-        """
-        mean, n = self.n_queries / self.n_pairs, self.n_pairs  # the attention of a query sums to 1
-        covariance = self.attended_distance / n - mean * self.distance / n
-        distance_variance = self.distance_squared / n - (self.distance / n) ** 2
-        variance = self.squares / n - mean**2
-        shares = self.shares / self.n_share_queries.clamp(min=1)
-        enough = self.n_rows > 1
-        n_rows = self.n_rows[enough]
-        by_content = self.row_squares[:, enough] - (self.cells[:, enough] ** 2).sum(-1) / n_rows
-        by_content = (by_content * n_rows / (n_rows - 1)).sum(
-            1
-        )  # unbiased: few stories are close to their mean
-        not_uniform = (self.row_squares - self.row_squares[-1])[:, enough].sum(1)
-        found = [
-            name not in KIND_SHARES or n > 0
-            for name, n in zip(KEY_SETS, self.n_share_queries.tolist())
-        ]
-        return {name: shares[:, i] for i, name in enumerate(KEY_SETS) if found[i]} | dict(
-            distance=self.attended_distance / self.n_queries,
-            distance_correlation=covariance
-            / (variance * distance_variance).sqrt().clamp(min=1e-12),
-            position=(1 - by_content / not_uniform)
-            .clamp(0, 1)
-            .where(not_uniform > 1e-6 * self.n_queries, 0.0),
-            entropy=self.entropy / self.n_queries,
-        )
+    def measures(self) -> dict[str, list[float]]:
+        """H + 1 values each: distance in tokens; its correlation with attention, over all visible
+        pairs; entropy in nats; the shares of KEY_SETS, without kinds of words that no story has."""
+        n_pairs, distance, distance_squared = self.sums[-1, -3:].tolist()
+        n_queries = self.sums[0, -3].item()  # the attention of a query sums to 1
+        mean = n_queries / n_pairs
+        mean_distance = distance / n_pairs
+        attended = self.sums[:-1, -2]
+        covariance = attended / n_pairs - mean * mean_distance
+        variance = self.squares / n_pairs - mean**2
+        variance_of_distance = distance_squared / n_pairs - mean_distance**2
+        deviations = (variance * variance_of_distance).sqrt().clamp(min=1e-12)
+        found = {
+            "distance": attended / n_queries,
+            "distance_correlation": covariance / deviations,
+            "entropy": self.entropy / n_queries,
+        }
+        for i, name in enumerate(KEY_SETS):
+            n = self.n_share_queries[i]
+            if n > 0 or name not in KIND_SHARES:
+                found[name] = self.sums[:-1, i] / n.clamp(min=1)
+        return {name: values.tolist() for name, values in found.items()}
 
 
 def head_rows(layers: Sequence[HeadSums], repeated: Sequence[HeadSums]) -> list[dict]:
     """heads.csv: a row for each head, with its measures and, as NAME_uniform, those of uniform
-    attention.
-
-    repeated: sums over `repeated_random_tokens`. offset: the distance, 2 to 8 tokens back, that
-    gets most.
-    """
+    attention. repeated: sums over `repeated_random_tokens`."""
     rows = []
     for layer, sums in enumerate(layers):
-        measures = sums.measures() | dict(induction=repeated[layer].measures()["after_same"])
-        measures = {name: values.tolist() for name, values in measures.items()}
-        back = list(zip(*(measures.pop(f"back_{n}") for n in range(BACK))))  # (H + 1, BACK)
-        for head in range(len(back) - 1):
-            offset = max(range(2, BACK), key=back[head].__getitem__)
-            row = dict(offset=offset)
-            for suffix, i in (("", head), ("_uniform", -1)):
-                row |= {
-                    f"{name}{suffix}": back[i][n]
-                    for name, n in zip(("itself", "previous"), range(2))
-                }
-                row |= {f"offset_share{suffix}": back[i][offset]}
-                row |= {f"{name}{suffix}": values[i] for name, values in measures.items()}
-            del row["position_uniform"], row["distance_correlation_uniform"]
-            rows.append(dict(layer=layer, head=head, **name_role(row)) | row)
+        measures = sums.measures()
+        measures["induction"] = repeated[layer].measures()["after_same"]
+        for head in range(len(measures["entropy"]) - 1):
+            row = {"layer": layer, "head": head, "role": ""}
+            for name, values in measures.items():
+                row[name] = values[head]
+                row[f"{name}_uniform"] = values[-1]
+            row["role"] = name_role(row)
+            rows.append(row)
     return rows
 
 
-def name_role(row: dict) -> dict:
-    """Its measures in words: the head's role, if it clearly has one; and its kind.
-
-    Positional: position explains most of how its attention differs from uniform. Semantic: it does
-    not, and the role says which content does. Unclear: neither.
-    """
+def name_role(row: dict) -> str:
+    """The role that the head clearly has, "uniform", or "mixed"."""
     if row["entropy"] >= UNIFORM_ENTROPY * row["entropy_uniform"]:
-        return dict(role="uniform", kind="uniform")
+        return "uniform"
     clear = {}
-    for role, name in ((role, name) for role, name in ROLE_MEASURES.items() if name in row):
-        share, uniform = row[name], row[f"{name}_uniform"]
-        if share >= max(MIN_LIFT * uniform, uniform + MIN_EXCESS * (1 - uniform)):
-            clear[role] = share
-    role = max(clear, key=clear.get, default="mixed")
-    kind = "positional" if row["position"] > 0.5 else "semantic" if role in CONTENTS else "unclear"
-    return dict(role=role, kind=kind)
+    for role, name in ROLES.items():
+        if name in row:
+            share = row[name]
+            uniform = row[f"{name}_uniform"]
+            if share >= max(MIN_LIFT * uniform, uniform + MIN_EXCESS * (1 - uniform)):
+                clear[role] = share
+    return max(clear, key=clear.get, default="mixed")
 
 
 def repeated_random_tokens(
-    corpus: TaggedCorpus, prefix: Sequence[int], block_size: int, seed: int = 0
+    corpus: TaggedCorpus, prefix: Sequence[int], block_size: int
 ) -> TaggedCorpus:
     """16 stories of random tokens that the corpus has, each repeated once. Attention to the
     successor of the same token before is induction, as nothing else leads there (Olsson et al.,
     2022)."""
-    start = torch.tensor(prefix, dtype=torch.long)
     known = torch.cat([story.tokens for story in corpus.stories]).unique()
+    start = known.new_tensor(prefix)
     known = known[~torch.isin(known, start)]
-    n, generator = (
-        min(REPEATED, (block_size - len(start)) // 2),
-        torch.Generator().manual_seed(seed),
-    )
+    n = min(REPEATED, (block_size - len(start)) // 2)
+    generator = torch.Generator().manual_seed(0)
     stories = []
     for _ in range(16):
         once = known[torch.randperm(len(known), generator=generator)[:n]]
         tokens = torch.cat([start, once, once])
-        stories.append(
-            Story(
-                tokens,
-                tokens,
-                torch.full_like(tokens, -1),
-                torch.zeros_like(tokens, dtype=torch.bool),
-            )
-        )
+        no_words = torch.full_like(tokens, -1)
+        stories.append(Story(tokens, tokens, words=no_words, ends=no_words > 0))
     return TaggedCorpus(stories, [], [])

@@ -5,8 +5,8 @@ adds (direct logit attribution, Elhage et al., 2021).
 
 >>> logits, cache = run_with_cache(model, tokens)
 >>> logit_lens(model, cache["blocks.2.resid_post"])             # (B, T, vocab_size)
-# (H,): parts of its logit
->>> cache["blocks.1.result"][0, -1] @ unembedding(model, model.head.weight[17], final)
+>>> scale = final_scale(model, cache["blocks.3.resid_post"])[0, -1]
+>>> cache["blocks.1.result"][0, -1] @ unembedding(model)[17] / scale  # (H,): parts of its logit
 
 The residual stream is the sum of all writes, but a LayerNorm stands between it and the logits. Its
 scale is taken from the intact run, so that the rest is linear, and the contributions add up to the
@@ -16,11 +16,12 @@ logit.
 from collections.abc import Iterator
 
 import torch
+from tqdm import tqdm
 
 from model import GPTNeo
 from nanostories.corpus.tokenizer import Tokenizer
-from nanostories.interpretation.hooks import run
-from nanostories.interpretation.word_classes import Batch, TaggedCorpus
+from nanostories.interpretation.hooks import run_with_cache
+from nanostories.interpretation.word_classes import TaggedCorpus, visible
 
 WRITE_STORIES = 20  # read to see the tokens that heads write
 # a copying share is of at least this many, so that one or two do not make a head a copying one
@@ -39,31 +40,31 @@ def logit_lens(model: GPTNeo, resid: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def lens_table(model: GPTNeo, cache: dict, n: int = 3) -> list[list[list[tuple[int, float]]]]:
+def lens_table(model: GPTNeo, cache: dict, tokenizer: Tokenizer) -> list:
     """For the first sequence of the cache, after the embeddings and after each layer, at each
-    position: the n likeliest next tokens and their probabilities. [layer][position][rank]"""
-    stages = [
-        cache["blocks.0.resid_pre"],
-        *(cache[f"blocks.{i}.resid_post"] for i in range(len(model.blocks))),
-    ]
-    tops = [logit_lens(model, resid[0]).softmax(-1).topk(n) for resid in stages]
-    return [
-        [list(zip(*each)) for each in zip(top.indices.tolist(), top.values.tolist())]
-        for top in tops
-    ]
+    position: the three likeliest next tokens and their probabilities. [layer][position][rank]"""
+    stages = [cache["blocks.0.resid_pre"]]
+    stages += [cache[f"blocks.{i}.resid_post"] for i in range(len(model.blocks))]
+    table = []
+    for resid in stages:
+        top = logit_lens(model, resid[0]).softmax(-1).topk(3)
+        table.append([])
+        for ids, shares in zip(top.indices.tolist(), top.values.tolist()):
+            table[-1].append([(tokenizer.decode([i]), round(p, 3)) for i, p in zip(ids, shares)])
+    return table
 
 
-def unembedding(model: GPTNeo, directions: torch.Tensor, resid_post: torch.Tensor) -> torch.Tensor:
-    """(…, C): the dot product of a write to the residual stream with this is the write's part of a
-    logit.
+def unembedding(model: GPTNeo) -> torch.Tensor:
+    """(V, C): the dot product of a write to the residual stream with a row, divided by
+    `final_scale`, is the write's part of that token's logit. Instead of the write's mean, as in
+    LayerNorm, that of the row is subtracted."""
+    rows = model.head.weight * model.ln_f.weight
+    return rows - rows.mean(1, keepdim=True)
 
-    directions (…, C): rows of the output head, or their differences; resid_post (…, C): the final
-    residual stream, whose standard deviation scales everything. Instead of its mean, as in
-    LayerNorm, that of the result is subtracted.
-    """
-    deviation = (resid_post.var(-1, unbiased=False, keepdim=True) + model.ln_f.eps).sqrt()
-    scaled = directions * model.ln_f.weight / deviation
-    return scaled - scaled.mean(-1, keepdim=True)
+
+def final_scale(model: GPTNeo, resid_post: torch.Tensor) -> torch.Tensor:
+    """The final residual stream (…, C) -> what the last LayerNorm divides it by, (…)."""
+    return (resid_post.var(-1, unbiased=False) + model.ln_f.eps).sqrt()
 
 
 # ---- The writes of heads, over stories ----
@@ -77,60 +78,41 @@ def tokens_written(model: GPTNeo, corpus: TaggedCorpus, tokenizer: Tokenizer) ->
     rest there when they find nothing. writes: the distinct tokens that the head makes likeliest,
     strongest first; one per story.
     """
-    n_heads, device = model.config.n_layer * model.config.n_head, model.wte.weight.device
-    n_stories = min(WRITE_STORIES, len(corpus.stories))
-    copied, n_queries = torch.zeros(n_heads), torch.zeros(n_heads)
-    values, tokens = (
-        torch.zeros(n_heads, n_stories),
-        torch.zeros(n_heads, n_stories, dtype=torch.long),
-    )
-    for batch in corpus.batches(n_stories, device, tokens=1024, label="outputs of heads"):
-        for i, (logits, attention, looked_at) in enumerate(head_logits(model, batch)):
+    n_heads = model.config.n_layer * model.config.n_head
+    copied = torch.zeros(n_heads)
+    n_queries = torch.zeros(n_heads)
+    written = [[] for _ in range(n_heads)]  # (addition to the logit, token), one per story
+    for story in tqdm(corpus.stories[:WRITE_STORIES], "writes of heads", disable=None, delay=1):
+        for i, (logits, attention, read) in enumerate(head_logits(model, story.tokens)):
             top = (logits - logits.mean(-1, keepdim=True)).topk(LIKELIEST)
-            queries = batch.not_padding & (attention >= SHARP) & (looked_at > 0)
-            copies = (top.indices == batch.tokens.gather(1, looked_at)[..., None]).any(-1) & queries
+            queries = (attention >= SHARP) & (read > 0)
+            copies = (top.indices == story.tokens[read][:, None]).any(1) & queries
             copied[i] += copies.sum().item()
             n_queries[i] += queries.sum().item()
-            best, where = top.values[..., 0].masked_fill(~batch.not_padding, -torch.inf).max(1)
-            values[i, batch.index] = best.cpu()
-            tokens[i, batch.index] = top.indices[..., 0].gather(1, where[:, None])[:, 0].cpu()
-    strongest = tokens.gather(1, values.argsort(1, descending=True)).tolist()
-    texts = [
-        list(dict.fromkeys(repr(tokenizer.decode([i]))[1:-1] for i in ids)) for ids in strongest
-    ]
-    shares = (copied / n_queries.clamp(min=FEWEST_QUERIES)).tolist()
-    return [
-        dict(copies=share, writes=" | ".join(some[:WRITTEN])) for share, some in zip(shares, texts)
-    ]
+            strongest, where = top.values[:, 0].max(0)
+            written[i].append((strongest.item(), top.indices[where, 0].item()))
+    shares = copied / n_queries.clamp(min=FEWEST_QUERIES)
+    columns = []
+    for share, tokens in zip(shares.tolist(), written):
+        tokens.sort(reverse=True)
+        distinct = dict.fromkeys(visible(tokenizer.decode([token])) for _, token in tokens)
+        columns.append({"copies": share, "writes": " · ".join(list(distinct)[:WRITTEN])})
+    return columns
 
 
 def head_logits(
-    model: GPTNeo, batch: Batch
+    model: GPTNeo, tokens: torch.Tensor
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """For each head: its addition to all logits, (B, T, V); its attention to the token that gets
-    most, and where that is, (B, T) each."""
-    seen = {}
-
-    def read(name: str, x: torch.Tensor):
-        if name.endswith(("pattern", ".z", "resid_post")):
-            seen[name] = (
-                x.max(-1) if name.endswith("pattern") else x
-            )  # (B, H, T), values and indices
-
-    run(model, batch.tokens, read, with_pattern=True)
-    H = model.config.n_head
-    reader = model.head.weight * model.ln_f.weight
-    reader = reader - reader.mean(
-        1, keepdim=True
-    )  # (V, C), as in `unembedding`, before it is scaled
-    deviation = (
-        seen[f"blocks.{len(model.blocks) - 1}.resid_post"].var(-1, unbiased=False) + model.ln_f.eps
-    ).sqrt()
+    """tokens (T,) -> for each head: its addition to all logits, (T, V); its attention to the token
+    that gets most, and where that is, (T,) each."""
+    _, cache = run_with_cache(model, tokens[None])
+    config = model.config
+    reader = unembedding(model)
+    scale = final_scale(model, cache[f"blocks.{config.n_layer - 1}.resid_post"][0])
     for layer, block in enumerate(model.blocks):
-        for head, output in enumerate(
-            block.attention_out.weight.view(model.config.n_embd, H, -1).unbind(1)
-        ):  # (C, D)
-            logits = (
-                seen[f"blocks.{layer}.z"][:, :, head] @ (reader @ output).T / deviation[..., None]
-            )
-            yield logits, *(x[:, head] for x in seen[f"blocks.{layer}.pattern"])
+        z = cache[f"blocks.{layer}.z"][0]
+        attention, read = cache[f"blocks.{layer}.pattern"][0].max(-1)  # (H, T)
+        outputs = block.attention_out.weight.view(config.n_embd, config.n_head, -1)  # (C, H, D)
+        for head in range(config.n_head):
+            logits = z[:, head] @ (reader @ outputs[:, head]).T / scale[:, None]
+            yield logits, attention[head], read[head]

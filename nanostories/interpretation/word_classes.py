@@ -15,13 +15,12 @@ words that can be only one kind; names also come from the stories themselves
 import codecs
 import collections
 import unicodedata
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
-from torch.nn.utils.rnn import pad_sequence
-from tqdm import tqdm
 
 from nanostories.corpus.builtin_stories import NAMES, NOUNS, PRONOUNS, ROLES, plural
 from nanostories.corpus.tokenizer import Tokenizer
@@ -38,18 +37,18 @@ NOUN_OF = {plural(noun): noun for noun in [*NOUNS, *MORE_NOUNS]}
 START = "‹start›"  # shown for the <|endoftext|> before a story
 
 
-def names_in(texts: Sequence[str]) -> frozenset[str]:
+# ---- Kinds ----
+def names_in(texts: Sequence[str]) -> set[str]:
     """In lower case: the names in these texts, and those of builtin_stories.py."""
     counts = collections.Counter()
     for text in texts:
         counts.update(MID_SENTENCE_WORD.findall(text))
-    nouns = {
-        word for word, (kind, _) in ROLES.items() if kind == "noun"
-    }  # "Mom" is a noun, with a capital or without
-    return frozenset([*names_among(counts), *map(str.lower, NAMES)]) - nouns
+    names = {*names_among(counts), *map(str.lower, NAMES)}
+    # "Mom" is a noun, with a capital or without
+    return {name for name in names if ROLES.get(name, [None])[0] != "noun"}
 
 
-def kind_of(word: str, names: frozenset[str]) -> str | None:
+def kind_of(word: str, names: set[str]) -> str | None:
     """One of KINDS, or "other" for a word known to be none of them; None if it is unknown or could
     be several."""
     if word[:1].isupper() and word.lower() in names:
@@ -63,74 +62,56 @@ def kind_of(word: str, names: frozenset[str]) -> str | None:
     if word in MORE_VERBS:
         return "verb"
     noun = NOUN_OF.get(word, word)  # "rocks" is treated like "rock", which may be a verb
-    return "noun" if noun in MORE_NOUNS else ROLES.get(noun, [None])[0]
+    if noun in MORE_NOUNS:
+        return "noun"
+    return ROLES.get(noun, [None])[0]
 
 
-def letters(text: bytes) -> list[bool]:
-    """For each byte, whether it is part of a letter or of a mark, such as Indic vowel signs. A
-    token may end within a character of several bytes."""
-    characters = text.decode("utf-8", "surrogateescape")
-    is_letter = {
-        char: char.isalpha() or unicodedata.category(char).startswith("M")
-        for char in set(characters)
-    }
-    return [is_letter[char] for char in characters for _ in char.encode("utf-8", "surrogateescape")]
+# ---- Tokens ----
+def is_letter(char: str) -> bool:
+    """Or a mark, such as Indic vowel signs."""
+    return char.isalpha() or unicodedata.category(char).startswith("M")
 
 
-def split_words(pieces: Sequence[bytes]) -> list[list[int]]:
-    """The indices of the tokens that make up each word; whitespace and <|endoftext|> belong to no
-    word.
+def split_words(pieces: Sequence[str]) -> list[list[int]]:
+    """The indices of the tokens that make up each word; whitespace belongs to no word. pieces: by
+    `pieces_of`.
 
     A token continues the word before it if a letter follows a letter: BPE never merges across
     words.
     """
-    is_letter, words, start = letters(b"".join(pieces)), [], 0
+    words = []
+    last = " "  # the character before the piece
     for i, piece in enumerate(pieces):
-        if piece.strip():
-            continues = (
-                is_letter[start] and is_letter[start - 1] or piece[0] & 0xC0 == 0x80
-            )  # within a character
-            if words and words[-1][-1] == i - 1 and continues:
-                words[-1].append(i)
-            else:
-                words.append([i])
-        start += len(piece)
+        # "" is the beginning of a character that the next token ends.
+        if is_letter(last) and (piece == "" or is_letter(piece[0])):
+            words[-1].append(i)
+        elif piece.strip():
+            words.append([i])
+        last = (last + piece)[-1]
     return words
 
 
 def pieces_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     """The text of each token; a character split over several tokens appears at the last of them."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    return [
-        START if i == tokenizer.end_of_text else decoder.decode(tokenizer.decode_bytes([i]))
-        for i in ids
-    ]
+    pieces = [decoder.decode(tokenizer.decode_bytes([i])) for i in ids]
+    return [START if i == tokenizer.end_of_text else piece for i, piece in zip(ids, pieces)]
 
 
+def visible(piece: str) -> str:
+    """As in tables and pictures: without spaces around it, and never empty."""
+    return piece.replace("\n", "↵").strip() or "·"
+
+
+# ---- Stories ----
 @dataclass
 class Story:
-    tokens: (
-        torch.Tensor
-    )  # (T,) as the model reads them: its prefix, then the story, cut at the end of the context
+    # (T,) as the model reads them: its prefix, then the story, cut at the end of the context
+    tokens: torch.Tensor
     targets: torch.Tensor  # (T,) the token that follows each; <|endoftext|> is the last
     words: torch.Tensor  # (T,) which of the corpus' words the token belongs to, or -1
     ends: torch.Tensor  # (T,) bool: the last token of its word, where the model has read all of it
-
-
-@dataclass
-class Batch(Story):
-    """Stories of similar length, (B, T) each, padded at the end, where a causal model does not see
-    it."""
-
-    index: list[int]  # (B,) their indices in the corpus
-
-    @property
-    def not_padding(self) -> torch.Tensor:
-        """(B, T) bool"""
-        return self.targets >= 0
-
-
-PADDING = dict(tokens=0, targets=-100, words=-1, ends=0)
 
 
 @dataclass
@@ -143,49 +124,40 @@ class TaggedCorpus:
 
     @classmethod
     def from_texts(
-        cls, texts: Sequence[str], tokenizer: Tokenizer, prefix: Sequence[int], block_size: int
+        cls,
+        texts: Sequence[str],
+        tokenizer: Tokenizer,
+        prefix: Sequence[int],
+        block_size: int,
+        device: torch.device | str = "cpu",
     ) -> "TaggedCorpus":
-        names, numbers, stories = names_in(texts), {}, []
+        names = names_in(texts)
+        numbers = {}  # of words
+        stories = []
         for text in texts:
-            ids = [*prefix, *tokenizer.encode(text), tokenizer.end_of_text]
-            pieces = [
-                b"" if i == tokenizer.end_of_text else tokenizer.decode_bytes([i]) for i in ids
-            ]
-            words, ends = torch.full((len(ids),), -1), torch.zeros(len(ids), dtype=torch.bool)
+            ids = tokenizer.encode(text)
+            pieces = pieces_of(tokenizer, ids)
+            words = [-1 for _ in [*prefix, *ids]]
+            ends = [False for _ in words]
             for members in split_words(pieces):
-                form = b"".join(pieces[i] for i in members).decode(errors="replace").strip()
-                form = form if form[:1].isupper() and form.lower() in names else form.lower()
-                words[members] = numbers.setdefault(form, len(numbers))
-                ends[members[-1]] = True
-            n = min(len(ids) - 1, block_size)
-            tokens = torch.tensor(ids)
-            stories.append(Story(tokens[:n], tokens[1 : n + 1], words[:n], ends[:n]))
+                form = "".join(pieces[i] for i in members).strip()
+                if kind_of(form, names) != "name":
+                    form = form.lower()
+                number = numbers.setdefault(form, len(numbers))
+                for i in members:
+                    words[len(prefix) + i] = number
+                ends[len(prefix) + members[-1]] = True
+            tokens = [*prefix, *ids]
+            targets = [*tokens[1:], tokenizer.end_of_text]
+            columns = (tokens, targets, words, ends)
+            story = [torch.tensor(column[:block_size], device=device) for column in columns]
+            stories.append(Story(*story))
         kinds = [kind_of(word, names) for word in numbers]
         if not looks_english(texts):  # the lists are English
             kinds = [kind if kind == "punctuation" else "other" for kind in kinds]
         return cls(stories, list(numbers), kinds)
 
-    def is_kind(self, kind: str) -> torch.Tensor:
-        """(words,) bool: which words are of this kind."""
-        return torch.tensor([each == kind for each in self.kinds], dtype=torch.bool)
-
-    def batches(
-        self, n: int, device: torch.device, tokens: int = 4096, label: str | None = None
-    ) -> Iterator[Batch]:
-        """The first n stories, the longest first, about this many tokens at a time. label: of a
-        progress bar."""
-        waiting = sorted(range(n), key=lambda i: -len(self.stories[i].tokens))
-        bar = tqdm(desc=label, total=n, unit="story", disable=None if label else True, delay=1)
-        while waiting:
-            size = max(1, tokens // len(self.stories[waiting[0]].tokens))
-            index, waiting = waiting[:size], waiting[size:]
-            stories = [self.stories[i] for i in index]
-            padded = [
-                pad_sequence(
-                    [getattr(story, field.name) for story in stories], True, PADDING[field.name]
-                ).to(device)
-                for field in fields(Story)
-            ]
-            yield Batch(*padded, index)
-            bar.update(len(index))
-        bar.close()
+    def kind_flags(self, device: torch.device | str = "cpu") -> torch.Tensor:
+        """(KINDS, words) bool: which words are of each kind."""
+        flags = np.array(KINDS)[:, None] == np.array(self.kinds, dtype=str)
+        return torch.from_numpy(flags).to(device)

@@ -1,73 +1,60 @@
-"""nanostories/interpretation/ablation.py: ablation equals changing the weights, and its intervals
-cover the truth."""
+"""nanostories/interpretation/ablation.py: ablation equals changing the weights."""
 
 import copy
 
 import pytest
 import torch
 import torch.nn.functional as F
-from planted_model import V, planted_corpus, planted_induction, planted_reading
-from random_models import random_model
+from planted_model import for_both_models, planted_corpus, planted_induction, planted_reading
 
-from model import GPTNeo
-from nanostories.interpretation.ablation import ablated_losses, loss_increases
-from nanostories.interpretation.word_classes import TaggedCorpus
+from nanostories.interpretation.ablation import add_loss_increases
 
 
 @torch.no_grad()
-def without(
-    model: GPTNeo, layer: int, inputs: torch.Tensor, mean: torch.Tensor, module: str
-) -> GPTNeo:
-    """The model with these inputs of a matrix replaced by their mean, by changing its weights."""
-    changed = copy.deepcopy(model)
-    matrix = getattr(changed.blocks[layer], module)
-    matrix.bias += matrix.weight[:, inputs] @ mean
-    matrix.weight[:, inputs] = 0
-    return changed
+def loss_of(model, stories) -> float:
+    """Nats per token."""
+    total = 0
+    for story in stories:
+        logits, _ = model(story.tokens[None])
+        total += F.cross_entropy(logits[0], story.targets, reduction="sum").item()
+    return total / sum(len(story.tokens) for story in stories)
 
 
-def losses_of(model: GPTNeo, corpus: TaggedCorpus, n: int) -> torch.Tensor:
-    with torch.no_grad():
-        logits = [model(story.tokens[None])[0][0] for story in corpus.stories[:n]]
-        return torch.stack(
-            [F.cross_entropy(x, s.targets, reduction="sum") for x, s in zip(logits, corpus.stories)]
-        )
-
-
-@pytest.fixture(scope="module")
-def ablated():
+@for_both_models
+@torch.no_grad()
+def test_ablations_equal_models_with_other_weights(any_model):
     torch.manual_seed(1)
-    shapes = dict(z=(4, 8), post=(128,))
-    means = {
-        f"blocks.{layer}.{part}": torch.randn(*shape)
-        for layer in range(3)
-        for part, shape in shapes.items()
-    }
-    return random_model(vocab_size=V), planted_corpus(12), means
-
-
-def test_ablations_equal_models_with_other_weights(ablated):
-    model, corpus, means = ablated
-    parts = [(f"blocks.{layer}.z", head) for layer in range(3) for head in range(4)]
-    parts += [("blocks.0.post", 3), ("blocks.0.post", 100), ("blocks.2.post", 64)]
-    intact, changed = ablated_losses(model, corpus, 5, parts, means)
-    torch.testing.assert_close(intact, losses_of(model, corpus, 5), atol=1e-3, rtol=1e-5)
-    for (name, part), losses in zip(parts, changed):
-        heads = name.endswith("z")
-        inputs = torch.arange(8 * part, 8 * part + 8) if heads else torch.tensor([part])
-        mean = means[name][part] if heads else means[name][inputs]
-        other = without(
-            model, int(name.split(".")[1]), inputs, mean, "attention_out" if heads else "mlp_out"
-        )
-        torch.testing.assert_close(losses, losses_of(other, corpus, 5), atol=1e-3, rtol=1e-5)
+    stories = planted_corpus(5).stories
+    means = {f"blocks.{layer}.z": torch.randn(4, 8) for layer in range(3)}
+    means |= {f"blocks.{layer}.post": torch.randn(128) for layer in range(3)}
+    rows = [{"layer": layer, "head": head} for layer in range(3) for head in range(4)]
+    rows += [{"layer": layer, "neuron": n} for layer, n in ((0, 3), (0, 100), (2, 64))]
+    intact = add_loss_increases(rows, any_model, stories, means)
+    assert intact == pytest.approx(loss_of(any_model, stories), abs=1e-5)
+    for row in rows:
+        changed = copy.deepcopy(any_model)
+        block = changed.blocks[row["layer"]]
+        if "head" in row:
+            matrix = block.attention_out
+            inputs = slice(8 * row["head"], 8 * row["head"] + 8)
+            mean = means[f"blocks.{row['layer']}.z"].flatten()[inputs]
+        else:
+            matrix = block.mlp_out
+            inputs = slice(row["neuron"], row["neuron"] + 1)
+            mean = means[f"blocks.{row['layer']}.post"][inputs]
+        matrix.bias += matrix.weight[:, inputs] @ mean
+        matrix.weight[:, inputs] = 0
+        increase = loss_of(changed, stories) - intact
+        assert row["loss_increase"] == pytest.approx(increase, abs=1e-5)
+        assert row["loss_increase_low"] < row["loss_increase"] < row["loss_increase_high"]
 
 
 def test_a_head_that_does_nothing_costs_nothing_and_one_that_is_all_costs_much():
     """The heads that look at the first token and everywhere write nothing; the head that copies
     feeds induction."""
-    parts = [(f"blocks.{layer}.z", head) for layer in range(2) for head in range(2)]
     _, _, means = planted_reading()
-    losses = ablated_losses(planted_induction(), planted_corpus(), 30, parts, means)
-    increase, low, high = loss_increases(*losses, planted_corpus())
-    assert low[0] > 0.1 and low[2] > 0.1
-    assert abs(increase[1]) < 1e-6 and abs(increase[3]) < 1e-6
+    rows = [{"layer": layer, "head": head} for layer in range(2) for head in range(2)]
+    add_loss_increases(rows, planted_induction(), planted_corpus().stories[:30], means)
+    copying, first, inducing, alike = rows
+    assert copying["loss_increase_low"] > 0.1 and inducing["loss_increase_low"] > 0.1
+    assert abs(first["loss_increase"]) < 1e-6 and abs(alike["loss_increase"]) < 1e-6

@@ -3,98 +3,106 @@ changes nothing."""
 
 import pytest
 import torch
+import transformers
+from planted_model import V, for_both_models
 from random_models import as_transformers, random_model
 
+from nanostories.checkpoints.huggingface import load_hf
 from nanostories.interpretation.hooks import run, run_with_cache, visible_keys
 
-SHAPES = dict(
-    resid_pre=(32,),
-    q=(4, 8),
-    k=(4, 8),
-    v=(4, 8),
-    z=(4, 8),
-    result=(4, 32),
-    attn_out=(32,),
-    resid_mid=(32,),
-)
-SHAPES |= dict(post=(128,), mlp_out=(32,), resid_post=(32,))
+SHAPES = {name: (32,) for name in ("resid_pre", "attn_out", "resid_mid", "mlp_out", "resid_post")}
+SHAPES |= {name: (4, 8) for name in "qkvz"} | {"result": (4, 32), "post": (128,)}
+TO_PATCH = ["resid_pre", *"qkvz", "pattern", "attn_out", "post", "mlp_out", "resid_post"]
 
 
-def test_the_explicit_path_equals_the_fast_one():
-    model, tokens = random_model(), torch.randint(97, (3, 40))
-    logits, cache = run_with_cache(model, tokens)
-    torch.testing.assert_close(logits, model(tokens)[0], atol=1e-5, rtol=1e-5)
+@for_both_models
+def test_the_explicit_path_equals_the_fast_one(any_model):
+    tokens = torch.randint(V, (3, 40))
+    logits, cache = run_with_cache(any_model, tokens)
+    torch.testing.assert_close(logits, any_model(tokens)[0], atol=1e-5, rtol=1e-5)
     pattern = cache["blocks.1.pattern"]
     assert pattern.shape == (3, 4, 40, 40)
     torch.testing.assert_close(pattern.sum(-1), torch.ones(3, 4, 40))
-    assert not pattern[:, :, ~visible_keys(40, 7)].any()
+    assert not pattern[:, :, ~visible_keys(40, any_model.config.window(1))].any()
     assert set(cache) == {f"blocks.{i}.{name}" for i in range(3) for name in [*SHAPES, "pattern"]}
     for name, shape in SHAPES.items():
         assert cache[f"blocks.2.{name}"].shape == (3, 40, *shape), name
-    assert not any(module._forward_pre_hooks or module._forward_hooks for module in model.modules())
+    assert not any(part._forward_pre_hooks or part._forward_hooks for part in any_model.modules())
 
 
-def test_the_residual_stream_is_the_sum_of_what_is_written():
-    model, tokens = random_model(), torch.randint(97, (2, 30))
-    _, cache = run_with_cache(model, tokens)
-    for i, block in enumerate(model.blocks):
-        pre, writes, attn_out, mid, mlp_out, post = (
-            cache[f"blocks.{i}.{name}"]
-            for name in ("resid_pre", "result", "attn_out", "resid_mid", "mlp_out", "resid_post")
-        )
-        torch.testing.assert_close(
-            writes.sum(2) + block.attention_out.bias, attn_out, atol=1e-5, rtol=1e-4
-        )
-        torch.testing.assert_close(pre + attn_out, mid)
-        torch.testing.assert_close(mid + mlp_out, post)
+@for_both_models
+def test_the_residual_stream_is_the_sum_of_what_is_written(any_model):
+    _, cache = run_with_cache(any_model, torch.randint(V, (2, 30)))
+    for i, block in enumerate(any_model.blocks):
+        here = {name: cache[f"blocks.{i}.{name}"] for name in SHAPES}
+        written = here["result"].sum(2) + block.attention_out.bias
+        torch.testing.assert_close(written, here["attn_out"], atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(here["resid_pre"] + here["attn_out"], here["resid_mid"])
+        torch.testing.assert_close(here["resid_mid"] + here["mlp_out"], here["resid_post"])
     torch.testing.assert_close(cache["blocks.1.resid_post"], cache["blocks.2.resid_pre"])
 
 
+@for_both_models
 @torch.no_grad()
-@pytest.mark.parametrize(
-    "name",
-    ["resid_pre", "q", "k", "v", "pattern", "z", "attn_out", "post", "mlp_out", "resid_post"],
-)
-def test_patching_goes_on_with_what_it_is_given(name):
+@pytest.mark.parametrize("name", TO_PATCH)
+def test_patching_goes_on_with_what_it_is_given(name, any_model):
     """With the activations of other tokens, all that follow are theirs, those that do not depend on
     it are not."""
-    model, tokens = random_model(), torch.randint(97, (2, 2, 20))
-    (_, ours), (theirs, other) = (run_with_cache(model, each) for each in tokens)
+    tokens, others = torch.randint(V, (2, 2, 20))
+    logits, ours = run_with_cache(any_model, tokens)
+    their_logits, theirs = run_with_cache(any_model, others)
     place = f"blocks.1.{name}"
-    logits, cache = run_with_cache(model, tokens[0], {place: lambda _: other[place]})
-    torch.testing.assert_close(cache[place], other[place])
+    patched_logits, cache = run_with_cache(any_model, tokens, {place: lambda _: theirs[place]})
+    torch.testing.assert_close(cache[place], theirs[place])
     torch.testing.assert_close(cache["blocks.0.resid_post"], ours["blocks.0.resid_post"])
-    assert (logits - run_with_cache(model, tokens[0])[0]).abs().max() > 1e-3
+    assert (patched_logits - logits).abs().max() > 1e-3
     if name in ("resid_pre", "resid_post"):
-        torch.testing.assert_close(logits, theirs)
+        torch.testing.assert_close(patched_logits, their_logits)
 
 
-def test_what_cannot_be_patched_is_refused():
-    model, tokens = random_model(), torch.randint(97, (1, 8))
-    with pytest.raises(
-        ValueError, match="blocks.0.resid_mid can only be read; patch attn_out instead"
-    ):
-        run(model, tokens, patches={"blocks.0.resid_mid": torch.zeros_like})
-    with pytest.raises(ValueError, match="there are no activations blocks.3.z"):
-        run(model, tokens, patches={"blocks.3.z": torch.zeros_like})
+@pytest.mark.parametrize(
+    "name, complaint", [("blocks.0.resid_mid", "attn_out"), ("blocks.3.z", "blocks.3.z")]
+)
+def test_what_cannot_be_patched_is_refused(name, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        run(random_model(), torch.randint(97, (1, 8)), patches={name: torch.zeros_like})
 
 
-def test_attention_and_activations_equal_those_of_transformers():
-    model, tokens = random_model(), torch.randint(97, (2, 40))
-    theirs = as_transformers(model)
+def gpt_neo(directory):
+    model = random_model()
+    return model, as_transformers(model)
+
+
+def gpt_2(directory):
+    shape = {"vocab_size": 97, "n_positions": 40, "n_embd": 32, "n_layer": 3, "n_head": 4}
+    ends = {"bos_token_id": 0, "eos_token_id": 0}
+    torch.manual_seed(0)
+    theirs = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(**shape, **ends, initializer_range=0.15)
+    )
+    for block in theirs.transformer.h:
+        torch.nn.init.normal_(block.attn.c_attn.bias)
+    theirs.save_pretrained(directory)
+    return load_hf(directory), theirs.eval()
+
+
+@pytest.mark.parametrize("make", [gpt_neo, gpt_2])
+def test_attention_and_activations_equal_those_of_transformers(make, tmp_path):
+    model, theirs = make(tmp_path)
     theirs.set_attn_implementation("eager")
     activations = []
     for block in theirs.transformer.h:
         block.mlp.act.register_forward_hook(lambda _, args, output: activations.append(output))
+    tokens = torch.randint(97, (2, 40))
     with torch.no_grad():
         reference = theirs(tokens, output_attentions=True, output_hidden_states=True)
     _, cache = run_with_cache(model, tokens)
     for layer in range(3):
-        for name, expected in dict(
-            pattern=reference.attentions[layer],
-            resid_pre=reference.hidden_states[layer],
-            post=activations[layer],
-        ).items():
-            torch.testing.assert_close(
-                cache[f"blocks.{layer}.{name}"], expected, atol=1e-5, rtol=1e-4
-            )
+        expected = {
+            "pattern": reference.attentions[layer],
+            "resid_pre": reference.hidden_states[layer],
+            "post": activations[layer],
+        }
+        for name, values in expected.items():
+            found = cache[f"blocks.{layer}.{name}"]
+            torch.testing.assert_close(found, values, atol=1e-5, rtol=1e-4)
