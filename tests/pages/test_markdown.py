@@ -5,8 +5,8 @@ import random
 from html.parser import HTMLParser
 
 import pytest
-
 from nanostories.pages.markdown import to_html
+
 from nanostories.tables import table_text
 
 ALLOWED = set("h1 h2 h3 h4 h5 h6 p code a ul li div table thead tbody tr th td".split())
