@@ -40,27 +40,24 @@ def make_report(found) -> bytes:
     for path, (command, tables) in found.contents("*.json", read_result).items():
         part = details(found.label(path), tables + found.picture(path.with_suffix(".svg")))
         contents[command] = contents.get(command, "") + part
-    if not any(contents.values()):
-        raise UserError(f"{found.top}: no results below it; train a run with: python train.py")
-    sections = {}
     missing = []
-    for command, content in contents.items():
-        title = SECTIONS.get(command, command)
-        if content:
-            sections[title] = content
-        else:
+    for command, title in SECTIONS.items():
+        if not contents[command]:
             missing.append(f"{title}: python {command} --help")
     pages = [path for path in found.files if path.suffix == ".html" and path.name != "report.html"]
-    notes = {
-        "Pages": [found.link(path) for path in pages],
-        "Damaged files, left out": [html.escape(line) for line in found.damaged],
-        "Sections without results yet": [html.escape(line) for line in missing],
-    }
-    for title, lines in notes.items():
-        if lines:
-            items = [f"<li>{line}</li>" for line in lines]
-            sections[title] = f"<ul>{''.join(items)}</ul>"
-    return sections_page(f"nanostories: {found.top.name}", "", sections)
+    sections = {SECTIONS.get(command, command): content for command, content in contents.items()}
+    sections["Pages"] = list_html([found.link(path) for path in pages])
+    sections["Damaged files, left out"] = list_html([html.escape(line) for line in found.damaged])
+    if not any(sections.values()):
+        raise UserError(f"{found.top}: no results below it; train a run with: python train.py")
+    sections["Sections without results yet"] = list_html(missing)
+    shown = {title: content for title, content in sections.items() if content}
+    return sections_page(f"nanostories: {found.top.name}", "", shown)
+
+
+def list_html(lines: list[str]) -> str:
+    items = [f"<li>{line}</li>" for line in lines]
+    return f"<ul>{''.join(items)}</ul>" if items else ""
 
 
 def read_result(path: Path) -> tuple[str, str] | None:

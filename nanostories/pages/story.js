@@ -177,6 +177,7 @@ function wordOf(told, i) {
   const attributes = {
     "data-i": i,
     role: "button",
+    "aria-label": visible(told.pieces[i].trim()),
     tabindex: i === 0 ? 0 : -1,
     class: i < told.given ? "given" : "",
   };

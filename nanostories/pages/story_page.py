@@ -20,9 +20,8 @@ from nanostories.generation.backends import LocalBackend
 from nanostories.pages.html import TEMPLATES, page
 
 # The settings that engine.js and the files for transformers support.
-SETTINGS = (
-    "vocab_size block_size n_layer n_head n_embd window_size dropout scale_attention qkv_bias"
-)
+SETTINGS = {"vocab_size", "block_size", "n_layer", "n_head", "n_embd", "window_size"}
+SETTINGS |= {"dropout", "scale_attention", "qkv_bias"}
 OPENINGS = (
     "Once upon a time, there was a little fox",
     "One day, a girl named Lily found a",
@@ -34,7 +33,7 @@ LARGEST = 100_000_000  # parameters, a byte each
 def check_exportable(name: str, model: torch.nn.Module) -> None:
     if type(model) is not GPTNeo:
         raise UserError(f"{name}: neither GPT-Neo nor GPT-2; no other architecture can be exported")
-    unknown = sorted(asdict(model.config).keys() - set(SETTINGS.split()))
+    unknown = sorted(asdict(model.config).keys() - SETTINGS)
     if unknown:
         raise UserError(f"{name}: export.py does not know the model's settings {unknown}")
 

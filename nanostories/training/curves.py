@@ -42,12 +42,10 @@ def loss_figure(logs: dict[str, list[dict]], data: dict[str, str]) -> Figure:
                     points = [(row[column] / unit, row) for row in log if row[column]]
                     style = {"color": f"C{i % 10}", "linestyle": DASHES[i // 10 % 4]}
                     draw(axes, points, "train_loss", most, alpha=0.4, linewidth=0.8, **style)
-                    draw(axes, points, "val_loss", most, marker=".", label=run, **style)
-    handles = []
-    for axes in figure.axes[::2]:
-        handles += axes.get_legend_handles_labels()[0]
-    place = {"loc": "outside lower center", "ncols": min(4, len(logs))}
-    figure.legend(handles=handles, fontsize=8, frameon=False, **place)
+                    draw(axes, points, "val_loss", most, marker=".", **style)
+                    if column == "tokens":  # once in the legend
+                        axes.lines[-1].set_label(run)
+    figure.legend(loc="outside lower center", ncols=min(4, len(logs)), fontsize=8, frameon=False)
     figure.suptitle("Loss, nats per token (pale: training; bold: validation)", fontsize=10)
     return figure
 
