@@ -32,7 +32,10 @@ SECTIONS = {  # the command whose results it shows: its title
 
 def make_report(found) -> bytes:
     """found: a Found. UserError if there is nothing to show."""
+    # These import torch and matplotlib.
     from nanostories.pages.html import details, sections_page
+    from nanostories.pages.runs import runs_section
+    from nanostories.pages.stories import stories_section
 
     contents = dict.fromkeys(SECTIONS, "")
     contents["train.py"] = runs_section(found)
@@ -69,38 +72,6 @@ def read_result(path: Path) -> tuple[str, str] | None:
     if changed:
         result.warnings.append(f"out of date: {changed} changed since; run {result.command} again")
     return result.command.split()[0], to_html(result)
-
-
-def runs_section(found) -> str:
-    from nanostories.figures import svg_bytes
-    from nanostories.pages.html import image
-    from nanostories.pages.runs import run_facts, runs_result
-    from nanostories.training.curves import loss_figure, read_curve
-
-    logs = {}
-    facts = {}
-    for path, log in found.contents("log.csv", read_curve).items():
-        run = found.label(path.parent)
-        logs[run] = log
-        facts[run] = found.read(path.with_name("best.pt"), run_facts) or {}
-    if not logs:
-        return ""
-    data = {run: facts[run].get("data", "") for run in logs}
-    picture = image(svg_bytes(loss_figure(logs, data)), "loss curves")
-    return to_html(runs_result(logs, facts)) + picture
-
-
-def stories_section(found) -> str:
-    from nanostories.generation.samples_file import read_rows
-    from nanostories.pages.stories import side_by_side
-
-    samples = {}
-    for path, rows in found.contents("samples*.jsonl", read_rows).items():
-        name = found.label(path.parent)
-        if path.stem != "samples":  # samples-train, samples-unseen
-            name += f", {path.stem}"
-        samples[name] = list(rows.values())
-    return side_by_side(samples) if samples else ""
 
 
 def main():

@@ -36,17 +36,18 @@ class Browser:
         self.call(self.playwright.stop)
         self.thread.shutdown()
 
-    def open(self, page: Path, width: int = 1400, dark: bool = False, before: str = "") -> None:
+    def open(self, page: Path, width=1400, height=1000, dark=False, before="") -> None:
         """before: JavaScript that runs before the page's own."""
-        self.call(self._open, page.resolve().as_uri(), width, dark, before)
+        size = {"width": width, "height": height}
+        self.call(self._open, page.resolve().as_uri(), size, dark, before)
 
-    def _open(self, address: str, width: int, dark: bool, before: str) -> None:
+    def _open(self, address: str, size: dict[str, int], dark: bool, before: str) -> None:
         if self.page:
             self.page.context.close()
         self.messages.clear()
         context = self.browser.new_context(
             offline=True,
-            viewport={"width": width, "height": 1000},
+            viewport=size,
             color_scheme="dark" if dark else "light",
         )
         context.add_init_script(before)

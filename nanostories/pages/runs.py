@@ -1,14 +1,17 @@
 """
-Runs side by side: a table of their training, from log.csv and best.pt.
+Runs side by side: a table of their training and their loss curves, from log.csv and best.pt.
 
->>> logs = {"demo": read_curve(Path("out/demo/log.csv"))}
->>> runs_result(logs, {"demo": run_facts(Path("out/demo/best.pt"))})  # Result
+>>> runs_section(Found([Path("out")]))  # HTML
 """
 
 import statistics
 from pathlib import Path
 
-from nanostories.results import Result, Table
+from nanostories.figures import svg_bytes
+from nanostories.pages.found import Found
+from nanostories.pages.html import image
+from nanostories.results import Result, Table, to_html
+from nanostories.training.curves import loss_figure, read_curve
 
 FORMATS = {"minutes": ".1f", "tokens/s": ",.0f", "validation loss": ".3f", "bits per byte": ".3f"}
 ABOUT = (
@@ -17,6 +20,20 @@ ABOUT = (
     " which can be compared only within a vocabulary; other commands use the weights of that"
     " moment."
 )
+
+
+def runs_section(found: Found) -> str:
+    logs = {}
+    facts = {}
+    for path, log in found.contents("log.csv", read_curve).items():
+        run = found.label(path.parent)
+        logs[run] = log
+        facts[run] = found.read(path.with_name("best.pt"), run_facts) or {}
+    if not logs:
+        return ""
+    data = {run: facts[run].get("data", "") for run in logs}
+    picture = image(svg_bytes(loss_figure(logs, data)), "loss curves")
+    return to_html(runs_result(logs, facts)) + picture
 
 
 def run_facts(checkpoint: Path) -> dict:

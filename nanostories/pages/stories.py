@@ -1,11 +1,13 @@
 """
 Stories side by side: the completions of the same prompts by each run, from samples.jsonl.
 
->>> side_by_side({"demo": rows, "large": others})  # HTML
+>>> stories_section(Found([Path("out")]))  # HTML
 """
 
 import html
 
+from nanostories.generation.samples_file import read_rows
+from nanostories.pages.found import Found
 from nanostories.pages.html import details, language_of
 
 PROMPTS = 30
@@ -13,6 +15,16 @@ COMPLETIONS = 2  # of each run
 LONGEST = 1500  # characters of a completion
 LONGEST_PROMPT = 300  # characters of a prompt that are shown: its last ones
 ALL = 900_000  # characters of the whole section
+
+
+def stories_section(found: Found) -> str:
+    samples = {}
+    for path, rows in found.contents("samples*.jsonl", read_rows).items():
+        name = found.label(path.parent)
+        if path.stem != "samples":  # samples-train, samples-unseen
+            name += f", {path.stem}"
+        samples[name] = list(rows.values())
+    return side_by_side(samples) if samples else ""
 
 
 def side_by_side(samples: dict[str, list[dict]]) -> str:

@@ -229,7 +229,7 @@ def test_mistakes_get_one_line(report_py, tmp_path):
 @pytest.mark.parametrize("width, dark", [(360, True), (1400, False)])
 def test_a_browser_shows_it_without_complaint(chromium, out, report_py, width, dark):
     assert report_py(out)[0] == 0
-    chromium.open(out / "report.html", width, dark)
+    chromium.open(out / "report.html", width, dark=dark)
     seen = chromium.run("""(() => {
       const all = (selector) => [...document.querySelectorAll(selector)];
       return {
