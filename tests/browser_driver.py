@@ -1,9 +1,9 @@
 """
 An installed Chromium, headless and offline, driven by playwright.
 
->>> with Browser("/usr/bin/chromium") as browser:
-...     browser.open(Path("out/demo/story.html"), width=360, dark=True)
-...     browser.run("document.title"), browser.messages
+>>> browser = Browser("/usr/bin/chromium")
+>>> browser.open(Path("out/demo/story.html"), width=360, dark=True)
+>>> browser.run("document.title"), browser.messages
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -28,10 +28,7 @@ class Browser:
     def call(self, function, *args, **settings):
         return self.thread.submit(function, *args, **settings).result()
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
+    def close(self) -> None:
         self.call(self.browser.close)
         self.call(self.playwright.stop)
         self.thread.shutdown()
@@ -79,7 +76,3 @@ class Browser:
     def press(self, *keys: str) -> None:
         for key in keys:
             self.call(self.page.keyboard.press, key)
-
-    def picture(self, path: Path) -> None:
-        """A PNG of the whole page."""
-        self.call(self.page.screenshot, path=path, full_page=True)

@@ -231,8 +231,9 @@ def chromium():
         pytest.skip("no Chromium on this machine")
     from browser_driver import Browser
 
-    with Browser(programs[0]) as browser:
-        yield browser
+    browser = Browser(programs[0])
+    yield browser
+    browser.close()
 
 
 def page_data(page: bytes | Path) -> dict:
