@@ -65,16 +65,11 @@ def rounded(model):
     for parameter in model.parameters():
         if parameter.dim() == 2:
             rows, scale = int8_rows(parameter)
-            parameter.copy_(rows * scale[:, None])
+            nearest = rows * scale[:, None]
+            assert (rows.abs().amax(1) == 127).all()
+            assert ((nearest - parameter).abs() <= 0.5001 * scale[:, None]).all()
+            parameter.copy_(nearest)
     return model
-
-
-def test_int8_is_wrong_by_half_a_step_at_most():
-    weight = torch.randn(50, 64) * torch.logspace(-12, 3, 50)[:, None]
-    weight[7] = 0
-    rows, scale = int8_rows(weight)
-    assert ((rows * scale[:, None] - weight).abs() <= 0.5001 * scale[:, None]).all()
-    assert (rows.abs().amax(1)[8:] == 127).all()
 
 
 def test_the_binary_is_that_of_its_source():
@@ -116,8 +111,8 @@ GREEDY = """(prompts) => {
   for (const ids of prompts) {
     while (ids.length < 48) ids.push(CALLS.next(ids, 0, 0).id);
   }
-  const likeliest = [1, 30, 47].map((t) => CALLS.likeliest(prompts[19], t, 10));
-  return { prompts, likeliest, hasKernel: model.memory.kernel !== undefined };
+  const hasKernel = model.memory.kernel !== undefined;
+  return [prompts, CALLS.likeliest(prompts[19], 30, 10), hasKernel];
 }"""
 
 
@@ -126,22 +121,19 @@ GREEDY = """(prompts) => {
 def test_greedy_text_is_that_of_python(shape, has_webassembly):
     """20 prompts, each to the end of the context; and likeliest tokens. 301: arrays are padded."""
     model = random_model(vocab_size=301, block_size=48, **SHAPES[shape])
-    rng = random.Random(0)
-    prompts = [[rng.randrange(300) for _ in range(rng.randrange(1, 12))] for _ in range(20)]
-    found = run_in_node(page_of(model), GREEDY, prompts, has_webassembly)
-    assert found["hasKernel"] == has_webassembly
+    page = page_of(model)
+    prompts = torch.randint(300, (20, 5)).tolist()
+    told, likeliest, has_kernel = run_in_node(page, GREEDY, prompts, has_webassembly)
+    assert has_kernel == has_webassembly
     with torch.inference_mode():
-        logits = rounded(model)(torch.tensor(found["prompts"]))[0]  # (20, 48, 301)
-    for prompt, ids, greedy in zip(prompts, found["prompts"], logits.argmax(-1), strict=True):
-        assert ids[: len(prompt)] == prompt
-        assert ids[len(prompt) :] == greedy[len(prompt) - 1 : -1].tolist()
-    shares = logits[-1].softmax(-1)
-    for t, likeliest in zip((1, 30, 47), found["likeliest"], strict=True):
-        top = shares[t - 1].topk(10)
-        assert [token["id"] for token in likeliest["tokens"]] == top.indices.tolist()
-        listed = [likeliest["share"], *(token["share"] for token in likeliest["tokens"])]
-        expected = [shares[t - 1, ids[t]].item(), *top.values.tolist()]
-        assert listed == pytest.approx(expected, rel=1e-4)
+        logits = rounded(model)(torch.tensor(told))[0]  # (20, 48, 301)
+    for prompt, ids, greedy in zip(prompts, told, logits.argmax(-1).tolist(), strict=True):
+        assert ids == prompt + greedy[4:-1]
+    shares = logits[19, 29].softmax(-1)
+    top = shares.topk(10)
+    assert [token["id"] for token in likeliest["tokens"]] == top.indices.tolist()
+    found = [likeliest["share"], *(token["share"] for token in likeliest["tokens"])]
+    assert found == pytest.approx([shares[told[19][30]].item(), *top.values.tolist()], rel=1e-4)
 
 
 def test_a_branch_reads_as_if_for_the_first_time():

@@ -6,7 +6,6 @@ import re
 import shutil
 
 import pytest
-from matplotlib.figure import Figure
 from random_models import random_model, save_run
 
 import report
@@ -15,6 +14,7 @@ from nanostories.pages.stories import end_of
 from nanostories.results import Table, save
 
 MARKUP = "<script>document.title = 'broken'</script> <b>Bold</b> & </body>"
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"></svg>'
 RESULTS = {
     "grades.json": "grade.py",
     "probe.json": "probe.py",
@@ -48,10 +48,9 @@ def write_samples(path, prompts: list[str], completion: str) -> None:
 def write_result(path, command: str, source) -> None:
     rows = [{"run": "a", "grammar": [4.0, 3.5, 4.5], "text": MARKUP}]
     rows += [{"run": "b", "grammar": [12.0, 1.0, 2.0]}, {"run": "c", "grammar": None}]
-    figure = Figure(figsize=(3, 2))
-    figure.subplots().plot([1, 2], label=MARKUP)
     warning = f"the judge wrote what it grades {MARKUP}"
-    save(path, command, [Table(f"Found by {command}", rows)], [warning], [source], figure)
+    save(path, command, [Table(f"Found by {command}", rows)], [warning], [source])
+    path.with_suffix(".svg").write_text(SVG)
 
 
 @pytest.fixture(scope="module")

@@ -218,14 +218,11 @@ def test_a_header_is_asked_for_as_python_writes_it(open_page):
     assert page.run("prompt()") == f"{header}Story:\n\nOne day"
 
 
-@pytest.mark.parametrize("width", [360, 1400])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width, dark", [(360, True), (1400, False)])
 def test_it_fits_the_screen(open_page, width, dark):
     screen = {"width": width, "dark": dark}
     page = open_page("long" * 30, has_headers=True, language="hi", screen=screen)
     page.run("$('beginning').value = 'longword'.repeat(3); tell().then(() => look(3))")
     page.run("for (const each of document.querySelectorAll('details')) each.open = true")
     assert page.run("document.documentElement.scrollWidth") <= width
-    background = page.run("getComputedStyle(document.body).backgroundColor")
-    assert (max(map(int, re.findall(r"\d+", background))) < 60) is dark
     assert page.run("$('story').lang") == "hi" and page.run("document.documentElement.lang") == "en"
