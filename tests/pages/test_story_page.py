@@ -61,6 +61,8 @@ def test_a_story_is_told_looked_into_and_told_otherwise(open_page):
     assert other[:21] == [*first[:20], likely[7]["id"]] and other != first
     page.run("$('back').click()")
     assert page.run("story.ids") == first and page.run("$('back').disabled")
+    page.run("branch(2, 99)")  # within the beginning
+    assert page.run("document.querySelectorAll('.given').length") == 2
 
 
 def test_the_keyboard_is_enough(open_page):
