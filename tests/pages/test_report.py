@@ -47,7 +47,7 @@ def write_samples(path, prompts: list[str], completion: str) -> None:
 
 def write_result(path, command: str, source) -> None:
     rows = [{"run": "a", "grammar": [4.0, 3.5, 4.5], "text": MARKUP}]
-    rows += [{"run": "b", "grammar": [12.0, 1.0, 2.0]}, {"run": "c", "grammar": None}]
+    rows += [{"run": "b", "grammar": [1200, 100, 2000]}, {"run": "c", "grammar": None}]
     warning = f"the judge wrote what it grades {MARKUP}"
     save(path, command, [Table(f"Found by {command}", rows)], [warning], [source])
     path.with_suffix(".svg").write_text(SVG)
@@ -105,7 +105,7 @@ def test_every_section_is_there(out, report_py):
         section = found[report.SECTIONS[command]]
         n = list(RESULTS.values()).count(command)
         assert section.count("<img") == section.count("<details>") == n
-        assert section.count(f"Found by {command}") == section.count("12 [1, 2]") == n
+        assert section.count(f"Found by {command}") == section.count("1,200 [100, 2,000]") == n
         assert section.count('class="warning">WARNING the judge wrote') == n
     assert re.findall('href="(.*?)"', found["Pages"]) == ["a/story.html", "b/story.html"]
     stories = found["Stories side by side"]
