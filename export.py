@@ -12,54 +12,9 @@ Python.
 
 from pathlib import Path
 
-from nanostories.checkpoints.checkpoint import (
-    checkpoint_path,
-    directory_of,
-    find_training_corpus,
-    load_checkpoint,
-    newest_run,
-)
 from nanostories.cli import Parser, UserError, one_line_errors
-from nanostories.corpus.token_files import load_meta
 from nanostories.corpus.tokenizer import END_OF_TEXT
 from nanostories.files import write_bytes
-from nanostories.generation.prompts import openings
-
-
-def export_page(name: str, backend, path: Path) -> None:
-    """backend: a LocalBackend"""
-    from nanostories.pages.story_page import OPENINGS, story_page  # imports torch
-
-    config, has_headers, examples = backend.model.config, False, OPENINGS
-    shape = f"{config.n_layer} layers, {config.n_head} heads, width {config.n_embd}"
-    about = [
-        ("parameters", f"{backend.model.num_params():,}: {shape}"),
-        ("context", f"{config.block_size:,} tokens"),
-    ]
-    if not name.startswith("hf:"):
-        training = load_checkpoint(name)
-        if corpus := find_training_corpus(training):
-            has_headers, examples = "headers" in load_meta(corpus), openings(corpus, 4)
-        about.append(
-            ("trained on", f"{training['train_config']['data']}, {training['step']:,} steps")
-        )
-        about.append(
-            (
-                "validation loss",
-                f"{training['best_val_loss']:.3f} nats per token, before rounding to 8 bits",
-            )
-        )
-    about.append(
-        ("license", "page: MIT; weights: as whoever trained them, and their stories, allow")
-    )
-    title = directory_of(name).resolve().name.replace("--", "/")
-    content = story_page(title, backend, about, has_headers, examples)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, content)
-    print(
-        f"wrote {path} ({len(content) / 1e6:.1f} MB); next: open it in a browser, or email it to"
-        " someone"
-    )
 
 
 def main():
@@ -67,45 +22,85 @@ def main():
     parser.add_argument(
         "model",
         nargs="?",
+        default="",
         help="a run or checkpoint, or hf:ID-or-directory (default: the newest run)",
     )
     parser.add_shared("checkpoint")
-    parser.add_argument(
+    target = parser.add_mutually_exclusive_group()
+    target.add_argument(
         "--html", type=Path, metavar="FILE", help="the page (default: story.html in the run)"
     )
-    parser.add_argument(
+    target.add_argument(
         "--hf",
         type=Path,
         metavar="DIR",
         help="write files for transformers here, instead of a page",
     )
     args = parser.parse_args()
-    if args.hf and args.html:
-        parser.error("--hf writes files for transformers, not a page: leave out --html")
     with one_line_errors("export.py", interrupted="nothing was written"):
-        from nanostories.checkpoints.huggingface import save_hf  # these import torch
+        # These import torch.
         from nanostories.checkpoints.models import open_model
         from nanostories.generation.backends import load_backend
         from nanostories.pages.story_page import check_exportable
 
-        name = checkpoint_path(args.model or str(newest_run()), args.checkpoint)
-        if name.startswith("api:"):
-            raise UserError(
-                f"{name}: a model behind an API has no weights to export; use a run or"
-                " hf:ID-or-directory"
-            )
-        backend = load_backend(open_model(name))
-        check_exportable(name, backend.model)
+        model = open_model(args.model, args.checkpoint)
+        if model.kind == "api":
+            raise UserError(f"{model.name}: a model behind an API has no weights to export")
+        backend = load_backend(model)
+        check_exportable(model.name, backend.model)
         if args.hf:
-            save_hf(
-                backend.model, args.hf, backend.tokenizer, END_OF_TEXT if backend.prefix else ""
-            )
-            print(
-                f"wrote {args.hf}; load it with"
-                f" transformers.AutoModelForCausalLM.from_pretrained('{args.hf}')"
-            )
+            export_files(backend, args.hf)
         else:
-            export_page(name, backend, args.html or directory_of(name) / "story.html")
+            export_page(model, backend, args.html or model.directory / "story.html")
+
+
+def export_files(backend, directory: Path) -> None:
+    """backend: a LocalBackend"""
+    from nanostories.checkpoints.huggingface import save_hf
+
+    end = END_OF_TEXT if backend.prefix else ""
+    save_hf(backend.model, directory, backend.tokenizer, end)
+    loader = f"transformers.AutoModelForCausalLM.from_pretrained('{directory}')"
+    print(f"wrote {directory}; load it with {loader}")
+
+
+def export_page(model, backend, path: Path) -> None:
+    """model: a Model, of models.py; backend: a LocalBackend"""
+    from nanostories.pages.story_page import story_page
+
+    config = backend.model.config
+    shape = f"{config.n_layer} layers, {config.n_head} heads, width {config.n_embd}"
+    about = {
+        "parameters": f"{backend.model.num_params():,}: {shape}",
+        "context": f"{config.block_size:,} tokens",
+        "license": "page: MIT; weights: as whoever trained them, and their stories, allow",
+    }
+    if model.kind == "run":
+        checkpoint = model.checkpoint
+        loss = checkpoint["best_val_loss"]
+        about["trained on"] = f"{checkpoint['train_config']['data']}, {checkpoint['step']:,} steps"
+        about["validation loss"] = f"{loss:.3f} nats per token, before rounding to 8 bits"
+    of_corpus = corpus_settings(model.corpus) if model.corpus else {}
+    title = model.directory.resolve().name.replace("--", "/")
+    content = story_page(title, backend, about, **of_corpus)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, content)
+    size = f"{len(content) / 1e6:.1f} MB"
+    print(f"wrote {path} ({size}); next: open it in a browser, or email it to someone")
+
+
+def corpus_settings(corpus: Path) -> dict:
+    """What the page takes from the corpus of its model."""
+    from nanostories.corpus.token_files import load_meta, load_stories
+    from nanostories.generation.prompts import openings
+    from nanostories.pages.html import language_of
+
+    _, stories = load_stories(corpus, "val")
+    return {
+        "has_headers": "headers" in load_meta(corpus),
+        "openings": openings(corpus, 4),
+        "language": language_of(stories),
+    }
 
 
 if __name__ == "__main__":

@@ -3,6 +3,10 @@ Tables: written and read as CSV, printed for people as Markdown.
 
 >>> write_table(Path("out/compare.csv"), [{"run": "a", "loss": 1.5}, {"run": "b", "loss": None}])
 >>> print(table_text(["run", "loss"], [["a", "1.500"], ["b", ""]]))
+| run |  loss |
+| --- | ----: |
+| a   | 1.500 |
+| b   |       |
 """
 
 import csv

@@ -1,12 +1,11 @@
 """
 An installed Chromium, headless and offline, driven by playwright.
 
->>> with Browser("/usr/bin/chromium") as browser:
-...     browser.open(Path("out/demo/story.html"), width=360, dark=True)
-...     browser.run("document.title"), browser.messages
+>>> browser = Browser("/usr/bin/chromium")
+>>> browser.open(Path("out/demo/story.html"), width=360, dark=True)
+>>> browser.run("document.title"), browser.messages
 """
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,55 +18,61 @@ class Browser:
     tests could not share."""
 
     def __init__(self, program: str):
-        self.messages, self.page, self.thread = [], None, ThreadPoolExecutor(1)
-        self.playwright = self.thread.submit(lambda: sync_playwright().start()).result()
-        settings = dict(executable_path=program, args=["--no-sandbox"])
-        self.browser = self.thread.submit(
-            lambda: self.playwright.chromium.launch(**settings)
-        ).result()
+        self.messages = []
+        self.page = None
+        self.thread = ThreadPoolExecutor(1)
+        self.playwright = self.call(lambda: sync_playwright().start())
+        launch = self.playwright.chromium.launch
+        self.browser = self.call(launch, executable_path=program, args=["--no-sandbox"])
 
-    def __enter__(self):
-        return self
+    def call(self, function, *args, **settings):
+        return self.thread.submit(function, *args, **settings).result()
 
-    def __exit__(self, *_):
-        self.thread.submit(lambda: (self.browser.close(), self.playwright.stop())).result()
+    def close(self) -> None:
+        self.call(self.browser.close)
+        self.call(self.playwright.stop)
         self.thread.shutdown()
 
-    def open(self, page: Path, width: int = 1400, height: int = 1000, dark: bool = False) -> None:
-        settings = dict(
-            viewport=dict(width=width, height=height), color_scheme="dark" if dark else "light"
-        )
-        self.thread.submit(self._open, page.resolve().as_uri(), settings).result()
+    def open(self, page: Path, width=1400, height=1000, dark=False, before="") -> None:
+        """before: JavaScript that runs before the page's own."""
+        size = {"width": width, "height": height}
+        self.call(self._open, page.resolve().as_uri(), size, dark, before)
 
-    def _open(self, address: str, settings: dict) -> None:
+    def _open(self, address: str, size: dict[str, int], dark: bool, before: str) -> None:
         if self.page:
             self.page.context.close()
         self.messages.clear()
-        self.page = self.browser.new_context(offline=True, **settings).new_page()
+        context = self.browser.new_context(
+            offline=True,
+            viewport=size,
+            color_scheme="dark" if dark else "light",
+        )
+        context.add_init_script(before)
+        self.page = context.new_page()
         self.page.on("console", lambda message: self.messages.append(message.text))
         self.page.on("pageerror", lambda error: self.messages.append(str(error)))
-        self.devtools = self.page.context.new_cdp_session(self.page)
+        self.devtools = context.new_cdp_session(self.page)
         self.page.goto(address)
 
     def run(self, script: str):
         """The value of this JavaScript in the page; a promise is awaited. RuntimeError if it
         throws."""
-        settings = dict(expression=script, awaitPromise=True, returnByValue=True)
-        result = self.thread.submit(self.devtools.send, "Runtime.evaluate", settings).result()
+        settings = {"expression": script, "awaitPromise": True, "returnByValue": True}
+        result = self.call(self.devtools.send, "Runtime.evaluate", settings)
         if "exceptionDetails" in result:
-            raise RuntimeError(
-                result["exceptionDetails"]
-                .get("exception", {})
-                .get("description", "the script failed")
-            )
+            raise RuntimeError(result["exceptionDetails"]["exception"].get("description", script))
         return result["result"].get("value")
 
     def wait_for(self, condition: str, seconds: float = 60) -> None:
-        end = time.monotonic() + seconds
-        while not self.run(condition):
-            if time.monotonic() > end:
-                raise TimeoutError(f"still not true after {seconds} s: {condition}")
-            time.sleep(0.02)
+        """TimeoutError if this JavaScript does not become true."""
+        loop = f"""(async () => {{
+          const end = Date.now() + {1000 * seconds};
+          while (!({condition}) && Date.now() < end) await new Promise(requestAnimationFrame);
+          return Boolean({condition});
+        }})()"""
+        if not self.run(loop):
+            raise TimeoutError(f"still not true after {seconds} s: {condition}")
 
-    def press(self, key: str) -> None:
-        self.thread.submit(lambda: self.page.keyboard.press(key)).result()
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.call(self.page.keyboard.press, key)

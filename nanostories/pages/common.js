@@ -13,24 +13,45 @@ function element(tag, attributes = {}, ...children) {
 }
 
 // Bytes from base64, such as nanostories/pages/html.py makes of shares.
-const fromBase64 = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+function fromBase64(text) {
+  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+}
 
-// Lets a table be sorted by a click on a column's title: by its numbers ("1,250", "0.31 [0.20, 0.42]"), else as text.
+// ---- Tables that a click on a column's title sorts ----
+
+// What a cell is sorted by: its first number ("1,250", "0.31 [0.20, 0.42]"), else its text; null if
+// it is empty.
+function sortKey(cell) {
+  const text = cell?.textContent.trim() ?? "";
+  if (text === "" || text === "–") return null;
+  if (cell.className !== "number" && Number.isNaN(Number(text))) return text;
+  const number = text.replaceAll(",", "").match(/-?\d[\d.e+-]*/);
+  return number ? parseFloat(number[0]) : null;
+}
+
 function sortable(table) {
-  const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
-  const value = (row, i) => {
-    const text = row.cells[i]?.textContent.trim() ?? "", number = parseFloat(text.replaceAll(",", "").replace(/^\D*?(?=-?\d)/, ""));
-    return heads[i].className === "number" || !Number.isNaN(Number(text)) ? number : text;
-  };
+  const heads = [...table.tHead.rows[0].cells];
   heads.forEach((head, i) => {
     const sort = () => {
-      const down = head.ariaSort !== "descending";
-      heads.forEach((each) => { each.ariaSort = null; });
-      head.ariaSort = down ? "descending" : "ascending";
-      const order = (a, b) => (a < b ? -1 : a > b ? 1 : 0) * (down ? -1 : 1), empty = (x) => x === "" || Number.isNaN(x);
-      body.append(...[...body.rows].map((row) => [value(row, i), row])
-        .sort(([a], [b]) => empty(a) - empty(b) || order(a, b)).map(([, row]) => row));  // empty cells come last
+      const isDescending = head.ariaSort !== "descending";
+      for (const each of heads) each.ariaSort = null;
+      head.ariaSort = isDescending ? "descending" : "ascending";
+      sortRows(table.tBodies[0], i, isDescending);
     };
-    head.replaceChildren(element("button", { onclick: sort }, ...head.childNodes));
+    head.replaceChildren(element("button", { type: "button", onclick: sort }, ...head.childNodes));
   });
+}
+
+// Empty cells come last.
+function sortRows(body, column, isDescending) {
+  const keys = new Map([...body.rows].map((row) => [row, sortKey(row.cells[column])]));
+  const sign = isDescending ? -1 : 1;
+  const rows = [...body.rows].sort((row, other) => {
+    const a = keys.get(row);
+    const b = keys.get(other);
+    if (a === null || b === null) return (a === null) - (b === null);
+    if (a === b) return 0;
+    return a < b ? -sign : sign;
+  });
+  body.append(...rows);
 }

@@ -1,61 +1,87 @@
-// The engine of story.html: tokenizer, model with its cache, drawing of tokens. The page runs it in a Web Worker.
+// The engine of story.html: tokenizer, model with its cache, drawing of tokens.
 //
-// It computes what model.py and nanostories/corpus/tokenizer.py compute; tests/pages/ compares the two in a browser. One sequence at
-// a time. Nothing here touches the page: it answers the calls at the end of this file.
+// It computes what model.py and nanostories/corpus/tokenizer.py compute; tests/pages/ compares the
+// two. One sequence at a time. Nothing here touches the page, which runs this file in a Web Worker
+// and sends it the CALLS at its end.
 "use strict";
 
 // ---- Text <-> ids: byte-level BPE (nanostories/corpus/tokenizer.py) ----
 
+// The vocabulary spells each byte as a printable character; here a token is a string of its bytes,
+// each as the character of that number.
+function bytesBySpelling() {
+  const isPrintable = (byte) => (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
+  const bytes = {};
+  let next = 256; // the spelling of the next byte that is not printable
+  for (let byte = 0; byte < 256; byte++) {
+    const spelling = isPrintable(byte) ? byte : next++;
+    bytes[String.fromCharCode(spelling)] = byte;
+  }
+  return bytes;
+}
+
 class Tokenizer {
-  // The vocabulary of nanostories/corpus/tokenizer.py. Here a token is a string of its bytes, each as the character of that number.
   constructor({ tokens, pattern }) {
-    const byteOf = {}, printable = (byte) => (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
-    for (let byte = 0, others = 256; byte < 256; byte++) byteOf[String.fromCharCode(printable(byte) ? byte : others++)] = byte;
-    const unspelled = (token) => String.fromCharCode(...Array.from(token, (character) => byteOf[character]));
+    const byteOf = bytesBySpelling();
+    const unspelled = (token) => Array.from(token, (character) => byteOf[character]);
     this.pattern = new RegExp(pattern, "gu");
-    this.tokens = tokens.map(unspelled);
+    this.tokens = tokens.map((token) => String.fromCharCode(...unspelled(token)));
     this.ids = new Map(this.tokens.map((token, id) => [token, id]));
   }
 
   bytes(id) {
-    return Uint8Array.from(this.tokens[id] || "", (character) => character.charCodeAt(0));  // end of text: none
+    const token = this.tokens[id] || ""; // the end of text has no bytes
+    return Uint8Array.from(token, (character) => character.charCodeAt(0));
   }
 
   encode(text) {
-    const words = text.match(this.pattern) || [], utf8 = new TextEncoder();
-    return words.flatMap((word) => this.merge(Array.from(utf8.encode(word), (byte) => String.fromCharCode(byte))));
+    const words = text.match(this.pattern) || [];
+    const utf8 = new TextEncoder();
+    return words.flatMap((word) => {
+      const bytes = utf8.encode(word);
+      return this.merge(Array.from(bytes, (byte) => String.fromCharCode(byte)));
+    });
   }
 
   // Joins, again and again, the two neighbors whose union comes first in the vocabulary.
   merge(parts) {
     const rank = (i) => this.ids.get(parts[i] + parts[i + 1]) ?? Infinity;
-    const ranks = parts.map((_, i) => (i + 1 < parts.length ? rank(i) : Infinity));
     for (;;) {
-      let best = 0;
-      for (let i = 1; i < ranks.length; i++) if (ranks[i] < ranks[best]) best = i;
-      if (ranks[best] === Infinity) return parts.map((part) => this.ids.get(part));
+      let best = -1;
+      let bestRank = Infinity;
+      for (let i = 0; i + 1 < parts.length; i++) {
+        if (rank(i) < bestRank) {
+          best = i;
+          bestRank = rank(i);
+        }
+      }
+      if (best < 0) return parts.map((part) => this.ids.get(part));
       parts.splice(best, 2, parts[best] + parts[best + 1]);
-      ranks.splice(best, 1);
-      for (const i of [best - 1, best]) if (i >= 0) ranks[i] = i + 1 < parts.length ? rank(i) : Infinity;
     }
   }
 }
 
-// ---- Weights (nanostories/pages/story_page.py packs them) and all other numbers, in one memory that multiply.wasm can address ----
+// ---- All numbers lie in one memory, which multiply.wasm can address ----
 
 function decodeBase64(text) {
-  const characters = atob(text), bytes = new Uint8Array(characters.length);
+  const characters = atob(text);
+  const bytes = new Uint8Array(characters.length);
   for (let i = 0; i < bytes.length; i++) bytes[i] = characters.charCodeAt(i);
   return bytes;
 }
 
 class Memory {
   constructor(bytes, kernel) {
-    const memory = new WebAssembly.Memory({ initial: Math.ceil(bytes / 65536) });
-    const module = new WebAssembly.Module(decodeBase64(kernel));
-    this.kernel = new WebAssembly.Instance(module, { engine: { memory } }).exports.multiply;
-    this.buffer = memory.buffer;
-    this.at = 0;
+    try {
+      const memory = new WebAssembly.Memory({ initial: Math.ceil(bytes / 65536) });
+      const module = new WebAssembly.Module(decodeBase64(kernel));
+      this.kernel = new WebAssembly.Instance(module, { engine: { memory } }).exports.multiply;
+      this.buffer = memory.buffer;
+    } catch {
+      // A browser without WebAssembly or its SIMD: slower.
+      this.buffer = new ArrayBuffer(bytes);
+    }
+    this.at = 0; // the first free byte
   }
 
   take(Type, length) {
@@ -63,54 +89,113 @@ class Memory {
     this.at = Math.ceil((this.at + values.byteLength) / 16) * 16;
     return values;
   }
+
+  // out = matrix x, for a matrix of int8 with a float32 scale for each row
+  multiply(out, { rows, columns, scale, weight }, x) {
+    if (this.kernel) {
+      const addresses = [out, weight, scale, x].map((array) => array.byteOffset);
+      this.kernel(...addresses, rows, columns);
+      return;
+    }
+    for (let row = 0; row < rows; row++) {
+      let sum = 0;
+      for (let i = 0; i < columns; i++) sum += weight[row * columns + i] * x[i];
+      out[row] = sum * scale[row];
+    }
+  }
 }
 
 // ---- The model (model.py) ----
 
-function layerNorm(out, x, weight, bias) {
-  let mean = 0, variance = 0;
+function layerNorm(out, x, [weight, bias]) {
+  let mean = 0;
+  let variance = 0;
   for (let i = 0; i < x.length; i++) mean += x[i] / x.length;
   for (let i = 0; i < x.length; i++) variance += (x[i] - mean) ** 2 / x.length;
   const scale = 1 / Math.sqrt(variance + 1e-5);
   for (let i = 0; i < x.length; i++) out[i] = (x[i] - mean) * scale * weight[i] + bias[i];
 }
 
-function gelu(x) {  // gelu_new of model.py
+// gelu_new of model.py
+function gelu(x) {
   const scale = 2 * Math.sqrt(2 / Math.PI);
-  for (let i = 0; i < x.length; i++) x[i] /= 1 + Math.exp(-scale * (x[i] + 0.044715 * x[i] ** 3));
+  for (let i = 0; i < x.length; i++) {
+    x[i] /= 1 + Math.exp(-scale * (x[i] + 0.044715 * x[i] ** 3));
+  }
 }
 
 function add(x, y) {
   for (let i = 0; i < x.length; i++) x[i] += y[i];
 }
 
+// Scores from `first` to `last`, divided by the temperature -> shares, which sum to 1.
+function softmax(scores, first, last, temperature = 1) {
+  let largest = -Infinity;
+  for (let i = first; i <= last; i++) largest = Math.max(largest, scores[i]);
+  let total = 0;
+  for (let i = first; i <= last; i++) {
+    scores[i] = Math.exp((scores[i] - largest) / temperature);
+    total += scores[i];
+  }
+  for (let i = first; i <= last; i++) scores[i] /= total;
+}
+
 class Model {
   // shapes: [name, rows, columns], or [name, length] of a vector, in the order of the weights
+  // (nanostories/pages/story_page.py packs them)
   constructor(config, shapes, weights, kernel) {
-    const { n_embd: C, n_layer, block_size: T, vocab_size } = this.config = config;
-    const others = 4 * (T * C * (3 * n_layer + 1) + vocab_size + 7 * C + T) + 65536;
-    this.memory = new Memory(weights.length + others, kernel);
+    const { n_embd: C, n_layer, block_size: T, vocab_size } = config;
+    const caches = 3 * T * C * n_layer;
+    const others = T * C + vocab_size + 7 * C + T;
+    this.config = config;
+    this.memory = new Memory(weights.length + 4 * (caches + others) + 65536, kernel);
     new Uint8Array(this.memory.buffer).set(weights);
+
     const floats = (length) => this.memory.take(Float32Array, length);
-    this.tensors = Object.fromEntries(shapes.map(([name, rows, columns]) =>
-      [name, columns ? { rows, columns, scale: floats(rows), weight: this.memory.take(Int8Array, rows * columns) } : floats(rows)]));
-    this.blocks = Array.from({ length: n_layer }, (_, layer) => {
-      const pair = (name) => ["weight", "bias"].map((part) => this.tensors[`blocks.${layer}.${name}.${part}`]);
-      return {
-        norm1: pair("ln_1"), qkv: pair("qkv"), attentionOut: pair("attention_out"),
-        norm2: pair("ln_2"), mlpIn: pair("mlp_in"), mlpOut: pair("mlp_out"),
-        cache: floats(T * 3 * C),  // q, k and v of every position
-      };
-    });
-    this.hidden = floats(T * C);  // the head's input, kept so that any position can be predicted again
+    this.tensors = {};
+    for (const [name, rows, columns] of shapes) {
+      this.tensors[name] = columns ? this.matrix(rows, columns) : floats(rows);
+    }
+    this.blocks = [];
+    for (let layer = 0; layer < n_layer; layer++) {
+      const cache = floats(T * 3 * C); // q, k and v of every position
+      this.blocks.push({ ...this.weightsOf(`blocks.${layer}`), cache });
+    }
+    this.finalNorm = [this.tensors["ln_f.weight"], this.tensors["ln_f.bias"]];
+    this.hidden = floats(T * C); // the head's input, so that any position can be predicted again
     this.logits = floats(vocab_size);
-    [this.x, this.y, this.z, this.inner, this.attention] = [C, C, C, 4 * C, T].map(floats);
-    this.ids = [];  // the tokens in the cache
+    this.x = floats(C);
+    this.y = floats(C);
+    this.z = floats(C);
+    this.inner = floats(4 * C);
+    this.attention = floats(T);
+    this.ids = []; // the tokens in the cache
+  }
+
+  matrix(rows, columns) {
+    const scale = this.memory.take(Float32Array, rows);
+    const weight = this.memory.take(Int8Array, rows * columns);
+    return { rows, columns, scale, weight };
+  }
+
+  weightsOf(block) {
+    const pair = (name) => [
+      this.tensors[`${block}.${name}.weight`],
+      this.tensors[`${block}.${name}.bias`],
+    ];
+    return {
+      norm1: pair("ln_1"),
+      qkv: pair("qkv"),
+      attentionOut: pair("attention_out"),
+      norm2: pair("ln_2"),
+      mlpIn: pair("mlp_in"),
+      mlpOut: pair("mlp_out"),
+    };
   }
 
   // out = matrix x + bias
-  multiply(out, [{ rows, columns, scale, weight }, bias], x) {
-    this.memory.kernel(out.byteOffset, weight.byteOffset, scale.byteOffset, x.byteOffset, rows, columns);
+  linear(out, [matrix, bias], x) {
+    this.memory.multiply(out, matrix, x);
     if (bias) add(out, bias);
   }
 
@@ -119,111 +204,168 @@ class Model {
     let same = 0;
     while (same < Math.min(ids.length, this.ids.length) && ids[same] === this.ids[same]) same++;
     this.ids.length = same;
-    for (const id of ids.slice(same)) this.ids.push(this.forward(id, this.ids.length));
+    for (const id of ids.slice(same)) {
+      this.forward(id, this.ids.length);
+      this.ids.push(id);
+    }
   }
 
-  // Predicts the token at position t from those before it: fills logits, largest.
+  // The logits of the token at position t, from those before it.
   predict(t) {
-    const C = this.config.n_embd, { logits } = this;
-    this.multiply(logits, [this.tensors["wte.weight"]], this.hidden.subarray((t - 1) * C, t * C));
-    this.largest = logits[0];
-    for (let i = 1; i < logits.length; i++) if (logits[i] > this.largest) this.largest = logits[i];
+    const C = this.config.n_embd;
+    const hidden = this.hidden.subarray((t - 1) * C, t * C);
+    this.memory.multiply(this.logits, this.tensors["wte.weight"], hidden);
   }
 
   // The probability of each token there.
   shares(temperature) {
-    const { logits, largest } = this, shares = new Float64Array(logits.length);
-    let total = 0;
-    for (let i = 0; i < shares.length; i++) total += shares[i] = Math.exp((logits[i] - largest) / temperature);
-    for (let i = 0; i < shares.length; i++) shares[i] /= total;
+    const shares = Float64Array.from(this.logits);
+    softmax(shares, 0, shares.length - 1, temperature);
     return shares;
   }
 
   // uniform: a number in [0, 1), which decides; temperature 0 is greedy
   draw(temperature, uniform) {
-    const likeliest = this.logits.indexOf(this.largest);
-    if (!temperature) return likeliest;
+    let likeliest = 0;
+    for (let id = 1; id < this.logits.length; id++) {
+      if (this.logits[id] > this.logits[likeliest]) likeliest = id;
+    }
+    if (temperature === 0) return likeliest;
     const shares = this.shares(temperature);
-    for (let id = 0, sum = 0; id < shares.length; id++) if ((sum += shares[id]) > uniform) return id;
-    return likeliest;  // after rounding, the shares may sum to a little less than 1
+    let sum = 0;
+    for (let id = 0; id < shares.length; id++) {
+      sum += shares[id];
+      if (sum > uniform) return id;
+    }
+    return likeliest; // after rounding, the shares may sum to a little less than 1
   }
 
+  // The token at position t, through all layers, into `hidden`.
   forward(id, t) {
-    const { n_embd: C, n_head: H } = this.config, { x, y, z, inner } = this, D = C / H;
-    const wte = this.tensors["wte.weight"], wpe = this.tensors["wpe.weight"];
-    for (let i = 0; i < C; i++) x[i] = wte.weight[id * C + i] * wte.scale[id] + wpe.weight[t * C + i] * wpe.scale[t];
-    this.blocks.forEach((block, layer) => {
-      layerNorm(z, x, ...block.norm1);
-      this.multiply(block.cache.subarray(3 * C * t, 3 * C * (t + 1)), block.qkv, z);
-      y.fill(0);
-      for (let head = 0; head < H; head++) {
-        for (let s = this.attend(layer, head, t); s <= t; s++) {
-          const share = this.attention[s], v = 3 * C * s + 2 * C + head * D;
-          for (let i = 0; i < D; i++) y[head * D + i] += share * block.cache[v + i];
-        }
-      }
-      this.multiply(z, block.attentionOut, y);
+    const C = this.config.n_embd;
+    const { x, y, z, inner } = this;
+    this.embed(id, t);
+    for (let layer = 0; layer < this.blocks.length; layer++) {
+      const block = this.blocks[layer];
+      layerNorm(z, x, block.norm1);
+      this.linear(block.cache.subarray(3 * C * t, 3 * C * (t + 1)), block.qkv, z);
+      this.mix(layer, t);
+      this.linear(z, block.attentionOut, y);
       add(x, z);
-      layerNorm(z, x, ...block.norm2);
-      this.multiply(inner, block.mlpIn, z);
+      layerNorm(z, x, block.norm2);
+      this.linear(inner, block.mlpIn, z);
       gelu(inner);
-      this.multiply(z, block.mlpOut, inner);
+      this.linear(z, block.mlpOut, inner);
       add(x, z);
-    });
-    layerNorm(this.hidden.subarray(t * C, (t + 1) * C), x, this.tensors["ln_f.weight"], this.tensors["ln_f.bias"]);
-    return id;
+    }
+    layerNorm(this.hidden.subarray(t * C, (t + 1) * C), x, this.finalNorm);
+  }
+
+  // x = the embedding of the token + that of its position
+  embed(id, t) {
+    const C = this.config.n_embd;
+    const token = this.tensors["wte.weight"];
+    const position = this.tensors["wpe.weight"];
+    for (let i = 0; i < C; i++) {
+      const ofToken = token.weight[id * C + i] * token.scale[id];
+      this.x[i] = ofToken + position.weight[t * C + i] * position.scale[t];
+    }
+  }
+
+  // y = the values that each head attends to
+  mix(layer, t) {
+    const { n_embd: C, n_head: H } = this.config;
+    const D = C / H;
+    const { cache } = this.blocks[layer];
+    this.y.fill(0);
+    for (let head = 0; head < H; head++) {
+      const first = this.attend(layer, head, t);
+      for (let s = first; s <= t; s++) {
+        const v = 3 * C * s + 2 * C + head * D;
+        for (let i = 0; i < D; i++) this.y[head * D + i] += this.attention[s] * cache[v + i];
+      }
+    }
   }
 
   // Attention of this head at position t: this.attention[first .. t], which sum to 1 -> first.
   attend(layer, head, t) {
     const { n_embd: C, n_head: H, block_size, window_size, scale_attention } = this.config;
-    const shares = this.attention, { cache } = this.blocks[layer], D = C / H, q = 3 * C * t + head * D;
-    const first = Math.max(0, t + 1 - (layer % 2 ? window_size : block_size)), scale = scale_attention ? D ** -0.5 : 1;
-    let largest = -Infinity, total = 0;
+    const D = C / H;
+    const { cache } = this.blocks[layer];
+    const q = 3 * C * t + head * D;
+    const window = layer % 2 ? window_size : block_size;
+    const first = Math.max(0, t + 1 - window);
+    const scale = scale_attention ? D ** -0.5 : 1;
     for (let s = first; s <= t; s++) {
       const k = 3 * C * s + C + head * D;
       let sum = 0;
       for (let i = 0; i < D; i++) sum += cache[q + i] * cache[k + i];
-      shares[s] = sum * scale;
-      largest = Math.max(largest, shares[s]);
+      this.attention[s] = sum * scale;
     }
-    for (let s = first; s <= t; s++) total += shares[s] = Math.exp(shares[s] - largest);
-    for (let s = first; s <= t; s++) shares[s] /= total;
+    softmax(this.attention, first, t);
     return first;
   }
 }
 
+// ---- Chance that can be repeated ----
+
+// Any integer -> one of 32 bits that looks random (the finalizer of MurmurHash3).
+function scramble(integer) {
+  let bits = integer ^ (integer >>> 16);
+  bits = Math.imul(bits, 0x85ebca6b);
+  bits ^= bits >>> 13;
+  bits = Math.imul(bits, 0xc2b2ae35);
+  return bits ^ (bits >>> 16);
+}
+
+// What decides the token at position t of the story of this number, in [0, 1). It depends on
+// nothing else, so that the same number tells the same story.
+function chance(number, t) {
+  return (scramble(scramble(number + 1) + t) >>> 0) / 2 ** 32;
+}
+
 // ---- Calls of the page ----
 
-let tokenizer, model;
+let tokenizer;
+let model;
 const CALLS = {
   load({ config, shapes, vocabulary, kernel }, weights) {
     tokenizer = new Tokenizer(vocabulary);
     model = new Model(config, shapes, decodeBase64(weights), kernel);
   },
+
   encode: (text) => tokenizer.encode(text),
+
   bytes: (ids) => ids.map((id) => tokenizer.bytes(id)),
-  read: (ids) => model.read(ids),
-  // one more token after these
-  next(ids, temperature, uniform) {
+
+  // One more token after these, of the story of this number.
+  next(ids, temperature, number) {
     model.read(ids);
     model.predict(ids.length);
-    const id = model.draw(temperature, uniform);
+    const id = model.draw(temperature, chance(number, ids.length));
     return { id, bytes: tokenizer.bytes(id) };
   },
-  // the probability of the token at position t of these, and the n likeliest tokens there
+
+  // The probability of the token at position t of these, and the n likeliest tokens there.
   likeliest(ids, t, n) {
     model.read(ids);
     model.predict(t);
-    const shares = model.shares(1), order = [...shares.keys()].sort((a, b) => shares[b] - shares[a]);
-    return { own: shares[ids[t]], tokens: order.slice(0, n).map((id) => ({ id, share: shares[id], bytes: tokenizer.bytes(id) })) };
+    const shares = model.shares(1);
+    const order = [...shares.keys()].sort((a, b) => shares[b] - shares[a]);
+    const tokens = order.slice(0, n).map((id) => {
+      return { id, share: shares[id], bytes: tokenizer.bytes(id) };
+    });
+    return { share: shares[ids[t]], tokens };
   },
 };
 
-onmessage = ({ data: { number, call, args } }) => {
-  try {
-    postMessage({ number, result: CALLS[call](...args) });
-  } catch (error) {  // mostly too little memory, or a browser without WebAssembly's SIMD; the page shows the message
-    postMessage({ number, error: error.message });
-  }
-};
+// Where there is no page, this is the worker.
+if (typeof document === "undefined") {
+  globalThis.onmessage = ({ data: { number, call, args } }) => {
+    try {
+      postMessage({ number, result: CALLS[call](...args) });
+    } catch (error) {
+      postMessage({ number, error: error.message }); // mostly: too little memory
+    }
+  };
+}

@@ -1,8 +1,8 @@
 """
-Pages: one HTML file each that needs no network, made of a template, styles and scripts of pages/
-and data as JSON.
+Pages: one HTML file each that needs no network, made of a template, styles and scripts of this
+directory, and data as JSON.
 
->>> page("Neurons of demo", "neurons", dict(neurons=[]), name="demo")  # -> bytes
+>>> content = page("Neurons of demo", "neurons", {"neurons": []}, name="demo", subtitle="none")
 
 Nothing that a file contains becomes markup: Python escapes it, scripts insert it as text, pictures
 are images; and a Content-Security-Policy lets a page run only its own scripts, and fetch nothing.
@@ -11,15 +11,18 @@ are images; and a Content-Security-Policy lets a page run only its own scripts, 
 import base64
 import hashlib
 import html
+import itertools
 import json
 import re
 import xml.etree.ElementTree
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from string import Template
 
 import numpy as np
 
 from nanostories.cli import UserError
+from nanostories.corpus.word_forms import looks_english
 
 TEMPLATES = Path(__file__).parent
 PAGE = Template("""<!doctype html>
@@ -32,78 +35,86 @@ PAGE = Template("""<!doctype html>
 <body>
 $body
 <script type="application/json" id="data">$data</script>
-<script>$script</script>
+$scripts
 </body>
 </html>
 """)
 POLICY = (
-    "default-src 'none'; img-src data:; script-src 'wasm-unsafe-eval' {script}; style-src {style}; "
+    "default-src 'none'; img-src data:; script-src 'wasm-unsafe-eval' {scripts};"
+    " style-src {styles}; worker-src blob:; base-uri 'none'; form-action 'none'"
 )
-POLICY += "worker-src blob:; base-uri 'none'; form-action 'none'"
 
 
-def page(title: str, kind: str, data: dict, /, **texts: str) -> bytes:
-    """The page `kind` of pages/, with `data` for its script. texts: for its template; they must be
-    HTML already."""
-    files = ("style.css", f"{kind}.html", "common.js", f"{kind}.js")
-    style, template, common, script = (
-        (TEMPLATES / file).read_text(encoding="utf-8") for file in files
-    )
-    # "<" occurs only inside strings; escaped, none can end the script element
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace(
-        "<", "\\u003c"
-    )
-    own = {
-        "script": [common + script],
-        "style": [style, *re.findall("<style>(.*?)</style>", template, re.DOTALL)],
-    }
+def page(title: str, kind: str, data: dict, /, scripts: Sequence[str] = (), **texts: str) -> bytes:
+    """The page KIND.html with KIND.js, which gets `data`. scripts: others, that run before KIND.js;
+    texts: for the template; they must be HTML already."""
+    style = read_template("style.css")
+    template = read_template(f"{kind}.html")
+    sources = {name: read_template(name) for name in ("common.js", *scripts, f"{kind}.js")}
+    elements = [f'<script id="{name}">{source}</script>' for name, source in sources.items()]
     policy = POLICY.format(
-        **{name: " ".join(map(hash_source, parts)) for name, parts in own.items()}
+        scripts=hashes_of(sources.values()),
+        styles=hashes_of([style, *re.findall("<style>(.*?)</style>", template, re.DOTALL)]),
     )
-    body = Template(template).substitute(texts)
-    parts = dict(
+    data_text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    content = PAGE.substitute(
         title=html.escape(title),
-        style=style,
-        body=body,
-        data=text,
-        script=common + script,
         policy=policy,
+        style=style,
+        body=Template(template).substitute(texts),
+        # "<" occurs only inside strings; escaped, none can end the script element
+        data=data_text.replace("<", "\\u003c"),
+        scripts="\n".join(elements),
     )
-    return PAGE.substitute(parts).encode()
+    return content.encode()
+
+
+def read_template(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def hashes_of(texts: Iterable[str]) -> str:
+    """Sources of a Content-Security-Policy."""
+    digests = [hashlib.sha256(text.encode()).digest() for text in texts]
+    return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
 
 
 def sections_page(title: str, intro: str, sections: dict[str, str]) -> bytes:
     """A page of sections with links to them. intro and the sections' contents, by title, are HTML
     already."""
-    names = [html.escape(name) for name in sections]
-    nav = "".join(f'<a href="#{i}">{name}</a>' for i, name in enumerate(names))
-    parts = [
-        f'<section id="{i}"><h2>{names[i]}</h2>{part}</section>'
-        for i, part in enumerate(sections.values())
-    ]
-    head = f"<h1>{html.escape(title)}</h1>{intro}<nav>{nav}</nav>"
+    links = []
+    parts = []
+    for i, (name, content) in enumerate(sections.items()):
+        heading = html.escape(name)
+        links.append(f'<a href="#{i}">{heading}</a>')
+        parts.append(f'<section id="{i}"><h2>{heading}</h2>{content}</section>')
+    head = f"<h1>{html.escape(title)}</h1>{intro}<nav>{''.join(links)}</nav>"
     return page(title, "report", {}, body="\n".join([head, *parts]))
 
 
-def hash_source(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+# ---- Pieces of pages ----
+def details(summary: str, content: str) -> str:
+    """A part that can be unfolded. content: HTML"""
+    return f"<details><summary>{html.escape(summary)}</summary>{content}</details>"
 
 
 def image(svg: bytes, alt: str) -> str:
-    """An SVG as an image: its ids stay its own, and its scripts, if any, never run. ValueError if
+    """An SVG as an image: its ids stay its own, and its scripts, if any, never run. UserError if
     it is damaged."""
     try:
         xml.etree.ElementTree.fromstring(svg)
     except xml.etree.ElementTree.ParseError as error:
         raise UserError(f"not a readable SVG: {error}") from None
-    data = base64.b64encode(svg).decode()
-    return (
-        f'<div class="scroll"><img alt="{html.escape(alt)}"'
-        f' src="data:image/svg+xml;base64,{data}"></div>'
-    )
+    address = f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
+    return f'<div class="scroll"><img alt="{html.escape(alt)}" src="{address}"></div>'
+
+
+def language_of(stories: Iterable[str]) -> str:
+    """For an attribute `lang`, which tells a screen reader how to pronounce them: "en", or "" for a
+    language that is not known."""
+    return "en" if looks_english(itertools.islice(stories, 100)) else ""
 
 
 def to_base64_bytes(shares: np.ndarray) -> str:
-    """Shares, 0 to 1, as a byte each, in base64; `fromBase64` of nanostories/pages/common.js reads
-    it."""
+    """Shares, 0 to 1, as a byte each, in base64; `fromBase64` of common.js reads it."""
     return base64.b64encode((shares * 255).round().astype(np.uint8).tobytes()).decode()

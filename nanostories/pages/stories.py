@@ -1,24 +1,30 @@
 """
 Stories side by side: the completions of the same prompts by each run, from samples.jsonl.
 
->>> side_by_side({"demo": rows, "large": others})  # HTML
+>>> stories_section(Found([Path("out")]))  # HTML
 """
 
 import html
-import json
-from pathlib import Path
 
-from nanostories.cli import UserError
+from nanostories.generation.samples_file import read_rows
+from nanostories.pages.found import Found
+from nanostories.pages.html import details, language_of
 
-PROMPTS, COMPLETIONS = 30, 2  # completions: of each run
-LONGEST, ALL = 1500, 900_000  # characters of a completion, and of the whole section
+PROMPTS = 30
+COMPLETIONS = 2  # of each run
+LONGEST = 1500  # characters of a completion
+LONGEST_PROMPT = 300  # characters of a prompt that are shown: its last ones
+ALL = 900_000  # characters of the whole section
 
 
-def read_samples(path: Path) -> list[dict]:
-    rows = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line.strip()]
-    if not all(isinstance(row["prompt"] + row["completion"], str) for row in rows):
-        raise UserError("prompts and completions must be texts")
-    return rows
+def stories_section(found: Found) -> str:
+    samples = {}
+    for path, rows in found.contents("samples*.jsonl", read_rows).items():
+        name = found.label(path.parent)
+        if path.stem != "samples":  # samples-train, samples-unseen
+            name += f", {path.stem}"
+        samples[name] = list(rows.values())
+    return side_by_side(samples) if samples else ""
 
 
 def side_by_side(samples: dict[str, list[dict]]) -> str:
@@ -27,36 +33,41 @@ def side_by_side(samples: dict[str, list[dict]]) -> str:
     for name, rows in samples.items():
         for row in rows:
             texts = prompts.setdefault(row["prompt"], {})
-            if row.get("reference"):
-                texts.setdefault("true ending", [row["reference"]])
-            if len(texts.setdefault(name, [])) < COMPLETIONS:
-                texts[name].append(row["completion"])
-    blocks, size = [], 0
+            if row["reference"]:
+                texts["true ending"] = [row["reference"]]
+            completions = texts.setdefault(name, [])
+            if len(completions) < COMPLETIONS:
+                completions.append(row["completion"])
+    blocks = []
+    size = 0
     for prompt in sorted(prompts, key=lambda prompt: -len(prompts[prompt]))[:PROMPTS]:
-        blocks.append(block(prompt, prompts[prompt], is_open=not blocks))
+        columns = [column(name, texts) for name, texts in prompts[prompt].items()]
+        content = f'<div class="stories">{"".join(columns)}</div>'
+        blocks.append(details(end_of(prompt), content))
         size += len(blocks[-1])
         if size > ALL:
             break
-    shown = (
-        f'<p class="quiet">{len(blocks)} of {len(prompts)} prompts. Click one to see its'
-        " stories.</p>"
-    )
-    return "\n".join([shown, *blocks])
+    count = f"{len(blocks)} of {len(prompts)} prompts. Open one to see its stories."
+    return "\n".join([f"<p>{count}</p>", *blocks])
 
 
-def block(prompt: str, texts: dict[str, list[str]], is_open: bool) -> str:
-    names = sorted(texts, key=lambda name: name == "true ending")  # last
-    columns = [
-        f"<div><b>{html.escape(name)}</b>{''.join(map(paragraph, texts[name]))}</div>"
-        for name in names
-    ]
-    shown = prompt.strip() if len(prompt) < 300 else "… " + prompt.strip()[-300:].partition(" ")[2]
-    summary = f"<summary>{html.escape(shown) or '(no prompt)'}</summary>"
+def end_of(prompt: str) -> str:
+    """What is shown of a prompt: its end, from a whole word if there are several."""
+    text = prompt.strip() or "(no prompt)"
+    if len(text) <= LONGEST_PROMPT:
+        return text
+    end = text[-LONGEST_PROMPT:]
+    return "… " + (end.partition(" ")[2] or end)
+
+
+def column(name: str, texts: list[str]) -> str:
+    paragraphs = []
+    for text in texts:
+        shown = text[:LONGEST].strip()
+        if len(text) > LONGEST:
+            shown += "…"
+        paragraphs.append(f"<p>{html.escape(shown)}</p>")
+    language = language_of(texts)
     return (
-        f"<details{' open' * is_open}>{summary}<div"
-        f' class="stories">{"".join(columns)}</div></details>'
+        f'<div><b>{html.escape(name)}</b><div lang="{language}">{"".join(paragraphs)}</div></div>'
     )
-
-
-def paragraph(text: str) -> str:
-    return f"<p>{html.escape(text[:LONGEST].strip())}{'…' * (len(text) > LONGEST)}</p>"

@@ -2,8 +2,8 @@
 The page on which a model tells stories: its weights in 8 bits, its vocabulary, and an engine, in
 one file.
 
->>> backend = load_backend("out/demo")
->>> Path("story.html").write_bytes(story_page("demo", backend, about=[("license", "MIT")]))
+>>> backend = load_backend(open_model("out/demo"))
+>>> Path("story.html").write_bytes(story_page("demo", backend, {"license": "MIT"}))
 """
 
 import base64
@@ -19,17 +19,9 @@ from nanostories.corpus.instruct_headers import FIELDS
 from nanostories.generation.backends import LocalBackend
 from nanostories.pages.html import TEMPLATES, page
 
-CONFIG = {
-    "vocab_size",
-    "block_size",
-    "n_layer",
-    "n_head",
-    "n_embd",
-    "window_size",
-    "dropout",
-    "scale_attention",
-}
-CONFIG |= {"qkv_bias"}  # the settings that engine.js supports
+# The settings that engine.js and the files for transformers support.
+SETTINGS = {"vocab_size", "block_size", "n_layer", "n_head", "n_embd", "window_size"}
+SETTINGS |= {"dropout", "scale_attention", "qkv_bias"}
 OPENINGS = (
     "Once upon a time, there was a little fox",
     "One day, a girl named Lily found a",
@@ -39,25 +31,20 @@ LARGEST = 100_000_000  # parameters, a byte each
 
 
 def check_exportable(name: str, model: torch.nn.Module) -> None:
-    """ValueError if engine.js cannot compute this model."""
     if type(model) is not GPTNeo:
         raise UserError(f"{name}: neither GPT-Neo nor GPT-2; no other architecture can be exported")
-    if unknown := asdict(model.config).keys() - CONFIG:
-        raise UserError(
-            f"{name}: the exports do not know the model's settings {', '.join(sorted(unknown))}"
-        )
+    unknown = sorted(asdict(model.config).keys() - SETTINGS)
+    if unknown:
+        raise UserError(f"{name}: export.py does not know the model's settings {unknown}")
 
 
 def check_page(name: str, model: GPTNeo) -> None:
-    if model.config.n_embd % 16:
-        raise UserError(
-            f"{name}: the page needs an n_embd that is a multiple of 16, not {model.config.n_embd}"
-        )
-    if model.num_params() > LARGEST:
-        raise UserError(
-            f"{name}: {model.num_params():,} parameters; a page holds {LARGEST:,}: use a smaller"
-            " model"
-        )
+    width = model.config.n_embd
+    if width % 16:
+        raise UserError(f"{name}: a page needs an n_embd that is a multiple of 16, not {width}")
+    size = model.num_params()
+    if size > LARGEST:
+        raise UserError(f"{name}: {size:,} parameters; a page holds at most {LARGEST:,}")
     if not all(parameter.isfinite().all() for parameter in model.parameters()):
         raise UserError(f"{name}: the model's weights are not finite: its training diverged")
 
@@ -73,52 +60,56 @@ def int8_rows(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def pack(model: GPTNeo) -> tuple[list[tuple], bytes]:
     """([(name, rows, columns) or (name, length)], their bytes in this order): the scales before
     their matrix, each padded to 16 bytes. The head is the embedding, stored once."""
-    shapes, parts = [], []
+    shapes = []
+    content = bytearray()
     for name, parameter in model.named_parameters():
         tensor = parameter.detach().float().cpu()
         shapes.append((name, *tensor.shape))
-        for array in reversed(int8_rows(tensor)) if tensor.dim() == 2 else [tensor]:
-            data = array.numpy().astype(array.numpy().dtype.newbyteorder("<")).tobytes()
-            parts.append(data + bytes(-len(data) % 16))
-    return shapes, b"".join(parts)
+        arrays = [tensor]
+        if tensor.dim() == 2:
+            rows, scale = int8_rows(tensor)
+            arrays = [scale, rows]
+        for array in arrays:
+            content += array.numpy().tobytes()  # little-endian, as all machines of today
+            content += bytes(-len(content) % 16)
+    return shapes, bytes(content)
 
 
 # ---- The page ----
 def story_page(
     title: str,
     backend: LocalBackend,
-    about: Sequence[tuple[str, str]] = (),
-    headers: bool = False,
+    about: dict[str, str],
+    has_headers: bool = False,
     openings: Sequence[str] = OPENINGS,
+    language: str = "en",
 ) -> bytes:
-    """about: rows of a table about the model; headers: whether it was trained on stories below
-    headers; openings: first words of stories, to choose from.
-
-    ValueError if the model cannot be on a page.
-    """
+    """about: what to say of the model; has_headers: whether it was trained on stories below
+    headers; openings: first words of stories, to choose from. UserError if the model cannot be on a
+    page."""
     check_exportable(title, backend.model)
     check_page(title, backend.model)
     shapes, weights = pack(backend.model)
-    engine = dict(
-        config=asdict(backend.model.config), shapes=shapes, vocabulary=backend.tokenizer.vocabulary
-    )
-    engine["kernel"] = base64.b64encode((TEMPLATES / "multiply.wasm").read_bytes()).decode()
-    data = dict(
-        engine=engine,
-        prefix=backend.prefix,
-        openings=openings,
-        end_of_text=backend.tokenizer.end_of_text,
-    )
-    rows = "".join(
-        f"<tr><td>{html.escape(name)}</td><td>{html.escape(value)}</td></tr>"
-        for name, value in about
-    )
-    fields = "".join(
-        f'<label>{each} <input type="text" data-field="{each}"></label>' for each in FIELDS.values()
-    )
-    texts = dict(name=html.escape(title), about=rows, fields=fields if headers else "")
-    texts |= dict(
-        engine=(TEMPLATES / "engine.js").read_text("utf-8"),
+    engine = {
+        "config": asdict(backend.model.config),
+        "shapes": shapes,
+        "vocabulary": backend.tokenizer.vocabulary,
+        "kernel": base64.b64encode((TEMPLATES / "multiply.wasm").read_bytes()).decode(),
+    }
+    data = {
+        "engine": engine,
+        "prefix": backend.prefix,
+        "openings": openings,
+        "end_of_text": backend.tokenizer.end_of_text,
+        "fields": list(FIELDS.values()) if has_headers else [],
+        "about": about,
+        "language": language,
+    }
+    return page(
+        f"{title} tells stories",
+        "story",
+        data,
+        scripts=["engine.js"],
+        name=html.escape(title),
         weights=base64.b64encode(weights).decode(),
     )
-    return page(f"{title} tells stories", "story", data, **texts)

@@ -1,64 +1,82 @@
-"""nanostories/pages/engine.js and nanostories/pages/story_page.py: in a real browser, against
+"""nanostories/pages/engine.js and story_page.py: in the Node of playwright's package, against
 Python with the same rounded weights."""
 
 import copy
 import json
 import random
 import re
-import shutil
 import subprocess
 
+import numpy as np
 import pytest
+import scipy.stats
 import torch
-from conftest import ROOT
+import wasmtime
+from conftest import page_data
+from playwright._impl._driver import compute_driver_executable
 from random_models import random_model
 from tokenizer_texts import SCRIPTS, TEXT, count_tokens, random_text
 
-from nanostories.corpus.tokenizer import Tokenizer, cut, gpt2, learn_bpe
+from nanostories.cli import UserError
+from nanostories.corpus.tokenizer import cut, gpt2, learn_bpe
 from nanostories.generation.backends import LocalBackend
+from nanostories.pages.html import TEMPLATES
 from nanostories.pages.story_page import int8_rows, story_page
 
-GPT2 = dict(scale_attention=True, qkv_bias=True, window_size=48)
-READY = "document.getElementById('status').textContent !== 'Unpacking the model …'"
+SHAPES = {
+    "GPT-Neo": {"window_size": 7},
+    "GPT-2": {"scale_attention": True, "qkv_bias": True, "window_size": 48},
+}
+NODE = """
+const vm = require("vm");
+const { source, engine, weights, script, input } = JSON.parse(require("fs").readFileSync(0));
+vm.runInThisContext(source);
+vm.runInThisContext("CALLS").load(engine, weights);
+const output = vm.runInThisContext(`(${script})`)(input);
+console.log(JSON.stringify(output));
+"""
+
+
+def run_in_node(page: bytes, script: str, input=None, has_webassembly: bool = True):
+    """The value of a function in JavaScript, called beside the page's engine with its weights."""
+    text = page.decode()
+    engine = page_data(page)["engine"]
+    if not has_webassembly:
+        engine["kernel"] = ""
+    job = {"engine": engine, "script": script, "input": input}
+    job["source"] = re.search('<script id="engine.js">(.*?)</script>', text, re.DOTALL)[1]
+    job["weights"] = re.search('id="weights">(.*?)</script>', text)[1]
+    node, _ = compute_driver_executable()
+    command = [node, "-e", NODE]
+    done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def page_of(model, tokenizer=None) -> bytes:
+    tokenizer = tokenizer or cut(count_tokens(TEXT), model.config.vocab_size)
+    return story_page("a model", LocalBackend(model, tokenizer, []), {})
 
 
 @torch.no_grad()
 def rounded(model):
-    """A copy with the weights that the browser has, as float32."""
+    """A copy with the weights that the page has, as float32."""
     model = copy.deepcopy(model)
     for parameter in model.parameters():
         if parameter.dim() == 2:
             rows, scale = int8_rows(parameter)
-            parameter.copy_(rows * scale[:, None])
+            nearest = rows * scale[:, None]
+            assert (rows.abs().amax(1) == 127).all()
+            assert ((nearest - parameter).abs() <= 0.5001 * scale[:, None]).all()
+            parameter.copy_(nearest)
     return model
 
 
-def write_page(path, model, tokenizer: Tokenizer, prefix=(), title="a model", **others):
-    path.write_bytes(story_page(title, LocalBackend(model, tokenizer, prefix), **others))
-    return path
-
-
-@pytest.fixture
-def storyteller(chromium, tmp_path):
-    """storyteller(model, tokenizer, …) opens its page -> call(name of a call of the engine,
-    *arguments)."""
-
-    def opened(model, tokenizer, **others):
-        chromium.open(write_page(tmp_path / "story.html", model, tokenizer, **others))
-        chromium.wait_for(READY)
-        return lambda *args: chromium.run(f"ask(...{json.dumps(args)})")
-
-    yield opened
-    assert chromium.messages == []
-
-
-# ---- Weights ----
-def test_int8_is_wrong_by_half_a_step_at_most():
-    weight = torch.randn(50, 64) * torch.logspace(-12, 3, 50)[:, None]
-    weight[7] = 0
-    rows, scale = int8_rows(weight)
-    assert ((rows * scale[:, None] - weight).abs() <= 0.5001 * scale[:, None]).all()
-    assert (rows.abs().amax(1)[8:] == 127).all() and not rows[7].any()
+def test_the_binary_is_that_of_its_source():
+    assembled = bytes(wasmtime.wat2wasm((TEMPLATES / "multiply.wat").read_text()))
+    binary = (TEMPLATES / "multiply.wasm").read_bytes()
+    names = assembled.removeprefix(binary)  # of locals, for debuggers: section 0
+    assert names != assembled and names[0] == 0 and b"name" in names[:8]
 
 
 # ---- The tokenizer ----
@@ -69,111 +87,107 @@ Il était une fois l’été|ⅷ ½ ³ ٣ ௧|don't I'll we've IT'S 's|a\u00a0b\
 👩\u200d👧🐉🇩🇪|e\u0301\u0323|Ǆ ǅ ª º|</script><!-- <b>&amp;|  \n\n \t x  |_-- !?… (1,234.5)|aaaaaaaaaaaaaaaaaaaaaaaaa"""  # noqa: E501
 
 
-def test_text_of_any_language_has_the_ids_of_python(storyteller, chromium):
+def test_text_of_any_language_has_the_ids_of_python():
     """With GPT-2's vocabulary, a cut one and a learned one."""
     rng = random.Random(0)
-    texts = [
-        *re.split(r"[|\n]", LANGUAGES),
-        LANGUAGES,
-        TEXT,
-        *(random_text(rng) for _ in range(300)),
-    ]
-    for tokenizer in (
-        gpt2(),
-        cut(count_tokens(TEXT), 300),
-        learn_bpe([*LANGUAGES.split("\n"), *SCRIPTS], 700),
-    ):
-        shape = dict(vocab_size=tokenizer.vocab_size, n_embd=16, n_head=1, n_layer=1, block_size=4)
-        call = storyteller(random_model(**shape), tokenizer)
-        found = chromium.run(f"Promise.all({json.dumps(texts)}.map((text) => ask('encode', text)))")
-        for text, ids in zip(texts, found, strict=True):
+    texts = [*re.split(r"[|\n]", LANGUAGES), LANGUAGES, TEXT]
+    texts += [random_text(rng) for _ in range(300)]
+    learned = learn_bpe([*LANGUAGES.split("\n"), *SCRIPTS], 700)
+    for tokenizer in (gpt2(), cut(count_tokens(TEXT), 300), learned):
+        vocab_size = tokenizer.vocab_size
+        model = random_model(vocab_size=vocab_size, n_embd=16, n_head=1, n_layer=1, block_size=4)
+        script = (
+            "(texts) => texts.map((text) => [CALLS.encode(text), CALLS.bytes(CALLS.encode(text))])"
+        )
+        found = run_in_node(page_of(model, tokenizer), script, texts)
+        for text, (ids, pieces) in zip(texts, found, strict=True):
             assert ids == tokenizer.encode(text), repr(text)
-        decoded = [bytes(each.values()) for each in call("bytes", ids)]
-        assert b"".join(decoded).decode() == text
+            assert b"".join(bytes(piece.values()) for piece in pieces).decode() == text
 
 
 # ---- The model ----
 
-GREEDY = """(async (prompts) => {
+GREEDY = """(prompts) => {
   for (const ids of prompts) {
-    while (ids.length < contextLength) ids.push((await ask("next", ids, 0, 0)).id);
+    while (ids.length < 48) ids.push(CALLS.next(ids, 0, 0).id);
   }
-  return prompts;
-})"""
-DRAW = """((temperature, n) => Promise.all(Array.from({ length: n }, (_, i) =>
-  ask("next", [1, 2, 3], temperature, (i + 0.5) / n).then(({ id }) => id))))"""
+  const hasKernel = model.memory.kernel !== undefined;
+  return [prompts, CALLS.likeliest(prompts[19], 30, 10), hasKernel];
+}"""
 
 
-@pytest.mark.parametrize("shape", [dict(window_size=7), GPT2], ids=["GPT-Neo", "GPT-2"])
-def test_greedy_text_is_that_of_python(storyteller, chromium, shape):
+@pytest.mark.parametrize("has_webassembly", [True, False])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_greedy_text_is_that_of_python(shape, has_webassembly):
     """20 prompts, each to the end of the context; and likeliest tokens. 301: arrays are padded."""
-    model = random_model(vocab_size=301, block_size=48, **shape)
-    call, reference = storyteller(model, cut(count_tokens(TEXT), 301)), rounded(model)
-    rng = random.Random(0)
-    prompts = [[rng.randrange(300) for _ in range(rng.randrange(1, 12))] for _ in range(20)]
-    for prompt, ids in zip(prompts, chromium.run(f"{GREEDY}({json.dumps(prompts)})")):
-        expected = list(prompt)
-        with torch.inference_mode():
-            while len(expected) < 48:
-                expected.append(reference(torch.tensor([expected]))[0][0, -1].argmax().item())
-        assert ids == expected
-
+    model = random_model(vocab_size=301, block_size=48, **SHAPES[shape])
+    page = page_of(model)
+    prompts = torch.randint(300, (20, 5)).tolist()
+    told, likeliest, has_kernel = run_in_node(page, GREEDY, prompts, has_webassembly)
+    assert has_kernel == has_webassembly
     with torch.inference_mode():
-        logits = reference(torch.tensor([ids]))[0]
-    for t in (1, 30, 47):
-        shares, found = logits[0, t - 1].softmax(-1), call("likeliest", ids, t, 10)
-        assert [each["id"] for each in found["tokens"]] == shares.topk(10).indices.tolist()
-        listed = [found["own"], *(each["share"] for each in found["tokens"])]
-        assert listed == pytest.approx(
-            [shares[ids[t]].item(), *shares.topk(10).values.tolist()], rel=1e-4
-        )
+        logits = rounded(model)(torch.tensor(told))[0]  # (20, 48, 301)
+    for prompt, ids, greedy in zip(prompts, told, logits.argmax(-1).tolist(), strict=True):
+        assert ids == prompt + greedy[4:-1]
+    shares = logits[19, 29].softmax(-1)
+    top = shares.topk(10)
+    assert [token["id"] for token in likeliest["tokens"]] == top.indices.tolist()
+    found = [likeliest["share"], *(token["share"] for token in likeliest["tokens"])]
+    assert found == pytest.approx([shares[told[19][30]].item(), *top.values.tolist()], rel=1e-4)
 
 
-def test_the_binary_is_that_of_its_source(tmp_path):
-    if not shutil.which("wat2wasm"):
-        pytest.skip("needs wat2wasm: apt install wabt, or npm install wabt")
-    pages = ROOT / "pages"
-    subprocess.run(
-        ["wat2wasm", pages / "multiply.wat", "--output", tmp_path / "multiply.wasm"], check=True
-    )
-    assert (tmp_path / "multiply.wasm").read_bytes() == (pages / "multiply.wasm").read_bytes()
-
-
-def test_a_branch_reads_as_if_for_the_first_time(storyteller):
-    model = random_model(vocab_size=300)
-    call = storyteller(model, cut(count_tokens(TEXT), 300))
-    first, second = list(range(20)), [*range(10), 200, *range(11, 15)]
-    found = [
-        call("likeliest", ids, len(ids), 9) for ids in (first, second, second[:10], [7], second)
-    ]
-    assert found[1] == found[4] != found[0]
-    fresh = storyteller(model, cut(count_tokens(TEXT), 300))
-    assert fresh("likeliest", second, len(second), 9) == found[1]
+def test_a_branch_reads_as_if_for_the_first_time():
+    page = page_of(random_model(vocab_size=300))
+    first = list(range(20))
+    second = [*range(10), 200, *range(11, 15)]
+    script = "(texts) => texts.map((ids) => CALLS.likeliest(ids, ids.length, 9).tokens)"
+    found = run_in_node(page, script, [first, second, second[:10], [7], second])
+    fresh = run_in_node(page, script, [second])
+    assert found[1] == found[4] == fresh[0] != found[0]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_draws_follow_the_distribution(storyteller, chromium, temperature):
-    model, n = random_model(vocab_size=300), 400
-    storyteller(model, cut(count_tokens(TEXT), 300))
+def test_draws_follow_the_distribution(temperature):
+    model = random_model(vocab_size=300)
+    script = """([temperature, n]) => {
+      CALLS.next([1, 2, 3], temperature, 0);
+      return Array.from({ length: n }, (_, i) => model.draw(temperature, (i + 0.5) / n));
+    }"""
+    drawn = run_in_node(page_of(model), script, [temperature, 400])
     with torch.inference_mode():
         shares = (rounded(model)(torch.tensor([[1, 2, 3]]))[0][0, -1] / temperature).softmax(-1)
-    counts = torch.bincount(
-        torch.tensor(chromium.run(f"{DRAW}({temperature}, {n})")), minlength=300
-    )
-    assert (counts - n * shares).abs().max() <= 2
+    counts = torch.bincount(torch.tensor(drawn), minlength=300)
+    assert (counts - 400 * shares).abs().max() <= 2
+
+
+def test_a_number_decides_what_is_drawn_and_nothing_else_does():
+    """Evenly between 0 and 1 over numbers and positions, and independently from one to the next."""
+    script = """() => {
+      const numbers = Array.from({ length: 100 }, (_, number) => number);
+      const told = (number) => CALLS.next([1, 2, 3], 2, number).id;
+      const draws = numbers.map((number) => numbers.map((t) => chance(number, t)));
+      return [numbers.map(told), numbers.map(told), draws];
+    }"""
+    first, again, draws = run_in_node(page_of(random_model(vocab_size=300)), script)
+    assert first == again and len(set(first)) > 30
+    draws = np.array(draws)
+    assert scipy.stats.kstest(draws.ravel(), "uniform").pvalue > 0.01
+    for neighbors in (draws[1:] * draws[:-1], draws[:, 1:] * draws[:, :-1]):
+        assert abs(neighbors.mean() - 1 / 4) < 0.01
 
 
 # ---- What the page refuses ----
-@pytest.mark.parametrize("fault", ["width", "nan", "size", "class", "setting"])
-def test_models_that_the_page_cannot_hold_are_refused(fault, monkeypatch):
-    model = random_model(n_embd=36 if fault == "width" else 32)
-    if fault == "nan":
-        model.ln_f.weight.data[3] = torch.nan
-    if fault == "size":
-        monkeypatch.setattr("nanostories.pages.story_page.LARGEST", 1000)
-    if fault == "class":
-        model = torch.nn.Linear(2, 2)
-    if fault == "setting":
-        monkeypatch.setattr("nanostories.pages.story_page.CONFIG", {"vocab_size"})
-    with pytest.raises(ValueError, match="a model: "):
-        story_page("a model", LocalBackend(model, cut(count_tokens(TEXT), 257), []))
+MODELS = {
+    "width": random_model(n_embd=36),
+    "weights": random_model(),
+    "class": torch.nn.Linear(2, 2),
+}
+MODELS["weights"].ln_f.weight.data[3] = torch.nan
+with torch.device("meta"):  # without memory
+    MODELS["size"] = random_model(vocab_size=50257, n_embd=2048)
+
+
+@pytest.mark.parametrize("fault", MODELS)
+def test_models_that_the_page_cannot_hold_are_refused(fault):
+    with pytest.raises(UserError, match="a model: "):
+        page_of(MODELS[fault], gpt2())

@@ -2,100 +2,81 @@
 damaged."""
 
 import json
-import os
 import re
 import shutil
 
-import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from random_models import random_model, save_run
-from test_markdown import Reader
 
 import report
-from nanostories.figures import save_figure
-from nanostories.pages.html import image
-from nanostories.pages.runs import read_curve
-from nanostories.tables import table_text, write_table
-from nanostories.training.run_directory import LOG_COLUMNS
+from nanostories.pages.found import PICTURES, Found
+from nanostories.pages.stories import end_of
+from nanostories.results import Table, save
 
 MARKUP = "<script>document.title = 'broken'</script> <b>Bold</b> & </body>"
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"></svg>'
+RESULTS = {
+    "grades.json": "grade.py",
+    "probe.json": "probe.py",
+    "instruct.json": "instruct.py",
+    "a/rouge.json": "rouge.py",
+    "b/rouge.json": "rouge.py",
+    "a/interpret.json": "interpret.py",
+    "grid/experiment.json": "experiments.py",
+}
 
 
 def write_log(run, steps: int) -> None:
     """A row a step; every second one is validated."""
     run.mkdir(parents=True, exist_ok=True)
-    rows = []
+    lines = ["step,tokens,done,train_loss,val_loss,bpb,tokens_per_s,seconds"]
     for step in range(1, steps + 1):
-        loss = 5 / step
-        row = dict(
-            step=step,
-            tokens=step * 1000,
-            done=step / 40,
-            train_loss=loss,
-            tokens_per_s=100 + step,
-            seconds=6 * step,
-        )
-        rows.append(row | (dict(val_loss=loss + 0.5, bpb=loss / 2) if step % 2 == 0 else {}))
-    write_table(run / "log.csv", rows, LOG_COLUMNS)
+        validated = f"{5 / step + 0.5},{2.5 / step}" if step % 2 == 0 else ","
+        start = f"{step},{1000 * step},{step / 40},{5 / step}"
+        lines.append(f"{start},{validated},{100 + step},{6 * step}")
+    (run / "log.csv").write_text("\n".join(lines) + "\n")
 
 
-def write_samples(path, rows: list[tuple[str, str]]) -> None:
-    lines = [
-        dict(prompt=prompt, completion=text, reference="The true end.") for prompt, text in rows
-    ]
+def write_samples(path, prompts: list[str], completion: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    row = {"sample_index": 0, "completion": completion, "reference": "The true end."}
+    with path.open("w") as file:
+        for i, prompt in enumerate(prompts):
+            print(json.dumps(row | {"prompt_index": i, "prompt": prompt}), file=file)
 
 
-def write_result(directory, name: str, text: str) -> None:
-    """NAME.md, NAME.png and NAME.svg, as a command leaves them."""
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / f"{name}.md").write_text(text + "\n")
-    drawn = Figure(figsize=(3, 2))
-    drawn.subplots().plot([1, 2], label=MARKUP)
-    save_figure(drawn, directory / f"{name}.png")
+def write_result(path, command: str, source) -> None:
+    rows = [{"run": "a", "grammar": [4.0, 3.5, 4.5], "text": MARKUP}]
+    rows += [{"run": "b", "grammar": [1200, 100, 2000]}, {"run": "c", "grammar": None}]
+    warning = f"the judge wrote what it grades {MARKUP}"
+    save(path, command, [Table(f"Found by {command}", rows)], [warning], [source])
+    path.with_suffix(".svg").write_text(SVG)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Two runs with every kind of result; tests change copies."""
-    directory = tmp_path_factory.mktemp("made") / "out"
-    for name, steps in (("a", 40), ("b", 20)):
-        write_log(directory / name, steps)
-        config = dict(data="tiny", optimizer="adamw", n_embd=32, n_layer=3, n_head=4)
-        config |= dict(max_steps=40, max_minutes=0.0, start_from="out/old" * (name == "b"))
-        (directory / name / "config.json").write_text(json.dumps(config))
-        save_run(directory / name, random_model(), name="best.pt")
-        write_samples(
-            directory / name / "samples.jsonl",
-            [(f"{i} {MARKUP}", f"{name} {MARKUP}") for i in range(3)],
-        )
-        (directory / name / "story.html").write_text("")
-    write_samples(directory / "b" / "samples-train.jsonl", [("In training", "It was.")])
-    write_log(directory / "a" / "step-2", 2)
-    table = table_text(
-        ["run", "grammar"], [["a", "4.0 [3.5, 4.5]"], ["b", "12.0 [1.0, 2.0]"], ["c", ""]]
-    )
-    write_result(
-        directory,
-        "grades",
-        f"## By a judge\n{MARKUP}\n\n{table}\n\nWARNING: the judge wrote what it grades",
-    )
-    for name in ("probe", "instruct", "a/rouge", "b/rouge", "a/interpret", "grid/experiment"):
-        write_result(
-            directory / name.rpartition("/")[0], name.rpartition("/")[2], f"## Results of {name}"
-        )
-    (directory / "a" / "attention.html").write_text("")
-    write_table(directory / "grid" / "experiment.csv", [dict(run="x")])
-    write_log(directory / "grid" / "x", 3)
-    return directory
+    out = tmp_path_factory.mktemp("made") / "out"
+    for name, steps, source in (("a", 40, ""), ("b", 20, "out/old")):
+        settings = {"data_dir": "data", "data": "tiny", "n_embd": 32, "n_layer": 3}
+        settings["start_from"] = source
+        save_run(out / name, random_model(), name="best.pt", train_config=settings)
+        write_log(out / name, steps)
+        write_samples(out / name / "samples.jsonl", [f"{i} {MARKUP}" for i in range(3)], MARKUP)
+        (out / name / "config.json").write_text(json.dumps(settings))
+        (out / name / "story.html").touch()
+    write_samples(out / "b" / "samples-train.jsonl", ["In training"], "It was.")
+    for name, command in RESULTS.items():
+        owner = "a" if name.startswith("a/") else "b"
+        write_result(out / name, command, out / owner / "samples.jsonl")
+    for part in ("a/step-2", "grid/x"):
+        write_log(out / part, 2)
+    return out
 
 
 @pytest.fixture
-def out(made, tmp_path, monkeypatch):
-    shutil.copytree(made.parent, tmp_path, dirs_exist_ok=True)
-    return tmp_path / "out"
+def out(made, tmp_path):
+    return shutil.copytree(made, tmp_path / "out")
 
 
 @pytest.fixture
@@ -103,163 +84,145 @@ def report_py(command_line, tmp_path):
     return command_line(report, tmp_path)
 
 
-def sections(page: bytes) -> dict[str, str]:
+def sections(*directories) -> dict[str, str]:
     """{title: HTML}"""
-    found = re.findall(r'<section id="\d+"><h2>(.*?)</h2>(.*?)</section>', page.decode(), re.DOTALL)
-    return dict(found)
+    page = report.make_report(Found(directories)).decode()
+    return dict(re.findall(r'<section id="\d+"><h2>(.*?)</h2>(.*?)</section>', page, re.DOTALL))
+
+
+def table_of(section: str) -> list[list[str]]:
+    """The cells of its first table, row by row."""
+    rows = re.findall("<tr>(.*?)</tr>", section.partition("</table>")[0])
+    return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in rows]
 
 
 def test_every_section_is_there(out, report_py):
     code, printed = report_py(out)
     assert code == 0 and printed.err == "" and "report.html" in printed.out.splitlines()[-1]
-    found = sections((out / "report.html").read_bytes())
-    assert list(found) == [title for title, *_ in report.SECTIONS]
-    assert (
-        found["Scores"].count("<img") == 1
-        and 'class="warning">WARNING: the judge wrote' in found["Scores"]
-    )
-    novelty = found["Novelty and memorization"]
-    assert (
-        novelty.count("<details") == 2
-        and novelty.count("<details open") == 1
-        and "Results of b/rouge" in novelty
-    )
-    assert Reader(found["Heads and neurons"]).links == ["a/attention.html"]
-    assert Reader(found["Runs"]).links == ["a/story.html", "b/story.html"]
-    assert (
-        "In training" in found["Stories side by side"]
-        and "b, training stories" in found["Stories side by side"]
-    )
+    found = sections(out)
+    assert list(found) == [*report.SECTIONS.values(), "Pages"]
+    for command in set(RESULTS.values()):
+        section = found[report.SECTIONS[command]]
+        n = list(RESULTS.values()).count(command)
+        assert section.count("<img") == section.count("<details>") == n
+        assert section.count(f"Found by {command}") == section.count("1,200 [100, 2,000]") == n
+        assert section.count('class="warning">WARNING the judge wrote') == n
+    assert re.findall('href="(.*?)"', found["Pages"]) == ["a/story.html", "b/story.html"]
+    stories = found["Stories side by side"]
+    assert "In training" in stories and "b, samples-train" in stories
 
 
 def test_the_runs_are_those_of_their_logs(out):
-    found = sections(report.make_report([out])[0])["Runs"]
-    head, a, b = Reader(found).cells
-    assert len(a) == len(head) and a[0] == "a"  # neither grid/x nor a/step-2
-    assert b[0] == "b (50% trained), from out/old"
-    a = dict(zip(head, a))
-    assert (
-        a["width-layers-heads"] == "32-3-4"
-        and a["parameters"] == f"{random_model().num_params():,}"
-    )
-    assert a["tokens"] == "40,000" and a["data"] == "tiny"
-    assert float(a["validation loss, last"]) == float(a["lowest"]) == 5 / 40 + 0.5
-    assert float(a["tokens/s (median)"].replace(",", "")) == round(np.median(np.arange(101, 141)))
-    assert float(a["minutes"]) == 4
-    assert "WARNING the runs on tiny saw 0.02 to 0.04 million tokens" in found
-    rows = read_curve(out / "a" / "log.csv")
-    assert rows[-1]["minutes"] == 4 and rows[-1]["tokens"] == 0.04 and rows[0]["val_loss"] is None
+    section = sections(out)["Runs"]
+    head, first, second = table_of(section)  # neither grid/x nor a/step-2
+    parameters = f"{random_model().num_params():,}"
+    expected = ["a", "tiny", "3", "32", parameters, "40,000", "4.0", "120", "0.625", "0.062"]
+    assert first == expected and second[0].startswith("b ") and len(head) == len(first)
+    assert "50% of its training is done; began with the weights of out/old" in section
 
 
 def test_a_page_of_one_run_or_of_some(out, report_py):
-    assert report_py(out / "a")[0] == 0
-    found = sections((out / "a" / "report.html").read_bytes())
-    assert (
-        Reader(found["Runs"]).cells[1][0] == "a" and "Scores" not in found
-    )  # they are in grades.md of all runs
-    assert f"python grade.py {out / 'a'}" in found["Sections without results yet"]
-    assert report_py(out / "a", out / "b", out / "a")[0] == 0
-    rows = Reader(sections((out / "report.html").read_bytes())["Runs"]).cells[1:]
-    assert [row[0] for row in rows] == ["a", "b (50% trained), from out/old"]
+    assert report_py(out / "a")[0] == 0 and (out / "a" / "report.html").exists()
+    found = sections(out / "a")
+    assert table_of(found["Runs"])[1][0] == "a" and "Scores" not in found
+    assert "Scores: python grade.py --help" in found["Sections without results yet"]
+    rows = table_of(sections(out / "a", out / "b", out / "a")["Runs"])
+    assert [row[0][0] for row in rows[1:]] == ["a", "b"]
 
 
-@pytest.mark.parametrize(
-    "kept, title",
-    [
-        ("log.csv", "Runs"),
-        ("interpret.md", "Heads and neurons"),
-        ("rouge.svg", "Novelty and memorization"),
-    ]
-    + [
-        ("samples.jsonl", "Stories side by side"),
-        ("../b/samples-train.jsonl", "Stories side by side"),
-    ]
-    + [("story.html", "Runs")],
-)
-def test_a_run_with_a_single_result_shows_it(out, tmp_path, kept, title):
-    (tmp_path / "few" / "only").mkdir(parents=True)
-    shutil.copy(out / "a" / kept, tmp_path / "few" / "only")
-    found = sections(report.make_report([tmp_path / "few"])[0])
-    assert list(found) == [title, "Sections without results yet"]
+def test_a_page_alone_is_shown_and_nothing_is_an_error(tmp_path, report_py):
+    for name in ("nowhere", tmp_path):
+        code, _ = report_py(name)
+        assert str(name) in code and "\n" not in code
+    (tmp_path / "story.html").touch()
+    assert list(sections(tmp_path)) == ["Pages", "Sections without results yet"]
 
 
-DAMAGE = {
-    "grades.md": lambda content: b"\xff" + content,
-    "grades.svg": lambda content: content[:-30],
-    "a/log.csv": lambda content: content.replace(b"5", b"x"),
-    "a/best.pt": lambda content: content[:500],
-    "a/config.json": lambda content: content[:20],
-    "a/samples.jsonl": lambda content: content[:-9],
-    "b/samples-train.jsonl": lambda content: b'{"prompt": 3}\n',
-}
+def test_results_of_what_has_changed_since_say_so(out):
+    """Of this source alone: not of a run that is named like a word of the text."""
+    (out / "a").rename(out / "judge")
+    save_run(out / "judge", random_model(n_layer=1), name="best.pt")
+    write_samples(out / "b" / "samples.jsonl", ["Another prompt"], "Another end.")
+    found = sections(out)
+    assert "out of date: b/samples.jsonl changed since; run grade.py again" in found["Scores"]
+    assert found["Novelty and memorization"].count("out of date") == 1
+    assert "out of date" not in found["Heads and neurons"] + found["Runs"]
 
 
-@pytest.mark.parametrize("name", ["best.pt", "samples-train.jsonl"])
-def test_results_older_than_weights_or_stories_say_so(out, name):
-    """Scores of all runs, and of the run itself; not another run's."""
-    os.utime(out / "b" / name, (4e9, 4e9))
-    found, older = sections(report.make_report([out])[0]), "older than weights or stories of b:"
-    assert older in found["Scores"] and found["Novelty and memorization"].count(older) == 1
-    assert older not in found["Heads and neurons"]
+DAMAGE = [  # file, bytes that are replaced, by these
+    ("grades.json", b"{", b""),
+    ("probe.json", b'"rows"', b'"lines"'),
+    ("instruct.json", b'"notes": {}', b'"notes": 3'),
+    ("grades.svg", b"</svg>", b""),
+    ("a/log.csv", b"5", b"x"),
+    ("a/best.pt", b"PK", b"XX"),
+    ("b/samples-train.jsonl", b'"', b""),
+]
 
 
-@pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_file_is_named_and_left_out(out, report_py, name):
-    path = (out / name).resolve()
-    path.write_bytes(DAMAGE[name](path.read_bytes()))
+@pytest.mark.parametrize("name, old, new", DAMAGE)
+def test_a_damaged_file_is_named_and_left_out(out, report_py, name, old, new):
+    path = out / name
+    path.write_bytes(path.read_bytes().replace(old, new))
     code, printed = report_py(out)
     assert code == 0 and printed.err.count("\n") == 1 and str(path) in printed.err, printed.err
-    found = sections((out / "report.html").read_bytes())
+    found = sections(out)
     assert str(path) in found["Damaged files, left out"] and "Runs" in found
 
 
-def test_mistakes_get_one_line(report_py, tmp_path):
-    for name in ("nowhere", tmp_path):
-        assert str(name) in (code := report_py(name)[0]) and "\n" not in code
+def enlarge(path, size: int) -> None:
+    path.write_bytes(path.read_bytes().replace(b"</svg>", b"<!--" + b"x" * size + b"--></svg>"))
+
+
+def test_after_a_large_picture_the_others_are_still_shown(out):
+    enlarge(out / "grades.svg", PICTURES)
+    found = sections(out)
+    assert "<img" not in found["Scores"] and 'href="grades.png"' in found["Scores"]
+    assert "<img" in found["Heads and neurons"] and "<img" in found["Novelty and memorization"]
+
+
+def test_forty_runs_are_below_5_mb(made, tmp_path):
+    """With long logs, long stories, and pictures of a megabyte."""
+    for i in range(40):
+        run = tmp_path / f"run-{i}"
+        write_log(run, 2000)
+        write_samples(run / "samples.jsonl", [f"Prompt {j}" for j in range(30)], "word " * 2000)
+        for name in ("rouge.json", "rouge.svg"):
+            shutil.copy(made / "a" / name, run)
+        enlarge(run / "rouge.svg", 1_000_000)
+    page = report.make_report(Found([tmp_path]))
+    assert 2_000_000 < len(page) < 5_000_000 and b"run-39" in page
+
+
+@pytest.mark.parametrize("prompt, start", [("word " * 100, "… word"), ("昔々" * 200, "… 昔")])
+def test_the_end_of_a_long_prompt_is_shown(prompt, start):
+    """From a whole word on, or as it is in a script without spaces."""
+    assert end_of(prompt).startswith(start) and 290 < len(end_of(prompt)) <= 302
 
 
 # ---- In a browser ----
-
-USE = """(() => {
-  const table = document.getElementById("1").querySelector("table");
-  const names = () => [...table.tBodies[0].rows].map((row) => row.cells[0].textContent);
-  const head = table.tHead.rows[0].cells[1], button = head.querySelector("button");
-  const before = names();
-  button.click();
-  const down = names(), sorted = head.ariaSort;
-  button.click();
-  const images = [...document.images];
-  return { before, down, sorted, up: names(), title: document.title, scripts: document.scripts.length,
-    images: images.length, broken: images.filter((each) => !each.naturalWidth).length,
-    inside: document.querySelectorAll("section script, section b b, summary b").length,
-    ids: [...document.querySelectorAll("[id]")].map((each) => each.id),
-    text: document.body.textContent, wide: document.documentElement.scrollWidth };
-})()"""  # noqa: E501
-
-
 @pytest.mark.parametrize("width, dark", [(360, True), (1400, False)])
-def test_a_browser_shows_it_without_complaint(chromium, out, report_py, width, dark):
-    assert report_py(out)[0] == 0
-    chromium.open(out / "report.html", width, 900, dark)
-    seen = chromium.run(USE)
-    assert chromium.messages == [] and seen["wide"] <= width
-    assert (
-        seen["before"] == ["a", "b", "c"]
-        and seen["down"] == ["b", "a", "c"]
-        and seen["up"] == ["a", "b", "c"]
-    )
-    assert seen["sorted"] == "descending" and seen["images"] >= 7 and seen["broken"] == 0
-    assert seen["title"] == "nanostories: out" and seen["scripts"] == 2 and seen["inside"] == 0
-    assert MARKUP in seen["text"] and len(seen["ids"]) == len(set(seen["ids"]))
+def test_a_browser_shows_it_and_the_keyboard_sorts_a_table(chromium, out, report_py, width, dark):
+    report_py(out)
+    chromium.open(out / "report.html", width, dark=dark)
+    images, opened, inside, ids = chromium.run("""(() => {
+      const all = (selector) => [...document.querySelectorAll(selector)];
+      const opened = all("section").map((section) => section.querySelectorAll("[open]").length);
+      const inside = all("section script, section b b, summary b, td b").length;
+      return [all("img").map((image) => image.naturalWidth), opened, inside,
+        all("[id]").map((each) => each.id)];
+    })()""")
+    assert len(images) == 8 and all(images) and set(opened) == {0, 1} and inside == 0
+    assert len(ids) == len(set(ids)) and chromium.run("document.title") == "nanostories: out"
+    assert MARKUP in chromium.run("document.body.textContent")
+    assert chromium.run("document.documentElement.scrollWidth") <= width
 
-
-def test_scripts_in_a_picture_never_run(chromium, tmp_path):
-    svg = '<svg xmlns="http://www.w3.org/2000/svg"><script>parent.document.title = 1</script></svg>'
-    (tmp_path / "a.html").write_text(f"<title>safe</title>{image(svg.encode(), MARKUP)}")
-    chromium.open(tmp_path / "a.html")
-    assert (
-        chromium.run("document.title") == "safe"
-        and chromium.run("document.images[0].alt") == MARKUP
-    )
-    with pytest.raises(ValueError, match="SVG"):
-        image(svg[:-9].encode(), "")
+    names = """[...document.getElementById("1").querySelectorAll("tbody td:first-child")]
+      .map((cell) => cell.textContent).join("")"""
+    orders = [chromium.run(names)]
+    chromium.run("document.getElementById('1').querySelectorAll('th button')[1].focus()")
+    for _ in range(2):
+        chromium.press("Enter")
+        orders.append(chromium.run(names))
+    assert orders == ["abc", "bac", "abc"] and chromium.messages == []
+    assert chromium.run("document.activeElement.parentElement.ariaSort") == "ascending"

@@ -1,18 +1,22 @@
 """story.html as its readers meet it: in a browser without a network, by mouse and keyboard; and
-what may not happen."""
+what may not happen. What its engine computes: test_engine_js.py."""
 
 import json
 import re
 
 import pytest
 from random_models import random_model
-from test_engine_js import READY, write_page
 from tokenizer_texts import TEXT, count_tokens
 
 from nanostories.corpus.tokenizer import cut, learn_bpe
+from nanostories.generation.backends import LocalBackend
+from nanostories.pages.story_page import story_page
 
 HOSTILE = '<img src=x onerror="document.title = 1"></script><script>document.title = 2</script>'
-STATUS, WORD = (f"document.getElementById('{name}').textContent" for name in ("status", "word"))
+READY = "$('status').textContent !== 'Unpacking the model …'"
+STATUS = "$('status').textContent"
+ASK = "$('beginning').value = 'Once upon a time'; $('temperature').value = 0;"
+TEN_WORDS = "document.querySelectorAll('#likeliest button').length === 10"
 
 
 @pytest.fixture(scope="module")
@@ -22,181 +26,205 @@ def tokenizer():
 
 
 @pytest.fixture
-def page(chromium, tmp_path, tokenizer):
-    """A storyteller of 48 tokens, ready; what its console says fails the test."""
-    model = random_model(vocab_size=tokenizer.vocab_size, block_size=48)
-    chromium.open(
-        write_page(tmp_path / "story.html", model, tokenizer, prefix=[tokenizer.end_of_text])
-    )
-    chromium.wait_for(READY)
-    yield chromium
+def open_page(chromium, tmp_path, tokenizer):
+    """open_page() -> the browser, with a storyteller of 48 tokens, ready; what its console says
+    fails the test."""
+
+    def opened(title="a model", screen=None, model_tokenizer=tokenizer, **others):
+        model = random_model(vocab_size=model_tokenizer.vocab_size, block_size=48)
+        backend = LocalBackend(model, model_tokenizer, [model_tokenizer.end_of_text])
+        path = tmp_path / "story.html"
+        path.write_bytes(story_page(title, backend, **{"about": {}} | others))
+        chromium.open(path, **(screen or {}))
+        chromium.wait_for(READY)
+        return chromium
+
+    yield opened
     assert chromium.messages == []
 
 
-def test_a_story_is_told_looked_into_and_told_otherwise(page):
-    page.run("$('beginning').value = 'Once upon a time'; $('temperature').value = 0; tell()")
+def test_a_story_is_told_looked_into_and_told_otherwise(open_page):
+    page = open_page()
+    page.run(f"{ASK} tell()")
     first = page.run("story.ids")
     assert page.run("$('story').textContent").startswith("Once upon a time") and len(first) == 48
     assert re.search(r"\d+ tokens, \d+ a second", page.run(STATUS))
     page.run("document.querySelector('#story [data-i=\"20\"]').click()")
-    page.wait_for("document.querySelectorAll('#likeliest button').length === 10")
+    page.wait_for(TEN_WORDS)
     found = page.run("ask('likeliest', story.ids, 20, 10)")
     likely = found["tokens"]
-    assert found["own"] == likely[0]["share"] and page.run(f"percent({found['own']})") in page.run(
-        WORD
-    )  # greedy
+    assert found["share"] == likely[0]["share"]  # greedy
+    assert page.run(f"percent({found['share']})") in page.run("$('word').textContent")
     page.run("document.querySelectorAll('#likeliest button')[7].click()")
     page.wait_for("earlier.length === 1 && $('stop').disabled")
-    assert (
-        page.run("story.ids")[:21] == [*first[:20], likely[7]["id"]]
-        and page.run("story.ids") != first
-    )
+    other = page.run("story.ids")
+    assert other[:21] == [*first[:20], likely[7]["id"]] and other != first
     page.run("$('back').click()")
     assert page.run("story.ids") == first and page.run("$('back').disabled")
-    page.run("tell()")
-    assert page.run("story.ids") == first  # greedy
+    page.run("branch(2, 99)")  # within the beginning
+    assert page.run("document.querySelectorAll('.given').length") == 2
 
 
-def test_the_keyboard_is_enough(page):
-    page.run(
-        "$('beginning').value = 'Once upon a time'; $('temperature').value = 0; $('tell').focus()"
-    )
+def test_the_keyboard_is_enough(open_page):
+    page = open_page()
+    page.run(f"{ASK} $('tell').focus()")
     page.press("Enter")
     page.wait_for("story.ids.length === 48 && $('stop').disabled")
     page.run("$('story').children[0].focus()")
-    for key in ("ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft", "Enter"):
-        page.press(key)
-    page.wait_for("document.querySelectorAll('#likeliest button').length === 10")
+    page.press("ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft", " ")
+    page.wait_for(TEN_WORDS)
     assert page.run("document.querySelector('.chosen').dataset.i") == "2"
-    nameless = "(each) => !(each.labels?.length || each.textContent.trim() || each.ariaLabel)"
-    controls = page.run(
-        "[...document.querySelectorAll('input, select, textarea,"
-        f" button')].filter({nameless}).length"
-    )
-    assert controls == 0  # a screen reader has a name for each
+    controls = "[...document.querySelectorAll('input, textarea, button, #story [role=button]')]"
+    nameless = "(each) => !(each.labels?.length || each.textContent || each.ariaLabel)"
+    assert page.run(f"{controls}.length") > 50 and not page.run(f"{controls}.some({nameless})")
 
 
-def test_a_beginning_that_is_too_long_is_named_and_stays(page):
+def test_a_number_tells_its_story_again(open_page):
+    page = open_page()
+    told = []
+    for number in ("", "", "shown", "7", "7"):
+        if number == "shown":
+            number = re.search(r"Story number (\d+)", page.run(STATUS))[1]
+        page.run(f"$('temperature').value = 2; $('number').value = '{number}'; tell()")
+        told.append(page.run("story.ids"))
+    assert told[0] != told[1] == told[2] != told[3] == told[4]
+
+
+def test_an_emptied_temperature_is_no_temperature(open_page):
+    """The browser asks for one; nothing is told at temperature 0."""
+    page = open_page()
+    page.run("$('temperature').value = ''; $('tell').click()")
+    page.run("$('temperature').value = '7'; tell()")
+    assert page.run("story.ids") == [] and page.run("$('stop').disabled")
+    assert page.run("document.activeElement.id") == "temperature"
+
+
+WORKERS = {
+    "forbidden": "Worker = function () { throw new Error('no workers here'); };",
+    "failing": """Worker = class {
+      constructor() { setTimeout(() => this.onerror({ message: 'killed' })); }
+      postMessage() {}
+      terminate() {}
+    };""",
+    "without memory": """Worker = class {
+      postMessage({ number }) { setTimeout(() => this.onmessage({ data: { number, error: '' } })); }
+      terminate() {}
+    };""",
+}
+
+
+@pytest.mark.parametrize("fault", WORKERS)
+def test_without_a_worker_the_page_itself_tells_the_same_story(open_page, fault):
+    page = open_page()
+    page.run(f"{ASK} tell()")
+    expected = page.run("story.ids")
+    page = open_page(screen={"before": WORKERS[fault]})
+    page.run(f"{ASK} tell()")
+    assert page.run("worker") is None and page.run("story.ids") == expected
+
+
+def test_a_worker_that_fails_later_or_a_model_that_does_not_start_is_named(open_page):
+    page = open_page()
+    page.run("worker.postMessage = () => worker.onerror({ message: 'killed' }); guarded(tell)")
+    page.wait_for(f"{STATUS}.includes('killed') && !$('tell').disabled")
+    before = WORKERS["forbidden"] + "ArrayBuffer = WebAssembly = undefined;"
+    page = open_page(screen={"before": before})
+    assert "did not start" in page.run(STATUS)
+
+
+def test_a_beginning_that_is_too_long_is_named_and_stays(open_page):
+    page = open_page()
     for typed, sentence in (
         ("word " * 60, r"This beginning has \d+ tokens"),
-        ("🐸🐲", "The "),
-        ("", "The "),
+        ("🐸🐲", "Story number"),
+        ("", "Story number"),
     ):
         page.run(f"$('beginning').value = {json.dumps(typed)}; tell()")
         assert re.match(sentence, page.run(STATUS)), typed
         assert page.run("$('beginning').value") == typed and not page.run("$('tell').disabled")
 
 
-def test_stopped_in_the_middle_and_while_it_is_read(page):
+def test_stopped_in_the_middle_and_while_it_is_read(open_page):
+    page = open_page()
     stop = "if (story.ids.length > 10) $('stop').click()"
     page.run(f"append = ((append) => (...args) => {{ append(...args); {stop}; }})(append)")
-    page.run("$('beginning').value = 'Once upon a time'; $('temperature').value = 0; tell()")
+    page.run(f"{ASK} tell()")
     length = page.run("story.ids.length")
     assert 10 < length < 48 and page.run(STATUS).startswith("Stopped.")
-    page.run(
-        "$('beginning').value = 'frog '.repeat(9); { const telling = tell(); $('stop').click();"
-        " telling }"
-    )
+    page.run("$('beginning').value = 'frog '; { const told = tell(); $('stop').click(); told; }")
     assert page.run("story.ids.length") == length and page.run(STATUS).startswith("Stopped.")
     assert not page.run("$('tell').disabled")
 
 
 # ---- Untrusted text, and the policy ----
-def test_names_tokens_and_prompts_are_never_markup(chromium, tmp_path, tokenizer):
+def test_names_tokens_and_prompts_are_never_markup(open_page, tokenizer):
     assert {"</", "script"} <= {token.decode(errors="replace") for token in tokenizer.ranks}
-    model = random_model(vocab_size=tokenizer.vocab_size, block_size=48)
-    path = write_page(
-        tmp_path / "story.html", model, tokenizer, title=HOSTILE, about=[("model", HOSTILE)]
-    )
-    chromium.open(path)
-    chromium.wait_for(READY)
-    scripts = chromium.run("document.scripts.length")
-    chromium.run(f"$('beginning').value = {json.dumps(HOSTILE)}.slice(0, 30); tell()")
-    chromium.run("look(9)")
-    assert chromium.run("document.querySelectorAll('#likeliest button').length") == 10
-    assert chromium.run("document.title") == f"{HOSTILE} tells stories"
-    assert chromium.run("document.querySelectorAll('img, b').length") == 0
-    assert chromium.run("document.querySelector('td:last-child').textContent") == HOSTILE
-    assert (
-        chromium.run("document.scripts.length") == scripts == 3
-    )  # data, engine, page: the weights are gone
-    assert chromium.messages == []
+    page = open_page(title=HOSTILE, about={HOSTILE: HOSTILE}, openings=[HOSTILE], language=HOSTILE)
+    scripts = page.run("document.scripts.length")
+    page.run(f"$('beginning').value = {json.dumps(HOSTILE)}.slice(0, 30); tell()")
+    page.run("look(9)")
+    assert page.run(TEN_WORDS) and page.run("document.title") == f"{HOSTILE} tells stories"
+    assert page.run("document.querySelectorAll('img, main script').length") == 0
+    assert page.run("document.querySelector('#about td').textContent") == HOSTILE
+    assert page.run("document.scripts.length") == scripts == 4  # not the weights
 
 
-def test_the_policy_lets_nothing_in_and_nothing_out(page):
+def test_the_policy_lets_nothing_in_and_nothing_out(open_page):
     """Scripts, styles, pictures, requests, frames, forms, from the page and from its worker."""
-    violations = page.run("""new Promise((resolve) => {
+    page = open_page()
+    violations, title = page.run("""new Promise((resolve) => {
         const seen = [];
-        document.addEventListener("securitypolicyviolation", (event) => seen.push(event.effectiveDirective));
-        for (const [tag, set] of [
-          ["script", { textContent: "document.title = 3" }], ["style", { textContent: "body { color: red }" }],
-          ["img", { src: "https://example.org/a.png" }], ["iframe", { src: "https://example.org/" }],
+        const note = (event) => seen.push(event.effectiveDirective);
+        document.addEventListener("securitypolicyviolation", note);
+        for (const [tag, content] of [
+          ["script", { textContent: "document.title = 3" }],
+          ["style", { textContent: "body { color: red }" }],
+          ["img", { src: "https://example.org/a.png" }],
+          ["iframe", { src: "https://example.org/" }],
         ]) {
-          document.body.append(Object.assign(document.createElement(tag), set));
+          document.body.append(Object.assign(document.createElement(tag), content));
         }
-        const form = Object.assign(document.createElement("form"), { action: "https://example.org/" });
+        const form = document.createElement("form");
+        form.action = "https://example.org/";
         document.body.append(form);
         form.submit();
         fetch("https://example.org/").catch(() => {});
         const code = `
-          addEventListener("securitypolicyviolation", (event) => postMessage("worker: " + event.effectiveDirective));
+          const note = (event) => postMessage("worker: " + event.effectiveDirective);
+          addEventListener("securitypolicyviolation", note);
           fetch("https://example.org/").catch(() => {});`;
-        new Worker(URL.createObjectURL(new Blob([code]))).onmessage = ({ data }) => seen.push(data);
+        const other = new Worker(URL.createObjectURL(new Blob([code])));
+        other.onmessage = ({ data }) => seen.push(data);
         setTimeout(() => resolve([seen, document.title]), 500);
-    })""")  # noqa: E501
-    directives = {
-        "script-src-elem",
-        "img-src",
-        "frame-src",
-        "style-src-elem",
-        "connect-src",
-        "form-action",
-    }
-    assert set(violations[0]) >= directives | {"worker: connect-src"}
-    assert violations[1] == "a model tells stories" and page.messages
+    })""")
+    forbidden = "script-src-elem style-src-elem img-src frame-src connect-src form-action".split()
+    assert set(violations) >= {*forbidden, "worker: connect-src"}
+    assert title == "a model tells stories" and page.messages
     page.messages.clear()
 
 
 # ---- Models trained under headers; screens ----
-def test_a_header_is_asked_for_as_python_writes_it(chromium, tmp_path):
-    path = write_page(
-        tmp_path / "a.html",
-        random_model(vocab_size=300),
-        cut(count_tokens(TEXT), 300),
-        headers=True,
-    )
-    chromium.open(path)
-    chromium.wait_for(READY)
-    typed = {
+def test_a_header_is_asked_for_as_python_writes_it(open_page):
+    page = open_page(model_tokenizer=cut(count_tokens(TEXT), 300), has_headers=True)
+    for field, text in {
         "Words": " jump,frog ,, red",
         "Features": "Dialogue,BadEnding",
         "Summary": "A frog  jumps.\\t",
-    }
-    for field, text in (typed | {"Random sentence": "It was cold."}).items():
-        chromium.run(f"document.querySelector('[data-field=\"{field}\"]').value = '{text}'")
+        "Random sentence": "It was cold.",
+    }.items():
+        page.run(f"document.querySelector('[data-field=\"{field}\"]').value = '{text}'")
     header = "Words: jump, frog, red\nFeatures: Dialogue, BadEnding\n"
     header += "Summary: A frog jumps.\nRandom sentence: It was cold.\n"
-    assert chromium.run("prompt()") == f"{header}Story:"
-    assert (
-        chromium.run("$('beginning').value = 'One day '; prompt()") == f"{header}Story:\n\nOne day"
-    )
-    assert chromium.messages == []
+    assert page.run("prompt()") == f"{header}Story:"
+    page.run("$('beginning').value = 'One day '")
+    assert page.run("prompt()") == f"{header}Story:\n\nOne day"
 
 
-@pytest.mark.parametrize("width", [360, 1400])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_it_fits_the_screen(chromium, tmp_path, tokenizer, width, dark):
-    model = random_model(vocab_size=tokenizer.vocab_size)
-    title = "long" * 30
-    chromium.open(
-        write_page(tmp_path / "a.html", model, tokenizer, title=title, headers=True),
-        width,
-        800,
-        dark,
-    )
-    chromium.wait_for(READY)
-    chromium.run(f"$('beginning').value = '{'longword' * 3}'; tell().then(() => look(3))")
-    chromium.run("for (const each of document.querySelectorAll('details')) each.open = true")
-    assert chromium.run("document.documentElement.scrollWidth") <= width
-    background = chromium.run("getComputedStyle(document.body).backgroundColor")
-    assert (max(map(int, re.findall(r"\d+", background))) < 60) is dark and chromium.messages == []
+@pytest.mark.parametrize("width, dark", [(360, True), (1400, False)])
+def test_it_fits_the_screen(open_page, width, dark):
+    screen = {"width": width, "dark": dark}
+    page = open_page("long" * 30, has_headers=True, language="hi", screen=screen)
+    page.run("$('beginning').value = 'longword'.repeat(3); tell().then(() => look(3))")
+    page.run("for (const each of document.querySelectorAll('details')) each.open = true")
+    assert page.run("document.documentElement.scrollWidth") <= width
+    assert page.run("$('story').lang") == "hi" and page.run("document.documentElement.lang") == "en"

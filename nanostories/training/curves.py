@@ -1,0 +1,68 @@
+"""
+The picture of a run's training, or of several runs: their losses over tokens and over minutes.
+
+>>> log = read_curve(Path("out/demo/log.csv"))
+>>> save_figure(loss_figure({"demo": log}, {"demo": "builtin"}), Path("out/demo/loss.png"))
+"""
+
+import math
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
+
+POINTS = 8000  # in a figure, of all curves together: keeps the picture of forty runs small
+DASHES = ("-", "--", ":", "-.")
+TICKS = (1, 1.5, 2, 3, 5)  # times powers of ten
+PANELS = (("tokens (millions)", "tokens", 1e6), ("minutes of training", "seconds", 60))
+
+
+def read_curve(path: Path) -> list[dict]:
+    """The complete rows of log.csv: numbers, or None where a cell is empty."""
+    from nanostories.training.run_directory import read_log  # here, as it imports torch
+
+    rows = []
+    for row in read_log(path):
+        rows.append({name: float(cell) if cell else None for name, cell in row.items()})
+    return rows
+
+
+def loss_figure(logs: dict[str, list[dict]], data: dict[str, str]) -> Figure:
+    """A row of two panels for each corpus. logs: rows of read_curve by run; data: the name of its
+    corpus by run."""
+    corpora = list(dict.fromkeys(data.values()))
+    figure = Figure(figsize=(10, 0.8 + 2.6 * len(corpora)), layout="constrained")
+    most = max(20, POINTS // (4 * len(logs)))
+    for panels, corpus in zip(figure.subplots(len(corpora), 2, squeeze=False), corpora):
+        for axes, (title, column, unit) in zip(panels, PANELS):
+            prepare_axes(axes, title, corpus)
+            for i, (run, log) in enumerate(logs.items()):
+                if data[run] == corpus:
+                    points = [(row[column] / unit, row) for row in log if row[column]]
+                    style = {"color": f"C{i % 10}", "linestyle": DASHES[i // 10 % 4]}
+                    draw(axes, points, "train_loss", most, alpha=0.4, linewidth=0.8, **style)
+                    draw(axes, points, "val_loss", most, marker=".", **style)
+                    if column == "tokens":  # once in the legend
+                        axes.lines[-1].set_label(run)
+    figure.legend(loc="outside lower center", ncols=min(4, len(logs)), fontsize=8, frameon=False)
+    figure.suptitle("Loss, nats per token (pale: training; bold: validation)", fontsize=10)
+    return figure
+
+
+def prepare_axes(axes: Axes, label: str, title: str) -> None:
+    axes.set(xscale="log", yscale="log", xlabel=label, title=title)
+    axes.grid(alpha=0.3)
+    axes.tick_params(labelsize=8)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=TICKS))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter("{x:g}")
+
+
+def draw(axes: Axes, points: list[tuple[float, dict]], loss: str, most: int, **style) -> None:
+    """One of the losses, at `most` points at most, the last one among them."""
+    xs = [x for x, row in points if row[loss]]
+    losses = [row[loss] for _, row in points if row[loss]]
+    stride = -max(1, math.ceil(len(xs) / most))
+    axes.plot(xs[::stride], losses[::stride], markevery=max(1, len(xs) // 15), **style)
