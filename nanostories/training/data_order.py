@@ -171,8 +171,7 @@ class Batches:
         starts = windows.for_step(step).reshape(self.ranks.size * n, -1)
         n_targets = self.stream.count_targets(starts, windows.block_size).sum(1)
         for i in range(self.ranks.rank * n, (self.ranks.rank + 1) * n):
-            if self.config.dropout or self.config.contrast != "none":
-                seeds = np.random.SeedSequence([self.config.seed, step, i])
-                torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0]))
+            seeds = np.random.SeedSequence([self.config.seed, step, i])
+            torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0]))
             inputs, targets = self.stream.read(starts[i], windows.block_size)
             yield inputs, targets, float(n_targets[i] / max(1, n_targets.sum()))

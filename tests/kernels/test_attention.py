@@ -91,22 +91,6 @@ def test_a_story_starts_at_its_end_of_text():
     assert starts.dtype == torch.int32
 
 
-def test_what_is_visible():
-    """A first key for C++; a mask for PyTorch, but none where each query sees all before it."""
-    q = torch.empty(1, 3, 1, 4)
-    starts = torch.tensor([[0, 1, 1]], dtype=torch.int32)
-    within_story = [[True, False, False], [False, True, False], [False, True, True]]
-    in_window = [[True, False, False], [True, True, False], [False, True, True]]
-    # no kernel has dropout
-    assert visibility(q, 3, dropout=0.1) is None
-    assert visibility(q, 3, starts, dropout=0.1).tolist() == [[within_story]]
-    assert visibility(q, 2, dropout=0.1).tolist() == [[in_window]]
-    if uses_cpp("cpu", torch.float32, 4, 0.0):
-        assert visibility(q, 3).tolist() == [0, 0, 0]
-        assert visibility(q, 2).tolist() == [0, 0, 1]
-        assert visibility(q, 3, starts).tolist() == [[0, 1, 1]]
-
-
 @needs_kernels
 @pytest.mark.parametrize("layout", ["scaled q", "heads last", "D not contiguous"])
 def test_any_strides_reach_the_kernel(layout):
