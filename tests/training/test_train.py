@@ -222,7 +222,7 @@ def test_built_in_stories_are_made_when_they_are_missing(config, tmp_path, monke
     "changes, resume, message",
     [
         ({"data": "tinystories"}, False, "python prepare.py tinystories"),
-        ({"block_size": 100_000, "eval_tokens": 200_000}, False, "too few for block_size=100000"),
+        ({"block_size": 100_000, "eval_tokens": 200_000}, False, "block_size=100000 needs more"),
         ({"name": "never"}, True, "no such checkpoint"),
         ({"n_layer": 3}, True, "n_layer=2; it cannot be resumed with n_layer=3"),
     ],
