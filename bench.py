@@ -61,7 +61,6 @@ def parse_arguments():
 
 def run_bench(args) -> dict:
     """The result, as it is saved."""
-
     from nanostories.device import processor_name, set_up_device
 
     settings = {}
@@ -85,14 +84,13 @@ def run_bench(args) -> dict:
 
 def print_results(name: str, results: list[dict]) -> None:
     """A column for the newest result of each machine."""
+    newest = {result["hardware"]: result for result in results}
     rows = {}
-    formats = {}
-    for result in results:
-        formats[result["hardware"]] = ",.3f"
-        values = {f"ratio: {key}": ratio for key, ratio in result["ratios"].items()}
-        for key, value in (values | result["figures"]).items():
-            rows.setdefault(key, {"": key})[result["hardware"]] = value
-    table = Table(name, list(rows.values()), formats)
+    for machine, result in newest.items():
+        ratios = {f"ratio: {key}": ratio for key, ratio in result["ratios"].items()}
+        for key, value in (ratios | result["figures"]).items():
+            rows.setdefault(key, {"": key})[machine] = value
+    table = Table(name, list(rows.values()), dict.fromkeys(newest, ",.3f"))
     if not rows:
         table.about = f"no saved result; make one: python bench.py {name} --save"
     print(to_text(Result("bench.py", [table], [], {})), end="\n\n")

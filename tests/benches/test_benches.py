@@ -137,7 +137,11 @@ def test_the_time_to_the_loss_of_the_peer():
 def test_saved_results_have_every_row(tmp_path, monkeypatch, command_line):
     """Where the first machine lacks some, too; only the newest of a machine."""
     monkeypatch.setattr(bench, "RESULTS", tmp_path / "results.jsonl")
-    for machine, ratio, figures in (("A", 4.0, {}), ("A", 5.0, {}), ("B", 3.0, {"memory": 7})):
+    for machine, ratio, figures in (
+        ("A", 4.0, {"old": 1}),
+        ("A", 5.0, {}),
+        ("B", 3.0, {"memory": 7}),
+    ):
         result = {"bench": "train", "ratios": {"peer": ratio}, "figures": figures}
         append_json(bench.RESULTS, result | {"hardware": machine})
     _, printed = command_line(bench, tmp_path)("--saved")
