@@ -123,8 +123,9 @@ def train_loop(state, loss_of, batches, validate, log, should_stop) -> bool:
                 group["lr"] = lr
         with log.clock():
             train_step(state, loss_of, batches.for_step(state.step), batches.ranks)
-        keep = run_directory.checkpoint_due(config, done_before, state.fraction_done)
-        evaluating = keep or state.fraction_done >= 1 or state.step % config.eval_interval == 0
+        done = state.fraction_done
+        keep = run_directory.checkpoint_due(config.keep_checkpoints, done_before, done)
+        evaluating = keep or done >= 1 or state.step % config.eval_interval == 0
         if evaluating or state.step % config.log_interval == 0:
             losses = validate() if evaluating and is_first_rank else {}
             # Before ckpt.pt, so that a resumed run cannot miss this row

@@ -71,14 +71,12 @@ def partly_trained(run: Path) -> str:
 
 
 # ---- Checkpoints ----
-def checkpoint_due(config: TrainConfig, before: float, after: float) -> bool:
-    """Whether to keep the weights after a step: has it passed 1/N, 2/N, … of the run?
+def checkpoint_due(n: int, before: float, after: float) -> bool:
+    """Whether to keep the weights after a step: has it passed 1/n, 2/n, … of the run?
 
     before, after: the fraction that was done before and after the step."""
     # 1e-9: so that ten steps of 0.1 are 1
-    kept_before = int(config.keep_checkpoints * before + 1e-9)
-    kept_after = int(config.keep_checkpoints * after + 1e-9)
-    return kept_after > kept_before
+    return int(n * after + 1e-9) > int(n * before + 1e-9)
 
 
 def save_checkpoint(path: Path, state: dict) -> None:

@@ -158,12 +158,3 @@ def test_what_a_gpu_runs(monkeypatch, width, padded, window):
         assert causal_attention(q, q, q, visible).shape == q.shape
     mask = (1, 1, 40, 40) if window < 40 else None
     assert calls == [((2, 3, 40, padded), mask, mask is None)]
-
-
-@needs_kernels
-def test_what_a_cpu_runs():
-    assert uses_cpp("cpu", torch.float32, 64, 0.0)
-    assert uses_cpp("cpu", torch.bfloat16, 64, 0.0)
-    assert not uses_cpp("cpu", torch.float16, 64, 0.0)
-    assert not uses_cpp("cpu", torch.float32, 512, 0.0)
-    assert not uses_cpp("cpu", torch.float32, 64, 0.1)
