@@ -20,11 +20,18 @@ else meanwhile.
 
 import importlib
 import json
+import os
+import platform
+from importlib.metadata import distributions
+from pathlib import Path
 
-from benches import results
 from nanostories.cli import Parser, existing_file, one_line_errors, positive
+from nanostories.files import append_json, read_json_lines
+from nanostories.results import Result, Table, to_text
 
 BENCHES = ("train", "sample", "loss", "track", "rouge")
+LIBRARIES = ("torch", "transformers", "rouge-score-rs")
+RESULTS = Path(__file__).parent / "benches" / "results.jsonl"
 
 
 def parse_arguments():
@@ -54,41 +61,53 @@ def parse_arguments():
 
 def run_bench(args) -> dict:
     """The result, as it is saved."""
+    from nanostories.device import processor_name, set_up_device
+
     settings = {}
     if args.rounds:
         settings["rounds"] = args.rounds
     if args.config:
         settings["configs"] = args.config
     ratios, figures = importlib.import_module(f"benches.{args.name}").bench(**settings)
+    versions = {"python": platform.python_version()}
+    for library in distributions():
+        if library.name in LIBRARIES:
+            versions[library.name] = library.version
     return {
         "bench": args.name,
         "ratios": ratios,
         "figures": figures,
-        "hardware": results.hardware(),
-        "versions": results.versions(),
+        "hardware": f"{os.cpu_count()} cores, {processor_name(set_up_device())}",
+        "versions": versions,
     }
 
 
-def print_saved(name: str) -> None:
-    saved = results.newest(name)
-    if saved:
-        print(f"{name}\n\n{results.to_text(saved)}\n")
-    else:
-        print(f"{name}: no saved result; make one: python bench.py {name} --save\n")
+def print_results(name: str, results: list[dict]) -> None:
+    """A column for the newest result of each machine."""
+    newest = {result["hardware"]: result for result in results}
+    rows = {}
+    for machine, result in newest.items():
+        ratios = {f"ratio: {key}": ratio for key, ratio in result["ratios"].items()}
+        for key, value in (ratios | result["figures"]).items():
+            rows.setdefault(key, {"": key})[machine] = value
+    table = Table(name, list(rows.values()), dict.fromkeys(newest, ",.3f"))
+    if not rows:
+        table.about = f"no saved result; make one: python bench.py {name} --save"
+    print(to_text(Result("bench.py", [table], [], {})), end="\n\n")
 
 
 def main() -> None:
     args = parse_arguments()
     with one_line_errors("bench.py", interrupted="no result was saved"):
         if args.saved:
+            saved = list(read_json_lines(RESULTS))
             for name in [args.name] if args.name else BENCHES:
-                print_saved(name)
+                print_results(name, [result for result in saved if result["bench"] == name])
             return
         result = run_bench(args)
-        print(results.to_text([result]))
+        print_results(args.name, [result])
         if args.save:
-            with results.RESULTS.open("a") as file:
-                file.write(json.dumps(result) + "\n")
+            append_json(RESULTS, result)
         print(json.dumps(result))
 
 

@@ -20,6 +20,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+from nanostories.cli import UserError
 from nanostories.kernels.attention import causal_attention, visibility
 from nanostories.kernels.cross_entropy import head_loss
 from nanostories.kernels.embedding import Embedding
@@ -41,11 +42,11 @@ class GPTNeoConfig:
     def __post_init__(self):
         for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd", "window_size"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+                raise UserError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.n_embd % self.n_head:
-            raise ValueError(f"n_embd ({self.n_embd}) must be a multiple of n_head ({self.n_head})")
+            raise UserError(f"n_embd ({self.n_embd}) must be a multiple of n_head ({self.n_head})")
         if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
+            raise UserError(f"dropout must be in [0, 1), not {self.dropout}")
 
     def window(self, layer: int) -> int:
         """How far back `layer` sees: local and global attention alternate, global first."""

@@ -25,7 +25,6 @@ import torch
 import torch.distributed as dist
 
 from model import GPTNeo, GPTNeoConfig
-from nanostories.checkpoints.checkpoint import find_training_corpus
 from nanostories.checkpoints.models import open_model
 from nanostories.cli import UserError, one_line_errors
 from nanostories.corpus import instruct_headers
@@ -41,7 +40,6 @@ from nanostories.training.data_order import (
     IGNORED,
     Batches,
     Corpus,
-    TokenStream,
     load_corpus,
     story_windows,
 )
@@ -54,6 +52,7 @@ from nanostories.variants import MODELS
 from nanostories.variants.contrastive import Contrastive, sentence_ends
 
 EVAL_BATCH_SIZE = 32  # windows
+RESUME_HINT = "--resume continues from the last checkpoint, if there is one"
 # (inputs, targets), (B, T) each -> mean loss in nats
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -77,35 +76,35 @@ def train(config: TrainConfig, resume: bool, ranks: Ranks = SINGLE_PROCESS) -> t
 
         # Data
         make_builtin(config, ranks)
-        corpus = load_corpus(config)
+        corpus = load_corpus(config, device)
         require_same_corpus(corpus, config, checkpoint, source)
-        batches = Batches(corpus, config, ranks, device)
+        batches = Batches(corpus, config, ranks)
         if config.epochs:
             config = replace(config, max_steps=batches.steps_in(config.epochs))
 
         # Model and optimizers
         model = make_model(config, corpus, device)
-        state = TrainingState(model, config, corpus, ranks.size)
+        state = TrainingState(model, config, corpus)
         if checkpoint:
             state.restore(checkpoint)
         elif source:
             copy_weights(source.model, model)
         elif config.bigram_init:
-            state.seconds = add_bigram_embeddings(model, corpus.train, config.bigram_init, ranks)
+            tokens = corpus.train.tokens
+            state.seconds = add_bigram_embeddings(model, tokens, config.bigram_init, ranks)
 
         # Losses; for the few batches of an evaluation, compiling takes longer than it saves
         loss_of = training_loss(state.compiled_model, config, corpus)
-        validate = partial(evaluate, next_token_loss(model, config, corpus), state, corpus)
+        validate = partial(evaluate, next_token_loss(model, config, corpus), state)
 
         log = TrainingLog(run, state, ranks)
         cleanup.callback(log.bar.close)
         if ranks.rank == 0:
             last_step = state.step if checkpoint else None
-            cleanup.enter_context(run_directory.prepare(run, config, log.columns, last_step))
-            print_settings(run, state, checkpoint)
+            cleanup.enter_context(run_directory.prepare(run, config, last_step))
+            print_settings(run, state, ranks)
             if source:
-                loss = validate()["val_loss"]
-                print(f"{config.start_from}, block_size {config.block_size}: loss {loss:.5f}")
+                print(f"{config.start_from}: val_loss {validate()['val_loss']:.5f}")
         should_stop = cleanup.enter_context(stop_signal(ranks))
         return run, train_loop(state, loss_of, batches, validate, log, should_stop)
 
@@ -122,11 +121,11 @@ def train_loop(state, loss_of, batches, validate, log, should_stop) -> bool:
         for optimizer in state.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = lr
-        log.start_step()
-        train_step(state, loss_of, batches.for_step(state.step), batches.ranks)
-        log.end_step()
-        keep = run_directory.checkpoint_due(config, done_before, state.fraction_done)
-        evaluating = keep or state.fraction_done >= 1 or state.step % config.eval_interval == 0
+        with log.clock():
+            train_step(state, loss_of, batches.for_step(state.step), batches.ranks)
+        done = state.fraction_done
+        keep = run_directory.checkpoint_due(config.keep_checkpoints, done_before, done)
+        evaluating = keep or done >= 1 or state.step % config.eval_interval == 0
         if evaluating or state.step % config.log_interval == 0:
             losses = validate() if evaluating and is_first_rank else {}
             # Before ckpt.pt, so that a resumed run cannot miss this row
@@ -135,7 +134,7 @@ def train_loop(state, loss_of, batches, validate, log, should_stop) -> bool:
                 save(log.run, state, row, losses["val_loss"], keep)
     if state.fraction_done < 1 and is_first_rank:
         state.means()  # an error if they are not finite: then nothing is saved
-        save_resumable(log.run, state)
+        run_directory.save_checkpoint(log.run / "ckpt.pt", state.for_resuming())
     return state.fraction_done >= 1
 
 
@@ -171,16 +170,16 @@ def train_step(state: TrainingState, loss_of: Loss, micro_batches, ranks=SINGLE_
 
 
 @torch.no_grad()
-def evaluate(loss_of: Loss, state: TrainingState, corpus: Corpus) -> dict[str, float]:
+def evaluate(loss_of: Loss, state: TrainingState) -> dict[str, float]:
     """val_loss (nats per token) and bpb (bits per UTF-8 byte) over the validation tokens, in
     windows that begin with stories wherever they can. Where windows overlap, a token counts in the
     later one. Headers (instructions) never count, so that runs compare."""
     block_size = state.config.block_size
-    is_story = corpus.is_story(corpus.val)
-    stream = TokenStream(corpus.val, is_story, block_size, state.device)
-    starts = story_windows(corpus.val, block_size, corpus.tokenizer.end_of_text)
-    n_new = np.diff(starts, append=len(corpus.val))  # tokens up to the next window
-    byte_lengths = torch.from_numpy(corpus.tokenizer.byte_lengths()).to(state.device)
+    tokenizer = state.corpus.tokenizer
+    stream = state.corpus.val
+    starts = story_windows(stream.tokens, block_size, tokenizer.end_of_text)
+    n_new = np.diff(starts, append=len(stream.tokens))  # tokens up to the next window
+    byte_lengths = torch.from_numpy(tokenizer.byte_lengths()).to(state.device)
     positions = torch.arange(block_size, device=state.device)
     # (loss, tokens, bytes) of each batch, on the device: reading them would wait for it
     per_batch = []
@@ -243,13 +242,8 @@ def save(run: Path, state: TrainingState, row: dict, val_loss: float, keep: bool
     if val_loss < state.best_val_loss:
         state.best_val_loss = val_loss
         run_directory.save_checkpoint(run / "best.pt", state.for_sampling())
-    save_resumable(run, state)
+    run_directory.save_checkpoint(run / "ckpt.pt", state.for_resuming())
     plot_run(run, state.config)
-
-
-def save_resumable(run: Path, state: TrainingState) -> None:
-    previous = run / run_directory.PREVIOUS
-    run_directory.save_checkpoint(run / "ckpt.pt", state.for_resuming(), previous)
 
 
 def plot_run(run: Path, config: TrainConfig) -> None:
@@ -265,31 +259,23 @@ def plot_run(run: Path, config: TrainConfig) -> None:
 def make_builtin(config: TrainConfig, ranks: Ranks) -> None:
     """Makes a built-in corpus that is not there yet: the first process does, and then the first one
     of each machine that does not share its disk."""
-    if ranks.rank == 0:
-        prepare_builtin(config)
-    ranks.barrier()
-    if ranks.local_rank == 0:
-        prepare_builtin(config)
-    ranks.barrier()
-
-
-def prepare_builtin(config: TrainConfig) -> None:
-    if config.data not in BUILTIN or Path(config.data_dir, config.data).exists():
-        return
+    directory = Path(config.data_dir, config.data)
     prepare = Path(__file__).with_name("prepare.py")
     command = [sys.executable, prepare, config.data, "--data_dir", config.data_dir]
-    if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
-        raise UserError(f"preparing {config.data} failed: see above")
+    for rank in (ranks.rank, ranks.local_rank):
+        if rank == 0 and config.data in BUILTIN and not directory.exists():
+            if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
+                raise UserError(f"preparing {config.data} failed: see above")
+        ranks.barrier()
 
 
 def require_same_corpus(corpus: Corpus, config: TrainConfig, checkpoint, source) -> None:
     """UserError if a checkpoint is of another corpus, or the source of weights has another
     vocabulary."""
     if checkpoint and checkpoint["data_sha256"] != corpus.sha256:
-        current_path = find_training_corpus(checkpoint)
-        remedy = f"--data={current_path.name}" if current_path else "another --name"
         problem = f"was trained on different data from what {config.data} holds now"
-        raise UserError(f"{config.name} {problem}; use {remedy}")
+        remedy = "give its own --data (prepare.py may have renamed it), or another --name"
+        raise UserError(f"{config.name} {problem}; {remedy}")
     if source and source.tokenizer.vocabulary != corpus.tokenizer.vocabulary:
         problem = f"data={config.data} has a different vocabulary from {config.start_from}"
         remedy = f"prepare it under another name with --vocabulary_of {config.start_from}"
@@ -310,24 +296,18 @@ def tell_a_story(run: Path, config: TrainConfig) -> None:
     print()
     backend = load_backend(open_model(str(run)), config.device)
     stream_story(backend, prompt, Sampling(temperature=0.6, seed=config.seed))
-    print(
-        f"\n{run_directory.overfitting_warning(run)}Everything is in {run}/ (loss curve: loss.png)"
-    )
+    print(f"\nEverything is in {run}/ (loss curve: loss.png)")
     print(f"Next: python sample.py --model {run} --temperature 0.6 {flags}")
 
 
-def known_problem(error: RuntimeError | MemoryError, ranks: Ranks, resume_hint: str) -> str | None:
+def remedy_for(error: RuntimeError | MemoryError, ranks: Ranks) -> str | None:
     """What to do about an error that is not a fault of this code; None for any other."""
     # Out of memory is an OutOfMemoryError (a RuntimeError) on a GPU, a plain RuntimeError on a CPU.
     is_memory_error = isinstance(error, (torch.OutOfMemoryError, MemoryError))
     if is_memory_error or "can't allocate memory" in str(error):
         return "out of memory; halve batch_size and double grad_accum_steps"
-    if "CppCompileError" in repr(error):
-        causes = [line.strip() for line in str(error).splitlines() if "error:" in line]
-        cause = causes[0] if causes else "it was stopped"
-        return f"compiling failed: {cause}; try again, or --compile=False"
     if ranks.size > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error)):
-        return f"another process has failed, see its message; {resume_hint}"
+        return f"another process has failed, see its message; {RESUME_HINT}"
     return None
 
 
@@ -337,22 +317,20 @@ def main():
     sys.stdout.reconfigure(line_buffering=True, errors="replace")
     ranks = Ranks.from_environment()
     name = "train.py" if ranks.size == 1 else f"train.py, process {ranks.rank}"
-    resume_hint = "--resume continues from the last checkpoint, if there is one"
-    remedy = f"free disk space or fix the problem; {resume_hint}"
-    with one_line_errors(name, interrupted=resume_hint, remedy=remedy):
+    remedy = f"free disk space or fix the problem; {RESUME_HINT}"
+    with one_line_errors(name, interrupted=RESUME_HINT, remedy=remedy):
         config, resume = parse_command_line(sys.argv[1:], __doc__)
         try:
             run, finished = train(config, resume, ranks)
         except (RuntimeError, MemoryError) as error:
-            problem = known_problem(error, ranks, resume_hint)
-            if not problem:
+            remedy = remedy_for(error, ranks)
+            if not remedy:
                 raise
-            sys.exit(f"{name}: {problem}")
+            sys.exit(f"{name}: {remedy}")
         if ranks.rank == 0 and finished:
             tell_a_story(run, config)
         elif ranks.rank == 0:
-            ckpt = run / "ckpt.pt"
-            print(f"Stopped and saved. The same command with --resume continues from {ckpt}")
+            print(f"Stopped and saved. The same command with --resume continues {run}")
         sys.exit(0 if finished else 1)
 
 

@@ -23,7 +23,7 @@ from nanostories.device import set_up_device
 from nanostories.training.config import TrainConfig
 from nanostories.training.data_order import Batches, load_corpus
 from nanostories.training.distributed import SINGLE_PROCESS
-from train import Loss, TrainingState, evaluate, train_step
+from train import TrainingState, evaluate, train_step
 
 LEARNING_RATES = (2e-3, 4e-3, 8e-3)  # of the peer
 SHARES = (1 / 16, 1 / 12, 1 / 9, 1 / 6, 1 / 4)  # of the minutes, for ours
@@ -46,12 +46,20 @@ def train_peer(highest_rate: float, seed: int) -> tuple[float, int]:
     """As nanoGPT, whose betas and decay are TrainConfig's own. -> validation loss, tokens read"""
     device = set_up_device(measure.DEVICE)
     config = TrainConfig(**SETTINGS, seed=seed, learning_rate=0.0)
-    corpus = load_corpus(config)
-    batches = Batches(corpus, config, SINGLE_PROCESS, device)
+    corpus = load_corpus(config, device)
+    batches = Batches(corpus, config, SINGLE_PROCESS)
     torch.manual_seed(seed)
     shape = GPTNeoConfig(vocab_size=corpus.tokenizer.vocab_size, **config.model_shape())
-    state = TrainingState(PlainGPT(shape).to(device), config)
-    loss_of = faster_loss(state, list(batches.for_step(0)))
+    state = TrainingState(PlainGPT(shape).to(device), config, corpus)
+
+    # Compiled or not, whichever is faster. These steps leave the weights: the learning rate is 0.
+    contestants = {}
+    for model in (state.model, state.compiled_model):
+        loss_of = partial(next_token_loss, model)
+        contestants[loss_of] = partial(train_step, state, loss_of, list(batches.for_step(0)))
+    seconds = measure.alternating_medians(contestants, rounds=5)
+    loss_of = min(seconds, key=seconds.get)
+
     state.step = 0
     start = time.perf_counter()
     while state.fraction_done < 1:
@@ -59,18 +67,8 @@ def train_peer(highest_rate: float, seed: int) -> tuple[float, int]:
             group["lr"] = highest_rate * schedule(state.fraction_done)
         train_step(state, loss_of, batches.for_step(state.step))
         state.seconds = time.perf_counter() - start
-    val_loss = evaluate(partial(next_token_loss, state.model), state, corpus)["val_loss"]
+    val_loss = evaluate(partial(next_token_loss, state.model), state)["val_loss"]
     return val_loss, state.step * config.tokens_per_step
-
-
-def faster_loss(state: TrainingState, micro_batches: list) -> Loss:
-    """Compiled or not. The steps leave the weights as they are: the learning rate is 0."""
-    steps = {}
-    for model in (state.model, state.compiled_model):
-        loss_of = partial(next_token_loss, model)
-        steps[loss_of] = partial(train_step, state, loss_of, micro_batches)
-    seconds = measure.alternating_medians(steps, rounds=5)
-    return min(seconds, key=seconds.get)
 
 
 def next_token_loss(model, inputs, targets):
@@ -84,14 +82,6 @@ def schedule(done: float) -> float:
 
 
 # ---- Ours beside it ----
-def train_ours(share: float, seed: int) -> float:
-    """The validation loss after this share of the minutes."""
-    minutes = share * SETTINGS["max_minutes"]
-    settings = SETTINGS | {"max_minutes": minutes, "seed": seed}
-    row = measure.train(measure.ROOT / "configs" / "cpu.py", settings)
-    return float(row["val_loss"])
-
-
 def bench(rounds=1):
     rates = LEARNING_RATES
     figures = {}
@@ -99,18 +89,18 @@ def bench(rounds=1):
     for seed in range(rounds):
         peer_losses = {}
         for rate in rates:
-            loss, tokens = train_peer(rate, seed)
-            peer_losses[rate] = loss
-            figures[f"nanoGPT-style, {rate:g}, seed {seed}: loss"] = loss
+            peer_losses[rate], tokens = train_peer(rate, seed)
+            figures[f"nanoGPT-style, {rate:g}, seed {seed}: loss"] = peer_losses[rate]
             figures[f"nanoGPT-style, {rate:g}, seed {seed}: tokens"] = tokens
         best_rate = min(peer_losses, key=peer_losses.get)
         rates = [best_rate]  # for the other seeds, too
 
         losses = []
         for share in SHARES:
-            loss = train_ours(share, seed)
-            losses.append(loss)
-            figures[f"ours, 1/{1 / share:.0f} of the time, seed {seed}: loss"] = loss
+            settings = SETTINGS | {"max_minutes": share * SETTINGS["max_minutes"], "seed": seed}
+            row = measure.train(measure.ROOT / "configs" / "cpu.py", settings)
+            losses.append(float(row["val_loss"]))
+            figures[f"ours, 1/{1 / share:.0f} of the time, seed {seed}: loss"] = losses[-1]
         speedups.append(speedup(losses, peer_losses[best_rate]))
     return {"nanogpt": statistics.median(speedups)}, figures
 

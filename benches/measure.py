@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -67,31 +68,23 @@ def alternating_processes(
     """Like alternating_medians, but each contestant is made, and runs, in a process of its own, so
     that none has another's settings."""
     context = multiprocessing.get_context("spawn")
-    contestants = {}
     with contextlib.ExitStack() as cleanup:
+        contestants = {}
         for name, make in makes.items():
-            pipe, process_end = context.Pipe()
-            process = context.Process(target=serve_turns, args=(make, process_end), daemon=True)
-            process.start()
-            # Now only the process holds its end: if it dies, the pipe raises EOFError here.
-            process_end.close()
-            # Once it has ended, its memory is free for the next measurement.
-            cleanup.callback(process.join)
-            cleanup.callback(process.terminate)
-            pipe.recv()
-            contestants[name] = partial(take_turn, pipe)
+            process = cleanup.enter_context(ProcessPoolExecutor(1, context))
+            contestants[name] = partial(take_turn, process, make)
         return alternating_medians(contestants, rounds)
 
 
-def take_turn(pipe) -> None:
-    pipe.send("your turn")
-    pipe.recv()
+def take_turn(process: ProcessPoolExecutor, make: Callable[[], Contestant]) -> None:
+    process.submit(run_contestant, make).result()
 
 
-def serve_turns(make: Callable[[], Contestant], pipe) -> None:
-    set_up_device(DEVICE)  # as train.py does for itself
-    contestant = make()
-    while True:
-        pipe.send("ready")
-        pipe.recv()
-        seconds_of(contestant)
+contestants_here = []  # in the process of a contestant: it
+
+
+def run_contestant(make: Callable[[], Contestant]) -> None:
+    if not contestants_here:
+        set_up_device(DEVICE)  # as train.py does for itself
+        contestants_here.append(make())
+    seconds_of(contestants_here[0])

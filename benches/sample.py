@@ -56,7 +56,7 @@ def bench(rounds=3):
     plain_model = PlainGPT(SHAPE).to(DEVICE).eval()
     their_models = {}
     for dtype in peer_dtypes():
-        their_models[dtype] = transformers_gptneo(SHAPE, dtype).to(DEVICE).eval()
+        their_models[f"transformers, {dtype}"] = transformers_gptneo(SHAPE, dtype).to(DEVICE).eval()
 
     ratios = {}
     figures = {}
@@ -65,18 +65,17 @@ def bench(rounds=3):
         halfway = random_tokens(batch_size, PROMPT_TOKENS + NEW_TOKENS // 2)
         contestants = {
             "ours": partial(ours, our_model, prompts, top_k=TOP_K),
-            "ours, greedy (float32)": partial(ours, our_model, prompts, temperature=0),
-            "nanoGPT-style, float32": partial(nanogpt, plain_model, halfway),
+            "nanoGPT-style": partial(nanogpt, plain_model, halfway),
         }
-        for dtype, model in their_models.items():
-            contestants[f"transformers, {dtype}"] = partial(transformers, model, prompts)
+        for name, model in their_models.items():
+            contestants[name] = partial(transformers, model, prompts)
         seconds = alternating_medians(contestants, rounds)
-        seconds["nanoGPT-style, float32"] *= NEW_TOKENS / PLAIN_NEW_TOKENS
+        seconds["nanoGPT-style"] *= NEW_TOKENS / PLAIN_NEW_TOKENS
         for name, value in seconds.items():
             figures[f"{name}, batch {batch_size}, tokens/s"] = batch_size * NEW_TOKENS / value
-        their_seconds = min(seconds[f"transformers, {dtype}"] for dtype in their_models)
+        their_seconds = min(seconds[name] for name in their_models)
         ratios[f"batch{batch_size}"] = their_seconds / seconds["ours"]
-        ratios[f"nanogpt_batch{batch_size}"] = seconds["nanoGPT-style, float32"] / seconds["ours"]
+        ratios[f"nanogpt_batch{batch_size}"] = seconds["nanoGPT-style"] / seconds["ours"]
 
     many = random_tokens(50, 100).repeat_interleave(10, dim=0)
     label = "ours, 50 prompts of 100 tokens x 10 completions of 200, no top-k, seconds"

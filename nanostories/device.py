@@ -10,21 +10,21 @@ import timeit
 import torch
 
 from nanostories.cli import UserError
-from nanostories.kernels import attention, cpu_features
+from nanostories.kernels import cpu_features
 
-# Dense matrix products, in FLOP/s, from the data sheets: in half precision, and in TF32. The names
-# are whole, as the driver reports them, without "NVIDIA", "Tesla" and "GeForce": a slice of an A100
-# (MIG) or a laptop's GPU differs.
+# Dense matrix products in half precision, in FLOP/s, from the data sheets. The names are whole, as
+# the driver reports them, without "NVIDIA", "Tesla" and "GeForce": a slice of an A100 (MIG) or a
+# laptop's GPU differs.
 GPU_PEAK_FLOPS = {
-    "B200": (2250e12, 1125e12),
-    "H200|H100 80GB HBM3": (989e12, 495e12),
-    r"A100.(SXM4.\d+GB|PCIE.40GB|80GB PCIe)": (312e12, 156e12),
-    "L40S": (362e12, 183e12),
-    "L4": (121e12, 60e12),
-    "A10G": (70e12, 35e12),
-    "RTX 4090": (165e12, 83e12),
-    "RTX 3090": (71e12, 36e12),
-    "T4": (65e12, None),
+    "B200": 2250e12,
+    "H200|H100 80GB HBM3": 989e12,
+    r"A100.(SXM4.\d+GB|PCIE.40GB|80GB PCIe)": 312e12,
+    "L40S": 362e12,
+    "L4": 121e12,
+    "A10G": 70e12,
+    "RTX 4090": 165e12,
+    "RTX 3090": 71e12,
+    "T4": 65e12,
 }
 
 
@@ -41,12 +41,13 @@ def set_up_device(name: str = "auto", local_rank: int | None = None) -> torch.de
         name = "mps" if torch.backends.mps.is_available() else "cpu"
         if torch.cuda.is_available():
             name = "cuda"
-    allowed = r"cpu|cuda" if local_rank is not None else r"cpu|mps|cuda(:\d+)?"
+    allowed = r"cpu|mps|cuda(:\d+)?"
+    if local_rank is not None:
+        allowed = "cpu|cuda"
     if not re.fullmatch(allowed, name):
-        raise UserError(
-            f"device={name}: must be cpu or cuda, or for a single process cuda:1 (…) or mps"
-        )
-    if name == "cuda" and local_rank is not None:
+        problem = "must be cpu or cuda, or for a single process cuda:1 (…) or mps"
+        raise UserError(f"device={name}: {problem}")
+    if local_rank is not None and name == "cuda":
         name = f"cuda:{local_rank}"
     try:
         device = torch.zeros(1, device=name).device
@@ -87,58 +88,36 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def no_compile_reason(device: torch.device) -> str | None:
-    """Why torch.compile does not work on this machine; None if it works."""
+    """ "no (…)", why torch.compile does not work on this machine; None if it works."""
     if device.type == "mps":
-        return "torch.compile does not support mps well yet"
+        return "no (torch.compile does not support mps well yet)"
     # It needs triton on a GPU; on a CPU a compiler, OpenMP (which Apple's compiler lacks) and
     # Python's headers.
     try:
         torch.compile(lambda x: x.sin() + 1)(torch.zeros(64, 64, device=device))
     except RuntimeError as error:
-        lines = [*str(error).splitlines(), type(error).__name__]
+        lines = str(error).splitlines()
         errors = [line for line in lines if "error:" in line]
-        return (errors or lines)[0]
+        return f"no ({[*errors, *lines][0]})"
     return None
 
 
-def environment(
-    device: torch.device,
-    dtype: torch.dtype,
-    head_width: int,
-    dropout: float,
-    n_processes: int,
-    no_compile: str | None,
-) -> dict[str, str]:
-    """The facts that decide how sums are rounded: with all equal, a resumed run is the same bit for
-    bit on a CPU."""
-    processor = device.type
-    if device.type == "cpu":
-        processor = f"cpu ({cpu_features.instruction_set().name})"
+def processor_name(device: torch.device) -> str:
     if device.type == "cuda":
-        processor = torch.cuda.get_device_name(device)
-    in_cpp = attention.uses_cpp(device.type, dtype, head_width, dropout)
-    compiled = "yes (the first step takes up to a minute)"
-    if no_compile:
-        compiled = f"no ({no_compile})"
-    return {
-        "device": processor,
-        "dtype": str(dtype).removeprefix("torch."),
-        "attention": "C++" if in_cpp else "scaled_dot_product_attention",
-        "compiled": compiled,
-        "threads": str(torch.get_num_threads()),
-        "processes": str(n_processes),
-        "torch": str(torch.__version__),
-    }
+        return torch.cuda.get_device_name(device)
+    if device.type == "cpu":
+        return f"{cpu_features.cpu_info('model name')}, as {cpu_features.instruction_set().name}"
+    return device.type
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float | None:
     """FLOP/s that MFU is measured against: the data sheet's, for a GPU in the table."""
-    if device.type != "cuda":
+    if device.type != "cuda" or dtype == torch.float32:
         return None
     gpu = re.sub("NVIDIA |Tesla |GeForce ", "", torch.cuda.get_device_name(device))
-    for name, (half_precision, tf32) in GPU_PEAK_FLOPS.items():
+    for name, flops in GPU_PEAK_FLOPS.items():
         if re.fullmatch(name, gpu):
-            return tf32 if dtype == torch.float32 else half_precision
+            return flops
     return None
 
 

@@ -75,20 +75,18 @@ class TrainConfig:
             check_value(field, getattr(self, field.name))
         if self.architecture == "gpt2":
             self.window_size = self.block_size
-        try:  # an impossible shape is an error before any data is prepared
-            GPTNeoConfig(**self.model_shape())
-        except ValueError as error:
-            raise UserError(str(error)) from None
+        GPTNeoConfig(
+            **self.model_shape()
+        )  # an impossible shape is an error before data is prepared
         if self.contrast != "none" and self.loss_on == "story":
             raise UserError(f"contrast={self.contrast} shuffles headers, too: it needs loss_on=all")
         if self.attend_within_story and self.architecture == "compressor":
             raise UserError("attend_within_story: not with compressor, whose pairs cross stories")
-        if self.short_window_steps and self.block_size < 4:
-            raise UserError(f"short_window_steps: block_size={self.block_size} has no quarter")
-        if self.name == ".." or Path(self.name).name != self.name:
-            raise UserError(f"name must be a plain directory name, not {self.name!r}; see out_dir")
-        if re.fullmatch(r"step-\d+", self.name):
-            raise UserError(f"name={self.name}: kept checkpoints have such names; choose another")
+        # step-5 is how kept checkpoints are called
+        if not re.fullmatch(r"(?!\.\.?$|step-\d+$)[^/\\]+", self.name):
+            raise UserError(
+                f"name={self.name}: must be a plain directory name, and not like step-5"
+            )
 
     @property
     def sequences_per_step(self) -> int:
@@ -106,10 +104,12 @@ class TrainConfig:
         return shape | {"scale_attention": is_gpt2, "qkv_bias": is_gpt2}
 
 
+DEFAULTS = {field.name: field.default for field in dataclasses.fields(TrainConfig)}
+AT_MOST_1 = ("warmdown", "beta1", "beta2")
 # The settings that start_from brings
 SHAPE = ("architecture", "n_layer", "n_head", "n_embd", "window_size")
-AT_LEAST_1 = ("batch_size", "grad_accum_steps", "max_steps", "log_interval", "eval_interval")
-AT_MOST_1 = ("warmdown", "beta1", "beta2")
+# Settings that others compute
+COMPUTED = {"start_from": (*SHAPE, "copy_init", "bigram_init"), "epochs": ("max_steps",)}
 
 
 def check_value(field: dataclasses.Field, value) -> None:
@@ -119,66 +119,42 @@ def check_value(field: dataclasses.Field, value) -> None:
         raise UserError(f"{field.name} must be one of {', '.join(choices)}, not {value!r}")
     if field.type not in (int, float):
         return
-    low = 1 if field.name in AT_LEAST_1 else 0
+    # A whole number is at least 1, unless its default is 0, which then switches something off.
+    low = 1 if field.type is int and field.default else 0
     high = 1 if field.name in AT_MOST_1 else 2**63 - 1
     if not low <= value <= high:  # also rejects NaN
         raise UserError(f"{field.name} must be between {low} and {high}, not {value}")
 
 
 # ---- Config files and the command line ----
-def field_of(name: str) -> dataclasses.Field:
-    fields = {field.name: field for field in dataclasses.fields(TrainConfig)}
-    if name not in fields:
-        similar = difflib.get_close_matches(name, fields, n=1)
-        hint = f"did you mean {similar[0]!r}?" if similar else "see --help"
-        raise UserError(f"unknown setting {name!r}; {hint}")
-    return fields[name]
-
-
-def typed(name: str, text: str) -> object:
-    """The value of a setting, from Python's syntax. A text needs no quotes."""
-    kind = type(field_of(name).default)
+def parse_setting(name: str, text: str, place: str) -> object:
+    """The value of a setting. place: where it stands, for messages."""
+    if name not in DEFAULTS:
+        similar = difflib.get_close_matches(name, DEFAULTS, n=1) or ["--help"]
+        raise UserError(f"{place}: unknown setting {name!r}; see {similar[0]}")
+    kind = type(DEFAULTS[name])
     try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        value = text
-    if kind is str and type(value) is not str:
-        value = text  # as in --data=007
-    if kind is float and type(value) is int:
-        value = float(value)
-    if type(value) is not kind:
-        raise UserError(f"{name} must be {kind.__name__}, not {text}")
-    return value
+        return {"True": True, "False": False}[text] if kind is bool else kind(text)
+    except (KeyError, ValueError):
+        raise UserError(f"{place}: {name} must be {kind.__name__}, not {text}") from None
 
 
 def read_config(path: Path) -> dict:
     """The settings of a file of `name = value` lines in Python's syntax; nothing is executed."""
     if not path.is_file():
-        known = ", ".join(sorted(file.name for file in (ROOT / "configs").glob("*.py")))
-        raise UserError(f"{path}: no such config file; configs/ has {known}")
+        raise UserError(f"{path}: no such config file; those that come with us are in configs/")
     settings = {}
-    line = 1
     try:
         for statement in ast.parse(path.read_text(encoding="utf-8")).body:
-            line = statement.lineno
-            name, _, text = ast.unparse(statement).partition(" = ")
-            settings[name] = typed(name, text)
+            place = f"{path}:{statement.lineno}"
+            match statement:
+                case ast.Assign([ast.Name(name)], ast.Constant(value)):
+                    settings[name] = parse_setting(name, str(value), place)
+                case _:
+                    raise UserError(f"{place}: expected name = value")
     except SyntaxError as error:
         raise UserError(f"{path}:{error.lineno}: expected name = value") from None
-    except ValueError as error:
-        raise UserError(f"{path}:{line}: {error}") from None
     return settings
-
-
-def read_flag(flag: str) -> tuple[str, object]:
-    """name and value of `--name=value`."""
-    name, equals, text = flag.removeprefix("--").partition("=")
-    try:
-        if not equals:
-            raise UserError("expected --name=value (only --resume takes no value)")
-        return name, typed(name, text)
-    except UserError as error:
-        raise UserError(f"{flag}: {error}") from None
 
 
 def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, bool]:
@@ -188,22 +164,20 @@ def parse_command_line(args: list[str], usage: str = "") -> tuple[TrainConfig, b
         print(f"{usage}\nSettings, for config files (a line each) and as --name=value:\n")
         print(inspect.getsource(TrainConfig).partition("    def __post_init__")[0])
         sys.exit()
-    flags = [arg for arg in args if arg.startswith("-")]
     paths = [Path(arg) for arg in args if not arg.startswith("-")]
     if not paths:
         paths = [ROOT / "configs" / "demo.py"]
-    from_files = {"name": "-".join(path.stem for path in paths)}
+    settings = {"name": "-".join(path.stem for path in paths)}
     for path in paths:
-        from_files.update(read_config(path))
-    given = dict(read_flag(flag) for flag in flags if flag != "--resume")
-    settings = from_files | given
-    config = TrainConfig(**settings)
-    if config.epochs and "max_steps" in given:
-        raise UserError(f"max_steps={config.max_steps} and epochs={config.epochs}: give one")
-    if config.start_from:
-        for name in (*SHAPE, "copy_init", "bigram_init"):
-            if name in given:
-                raise UserError(f"{name}: not with start_from, which sets shape and weights")
-    if config.architecture != "gptneo" and "window_size" in settings:
-        raise UserError(f"window_size: architecture={config.architecture} has no windows")
-    return config, "--resume" in flags
+        settings |= read_config(path)
+    given = {}
+    for arg in args:
+        if arg.startswith("-") and arg != "--resume":
+            name, _, text = arg.removeprefix("--").partition("=")
+            given[name] = parse_setting(name, text, arg)
+    config = TrainConfig(**settings | given)
+    for name, others in COMPUTED.items():
+        for other in others:
+            if getattr(config, name) and other in given:
+                raise UserError(f"{other}: {name} sets it; give one of them")
+    return config, "--resume" in args

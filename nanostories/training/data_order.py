@@ -21,39 +21,8 @@ from nanostories.training.distributed import Ranks
 IGNORED = -100  # a target that the loss does not count
 
 
-@dataclass
-class Corpus:
-    tokenizer: Tokenizer
-    has_headers: bool  # stories are under headers, as in TinyStories-Instruct
-    sha256: str  # checksum of the training tokens
-    train: np.ndarray  # (tokens,) uint16
-    val: np.ndarray  # (tokens,), the first eval_tokens of the validation split
-
-    def is_story(self, tokens: np.ndarray) -> np.ndarray:
-        """(tokens,) bool: which are of stories, not of their headers."""
-        if self.has_headers:
-            return story_tokens(tokens, self.tokenizer)
-        return np.ones(len(tokens), dtype=bool)
-
-
-def load_corpus(config: TrainConfig) -> Corpus:
-    directory = Path(config.data_dir, config.data)
-    meta, train, val = load_meta_and_tokens(directory, "train", "val")
-    val = val[: config.eval_tokens]
-    has_headers = "headers" in meta
-    if config.loss_on == "story" and not has_headers:
-        raise UserError(f"{directory}: no headers, which loss_on=story needs; use loss_on=all")
-    needed = 2 * config.block_size + 1
-    if min(len(train), len(val)) < needed:
-        counts = f"{len(train):,} tokens of train, {len(val):,} of val"
-        needs = f"block_size={config.block_size} needs {needed:,} of each"
-        raise UserError(f"{directory}: {counts}: too few; {needs}")
-    tokenizer = Tokenizer(**meta["vocabulary"])
-    return Corpus(tokenizer, has_headers, meta["splits"]["train"]["sha256"], train, val)
-
-
 class TokenStream:
-    """The tokens of a split, on the device.
+    """The tokens of a split, also on the device.
 
     is_target: (tokens,) bool, which of them the loss counts. longest: tokens of the longest window
     that will be read."""
@@ -61,20 +30,21 @@ class TokenStream:
     def __init__(
         self, tokens: np.ndarray, is_target: np.ndarray, longest: int, device: torch.device
     ):
+        self.tokens = tokens  # (tokens,) uint16
         # A window may reach past the end, where nothing counts.
-        tokens = np.pad(tokens, (0, longest))
+        padded = np.pad(tokens, (0, longest))
         self.is_target = np.pad(is_target, (0, longest))
         # As int16, since not every device can index uint16; read() restores ids above 32767.
-        self.tokens = torch.from_numpy(tokens.view(np.int16)).to(device)
+        self.tokens_on_device = torch.from_numpy(padded.view(np.int16)).to(device)
         self.is_target_on_device = torch.from_numpy(self.is_target).to(device)
 
     def read(self, starts: np.ndarray, block_size: int) -> tuple[Tensor, Tensor]:
         """inputs and targets, the inputs' successors: (len(starts), block_size) int64 each. Targets
         that do not count are -100."""
-        device = self.tokens.device
+        device = self.tokens_on_device.device
         first = torch.from_numpy(starts).to(device, non_blocking=True)
         positions = first[:, None] + torch.arange(block_size + 1, device=device)
-        tokens = self.tokens[positions].long() & 0xFFFF
+        tokens = self.tokens_on_device[positions].long() & 0xFFFF
         counts = self.is_target_on_device[positions[:, 1:]]
         return tokens[:, :-1], tokens[:, 1:].where(counts, IGNORED)
 
@@ -83,12 +53,35 @@ class TokenStream:
         return self.is_target[starts[..., None] + np.arange(1, block_size + 1)].sum(-1)
 
 
+@dataclass
+class Corpus:
+    tokenizer: Tokenizer
+    sha256: str  # checksum of the training tokens
+    train: TokenStream
+    val: TokenStream  # the first eval_tokens of the validation split; headers never count
+
+
+def load_corpus(config: TrainConfig, device: torch.device) -> Corpus:
+    directory = Path(config.data_dir, config.data)
+    meta, train, val = load_meta_and_tokens(directory, "train", "val")
+    val = val[: config.eval_tokens]
+    n_tokens = min(len(train), len(val))
+    if n_tokens <= 2 * config.block_size:
+        problem = f"a split has only {n_tokens:,} tokens"
+        raise UserError(
+            f"{directory}: {problem}; block_size={config.block_size} needs more than twice that"
+        )
+    tokenizer = Tokenizer(**meta["vocabulary"])
+    streams = []
+    for tokens, loss_on in ((train, config.loss_on), (val, "story")):
+        is_target = np.ones(len(tokens), dtype=bool)
+        if loss_on == "story" and "headers" in meta:
+            is_target = story_tokens(tokens, tokenizer)
+        streams.append(TokenStream(tokens, is_target, config.block_size, device))
+    return Corpus(tokenizer, meta["splits"]["train"]["sha256"], *streams)
+
+
 # ---- Windows, and the order in which they are read ----
-def flat_windows(tokens: np.ndarray, block_size: int) -> np.ndarray:
-    """Where adjacent windows start. At least a block is left at the end, to shift them all."""
-    return np.arange(len(tokens) // block_size - 1) * block_size
-
-
 def story_windows(tokens: np.ndarray, block_size: int, end_of_text: int) -> np.ndarray:
     """Where windows start if each begins with a story, at the <|endoftext|> before it.
 
@@ -115,15 +108,23 @@ def epoch_order(n_windows: int, seed: int, epoch: int) -> tuple[np.ndarray, floa
     return rng.permutation(n_windows), rng.random()
 
 
-@dataclass
 class Windows:
-    """The sequences of an epoch, and how many of them a step reads."""
+    """The windows of an epoch, in an order of its own, and how many of them a step reads.
 
-    starts: np.ndarray  # (windows,)
-    n_shifts: int  # each epoch moves all windows by fewer tokens than this; 1: by none
-    block_size: int
-    n_sequences: int  # in a step
-    seed: int
+    divisor: a step reads that many times as many windows, each that many times shorter."""
+
+    def __init__(self, corpus: Corpus, config: TrainConfig, divisor: int = 1):
+        self.block_size = config.block_size // divisor
+        self.n_sequences = config.sequences_per_step * divisor
+        self.seed = config.seed
+        tokens = corpus.train.tokens
+        if config.align_stories:
+            self.starts = story_windows(tokens, self.block_size, corpus.tokenizer.end_of_text)
+            self.n_shifts = 1
+        else:
+            # Each epoch moves all windows by less than a block, which is left for it at the end.
+            self.starts = np.arange(len(tokens) // self.block_size - 1) * self.block_size
+            self.n_shifts = self.block_size
 
     def for_step(self, step: int) -> np.ndarray:
         """Where its sequences start, (n_sequences,): windows without replacement in an epoch."""
@@ -135,38 +136,24 @@ class Windows:
         return np.array(starts)
 
 
-def make_windows(corpus: Corpus, config: TrainConfig, divisor: int = 1) -> Windows:
-    """Windows of block_size / divisor tokens; a step reads `divisor` times as many of them."""
-    block_size = config.block_size // divisor
-    n_sequences = config.sequences_per_step * divisor
-    if config.align_stories:
-        starts = story_windows(corpus.train, block_size, corpus.tokenizer.end_of_text)
-        return Windows(starts, 1, block_size, n_sequences, config.seed)
-    starts = flat_windows(corpus.train, block_size)
-    return Windows(starts, block_size, block_size, n_sequences, config.seed)
-
-
 class Batches:
     """The micro-batches of any step, for this rank: as large as batch_size, or a part of it that
     divides its share."""
 
-    def __init__(self, corpus: Corpus, config: TrainConfig, ranks: Ranks, device: torch.device):
+    def __init__(self, corpus: Corpus, config: TrainConfig, ranks: Ranks):
         self.config = config
         self.ranks = ranks
         share, rest = divmod(config.sequences_per_step, ranks.size)
         if rest:
-            product = f"batch_size * grad_accum_steps = {config.sequences_per_step}"
-            raise UserError(f"{product} is not divisible by {ranks.size} processes")
+            problem = f"is not divisible by {ranks.size} processes"
+            raise UserError(f"batch_size * grad_accum_steps {problem}")
         # the largest size that divides both
         micro_batch_size = math.gcd(share, config.batch_size)
         self.n_micro_batches = share // micro_batch_size
-        is_target = np.ones(len(corpus.train), dtype=bool)
-        if config.loss_on == "story":
-            is_target = corpus.is_story(corpus.train)
-        self.stream = TokenStream(corpus.train, is_target, config.block_size, device)
-        self.windows = make_windows(corpus, config)
+        self.stream = corpus.train
+        self.windows = Windows(corpus, config)
         if config.short_window_steps:
-            self.short_windows = make_windows(corpus, config, divisor=4)
+            self.short_windows = Windows(corpus, config, divisor=4)
 
     def steps_in(self, epochs: float) -> int:
         """The number of steps that read all windows `epochs` times. (A step of short windows reads
@@ -177,14 +164,14 @@ class Batches:
         """inputs, targets, and the weight of their loss in the step's mean. Seeds PyTorch for each,
         so that dropout and contrast need no random state. (Where processes split micro-batches,
         each part has a seed of its own.)"""
-        is_short = step < self.config.short_window_steps
-        windows = self.short_windows if is_short else self.windows
+        windows = self.windows
+        if step < self.config.short_window_steps:
+            windows = self.short_windows
         n = self.n_micro_batches
         starts = windows.for_step(step).reshape(self.ranks.size * n, -1)
         n_targets = self.stream.count_targets(starts, windows.block_size).sum(1)
         for i in range(self.ranks.rank * n, (self.ranks.rank + 1) * n):
-            if self.config.dropout or self.config.contrast != "none":
-                seeds = np.random.SeedSequence([self.config.seed, step, i])
-                torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0]))
+            seeds = np.random.SeedSequence([self.config.seed, step, i])
+            torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0]))
             inputs, targets = self.stream.read(starts[i], windows.block_size)
             yield inputs, targets, float(n_targets[i] / max(1, n_targets.sum()))

@@ -1,16 +1,20 @@
 """What a run writes and shows while it trains: log.csv, a progress bar, its speed."""
 
+import contextlib
 import time
 from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
-from nanostories.device import peak_flops
+from nanostories.device import peak_flops, processor_name
+from nanostories.kernels.attention import uses_cpp
 from nanostories.kernels.cpu_features import free_cores
 from nanostories.training import run_directory
 from nanostories.training.distributed import Ranks
 from nanostories.training.state import TrainingState
+
+SHOWN = ("step", "tokens", "train_loss", "val_loss", "bpb", "tokens_per_s")  # on the screen
 
 
 class TrainingLog:
@@ -26,48 +30,38 @@ class TrainingLog:
         self.peak_flops = peak_flops(state.device, state.dtype)
         self.timed_steps = 0  # since the last row
         self.seconds_at_last_row = state.seconds
-        self.shows_time_left = True  # once
         self.bar = tqdm(
             total=1.0,
             initial=state.fraction_done,
-            bar_format="{percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}{postfix}",
+            bar_format="{percentage:3.0f}% |{bar:20}| {elapsed}<{remaining}",
             disable=None if ranks.rank == 0 else True,  # None: shown only in a terminal
         )
 
-    @property
-    def columns(self) -> list[str]:
-        mfu = ["mfu"] if self.peak_flops else []
-        return [*run_directory.LOG_COLUMNS, *mfu]
-
-    # ---- The clock: a step that compiles does not count ----
-    def start_step(self) -> None:
-        self.compiles = self.state.step in self.compiling_steps
-        if self.compiles:
+    @contextlib.contextmanager
+    def clock(self):
+        """Times a step of training. One that compiles does not count."""
+        compiles = self.state.step in self.compiling_steps
+        if compiles:
             self.state.means()  # waits for the steps before it, which count
-        self.step_start = time.perf_counter()
-
-    def end_step(self) -> None:
-        step = self.state.step
-        row_is_due = step % self.config.log_interval == 0 or step % self.config.eval_interval == 0
-        if self.compiles or row_is_due or step == self.config.max_steps:
+        start = time.perf_counter()
+        yield
+        if compiles or self.state.step % self.config.log_interval == 0:
             self.state.means()  # waits for the device
-        seconds = self.ranks.max(time.perf_counter() - self.step_start)
-        if not self.compiles:
+        seconds = self.ranks.max(time.perf_counter() - start)
+        if not compiles:
             self.state.seconds += seconds
             self.timed_steps += 1
         self.bar.update(self.state.fraction_done - self.bar.n)
 
-    # ---- The rows ----
     def write_row(self, lr: float, losses: dict[str, float]) -> dict[str, str]:
         """Of all steps since the last row -> the cells. Only the first process writes them.
 
         losses: of evaluate(), or none."""
         state = self.state
         train_loss, grad_norm = state.means()
-        n_tokens = state.step * self.config.tokens_per_step
         row = {
             "step": str(state.step),
-            "tokens": str(n_tokens),
+            "tokens": str(state.step * self.config.tokens_per_step),
             "done": f"{state.fraction_done:.4f}",
             "train_loss": f"{train_loss:.5f}",
             "learning_rate": f"{lr:.3g}",
@@ -77,58 +71,49 @@ class TrainingLog:
         for name, loss in losses.items():
             row[name] = f"{loss:.5f}"
         if self.timed_steps:
-            row.update(self.speed(train_loss))
+            step_seconds = (state.seconds - self.seconds_at_last_row) / self.timed_steps
+            tokens_per_s = self.config.tokens_per_step / step_seconds
+            row["tokens_per_s"] = f"{tokens_per_s:.0f}"
+            if self.peak_flops:
+                flops_per_s = tokens_per_s * state.model.flops_per_token(self.config.block_size)
+                row["mfu"] = f"{flops_per_s / (self.peak_flops * self.ranks.size):.4f}"
         state.sums.zero_()
         self.timed_steps = 0
         self.seconds_at_last_row = state.seconds
         if self.ranks.rank == 0:
             run_directory.append_row(self.run / "log.csv", row)
-        if losses:
-            shown = f"train {train_loss:.3f}  val {losses['val_loss']:.3f}  bpb {losses['bpb']:.3f}"
-            self.bar.write(f"step {state.step:>6}  {n_tokens / 1e6:8.2f} M tokens  {shown}")
+            if losses or state.step == self.config.log_interval:
+                self.show(row)
         return row
 
-    def speed(self, train_loss: float) -> dict[str, str]:
-        """tokens_per_s, and mfu where the GPU's peak is known; also shown beside the bar."""
-        step_seconds = (self.state.seconds - self.seconds_at_last_row) / self.timed_steps
-        tokens_per_s = self.config.tokens_per_step / step_seconds
-        shown = f" step {self.state.step}, loss {train_loss:.3f}, {tokens_per_s:,.0f} tok/s"
-        self.bar.set_postfix_str(shown, refresh=False)
-        if self.shows_time_left and self.ranks.rank == 0 and self.state.fraction_done < 1:
-            left = tqdm.format_interval(self.seconds_left(step_seconds))
-            self.bar.write(f"{tokens_per_s:,.0f} tokens/s on this machine: about {left} to go")
-            self.shows_time_left = False
-        cells = {"tokens_per_s": f"{tokens_per_s:.0f}"}
-        if self.peak_flops:
-            flops_per_token = self.state.model.flops_per_token(self.config.block_size)
-            mfu = tokens_per_s * flops_per_token / (self.peak_flops * self.ranks.size)
-            cells["mfu"] = f"{mfu:.4f}"
-        return cells
-
-    def seconds_left(self, step_seconds: float) -> float:
-        left = (self.config.max_steps - self.state.step) * step_seconds
-        if self.config.max_minutes:
-            left = min(left, 60 * self.config.max_minutes - self.state.seconds)
-        return left
+    def show(self, row: dict[str, str]) -> None:
+        """Prints a row: those of evaluations, and the first, which tells how long it will take."""
+        shown = [f"{name} {row[name]}" for name in SHOWN if name in row]
+        seconds_left = self.state.seconds * (1 / self.state.fraction_done - 1)
+        self.bar.write(f"{', '.join(shown)}, {tqdm.format_interval(seconds_left)} to go")
 
 
-def print_settings(run: Path, state: TrainingState, checkpoint: dict | None) -> None:
-    """The size and place of the run, what decides its speed and rounding, and what has changed
-    since its checkpoint."""
+def print_settings(run: Path, state: TrainingState, ranks: Ranks) -> None:
+    """The size and place of the run, and what decides its speed and how sums are rounded: with all
+    equal, a resumed run is the same bit for bit on a CPU."""
     config = state.config
-    size = f"{state.model.num_params():,} parameters"
-    data = f"{len(state.corpus.train):,} training tokens of {config.data}"
-    print(f"{run}: {size}, {data}, {config.tokens_per_step:,} tokens per step, {config.optimizer}")
-    print(", ".join(f"{name}: {value}" for name, value in state.environment().items()))
+    head_width = config.n_embd // config.n_head
+    attention = "scaled_dot_product_attention"
+    if uses_cpp(state.device.type, state.dtype, head_width, config.dropout):
+        attention = "C++"
+    facts = {
+        "parameters": f"{state.model.num_params():,}",
+        "training tokens": f"{len(state.corpus.train.tokens):,} of {config.data}",
+        "tokens per step": f"{config.tokens_per_step:,}",
+        "from step": state.step,
+        "device": processor_name(state.device),
+        "dtype": state.dtype,
+        "attention": attention,
+        "compiled": state.no_compile or "yes (the first step takes up to a minute)",
+        "threads": torch.get_num_threads(),
+        "processes": ranks.size,
+        "torch": torch.__version__,
+    }
+    print(f"{run}:", ", ".join(f"{name} {value}" for name, value in facts.items()))
     if state.device.type == "cpu" and free_cores() < torch.get_num_threads():
         print(f"Other programs are using the CPU: OMP_NUM_THREADS={free_cores()} may be faster")
-    if not checkpoint:
-        return
-    now = {"environment": state.environment(), "train_config": vars(config)}
-    for part, values in now.items():
-        for name, value in values.items():
-            before = checkpoint[part][name]
-            if value != before:
-                print(f"changed since the checkpoint: {name}={value} (was {before})")
-    if now["environment"] != checkpoint["environment"]:
-        print("So results may differ in rounding from those of an uninterrupted run")

@@ -30,13 +30,12 @@ class Source(NamedTuple):
 def load_source(config: TrainConfig) -> tuple[Source, TrainConfig]:
     """What config.start_from names, and the config with that shape."""
     model, tokenizer = load_model(config.start_from)
+    is_gpt2 = model.config.qkv_bias
+    if model.config.scale_attention != is_gpt2:
+        raise UserError(f"{config.start_from}: GPT-2 whose attention is not scaled")
+    architecture = "gpt2" if is_gpt2 else "gptneo"
     if type(model) is MODELS["compressor"]:
         architecture = "compressor"
-    else:
-        architecture = "gpt2" if model.config.qkv_bias else "gptneo"
-    if model.config.scale_attention != model.config.qkv_bias:
-        problem = "train.py has no architecture with biases and without scaled attention"
-        raise UserError(f"{config.start_from}: {problem}")
     shape = vars(model.config) | {"architecture": architecture}
     return Source(model, tokenizer), with_shape(config, shape)
 

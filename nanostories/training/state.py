@@ -7,7 +7,7 @@ import torch
 
 from nanostories.checkpoints.checkpoint import CHECKPOINT_FORMAT
 from nanostories.cli import UserError
-from nanostories.device import choose_dtype, environment, no_compile_reason
+from nanostories.device import choose_dtype, no_compile_reason
 from nanostories.training.config import TrainConfig
 from nanostories.training.data_order import Corpus
 from nanostories.training.optimizers import make_optimizers
@@ -16,21 +16,16 @@ from nanostories.training.optimizers import make_optimizers
 class TrainingState:
     """The model and all that its steps change. (The data order and dropout need no state.)
 
-    corpus, n_processes: for checkpoints only."""
+    corpus: for checkpoints only."""
 
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        config: TrainConfig,
-        corpus: Corpus | None = None,
-        n_processes: int = 1,
-    ):
+    def __init__(self, model: torch.nn.Module, config: TrainConfig, corpus: Corpus | None = None):
         self.model = model
         self.config = config
         self.corpus = corpus
-        self.n_processes = n_processes
         self.device = next(model.parameters()).device
-        self.no_compile = no_compile_reason(self.device) if config.compile else "compile=False"
+        self.no_compile = "no (compile=False)"
+        if config.compile:
+            self.no_compile = no_compile_reason(self.device)
         self.compiled_model = model
         if not self.no_compile:
             self.compiled_model = torch.compile(model, dynamic=False, fullgraph=True)
@@ -70,17 +65,6 @@ class TrainingState:
             raise UserError(f"{problem}: {remedy}")
 
     # ---- Checkpoints ----
-    def environment(self) -> dict[str, str]:
-        config = self.config
-        return environment(
-            self.device,
-            self.dtype,
-            config.n_embd // config.n_head,
-            config.dropout,
-            self.n_processes,
-            self.no_compile,
-        )
-
     def for_sampling(self) -> dict:
         return {
             "format": CHECKPOINT_FORMAT,
@@ -89,7 +73,6 @@ class TrainingState:
             "train_config": asdict(self.config),
             "vocabulary": self.corpus.tokenizer.vocabulary,
             "data_sha256": self.corpus.sha256,
-            "environment": self.environment(),
             "model": self.model.state_dict(),
             "step": self.step,
             "best_val_loss": self.best_val_loss,
@@ -101,11 +84,9 @@ class TrainingState:
             "scaler": self.scaler.state_dict(),
             "sums": self.sums.tolist(),
             "seconds": self.seconds,
-            "fraction_done": self.fraction_done,
         }
 
     def restore(self, checkpoint: dict) -> None:
-        """UserError if the run would end before it goes on."""
         self.model.load_state_dict(checkpoint["model"])
         for optimizer, state in zip(self.optimizers, checkpoint["optimizers"]):
             optimizer.load_state_dict(state)
@@ -115,6 +96,3 @@ class TrainingState:
         self.step = checkpoint["step"]
         self.seconds = checkpoint["seconds"]
         self.best_val_loss = checkpoint["best_val_loss"]
-        if checkpoint["fraction_done"] < 1 <= self.fraction_done:
-            problem = f"{self.config.name} has already taken {self.step} steps"
-            raise UserError(f"{problem}: give it more (max_steps, epochs, max_minutes)")

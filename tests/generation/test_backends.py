@@ -38,7 +38,6 @@ def test_sampling_is_on_the_device_that_is_asked_for(devices, command_line, tmp_
 def test_the_closing_story_is_told_on_the_device_of_the_training(devices, monkeypatch, data_dir):
     config = TrainConfig(device="cpu", data="tiny", data_dir=str(data_dir))
     monkeypatch.setattr(train, "stream_story", lambda *_: None)
-    monkeypatch.setattr(train.run_directory, "overfitting_warning", lambda _: "")
     save_run(data_dir / "run", model_to_probe())
     train.tell_a_story(data_dir / "run", config)
     assert devices == ["cpu"]

@@ -91,22 +91,6 @@ def test_a_story_starts_at_its_end_of_text():
     assert starts.dtype == torch.int32
 
 
-def test_what_is_visible():
-    """A first key for C++; a mask for PyTorch, but none where each query sees all before it."""
-    q = torch.empty(1, 3, 1, 4)
-    starts = torch.tensor([[0, 1, 1]], dtype=torch.int32)
-    within_story = [[True, False, False], [False, True, False], [False, True, True]]
-    in_window = [[True, False, False], [True, True, False], [False, True, True]]
-    # no kernel has dropout
-    assert visibility(q, 3, dropout=0.1) is None
-    assert visibility(q, 3, starts, dropout=0.1).tolist() == [[within_story]]
-    assert visibility(q, 2, dropout=0.1).tolist() == [[in_window]]
-    if uses_cpp("cpu", torch.float32, 4, 0.0):
-        assert visibility(q, 3).tolist() == [0, 0, 0]
-        assert visibility(q, 2).tolist() == [0, 0, 1]
-        assert visibility(q, 3, starts).tolist() == [[0, 1, 1]]
-
-
 @needs_kernels
 @pytest.mark.parametrize("layout", ["scaled q", "heads last", "D not contiguous"])
 def test_any_strides_reach_the_kernel(layout):
@@ -174,12 +158,3 @@ def test_what_a_gpu_runs(monkeypatch, width, padded, window):
         assert causal_attention(q, q, q, visible).shape == q.shape
     mask = (1, 1, 40, 40) if window < 40 else None
     assert calls == [((2, 3, 40, padded), mask, mask is None)]
-
-
-@needs_kernels
-def test_what_a_cpu_runs():
-    assert uses_cpp("cpu", torch.float32, 64, 0.0)
-    assert uses_cpp("cpu", torch.bfloat16, 64, 0.0)
-    assert not uses_cpp("cpu", torch.float16, 64, 0.0)
-    assert not uses_cpp("cpu", torch.float32, 512, 0.0)
-    assert not uses_cpp("cpu", torch.float32, 64, 0.1)

@@ -2,36 +2,42 @@
 targets."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from nanostories.corpus.token_files import load_meta_and_tokens
-from nanostories.corpus.tokenizer import Tokenizer
 from nanostories.training.config import TrainConfig
 from nanostories.training.data_order import (
     Batches,
     Corpus,
     TokenStream,
     Windows,
-    flat_windows,
+    load_corpus,
     story_windows,
 )
-from nanostories.training.distributed import Ranks
+from nanostories.training.distributed import SINGLE_PROCESS, Ranks
 
 CPU = torch.device("cpu")
 
 
+def corpus_of(tokens: np.ndarray) -> Corpus:
+    stream = TokenStream(tokens.astype("<u2"), np.ones(len(tokens), dtype=bool), 64, CPU)
+    return Corpus(None, "", stream, None)
+
+
 @pytest.mark.parametrize("n_tokens, block_size", [(1000, 16), (193, 64), (33, 16)])
 def test_an_epoch_sees_every_window_once(n_tokens, block_size):
-    starts = flat_windows(np.zeros(n_tokens), block_size)
-    n = len(starts)
+    corpus = corpus_of(np.arange(n_tokens))
 
     def read(n_sequences, seed, step):
-        return Windows(starts, block_size, block_size, n_sequences, seed).for_step(step)
+        config = TrainConfig(
+            block_size=block_size, batch_size=n_sequences, grad_accum_steps=1, seed=seed
+        )
+        return Windows(corpus, config).for_step(step)
 
-    assert (n + 1) * block_size <= n_tokens < (n + 2) * block_size
+    n = n_tokens // block_size - 1
     epochs = []
     for epoch in range(3):
         steps = range(epoch * n, (epoch + 1) * n)
@@ -49,113 +55,114 @@ def test_an_epoch_sees_every_window_once(n_tokens, block_size):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_story_windows_hold_every_story_whole(seed):
-    rng, size = np.random.default_rng(seed), 32
-    stories = [rng.integers(1, 100, n) for n in rng.integers(1, size, 200 if seed else 3)]
-    if seed:
-        stories[50] = rng.integers(1, 100, 100)  # too long for any window
-    tokens = np.concatenate([np.append(story, 0) for story in stories])
-    tokens = np.append(tokens, np.zeros(max(0, size + 1 - len(tokens)), dtype=int))
-    starts = story_windows(tokens, size, end_of_text=0)
-    assert starts[0] == 0 and (np.diff(starts) > 0).all() and (np.diff(starts) <= size).all()
-    assert starts[-1] + size >= len(tokens) - 1  # the last target is the last token
-    windows = [tokens[start : start + size + 1].tolist() for start in starts]
-    for story in stories[1:]:
-        whole = [0, *story.tolist()]  # with the end of text before it
-        if len(whole) <= size:
-            assert any(
-                window[i : i + len(whole)] == whole
-                for window in windows
-                for i in range(len(window))
-            )
-    begins = [window[0] == 0 for window in windows[1:]]
-    assert sum(begins) >= len(begins) - 4  # all but where the long one goes on
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 32, 200 if seed else 3)
+    lengths[1] = 100  # too long for any window
+    stories = [np.append(rng.integers(1, 100, length), 0) for length in lengths]
+    tokens = np.concatenate(stories)
+    starts = story_windows(tokens, 32, end_of_text=0)
+    assert starts[0] == 0 and (np.diff(starts) > 0).all() and (np.diff(starts) <= 32).all()
+    assert starts[-1] + 32 >= len(tokens) - 1  # the last target is the last token
+    ends = np.flatnonzero(tokens == 0)
+    for end_before, end in zip(ends, ends[1:]):
+        window = starts[starts <= end_before][-1]
+        # the story and the end of text before it, among 32 inputs and the last target
+        assert end <= window + 33 or end - end_before > 32
+    # all but those in which the long one goes on
+    assert (tokens[starts[1:]] == 0).sum() >= len(starts) - 5
 
 
-def test_windows_hold_the_text_and_its_successors():
+def test_windows_hold_the_text_and_its_successors_that_count():
     tokens = np.arange(40_000, 40_100).astype("<u2")  # ids that int16 cannot hold
-    inputs, targets = TokenStream(tokens, np.ones(100, bool), 10, CPU).read(np.array([0, 89]), 10)
-    assert inputs.tolist() == [list(range(40_000, 40_010)), list(range(40_089, 40_099))]
-    assert targets.tolist() == [list(range(40_001, 40_011)), list(range(40_090, 40_100))]
-
-
-def test_targets_past_the_end_do_not_count():
-    stream = TokenStream(np.arange(100).astype("<u2"), np.arange(100) % 2 == 0, 10, CPU)
-    starts = np.array([85, 93])
-    _, targets = stream.read(starts, 10)
-    assert targets[0].tolist() == [86, -100, 88, -100, 90, -100, 92, -100, 94, -100]
-    assert targets[1].tolist() == [94, -100, 96, -100, 98] + [-100] * 5
+    stream = TokenStream(tokens, tokens % 2 == 0, 10, CPU)
+    starts = np.array([0, 93])  # the second window reaches past the end
+    inputs, targets = stream.read(starts, 10)
+    assert inputs[:, :7].tolist() == [[*range(40_000, 40_007)], [*range(40_093, 40_100)]]
+    assert targets[0].tolist() == [
+        -100,
+        40_002,
+        -100,
+        40_004,
+        -100,
+        40_006,
+        -100,
+        40_008,
+        -100,
+        40_010,
+    ]
+    assert targets[1].tolist() == [40_094, -100, 40_096, -100, 40_098] + [-100] * 5
     assert stream.count_targets(starts, 10).tolist() == [5, 3]
 
 
 def test_every_micro_batch_has_its_own_dropout():
-    corpus = Corpus(None, False, "", np.zeros(200, np.uint16), None)
+    corpus = corpus_of(np.zeros(200))
     drawn = set()
     for seed, rank, step in itertools.product(range(3), range(2), range(5)):
         config = TrainConfig(dropout=0.1, block_size=8, batch_size=2, grad_accum_steps=4, seed=seed)
-        for _ in Batches(corpus, config, Ranks(rank, 2), CPU).for_step(step):
+        for _ in Batches(corpus, config, Ranks(rank, 2)).for_step(step):
             drawn.add(torch.rand(1).item())
     assert len(drawn) == 3 * 5 * 4
 
 
-@pytest.fixture(scope="module")
-def headed(instruct_data_dir) -> Corpus:
-    meta, train = load_meta_and_tokens(instruct_data_dir / "builtin-instruct", "train")
-    return Corpus(Tokenizer(**meta["vocabulary"]), True, "", train, None)
-
-
-def test_however_a_step_is_divided_its_loss_is_the_mean_over_its_targets(headed):
+@pytest.mark.parametrize("loss_on", ["story", "all"])
+def test_however_a_step_is_divided_its_loss_is_the_mean_over_its_targets(
+    instruct_data_dir, loss_on
+):
     """Windows of 8 tokens: many hold nothing but header."""
     losses = torch.rand(100_000)
-    for loss_on in ("story", "all"):
-        means = []
-        for size, batch_size in ((1, 240), (1, 4), (4, 60), (2, 40), (24, 10)):
-            shape = dict(block_size=8, batch_size=batch_size, grad_accum_steps=240 // batch_size)
-            config = TrainConfig(loss_on=loss_on, **shape)
-            total = count = weighted = 0.0
-            for rank in range(size):
-                for _, targets, weight in Batches(headed, config, Ranks(rank, size), CPU).for_step(
-                    3
-                ):
-                    taken = losses[targets[targets >= 0]]
-                    total, count = total + taken.sum().item(), count + len(taken)
-                    weighted += weight * (taken.mean().item() if len(taken) else 0.0)
-            means.append(weighted)
-            assert weighted == pytest.approx(total / count, rel=1e-5)
-        assert means == pytest.approx([means[0]] * len(means), rel=1e-5)
+    means = []
+    for size, batch_size in ((1, 240), (1, 4), (4, 60), (2, 40), (24, 10)):
+        config = TrainConfig(
+            data="builtin-instruct",
+            data_dir=str(instruct_data_dir),
+            loss_on=loss_on,
+            block_size=8,
+            batch_size=batch_size,
+            grad_accum_steps=240 // batch_size,
+        )
+        corpus = load_corpus(config, CPU)
+        counted = []
+        weighted = 0.0
+        for rank in range(size):
+            for _, targets, weight in Batches(corpus, config, Ranks(rank, size)).for_step(3):
+                taken = losses[targets[targets >= 0]]
+                counted += taken.tolist()
+                if len(taken):
+                    weighted += weight * taken.mean().item()
+        assert weighted == pytest.approx(np.mean(counted), rel=1e-5)
+        means.append(weighted)
+    assert means == pytest.approx([means[0]] * len(means), rel=1e-5)
 
 
 def test_the_first_steps_read_more_and_shorter_windows():
-    corpus = Corpus(None, False, "", np.arange(2000, dtype=np.uint16), None)
-    shape = dict(block_size=16, batch_size=2, grad_accum_steps=3)
-    early = TrainConfig(**shape, short_window_steps=2)
-    plain = TrainConfig(**shape)
+    corpus = corpus_of(np.arange(2000))
+    plain = TrainConfig(block_size=16, batch_size=2, grad_accum_steps=3)
+    early = replace(plain, short_window_steps=2)
     for step, size in ((0, (8, 4)), (1, (8, 4)), (2, (2, 16))):
-        batches = list(Batches(corpus, early, Ranks(0, 1), CPU).for_step(step))
-        assert [(inputs.shape, weight) for inputs, _, weight in batches] == [
-            (size, pytest.approx(1 / 3))
-        ] * 3
-        assert all((targets - inputs == 1).all() for inputs, targets, _ in batches)
-    for ours, theirs in zip(batches, Batches(corpus, plain, Ranks(0, 1), CPU).for_step(2)):
+        batches = list(Batches(corpus, early, SINGLE_PROCESS).for_step(step))
+        assert len(batches) == 3
+        for inputs, targets, weight in batches:
+            assert inputs.shape == size and weight == pytest.approx(1 / 3)
+            assert (targets - inputs == 1).all()
+    for ours, theirs in zip(batches, Batches(corpus, plain, SINGLE_PROCESS).for_step(2)):
         assert torch.equal(ours[0], theirs[0])
 
 
-def test_the_corpus_is_on_the_device_once_whatever_the_windows(monkeypatch):
-    made = []
-    make = TokenStream.__init__
-    monkeypatch.setattr(TokenStream, "__init__", lambda self, *args: made.append(make(self, *args)))
-    corpus = Corpus(None, False, "", np.arange(2000, dtype=np.uint16), None)
-    shape = dict(block_size=16, batch_size=2, grad_accum_steps=3)
-    Batches(corpus, TrainConfig(**shape, short_window_steps=2), Ranks(), CPU)
-    assert len(made) == 1
-
-
-def test_epochs_are_passes_over_windows_also_where_they_overlap(headed):
+def test_epochs_are_passes_over_windows_also_where_they_overlap(instruct_data_dir):
     """Windows that begin with stories overlap: counted in tokens, two passes were fewer."""
-    config = TrainConfig(align_stories=True, block_size=320, batch_size=8, grad_accum_steps=1)
-    batches = Batches(headed, config, Ranks(), CPU)
+    config = TrainConfig(
+        data="builtin-instruct",
+        data_dir=str(instruct_data_dir),
+        align_stories=True,
+        block_size=320,
+        batch_size=8,
+        grad_accum_steps=1,
+    )
+    corpus = load_corpus(config, CPU)
+    batches = Batches(corpus, config, SINGLE_PROCESS)
     n_steps = batches.steps_in(2.0)
     starts = np.concatenate([batches.windows.for_step(step) for step in range(n_steps)])
     n_windows = len(batches.windows.starts)
     assert 2 * n_windows <= len(starts) < 2 * n_windows + 8
-    assert n_steps > 2 * len(headed.train) / config.tokens_per_step
+    assert n_steps > 2 * len(corpus.train.tokens) / config.tokens_per_step
     assert np.unique(starts[: 2 * n_windows], return_counts=True)[1].tolist() == [2] * n_windows

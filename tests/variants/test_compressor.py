@@ -1,6 +1,5 @@
 """The compressor: causal to the token, with model.py's interface."""
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,10 +9,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import sample
 from model import GPTNeoConfig
 from nanostories.checkpoints.models import open_model
-from nanostories.corpus.token_files import load_meta_and_tokens
 from nanostories.generation.backends import load_backend
 from nanostories.training.config import TrainConfig
-from nanostories.training.optimizers import make_optimizers
 from nanostories.variants.compressor import Compressor
 from train import train
 
@@ -77,41 +74,19 @@ def test_flops_are_those_of_the_matrix_products(model, T, monkeypatch):
     assert model.flops_per_token(T) == round(3 * (counter.get_total_flops() + 2 * 2 * visible) / T)
 
 
-def test_every_parameter_is_trained_once(model):
-    (optimizer,) = make_optimizers(model, TrainConfig())
-    trained = [id(p) for group in optimizer.param_groups for p in group["params"]]
-    assert sorted(trained) == sorted(map(id, model.parameters()))
-
-
 @pytest.mark.usefixtures("quick")
-def test_learns_is_saved_and_writes(config, instruct_data_dir, command_line, tmp_path):
-    settings = {
-        **config,
-        "data": "builtin",
-        "data_dir": str(instruct_data_dir),
-        "architecture": "compressor",
-        "n_embd": 32,
-        "n_layer": 3,
-        "block_size": 64,
-        "optimizer": "muon",
-        "align_stories": True,
-        "warmdown": 0.5,
-        "max_steps": 60,
-        "eval_tokens": 4000,
-    }
+def test_a_trained_one_writes_what_its_logits_say(config, command_line, tmp_path):
+    settings = config | {"architecture": "compressor", "n_layer": 3, "block_size": 64}
     run, _ = train(TrainConfig(**settings), resume=False)
-    _, val = load_meta_and_tokens(instruct_data_dir / "builtin", "val")
-    shares = np.bincount(val[:4000]) / 4000
-    shares = shares[shares > 0]
-    unigram = -(shares @ np.log(shares))  # nats per token, of the best that ignores the past
-    assert float(log_of(run)[-1]["val_loss"]) < unigram - 0.2
+    assert float(log_of(run)[-1]["val_loss"]) < float(log_of(run)[0]["train_loss"]) - 1
     backend = load_backend(open_model(str(run)))
     assert type(backend.model) is Compressor
-    prompt = "Once upon a time"
+    prompt = "Mia had a"
     text = backend.encode(prompt)
     for _ in range(9):
         logits, _ = backend.model(torch.tensor([text]))
         text.append(logits[0, -1].argmax().item())
     flags = ["--model", run, "--prompt", prompt, "--temperature", 0, "--max_new_tokens", 9]
     code, said = command_line(sample, tmp_path)(*flags)
-    assert code == 0 and backend.tokenizer.decode(text).removeprefix("<|endoftext|>") in said.out
+    _, story, *_ = backend.tokenizer.decode(text).split("<|endoftext|>")
+    assert code == 0 and story in said.out and len(story) > len(prompt)

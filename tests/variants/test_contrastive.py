@@ -78,26 +78,12 @@ def word_story(first_word: int) -> list[int]:
     return story
 
 
-def stories_in(windows: torch.Tensor) -> list[set[int]]:
-    """The words that each window holds of each story: it may cut them."""
-    stories = []
-    for window in windows.tolist():
-        for i, token in enumerate(window):
-            if i == 0 or token == 0:
-                stories.append(set())
-            if token > 1:
-                stories[-1].add(token)
-    return [story for story in stories if story]
-
-
-@pytest.mark.parametrize("n_windows", [1, 4, 16])
-def test_as_published_a_third_of_the_stories_is_shuffled_and_read_alone(n_windows, model):
-    texts = [word_story(word) for word in range(2, 160, 4)]
-    tokens = torch.tensor(sum(texts, [])[: 21 * n_windows]).view(n_windows, 21)
-    stories = stories_in(tokens)
-    story_of = {}
-    for i, story in enumerate(stories):
-        story_of |= dict.fromkeys(story, i)
+@pytest.mark.parametrize("n_windows, n_drawn", [(1, 1), (12, 8)])
+def test_as_published_a_third_of_the_stories_is_shuffled_and_read_alone(n_windows, n_drawn, model):
+    """Two stories in each window: one of 2 is drawn, 8 of 24 fill four windows."""
+    stories = [word_story(word) for word in range(2, 2 + 8 * n_windows, 4)]
+    tokens = torch.tensor(stories).view(n_windows, 18)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
     batches = []
 
     def loss_of(*batch):
@@ -109,24 +95,22 @@ def test_as_published_a_third_of_the_stories_is_shuffled_and_read_alone(n_window
     first_words = set()
     for seed in range(30):
         torch.manual_seed(seed)
-        loss = objective(tokens[:, :-1], tokens[:, 1:])
-        (inputs, targets), (x, y) = batches[-2:]
-        assert inputs.equal(tokens[:, :-1]) and targets.equal(tokens[:, 1:])
+        loss = objective(inputs, targets)
+        (plain_inputs, plain_targets), (x, y) = batches[-2:]
+        assert plain_inputs.equal(inputs) and plain_targets.equal(targets)
         l_n = cross_entropy(model, inputs, targets)
         l_c = cross_entropy(model, x, y)
         torch.testing.assert_close(loss, l_n + 5 / (l_c + 0.01))
 
-        first = x[:, :1].where(y[:, :1] >= 0, -100)
-        words = [word for word in torch.cat([first, y], dim=1).flatten().tolist() if word > 1]
-        drawn = [[*group] for _, group in itertools.groupby(words, story_of.get)]
-        is_cut = y[-1, -1] >= 0  # a full window may cut the last one
-        assert len(drawn) == round(0.33 * len(stories)) or is_cut
-        for group in drawn[:-1]:
-            assert sorted(group) == sorted(stories[story_of[group[0]]])
-        for group in drawn:
-            all_drawn.add(story_of[group[0]])
-            if len(stories[story_of[group[0]]]) == 4:
-                first_words.add(group[0] % 4)
+        drawn = []
+        for story in torch.cat([x[:, :1], y], dim=1).view(-1, 9)[:n_drawn].tolist():
+            number = (story[1] - 2) // 4
+            assert story[0] == 0 and sorted(story) == sorted(stories[number])
+            drawn.append(number)
+            first_words.add(story[1] % 4)
+        assert len(set(drawn)) == n_drawn
+        assert (y >= 0).sum() == 9 * n_drawn - len(y)  # no other is a target
+        all_drawn.update(drawn)
     assert all_drawn == set(range(len(stories))) and len(first_words) == 4
 
 
